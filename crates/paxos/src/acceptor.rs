@@ -1,0 +1,597 @@
+//! The acceptor: remembers promises and votes (Algorithm 2 of both papers; docs/protocol.md).
+//!
+//! Votes live in a ring of slots a partition. An instance is answered for only while it lies in
+//! `[trim, trim + slots)`; outside, the answer is a REJECT that never counts as "no vote". A round
+//! promised for all instances at once is `floor`; the promised round of an instance is the larger
+//! of `floor` and its slot's own.
+//!
+//! A memory that starts empty belongs to a stranger: it answers PROBE and nothing else until an
+//! epoch enables it by its boot nonce. So a node that forgot its votes never votes again in an
+//! epoch that counted on them.
+//!
+//! PHASE2A comes from whoever holds the round; nothing authenticates its sender. A value's inner
+//! structure (pack, vector) is not looked at: devices can't afford it, hence learners don't rely
+//! on it.
+
+use crate::answer::{self, Refusal};
+use crate::ring::Ring;
+use crate::wire::value::{Probe, ProbeReport, RangeReport, Rejection, parse_marker};
+use crate::{
+    Deployment, Epoch, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, PartitionId,
+    Reason, Round, To, TrimReports, Verdict,
+};
+
+mod dump;
+
+// ---- Types
+
+/// Makes a member of a stranger, or moves a member on to a newer epoch. Never erases anything.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct Enable {
+    /// The epoch that counts on this memory.
+    pub epoch: Epoch,
+    /// The boot nonce of the memory that it counts on.
+    pub nonce: u64,
+    /// Partition by partition: everything below is forgotten.
+    pub trim: Vec<Instance>,
+    /// Partition by partition: earlier epochs may have voted below.
+    pub end: Vec<Instance>,
+    /// The epoch's replicas, in ascending order.
+    pub replicas: Vec<NodeId>,
+    /// How many of them may fail without stopping TRIM.
+    pub g: u8,
+}
+
+/// What a slot holds; for status, scripts and checkers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotView<'a> {
+    /// The instance.
+    pub inst: Instance,
+    /// The round promised for this instance alone; `floor` may be higher.
+    pub rnd: Round,
+    /// The round of the vote; none = never voted.
+    pub vrnd: Round,
+    /// Of the vote.
+    pub client: u64,
+    /// Of the vote.
+    pub request: u64,
+    /// Of the vote's value.
+    pub flags: Flags,
+    /// The vote's value.
+    pub value: &'a [u8],
+}
+
+// ---- State
+
+/// An acceptor of one group, all its partitions.
+#[derive(Clone, Debug)]
+pub struct Acceptor {
+    deployment: Deployment,
+    nonce: u64,
+    /// Of the last [`Enable`]; 0 = a stranger.
+    epoch: Epoch,
+    partitions: Vec<Partition>,
+    reports: TrimReports,
+    ring: Ring,
+    slots: Vec<Slot>,
+    /// One allocation for all values that are longer than [`SHORT_VALUE`], `max_value` bytes a
+    /// slot: zeroed, so that pages which no vote has touched cost nothing.
+    long_values: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Partition {
+    floor: Round,
+    trim: Instance,
+    end: Instance,
+}
+
+/// Values up to this length lie in the slot itself. Instances come in order, so walking 128-byte
+/// slots runs at the speed of the cache, where one more place a kilobyte apart for each vote costs
+/// a miss of cache and page table: five times the time of all the rest.
+const SHORT_VALUE: usize = 88;
+
+/// All zero is an unused slot: no round, so nothing promised and no vote.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    inst: Instance,
+    client: u64,
+    request: u64,
+    rnd: Round,
+    vrnd: Round,
+    flags: Flags,
+    len: u16,
+    short_value: [u8; SHORT_VALUE],
+}
+
+const _: () = assert!(size_of::<Slot>() == 128);
+
+impl Acceptor {
+    /// A stranger with an empty memory of `slots` slots a partition. `nonce` names this memory:
+    /// drawn at random where it starts, never 0.
+    ///
+    /// # Panics
+    /// If `slots` is 0, `nonce` is 0, or the deployment's largest value fits no packet.
+    pub fn new(deployment: Deployment, slots: usize, nonce: u64) -> Acceptor {
+        assert!(nonce != 0, "a boot nonce is never 0");
+        assert!(deployment.max_value as usize <= crate::wire::MAX_VALUE_LEN);
+        let all_slots = slots
+            .checked_mul(deployment.partitions as usize)
+            .expect("slots fit the memory");
+        let value_bytes = all_slots
+            .checked_mul(deployment.max_value as usize)
+            .expect("values fit the memory");
+        Acceptor {
+            deployment,
+            nonce,
+            epoch: 0,
+            partitions: vec![Partition::default(); deployment.partitions as usize],
+            reports: TrimReports::none(deployment.partitions),
+            ring: Ring::new(slots),
+            slots: vec![Slot::unused(0); all_slots],
+            long_values: vec![0; value_bytes],
+        }
+    }
+
+    /// Counts this memory in. Refused when it names another memory's nonce or an older epoch; the
+    /// same epoch again changes nothing.
+    pub fn enable(&mut self, enable: &Enable) -> Result<(), &'static str> {
+        let partitions = self.partitions.len();
+        if enable.nonce != self.nonce {
+            return Err("the epoch counts on another boot nonce");
+        }
+        if enable.epoch == 0 || enable.epoch > crate::round::MAX_EPOCH {
+            return Err("the epoch is out of range");
+        }
+        if enable.epoch < self.epoch {
+            return Err("a later epoch has enabled this acceptor");
+        }
+        if enable.trim.len() != partitions || enable.end.len() != partitions {
+            return Err("trim and end must name every partition");
+        }
+        self.reports = self.reports.changed(&enable.replicas, enable.g)?;
+        self.epoch = enable.epoch;
+        for (pid, partition) in self.partitions.iter_mut().enumerate() {
+            partition.floor = partition.floor.max(Round::base(enable.epoch));
+            partition.end = partition.end.max(enable.end[pid]);
+            partition.raise_trim(enable.trim[pid]);
+            // Fewer replicas may fail now, so what they reported before may suffice.
+            partition.raise_trim(self.reports.trim_point(pid as PartitionId));
+        }
+        Ok(())
+    }
+
+    /// Where it stands.
+    pub fn deployment(&self) -> &Deployment {
+        &self.deployment
+    }
+
+    /// The boot nonce of this memory.
+    pub fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
+    /// The epoch that enabled it last; 0 = a stranger.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Whether no epoch counts on this memory.
+    pub fn is_stranger(&self) -> bool {
+        self.epoch == 0
+    }
+
+    /// Slots of one partition.
+    pub fn slots(&self) -> u64 {
+        self.ring.slots()
+    }
+
+    /// The round promised for all instances of a partition.
+    pub fn floor(&self, pid: PartitionId) -> Round {
+        self.partitions[pid as usize].floor
+    }
+
+    /// Everything below is forgotten.
+    pub fn trim(&self, pid: PartitionId) -> Instance {
+        self.partitions[pid as usize].trim
+    }
+
+    /// 1 + the largest instance voted, at least `trim`; 0 = none.
+    pub fn end(&self, pid: PartitionId) -> Instance {
+        self.partitions[pid as usize].end
+    }
+
+    /// What replicas have reported.
+    pub fn reports(&self) -> &TrimReports {
+        &self.reports
+    }
+
+    /// What is remembered of an instance; `None` where nothing was promised or voted for it
+    /// alone, or where it is forgotten.
+    pub fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotView<'_>> {
+        let index = self.ring.index(pid, inst);
+        let slot = &self.slots[index];
+        if slot.inst != inst || slot.rnd.is_none() || inst < self.trim(pid) {
+            return None;
+        }
+        Some(SlotView {
+            inst,
+            rnd: slot.rnd,
+            vrnd: slot.vrnd,
+            client: slot.client,
+            request: slot.request,
+            flags: slot.flags,
+            value: self.value(index),
+        })
+    }
+
+    // ---- Handlers
+
+    /// Takes one packet.
+    #[inline]
+    pub fn step(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
+        if let Err(reason) = self.deployment.check(packet) {
+            return Verdict::Dropped(reason);
+        }
+        let range = packet.header.flags.has(Flags::RANGE);
+        let result = match packet.header.msgtype {
+            MsgType::Probe => self.probe(packet, out),
+            _ if self.is_stranger() => Err(Reason::Stranger.into()),
+            MsgType::Phase2a => self.phase2a(packet, out),
+            MsgType::Phase1a if range => self.phase1a_range(packet, out),
+            MsgType::Phase1a => self.phase1a(packet, out),
+            MsgType::Query if range => self.query_range(packet, out),
+            MsgType::Query => self.query(packet, out),
+            MsgType::Trim => self.trim_to(packet),
+            _ => Err(Reason::NotForRole.into()),
+        };
+        answer::conclude(&self.deployment, packet, result, out)
+    }
+
+    /// Votes, unless a higher round was promised.
+    #[inline]
+    fn phase2a(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
+        let h = &packet.header;
+        valid_round(h)?;
+        valid_noop(packet)?;
+        let index = self.locate(h)?;
+        self.not_preempted(h, index)?;
+
+        let slot = &self.slots[index];
+        let voted_already = slot.inst == h.inst && slot.vrnd == h.rnd;
+        if voted_already && !slot.voted_for(h) {
+            return Err(Reason::Conflict.into());
+        }
+        if !voted_already {
+            // A plane with several CPUs raises `end`, then issues a full barrier, then reads
+            // `floor` (again): a range promise that runs at the same time either sees this
+            // instance in `end`, or its floor stops this vote. The other order loses votes. Here
+            // one step ends before the next begins, so reading `floor` first, above, does no harm.
+            let partition = &mut self.partitions[h.pid as usize];
+            partition.end = partition.end.max(h.inst + 1);
+            let slot = &mut self.slots[index];
+            slot.inst = h.inst;
+            slot.client = h.client;
+            slot.request = h.request;
+            slot.rnd = h.rnd;
+            slot.vrnd = h.rnd;
+            slot.flags = h.flags.of_value();
+            self.store_value(index, packet.value);
+        }
+        // The value in hand is the one voted for: no need to read it back.
+        self.send_vote(h, index, packet.value, To::Learners, out);
+        Ok(if voted_already {
+            Verdict::Answered
+        } else {
+            Verdict::Changed
+        })
+    }
+
+    /// Promises a round for one instance, and shows the vote.
+    fn phase1a(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
+        let h = &packet.header;
+        valid_round(h)?;
+        no_value(packet)?;
+        let index = self.locate(h)?;
+        self.not_preempted(h, index)?;
+
+        let slot = &mut self.slots[index];
+        let promised_already = slot.inst == h.inst && slot.rnd == h.rnd;
+        if slot.inst != h.inst {
+            // The old instance lies below `trim`; its promise and its vote are void.
+            *slot = Slot::unused(h.inst);
+        }
+        slot.rnd = h.rnd;
+
+        let slot = &self.slots[index];
+        let promise = Header {
+            inst: h.inst,
+            rnd: h.rnd,
+            vrnd: slot.vrnd,
+            client: slot.client,
+            request: slot.request,
+            flags: slot.flags,
+            value_len: slot.len,
+            ..answer::header(&self.deployment, MsgType::Phase1b, h)
+        };
+        out.send(To::Sender, &promise, self.value(index));
+        Ok(if promised_already {
+            Verdict::Answered
+        } else {
+            Verdict::Changed
+        })
+    }
+
+    /// Promises a base round for all instances of the partition, and shows how far votes reach.
+    fn phase1a_range(
+        &mut self,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Refusal> {
+        let h = &packet.header;
+        if !h.rnd.is_base() {
+            return Err(Reason::BadRound.into());
+        }
+        no_value(packet)?;
+        let partition = &mut self.partitions[h.pid as usize];
+        let before = partition.floor;
+        if h.rnd < before {
+            return Err(Refusal::Reject(Rejection {
+                reason: Reason::Preempted,
+                round: before,
+                trim: partition.trim,
+            }));
+        }
+        // With several CPUs: raise `floor`, then a full barrier, then read `end` (see `phase2a`).
+        partition.floor = h.rnd;
+        self.send_range_report(h, h.rnd, out);
+        Ok(if before == h.rnd {
+            Verdict::Answered
+        } else {
+            Verdict::Changed
+        })
+    }
+
+    /// Shows the vote of an instance: something to learn from, never a promise.
+    fn query(&self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
+        let h = &packet.header;
+        no_value(packet)?;
+        let index = self.locate(h)?;
+        let slot = &self.slots[index];
+        if slot.inst == h.inst && !slot.vrnd.is_none() {
+            self.send_vote(h, index, self.value(index), To::Sender, out);
+        } else {
+            // No round at all, so that it can't pass for a promise; the asker's own numbers, so
+            // that an old answer can't pass for a new one.
+            let no_vote = Header {
+                inst: h.inst,
+                client: h.client,
+                request: h.request,
+                ..answer::header(&self.deployment, MsgType::Phase1b, h)
+            };
+            out.send(To::Sender, &no_vote, &[]);
+        }
+        Ok(Verdict::Answered)
+    }
+
+    /// Shows how far votes reach, and under which floor; linearizable reads rest on it.
+    fn query_range(&self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
+        no_value(packet)?;
+        let h = &packet.header;
+        self.send_range_report(h, self.floor(h.pid), out);
+        Ok(Verdict::Answered)
+    }
+
+    /// TRIM: a replica's report (no round), or the candidate's word (its base round).
+    fn trim_to(&mut self, packet: &Packet<'_>) -> Result<Verdict, Refusal> {
+        let h = &packet.header;
+        no_value(packet)?;
+        let partition = &mut self.partitions[h.pid as usize];
+        if h.rnd.is_none() {
+            self.reports.report(h.pid, h.swid, h.inst)?;
+            partition.raise_trim(self.reports.trim_point(h.pid));
+            // Also where `trim` stays: a log that lacks this report would trim less when replayed.
+            return Ok(Verdict::Changed);
+        }
+        if !h.rnd.is_base() {
+            return Err(Reason::BadRound.into());
+        }
+        if h.rnd < partition.floor || h.inst < partition.trim {
+            return Err(Reason::Stale.into());
+        }
+        if h.inst == partition.trim {
+            return Err(Reason::Duplicate.into());
+        }
+        partition.raise_trim(h.inst);
+        Ok(Verdict::Changed)
+    }
+
+    fn probe(&self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
+        let partition = &self.partitions[packet.header.pid as usize];
+        let report = ProbeReport {
+            nonce: self.nonce,
+            trim: partition.trim,
+        };
+        let shown = (partition.floor, partition.end);
+        answer::probe(
+            &self.deployment,
+            packet,
+            Probe::Acceptor,
+            shown,
+            report,
+            out,
+        )
+    }
+
+    // ---- Helpers
+
+    /// The slot of an instance that may be answered for.
+    #[inline]
+    fn locate(&self, h: &Header) -> Result<usize, Refusal> {
+        let trim = self.partitions[h.pid as usize].trim;
+        let refuse = |reason| {
+            Err(Refusal::Reject(Rejection {
+                reason,
+                round: Round::NONE,
+                trim,
+            }))
+        };
+        if h.inst < trim {
+            return refuse(Reason::Trimmed);
+        }
+        // The last instance is never used, so `end` can always lie beyond.
+        if h.inst - trim >= self.ring.slots() || h.inst == Instance::MAX {
+            return refuse(Reason::Window);
+        }
+        let index = self.ring.index(h.pid, h.inst);
+        if self.slots[index].inst > h.inst {
+            return refuse(Reason::Trimmed);
+        }
+        Ok(index)
+    }
+
+    /// Refuses a round below the promised one. In a slot taken over from an older instance the
+    /// old promise is void and `floor` holds.
+    #[inline]
+    fn not_preempted(&self, h: &Header, index: usize) -> Result<(), Refusal> {
+        let partition = &self.partitions[h.pid as usize];
+        let slot = &self.slots[index];
+        let promised = if slot.inst == h.inst {
+            slot.rnd.max(partition.floor)
+        } else {
+            partition.floor
+        };
+        if h.rnd < promised {
+            return Err(Refusal::Reject(Rejection {
+                reason: Reason::Preempted,
+                round: promised,
+                trim: partition.trim,
+            }));
+        }
+        Ok(())
+    }
+
+    /// PHASE2B: the slot's vote, with `value` being that vote's value.
+    #[inline]
+    fn send_vote(
+        &self,
+        question: &Header,
+        index: usize,
+        value: &[u8],
+        to: To,
+        out: &mut impl Outbox,
+    ) {
+        let slot = &self.slots[index];
+        let vote = Header {
+            inst: slot.inst,
+            rnd: slot.vrnd,
+            vrnd: slot.vrnd,
+            client: slot.client,
+            request: slot.request,
+            flags: slot.flags,
+            value_len: value.len() as u16,
+            ..answer::header(&self.deployment, MsgType::Phase2b, question)
+        };
+        out.send(to, &vote, value);
+    }
+
+    fn send_range_report(&self, question: &Header, rnd: Round, out: &mut impl Outbox) {
+        let partition = &self.partitions[question.pid as usize];
+        let report = RangeReport {
+            end: partition.end,
+            trim: partition.trim,
+            nonce: self.nonce,
+        };
+        let header = Header {
+            rnd,
+            flags: Flags::RANGE,
+            client: question.client,
+            request: question.request,
+            value_len: RangeReport::LEN as u16,
+            ..answer::header(&self.deployment, MsgType::Phase1b, question)
+        };
+        out.send(To::Sender, &header, &report.emit());
+    }
+
+    fn value(&self, index: usize) -> &[u8] {
+        let slot = &self.slots[index];
+        let len = slot.len as usize;
+        if len <= SHORT_VALUE {
+            return &slot.short_value[..len];
+        }
+        let start = index * self.deployment.max_value as usize;
+        &self.long_values[start..start + len]
+    }
+
+    #[inline]
+    fn store_value(&mut self, index: usize, value: &[u8]) {
+        let slot = &mut self.slots[index];
+        slot.len = value.len() as u16;
+        if value.len() <= SHORT_VALUE {
+            slot.short_value[..value.len()].copy_from_slice(value);
+        } else {
+            let start = index * self.deployment.max_value as usize;
+            self.long_values[start..start + value.len()].copy_from_slice(value);
+        }
+    }
+}
+
+impl Partition {
+    fn raise_trim(&mut self, trim: Instance) {
+        self.trim = self.trim.max(trim);
+        self.end = self.end.max(self.trim);
+    }
+}
+
+impl Slot {
+    const fn unused(inst: Instance) -> Slot {
+        Slot {
+            inst,
+            client: 0,
+            request: 0,
+            rnd: Round::NONE,
+            vrnd: Round::NONE,
+            flags: Flags::NONE,
+            len: 0,
+            short_value: [0; SHORT_VALUE],
+        }
+    }
+
+    /// Whether the vote is for the value that `h` proposes: the same command, or both a no-op.
+    #[inline]
+    fn voted_for(&self, h: &Header) -> bool {
+        self.client == h.client
+            && self.request == h.request
+            && self.flags.has(Flags::NOOP) == h.flags.has(Flags::NOOP)
+    }
+}
+
+fn valid_round(h: &Header) -> Result<(), Reason> {
+    if h.rnd.is_valid() {
+        Ok(())
+    } else {
+        Err(Reason::BadRound)
+    }
+}
+
+/// A no-op has no command in it, so it is neither packed nor multi-partition, and its value is
+/// empty or an EPOCH marker.
+#[inline]
+fn valid_noop(packet: &Packet<'_>) -> Result<(), Reason> {
+    let flags = packet.header.flags;
+    if !flags.has(Flags::NOOP) {
+        return Ok(());
+    }
+    if flags.of_value() != Flags::NOOP {
+        return Err(Reason::BadFlags);
+    }
+    parse_marker(packet.value).map(|_| ())
+}
+
+fn no_value(packet: &Packet<'_>) -> Result<(), Reason> {
+    if packet.value.is_empty() {
+        Ok(())
+    } else {
+        Err(Reason::BadValue)
+    }
+}

@@ -1,0 +1,254 @@
+//! An acceptor's memory as bytes: for an orderly stop and for snapshots of the durable log.
+//!
+//! Big-endian. Nothing below `trim` is written. There is no checksum: who stores it adds one.
+//!
+//! ```text
+//! magic "WPAC", version u16
+//! cluster u32, group u16, node u16, partitions u16, max_value u16, slots u64
+//! nonce u64, epoch u32, g u8, replicas u8, replicas x node u16
+//! partitions x {
+//!   floor u32, trim u64, end u64, replicas x report u64, used slots u64,
+//!   used x { inst u64, rnd u32, vrnd u32, client u64, request u64, flags u16, len u16, value }
+//! }
+//! ```
+
+use super::{Acceptor, Partition, Slot};
+use crate::configuration::MAX_REPLICAS;
+use crate::{Deployment, Flags, PartitionId, Round, TrimReports};
+
+const MAGIC: [u8; 4] = *b"WPAC";
+const VERSION: u16 = 1;
+
+impl Acceptor {
+    /// Appends all that this acceptor must remember.
+    pub fn save(&self, out: &mut Vec<u8>) {
+        let d = &self.deployment;
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&VERSION.to_be_bytes());
+        out.extend_from_slice(&d.cluster.to_be_bytes());
+        for small in [d.group, d.node, d.partitions, d.max_value] {
+            out.extend_from_slice(&small.to_be_bytes());
+        }
+        out.extend_from_slice(&self.ring.slots().to_be_bytes());
+        out.extend_from_slice(&self.nonce.to_be_bytes());
+        out.extend_from_slice(&self.epoch.to_be_bytes());
+        out.push(self.reports.g());
+        out.push(self.reports.replicas().len() as u8);
+        for replica in self.reports.replicas() {
+            out.extend_from_slice(&replica.to_be_bytes());
+        }
+        for pid in 0..d.partitions {
+            self.save_partition(pid, out);
+        }
+    }
+
+    fn save_partition(&self, pid: PartitionId, out: &mut Vec<u8>) {
+        let partition = &self.partitions[pid as usize];
+        out.extend_from_slice(&partition.floor.0.to_be_bytes());
+        out.extend_from_slice(&partition.trim.to_be_bytes());
+        out.extend_from_slice(&partition.end.to_be_bytes());
+        for report in self.reports.of(pid) {
+            out.extend_from_slice(&report.to_be_bytes());
+        }
+        let count_at = out.len();
+        out.extend_from_slice(&[0; 8]);
+        let mut used = 0u64;
+        let first = pid as usize * self.ring.slots() as usize;
+        for index in first..first + self.ring.slots() as usize {
+            let slot = &self.slots[index];
+            if slot.rnd.is_none() || slot.inst < partition.trim {
+                continue;
+            }
+            used += 1;
+            out.extend_from_slice(&slot.inst.to_be_bytes());
+            out.extend_from_slice(&slot.rnd.0.to_be_bytes());
+            out.extend_from_slice(&slot.vrnd.0.to_be_bytes());
+            out.extend_from_slice(&slot.client.to_be_bytes());
+            out.extend_from_slice(&slot.request.to_be_bytes());
+            out.extend_from_slice(&slot.flags.0.to_be_bytes());
+            out.extend_from_slice(&slot.len.to_be_bytes());
+            out.extend_from_slice(self.value(index));
+        }
+        out[count_at..count_at + 8].copy_from_slice(&used.to_be_bytes());
+    }
+
+    /// Reads what [`Self::save`] wrote, for the same place in the cluster and the same number of
+    /// slots. The bytes may be anything: whatever could not have been saved is refused, and memory
+    /// is taken for `deployment` and `slots` alone.
+    pub fn load(
+        deployment: Deployment,
+        slots: usize,
+        bytes: &[u8],
+    ) -> Result<Acceptor, &'static str> {
+        let mut r = Reader(bytes);
+        if r.array()? != MAGIC {
+            return Err("this is no saved acceptor");
+        }
+        if u16::from_be_bytes(r.array()?) != VERSION {
+            return Err("saved by another version");
+        }
+        let saved_for = Deployment {
+            cluster: r.u32()?,
+            group: r.u16()?,
+            node: r.u16()?,
+            partitions: r.u16()?,
+            max_value: r.u16()?,
+        };
+        if saved_for != deployment {
+            return Err("saved for another place, other partitions or another maximum value");
+        }
+        if r.u64()? != slots as u64 {
+            return Err("saved with another number of slots");
+        }
+        let nonce = r.u64()?;
+        if nonce == 0 {
+            return Err("the boot nonce is 0");
+        }
+        let mut acceptor = Acceptor::new(deployment, slots, nonce);
+        acceptor.load_membership(&mut r)?;
+        for pid in 0..deployment.partitions {
+            acceptor.load_partition(pid, &mut r)?;
+        }
+        if !r.0.is_empty() {
+            return Err("bytes are left over");
+        }
+        Ok(acceptor)
+    }
+
+    fn load_membership(&mut self, r: &mut Reader<'_>) -> Result<(), &'static str> {
+        self.epoch = r.u32()?;
+        if self.epoch > crate::round::MAX_EPOCH {
+            return Err("the epoch is out of range");
+        }
+        let [g, count] = r.array()?;
+        if count as usize > MAX_REPLICAS {
+            return Err("too many replicas");
+        }
+        let mut replicas = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            replicas.push(r.u16()?);
+        }
+        if self.is_stranger() {
+            return if g == 0 && replicas.is_empty() {
+                Ok(())
+            } else {
+                Err("a stranger knows no replicas")
+            };
+        }
+        self.reports = TrimReports::new(self.deployment.partitions, &replicas, g)?;
+        Ok(())
+    }
+
+    fn load_partition(&mut self, pid: PartitionId, r: &mut Reader<'_>) -> Result<(), &'static str> {
+        let partition = Partition {
+            floor: Round(r.u32()?),
+            trim: r.u64()?,
+            end: r.u64()?,
+        };
+        if self.is_stranger() && partition != Partition::default() {
+            return Err("a stranger has promised");
+        }
+        if !self.is_stranger() && partition.floor < Round::base(self.epoch)
+            || !(partition.floor.is_base() || partition.floor.is_none())
+        {
+            return Err("the floor is no base round of this epoch or a later one");
+        }
+        if partition.end < partition.trim {
+            return Err("the end lies below the trim point");
+        }
+        for report in self.reports.of_mut(pid) {
+            *report = r.u64()?;
+        }
+        if self.reports.trim_point(pid) > partition.trim {
+            return Err("the trim point lies below the reported one");
+        }
+        self.partitions[pid as usize] = partition;
+        let used = r.u64()?;
+        let mut last_index = None;
+        for _ in 0..used {
+            let index = self.load_slot(pid, r)?;
+            if last_index.is_some_and(|last| last >= index) {
+                return Err("slots repeat or are out of order");
+            }
+            last_index = Some(index);
+        }
+        Ok(())
+    }
+
+    fn load_slot(&mut self, pid: PartitionId, r: &mut Reader<'_>) -> Result<usize, &'static str> {
+        let slot = Slot {
+            inst: r.u64()?,
+            rnd: Round(r.u32()?),
+            vrnd: Round(r.u32()?),
+            client: r.u64()?,
+            request: r.u64()?,
+            flags: Flags(r.u16()?),
+            len: r.u16()?,
+            ..Slot::unused(0)
+        };
+        let partition = &self.partitions[pid as usize];
+        if self.is_stranger() {
+            return Err("a stranger has voted");
+        }
+        if slot.inst < partition.trim || slot.inst - partition.trim >= self.ring.slots() {
+            return Err("a slot's instance lies outside the window");
+        }
+        if !slot.rnd.is_valid() || slot.vrnd > slot.rnd {
+            return Err("a slot's promise is no round, or older than its vote");
+        }
+        let no_value = (slot.client, slot.request, slot.flags.0, slot.len) == (0, 0, 0, 0);
+        if slot.vrnd.is_none() && !no_value {
+            return Err("a slot without a vote has a value");
+        }
+        if !slot.vrnd.is_none() && (!slot.vrnd.is_valid() || slot.inst >= partition.end) {
+            return Err("a slot's vote is of no round, or beyond the end");
+        }
+        if slot.len > self.deployment.max_value || slot.flags != slot.flags.of_value() {
+            return Err("a slot's value is too large or has flags of no value");
+        }
+        let value = r.take(slot.len as usize)?;
+        let index = self.ring.index(pid, slot.inst);
+        self.slots[index] = slot;
+        self.store_value(index, value);
+        Ok(index)
+    }
+
+    /// A number for the state that this acceptor must remember; two acceptors at the same place
+    /// that remember the same have the same. Reads every slot: for tests and checkers.
+    pub fn state_hash(&self) -> u64 {
+        let mut saved = Vec::new();
+        self.save(&mut saved);
+        // FNV-1a: stable over versions of the compiler, unlike the standard library's hasher.
+        saved.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], &'static str> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or("it ends too early")?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], &'static str> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or("it ends too early")?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u16(&mut self) -> Result<u16, &'static str> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, &'static str> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, &'static str> {
+        self.array().map(u64::from_be_bytes)
+    }
+}

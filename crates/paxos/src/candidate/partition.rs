@@ -1,0 +1,260 @@
+//! What a candidate knows of one partition.
+
+use super::open::Opened;
+use crate::wire::value::emit_marker;
+use crate::{Configuration, Epoch, Flags, Instance, Packet, Reason, Round, Time};
+use std::collections::BTreeMap;
+
+/// A value as it was voted, or is to be.
+#[derive(Clone, Hash, Default)]
+pub(super) struct Vote {
+    /// Round of the vote; none = no vote.
+    pub round: Round,
+    pub flags: Flags,
+    pub client: u64,
+    pub request: u64,
+    pub value: Box<[u8]>,
+}
+
+impl Vote {
+    fn no_op(value: &[u8]) -> Vote {
+        Vote {
+            flags: Flags::NOOP,
+            value: value.into(),
+            ..Vote::default()
+        }
+    }
+}
+
+/// An instance being read.
+#[derive(Clone, Hash, Default)]
+pub(super) struct Reading {
+    /// Who answered.
+    answered: u64,
+    /// Who reported exactly the round of `best`.
+    agreeing: u64,
+    /// The vote with the highest round.
+    best: Vote,
+}
+
+/// An instance being written.
+#[derive(Clone, Hash)]
+pub(super) struct Proposal {
+    vote: Vote,
+    /// Who showed a vote in the new base round.
+    confirmed: u64,
+}
+
+pub(super) enum Answer {
+    Counted,
+    Decided,
+}
+
+#[derive(Clone, Hash)]
+pub(super) struct Partition {
+    /// T.
+    pub trim: Instance,
+    /// E.
+    pub end: Instance,
+    /// For each peer, the boot nonce of the memory that promised.
+    pub memory: Vec<Option<u64>>,
+    /// For each peer, how far the new configuration's member is known to have trimmed.
+    pub trims: Vec<Instance>,
+    /// The first instance that nobody has been asked about.
+    pub read_next: Instance,
+    /// For each earlier configuration, which of its members promised.
+    promised: Vec<u64>,
+    /// Who promised and is a member of the new configuration too, with the same memory.
+    continuing: u64,
+    reads: Opened<Reading>,
+    /// Read, not yet proposed.
+    waiting: BTreeMap<Instance, Vote>,
+    proposals: Opened<Proposal>,
+}
+
+impl Partition {
+    pub fn new(start: Instance, peers: usize, earlier: usize) -> Partition {
+        Partition {
+            trim: start,
+            end: start,
+            memory: vec![None; peers],
+            trims: vec![0; peers],
+            read_next: start,
+            promised: vec![0; earlier],
+            continuing: 0,
+            reads: Opened::new(),
+            waiting: BTreeMap::new(),
+            proposals: Opened::new(),
+        }
+    }
+
+    pub fn promised(&mut self, peer: usize, nonce: u64, of_earlier: &[bool], continues: bool) {
+        self.memory[peer] = Some(nonce);
+        for (mask, &member) in self.promised.iter_mut().zip(of_earlier) {
+            *mask |= u64::from(member) << peer;
+        }
+        self.continuing |= u64::from(continues) << peer;
+    }
+
+    /// Whether those in `mask` who promised are f+1 of every earlier configuration.
+    pub fn is_quorum(&self, mask: u64, earlier: &[Configuration]) -> bool {
+        self.promised
+            .iter()
+            .zip(earlier)
+            .all(|(promised, c)| (mask & promised).count_ones() as usize >= c.quorum())
+    }
+
+    // ---- Reading ---------------------------------------------------------------------------
+
+    /// Calls `ask` with each instance to be asked about now, and whom to ask.
+    pub fn due_reads(&mut self, now: Time, mut ask: impl FnMut(Instance, u64)) {
+        let promised = self.promised.iter().fold(0, |all, mask| all | mask);
+        self.reads.due(now, |inst, reading| {
+            ask(inst, promised & !reading.answered);
+        });
+        while self.reads.has_room() && self.read_next < self.end {
+            ask(self.read_next, promised);
+            self.reads.open(self.read_next, Reading::default(), now);
+            self.read_next += 1;
+        }
+    }
+
+    /// Counts a promise of one instance. Decided: it need not be asked about any more.
+    pub fn answered(
+        &mut self,
+        peer: usize,
+        packet: &Packet<'_>,
+        earlier: &[Configuration],
+        new_quorum: usize,
+    ) -> Result<Answer, Reason> {
+        let header = &packet.header;
+        if self.memory[peer].is_none() {
+            return Err(Reason::Unexpected);
+        }
+        let reading = self.reads.get_mut(header.inst).ok_or(Reason::Stale)?;
+        if reading.answered & 1 << peer != 0 {
+            return Err(Reason::Duplicate);
+        }
+        reading.answered |= 1 << peer;
+        if header.vrnd > reading.best.round {
+            reading.agreeing = 0;
+            reading.best = Vote {
+                round: header.vrnd,
+                flags: header.flags.of_value(),
+                client: header.client,
+                request: header.request,
+                value: packet.value.into(),
+            };
+        }
+        if header.vrnd == reading.best.round {
+            reading.agreeing |= 1 << peer;
+        }
+        let answered = reading.answered;
+        if !self.is_quorum(answered, earlier) {
+            return Ok(Answer::Counted);
+        }
+        let reading = self.reads.close(header.inst).expect("looked up above");
+        if !self.may_skip(&reading, earlier, new_quorum) {
+            let vote = match reading.best.round {
+                Round::NONE => Vote::no_op(&[]),
+                _ => reading.best,
+            };
+            self.waiting.insert(header.inst, vote);
+        }
+        Ok(Answer::Decided)
+    }
+
+    /// Whether the members that continue hold the vote already: f+1 of them in the same round, and
+    /// that the highest. Where f differs between the configurations, by the largest.
+    fn may_skip(&self, reading: &Reading, earlier: &[Configuration], new_quorum: usize) -> bool {
+        let quorum = earlier
+            .iter()
+            .map(Configuration::quorum)
+            .fold(new_quorum, usize::max);
+        !reading.best.round.is_none()
+            && (reading.agreeing & self.continuing).count_ones() as usize >= quorum
+    }
+
+    pub fn is_read(&self) -> bool {
+        self.read_next >= self.end && self.reads.is_empty()
+    }
+
+    // ---- Proposing -------------------------------------------------------------------------
+
+    pub fn write_marker(&mut self, epoch: Epoch) {
+        if self.end >= self.trim {
+            self.waiting
+                .insert(self.end, Vote::no_op(&emit_marker(epoch)));
+        }
+    }
+
+    /// Calls `propose` with each instance to be proposed now: instance, vote, who has it already.
+    pub fn due_proposals(&mut self, now: Time, mut propose: impl FnMut(Instance, &Vote, u64)) {
+        self.proposals.due(now, |inst, proposal| {
+            propose(inst, &proposal.vote, proposal.confirmed);
+        });
+        while self.proposals.has_room() {
+            let Some((inst, vote)) = self.waiting.pop_first() else {
+                break;
+            };
+            propose(inst, &vote, 0);
+            let proposal = Proposal { vote, confirmed: 0 };
+            self.proposals.open(inst, proposal, now);
+        }
+    }
+
+    pub fn proposal(&self, inst: Instance) -> Option<&Vote> {
+        self.proposals.get(inst).map(|p| &p.vote)
+    }
+
+    /// Counts a vote in the new base round. Decided: f+1 have it.
+    pub fn confirmed(
+        &mut self,
+        peer: usize,
+        inst: Instance,
+        quorum: usize,
+    ) -> Result<Answer, Reason> {
+        let proposal = self.proposals.get_mut(inst).ok_or(Reason::Stale)?;
+        if proposal.confirmed & 1 << peer != 0 {
+            return Err(Reason::Duplicate);
+        }
+        proposal.confirmed |= 1 << peer;
+        if (proposal.confirmed.count_ones() as usize) < quorum {
+            return Ok(Answer::Counted);
+        }
+        self.proposals.close(inst);
+        Ok(Answer::Decided)
+    }
+
+    pub fn is_confirmed(&self) -> bool {
+        self.waiting.is_empty() && self.proposals.is_empty()
+    }
+
+    // ---- Trimming --------------------------------------------------------------------------
+
+    /// Whether `quorum` of `members` are known to have trimmed to T.
+    pub fn is_trimmed(&self, members: u64, quorum: usize) -> bool {
+        let reached =
+            |(peer, &trim): (usize, &Instance)| members & 1 << peer != 0 && trim >= self.trim;
+        self.trims
+            .iter()
+            .enumerate()
+            .filter(|&p| reached(p))
+            .count()
+            >= quorum
+    }
+
+    pub fn raise_trim(&mut self, trim: Instance) {
+        self.trim = trim;
+        self.read_next = self.read_next.max(trim);
+        self.reads.forget_below(trim);
+        self.waiting = self.waiting.split_off(&trim);
+        self.proposals.forget_below(trim);
+    }
+
+    pub fn forget_all(&mut self) {
+        self.reads = Opened::new();
+        self.waiting = BTreeMap::new();
+        self.proposals = Opened::new();
+    }
+}

@@ -1,0 +1,167 @@
+//! Steps 1 and 2: range promises, TRIM, and the votes in [T, E).
+
+use super::partition::{Answer, Partition};
+use super::{ASK_PROMISE, ASK_TRIM, Candidate, Effect, Stage, for_each_bit};
+use crate::wire::value::RangeReport;
+use crate::{
+    Configuration, Flags, Header, Instance, MsgType, Outbox, Packet, PartitionId, Reason, Time, To,
+};
+
+impl Candidate {
+    // ---- Step 1: range promises -----------------------------------------------------------
+
+    pub(super) fn ask_promises(&self, out: &mut impl Outbox) {
+        for (pid, partition) in self.each_partition() {
+            for peer in self.earlier_peers() {
+                if partition.memory[peer].is_none() {
+                    let header = Header {
+                        rnd: self.round,
+                        flags: Flags::RANGE,
+                        request: ASK_PROMISE,
+                        ..self.header(MsgType::Phase1a, pid, 0)
+                    };
+                    out.send(To::Node(self.peers[peer]), &header, &[]);
+                }
+            }
+        }
+    }
+
+    pub(super) fn range_report(
+        &mut self,
+        peer: usize,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<(), Reason> {
+        let header = &packet.header;
+        if header.client != self.nonce {
+            return Err(Reason::Unexpected);
+        }
+        let report = RangeReport::parse(packet.value)?;
+        match header.request {
+            ASK_PROMISE => self.range_promise(peer, header, report, out),
+            ASK_TRIM => self.trim_report(peer, header.pid, report),
+            _ => Err(Reason::Unexpected),
+        }
+    }
+
+    /// Counts for a configuration only if (node, nonce) is its member: another memory at the same
+    /// address knows nothing of that configuration's votes.
+    pub(super) fn range_promise(
+        &mut self,
+        peer: usize,
+        header: &Header,
+        report: RangeReport,
+        out: &mut impl Outbox,
+    ) -> Result<(), Reason> {
+        if header.rnd != self.round {
+            return Err(Reason::BadRound);
+        }
+        if self.stage > Stage::Reading {
+            return Err(Reason::Stale);
+        }
+        let node = self.peers[peer];
+        let member = |c: &Configuration| {
+            c.acceptors
+                .iter()
+                .any(|a| a.node == node && a.nonce == report.nonce)
+        };
+        let of_earlier: Vec<bool> = self.earlier.iter().map(member).collect();
+        if !of_earlier.contains(&true) {
+            return Err(Reason::UnknownSender);
+        }
+        let continues = member(&self.configuration);
+        let partition = &mut self.partitions[header.pid as usize];
+        if partition.memory[peer].is_some() {
+            return Err(Reason::Duplicate);
+        }
+        partition.promised(peer, report.nonce, &of_earlier, continues);
+        if continues {
+            partition.trims[peer] = report.trim;
+        }
+        if self.stage == Stage::Reading {
+            // E stays: what lies behind it wasn't chosen, for it was unknown to f+1. T may grow.
+            self.raise_trim(header.pid, report.trim, out);
+            return Ok(());
+        }
+        partition.trim = partition.trim.max(report.trim);
+        partition.end = partition.end.max(report.end).max(report.trim);
+        if self.stage == Stage::Promising {
+            self.finish_promises();
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish_promises(&mut self) {
+        let enough = |p: &Partition| p.is_quorum(u64::MAX, &self.earlier);
+        if self.partitions.iter().all(enough) {
+            self.stage = Stage::MarkingWriting;
+            self.effects.push(Effect::MarkWriting);
+        }
+    }
+
+    // ---- Step 2: TRIM, and the votes in [T, E) ---------------------------------------------
+
+    pub(super) fn send_trims(&self, out: &mut impl Outbox) {
+        for (pid, partition) in self.each_partition() {
+            self.send_trim(pid, partition.trim, out);
+        }
+    }
+
+    pub(super) fn send_trim(&self, pid: PartitionId, trim: Instance, out: &mut impl Outbox) {
+        if trim == 0 {
+            return;
+        }
+        let header = Header {
+            rnd: self.round,
+            ..self.header(MsgType::Trim, pid, trim)
+        };
+        for &node in &self.peers {
+            out.send(To::Node(node), &header, &[]);
+        }
+    }
+
+    pub(super) fn send_reads(&mut self, now: Time, out: &mut impl Outbox) {
+        for pid in 0..self.deployment.partitions {
+            self.send_reads_of(pid, now, out);
+        }
+    }
+
+    pub(super) fn send_reads_of(&mut self, pid: PartitionId, now: Time, out: &mut impl Outbox) {
+        let header = Header {
+            rnd: self.round,
+            ..self.header(MsgType::Phase1a, pid, 0)
+        };
+        let peers = &self.peers;
+        let partition = &mut self.partitions[pid as usize];
+        partition.due_reads(now, |inst, mask| {
+            let header = Header { inst, ..header };
+            for_each_bit(mask, |peer| out.send(To::Node(peers[peer]), &header, &[]));
+        });
+    }
+
+    pub(super) fn promise(
+        &mut self,
+        now: Time,
+        peer: usize,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<(), Reason> {
+        let header = &packet.header;
+        // The round must be exactly ours: an answer to a QUERY is no promise.
+        if header.rnd != self.round || header.vrnd >= self.round {
+            return Err(Reason::BadRound);
+        }
+        if self.stage != Stage::Reading {
+            return Err(Reason::Unexpected);
+        }
+        let partition = &mut self.partitions[header.pid as usize];
+        match partition.answered(peer, packet, &self.earlier, self.configuration.quorum())? {
+            Answer::Counted => Ok(()),
+            Answer::Decided => {
+                self.send_reads_of(header.pid, now, out);
+                self.finish_reads(now, out);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The leader: puts requests in order (Algorithm 1 of both papers; docs/protocol.md).
+//!
+//! It gives each REQUEST the next instance of its partition and the base round of its epoch. It
+//! stamps only while the instance lies below `trimmed + window`, so that acceptors have a slot
+//! for it; past that the proposer retries. A command over several partitions takes one instance of
+//! each, all or none.
+//!
+//! The papers' leader starts at instance 0 in round 0 whenever it boots, and so gives out one
+//! instance twice. Here a leader that boots stamps nothing until it is programmed, once for each
+//! round, by naming its boot nonce.
+//!
+//! A pack's inner structure is not looked at: devices can't afford it, and a value that is no pack
+//! does no harm in the log. Who executes a pack must check it anyway. REJECT and TRIM come
+//! unauthenticated; a forged REJECT can at most stop this leader until the next epoch.
+
+use crate::answer::{self, Refusal};
+use crate::wire::MAX_VALUE_LEN;
+use crate::wire::value::{Probe, ProbeReport, Rejection, Vector};
+use crate::{
+    Deployment, Epoch, Header, Instance, MsgType, NodeId, Outbox, Packet, PartitionId, Reason,
+    Round, To, TrimReports, Verdict,
+};
+
+// ---- Types
+
+/// Hands a round to this leader.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct Program {
+    /// Its base round is the leader's.
+    pub epoch: Epoch,
+    /// The boot nonce of the leader that the epoch names.
+    pub nonce: u64,
+    /// Partition by partition: the first instance to stamp.
+    pub next: Vec<Instance>,
+    /// Partition by partition: acceptors have forgotten everything below.
+    pub trimmed: Vec<Instance>,
+    /// Instances that may be open at once, at most the acceptors' slots.
+    pub window: u64,
+    /// The epoch's replicas, in ascending order.
+    pub replicas: Vec<NodeId>,
+    /// How many of them may fail without stopping TRIM.
+    pub g: u8,
+}
+
+// ---- State
+
+/// A leader of one group, all its partitions.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct Leader {
+    deployment: Deployment,
+    nonce: u64,
+    /// The last round programmed; none = never.
+    rnd: Round,
+    /// A later epoch exists.
+    retired: bool,
+    window: u64,
+    partitions: Vec<Partition>,
+    reports: TrimReports,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+struct Partition {
+    next: Instance,
+    trimmed: Instance,
+}
+
+impl Leader {
+    /// An unprogrammed leader: a backup. `nonce` is drawn at random at boot, never 0.
+    ///
+    /// # Panics
+    /// If `nonce` is 0, or the deployment's largest value fits no packet.
+    pub fn new(deployment: Deployment, nonce: u64) -> Leader {
+        assert!(nonce != 0, "a boot nonce is never 0");
+        assert!(deployment.max_value as usize <= MAX_VALUE_LEN);
+        Leader {
+            deployment,
+            nonce,
+            rnd: Round::NONE,
+            retired: false,
+            window: 0,
+            partitions: vec![Partition::default(); deployment.partitions as usize],
+            reports: TrimReports::none(deployment.partitions),
+        }
+    }
+
+    /// Takes over a round: once, and only a larger one than any before.
+    pub fn program(&mut self, program: &Program) -> Result<(), &'static str> {
+        let partitions = self.partitions.len();
+        if program.nonce != self.nonce {
+            return Err("the epoch names another boot nonce");
+        }
+        if program.epoch == 0 || program.epoch > crate::round::MAX_EPOCH {
+            return Err("the epoch is out of range");
+        }
+        if Round::base(program.epoch) <= self.rnd {
+            return Err("this round or a later one was programmed before");
+        }
+        if program.next.len() != partitions || program.trimmed.len() != partitions {
+            return Err("next and trimmed must name every partition");
+        }
+        if program
+            .next
+            .iter()
+            .zip(&program.trimmed)
+            .any(|(n, t)| n < t)
+        {
+            return Err("next lies below trimmed");
+        }
+        if program.window == 0 {
+            return Err("a window of 0 never opens");
+        }
+        let reports = TrimReports::new(self.deployment.partitions, &program.replicas, program.g)?;
+        self.reports = reports;
+        self.rnd = Round::base(program.epoch);
+        self.retired = false;
+        self.window = program.window;
+        for (pid, partition) in self.partitions.iter_mut().enumerate() {
+            partition.next = program.next[pid];
+            partition.trimmed = program.trimmed[pid];
+        }
+        Ok(())
+    }
+
+    /// Stops stamping if `epoch` is later than this leader's, until it is programmed again.
+    pub fn retire(&mut self, epoch: Epoch) {
+        if !self.rnd.is_none() && epoch > self.rnd.epoch() {
+            self.retired = true;
+        }
+    }
+
+    /// Where it stands.
+    pub fn deployment(&self) -> &Deployment {
+        &self.deployment
+    }
+
+    /// The boot nonce.
+    pub fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
+    /// The round it stamps in; none while it isn't programmed or has retired.
+    pub fn round(&self) -> Round {
+        if self.retired { Round::NONE } else { self.rnd }
+    }
+
+    /// The instance that the next REQUEST of a partition takes.
+    pub fn next(&self, pid: PartitionId) -> Instance {
+        self.partitions[pid as usize].next
+    }
+
+    /// Acceptors have forgotten, or may forget, everything below.
+    pub fn trimmed(&self, pid: PartitionId) -> Instance {
+        self.partitions[pid as usize].trimmed
+    }
+
+    /// Instances that may be open at once.
+    pub fn window(&self) -> u64 {
+        self.window
+    }
+
+    // ---- Handlers
+
+    /// Takes one packet.
+    #[inline]
+    pub fn step(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
+        if let Err(reason) = self.deployment.check(packet) {
+            return Verdict::Dropped(reason);
+        }
+        let result = match packet.header.msgtype {
+            MsgType::Request => self.request(packet, out),
+            MsgType::Trim => self.trim_to(packet),
+            MsgType::Reject => self.rejected(packet),
+            MsgType::Probe => self.probe(packet, out),
+            _ => Err(Reason::NotForRole.into()),
+        };
+        answer::conclude(&self.deployment, packet, result, out)
+    }
+
+    /// Stamps, if this is the leader and the window is open. Instance, round and sender in a
+    /// REQUEST mean nothing.
+    #[inline]
+    fn request(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
+        let h = &packet.header;
+        if self.round().is_none() {
+            return Err(self.refuse(Reason::NotLeader, h.pid));
+        }
+        if h.flags.has(crate::Flags::MULTI) {
+            return self.request_multi(packet, out);
+        }
+        self.window_open(h.pid)?;
+        let inst = self.take(h.pid);
+        self.send_proposal(h, h.pid, inst, packet.value, out);
+        Ok(Verdict::Changed)
+    }
+
+    /// One instance of every partition named, or of none; each copy carries the whole vector.
+    fn request_multi(
+        &mut self,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Refusal> {
+        let h = &packet.header;
+        let vector = Vector::parse(packet.value)?;
+        if vector.iter().next().is_none_or(|(first, _)| first != h.pid) {
+            return Err(Reason::BadValue.into());
+        }
+        if vector
+            .iter()
+            .any(|(pid, _)| pid >= self.deployment.partitions)
+        {
+            return Err(Reason::UnknownPartition.into());
+        }
+        for (pid, _) in vector.iter() {
+            self.window_open(pid)?;
+        }
+        let mut scratch = [0; MAX_VALUE_LEN];
+        let stamped = &mut scratch[..packet.value.len()];
+        stamped.copy_from_slice(packet.value);
+        Vector::stamp(stamped, self.rnd, |pid| self.take(pid));
+        for (pid, _) in vector.iter() {
+            // Just taken above, each partition once.
+            let inst = self.next(pid) - 1;
+            self.send_proposal(h, pid, inst, stamped, out);
+        }
+        Ok(Verdict::Changed)
+    }
+
+    /// TRIM opens the window: a replica's report (no round), or a candidate's word (its base
+    /// round).
+    fn trim_to(&mut self, packet: &Packet<'_>) -> Result<Verdict, Refusal> {
+        let h = &packet.header;
+        if !packet.value.is_empty() {
+            return Err(Reason::BadValue.into());
+        }
+        let partition = &mut self.partitions[h.pid as usize];
+        if h.rnd.is_none() {
+            self.reports.report(h.pid, h.swid, h.inst)?;
+            partition.trimmed = partition.trimmed.max(self.reports.trim_point(h.pid));
+            return Ok(Verdict::Changed);
+        }
+        if !h.rnd.is_base() {
+            return Err(Reason::BadRound.into());
+        }
+        if self.rnd.is_none() || h.rnd < self.rnd || h.inst < partition.trimmed {
+            return Err(Reason::Stale.into());
+        }
+        if h.inst == partition.trimmed {
+            return Err(Reason::Duplicate.into());
+        }
+        partition.trimmed = h.inst;
+        Ok(Verdict::Changed)
+    }
+
+    /// An acceptor refused a proposal. A promise to a later epoch retires this leader; one to a
+    /// repair round of its own epoch concerns that instance alone, and whoever repairs it.
+    fn rejected(&mut self, packet: &Packet<'_>) -> Result<Verdict, Refusal> {
+        let rejection = Rejection::parse(packet.value)?;
+        if rejection.reason != Reason::Preempted {
+            return Err(Reason::Unexpected.into());
+        }
+        if !rejection.round.is_valid() {
+            return Err(Reason::BadRound.into());
+        }
+        let ours = !self.round().is_none() && packet.header.rnd == self.rnd;
+        if !ours || rejection.round.epoch() <= self.rnd.epoch() {
+            return Err(Reason::Stale.into());
+        }
+        self.retire(rejection.round.epoch());
+        Ok(Verdict::Changed)
+    }
+
+    fn probe(&self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
+        let partition = &self.partitions[packet.header.pid as usize];
+        let report = ProbeReport {
+            nonce: self.nonce,
+            trim: partition.trimmed,
+        };
+        let shown = (self.round(), partition.next);
+        answer::probe(&self.deployment, packet, Probe::Leader, shown, report, out)
+    }
+
+    // ---- Helpers
+
+    #[inline]
+    fn window_open(&self, pid: PartitionId) -> Result<(), Refusal> {
+        let partition = &self.partitions[pid as usize];
+        // The last instance is never used: `next` must not wrap.
+        let unused = partition.next < Instance::MAX;
+        if unused && partition.next.saturating_sub(partition.trimmed) < self.window {
+            Ok(())
+        } else {
+            Err(self.refuse(Reason::Window, pid))
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, pid: PartitionId) -> Instance {
+        let next = &mut self.partitions[pid as usize].next;
+        let inst = *next;
+        *next += 1;
+        inst
+    }
+
+    #[inline]
+    fn send_proposal(
+        &self,
+        request: &Header,
+        pid: PartitionId,
+        inst: Instance,
+        value: &[u8],
+        out: &mut impl Outbox,
+    ) {
+        let proposal = Header {
+            pid,
+            inst,
+            rnd: self.rnd,
+            flags: request.flags.of_value(),
+            client: request.client,
+            request: request.request,
+            value_len: value.len() as u16,
+            ..answer::header(&self.deployment, MsgType::Phase2a, request)
+        };
+        out.send(To::Acceptors, &proposal, value);
+    }
+
+    fn refuse(&self, reason: Reason, pid: PartitionId) -> Refusal {
+        let round = match reason {
+            Reason::NotLeader => self.rnd,
+            _ => Round::NONE,
+        };
+        Refusal::Reject(Rejection {
+            reason,
+            round,
+            trim: self.partitions[pid as usize].trimmed,
+        })
+    }
+}

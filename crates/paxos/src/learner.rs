@@ -1,0 +1,304 @@
+//! The learner: counts votes (Algorithm 3 of both papers; docs/protocol.md).
+//!
+//! A vote counts once, and only if an acceptor of the configuration of its round's epoch sent it.
+//! f+1 equal votes of that configuration decide; the value is that of the last vote counted.
+//!
+//! A host calls [`Learner::vote`] and moves a window along with [`Learner::set_floor`], so that no
+//! vote from far ahead displaces one that is still needed. A learner in the network has no such
+//! window; it takes [`Learner::step`], and a newer instance displaces an older one in its slot.
+//! What it loses that way is repaired by the replicas.
+//!
+//! Values are not looked at. What f+1 acceptors voted for is decided, also when it is a pack or a
+//! vector that isn't well-formed: to drop it here would leave a gap that nothing can fill. Who
+//! executes it checks it.
+
+use crate::answer::{self, Refusal};
+use crate::configuration::MAX_ACCEPTORS;
+use crate::ring::Ring;
+use crate::{
+    Configuration, Deployment, Epoch, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet,
+    PartitionId, Reason, Round, To, Verdict,
+};
+
+// ---- Types
+
+/// What became of a vote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Learned {
+    /// It completed a quorum: the value in hand is decided. Said once for each instance in a slot.
+    Decided,
+    /// Counted; no quorum yet.
+    Counted,
+    /// Not counted.
+    Dropped(Reason),
+}
+
+/// What a slot holds; for status, scripts and checkers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotView {
+    /// The instance.
+    pub inst: Instance,
+    /// The round of the votes counted.
+    pub rnd: Round,
+    /// Whose votes were counted: bit i is the i-th acceptor of that round's configuration.
+    pub votes: u32,
+    /// Of the votes.
+    pub client: u64,
+    /// Of the votes.
+    pub request: u64,
+    /// Whether the votes are for a no-op.
+    pub noop: bool,
+    /// Whether a quorum was seen, in this round or an earlier one.
+    pub delivered: bool,
+}
+
+// ---- State
+
+/// Configurations kept, the newest ones. Votes of older epochs come no more: acceptors promised
+/// later ones long ago.
+const MAX_KNOWN: usize = 16;
+
+/// A learner of one group, all its partitions.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct Learner {
+    deployment: Deployment,
+    /// In ascending order of epoch.
+    known: Vec<Known>,
+    /// Partition by partition: the window's start, where there is one.
+    floors: Vec<Option<Instance>>,
+    ring: Ring,
+    slots: Vec<Slot>,
+}
+
+/// Of a configuration, what counting needs.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+struct Known {
+    epoch: Epoch,
+    quorum: u32,
+    acceptors: Vec<NodeId>,
+}
+
+/// All zero is an unused slot: no round, so no votes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+struct Slot {
+    inst: Instance,
+    client: u64,
+    request: u64,
+    rnd: Round,
+    votes: u32,
+    noop: bool,
+    delivered: bool,
+}
+
+const _: () = assert!(MAX_ACCEPTORS <= u32::BITS as usize);
+
+impl Learner {
+    /// A learner with `slots` slots a partition, that knows no configuration yet.
+    ///
+    /// # Panics
+    /// If `slots` is 0.
+    pub fn new(deployment: Deployment, slots: usize) -> Learner {
+        let all_slots = slots
+            .checked_mul(deployment.partitions as usize)
+            .expect("slots fit the memory");
+        Learner {
+            deployment,
+            known: Vec::new(),
+            floors: vec![None; deployment.partitions as usize],
+            ring: Ring::new(slots),
+            slots: vec![Slot::default(); all_slots],
+        }
+    }
+
+    /// Notes an epoch's configuration; says whether it is new. An epoch has one configuration
+    /// for ever, so what is known is never replaced. The oldest is forgotten when there are too
+    /// many.
+    pub fn learn(&mut self, configuration: &Configuration) -> bool {
+        let at = self
+            .known
+            .partition_point(|k| k.epoch < configuration.epoch);
+        let known_already = self
+            .known
+            .get(at)
+            .is_some_and(|k| k.epoch == configuration.epoch);
+        let too_old = at == 0 && self.known.len() == MAX_KNOWN;
+        if configuration.invalid().is_some() || known_already || too_old {
+            return false;
+        }
+        let known = Known {
+            epoch: configuration.epoch,
+            quorum: configuration.quorum() as u32,
+            acceptors: configuration.acceptors.iter().map(|a| a.node).collect(),
+        };
+        self.known.insert(at, known);
+        if self.known.len() > MAX_KNOWN {
+            self.known.remove(0);
+        }
+        true
+    }
+
+    /// Starts the window of a partition at `inst`: votes below are stale, votes at
+    /// `inst + slots` or beyond have no slot yet. Never moves back.
+    pub fn set_floor(&mut self, pid: PartitionId, inst: Instance) {
+        let floor = &mut self.floors[pid as usize];
+        *floor = (*floor).max(Some(inst));
+    }
+
+    /// Where it stands.
+    pub fn deployment(&self) -> &Deployment {
+        &self.deployment
+    }
+
+    /// Slots of one partition.
+    pub fn slots(&self) -> u64 {
+        self.ring.slots()
+    }
+
+    /// Whether an epoch's configuration is known.
+    pub fn knows(&self, epoch: Epoch) -> bool {
+        self.configuration(epoch).is_some()
+    }
+
+    /// What was counted for an instance; `None` where nothing was, or a newer one displaced it.
+    pub fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotView> {
+        let slot = &self.slots[self.ring.index(pid, inst)];
+        (slot.inst == inst && !slot.rnd.is_none()).then_some(SlotView {
+            inst,
+            rnd: slot.rnd,
+            votes: slot.votes,
+            client: slot.client,
+            request: slot.request,
+            noop: slot.noop,
+            delivered: slot.delivered,
+        })
+    }
+
+    // ---- Handlers
+
+    /// Takes one packet, in the network: sends one DELIVER for each decision.
+    #[inline]
+    pub fn step(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
+        let result = match self.vote(packet) {
+            Learned::Decided => {
+                self.send_decision(packet, out);
+                Ok(Verdict::Changed)
+            }
+            Learned::Counted => Ok(Verdict::Changed),
+            Learned::Dropped(reason) => Err(Refusal::Drop(reason)),
+        };
+        answer::conclude(&self.deployment, packet, result, out)
+    }
+
+    /// Counts a vote (PHASE2B).
+    #[inline]
+    pub fn vote(&mut self, packet: &Packet<'_>) -> Learned {
+        match self.count(packet) {
+            Ok(true) => Learned::Decided,
+            Ok(false) => Learned::Counted,
+            Err(reason) => Learned::Dropped(reason),
+        }
+    }
+
+    /// Counts a vote, and says whether it decided.
+    #[inline]
+    fn count(&mut self, packet: &Packet<'_>) -> Result<bool, Reason> {
+        self.deployment.check(packet)?;
+        let h = &packet.header;
+        if h.msgtype != MsgType::Phase2b {
+            return Err(Reason::NotForRole);
+        }
+        if !h.rnd.is_valid() || h.rnd != h.vrnd {
+            return Err(Reason::BadRound);
+        }
+        let configuration = self.configuration(h.rnd.epoch());
+        let configuration = configuration.ok_or(Reason::UnknownEpoch)?;
+        let voter = configuration.voter(h.swid).ok_or(Reason::UnknownSender)?;
+        let quorum = configuration.quorum;
+        self.within_window(h)?;
+
+        let index = self.ring.index(h.pid, h.inst);
+        let slot = &mut self.slots[index];
+        if h.inst < slot.inst {
+            return Err(Reason::Stale);
+        }
+        if h.inst > slot.inst || slot.rnd.is_none() {
+            *slot = Slot::unvoted(h);
+        } else if h.rnd < slot.rnd {
+            return Err(Reason::Stale);
+        } else if (h.rnd == slot.rnd || slot.delivered) && !slot.same_value(h) {
+            // One round has one value, and so has every round after a decision.
+            return Err(Reason::Conflict);
+        } else if slot.delivered || h.rnd == slot.rnd && slot.votes & voter != 0 {
+            return Err(Reason::Duplicate);
+        } else if h.rnd > slot.rnd {
+            *slot = Slot::unvoted(h);
+        }
+        slot.votes |= voter;
+        slot.delivered = slot.votes.count_ones() >= quorum;
+        Ok(slot.delivered)
+    }
+
+    // ---- Helpers
+
+    /// Newest first: nearly every vote is of the newest epoch.
+    #[inline]
+    fn configuration(&self, epoch: Epoch) -> Option<&Known> {
+        self.known.iter().rev().find(|known| known.epoch == epoch)
+    }
+
+    #[inline]
+    fn within_window(&self, h: &Header) -> Result<(), Reason> {
+        match self.floors[h.pid as usize] {
+            Some(floor) if h.inst < floor => Err(Reason::Stale),
+            Some(floor) if h.inst - floor >= self.ring.slots() => Err(Reason::Window),
+            _ => Ok(()),
+        }
+    }
+
+    fn send_decision(&self, packet: &Packet<'_>, out: &mut impl Outbox) {
+        let h = &packet.header;
+        let decision = Header {
+            inst: h.inst,
+            rnd: h.rnd,
+            vrnd: h.vrnd,
+            flags: h.flags.of_value(),
+            client: h.client,
+            request: h.request,
+            value_len: h.value_len,
+            ..answer::header(&self.deployment, MsgType::Deliver, h)
+        };
+        out.send(To::Learners, &decision, packet.value);
+    }
+}
+
+impl Known {
+    /// The bit of an acceptor.
+    #[inline]
+    fn voter(&self, node: NodeId) -> Option<u32> {
+        let index = self.acceptors.iter().position(|a| *a == node)?;
+        Some(1 << index)
+    }
+}
+
+impl Slot {
+    #[inline]
+    fn unvoted(h: &Header) -> Slot {
+        Slot {
+            inst: h.inst,
+            client: h.client,
+            request: h.request,
+            rnd: h.rnd,
+            votes: 0,
+            noop: h.flags.has(Flags::NOOP),
+            delivered: false,
+        }
+    }
+
+    #[inline]
+    fn same_value(&self, h: &Header) -> bool {
+        self.client == h.client
+            && self.request == h.request
+            && self.noop == h.flags.has(Flags::NOOP)
+    }
+}

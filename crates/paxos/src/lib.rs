@@ -1,0 +1,56 @@
+//! The agreement protocols, sans-I/O.
+//!
+//! Every role is a deterministic state machine: packets and the time go in, packets and a
+//! [`Verdict`] come out through an [`Outbox`]. There is no clock, no thread, no randomness and no
+//! map with random order here, so the simulator, the scripts in `testdata/` and the shipped node
+//! run the very same code. Each role is one file and carries the name that its XDP program has.
+//!
+//! ```text
+//! client        leader         acceptors (2f+1)      learner / replica
+//!   | REQUEST     |                 |                       |
+//!   |------------>| PHASE2A         |                       |
+//!   |             |---------------->| PHASE2B               |
+//!   |             |                 |---------------------->| f+1 equal votes: decided
+//!   | REPLY       |                 |                       | executed in instance order
+//!   |<------------------------------------------------------|
+//! ```
+
+pub mod acceptor;
+mod answer;
+mod backoff;
+pub mod candidate;
+pub mod configuration;
+pub mod deployment;
+pub mod leader;
+pub mod learner;
+pub mod outbox;
+pub mod proposer;
+pub mod quorum;
+pub mod recover;
+mod ring;
+pub mod round;
+pub mod wire;
+
+pub use acceptor::{Acceptor, Enable};
+pub use candidate::{Candidate, Effect, HandOver, Stage};
+pub use configuration::{Configuration, Member};
+pub use deployment::Deployment;
+pub use leader::{Leader, Program};
+pub use learner::{Learned, Learner};
+pub use outbox::{Outbox, To, Verdict};
+pub use proposer::{Proposer, ProposerSettings};
+pub use quorum::TrimReports;
+pub use recover::{Recover, RecoverSettings};
+pub use round::{Epoch, Round};
+pub use wire::{Flags, Header, MsgType, Packet, Reason};
+
+/// Number of a node within a cluster; 0 is "none" (a client has no node id).
+pub type NodeId = u16;
+/// Which application's Paxos deployment a packet belongs to.
+pub type GroupId = u16;
+/// Partition of a group, from 0.
+pub type PartitionId = u16;
+/// Instance number, per group and partition, from 0, never reused.
+pub type Instance = u64;
+/// Nanoseconds of a monotonic clock with an arbitrary start. Always an argument, never read here.
+pub type Time = u64;

@@ -1,0 +1,51 @@
+//! What a role's step returns: packets through an [`Outbox`], and a [`Verdict`].
+
+use crate::{Header, NodeId, Reason};
+
+/// Where a packet goes. The data plane knows the addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum To {
+    /// Back to the address that the packet in hand came from.
+    Sender,
+    /// To every acceptor of the group.
+    Acceptors,
+    /// To every learner of the group.
+    Learners,
+    /// To the group's current leader.
+    Leader,
+    /// To one node.
+    Node(NodeId),
+}
+
+/// Takes the packets that a role sends. Implementations copy header and value into a buffer of
+/// their own, so roles allocate nothing.
+pub trait Outbox {
+    /// Sends one message. `header.value_len` is set from `value` by the caller.
+    fn send(&mut self, to: To, header: &Header, value: &[u8]);
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Verdict {
+    /// State may have changed, and answers may have been sent. A durable node must store the
+    /// packet before what this step sent leaves.
+    Changed,
+    /// Answered or noted without changing anything that must survive.
+    Answered,
+    /// Answered with REJECT; nothing changed.
+    Rejected(Reason),
+    /// Dropped and counted; nothing changed, nothing sent.
+    Dropped(Reason),
+}
+
+/// An outbox that keeps owned copies; for tests, scripts and the simulator.
+#[derive(Default, Debug, Clone, PartialEq, Eq)]
+pub struct Sent(pub Vec<(To, Header, Vec<u8>)>);
+
+impl Outbox for Sent {
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        debug_assert_eq!(header.value_len as usize, value.len());
+        self.0.push((to, *header, value.to_vec()));
+    }
+}

@@ -1,0 +1,651 @@
+//! The proposer: gets commands into the log (docs/protocol.md, "Proposer").
+//!
+//! Commands are queued by [`Proposer::submit`] and leave with [`Proposer::flush`], several of them
+//! packed into one REQUEST where they fit. A command is outstanding until it is answered; until
+//! then it is sent again, always with its own (client, request), so that replicas recognise it
+//! however often it gets into the log. What is sent again is packed anew: the value that carried a
+//! command isn't its identity, and answered neighbours must not travel again.
+//!
+//! At most `max_open_values` values of a partition are in flight. Beyond that commands wait in the
+//! queue and leave together when a value is done: an idle proposer sends at once, a loaded one
+//! packs by itself.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::backoff::Backoff;
+use crate::wire::value::{
+    PACKED_ITEM_HEADER_LEN, PackedItem, Rejection, Vector, append_packed, packed_is_valid,
+    packed_items,
+};
+use crate::{
+    Deployment, Flags, Header, MsgType, Outbox, Packet, PartitionId, Reason, Time, To, Verdict,
+};
+
+/// What an application answers with is preceded by one byte of status; this one says that an
+/// earlier request of the ordered session is missing. It is no answer: the command took no effect
+/// and goes again once the earlier one is through.
+pub const STATUS_OUT_OF_ORDER: u8 = 3;
+
+/// A window that is full opens again soon; this fraction of `retry_after` is waited for it.
+const WINDOW_WAIT_DIVISOR: Time = 8;
+
+/// How a proposer behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct ProposerSettings {
+    /// Where it proposes; a client's `node` is 0.
+    pub deployment: Deployment,
+    /// How long an answer is waited for at first.
+    pub retry_after: Time,
+    /// Unsuccessful retries after which [`Proposer::needs_leader`] is set.
+    pub retries_before_asking: u32,
+    /// Random, never 0, of this proposer alone: names its packed values and seeds its jitter.
+    pub nonce: u64,
+    /// Values of one partition in flight at most.
+    pub max_open_values: usize,
+}
+
+/// Why a command can't be submitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// It doesn't fit a value.
+    TooLarge {
+        /// Bytes that fit.
+        max: usize,
+    },
+    /// The same (client, request) is still outstanding in that partition.
+    Outstanding,
+    /// No such partition, partitions that aren't strictly ascending or are too many, or client 0.
+    Invalid,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refused::TooLarge { max } => write!(f, "the command is larger than {max} bytes"),
+            Refused::Outstanding => f.write_str("this request is already outstanding"),
+            Refused::Invalid => f.write_str("no such partition, or no session"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// Identity of an outstanding command. Session ids are given out per partition.
+type Key = (PartitionId, u64, u64);
+
+/// A slot of the command slab; free ones keep their buffer.
+#[derive(Default, Debug)]
+struct Command {
+    pid: PartitionId,
+    client: u64,
+    request: u64,
+    multi: bool,
+    /// Times it was sent in vain.
+    tries: u32,
+    place: Place,
+    bytes: Vec<u8>,
+}
+
+/// Where a command is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Place {
+    #[default]
+    Free,
+    Queued,
+    /// Answered while queued for a retry: the queue drops it when it gets there.
+    Answered,
+    /// In flight in the value in this slot.
+    Sent(u32),
+}
+
+/// A value in flight, or a free slot that keeps its buffer.
+#[derive(Default, Debug)]
+struct Value {
+    pid: PartitionId,
+    /// Number of the value; 0 = the slot is free. Also tells a slot's uses apart.
+    number: u64,
+    packed: bool,
+    /// Commands in it that aren't answered.
+    open: usize,
+    commands: Vec<u32>,
+    deadline: Time,
+    /// The leader refused it for want of room: that is a sign of life, no failure.
+    window_full: bool,
+}
+
+/// One partition's commands that wait to be sent, and its values in flight.
+#[derive(Default, Debug)]
+struct Queue {
+    commands: VecDeque<u32>,
+    open_values: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Proposer {
+    settings: ProposerSettings,
+    packing: bool,
+    backoff: Backoff,
+    needs_leader: bool,
+    commands: Vec<Command>,
+    free_commands: Vec<u32>,
+    index: HashMap<Key, u32, BuildHasherDefault<KeyHasher>>,
+    values: Vec<Value>,
+    free_values: Vec<u32>,
+    /// Packed values in flight by number, for a REJECT, which names the value.
+    packs: HashMap<u64, u32, BuildHasherDefault<KeyHasher>>,
+    last_number: u64,
+    queues: Vec<Queue>,
+    /// (deadline, slot, number); entries that match no open value's deadline are void.
+    deadlines: BinaryHeap<Reverse<(Time, u32, u64)>>,
+    scratch: Vec<u8>,
+    due: Vec<(u64, u32)>,
+}
+
+impl Proposer {
+    /// A proposer with nothing outstanding.
+    pub fn new(settings: ProposerSettings) -> Proposer {
+        let partitions = usize::from(settings.deployment.partitions);
+        Proposer {
+            settings: ProposerSettings {
+                max_open_values: settings.max_open_values.max(1),
+                ..settings
+            },
+            packing: true,
+            backoff: Backoff::new(settings.nonce),
+            needs_leader: false,
+            commands: Vec::new(),
+            free_commands: Vec::new(),
+            index: HashMap::default(),
+            values: Vec::new(),
+            free_values: Vec::new(),
+            packs: HashMap::default(),
+            last_number: 0,
+            queues: (0..partitions).map(|_| Queue::default()).collect(),
+            deadlines: BinaryHeap::new(),
+            scratch: Vec::new(),
+            due: Vec::new(),
+        }
+    }
+
+    /// From now on every value holds one command. For programs to whom an instance is the unit of
+    /// delivery.
+    pub fn without_packing(mut self) -> Proposer {
+        self.packing = false;
+        self
+    }
+
+    /// Queues a command; nothing is sent before [`flush`](Self::flush). `client` is the session
+    /// (or the nonce of an OPEN), never 0.
+    pub fn submit(
+        &mut self,
+        pid: PartitionId,
+        client: u64,
+        request: u64,
+        command: &[u8],
+    ) -> Result<(), Refused> {
+        let max = usize::from(self.settings.deployment.max_value);
+        if command.len() > max {
+            return Err(Refused::TooLarge { max });
+        }
+        let slot = self.enqueue((pid, client, request))?;
+        self.commands[slot].bytes.extend_from_slice(command);
+        Ok(())
+    }
+
+    /// Queues a command that takes effect in all of `pids`, which are strictly ascending. It is
+    /// answered under the first of them and never packed.
+    pub fn submit_multi(
+        &mut self,
+        pids: &[PartitionId],
+        client: u64,
+        request: u64,
+        command: &[u8],
+    ) -> Result<(), Refused> {
+        let partitions = self.settings.deployment.partitions;
+        let ascending = pids.windows(2).all(|w| w[0] < w[1]);
+        let (Some(&first), Some(&last)) = (pids.first(), pids.last()) else {
+            return Err(Refused::Invalid);
+        };
+        if !ascending || last >= partitions || pids.len() > crate::wire::value::MAX_VECTOR {
+            return Err(Refused::Invalid);
+        }
+        self.scratch.clear();
+        Vector::reserve(pids, &mut self.scratch);
+        let max =
+            usize::from(self.settings.deployment.max_value).saturating_sub(self.scratch.len());
+        if command.len() > max {
+            return Err(Refused::TooLarge { max });
+        }
+        let slot = self.enqueue((first, client, request))?;
+        let entry = &mut self.commands[slot];
+        entry.multi = true;
+        entry.bytes.extend_from_slice(&self.scratch);
+        entry.bytes.extend_from_slice(command);
+        Ok(())
+    }
+
+    /// Takes a slot for a command and queues it.
+    fn enqueue(&mut self, key: Key) -> Result<usize, Refused> {
+        let (pid, client, _) = key;
+        if client == 0 || usize::from(pid) >= self.queues.len() {
+            return Err(Refused::Invalid);
+        }
+        let vacant = match self.index.entry(key) {
+            std::collections::hash_map::Entry::Occupied(_) => return Err(Refused::Outstanding),
+            std::collections::hash_map::Entry::Vacant(vacant) => vacant,
+        };
+        let slot = self.free_commands.pop().unwrap_or_else(|| {
+            self.commands.push(Command::default());
+            (self.commands.len() - 1) as u32
+        });
+        vacant.insert(slot);
+        let command = &mut self.commands[slot as usize];
+        command.bytes.clear();
+        (command.pid, command.client, command.request) = key;
+        (command.multi, command.tries) = (false, 0);
+        command.place = Place::Queued;
+        self.queues[usize::from(pid)].commands.push_back(slot);
+        Ok(slot as usize)
+    }
+
+    /// Sends all queued commands, as far as `max_open_values` allows.
+    pub fn flush(&mut self, now: Time, out: &mut impl Outbox) {
+        for pid in 0..self.queues.len() {
+            while self.queues[pid].open_values < self.settings.max_open_values
+                && self.send_value(pid, now, out)
+            {}
+        }
+    }
+
+    /// Sends one value of queued commands; false when none is queued.
+    fn send_value(&mut self, pid: usize, now: Time, out: &mut impl Outbox) -> bool {
+        let slot = self.free_values.pop().unwrap_or_else(|| {
+            self.values.push(Value::default());
+            (self.values.len() - 1) as u32
+        });
+        self.gather(pid, slot);
+        let Some(&first) = self.values[slot as usize].commands.first() else {
+            self.free_values.push(slot);
+            return false;
+        };
+        self.last_number += 1;
+        let value = &mut self.values[slot as usize];
+        value.pid = pid as PartitionId;
+        value.number = self.last_number;
+        value.open = value.commands.len();
+        value.packed = value.open > 1;
+        value.window_full = false;
+        self.queues[pid].open_values += 1;
+
+        let deployment = &self.settings.deployment;
+        let header = Header {
+            cluster: deployment.cluster,
+            group: deployment.group,
+            pid: pid as PartitionId,
+            swid: deployment.node,
+            ..Header::new(MsgType::Request)
+        };
+        let mut tries = 0;
+        self.scratch.clear();
+        for &command in &value.commands {
+            let command = &mut self.commands[command as usize];
+            command.place = Place::Sent(slot);
+            tries = tries.max(command.tries);
+            if value.packed {
+                let item = PackedItem {
+                    client: command.client,
+                    request: command.request,
+                    bytes: &command.bytes,
+                };
+                append_packed(&mut self.scratch, &item);
+            }
+        }
+        if value.packed {
+            self.packs.insert(value.number, slot);
+            let header = Header {
+                flags: Flags::PACKED,
+                client: self.settings.nonce,
+                request: value.number,
+                value_len: self.scratch.len() as u16,
+                ..header
+            };
+            out.send(To::Leader, &header, &self.scratch);
+        } else {
+            let command = &self.commands[first as usize];
+            let header = Header {
+                flags: if command.multi {
+                    Flags::MULTI
+                } else {
+                    Flags::NONE
+                },
+                client: command.client,
+                request: command.request,
+                value_len: command.bytes.len() as u16,
+                ..header
+            };
+            out.send(To::Leader, &header, &command.bytes);
+        }
+        let delay = self.backoff.delay(self.settings.retry_after, tries);
+        self.arm(slot, now.saturating_add(delay));
+        true
+    }
+
+    /// Moves commands that go together from the queue's front into a value: one multi-partition
+    /// command, or as many others as fit. Frees those that were answered while they waited.
+    fn gather(&mut self, pid: usize, slot: u32) {
+        let max = usize::from(self.settings.deployment.max_value);
+        let queue = &mut self.queues[pid].commands;
+        let gathered = &mut self.values[slot as usize].commands;
+        let mut packed_len = 0;
+        while let Some(&next) = queue.front() {
+            let command = &mut self.commands[next as usize];
+            if command.place == Place::Answered {
+                command.place = Place::Free;
+                self.free_commands.push(next);
+                queue.pop_front();
+                continue;
+            }
+            packed_len += PACKED_ITEM_HEADER_LEN + command.bytes.len();
+            let full = packed_len > max || !self.packing;
+            if !gathered.is_empty() && (command.multi || full) {
+                break;
+            }
+            gathered.push(next);
+            queue.pop_front();
+            if command.multi {
+                break;
+            }
+        }
+    }
+
+    /// The command was answered, or its caller no longer waits for it: forgets it. True the first
+    /// time.
+    pub fn reply(&mut self, pid: PartitionId, client: u64, request: u64) -> bool {
+        let Some(slot) = self.index.remove(&(pid, client, request)) else {
+            return false;
+        };
+        let command = &mut self.commands[slot as usize];
+        match command.place {
+            Place::Queued => command.place = Place::Answered,
+            Place::Sent(value) => {
+                command.place = Place::Free;
+                self.free_commands.push(slot);
+                self.values[value as usize].open -= 1;
+                if self.values[value as usize].open == 0 {
+                    self.close(value);
+                }
+            }
+            Place::Free | Place::Answered => unreachable!("the index holds what is outstanding"),
+        }
+        true
+    }
+
+    /// Frees a value's slot.
+    fn close(&mut self, slot: u32) {
+        let value = &mut self.values[slot as usize];
+        if value.packed {
+            self.packs.remove(&value.number);
+        }
+        value.number = 0;
+        value.commands.clear();
+        self.queues[usize::from(value.pid)].open_values -= 1;
+        self.free_values.push(slot);
+        self.drop_void_deadlines();
+    }
+
+    /// Takes REPLY and REJECT. Calls `completed` with (client, request, status byte and answer) for
+    /// each command that a REPLY ends. A malformed packet changes nothing. What replies made room
+    /// for leaves with the next [`flush`](Self::flush).
+    pub fn step(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        completed: &mut impl FnMut(u64, u64, &[u8]),
+    ) -> Verdict {
+        if let Err(reason) = self.settings.deployment.check(packet) {
+            return Verdict::Dropped(reason);
+        }
+        match packet.header.msgtype {
+            MsgType::Reply if packet.header.flags.has(Flags::PACKED) => {
+                self.on_packed_reply(packet, completed)
+            }
+            MsgType::Reply => self.on_reply(packet, completed),
+            MsgType::Reject => self.on_reject(now, packet),
+            _ => Verdict::Dropped(Reason::NotForRole),
+        }
+    }
+
+    fn on_reply(
+        &mut self,
+        packet: &Packet<'_>,
+        completed: &mut impl FnMut(u64, u64, &[u8]),
+    ) -> Verdict {
+        let h = &packet.header;
+        if packet.value.is_empty() {
+            return Verdict::Dropped(Reason::BadValue);
+        }
+        if self.answer(h.pid, h.client, h.request, packet.value, completed) {
+            Verdict::Changed
+        } else {
+            Verdict::Dropped(Reason::Unexpected)
+        }
+    }
+
+    fn on_packed_reply(
+        &mut self,
+        packet: &Packet<'_>,
+        completed: &mut impl FnMut(u64, u64, &[u8]),
+    ) -> Verdict {
+        let items = || packed_items(packet.value).filter_map(Result::ok);
+        if !packed_is_valid(packet.value) || items().any(|item| item.bytes.is_empty()) {
+            return Verdict::Dropped(Reason::BadValue);
+        }
+        let mut any = false;
+        for item in items() {
+            let pid = packet.header.pid;
+            any |= self.answer(pid, item.client, item.request, item.bytes, completed);
+        }
+        if any {
+            Verdict::Changed
+        } else {
+            Verdict::Dropped(Reason::Unexpected)
+        }
+    }
+
+    /// One answer; whether it ended a command.
+    fn answer(
+        &mut self,
+        pid: PartitionId,
+        client: u64,
+        request: u64,
+        answer: &[u8],
+        completed: &mut impl FnMut(u64, u64, &[u8]),
+    ) -> bool {
+        // An out-of-order answer may be to an earlier sending of a command that has since been
+        // sent again and executed, so it must not end it.
+        let ends = answer[0] != STATUS_OUT_OF_ORDER && self.reply(pid, client, request);
+        if ends {
+            completed(client, request, answer);
+        }
+        ends
+    }
+
+    fn on_reject(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
+        let rejection = match Rejection::parse(packet.value) {
+            Ok(rejection) => rejection,
+            Err(reason) => return Verdict::Dropped(reason),
+        };
+        let Some(slot) = self.rejected_value(&packet.header) else {
+            return Verdict::Dropped(Reason::Unexpected);
+        };
+        match rejection.reason {
+            Reason::NotLeader => {
+                self.needs_leader = true;
+                Verdict::Changed
+            }
+            Reason::Window => {
+                self.values[slot as usize].window_full = true;
+                let wait = self.settings.retry_after / WINDOW_WAIT_DIVISOR;
+                let soon = now.saturating_add(self.backoff.delay(wait, 0));
+                if soon < self.values[slot as usize].deadline {
+                    self.arm(slot, soon);
+                }
+                Verdict::Changed
+            }
+            _ => Verdict::Dropped(Reason::Unexpected),
+        }
+    }
+
+    /// The open value that a REJECT names: a packed one by its number, another by its command.
+    fn rejected_value(&self, header: &Header) -> Option<u32> {
+        if header.client == self.settings.nonce
+            && let Some(&slot) = self.packs.get(&header.request)
+            && self.values[slot as usize].pid == header.pid
+        {
+            return Some(slot);
+        }
+        let command = *self
+            .index
+            .get(&(header.pid, header.client, header.request))?;
+        match self.commands[command as usize].place {
+            Place::Sent(slot) => Some(slot),
+            _ => None,
+        }
+    }
+
+    /// Sends again what has waited too long, and what is queued.
+    pub fn tick(&mut self, now: Time, out: &mut impl Outbox) {
+        let mut due = std::mem::take(&mut self.due);
+        while let Some(&Reverse((deadline, slot, number))) = self.deadlines.peek()
+            && deadline <= now
+        {
+            self.deadlines.pop();
+            if is_armed(&self.values, (deadline, slot, number)) {
+                due.push((number, slot));
+                // A second entry of the same value and time must not count again.
+                self.values[slot as usize].deadline = Time::MAX;
+            }
+        }
+        self.requeue(&mut due);
+        self.due = due;
+        self.flush(now, out);
+    }
+
+    /// There is a new leader, or the old one was named again: sends everything outstanding to it
+    /// at once and starts waiting from the beginning.
+    pub fn leader_changed(&mut self, now: Time, out: &mut impl Outbox) {
+        let mut due = std::mem::take(&mut self.due);
+        let open = self.values.iter().enumerate().filter(|(_, v)| v.number > 0);
+        due.extend(open.map(|(slot, value)| (value.number, slot as u32)));
+        self.requeue(&mut due);
+        self.due = due;
+        for command in &mut self.commands {
+            command.tries = 0;
+        }
+        self.needs_leader = false;
+        self.flush(now, out);
+    }
+
+    /// Takes values out of flight and puts their unanswered commands back in front of the queue,
+    /// in the order in which they were sent.
+    fn requeue(&mut self, due: &mut Vec<(u64, u32)>) {
+        due.sort_unstable();
+        while let Some((_, slot)) = due.pop() {
+            let commands = std::mem::take(&mut self.values[slot as usize].commands);
+            let window_full = self.values[slot as usize].window_full;
+            let queue = &mut self.queues[usize::from(self.values[slot as usize].pid)].commands;
+            for &index in commands.iter().rev() {
+                let command = &mut self.commands[index as usize];
+                if command.place == Place::Sent(slot) {
+                    command.place = Place::Queued;
+                    command.tries = if window_full { 0 } else { command.tries + 1 };
+                    self.needs_leader |= command.tries > self.settings.retries_before_asking;
+                    queue.push_front(index);
+                }
+            }
+            self.values[slot as usize].commands = commands;
+            self.close(slot);
+        }
+    }
+
+    /// When [`tick`](Self::tick) is due.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.deadlines
+            .peek()
+            .map(|Reverse((deadline, ..))| *deadline)
+    }
+
+    /// Whether the control plane should be asked who leads; until
+    /// [`leader_changed`](Self::leader_changed).
+    pub fn needs_leader(&self) -> bool {
+        self.needs_leader
+    }
+
+    /// Commands not yet answered, queued ones included.
+    pub fn outstanding(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Values in flight, of all partitions.
+    pub fn open_values(&self) -> usize {
+        self.queues.iter().map(|q| q.open_values).sum()
+    }
+
+    /// Sets when a value is sent again.
+    fn arm(&mut self, slot: u32, deadline: Time) {
+        let value = &mut self.values[slot as usize];
+        value.deadline = deadline;
+        self.deadlines.push(Reverse((deadline, slot, value.number)));
+        self.drop_void_deadlines();
+        // Void entries behind one that counts must not pile up while values come and go.
+        if self.deadlines.len() > 2 * self.values.len() + 64 {
+            let values = &self.values;
+            self.deadlines
+                .retain(|Reverse(entry)| is_armed(values, *entry));
+        }
+    }
+
+    /// Keeps an entry that counts on top, so that [`next_deadline`](Self::next_deadline) is exact.
+    fn drop_void_deadlines(&mut self) {
+        while let Some(&Reverse(entry)) = self.deadlines.peek()
+            && !is_armed(&self.values, entry)
+        {
+            self.deadlines.pop();
+        }
+    }
+}
+
+/// Whether a (deadline, slot, number) is an open value's.
+fn is_armed(values: &[Value], (deadline, slot, number): (Time, u32, u64)) -> bool {
+    let value = &values[slot as usize];
+    value.number == number && value.deadline == deadline
+}
+
+/// A hasher without a random seed. Only commands of this proposer's own sessions are ever inserted
+/// and the maps are never walked, so neither flooding nor order is a concern.
+#[derive(Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u16(&mut self, n: u16) {
+        self.write_u64(u64::from(n));
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        let mixed = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}

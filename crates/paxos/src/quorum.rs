@@ -1,0 +1,188 @@
+//! Counting: TRIM reports of replicas, for acceptors and leader alike.
+
+use crate::configuration::MAX_REPLICAS;
+use crate::{Instance, NodeId, PartitionId, Reason};
+
+// ---- Types
+
+/// The largest trim point that each replica of a configuration has reported, partition by
+/// partition.
+///
+/// What g+1 replicas cover with durable checkpoints may be forgotten: at least one of them
+/// survives the loss of g, and the others fetch its checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct TrimReports {
+    replicas: Vec<NodeId>,
+    g: u8,
+    partitions: u16,
+    /// Partition by partition, in the order of `replicas`; 0 = none yet.
+    reports: Vec<Instance>,
+}
+
+// ---- State
+
+impl TrimReports {
+    /// Of nobody: nothing can be reported.
+    pub fn none(partitions: u16) -> TrimReports {
+        TrimReports {
+            replicas: Vec::new(),
+            g: 0,
+            partitions,
+            reports: Vec::new(),
+        }
+    }
+
+    /// Of the 2g+1 or more `replicas` of a configuration, in ascending order. Nothing is reported
+    /// yet.
+    pub fn new(partitions: u16, replicas: &[NodeId], g: u8) -> Result<TrimReports, &'static str> {
+        if replicas.len() > MAX_REPLICAS {
+            return Err("too many replicas");
+        }
+        if replicas.len() < 2 * g as usize + 1 {
+            return Err("fewer than 2g+1 replicas");
+        }
+        if !replicas.windows(2).all(|pair| pair[0] < pair[1]) {
+            return Err("replicas repeat or are out of order");
+        }
+        Ok(TrimReports {
+            replicas: replicas.to_vec(),
+            g,
+            partitions,
+            reports: vec![0; replicas.len() * partitions as usize],
+        })
+    }
+
+    /// The same for another configuration's replicas; those that go on keep their reports.
+    pub fn changed(&self, replicas: &[NodeId], g: u8) -> Result<TrimReports, &'static str> {
+        let mut changed = TrimReports::new(self.partitions, replicas, g)?;
+        for (old, replica) in self.replicas.iter().enumerate() {
+            let Some(new) = changed.position(*replica) else {
+                continue;
+            };
+            for pid in 0..self.partitions {
+                let at = changed.at(pid, new);
+                changed.reports[at] = self.reports[self.at(pid, old)];
+            }
+        }
+        Ok(changed)
+    }
+
+    /// The replicas that may report.
+    pub fn replicas(&self) -> &[NodeId] {
+        &self.replicas
+    }
+
+    /// How many of them may fail without stopping TRIM.
+    pub fn g(&self) -> u8 {
+        self.g
+    }
+
+    /// What every replica has reported of a partition, in the order of [`Self::replicas`].
+    pub fn of(&self, pid: PartitionId) -> &[Instance] {
+        let start = self.at(pid, 0);
+        &self.reports[start..start + self.replicas.len()]
+    }
+
+    /// Puts back what [`Self::of`] has shown.
+    pub(crate) fn of_mut(&mut self, pid: PartitionId) -> &mut [Instance] {
+        let start = self.at(pid, 0);
+        &mut self.reports[start..start + self.replicas.len()]
+    }
+
+    // ---- Handlers
+
+    /// Notes that `replica` covers everything below `inst`. An older report, delayed on its way,
+    /// takes nothing back.
+    pub fn report(
+        &mut self,
+        pid: PartitionId,
+        replica: NodeId,
+        inst: Instance,
+    ) -> Result<(), Reason> {
+        let index = self.position(replica).ok_or(Reason::UnknownSender)?;
+        let at = self.at(pid, index);
+        let known = &mut self.reports[at];
+        if inst < *known {
+            return Err(Reason::Stale);
+        }
+        if inst == *known {
+            return Err(Reason::Duplicate);
+        }
+        *known = inst;
+        Ok(())
+    }
+
+    /// Everything below is covered by g+1 replicas: the (g+1)-th largest report.
+    pub fn trim_point(&self, pid: PartitionId) -> Instance {
+        let mut sorted = [0; MAX_REPLICAS];
+        let sorted = &mut sorted[..self.replicas.len()];
+        sorted.copy_from_slice(self.of(pid));
+        sorted.sort_unstable_by(|a, b| b.cmp(a));
+        sorted.get(self.g as usize).copied().unwrap_or(0)
+    }
+
+    // ---- Helpers
+
+    fn position(&self, replica: NodeId) -> Option<usize> {
+        self.replicas.iter().position(|known| *known == replica)
+    }
+
+    fn at(&self, pid: PartitionId, index: usize) -> usize {
+        pid as usize * self.replicas.len() + index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trims_to_what_g_plus_one_replicas_cover() {
+        let mut reports = TrimReports::new(2, &[7, 8, 9], 1).unwrap();
+        reports.report(1, 7, 10).unwrap();
+        assert_eq!(reports.trim_point(1), 0, "one of g+1 = 2");
+        reports.report(1, 9, 5).unwrap();
+        assert_eq!((reports.trim_point(0), reports.trim_point(1)), (0, 5));
+        reports.report(1, 8, 30).unwrap();
+        assert_eq!(reports.trim_point(1), 10);
+    }
+
+    #[test]
+    fn one_replica_cannot_report_twice() {
+        let mut reports = TrimReports::new(1, &[7, 8, 9], 1).unwrap();
+        reports.report(0, 7, 10).unwrap();
+        reports.report(0, 7, 20).unwrap();
+        assert_eq!(reports.report(0, 7, 20), Err(Reason::Duplicate));
+        assert_eq!(reports.report(0, 7, 19), Err(Reason::Stale));
+        assert_eq!(reports.report(0, 6, 20), Err(Reason::UnknownSender));
+        assert_eq!(reports.trim_point(0), 0);
+    }
+
+    #[test]
+    fn replicas_that_go_on_keep_their_reports() {
+        let mut reports = TrimReports::new(2, &[7, 8, 9], 1).unwrap();
+        for (pid, replica, inst) in [(0, 7, 10), (0, 8, 20), (1, 8, 40), (1, 9, 50)] {
+            reports.report(pid, replica, inst).unwrap();
+        }
+        let changed = reports.changed(&[8, 10, 11], 1).unwrap();
+        assert_eq!(
+            (changed.of(0), changed.of(1)),
+            (&[20, 0, 0][..], &[40, 0, 0][..])
+        );
+        assert_eq!(reports.changed(&[8], 0).unwrap().trim_point(1), 40);
+    }
+
+    #[test]
+    fn impossible_configurations_are_refused() {
+        assert!(TrimReports::new(1, &[7, 8], 1).is_err());
+        assert!(TrimReports::new(1, &[7, 7, 8], 1).is_err());
+        assert!(TrimReports::new(1, &[8, 7, 9], 1).is_err());
+        assert!(TrimReports::new(1, &(1..=33).collect::<Vec<_>>(), 1).is_err());
+        assert!(TrimReports::new(1, &[], 0).is_err());
+        assert_eq!(
+            TrimReports::none(1).report(0, 7, 1),
+            Err(Reason::UnknownSender)
+        );
+        assert_eq!(TrimReports::none(1).trim_point(0), 0);
+    }
+}

@@ -1,0 +1,238 @@
+//! What answers prove.
+
+use super::repair::{Candidate, Phase, Vote, count};
+use super::{Outcome, Recover};
+use crate::wire::value::Rejection;
+use crate::{Flags, Header, Instance, MsgType, Packet, Reason, Round, Time};
+
+impl Recover {
+    /// The checks that all answers share; the instance under repair and the answering member.
+    pub(super) fn check(&self, packet: &Packet<'_>) -> Result<(Instance, usize), Reason> {
+        let h = &packet.header;
+        self.settings.deployment.check(packet)?;
+        if h.pid != self.settings.pid {
+            return Err(Reason::UnknownPartition);
+        }
+        if !matches!(
+            h.msgtype,
+            MsgType::Phase1b | MsgType::Phase2b | MsgType::Reject
+        ) {
+            return Err(Reason::NotForRole);
+        }
+        // Answers to a range belong to the candidate and to readers.
+        if h.flags.has(Flags::RANGE) || !self.open.contains_key(&h.inst) {
+            return Err(Reason::Unexpected);
+        }
+        let active = self.active.as_ref().ok_or(Reason::Unexpected)?;
+        let member = active.acceptor(h.swid).ok_or(Reason::UnknownSender)?;
+        Ok((h.inst, member))
+    }
+
+    /// PHASE1B to a QUERY: the member has no vote.
+    pub(super) fn on_no_vote(
+        &mut self,
+        inst: Instance,
+        member: usize,
+        packet: &Packet<'_>,
+    ) -> Result<(), Reason> {
+        let h = &packet.header;
+        let repair = self.open.get_mut(&inst).expect("checked");
+        if !h.vrnd.is_none() {
+            return Err(Reason::BadRound);
+        }
+        if (h.client, h.request) != (self.settings.nonce, repair.question) {
+            return Err(Reason::Stale);
+        }
+        let Phase::Query {
+            answered, no_vote, ..
+        } = &mut repair.phase
+        else {
+            return Err(Reason::Unexpected);
+        };
+        count(no_vote, member)?;
+        *answered |= 1 << member;
+        Ok(())
+    }
+
+    /// PHASE1B to a PHASE1A.
+    pub(super) fn on_promise(
+        &mut self,
+        inst: Instance,
+        member: usize,
+        packet: &Packet<'_>,
+    ) -> Result<(), Reason> {
+        let h = &packet.header;
+        let repair = self.open.get_mut(&inst).expect("checked");
+        let Phase::Promise {
+            round,
+            promised,
+            best,
+        } = &mut repair.phase
+        else {
+            return Err(Reason::Unexpected);
+        };
+        if h.rnd != *round {
+            return Err(Reason::Stale);
+        }
+        if h.vrnd.is_none() {
+            return count(promised, member);
+        }
+        // Nobody can have voted in this round yet: its value isn't chosen.
+        if !h.vrnd.is_valid() || h.vrnd >= h.rnd {
+            return Err(Reason::BadRound);
+        }
+        let vote = Vote {
+            round: h.vrnd,
+            candidate: Candidate::of(packet),
+        };
+        if !vote.candidate.is_well_formed() {
+            return Err(Reason::BadSession);
+        }
+        if let Some(best) = best
+            && best.round == vote.round
+            && best.candidate.identity() != vote.candidate.identity()
+        {
+            return Err(Reason::Conflict);
+        }
+        count(promised, member)?;
+        if best.as_ref().is_none_or(|best| best.round < vote.round) {
+            *best = Some(vote);
+        }
+        Ok(())
+    }
+
+    /// PHASE2B: the member voted.
+    pub(super) fn on_vote(
+        &mut self,
+        inst: Instance,
+        member: usize,
+        packet: &Packet<'_>,
+    ) -> Result<(), Reason> {
+        let h = &packet.header;
+        if h.rnd != h.vrnd || !h.rnd.is_valid() {
+            return Err(Reason::BadRound);
+        }
+        let repair = self.open.get_mut(&inst).expect("checked");
+        // Even a vote that is old, known, or can't be judged answers the question.
+        let answers = match &mut repair.phase {
+            Phase::Query { answered, .. } => count(answered, member).is_ok(),
+            _ => false,
+        };
+        let known = repair.votes[member].as_ref().map(|vote| vote.round);
+        let useless = match self.configurations.get(&h.rnd.epoch()) {
+            None => Some(Reason::UnknownEpoch),
+            Some(judge) if judge.acceptor(h.swid).is_none() => Some(Reason::UnknownSender),
+            Some(_) if known > Some(h.rnd) => Some(Reason::Stale),
+            Some(_) if known == Some(h.rnd) => Some(Reason::Duplicate),
+            Some(_) => None,
+        };
+        match useless {
+            Some(_) if answers => return Ok(()),
+            Some(reason) => return Err(reason),
+            None => {}
+        }
+        repair.votes[member] = Some(Vote {
+            round: h.rnd,
+            candidate: Candidate::of(packet),
+        });
+        if self.is_chosen(inst, member) {
+            self.decide(inst, member);
+        }
+        Ok(())
+    }
+
+    /// Whether f+1 of the configuration of this member's vote's epoch voted as it did.
+    fn is_chosen(&self, inst: Instance, member: usize) -> bool {
+        let Some(repair) = self.open.get(&inst) else {
+            return false;
+        };
+        let Some(vote) = &repair.votes[member] else {
+            return false;
+        };
+        let Some(judge) = self.configurations.get(&vote.round.epoch()) else {
+            return false;
+        };
+        // Only votes of acceptors of their own round's configuration are kept.
+        let equal = repair.votes.iter().flatten().filter(|other| {
+            other.round == vote.round && other.candidate.identity() == vote.candidate.identity()
+        });
+        equal.count() >= judge.quorum()
+    }
+
+    fn decide(&mut self, inst: Instance, member: usize) {
+        let Some(mut repair) = self.open.remove(&inst) else {
+            return;
+        };
+        let Some(vote) = repair.votes[member].take() else {
+            return;
+        };
+        let header = self.value_header(MsgType::Deliver, inst, vote.round, &vote.candidate);
+        self.outcomes.push_back(Outcome::Decided {
+            header: Header {
+                vrnd: vote.round,
+                ..header
+            },
+            value: vote.candidate.bytes,
+        });
+    }
+
+    pub(super) fn on_reject(
+        &mut self,
+        now: Time,
+        inst: Instance,
+        packet: &Packet<'_>,
+    ) -> Result<(), Reason> {
+        let rejection = Rejection::parse(packet.value)?;
+        match rejection.reason {
+            Reason::Preempted => self.on_preempted(now, inst, packet.header.rnd, rejection.round),
+            Reason::Trimmed if rejection.trim > inst => {
+                self.on_trimmed(rejection.trim);
+                Ok(())
+            }
+            // That acceptor is behind in trimming: it has no answer for now.
+            Reason::Window => Err(Reason::Window),
+            Reason::Trimmed => Err(Reason::BadValue),
+            _ => Err(Reason::Unexpected),
+        }
+    }
+
+    /// A higher round was promised: withdraws for a while, then goes on above it.
+    fn on_preempted(
+        &mut self,
+        now: Time,
+        inst: Instance,
+        asked: Round,
+        promised: Round,
+    ) -> Result<(), Reason> {
+        let repair = self.open.get_mut(&inst).expect("checked");
+        let round = match &repair.phase {
+            Phase::Promise { round, .. } | Phase::Accept { round, .. } => *round,
+            Phase::Query { .. } => return Err(Reason::Stale),
+        };
+        if asked != round {
+            return Err(Reason::Stale);
+        }
+        if promised <= round || !promised.is_valid() {
+            return Err(Reason::BadRound);
+        }
+        if promised.epoch() > round.epoch() {
+            self.later_epoch = self.later_epoch.max(Some(promised.epoch()));
+        }
+        repair.preempted_by = repair.preempted_by.max(promised);
+        let wait = self
+            .backoff
+            .delay(self.settings.retry_after, repair.preemptions);
+        repair.preemptions += 1;
+        repair.ask(now, wait, repair.votes.len());
+        Ok(())
+    }
+
+    /// Acceptors forget only what checkpoints cover: everything below `trim` is over.
+    fn on_trimmed(&mut self, trim: Instance) {
+        let kept = self.open.split_off(&trim);
+        for inst in std::mem::replace(&mut self.open, kept).into_keys() {
+            self.outcomes.push_back(Outcome::Trimmed { inst, trim });
+        }
+        self.forget_below(trim);
+    }
+}

@@ -1,0 +1,162 @@
+//! What is known of one instance under repair.
+
+use super::Filler;
+use crate::{Flags, Packet, Reason, Round, Time};
+
+/// A value with what identifies it within a round.
+#[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
+pub(super) struct Candidate {
+    pub(super) client: u64,
+    pub(super) request: u64,
+    pub(super) flags: Flags,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Candidate {
+    /// What a filler puts into an instance.
+    pub(super) fn filling(filler: Filler<'_>, max_value: u16) -> Result<Candidate, Reason> {
+        match filler {
+            Filler::Noop => Ok(Candidate {
+                flags: Flags::NOOP,
+                ..Candidate::default()
+            }),
+            Filler::Command { client: 0, .. } => Err(Reason::BadSession),
+            Filler::Command { bytes, .. } if bytes.len() > usize::from(max_value) => {
+                Err(Reason::ValueTooLarge)
+            }
+            Filler::Command {
+                client,
+                request,
+                bytes,
+            } => Ok(Candidate {
+                client,
+                request,
+                flags: Flags::NONE,
+                bytes: bytes.to_vec(),
+            }),
+        }
+    }
+
+    pub(super) fn of(packet: &Packet<'_>) -> Candidate {
+        Candidate {
+            client: packet.header.client,
+            request: packet.header.request,
+            flags: packet.header.flags.of_value(),
+            bytes: packet.value.to_vec(),
+        }
+    }
+
+    /// A value belongs to a session, or it is a no-op and belongs to none.
+    pub(super) fn is_well_formed(&self) -> bool {
+        self.flags.has(Flags::NOOP) == (self.client == 0)
+    }
+
+    /// Votes of one round are equal if they agree in this.
+    pub(super) fn identity(&self) -> (u64, u64, bool) {
+        (self.client, self.request, self.flags.has(Flags::NOOP))
+    }
+}
+
+/// A vote that an acceptor showed.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Vote {
+    pub(super) round: Round,
+    pub(super) candidate: Candidate,
+}
+
+/// A set of members of the active configuration, by index.
+pub(super) type Members = u32;
+const _: () = assert!(crate::configuration::MAX_ACCEPTORS <= Members::BITS as usize);
+
+/// Where the repair of an instance stands.
+#[derive(Clone, Debug, Hash)]
+pub(super) enum Phase {
+    /// Asks what was voted. Proposes once a quorum has answered and `patience` is over.
+    Query {
+        answered: Members,
+        no_vote: Members,
+        patience: Time,
+    },
+    /// Phase 1 in `round`.
+    Promise {
+        round: Round,
+        promised: Members,
+        best: Option<Vote>,
+    },
+    /// Phase 2 in `round`; confirmed by QUERY.
+    Accept { round: Round, candidate: Candidate },
+}
+
+/// An instance under repair.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Repair {
+    pub(super) filler: Candidate,
+    pub(super) phase: Phase,
+    /// The latest vote of each member of the active configuration.
+    pub(super) votes: Vec<Option<Vote>>,
+    /// Number of the question in the QUERYs that are out.
+    pub(super) question: u64,
+    /// A promise that is in the way; the next round must be higher.
+    pub(super) preempted_by: Round,
+    /// Times that this instance was preempted.
+    pub(super) preemptions: u32,
+    /// No round of this epoch is left for it.
+    pub(super) exhausted: bool,
+    /// Times that this phase was sent again.
+    pub(super) tries: u32,
+    pub(super) resend_at: Time,
+}
+
+impl Repair {
+    /// One about which nothing is known.
+    pub(super) fn new(filler: Candidate) -> Repair {
+        Repair {
+            filler,
+            phase: Phase::query(0),
+            votes: Vec::new(),
+            question: 0,
+            preempted_by: Round::NONE,
+            preemptions: 0,
+            exhausted: false,
+            tries: 0,
+            resend_at: 0,
+        }
+    }
+
+    /// Begins with questions to `members` members; no proposal before `patience` is over.
+    pub(super) fn ask(&mut self, now: Time, patience: Time, members: usize) {
+        self.phase = Phase::query(now.saturating_add(patience));
+        self.votes.resize_with(members, || None);
+        self.question = 0;
+        self.tries = 0;
+        self.resend_at = now;
+    }
+}
+
+impl Phase {
+    fn query(patience: Time) -> Phase {
+        Phase::Query {
+            answered: 0,
+            no_vote: 0,
+            patience,
+        }
+    }
+}
+
+/// Counts a member once.
+pub(super) fn count(members: &mut Members, member: usize) -> Result<(), Reason> {
+    if *members >> member & 1 == 1 {
+        return Err(Reason::Duplicate);
+    }
+    *members |= 1 << member;
+    Ok(())
+}
+
+/// The members whose vote in `round` was seen.
+pub(super) fn voters(votes: &[Option<Vote>], round: Round) -> Members {
+    let voted = votes
+        .iter()
+        .enumerate()
+        .filter(|(_, vote)| vote.as_ref().is_some_and(|vote| vote.round == round));
+    voted.fold(0, |members, (index, _)| members | 1 << index)
+}

@@ -1,0 +1,41 @@
+//! Where an instance lives in a ring of slots.
+
+use crate::{Instance, PartitionId};
+
+/// Index arithmetic of a flat array that holds one ring of slots a partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub(crate) struct Ring {
+    slots: u64,
+    /// `slots - 1` where that is a mask: a division would cost more than all the rest of a vote.
+    mask: Option<u64>,
+}
+
+impl Ring {
+    /// Rings of `slots` slots.
+    ///
+    /// # Panics
+    /// If `slots` is 0.
+    pub(crate) fn new(slots: usize) -> Ring {
+        assert!(slots > 0, "a ring needs slots");
+        let slots = slots as u64;
+        Ring {
+            slots,
+            mask: slots.is_power_of_two().then(|| slots - 1),
+        }
+    }
+
+    /// Slots of one partition.
+    pub(crate) fn slots(&self) -> u64 {
+        self.slots
+    }
+
+    /// The slot of an instance.
+    #[inline]
+    pub(crate) fn index(&self, pid: PartitionId, inst: Instance) -> usize {
+        let within = match self.mask {
+            Some(mask) => inst & mask,
+            None => inst % self.slots,
+        };
+        (u64::from(pid) * self.slots + within) as usize
+    }
+}

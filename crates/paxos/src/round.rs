@@ -1,0 +1,125 @@
+//! Epochs and rounds (docs/protocol.md, "Epochs and rounds").
+//!
+//! A round is `epoch << 12 | sub`. The base round of an epoch (`sub` = 0) belongs to its leader and
+//! its candidate, the others to repair: `sub = attempt << 7 | lane`. Lane 0 is never issued, so no
+//! repair round is ever a base round, and no round has two proposers.
+
+use std::fmt;
+
+/// Number of a configuration. The first is 1; 0 is "none". Issued by the control plane's store.
+pub type Epoch = u32;
+
+/// The last epoch. After it the store refuses; it never wraps.
+pub const MAX_EPOCH: Epoch = (1 << 20) - 1;
+/// Repair lanes of one epoch are 1 to `MAX_LANE`.
+pub const MAX_LANE: u8 = (1 << LANE_BITS) - 1;
+/// Repair attempts of one lane are 0 to `MAX_ATTEMPT`.
+pub const MAX_ATTEMPT: u8 = (1 << ATTEMPT_BITS) - 1;
+
+const LANE_BITS: u32 = 7;
+const ATTEMPT_BITS: u32 = 5;
+const SUB_BITS: u32 = LANE_BITS + ATTEMPT_BITS;
+const _: () = assert!(SUB_BITS == 12);
+const _: () = assert!((MAX_EPOCH as u64) << SUB_BITS <= u32::MAX as u64);
+
+/// A round number; [`Round::NONE`] (0) means none, on the wire as in memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Round(pub u32);
+
+impl Round {
+    /// No round: never promised, never voted.
+    pub const NONE: Round = Round(0);
+
+    /// The base round of `epoch`.
+    ///
+    /// # Panics
+    /// If `epoch` is 0 or larger than [`MAX_EPOCH`]; the store never issues such a number.
+    pub const fn base(epoch: Epoch) -> Round {
+        assert!(epoch > 0 && epoch <= MAX_EPOCH);
+        Round(epoch << SUB_BITS)
+    }
+
+    /// The repair round of `attempt` in `lane`, or `None` when either is out of range: then only
+    /// a new epoch goes on.
+    pub const fn repair(epoch: Epoch, lane: u8, attempt: u8) -> Option<Round> {
+        if lane == 0 || lane > MAX_LANE || attempt > MAX_ATTEMPT {
+            return None;
+        }
+        Some(Round(
+            Round::base(epoch).0 | (attempt as u32) << LANE_BITS | lane as u32,
+        ))
+    }
+
+    /// The epoch this round belongs to; 0 for [`Round::NONE`].
+    pub const fn epoch(self) -> Epoch {
+        self.0 >> SUB_BITS
+    }
+
+    /// Whether this is the base round of a real epoch.
+    pub const fn is_base(self) -> bool {
+        self.0 != 0 && self.0.trailing_zeros() >= SUB_BITS
+    }
+
+    /// Whether this is no round at all.
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether the number names a round of a real epoch: a base round or a repair round with a lane.
+    pub const fn is_valid(self) -> bool {
+        let sub = self.0 & ((1 << SUB_BITS) - 1);
+        self.epoch() != 0 && (sub == 0 || sub & MAX_LANE as u32 != 0)
+    }
+}
+
+impl fmt::Display for Round {
+    /// `epoch` for a base round, `epoch.attempt/lane` for a repair round, `-` for none.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sub = self.0 & ((1 << SUB_BITS) - 1);
+        match (self.0, sub) {
+            (0, _) => write!(f, "-"),
+            (_, 0) => write!(f, "{}", self.epoch()),
+            _ => write!(
+                f,
+                "{}.{}/{}",
+                self.epoch(),
+                sub >> LANE_BITS,
+                sub & MAX_LANE as u32
+            ),
+        }
+    }
+}
+
+impl fmt::Debug for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_attempts_outrank_and_epochs_outrank_all() {
+        let first = Round::repair(1, 5, 0).unwrap();
+        let second = Round::repair(1, 3, 1).unwrap();
+        assert!(Round::base(1) < first && first < second && second < Round::base(2));
+        assert_eq!(second.epoch(), 1);
+        assert!(Round::base(1).is_base() && !first.is_base() && !Round::NONE.is_base());
+    }
+
+    #[test]
+    fn exhausted_lanes_and_attempts_are_refused() {
+        assert_eq!(Round::repair(1, 0, 0), None);
+        assert_eq!(Round::repair(1, MAX_LANE + 1, 0), None);
+        assert_eq!(Round::repair(1, 1, MAX_ATTEMPT + 1), None);
+    }
+
+    #[test]
+    fn a_sub_round_without_a_lane_is_no_round() {
+        assert!(!Round(1 << SUB_BITS | 1 << LANE_BITS).is_valid());
+        assert!(!Round(7).is_valid());
+        assert!(Round::base(MAX_EPOCH).is_valid());
+    }
+}

@@ -1,0 +1,96 @@
+//! Message types.
+
+use super::Flags;
+
+/// The `msgtype` field. Numbers from 12 on are NOPaxos's, later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+#[allow(missing_docs)] // the table in the module's documentation says what each one does
+pub enum MsgType {
+    Request = 0,
+    Phase1a = 1,
+    Phase1b = 2,
+    Phase2a = 3,
+    Phase2b = 4,
+    Deliver = 5,
+    Reply = 6,
+    Reject = 7,
+    Query = 8,
+    Trim = 9,
+    Probe = 10,
+    ProbeAck = 11,
+}
+
+impl MsgType {
+    /// All types, in the order of their numbers.
+    pub const ALL: [MsgType; 12] = [
+        MsgType::Request,
+        MsgType::Phase1a,
+        MsgType::Phase1b,
+        MsgType::Phase2a,
+        MsgType::Phase2b,
+        MsgType::Deliver,
+        MsgType::Reply,
+        MsgType::Reject,
+        MsgType::Query,
+        MsgType::Trim,
+        MsgType::Probe,
+        MsgType::ProbeAck,
+    ];
+
+    /// The type with this number.
+    pub const fn from_u8(n: u8) -> Option<MsgType> {
+        if (n as usize) < Self::ALL.len() {
+            Some(Self::ALL[n as usize])
+        } else {
+            None
+        }
+    }
+
+    /// The name in scripts, traces and `status`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MsgType::Request => "REQUEST",
+            MsgType::Phase1a => "PHASE1A",
+            MsgType::Phase1b => "PHASE1B",
+            MsgType::Phase2a => "PHASE2A",
+            MsgType::Phase2b => "PHASE2B",
+            MsgType::Deliver => "DELIVER",
+            MsgType::Reply => "REPLY",
+            MsgType::Reject => "REJECT",
+            MsgType::Query => "QUERY",
+            MsgType::Trim => "TRIM",
+            MsgType::Probe => "PROBE",
+            MsgType::ProbeAck => "PROBE_ACK",
+        }
+    }
+
+    /// The type with this name.
+    pub fn from_name(name: &str) -> Option<MsgType> {
+        Self::ALL.into_iter().find(|t| t.name() == name)
+    }
+
+    /// The flags that a message of this type may carry, besides the tag.
+    pub const fn allowed_flags(self) -> Flags {
+        match self {
+            MsgType::Request => Flags(Flags::MULTI.0 | Flags::PACKED.0),
+            MsgType::Phase1a | MsgType::Query => Flags::RANGE,
+            MsgType::Phase1b => {
+                Flags(Flags::RANGE.0 | Flags::NOOP.0 | Flags::MULTI.0 | Flags::PACKED.0)
+            }
+            MsgType::Phase2a | MsgType::Phase2b | MsgType::Deliver => {
+                Flags(Flags::NOOP.0 | Flags::MULTI.0 | Flags::PACKED.0)
+            }
+            MsgType::Reply => Flags::PACKED,
+            MsgType::Reject | MsgType::Trim | MsgType::Probe | MsgType::ProbeAck => Flags(0),
+        }
+    }
+}
+
+const _: () = {
+    let mut i = 0;
+    while i < MsgType::ALL.len() {
+        assert!(MsgType::ALL[i] as usize == i);
+        i += 1;
+    }
+};

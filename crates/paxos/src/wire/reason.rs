@@ -1,0 +1,178 @@
+//! Why a packet was dropped or rejected.
+//!
+//! One list for the Rust roles, the XDP counters and the P4 counters; `wirepaxos status` shows the
+//! counts under these names. Numbers are on the wire in REJECT: append, never renumber.
+
+/// A named reason. Those marked *answered* travel back in a REJECT; the others are only counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+#[repr(u16)]
+pub enum Reason {
+    /// Shorter than header and tag.
+    Truncated = 1,
+    /// `version` is not 1.
+    BadVersion = 2,
+    /// `msgtype` is not in the list.
+    UnknownType = 3,
+    /// Header, tag and value don't fill the datagram exactly.
+    BadLength = 4,
+    /// A flag that this type can't have.
+    BadFlags = 5,
+    /// Another cluster's packet.
+    WrongCluster = 6,
+    /// No such group here.
+    UnknownGroup = 7,
+    /// No such partition here.
+    UnknownPartition = 8,
+    /// Sender is no node that may send this.
+    UnknownSender = 9,
+    /// Larger than the configured maximum value.
+    ValueTooLarge = 10,
+    /// A structured value that isn't well-formed.
+    BadValue = 11,
+    /// No round, or one that this message can't have.
+    BadRound = 12,
+    /// Client or request is 0 where it may not be, or not 0 where it must.
+    BadSession = 13,
+    /// A message that this role doesn't take.
+    NotForRole = 14,
+    /// The acceptor isn't a member: its memory is new and not yet enabled by an epoch.
+    Stranger = 15,
+    /// *Answered:* the leader isn't programmed, or knows that a later epoch exists.
+    NotLeader = 16,
+    /// *Answered:* below the trim point, or the slot holds a later instance.
+    Trimmed = 17,
+    /// *Answered:* beyond the window.
+    Window = 18,
+    /// *Answered:* a higher round was promised.
+    Preempted = 19,
+    /// An equal round with another value: impossible if all rules hold. Raises an alarm.
+    Conflict = 20,
+    /// Of an older round or instance than what is known.
+    Stale = 21,
+    /// Already counted.
+    Duplicate = 22,
+    /// A round of an epoch whose configuration isn't known here.
+    UnknownEpoch = 23,
+    /// Answers a question that isn't open.
+    Unexpected = 24,
+    /// The UDP checksum is wrong.
+    BadChecksum = 25,
+    /// The slot was locked by another CPU.
+    Busy = 26,
+    /// No room left here; the sender tries again.
+    Full = 27,
+}
+
+impl Reason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Reason; 27] = [
+        Reason::Truncated,
+        Reason::BadVersion,
+        Reason::UnknownType,
+        Reason::BadLength,
+        Reason::BadFlags,
+        Reason::WrongCluster,
+        Reason::UnknownGroup,
+        Reason::UnknownPartition,
+        Reason::UnknownSender,
+        Reason::ValueTooLarge,
+        Reason::BadValue,
+        Reason::BadRound,
+        Reason::BadSession,
+        Reason::NotForRole,
+        Reason::Stranger,
+        Reason::NotLeader,
+        Reason::Trimmed,
+        Reason::Window,
+        Reason::Preempted,
+        Reason::Conflict,
+        Reason::Stale,
+        Reason::Duplicate,
+        Reason::UnknownEpoch,
+        Reason::Unexpected,
+        Reason::BadChecksum,
+        Reason::Busy,
+        Reason::Full,
+    ];
+
+    /// The reason with this number.
+    pub fn from_u16(n: u16) -> Option<Reason> {
+        Self::ALL.get((n as usize).checked_sub(1)?).copied()
+    }
+
+    /// The name in counters, scripts and `status`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::Truncated => "truncated",
+            Reason::BadVersion => "bad_version",
+            Reason::UnknownType => "unknown_type",
+            Reason::BadLength => "bad_length",
+            Reason::BadFlags => "bad_flags",
+            Reason::WrongCluster => "wrong_cluster",
+            Reason::UnknownGroup => "unknown_group",
+            Reason::UnknownPartition => "unknown_partition",
+            Reason::UnknownSender => "unknown_sender",
+            Reason::ValueTooLarge => "value_too_large",
+            Reason::BadValue => "bad_value",
+            Reason::BadRound => "bad_round",
+            Reason::BadSession => "bad_session",
+            Reason::NotForRole => "not_for_role",
+            Reason::Stranger => "stranger",
+            Reason::NotLeader => "not_leader",
+            Reason::Trimmed => "trimmed",
+            Reason::Window => "window",
+            Reason::Preempted => "preempted",
+            Reason::Conflict => "conflict",
+            Reason::Stale => "stale",
+            Reason::Duplicate => "duplicate",
+            Reason::UnknownEpoch => "unknown_epoch",
+            Reason::Unexpected => "unexpected",
+            Reason::BadChecksum => "bad_checksum",
+            Reason::Busy => "busy",
+            Reason::Full => "full",
+        }
+    }
+
+    /// The reason with this name.
+    pub fn from_name(name: &str) -> Option<Reason> {
+        Self::ALL.into_iter().find(|r| r.name() == name)
+    }
+}
+
+const _: () = {
+    let mut i = 0;
+    while i < Reason::ALL.len() {
+        assert!(Reason::ALL[i] as usize == i + 1);
+        i += 1;
+    }
+};
+
+/// One counter for each reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReasonCounters([u64; Reason::ALL.len()]);
+
+impl Default for ReasonCounters {
+    fn default() -> Self {
+        ReasonCounters([0; Reason::ALL.len()])
+    }
+}
+
+impl ReasonCounters {
+    /// Counts one.
+    pub fn count(&mut self, reason: Reason) {
+        self.0[reason as usize - 1] += 1;
+    }
+
+    /// How many were counted under `reason`.
+    pub fn get(&self, reason: Reason) -> u64 {
+        self.0[reason as usize - 1]
+    }
+
+    /// The reasons that were counted at least once, with their counts.
+    pub fn nonzero(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
+        Reason::ALL
+            .into_iter()
+            .map(|r| (r, self.get(r)))
+            .filter(|(_, n)| *n > 0)
+    }
+}

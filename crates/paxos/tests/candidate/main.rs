@@ -1,0 +1,720 @@
+//! The candidate with real acceptors.
+
+mod net;
+
+use net::{ACCEPTORS, Net, PARTITIONS, Running, SLOTS, State, deployment};
+use paxos::wire::value::{RangeReport, Rejection, parse_marker};
+use paxos::{
+    Candidate, Configuration, Effect, Flags, Header, Instance, Member, MsgType, NodeId, Packet,
+    Reason, Round, Stage, To, Verdict, outbox::Sent,
+};
+
+fn started(seed: u64) -> Net {
+    let mut net = Net::new(seed, 0);
+    let first = net.issue();
+    assert!(net.run_until_active(first, 100));
+    net
+}
+
+fn is_marker(value: &net::Value, epoch: u32) -> bool {
+    value.2 && parse_marker(&value.3) == Ok(Some(epoch))
+}
+
+// ---- Whole runs ------------------------------------------------------------------------------
+
+#[test]
+fn the_first_epoch_starts_with_a_marker_in_instance_0() {
+    let net = started(1);
+    assert_eq!(net.handed[&1].next, vec![1; usize::from(PARTITIONS)]);
+    for pid in 0..PARTITIONS {
+        assert!(is_marker(&net.chosen[&(pid, 0)], 1));
+    }
+}
+
+#[test]
+fn chosen_values_survive_and_holes_become_no_ops() {
+    let mut net = started(2);
+    net.stamp_to(1, 0, 1, 51, &ACCEPTORS);
+    net.stamp_to(1, 0, 3, 53, &ACCEPTORS[..2]);
+    net.stamp_to(1, 0, 5, 55, &ACCEPTORS[2..]);
+    net.run(10);
+    assert!(net.chosen.contains_key(&(0, 3)) && !net.chosen.contains_key(&(0, 5)));
+    let second = net.issue();
+    assert!(net.run_until_active(second, 1_000));
+    let chosen = |inst| net.chosen[&(0, inst)].clone();
+    assert_eq!((chosen(1).1, chosen(3).1), (51, 53));
+    assert!(chosen(2).2 && chosen(2).3.is_empty(), "a hole");
+    let end = net.handed[&second].next[0] - 1;
+    assert!(is_marker(&chosen(end), second));
+    assert_eq!(
+        net.handed[&second].next[1], 2,
+        "the other partition has markers only"
+    );
+    net.assert_chosen_is_held();
+}
+
+#[test]
+fn a_member_that_lost_its_memory_joins_and_counts_from_then_on() {
+    let mut net = started(3);
+    for inst in 1..20 {
+        net.stamp_to(1, 0, inst, 100 + inst, &ACCEPTORS[..2]);
+    }
+    net.run(10);
+    net.boot(ACCEPTORS[0]);
+    // Nothing may be active before the newcomer holds what the other member of a quorum holds.
+    net.down.insert(ACCEPTORS[2]);
+    let second = net.issue();
+    assert!(
+        !net.run_until_active(second, 300),
+        "two of three memories are missing"
+    );
+    net.down.clear();
+    assert!(net.run_until_active(second, 1_000));
+    net.assert_chosen_is_held();
+    // The newcomer alone with the other that was absent from the votes of epoch 1.
+    net.down.insert(ACCEPTORS[1]);
+    let third = net.issue();
+    assert!(net.run_until_active(third, 1_000));
+    for inst in 1..20 {
+        assert_eq!(net.chosen[&(0, inst)].1, 100 + inst);
+    }
+}
+
+#[test]
+fn a_full_ring_waits_for_the_replicas_to_trim() {
+    let mut net = started(4);
+    for inst in 1..SLOTS as u64 {
+        net.stamp(1, 0, inst);
+    }
+    net.run(10);
+    let second = net.issue();
+    assert!(
+        !net.run_until_active(second, 500),
+        "there is no slot for the marker"
+    );
+    net.checkpoint(0, 10, &ACCEPTORS);
+    assert!(net.run_until_active(second, 1_000));
+    assert_eq!(net.handed[&second].next[0], SLOTS as u64 + 1);
+    net.assert_chosen_is_held();
+}
+
+#[test]
+fn one_trimmed_acceptor_makes_the_others_trim_before_the_epoch_is_active() {
+    let mut net = started(5);
+    for inst in 1..30 {
+        net.stamp(1, 0, inst);
+    }
+    net.run(10);
+    net.checkpoint(0, 20, &ACCEPTORS[..1]);
+    net.run(10);
+    net.down.insert(ACCEPTORS[2]);
+    let second = net.issue();
+    assert!(net.run_until_active(second, 1_000));
+    assert_eq!(net.handed[&second].trimmed[0], 20);
+    assert_eq!(net.acceptors[&ACCEPTORS[1]].trim(0), 20);
+}
+
+/// Loss, duplicates, delays of seconds, crashes of the candidate at any step, memories lost, trims,
+/// two candidates of different epochs at once.
+#[test]
+fn chosen_values_survive_everything_that_may_happen() {
+    for seed in 0..400 {
+        let mut net = Net::new(seed, seed % 4 * 10);
+        for _ in 0..6 {
+            disturb(&mut net);
+            let epoch = net.issue();
+            for _ in 0..net.random.below(12) {
+                net.run(5);
+                leaders_stamp(&mut net);
+            }
+            if net.random.percent(30) {
+                net.crash_candidate(epoch);
+            }
+            // Else it goes on beside its successor.
+        }
+        net.down.clear();
+        net.loss = 0;
+        let last = net.issue();
+        assert!(net.run_until_active(last, 20_000), "seed {seed} is stuck");
+        net.run(3_000);
+        net.assert_chosen_is_held();
+    }
+}
+
+/// Every handed-over leader goes on stamping, also after it has been replaced.
+fn leaders_stamp(net: &mut Net) {
+    let handed: Vec<_> = net
+        .handed
+        .iter()
+        .map(|(e, h)| (*e, h.next.clone()))
+        .collect();
+    for (epoch, next) in handed {
+        for pid in 0..PARTITIONS {
+            // Below the trim point plus the window, as a leader would.
+            let trim = net.acceptors[&ACCEPTORS[0]].trim(pid);
+            let used = &mut net.handed.get_mut(&epoch).unwrap().next[usize::from(pid)];
+            if *used < trim + SLOTS as u64 / 2 {
+                *used += 1;
+                net.stamp(epoch, pid, next[usize::from(pid)]);
+            }
+        }
+    }
+    if net.random.percent(20) {
+        let pid = net.random.below(u64::from(PARTITIONS)) as u16;
+        let covered = net.prefix(pid);
+        let inst = net.random.below(covered + 1);
+        net.checkpoint(pid, inst, &ACCEPTORS);
+    }
+}
+
+/// At most one of three fails at a time, and none while an epoch still counts on what it forgot.
+fn disturb(net: &mut Net) {
+    net.down.clear();
+    let node = ACCEPTORS[net.random.below(3) as usize];
+    let intact = |net: &Net, node: NodeId| {
+        let holds = |c: &Configuration| {
+            let nonce = net.acceptors[&node].nonce();
+            c.acceptors.contains(&Member { node, nonce })
+        };
+        !net.acceptors[&node].is_stranger() && net.needed().iter().all(holds)
+    };
+    let others_intact = ACCEPTORS
+        .iter()
+        .filter(|&&n| n != node)
+        .all(|&n| intact(net, n));
+    match net.random.below(3) {
+        0 if others_intact => net.boot(node),
+        1 if others_intact => {
+            net.down.insert(node);
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn a_ring_of_65536_open_instances_is_read_and_handed_over() {
+    // The window keeps what is in flight small; this only checks that nothing grows with it.
+    let acceptor = |node| paxos::Acceptor::new(deployment(node), 1 << 16, u64::from(node));
+    let mut acceptors: Vec<_> = ACCEPTORS.into_iter().map(acceptor).collect();
+    let mut out = Sent::default();
+    let epoch1 = configuration(1, &ACCEPTORS.map(|n| (n, u64::from(n))));
+    for acceptor in &mut acceptors {
+        enable(acceptor, 1);
+    }
+    for inst in 0..(1 << 16) - 1 {
+        let header = Header {
+            inst,
+            rnd: Round::base(1),
+            client: 1,
+            request: inst + 1,
+            ..header(MsgType::Phase2a, 1)
+        };
+        // Each instance lacks a vote of another acceptor, and a third has one vote only.
+        let absent = inst as usize % 3;
+        for (at, acceptor) in acceptors.iter_mut().enumerate() {
+            if at != absent {
+                let _ = acceptor.step(
+                    &Packet {
+                        header,
+                        tag: None,
+                        value: &[],
+                    },
+                    &mut out,
+                );
+            }
+        }
+    }
+    let next = configuration(2, &ACCEPTORS.map(|n| (n, u64::from(n))));
+    let mut candidate = Candidate::new(deployment(1), next, vec![epoch1], 7).unwrap();
+    let mut most = 0;
+    let mut now = 0;
+    let mut handed = None;
+    while handed.is_none() {
+        let mut out = Sent::default();
+        now += 1_000_000;
+        candidate.tick(now, &mut out);
+        while !out.0.is_empty() {
+            most = most.max(out.0.len());
+            out = exchange(&mut candidate, &mut acceptors, out, now);
+            while let Some(effect) = candidate.poll() {
+                match effect {
+                    Effect::MarkWriting => candidate.marked_writing(now, &mut out),
+                    Effect::MarkActive(_) => candidate.marked_active(),
+                    Effect::HandOver(hand_over) => handed = Some(hand_over),
+                    Effect::EnableFresh { .. } => {}
+                }
+            }
+        }
+    }
+    assert_eq!(handed.unwrap().next[0], 1 << 16);
+    assert!(
+        most <= 2 * 3 * 2 * 512 * usize::from(PARTITIONS),
+        "{most} packets at once"
+    );
+    assert!(
+        now < 1_000_000_000,
+        "nothing was lost, so nothing waits for a timer"
+    );
+}
+
+fn exchange(
+    candidate: &mut Candidate,
+    acceptors: &mut [paxos::Acceptor],
+    sent: Sent,
+    now: u64,
+) -> Sent {
+    let mut next = Sent::default();
+    for (to, header, value) in sent.0 {
+        let To::Node(node) = to else { panic!() };
+        let mut answers = Sent::default();
+        let acceptor = &mut acceptors[usize::from(node - ACCEPTORS[0])];
+        let _ = acceptor.step(
+            &Packet {
+                header,
+                tag: None,
+                value: &value,
+            },
+            &mut answers,
+        );
+        for (to, header, value) in answers.0 {
+            if to == To::Sender {
+                let _ = candidate.step(
+                    now,
+                    &Packet {
+                        header,
+                        tag: None,
+                        value: &value,
+                    },
+                    &mut next,
+                );
+            }
+        }
+    }
+    next
+}
+
+// ---- Single steps ----------------------------------------------------------------------------
+
+fn header(msgtype: MsgType, swid: NodeId) -> Header {
+    Header {
+        group: 1,
+        cluster: 77,
+        swid,
+        ..Header::new(msgtype)
+    }
+}
+
+fn configuration(epoch: u32, acceptors: &[(NodeId, u64)]) -> Configuration {
+    Configuration {
+        epoch,
+        leader: Member {
+            node: 1,
+            nonce: 100,
+        },
+        acceptors: acceptors
+            .iter()
+            .map(|&(node, nonce)| Member { node, nonce })
+            .collect(),
+        f: 1,
+        replicas: net::REPLICAS.to_vec(),
+        g: 1,
+    }
+}
+
+fn enable(acceptor: &mut paxos::Acceptor, epoch: u32) {
+    let zero = vec![0; usize::from(PARTITIONS)];
+    let enable = paxos::Enable {
+        epoch,
+        nonce: acceptor.nonce(),
+        trim: zero.clone(),
+        end: zero,
+        replicas: net::REPLICAS.to_vec(),
+        g: 1,
+    };
+    acceptor.enable(&enable).unwrap();
+}
+
+const OLD: [(NodeId, u64); 3] = [(3, 13), (4, 14), (5, 15)];
+
+/// One partition's worth of answers by hand; the other partition is empty.
+struct ByHand {
+    candidate: Candidate,
+    out: Sent,
+}
+
+impl ByHand {
+    fn new(new: &[(NodeId, u64)]) -> ByHand {
+        let earlier = vec![configuration(4, &OLD)];
+        let candidate = Candidate::new(deployment(1), configuration(5, new), earlier, 7).unwrap();
+        ByHand {
+            candidate,
+            out: Sent::default(),
+        }
+    }
+
+    fn step(&mut self, header: Header, value: &[u8]) -> Verdict {
+        let header = Header {
+            value_len: value.len() as u16,
+            ..header
+        };
+        self.candidate.step(
+            0,
+            &Packet {
+                header,
+                tag: None,
+                value,
+            },
+            &mut self.out,
+        )
+    }
+
+    fn range(&mut self, pid: u16, from: (NodeId, u64), end: Instance, trim: Instance) -> Verdict {
+        let report = RangeReport {
+            end,
+            trim,
+            nonce: from.1,
+        };
+        let header = Header {
+            pid,
+            rnd: Round::base(5),
+            flags: Flags::RANGE,
+            client: 7,
+            request: 1,
+            ..header(MsgType::Phase1b, from.0)
+        };
+        self.step(header, &report.emit())
+    }
+
+    fn ranges(&mut self, end: Instance, trim: Instance) {
+        for from in [OLD[0], OLD[1]] {
+            assert_eq!(self.range(0, from, end, trim), Verdict::Changed);
+            assert_eq!(self.range(1, from, 0, 0), Verdict::Changed);
+        }
+        assert_eq!(self.candidate.poll(), Some(Effect::MarkWriting));
+        self.candidate.marked_writing(0, &mut self.out);
+    }
+
+    /// A promise with a vote of `vrnd`'s base round, or with none.
+    fn promise(&mut self, from: NodeId, inst: Instance, vrnd: u32) -> Verdict {
+        let vote = u64::from(vrnd);
+        let vrnd = if vrnd == 0 {
+            Round::NONE
+        } else {
+            Round::base(vrnd)
+        };
+        let header = Header {
+            inst,
+            rnd: Round::base(5),
+            vrnd,
+            client: vote,
+            request: vote,
+            ..header(MsgType::Phase1b, from)
+        };
+        self.step(header, &[])
+    }
+
+    fn reject(&mut self, from: NodeId, inst: Instance, rejection: Rejection) -> Verdict {
+        let header = Header {
+            inst,
+            rnd: Round::base(5),
+            client: 7,
+            ..header(MsgType::Reject, from)
+        };
+        self.step(header, &rejection.emit())
+    }
+
+    /// What it proposed in partition 0: instance, client, no-op.
+    fn proposed(&self) -> Vec<(Instance, u64, bool)> {
+        let phase2a = self.out.0.iter().map(|(_, h, _)| h);
+        let mut all: Vec<_> = phase2a
+            .filter(|h| h.msgtype == MsgType::Phase2a && h.pid == 0)
+            .map(|h| (h.inst, h.client, h.flags.has(Flags::NOOP)))
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+#[test]
+fn only_the_memory_that_a_configuration_names_counts_for_it() {
+    let mut hand = ByHand::new(&OLD);
+    assert_eq!(
+        hand.range(0, (3, 99), 5, 0),
+        Verdict::Dropped(Reason::UnknownSender)
+    );
+    assert_eq!(
+        hand.range(0, (9, 13), 5, 0),
+        Verdict::Dropped(Reason::UnknownSender)
+    );
+    assert_eq!(hand.range(0, OLD[0], 5, 0), Verdict::Changed);
+    assert_eq!(
+        hand.range(0, OLD[0], 5, 0),
+        Verdict::Dropped(Reason::Duplicate)
+    );
+    assert_eq!(hand.range(1, OLD[0], 5, 0), Verdict::Changed);
+    assert_eq!(hand.range(1, OLD[1], 5, 0), Verdict::Changed);
+    assert_eq!(
+        hand.candidate.poll(),
+        None,
+        "partition 0 has one promise only"
+    );
+    assert_eq!(hand.range(0, OLD[1], 5, 0), Verdict::Changed);
+    assert_eq!(hand.candidate.poll(), Some(Effect::MarkWriting));
+}
+
+#[test]
+fn every_earlier_epoch_that_wrote_must_promise() {
+    let other = [(3, 13), (4, 14), (6, 16)];
+    let earlier = vec![configuration(3, &OLD), configuration(4, &other)];
+    let new = configuration(5, &OLD);
+    let candidate = Candidate::new(deployment(1), new, earlier, 7).unwrap();
+    let mut hand = ByHand {
+        candidate,
+        out: Sent::default(),
+    };
+    for pid in 0..PARTITIONS {
+        for from in [OLD[0], OLD[2]] {
+            assert_eq!(hand.range(pid, from, 0, 0), Verdict::Changed);
+        }
+    }
+    assert_eq!(hand.candidate.poll(), None, "one member of epoch 4 only");
+    for pid in 0..PARTITIONS {
+        assert_eq!(hand.range(pid, (6, 16), 0, 0), Verdict::Changed);
+    }
+    assert_eq!(hand.candidate.poll(), Some(Effect::MarkWriting));
+}
+
+#[test]
+fn an_answer_to_a_query_is_no_promise() {
+    let mut hand = ByHand::new(&OLD);
+    hand.ranges(1, 0);
+    let no_vote = Header {
+        client: 7,
+        ..header(MsgType::Phase1b, 3)
+    };
+    assert_eq!(hand.step(no_vote, &[]), Verdict::Dropped(Reason::BadRound));
+    let old_round = Header {
+        rnd: Round::base(4),
+        ..no_vote
+    };
+    assert_eq!(
+        hand.step(old_round, &[]),
+        Verdict::Dropped(Reason::BadRound)
+    );
+    assert_eq!(hand.promise(4, 0, 0), Verdict::Changed);
+    assert_eq!(hand.candidate.stage(), Stage::Reading);
+}
+
+#[test]
+fn the_vote_of_the_highest_round_is_proposed() {
+    let mut hand = ByHand::new(&OLD);
+    hand.ranges(2, 0);
+    let _ = hand.promise(3, 0, 2);
+    let _ = hand.promise(4, 0, 3);
+    let _ = hand.promise(3, 1, 0);
+    let _ = hand.promise(4, 1, 0);
+    assert_eq!(hand.proposed(), [(0, 3, false), (1, 0, true), (2, 0, true)]);
+}
+
+#[test]
+fn an_instance_is_skipped_only_if_a_quorum_that_continues_agrees() {
+    let mut hand = ByHand::new(&OLD);
+    hand.ranges(2, 0);
+    let _ = hand.promise(3, 0, 4);
+    let _ = hand.promise(4, 0, 4);
+    let _ = hand.promise(3, 1, 4);
+    let _ = hand.promise(4, 1, 3);
+    assert_eq!(hand.proposed(), [(1, 4, false), (2, 0, true)]);
+    // Node 4 doesn't continue: its new memory is another member.
+    let mut hand = ByHand::new(&[(3, 13), (4, 24), (5, 15)]);
+    hand.ranges(1, 0);
+    let _ = hand.promise(3, 0, 4);
+    let _ = hand.promise(4, 0, 4);
+    assert_eq!(hand.proposed(), [(0, 4, false), (1, 0, true)]);
+}
+
+#[test]
+fn fresh_members_are_enabled_only_after_everything_was_read() {
+    let mut hand = ByHand::new(&[(3, 13), (4, 14), (5, 25)]);
+    hand.ranges(2, 1);
+    assert_eq!(hand.candidate.poll(), None);
+    assert!(hand.proposed().is_empty());
+    let _ = hand.promise(3, 1, 4);
+    assert_eq!(hand.candidate.poll(), None);
+    let _ = hand.promise(4, 1, 0);
+    let enabled = Effect::EnableFresh {
+        trim: vec![1, 0],
+        end: vec![2, 0],
+    };
+    assert_eq!(hand.candidate.poll(), Some(enabled));
+}
+
+#[test]
+fn a_trimmed_instance_is_forgotten_and_everybody_is_told() {
+    let mut hand = ByHand::new(&OLD);
+    hand.ranges(3, 0);
+    let trimmed = |trim| Rejection {
+        reason: Reason::Trimmed,
+        round: Round::NONE,
+        trim,
+    };
+    let beyond = hand.reject(3, 1, trimmed(9));
+    assert_eq!(
+        beyond,
+        Verdict::Dropped(Reason::BadValue),
+        "nothing is chosen there yet"
+    );
+    assert_eq!(hand.reject(3, 1, trimmed(2)), Verdict::Changed);
+    let _ = hand.promise(3, 2, 4);
+    let _ = hand.promise(4, 2, 4);
+    assert_eq!(hand.proposed(), [(3, 0, true)]);
+    let told = |h: &Header| h.msgtype == MsgType::Trim && h.inst == 2 && h.rnd == Round::base(5);
+    assert_eq!(hand.out.0.iter().filter(|(_, h, _)| told(h)).count(), 3);
+    // All proposals are confirmed, but nobody has shown that it trimmed.
+    assert_eq!(
+        hand.candidate
+            .poll()
+            .map(|e| matches!(e, Effect::EnableFresh { .. })),
+        Some(true)
+    );
+    for (pid, inst) in [(0, 3), (1, 0)] {
+        for from in [3, 4] {
+            let rnd = Round::base(5);
+            let vote = Header {
+                pid,
+                inst,
+                rnd,
+                vrnd: rnd,
+                flags: Flags::NOOP,
+                ..header(MsgType::Phase2b, from)
+            };
+            assert_eq!(hand.step(vote, &[0, 0, 0, 5]), Verdict::Changed);
+        }
+    }
+    assert_eq!(hand.candidate.poll(), None);
+    for from in [OLD[0], OLD[1]] {
+        let report = RangeReport {
+            end: 4,
+            trim: 2,
+            nonce: from.1,
+        };
+        let answer = Header {
+            rnd: Round::base(5),
+            flags: Flags::RANGE,
+            client: 7,
+            request: 2,
+            ..header(MsgType::Phase1b, from.0)
+        };
+        assert_eq!(hand.step(answer, &report.emit()), Verdict::Changed);
+    }
+    assert_eq!(hand.candidate.stage(), Stage::MarkingActive);
+}
+
+#[test]
+fn only_votes_in_the_new_base_round_of_new_members_confirm_a_proposal() {
+    let mut hand = ByHand::new(&[(3, 13), (4, 14), (6, 16)]);
+    hand.ranges(0, 0);
+    let vote = |pid, from, epoch| {
+        let rnd = Round::base(epoch);
+        Header {
+            pid,
+            rnd,
+            vrnd: rnd,
+            flags: Flags::NOOP,
+            ..header(MsgType::Phase2b, from)
+        }
+    };
+    let marker = [0, 0, 0, 5];
+    for pid in 0..PARTITIONS {
+        assert_eq!(hand.step(vote(pid, 3, 5), &marker), Verdict::Changed);
+    }
+    for (from, epoch, why) in [
+        (3, 5, Reason::Duplicate),
+        (4, 4, Reason::Stale),
+        (5, 5, Reason::UnknownSender),
+    ] {
+        assert_eq!(
+            hand.step(vote(0, from, epoch), &marker),
+            Verdict::Dropped(why)
+        );
+    }
+    assert_eq!(hand.step(vote(1, 4, 5), &marker), Verdict::Changed);
+    assert_eq!(hand.candidate.stage(), Stage::Proposing);
+    assert_eq!(hand.step(vote(0, 6, 5), &marker), Verdict::Changed);
+    assert_eq!(hand.candidate.stage(), Stage::MarkingActive);
+}
+
+#[test]
+fn only_a_later_epoch_stops_it() {
+    let mut hand = ByHand::new(&OLD);
+    hand.ranges(3, 0);
+    let preempted = |epoch| Rejection {
+        reason: Reason::Preempted,
+        round: Round::base(epoch),
+        trim: 0,
+    };
+    assert_eq!(
+        hand.reject(3, 1, preempted(4)),
+        Verdict::Dropped(Reason::Stale)
+    );
+    assert_eq!(
+        hand.reject(3, 1, preempted(5)),
+        Verdict::Dropped(Reason::Stale)
+    );
+    let strange = header(MsgType::Reject, 3);
+    assert_eq!(
+        hand.step(strange, &preempted(6).emit()),
+        Verdict::Dropped(Reason::Unexpected)
+    );
+    assert_eq!(hand.reject(3, 1, preempted(6)), Verdict::Changed);
+    assert_eq!(hand.candidate.stage(), Stage::Superseded);
+    assert_eq!(hand.candidate.superseded_by(), Round::base(6));
+    assert_eq!(hand.candidate.poll(), None);
+}
+
+#[test]
+fn a_later_epoch_cannot_be_an_earlier_one() {
+    let new = configuration(5, &OLD);
+    let earlier = vec![configuration(5, &OLD)];
+    assert!(Candidate::new(deployment(1), new, earlier, 7).is_err());
+}
+
+#[test]
+fn data_loss_accepted_starts_where_it_is_told() {
+    let new = configuration(5, &OLD);
+    let mut candidate = Candidate::accepting_data_loss(deployment(1), new, &[40, 0], 7).unwrap();
+    let mut out = Sent::default();
+    candidate.tick(0, &mut out);
+    assert_eq!(candidate.poll(), Some(Effect::MarkWriting));
+    candidate.marked_writing(0, &mut out);
+    let enabled = Effect::EnableFresh {
+        trim: vec![40, 0],
+        end: vec![40, 0],
+    };
+    assert_eq!(candidate.poll(), Some(enabled));
+    assert!(out.0.iter().all(|(_, h, _)| h.msgtype != MsgType::Phase1a));
+    let marker = |h: &Header| h.msgtype == MsgType::Phase2a && h.pid == 0;
+    assert!(
+        out.0
+            .iter()
+            .filter(|(_, h, _)| marker(h))
+            .all(|(_, h, _)| h.inst == 40)
+    );
+}
+
+#[test]
+fn a_crashed_candidates_epoch_never_becomes_active() {
+    let mut net = started(6);
+    let second = net.issue();
+    net.run(1);
+    let third = net.issue();
+    assert!(net.run_until_active(third, 1_000));
+    net.run(1_000);
+    assert!(net.state(second) < State::Active);
+    assert!(
+        !net.candidates
+            .get(&second)
+            .is_some_and(|r: &Running| { r.candidate.stage() == Stage::Done })
+    );
+}

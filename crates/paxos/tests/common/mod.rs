@@ -1,0 +1,245 @@
+//! What the tests of the roles share: one leader, three acceptors (f = 1), one learner, and
+//! packets that go through bytes, as on the wire.
+
+#![allow(dead_code)] // each test file uses a part
+
+use paxos::wire::value::RangeReport;
+use paxos::{
+    Acceptor, Configuration, Deployment, Enable, Flags, Header, Instance, Leader, Learner, Member,
+    MsgType, NodeId, Packet, Program, Round, To, Verdict, outbox::Sent,
+};
+
+pub const CLUSTER: u32 = 0xc1;
+pub const GROUP: u16 = 1;
+pub const LEADER: NodeId = 1;
+pub const LEADER_NONCE: u64 = 0xb1;
+pub const ACCEPTORS: [NodeId; 3] = [11, 12, 13];
+pub const ACCEPTOR_NONCE: u64 = 0xa1;
+pub const REPLICAS: [NodeId; 3] = [31, 32, 33];
+pub const LEARNER: NodeId = 51;
+pub const SLOTS: usize = 8;
+pub const PARTITIONS: u16 = 2;
+
+/// A message on its way.
+pub type Message = (To, Header, Vec<u8>);
+
+pub fn deployment(node: NodeId) -> Deployment {
+    Deployment {
+        cluster: CLUSTER,
+        group: GROUP,
+        partitions: PARTITIONS,
+        max_value: 64,
+        node,
+    }
+}
+
+/// Whatever takes packets.
+pub trait Role {
+    fn step(&mut self, packet: &Packet<'_>, out: &mut Sent) -> Verdict;
+}
+
+impl Role for Leader {
+    fn step(&mut self, packet: &Packet<'_>, out: &mut Sent) -> Verdict {
+        Leader::step(self, packet, out)
+    }
+}
+
+impl Role for Acceptor {
+    fn step(&mut self, packet: &Packet<'_>, out: &mut Sent) -> Verdict {
+        Acceptor::step(self, packet, out)
+    }
+}
+
+impl Role for Learner {
+    fn step(&mut self, packet: &Packet<'_>, out: &mut Sent) -> Verdict {
+        Learner::step(self, packet, out)
+    }
+}
+
+/// Passes a message through bytes to a role; gives back the verdict and what it sends.
+pub fn feed(role: &mut impl Role, header: &Header, value: &[u8]) -> (Verdict, Vec<Message>) {
+    let datagram = header.datagram(value);
+    let packet = Packet::parse(&datagram).expect("a packet");
+    let mut out = Sent::default();
+    let verdict = role.step(&packet, &mut out);
+    (verdict, out.0)
+}
+
+pub fn enable(epoch: u32) -> Enable {
+    Enable {
+        epoch,
+        nonce: ACCEPTOR_NONCE,
+        trim: vec![0; PARTITIONS as usize],
+        end: vec![0; PARTITIONS as usize],
+        replicas: REPLICAS.to_vec(),
+        g: 1,
+    }
+}
+
+pub fn program(epoch: u32, next: Instance) -> Program {
+    Program {
+        epoch,
+        nonce: LEADER_NONCE,
+        next: vec![next; PARTITIONS as usize],
+        trimmed: vec![0; PARTITIONS as usize],
+        window: SLOTS as u64,
+        replicas: REPLICAS.to_vec(),
+        g: 1,
+    }
+}
+
+pub fn configuration(epoch: u32) -> Configuration {
+    let member = |node| Member {
+        node,
+        nonce: ACCEPTOR_NONCE,
+    };
+    Configuration {
+        epoch,
+        leader: Member {
+            node: LEADER,
+            nonce: LEADER_NONCE,
+        },
+        acceptors: ACCEPTORS.map(member).to_vec(),
+        f: 1,
+        replicas: REPLICAS.to_vec(),
+        g: 1,
+    }
+}
+
+pub fn acceptor(node: NodeId) -> Acceptor {
+    let mut acceptor = Acceptor::new(deployment(node), SLOTS, ACCEPTOR_NONCE);
+    acceptor
+        .enable(&enable(1))
+        .expect("a stranger can be enabled");
+    acceptor
+}
+
+pub fn leader(epoch: u32, next: Instance) -> Leader {
+    let mut leader = Leader::new(deployment(LEADER), LEADER_NONCE);
+    leader
+        .program(&program(epoch, next))
+        .expect("it wasn't programmed");
+    leader
+}
+
+pub fn learner() -> Learner {
+    let mut learner = Learner::new(deployment(LEARNER), SLOTS);
+    for epoch in 1..=3 {
+        assert!(learner.learn(&configuration(epoch)));
+    }
+    learner
+}
+
+fn message(msgtype: MsgType, value: &[u8]) -> Header {
+    Header {
+        cluster: CLUSTER,
+        group: GROUP,
+        value_len: value.len() as u16,
+        ..Header::new(msgtype)
+    }
+}
+
+pub fn request(request: u64, value: &[u8]) -> Header {
+    Header {
+        client: 7,
+        request,
+        ..message(MsgType::Request, value)
+    }
+}
+
+pub fn phase1a(inst: Instance, rnd: Round) -> Header {
+    Header {
+        inst,
+        rnd,
+        swid: REPLICAS[0],
+        client: 99,
+        request: 1,
+        ..message(MsgType::Phase1a, &[])
+    }
+}
+
+pub fn range_phase1a(rnd: Round) -> Header {
+    Header {
+        flags: Flags::RANGE,
+        ..phase1a(0, rnd)
+    }
+}
+
+pub fn phase2a(inst: Instance, rnd: Round, request: u64, value: &[u8]) -> Header {
+    Header {
+        inst,
+        rnd,
+        swid: LEADER,
+        client: 7,
+        request,
+        ..message(MsgType::Phase2a, value)
+    }
+}
+
+pub fn phase2b(acceptor: NodeId, inst: Instance, rnd: Round, request: u64, value: &[u8]) -> Header {
+    Header {
+        inst,
+        rnd,
+        vrnd: rnd,
+        swid: acceptor,
+        client: 7,
+        request,
+        ..message(MsgType::Phase2b, value)
+    }
+}
+
+pub fn query(inst: Instance) -> Header {
+    Header {
+        msgtype: MsgType::Query,
+        rnd: Round::NONE,
+        ..phase1a(inst, Round::NONE)
+    }
+}
+
+pub fn trim(replica: NodeId, inst: Instance) -> Header {
+    Header {
+        inst,
+        swid: replica,
+        ..message(MsgType::Trim, &[])
+    }
+}
+
+/// The only message sent.
+pub fn only(sent: &[Message]) -> &Message {
+    assert_eq!(sent.len(), 1, "{sent:?}");
+    &sent[0]
+}
+
+pub fn range_report(sent: &[Message]) -> RangeReport {
+    RangeReport::parse(&only(sent).2).expect("a range report")
+}
+
+/// Random numbers that follow from a seed (xorshift64*).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// One of 0 to `n - 1`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        (self.next() >> 33) % n
+    }
+
+    pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+
+    /// True once in `n` times.
+    pub fn once_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}

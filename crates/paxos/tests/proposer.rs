@@ -1,0 +1,483 @@
+//! The proposer: packing, retries, back-pressure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use paxos::outbox::Sent;
+use paxos::proposer::{Refused, STATUS_OUT_OF_ORDER};
+use paxos::wire::value::{PackedItem, Rejection, Vector, append_packed, packed_items};
+use paxos::{
+    Deployment, Flags, Header, MsgType, Packet, PartitionId, Proposer, ProposerSettings, Reason,
+    Round, Time, To, Verdict,
+};
+
+const NONCE: u64 = 99;
+const RETRY: Time = 1000;
+/// Longer than any first waiting time.
+const LATE: Time = 2 * RETRY;
+
+fn settings() -> ProposerSettings {
+    ProposerSettings {
+        deployment: Deployment {
+            cluster: 7,
+            group: 1,
+            partitions: 2,
+            max_value: 100,
+            node: 0,
+        },
+        retry_after: RETRY,
+        retries_before_asking: 2,
+        nonce: NONCE,
+        max_open_values: 1000,
+    }
+}
+
+type Answers = Vec<(u64, u64, Vec<u8>)>;
+
+fn step(proposer: &mut Proposer, now: Time, header: Header, value: &[u8]) -> (Verdict, Answers) {
+    let header = Header {
+        cluster: 7,
+        group: 1,
+        ..header
+    };
+    let datagram = header.datagram(value);
+    let packet = Packet::parse(&datagram).unwrap();
+    let mut answers = Vec::new();
+    let verdict = proposer.step(now, &packet, &mut |client, request, answer| {
+        answers.push((client, request, answer.to_vec()));
+    });
+    (verdict, answers)
+}
+
+fn flush(proposer: &mut Proposer, now: Time) -> Vec<(Header, Vec<u8>)> {
+    let mut out = Sent::default();
+    proposer.flush(now, &mut out);
+    requests(out)
+}
+
+fn tick(proposer: &mut Proposer, now: Time) -> Vec<(Header, Vec<u8>)> {
+    let mut out = Sent::default();
+    proposer.tick(now, &mut out);
+    requests(out)
+}
+
+/// Checks what holds for every REQUEST.
+fn requests(out: Sent) -> Vec<(Header, Vec<u8>)> {
+    out.0
+        .into_iter()
+        .map(|(to, header, value)| {
+            assert_eq!(to, To::Leader);
+            assert_eq!(header.msgtype, MsgType::Request);
+            assert!(value.len() <= 100);
+            let datagram = header.datagram(&value);
+            let packet = Packet::parse(&datagram).unwrap();
+            assert_eq!(settings().deployment.check(&packet), Ok(()));
+            (header, value)
+        })
+        .collect()
+}
+
+/// The (client, request) of the commands in a REQUEST.
+fn commands((header, value): &(Header, Vec<u8>)) -> Vec<(u64, u64)> {
+    if header.flags.has(Flags::PACKED) {
+        let items = packed_items(value).map(|item| item.unwrap());
+        items.map(|item| (item.client, item.request)).collect()
+    } else {
+        vec![(header.client, header.request)]
+    }
+}
+
+fn reject(of: &Header, reason: Reason) -> (Header, [u8; Rejection::LEN]) {
+    let header = Header {
+        msgtype: MsgType::Reject,
+        flags: Flags::NONE,
+        ..*of
+    };
+    let rejection = Rejection {
+        reason,
+        round: Round::NONE,
+        trim: 0,
+    };
+    (header, rejection.emit())
+}
+
+fn reply_to(pid: PartitionId, client: u64, request: u64) -> Header {
+    Header {
+        pid,
+        client,
+        request,
+        ..Header::new(MsgType::Reply)
+    }
+}
+
+#[test]
+fn one_command_goes_as_it_is_and_several_are_packed() {
+    let mut proposer = Proposer::new(settings());
+    proposer.submit(1, 5, 1, b"one").unwrap();
+    let sent = flush(&mut proposer, 0);
+    assert_eq!(sent.len(), 1);
+    let (header, value) = &sent[0];
+    assert_eq!((header.client, header.request, header.pid), (5, 1, 1));
+    assert_eq!((header.flags, value.as_slice()), (Flags::NONE, &b"one"[..]));
+    assert!(flush(&mut proposer, 0).is_empty());
+
+    proposer.submit(1, 5, 2, b"two").unwrap();
+    proposer.submit(0, 5, 2, b"elsewhere").unwrap();
+    proposer.submit(1, 6, 1, b"").unwrap();
+    let sent = flush(&mut proposer, 0);
+    assert_eq!(commands(&sent[0]), [(5, 2)]);
+    assert_eq!(sent[0].0.pid, 0);
+    assert_eq!(commands(&sent[1]), [(5, 2), (6, 1)]);
+    assert_eq!(sent[1].0.client, NONCE);
+    assert_eq!(proposer.outstanding(), 4);
+}
+
+#[test]
+fn packs_are_as_large_as_a_value_and_keep_the_order() {
+    let mut proposer = Proposer::new(settings());
+    for request in 1..=9 {
+        proposer.submit(0, 5, request, &[7; 22]).unwrap();
+    }
+    let sent = flush(&mut proposer, 0);
+    let all: Vec<_> = sent.iter().flat_map(commands).map(|c| c.1).collect();
+    assert_eq!(all, (1..=9).collect::<Vec<_>>());
+    // Two items of 40 bytes fit a value of 100.
+    assert_eq!(sent.len(), 5);
+    let names: BTreeSet<_> = sent.iter().map(|(h, _)| (h.client, h.request)).collect();
+    assert_eq!(names.len(), 5);
+}
+
+#[test]
+fn what_can_not_be_proposed_is_refused() {
+    let mut proposer = Proposer::new(settings());
+    let too_large = Err(Refused::TooLarge { max: 100 });
+    assert_eq!(proposer.submit(0, 5, 1, &[0; 101]), too_large);
+    assert_eq!(proposer.submit(2, 5, 1, b""), Err(Refused::Invalid));
+    assert_eq!(proposer.submit(0, 0, 1, b""), Err(Refused::Invalid));
+    assert_eq!(proposer.submit(0, 5, 1, &[0; 100]), Ok(()));
+    assert_eq!(proposer.submit(0, 5, 1, b"x"), Err(Refused::Outstanding));
+    let multi = |p: &mut Proposer, pids: &[u16], len| p.submit_multi(pids, 5, 9, &vec![0; len]);
+    for pids in [&[][..], &[1, 0], &[0, 0], &[0, 2]] {
+        assert_eq!(multi(&mut proposer, pids, 1), Err(Refused::Invalid));
+    }
+    let too_large = Err(Refused::TooLarge { max: 74 });
+    assert_eq!(multi(&mut proposer, &[0, 1], 75), too_large);
+    assert_eq!(multi(&mut proposer, &[0, 1], 74), Ok(()));
+    assert_eq!(proposer.outstanding(), 2);
+}
+
+#[test]
+fn a_command_over_several_partitions_goes_alone_with_room_for_its_vector() {
+    let mut proposer = Proposer::new(settings());
+    proposer.submit(0, 5, 1, b"a").unwrap();
+    proposer.submit_multi(&[0, 1], 5, 2, b"both").unwrap();
+    proposer.submit(0, 5, 3, b"b").unwrap();
+    proposer.submit(0, 5, 4, b"c").unwrap();
+    let sent = flush(&mut proposer, 0);
+    let all: Vec<_> = sent.iter().map(commands).collect();
+    assert_eq!(all, [vec![(5, 1)], vec![(5, 2)], vec![(5, 3), (5, 4)]]);
+    let (header, value) = &sent[1];
+    assert_eq!((header.flags, header.pid), (Flags::MULTI, 0));
+    let vector = Vector::parse(value).unwrap();
+    assert_eq!(vector.iter().collect::<Vec<_>>(), [(0, 0), (1, 0)]);
+    assert_eq!((vector.round, vector.command), (Round::NONE, &b"both"[..]));
+    assert!(proposer.reply(0, 5, 2));
+}
+
+#[test]
+fn a_reply_ends_a_command_once() {
+    let mut proposer = Proposer::new(settings());
+    proposer.submit(1, 5, 1, b"x").unwrap();
+    flush(&mut proposer, 0);
+    let elsewhere = step(&mut proposer, 0, reply_to(0, 5, 1), b"\0ok");
+    assert_eq!(elsewhere.0, Verdict::Dropped(Reason::Unexpected));
+    let (verdict, answers) = step(&mut proposer, 0, reply_to(1, 5, 1), b"\0ok");
+    assert_eq!(verdict, Verdict::Changed);
+    assert_eq!(answers, [(5, 1, b"\0ok".to_vec())]);
+    let (verdict, answers) = step(&mut proposer, 0, reply_to(1, 5, 1), b"\0ok");
+    assert_eq!(verdict, Verdict::Dropped(Reason::Unexpected));
+    assert!(answers.is_empty());
+    assert_eq!((proposer.outstanding(), proposer.open_values()), (0, 0));
+    assert_eq!(proposer.next_deadline(), None);
+    assert!(tick(&mut proposer, Time::MAX).is_empty());
+}
+
+#[test]
+fn an_answered_neighbour_does_not_travel_again() {
+    let mut proposer = Proposer::new(settings());
+    for request in 1..=3 {
+        proposer.submit(0, 5, request, b"x").unwrap();
+    }
+    let first = flush(&mut proposer, 0);
+    assert_eq!(first.len(), 1);
+    let mut value = Vec::new();
+    for request in [2, 8] {
+        let item = PackedItem {
+            client: 5,
+            request,
+            bytes: b"\0",
+        };
+        append_packed(&mut value, &item);
+    }
+    let header = Header {
+        flags: Flags::PACKED,
+        ..reply_to(0, NONCE, 1)
+    };
+    let (verdict, answers) = step(&mut proposer, 1, header, &value);
+    assert_eq!(verdict, Verdict::Changed);
+    assert_eq!(answers, [(5, 2, b"\0".to_vec())]);
+    let deadline = proposer.next_deadline().unwrap();
+    assert!(tick(&mut proposer, deadline - 1).is_empty());
+    let again = tick(&mut proposer, deadline);
+    assert_eq!(commands(&again[0]), [(5, 1), (5, 3)]);
+    // A new pack: no acceptor may see one name with two values.
+    assert_ne!(again[0].0.request, first[0].0.request);
+    // The last one left goes under its own name.
+    assert!(proposer.reply(0, 5, 1));
+    let last = tick(&mut proposer, deadline + 10 * LATE);
+    assert_eq!((last[0].0.client, last[0].0.request), (5, 3));
+}
+
+#[test]
+fn malformed_replies_change_nothing() {
+    let mut proposer = Proposer::new(settings());
+    proposer.submit(0, 5, 1, b"x").unwrap();
+    flush(&mut proposer, 0);
+    let mut no_status = Vec::new();
+    for bytes in [&b"\0"[..], b""] {
+        let item = PackedItem {
+            client: 5,
+            request: 1,
+            bytes,
+        };
+        append_packed(&mut no_status, &item);
+    }
+    let packed = Header {
+        flags: Flags::PACKED,
+        ..reply_to(0, 5, 1)
+    };
+    for (header, value) in [
+        (reply_to(0, 5, 1), &b""[..]),
+        (packed, b""),
+        (packed, &no_status),
+        (packed, &no_status[..20]),
+        (packed, b"\xff\xff"),
+        (
+            Header {
+                msgtype: MsgType::Reject,
+                ..reply_to(0, 5, 1)
+            },
+            b"x",
+        ),
+    ] {
+        let (verdict, answers) = step(&mut proposer, 0, header, value);
+        assert_eq!(verdict, Verdict::Dropped(Reason::BadValue));
+        assert!(answers.is_empty());
+    }
+    let other = Header::new(MsgType::Deliver);
+    let (verdict, _) = step(&mut proposer, 0, Header { client: 1, ..other }, b"x");
+    assert_eq!(verdict, Verdict::Dropped(Reason::NotForRole));
+    assert_eq!(proposer.outstanding(), 1);
+}
+
+#[test]
+fn out_of_order_is_no_answer() {
+    let mut proposer = Proposer::new(settings());
+    proposer.submit(0, 5, 2, b"x").unwrap();
+    flush(&mut proposer, 0);
+    let (_, answers) = step(&mut proposer, 0, reply_to(0, 5, 2), &[STATUS_OUT_OF_ORDER]);
+    assert!(answers.is_empty());
+    assert_eq!(commands(&tick(&mut proposer, LATE)[0]), [(5, 2)]);
+    let (_, answers) = step(&mut proposer, 0, reply_to(0, 5, 2), &[0]);
+    assert_eq!(answers.len(), 1);
+}
+
+#[test]
+fn retries_back_off_and_ask_for_a_leader() {
+    let mut proposer = Proposer::new(settings());
+    proposer.submit(0, 5, 1, b"x").unwrap();
+    flush(&mut proposer, 0);
+    let mut now = 0;
+    for tries in 0..8 {
+        let wait = proposer.next_deadline().unwrap() - now;
+        let base = RETRY << tries.min(5);
+        assert!((base..=base + base / 2).contains(&wait), "{wait}");
+        assert_eq!(proposer.needs_leader(), tries > 2);
+        now += wait;
+        assert_eq!(commands(&tick(&mut proposer, now)[0]), [(5, 1)]);
+    }
+    let mut out = Sent::default();
+    proposer.leader_changed(now, &mut out);
+    assert_eq!(requests(out).len(), 1);
+    assert!(!proposer.needs_leader());
+    let wait = proposer.next_deadline().unwrap() - now;
+    assert!(wait <= RETRY + RETRY / 2);
+}
+
+#[test]
+fn a_new_leader_gets_everything_in_order() {
+    let mut proposer = Proposer::new(settings());
+    for request in 1..=9 {
+        proposer.submit(0, 5, request, &[1; 40]).unwrap();
+        flush(&mut proposer, request);
+    }
+    assert!(proposer.reply(0, 5, 4));
+    let mut out = Sent::default();
+    proposer.leader_changed(20, &mut out);
+    let all: Vec<_> = requests(out).iter().flat_map(commands).collect();
+    let requests: Vec<_> = all.iter().map(|c| c.1).collect();
+    assert_eq!(requests, [1, 2, 3, 5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn a_full_window_is_tried_again_soon_and_is_no_failure() {
+    let mut proposer = Proposer::new(settings());
+    proposer.submit(0, 5, 1, b"x").unwrap();
+    proposer.submit(0, 5, 2, b"x").unwrap();
+    let sent = flush(&mut proposer, 0);
+    for _ in 0..20 {
+        let (header, value) = reject(&sent[0].0, Reason::Window);
+        assert_eq!(step(&mut proposer, 0, header, &value).0, Verdict::Changed);
+    }
+    let soon = proposer.next_deadline().unwrap();
+    assert!(soon < RETRY / 4, "{soon}");
+    let again = tick(&mut proposer, soon);
+    assert_eq!(commands(&again[0]), [(5, 1), (5, 2)]);
+    // A late one names the value that is no more.
+    let (header, value) = reject(&sent[0].0, Reason::Window);
+    let late = step(&mut proposer, soon, header, &value).0;
+    assert_eq!(late, Verdict::Dropped(Reason::Unexpected));
+    assert!(!proposer.needs_leader());
+}
+
+#[test]
+fn waiting_for_the_window_never_asks_for_a_leader() {
+    let mut proposer = Proposer::new(settings());
+    proposer.submit(0, 5, 1, b"x").unwrap();
+    let mut sent = flush(&mut proposer, 0);
+    for _ in 0..20 {
+        let now = proposer.next_deadline().unwrap() - 1;
+        let (header, value) = reject(&sent[0].0, Reason::Window);
+        let _ = step(&mut proposer, now, header, &value);
+        sent = tick(&mut proposer, now + RETRY);
+        assert_eq!(commands(&sent[0]), [(5, 1)]);
+    }
+    assert!(!proposer.needs_leader());
+}
+
+#[test]
+fn who_does_not_lead_says_so() {
+    let mut proposer = Proposer::new(settings());
+    proposer.submit(0, 5, 1, b"x").unwrap();
+    let sent = flush(&mut proposer, 0);
+    let stranger = Header {
+        client: 6,
+        ..sent[0].0
+    };
+    let (header, value) = reject(&stranger, Reason::NotLeader);
+    let verdict = step(&mut proposer, 0, header, &value).0;
+    assert_eq!(verdict, Verdict::Dropped(Reason::Unexpected));
+    assert!(!proposer.needs_leader());
+    let (header, value) = reject(&sent[0].0, Reason::NotLeader);
+    assert_eq!(step(&mut proposer, 0, header, &value).0, Verdict::Changed);
+    assert!(proposer.needs_leader());
+    assert_eq!(proposer.outstanding(), 1);
+}
+
+#[test]
+fn under_load_commands_wait_and_pack() {
+    let mut proposer = Proposer::new(ProposerSettings {
+        max_open_values: 1,
+        ..settings()
+    });
+    proposer.submit(0, 5, 1, b"x").unwrap();
+    assert_eq!(flush(&mut proposer, 0).len(), 1);
+    for request in 2..=4 {
+        proposer.submit(0, 5, request, b"x").unwrap();
+        assert!(flush(&mut proposer, 0).is_empty());
+    }
+    // Another partition has a log, and room, of its own.
+    proposer.submit(1, 5, 1, b"x").unwrap();
+    assert_eq!(flush(&mut proposer, 0).len(), 1);
+    assert!(proposer.reply(0, 5, 1));
+    // Given up while it waits: not sent at all.
+    assert!(proposer.reply(0, 5, 3));
+    let sent = flush(&mut proposer, 0);
+    assert_eq!(commands(&sent[0]), [(5, 2), (5, 4)]);
+    assert_eq!(sent.len(), 1);
+    // The place is free only once all of the value is answered.
+    proposer.submit(0, 5, 5, b"x").unwrap();
+    assert!(proposer.reply(0, 5, 2));
+    assert!(flush(&mut proposer, 0).is_empty());
+    assert!(proposer.reply(0, 5, 4));
+    assert_eq!(flush(&mut proposer, 0).len(), 1);
+}
+
+/// Against a network that loses most of everything: every command is answered exactly once, under
+/// its own name, and the slots of forgotten commands are never mistaken for others.
+#[test]
+fn every_command_is_answered_once_over_a_bad_network() {
+    for seed in 1..200u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut random = move |n: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 20) % n
+        };
+        let mut proposer = Proposer::new(ProposerSettings {
+            max_open_values: 1 + random(4) as usize,
+            ..settings()
+        });
+        let mut waiting: BTreeMap<(u64, u64), Vec<u8>> = BTreeMap::new();
+        let mut old_replies: Vec<(u64, u64)> = Vec::new();
+        let mut names: BTreeMap<(u64, u64), Vec<u8>> = BTreeMap::new();
+        let (mut now, mut next) = (0, 1);
+        while next <= 60 || !waiting.is_empty() {
+            assert!(now < 100_000 * RETRY, "seed {seed} never ends");
+            now += random(RETRY);
+            for _ in 0..random(6) {
+                if next <= 60 {
+                    let command = vec![next as u8; random(90) as usize];
+                    let client = 1 + next % 3;
+                    proposer.submit(0, client, next, &command).unwrap();
+                    waiting.insert((client, next), command);
+                    next += 1;
+                }
+            }
+            let mut sent = tick(&mut proposer, now);
+            sent.extend(flush(&mut proposer, now));
+            for request in sent {
+                let (header, value) = &request;
+                if header.flags.has(Flags::PACKED) {
+                    let name = (header.client, header.request);
+                    assert_eq!(names.insert(name, value.clone()), None);
+                    for item in packed_items(value) {
+                        let item = item.unwrap();
+                        assert_eq!(waiting[&(item.client, item.request)], item.bytes);
+                    }
+                } else {
+                    assert_eq!(waiting[&(header.client, header.request)], *value);
+                }
+                for (client, request) in commands(&request) {
+                    if random(3) == 0 {
+                        old_replies.push((client, request));
+                    }
+                }
+            }
+            for _ in 0..random(4) {
+                if old_replies.is_empty() {
+                    break;
+                }
+                let at = random(old_replies.len() as u64) as usize;
+                let (client, request) = old_replies[at];
+                let header = reply_to(0, client, request);
+                let (_, answers) = step(&mut proposer, now, header, b"\0");
+                let expected = waiting.remove(&(client, request)).is_some();
+                assert_eq!(answers.len(), usize::from(expected));
+            }
+            assert_eq!(proposer.outstanding(), waiting.len());
+        }
+        assert_eq!((proposer.outstanding(), proposer.open_values()), (0, 0));
+        assert_eq!(proposer.next_deadline(), None);
+    }
+}
