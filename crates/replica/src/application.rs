@@ -1,0 +1,125 @@
+//! The program that is replicated.
+//!
+//! An [`Application`] executes commands one after the other and never sees the network. The
+//! replica's own records (its position in the log and the session table) are stored by the
+//! application *together with* the effects of the commands, so that a kill at any instruction
+//! repeats nothing and loses nothing.
+//!
+//! Two ways to become one:
+//! - a program in memory implements [`StateMachine`](crate::memory::StateMachine), about twenty
+//!   lines, and is wrapped in [`InMemory`](crate::memory::InMemory), which restarts it from its
+//!   last checkpoint and the log;
+//! - a program with a durable store implements [`Application`] and writes our records in the same
+//!   atomic batch as its own.
+
+use std::fmt;
+use std::io;
+
+/// Why an application can't go on. The node stops with this message; it never acknowledges what
+/// was not stored.
+#[derive(Debug)]
+pub struct Error(pub String);
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<io::Error> for Error {
+    fn from(e: io::Error) -> Self {
+        Error(e.to_string())
+    }
+}
+
+/// A record of the replica's own, kept by the application beside its data and out of its sight.
+/// `value` `None` deletes the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Key, at most 64 bytes.
+    pub key: Vec<u8>,
+    /// New value, or deletion.
+    pub value: Option<Vec<u8>>,
+}
+
+/// Sees every stored record: key, value.
+pub type RecordVisitor<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
+
+/// A replicated program. One value serves one partition and is called from one thread.
+pub trait Application: Send {
+    /// Executes one command and appends the answer to `reply`. Deterministic: the outcome depends
+    /// on nothing but the commands executed so far; no clock, no randomness. Effects are visible to
+    /// the next `execute` and become permanent with the next [`commit`](Self::commit). A command
+    /// that makes no sense is answered as such; an `Err` means that the program can't go on at all.
+    fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// Told before the commands of an instance are executed. For programs that show instance
+    /// numbers to their users, such as the C binding's `deliver`; the others need not care.
+    fn at_instance(&mut self, _instance: paxos::Instance) {}
+
+    /// Makes the effects of all commands since the last commit permanent, atomically with
+    /// `records`: after a kill either all of it is there or nothing.
+    fn commit(&mut self, records: &[Record]) -> Result<(), Error>;
+
+    /// Shows all records that are stored; called once, at start.
+    fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error>;
+
+    /// Makes everything committed so far survive a power failure before it returns.
+    fn checkpoint(&mut self) -> Result<(), Error>;
+
+    /// A consistent copy of the committed state, records included, to be sent to another replica
+    /// from another thread while this one goes on.
+    fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error>;
+
+    /// Replaces the whole state, records included, by a snapshot that was written elsewhere,
+    /// durably and atomically: after a kill in the middle the old state is there, or the new one.
+    /// The node has verified length and checksum only when `from` has been read to its end: an
+    /// error while reading means that nothing may change.
+    fn restore(&mut self, from: &mut dyn io::Read) -> Result<(), Error>;
+
+    /// SHA-256 over the contents in a canonical order, without the replica's records. Equal for
+    /// replicas at the same instance.
+    fn digest(&mut self) -> Result<[u8; 32], Error>;
+}
+
+/// A consistent copy of an application's state.
+pub trait Snapshot: Send {
+    /// Writes all of it.
+    fn write_to(&mut self, out: &mut dyn io::Write) -> io::Result<()>;
+}
+
+impl Application for Box<dyn Application> {
+    fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        (**self).execute(command, reply)
+    }
+
+    fn at_instance(&mut self, instance: paxos::Instance) {
+        (**self).at_instance(instance);
+    }
+
+    fn commit(&mut self, records: &[Record]) -> Result<(), Error> {
+        (**self).commit(records)
+    }
+
+    fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error> {
+        (**self).records(visit)
+    }
+
+    fn checkpoint(&mut self) -> Result<(), Error> {
+        (**self).checkpoint()
+    }
+
+    fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error> {
+        (**self).snapshot()
+    }
+
+    fn restore(&mut self, from: &mut dyn io::Read) -> Result<(), Error> {
+        (**self).restore(from)
+    }
+
+    fn digest(&mut self) -> Result<[u8; 32], Error> {
+        (**self).digest()
+    }
+}

@@ -1,0 +1,97 @@
+//! When to repair which instances.
+//!
+//! An instance is *open* here if it is not decided, yet something shows that it was begun: a vote
+//! for it or for a later one, or an acceptor's `end`. What has been open for a while is repaired.
+//! Age is measured with one mark instead of a clock per instance: everything below the mark was
+//! begun when the mark was set.
+
+use paxos::{Instance, Time};
+
+pub(crate) struct Gaps {
+    patience: Time,
+    /// 1 + the largest instance known to be begun.
+    begun: Instance,
+    /// What `begun` was when the mark was set.
+    mark: Instance,
+    /// When what lies below the mark is old; none while nothing is open.
+    due: Option<Time>,
+}
+
+impl Gaps {
+    pub fn new(patience: Time) -> Gaps {
+        Gaps {
+            patience,
+            begun: 0,
+            mark: 0,
+            due: None,
+        }
+    }
+
+    pub fn set_patience(&mut self, patience: Time) {
+        self.patience = patience;
+    }
+
+    /// Notes that all instances below `end` may have been begun.
+    #[inline]
+    pub fn begun_below(&mut self, end: Instance) {
+        self.begun = self.begun.max(end);
+    }
+
+    /// Begins to wait when something is open, and ends it when nothing is.
+    pub fn follow(&mut self, now: Time, next: Instance) {
+        if next >= self.begun {
+            self.due = None;
+        } else if self.due.is_none() {
+            self.set_mark(now);
+        }
+    }
+
+    /// Follows time and `next`, the first instance that is not executed. Returns the end of what
+    /// is old enough, once for each time the patience runs out.
+    pub fn old_below(&mut self, now: Time, next: Instance) -> Option<Instance> {
+        self.follow(now, next);
+        if self.due? > now {
+            return None;
+        }
+        let old = self.mark;
+        self.set_mark(now);
+        (next < old).then_some(old)
+    }
+
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.due
+    }
+
+    fn set_mark(&mut self, now: Time) {
+        self.mark = self.begun;
+        self.due = Some(now.saturating_add(self.patience));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_stays_open_gets_old() {
+        let mut gaps = Gaps::new(10);
+        assert_eq!(gaps.old_below(0, 0), None);
+        gaps.begun_below(5);
+        assert_eq!(gaps.old_below(1, 2), None, "the patience begins");
+        gaps.begun_below(9);
+        assert_eq!(gaps.old_below(10, 2), None, "and isn't over");
+        assert_eq!(gaps.old_below(11, 2), Some(5), "5 to 8 are younger");
+        assert_eq!(gaps.old_below(21, 5), Some(9));
+        assert_eq!(gaps.old_below(31, 9), None, "all executed");
+        assert_eq!(gaps.next_deadline(), None);
+    }
+
+    #[test]
+    fn progress_is_not_repaired() {
+        let mut gaps = Gaps::new(10);
+        for now in 0..100 {
+            gaps.begun_below(now + 5);
+            assert_eq!(gaps.old_below(now, now), None);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! In-order execution, sessions, checkpoints and catch-up, without I/O.
+//!
+//! ```text
+//!  PHASE2B, DELIVER, PHASE1B ...                     REPLY, QUERY, TRIM, REQUEST(expire)
+//!        |                                                   ^
+//!        v   step()                                          |   finish_batch(), tick()
+//!   learner ──decided──> ring ──in order──> sessions ──> application ──commit──> replies
+//!        ^                                                               └─> checkpoint ──> TRIM
+//!        └── gaps: repair (QUERY, then repair rounds)
+//! ```
+//!
+//! A [`Worker`] executes one partition. It is a deterministic state machine: packets and the time
+//! go in, packets and replies come out. The program that is replicated implements [`StateMachine`]
+//! (in memory) or [`Application`] (durable).
+
+pub mod application;
+mod checkpoint;
+mod delivery;
+mod gap;
+pub mod memory;
+mod poll;
+pub mod protocol;
+mod record;
+mod reply;
+mod session;
+mod settings;
+pub mod storage;
+mod worker;
+
+pub use application::{Application, Error, Record, Snapshot};
+pub use memory::{InMemory, StateMachine};
+pub use protocol::Status;
+pub use reply::{Output, ReplyTo};
+pub use settings::{EpochView, Limits, Settings, Wanted};
+pub use worker::{Restored, Statistics, Worker};

@@ -1,0 +1,225 @@
+//! Programs in memory.
+//!
+//! A counter, replicated:
+//!
+//! ```
+//! use replica::{InMemory, StateMachine, storage::CheckpointFile};
+//! use std::io::{self, Read, Write};
+//!
+//! #[derive(Default)]
+//! struct Counter(u64);
+//!
+//! impl StateMachine for Counter {
+//!     fn execute(&mut self, _command: &[u8], reply: &mut Vec<u8>) {
+//!         self.0 += 1;
+//!         reply.extend_from_slice(self.0.to_string().as_bytes());
+//!     }
+//!     fn save(&self, out: &mut dyn Write) -> io::Result<()> {
+//!         out.write_all(&self.0.to_be_bytes())
+//!     }
+//!     fn load(from: &mut dyn Read) -> io::Result<Self> {
+//!         let mut bytes = [0; 8];
+//!         from.read_exact(&mut bytes)?;
+//!         Ok(Counter(u64::from_be_bytes(bytes)))
+//!     }
+//! }
+//!
+//! # let dir = std::env::temp_dir().join(format!("counter-{}", std::process::id()));
+//! # std::fs::create_dir_all(&dir).unwrap();
+//! # let path = dir.join("counter");
+//! let application = InMemory::open(CheckpointFile::new(path), Counter::default())?;
+//! # std::fs::remove_dir_all(&dir).unwrap();
+//! # drop(application);
+//! # Ok::<(), replica::Error>(())
+//! ```
+
+use crate::application::{Application, Error, Record, RecordVisitor, Snapshot};
+use crate::storage::Storage;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+
+/// A deterministic program whose state is in memory.
+pub trait StateMachine: Send + Sized {
+    /// Executes one command and appends the answer to `reply`. The outcome depends on nothing but
+    /// the commands executed so far: no clock, no randomness.
+    fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>);
+
+    /// Writes the state. Equal states write equal bytes: replicas are compared by them.
+    fn save(&self, out: &mut dyn Write) -> io::Result<()>;
+
+    /// Reads what [`save`](Self::save) wrote.
+    fn load(from: &mut dyn Read) -> io::Result<Self>;
+}
+
+/// Makes an [`Application`] of a [`StateMachine`]. State and records are kept in memory and written
+/// to one checkpoint from time to time; after a crash the checkpoint is loaded, and the commands
+/// after it come again from the log.
+pub struct InMemory<S, D> {
+    state: S,
+    records: StoredRecords,
+    storage: D,
+    /// Whether anything was executed or committed since the last checkpoint.
+    changed: bool,
+}
+
+/// Written several times a command, and read in order only where they leave the memory.
+type StoredRecords = HashMap<Vec<u8>, Vec<u8>>;
+
+const MAGIC: &[u8; 8] = b"WPCKPT\0\x01";
+
+impl<S: StateMachine, D: Storage> InMemory<S, D> {
+    /// Loads the last checkpoint, or begins with `initial` at the first start.
+    pub fn open(mut storage: D, initial: S) -> Result<Self, Error> {
+        let (state, records) = match storage.load()? {
+            Some(checkpoint) => decode(&checkpoint)?,
+            None => (initial, HashMap::new()),
+        };
+        Ok(InMemory {
+            state,
+            records,
+            storage,
+            changed: false,
+        })
+    }
+
+    /// The program.
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+
+    fn sorted_records(&self) -> Vec<(&Vec<u8>, &Vec<u8>)> {
+        let mut records: Vec<_> = self.records.iter().collect();
+        records.sort_unstable();
+        records
+    }
+
+    fn encode(&self) -> io::Result<Vec<u8>> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&(self.records.len() as u64).to_be_bytes());
+        for (key, value) in self.sorted_records() {
+            for part in [key, value] {
+                out.extend_from_slice(&(part.len() as u32).to_be_bytes());
+                out.extend_from_slice(part);
+            }
+        }
+        self.state.save(&mut out)?;
+        let crc = crc32fast::hash(&out);
+        out.extend_from_slice(&crc.to_be_bytes());
+        Ok(out)
+    }
+}
+
+/// Checkpoint: magic, number of records u64, records of {u32, key, u32, value}, state, CRC-32.
+fn decode<S: StateMachine>(checkpoint: &[u8]) -> Result<(S, StoredRecords), Error> {
+    let damaged = |what: &str| Error(format!("the checkpoint is damaged: {what}"));
+    let (body, crc) = checkpoint
+        .split_last_chunk::<4>()
+        .ok_or_else(|| damaged("too short"))?;
+    if crc32fast::hash(body) != u32::from_be_bytes(*crc) {
+        return Err(damaged("wrong checksum"));
+    }
+    let mut rest = body
+        .strip_prefix(MAGIC)
+        .ok_or_else(|| damaged("not a checkpoint of this version"))?;
+    let records = read_records(&mut rest).map_err(|e| damaged(&e.to_string()))?;
+    let state = S::load(&mut rest)?;
+    if !rest.is_empty() {
+        return Err(damaged("bytes are left over"));
+    }
+    Ok((state, records))
+}
+
+fn read_records(from: &mut &[u8]) -> io::Result<StoredRecords> {
+    let mut count = [0; 8];
+    from.read_exact(&mut count)?;
+    let mut records = HashMap::new();
+    for _ in 0..u64::from_be_bytes(count) {
+        let key = read_bytes(from)?;
+        records.insert(key, read_bytes(from)?);
+    }
+    Ok(records)
+}
+
+fn read_bytes(from: &mut &[u8]) -> io::Result<Vec<u8>> {
+    let mut len = [0; 4];
+    from.read_exact(&mut len)?;
+    let len = u32::from_be_bytes(len) as usize;
+    if len > from.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let (bytes, rest) = from.split_at(len);
+    *from = rest;
+    Ok(bytes.to_vec())
+}
+
+impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
+    fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        self.changed = true;
+        self.state.execute(command, reply);
+        Ok(())
+    }
+
+    fn commit(&mut self, records: &[Record]) -> Result<(), Error> {
+        self.changed = true;
+        for Record { key, value } in records {
+            match value {
+                None => {
+                    self.records.remove(key);
+                }
+                Some(new) => match self.records.get_mut(key) {
+                    Some(old) => old.clone_from(new),
+                    None => {
+                        self.records.insert(key.clone(), new.clone());
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error> {
+        for (key, value) in self.sorted_records() {
+            visit(key, value);
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<(), Error> {
+        if self.changed {
+            let checkpoint = self.encode()?;
+            self.storage.replace(&checkpoint)?;
+            self.changed = false;
+        }
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error> {
+        Ok(Box::new(Copied(self.encode()?)))
+    }
+
+    fn restore(&mut self, from: &mut dyn Read) -> Result<(), Error> {
+        let mut checkpoint = Vec::new();
+        from.read_to_end(&mut checkpoint)?;
+        let (state, records) = decode(&checkpoint)?;
+        self.storage.replace(&checkpoint)?;
+        self.state = state;
+        self.records = records;
+        self.changed = false;
+        Ok(())
+    }
+
+    fn digest(&mut self) -> Result<[u8; 32], Error> {
+        let mut hash = Sha256::new();
+        self.state.save(&mut hash)?;
+        Ok(hash.finalize().into())
+    }
+}
+
+struct Copied(Vec<u8>);
+
+impl Snapshot for Copied {
+    fn write_to(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(&self.0)
+    }
+}

@@ -1,0 +1,297 @@
+//! What replicas and clients say to one another inside values.
+//!
+//! | where | layout (big-endian) |
+//! |---|---|
+//! | command with `request` 0: OPEN | 1 u8, `flags` u8 (bit 0: ordered), `window` u16, address |
+//! | CLOSE | 2 u8 |
+//! | EXPIRE | 3 u8, `last_request` u64, `last_inst` u64 |
+//! | MOVE | 4 u8, address |
+//! | address | `home` u16, `family` u8 (4, 6, 0 = none), 16 bytes (IPv4 in the first four), `port` u16 |
+//! | REPLY, and each item of a packed REPLY | `status` u8, bytes |
+//! | bytes of the reply to OPEN | session id u64 |
+//!
+//! In OPEN the command's client is a random number that names the attempt; everywhere else it is
+//! the session id.
+
+use paxos::{Instance, NodeId};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// The largest reply window that a session may ask for.
+pub const MAX_WINDOW: u16 = 1024;
+
+/// First byte of every reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum Status {
+    /// The application's answer follows.
+    Ok = 0,
+    /// No such session, or it has expired.
+    UnknownSession = 1,
+    /// At or below the session's window, and the reply is no longer recorded.
+    StaleRequest = 2,
+    /// An ordered session, and an earlier request hasn't been executed.
+    OutOfOrder = 3,
+    /// Executed, but the reply is too large to be sent or to be recorded.
+    ReplyTooLarge = 4,
+    /// Such commands are not executed here.
+    Unsupported = 5,
+    /// Not a session operation, or one with impossible contents.
+    Malformed = 6,
+    /// As many sessions are open as the deployment allows.
+    TooManySessions = 7,
+}
+
+impl Status {
+    /// The status with this number.
+    pub fn from_u8(n: u8) -> Option<Status> {
+        Some(match n {
+            0 => Status::Ok,
+            1 => Status::UnknownSession,
+            2 => Status::StaleRequest,
+            3 => Status::OutOfOrder,
+            4 => Status::ReplyTooLarge,
+            5 => Status::Unsupported,
+            6 => Status::Malformed,
+            7 => Status::TooManySessions,
+            _ => return None,
+        })
+    }
+
+    /// The name in errors and `status`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Status::Ok => "ok",
+            Status::UnknownSession => "unknown_session",
+            Status::StaleRequest => "stale_request",
+            Status::OutOfOrder => "out_of_order",
+            Status::ReplyTooLarge => "reply_too_large",
+            Status::Unsupported => "unsupported",
+            Status::Malformed => "malformed",
+            Status::TooManySessions => "too_many_sessions",
+        }
+    }
+}
+
+/// Where a session's replies go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub struct ReplyAddress {
+    /// The replica that answers; 0 = all of them.
+    pub home: NodeId,
+    /// The client's socket; none = the front end beside the home replica.
+    pub address: Option<SocketAddr>,
+}
+
+impl ReplyAddress {
+    /// Bytes in an operation and in a record.
+    pub const LEN: usize = 2 + 1 + 16 + 2;
+
+    /// Appends it.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let mut ip = [0; 16];
+        let family = match self.address.map(|a| a.ip()) {
+            None => 0,
+            Some(IpAddr::V4(v4)) => {
+                ip[..4].copy_from_slice(&v4.octets());
+                4
+            }
+            Some(IpAddr::V6(v6)) => {
+                ip = v6.octets();
+                6
+            }
+        };
+        out.extend_from_slice(&self.home.to_be_bytes());
+        out.push(family);
+        out.extend_from_slice(&ip);
+        out.extend_from_slice(&self.address.map_or(0, |a| a.port()).to_be_bytes());
+    }
+
+    /// Reads it.
+    pub fn parse(bytes: &[u8; Self::LEN]) -> Option<ReplyAddress> {
+        let home = u16::from_be_bytes([bytes[0], bytes[1]]);
+        let ip: [u8; 16] = bytes[3..19].try_into().ok()?;
+        let port = u16::from_be_bytes([bytes[19], bytes[20]]);
+        let address = match bytes[2] {
+            0 => None,
+            4 => Some(IpAddr::V4(Ipv4Addr::new(ip[0], ip[1], ip[2], ip[3]))),
+            6 => Some(IpAddr::V6(Ipv6Addr::from(ip))),
+            _ => return None,
+        };
+        let address = address.map(|ip| SocketAddr::new(ip, port));
+        // An IPv4 or IPv6 address without a port can't be answered; without an address all is zero.
+        let sound = match address {
+            Some(_) => port != 0,
+            None => port == 0 && ip == [0; 16],
+        };
+        sound.then_some(ReplyAddress { home, address })
+    }
+}
+
+/// A command with request number 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SessionOp {
+    /// Open a session. Its id is given by the log.
+    Open {
+        /// Requests take effect in the order of their numbers, without gaps.
+        ordered: bool,
+        /// Recorded replies: 1 to [`MAX_WINDOW`]. For an unordered session also how far a request
+        /// may lag behind the largest.
+        window: u16,
+        /// Where replies go.
+        reply_to: ReplyAddress,
+    },
+    /// Close it.
+    Close,
+    /// Close it if it saw nothing after this.
+    Expire {
+        /// The largest request that the proposer of the expiry has seen.
+        last_request: u64,
+        /// The last instance with anything of the session.
+        last_inst: Instance,
+    },
+    /// From now on replies go elsewhere. Answered there by every replica, with `unknown_session`
+    /// where there is no such session: what a client sends that gets no answer any more, since
+    /// nobody need remember the address of a session that has expired.
+    Move {
+        /// Where.
+        reply_to: ReplyAddress,
+    },
+}
+
+impl SessionOp {
+    /// Appends the bytes of the command.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        match self {
+            SessionOp::Open {
+                ordered,
+                window,
+                reply_to,
+            } => {
+                out.extend_from_slice(&[1, u8::from(*ordered)]);
+                out.extend_from_slice(&window.to_be_bytes());
+                reply_to.emit(out);
+            }
+            SessionOp::Close => out.push(2),
+            SessionOp::Expire {
+                last_request,
+                last_inst,
+            } => {
+                out.push(3);
+                out.extend_from_slice(&last_request.to_be_bytes());
+                out.extend_from_slice(&last_inst.to_be_bytes());
+            }
+            SessionOp::Move { reply_to } => {
+                out.push(4);
+                reply_to.emit(out);
+            }
+        }
+    }
+
+    /// The bytes of the command.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(4 + ReplyAddress::LEN);
+        self.emit(&mut out);
+        out
+    }
+
+    /// Reads it; `None` = malformed.
+    pub fn parse(command: &[u8]) -> Option<SessionOp> {
+        let (op, rest) = command.split_first()?;
+        match op {
+            1 => {
+                let (head, address) = rest.split_first_chunk::<3>()?;
+                let window = u16::from_be_bytes([head[1], head[2]]);
+                if head[0] > 1 || window == 0 || window > MAX_WINDOW {
+                    return None;
+                }
+                Some(SessionOp::Open {
+                    ordered: head[0] == 1,
+                    window,
+                    reply_to: ReplyAddress::parse(address.try_into().ok()?)?,
+                })
+            }
+            2 => rest.is_empty().then_some(SessionOp::Close),
+            3 => {
+                let rest: &[u8; 16] = rest.try_into().ok()?;
+                let (request, inst) = rest.split_at(8);
+                Some(SessionOp::Expire {
+                    last_request: u64::from_be_bytes(request.try_into().ok()?),
+                    last_inst: u64::from_be_bytes(inst.try_into().ok()?),
+                })
+            }
+            4 => Some(SessionOp::Move {
+                reply_to: ReplyAddress::parse(rest.try_into().ok()?)?,
+            }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses() -> [ReplyAddress; 3] {
+        [
+            ReplyAddress::default(),
+            ReplyAddress {
+                home: 7,
+                address: Some("10.1.2.3:99".parse().unwrap()),
+            },
+            ReplyAddress {
+                home: 0,
+                address: Some("[2001:db8::5]:65535".parse().unwrap()),
+            },
+        ]
+    }
+
+    #[test]
+    fn operations_survive_the_wire_and_nothing_else_does() {
+        let mut ops = vec![
+            SessionOp::Close,
+            SessionOp::Expire {
+                last_request: u64::MAX,
+                last_inst: 3,
+            },
+        ];
+        for reply_to in addresses() {
+            ops.push(SessionOp::Move { reply_to });
+            ops.push(SessionOp::Open {
+                ordered: true,
+                window: MAX_WINDOW,
+                reply_to,
+            });
+        }
+        for op in ops {
+            let bytes = op.to_bytes();
+            assert_eq!(SessionOp::parse(&bytes), Some(op));
+            for cut in 0..bytes.len() {
+                assert_eq!(SessionOp::parse(&bytes[..cut]), None, "{op:?} cut at {cut}");
+            }
+            let longer = [&bytes[..], &[0]].concat();
+            assert_eq!(SessionOp::parse(&longer), None, "{op:?} with a byte more");
+        }
+    }
+
+    #[test]
+    fn impossible_contents_are_malformed() {
+        let open = SessionOp::Open {
+            ordered: false,
+            window: 1,
+            reply_to: addresses()[1],
+        }
+        .to_bytes();
+        let with = |at: usize, byte: u8| {
+            let mut bytes = open.clone();
+            bytes[at] = byte;
+            SessionOp::parse(&bytes)
+        };
+        assert!(with(0, 1).is_some());
+        assert_eq!(with(0, 9), None, "unknown operation");
+        assert_eq!(with(1, 2), None, "unknown flag");
+        assert_eq!(with(2, 5), None, "window beyond the maximum");
+        assert_eq!(with(3, 0), None, "no window");
+        assert_eq!(with(6, 5), None, "unknown address family");
+        assert_eq!(with(6, 0), None, "no family, yet an address");
+        assert_eq!(SessionOp::parse(&[]), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! Replies that wait for the commit of their batch.
+
+use crate::protocol::Status;
+use paxos::Outbox;
+use std::net::SocketAddr;
+
+/// Where a reply goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum ReplyTo {
+    /// To the front end beside this replica.
+    Local,
+    /// To a client's socket.
+    Address(SocketAddr),
+}
+
+/// Takes what a worker sends: packets, and replies to clients. An implementation copies.
+pub trait Output: Outbox {
+    /// Answers (`client`, `request`) with `status` and `bytes`. Called only after the effects of
+    /// the command have been committed. Many replies to one address may share a packed REPLY.
+    fn reply(&mut self, to: &ReplyTo, client: u64, request: u64, status: u8, bytes: &[u8]);
+}
+
+struct Entry {
+    to: ReplyTo,
+    client: u64,
+    request: u64,
+    status: Status,
+    /// Where its bytes end; they begin where the previous entry's end.
+    end: usize,
+}
+
+/// The replies of one batch.
+#[derive(Default)]
+pub(crate) struct Replies {
+    entries: Vec<Entry>,
+    bytes: Vec<u8>,
+}
+
+impl Replies {
+    /// Bytes that stay allocated between batches; more is given back.
+    const KEEP: usize = 1 << 20;
+
+    pub fn push(&mut self, to: ReplyTo, client: u64, request: u64, status: Status, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.entries.push(Entry {
+            to,
+            client,
+            request,
+            status,
+            end: self.bytes.len(),
+        });
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn send(&mut self, out: &mut impl Output) {
+        let mut start = 0;
+        for e in self.entries.drain(..) {
+            out.reply(
+                &e.to,
+                e.client,
+                e.request,
+                e.status as u8,
+                &self.bytes[start..e.end],
+            );
+            start = e.end;
+        }
+        self.bytes.clear();
+        self.bytes.shrink_to(Self::KEEP);
+    }
+}

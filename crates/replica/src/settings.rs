@@ -1,0 +1,115 @@
+//! What a worker is told when it starts.
+
+use paxos::wire::MAX_VALUE_LEN;
+use paxos::{Configuration, Deployment, Epoch, Instance, NodeId, PartitionId, Time};
+
+const MILLISECOND: Time = 1_000_000;
+const SECOND: Time = 1_000 * MILLISECOND;
+
+/// How much a session table may hold. Part of the replicated rules: **all replicas of a deployment
+/// must have the same limits**, or their tables drift apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Open sessions.
+    pub sessions: usize,
+    /// Windows of all sessions together.
+    pub slots: usize,
+    /// Bytes of a reply that is recorded in full and, where the session has an address, sent. A
+    /// larger one is recorded as "executed, reply too large".
+    pub reply: usize,
+    /// Bytes of the last reply of an ordered session without an address (a connection of the
+    /// front end), which is sent by no datagram and recorded until the session's next command.
+    pub last_reply: usize,
+    /// Bytes of all recorded replies together; what does not fit is recorded as too large.
+    pub recorded: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            sessions: 65_536,
+            slots: 1 << 20,
+            reply: MAX_VALUE_LEN - 1,
+            last_reply: 64 << 10,
+            recorded: 64 << 20,
+        }
+    }
+}
+
+/// What a worker is told when it starts. [`Settings::new`] has the defaults.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Group, cluster, and this node.
+    pub deployment: Deployment,
+    /// The partition that this worker executes.
+    pub pid: PartitionId,
+    /// Instances from the next one on for which votes and decided values are kept. What lies
+    /// beyond is dropped and repaired later.
+    pub buffer: usize,
+    /// In-network learners whose DELIVER counts as a decision; usually none.
+    pub learners: Vec<NodeId>,
+    /// A gap this old is repaired. Each replica waits a little longer than the one before it.
+    pub repair_after: Time,
+    /// Instances under repair at once.
+    pub repair_limit: usize,
+    /// While nothing is executed, acceptors are asked this often whether there is something.
+    pub poll_interval: Time,
+    /// Instances between checkpoints; a quarter of the leader's window or less.
+    pub checkpoint_every: u64,
+    /// Time between checkpoints, if anything was executed.
+    pub checkpoint_interval: Time,
+    /// TRIM is sent again this often.
+    pub trim_interval: Time,
+    /// An idle session of this age is proposed for expiry.
+    pub session_timeout: Time,
+    /// Bounds of the session table.
+    pub limits: Limits,
+    /// Seed of the jitter of repairs.
+    pub seed: u64,
+}
+
+impl Settings {
+    /// The defaults.
+    pub fn new(deployment: Deployment, pid: PartitionId) -> Settings {
+        Settings {
+            deployment,
+            pid,
+            buffer: 8_192,
+            learners: Vec::new(),
+            repair_after: 10 * MILLISECOND,
+            repair_limit: 64,
+            poll_interval: SECOND,
+            checkpoint_every: 16_384,
+            checkpoint_interval: 30 * SECOND,
+            trim_interval: SECOND,
+            session_timeout: 600 * SECOND,
+            limits: Limits::default(),
+            seed: 0,
+        }
+    }
+}
+
+/// What a worker needs to know of an epoch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EpochView {
+    /// What the epoch fixes.
+    pub configuration: Configuration,
+    /// Whether it holds everything that earlier epochs may have chosen. Only in an active epoch,
+    /// and only while it is the last one, gaps may be repaired.
+    pub active: bool,
+}
+
+/// What a worker needs from outside. Ask again after every batch and tick; a wish goes away when
+/// it has been granted or is no longer needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wanted {
+    /// A repair lane in this epoch ([`Worker::set_lane`](crate::Worker::set_lane)).
+    pub lane_for: Option<Epoch>,
+    /// Another replica's checkpoint at this instance or a later one
+    /// ([`Worker::restore`](crate::Worker::restore)): what comes next here has been trimmed.
+    pub checkpoint_at_least: Option<Instance>,
+    /// A new epoch: repair rounds of this one are used up.
+    pub new_epoch: bool,
+    /// The epochs up to this one: a packet mentioned it, and it isn't known here.
+    pub view_with: Option<Epoch>,
+}

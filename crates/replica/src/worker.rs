@@ -1,0 +1,647 @@
+//! The worker of one partition of a replica: learns what is decided, executes it in instance
+//! order, commits, answers, makes checkpoints, and repairs what it missed.
+//!
+//! The order that keeps a kill at any instruction harmless:
+//!
+//! 1. [`Worker::step`] executes decided values; nothing of it has left, nothing of it is stored.
+//! 2. [`Worker::finish_batch`] has the application store the effects together with the position
+//!    and the session table, and only then sends the replies.
+//! 3. A checkpoint makes all of it survive a power failure, and only then TRIM goes out.
+
+use crate::Status;
+mod catch_up;
+mod timed;
+
+use crate::application::{Application, Error};
+use crate::checkpoint::Checkpoints;
+use crate::delivery::{Decided, Ring};
+use crate::gap::Gaps;
+use crate::poll::Poll;
+use crate::record::Records;
+use crate::reply::{Output, Replies};
+use crate::session::{At, Loader, Sessions};
+use crate::settings::{EpochView, Settings, Wanted};
+use paxos::wire::value::{self, Probe, ProbeReport, RangeReport};
+use paxos::{
+    Configuration, Epoch, Flags, Header, Instance, Learned, Learner, MsgType, Outbox, Packet,
+    Reason, Recover, RecoverSettings, Round, Time, To, Verdict,
+};
+
+/// Configurations kept, the newest ones.
+const MAX_CONFIGURATIONS: usize = 32;
+/// Instances executed in a row without a commit. Bounds what a batch keeps in memory.
+const MAX_BATCH: u64 = 1_024;
+/// Sessions proposed for expiry at a time.
+const EXPIRE_AT_ONCE: usize = 64;
+/// The table is searched for idle sessions at most this often.
+const EXPIRE_INTERVAL: Time = 1_000_000_000;
+
+/// What a worker has done since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Instances executed, no-ops included.
+    pub instances: u64,
+    /// Commands found in them, repetitions included.
+    pub commands: u64,
+    /// Instances that held a no-op or a marker.
+    pub noops: u64,
+    /// Packed values that were not well-formed and hence treated as no-ops.
+    pub malformed: u64,
+    /// Instances that were learned by repair.
+    pub repaired: u64,
+    /// Checkpoints made.
+    pub checkpoints: u64,
+}
+
+/// What came of [`Worker::restore`].
+#[derive(Debug)]
+pub enum Restored {
+    /// The worker goes on at this instance.
+    To(Instance),
+    /// The snapshot is no newer than this instance, where the worker stands; it was not read.
+    NotNewer(Instance),
+    /// Reading it failed, and nothing has changed.
+    Failed(Error),
+}
+
+/// See the module.
+pub struct Worker<A> {
+    settings: Settings,
+    app: A,
+    nonce: u64,
+    /// Next instance to execute.
+    next: Instance,
+    /// Everything below is committed.
+    committed: Instance,
+    sessions: Sessions,
+    replies: Replies,
+    records: Records,
+    ring: Ring,
+    learner: Learner,
+    recover: Recover,
+    gaps: Gaps,
+    /// Instances below that are undecided are old enough to be repaired, from `repair_from` on.
+    repair_below: Instance,
+    repair_from: Instance,
+    poll: Poll,
+    checkpoints: Checkpoints,
+    /// Acceptors have forgotten everything below.
+    trimmed: Instance,
+    configurations: Vec<Configuration>,
+    /// Whether the last configuration is active.
+    active: bool,
+    lane: Option<(Epoch, u8)>,
+    /// The last epoch that a packet mentioned.
+    epoch_seen: Epoch,
+    /// When the table is next searched for idle sessions, and how old they must be.
+    expire_due: Time,
+    expire_after: Time,
+    statistics: Statistics,
+    /// Why this worker can't go on. Nothing is executed or answered any more.
+    failed: Option<Error>,
+}
+
+impl<A: Application> Worker<A> {
+    /// Begins where the application's records say. `nonce` is drawn at random at every start and
+    /// is never 0.
+    pub fn open(settings: Settings, mut app: A, nonce: u64, now: Time) -> Result<Self, Error> {
+        let (next, sessions) = load(&settings, &mut app, now)?;
+        // What survived a kill may yet be lost with the power; TRIM must not count on it.
+        if next > 0 {
+            app.checkpoint()?;
+        }
+        let deployment = settings.deployment;
+        let mut learner = Learner::new(deployment, settings.buffer);
+        learner.set_floor(settings.pid, next);
+        let recover = Recover::new(RecoverSettings {
+            deployment,
+            pid: settings.pid,
+            retry_after: settings.repair_after,
+            max_open: settings.repair_limit,
+            nonce,
+        });
+        Ok(Worker {
+            app,
+            nonce,
+            next,
+            committed: next,
+            sessions,
+            replies: Replies::default(),
+            records: Records::default(),
+            ring: Ring::new(settings.buffer),
+            learner,
+            recover,
+            gaps: Gaps::new(settings.repair_after),
+            repair_below: 0,
+            repair_from: 0,
+            poll: Poll::new(settings.poll_interval, now),
+            checkpoints: Checkpoints::new(
+                settings.checkpoint_every,
+                settings.checkpoint_interval,
+                settings.trim_interval,
+                next,
+                now,
+            ),
+            trimmed: 0,
+            configurations: Vec::new(),
+            active: false,
+            lane: None,
+            epoch_seen: 0,
+            expire_due: now,
+            expire_after: settings.session_timeout,
+            statistics: Statistics::default(),
+            failed: None,
+            settings,
+        })
+    }
+
+    // ---- What the node asks and tells
+
+    /// The next instance to execute.
+    pub fn next(&self) -> Instance {
+        self.next
+    }
+
+    /// Everything below is in a durable checkpoint.
+    pub fn checkpointed(&self) -> Instance {
+        self.checkpoints.durable()
+    }
+
+    /// The application.
+    pub fn application(&mut self) -> &mut A {
+        &mut self.app
+    }
+
+    /// Open sessions.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Replies that wait for [`Worker::finish_batch`]: a reason to end a batch early.
+    pub fn pending_replies(&self) -> usize {
+        self.replies.len()
+    }
+
+    /// Decided values that wait for their turn.
+    pub fn waiting(&self) -> usize {
+        self.ring.waiting()
+    }
+
+    /// What was done so far.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// What the worker needs from outside.
+    pub fn wanted(&self) -> Wanted {
+        let epoch = self.active_epoch();
+        let lane = self.lane.map(|(epoch, _)| epoch);
+        let repairing = self.recover.open() > 0;
+        let known = self.configurations.last().map_or(0, |c| c.epoch);
+        let seen = self.epoch_seen.max(self.recover.later_epoch().unwrap_or(0));
+        Wanted {
+            lane_for: epoch.filter(|_| repairing && lane != epoch),
+            checkpoint_at_least: (self.next < self.trimmed).then_some(self.trimmed),
+            new_epoch: self.recover.needs_epoch(),
+            view_with: (seen > known).then_some(seen),
+        }
+    }
+
+    /// Tells the epochs, oldest first. An older view than one before is ignored.
+    pub fn configure(&mut self, now: Time, epochs: &[EpochView]) {
+        let Some(last) = epochs.last() else { return };
+        let known = self.configurations.last().map_or(0, |c| c.epoch);
+        let older = (last.configuration.epoch, last.active) < (known, self.active);
+        let sorted = epochs
+            .windows(2)
+            .all(|w| w[0].configuration.epoch < w[1].configuration.epoch);
+        let sound = epochs.iter().all(|e| e.configuration.invalid().is_none());
+        if older || !sorted || !sound {
+            return;
+        }
+        let news = (last.configuration.epoch, last.active) != (known, self.active);
+        let first = epochs.len().saturating_sub(MAX_CONFIGURATIONS);
+        self.configurations = epochs[first..]
+            .iter()
+            .map(|e| e.configuration.clone())
+            .collect();
+        self.active = last.active;
+        for configuration in &self.configurations {
+            self.learner.learn(configuration);
+            self.recover.learn(configuration);
+        }
+        self.tell_epoch(now);
+        if news {
+            self.take_turn();
+            // What the change of epochs left decided or undecided may never be mentioned again.
+            self.poll.hurry(now);
+        }
+    }
+
+    /// Gives the repair lane of this process in `epoch`; ignored for another epoch than the active
+    /// one, and once there is one.
+    pub fn set_lane(&mut self, now: Time, epoch: Epoch, lane: u8) {
+        let have = self.lane.is_some_and(|(of, _)| of == epoch);
+        if self.active_epoch() == Some(epoch) && !have {
+            self.lane = Some((epoch, lane));
+            self.tell_epoch(now);
+        }
+    }
+
+    fn active_epoch(&self) -> Option<Epoch> {
+        let last = self.configurations.last().filter(|_| self.active);
+        last.map(|c| c.epoch)
+    }
+
+    fn tell_epoch(&mut self, now: Time) {
+        // There is no lane in an epoch that isn't active, and without one recover only asks. What
+        // f+1 have voted is decided in any epoch; an epoch whose marker finds the acceptors' rings
+        // full waits for this replica to execute and to report what it has stored.
+        let last = self.configurations.last();
+        let lane = |epoch| {
+            self.lane
+                .filter(|(of, _)| *of == epoch)
+                .map(|(_, lane)| lane)
+        };
+        self.recover
+            .set_epoch(now, last.map(|c| (c, lane(c.epoch))));
+    }
+
+    /// Spreads over the replicas what one of them does for all, or what would stop all at once.
+    fn take_turn(&mut self) {
+        let Some(configuration) = self.configurations.last() else {
+            return;
+        };
+        let node = self.settings.deployment.node;
+        let replicas = configuration.replicas.len();
+        let index = configuration.replicas.iter().position(|r| *r == node);
+        let index = index.unwrap_or(replicas);
+        let turn = index as u64;
+        let base = self.settings.repair_after;
+        let jitter = scramble(self.settings.seed ^ u64::from(node)) % (base / 4).max(1);
+        self.gaps.set_patience(base + turn * base / 2 + jitter);
+        self.expire_after = self.settings.session_timeout / 4 * (4 + turn);
+        self.checkpoints.stagger(index, replicas + 1);
+    }
+
+    // ---- Handlers
+
+    /// Takes one packet. What it decides is executed at once when its turn has come; the replies
+    /// wait for [`Worker::finish_batch`].
+    #[inline]
+    pub fn step(&mut self, now: Time, packet: &Packet<'_>, out: &mut impl Output) -> Verdict {
+        let result = self.dispatch(now, packet, out);
+        result.unwrap_or_else(Verdict::Dropped)
+    }
+
+    fn dispatch(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        out: &mut impl Output,
+    ) -> Result<Verdict, Reason> {
+        self.settings.deployment.check(packet)?;
+        if packet.header.pid != self.settings.pid {
+            return Err(Reason::UnknownPartition);
+        }
+        if self.failed.is_some() {
+            return Err(Reason::Busy);
+        }
+        match packet.header.msgtype {
+            MsgType::Phase2b => self.on_vote(now, packet, out),
+            MsgType::Deliver => self.on_deliver(now, packet),
+            MsgType::Phase1b if packet.header.flags.has(Flags::RANGE) => self.on_range(packet),
+            MsgType::Phase1b | MsgType::Reject => {
+                let verdict = self.recover.step(now, packet, out);
+                self.take_outcomes(now, out);
+                Ok(verdict)
+            }
+            MsgType::Probe => self.on_probe(packet, out),
+            MsgType::ProbeAck => self.on_leader_shows(packet),
+            _ => Err(Reason::NotForRole),
+        }
+    }
+
+    /// A vote counts here, and may be what a repair waits for.
+    #[inline]
+    fn on_vote(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        out: &mut impl Output,
+    ) -> Result<Verdict, Reason> {
+        let inst = packet.header.inst;
+        let learned = self.learner.vote(packet);
+        let verdict = match learned {
+            Learned::Decided => {
+                self.gaps.begun_below(inst.saturating_add(1));
+                self.decided(now, &decided(&packet.header, packet.value));
+                Ok(Verdict::Changed)
+            }
+            Learned::Counted => {
+                self.gaps.begun_below(inst.saturating_add(1));
+                Ok(Verdict::Answered)
+            }
+            Learned::Dropped(Reason::Window) => {
+                // Not a slot yet, but a sign that everything below was begun.
+                self.gaps.begun_below(inst.saturating_add(1));
+                Err(Reason::Window)
+            }
+            Learned::Dropped(Reason::UnknownEpoch) => {
+                self.epoch_seen = self.epoch_seen.max(packet.header.rnd.epoch());
+                Err(Reason::UnknownEpoch)
+            }
+            Learned::Dropped(reason) => Err(reason),
+        };
+        if self.recover.open() == 0 {
+            return verdict;
+        }
+        let repair = self.recover.step(now, packet, out);
+        self.take_outcomes(now, out);
+        match repair {
+            Verdict::Dropped(_) => verdict,
+            counted => verdict.or(Ok(counted)),
+        }
+    }
+
+    fn on_deliver(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
+        let h = &packet.header;
+        if self.settings.learners.is_empty() {
+            return Err(Reason::NotForRole);
+        }
+        if !self.settings.learners.contains(&h.swid) {
+            return Err(Reason::UnknownSender);
+        }
+        if !h.rnd.is_valid() {
+            return Err(Reason::BadRound);
+        }
+        if !self.learner.knows(h.rnd.epoch()) {
+            self.epoch_seen = self.epoch_seen.max(h.rnd.epoch());
+            return Err(Reason::UnknownEpoch);
+        }
+        if h.inst < self.next {
+            return Err(Reason::Stale);
+        }
+        self.gaps.begun_below(h.inst.saturating_add(1));
+        if h.inst - self.next >= self.ring.len() {
+            return Err(Reason::Window);
+        }
+        if !self.decided(now, &decided(h, packet.value)) {
+            return Err(Reason::Duplicate);
+        }
+        Ok(Verdict::Changed)
+    }
+
+    /// An acceptor's answer to our poll.
+    fn on_range(&mut self, packet: &Packet<'_>) -> Result<Verdict, Reason> {
+        let h = &packet.header;
+        let report = RangeReport::parse(packet.value)?;
+        if !self.poll.is_answer(self.nonce, h) {
+            return Err(Reason::Unexpected);
+        }
+        let mut members = self.configurations.iter().flat_map(|c| &c.acceptors);
+        if !members.any(|m| m.node == h.swid && m.nonce == report.nonce) {
+            return Err(Reason::UnknownSender);
+        }
+        self.gaps.begun_below(report.end.max(report.trim));
+        Ok(Verdict::Answered)
+    }
+
+    /// The leader's answer to our poll: everything below its next instance was begun, whether or not
+    /// an acceptor has heard of it.
+    fn on_leader_shows(&mut self, packet: &Packet<'_>) -> Result<Verdict, Reason> {
+        let h = &packet.header;
+        ProbeReport::parse(packet.value)?;
+        if !self.poll.is_answer(self.nonce, h) {
+            return Err(Reason::Unexpected);
+        }
+        // One that has retired shows no round; one of another epoch has nothing to say here.
+        if self.active_epoch().map(Round::base) != Some(h.rnd) {
+            return Err(Reason::Stale);
+        }
+        self.gaps.begun_below(h.inst);
+        Ok(Verdict::Answered)
+    }
+
+    fn on_probe(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Reason> {
+        if Probe::parse(packet.value)? != Probe::Replica {
+            return Err(Reason::NotForRole);
+        }
+        let report = ProbeReport {
+            nonce: self.nonce,
+            trim: self.checkpoints.durable(),
+        };
+        let header = Header {
+            inst: self.committed,
+            value_len: ProbeReport::LEN as u16,
+            client: packet.header.client,
+            request: packet.header.request,
+            ..self.header(MsgType::ProbeAck)
+        };
+        out.send(To::Sender, &header, &report.emit());
+        Ok(Verdict::Answered)
+    }
+
+    // ---- Execution
+
+    /// Executes a decided value if it is next, and what waited for it; keeps it otherwise. False
+    /// if it was known. The caller has checked that it lies within the ring.
+    fn decided(&mut self, now: Time, value: &Decided<'_>) -> bool {
+        if self.recover.open() > 0 {
+            self.recover.decided_elsewhere(value.inst);
+        }
+        if value.inst != self.next || self.ring.holds(value.inst) {
+            return self.ring.insert(value);
+        }
+        self.execute_next(now, value);
+        self.drain(now);
+        true
+    }
+
+    /// Executes what waits in order, as long as the batch isn't too large.
+    fn drain(&mut self, now: Time) {
+        while self.failed.is_none() && self.next - self.committed < MAX_BATCH {
+            let Some(taken) = self.ring.take(self.next) else {
+                break;
+            };
+            self.execute_next(now, &taken.decided());
+            self.ring.put_back(taken);
+        }
+        self.learner.set_floor(self.settings.pid, self.next);
+    }
+
+    fn execute_next(&mut self, now: Time, value: &Decided<'_>) {
+        debug_assert_eq!(value.inst, self.next);
+        match self.execute_value(now, value) {
+            Ok(()) => {
+                self.next += 1;
+                self.statistics.instances += 1;
+            }
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    fn execute_value(&mut self, now: Time, value: &Decided<'_>) -> Result<(), Error> {
+        if value.flags.has(Flags::NOOP) {
+            self.statistics.noops += 1;
+            return Ok(());
+        }
+        if value.flags.has(Flags::MULTI) {
+            // Executed nowhere: no replica does, so all stay equal.
+            self.sessions.answer(
+                value.client,
+                value.request,
+                Status::Unsupported,
+                &mut self.replies,
+            );
+            return Ok(());
+        }
+        let mut at = At {
+            inst: value.inst,
+            index: 0,
+            now,
+        };
+        if !value.flags.has(Flags::PACKED) {
+            self.app.at_instance(value.inst);
+            return self.execute_command(at, value.client, value.request, value.value);
+        }
+        if !value::packed_is_valid(value.value) {
+            self.statistics.malformed += 1;
+            return Ok(());
+        }
+        self.app.at_instance(value.inst);
+        for item in value::packed_items(value.value).flatten() {
+            self.execute_command(at, item.client, item.request, item.bytes)?;
+            at.index += 1;
+        }
+        Ok(())
+    }
+
+    fn execute_command(
+        &mut self,
+        at: At,
+        client: u64,
+        request: u64,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        self.statistics.commands += 1;
+        if request == 0 {
+            self.sessions
+                .operation(at, client, bytes, &mut self.replies);
+            return Ok(());
+        }
+        let app = &mut self.app;
+        self.sessions
+            .command(at, client, request, &mut self.replies, |reply| {
+                app.execute(bytes, reply)
+            })
+    }
+
+    // ---- Commit
+
+    /// Ends a batch of steps: commits what was executed, and only then sends the replies; makes a
+    /// checkpoint when one is due. An error is final: nothing more is executed or acknowledged.
+    pub fn finish_batch(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
+        self.flush(now, out)?;
+        self.gaps.follow(now, self.next);
+        self.make_checkpoint(now)?;
+        self.send_trim(now, out);
+        Ok(())
+    }
+
+    /// Commits and answers, also what a full batch had to leave waiting.
+    fn flush(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
+        loop {
+            self.commit()?;
+            self.replies.send(out);
+            self.drain(now);
+            if self.next == self.committed && self.failed.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn commit(&mut self) -> Result<(), Error> {
+        if let Some(error) = &self.failed {
+            return Err(Error(error.0.clone()));
+        }
+        if self.committed == self.next {
+            return Ok(());
+        }
+        self.records.clear();
+        self.records.put_position(self.next);
+        self.sessions.save_changes(&mut self.records);
+        let result = self.app.commit(self.records.as_slice());
+        self.final_error(result)?;
+        self.committed = self.next;
+        Ok(())
+    }
+
+    fn make_checkpoint(&mut self, now: Time) -> Result<(), Error> {
+        if !self.checkpoints.is_due(now, self.committed) {
+            return Ok(());
+        }
+        self.checkpoint(now)
+    }
+
+    /// Makes a checkpoint now, due or not: for an orderly stop.
+    pub fn checkpoint(&mut self, now: Time) -> Result<(), Error> {
+        self.commit()?;
+        let result = self.app.checkpoint();
+        self.final_error(result)?;
+        self.checkpoints.made(now, self.committed);
+        self.statistics.checkpoints += 1;
+        Ok(())
+    }
+
+    /// Keeps an error, so that nothing goes on after it.
+    fn final_error<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        result.inspect_err(|error| self.failed = Some(Error(error.0.clone())))
+    }
+
+    fn header(&self, msgtype: MsgType) -> Header {
+        let deployment = &self.settings.deployment;
+        Header {
+            cluster: deployment.cluster,
+            group: deployment.group,
+            pid: self.settings.pid,
+            swid: deployment.node,
+            ..Header::new(msgtype)
+        }
+    }
+}
+
+/// Position and session table of the application's records.
+fn load(
+    settings: &Settings,
+    app: &mut impl Application,
+    now: Time,
+) -> Result<(Instance, Sessions), Error> {
+    let mut loader = Loader::new(settings.deployment.node, settings.limits, now);
+    let mut result = Ok(());
+    app.records(&mut |key, value| {
+        if result.is_ok() {
+            result = loader.visit(key, value);
+        }
+    })?;
+    result?;
+    loader.finish()
+}
+
+fn decided<'a>(header: &Header, value: &'a [u8]) -> Decided<'a> {
+    Decided {
+        inst: header.inst,
+        flags: header.flags,
+        client: header.client,
+        request: header.request,
+        value,
+    }
+}
+
+/// A fixed mixing of bits (splitmix64's), so that neighbouring seeds differ.
+fn scramble(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,60 @@
+//! Copies of the whole state: for a replica that fell behind, and from one that is ahead.
+
+use super::{Restored, Worker, load};
+use crate::application::{Application, Error, Snapshot};
+use paxos::{Instance, Time};
+use std::io;
+
+impl<A: Application> Worker<A> {
+    /// A consistent copy of the committed state, with the next instance after it, for a replica
+    /// that fell behind.
+    pub fn snapshot(&mut self) -> Result<(Instance, Box<dyn Snapshot>), Error> {
+        self.commit()?;
+        Ok((self.committed, self.app.snapshot()?))
+    }
+
+    /// The next instance, and the digest of the application's contents there.
+    pub fn digest(&mut self) -> Result<(Instance, [u8; 32]), Error> {
+        self.commit()?;
+        Ok((self.committed, self.app.digest()?))
+    }
+
+    /// Replaces the whole state by a snapshot of another replica whose next instance was announced
+    /// as `position`. Never goes backwards: what this replica reported as covered may be forgotten
+    /// everywhere else. An `Err` is final.
+    pub fn restore(
+        &mut self,
+        now: Time,
+        position: Instance,
+        from: &mut dyn io::Read,
+    ) -> Result<Restored, Error> {
+        self.commit()?;
+        if position <= self.next {
+            return Ok(Restored::NotNewer(self.next));
+        }
+        let result = self.app.restore(from);
+        let loaded = load(&self.settings, &mut self.app, now);
+        let (restored, sessions) = self.final_error(loaded)?;
+        match result {
+            Err(error) if restored == self.next => return Ok(Restored::Failed(error)),
+            Err(error) => return self.final_error(Err(error)),
+            Ok(()) if restored <= self.next => {
+                let error = Error(format!(
+                    "a snapshot announced at instance {position} holds instance {restored}, but \
+                     this replica has executed everything below {}",
+                    self.next
+                ));
+                return self.final_error(Err(error));
+            }
+            Ok(()) => {}
+        }
+        self.sessions = sessions;
+        self.next = restored;
+        self.committed = restored;
+        self.checkpoints.made(now, restored);
+        self.ring.drop_below(restored);
+        self.recover.forget_below(restored);
+        self.drain(now);
+        Ok(Restored::To(restored))
+    }
+}

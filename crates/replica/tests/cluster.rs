@@ -1,0 +1,516 @@
+//! Replicas with a real leader and real acceptors over a network that loses, repeats, reorders and
+//! delays (some copies by an hour), while replicas are killed between any two steps and lose power.
+//! Every command counts its executions, so that one too many shows.
+
+mod common;
+
+use common::*;
+use paxos::{Acceptor, Enable, Flags, Header, Leader, MsgType, NodeId, Packet, Program, Time, To};
+use replica::protocol::{ReplyAddress, SessionOp};
+use replica::{ReplyTo, Settings, Status, Worker};
+use std::collections::{BTreeMap, BTreeSet};
+
+const CLIENT: NodeId = 0;
+const SLOTS: usize = 64;
+const WINDOW: u64 = 16;
+
+struct Network {
+    rng: Rng,
+    now: Time,
+    /// (when, number): (to, from, datagram).
+    queue: BTreeMap<(Time, u64), (NodeId, NodeId, Vec<u8>)>,
+    sent: u64,
+    /// Percent.
+    loss: u64,
+}
+
+impl Network {
+    fn send(&mut self, to: NodeId, from: NodeId, datagram: &[u8]) {
+        let copies = match self.rng.below(100) {
+            n if n < self.loss => 0,
+            n if n < self.loss + 5 => 2,
+            _ => 1,
+        };
+        for _ in 0..copies {
+            let delay = match self.rng.below(200) {
+                0 => 3_600 * SECOND,
+                1..=10 => self.rng.below(30 * MS),
+                _ => 20_000 + self.rng.below(MS),
+            };
+            self.sent += 1;
+            let key = (self.now + delay, self.sent);
+            self.queue.insert(key, (to, from, datagram.to_vec()));
+        }
+    }
+}
+
+struct Replica {
+    node: NodeId,
+    worker: Option<Worker<Durable>>,
+    disk: Disk,
+    restart_at: Time,
+    out: Out,
+}
+
+/// One session of the client's, and what it is waiting for.
+#[derive(Default)]
+struct Session {
+    nonce: u64,
+    ordered: bool,
+    id: Option<u64>,
+    last: u64,
+    open: BTreeSet<u64>,
+    resend_at: Time,
+    /// Times that the open requests were sent again without any answer.
+    unanswered: u32,
+    /// Rests until then: long enough to expire, sometimes.
+    idle_until: Time,
+}
+
+struct Cluster {
+    net: Network,
+    leader: Leader,
+    acceptors: Vec<Acceptor>,
+    replicas: Vec<Replica>,
+    sessions: Vec<Session>,
+    settings: Settings,
+    lanes: u8,
+    boots: u64,
+    /// Issued commands that are to be acknowledged in all.
+    goal: u64,
+    acknowledged: BTreeMap<(u64, u64), Vec<u8>>,
+    expired: u64,
+    restored: u64,
+    crashes: bool,
+}
+
+impl Cluster {
+    fn new(seed: u64, loss: u64, crashes: bool) -> Cluster {
+        let c = configuration(1);
+        let mut leader = Leader::new(deployment(LEADER), c.leader.nonce);
+        leader
+            .program(&Program {
+                epoch: 1,
+                nonce: c.leader.nonce,
+                next: vec![0],
+                trimmed: vec![0],
+                window: SLOTS as u64,
+                replicas: c.replicas.clone(),
+                g: c.g,
+            })
+            .unwrap();
+        let acceptor = |member: &paxos::Member| {
+            let mut acceptor = Acceptor::new(deployment(member.node), SLOTS, member.nonce);
+            acceptor
+                .enable(&Enable {
+                    epoch: 1,
+                    nonce: member.nonce,
+                    trim: vec![0],
+                    end: vec![0],
+                    replicas: c.replicas.clone(),
+                    g: c.g,
+                })
+                .unwrap();
+            acceptor
+        };
+        let replica = |node| Replica {
+            node,
+            worker: None,
+            disk: Disk::default(),
+            restart_at: 0,
+            out: Out::default(),
+        };
+        Cluster {
+            net: Network {
+                rng: Rng(seed),
+                now: 0,
+                queue: BTreeMap::new(),
+                sent: 0,
+                loss,
+            },
+            leader,
+            acceptors: c.acceptors.iter().map(acceptor).collect(),
+            replicas: REPLICAS.map(replica).into(),
+            sessions: (0..6)
+                .map(|n| Session {
+                    nonce: 900 + n,
+                    ordered: n % 2 == 0,
+                    ..Session::default()
+                })
+                .collect(),
+            settings: Settings {
+                buffer: 48,
+                learners: Vec::new(),
+                checkpoint_every: 8,
+                checkpoint_interval: 500 * MS,
+                trim_interval: 50 * MS,
+                poll_interval: 50 * MS,
+                repair_limit: 8,
+                session_timeout: 300 * MS,
+                seed,
+                ..settings(0)
+            },
+            lanes: 0,
+            boots: 0,
+            goal: 1_500,
+            acknowledged: BTreeMap::new(),
+            expired: 0,
+            restored: 0,
+            crashes,
+        }
+    }
+
+    fn run(&mut self) {
+        while self.acknowledged.len() < self.goal as usize {
+            self.turn();
+            assert!(
+                self.net.now < 600 * SECOND,
+                "no progress: {}",
+                self.standing()
+            );
+        }
+        // Calm down, and let all replicas reach the end.
+        self.net.loss = 0;
+        self.crashes = false;
+        let end = self.net.now + 20 * SECOND;
+        self.sessions.clear();
+        while self.net.now < end {
+            self.turn();
+        }
+        // Whatever was delayed by an hour comes now.
+        self.net.now += 3_700 * SECOND;
+        let end = self.net.now + 20 * SECOND;
+        while self.net.now < end {
+            self.turn();
+        }
+    }
+
+    /// Where everybody stands, for a failure's message.
+    fn standing(&self) -> String {
+        let replica = |r: &Replica| {
+            r.worker
+                .as_ref()
+                .map(|w| (w.next(), w.checkpointed(), w.waiting(), w.wanted()))
+        };
+        let replicas: Vec<_> = self.replicas.iter().map(replica).collect();
+        let acceptor = |a: &Acceptor| (a.trim(0), a.end(0));
+        let acceptors: Vec<_> = self.acceptors.iter().map(acceptor).collect();
+        format!(
+            "acknowledged {}, leader ({}, {}), acceptors {acceptors:?}, replicas {replicas:?}",
+            self.acknowledged.len(),
+            self.leader.trimmed(0),
+            self.leader.next(0),
+        )
+    }
+
+    fn turn(&mut self) {
+        self.net.now += 100_000 + self.net.rng.below(200_000);
+        while let Some(entry) = self.net.queue.first_entry() {
+            if entry.key().0 > self.net.now {
+                break;
+            }
+            let (to, from, datagram) = entry.remove();
+            self.deliver(to, from, &datagram);
+        }
+        for index in 0..self.replicas.len() {
+            self.attend(index);
+        }
+        self.client_turn();
+    }
+
+    fn deliver(&mut self, to: NodeId, from: NodeId, datagram: &[u8]) {
+        let packet = Packet::parse(datagram).unwrap();
+        let mut out = Out::default();
+        if to == LEADER {
+            let _ = self.leader.step(&packet, &mut out);
+        } else if to == CLIENT {
+            self.on_client_packet(&packet);
+        } else if let Some(i) = ACCEPTORS.iter().position(|n| *n == to) {
+            let _ = self.acceptors[i].step(&packet, &mut out);
+        } else {
+            let now = self.net.now;
+            let replica = self.replicas.iter_mut().find(|r| r.node == to).unwrap();
+            if let Some(worker) = &mut replica.worker {
+                let _ = worker.step(now, &packet, &mut out);
+                assert!(out.replies.is_empty(), "replies wait for the commit");
+            }
+        }
+        self.forward(to, from, out);
+    }
+
+    /// Sends what a node sent.
+    fn forward(&mut self, node: NodeId, asker: NodeId, out: Out) {
+        for (to, header, value) in out.sent {
+            let datagram = header.datagram(&value);
+            let receivers = match to {
+                To::Sender => vec![asker],
+                To::Acceptors => ACCEPTORS.to_vec(),
+                To::Learners => REPLICAS.to_vec(),
+                To::Leader => vec![LEADER],
+                To::Node(node) => vec![node],
+            };
+            for receiver in receivers {
+                self.net.send(receiver, node, &datagram);
+            }
+        }
+        for reply in out.replies {
+            if let ReplyTo::Address(_) = reply.to {
+                let header = Header {
+                    client: reply.client,
+                    request: reply.request,
+                    swid: node,
+                    cluster: CLUSTER,
+                    group: GROUP,
+                    ..Header::new(MsgType::Reply)
+                };
+                let value = [&[reply.status as u8][..], &reply.bytes].concat();
+                self.net.send(CLIENT, node, &header.datagram(&value));
+            }
+        }
+    }
+
+    /// Ticks a replica, ends its batch, kills or restarts it.
+    fn attend(&mut self, index: usize) {
+        let now = self.net.now;
+        let r = &mut self.replicas[index];
+        let Some(worker) = &mut r.worker else {
+            if now >= r.restart_at {
+                self.boots += 1;
+                let mut settings = self.settings.clone();
+                settings.deployment = deployment(r.node);
+                let app = Durable::open(&r.disk);
+                let mut worker = Worker::open(settings, app, 50 + self.boots, now).unwrap();
+                worker.configure(now, &[active(1)]);
+                r.worker = Some(worker);
+            }
+            return;
+        };
+        // An epoch has no more than 127 lanes, one for each start of a process.
+        if self.crashes && self.lanes < 100 && self.net.rng.below(3_000) == 0 {
+            // Between a step and the end of its batch, as often as not.
+            r.worker = None;
+            r.restart_at = now + self.net.rng.below(400 * MS);
+            if self.net.rng.chance(50) {
+                r.disk.power_failure();
+            }
+            return;
+        }
+        let mut out = std::mem::take(&mut r.out);
+        if worker.next_deadline().is_some_and(|due| due <= now) {
+            worker.tick(now, &mut out).unwrap();
+        }
+        if self.net.rng.chance(40) {
+            worker.finish_batch(now, &mut out).unwrap();
+        }
+        let wanted = worker.wanted();
+        if let Some(epoch) = wanted.lane_for {
+            self.lanes += 1;
+            worker.set_lane(now, epoch, self.lanes);
+        }
+        assert!(!wanted.new_epoch, "rounds are used up, lane {}", self.lanes);
+        let node = r.node;
+        self.forward(node, 0, out);
+        if wanted.checkpoint_at_least.is_some() && self.net.rng.chance(10) {
+            self.catch_up(index);
+        }
+    }
+
+    fn catch_up(&mut self, index: usize) {
+        let from = self.net.rng.below(3) as usize;
+        if from == index {
+            return;
+        }
+        let Some(worker) = &mut self.replicas[from].worker else {
+            return;
+        };
+        let (position, mut snapshot) = worker.snapshot().unwrap();
+        let mut bytes = Vec::new();
+        snapshot.write_to(&mut bytes).unwrap();
+        let now = self.net.now;
+        let worker = self.replicas[index].worker.as_mut().unwrap();
+        let before = worker.next();
+        worker.restore(now, position, &mut &bytes[..]).unwrap();
+        assert!(worker.next() >= before);
+        self.restored += u64::from(worker.next() > before);
+    }
+
+    fn client_turn(&mut self) {
+        let now = self.net.now;
+        let to = ReplyAddress {
+            home: REPLICAS[0],
+            address: Some("10.0.0.9:9".parse().unwrap()),
+        };
+        let mut items = Vec::new();
+        for s in &mut self.sessions {
+            let Some(id) = s.id else {
+                if now >= s.resend_at {
+                    s.resend_at = now + 30 * MS;
+                    items.push((s.nonce, 0, open(s.ordered, WINDOW as u16, to).to_bytes()));
+                }
+                continue;
+            };
+            // A client that keeps to the window is never told that its request is stale.
+            let in_window = s
+                .open
+                .first()
+                .is_none_or(|first| s.last + 1 - first < WINDOW);
+            if s.open.len() < 4 && in_window && now >= s.idle_until {
+                s.last += 1;
+                s.open.insert(s.last);
+                items.push((id, s.last, command(id << 16 | s.last)));
+                if self.net.rng.below(60) == 0 {
+                    s.idle_until = now + self.net.rng.below(SECOND);
+                }
+            }
+            if now >= s.resend_at {
+                s.resend_at = now + 20 * MS;
+                s.unanswered += 1;
+                if s.unanswered > 20 {
+                    // It may have expired, and the replicas that knew its address restarted.
+                    items.push((id, 0, SessionOp::Move { reply_to: to }.to_bytes()));
+                }
+                items.extend(s.open.iter().map(|&n| (id, n, command(id << 16 | n))));
+            }
+        }
+        while !items.is_empty() {
+            // One by one or in packs, as it happens.
+            let count = (1 + self.net.rng.below(5) as usize).min(items.len());
+            let some: Vec<_> = items.drain(..count).collect();
+            let header = Header {
+                cluster: CLUSTER,
+                group: GROUP,
+                ..Header::new(MsgType::Request)
+            };
+            let datagram = if let [(client, request, bytes)] = &some[..] {
+                Header {
+                    client: *client,
+                    request: *request,
+                    ..header
+                }
+                .datagram(bytes)
+            } else {
+                let request = self.net.rng.draw();
+                Header {
+                    flags: Flags::PACKED,
+                    client: 4_242,
+                    request,
+                    ..header
+                }
+                .datagram(&pack(&some))
+            };
+            self.net.send(LEADER, CLIENT, &datagram);
+        }
+    }
+
+    fn on_client_packet(&mut self, packet: &Packet<'_>) {
+        let h = &packet.header;
+        if h.msgtype != MsgType::Reply {
+            return;
+        }
+        let (status, bytes) = packet.value.split_first().unwrap();
+        let status = Status::from_u8(*status).unwrap();
+        if let Some(s) = self.sessions.iter_mut().find(|s| s.id == Some(h.client)) {
+            s.unanswered = 0;
+        }
+        let moved = self.sessions.iter().any(|s| s.id == Some(h.client));
+        if h.request == 0 && !moved {
+            let waiting = self.sessions.iter_mut();
+            let mut waiting = waiting.filter(|s| s.id.is_none() && s.nonce == h.client);
+            if let Some(s) = waiting.next() {
+                assert_eq!(status, Status::Ok);
+                s.id = Some(u64::from_be_bytes(bytes.try_into().unwrap()));
+            }
+            return;
+        }
+        if status == Status::Ok && h.request > 0 {
+            let known = self.acknowledged.get(&(h.client, h.request));
+            assert!(known.is_none_or(|known| known == bytes), "answers differ");
+        }
+        let Some(s) = self.sessions.iter_mut().find(|s| s.id == Some(h.client)) else {
+            return;
+        };
+        match status {
+            Status::Ok if h.request == 0 => {}
+            Status::Ok => {
+                s.open.remove(&h.request);
+                let key = (h.client, h.request);
+                self.acknowledged.insert(key, bytes.to_vec());
+            }
+            Status::UnknownSession => {
+                // Gone while it rested. What was open may or may not have been executed.
+                self.expired += 1;
+                let nonce = self.net.rng.draw();
+                *s = Session {
+                    nonce,
+                    ordered: s.ordered,
+                    ..Session::default()
+                };
+            }
+            // An ordered session's requests overtake one another here, and are sent again.
+            Status::OutOfOrder => assert!(s.ordered),
+            Status::StaleRequest => assert!(!s.open.contains(&h.request)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn check(&mut self, seed: u64) {
+        let ends: Vec<_> = self
+            .replicas
+            .iter_mut()
+            .map(|r| {
+                let worker = r.worker.as_mut().unwrap();
+                assert!(worker.wanted().checkpoint_at_least.is_none(), "seed {seed}");
+                worker.next()
+            })
+            .collect();
+        assert_eq!(
+            ends,
+            [self.leader.next(0); 3],
+            "all at the end, seed {seed}"
+        );
+        let images: Vec<_> = self.replicas.iter().map(|r| r.disk.committed()).collect();
+        assert_eq!(images[0], images[1], "seed {seed}");
+        assert_eq!(images[0], images[2], "seed {seed}");
+        let by_command = &images[0].tally.by_command;
+        for (number, times) in by_command {
+            assert_eq!(*times, 1, "command {number:#x}, seed {seed}");
+        }
+        for (session, request) in self.acknowledged.keys() {
+            assert!(
+                by_command.contains_key(&(session << 16 | request)),
+                "seed {seed}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_command_takes_effect_once_while_packets_are_lost() {
+    let (mut expired, mut repaired) = (0, 0);
+    for seed in 0..8 {
+        let mut cluster = Cluster::new(seed, 20, false);
+        cluster.run();
+        cluster.check(seed);
+        expired += cluster.expired;
+        for r in &cluster.replicas {
+            repaired += r.worker.as_ref().unwrap().statistics().repaired;
+        }
+    }
+    // Otherwise this test shows less than it seems to.
+    assert!(
+        expired > 0 && repaired > 0,
+        "{expired} expired, {repaired} repaired"
+    );
+}
+
+#[test]
+fn every_command_takes_effect_once_while_replicas_die() {
+    let mut restored = 0;
+    for seed in 100..112 {
+        let mut cluster = Cluster::new(seed, 10, true);
+        cluster.run();
+        cluster.check(seed);
+        restored += cluster.restored;
+    }
+    assert!(restored > 0);
+}

@@ -1,0 +1,506 @@
+//! What the tests share: an application that counts every execution and loses what a crash would
+//! take, an output that records, and a worker that is fed decided values directly.
+#![allow(dead_code)] // each test binary uses a part
+
+use paxos::wire::value::{PackedItem, append_packed};
+use paxos::{
+    Configuration, Deployment, Flags, Header, Instance, Member, MsgType, NodeId, Outbox, Packet,
+    Round, Time, To, Verdict,
+};
+use replica::application::RecordVisitor;
+use replica::protocol::{ReplyAddress, SessionOp};
+use replica::{
+    Application, EpochView, Error, Output, Record, ReplyTo, Settings, Snapshot, Status, Worker,
+};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex};
+
+pub const MS: Time = 1_000_000;
+pub const SECOND: Time = 1_000 * MS;
+/// The in-network learner that feeds workers directly.
+pub const TAP: NodeId = 99;
+pub const CLUSTER: u32 = 0xc1;
+pub const GROUP: u16 = 3;
+
+// ---- Application
+
+/// Counts how often each command was executed, in all and by its own number. A command is a number
+/// u64 and, optionally, how long the reply shall be.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Tally {
+    pub total: u64,
+    pub by_command: BTreeMap<u64, u64>,
+}
+
+pub fn command(number: u64) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+pub fn command_with_reply(number: u64, reply_len: u32) -> Vec<u8> {
+    [&number.to_be_bytes()[..], &reply_len.to_be_bytes()].concat()
+}
+
+impl replica::StateMachine for Tally {
+    fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) {
+        let number = u64::from_be_bytes(command[..8].try_into().unwrap());
+        self.total += 1;
+        *self.by_command.entry(number).or_default() += 1;
+        reply.extend_from_slice(&self.total.to_be_bytes());
+        if let Ok(len) = command[8..].try_into() {
+            reply.resize(u32::from_be_bytes(len) as usize, b'.');
+        }
+    }
+
+    fn save(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(&self.total.to_be_bytes())?;
+        for (number, times) in &self.by_command {
+            out.write_all(&number.to_be_bytes())?;
+            out.write_all(&times.to_be_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn load(from: &mut dyn Read) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes)?;
+        if bytes.len() % 16 != 8 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut numbers = bytes
+            .chunks_exact(8)
+            .map(|c| u64::from_be_bytes(c.try_into().unwrap()));
+        let total = numbers.next().unwrap();
+        let mut by_command = BTreeMap::new();
+        while let (Some(number), Some(times)) = (numbers.next(), numbers.next()) {
+            by_command.insert(number, times);
+        }
+        Ok(Tally { total, by_command })
+    }
+}
+
+/// State and records, as one commit left them.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Image {
+    pub tally: Tally,
+    pub records: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Image {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = (self.records.len() as u64).to_be_bytes().to_vec();
+        for part in self.records.iter().flat_map(|(k, v)| [k, v]) {
+            out.extend_from_slice(&(part.len() as u64).to_be_bytes());
+            out.extend_from_slice(part);
+        }
+        replica::StateMachine::save(&self.tally, &mut out).unwrap();
+        out
+    }
+
+    fn decode(mut from: &[u8]) -> io::Result<Image> {
+        let number = |from: &mut &[u8]| {
+            let mut bytes = [0; 8];
+            from.read_exact(&mut bytes)
+                .map(|()| u64::from_be_bytes(bytes))
+        };
+        let mut records = BTreeMap::new();
+        for _ in 0..number(&mut from)? {
+            let mut parts = [Vec::new(), Vec::new()];
+            for part in &mut parts {
+                let len = number(&mut from)? as usize;
+                *part = from
+                    .get(..len)
+                    .ok_or(io::ErrorKind::UnexpectedEof)?
+                    .to_vec();
+                from = &from[len..];
+            }
+            let [key, value] = parts;
+            records.insert(key, value);
+        }
+        let tally = replica::StateMachine::load(&mut from)?;
+        Ok(Image { tally, records })
+    }
+}
+
+#[derive(Default)]
+pub struct Platter {
+    pub committed: Image,
+    pub durable: Image,
+    pub fail_commits: bool,
+    pub fail_checkpoints: bool,
+    pub fail_execute: bool,
+    pub commits: u64,
+}
+
+/// Survives the application.
+#[derive(Clone, Default)]
+pub struct Disk(pub Arc<Mutex<Platter>>);
+
+impl Disk {
+    pub fn committed(&self) -> Image {
+        self.0.lock().unwrap().committed.clone()
+    }
+
+    /// Takes what no checkpoint has made durable.
+    pub fn power_failure(&self) {
+        let mut platter = self.0.lock().unwrap();
+        platter.committed = platter.durable.clone();
+    }
+
+    pub fn with<T>(&self, f: impl FnOnce(&mut Platter) -> T) -> T {
+        f(&mut self.0.lock().unwrap())
+    }
+}
+
+/// Loses everything since the last commit when it is dropped.
+pub struct Durable {
+    pub disk: Disk,
+    pub tally: Tally,
+}
+
+impl Durable {
+    pub fn open(disk: &Disk) -> Durable {
+        Durable {
+            disk: disk.clone(),
+            tally: disk.committed().tally,
+        }
+    }
+}
+
+impl Application for Durable {
+    fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        if self.disk.with(|d| d.fail_execute) {
+            return Err(Error("the test forbids to execute".into()));
+        }
+        replica::StateMachine::execute(&mut self.tally, command, reply);
+        Ok(())
+    }
+
+    fn commit(&mut self, records: &[Record]) -> Result<(), Error> {
+        let tally = self.tally.clone();
+        self.disk.with(|d| {
+            if d.fail_commits {
+                return Err(Error("the disk is full".into()));
+            }
+            d.commits += 1;
+            d.committed.tally = tally;
+            for record in records {
+                match &record.value {
+                    Some(value) => d
+                        .committed
+                        .records
+                        .insert(record.key.clone(), value.clone()),
+                    None => d.committed.records.remove(&record.key),
+                };
+            }
+            Ok(())
+        })
+    }
+
+    fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error> {
+        for (key, value) in &self.disk.committed().records {
+            visit(key, value);
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<(), Error> {
+        self.disk.with(|d| {
+            if d.fail_checkpoints {
+                return Err(Error("the disk is full".into()));
+            }
+            d.durable = d.committed.clone();
+            Ok(())
+        })
+    }
+
+    fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error> {
+        struct Bytes(Vec<u8>);
+        impl Snapshot for Bytes {
+            fn write_to(&mut self, out: &mut dyn Write) -> io::Result<()> {
+                out.write_all(&self.0)
+            }
+        }
+        Ok(Box::new(Bytes(self.disk.committed().encode())))
+    }
+
+    fn restore(&mut self, from: &mut dyn Read) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes)?;
+        let image = Image::decode(&bytes)?;
+        self.tally = image.tally.clone();
+        self.disk.with(|d| {
+            d.durable = image.clone();
+            d.committed = image;
+        });
+        Ok(())
+    }
+
+    fn digest(&mut self) -> Result<[u8; 32], Error> {
+        let mut digest = [0; 32];
+        digest[..8].copy_from_slice(&self.tally.total.to_be_bytes());
+        Ok(digest)
+    }
+}
+
+// ---- Output
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reply {
+    pub to: ReplyTo,
+    pub client: u64,
+    pub request: u64,
+    pub status: Status,
+    pub bytes: Vec<u8>,
+}
+
+impl Reply {
+    /// The id that a reply to OPEN gives.
+    pub fn session_id(&self) -> u64 {
+        assert_eq!(self.status, Status::Ok);
+        u64::from_be_bytes(self.bytes[..].try_into().unwrap())
+    }
+}
+
+#[derive(Default)]
+pub struct Out {
+    pub sent: Vec<(To, Header, Vec<u8>)>,
+    pub replies: Vec<Reply>,
+}
+
+impl Outbox for Out {
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        assert_eq!(header.value_len as usize, value.len());
+        self.sent.push((to, *header, value.to_vec()));
+    }
+}
+
+impl Output for Out {
+    fn reply(&mut self, to: &ReplyTo, client: u64, request: u64, status: u8, bytes: &[u8]) {
+        self.replies.push(Reply {
+            to: *to,
+            client,
+            request,
+            status: Status::from_u8(status).unwrap(),
+            bytes: bytes.to_vec(),
+        });
+    }
+}
+
+impl Out {
+    pub fn of_type(&self, msgtype: MsgType) -> Vec<(To, Header, Vec<u8>)> {
+        let found = self.sent.iter().filter(|(_, h, _)| h.msgtype == msgtype);
+        found.cloned().collect()
+    }
+}
+
+// ---- Cluster constants
+
+pub const ACCEPTORS: [NodeId; 3] = [21, 22, 23];
+pub const REPLICAS: [NodeId; 3] = [31, 32, 33];
+pub const LEADER: NodeId = 11;
+
+pub fn deployment(node: NodeId) -> Deployment {
+    Deployment {
+        cluster: CLUSTER,
+        group: GROUP,
+        partitions: 1,
+        max_value: 1_024,
+        node,
+    }
+}
+
+pub fn acceptor_nonce(node: NodeId) -> u64 {
+    7_000 + u64::from(node)
+}
+
+pub fn configuration(epoch: u32) -> Configuration {
+    let member = |&node: &NodeId| Member {
+        node,
+        nonce: acceptor_nonce(node),
+    };
+    Configuration {
+        epoch,
+        leader: Member {
+            node: LEADER,
+            nonce: 1_000 + u64::from(epoch),
+        },
+        acceptors: ACCEPTORS.iter().map(member).collect(),
+        f: 1,
+        replicas: REPLICAS.to_vec(),
+        g: 1,
+    }
+}
+
+pub fn active(epoch: u32) -> EpochView {
+    EpochView {
+        configuration: configuration(epoch),
+        active: true,
+    }
+}
+
+pub fn settings(node: NodeId) -> Settings {
+    Settings {
+        buffer: 64,
+        learners: vec![TAP],
+        ..Settings::new(deployment(node), 0)
+    }
+}
+
+// ---- A worker that is fed directly
+
+pub struct Fed {
+    pub worker: Worker<Durable>,
+    pub disk: Disk,
+    pub settings: Settings,
+    pub now: Time,
+    pub out: Out,
+}
+
+impl Fed {
+    pub fn new(settings: Settings) -> Fed {
+        let disk = Disk::default();
+        let worker = start(&settings, &disk, 0);
+        Fed {
+            worker,
+            disk,
+            settings,
+            now: 0,
+            out: Out::default(),
+        }
+    }
+
+    /// kill -9: what was not committed is gone.
+    pub fn restart(&mut self) {
+        self.worker = start(&self.settings, &self.disk, self.now);
+        self.out = Out::default();
+    }
+
+    /// Decides `inst`, without ending the batch.
+    pub fn decide(
+        &mut self,
+        inst: Instance,
+        flags: Flags,
+        id: (u64, u64),
+        value: &[u8],
+    ) -> Verdict {
+        let header = Header {
+            inst,
+            flags,
+            client: id.0,
+            request: id.1,
+            ..deliver_header()
+        };
+        let datagram = header.datagram(value);
+        let packet = Packet::parse(&datagram).unwrap();
+        self.worker.step(self.now, &packet, &mut self.out)
+    }
+
+    /// The same where it must be news.
+    pub fn give(&mut self, inst: Instance, flags: Flags, id: (u64, u64), value: &[u8]) {
+        assert_eq!(self.decide(inst, flags, id, value), Verdict::Changed);
+    }
+
+    pub fn finish(&mut self) -> Vec<Reply> {
+        self.worker.finish_batch(self.now, &mut self.out).unwrap();
+        std::mem::take(&mut self.out.replies)
+    }
+
+    /// Decides the next instance and ends the batch; the replies.
+    pub fn log(&mut self, client: u64, request: u64, value: &[u8]) -> Vec<Reply> {
+        self.give(self.worker.next(), Flags::NONE, (client, request), value);
+        self.finish()
+    }
+
+    /// The same with a pack.
+    pub fn log_pack(&mut self, items: &[(u64, u64, Vec<u8>)]) -> Vec<Reply> {
+        let value = pack(items);
+        self.give(self.worker.next(), Flags::PACKED, (55, 1), &value);
+        self.finish()
+    }
+
+    pub fn op(&mut self, client: u64, op: SessionOp) -> Vec<Reply> {
+        self.log(client, 0, &op.to_bytes())
+    }
+
+    /// Opens a session of this replica's front end.
+    pub fn open(&mut self, nonce: u64, ordered: bool, window: u16) -> u64 {
+        let replies = self.op(nonce, open(ordered, window, ReplyAddress::default()));
+        assert_eq!(replies.len(), 1);
+        assert_eq!(replies[0].client, nonce);
+        replies[0].session_id()
+    }
+
+    pub fn times(&mut self, number: u64) -> u64 {
+        let tally = &self.worker.application().tally;
+        tally.by_command.get(&number).copied().unwrap_or(0)
+    }
+}
+
+fn start(settings: &Settings, disk: &Disk, now: Time) -> Worker<Durable> {
+    let mut worker = Worker::open(settings.clone(), Durable::open(disk), 1, now).unwrap();
+    worker.configure(now, &[active(1)]);
+    worker
+}
+
+pub fn deliver_header() -> Header {
+    Header {
+        cluster: CLUSTER,
+        group: GROUP,
+        swid: TAP,
+        rnd: Round::base(1),
+        vrnd: Round::base(1),
+        ..Header::new(MsgType::Deliver)
+    }
+}
+
+pub fn pack(items: &[(u64, u64, Vec<u8>)]) -> Vec<u8> {
+    let mut value = Vec::new();
+    for (client, request, bytes) in items {
+        append_packed(
+            &mut value,
+            &PackedItem {
+                client: *client,
+                request: *request,
+                bytes,
+            },
+        );
+    }
+    value
+}
+
+pub fn open(ordered: bool, window: u16, reply_to: ReplyAddress) -> SessionOp {
+    SessionOp::Open {
+        ordered,
+        window,
+        reply_to,
+    }
+}
+
+pub fn status_of(replies: &[Reply]) -> Status {
+    assert_eq!(replies.len(), 1, "{replies:?}");
+    replies[0].status
+}
+
+// ---- Randomness
+
+/// splitmix64.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.draw() % n
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}

@@ -1,0 +1,285 @@
+//! What a worker does about instances that it missed. The acceptors' answers are written by the
+//! test.
+
+mod common;
+
+use common::*;
+use paxos::wire::value::{RangeReport, Rejection};
+use paxos::{Flags, Header, Instance, MsgType, NodeId, Packet, Reason, Round, To, Verdict};
+use replica::{EpochView, Wanted};
+
+fn fed() -> Fed {
+    Fed::new(settings(REPLICAS[0]))
+}
+
+impl Fed {
+    fn tick(&mut self, now: u64) -> Vec<(To, Header, Vec<u8>)> {
+        self.now = now;
+        self.out.sent.clear();
+        self.worker.tick(now, &mut self.out).unwrap();
+        std::mem::take(&mut self.out.sent)
+    }
+
+    fn answer(&mut self, header: Header, value: &[u8]) -> Verdict {
+        let header = Header {
+            cluster: CLUSTER,
+            group: GROUP,
+            ..header
+        };
+        let datagram = header.datagram(value);
+        let packet = Packet::parse(&datagram).unwrap();
+        self.worker.step(self.now, &packet, &mut self.out)
+    }
+
+    fn vote(&mut self, from: NodeId, inst: Instance) -> Verdict {
+        let vote = Header {
+            inst,
+            swid: from,
+            rnd: Round::base(1),
+            vrnd: Round::base(1),
+            flags: Flags::NOOP,
+            ..Header::new(MsgType::Phase2b)
+        };
+        self.answer(vote, &[])
+    }
+
+    /// Until the worker's patience is over, whatever its turn and jitter.
+    fn wait(&mut self) -> Vec<(To, Header, Vec<u8>)> {
+        let begun = self.now;
+        self.tick(begun);
+        let patience = 4 * self.settings.repair_after;
+        self.tick(begun + patience)
+    }
+}
+
+fn queried(sent: &[(To, Header, Vec<u8>)]) -> Vec<Instance> {
+    let single = |h: &Header| h.msgtype == MsgType::Query && !h.flags.has(Flags::RANGE);
+    let mut found: Vec<_> = sent
+        .iter()
+        .filter(|(_, h, _)| single(h))
+        .map(|(_, h, _)| h.inst)
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn polls(sent: &[(To, Header, Vec<u8>)]) -> Vec<Header> {
+    let range = |h: &Header| h.msgtype == MsgType::Query && h.flags.has(Flags::RANGE);
+    sent.iter()
+        .filter(|(_, h, _)| range(h))
+        .map(|(to, h, _)| {
+            assert_eq!(*to, To::Acceptors);
+            *h
+        })
+        .collect()
+}
+
+fn report(end: Instance, trim: Instance, node: NodeId) -> [u8; RangeReport::LEN] {
+    let nonce = acceptor_nonce(node);
+    RangeReport { end, trim, nonce }.emit()
+}
+
+fn range_answer(question: &Header, from: NodeId) -> Header {
+    Header {
+        swid: from,
+        flags: Flags::RANGE,
+        client: question.client,
+        request: question.request,
+        rnd: Round::base(1),
+        ..Header::new(MsgType::Phase1b)
+    }
+}
+
+#[test]
+fn votes_are_counted_with_a_real_quorum() {
+    let mut r = fed();
+    assert_eq!(r.vote(ACCEPTORS[0], 0), Verdict::Answered);
+    assert_eq!(r.vote(ACCEPTORS[0], 0), Verdict::Dropped(Reason::Duplicate));
+    assert_eq!(r.worker.next(), 0);
+    assert_eq!(r.vote(ACCEPTORS[2], 0), Verdict::Changed);
+    assert_eq!(r.worker.next(), 1);
+    assert_eq!(r.vote(ACCEPTORS[1], 0), Verdict::Dropped(Reason::Stale));
+}
+
+#[test]
+fn what_is_missing_is_asked_for_when_it_is_old_and_nothing_else() {
+    let mut r = fed();
+    for inst in [0, 2] {
+        let _ = r.vote(ACCEPTORS[0], inst);
+        let _ = r.vote(ACCEPTORS[1], inst);
+    }
+    let _ = r.vote(ACCEPTORS[0], 4);
+    r.finish();
+    assert!(r.worker.next_deadline().unwrap() <= 4 * r.settings.repair_after);
+    assert!(queried(&r.tick(0)).is_empty());
+    // 2 waits for 1; 3 was never mentioned but lies below 4, which has no quorum.
+    assert_eq!(queried(&r.wait()), [1, 3, 4]);
+    for inst in [1, 3, 4] {
+        let _ = r.vote(ACCEPTORS[0], inst);
+        let _ = r.vote(ACCEPTORS[1], inst);
+    }
+    assert_eq!(r.worker.next(), 5);
+    r.finish();
+    assert_eq!(r.worker.wanted(), Wanted::default());
+    assert!(queried(&r.wait()).is_empty());
+}
+
+#[test]
+fn a_replica_that_starts_asks_how_far_the_acceptors_are() {
+    let mut r = fed();
+    let sent = r.tick(0);
+    let questions = polls(&sent);
+    let [question] = &questions[..] else {
+        panic!("{sent:?}")
+    };
+    assert_eq!(
+        (question.client, question.request),
+        (1, 1),
+        "the boot nonce and a number"
+    );
+    // Not a member; another memory of a member; an answer to something else.
+    let good = range_answer(question, ACCEPTORS[0]);
+    let bad = [
+        (
+            Header {
+                swid: LEADER,
+                ..good
+            },
+            ACCEPTORS[0],
+            Reason::UnknownSender,
+        ),
+        (good, ACCEPTORS[1], Reason::UnknownSender),
+        (
+            Header { request: 2, ..good },
+            ACCEPTORS[0],
+            Reason::Unexpected,
+        ),
+        (
+            Header { client: 2, ..good },
+            ACCEPTORS[0],
+            Reason::Unexpected,
+        ),
+    ];
+    for (header, memory, reason) in bad {
+        let verdict = r.answer(header, &report(3, 0, memory));
+        assert_eq!(verdict, Verdict::Dropped(reason));
+    }
+    assert!(queried(&r.wait()).is_empty());
+    assert_eq!(
+        r.answer(good, &report(3, 0, ACCEPTORS[0])),
+        Verdict::Answered
+    );
+    assert_eq!(queried(&r.wait()), [0, 1, 2]);
+}
+
+#[test]
+fn the_question_is_asked_again_when_nothing_comes_and_after_a_change_of_epochs() {
+    let mut r = fed();
+    let interval = r.settings.poll_interval;
+    assert_eq!(polls(&r.tick(0)).len(), 1);
+    assert!(polls(&r.tick(interval - 1)).is_empty());
+    assert_eq!(polls(&r.tick(interval)).len(), 1);
+    r.give(0, Flags::NOOP, (0, 0), &[]);
+    assert!(polls(&r.tick(2 * interval)).is_empty(), "something came");
+    r.worker.configure(2 * interval, &[active(1), active(2)]);
+    assert_eq!(
+        polls(&r.tick(2 * interval)).len(),
+        1,
+        "the last votes of epoch 1 may be lost"
+    );
+    r.worker.configure(2 * interval, &[active(1), active(2)]);
+    assert!(polls(&r.tick(2 * interval)).is_empty(), "no news");
+}
+
+#[test]
+fn repair_rounds_need_an_active_epoch_and_a_lane_of_it() {
+    let mut r = fed();
+    let writing = EpochView {
+        active: false,
+        ..active(2)
+    };
+    let _ = r.vote(ACCEPTORS[0], 0);
+    r.worker.configure(0, &[active(1), writing]);
+    assert_eq!(queried(&r.wait()), [0], "what was voted may be learned");
+    assert_eq!(r.worker.wanted().lane_for, None, "but nothing proposed");
+    r.worker.configure(r.now, &[active(1)]);
+    assert_eq!(r.worker.wanted().lane_for, None, "an older view is ignored");
+    r.worker.configure(r.now, &[active(1), active(2)]);
+    let sent = r.wait();
+    assert_eq!(queried(&sent), [0]);
+    assert_eq!(r.worker.wanted().lane_for, Some(2));
+    r.worker.set_lane(r.now, 1, 5);
+    assert_eq!(r.worker.wanted().lane_for, Some(2), "of another epoch");
+
+    // Nobody has a vote to show.
+    let (_, question, _) = sent.iter().find(|(_, h, _)| h.inst == 0).unwrap();
+    for node in &ACCEPTORS[1..] {
+        let no_vote = Header {
+            swid: *node,
+            client: question.client,
+            request: question.request,
+            ..Header::new(MsgType::Phase1b)
+        };
+        let _ = r.answer(no_vote, &[]);
+    }
+    r.worker.set_lane(r.now, 2, 5);
+    assert_eq!(r.worker.wanted(), Wanted::default());
+    let phase1a = |sent: Vec<(To, Header, Vec<u8>)>| {
+        sent.into_iter()
+            .find(|(_, h, _)| h.msgtype == MsgType::Phase1a)
+    };
+    let asked = (0..20).find_map(|n| phase1a(r.tick(r.now + n * MS)));
+    let (_, header, _) = asked.expect("the repair goes on");
+    assert_eq!(Some(header.rnd), Round::repair(2, 5, 0));
+}
+
+#[test]
+fn what_has_been_forgotten_is_fetched_from_another_replica() {
+    let mut r = fed();
+    let _ = r.vote(ACCEPTORS[0], 4);
+    assert_eq!(queried(&r.wait()), [0, 1, 2, 3, 4]);
+    let trimmed = Rejection {
+        reason: Reason::Trimmed,
+        round: Round::NONE,
+        trim: 3,
+    };
+    let rejection = Header {
+        inst: 1,
+        swid: ACCEPTORS[1],
+        ..Header::new(MsgType::Reject)
+    };
+    let _ = r.answer(rejection, &trimmed.emit());
+    assert_eq!(r.worker.wanted().checkpoint_at_least, Some(3));
+    assert!(
+        !queried(&r.wait()).contains(&2),
+        "it is not asked for again"
+    );
+
+    let mut other = fed();
+    for inst in 0..4 {
+        other.give(inst, Flags::NOOP, (0, 0), &[]);
+    }
+    let (position, mut snapshot) = other.worker.snapshot().unwrap();
+    let mut bytes = Vec::new();
+    snapshot.write_to(&mut bytes).unwrap();
+    r.worker.restore(r.now, position, &mut &bytes[..]).unwrap();
+    assert_eq!(r.worker.wanted().checkpoint_at_least, None);
+    assert_eq!(queried(&r.wait()), [4], "and the rest is repaired");
+}
+
+#[test]
+fn replicas_repair_one_after_the_other() {
+    let deadline = |node| {
+        let mut r = Fed::new(settings(node));
+        r.tick(0);
+        let _ = r.vote(ACCEPTORS[0], 0);
+        r.finish();
+        r.worker.next_deadline().unwrap()
+    };
+    let deadlines = REPLICAS.map(deadline);
+    assert!(
+        deadlines[0] < deadlines[1] && deadlines[1] < deadlines[2],
+        "{deadlines:?}"
+    );
+}

@@ -1,0 +1,694 @@
+//! Order, commit, checkpoints and catch-up of one worker. The log is written by the test.
+
+mod common;
+
+use common::*;
+use paxos::wire::value::{Probe, ProbeReport};
+use paxos::{Flags, Header, Instance, MsgType, Packet, Reason, Round, To, Verdict};
+use replica::protocol::{ReplyAddress, SessionOp};
+use replica::storage::Storage;
+use replica::{Application, InMemory, Restored, Settings, Status, Worker};
+use std::io::{self, Read};
+use std::sync::{Arc, Mutex};
+
+fn fed() -> Fed {
+    Fed::new(settings(REPLICAS[0]))
+}
+
+// ---- Order
+
+#[test]
+fn values_execute_in_instance_order_however_they_come() {
+    let mut r = fed();
+    let s = r.open(1, true, 16);
+    let mut later: Vec<u64> = (1..=8).collect();
+    later.reverse();
+    for request in later {
+        assert_eq!(r.worker.next(), 1);
+        let verdict = r.decide(request, Flags::NONE, (s, request), &command(request));
+        assert_eq!(verdict, Verdict::Changed);
+        if request > 1 {
+            let repeated = r.decide(request, Flags::NONE, (s, request), &command(request));
+            assert_eq!(repeated, Verdict::Dropped(Reason::Duplicate));
+        }
+    }
+    let replies = r.finish();
+    let order: Vec<u64> = replies.iter().map(|r| r.request).collect();
+    assert_eq!(order, (1..=8).collect::<Vec<_>>());
+    assert_eq!(
+        r.decide(3, Flags::NONE, (s, 3), &command(3)),
+        Verdict::Dropped(Reason::Stale)
+    );
+    assert_eq!(r.worker.waiting(), 0);
+}
+
+#[test]
+fn values_beyond_the_buffer_are_dropped() {
+    let mut r = fed();
+    let length = r.settings.buffer as u64;
+    assert_eq!(
+        r.decide(length - 1, Flags::NOOP, (0, 0), &[]),
+        Verdict::Changed
+    );
+    for inst in [length, u64::MAX] {
+        let verdict = r.decide(inst, Flags::NOOP, (0, 0), &[]);
+        assert_eq!(verdict, Verdict::Dropped(Reason::Window));
+    }
+    assert_eq!(r.worker.waiting(), 1);
+}
+
+#[test]
+fn bad_packets_change_nothing() {
+    let mut r = fed();
+    let good = Header {
+        client: 5,
+        request: 1,
+        ..deliver_header()
+    };
+    let typed = |msgtype| Header { msgtype, ..good };
+    let bad = [
+        (Header { cluster: 1, ..good }, Reason::WrongCluster),
+        (Header { group: 1, ..good }, Reason::UnknownGroup),
+        (Header { pid: 1, ..good }, Reason::UnknownPartition),
+        (Header { swid: 98, ..good }, Reason::UnknownSender),
+        (Header { client: 0, ..good }, Reason::BadSession),
+        (
+            Header {
+                rnd: Round(7),
+                ..good
+            },
+            Reason::BadRound,
+        ),
+        (
+            Header {
+                rnd: Round::base(2),
+                ..good
+            },
+            Reason::UnknownEpoch,
+        ),
+        (typed(MsgType::Phase2a), Reason::NotForRole),
+        (typed(MsgType::Request), Reason::NotForRole),
+        (typed(MsgType::Trim), Reason::NotForRole),
+        (typed(MsgType::Phase2b), Reason::UnknownSender),
+        (typed(MsgType::Phase1b), Reason::Unexpected),
+        (typed(MsgType::Reject), Reason::Unexpected),
+        (typed(MsgType::Probe), Reason::BadValue),
+        (
+            Header {
+                flags: Flags::RANGE,
+                ..typed(MsgType::Phase1b)
+            },
+            Reason::BadValue,
+        ),
+    ];
+    for (header, reason) in bad {
+        let datagram = header.datagram(&command(1));
+        let packet = Packet::parse(&datagram).unwrap();
+        let verdict = r.worker.step(0, &packet, &mut r.out);
+        assert_eq!(verdict, Verdict::Dropped(reason), "{header:?}");
+    }
+    assert!(r.finish().is_empty() && r.out.sent.is_empty());
+    assert_eq!((r.worker.next(), r.worker.waiting()), (0, 0));
+    assert_eq!(r.disk.with(|d| d.commits), 0);
+    assert_eq!(
+        r.worker.wanted().view_with,
+        Some(2),
+        "but a later epoch is worth asking for"
+    );
+}
+
+#[test]
+fn a_probe_shows_what_is_committed_and_what_is_durable() {
+    let mut r = fed();
+    r.open(1, false, 8);
+    r.worker.checkpoint(0).unwrap();
+    r.give(1, Flags::NOOP, (0, 0), &[]);
+    r.finish();
+    r.out.sent.clear();
+    r.give(2, Flags::NOOP, (0, 0), &[]);
+    let question = Header {
+        msgtype: MsgType::Probe,
+        client: 8,
+        request: 9,
+        rnd: Round::NONE,
+        vrnd: Round::NONE,
+        ..deliver_header()
+    };
+    let datagram = question.datagram(&Probe::Replica.emit());
+    let packet = Packet::parse(&datagram).unwrap();
+    assert_eq!(r.worker.step(0, &packet, &mut r.out), Verdict::Answered);
+    let (to, header, value) = r.out.sent.pop().unwrap();
+    let report = ProbeReport::parse(&value).unwrap();
+    assert_eq!((to, header.msgtype), (To::Sender, MsgType::ProbeAck));
+    assert_eq!((header.inst, report.trim, report.nonce), (2, 1, 1));
+    assert_eq!(
+        (header.client, header.request, header.swid),
+        (8, 9, REPLICAS[0])
+    );
+    assert!(header.rnd.is_none());
+    for other in [Probe::Leader, Probe::Acceptor] {
+        let datagram = question.datagram(&other.emit());
+        let packet = Packet::parse(&datagram).unwrap();
+        let verdict = r.worker.step(0, &packet, &mut r.out);
+        assert_eq!(verdict, Verdict::Dropped(Reason::NotForRole));
+    }
+}
+
+// ---- Commit
+
+#[test]
+fn replies_leave_only_after_the_commit() {
+    let mut r = fed();
+    let s = r.open(1, false, 8);
+    for request in 1..=3 {
+        r.give(request, Flags::NONE, (s, request), &command(request));
+    }
+    assert!(r.out.replies.is_empty());
+    assert_eq!(r.worker.pending_replies(), 3);
+    let commits = r.disk.with(|d| d.commits);
+    assert_eq!(r.finish().len(), 3);
+    assert_eq!(r.disk.with(|d| d.commits), commits + 1, "one for the batch");
+    assert_eq!(r.disk.committed().tally.total, 3);
+    assert!(r.finish().is_empty());
+    assert_eq!(
+        r.disk.with(|d| d.commits),
+        commits + 1,
+        "nothing new, no commit"
+    );
+}
+
+#[test]
+fn a_failed_commit_acknowledges_nothing_and_ends_the_worker() {
+    let mut r = fed();
+    let s = r.open(1, false, 8);
+    r.disk.with(|d| d.fail_commits = true);
+    r.give(1, Flags::NONE, (s, 1), &command(1));
+    let error = r.worker.finish_batch(0, &mut r.out).unwrap_err();
+    assert_eq!(error.to_string(), "the disk is full");
+    r.disk.with(|d| d.fail_commits = false);
+    for _ in 0..2 {
+        assert!(r.worker.finish_batch(0, &mut r.out).is_err());
+        assert!(r.worker.tick(0, &mut r.out).is_err());
+        assert!(r.worker.checkpoint(0).is_err());
+        assert!(r.worker.snapshot().is_err());
+        let verdict = r.decide(2, Flags::NONE, (s, 2), &command(2));
+        assert_eq!(verdict, Verdict::Dropped(Reason::Busy));
+    }
+    assert!(r.out.replies.is_empty() && r.out.of_type(MsgType::Trim).is_empty());
+    r.restart();
+    assert_eq!(r.worker.next(), 1);
+    assert_eq!(status_of(&r.log(s, 1, &command(1))), Status::Ok);
+    assert_eq!(r.times(1), 1);
+}
+
+#[test]
+fn an_application_that_can_not_go_on_stops_the_worker_at_that_instance() {
+    let mut r = fed();
+    let s = r.open(1, false, 8);
+    r.give(2, Flags::NONE, (s, 2), &command(2));
+    r.disk.with(|d| d.fail_execute = true);
+    r.give(1, Flags::NONE, (s, 1), &command(1));
+    assert!(r.worker.finish_batch(0, &mut r.out).is_err());
+    assert!(r.out.replies.is_empty());
+    assert_eq!(r.worker.next(), 1);
+}
+
+/// One log of everything that sessions can do, executed in different batches with kills at any
+/// step: what is committed in the end is the same, to the byte.
+#[test]
+fn kills_and_batches_make_no_difference() {
+    for seed in 0..60 {
+        let log = random_log(seed, 300);
+        let reference = run_log(&log, None);
+        let disturbed = run_log(&log, Some(seed));
+        assert_eq!(reference.tally, disturbed.tally, "seed {seed}");
+        assert_eq!(reference.records, disturbed.records, "seed {seed}");
+        let worst = reference.tally.by_command.values().max();
+        assert_eq!(worst, Some(&1), "every command once, seed {seed}");
+    }
+}
+
+/// (flags, client, request, value) by instance. Commands carry (session, request) as their number,
+/// so a command that took effect twice shows.
+fn random_log(seed: u64, length: usize) -> Vec<(Flags, u64, u64, Vec<u8>)> {
+    let mut rng = Rng(seed);
+    let mut ids: Vec<u64> = vec![0xdead];
+    let mut log = Vec::new();
+    for inst in 0..length as u64 {
+        let mut item = |rng: &mut Rng, index: u64| -> (u64, u64, Vec<u8>) {
+            let session = ids[rng.below(ids.len() as u64) as usize];
+            match rng.below(20) {
+                0..=2 => {
+                    ids.push((inst + 1) << 16 | index);
+                    let home = REPLICAS[rng.below(3) as usize];
+                    let to = ReplyAddress {
+                        home,
+                        address: None,
+                    };
+                    let op = open(rng.chance(50), 1 + rng.below(9) as u16, to);
+                    (rng.below(40), 0, op.to_bytes())
+                }
+                3 => (session, 0, SessionOp::Close.to_bytes()),
+                4 => {
+                    let op = SessionOp::Expire {
+                        last_request: rng.below(6),
+                        last_inst: inst.saturating_sub(rng.below(30)),
+                    };
+                    (session, 0, op.to_bytes())
+                }
+                5 => {
+                    let reply_to = ReplyAddress {
+                        home: 0,
+                        address: Some(([10, 0, 0, 1], 1 + rng.below(9) as u16).into()),
+                    };
+                    (session, 0, SessionOp::Move { reply_to }.to_bytes())
+                }
+                _ => {
+                    let request = 1 + rng.below(12);
+                    let number = session << 8 | request;
+                    (
+                        session,
+                        request,
+                        command_with_reply(number, rng.below(300) as u32),
+                    )
+                }
+            }
+        };
+        log.push(match rng.below(10) {
+            0 => (Flags::NOOP, 0, 0, Vec::new()),
+            1..=4 => {
+                let items: Vec<_> = (0..1 + rng.below(4)).map(|i| item(&mut rng, i)).collect();
+                (Flags::PACKED, 55, inst, pack(&items))
+            }
+            _ => {
+                let (client, request, bytes) = item(&mut rng, 0);
+                (Flags::NONE, client.max(1), request, bytes)
+            }
+        });
+    }
+    log
+}
+
+fn run_log(log: &[(Flags, u64, u64, Vec<u8>)], disturb: Option<u64>) -> Image {
+    let mut settings = settings(REPLICAS[0]);
+    settings.limits.reply = 100;
+    settings.limits.last_reply = 200;
+    settings.limits.recorded = 3_000;
+    settings.limits.sessions = 20;
+    settings.checkpoint_every = 40;
+    let mut r = Fed::new(settings);
+    let mut rng = Rng(disturb.unwrap_or(0) + 1_000_000);
+    while r.worker.next() < log.len() as u64 {
+        let next = r.worker.next();
+        let ahead = if disturb.is_some() { rng.below(5) } else { 0 };
+        let inst = (next + ahead).min(log.len() as u64 - 1);
+        let (flags, client, request, value) = &log[inst as usize];
+        let _ = r.decide(inst, *flags, (*client, *request), value);
+        if disturb.is_none() || rng.chance(30) {
+            r.finish();
+        }
+        if disturb.is_some() && rng.chance(5) {
+            if rng.chance(50) {
+                r.disk.power_failure();
+            }
+            r.restart();
+        }
+    }
+    r.finish();
+    r.disk.committed()
+}
+
+// ---- Checkpoints
+
+#[test]
+fn trim_follows_a_checkpoint_and_is_repeated() {
+    let mut r = Fed::new(Settings {
+        checkpoint_every: 10,
+        ..settings(REPLICAS[0])
+    });
+    for inst in 0..10 {
+        assert!(r.out.of_type(MsgType::Trim).is_empty());
+        r.give(inst, Flags::NOOP, (0, 0), &[]);
+        r.finish();
+    }
+    let sent = r.out.of_type(MsgType::Trim);
+    let to: Vec<To> = sent.iter().map(|(to, ..)| *to).collect();
+    assert_eq!(to, [To::Acceptors, To::Leader]);
+    for (_, header, _) in &sent {
+        assert_eq!((header.inst, header.swid), (10, REPLICAS[0]));
+        assert!(header.rnd.is_none());
+    }
+    r.out.sent.clear();
+    r.worker.tick(SECOND - 1, &mut r.out).unwrap();
+    assert!(r.out.of_type(MsgType::Trim).is_empty());
+    r.worker.tick(SECOND, &mut r.out).unwrap();
+    assert_eq!(r.out.of_type(MsgType::Trim).len(), 2);
+    assert!(r.worker.next_deadline().unwrap() <= 2 * SECOND);
+}
+
+#[test]
+fn trim_never_covers_what_a_power_failure_takes() {
+    let mut r = Fed::new(Settings {
+        checkpoint_every: 10,
+        ..settings(REPLICAS[0])
+    });
+    r.disk.with(|d| d.fail_checkpoints = true);
+    for inst in 0..10 {
+        r.give(inst, Flags::NOOP, (0, 0), &[]);
+    }
+    assert!(r.worker.finish_batch(0, &mut r.out).is_err());
+    assert!(r.out.of_type(MsgType::Trim).is_empty());
+    assert_eq!(r.worker.checkpointed(), 0);
+    assert!(
+        r.worker.finish_batch(0, &mut r.out).is_err(),
+        "and stays so"
+    );
+
+    // After a kill all that is committed is made durable before anything is said of it.
+    r.disk.with(|d| d.fail_checkpoints = false);
+    r.restart();
+    assert_eq!(r.worker.checkpointed(), 10);
+    r.disk.power_failure();
+    r.restart();
+    assert_eq!(r.worker.next(), 10);
+}
+
+#[test]
+fn checkpoints_come_by_time_too_but_not_for_nothing() {
+    let mut r = fed();
+    r.now = r.settings.checkpoint_interval;
+    r.worker.tick(r.now, &mut r.out).unwrap();
+    assert_eq!(r.worker.statistics().checkpoints, 0);
+    r.give(0, Flags::NOOP, (0, 0), &[]);
+    r.finish();
+    assert_eq!(r.worker.checkpointed(), 1);
+    r.worker.tick(r.now * 2, &mut r.out).unwrap();
+    assert_eq!(r.worker.statistics().checkpoints, 1);
+}
+
+// ---- Expiry
+
+#[test]
+fn idle_sessions_are_proposed_for_expiry_by_one_replica_after_the_other() {
+    let mut workers: Vec<Fed> = REPLICAS.map(|n| Fed::new(settings(n))).into();
+    let timeout = workers[0].settings.session_timeout;
+    let (idle, inst, busy) = {
+        let mut ids = Vec::new();
+        for r in &mut workers {
+            let idle = r.open(1, false, 8);
+            let busy = r.open(2, false, 8);
+            r.log(idle, 7, &command(1));
+            r.now = timeout / 2;
+            r.log(busy, 1, &command(2));
+            ids.push((idle, 2, busy));
+        }
+        ids[0]
+    };
+    let mut proposals = |now| -> Vec<usize> {
+        let ask = |r: &mut Fed| {
+            r.out.sent.clear();
+            r.worker.tick(now, &mut r.out).unwrap();
+            let sent = r.out.of_type(MsgType::Request);
+            for (to, header, value) in &sent {
+                assert_eq!((*to, header.request), (To::Leader, 0));
+                assert!(header.client == idle || header.client == busy);
+                if header.client == idle {
+                    let op = SessionOp::Expire {
+                        last_request: 7,
+                        last_inst: inst,
+                    };
+                    assert_eq!(SessionOp::parse(value), Some(op));
+                }
+            }
+            sent.len()
+        };
+        workers.iter_mut().map(ask).collect()
+    };
+    assert_eq!(proposals(timeout - 1), [0, 0, 0]);
+    assert_eq!(
+        proposals(timeout + SECOND),
+        [1, 0, 0],
+        "the first replica's turn"
+    );
+    assert_eq!(
+        proposals(timeout + SECOND + 1),
+        [0, 0, 0],
+        "not at once again"
+    );
+    assert_eq!(
+        proposals(timeout + 2 * SECOND),
+        [1, 0, 0],
+        "but until it takes effect"
+    );
+    assert_eq!(
+        proposals(timeout * 5 / 4 + SECOND),
+        [1, 1, 0],
+        "the first one is slow"
+    );
+    assert_eq!(
+        workers[0].worker.sessions(),
+        2,
+        "a proposal alone does nothing"
+    );
+    let op = SessionOp::Expire {
+        last_request: 7,
+        last_inst: inst,
+    };
+    workers[0].op(idle, op);
+    assert_eq!(workers[0].worker.sessions(), 1);
+}
+
+// ---- Catch-up
+
+fn snapshot(r: &mut Fed) -> (Instance, Vec<u8>) {
+    let (position, mut snapshot) = r.worker.snapshot().unwrap();
+    let mut bytes = Vec::new();
+    snapshot.write_to(&mut bytes).unwrap();
+    (position, bytes)
+}
+
+#[test]
+fn a_snapshot_brings_sessions_along_and_waiting_values_go_on() {
+    let mut ahead = fed();
+    let s = ahead.open(1, true, 8);
+    let first = ahead.log(s, 1, &command(1));
+    ahead.log(s, 2, &command(2));
+    let (position, bytes) = snapshot(&mut ahead);
+    assert_eq!(position, 3);
+
+    let mut behind = Fed::new(settings(REPLICAS[1]));
+    // Known already: something covered by the snapshot, and something right after it.
+    behind.give(2, Flags::NONE, (s, 2), &command(2));
+    behind.give(3, Flags::NONE, (s, 3), &command(3));
+    let restored = behind.worker.restore(0, position, &mut &bytes[..]).unwrap();
+    assert!(matches!(restored, Restored::To(3)));
+    assert_eq!(behind.worker.next(), 4, "3 had been waiting");
+    assert_eq!(behind.finish().len(), 1);
+    assert_eq!(behind.log(s, 1, &command(1)), first, "a repetition");
+    for number in [1, 2, 3] {
+        assert_eq!(behind.times(number), 1);
+    }
+    assert_eq!(
+        behind.worker.checkpointed(),
+        3,
+        "a restored state is durable"
+    );
+    behind.restart();
+    assert_eq!(behind.log(s, 1, &command(1)), first, "also after a kill");
+}
+
+#[test]
+fn a_replica_never_goes_backwards() {
+    let mut old = fed();
+    let s = old.open(1, false, 8);
+    let (position, bytes) = snapshot(&mut old);
+    let mut r = fed();
+    assert_eq!(r.open(1, false, 8), s);
+    r.log(s, 1, &command(1));
+    for announced in [0, position, 2] {
+        let mut unread = &bytes[..];
+        let restored = r.worker.restore(0, announced, &mut unread).unwrap();
+        assert!(matches!(restored, Restored::NotNewer(2)));
+        assert_eq!(unread.len(), bytes.len());
+    }
+    assert_eq!(status_of(&r.log(s, 1, &command(1))), Status::Ok);
+    assert_eq!(r.times(1), 1);
+
+    // A header that lies is found out afterwards, and stops the worker.
+    assert!(r.worker.restore(0, 100, &mut &bytes[..]).is_err());
+    assert!(r.worker.finish_batch(0, &mut r.out).is_err());
+    assert!(r.out.replies.is_empty());
+}
+
+#[test]
+fn a_snapshot_that_breaks_off_changes_nothing() {
+    let mut ahead = fed();
+    let s = ahead.open(1, false, 8);
+    ahead.log(s, 1, &command(1));
+    let (position, bytes) = snapshot(&mut ahead);
+    let mut r = fed();
+    // Cut among the records; the test's snapshots have no checksum.
+    for cut in 0..bytes.len() - 24 {
+        let restored = r.worker.restore(0, position, &mut &bytes[..cut]);
+        assert!(matches!(restored, Ok(Restored::Failed(_))), "cut at {cut}");
+        assert_eq!(r.worker.next(), 0);
+    }
+    struct Broken;
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::ConnectionReset.into())
+        }
+    }
+    let mut r = fed();
+    r.open(9, false, 8);
+    let restored = r.worker.restore(0, position, &mut Broken).unwrap();
+    assert!(matches!(restored, Restored::Failed(_)));
+    assert_eq!((r.worker.next(), r.worker.sessions()), (1, 1));
+    r.open(10, false, 8);
+}
+
+#[test]
+fn replies_that_were_committed_before_a_restore_still_go_out() {
+    let mut ahead = fed();
+    for inst in 0..5 {
+        ahead.give(inst, Flags::NOOP, (0, 0), &[]);
+    }
+    let (position, bytes) = snapshot(&mut ahead);
+    let mut r = fed();
+    let op = open(false, 8, ReplyAddress::default()).to_bytes();
+    r.give(0, Flags::NONE, (1, 0), &op);
+    r.worker.restore(0, position, &mut &bytes[..]).unwrap();
+    assert_eq!(status_of(&r.finish()), Status::Ok);
+}
+
+// ---- Programs in memory
+
+#[derive(Clone, Default)]
+struct MemoryDisk(Arc<Mutex<(Option<Vec<u8>>, bool)>>);
+
+impl Storage for MemoryDisk {
+    fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.0.lock().unwrap().0.clone())
+    }
+
+    fn replace(&mut self, checkpoint: &[u8]) -> io::Result<()> {
+        let mut disk = self.0.lock().unwrap();
+        if disk.1 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        disk.0 = Some(checkpoint.to_vec());
+        Ok(())
+    }
+}
+
+fn in_memory(disk: &MemoryDisk) -> Worker<InMemory<Tally, MemoryDisk>> {
+    let app = InMemory::open(disk.clone(), Tally::default()).unwrap();
+    let mut worker = Worker::open(settings(REPLICAS[0]), app, 1, 0).unwrap();
+    worker.configure(0, &[active(1)]);
+    worker
+}
+
+fn feed<A: Application>(worker: &mut Worker<A>, out: &mut Out, id: (u64, u64), value: &[u8]) {
+    let header = Header {
+        inst: worker.next(),
+        client: id.0,
+        request: id.1,
+        ..deliver_header()
+    };
+    let datagram = header.datagram(value);
+    let verdict = worker.step(0, &Packet::parse(&datagram).unwrap(), out);
+    assert_eq!(verdict, Verdict::Changed);
+    worker.finish_batch(0, out).unwrap();
+}
+
+#[test]
+fn a_program_in_memory_restarts_from_its_checkpoint_and_the_log() {
+    let disk = MemoryDisk::default();
+    let mut out = Out::default();
+    let op = open(true, 8, ReplyAddress::default()).to_bytes();
+    let s = 1 << 16;
+    let mut worker = in_memory(&disk);
+    feed(&mut worker, &mut out, (1, 0), &op);
+    feed(&mut worker, &mut out, (s, 1), &command(1));
+    worker.checkpoint(0).unwrap();
+    feed(&mut worker, &mut out, (s, 2), &command(2));
+    let digest = worker.digest().unwrap();
+    drop(worker);
+
+    let mut worker = in_memory(&disk);
+    assert_eq!((worker.next(), worker.checkpointed()), (2, 2));
+    feed(&mut worker, &mut out, (s, 2), &command(2));
+    assert_eq!(worker.digest().unwrap(), digest);
+    feed(&mut worker, &mut out, (s, 2), &command(2));
+    let tally = worker.application().state();
+    assert_eq!((tally.by_command[&1], tally.by_command[&2]), (1, 1));
+
+    // It moves to another replica with its sessions.
+    let (position, mut snapshot) = worker.snapshot().unwrap();
+    let mut bytes = Vec::new();
+    snapshot.write_to(&mut bytes).unwrap();
+    let other_disk = MemoryDisk::default();
+    let mut other = in_memory(&other_disk);
+    other.restore(0, position, &mut &bytes[..]).unwrap();
+    assert_eq!(other.digest().unwrap().1, digest.1);
+    drop(other);
+    let mut other = in_memory(&other_disk);
+    assert_eq!(other.next(), position, "and is durable there");
+    feed(&mut other, &mut out, (s, 1), &command(1));
+    assert_eq!(other.application().state().by_command[&1], 1);
+}
+
+#[test]
+fn a_damaged_checkpoint_is_never_loaded() {
+    let disk = MemoryDisk::default();
+    let mut worker = in_memory(&disk);
+    let op = open(true, 8, ReplyAddress::default()).to_bytes();
+    feed(&mut worker, &mut Out::default(), (1, 0), &op);
+    worker.checkpoint(0).unwrap();
+    let good = disk.0.lock().unwrap().0.clone().unwrap();
+    let load = |bytes: &[u8]| {
+        let disk = MemoryDisk(Arc::new(Mutex::new((Some(bytes.to_vec()), false))));
+        InMemory::open(disk, Tally::default()).map(|_| ())
+    };
+    load(&good).unwrap();
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        assert!(load(&bad).is_err(), "byte {at} is wrong");
+        assert!(load(&good[..at]).is_err(), "cut at {at}");
+        let (before, _) = worker.digest().unwrap();
+        let restored = worker.restore(0, 100, &mut &bad[..]).unwrap();
+        assert!(matches!(restored, Restored::Failed(_)));
+        assert_eq!(worker.digest().unwrap().0, before);
+    }
+}
+
+#[test]
+fn a_full_disk_stops_a_program_in_memory_before_trim() {
+    let disk = MemoryDisk::default();
+    let mut worker = in_memory(&disk);
+    let mut out = Out::default();
+    let op = open(true, 8, ReplyAddress::default()).to_bytes();
+    feed(&mut worker, &mut out, (1, 0), &op);
+    disk.0.lock().unwrap().1 = true;
+    assert!(worker.checkpoint(0).is_err());
+    assert!(worker.tick(100 * SECOND, &mut out).is_err());
+    assert!(out.of_type(MsgType::Trim).is_empty());
+}
+
+#[test]
+fn a_checkpoint_file_is_replaced_whole() {
+    let dir = std::env::temp_dir().join(format!("checkpoint-file-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let mut file = replica::storage::CheckpointFile::new(dir.join("p0"));
+    assert_eq!(file.load().unwrap(), None);
+    file.replace(b"one").unwrap();
+    // What a crash before the rename leaves behind disturbs nothing.
+    std::fs::write(dir.join("p0.new"), b"tw").unwrap();
+    assert_eq!(file.load().unwrap().as_deref(), Some(&b"one"[..]));
+    file.replace(b"two").unwrap();
+    assert_eq!(file.load().unwrap().as_deref(), Some(&b"two"[..]));
+    std::fs::remove_dir_all(&dir).unwrap();
+    let error = file.replace(b"three").unwrap_err().to_string();
+    assert!(error.contains("p0"), "the message names the file: {error}");
+}
