@@ -1,0 +1,101 @@
+//! Finds the group that an input belongs to; groups have nothing in common but the store.
+
+use crate::group::Group;
+use crate::status::Status;
+use crate::{ControlOutbox, GroupState, Message, Peer, Settings, Store, StoreError};
+use paxos::{GroupId, Packet, Reason, Time, Verdict};
+
+/// The controller. See the crate's documentation.
+pub struct Controller<S> {
+    store: S,
+    groups: Vec<Group>,
+}
+
+impl<S: Store> Controller<S> {
+    /// A controller that goes on from what `store` remembers. `seed` must differ at every process
+    /// start: the nonces of its questions are derived from it.
+    pub fn new(
+        settings: Settings,
+        mut store: S,
+        seed: u64,
+        now: Time,
+    ) -> Result<Controller<S>, StoreError> {
+        let mut groups = Vec::new();
+        for group in &settings.groups {
+            let state = store.load(group.id)?;
+            let seed = seed ^ u64::from(group.id) << 48;
+            groups.push(Group::new(&settings, group.clone(), state, seed, now));
+        }
+        Ok(Controller { store, groups })
+    }
+
+    /// Handles a packet of the data plane: PROBE_ACK, PHASE1B, PHASE2B, REJECT.
+    pub fn packet(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        out: &mut impl ControlOutbox,
+    ) -> Verdict {
+        match self.find(packet.header.group) {
+            Some((group, store)) => group.packet(now, packet, store, out),
+            None => Verdict::Dropped(Reason::UnknownGroup),
+        }
+    }
+
+    /// Handles a control message.
+    pub fn message(
+        &mut self,
+        now: Time,
+        from: Peer,
+        message: &Message,
+        out: &mut impl ControlOutbox,
+    ) {
+        let id = match *message {
+            Message::ViewRequest { group }
+            | Message::LaneRequest { group, .. }
+            | Message::Failover { group, .. } => group,
+            _ => return,
+        };
+        if let Some((group, store)) = self.find(id) {
+            group.message(now, from, message, store, out);
+        }
+    }
+
+    /// Probes, repeats what isn't answered, and decides whether a new epoch is needed.
+    pub fn tick(&mut self, now: Time, out: &mut impl ControlOutbox) {
+        for group in &mut self.groups {
+            group.tick(now, &mut self.store, out);
+        }
+    }
+
+    /// When the next [`tick`](Self::tick) is due.
+    pub fn next_deadline(&self) -> Time {
+        let deadlines = self.groups.iter().map(Group::next_deadline);
+        deadlines.min().unwrap_or(Time::MAX)
+    }
+
+    /// What is remembered of a group.
+    pub fn state(&self, group: GroupId) -> Option<&GroupState> {
+        self.groups
+            .iter()
+            .find(|g| g.id() == group)
+            .map(Group::state)
+    }
+
+    /// For people and scripts.
+    pub fn status(&self, now: Time) -> Status {
+        Status {
+            groups: self.groups.iter().map(|g| g.status(now)).collect(),
+        }
+    }
+
+    /// The store, given back.
+    pub fn into_store(self) -> S {
+        self.store
+    }
+
+    fn find(&mut self, id: GroupId) -> Option<(&mut Group, &mut S)> {
+        let group = self.groups.iter_mut().find(|g| g.id() == id)?;
+        Some((group, &mut self.store))
+    }
+}

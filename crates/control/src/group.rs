@@ -1,0 +1,444 @@
+//! One group: runs the epoch that is on its way, and repeats the orders of the one in force.
+//!
+//! When a new epoch is needed, and who is in it, is decided in [`plan`].
+
+mod enrol;
+mod order;
+mod pace;
+mod plan;
+mod report;
+
+use crate::attempt::Attempt;
+use crate::settings::Settings;
+use crate::state::Handed;
+use crate::status::FailoverStatus;
+use crate::suspicion::Suspicion;
+use crate::{ControlOutbox, GroupSettings, GroupState, Message, Peer, Refused, Store, StoreError};
+use order::Order;
+use pace::Pace;
+use paxos::wire::value::Probe;
+use paxos::{
+    Candidate, Configuration, Deployment, Effect, Epoch, GroupId, Instance, MsgType, NodeId,
+    Packet, Reason, Stage, Time, Verdict,
+};
+
+pub(crate) struct Group {
+    settings: GroupSettings,
+    timing: Settings,
+    deployment: Deployment,
+    suspicion: Suspicion,
+    state: GroupState,
+    attempt: Option<Attempt>,
+    pace: Pace,
+    random: Random,
+    /// The operator's wish, and who waits for the next epoch in force.
+    order: Option<Order>,
+    waiting: Vec<Peer>,
+    /// Since when a configuration other than the one in force is wanted.
+    changed: Option<Time>,
+    /// A process start found no lane left in this epoch.
+    lanes_gone: Epoch,
+    /// The last epoch whose leader was seen to be programmed. Its order is never repeated.
+    programmed: Epoch,
+    /// Since when the leader in force has been asked in vain to take its round.
+    ordered: Option<Time>,
+    /// Why no epoch can be issued although one is needed.
+    blocked: Option<String>,
+    /// What the store complained about last.
+    store_trouble: Option<String>,
+    /// Since when a new epoch has been needed.
+    needed_since: Option<Time>,
+    /// Since when and why the epoch in force was needed, until its leader shows its round.
+    timed: Option<(Time, String)>,
+    last_failover: Option<FailoverStatus>,
+    loss: Option<String>,
+    views_at: Time,
+}
+
+impl Group {
+    pub fn new(
+        timing: &Settings,
+        settings: GroupSettings,
+        state: GroupState,
+        seed: u64,
+        now: Time,
+    ) -> Group {
+        let deployment = settings.deployment(timing);
+        let mut random = Random(seed);
+        let nonce = random.next();
+        let mut group = Group {
+            suspicion: Suspicion::new(
+                deployment,
+                timing.probe_interval,
+                timing.suspect_after,
+                nonce,
+            ),
+            settings: settings.sorted(),
+            timing: timing.clone(),
+            deployment,
+            state,
+            attempt: None,
+            pace: Pace::new(timing.epoch_interval, timing.attempt_timeout),
+            random,
+            order: None,
+            waiting: Vec::new(),
+            changed: None,
+            lanes_gone: 0,
+            programmed: 0,
+            ordered: None,
+            blocked: None,
+            store_trouble: None,
+            needed_since: None,
+            timed: None,
+            last_failover: None,
+            loss: None,
+            views_at: now,
+        };
+        group.watch_all();
+        group
+    }
+
+    pub fn id(&self) -> GroupId {
+        self.settings.id
+    }
+
+    pub fn state(&self) -> &GroupState {
+        &self.state
+    }
+
+    pub fn next_deadline(&self) -> Time {
+        let candidate = self
+            .attempt
+            .as_ref()
+            .and_then(|a| a.candidate.next_deadline());
+        let due = self.suspicion.next_deadline().min(self.views_at);
+        candidate.map_or(due, |at| at.min(due))
+    }
+
+    // ---- Inputs ----------------------------------------------------------------------------
+
+    pub fn tick(&mut self, now: Time, store: &mut impl Store, out: &mut impl ControlOutbox) {
+        let probed = self.suspicion.probe(now, out);
+        if let Some(attempt) = &mut self.attempt {
+            attempt.candidate.tick(now, out);
+        }
+        self.drive(now, store, out);
+        self.abandon_hopeless(now);
+        if self.attempt.is_none() {
+            self.plan(now, store, out);
+        }
+        if probed {
+            self.repeat_orders(out, false);
+        }
+        if now >= self.views_at {
+            self.views_at = now + self.timing.view_interval;
+            self.send_views(out);
+            self.repeat_orders(out, true);
+        }
+    }
+
+    pub fn packet(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        store: &mut impl Store,
+        out: &mut impl ControlOutbox,
+    ) -> Verdict {
+        if let Err(reason) = self.deployment.check(packet) {
+            return Verdict::Dropped(reason);
+        }
+        if packet.header.msgtype == MsgType::ProbeAck {
+            let result = self.suspicion.answer(packet);
+            self.note_programmed(now);
+            return match result {
+                Ok(()) => Verdict::Changed,
+                Err(reason) => Verdict::Dropped(reason),
+            };
+        }
+        let Some(attempt) = &mut self.attempt else {
+            return Verdict::Dropped(Reason::Unexpected);
+        };
+        let verdict = attempt.candidate.step(now, packet, out);
+        self.drive(now, store, out);
+        verdict
+    }
+
+    pub fn message(
+        &mut self,
+        now: Time,
+        from: Peer,
+        message: &Message,
+        store: &mut impl Store,
+        out: &mut impl ControlOutbox,
+    ) {
+        match message {
+            Message::ViewRequest { .. } => {
+                out.control(from, Message::View(self.state.view(self.id())));
+            }
+            Message::LaneRequest { epoch, nonce, .. } => {
+                self.draw_lane(from, *epoch, *nonce, store, out);
+            }
+            Message::Failover {
+                epoch,
+                to,
+                forced,
+                accept_data_loss,
+                ..
+            } => {
+                if *forced {
+                    let order = Order {
+                        epoch: *epoch,
+                        to: *to,
+                        accept_data_loss: *accept_data_loss,
+                    };
+                    self.take_order(now, from, order, out);
+                } else {
+                    // Everybody is probed all the time: a client's suspicion adds nothing but the
+                    // chance to tell it what it missed.
+                    out.control(from, Message::View(self.state.view(self.id())));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    // ---- Lanes -----------------------------------------------------------------------------
+
+    fn draw_lane(
+        &mut self,
+        from: Peer,
+        epoch: Epoch,
+        nonce: u64,
+        store: &mut impl Store,
+        out: &mut impl ControlOutbox,
+    ) {
+        let mut state = self.state.clone();
+        match state.draw_lane(epoch, nonce) {
+            Ok(lane) => {
+                if self.save(state, store).is_ok() {
+                    let group = self.id();
+                    out.control(
+                        from,
+                        Message::Lane {
+                            group,
+                            epoch,
+                            nonce,
+                            lane,
+                        },
+                    );
+                }
+            }
+            Err(Refused::LanesExhausted) => self.lanes_gone = epoch,
+            Err(_) => {}
+        }
+    }
+
+    // ---- The epoch on its way --------------------------------------------------------------
+
+    /// Carries out what the candidate wants done.
+    fn drive(&mut self, now: Time, store: &mut impl Store, out: &mut impl ControlOutbox) {
+        while let Some(effect) = self.attempt.as_mut().and_then(|a| a.candidate.poll()) {
+            let epoch = self.state.last_epoch();
+            let done = match effect {
+                Effect::MarkWriting => {
+                    self.change(store, |state| state.mark_writing(epoch))
+                        .map(|()| {
+                            self.send_views(out);
+                            if let Some(attempt) = &mut self.attempt {
+                                attempt.candidate.marked_writing(now, out);
+                            }
+                        })
+                }
+                Effect::EnableFresh { trim, end } => {
+                    if let Some(attempt) = &mut self.attempt {
+                        attempt.enable = Some((trim, end));
+                    }
+                    self.repeat_orders(out, true);
+                    Ok(())
+                }
+                Effect::MarkActive(hand_over) => {
+                    let handed = Handed::from(hand_over);
+                    self.change(store, |state| state.mark_active(epoch, handed))
+                        .map(|()| {
+                            if let Some(attempt) = &mut self.attempt {
+                                attempt.candidate.marked_active();
+                            }
+                        })
+                }
+                // What is handed over was stored with the epoch's last step.
+                Effect::HandOver(_) => {
+                    self.finish(out);
+                    Ok(())
+                }
+            };
+            if done.is_err() {
+                self.give_up(now);
+            }
+        }
+        let superseded = |a: &Attempt| a.candidate.stage() == Stage::Superseded;
+        if self.attempt.as_ref().is_some_and(superseded) {
+            self.give_up(now);
+        }
+    }
+
+    fn finish(&mut self, out: &mut impl ControlOutbox) {
+        let Some(attempt) = self.attempt.take() else {
+            return;
+        };
+        self.pace.succeeded();
+        self.needed_since = None;
+        self.changed = None;
+        self.ordered = None;
+        self.timed = Some((attempt.started, attempt.reason));
+        self.repeat_orders(out, true);
+        self.send_views(out);
+        self.answer_waiting(Ok(self.state.last_epoch()), out);
+    }
+
+    fn give_up(&mut self, now: Time) {
+        self.attempt = None;
+        self.pace.failed(now);
+    }
+
+    /// Gives up an epoch that can't be finished as it is.
+    fn abandon_hopeless(&mut self, now: Time) {
+        let Some(attempt) = &self.attempt else {
+            return;
+        };
+        let configuration = attempt.candidate.configuration();
+        let leader = configuration.leader;
+        let leader_gone = self.suspicion.memory(Probe::Leader, leader.node) != Some(leader.nonce);
+        let changed = self.has_changed_memories(configuration);
+        let (patience, delay) = (self.timing.attempt_timeout, self.timing.rejoin_delay);
+        let failures = self.pace.failures();
+        let Some(attempt) = &mut self.attempt else {
+            return;
+        };
+        if leader_gone || attempt.is_outdated(now, changed, delay) {
+            self.attempt = None;
+        } else if attempt.is_stuck(now, patience, failures) {
+            self.give_up(now);
+        }
+    }
+
+    fn has_changed_memories(&self, configuration: &Configuration) -> bool {
+        configuration.acceptors.iter().any(|a| {
+            let memory = self.suspicion.memory(Probe::Acceptor, a.node);
+            memory.is_some_and(|nonce| nonce != a.nonce)
+        })
+    }
+
+    fn send_views(&self, out: &mut impl ControlOutbox) {
+        let view = self.state.view(self.id());
+        for node in self.nodes() {
+            out.control(Peer::Node(node), Message::View(view.clone()));
+        }
+    }
+
+    // ---- The store -------------------------------------------------------------------------
+
+    fn change(
+        &mut self,
+        store: &mut impl Store,
+        change: impl FnOnce(&mut GroupState) -> Result<(), Refused>,
+    ) -> Result<(), ()> {
+        let mut state = self.state.clone();
+        match change(&mut state) {
+            Ok(()) => self.save(state, store),
+            Err(_) => Err(()),
+        }
+    }
+
+    /// Stores `state`; nothing that follows from it may be done if this fails.
+    fn save(&mut self, state: GroupState, store: &mut impl Store) -> Result<(), ()> {
+        if state.version == self.state.version {
+            return Ok(());
+        }
+        match store.swap(self.settings.id, self.state.version, &state) {
+            Ok(()) => {
+                self.state = state;
+                self.store_trouble = None;
+                Ok(())
+            }
+            Err(why) => {
+                self.store_trouble = Some(why.to_string());
+                self.reload(store);
+                Err(())
+            }
+        }
+    }
+
+    /// After a failed change the old state may or may not have been replaced.
+    fn reload(&mut self, store: &mut impl Store) {
+        match store.load(self.settings.id) {
+            Ok(state) => self.state = state,
+            Err(StoreError::Failed(why)) => self.store_trouble = Some(why),
+            Err(why) => self.store_trouble = Some(why.to_string()),
+        }
+        let on_its_way = |a: &Attempt| a.candidate.configuration().epoch;
+        if self.attempt.as_ref().map(on_its_way) != Some(self.state.last_epoch()) {
+            self.attempt = None;
+        }
+    }
+
+    // ---- Who is concerned --------------------------------------------------------------------
+
+    fn nodes(&self) -> Vec<NodeId> {
+        let s = &self.settings;
+        let mut nodes: Vec<NodeId> = [&s.leaders, &s.acceptors, &s.replicas]
+            .into_iter()
+            .flatten()
+            .copied()
+            .collect();
+        for record in &self.state.epochs {
+            nodes.extend(record.acceptors.iter().map(|a| a.0));
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+
+    fn watch_all(&mut self) {
+        let s = &self.settings;
+        let leaders = s.leaders.iter().map(|&n| (Probe::Leader, n));
+        let acceptors = s.acceptors.iter().map(|&n| (Probe::Acceptor, n));
+        let replicas = s.replicas.iter().map(|&n| (Probe::Replica, n));
+        let mut all: Vec<(Probe, NodeId)> = leaders.chain(acceptors).chain(replicas).collect();
+        for record in &self.state.epochs {
+            all.push((Probe::Leader, record.leader.0));
+            all.extend(record.acceptors.iter().map(|a| (Probe::Acceptor, a.0)));
+        }
+        for (role, node) in all {
+            self.suspicion.watch(role, node);
+        }
+    }
+
+    /// A candidate for an epoch that was just issued.
+    fn candidate(
+        &mut self,
+        configuration: Configuration,
+        earlier: Vec<Configuration>,
+        start: Option<&[Instance]>,
+    ) -> Result<Candidate, &'static str> {
+        let nonce = self.random.next();
+        match start {
+            Some(start) => {
+                Candidate::accepting_data_loss(self.deployment, configuration, start, nonce)
+            }
+            None => Candidate::new(self.deployment, configuration, earlier, nonce),
+        }
+    }
+}
+
+/// Steele, Lea and Flood's SplitMix64: numbers that differ, not secrets.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31).max(1)
+    }
+}

@@ -1,0 +1,122 @@
+//! Orders of the epoch in force, or on its way: ProgramLeader and EnableAcceptor.
+
+use super::Group;
+use crate::status::FailoverStatus;
+use crate::{ControlOutbox, Message, Peer};
+use paxos::wire::value::Probe;
+use paxos::{Configuration, Instance, Member, Round, Time};
+
+impl Group {
+    /// Repeats ProgramLeader until the leader shows the round, and EnableAcceptor to strangers until
+    /// they show one; with `all`, to the other members too, since a floor doesn't tell whether they
+    /// know the replicas whose TRIM counts.
+    pub(super) fn repeat_orders(&mut self, out: &mut impl ControlOutbox, all: bool) {
+        self.program_leader(out);
+        let Some((configuration, trim, end)) = self.enabling() else {
+            return;
+        };
+        for acceptor in &configuration.acceptors {
+            let watched = self.suspicion.get(Probe::Acceptor, acceptor.node);
+            let Some(watched) = watched.filter(|w| w.memory == Some(acceptor.nonce)) else {
+                continue;
+            };
+            if all || !watched.has_round() {
+                let message = Message::EnableAcceptor {
+                    group: self.id(),
+                    epoch: configuration.epoch,
+                    nonce: acceptor.nonce,
+                    trim: trim.clone(),
+                    end: end.clone(),
+                    replicas: configuration.replicas.clone(),
+                    g: configuration.g,
+                };
+                out.control(Peer::Node(acceptor.node), message);
+            }
+        }
+    }
+
+    pub(super) fn enabling(&self) -> Option<(Configuration, Vec<Instance>, Vec<Instance>)> {
+        let Some(attempt) = &self.attempt else {
+            let handed = self.state.handed.as_ref()?;
+            let record = self.state.in_force()?;
+            return Some((
+                record.configuration(),
+                handed.trim.clone(),
+                handed.end.clone(),
+            ));
+        };
+        let configuration = attempt.candidate.configuration().clone();
+        match &attempt.enable {
+            Some((trim, end)) => Some((configuration, trim.clone(), end.clone())),
+            None => self.enabling_first(configuration),
+        }
+    }
+
+    /// Where a first epoch was left unfinished, its members may still be strangers, who can't
+    /// promise anything to the next one. Enabling them is that promise: a stranger has truly never
+    /// voted, and with the new floor it never will in the unfinished epoch. Later epochs don't need
+    /// this, since the last active one's members can promise.
+    pub(super) fn enabling_first(
+        &self,
+        mut configuration: Configuration,
+    ) -> Option<(Configuration, Vec<Instance>, Vec<Instance>)> {
+        if self.state.last_active().is_some() {
+            return None;
+        }
+        let needed = self.state.needed();
+        let named = |member: &Member| {
+            let before = |c: &&Configuration| c.epoch < configuration.epoch;
+            let mut before = needed.iter().filter(before);
+            before.any(|c| c.acceptors.contains(member))
+        };
+        let acceptors = configuration.acceptors.iter().copied().filter(named);
+        let acceptors = acceptors.filter(|a| {
+            let watched = self.suspicion.get(Probe::Acceptor, a.node);
+            watched.is_some_and(|w| !w.has_round())
+        });
+        configuration.acceptors = acceptors.collect();
+        let start = vec![0; usize::from(self.settings.partitions)];
+        Some((configuration, start.clone(), start))
+    }
+
+    pub(super) fn program_leader(&self, out: &mut impl ControlOutbox) {
+        let (Some(record), Some(handed)) = (self.state.in_force(), &self.state.handed) else {
+            return;
+        };
+        if self.programmed == record.epoch {
+            return;
+        }
+        let message = Message::ProgramLeader {
+            group: self.id(),
+            epoch: record.epoch,
+            nonce: record.leader.1,
+            next: handed.next.clone(),
+            trimmed: handed.trim.clone(),
+            window: self.settings.window,
+            replicas: record.replicas.clone(),
+            g: record.g,
+        };
+        out.control(Peer::Node(record.leader.0), message);
+    }
+
+    pub(super) fn note_programmed(&mut self, now: Time) {
+        let Some(record) = self.state.in_force() else {
+            return;
+        };
+        let (epoch, (node, nonce)) = (record.epoch, record.leader);
+        let Some(leader) = self.suspicion.get(Probe::Leader, node) else {
+            return;
+        };
+        if leader.memory != Some(nonce) || leader.round() != Round::base(epoch) {
+            return;
+        }
+        self.programmed = epoch;
+        if let Some((started, reason)) = self.timed.take() {
+            self.last_failover = Some(FailoverStatus {
+                epoch,
+                reason,
+                duration_us: (now - started) / 1_000,
+            });
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! An operator's order to change the leader.
+
+use super::Group;
+use crate::{ControlOutbox, Message, Peer};
+use paxos::wire::value::Probe;
+use paxos::{Epoch, NodeId, Time};
+
+/// So many askers are answered at most.
+const MAX_WAITING: usize = 64;
+
+#[derive(Clone, Copy)]
+pub(super) struct Order {
+    /// The epoch whose leader is to go.
+    pub epoch: Epoch,
+    pub to: Option<NodeId>,
+    pub accept_data_loss: bool,
+}
+
+impl Group {
+    pub(super) fn take_order(
+        &mut self,
+        now: Time,
+        from: Peer,
+        order: Order,
+        out: &mut impl ControlOutbox,
+    ) {
+        if let Some(why) = self.invalid_order(&order) {
+            self.reply(from, Err(why), out);
+            return;
+        }
+        if let Some(record) = self.state.in_force() {
+            if record.epoch > order.epoch {
+                // It was carried out already, or overtaken.
+                self.reply(from, Ok(record.epoch), out);
+                return;
+            }
+        }
+        if !self.waiting.contains(&from) && self.waiting.len() < MAX_WAITING {
+            self.waiting.push(from);
+        }
+        // An epoch on its way replaces the leader's epoch as well.
+        if self.attempt.is_none() && self.order.is_none() {
+            self.order = Some(order);
+            self.needed_since.get_or_insert(now);
+        }
+    }
+
+    fn invalid_order(&self, order: &Order) -> Option<String> {
+        if order.epoch > self.state.last_epoch() {
+            return Some(format!(
+                "epoch {} doesn't exist; the last one is {}",
+                order.epoch,
+                self.state.last_epoch()
+            ));
+        }
+        let to = order.to?;
+        if !self.settings.leaders.contains(&to) {
+            return Some(format!("node {to} is no leader in the cluster file"));
+        }
+        if !self.suspicion.is_alive(Probe::Leader, to) {
+            return Some(format!("node {to} doesn't answer: start it first"));
+        }
+        None
+    }
+
+    pub(super) fn answer_waiting(
+        &mut self,
+        result: Result<Epoch, String>,
+        out: &mut impl ControlOutbox,
+    ) {
+        self.order = None;
+        for peer in std::mem::take(&mut self.waiting) {
+            self.reply(peer, result.clone(), out);
+        }
+    }
+
+    fn reply(&self, to: Peer, result: Result<Epoch, String>, out: &mut impl ControlOutbox) {
+        let group = self.id();
+        out.control(to, Message::FailoverReply { group, result });
+    }
+}

@@ -1,0 +1,393 @@
+//! When a new epoch is needed, and who is in it.
+//!
+//! At the very first start *all* configured acceptors must have answered: a configuration names
+//! each one's boot nonce. Later an acceptor that is down stays a member under its old nonce and
+//! triggers nothing; one that answers from another memory joins by a new epoch.
+
+use super::Group;
+use crate::attempt::Attempt;
+use crate::message::MemberRecord;
+use crate::suspicion::Watched;
+use crate::{ControlOutbox, EpochRecord, EpochState, Store};
+use paxos::wire::value::Probe;
+use paxos::{Configuration, Instance, NodeId, Round, Time};
+
+/// How many times an attempt's patience a leader has for taking its round.
+const PROGRAM_PATIENCE: Time = 5;
+
+/// Why a new epoch is needed, and which leader it may keep.
+struct Need {
+    reason: String,
+    /// The leader that should stay if it can.
+    keep: Option<NodeId>,
+    /// The leader that should go if another one is alive.
+    avoid: Option<NodeId>,
+}
+
+impl Group {
+    /// Issues an epoch if one is needed, possible, and allowed by the pace.
+    pub(super) fn plan(&mut self, now: Time, store: &mut impl Store, out: &mut impl ControlOutbox) {
+        let Some(need) = self.need(now) else {
+            self.blocked = None;
+            self.needed_since = None;
+            return;
+        };
+        let since = *self.needed_since.get_or_insert(now);
+        if !self.pace.allows(now) {
+            return;
+        }
+        let (record, start) = match self.next_epoch(&need) {
+            Ok(next) => next,
+            Err(why) => {
+                // What has just been started or enabled shows with the next probes. After that, who
+                // asked learns why; the need itself stays, and is looked at again.
+                let patience = self.timing.probe_interval * Time::from(self.timing.suspect_after);
+                if now.saturating_sub(since) >= patience {
+                    self.answer_waiting(Err(why.clone()), out);
+                }
+                self.blocked = Some(why);
+                return;
+            }
+        };
+        self.blocked = None;
+        self.issue(now, since, need.reason, record, start, store, out);
+    }
+
+    #[allow(clippy::too_many_arguments)] // one call, from right above
+    fn issue(
+        &mut self,
+        now: Time,
+        since: Time,
+        mut reason: String,
+        record: EpochRecord,
+        start: Option<Vec<Instance>>,
+        store: &mut impl Store,
+        out: &mut impl ControlOutbox,
+    ) {
+        let earlier = self.state.needed();
+        let mut state = self.state.clone();
+        let epoch = match state.issue(record) {
+            Ok(epoch) => epoch,
+            Err(why) => {
+                self.answer_waiting(Err(why.to_string()), out);
+                self.blocked = Some(why.to_string());
+                return;
+            }
+        };
+        self.pace.issued(now);
+        if self.save(state, store).is_err() {
+            self.pace.failed(now);
+            return;
+        }
+        if let Some(start) = &start {
+            reason = format!("DATA LOSS ACCEPTED BY THE OPERATOR; going on from {start:?}");
+            self.loss = Some(format!("epoch {epoch}: {reason}"));
+        }
+        self.order = None;
+        let configuration = self.state.epochs.last().map(EpochRecord::configuration);
+        let candidate = configuration
+            .ok_or("nothing was issued")
+            .and_then(|c| self.candidate(c, earlier, start.as_deref()));
+        match candidate {
+            Ok(candidate) => {
+                self.attempt = Some(Attempt::new(candidate, reason, since, now));
+                self.send_views(out);
+                if let Some(attempt) = &mut self.attempt {
+                    attempt.candidate.tick(now, out);
+                }
+                self.drive(now, store, out);
+            }
+            Err(why) => {
+                self.pace.failed(now);
+                self.blocked = Some(why.to_string());
+            }
+        }
+    }
+
+    // ---- Whether ---------------------------------------------------------------------------
+
+    fn need(&mut self, now: Time) -> Option<Need> {
+        let need = |reason: String, keep, avoid| {
+            Some(Need {
+                reason,
+                keep,
+                avoid,
+            })
+        };
+        let last = self.state.epochs.last().cloned();
+        let Some(last) = last else {
+            return need("first start".into(), None, None);
+        };
+        let leader = last.leader.0;
+        if let Some(order) = &self.order {
+            return need("ordered by the operator".into(), order.to, Some(leader));
+        }
+        if last.state != EpochState::Active {
+            let reason = format!("epoch {} was left unfinished", last.epoch);
+            return need(reason, Some(leader), None);
+        }
+        if let Some(reason) = self.leader_trouble(&last) {
+            return need(reason, None, None);
+        }
+        if self.is_refusing(now, &last) {
+            let reason = format!("leader {leader} doesn't take its round");
+            return need(reason, None, Some(leader));
+        }
+        if self.lanes_gone == last.epoch {
+            return need("the repair lanes are used up".into(), Some(leader), None);
+        }
+        let wanted = self.change_wanted(&last);
+        self.changed = wanted.is_some().then(|| self.changed.unwrap_or(now));
+        let due = self.changed? + self.timing.rejoin_delay;
+        match wanted {
+            Some(reason) if now >= due => need(reason, Some(leader), None),
+            _ => None,
+        }
+    }
+
+    fn leader_trouble(&self, last: &EpochRecord) -> Option<String> {
+        let (node, nonce) = last.leader;
+        let leader = self.suspicion.get(Probe::Leader, node)?;
+        if self.suspicion.is_suspect(leader) {
+            Some(format!("leader {node} doesn't answer"))
+        } else if leader.memory.is_some_and(|memory| memory != nonce) {
+            Some(format!("leader {node} was restarted"))
+        } else if self.programmed == last.epoch && leader.round() < Round::base(last.epoch) {
+            Some(format!("leader {node} forgot its round"))
+        } else {
+            None
+        }
+    }
+
+    /// Whether the leader answers but hasn't shown its round for long: it was made to retire, say,
+    /// and takes a round only once.
+    fn is_refusing(&mut self, now: Time, last: &EpochRecord) -> bool {
+        let taken = self.programmed == last.epoch;
+        let alive = self.suspicion.is_alive(Probe::Leader, last.leader.0);
+        self.ordered = (alive && !taken).then(|| self.ordered.unwrap_or(now));
+        let patience = self.timing.attempt_timeout * PROGRAM_PATIENCE;
+        self.ordered.is_some_and(|since| now - since > patience)
+    }
+
+    /// What the next epoch would change in the configuration in force, besides the leader.
+    fn change_wanted(&self, last: &EpochRecord) -> Option<String> {
+        let acceptors = self.acceptors(last);
+        if acceptors != last.acceptors {
+            let joins = |a: &&MemberRecord| !last.acceptors.contains(a);
+            let joining: Vec<String> = acceptors
+                .iter()
+                .filter(joins)
+                .map(|a| a.0.to_string())
+                .collect();
+            return Some(match joining.is_empty() {
+                true => "acceptors were taken out of the cluster file".into(),
+                false => format!("acceptor {} joins with an empty memory", joining.join(", ")),
+            });
+        }
+        let s = &self.settings;
+        let same = (s.f, &s.replicas, s.g) == (last.f, &last.replicas, last.g);
+        (!same).then(|| "the cluster file names other replicas, f or g".into())
+    }
+
+    /// The acceptors of the next epoch: those configured, in the memory that answers now, or as
+    /// they were if they don't. While one that is new in the cluster file has never answered, the
+    /// set stays as it was.
+    fn acceptors(&self, last: &EpochRecord) -> Vec<MemberRecord> {
+        let known = |&node: &NodeId| {
+            let recorded = || last.acceptors.iter().find(|a| a.0 == node).map(|a| a.1);
+            let nonce = self
+                .suspicion
+                .memory(Probe::Acceptor, node)
+                .or_else(recorded);
+            nonce.map(|nonce| (node, nonce))
+        };
+        let configured: Option<Vec<_>> = self.settings.acceptors.iter().map(known).collect();
+        configured.unwrap_or_else(|| {
+            let nodes = last.acceptors.iter().map(|a| a.0);
+            nodes.filter_map(|node| known(&node)).collect()
+        })
+    }
+
+    // ---- Who -------------------------------------------------------------------------------
+
+    /// The record of the next epoch, with the instances to go on from where data loss was accepted.
+    fn next_epoch(&self, need: &Need) -> Result<(EpochRecord, Option<Vec<Instance>>), String> {
+        self.store_is_newest()?;
+        let acceptors = match self.state.epochs.last() {
+            Some(last) => self.acceptors(last),
+            None => self.first_acceptors()?,
+        };
+        let leader = self.pick_leader(need)?;
+        let s = &self.settings;
+        let record = EpochRecord {
+            epoch: self.state.last_epoch() + 1,
+            state: EpochState::Issued,
+            leader,
+            acceptors,
+            f: s.f,
+            replicas: s.replicas.clone(),
+            g: s.g,
+        };
+        if let Some(why) = record.configuration().invalid() {
+            return Err(format!("the cluster file is wrong: {why}"));
+        }
+        self.has_quorum(&record.configuration())?;
+        let accept_data_loss = self.order.is_some_and(|o| o.accept_data_loss);
+        match self.needed_quorums() {
+            Ok(()) => Ok((record, None)),
+            Err(_) if accept_data_loss => Ok((record, Some(self.start_after_loss()?))),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// A round that this store never issued was promised: the store is an old copy, and must not
+    /// issue the numbers in between a second time.
+    fn store_is_newest(&self) -> Result<(), String> {
+        let newer = self
+            .suspicion
+            .iter()
+            .filter(|w| w.role != Probe::Replica)
+            .find(|w| w.round().epoch() > self.state.last_epoch());
+        match newer {
+            None => Ok(()),
+            Some(w) => Err(format!(
+                "node {} has seen epoch {}, but the controller's store ends at epoch {}: it is an \
+                 old copy or a new one; restore the newest copy of the state file",
+                w.node,
+                w.round().epoch(),
+                self.state.last_epoch()
+            )),
+        }
+    }
+
+    fn first_acceptors(&self) -> Result<Vec<MemberRecord>, String> {
+        let answered = |&node: &NodeId| {
+            let nonce = self.suspicion.memory(Probe::Acceptor, node);
+            nonce.map(|nonce| (node, nonce)).ok_or(node)
+        };
+        let acceptors: Result<_, NodeId> = self.settings.acceptors.iter().map(answered).collect();
+        acceptors.map_err(|node| {
+            format!(
+                "the first start waits for all acceptors; node {node} hasn't answered: start it"
+            )
+        })
+    }
+
+    /// In order of preference; one that was never asked long enough is waited for.
+    fn pick_leader(&self, need: &Need) -> Result<MemberRecord, String> {
+        let memory = |node: NodeId| {
+            let nonce = self.suspicion.memory(Probe::Leader, node);
+            nonce.map(|nonce| (node, nonce))
+        };
+        let configured = |node: &NodeId| self.settings.leaders.contains(node);
+        if let Some(kept) = need.keep.filter(configured).and_then(memory) {
+            return Ok(kept);
+        }
+        let mut spare = None;
+        for &node in &self.settings.leaders {
+            let watched = self.suspicion.get(Probe::Leader, node);
+            let starting = |w: &Watched| w.memory.is_none() && !self.suspicion.is_suspect(w);
+            match memory(node) {
+                Some(leader) if need.avoid == Some(node) => spare = Some(leader),
+                Some(leader) => return Ok(leader),
+                None if watched.is_some_and(starting) => {
+                    return Err(format!("waiting for leader {node} to answer"));
+                }
+                None => {}
+            }
+        }
+        spare.ok_or_else(|| "no leader answers: start one".into())
+    }
+
+    /// Whether f+1 of every configuration that must promise can do so.
+    fn needed_quorums(&self) -> Result<(), String> {
+        // Members of a first epoch that was left unfinished are enabled by the next one.
+        let first = self.state.last_active().is_none();
+        for configuration in self.state.needed() {
+            let able = |node: NodeId, nonce: u64| {
+                let watched = self.suspicion.get(Probe::Acceptor, node);
+                self.suspicion.memory(Probe::Acceptor, node) == Some(nonce)
+                    && watched.is_some_and(|w| first || w.has_round())
+            };
+            let lacking = lacking(&configuration, able);
+            if configuration.acceptors.len() - lacking.len() < configuration.quorum() {
+                return Err(format!(
+                    "more than f = {} acceptors of epoch {} are lost: node {}. Start them again; \
+                     if their memory is gone for good, `wirepaxos failover --accept-data-loss` \
+                     goes on from what the replicas executed",
+                    configuration.f,
+                    configuration.epoch,
+                    listed(&lacking)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether f+1 of the new configuration can vote once they are enabled.
+    fn has_quorum(&self, configuration: &Configuration) -> Result<(), String> {
+        let able =
+            |node: NodeId, nonce: u64| self.suspicion.memory(Probe::Acceptor, node) == Some(nonce);
+        let lacking = lacking(configuration, able);
+        if configuration.acceptors.len() - lacking.len() >= configuration.quorum() {
+            return Ok(());
+        }
+        Err(format!(
+            "more than f = {} acceptors don't answer: node {}. Start them again",
+            configuration.f,
+            listed(&lacking)
+        ))
+    }
+
+    /// Where to go on when what the acceptors knew is lost: behind everything that a replica
+    /// executed. All acceptors must be there, each in the memory that the new epoch names, so that
+    /// no old vote comes back later.
+    fn start_after_loss(&self) -> Result<Vec<Instance>, String> {
+        for &node in &self.settings.acceptors {
+            if !self.suspicion.is_alive(Probe::Acceptor, node) {
+                return Err(format!(
+                    "accepting data loss needs every acceptor, also an empty one; node {node} \
+                     doesn't answer: start it, or replace it in the cluster file"
+                ));
+            }
+        }
+        (0..self.settings.partitions)
+            .map(|pid| self.executed(pid))
+            .collect()
+    }
+
+    /// The largest position that a live replica has in a partition.
+    fn executed(&self, pid: u16) -> Result<Instance, String> {
+        let of = |role: Probe| {
+            self.suspicion
+                .iter()
+                .filter(move |w| w.role == role && !self.suspicion.is_suspect(w))
+                .filter_map(move |w| w.partitions[usize::from(pid)])
+        };
+        let Some(executed) = of(Probe::Replica).map(|p| p.inst).max() else {
+            return Err(format!(
+                "no replica answers for partition {pid}: there is nothing to go on from"
+            ));
+        };
+        match of(Probe::Acceptor).map(|p| p.trim).max() {
+            Some(trim) if trim > executed => Err(format!(
+                "partition {pid} is trimmed to {trim} but no live replica got past {executed}: \
+                 start the replica that did"
+            )),
+            _ => Ok(executed),
+        }
+    }
+}
+
+fn lacking(configuration: &Configuration, able: impl Fn(NodeId, u64) -> bool) -> Vec<NodeId> {
+    let acceptors = configuration.acceptors.iter();
+    acceptors
+        .filter(|a| !able(a.node, a.nonce))
+        .map(|a| a.node)
+        .collect()
+}
+
+fn listed(nodes: &[NodeId]) -> String {
+    let nodes: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
+    nodes.join(", ")
+}

@@ -1,0 +1,100 @@
+//! A group's status.
+
+use super::Group;
+use crate::status::{GroupStatus, MemberStatus};
+use crate::suspicion::Watched;
+use paxos::wire::value::Probe;
+use paxos::{NodeId, Time};
+
+impl Group {
+    pub fn status(&self, now: Time) -> GroupStatus {
+        let in_force = self.state.in_force();
+        let mut suspects: Vec<NodeId> = self.suspects(|_| true);
+        suspects.dedup();
+        GroupStatus {
+            group: self.id(),
+            active: in_force.map(|e| e.epoch),
+            epochs: self.state.epochs.clone(),
+            leader: in_force.map(|e| e.leader.0),
+            members: self.suspicion.iter().map(|w| self.member(w)).collect(),
+            suspects,
+            attempt: self.attempt.as_ref().map(|a| a.status(now)),
+            last_failover: self.last_failover.clone(),
+            warnings: self.warnings(),
+        }
+    }
+
+    fn member(&self, watched: &Watched) -> MemberStatus {
+        let role = match watched.role {
+            Probe::Leader => "leader",
+            Probe::Acceptor => "acceptor",
+            Probe::Replica => "replica",
+        };
+        MemberStatus {
+            node: watched.node,
+            role: role.into(),
+            alive: self.suspicion.is_alive(watched.role, watched.node),
+            nonce: watched.memory,
+            partitions: watched
+                .partitions
+                .iter()
+                .map(|p| p.unwrap_or_default())
+                .collect(),
+        }
+    }
+
+    fn suspects(&self, wanted: impl Fn(&Watched) -> bool) -> Vec<NodeId> {
+        let suspect = |w: &&Watched| self.suspicion.is_suspect(w) && wanted(w);
+        let mut nodes: Vec<NodeId> = self
+            .suspicion
+            .iter()
+            .filter(suspect)
+            .map(|w| w.node)
+            .collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings: Vec<String> = [&self.loss, &self.blocked, &self.store_trouble]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect();
+        let s = &self.settings;
+        let acceptors =
+            self.suspects(|w| w.role == Probe::Acceptor && s.acceptors.contains(&w.node));
+        if acceptors.len() > usize::from(s.f) {
+            warnings.push(format!(
+                "more than f = {} acceptors don't answer: {acceptors:?}; nothing is decided until \
+                 they are back",
+                s.f
+            ));
+        }
+        let replicas = self.suspects(|w| w.role == Probe::Replica);
+        if replicas.len() > usize::from(s.g) {
+            warnings.push(format!(
+                "more than g = {} replicas don't answer: {replicas:?}; trim is held back, and the \
+                 leader stops when its window of {} instances is full",
+                s.g, s.window
+            ));
+        }
+        warnings.extend((0..s.partitions).filter_map(|pid| self.trim_held_back(pid)));
+        warnings
+    }
+
+    /// Says so when three quarters of the leader's window are taken.
+    fn trim_held_back(&self, pid: u16) -> Option<String> {
+        let leader = self.state.in_force()?.leader.0;
+        let leader = self.suspicion.get(Probe::Leader, leader)?;
+        let at = leader.partitions[usize::from(pid)]?;
+        let open = at.inst.saturating_sub(at.trim);
+        (open > self.settings.window / 4 * 3).then(|| {
+            format!(
+                "trim is held back in partition {pid}: {open} of {} instances are open; look at \
+                 the replicas' checkpoints",
+                self.settings.window
+            )
+        })
+    }
+}

@@ -1,0 +1,33 @@
+//! Epochs, suspicion and failover, without I/O.
+//!
+//! The [`Controller`] issues epochs through a [`Store`], runs the candidate of each
+//! ([`paxos::Candidate`]), programs leaders and enables acceptors, and tells everybody the outcome
+//! in a [`View`]. Killing it stops nothing but failover until it is back: whatever it must remember
+//! is in the store before it acts on it.
+//!
+//! | module | what it decides |
+//! |---|---|
+//! | [`controller`] | which group a packet, a message or a tick belongs to |
+//! | [`suspicion`] | who is alive, and in which memory (PROBE) |
+//! | `group` | when a new epoch is needed, and who is in it |
+//! | `attempt` | one epoch on its way from issued to active |
+//! | [`store`], [`state`] | what is remembered, and which changes are allowed |
+
+mod attempt;
+pub mod controller;
+mod group;
+pub mod message;
+pub mod output;
+pub mod settings;
+pub mod state;
+pub mod status;
+pub mod store;
+pub mod suspicion;
+
+pub use controller::Controller;
+pub use message::{EpochRecord, EpochState, Message, View};
+pub use output::{ControlOutbox, Peer};
+pub use settings::{GroupSettings, Settings};
+pub use state::{GroupState, Refused};
+pub use status::Status;
+pub use store::{MemoryStore, Store, StoreError};

@@ -1,0 +1,199 @@
+//! What controller, nodes, clients and the command line tell one another outside the data plane.
+//!
+//! Messages travel as one JSON object a UDP datagram (node `control` addresses). They may be lost,
+//! repeated and reordered: each is idempotent and is sent again until its effect shows. Whether a
+//! leader has been programmed or an acceptor enabled shows in its PROBE_ACK, so devices that answer
+//! PROBE need no agent for that.
+
+use paxos::{Configuration, Epoch, GroupId, Instance, Member, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// Where an epoch stands in the store. Moves forward only, and only while no later epoch exists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, PartialOrd, Ord, Hash)]
+#[serde(rename_all = "lowercase")]
+pub enum EpochState {
+    /// The number is taken.
+    Issued,
+    /// Its candidate may be writing in its base round.
+    Writing,
+    /// It holds everything that earlier epochs may have chosen; its leader stamps.
+    Active,
+}
+
+/// (node, boot nonce).
+pub type MemberRecord = (NodeId, u64);
+
+/// One epoch as stored and as told to the nodes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EpochRecord {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// How far it got.
+    pub state: EpochState,
+    /// The stamping device.
+    pub leader: MemberRecord,
+    /// The acceptors, ascending.
+    pub acceptors: Vec<MemberRecord>,
+    /// Acceptors that may fail.
+    pub f: u8,
+    /// The replicas, ascending.
+    pub replicas: Vec<NodeId>,
+    /// Replicas that may fail without stopping TRIM.
+    pub g: u8,
+}
+
+impl EpochRecord {
+    /// The configuration that this epoch fixes.
+    pub fn configuration(&self) -> Configuration {
+        let member = |&(node, nonce): &MemberRecord| Member { node, nonce };
+        Configuration {
+            epoch: self.epoch,
+            leader: member(&self.leader),
+            acceptors: self.acceptors.iter().map(member).collect(),
+            f: self.f,
+            replicas: self.replicas.clone(),
+            g: self.g,
+        }
+    }
+}
+
+/// What a node or a client needs to know of a group: its epochs, oldest first, at most
+/// [`View::MAX_EPOCHS`] of them, always with the last active one and everything after it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct View {
+    /// The group.
+    pub group: GroupId,
+    /// Grows with every change in the store; an older view never replaces a newer one.
+    pub version: u64,
+    /// The epochs.
+    pub epochs: Vec<EpochRecord>,
+}
+
+impl View {
+    /// How many epochs a view shows at most.
+    pub const MAX_EPOCHS: usize = 32;
+
+    /// The last epoch if it is active: the one in which recover and reads are allowed.
+    pub fn active(&self) -> Option<&EpochRecord> {
+        self.epochs.last().filter(|e| e.state == EpochState::Active)
+    }
+}
+
+/// A control message.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Message {
+    /// Controller → node, on change and periodically; any node → who asked.
+    View(View),
+    /// Anyone → controller or node: answer with the newest [`View`] you have.
+    ViewRequest {
+        /// The group.
+        group: GroupId,
+    },
+    /// Controller → leader: stamp in the base round of `epoch`. Accepted once, only for a larger
+    /// round, and only by the memory named.
+    ProgramLeader {
+        /// The group.
+        group: GroupId,
+        /// The epoch.
+        epoch: Epoch,
+        /// Boot nonce of the leader meant.
+        nonce: u64,
+        /// Next instance of each partition.
+        next: Vec<Instance>,
+        /// Trim point of each partition.
+        trimmed: Vec<Instance>,
+        /// Instances that may be open at once, at most the acceptors' slots.
+        window: u64,
+        /// The replicas whose TRIM counts, ascending.
+        replicas: Vec<NodeId>,
+        /// g: TRIM needs g+1 of them.
+        g: u8,
+    },
+    /// Controller → acceptor: be a member. Never erases; a repeated one changes nothing.
+    EnableAcceptor {
+        /// The group.
+        group: GroupId,
+        /// The epoch; its base round becomes the floor.
+        epoch: Epoch,
+        /// Boot nonce of the memory meant.
+        nonce: u64,
+        /// Trim point of each partition.
+        trim: Vec<Instance>,
+        /// `end` of each partition.
+        end: Vec<Instance>,
+        /// The replicas whose TRIM counts, ascending.
+        replicas: Vec<NodeId>,
+        /// g: TRIM needs g+1 of them.
+        g: u8,
+    },
+    /// Repairing host → controller: a lane for this process start in `epoch`.
+    LaneRequest {
+        /// The group.
+        group: GroupId,
+        /// The epoch.
+        epoch: Epoch,
+        /// Who asks.
+        node: NodeId,
+        /// Drawn at random at this process start: the same (epoch, nonce) gets the same lane.
+        nonce: u64,
+    },
+    /// Controller → repairing host.
+    Lane {
+        /// The group.
+        group: GroupId,
+        /// The epoch.
+        epoch: Epoch,
+        /// The nonce of the request.
+        nonce: u64,
+        /// The lane.
+        lane: u8,
+    },
+    /// Client or operator → controller: change the leader.
+    Failover {
+        /// The group.
+        group: GroupId,
+        /// The epoch whose leader is to go; another one in force makes this a no-op.
+        epoch: Epoch,
+        /// The node that is to lead, or the next one alive.
+        to: Option<NodeId>,
+        /// An operator's order is obeyed at once; a client's suspicion is checked by PROBE first.
+        forced: bool,
+        /// The operator's override when more than f acceptors lost their memory: go on from what
+        /// the replicas executed, and lose what only the acceptors knew.
+        accept_data_loss: bool,
+    },
+    /// Controller → who sent a [`Message::Failover`] with `forced`: what came of it.
+    FailoverReply {
+        /// The group.
+        group: GroupId,
+        /// The new epoch, or why there is none.
+        result: Result<Epoch, String>,
+    },
+    /// Command line → any node.
+    StatusRequest,
+    /// Node → command line: a JSON document (schema in docs/operations.md).
+    Status {
+        /// The document.
+        json: String,
+    },
+    /// Command line → replica: where do you stand, and what is the digest of your contents there?
+    DigestRequest {
+        /// The group.
+        group: GroupId,
+    },
+    /// Replica → command line: one (next instance, SHA-256 in hex) a partition.
+    Digest {
+        /// The group.
+        group: GroupId,
+        /// By partition.
+        partitions: Vec<(Instance, String)>,
+    },
+    /// Command line → any node: store what you have and end.
+    Stop,
+    /// Node → command line: stored; ending.
+    Stopping {
+        /// Who.
+        node: NodeId,
+    },
+}

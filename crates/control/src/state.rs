@@ -1,0 +1,332 @@
+//! What is remembered of a group, and the only changes that are allowed.
+
+use crate::{EpochRecord, EpochState, View};
+use paxos::round::{MAX_EPOCH, MAX_LANE};
+use paxos::{Configuration, Epoch, GroupId, HandOver, Instance};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How many epochs before the active one are kept, for votes that are still on their way.
+const OLDER_EPOCHS: usize = 4;
+
+/// What is remembered of a group. Every change is one of the methods here, made on a copy that then
+/// replaces the stored one by compare-and-swap ([`crate::Store::swap`]).
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct GroupState {
+    /// Grows by one with every change.
+    pub version: u64,
+    /// The epochs, oldest first: at least the last active one, every later one that is marked
+    /// writing, and the last one.
+    pub epochs: Vec<EpochRecord>,
+    /// The repair lanes of the last epoch, in the order of their numbers from 1: the nonces of the
+    /// process starts that drew them.
+    pub lanes: Vec<u64>,
+    /// What the last epoch hands over; there once it is active.
+    pub handed: Option<Handed>,
+}
+
+/// What an active epoch hands over, so that a controller that restarts can repeat the orders: they
+/// are accepted once and name the memory meant.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Handed {
+    /// Where the leader goes on in each partition.
+    pub next: Vec<Instance>,
+    /// T of each partition, as told to leader and acceptors.
+    pub trim: Vec<Instance>,
+    /// E of each partition, as told to the acceptors.
+    pub end: Vec<Instance>,
+}
+
+impl From<HandOver> for Handed {
+    fn from(hand_over: HandOver) -> Handed {
+        Handed {
+            end: hand_over.next.iter().map(|next| next - 1).collect(),
+            next: hand_over.next,
+            trim: hand_over.trimmed,
+        }
+    }
+}
+
+/// Why a change isn't allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// A later epoch exists.
+    Superseded,
+    /// Epochs move from issued to writing to active, one step at a time.
+    OutOfOrder,
+    /// The last epoch has been used: they never wrap.
+    EpochsExhausted,
+    /// All lanes of the epoch are drawn: only a new epoch goes on.
+    LanesExhausted,
+    /// Lanes are drawn in the active epoch only.
+    NotActive,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refused::Superseded => "a later epoch exists",
+            Refused::OutOfOrder => "the epoch isn't in the state before",
+            Refused::EpochsExhausted => {
+                "all epochs are used up: copy the data into a new cluster with a new cluster number"
+            }
+            Refused::LanesExhausted => "all repair lanes of the epoch are drawn",
+            Refused::NotActive => "the epoch isn't the active one",
+        })
+    }
+}
+
+impl GroupState {
+    /// The last epoch issued; 0 before the first.
+    pub fn last_epoch(&self) -> Epoch {
+        self.epochs.last().map_or(0, |e| e.epoch)
+    }
+
+    /// The last epoch that became active, even if later ones were issued.
+    pub fn last_active(&self) -> Option<&EpochRecord> {
+        let active = |e: &&EpochRecord| e.state == EpochState::Active;
+        self.epochs.iter().rev().find(active)
+    }
+
+    /// The epoch in force: the last one, if it is active.
+    pub fn in_force(&self) -> Option<&EpochRecord> {
+        self.epochs.last().filter(|e| e.state == EpochState::Active)
+    }
+
+    /// The configurations that a new epoch needs promises from: the last active one and every later
+    /// one that is marked writing.
+    pub fn needed(&self) -> Vec<Configuration> {
+        let active = self.last_active().map_or(0, |e| e.epoch);
+        self.epochs
+            .iter()
+            .filter(|e| e.epoch >= active && e.state != EpochState::Issued)
+            .map(EpochRecord::configuration)
+            .collect()
+    }
+
+    /// What the nodes are told: the last active epoch and all after it, and older ones where there
+    /// is room.
+    pub fn view(&self, group: GroupId) -> View {
+        let mut epochs = self.epochs.clone();
+        if epochs.len() > View::MAX_EPOCHS {
+            let active = self.last_active().map_or(0, |e| e.epoch);
+            let excess = epochs.len() - View::MAX_EPOCHS;
+            // The active one stays; of those after it the newest matter most.
+            let at = epochs.iter().position(|e| e.epoch == active);
+            let active = at.map(|at| epochs.remove(at));
+            epochs.drain(..excess);
+            epochs.splice(0..0, active);
+        }
+        View {
+            group,
+            version: self.version,
+            epochs,
+        }
+    }
+
+    /// Takes the next epoch's number, if there is one: it makes an epoch that isn't active yet, and
+    /// stops all earlier ones from moving on.
+    pub fn issue(&mut self, mut record: EpochRecord) -> Result<Epoch, Refused> {
+        if self.last_epoch() >= MAX_EPOCH {
+            return Err(Refused::EpochsExhausted);
+        }
+        record.epoch = self.last_epoch() + 1;
+        record.state = EpochState::Issued;
+        // An epoch that never wrote can't have chosen anything: nobody needs its configuration.
+        self.epochs.retain(|e| e.state != EpochState::Issued);
+        self.epochs.push(record);
+        self.lanes.clear();
+        self.handed = None;
+        self.version += 1;
+        Ok(self.last_epoch())
+    }
+
+    /// Issued to writing.
+    pub fn mark_writing(&mut self, epoch: Epoch) -> Result<(), Refused> {
+        self.advance(epoch, EpochState::Issued, EpochState::Writing)
+    }
+
+    /// Writing to active.
+    pub fn mark_active(&mut self, epoch: Epoch, handed: Handed) -> Result<(), Refused> {
+        self.advance(epoch, EpochState::Writing, EpochState::Active)?;
+        self.handed = Some(handed);
+        let older = self.epochs.len() - 1;
+        self.epochs.drain(..older.saturating_sub(OLDER_EPOCHS));
+        Ok(())
+    }
+
+    fn advance(&mut self, epoch: Epoch, from: EpochState, to: EpochState) -> Result<(), Refused> {
+        match self.epochs.last_mut() {
+            Some(last) if last.epoch == epoch && last.state == from => last.state = to,
+            Some(last) if last.epoch > epoch => return Err(Refused::Superseded),
+            _ => return Err(Refused::OutOfOrder),
+        }
+        self.version += 1;
+        Ok(())
+    }
+
+    /// The repair lane of the process start with this nonce: the same one when it asks again.
+    pub fn draw_lane(&mut self, epoch: Epoch, nonce: u64) -> Result<u8, Refused> {
+        if self.in_force().is_none_or(|e| e.epoch != epoch) {
+            return Err(Refused::NotActive);
+        }
+        let drawn = match self.lanes.iter().position(|&n| n == nonce) {
+            Some(at) => at,
+            None if self.lanes.len() >= MAX_LANE as usize => return Err(Refused::LanesExhausted),
+            None => {
+                self.lanes.push(nonce);
+                self.version += 1;
+                self.lanes.len() - 1
+            }
+        };
+        Ok(drawn as u8 + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> EpochRecord {
+        EpochRecord {
+            epoch: 0,
+            state: EpochState::Active,
+            leader: (1, 11),
+            acceptors: vec![(3, 13), (4, 14), (5, 15)],
+            f: 1,
+            replicas: vec![6, 7, 8],
+            g: 1,
+        }
+    }
+
+    fn handed() -> Handed {
+        Handed {
+            next: vec![1],
+            trim: vec![0],
+            end: vec![0],
+        }
+    }
+
+    fn activate(state: &mut GroupState) -> Epoch {
+        let epoch = state.issue(record()).unwrap();
+        state.mark_writing(epoch).unwrap();
+        state.mark_active(epoch, handed()).unwrap();
+        epoch
+    }
+
+    #[test]
+    fn epochs_move_forward_one_step_at_a_time() {
+        let mut state = GroupState::default();
+        assert_eq!(state.issue(record()), Ok(1), "whatever the record says");
+        assert_eq!(state.epochs[0].state, EpochState::Issued);
+        assert_eq!(state.mark_active(1, handed()), Err(Refused::OutOfOrder));
+        assert_eq!(state.mark_writing(1), Ok(()));
+        assert_eq!(state.mark_writing(1), Err(Refused::OutOfOrder));
+        assert_eq!(state.mark_active(1, handed()), Ok(()));
+        assert_eq!(state.mark_active(1, handed()), Err(Refused::OutOfOrder));
+        assert_eq!(state.mark_writing(2), Err(Refused::OutOfOrder));
+    }
+
+    #[test]
+    fn no_epoch_moves_once_a_later_one_exists() {
+        let mut state = GroupState::default();
+        activate(&mut state);
+        state.issue(record()).unwrap();
+        state.mark_writing(2).unwrap();
+        state.issue(record()).unwrap();
+        assert_eq!(state.mark_active(2, handed()), Err(Refused::Superseded));
+        state.issue(record()).unwrap();
+        assert_eq!(state.mark_writing(3), Err(Refused::Superseded));
+    }
+
+    #[test]
+    fn promises_are_needed_from_the_last_active_epoch_and_all_that_wrote_since() {
+        let mut state = GroupState::default();
+        activate(&mut state);
+        activate(&mut state);
+        state.issue(record()).unwrap();
+        state.mark_writing(3).unwrap();
+        state.issue(record()).unwrap();
+        let needed =
+            |state: &GroupState| -> Vec<Epoch> { state.needed().iter().map(|c| c.epoch).collect() };
+        assert_eq!(needed(&state), [2, 3]);
+        state.issue(record()).unwrap();
+        assert_eq!(needed(&state), [2, 3]);
+        assert_eq!(
+            state.last_epoch(),
+            5,
+            "the number of one that never wrote is not reused"
+        );
+    }
+
+    #[test]
+    fn versions_grow_with_every_change() {
+        let mut state = GroupState::default();
+        let mut last = state.version;
+        for _ in 0..3 {
+            activate(&mut state);
+            assert_eq!(state.version, last + 3);
+            last = state.version;
+        }
+    }
+
+    #[test]
+    fn the_last_epoch_is_never_followed_by_another() {
+        let mut state = GroupState::default();
+        activate(&mut state);
+        state.epochs[0].epoch = MAX_EPOCH;
+        let before = state.clone();
+        assert_eq!(state.issue(record()), Err(Refused::EpochsExhausted));
+        assert_eq!(state, before);
+    }
+
+    #[test]
+    fn a_lane_belongs_to_one_process_start_of_one_epoch() {
+        let mut state = GroupState::default();
+        assert_eq!(state.draw_lane(1, 70), Err(Refused::NotActive));
+        activate(&mut state);
+        for nonce in 1..=u64::from(MAX_LANE) {
+            assert_eq!(state.draw_lane(1, nonce), Ok(nonce as u8));
+        }
+        let version = state.version;
+        assert_eq!(state.draw_lane(1, 5), Ok(5), "the same again");
+        assert_eq!(state.version, version);
+        assert_eq!(state.draw_lane(1, 1_000), Err(Refused::LanesExhausted));
+        state.issue(record()).unwrap();
+        assert_eq!(state.draw_lane(1, 5), Err(Refused::NotActive));
+        assert_eq!(state.draw_lane(2, 5), Err(Refused::NotActive));
+    }
+
+    #[test]
+    fn a_view_shows_the_active_epoch_however_many_follow() {
+        let mut state = GroupState::default();
+        activate(&mut state);
+        activate(&mut state);
+        for _ in 0..50 {
+            let epoch = state.issue(record()).unwrap();
+            state.mark_writing(epoch).unwrap();
+        }
+        let view = state.view(1);
+        assert_eq!(view.epochs.len(), View::MAX_EPOCHS);
+        assert_eq!(
+            (view.epochs[0].epoch, view.epochs[0].state),
+            (2, EpochState::Active)
+        );
+        assert_eq!(view.epochs.last().map(|e| e.epoch), Some(52));
+        assert_eq!(view.active(), None);
+        assert_eq!(
+            state.needed().len(),
+            51,
+            "promises are needed from all of them"
+        );
+    }
+
+    #[test]
+    fn old_epochs_are_forgotten_in_the_end() {
+        let mut state = GroupState::default();
+        for _ in 0..100 {
+            activate(&mut state);
+        }
+        assert_eq!(state.epochs.len(), OLDER_EPOCHS + 1);
+    }
+}

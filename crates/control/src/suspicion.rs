@@ -1,0 +1,171 @@
+//! Who is alive, and in which memory: PROBE goes to every leader, acceptor and replica through the
+//! data plane, PROBE_ACK shows boot nonce, round, position and trim point.
+
+use crate::status::PartitionStatus;
+use paxos::wire::value::{Probe, ProbeReport};
+use paxos::{Deployment, Header, MsgType, NodeId, Outbox, Packet, Reason, Round, Time, To};
+
+/// What is known of one role of one node.
+pub struct Watched {
+    /// The node.
+    pub node: NodeId,
+    /// The role.
+    pub role: Probe,
+    /// Boot nonce of the memory that answered last.
+    pub memory: Option<u64>,
+    /// What it answered last, by partition.
+    pub partitions: Vec<Option<PartitionStatus>>,
+    missed: u32,
+    answered: u64,
+}
+
+impl Watched {
+    /// Whether any partition showed a round: a leader is programmed, an acceptor no stranger.
+    pub fn has_round(&self) -> bool {
+        self.partitions.iter().flatten().any(|p| p.round != 0)
+    }
+
+    /// The largest round shown.
+    pub fn round(&self) -> Round {
+        let rounds = self.partitions.iter().flatten().map(|p| p.round);
+        Round(rounds.max().unwrap_or(0))
+    }
+}
+
+/// Probes, and counts what isn't answered. Counting instead of measuring time keeps a controller
+/// that was held up itself from suspecting everybody.
+pub struct Suspicion {
+    deployment: Deployment,
+    nonce: u64,
+    suspect_after: u32,
+    interval: Time,
+    next_probe: Time,
+    sequence: u64,
+    watched: Vec<Watched>,
+}
+
+/// The low bits of a PROBE's `request` hold the role, since its answer has no other place for it.
+const ROLE_BITS: u32 = 2;
+
+impl Suspicion {
+    /// Watches nobody yet. `nonce` marks this process start's questions.
+    pub fn new(deployment: Deployment, interval: Time, suspect_after: u32, nonce: u64) -> Self {
+        Suspicion {
+            deployment,
+            nonce,
+            suspect_after,
+            interval,
+            next_probe: 0,
+            sequence: 0,
+            watched: Vec::new(),
+        }
+    }
+
+    /// Watches `role` of `node` from now on.
+    pub fn watch(&mut self, role: Probe, node: NodeId) {
+        if self.get(role, node).is_none() {
+            self.watched.push(Watched {
+                node,
+                role,
+                memory: None,
+                partitions: vec![None; self.deployment.partitions as usize],
+                missed: 0,
+                answered: self.sequence,
+            });
+        }
+    }
+
+    /// What is known of a role of a node.
+    pub fn get(&self, role: Probe, node: NodeId) -> Option<&Watched> {
+        self.iter().find(|w| w.role == role && w.node == node)
+    }
+
+    /// All that are watched.
+    pub fn iter(&self) -> impl Iterator<Item = &Watched> {
+        self.watched.iter()
+    }
+
+    /// Whether it has answered lately.
+    pub fn is_alive(&self, role: Probe, node: NodeId) -> bool {
+        self.memory(role, node).is_some()
+    }
+
+    /// The memory that answers, while it is alive.
+    pub fn memory(&self, role: Probe, node: NodeId) -> Option<u64> {
+        let watched = self.get(role, node)?;
+        watched.memory.filter(|_| !self.is_suspect(watched))
+    }
+
+    /// Whether too many PROBEs in a row stayed unanswered.
+    pub fn is_suspect(&self, watched: &Watched) -> bool {
+        watched.missed >= self.suspect_after
+    }
+
+    /// When [`probe`](Self::probe) is due.
+    pub fn next_deadline(&self) -> Time {
+        self.next_probe
+    }
+
+    /// Sends a PROBE to all if it is time; says whether it was. Each goes to one partition, in turn.
+    pub fn probe(&mut self, now: Time, out: &mut impl Outbox) -> bool {
+        if now < self.next_probe {
+            return false;
+        }
+        self.next_probe = now + self.interval;
+        let previous = self.sequence;
+        self.sequence += 1;
+        for watched in &mut self.watched {
+            if watched.answered < previous {
+                watched.missed = watched.missed.saturating_add(1);
+            }
+            let value = watched.role.emit();
+            let header = Header {
+                group: self.deployment.group,
+                pid: (self.sequence % u64::from(self.deployment.partitions)) as u16,
+                swid: self.deployment.node,
+                cluster: self.deployment.cluster,
+                client: self.nonce,
+                request: self.sequence << ROLE_BITS | watched.role as u64,
+                value_len: value.len() as u16,
+                ..Header::new(MsgType::Probe)
+            };
+            out.send(To::Node(watched.node), &header, &value);
+        }
+        true
+    }
+
+    /// Notes a PROBE_ACK. One that is older than what is known, or than the PROBEs that would have
+    /// made a suspect, says nothing about the present.
+    pub fn answer(&mut self, packet: &Packet<'_>) -> Result<(), Reason> {
+        let header = &packet.header;
+        let report = ProbeReport::parse(packet.value)?;
+        if header.client != self.nonce {
+            return Err(Reason::Unexpected);
+        }
+        let (sequence, role) = (header.request >> ROLE_BITS, header.request & 3);
+        let patience = u64::from(self.suspect_after);
+        if sequence > self.sequence || sequence + patience <= self.sequence {
+            return Err(Reason::Stale);
+        }
+        let watched = self
+            .watched
+            .iter_mut()
+            .find(|w| w.node == header.swid && w.role as u64 == role)
+            .ok_or(Reason::UnknownSender)?;
+        if sequence <= watched.answered {
+            return Err(Reason::Stale);
+        }
+        watched.answered = sequence;
+        watched.missed = 0;
+        if watched.memory != Some(report.nonce) {
+            watched.memory = Some(report.nonce);
+            watched.partitions.fill(None);
+        }
+        watched.partitions[header.pid as usize] = Some(PartitionStatus {
+            round: header.rnd.0,
+            inst: header.inst,
+            trim: report.trim,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,609 @@
+//! The controller with real leaders and acceptors.
+
+mod world;
+
+use control::{EpochState, Message, Peer};
+use paxos::round::MAX_LANE;
+use paxos::{Epoch, MsgType, NodeId, Round};
+use world::{ACCEPTORS, GROUP, LEADERS, OPERATOR, PARTITIONS, REPLICAS, World};
+
+// ---- First start -----------------------------------------------------------------------------
+
+#[test]
+fn a_cluster_starts_in_epoch_1_with_the_preferred_leader() {
+    let world = World::started();
+    assert_eq!((world.epoch(), world.leader()), (1, LEADERS[0]));
+    assert!(world.acceptors.values().all(|a| a.epoch() == 1));
+    assert_eq!(world.warnings(), "");
+    let leader = &world.leaders[&LEADERS[0]];
+    assert!(
+        (0..PARTITIONS).all(|pid| leader.next(pid) == 1),
+        "behind the marker"
+    );
+}
+
+#[test]
+fn the_first_start_waits_for_every_acceptor() {
+    let mut world = World::new();
+    world.down.insert(ACCEPTORS[2]);
+    world.run(2_000);
+    assert_eq!(
+        world.state().last_epoch(),
+        0,
+        "no epoch is spent on waiting"
+    );
+    assert!(world.warnings().contains("node 5 hasn't answered"));
+    world.down.clear();
+    assert!(world.run_until(1_000, |w| w.is_served()));
+    assert_eq!(world.epoch(), 1);
+}
+
+#[test]
+fn the_first_start_goes_on_with_the_backup_if_the_preferred_leader_stays_away() {
+    let mut world = World::new();
+    world.down.insert(LEADERS[0]);
+    assert!(world.run_until(1_000, |w| w.is_served()));
+    assert_eq!((world.epoch(), world.leader()), (1, LEADERS[1]));
+}
+
+#[test]
+fn losses_delay_a_start_but_do_not_prevent_it() {
+    let mut world = World::new();
+    world.loss = 25;
+    world.settings.suspect_after = 50;
+    world.start_controller();
+    assert!(world.run_until(20_000, |w| w.is_served()));
+}
+
+// ---- Leaders ---------------------------------------------------------------------------------
+
+#[test]
+fn a_dead_leader_is_replaced_and_nothing_chosen_is_lost() {
+    let mut world = World::started();
+    world.stamp(1, 0, 1);
+    world.stamp(1, 0, 2);
+    world.down.insert(LEADERS[0]);
+    assert!(world.run_until(400, |w| w.is_served()));
+    assert_eq!((world.epoch(), world.leader()), (2, LEADERS[1]));
+    assert!(world.holding(0, 1) >= 2 && world.holding(0, 2) >= 2);
+    assert_eq!(world.leaders[&LEADERS[1]].next(0), 4);
+    assert_eq!(world.leaders[&LEADERS[1]].next(1), 2);
+    world.run(100);
+    let status = world.controller.as_ref().unwrap().status(world.now);
+    let failover = status.groups[0].last_failover.clone().unwrap();
+    assert_eq!(
+        (failover.epoch, failover.reason.as_str()),
+        (2, "leader 1 doesn't answer")
+    );
+    assert_eq!(status.groups[0].suspects, [LEADERS[0]]);
+}
+
+#[test]
+fn a_leader_that_is_back_stays_a_backup() {
+    let mut world = World::started();
+    world.down.insert(LEADERS[0]);
+    assert!(world.run_until(400, |w| w.is_served()));
+    world.boot(LEADERS[0]);
+    world.run(3_000);
+    assert_eq!((world.epoch(), world.leader()), (2, LEADERS[1]));
+    assert!(world.leaders[&LEADERS[0]].round().is_none());
+}
+
+#[test]
+fn a_leader_that_restarted_quickly_gets_a_new_epoch() {
+    let mut world = World::started();
+    world.boot(LEADERS[0]);
+    assert!(world.run_until(400, |w| w.is_served() && w.epoch() == 2));
+    assert_eq!(world.leader(), LEADERS[0]);
+    assert_eq!(world.leaders[&LEADERS[0]].round(), Round::base(2));
+}
+
+#[test]
+fn a_leader_that_was_made_to_retire_gets_a_new_epoch() {
+    let mut world = World::started();
+    world.run(100);
+    world.leaders.get_mut(&LEADERS[0]).unwrap().retire(7);
+    assert!(world.run_until(400, |w| w.is_served() && w.epoch() == 2));
+}
+
+#[test]
+fn a_few_lost_probes_make_no_suspect() {
+    let mut world = World::started();
+    for _ in 0..20 {
+        world.down.insert(LEADERS[0]);
+        world.run(70);
+        world.down.clear();
+        world.run(60);
+    }
+    assert_eq!(world.epoch(), 1);
+}
+
+#[test]
+fn a_controller_that_was_held_up_suspects_nobody() {
+    let mut world = World::started();
+    for _ in 0..10 {
+        world.now += 5_000_000_000;
+        world.run(50);
+    }
+    assert_eq!(world.epoch(), 1);
+}
+
+#[test]
+fn an_answer_from_the_past_makes_nobody_alive() {
+    use paxos::wire::value::{Probe, ProbeReport};
+    use paxos::{Header, outbox::Sent};
+    let mut suspicion = control::suspicion::Suspicion::new(world::deployment(9), 10, 3, 44);
+    suspicion.watch(Probe::Leader, 1);
+    let mut out = Sent::default();
+    for round in 0..10 {
+        assert!(suspicion.probe(round * 10, &mut out));
+    }
+    let ack = |sent: &(paxos::To, Header, Vec<u8>)| {
+        let report = ProbeReport { nonce: 5, trim: 0 };
+        let header = Header {
+            msgtype: MsgType::ProbeAck,
+            swid: 1,
+            ..sent.1
+        };
+        header.datagram(&report.emit())
+    };
+    let datagrams: Vec<_> = out.0.iter().map(ack).collect();
+    for old in &datagrams[..7] {
+        let packet = paxos::Packet::parse(old).unwrap();
+        assert_eq!(suspicion.answer(&packet), Err(paxos::Reason::Stale));
+    }
+    assert!(!suspicion.is_alive(Probe::Leader, 1));
+    let packet = paxos::Packet::parse(&datagrams[9]).unwrap();
+    assert_eq!(suspicion.answer(&packet), Ok(()));
+    assert_eq!(suspicion.answer(&packet), Err(paxos::Reason::Stale), "once");
+    assert_eq!(suspicion.memory(Probe::Leader, 1), Some(5));
+    assert!(
+        !suspicion.is_alive(Probe::Acceptor, 1),
+        "another role of that node"
+    );
+}
+
+// ---- Acceptors -------------------------------------------------------------------------------
+
+#[test]
+fn a_dead_acceptor_triggers_nothing() {
+    let mut world = World::started();
+    world.down.insert(ACCEPTORS[0]);
+    world.run(5_000);
+    assert_eq!(world.state().last_epoch(), 1);
+    world.down.clear();
+    world.run(5_000);
+    assert_eq!(
+        world.state().last_epoch(),
+        1,
+        "and nothing when it is back with its memory"
+    );
+}
+
+#[test]
+fn an_acceptor_that_lost_its_memory_joins_in_a_new_epoch() {
+    let mut world = World::started();
+    world.stamp(1, 0, 1);
+    world.down.insert(ACCEPTORS[0]);
+    world.run(1_000);
+    world.boot(ACCEPTORS[0]);
+    assert!(world.run_until(1_500, |w| w.is_served() && w.epoch() == 2));
+    world.run(50);
+    assert_eq!(world.leader(), LEADERS[0], "the leader stays");
+    assert_eq!(world.acceptors[&ACCEPTORS[0]].epoch(), 2);
+    let nonce = world.acceptors[&ACCEPTORS[0]].nonce();
+    assert!(
+        world
+            .state()
+            .epochs
+            .last()
+            .unwrap()
+            .acceptors
+            .contains(&(ACCEPTORS[0], nonce))
+    );
+    assert!(world.holding(0, 1) >= 2);
+    world.run(3_000);
+    assert_eq!(world.state().last_epoch(), 2);
+}
+
+#[test]
+fn several_restarts_at_once_take_one_epoch() {
+    let mut world = World::started();
+    world.boot(ACCEPTORS[1]);
+    world.boot(LEADERS[1]);
+    world.run(100);
+    world.down.insert(LEADERS[0]);
+    assert!(world.run_until(500, |w| w.is_served() && w.leader() == LEADERS[1]));
+    world.run(2_000);
+    assert_eq!(world.state().last_epoch(), 2);
+    assert_eq!(world.acceptors[&ACCEPTORS[1]].epoch(), 2);
+}
+
+#[test]
+fn an_acceptor_that_restarts_while_its_epoch_is_on_its_way_joins_in_the_next() {
+    let mut world = World::started();
+    world.deaf_to = Some(MsgType::Phase2b);
+    world.boot(ACCEPTORS[0]);
+    assert!(world.run_until(1_000, |w| w.state().last_epoch() == 2));
+    world.run(20);
+    world.boot(ACCEPTORS[0]);
+    world.run(100);
+    world.deaf_to = None;
+    assert!(world.run_until(3_000, |w| {
+        w.is_served() && w.acceptors[&ACCEPTORS[0]].epoch() == w.epoch()
+    }));
+    assert_eq!(world.warnings(), "");
+}
+
+#[test]
+fn a_stuck_epoch_is_superseded_slowly() {
+    let mut world = World::started();
+    world.deaf_to = Some(MsgType::Phase2b);
+    world.down.insert(LEADERS[0]);
+    world.run(30_000);
+    let spent = world.state().last_epoch();
+    assert!((3..=10).contains(&spent), "{spent} epochs in half a minute");
+    world.deaf_to = None;
+    assert!(world.run_until(10_000, |w| w.is_served()));
+}
+
+#[test]
+fn a_membership_change_in_the_cluster_file_takes_effect_at_the_next_start() {
+    let mut world = World::started();
+    let group = &mut world.settings.groups[0];
+    group.acceptors = vec![3, 4, 15];
+    world.start_controller();
+    world.run(1_000);
+    assert_eq!(world.epoch(), 1, "the new acceptor has never answered");
+    world.boot(15);
+    assert!(world.run_until(2_000, |w| w.epoch() == 2));
+    let members: Vec<NodeId> = world
+        .state()
+        .epochs
+        .last()
+        .unwrap()
+        .acceptors
+        .iter()
+        .map(|a| a.0)
+        .collect();
+    assert_eq!(members, [3, 4, 15]);
+}
+
+// ---- More than f -------------------------------------------------------------------------------
+
+#[test]
+fn more_than_f_lost_spends_no_epochs_and_says_so() {
+    let mut world = World::started();
+    world.boot(ACCEPTORS[0]);
+    world.boot(ACCEPTORS[1]);
+    world.run(10_000);
+    assert_eq!(world.state().last_epoch(), 1);
+    assert!(
+        world
+            .warnings()
+            .contains("more than f = 1 acceptors of epoch 1 are lost: node 3, 4")
+    );
+    world.failover(None, false);
+    world.run(100);
+    assert!(
+        world.told_failover()[0]
+            .as_ref()
+            .unwrap_err()
+            .contains("--accept-data-loss")
+    );
+}
+
+#[test]
+fn more_than_f_down_goes_on_once_they_are_back() {
+    let mut world = World::started();
+    world.down.extend([ACCEPTORS[0], ACCEPTORS[1], LEADERS[0]]);
+    world.run(5_000);
+    assert_eq!(world.state().last_epoch(), 1);
+    assert!(world.warnings().contains("more than f"));
+    world.down.remove(&ACCEPTORS[0]);
+    assert!(world.run_until(2_000, |w| w.is_served()));
+    assert_eq!(world.leader(), LEADERS[1]);
+}
+
+#[test]
+fn an_operator_may_accept_data_loss() {
+    let mut world = World::started();
+    for inst in 1..10 {
+        world.stamp(1, 0, inst);
+    }
+    for (node, next) in REPLICAS.into_iter().zip([7, 8, 5]) {
+        world.replicas.get_mut(&node).unwrap().next = next;
+    }
+    world.boot(ACCEPTORS[0]);
+    world.boot(ACCEPTORS[1]);
+    world.run(1_000);
+    world.down.insert(ACCEPTORS[2]);
+    world.run(200);
+    world.failover(None, true);
+    world.run(200);
+    assert!(
+        world.told_failover()[0]
+            .as_ref()
+            .unwrap_err()
+            .contains("node 5 doesn't answer")
+    );
+    world.down.clear();
+    world.run(200);
+    world.told.clear();
+    world.failover(None, true);
+    assert!(world.run_until(3_000, |w| w.is_served()));
+    assert_eq!(world.told_failover(), [Ok(2)]);
+    assert!(world.warnings().contains("DATA LOSS ACCEPTED"));
+    let leader = &world.leaders[&world.leader()];
+    assert_eq!(
+        (leader.next(0), leader.trimmed(0)),
+        (9, 8),
+        "the replicas' largest position"
+    );
+    for acceptor in world.acceptors.values() {
+        assert_eq!((acceptor.epoch(), acceptor.trim(0)), (2, 8));
+    }
+    // It isn't asked for where it isn't needed.
+    world.told.clear();
+    world.failover(None, true);
+    assert!(world.run_until(3_000, |w| w.is_served() && w.epoch() == 3));
+    let next = world.leaders[&world.leader()].next(0);
+    assert_eq!(
+        next, 11,
+        "read as usual, the survivor's votes above the cut included"
+    );
+}
+
+// ---- The operator ------------------------------------------------------------------------------
+
+#[test]
+fn an_operator_moves_the_leader_and_is_told() {
+    let mut world = World::started();
+    world.failover(Some(LEADERS[1]), false);
+    assert!(world.run_until(200, |w| w.is_served() && w.epoch() == 2));
+    assert_eq!(world.leader(), LEADERS[1]);
+    assert_eq!(world.told_failover(), [Ok(2)]);
+    // The same order again, late: it was carried out already.
+    let again = Message::Failover {
+        group: GROUP,
+        epoch: 1,
+        to: Some(LEADERS[1]),
+        forced: true,
+        accept_data_loss: false,
+    };
+    world.say(OPERATOR, again);
+    world.run(2_000);
+    assert_eq!(world.told_failover(), [Ok(2), Ok(2)]);
+    assert_eq!(world.state().last_epoch(), 2);
+    world.failover(None, false);
+    assert!(world.run_until(200, |w| w.is_served() && w.epoch() == 3));
+    assert_eq!(world.leader(), LEADERS[0], "the other one");
+}
+
+#[test]
+fn an_order_that_cannot_be_carried_out_is_refused() {
+    let mut world = World::started();
+    world.down.insert(LEADERS[1]);
+    world.run(200);
+    world.failover(Some(LEADERS[1]), false);
+    world.failover(Some(77), false);
+    let told = world.told_failover();
+    assert!(told[0].as_ref().unwrap_err().contains("doesn't answer"));
+    assert!(
+        told[1]
+            .as_ref()
+            .unwrap_err()
+            .contains("no leader in the cluster file")
+    );
+    world.run(500);
+    assert_eq!(world.state().last_epoch(), 1);
+}
+
+#[test]
+fn a_clients_suspicion_alone_changes_nothing() {
+    let mut world = World::started();
+    let suspicion = Message::Failover {
+        group: GROUP,
+        epoch: 1,
+        to: None,
+        forced: false,
+        accept_data_loss: false,
+    };
+    world.say(Peer::Client(5), suspicion);
+    world.run(1_000);
+    assert_eq!(world.state().last_epoch(), 1);
+    assert!(matches!(&world.told[0].1, Message::View(v) if v.active().unwrap().epoch == 1));
+}
+
+#[test]
+fn a_view_is_given_to_whoever_asks() {
+    let mut world = World::started();
+    world.say(Peer::Client(5), Message::ViewRequest { group: GROUP });
+    let Message::View(view) = &world.told[0].1 else {
+        panic!()
+    };
+    assert_eq!(view.active().map(|e| e.epoch), Some(1));
+    world.say(Peer::Client(5), Message::ViewRequest { group: 9 });
+    assert_eq!(world.told.len(), 1, "not of an unknown group");
+}
+
+// ---- Lanes -----------------------------------------------------------------------------------
+
+fn lane(world: &mut World, epoch: Epoch, nonce: u64) -> Option<u8> {
+    world.told.clear();
+    let request = Message::LaneRequest {
+        group: GROUP,
+        epoch,
+        node: 6,
+        nonce,
+    };
+    world.say(Peer::Client(6), request);
+    match world.told.first() {
+        Some((_, Message::Lane { lane, .. })) => Some(*lane),
+        _ => None,
+    }
+}
+
+#[test]
+fn every_process_start_has_a_lane_of_its_own_also_across_controllers() {
+    let mut world = World::started();
+    assert_eq!(lane(&mut world, 1, 70), Some(1));
+    assert_eq!(lane(&mut world, 1, 71), Some(2));
+    world.kill_controller();
+    world.start_controller();
+    assert_eq!(lane(&mut world, 1, 70), Some(1));
+    assert_eq!(lane(&mut world, 1, 72), Some(3));
+    assert_eq!(lane(&mut world, 2, 72), None, "not the epoch in force");
+}
+
+#[test]
+fn a_lane_that_is_not_stored_is_not_given() {
+    let mut world = World::started();
+    world.shared.0.borrow_mut().store.failing = Some("no space left on device".into());
+    assert_eq!(lane(&mut world, 1, 70), None);
+    assert!(world.warnings().contains("no space left"));
+    world.shared.0.borrow_mut().store.failing = None;
+    assert_eq!(lane(&mut world, 1, 71), Some(1));
+    assert_eq!(world.warnings(), "");
+}
+
+#[test]
+fn exhausted_lanes_bring_a_new_epoch() {
+    let mut world = World::started();
+    for nonce in 1..=u64::from(MAX_LANE) {
+        assert!(lane(&mut world, 1, nonce).is_some());
+    }
+    assert_eq!(lane(&mut world, 1, 1_000), None);
+    assert!(world.run_until(1_000, |w| w.is_served() && w.epoch() == 2));
+    assert_eq!(lane(&mut world, 2, 1_000), Some(1));
+}
+
+// ---- The controller itself -------------------------------------------------------------------
+
+#[test]
+fn a_restarted_controller_leaves_a_healthy_epoch_alone() {
+    let mut world = World::started();
+    let programs = world.programs.len();
+    world.kill_controller();
+    world.run(5_000);
+    world.start_controller();
+    world.run(5_000);
+    assert_eq!(world.state().last_epoch(), 1);
+    assert!(world.is_served());
+    // Its orders may be repeated until it has seen the round; the leader takes them only once.
+    assert!(world.programs.len() <= programs + 3);
+}
+
+/// Killed after every single input of a first start and of a failover in which an acceptor joins,
+/// with everything stored and nothing sent.
+#[test]
+fn a_controller_killed_at_any_point_is_resumed_by_the_next() {
+    let mut killed = 0;
+    for kill_after in 0..150 {
+        let mut world = World::new();
+        world.kill_after = Some(kill_after);
+        world.run_until(500, |w| w.controller.is_none());
+        world.kill_after = None;
+        world.start_controller();
+        assert!(
+            world.run_until(3_000, |w| w.is_served()),
+            "start, {kill_after}"
+        );
+
+        let mut world = World::started();
+        world.stamp(1, 0, 1);
+        world.boot(ACCEPTORS[0]);
+        world.down.insert(LEADERS[0]);
+        world.run(80);
+        world.kill_after = Some(kill_after);
+        killed += u64::from(world.run_until(500, |w| w.controller.is_none()));
+        world.kill_after = None;
+        world.start_controller();
+        assert!(
+            world.run_until(3_000, |w| w.is_served() && w.leader() == LEADERS[1]),
+            "failover, {kill_after}"
+        );
+        assert!(world.holding(0, 1) >= 2, "failover, {kill_after}");
+        assert!(world.state().last_epoch() <= 4);
+    }
+    assert_eq!(killed, 150);
+}
+
+#[test]
+fn a_disk_that_writes_but_reports_failure_is_taken_at_its_contents() {
+    let mut world = World::new();
+    world.shared.0.borrow_mut().lying = true;
+    world.run(3_000);
+    let spent = world.state().last_epoch();
+    assert!(spent <= 8, "{spent}");
+    world.shared.0.borrow_mut().lying = false;
+    assert!(world.run_until(10_000, |w| w.is_served()));
+}
+
+#[test]
+fn nothing_goes_on_while_the_store_fails() {
+    let mut world = World::new();
+    world.shared.0.borrow_mut().store.failing = Some("no space left on device".into());
+    world.run(5_000);
+    assert!(world.acceptors.values().all(|a| a.is_stranger()));
+    assert!(world.warnings().contains("no space left"));
+    world.shared.0.borrow_mut().store.failing = None;
+    assert!(world.run_until(10_000, |w| w.is_served()));
+}
+
+#[test]
+fn two_controllers_on_one_store_do_no_harm() {
+    let mut world = World::new();
+    world.run(10);
+    let first = world.controller.take();
+    world.start_controller();
+    assert!(world.run_until(3_000, |w| w.is_served()));
+    // The first goes on from an old state.
+    let second = std::mem::replace(&mut world.controller, first);
+    world.run(1_000);
+    world.controller = second;
+    assert!(world.run_until(3_000, |w| w.is_served()));
+    assert!(
+        world
+            .state()
+            .epochs
+            .iter()
+            .all(|e| e.epoch <= world.state().last_epoch())
+    );
+}
+
+#[test]
+fn an_old_copy_of_the_store_is_noticed() {
+    let mut world = World::started();
+    world.down.insert(LEADERS[0]);
+    assert!(world.run_until(400, |w| w.is_served()));
+    world.kill_controller();
+    *world.shared.0.borrow_mut() = Default::default();
+    world.down.clear();
+    world.start_controller();
+    world.run(3_000);
+    assert_eq!(
+        world.state().last_epoch(),
+        0,
+        "no number is issued a second time"
+    );
+    assert!(world.warnings().contains("restore the newest copy"));
+}
+
+#[test]
+fn status_says_when_trim_is_held_back() {
+    let mut world = World::started();
+    world.down.extend([REPLICAS[0], REPLICAS[1]]);
+    world.run(300);
+    assert!(world.warnings().contains("more than g = 1 replicas"));
+    world.down.clear();
+    world.run(300);
+    assert_eq!(world.warnings(), "");
+    assert!(
+        world
+            .state()
+            .epochs
+            .iter()
+            .all(|e| e.state == EpochState::Active)
+    );
+}
