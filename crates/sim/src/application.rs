@@ -1,0 +1,545 @@
+//! The replicated program of the simulation: words that are set, counted, appended to and compared,
+//! on a simulated store that tells a killed process from a machine without power.
+//!
+//! Every command carries a number of its own, and the program counts the commands that it has
+//! executed as part of its state. So the [observer](Execution) can say at which position of the
+//! common history a replica executed which command, without a look into the replica.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use paxos::Instance;
+use replica::application::RecordVisitor;
+use replica::{Application, Error, Record, Snapshot};
+
+use crate::linearizability::Op;
+
+/// A command as clients send it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Command {
+    /// Unique in a run.
+    pub id: u64,
+    /// The key it is about.
+    pub key: u64,
+    /// What to do.
+    pub op: Op,
+}
+
+impl Command {
+    const LEN: usize = 33;
+
+    /// Its bytes, followed by `padding` zeros.
+    pub fn emit(&self, padding: usize) -> Vec<u8> {
+        let (code, a, b) = match self.op {
+            Op::Get => (0, 0, 0),
+            Op::Set(to) => (1, to, 0),
+            Op::Incr => (2, 0, 0),
+            Op::Append(item) => (3, item, 0),
+            Op::CompareAndSet(expected, to) => (4, expected, to),
+        };
+        let mut out = Vec::with_capacity(Self::LEN + padding);
+        out.push(code);
+        for word in [self.id, self.key, a, b] {
+            out.extend_from_slice(&u64::to_be_bytes(word));
+        }
+        out.resize(Self::LEN + padding, 0);
+        out
+    }
+
+    /// Reads it back; `None` for anything else.
+    pub fn parse(bytes: &[u8]) -> Option<Command> {
+        let word = |i: usize| Some(u64::from_be_bytes(bytes.get(i..i + 8)?.try_into().ok()?));
+        let (id, key, a, b) = (word(1)?, word(9)?, word(17)?, word(25)?);
+        let op = match bytes[0] {
+            0 => Op::Get,
+            1 => Op::Set(a),
+            2 => Op::Incr,
+            3 => Op::Append(a),
+            4 => Op::CompareAndSet(a, b),
+            _ => return None,
+        };
+        Some(Command { id, key, op })
+    }
+}
+
+/// One command executed: what the checkers learn of a replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Execution {
+    /// The instance that it came with.
+    pub inst: Instance,
+    /// Commands executed before it in this replica's state.
+    pub position: u64,
+    /// The command.
+    pub command: Command,
+    /// What it answered.
+    pub answer: u64,
+}
+
+/// When a planned kill strikes, counted in calls of the application.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kill {
+    Never,
+    /// At this many calls from now.
+    In(u32),
+    /// The process is dead: nothing it does has an effect any more.
+    Dead,
+}
+
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+struct State {
+    words: BTreeMap<u64, u64>,
+    records: BTreeMap<Vec<u8>, Vec<u8>>,
+    executed: u64,
+}
+
+impl State {
+    fn put(&mut self, record: &Record) {
+        match &record.value {
+            Some(value) => self.records.insert(record.key.clone(), value.clone()),
+            None => self.records.remove(&record.key),
+        };
+    }
+}
+
+/// What one worker's application has on its machine, and what the harness does to it.
+#[derive(Debug)]
+pub struct Store {
+    /// Survives the process.
+    committed: State,
+    /// Survives the power; `committed` differs from it only in the keys listed.
+    durable: State,
+    dirty_words: Vec<u64>,
+    dirty_records: Vec<Vec<u8>>,
+    kill: Kill,
+    full: bool,
+    executions: Vec<Execution>,
+    /// What the last commit replaced among the records.
+    undo: Vec<Record>,
+    /// For a mutation: commits take effect one later than reported.
+    late: Option<Option<Commit>>,
+}
+
+/// What one commit stores.
+#[derive(Debug)]
+struct Commit {
+    words: BTreeMap<u64, u64>,
+    records: Vec<Record>,
+    executed: u64,
+}
+
+/// The store, shared by the application (which lives in the worker) and the harness.
+#[derive(Clone, Debug)]
+pub struct SharedStore(Arc<Mutex<Store>>);
+
+impl Default for SharedStore {
+    fn default() -> Self {
+        SharedStore(Arc::new(Mutex::new(Store {
+            committed: State::default(),
+            durable: State::default(),
+            dirty_words: Vec::new(),
+            dirty_records: Vec::new(),
+            kill: Kill::Never,
+            full: false,
+            executions: Vec::new(),
+            undo: Vec::new(),
+            late: None,
+        })))
+    }
+}
+
+impl SharedStore {
+    fn lock(&self) -> MutexGuard<'_, Store> {
+        self.0.lock().expect("no panic while the store is held")
+    }
+
+    /// A new process's application on this store.
+    pub fn open(&self) -> Kv {
+        self.lock().kill = Kill::Never;
+        let executed = self.lock().committed.executed;
+        Kv {
+            store: self.clone(),
+            words: BTreeMap::new(),
+            executed,
+            inst: 0,
+        }
+    }
+
+    /// Power fails: what was committed since the last checkpoint is gone.
+    pub fn lose_power(&self) {
+        let mut store = self.lock();
+        store.committed = store.durable.clone();
+        store.dirty_words.clear();
+        store.dirty_records.clear();
+    }
+
+    /// The disk breaks and is replaced by an empty one.
+    pub fn wipe(&self) {
+        let mut store = self.lock();
+        store.committed = State::default();
+        store.durable = State::default();
+        store.dirty_words.clear();
+        store.dirty_records.clear();
+    }
+
+    /// The process will be killed at its `calls`-th call of the application from now: between two
+    /// instructions of a worker's step, so to speak.
+    pub fn kill_in(&self, calls: u32) {
+        self.lock().kill = Kill::In(calls);
+    }
+
+    /// Takes back a planned kill that has not struck.
+    pub fn spare(&self) {
+        let mut store = self.lock();
+        if store.kill != Kill::Dead {
+            store.kill = Kill::Never;
+        }
+    }
+
+    /// Whether the planned kill has struck.
+    pub fn killed(&self) -> bool {
+        self.lock().kill == Kill::Dead
+    }
+
+    /// Lets writes fail from now on, or succeed again.
+    pub fn set_full(&self, full: bool) {
+        self.lock().full = full;
+    }
+
+    /// A deliberate mistake: the recorded replies are lost.
+    pub fn forget_replies(&self) {
+        let records = &mut self.lock().committed.records;
+        records.retain(|key, _| key.first() != Some(&b'r'));
+    }
+
+    /// A deliberate mistake: the last commit stored the effects, but not the records.
+    pub fn undo_records(&self) {
+        let mut store = self.lock();
+        for record in std::mem::take(&mut store.undo) {
+            store.committed.put(&record);
+        }
+    }
+
+    /// A deliberate mistake: from now on a commit takes effect with the next one.
+    pub fn commit_late(&self) {
+        self.lock().late = Some(None);
+    }
+
+    /// Moves what was executed since the last call to the end of `into`.
+    pub fn drain_executions(&self, into: &mut Vec<Execution>) {
+        into.append(&mut self.lock().executions);
+    }
+
+    /// Commands that the durable state contains.
+    pub fn durable_position(&self) -> u64 {
+        self.lock().durable.executed
+    }
+
+    /// Commands that the committed state contains.
+    pub fn committed_position(&self) -> u64 {
+        self.lock().committed.executed
+    }
+
+    /// A digest of the committed contents, without the replica's records.
+    pub fn contents(&self) -> u64 {
+        let store = self.lock();
+        contents(&store.committed.words, store.committed.executed)
+    }
+}
+
+impl Store {
+    /// Counts a call; whether the process still lives.
+    fn alive(&mut self) -> Result<(), Error> {
+        self.kill = match self.kill {
+            Kill::In(0) | Kill::Dead => Kill::Dead,
+            Kill::In(calls) => Kill::In(calls - 1),
+            Kill::Never => Kill::Never,
+        };
+        if self.kill == Kill::Dead {
+            return Err(Error("killed".into()));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, commit: Commit) {
+        for (key, word) in commit.words {
+            self.committed.words.insert(key, word);
+            self.dirty_words.push(key);
+        }
+        self.undo.clear();
+        for record in commit.records {
+            self.undo.push(Record {
+                key: record.key.clone(),
+                value: self.committed.records.get(&record.key).cloned(),
+            });
+            self.committed.put(&record);
+            self.dirty_records.push(record.key);
+        }
+        self.committed.executed = commit.executed;
+    }
+
+    fn writable(&self) -> Result<(), Error> {
+        if self.full {
+            return Err(Error("No space left on device".into()));
+        }
+        Ok(())
+    }
+}
+
+/// A digest of words and of the number of commands that made them.
+pub fn contents(words: &BTreeMap<u64, u64>, executed: u64) -> u64 {
+    let set = words.iter().filter(|(_, word)| **word != 0);
+    let folded = set.fold(0, |h, (key, word)| {
+        crate::rng::mix(crate::rng::mix(h ^ key) ^ word)
+    });
+    crate::rng::mix(folded ^ executed)
+}
+
+/// The program of one worker's process.
+pub struct Kv {
+    store: SharedStore,
+    /// Changed since the last commit.
+    words: BTreeMap<u64, u64>,
+    executed: u64,
+    inst: Instance,
+}
+
+impl Application for Kv {
+    fn at_instance(&mut self, inst: Instance) {
+        self.inst = inst;
+    }
+
+    fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        let mut store = self.store.lock();
+        store.alive()?;
+        let Some(command) = Command::parse(command) else {
+            reply.extend_from_slice(b"?");
+            return Ok(());
+        };
+        let word = self
+            .words
+            .get(&command.key)
+            .or_else(|| store.committed.words.get(&command.key));
+        let (after, answer) = command.op.apply(word.copied().unwrap_or(0));
+        self.words.insert(command.key, after);
+        store.executions.push(Execution {
+            inst: self.inst,
+            position: self.executed,
+            command,
+            answer,
+        });
+        self.executed += 1;
+        reply.extend_from_slice(&answer.to_be_bytes());
+        Ok(())
+    }
+
+    fn commit(&mut self, records: &[Record]) -> Result<(), Error> {
+        let mut store = self.store.lock();
+        store.alive()?;
+        store.writable()?;
+        let mut commit = Some(Commit {
+            words: std::mem::take(&mut self.words),
+            records: records.to_vec(),
+            executed: self.executed,
+        });
+        if let Some(late) = &mut store.late {
+            std::mem::swap(late, &mut commit);
+        }
+        if let Some(commit) = commit {
+            store.take(commit);
+        }
+        Ok(())
+    }
+
+    fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error> {
+        let mut store = self.store.lock();
+        store.alive()?;
+        for (key, value) in &store.committed.records {
+            visit(key, value);
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<(), Error> {
+        let mut store = self.store.lock();
+        store.alive()?;
+        store.writable()?;
+        let store = &mut *store;
+        for key in store.dirty_words.drain(..) {
+            let word = store.committed.words.get(&key).copied().unwrap_or(0);
+            store.durable.words.insert(key, word);
+        }
+        for key in store.dirty_records.drain(..) {
+            match store.committed.records.get(&key) {
+                Some(value) => store.durable.records.insert(key, value.clone()),
+                None => store.durable.records.remove(&key),
+            };
+        }
+        store.durable.executed = store.committed.executed;
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error> {
+        let mut store = self.store.lock();
+        store.alive()?;
+        Ok(Box::new(Copy(store.committed.clone())))
+    }
+
+    fn restore(&mut self, from: &mut dyn io::Read) -> Result<(), Error> {
+        let state = read_state(from)?;
+        let mut store = self.store.lock();
+        store.alive()?;
+        store.writable()?;
+        self.words.clear();
+        self.executed = state.executed;
+        store.durable = state.clone();
+        store.committed = state;
+        store.dirty_words.clear();
+        store.dirty_records.clear();
+        Ok(())
+    }
+
+    fn digest(&mut self) -> Result<[u8; 32], Error> {
+        let mut out = [0; 32];
+        out[..8].copy_from_slice(&self.store.contents().to_be_bytes());
+        Ok(out)
+    }
+}
+
+struct Copy(State);
+
+impl Snapshot for Copy {
+    fn write_to(&mut self, out: &mut dyn io::Write) -> io::Result<()> {
+        let state = &self.0;
+        out.write_all(&state.executed.to_be_bytes())?;
+        out.write_all(&(state.words.len() as u64).to_be_bytes())?;
+        for (key, word) in &state.words {
+            out.write_all(&key.to_be_bytes())?;
+            out.write_all(&word.to_be_bytes())?;
+        }
+        for (key, value) in &state.records {
+            for part in [key, value] {
+                out.write_all(&(part.len() as u64).to_be_bytes())?;
+                out.write_all(part)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_state(from: &mut dyn io::Read) -> Result<State, Error> {
+    let mut bytes = Vec::new();
+    from.read_to_end(&mut bytes)?;
+    let mut rest = bytes.as_slice();
+    let mut state = State {
+        executed: take_word(&mut rest)?,
+        ..State::default()
+    };
+    for _ in 0..take_word(&mut rest)? {
+        let key = take_word(&mut rest)?;
+        state.words.insert(key, take_word(&mut rest)?);
+    }
+    while !rest.is_empty() {
+        let key = take_part(&mut rest)?;
+        state.records.insert(key, take_part(&mut rest)?);
+    }
+    Ok(state)
+}
+
+fn take_word(rest: &mut &[u8]) -> Result<u64, Error> {
+    let (word, after) = rest.split_first_chunk().ok_or(Error("truncated".into()))?;
+    *rest = after;
+    Ok(u64::from_be_bytes(*word))
+}
+
+fn take_part(rest: &mut &[u8]) -> Result<Vec<u8>, Error> {
+    let len = take_word(rest)? as usize;
+    let (part, after) = rest
+        .split_at_checked(len)
+        .ok_or(Error("truncated".into()))?;
+    *rest = after;
+    Ok(part.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn incr(app: &mut Kv, id: u64) -> u64 {
+        let command = Command {
+            id,
+            key: 3,
+            op: Op::Incr,
+        };
+        let mut reply = Vec::new();
+        app.execute(&command.emit(5), &mut reply).unwrap();
+        u64::from_be_bytes(reply.try_into().unwrap())
+    }
+
+    #[test]
+    fn commands_survive_the_wire() {
+        for op in [
+            Op::Get,
+            Op::Set(1),
+            Op::Incr,
+            Op::Append(2),
+            Op::CompareAndSet(3, 4),
+        ] {
+            let command = Command { id: 9, key: 8, op };
+            assert_eq!(Command::parse(&command.emit(7)), Some(command));
+        }
+        assert_eq!(Command::parse(b""), None);
+        assert_eq!(Command::parse(&[9; 40]), None);
+    }
+
+    #[test]
+    fn a_kill_loses_what_was_not_committed_and_power_what_was_not_checkpointed() {
+        let store = SharedStore::default();
+        let mut app = store.open();
+        incr(&mut app, 1);
+        app.commit(&[]).unwrap();
+        app.checkpoint().unwrap();
+        incr(&mut app, 2);
+        app.commit(&[]).unwrap();
+        assert_eq!(incr(&mut app, 3), 3);
+        let mut app = store.open();
+        assert_eq!(incr(&mut app, 3), 3, "the third was never committed");
+        store.lose_power();
+        let mut app = store.open();
+        assert_eq!(incr(&mut app, 3), 2, "nor the second checkpointed");
+    }
+
+    #[test]
+    fn a_planned_kill_makes_everything_after_it_void() {
+        let store = SharedStore::default();
+        let mut app = store.open();
+        store.kill_in(1);
+        incr(&mut app, 1);
+        assert!(app.commit(&[]).is_err() && store.killed());
+        assert_eq!(incr(&mut store.open(), 1), 1);
+    }
+
+    #[test]
+    fn a_snapshot_carries_contents_and_records() {
+        let (one, two) = (SharedStore::default(), SharedStore::default());
+        let mut app = one.open();
+        incr(&mut app, 1);
+        let record = Record {
+            key: b"next".to_vec(),
+            value: Some(b"1".to_vec()),
+        };
+        app.commit(&[record]).unwrap();
+        let mut bytes = Vec::new();
+        app.snapshot().unwrap().write_to(&mut bytes).unwrap();
+        let mut other = two.open();
+        assert!(other.restore(&mut &bytes[..bytes.len() - 1]).is_err());
+        other.restore(&mut bytes.as_slice()).unwrap();
+        assert_eq!(one.contents(), two.contents());
+        assert_eq!((two.durable_position(), two.committed_position()), (1, 1));
+        let mut seen = Vec::new();
+        other
+            .records(&mut |k, v| seen.push((k.to_vec(), v.to_vec())))
+            .unwrap();
+        assert_eq!(seen, [(b"next".to_vec(), b"1".to_vec())]);
+    }
+}

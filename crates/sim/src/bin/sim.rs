@@ -1,0 +1,6 @@
+//! Runs the simulator from the command line; see `sim --help`.
+
+fn main() -> std::process::ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    sim::cli::main(&args)
+}

@@ -1,0 +1,268 @@
+//! Invariant 4, acknowledgements, and what TRIM may forget, watched at the application.
+//!
+//! The first replica to execute at a position of a partition's history defines it; every other one,
+//! and the same one after a restart, must execute the same there. The checker executes the history
+//! too, so it knows what the answers must be.
+
+use std::collections::BTreeMap;
+
+use paxos::{Instance, NodeId, PartitionId};
+
+use super::{Findings, Invariant, Votes};
+use crate::application::{Execution, contents};
+use crate::linearizability::Op;
+
+/// What the harness knows of a command that a client submits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpInfo {
+    /// The partition.
+    pub pid: PartitionId,
+    /// The key.
+    pub key: u64,
+    /// What to do.
+    pub op: Op,
+    /// For a command of an ordered session: that session, and its number in the order sent.
+    pub ordered: Option<(u64, u64)>,
+}
+
+#[derive(Debug)]
+struct Command {
+    info: OpInfo,
+    executed: Option<u64>,
+    acknowledged: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    id: u64,
+    inst: Instance,
+    answer: u64,
+}
+
+#[derive(Default, Debug)]
+struct Log {
+    history: Vec<Done>,
+    words: BTreeMap<u64, u64>,
+    /// Largest trim point that any replica has reported.
+    trim: Instance,
+    /// Last command executed of each ordered session.
+    ordered: BTreeMap<u64, u64>,
+}
+
+/// The record of what was executed, with which answer, and what of it was acknowledged.
+#[derive(Debug)]
+pub struct Executions {
+    logs: Vec<Log>,
+    commands: Vec<Command>,
+    acknowledged: u64,
+}
+
+impl Executions {
+    /// An empty record.
+    pub fn new(partitions: u16) -> Executions {
+        Executions {
+            logs: (0..partitions).map(|_| Log::default()).collect(),
+            commands: Vec::new(),
+            acknowledged: 0,
+        }
+    }
+
+    /// A client submits a command; its id is the number of commands before it.
+    pub fn submitted(&mut self, info: OpInfo) -> u64 {
+        self.commands.push(Command {
+            info,
+            executed: None,
+            acknowledged: false,
+        });
+        self.commands.len() as u64 - 1
+    }
+
+    /// Commands acknowledged so far.
+    pub fn acknowledged_count(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// Commands executed so far in a partition.
+    pub fn executed(&self, pid: PartitionId) -> u64 {
+        self.logs[pid as usize].history.len() as u64
+    }
+
+    /// The commands in the order in which they took effect, partition by partition.
+    pub fn order(&self) -> Vec<usize> {
+        let done = self.logs.iter().flat_map(|log| &log.history);
+        done.map(|done| done.id as usize).collect()
+    }
+
+    /// A digest of the contents that a replica with all of a partition's history must have.
+    pub fn contents(&self, pid: PartitionId) -> u64 {
+        let log = &self.logs[pid as usize];
+        contents(&log.words, log.history.len() as u64)
+    }
+
+    /// A replica's application has executed a command.
+    pub fn executes(
+        &mut self,
+        votes: &Votes,
+        replica: NodeId,
+        pid: PartitionId,
+        execution: &Execution,
+        findings: &mut Findings,
+    ) {
+        let Execution {
+            inst,
+            position,
+            command,
+            answer,
+        } = *execution;
+        let id = command.id;
+        let log = &self.logs[pid as usize];
+        if position > log.history.len() as u64 {
+            findings.report(Invariant::InOrderOnce, || {
+                format!(
+                    "replica {replica} executes at position {position} of partition {pid}, which no replica has reached"
+                )
+            });
+            return;
+        }
+        if let Some(known) = log.history.get(position as usize) {
+            if (known.id, known.inst, known.answer) != (id, inst, answer) {
+                let known = *known;
+                findings.report(Invariant::InOrderOnce, || {
+                    format!(
+                        "at position {position} of partition {pid} replica {replica} executes command {id} of instance {inst} with answer {answer:x}, another replica executed command {} of instance {} with answer {:x}",
+                        known.id, known.inst, known.answer
+                    )
+                });
+            }
+            return;
+        }
+        let decided = votes.decision(pid, inst);
+        if decided.is_none_or(|commands| !commands.contains(&id)) {
+            findings.report(Invariant::Agreement, || {
+                format!(
+                    "replica {replica} executes command {id} in partition {pid} instance {inst}, which was not decided"
+                )
+            });
+        }
+        self.first_execution(replica, pid, execution, findings);
+    }
+
+    fn first_execution(
+        &mut self,
+        replica: NodeId,
+        pid: PartitionId,
+        execution: &Execution,
+        findings: &mut Findings,
+    ) {
+        let Execution {
+            inst,
+            position,
+            command,
+            answer,
+        } = *execution;
+        let id = command.id;
+        let log = &mut self.logs[pid as usize];
+        if log.history.last().is_some_and(|last| last.inst > inst) {
+            findings.report(Invariant::InOrderOnce, || {
+                format!("replica {replica} executes instance {inst} of partition {pid} after a later one")
+            });
+        }
+        if inst < log.trim {
+            let trim = log.trim;
+            findings.report(Invariant::Trim, || {
+                format!(
+                    "command {id} in partition {pid} instance {inst} takes effect for the first time though {trim} was reported as covered"
+                )
+            });
+        }
+        let (after, expected) = command
+            .op
+            .apply(log.words.get(&command.key).copied().unwrap_or(0));
+        log.words.insert(command.key, after);
+        log.history.push(Done { id, inst, answer });
+        if answer != expected {
+            findings.report(Invariant::InOrderOnce, || {
+                format!(
+                    "command {id} in partition {pid} instance {inst} answers {answer:x} at replica {replica}, which from the history is {expected:x}"
+                )
+            });
+        }
+        let Some(known) = self.commands.get_mut(id as usize) else {
+            findings.report(Invariant::Agreement, || {
+                format!("replica {replica} executes command {id}, which no client submitted")
+            });
+            return;
+        };
+        if let Some(before) = known.executed.replace(position) {
+            findings.report(Invariant::InOrderOnce, || {
+                format!(
+                    "command {id} takes effect twice in partition {pid}: at positions {before} and {position}"
+                )
+            });
+        }
+        if (known.info.pid, known.info.key, known.info.op) != (pid, command.key, command.op) {
+            findings.report(Invariant::Agreement, || {
+                format!("replica {replica} executes command {id} otherwise than submitted")
+            });
+        }
+        if let Some((session, number)) = known.info.ordered {
+            let last = log.ordered.insert(session, number);
+            if last.is_some_and(|last| last >= number) {
+                findings.report(Invariant::InOrderOnce, || {
+                    format!(
+                        "command {id}, number {number} of an ordered session, takes effect after number {}",
+                        last.unwrap_or_default()
+                    )
+                });
+            }
+        }
+    }
+
+    /// A replica sends an answer to a command, with `committed` commands in what a kill leaves it.
+    pub fn answers(&self, replica: NodeId, id: u64, committed: u64, findings: &mut Findings) {
+        let position = self.commands.get(id as usize).and_then(|c| c.executed);
+        if position.is_none_or(|position| position >= committed) {
+            findings.report(Invariant::Acknowledged, || {
+                format!("replica {replica} answers command {id} before it has stored its effect")
+            });
+        }
+    }
+
+    /// A client was told that a command took effect, and what it answered.
+    pub fn acknowledged(&mut self, id: u64, answer: u64, findings: &mut Findings) {
+        let command = &mut self.commands[id as usize];
+        self.acknowledged += u64::from(!command.acknowledged);
+        command.acknowledged = true;
+        let history = &self.logs[command.info.pid as usize].history;
+        let done = command.executed.map(|at| history[at as usize]);
+        if done.is_none_or(|done| done.answer != answer) {
+            findings.report(Invariant::Acknowledged, || {
+                format!("a client was told {answer:x} for command {id}, which says {done:?}")
+            });
+        }
+    }
+
+    /// A replica says that its durable state, which contains `durable` commands, covers everything
+    /// below `trim`.
+    pub fn trim_sent(
+        &mut self,
+        replica: NodeId,
+        pid: PartitionId,
+        trim: Instance,
+        durable: u64,
+        findings: &mut Findings,
+    ) {
+        let log = &mut self.logs[pid as usize];
+        log.trim = log.trim.max(trim);
+        if let Some(next) = log.history.get(durable as usize)
+            && next.inst < trim
+        {
+            let inst = next.inst;
+            findings.report(Invariant::Trim, || {
+                format!(
+                    "replica {replica} reports {trim} in partition {pid} as durable, but instance {inst} is not"
+                )
+            });
+        }
+    }
+}

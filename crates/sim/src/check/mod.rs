@@ -1,0 +1,112 @@
+//! The checkers: what must hold after every step.
+//!
+//! They keep a record of their own of what was sent, voted, executed and acknowledged, and judge by
+//! that. They see packets as they leave, what the harness's own application executes and stores,
+//! the records that the controller's store takes, and what clients were told. They never look into
+//! a role.
+
+mod execution;
+mod votes;
+
+use std::fmt;
+
+use paxos::Time;
+
+pub use execution::{Executions, OpInfo};
+pub use votes::{Asked, Memory, Votes};
+
+/// What was violated. The numbers are those of docs/invariants.md.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Invariant {
+    /// 1: no instance is decided with two values.
+    Agreement,
+    /// 2: a vote is remembered until trimmed, and who forgot does not vote.
+    Remembered,
+    /// 3: a round has one proposer, and one value per instance.
+    OneProposer,
+    /// 4: in order, without gaps, every command once.
+    InOrderOnce,
+    /// 4: what was acknowledged was executed, is stored, and stays.
+    Acknowledged,
+    /// 6: nothing is trimmed that g+1 replicas have not stored durably.
+    Trim,
+    /// 7: what clients saw is linearizable.
+    Linearizable,
+    /// 8: a bad packet changes nothing.
+    BadPacket,
+    /// When all faults have ended, everything outstanding completes in bounded time.
+    Liveness,
+    /// When all is done, the replicas' contents are equal.
+    Convergence,
+}
+
+impl Invariant {
+    /// The id in messages and in `docs/invariants.md`.
+    pub const fn id(self) -> &'static str {
+        match self {
+            Invariant::Agreement => "I1 agreement",
+            Invariant::Remembered => "I2 votes remembered",
+            Invariant::OneProposer => "I3 one proposer, one value",
+            Invariant::InOrderOnce => "I4 in order, once",
+            Invariant::Acknowledged => "I4 acknowledged means kept",
+            Invariant::Trim => "I6 trim",
+            Invariant::Linearizable => "I7 linearizable",
+            Invariant::BadPacket => "I8 bad packet",
+            Invariant::Liveness => "L1 completion",
+            Invariant::Convergence => "L2 convergence",
+        }
+    }
+}
+
+/// A broken invariant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// Which.
+    pub invariant: Invariant,
+    /// When, in virtual time.
+    pub at: Time,
+    /// What happened.
+    pub message: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Violation {
+            invariant,
+            at,
+            message,
+        } = self;
+        write!(
+            f,
+            "{} at {:.6} s: {message}",
+            invariant.id(),
+            *at as f64 / 1e9
+        )
+    }
+}
+
+/// Where checkers put what they find.
+#[derive(Default, Debug)]
+pub struct Findings {
+    /// The time of the step in hand.
+    pub now: Time,
+    /// What was found, in order; at most [`Findings::MAX`].
+    pub violations: Vec<Violation>,
+}
+
+impl Findings {
+    /// One broken run breaks everything after it too; more would say nothing new.
+    pub const MAX: usize = 16;
+
+    /// Notes a violation.
+    pub fn report(&mut self, invariant: Invariant, message: impl FnOnce() -> String) {
+        if self.violations.len() < Self::MAX {
+            let message = message();
+            self.violations.push(Violation {
+                invariant,
+                at: self.now,
+                message,
+            });
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! Invariants 1 to 3, watched on the wire.
+//!
+//! Every packet is seen as it leaves, with the process and the memory that really sent it: what the
+//! header claims is judged, not believed.
+
+use std::collections::BTreeMap;
+
+use paxos::wire::value::{RangeReport, Rejection, packed_items};
+use paxos::{
+    Configuration, Epoch, Flags, Header, Instance, MsgType, NodeId, PartitionId, Reason, Round,
+};
+
+use super::{Findings, Invariant};
+use crate::application::Command;
+use crate::rng::hash;
+
+/// An acceptor's memory: it ends when its contents are lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub struct Memory {
+    /// The node.
+    pub node: NodeId,
+    /// What it drew when its memory was empty.
+    pub nonce: u64,
+}
+
+/// What a packet that is being sent answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// Nothing: a timer, or a message of another kind.
+    Nothing,
+    /// This packet.
+    By(Header),
+}
+
+impl Asked {
+    fn msgtype(&self) -> Option<MsgType> {
+        match self {
+            Asked::Nothing => None,
+            Asked::By(header) => Some(header.msgtype),
+        }
+    }
+}
+
+/// Identity of a value: equal for equal (kind, client, request, bytes).
+type ValueId = u64;
+
+fn value_id(header: &Header, value: &[u8]) -> ValueId {
+    let kind = u64::from(header.flags.of_value().0);
+    hash(
+        header.client.rotate_left(17) ^ header.request.rotate_left(40) ^ kind,
+        value,
+    )
+}
+
+/// The record of what was proposed, voted and decided.
+#[derive(Debug)]
+pub struct Votes {
+    configurations: BTreeMap<Epoch, Configuration>,
+    partitions: Vec<Partition>,
+    memories: Vec<MemoryRecord>,
+    decided: u64,
+}
+
+#[derive(Default, Debug)]
+struct Partition {
+    instances: Vec<InstanceRecord>,
+    /// Who asked for promises in a round.
+    askers: BTreeMap<Round, u32>,
+    /// What each replica said it has stored durably.
+    trims: BTreeMap<NodeId, Instance>,
+}
+
+#[derive(Default, Debug)]
+struct InstanceRecord {
+    /// (round, value, process that proposed it).
+    proposals: Vec<(Round, ValueId, u32)>,
+    votes: Vec<Vote>,
+    /// (memory, round) promised for this instance alone.
+    promises: Vec<(u16, Round)>,
+    decided: Option<(ValueId, Round)>,
+    /// Ids of the commands in the decided value.
+    commands: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Vote {
+    memory: u16,
+    round: Round,
+    value: ValueId,
+}
+
+#[derive(Debug)]
+struct MemoryRecord {
+    memory: Memory,
+    partitions: Vec<MemoryPartition>,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct MemoryPartition {
+    promised: Round,
+    /// 1 + the largest instance it has voted in.
+    end: Instance,
+}
+
+/// Instances beyond this in a packet are no log position of any run.
+const SANE: Instance = 1 << 24;
+
+impl Votes {
+    /// An empty record.
+    pub fn new(partitions: u16) -> Votes {
+        Votes {
+            configurations: BTreeMap::new(),
+            partitions: (0..partitions).map(|_| Partition::default()).collect(),
+            memories: Vec::new(),
+            decided: 0,
+        }
+    }
+
+    /// How many instances have been decided.
+    pub fn decided(&self) -> u64 {
+        self.decided
+    }
+
+    /// The store has taken this configuration.
+    pub fn epoch(&mut self, configuration: &Configuration, findings: &mut Findings) {
+        let epoch = configuration.epoch;
+        let known = self
+            .configurations
+            .entry(epoch)
+            .or_insert_with(|| configuration.clone());
+        if known != configuration {
+            findings.report(Invariant::OneProposer, || {
+                format!("epoch {epoch} was issued with two configurations")
+            });
+        }
+    }
+
+    /// A new, empty memory came into being. Returns its number.
+    pub fn memory(&mut self, memory: Memory) -> u16 {
+        let partitions = vec![MemoryPartition::default(); self.partitions.len()];
+        self.memories.push(MemoryRecord { memory, partitions });
+        (self.memories.len() - 1) as u16
+    }
+
+    /// Ids of the commands that `inst` was decided with; `None` if it isn't decided.
+    pub fn decision(&self, pid: PartitionId, inst: Instance) -> Option<&[u64]> {
+        let instances = &self.partitions[pid as usize].instances;
+        let record = instances.get(inst as usize)?;
+        record.decided.map(|_| record.commands.as_slice())
+    }
+
+    /// 1 + the largest decided instance.
+    pub fn decided_end(&self, pid: PartitionId) -> Instance {
+        let instances = &self.partitions[pid as usize].instances;
+        let last = instances.iter().rposition(|i| i.decided.is_some());
+        last.map_or(0, |at| at as Instance + 1)
+    }
+
+    /// What g+1 replicas said that they have stored durably.
+    pub fn covered(&self, pid: PartitionId) -> Instance {
+        let g = self.configurations.values().last().map_or(0, |c| c.g);
+        let trims = &self.partitions[pid as usize].trims;
+        let mut reported: Vec<Instance> = trims.values().copied().collect();
+        reported.sort_unstable_by(|a, b| b.cmp(a));
+        reported.get(usize::from(g)).copied().unwrap_or(0)
+    }
+
+    /// A proposer (leader, candidate, repairing replica) sends.
+    pub fn proposer_sends(
+        &mut self,
+        process: u32,
+        header: &Header,
+        value: &[u8],
+        findings: &mut Findings,
+    ) {
+        if usize::from(header.pid) >= self.partitions.len() || header.inst >= SANE {
+            return;
+        }
+        match header.msgtype {
+            MsgType::Phase1a => self.asks(process, header, findings),
+            MsgType::Phase2a => self.proposes(process, header, value, findings),
+            _ => {}
+        }
+    }
+
+    fn asks(&mut self, process: u32, header: &Header, findings: &mut Findings) {
+        let partition = &mut self.partitions[header.pid as usize];
+        let asker = *partition.askers.entry(header.rnd).or_insert(process);
+        if asker != process {
+            findings.report(Invariant::OneProposer, || {
+                format!(
+                    "process {process} asks for promises in round {} of partition {}, which process {asker} uses",
+                    header.rnd, header.pid
+                )
+            });
+        }
+    }
+
+    fn proposes(&mut self, process: u32, header: &Header, value: &[u8], findings: &mut Findings) {
+        let id = value_id(header, value);
+        let record = self.partitions[header.pid as usize].instance(header.inst);
+        let known = record.proposals.iter().find(|p| p.0 == header.rnd);
+        match known {
+            None => record.proposals.push((header.rnd, id, process)),
+            Some((_, known_id, known_process)) => {
+                if *known_id != id || *known_process != process {
+                    let what = if *known_id == id {
+                        "the same value"
+                    } else {
+                        "another value"
+                    };
+                    let first = *known_process;
+                    findings.report(Invariant::OneProposer, || {
+                        format!(
+                            "process {process} proposes {what} in partition {} instance {} round {} after process {first}",
+                            header.pid, header.inst, header.rnd
+                        )
+                    });
+                }
+            }
+        }
+    }
+
+    /// A replica or a candidate reports a trim point.
+    pub fn trim_sent(&mut self, header: &Header, findings: &mut Findings) {
+        if usize::from(header.pid) >= self.partitions.len() {
+            return;
+        }
+        if header.rnd.is_none() {
+            let trims = &mut self.partitions[header.pid as usize].trims;
+            let known = trims.entry(header.swid).or_default();
+            *known = header.inst.max(*known);
+        } else {
+            self.shows_trim("a candidate's TRIM", header.pid, header.inst, findings);
+        }
+    }
+
+    fn shows_trim(&self, what: &str, pid: PartitionId, trim: Instance, findings: &mut Findings) {
+        let covered = self.covered(pid);
+        if trim > covered {
+            findings.report(Invariant::Trim, || {
+                format!(
+                    "{what} says {trim} in partition {pid}, but g+1 replicas have only stored what is below {covered}"
+                )
+            });
+        }
+    }
+
+    /// An acceptor's memory sends, as an answer to `asked`.
+    pub fn acceptor_sends(
+        &mut self,
+        memory: u16,
+        asked: &Asked,
+        header: &Header,
+        value: &[u8],
+        findings: &mut Findings,
+    ) {
+        if usize::from(header.pid) >= self.partitions.len() || header.inst >= SANE {
+            return;
+        }
+        match (header.msgtype, asked.msgtype()) {
+            (MsgType::Phase1b, _) if header.flags.has(Flags::RANGE) => {
+                self.range_answer(memory, header, value, findings);
+            }
+            (MsgType::Phase1b, Some(MsgType::Phase1a)) => {
+                self.shows_vote(memory, header, value, findings);
+                self.promises(memory, header, findings);
+            }
+            (MsgType::Phase1b, _) => self.shows_vote(memory, header, value, findings),
+            (MsgType::Phase2b, Some(MsgType::Phase2a)) => {
+                self.votes(memory, header, value, findings);
+            }
+            (MsgType::Phase2b, _) => {
+                self.shows_vote(memory, header, value, findings);
+                // A durable vote may first show here: its own answer died with the process.
+                self.note_vote(memory, header, value, findings);
+            }
+            (MsgType::Reject, _) => self.rejects(memory, header, value, findings),
+            _ => {}
+        }
+    }
+
+    fn range_answer(
+        &mut self,
+        memory: u16,
+        header: &Header,
+        value: &[u8],
+        findings: &mut Findings,
+    ) {
+        let Ok(report) = RangeReport::parse(value) else {
+            return;
+        };
+        self.shows_trim("an acceptor", header.pid, report.trim, findings);
+        let record = &mut self.memories[memory as usize];
+        let known = &mut record.partitions[header.pid as usize];
+        let who = record.memory.node;
+        if report.end < known.end {
+            let end = known.end;
+            findings.report(Invariant::Remembered, || {
+                format!(
+                    "acceptor {who} reports end {} in partition {} after it voted below {end}",
+                    report.end, header.pid
+                )
+            });
+        }
+        if header.rnd < known.promised {
+            let promised = known.promised;
+            findings.report(Invariant::Remembered, || {
+                format!(
+                    "acceptor {who} shows floor {} in partition {} after it promised {promised}",
+                    header.rnd, header.pid
+                )
+            });
+        }
+        known.promised = known.promised.max(header.rnd);
+    }
+
+    /// A promise or an answer to QUERY must show the highest vote that this memory has sent.
+    fn shows_vote(&mut self, memory: u16, header: &Header, value: &[u8], findings: &mut Findings) {
+        let who = self.memories[memory as usize].memory.node;
+        let record = self.partitions[header.pid as usize].instance(header.inst);
+        let own = record.votes.iter().filter(|v| v.memory == memory);
+        let Some(highest) = own.max_by_key(|v| v.round) else {
+            return;
+        };
+        let (round, id) = (highest.round, highest.value);
+        if header.vrnd < round || header.vrnd == round && value_id(header, value) != id {
+            findings.report(Invariant::Remembered, || {
+                format!(
+                    "acceptor {who} shows a vote of round {} in partition {} instance {} after it voted in round {round}",
+                    header.vrnd, header.pid, header.inst
+                )
+            });
+        }
+    }
+
+    /// What a memory has promised for an instance, as far as it has shown it.
+    fn promised(&mut self, memory: u16, pid: PartitionId, inst: Instance) -> Round {
+        let floor = self.memories[memory as usize].partitions[pid as usize].promised;
+        let record = self.partitions[pid as usize].instance(inst);
+        let own = record.promises.iter().filter(|p| p.0 == memory);
+        own.map(|p| p.1).max().unwrap_or(Round::NONE).max(floor)
+    }
+
+    fn promises(&mut self, memory: u16, header: &Header, findings: &mut Findings) {
+        let floor = self.promised(memory, header.pid, header.inst);
+        if header.rnd > floor {
+            let record = self.partitions[header.pid as usize].instance(header.inst);
+            record.promises.push((memory, header.rnd));
+        }
+        if header.rnd < floor {
+            let who = self.memories[memory as usize].memory.node;
+            findings.report(Invariant::Remembered, || {
+                format!(
+                    "acceptor {who} promises round {} in partition {} instance {} after it promised {floor}",
+                    header.rnd, header.pid, header.inst
+                )
+            });
+        }
+    }
+
+    fn votes(&mut self, memory: u16, header: &Header, value: &[u8], findings: &mut Findings) {
+        let who = self.memories[memory as usize].memory.node;
+        let floor = self.promised(memory, header.pid, header.inst);
+        if header.rnd < floor {
+            findings.report(Invariant::Remembered, || {
+                format!(
+                    "acceptor {who} votes in partition {} instance {} round {} after it promised {floor}",
+                    header.pid, header.inst, header.rnd
+                )
+            });
+        }
+        if !self.named(memory, header.rnd.epoch()) {
+            findings.report(Invariant::Remembered, || {
+                format!(
+                    "acceptor {who} votes in round {} with a memory that no epoch up to it names",
+                    header.rnd
+                )
+            });
+        }
+        self.note_vote(memory, header, value, findings);
+    }
+
+    fn named(&self, memory: u16, up_to: Epoch) -> bool {
+        let memory = self.memories[memory as usize].memory;
+        let mut earlier = self.configurations.range(..=up_to);
+        earlier.any(|(_, c)| is_member(c, memory))
+    }
+
+    fn note_vote(&mut self, memory: u16, header: &Header, value: &[u8], findings: &mut Findings) {
+        let who = self.memories[memory as usize].memory.node;
+        let known = &mut self.memories[memory as usize].partitions[header.pid as usize];
+        known.end = known.end.max(header.inst + 1);
+        let id = value_id(header, value);
+        let record = self.partitions[header.pid as usize].instance(header.inst);
+        let seen = record
+            .votes
+            .iter()
+            .any(|v| v.memory == memory && v.round == header.rnd && v.value == id);
+        if seen {
+            return;
+        }
+        if header.rnd != header.vrnd {
+            findings.report(Invariant::OneProposer, || {
+                format!("acceptor {who} sends a vote whose rounds differ")
+            });
+        }
+        let proposed = |p: &(Round, ValueId, u32)| p.0 == header.rnd && p.1 == id;
+        if !record.proposals.iter().any(proposed) {
+            findings.report(Invariant::OneProposer, || {
+                format!(
+                    "acceptor {who} votes in partition {} instance {} round {} for a value that nobody proposed there",
+                    header.pid, header.inst, header.rnd
+                )
+            });
+        }
+        let vote = Vote {
+            memory,
+            round: header.rnd,
+            value: id,
+        };
+        record.votes.push(vote);
+        self.decides(header, value, vote, findings);
+    }
+
+    fn decides(&mut self, header: &Header, value: &[u8], vote: Vote, findings: &mut Findings) {
+        let Some(configuration) = self.configurations.get(&vote.round.epoch()) else {
+            return;
+        };
+        let record = &mut self.partitions[header.pid as usize].instances[header.inst as usize];
+        let equal = record
+            .votes
+            .iter()
+            .filter(|v| v.round == vote.round && v.value == vote.value)
+            .filter(|v| is_member(configuration, self.memories[v.memory as usize].memory))
+            .count();
+        if equal < configuration.quorum() {
+            return;
+        }
+        match record.decided {
+            None => {
+                record.decided = Some((vote.value, vote.round));
+                record.commands = commands_of(header, value);
+                self.decided += 1;
+            }
+            Some((id, _)) if id == vote.value => {}
+            Some((_, round)) => findings.report(Invariant::Agreement, || {
+                format!(
+                    "partition {} instance {} was decided in round {round} and is decided with another value in round {}",
+                    header.pid, header.inst, vote.round
+                )
+            }),
+        }
+    }
+
+    fn rejects(&mut self, memory: u16, header: &Header, value: &[u8], findings: &mut Findings) {
+        let Ok(rejection) = Rejection::parse(value) else {
+            return;
+        };
+        if rejection.reason != Reason::Trimmed {
+            return;
+        }
+        self.shows_trim("an acceptor", header.pid, rejection.trim, findings);
+        let who = self.memories[memory as usize].memory.node;
+        let record = self.partitions[header.pid as usize].instance(header.inst);
+        let voted = record.votes.iter().any(|v| v.memory == memory);
+        if voted && header.inst >= rejection.trim {
+            findings.report(Invariant::Remembered, || {
+                format!(
+                    "acceptor {who} has no vote left in partition {} instance {} though its trim point is {}",
+                    header.pid, header.inst, rejection.trim
+                )
+            });
+        }
+    }
+}
+
+impl Partition {
+    fn instance(&mut self, inst: Instance) -> &mut InstanceRecord {
+        let at = inst as usize;
+        if at >= self.instances.len() {
+            self.instances.resize_with(at + 1, InstanceRecord::default);
+        }
+        &mut self.instances[at]
+    }
+}
+
+fn is_member(configuration: &Configuration, memory: Memory) -> bool {
+    let member = |m: &paxos::Member| m.node == memory.node && m.nonce == memory.nonce;
+    configuration.acceptors.iter().any(member)
+}
+
+/// Ids of the application's commands in a value.
+fn commands_of(header: &Header, value: &[u8]) -> Vec<u64> {
+    if header.flags.has(Flags::NOOP) {
+        return Vec::new();
+    }
+    if header.flags.has(Flags::PACKED) {
+        let items = packed_items(value).filter_map(Result::ok);
+        return items
+            .filter(|item| item.request > 0)
+            .filter_map(|item| Command::parse(item.bytes))
+            .map(|command| command.id)
+            .collect();
+    }
+    if header.request == 0 {
+        return Vec::new();
+    }
+    Command::parse(value).map(|c| c.id).into_iter().collect()
+}

@@ -1,0 +1,365 @@
+//! A node that runs an acceptor, with its memory in the process or on a disk.
+//!
+//! The durable form keeps a snapshot and a log of the packets that changed something. What a step
+//! sends waits until everything before it in the log is synced (group commit).
+
+use control::Message;
+use paxos::{Acceptor, Enable, Header, MsgType, Outbox, Packet, Reason, To, Verdict};
+
+use super::host::Host;
+use super::layout::Endpoint;
+use super::mutation::{self, Mutation};
+use super::world::{Event, Outgoing, Sender, World};
+use crate::check::{Asked, Memory};
+use crate::disk::{Disk, Full};
+use crate::observe::Observed;
+use crate::queue::MICROSECOND;
+use crate::rng::hash;
+
+const LOG: &str = "log";
+const SNAPSHOT: &str = "snapshot";
+/// Left by an orderly stop of a volatile acceptor; taken once.
+const DUMP: &str = "dump";
+/// A log of this size is replaced by a snapshot.
+const LOG_LIMIT: usize = 8 << 10;
+
+/// What waits for a sync.
+struct Waiting {
+    sender: Endpoint,
+    asked: Asked,
+    out: Outgoing,
+}
+
+/// An acceptor.
+pub struct AcceptorHost {
+    /// The machine.
+    pub host: Host,
+    role: Option<Acceptor>,
+    nonce: u64,
+    /// Whether an epoch has enabled this memory.
+    member: bool,
+    memory: u16,
+    /// The disk.
+    pub disk: Disk,
+    log_len: usize,
+    unsynced: bool,
+    flush_armed: bool,
+    waiting: Vec<Waiting>,
+    spare: Vec<Outgoing>,
+    /// For a mutation: the order that made it a member first.
+    first_enable: Option<Enable>,
+}
+
+impl AcceptorHost {
+    /// A machine without a process.
+    pub fn new(host: Host) -> AcceptorHost {
+        AcceptorHost {
+            host,
+            role: None,
+            nonce: 0,
+            member: false,
+            memory: 0,
+            disk: Disk::default(),
+            log_len: 0,
+            unsynced: false,
+            flush_armed: false,
+            waiting: Vec::new(),
+            spare: Vec::new(),
+            first_enable: None,
+        }
+    }
+
+    /// Whether a process runs.
+    pub fn is_up(&self) -> bool {
+        self.role.is_some()
+    }
+
+    /// The boot nonce of the memory that is there, running or on disk, if an epoch has enabled it: a
+    /// member that isn't yet can't promise anything, so it counts among those that have failed.
+    pub fn memory_nonce(&self) -> Option<u64> {
+        let on_disk = || [SNAPSHOT, DUMP].iter().any(|f| self.disk.read(f).is_some());
+        (self.member && (self.is_up() || on_disk())).then_some(self.nonce)
+    }
+
+    /// A new process, with the memory that the disk holds or an empty one.
+    pub fn start(&mut self, world: &mut World) {
+        if self.is_up() {
+            return;
+        }
+        self.host.start(world);
+        self.flush_armed = false;
+        let deployment = self.host.deployment(world);
+        let slots = world.scenario.slots.into();
+        let load = |bytes| Acceptor::load(deployment, slots, bytes).expect("our own snapshot");
+        if let Some(bytes) = self.disk.read(DUMP) {
+            self.role = Some(load(bytes));
+            // Votes given from now on are not in it: it must never be loaded again.
+            self.disk.remove(DUMP);
+            self.observe_start(world, true);
+            return;
+        }
+        if let Some(bytes) = self.disk.read(SNAPSHOT) {
+            let mut acceptor = load(bytes);
+            self.log_len = replay(&mut acceptor, self.disk.read(LOG).unwrap_or_default());
+            self.disk.truncate(LOG, self.log_len);
+            self.role = Some(acceptor);
+            self.observe_start(world, true);
+            return;
+        }
+        self.empty_memory(world);
+        self.observe_start(world, false);
+    }
+
+    fn observe_start(&self, world: &mut World, kept: bool) {
+        let nonce = self.nonce;
+        world.observe(self.host.at, Observed::AcceptorStarted { nonce, kept });
+    }
+
+    fn empty_memory(&mut self, world: &mut World) {
+        let forgets = world.mutated(Mutation::AcceptorForgets) && self.nonce != 0;
+        if !forgets {
+            self.nonce = world.rng.nonce();
+            self.member = false;
+        }
+        let slots = world.scenario.slots.into();
+        let mut acceptor = Acceptor::new(self.host.deployment(world), slots, self.nonce);
+        if forgets && let Some(enable) = &self.first_enable {
+            let _ = acceptor.enable(enable);
+        } else {
+            let node = acceptor.deployment().node;
+            let nonce = self.nonce;
+            self.memory = world.votes.memory(Memory { node, nonce });
+        }
+        self.role = Some(acceptor);
+        if world.scenario.durable && self.snapshot().is_err() {
+            self.role = None;
+        }
+    }
+
+    /// The process dies; a machine without power also loses what wasn't synced.
+    pub fn crash(&mut self, world: &mut World, power: bool) {
+        self.role = None;
+        self.unsynced = false;
+        self.waiting.clear();
+        if power {
+            self.disk.lose_power(&mut world.rng);
+        }
+    }
+
+    /// The disk breaks and is replaced by an empty one.
+    pub fn wipe(&mut self, world: &mut World) {
+        self.crash(world, false);
+        self.disk.wipe();
+    }
+
+    /// Stops in good order: a volatile memory is dumped.
+    pub fn stop(&mut self, world: &mut World) {
+        if world.scenario.durable {
+            self.flush(world);
+        } else if let Some(acceptor) = &self.role {
+            let mut dump = Vec::new();
+            acceptor.save(&mut dump);
+            // Without room for the dump the memory is lost, which costs an epoch but no vote.
+            let _ = self.disk.replace(DUMP, &dump);
+        }
+        self.role = None;
+    }
+
+    /// A packet arrives.
+    pub fn packet(
+        &mut self,
+        world: &mut World,
+        from: Endpoint,
+        packet: &Packet<'_>,
+        bytes: &[u8],
+        damaged: bool,
+    ) -> Option<Verdict> {
+        let acceptor = self.role.as_mut()?;
+        world.observe(self.host.at, Observed::Received(packet));
+        let watched = damaged || world.steps % 256 == 0;
+        let hash_before = watched.then(|| acceptor.state_hash());
+        let kept = mutation::not_remembered(world, &packet.header).then(|| acceptor.clone());
+        let mut out = self.spare.pop().unwrap_or_default();
+        let verdict = acceptor.step(packet, &mut out);
+        if let Some(hash) = hash_before {
+            let at = self.host.endpoint(0);
+            world.judge(at, damaged, verdict, || acceptor.state_hash() == hash);
+        }
+        if let Some(kept) = kept {
+            *acceptor = kept;
+        }
+        if world.mutated(Mutation::StaleRoundAccepted) {
+            accept_stale(packet, verdict, &mut out);
+        }
+        if verdict == Verdict::Changed && world.scenario.durable && self.log(bytes).is_err() {
+            world.note(|w| format!("full     {}", w.name(self.host.endpoint(0))));
+            self.crash(world, false);
+            return Some(verdict);
+        }
+        let asked = Asked::By(packet.header);
+        if self.unsynced && !world.mutated(Mutation::AnswersBeforeSync) {
+            if !out.is_empty() {
+                self.waiting.push(Waiting {
+                    sender: from,
+                    asked,
+                    out,
+                });
+            }
+            if verdict == Verdict::Changed {
+                self.flush_later(world);
+            }
+            return Some(verdict);
+        }
+        if self.unsynced && verdict == Verdict::Changed {
+            self.flush_later(world);
+        }
+        self.release(world, from, asked, out);
+        Some(verdict)
+    }
+
+    fn release(&mut self, world: &mut World, sender: Endpoint, asked: Asked, mut out: Outgoing) {
+        let who = Sender::Acceptor(self.memory, asked);
+        let leader = self.host.leader;
+        world.post(self.host.endpoint(0), who, Some(sender), leader, &out);
+        out.clear();
+        self.spare.push(out);
+    }
+
+    fn flush_later(&mut self, world: &mut World) {
+        if std::mem::replace(&mut self.flush_armed, true) {
+            return;
+        }
+        let mut delay = world.rng.between(20 * MICROSECOND, 300 * MICROSECOND);
+        if world.mutated(Mutation::AnswersBeforeSync) {
+            // Who doesn't wait for the sync doesn't hurry with it either.
+            delay *= 100;
+        }
+        let at = self.host.endpoint(0);
+        let process = self.host.process;
+        world.queue.after(delay, Event::Flush { at, process });
+    }
+
+    /// Syncs the log and lets the answers go that waited for it.
+    pub fn flush(&mut self, world: &mut World) {
+        self.flush_armed = false;
+        if self.role.is_none() || !self.unsynced {
+            return;
+        }
+        self.disk.sync(LOG);
+        self.unsynced = false;
+        for waiting in std::mem::take(&mut self.waiting) {
+            self.release(world, waiting.sender, waiting.asked, waiting.out);
+        }
+        if self.log_len > LOG_LIMIT {
+            // Without room the old log stays: it is complete.
+            let _ = self.snapshot();
+        }
+    }
+
+    /// A control message arrives.
+    pub fn control(&mut self, world: &mut World, message: &Message) {
+        if let Message::View(view) = message {
+            self.host.take_view(world, view);
+        }
+        let Message::EnableAcceptor {
+            epoch,
+            nonce,
+            trim,
+            end,
+            replicas,
+            g,
+            ..
+        } = message
+        else {
+            return;
+        };
+        let Some(acceptor) = self.role.as_mut() else {
+            return;
+        };
+        let enable = Enable {
+            epoch: *epoch,
+            nonce: *nonce,
+            trim: trim.clone(),
+            end: end.clone(),
+            replicas: replicas.clone(),
+            g: *g,
+        };
+        if acceptor.enable(&enable).is_err() {
+            return;
+        }
+        self.member = true;
+        world.observe(self.host.at, Observed::Enabled(&enable));
+        self.first_enable.get_or_insert(enable);
+        if world.scenario.durable {
+            // What waits for a sync is in the snapshot too.
+            if self.snapshot().is_err() {
+                self.crash(world, false);
+                return;
+            }
+            for waiting in std::mem::take(&mut self.waiting) {
+                self.release(world, waiting.sender, waiting.asked, waiting.out);
+            }
+        }
+    }
+
+    fn log(&mut self, packet: &[u8]) -> Result<(), Full> {
+        let mut record = Vec::with_capacity(packet.len() + 12);
+        record.extend_from_slice(&(packet.len() as u32).to_be_bytes());
+        record.extend_from_slice(&hash(0, packet).to_be_bytes());
+        record.extend_from_slice(packet);
+        self.disk.append(LOG, &record)?;
+        self.log_len += record.len();
+        self.unsynced = true;
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<(), Full> {
+        let Some(acceptor) = &self.role else {
+            return Ok(());
+        };
+        let mut bytes = Vec::new();
+        acceptor.save(&mut bytes);
+        self.disk.replace(SNAPSHOT, &bytes)?;
+        self.disk.remove(LOG);
+        self.log_len = 0;
+        self.unsynced = false;
+        Ok(())
+    }
+}
+
+/// Replays a log through the very code that wrote it; returns where its whole records end.
+fn replay(acceptor: &mut Acceptor, log: &[u8]) -> usize {
+    let mut at = 0;
+    let mut void = Outgoing::default();
+    while let Some(head) = log.get(at..at + 12) {
+        let len = u32::from_be_bytes(head[..4].try_into().expect("four bytes")) as usize;
+        let sum = u64::from_be_bytes(head[4..].try_into().expect("eight bytes"));
+        let record = log.get(at + 12..at + 12 + len);
+        let Some(packet) = record.filter(|bytes| hash(0, bytes) == sum) else {
+            break;
+        };
+        if let Ok(packet) = Packet::parse(packet) {
+            let _ = acceptor.step(&packet, &mut void);
+        }
+        void.clear();
+        at += 12 + len;
+    }
+    at
+}
+
+/// The mutation of an acceptor that votes in a round below its promise.
+fn accept_stale(packet: &Packet<'_>, verdict: Verdict, out: &mut Outgoing) {
+    let h = packet.header;
+    if verdict != Verdict::Rejected(Reason::Preempted) || h.msgtype != MsgType::Phase2a {
+        return;
+    }
+    let node = out.iter().map(|(_, h, _)| h.swid).next().unwrap_or(0);
+    out.clear();
+    let vote = Header {
+        msgtype: MsgType::Phase2b,
+        vrnd: h.rnd,
+        swid: node,
+        ..h
+    };
+    out.send(To::Learners, &vote, packet.value);
+}

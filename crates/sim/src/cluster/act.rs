@@ -1,0 +1,195 @@
+//! What a plan does to a cluster.
+
+use super::client::Wish;
+use super::layout;
+use super::layout::NodeIndex;
+use super::leader::LeaderHost;
+use super::{Cluster, Kind};
+use crate::plan::{Action, Direction, Name};
+
+impl Cluster {
+    pub(super) fn act(&mut self, action: &Action) {
+        match *action {
+            Action::Submit {
+                client,
+                pid,
+                key,
+                op,
+                padding,
+            } => {
+                let wish = Wish {
+                    pid,
+                    key,
+                    op,
+                    padding,
+                };
+                if let Some(client) = self.clients.get_mut(usize::from(client).wrapping_sub(1)) {
+                    client.wish(&mut self.world, wish);
+                }
+            }
+            Action::Crash(name) => self.crash(name, false),
+            Action::PowerOff(name) => self.crash(name, true),
+            Action::Wipe(name) => self.wipe(name),
+            Action::Restart(name) => self.restart(name),
+            Action::Pause(name) => self.pause(name, true),
+            Action::Resume(name) => self.pause(name, false),
+            Action::Isolate(name, direction) => self.isolate(name, direction),
+            Action::Cut(from, to) => {
+                if let (Some(from), Some(to)) = (self.index(from), self.index(to)) {
+                    self.world.network.block(from.into(), to.into(), true);
+                }
+            }
+            Action::Hold(what) => self.world.catch(what, false),
+            Action::Copy(what) => self.world.catch(what, true),
+            Action::Release => self.world.release(),
+            Action::Heal => self.world.network.heal(),
+            Action::Network(rates) => self.world.network.rates = rates,
+            Action::DiskFull(name) => self.set_full(name, true),
+            Action::DiskFree(name) => self.set_full(name, false),
+            Action::KillIn(name, calls) => {
+                if let Some(Kind::Replica(n)) = self.index(name).map(|at| self.kind(at)) {
+                    self.replicas[n].kill_in(calls.into());
+                }
+            }
+            Action::Hour => self.hour(),
+            Action::Stop => self.stop_all(),
+            Action::Start => self.start_all(),
+            Action::Failover => self.controller.order_failover(&mut self.world),
+        }
+    }
+
+    pub(super) fn index(&self, name: Name) -> Option<NodeIndex> {
+        self.world.layout.index(name)
+    }
+
+    fn crash(&mut self, name: Name, power: bool) {
+        let Some(at) = self.index(name) else { return };
+        match self.kind(at) {
+            Kind::Controller => self.controller.crash(),
+            Kind::Leader(n) => self.leaders[n].crash(),
+            Kind::Acceptor(n) => {
+                if self.may_crash(n) {
+                    self.acceptors[n].crash(&mut self.world, power);
+                } else {
+                    self.world
+                        .note(|_| format!("spared   {name}: more than f would have forgotten"));
+                }
+            }
+            Kind::Replica(n) => self.replicas[n].crash(power),
+            Kind::Client(n) => self.clients[n].crash(),
+        }
+    }
+
+    fn wipe(&mut self, name: Name) {
+        let Some(at) = self.index(name) else { return };
+        let spared = match self.kind(at) {
+            Kind::Acceptor(n) if self.may_forget(n) => {
+                self.acceptors[n].wipe(&mut self.world);
+                false
+            }
+            Kind::Replica(n) if self.may_lose_disk(n) => {
+                self.replicas[n].wipe(&self.world);
+                false
+            }
+            _ => true,
+        };
+        if spared {
+            self.world
+                .note(|_| format!("spared   {name}: too much would be lost"));
+        }
+    }
+
+    /// g replicas may fail; here one at a time does.
+    fn may_lose_disk(&self, replica: usize) -> bool {
+        let others = self
+            .replicas
+            .iter()
+            .enumerate()
+            .filter(|(n, _)| *n != replica);
+        self.replicas.len() > 1 && others.into_iter().all(|(_, r)| r.is_whole())
+    }
+
+    fn may_crash(&self, acceptor: usize) -> bool {
+        self.world.scenario.durable || self.may_forget(acceptor)
+    }
+
+    /// The protocol survives the loss of f memories, not of more.
+    fn may_forget(&self, acceptor: usize) -> bool {
+        self.controller.needed().iter().all(|configuration| {
+            let left = self.acceptors.iter().enumerate();
+            let left = left.filter(|(n, _)| *n != acceptor).filter(|(_, a)| {
+                let node = layout::node_id(a.host.name);
+                let member =
+                    |m: &&paxos::Member| m.node == node && Some(m.nonce) == a.memory_nonce();
+                configuration.acceptors.iter().any(|m| member(&m))
+            });
+            left.count() >= configuration.quorum()
+        })
+    }
+
+    fn restart(&mut self, name: Name) {
+        let Some(at) = self.index(name) else { return };
+        let kind = self.kind(at);
+        let w = &mut self.world;
+        match kind {
+            Kind::Controller => self.controller.start(w),
+            Kind::Leader(n) => self.leaders[n].start(w),
+            Kind::Acceptor(n) => self.acceptors[n].start(w),
+            Kind::Replica(n) => self.replicas[n].start(w),
+            Kind::Client(n) => self.clients[n].start(w),
+        }
+    }
+
+    fn pause(&mut self, name: Name, paused: bool) {
+        if let Some(at) = self.index(name) {
+            self.host_mut(at).paused = paused;
+        }
+    }
+
+    fn isolate(&mut self, name: Name, direction: Direction) {
+        let Some(at) = self.index(name) else { return };
+        for other in 0..self.world.layout.names.len() {
+            if direction != Direction::In {
+                self.world.network.block(at.into(), other, true);
+            }
+            if direction != Direction::Out {
+                self.world.network.block(other, at.into(), true);
+            }
+        }
+    }
+
+    pub(super) fn set_full(&mut self, name: Name, full: bool) {
+        let Some(at) = self.index(name) else { return };
+        match self.kind(at) {
+            Kind::Controller => self.controller.set_full(full),
+            Kind::Acceptor(n) => {
+                let disk = &mut self.acceptors[n].disk;
+                disk.set_capacity(if full { disk.used() + 64 } else { usize::MAX });
+            }
+            Kind::Replica(n) => self.replicas[n].set_full(full),
+            Kind::Leader(_) | Kind::Client(_) => {}
+        }
+    }
+
+    fn hour(&mut self) {
+        self.world.sleep_an_hour();
+        let w = &mut self.world;
+        self.controller.wake(w);
+        self.replicas.iter_mut().for_each(|r| r.wake(w));
+        self.clients.iter_mut().for_each(|c| c.wake(w));
+    }
+
+    fn stop_all(&mut self) {
+        self.controller.crash();
+        self.leaders.iter_mut().for_each(LeaderHost::crash);
+        for n in 0..self.acceptors.len() {
+            if !self.may_crash(n) {
+                // Without room for its dump this memory would be one too many to lose.
+                self.acceptors[n].disk.set_capacity(usize::MAX);
+            }
+            self.acceptors[n].stop(&mut self.world);
+        }
+        let w = &mut self.world;
+        self.replicas.iter_mut().for_each(|r| r.stop(w));
+    }
+}

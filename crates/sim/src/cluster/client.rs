@@ -1,0 +1,382 @@
+//! A node that runs a client: a proposer with one session a partition.
+//!
+//! A command without an answer stays open in the history: its session may have expired before it
+//! was executed, or after.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use control::Message;
+use paxos::{Packet, Proposer, ProposerSettings, Time, Verdict};
+use replica::Status;
+use replica::protocol::{ReplyAddress, SessionOp};
+
+use super::host::{Alarm, Host};
+use super::layout::Endpoint;
+use super::replica::client_address;
+use super::world::{GROUP, Outgoing, Sender, World};
+use crate::application::Command;
+use crate::check::OpInfo;
+use crate::linearizability::{Op, Operation};
+use crate::plan::Name;
+use crate::queue::MILLISECOND;
+
+/// Who leads is asked for again after so long.
+const ASK_AGAIN: Time = 20 * MILLISECOND;
+
+/// So often the leader is confirmed without an answer before a client doubts its sessions.
+const CONFIRMATIONS_BEFORE_MOVE: u32 = 3;
+
+/// A session, or none yet.
+#[derive(Default)]
+struct Session {
+    /// The nonce of the OPEN on its way.
+    opening: Option<u64>,
+    id: Option<u64>,
+    /// A number of its own for the checkers.
+    number: u64,
+    next_request: u64,
+    /// Command of each request without an answer.
+    outstanding: BTreeMap<u64, u64>,
+    /// Commands that wait for the session, or for room in its window.
+    waiting: VecDeque<Wish>,
+}
+
+/// A command that a client wants executed.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    /// The partition.
+    pub pid: u8,
+    /// The key.
+    pub key: u8,
+    /// What to do.
+    pub op: Op,
+    /// Extra bytes.
+    pub padding: u16,
+}
+
+/// A client.
+pub struct ClientHost {
+    /// The machine.
+    pub host: Host,
+    ordered: bool,
+    role: Option<Proposer>,
+    /// Session operations go past the commands of an ordered session, of which only one is in
+    /// flight at a time.
+    operations: Option<Proposer>,
+    sessions: Vec<Session>,
+    alarm: Alarm,
+    asked_at: Time,
+    /// How often the leader was confirmed since the last answer.
+    vain_confirmations: u32,
+    out: Outgoing,
+    answers: Vec<(u64, u64, Vec<u8>)>,
+}
+
+impl ClientHost {
+    /// A machine without a process.
+    pub fn new(world: &World, host: Host) -> ClientHost {
+        let Name::Client(number) = host.name else {
+            unreachable!("a client's host");
+        };
+        ClientHost {
+            host,
+            ordered: number % 2 == 0,
+            role: None,
+            operations: None,
+            sessions: world.pids().map(|_| Session::default()).collect(),
+            alarm: Alarm::default(),
+            asked_at: 0,
+            vain_confirmations: 0,
+            out: Outgoing::default(),
+            answers: Vec::new(),
+        }
+    }
+
+    /// Whether a process runs.
+    pub fn is_up(&self) -> bool {
+        self.role.is_some()
+    }
+
+    /// Commands not yet answered.
+    pub fn outstanding(&self) -> usize {
+        let open = |s: &Session| s.outstanding.len() + s.waiting.len();
+        self.sessions.iter().map(open).sum()
+    }
+
+    /// A new process: without sessions.
+    pub fn start(&mut self, world: &mut World) {
+        if self.is_up() {
+            return;
+        }
+        self.host.start(world);
+        self.alarm.reset();
+        self.asked_at = 0;
+        let settings = ProposerSettings {
+            deployment: self.host.deployment(world),
+            retry_after: 5 * MILLISECOND,
+            retries_before_asking: 2,
+            nonce: world.rng.nonce(),
+            max_open_values: if self.ordered { 1 } else { 4 },
+        };
+        self.role = Some(Proposer::new(settings));
+        self.operations = Some(Proposer::new(ProposerSettings {
+            nonce: world.rng.nonce(),
+            ..settings
+        }));
+        world.control(self.host.at, 0, Message::ViewRequest { group: GROUP });
+        self.after(world);
+    }
+
+    /// The process dies, with its sessions and what it waited for.
+    pub fn crash(&mut self) {
+        self.role = None;
+        self.operations = None;
+        for session in &mut self.sessions {
+            *session = Session::default();
+        }
+    }
+
+    /// The program around the client wants something executed.
+    pub fn wish(&mut self, world: &mut World, wish: Wish) {
+        if !self.is_up() {
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(usize::from(wish.pid)) else {
+            return;
+        };
+        session.waiting.push_back(wish);
+        self.submit(world, wish.pid.into());
+        self.send(world);
+    }
+
+    /// Opens a session where one is needed, and submits what it has room for.
+    fn submit(&mut self, world: &mut World, pid: usize) {
+        let Some(proposer) = &mut self.role else {
+            return;
+        };
+        let session = &mut self.sessions[pid];
+        let Some(id) = session.id else {
+            if session.opening.is_none() && !session.waiting.is_empty() {
+                let nonce = world.rng.nonce();
+                session.opening = Some(nonce);
+                let open = SessionOp::Open {
+                    ordered: self.ordered,
+                    window: world.scenario.session_window,
+                    reply_to: ReplyAddress {
+                        home: 0,
+                        address: Some(client_address(self.host.at)),
+                    },
+                };
+                let submitted = proposer.submit(pid as u16, nonce, 0, &open.to_bytes());
+                submitted.expect("a new nonce, and a small command");
+            }
+            return;
+        };
+        let window = u64::from(world.scenario.session_window);
+        while let Some(wish) = session.waiting.front().copied() {
+            let oldest = session.outstanding.keys().next().copied();
+            let request = session.next_request;
+            if oldest.is_some_and(|oldest| request >= oldest + window) {
+                break;
+            }
+            session.waiting.pop_front();
+            session.next_request += 1;
+            let info = OpInfo {
+                pid: pid as u16,
+                key: wish.key.into(),
+                op: wish.op,
+                ordered: self.ordered.then_some((session.number, request)),
+            };
+            let command = Command {
+                id: world.executions.submitted(info),
+                key: info.key,
+                op: info.op,
+            };
+            session.outstanding.insert(request, command.id);
+            world.requests.insert((pid as u16, id, request), command.id);
+            world.history.push(Operation {
+                key: info.key << 8 | u64::from(wish.pid),
+                op: info.op,
+                call: world.queue.now(),
+                answer: None,
+            });
+            let bytes = command.emit(wish.padding.into());
+            let submitted = proposer.submit(pid as u16, id, request, &bytes);
+            submitted.expect("a new request, and a small command");
+        }
+    }
+
+    /// A packet arrives.
+    pub fn packet(&mut self, world: &mut World, packet: &Packet<'_>) -> Option<Verdict> {
+        let now = self.host.now(world);
+        let proposer = self.role.as_mut()?;
+        let mut answers = std::mem::take(&mut self.answers);
+        let verdict = proposer.step(now, packet, &mut |client, request, value| {
+            answers.push((client, request, value.to_vec()));
+        });
+        if let Some(operations) = &mut self.operations {
+            let _ = operations.step(now, packet, &mut |client, request, value| {
+                answers.push((client, request, value.to_vec()));
+            });
+        }
+        let pid = usize::from(packet.header.pid);
+        for (client, request, value) in answers.drain(..) {
+            self.answered(world, pid, client, request, &value);
+        }
+        self.answers = answers;
+        self.send(world);
+        Some(verdict)
+    }
+
+    fn answered(&mut self, world: &mut World, pid: usize, client: u64, request: u64, value: &[u8]) {
+        self.vain_confirmations = 0;
+        let session = &mut self.sessions[pid];
+        let status = Status::from_u8(value[0]);
+        if session.id == Some(client) && request == 0 {
+            // Of a MOVE: all that matters is whether the session is known.
+            if status == Some(Status::UnknownSession) {
+                self.session_lost(world, pid);
+            }
+        } else if session.opening == Some(client) && request == 0 {
+            session.opening = None;
+            if let (Some(Status::Ok), Ok(id)) = (status, value[1..].try_into()) {
+                session.id = Some(u64::from_be_bytes(id));
+                session.number = world.rng.next();
+                session.next_request = 1;
+            }
+        } else if session.id == Some(client) {
+            let Some(id) = session.outstanding.remove(&request) else {
+                return;
+            };
+            match (status, value[1..].try_into()) {
+                (Some(Status::Ok), Ok(answer)) => {
+                    let answer = u64::from_be_bytes(answer);
+                    let findings = &mut world.findings;
+                    world.executions.acknowledged(id, answer, findings);
+                    let now = world.queue.now();
+                    world.history[id as usize].answer = Some((now, answer));
+                }
+                (Some(Status::UnknownSession), _) => self.session_lost(world, pid),
+                _ => {}
+            }
+        }
+        self.submit(world, pid);
+    }
+
+    /// The session has expired: nobody knows what of the outstanding took effect.
+    fn session_lost(&mut self, world: &mut World, pid: usize) {
+        let Some(proposer) = &mut self.role else {
+            return;
+        };
+        let session = &mut self.sessions[pid];
+        if let Some(id) = session.id.take() {
+            for request in std::mem::take(&mut session.outstanding).into_keys() {
+                proposer.reply(pid as u16, id, request);
+            }
+            if let Some(operations) = &mut self.operations {
+                operations.reply(pid as u16, id, 0);
+            }
+        }
+        self.submit(world, pid);
+    }
+
+    /// A control message arrives.
+    pub fn control(&mut self, world: &mut World, message: &Message) {
+        let now = self.host.now(world);
+        let Message::View(view) = message else {
+            return;
+        };
+        if self.role.is_some()
+            && self.host.take_view(world, view)
+            && view.active().is_some()
+            && let Some(proposer) = &mut self.role
+        {
+            self.vain_confirmations += u32::from(proposer.needs_leader());
+            proposer.leader_changed(now, &mut self.out);
+            if let Some(operations) = &mut self.operations {
+                operations.leader_changed(now, &mut self.out);
+            }
+            if self.vain_confirmations >= CONFIRMATIONS_BEFORE_MOVE {
+                self.vain_confirmations = 0;
+                self.doubt_sessions();
+            }
+            self.send(world);
+        }
+    }
+
+    /// Replicas that don't know a session don't know where to answer either: a MOVE tells them.
+    fn doubt_sessions(&mut self) {
+        let Some(operations) = &mut self.operations else {
+            return;
+        };
+        let reply_to = ReplyAddress {
+            home: 0,
+            address: Some(client_address(self.host.at)),
+        };
+        let command = SessionOp::Move { reply_to }.to_bytes();
+        for (pid, session) in self.sessions.iter().enumerate() {
+            if let Some(id) = session.id.filter(|_| !session.outstanding.is_empty()) {
+                // One that is under way already is enough.
+                let _ = operations.submit(pid as u16, id, 0, &command);
+            }
+        }
+    }
+
+    /// A deadline may have passed.
+    pub fn timer(&mut self, world: &mut World) {
+        if !self.alarm.rings(world) {
+            return;
+        }
+        let now = self.host.now(world);
+        for proposer in [&mut self.role, &mut self.operations].into_iter().flatten() {
+            if proposer.next_deadline().is_some_and(|due| due <= now) {
+                proposer.tick(now, &mut self.out);
+            }
+        }
+        self.send(world);
+    }
+
+    /// Time leapt.
+    pub fn wake(&mut self, world: &mut World) {
+        self.alarm.reset();
+        self.after(world);
+    }
+
+    fn send(&mut self, world: &mut World) {
+        let now = self.host.now(world);
+        if let (Some(proposer), Some(operations)) = (&mut self.role, &mut self.operations) {
+            proposer.flush(now, &mut self.out);
+            operations.flush(now, &mut self.out);
+            let at: Endpoint = self.host.endpoint(0);
+            world.post(at, Sender::Client, None, self.host.leader, &self.out);
+            self.out.clear();
+        }
+        self.after(world);
+    }
+
+    fn after(&mut self, world: &mut World) {
+        let now = self.host.now(world);
+        let Some(proposer) = &self.role else {
+            return;
+        };
+        let deadlines = [&self.role, &self.operations].into_iter().flatten();
+        let mut deadline = deadlines.filter_map(Proposer::next_deadline).min();
+        if proposer.needs_leader() || self.host.leader.is_none() {
+            if now >= self.asked_at + ASK_AGAIN {
+                self.asked_at = now;
+                // The controller may be down: any node that knows will do.
+                let replicas = world.replicas();
+                let whom = match world.rng.below(3) {
+                    0 => *world.rng.pick(&replicas),
+                    _ => 0,
+                };
+                let question = Message::ViewRequest { group: GROUP };
+                world.control(self.host.at, whom, question);
+            }
+            let again = self.asked_at + ASK_AGAIN;
+            deadline = Some(deadline.map_or(again, |d| d.min(again)));
+        }
+        let at = self.host.endpoint(0);
+        self.alarm.arm(world, &self.host, at, deadline);
+    }
+}

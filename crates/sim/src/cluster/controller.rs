@@ -1,0 +1,268 @@
+//! A node that runs the controller, on a store that outlives it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use control::{
+    ControlOutbox, Controller, GroupSettings, GroupState, Message, Peer, Settings, Store,
+    StoreError,
+};
+use paxos::{Configuration, GroupId, Header, NodeId, Outbox, Packet, To, Verdict};
+
+use super::host::{Alarm, Host};
+use super::layout::{Endpoint, NodeIndex, node_id};
+use super::mutation;
+use super::world::{CLUSTER, GROUP, MAX_VALUE, Outgoing, Sender, World};
+use crate::observe::Observed;
+use crate::plan::Name;
+use crate::queue::MILLISECOND;
+
+/// What the controller's disk holds.
+#[derive(Default)]
+struct Stored {
+    state: GroupState,
+    full: bool,
+    /// Configurations stored since the checkers last looked.
+    news: Vec<Configuration>,
+}
+
+/// The store, shared by the process and its machine.
+#[derive(Clone, Default)]
+pub struct SimStore(Rc<RefCell<Stored>>);
+
+impl Store for SimStore {
+    fn load(&mut self, _: GroupId) -> Result<GroupState, StoreError> {
+        Ok(self.0.borrow().state.clone())
+    }
+
+    fn swap(&mut self, _: GroupId, expected: u64, state: &GroupState) -> Result<(), StoreError> {
+        let mut stored = self.0.borrow_mut();
+        if stored.full {
+            return Err(StoreError::Failed("No space left on device".into()));
+        }
+        if stored.state.version != expected {
+            return Err(StoreError::Conflict);
+        }
+        let known = stored.state.last_epoch();
+        let new = state.epochs.iter().filter(|e| e.epoch > known);
+        let new: Vec<Configuration> = new.map(|e| e.configuration()).collect();
+        stored.news.extend(new);
+        stored.state = state.clone();
+        Ok(())
+    }
+}
+
+/// What a controller sends.
+#[derive(Default)]
+struct Output {
+    packets: Outgoing,
+    messages: Vec<(Peer, Message)>,
+}
+
+impl Outbox for Output {
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        self.packets.send(to, header, value);
+    }
+}
+
+impl ControlOutbox for Output {
+    fn control(&mut self, to: Peer, message: Message) {
+        self.messages.push((to, message));
+    }
+}
+
+/// The controller.
+pub struct ControllerHost {
+    /// The machine.
+    pub host: Host,
+    role: Option<Controller<SimStore>>,
+    store: SimStore,
+    alarm: Alarm,
+    out: Output,
+}
+
+/// The settings of a scenario's controller; with the real f.
+fn settings(world: &World) -> Settings {
+    let scenario = &world.scenario;
+    let ids = |names: Vec<Name>| -> Vec<NodeId> { names.into_iter().map(node_id).collect() };
+    let group = GroupSettings {
+        id: GROUP,
+        partitions: scenario.partitions.into(),
+        max_value: MAX_VALUE,
+        window: scenario.window.into(),
+        leaders: ids((1..=scenario.leaders).map(Name::Leader).collect()),
+        acceptors: ids((1..=scenario.acceptors).map(Name::Acceptor).collect()),
+        f: (scenario.acceptors - 1) / 2,
+        replicas: ids((1..=scenario.replicas).map(Name::Replica).collect()),
+        g: (scenario.replicas - 1) / 2,
+    };
+    Settings {
+        probe_interval: 10 * MILLISECOND,
+        suspect_after: 4,
+        view_interval: 100 * MILLISECOND,
+        rejoin_delay: 20 * MILLISECOND,
+        attempt_timeout: 100 * MILLISECOND,
+        epoch_interval: 50 * MILLISECOND,
+        ..Settings::new(CLUSTER, node_id(Name::Controller), vec![group])
+    }
+}
+
+impl ControllerHost {
+    /// A machine without a process.
+    pub fn new(host: Host) -> ControllerHost {
+        ControllerHost {
+            host,
+            role: None,
+            store: SimStore::default(),
+            alarm: Alarm::default(),
+            out: Output::default(),
+        }
+    }
+
+    /// Whether a process runs.
+    pub fn is_up(&self) -> bool {
+        self.role.is_some()
+    }
+
+    /// The configurations whose acceptors' memories must not be lost: the last active one, and the
+    /// later ones that may have chosen something.
+    pub fn needed(&self) -> Vec<Configuration> {
+        self.store.0.borrow().state.needed()
+    }
+
+    /// Whether the last epoch is active.
+    pub fn in_force(&self) -> bool {
+        self.store.0.borrow().state.in_force().is_some()
+    }
+
+    /// Lets the store fail, or work again.
+    pub fn set_full(&mut self, full: bool) {
+        self.store.0.borrow_mut().full = full;
+    }
+
+    /// A new process.
+    pub fn start(&mut self, world: &mut World) {
+        if self.is_up() {
+            return;
+        }
+        self.host.start(world);
+        self.alarm.reset();
+        let seed = world.rng.next();
+        let now = self.host.now(world);
+        match Controller::new(settings(world), self.store.clone(), seed, now) {
+            Ok(controller) => self.role = Some(controller),
+            Err(error) => world.note(|_| format!("controller can't start: {error}")),
+        }
+        self.after(world);
+    }
+
+    /// The process dies.
+    pub fn crash(&mut self) {
+        self.role = None;
+    }
+
+    /// A packet arrives.
+    pub fn packet(
+        &mut self,
+        world: &mut World,
+        from: Endpoint,
+        packet: &Packet<'_>,
+    ) -> Option<Verdict> {
+        let now = self.host.now(world);
+        let controller = self.role.as_mut()?;
+        world.observe(self.host.at, Observed::Received(packet));
+        let verdict = controller.packet(now, packet, &mut self.out);
+        self.post(world, Some(from));
+        self.after(world);
+        Some(verdict)
+    }
+
+    /// A control message arrives.
+    pub fn control(&mut self, world: &mut World, from: NodeIndex, message: &Message) {
+        let now = self.host.now(world);
+        let Some(controller) = self.role.as_mut() else {
+            return;
+        };
+        let peer = match world.layout.names[from as usize] {
+            Name::Client(n) => Peer::Client(n.into()),
+            name => Peer::Node(node_id(name)),
+        };
+        controller.message(now, peer, message, &mut self.out);
+        self.post(world, None);
+        self.after(world);
+    }
+
+    /// An operator orders another leader.
+    pub fn order_failover(&mut self, world: &mut World) {
+        let active = self.store.0.borrow().state.in_force().map(|e| e.epoch);
+        let Some(epoch) = active else { return };
+        let order = Message::Failover {
+            group: GROUP,
+            epoch,
+            to: None,
+            forced: true,
+            accept_data_loss: false,
+        };
+        self.control(world, self.host.at, &order);
+    }
+
+    /// A deadline may have passed.
+    pub fn timer(&mut self, world: &mut World) {
+        if !self.alarm.rings(world) {
+            return;
+        }
+        let now = self.host.now(world);
+        if let Some(controller) = &mut self.role
+            && controller.next_deadline() <= now
+        {
+            controller.tick(now, &mut self.out);
+            self.post(world, None);
+        }
+        self.after(world);
+    }
+
+    /// Time leapt.
+    pub fn wake(&mut self, world: &mut World) {
+        self.alarm.reset();
+        self.after(world);
+    }
+
+    fn after(&mut self, world: &mut World) {
+        if let Some(controller) = &self.role {
+            let deadline = controller.next_deadline();
+            let at = self.host.endpoint(0);
+            self.alarm.arm(world, &self.host, at, Some(deadline));
+        }
+    }
+
+    fn post(&mut self, world: &mut World, sender: Option<Endpoint>) {
+        for configuration in self.store.0.borrow_mut().news.drain(..) {
+            world.observe(self.host.at, Observed::Issued(&configuration));
+            world.votes.epoch(&configuration, &mut world.findings);
+        }
+        let leader = {
+            let stored = self.store.0.borrow();
+            let last = stored.state.epochs.last();
+            last.and_then(|e| world.layout.of_id(e.leader.0))
+        };
+        let who = Sender::Proposer(self.host.process);
+        world.post(
+            self.host.endpoint(0),
+            who,
+            sender,
+            leader,
+            &self.out.packets,
+        );
+        self.out.packets.clear();
+        for (to, message) in std::mem::take(&mut self.out.messages) {
+            let to = match to {
+                Peer::Node(id) => world.layout.of_id(id),
+                Peer::Client(n) => world.layout.index(Name::Client(n as u8)),
+            };
+            if let Some(to) = to.filter(|to| *to != self.host.at) {
+                let message = mutation::spoil_order(world, message);
+                world.control(self.host.at, to, message);
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The end of a run: faults stop, and everything must complete.
+
+use paxos::Time;
+
+use super::Cluster;
+use super::client::ClientHost;
+use super::layout::NodeIndex;
+use super::replica::ReplicaHost;
+use crate::check::Invariant;
+use crate::linearizability::{self, Linearizable};
+use crate::network::Rates;
+use crate::queue::{MILLISECOND, SECOND};
+
+/// When all faults have ended, what is outstanding must complete within this time.
+const PATIENCE: Time = 60 * SECOND;
+/// How often that is looked at.
+const LOOK: Time = 20 * MILLISECOND;
+
+impl Cluster {
+    pub(super) fn end_faults(&mut self) {
+        self.world.note(|_| "action   all faults end".into());
+        self.world.network.heal();
+        self.world.network.rates = Rates::PERFECT;
+        self.world.release();
+        for at in 0..self.world.layout.names.len() {
+            self.host_mut(at as NodeIndex).paused = false;
+            self.set_full(self.world.layout.names[at], false);
+        }
+        for replica in &mut self.replicas {
+            if replica.is_killed() {
+                replica.crash(false);
+            }
+            replica.spare();
+        }
+        self.start_all();
+        for client in &mut self.clients {
+            client.start(&mut self.world);
+        }
+    }
+
+    pub(super) fn settle(&mut self) {
+        let deadline = self.world.queue.now() + PATIENCE;
+        while self.is_sound() && self.world.queue.now() < deadline {
+            if self.is_done() {
+                return;
+            }
+            let next = self.world.queue.now() + LOOK;
+            self.run_until(next);
+        }
+        if self.is_sound() {
+            self.report_stuck();
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let idle = self.clients.iter().all(|c| c.outstanding() == 0);
+        let equal = self.world.pids().all(|pid| {
+            let executed = self.world.executions.executed(pid);
+            let same = |r: &ReplicaHost| r.store(pid.into()).committed_position() == executed;
+            self.replicas.iter().all(same)
+        });
+        idle && equal && self.controller.in_force()
+    }
+
+    fn report_stuck(&mut self) {
+        let outstanding: usize = self.clients.iter().map(ClientHost::outstanding).sum();
+        let positions = self.replicas.iter().map(|r| {
+            let of = |pid| r.store(usize::from(pid)).committed_position();
+            self.world.pids().map(of).collect::<Vec<_>>()
+        });
+        let positions: Vec<_> = positions.collect();
+        let executed: Vec<u64> = self
+            .world
+            .pids()
+            .map(|p| self.world.executions.executed(p))
+            .collect();
+        let in_force = self.controller.in_force();
+        let invariant = if outstanding > 0 {
+            Invariant::Liveness
+        } else {
+            Invariant::Convergence
+        };
+        self.world.findings.now = self.world.queue.now();
+        self.world.findings.report(invariant, || {
+            format!(
+                "{outstanding} commands are outstanding, replicas are at {positions:?} of {executed:?}, an epoch in force: {in_force}"
+            )
+        });
+    }
+
+    pub(super) fn check_history(&mut self) {
+        for pid in self.world.pids() {
+            let expected = self.world.executions.contents(pid);
+            for replica in &self.replicas {
+                let contents = replica.store(pid.into()).contents();
+                if contents != expected {
+                    let name = replica.host.name;
+                    self.world.findings.report(Invariant::Convergence, || {
+                        format!("{name} ends with other contents in partition {pid}")
+                    });
+                }
+            }
+        }
+        // Keys are of one partition, so partitions can be checked one after the other.
+        // Now and then the search runs although the claim holds, so that it stays honest.
+        if self.claim_holds() && self.world.scenario.seed % 64 != 0 {
+            return;
+        }
+        if let Linearizable::No { key } = linearizability::check(&self.world.history) {
+            self.world.findings.report(Invariant::Linearizable, || {
+                let of_key = self.world.history.iter().filter(|o| o.key == key);
+                let lines: Vec<String> = of_key.map(|o| format!("{o:?}")).collect();
+                format!(
+                    "no order explains what clients saw of key {} in partition {}:\n{}",
+                    key >> 8,
+                    key & 0xff,
+                    lines.join("\n")
+                )
+            });
+        }
+    }
+
+    /// Whether the order that the replicas executed explains what clients saw.
+    fn claim_holds(&self) -> bool {
+        let order = self.world.executions.order();
+        let history = &self.world.history;
+        self.world.pids().all(|pid| {
+            let here = |at: &usize| history[*at].key & 0xff == u64::from(pid);
+            let numbers: Vec<usize> = (0..history.len()).filter(here).collect();
+            let place = |at: &usize| numbers.binary_search(at).ok();
+            let order: Vec<usize> = order.iter().filter_map(place).collect();
+            let history: Vec<_> = numbers.iter().map(|at| history[*at]).collect();
+            linearizability::explains(&order, &history)
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! Which node is where.
+
+use paxos::NodeId;
+
+use crate::plan::{Name, Scenario};
+
+/// Index of a node.
+pub type NodeIndex = u8;
+
+/// A socket: a node, and of a replica the worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// The node.
+    pub node: NodeIndex,
+    /// The worker's partition; 0 for other nodes.
+    pub pid: u8,
+}
+
+/// Which node is where.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// By index.
+    pub names: Vec<Name>,
+    /// Partitions of the group.
+    pub partitions: u8,
+}
+
+impl Layout {
+    /// The nodes of a scenario.
+    pub fn new(scenario: &Scenario) -> Layout {
+        let mut names = vec![Name::Controller];
+        names.extend((1..=scenario.leaders).map(Name::Leader));
+        names.extend((1..=scenario.acceptors).map(Name::Acceptor));
+        names.extend((1..=scenario.replicas).map(Name::Replica));
+        names.extend((1..=scenario.clients).map(Name::Client));
+        Layout {
+            names,
+            partitions: scenario.partitions,
+        }
+    }
+
+    /// Index of a node, if the scenario has it.
+    pub fn index(&self, name: Name) -> Option<NodeIndex> {
+        let at = self.names.iter().position(|n| *n == name)?;
+        Some(at as NodeIndex)
+    }
+
+    /// Index of the node with this id.
+    pub fn of_id(&self, id: NodeId) -> Option<NodeIndex> {
+        let at = self
+            .names
+            .iter()
+            .position(|n| node_id(*n) == id && id != 0)?;
+        Some(at as NodeIndex)
+    }
+
+    /// The nodes of a kind.
+    pub fn each(&self, which: fn(Name) -> bool) -> impl Iterator<Item = NodeIndex> + '_ {
+        let names = self.names.iter().enumerate();
+        names
+            .filter(move |(_, name)| which(**name))
+            .map(|(at, _)| at as NodeIndex)
+    }
+}
+
+/// The id of a node on the wire; clients have none.
+pub const fn node_id(name: Name) -> NodeId {
+    match name {
+        Name::Controller => 90,
+        Name::Leader(n) => n as NodeId,
+        Name::Acceptor(n) => 10 + n as NodeId,
+        Name::Replica(n) => 20 + n as NodeId,
+        Name::Client(_) => 0,
+    }
+}

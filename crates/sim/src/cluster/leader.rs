@@ -1,0 +1,129 @@
+//! A node that runs a leader.
+
+use control::Message;
+use paxos::{Leader, Packet, Program, Verdict};
+
+use super::host::Host;
+use super::layout::Endpoint;
+use super::mutation::Mutation;
+use super::world::{Outgoing, Sender, World};
+use crate::observe::Observed;
+
+/// A leader or a backup leader.
+pub struct LeaderHost {
+    /// The machine.
+    pub host: Host,
+    role: Option<Leader>,
+    nonce: u64,
+    out: Outgoing,
+    /// For a mutation: what it was programmed with, beyond its memory's end.
+    programmed: Option<Program>,
+}
+
+impl LeaderHost {
+    /// A machine without a process.
+    pub fn new(host: Host) -> LeaderHost {
+        LeaderHost {
+            host,
+            role: None,
+            nonce: 0,
+            out: Outgoing::default(),
+            programmed: None,
+        }
+    }
+
+    /// Whether a process runs.
+    pub fn is_up(&self) -> bool {
+        self.role.is_some()
+    }
+
+    /// A new process with an empty memory.
+    pub fn start(&mut self, world: &mut World) {
+        if self.is_up() {
+            return;
+        }
+        self.host.start(world);
+        let keeps_nonce = world.mutated(Mutation::LeaderReusesRound) && self.nonce != 0;
+        if !keeps_nonce {
+            self.nonce = world.rng.nonce();
+        }
+        let mut leader = Leader::new(self.host.deployment(world), self.nonce);
+        if let Some(program) = self.programmed.as_ref().filter(|_| keeps_nonce) {
+            let _ = leader.program(program);
+        }
+        self.role = Some(leader);
+        let nonce = self.nonce;
+        world.observe(self.host.at, Observed::LeaderStarted { nonce });
+    }
+
+    /// The process dies.
+    pub fn crash(&mut self) {
+        self.role = None;
+    }
+
+    /// A packet arrives.
+    pub fn packet(
+        &mut self,
+        world: &mut World,
+        from: Endpoint,
+        packet: &Packet<'_>,
+        damaged: bool,
+    ) -> Option<Verdict> {
+        let leader = self.role.as_mut()?;
+        world.observe(self.host.at, Observed::Received(packet));
+        let watched = (damaged || world.steps % 64 == 0).then(|| leader.clone());
+        let verdict = leader.step(packet, &mut self.out);
+        if let Some(before) = watched {
+            world.judge(self.host.endpoint(0), damaged, verdict, || {
+                before == *leader
+            });
+        }
+        let at = self.host.endpoint(0);
+        let who = Sender::Proposer(self.host.process);
+        world.post(at, who, Some(from), Some(self.host.at), &self.out);
+        self.out.clear();
+        Some(verdict)
+    }
+
+    /// A control message arrives.
+    pub fn control(&mut self, world: &mut World, message: &Message) {
+        let Some(leader) = self.role.as_mut() else {
+            return;
+        };
+        match message {
+            Message::ProgramLeader {
+                epoch,
+                nonce,
+                next,
+                trimmed,
+                window,
+                replicas,
+                g,
+                ..
+            } => {
+                let program = Program {
+                    epoch: *epoch,
+                    nonce: *nonce,
+                    next: next.clone(),
+                    trimmed: trimmed.clone(),
+                    window: *window,
+                    replicas: replicas.clone(),
+                    g: *g,
+                };
+                if leader.program(&program).is_ok() {
+                    world.observe(self.host.at, Observed::Programmed(&program));
+                    self.programmed = Some(program);
+                }
+            }
+            Message::View(view) => {
+                if self.host.take_view(world, view)
+                    && let Some(last) = view.epochs.last()
+                {
+                    leader.retire(last.epoch);
+                    world.observe(self.host.at, Observed::Retired(last.epoch));
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! A whole cluster in one process and one thread: real roles, simulated machines.
+
+mod acceptor;
+mod act;
+mod client;
+mod clock;
+mod controller;
+mod end;
+mod host;
+mod layout;
+mod leader;
+pub mod mutation;
+mod replica;
+mod trace;
+mod world;
+
+pub use world::{CLUSTER, GROUP, MAX_VALUE};
+
+use paxos::{Packet, Time};
+
+use crate::check::Violation;
+use crate::observe::Observer;
+use crate::plan::{Action, Name, Plan};
+use crate::queue::{MICROSECOND, MILLISECOND};
+use acceptor::AcceptorHost;
+use client::ClientHost;
+use controller::ControllerHost;
+use host::Host;
+use layout::{Endpoint, NodeIndex};
+use leader::LeaderHost;
+use mutation::Mutation;
+use replica::ReplicaHost;
+use trace::describe;
+use world::{Event, World};
+
+/// A cluster and its world.
+pub struct Cluster {
+    world: World,
+    controller: ControllerHost,
+    leaders: Vec<LeaderHost>,
+    acceptors: Vec<AcceptorHost>,
+    replicas: Vec<ReplicaHost>,
+    clients: Vec<ClientHost>,
+    actions: Vec<(Time, Action)>,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Events handled: packets, control messages, timers, syncs.
+    pub steps: u64,
+    /// How long it took in the cluster's time.
+    pub virtual_time: Time,
+    /// What was violated.
+    pub violations: Vec<Violation>,
+    /// Instances decided.
+    pub decided: u64,
+    /// Commands acknowledged to clients.
+    pub commands: u64,
+    /// Epochs in the store at the end.
+    pub epochs: u32,
+    /// One line an event, if wanted.
+    pub trace: Vec<String>,
+}
+
+enum Kind {
+    Controller,
+    Leader(usize),
+    Acceptor(usize),
+    Replica(usize),
+    Client(usize),
+}
+
+impl Cluster {
+    /// Starts all nodes of a plan's scenario.
+    pub fn new(plan: &Plan, mutation: Option<Mutation>, trace: bool) -> Cluster {
+        Cluster::observed(plan, mutation, trace, None)
+    }
+
+    /// Same, with somebody who sees what happens at each node.
+    pub fn observed(
+        plan: &Plan,
+        mutation: Option<Mutation>,
+        trace: bool,
+        observer: Option<Box<dyn Observer>>,
+    ) -> Cluster {
+        let scenario = &plan.scenario;
+        let mut world = World::new(scenario, mutation, trace);
+        world.observer = observer;
+        let w = &mut world;
+        let controller = ControllerHost::new(Host::new(w, Name::Controller));
+        let leaders =
+            (1..=scenario.leaders).map(|n| LeaderHost::new(Host::new(w, Name::Leader(n))));
+        let leaders = leaders.collect();
+        let acceptors =
+            (1..=scenario.acceptors).map(|n| AcceptorHost::new(Host::new(w, Name::Acceptor(n))));
+        let acceptors = acceptors.collect();
+        let mut replicas = Vec::new();
+        for n in 1..=scenario.replicas {
+            let host = Host::new(w, Name::Replica(n));
+            replicas.push(ReplicaHost::new(w, host));
+        }
+        let mut clients = Vec::new();
+        for n in 1..=scenario.clients {
+            let host = Host::new(w, Name::Client(n));
+            clients.push(ClientHost::new(w, host));
+        }
+        for (number, (at, _)) in plan.actions.iter().enumerate() {
+            world.queue.at(*at, Event::Action(number as u32));
+        }
+        let mut cluster = Cluster {
+            world,
+            controller,
+            leaders,
+            acceptors,
+            replicas,
+            clients,
+            actions: plan.actions.clone(),
+        };
+        cluster.start_all();
+        for client in &mut cluster.clients {
+            client.start(&mut cluster.world);
+        }
+        cluster
+    }
+
+    fn start_all(&mut self) {
+        let w = &mut self.world;
+        self.controller.start(w);
+        self.leaders.iter_mut().for_each(|l| l.start(w));
+        self.acceptors.iter_mut().for_each(|a| a.start(w));
+        self.replicas.iter_mut().for_each(|r| r.start(w));
+    }
+
+    fn kind(&self, node: NodeIndex) -> Kind {
+        let mut at = usize::from(node);
+        if at == 0 {
+            return Kind::Controller;
+        }
+        at -= 1;
+        if at < self.leaders.len() {
+            return Kind::Leader(at);
+        }
+        at -= self.leaders.len();
+        if at < self.acceptors.len() {
+            return Kind::Acceptor(at);
+        }
+        at -= self.acceptors.len();
+        if at < self.replicas.len() {
+            return Kind::Replica(at);
+        }
+        Kind::Client(at - self.replicas.len())
+    }
+
+    // ---- Running
+
+    /// Carries the plan out, ends all faults, and waits until everything is done.
+    pub fn run(mut self) -> Outcome {
+        let end = self.actions.last().map_or(0, |(at, _)| *at);
+        self.run_until(end);
+        if self.is_sound() {
+            self.end_faults();
+            self.settle();
+        }
+        if self.is_sound() {
+            self.check_history();
+        }
+        let last = |c: &ControllerHost| c.needed().last().map_or(0, |c| c.epoch);
+        Outcome {
+            steps: self.world.steps,
+            virtual_time: self.world.now(),
+            decided: self.world.votes.decided(),
+            commands: self.world.executions.acknowledged_count(),
+            epochs: last(&self.controller),
+            violations: self.world.findings.violations,
+            trace: self.world.trace.unwrap_or_default(),
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        self.world.findings.violations.is_empty()
+    }
+
+    fn run_until(&mut self, end: Time) {
+        while let Some(event) = self.world.queue.next_until(end) {
+            self.world.steps += 1;
+            self.world.findings.now = self.world.queue.now();
+            self.handle(event);
+            self.begin_transfers();
+            if !self.is_sound() {
+                return;
+            }
+        }
+        self.world.queue.advance(end);
+    }
+
+    fn handle(&mut self, event: Event) {
+        let w = &mut self.world;
+        match event {
+            Event::Packet {
+                to,
+                from,
+                buffer,
+                damaged,
+            } => {
+                let bytes = w.lend(buffer);
+                self.packet(to, from, &bytes, damaged);
+                self.world.give_back(buffer, bytes);
+            }
+            Event::Control { to, from, message } => {
+                if self.host(to).paused {
+                    return;
+                }
+                let kind = self.kind(to);
+                let w = &mut self.world;
+                match kind {
+                    Kind::Controller => self.controller.control(w, from, &message),
+                    Kind::Leader(n) => self.leaders[n].control(w, &message),
+                    Kind::Acceptor(n) => self.acceptors[n].control(w, &message),
+                    Kind::Replica(n) => self.replicas[n].control(w, from, &message),
+                    Kind::Client(n) => self.clients[n].control(w, &message),
+                }
+            }
+            Event::Timer { at } => self.timer(at),
+            Event::Flush { at, process } => {
+                if self.host(at.node).process != process
+                    || self.paused(at, Event::Flush { at, process })
+                {
+                    return;
+                }
+                let kind = self.kind(at.node);
+                let w = &mut self.world;
+                match kind {
+                    Kind::Acceptor(n) => self.acceptors[n].flush(w),
+                    Kind::Replica(n) => self.replicas[n].flush(w, at.pid),
+                    _ => {}
+                }
+            }
+            Event::Transfer {
+                to,
+                process,
+                position,
+                snapshot,
+            } => {
+                if self.host(to.node).process != process {
+                    return;
+                }
+                if let Kind::Replica(n) = self.kind(to.node) {
+                    let w = &mut self.world;
+                    let whole = !w.rng.chance(100_000);
+                    self.replicas[n].restore(w, to.pid, position, &snapshot, whole);
+                }
+            }
+            Event::Action(number) => {
+                let action = self.actions[number as usize].1.clone();
+                w.note(|_| format!("action   {action}"));
+                self.act(&action);
+            }
+        }
+    }
+
+    /// A paused process does what is due when it goes on.
+    fn paused(&mut self, at: Endpoint, event: Event) -> bool {
+        let paused = self.host(at.node).paused;
+        if paused {
+            self.world.queue.after(MILLISECOND, event);
+        }
+        paused
+    }
+
+    fn packet(&mut self, to: Endpoint, from: Endpoint, bytes: &[u8], damaged: bool) {
+        if self.host(to.node).paused {
+            return;
+        }
+        let Ok(packet) = Packet::parse(bytes) else {
+            debug_assert!(damaged, "a node sent what can't be read");
+            return;
+        };
+        let kind = self.kind(to.node);
+        let rewritten = self.rewrite(&kind, &packet);
+        let packet = match &rewritten {
+            Some((header, value)) => Packet {
+                header: *header,
+                tag: None,
+                value,
+            },
+            None => packet,
+        };
+        if self.world.trace.is_some() {
+            let text = describe(&packet);
+            let damage = if damaged { "damaged " } else { "" };
+            self.world.note(|w| {
+                format!(
+                    "packet   {} -> {}: {damage}{text}",
+                    w.name(from),
+                    w.name(to)
+                )
+            });
+        }
+        let w = &mut self.world;
+        let verdict = match kind {
+            Kind::Controller => {
+                let verdict = self.controller.packet(w, from, &packet);
+                self.answer_again(from, &packet);
+                verdict
+            }
+            Kind::Leader(n) => self.leaders[n].packet(w, from, &packet, damaged),
+            Kind::Acceptor(n) => self.acceptors[n].packet(w, from, &packet, bytes, damaged),
+            Kind::Replica(n) => self.replicas[n].packet(w, to, from, &packet, damaged),
+            Kind::Client(n) => self.clients[n].packet(w, &packet),
+        };
+        if self.world.trace.is_some() {
+            self.world.add_to_last_line(verdict);
+        }
+    }
+
+    fn rewrite(&self, kind: &Kind, packet: &Packet<'_>) -> Option<(paxos::Header, Vec<u8>)> {
+        let mutation = self.world.mutation?;
+        match kind {
+            Kind::Controller | Kind::Replica(_) => mutation::rewrite(mutation, packet),
+            _ => None,
+        }
+    }
+
+    /// The mutation of a candidate that is content with too few.
+    fn answer_again(&mut self, from: Endpoint, packet: &Packet<'_>) {
+        if !self.world.mutated(Mutation::QuorumOfF) {
+            return;
+        }
+        let Kind::Acceptor(n) = self.kind(from.node) else {
+            return;
+        };
+        let other = &self.acceptors[(n + 1) % self.acceptors.len()];
+        let (id, nonce) = (
+            layout::node_id(other.host.name),
+            other.memory_nonce().unwrap_or(1),
+        );
+        if let Some((header, value)) = mutation::second_answer(&self.world, packet, id, nonce) {
+            let again = Packet {
+                header,
+                tag: None,
+                value: &value,
+            };
+            self.controller.packet(&mut self.world, from, &again);
+        }
+    }
+
+    fn timer(&mut self, at: Endpoint) {
+        if self.paused(at, Event::Timer { at }) {
+            return;
+        }
+        let kind = self.kind(at.node);
+        let w = &mut self.world;
+        match kind {
+            Kind::Controller => self.controller.timer(w),
+            Kind::Replica(n) => self.replicas[n].timer(w, at.pid),
+            Kind::Client(n) => self.clients[n].timer(w),
+            Kind::Leader(_) | Kind::Acceptor(_) => {}
+        }
+    }
+
+    fn host(&self, node: NodeIndex) -> &Host {
+        match self.kind(node) {
+            Kind::Controller => &self.controller.host,
+            Kind::Leader(n) => &self.leaders[n].host,
+            Kind::Acceptor(n) => &self.acceptors[n].host,
+            Kind::Replica(n) => &self.replicas[n].host,
+            Kind::Client(n) => &self.clients[n].host,
+        }
+    }
+
+    fn host_mut(&mut self, node: NodeIndex) -> &mut Host {
+        match self.kind(node) {
+            Kind::Controller => &mut self.controller.host,
+            Kind::Leader(n) => &mut self.leaders[n].host,
+            Kind::Acceptor(n) => &mut self.acceptors[n].host,
+            Kind::Replica(n) => &mut self.replicas[n].host,
+            Kind::Client(n) => &mut self.clients[n].host,
+        }
+    }
+
+    // ---- Transfers of checkpoints
+
+    fn begin_transfers(&mut self) {
+        while let Some((to, process)) = self.world.fetches.pop() {
+            let Kind::Replica(fetcher) = self.kind(to.node) else {
+                continue;
+            };
+            let others: Vec<usize> = (0..self.replicas.len())
+                .filter(|&n| n != fetcher && self.can_talk(to.node, self.replicas[n].host.at))
+                .filter(|&n| self.replicas[n].is_up() && !self.replicas[n].host.paused)
+                .collect();
+            if others.is_empty() {
+                continue;
+            }
+            let from = *self.world.rng.pick(&others);
+            let copy = self.replicas[from].snapshot(&mut self.world, to.pid);
+            let Some((position, snapshot)) = copy else {
+                continue;
+            };
+            self.replicas[fetcher].fetching(to.pid, true);
+            let delay = self.world.rng.between(200 * MICROSECOND, 20 * MILLISECOND);
+            let event = Event::Transfer {
+                to,
+                process,
+                position,
+                snapshot,
+            };
+            self.world.queue.after(delay, event);
+        }
+    }
+
+    /// A connection needs both directions.
+    fn can_talk(&self, a: NodeIndex, b: NodeIndex) -> bool {
+        let network = &self.world.network;
+        !network.is_blocked(a.into(), b.into()) && !network.is_blocked(b.into(), a.into())
+    }
+}

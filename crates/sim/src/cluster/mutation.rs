@@ -1,0 +1,183 @@
+//! Deliberate mistakes, to prove that the checkers bite.
+//!
+//! None of them is in the code that ships. The harness makes them: it rewrites what a role gets or
+//! sends, spoils what it has stored, or sets it up falsely, so that the cluster behaves as if the
+//! rule in question had been left out.
+
+use control::Message;
+use paxos::wire::value::RangeReport;
+use paxos::{Flags, Header, MsgType, NodeId, Packet, Round};
+
+use super::world::World;
+use crate::application::SharedStore;
+
+/// A mistake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub enum Mutation {
+    /// An acceptor that lost its memory takes part as if it had not.
+    AcceptorForgets,
+    /// A restarted leader begins its round again.
+    LeaderReusesRound,
+    /// A learner counts one acceptor's vote as two.
+    DuplicateVoteCounted,
+    /// A candidate is content with the answers of f acceptors.
+    QuorumOfF,
+    /// Replicas report more than they have stored, so slots are used again too early.
+    FalseTrim,
+    /// Votes in promises are ignored: a no-op is put over what may have been chosen.
+    VotesIgnored,
+    /// An answer to QUERY passes for a promise.
+    QueryCountedAsPromise,
+    /// A range promise doesn't raise the floor.
+    IgnoresFloor,
+    /// An acceptor votes below the round that it promised.
+    StaleRoundAccepted,
+    /// The candidate believes that there is nothing to read.
+    SkipsReading,
+    /// All repairing hosts get the same lane.
+    SharedLane,
+    /// The leader begins at the marker's instance instead of behind it.
+    NextIsMarker,
+    /// The session table doesn't survive a restart.
+    SessionForgets,
+    /// The position in the log is stored later than the effects.
+    PositionNotAtomic,
+    /// A commit is reported before it has happened.
+    CommitReportedEarly,
+    /// A re-joined acceptor is enabled with the floor of the first epoch.
+    KeepsOldMembership,
+    /// A durable acceptor answers before its log is synced.
+    AnswersBeforeSync,
+}
+
+impl Mutation {
+    /// All of them.
+    pub const ALL: [Mutation; 17] = [
+        Mutation::AcceptorForgets,
+        Mutation::LeaderReusesRound,
+        Mutation::DuplicateVoteCounted,
+        Mutation::QuorumOfF,
+        Mutation::FalseTrim,
+        Mutation::VotesIgnored,
+        Mutation::QueryCountedAsPromise,
+        Mutation::IgnoresFloor,
+        Mutation::StaleRoundAccepted,
+        Mutation::SkipsReading,
+        Mutation::SharedLane,
+        Mutation::NextIsMarker,
+        Mutation::SessionForgets,
+        Mutation::PositionNotAtomic,
+        Mutation::CommitReportedEarly,
+        Mutation::KeepsOldMembership,
+        Mutation::AnswersBeforeSync,
+    ];
+}
+
+/// Rewrites what a candidate or a repairing replica gets.
+pub fn rewrite(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
+    let h = &packet.header;
+    match mutation {
+        Mutation::VotesIgnored => without_vote(h).map(|header| (header, Vec::new())),
+        Mutation::SkipsReading => nothing_to_read(h, packet.value).map(|value| (*h, value)),
+        _ => None,
+    }
+}
+
+/// Whether an acceptor answers this as if it promised, and doesn't remember it: a question that
+/// reads, like QUERY, and is taken for PHASE1A.
+pub fn not_remembered(world: &World, header: &Header) -> bool {
+    let range = header.flags.has(Flags::RANGE);
+    match world.mutation {
+        Some(Mutation::IgnoresFloor) => range,
+        Some(Mutation::QueryCountedAsPromise) => header.msgtype == MsgType::Phase1a && !range,
+        _ => false,
+    }
+}
+
+/// An answer once more, as if another acceptor, whose memory is `nonce`, had given it.
+pub fn second_answer(
+    world: &World,
+    packet: &Packet<'_>,
+    other: NodeId,
+    nonce: u64,
+) -> Option<(Header, Vec<u8>)> {
+    let h = &packet.header;
+    let answer = matches!(h.msgtype, MsgType::Phase1b | MsgType::Phase2b);
+    if !answer || !world.mutated(Mutation::QuorumOfF) {
+        return None;
+    }
+    let header = Header { swid: other, ..*h };
+    let value = match RangeReport::parse(packet.value) {
+        Ok(report) if h.flags.has(Flags::RANGE) => RangeReport { nonce, ..report }.emit().to_vec(),
+        _ => packet.value.to_vec(),
+    };
+    Some((header, value))
+}
+
+/// The vote once more, as if another acceptor had sent it.
+pub fn second_vote(world: &World, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
+    let h = &packet.header;
+    if h.msgtype != MsgType::Phase2b || !world.mutated(Mutation::DuplicateVoteCounted) {
+        return None;
+    }
+    let next = 11 + (h.swid - 11 + 1) % u16::from(world.scenario.acceptors);
+    let header = Header { swid: next, ..*h };
+    Some((header, packet.value.to_vec()))
+}
+
+/// Makes a replica's TRIM say more than is true.
+pub fn overstate_trim(world: &World, header: &mut Header) {
+    if world.mutated(Mutation::FalseTrim) {
+        header.inst += u64::from(world.scenario.checkpoint_every);
+    }
+}
+
+/// Spoils what a process finds when it starts.
+pub fn spoil_store(world: &World, store: &SharedStore) {
+    match world.mutation {
+        Some(Mutation::SessionForgets) => store.forget_replies(),
+        Some(Mutation::PositionNotAtomic) => store.undo_records(),
+        Some(Mutation::CommitReportedEarly) => store.commit_late(),
+        _ => {}
+    }
+}
+
+/// Spoils what a controller orders.
+pub fn spoil_order(world: &World, mut message: Message) -> Message {
+    match &mut message {
+        Message::ProgramLeader { next, .. } if world.mutated(Mutation::NextIsMarker) => {
+            next.iter_mut().for_each(|next| *next -= 1);
+        }
+        Message::EnableAcceptor { epoch, .. } if world.mutated(Mutation::KeepsOldMembership) => {
+            *epoch = 1;
+        }
+        _ => {}
+    }
+    message
+}
+
+/// A range answer that says that nothing was voted.
+fn nothing_to_read(header: &Header, value: &[u8]) -> Option<Vec<u8>> {
+    let range = header.msgtype == MsgType::Phase1b && header.flags.has(Flags::RANGE);
+    let report = RangeReport::parse(value).ok().filter(|_| range)?;
+    let shortened = RangeReport {
+        end: report.trim,
+        ..report
+    };
+    Some(shortened.emit().to_vec())
+}
+
+/// A promise whose vote is cut away.
+fn without_vote(header: &Header) -> Option<Header> {
+    let promise = header.msgtype == MsgType::Phase1b
+        && !header.flags.has(Flags::RANGE)
+        && !header.rnd.is_none();
+    promise.then_some(Header {
+        vrnd: Round::NONE,
+        client: 0,
+        request: 0,
+        flags: Flags::NONE,
+        value_len: 0,
+        ..*header
+    })
+}

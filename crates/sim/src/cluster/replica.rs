@@ -1,0 +1,629 @@
+//! A node that runs a replica: one worker a partition, each with a store of its own.
+
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use control::{EpochState, Message, View};
+use paxos::wire::value::{PackedItem, append_packed};
+use paxos::{Flags, Header, MsgType, Outbox, Packet, Time, To, Verdict};
+use replica::{EpochView, ReplyTo, Restored, Settings, Status, Worker};
+
+use super::host::{Alarm, Host};
+use super::layout::{Endpoint, NodeIndex, node_id};
+use super::mutation::{self, Mutation};
+use super::world::{CLUSTER, Event, GROUP, Outgoing, Sender, World};
+use crate::application::{Execution, Kv, SharedStore};
+use crate::observe::Observed;
+use crate::queue::{MICROSECOND, MILLISECOND, SECOND};
+
+/// Lanes and views are asked for again after so long.
+const ASK_AGAIN: Time = 20 * MILLISECOND;
+
+/// A reply on its way out of a worker.
+struct Reply {
+    to: ReplyTo,
+    client: u64,
+    request: u64,
+    bytes: Vec<u8>,
+}
+
+/// What a worker sends.
+#[derive(Default)]
+struct Output {
+    packets: Outgoing,
+    replies: Vec<Reply>,
+}
+
+impl Outbox for Output {
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        self.packets.send(to, header, value);
+    }
+}
+
+impl replica::Output for Output {
+    fn reply(&mut self, to: &ReplyTo, client: u64, request: u64, status: u8, bytes: &[u8]) {
+        let mut value = Vec::with_capacity(bytes.len() + 1);
+        value.push(status);
+        value.extend_from_slice(bytes);
+        self.replies.push(Reply {
+            to: *to,
+            client,
+            request,
+            bytes: value,
+        });
+    }
+}
+
+/// One partition.
+struct Shard {
+    worker: Option<Worker<Kv>>,
+    store: SharedStore,
+    alarm: Alarm,
+    batch: u8,
+    flush_armed: bool,
+    asked_at: Time,
+    fetching: bool,
+    /// Commands that it must have stored before another replica's disk may break.
+    owes: u64,
+}
+
+/// A replica.
+pub struct ReplicaHost {
+    /// The machine.
+    pub host: Host,
+    shards: Vec<Shard>,
+    nonce: u64,
+    view: Option<View>,
+    out: Output,
+    executed: Vec<Execution>,
+}
+
+/// The address of a client's socket.
+pub fn client_address(client: NodeIndex) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, client)), 7000)
+}
+
+fn client_at(address: &SocketAddr) -> Option<NodeIndex> {
+    match address.ip() {
+        IpAddr::V4(ip) => Some(ip.octets()[3]),
+        IpAddr::V6(_) => None,
+    }
+}
+
+impl ReplicaHost {
+    /// A machine without a process.
+    pub fn new(world: &World, host: Host) -> ReplicaHost {
+        let shards = world.pids().map(|_| Shard {
+            worker: None,
+            store: SharedStore::default(),
+            alarm: Alarm::default(),
+            batch: 0,
+            flush_armed: false,
+            asked_at: 0,
+            fetching: false,
+            owes: 0,
+        });
+        ReplicaHost {
+            host,
+            shards: shards.collect(),
+            nonce: 0,
+            view: None,
+            out: Output::default(),
+            executed: Vec::new(),
+        }
+    }
+
+    /// Whether a process runs.
+    pub fn is_up(&self) -> bool {
+        self.shards.iter().all(|s| s.worker.is_some())
+    }
+
+    /// What it has stored of a partition: for the end of a run.
+    pub fn store(&self, pid: usize) -> &SharedStore {
+        &self.shards[pid].store
+    }
+
+    /// A new process on what the stores hold.
+    pub fn start(&mut self, world: &mut World) {
+        if self.is_up() {
+            return;
+        }
+        self.host.start(world);
+        self.nonce = world.rng.nonce();
+        self.view = None;
+        let now = self.host.now(world);
+        for pid in 0..self.shards.len() {
+            let settings = self.settings(world, pid);
+            let shard = &mut self.shards[pid];
+            mutation::spoil_store(world, &shard.store);
+            shard.alarm.reset();
+            (shard.batch, shard.flush_armed, shard.fetching) = (0, false, false);
+            shard.asked_at = 0;
+            match Worker::open(settings, shard.store.open(), self.nonce, now) {
+                Ok(worker) => shard.worker = Some(worker),
+                Err(error) => {
+                    world.note(|_| format!("replica can't start: {error}"));
+                    return self.crash(false);
+                }
+            }
+            self.after(world, pid);
+        }
+        self.ask(world, Message::ViewRequest { group: GROUP });
+    }
+
+    fn settings(&self, world: &World, pid: usize) -> Settings {
+        let scenario = &world.scenario;
+        Settings {
+            buffer: usize::from(scenario.slots),
+            repair_after: 2 * MILLISECOND,
+            repair_limit: 8,
+            poll_interval: 200 * MILLISECOND,
+            checkpoint_every: scenario.checkpoint_every.into(),
+            checkpoint_interval: 2 * SECOND,
+            trim_interval: 100 * MILLISECOND,
+            session_timeout: 60 * SECOND,
+            seed: scenario.seed,
+            ..Settings::new(self.host.deployment(world), pid as u16)
+        }
+    }
+
+    /// The process dies, or the whole machine.
+    pub fn crash(&mut self, power: bool) {
+        for shard in &mut self.shards {
+            shard.worker = None;
+            if power {
+                shard.store.lose_power();
+            }
+        }
+    }
+
+    /// The disk breaks and is replaced by an empty one. Until this replica has got everything back,
+    /// no other may lose its own: g may fail, not more.
+    pub fn wipe(&mut self, world: &World) {
+        self.crash(false);
+        for (pid, shard) in self.shards.iter_mut().enumerate() {
+            shard.store.wipe();
+            shard.owes = world.executions.executed(pid as u16);
+        }
+    }
+
+    /// Whether it has everything on disk that it had before its disk broke.
+    pub fn is_whole(&self) -> bool {
+        let whole = |s: &Shard| s.store.durable_position() >= s.owes;
+        self.shards.iter().all(whole)
+    }
+
+    /// Stops in good order: with a checkpoint.
+    pub fn stop(&mut self, world: &mut World) {
+        let now = self.host.now(world);
+        for pid in 0..self.shards.len() {
+            self.finish_batch(world, pid);
+            if let Some(worker) = &mut self.shards[pid].worker {
+                let _ = worker.checkpoint(now);
+            }
+        }
+        self.crash(false);
+    }
+
+    /// Lets writes fail, or succeed again.
+    pub fn set_full(&mut self, full: bool) {
+        for shard in &self.shards {
+            shard.store.set_full(full);
+        }
+    }
+
+    /// The process will die in the middle of a step.
+    pub fn kill_in(&mut self, calls: u32) {
+        for shard in &self.shards {
+            shard.store.kill_in(calls);
+        }
+    }
+
+    /// Whether a planned kill has struck.
+    pub fn is_killed(&self) -> bool {
+        self.shards.iter().any(|s| s.store.killed())
+    }
+
+    /// Takes back a planned kill that has not struck.
+    pub fn spare(&mut self) {
+        for shard in &self.shards {
+            shard.store.spare();
+        }
+    }
+
+    /// A packet arrives.
+    pub fn packet(
+        &mut self,
+        world: &mut World,
+        to: Endpoint,
+        from: Endpoint,
+        packet: &Packet<'_>,
+        damaged: bool,
+    ) -> Option<Verdict> {
+        let pid = usize::from(to.pid);
+        let now = self.host.now(world);
+        let shard = &mut self.shards[pid];
+        let worker = shard.worker.as_mut()?;
+        world.observe(self.host.at, Observed::Received(packet));
+        let before = damaged.then(|| worker_state(worker));
+        let verdict = worker.step(now, packet, &mut self.out);
+        if let Some(before) = before {
+            let same = worker_state(worker) == before && self.out.packets.is_empty();
+            world.judge(to, damaged, verdict, || same);
+        }
+        if let Some((header, value)) = mutation::second_vote(world, packet) {
+            let forged = Packet {
+                header,
+                tag: None,
+                value: &value,
+            };
+            let _ = worker.step(now, &forged, &mut self.out);
+        }
+        self.note_executions(world, pid);
+        self.post(world, pid, Some(from));
+        let shard = &mut self.shards[pid];
+        if verdict == Verdict::Changed || shard.batch > 0 {
+            shard.batch += 1;
+            if shard.batch >= world.scenario.batch {
+                self.finish_batch(world, pid);
+            } else if !std::mem::replace(&mut shard.flush_armed, true) {
+                let process = self.host.process;
+                let at = to;
+                let delay = 50 * MICROSECOND;
+                world.queue.after(delay, Event::Flush { at, process });
+            }
+        }
+        self.after(world, pid);
+        Some(verdict)
+    }
+
+    /// A batch ends.
+    pub fn flush(&mut self, world: &mut World, pid: u8) {
+        let pid = usize::from(pid);
+        self.shards[pid].flush_armed = false;
+        self.finish_batch(world, pid);
+        self.after(world, pid);
+    }
+
+    /// A deadline may have passed.
+    pub fn timer(&mut self, world: &mut World, pid: u8) {
+        let pid = usize::from(pid);
+        let now = self.host.now(world);
+        let shard = &mut self.shards[pid];
+        if !shard.alarm.rings(world) {
+            return;
+        }
+        if let Some(worker) = &mut shard.worker
+            && worker.next_deadline().is_some_and(|due| due <= now)
+        {
+            shard.batch = 0;
+            let result = worker.tick(now, &mut self.out);
+            self.finished(world, pid, result);
+        }
+        self.after(world, pid);
+    }
+
+    fn finish_batch(&mut self, world: &mut World, pid: usize) {
+        let now = self.host.now(world);
+        let shard = &mut self.shards[pid];
+        shard.batch = 0;
+        if let Some(worker) = &mut shard.worker {
+            let result = worker.finish_batch(now, &mut self.out);
+            self.finished(world, pid, result);
+        }
+    }
+
+    fn finished(&mut self, world: &mut World, pid: usize, result: Result<(), replica::Error>) {
+        self.note_executions(world, pid);
+        // What was sent before the error has left; a worker that failed sends nothing more.
+        self.post(world, pid, None);
+        if let Err(error) = result {
+            let at = self.host.endpoint(pid as u8);
+            world.note(|w| format!("stops    {}: {error}", w.name(at)));
+            self.crash(false);
+        }
+    }
+
+    fn note_executions(&mut self, world: &mut World, pid: usize) {
+        self.shards[pid].store.drain_executions(&mut self.executed);
+        let replica = node_id(self.host.name);
+        for execution in self.executed.drain(..) {
+            let (votes, findings) = (&world.votes, &mut world.findings);
+            let pid = pid as u16;
+            world
+                .executions
+                .executes(votes, replica, pid, &execution, findings);
+        }
+    }
+
+    fn post(&mut self, world: &mut World, pid: usize, sender: Option<Endpoint>) {
+        let at = self.host.endpoint(pid as u8);
+        let who = Sender::Proposer(self.host.process);
+        let shard = &mut self.shards[pid];
+        for (to, header, value) in self.out.packets.iter() {
+            let mut header = *header;
+            if header.msgtype == MsgType::Trim {
+                mutation::overstate_trim(world, &mut header);
+                let (inst, durable) = (header.inst, shard.store.durable_position());
+                let findings = &mut world.findings;
+                world
+                    .executions
+                    .trim_sent(header.swid, header.pid, inst, durable, findings);
+            }
+            world.watch(who, &header, value);
+            world.send(at, sender, self.host.leader, to, &header, value);
+        }
+        self.out.packets.clear();
+        self.post_replies(world, pid);
+    }
+
+    fn post_replies(&mut self, world: &mut World, pid: usize) {
+        let replies = std::mem::take(&mut self.out.replies);
+        let committed = self.shards[pid].store.committed_position();
+        for reply in &replies {
+            if reply.bytes[0] == Status::Ok as u8 && reply.request > 0 {
+                let id = world
+                    .requests
+                    .get(&(pid as u16, reply.client, reply.request));
+                if let Some(&id) = id {
+                    let (replica, findings) = (node_id(self.host.name), &mut world.findings);
+                    world.executions.answers(replica, id, committed, findings);
+                }
+            }
+        }
+        for same in replies.chunk_by(|a, b| a.to == b.to) {
+            let ReplyTo::Address(address) = same[0].to else {
+                continue;
+            };
+            let Some(client) = client_at(&address) else {
+                continue;
+            };
+            for pack in same.chunks(8) {
+                self.post_reply(world, pid, client, pack);
+            }
+        }
+    }
+
+    fn post_reply(&self, world: &mut World, pid: usize, client: NodeIndex, pack: &[Reply]) {
+        let mut header = Header {
+            cluster: CLUSTER,
+            group: GROUP,
+            pid: pid as u16,
+            swid: node_id(self.host.name),
+            ..Header::new(MsgType::Reply)
+        };
+        let mut packed = Vec::new();
+        let value = match pack {
+            [one] => {
+                (header.client, header.request) = (one.client, one.request);
+                &one.bytes
+            }
+            _ => {
+                header.flags = Flags::PACKED;
+                for reply in pack {
+                    let item = PackedItem {
+                        client: reply.client,
+                        request: reply.request,
+                        bytes: &reply.bytes,
+                    };
+                    append_packed(&mut packed, &item);
+                }
+                &packed
+            }
+        };
+        header.value_len = value.len() as u16;
+        let at = self.host.endpoint(pid as u8);
+        let to = Endpoint {
+            node: client,
+            pid: 0,
+        };
+        world.send(at, Some(to), None, To::Sender, &header, value);
+    }
+
+    /// Grants wishes and sets the alarm.
+    fn after(&mut self, world: &mut World, pid: usize) {
+        let now = self.host.now(world);
+        let at = self.host.endpoint(pid as u8);
+        let Some(worker) = &self.shards[pid].worker else {
+            return;
+        };
+        let (wanted, mut deadline) = (worker.wanted(), worker.next_deadline());
+        let shard = &mut self.shards[pid];
+        let asks = wanted.lane_for.is_some()
+            || wanted.new_epoch
+            || wanted.view_with.is_some()
+            || wanted.checkpoint_at_least.is_some() && !shard.fetching;
+        if asks {
+            if now >= shard.asked_at + ASK_AGAIN {
+                shard.asked_at = now;
+                self.grant(world, pid, wanted);
+            }
+            let again = self.shards[pid].asked_at + ASK_AGAIN;
+            deadline = Some(deadline.map_or(again, |d| d.min(again)));
+        }
+        let shard = &mut self.shards[pid];
+        shard.alarm.arm(world, &self.host, at, deadline);
+    }
+
+    fn grant(&mut self, world: &mut World, pid: usize, wanted: replica::Wanted) {
+        if let Some(epoch) = wanted.lane_for {
+            let lane = Message::LaneRequest {
+                group: GROUP,
+                epoch,
+                node: node_id(self.host.name),
+                nonce: self.nonce,
+            };
+            self.ask(world, lane);
+        }
+        if wanted.view_with.is_some() {
+            self.ask(world, Message::ViewRequest { group: GROUP });
+        }
+        if wanted.new_epoch
+            && let Some(active) = self.view.as_ref().and_then(View::active)
+        {
+            let order = Message::Failover {
+                group: GROUP,
+                epoch: active.epoch,
+                to: Some(active.leader.0),
+                forced: true,
+                accept_data_loss: false,
+            };
+            self.ask(world, order);
+        }
+        if wanted.checkpoint_at_least.is_some() {
+            world
+                .fetches
+                .push((self.host.endpoint(pid as u8), self.host.process));
+        }
+    }
+
+    fn ask(&self, world: &mut World, message: Message) {
+        world.control(self.host.at, 0, message);
+    }
+
+    /// A control message arrives.
+    pub fn control(&mut self, world: &mut World, from: NodeIndex, message: &Message) {
+        if !self.is_up() {
+            return;
+        }
+        let now = self.host.now(world);
+        match message {
+            Message::View(view) => {
+                if !self.host.take_view(world, view) {
+                    return;
+                }
+                let epochs: Vec<EpochView> = view.epochs.iter().map(epoch_view).collect();
+                for shard in &mut self.shards {
+                    if let Some(worker) = &mut shard.worker {
+                        worker.configure(now, &epochs);
+                    }
+                }
+                self.view = Some(view.clone());
+            }
+            Message::ViewRequest { .. } => {
+                if let Some(view) = &self.view {
+                    let view = Message::View(view.clone());
+                    world.control(self.host.at, from, view);
+                }
+            }
+            Message::Lane {
+                epoch, nonce, lane, ..
+            } if *nonce == self.nonce => {
+                let shared = world.mutated(Mutation::SharedLane);
+                let lane = if shared { 1 } else { *lane };
+                for shard in &mut self.shards {
+                    if let Some(worker) = &mut shard.worker {
+                        worker.set_lane(now, *epoch, lane);
+                    }
+                }
+            }
+            _ => {}
+        }
+        for pid in 0..self.shards.len() {
+            self.after(world, pid);
+        }
+    }
+
+    // ---- Checkpoints for other replicas
+
+    /// A copy of a partition's state, with its position; `None` if the process can't give one.
+    pub fn snapshot(&mut self, world: &mut World, pid: u8) -> Option<(u64, Vec<u8>)> {
+        let shard = &mut self.shards[usize::from(pid)];
+        let taken = shard.worker.as_mut()?.snapshot();
+        let written = taken
+            .map_err(|e| e.to_string())
+            .and_then(|(position, mut copy)| {
+                let mut bytes = Vec::new();
+                copy.write_to(&mut bytes).map_err(|e| e.to_string())?;
+                Ok((position, bytes))
+            });
+        match written {
+            Ok(copy) => Some(copy),
+            Err(error) => {
+                world.note(|_| format!("stops    {}: {error}", self.host.name));
+                self.crash(false);
+                None
+            }
+        }
+    }
+
+    /// A transfer has begun.
+    pub fn fetching(&mut self, pid: u8, fetching: bool) {
+        self.shards[usize::from(pid)].fetching = fetching;
+    }
+
+    /// A transfer ends; `whole` says whether the connection lasted.
+    pub fn restore(
+        &mut self,
+        world: &mut World,
+        pid: u8,
+        position: u64,
+        bytes: &[u8],
+        whole: bool,
+    ) {
+        let now = self.host.now(world);
+        let shard = &mut self.shards[usize::from(pid)];
+        shard.fetching = false;
+        let Some(worker) = &mut shard.worker else {
+            return;
+        };
+        let mut from = Connection { bytes, whole };
+        let result = worker.restore(now, position, &mut from);
+        world.note(|w| format!("restores {}: {result:?}", w.name(self.host.endpoint(pid))));
+        let result = match result {
+            Ok(Restored::To(_) | Restored::NotNewer(_) | Restored::Failed(_)) => Ok(()),
+            Err(error) => Err(error),
+        };
+        self.finished(world, pid.into(), result);
+        self.finish_batch(world, pid.into());
+        self.after(world, pid.into());
+    }
+
+    /// Time leapt.
+    pub fn wake(&mut self, world: &mut World) {
+        for pid in 0..self.shards.len() {
+            self.shards[pid].alarm.reset();
+            self.after(world, pid);
+        }
+    }
+}
+
+/// A connection that may break before its end.
+struct Connection<'a> {
+    bytes: &'a [u8],
+    whole: bool,
+}
+
+impl Read for Connection<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // The last thing that a broken connection tells: everything came, but for the checksum.
+        if self.bytes.is_empty() && !self.whole {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        let n = buffer.len().min(self.bytes.len());
+        buffer[..n].copy_from_slice(&self.bytes[..n]);
+        self.bytes = &self.bytes[n..];
+        Ok(n)
+    }
+}
+
+fn epoch_view(record: &control::EpochRecord) -> EpochView {
+    EpochView {
+        configuration: record.configuration(),
+        active: record.state == EpochState::Active,
+    }
+}
+
+/// What a bad packet must not change, as far as it can be seen from outside.
+fn worker_state(worker: &Worker<Kv>) -> impl PartialEq + use<> {
+    (
+        worker.next(),
+        worker.checkpointed(),
+        worker.sessions(),
+        worker.pending_replies(),
+        worker.waiting(),
+        worker.statistics(),
+        worker.next_deadline(),
+        worker.wanted(),
+    )
+}

@@ -1,0 +1,152 @@
+//! A disk that forgets what was not synced, tears the last write, and runs full.
+//!
+//! A file is its synced bytes and the appends since. A process that is killed loses nothing that it
+//! wrote (the kernel has it); a machine that loses power keeps the synced bytes and any prefix of
+//! the rest, cut at any byte.
+
+use std::collections::BTreeMap;
+
+use crate::rng::Rng;
+
+/// The write did not fit; nothing of it was stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Full;
+
+/// One node's disk.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    files: BTreeMap<String, File>,
+    capacity: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct File {
+    bytes: Vec<u8>,
+    synced: usize,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Disk {
+            files: BTreeMap::new(),
+            capacity: usize::MAX,
+        }
+    }
+}
+
+impl Disk {
+    /// Bytes that fit from now on; less than what is there makes every further write fail.
+    pub fn set_capacity(&mut self, bytes: usize) {
+        self.capacity = bytes;
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> usize {
+        self.files.values().map(|f| f.bytes.len()).sum()
+    }
+
+    /// Appends to a file, which comes into being with its first byte.
+    pub fn append(&mut self, name: &str, bytes: &[u8]) -> Result<(), Full> {
+        // The sum over all files is only needed where there is a limit.
+        if self.capacity != usize::MAX && self.used() + bytes.len() > self.capacity {
+            return Err(Full);
+        }
+        match self.files.get_mut(name) {
+            Some(file) => file.bytes.extend_from_slice(bytes),
+            None => {
+                let file = self.files.entry(name.to_owned()).or_default();
+                file.bytes.extend_from_slice(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a file survive a power failure as it is.
+    pub fn sync(&mut self, name: &str) {
+        if let Some(file) = self.files.get_mut(name) {
+            file.synced = file.bytes.len();
+        }
+    }
+
+    /// Replaces a whole file as write, sync, rename and directory sync do: the old contents or the
+    /// new, never a mixture, and the new ones once this returns.
+    pub fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), Full> {
+        let old = self.files.get(name).map_or(0, |f| f.bytes.len());
+        if self.capacity != usize::MAX && self.used() - old + bytes.len() > self.capacity {
+            return Err(Full);
+        }
+        let file = File {
+            bytes: bytes.to_vec(),
+            synced: bytes.len(),
+        };
+        self.files.insert(name.to_owned(), file);
+        Ok(())
+    }
+
+    /// The contents as the running machine sees them.
+    pub fn read(&self, name: &str) -> Option<&[u8]> {
+        self.files.get(name).map(|f| f.bytes.as_slice())
+    }
+
+    /// Cuts a file to its first `len` bytes, as a log is cut behind its last whole record.
+    pub fn truncate(&mut self, name: &str, len: usize) {
+        if let Some(file) = self.files.get_mut(name) {
+            file.bytes.truncate(len);
+            file.synced = file.synced.min(len);
+        }
+    }
+
+    /// Deletes a file.
+    pub fn remove(&mut self, name: &str) {
+        self.files.remove(name);
+    }
+
+    /// Power fails: of what was not synced any prefix remains.
+    pub fn lose_power(&mut self, rng: &mut Rng) {
+        for file in self.files.values_mut() {
+            let unsynced = (file.bytes.len() - file.synced) as u64;
+            let kept = rng.below(unsynced + 1) as usize;
+            file.bytes.truncate(file.synced + kept);
+        }
+    }
+
+    /// The disk breaks and is replaced by an empty one.
+    pub fn wipe(&mut self) {
+        self.files.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_prefix_of_unsynced_bytes_survives_power_loss() {
+        let mut lengths = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let mut disk = Disk::default();
+            disk.append("log", b"abc").unwrap();
+            disk.sync("log");
+            disk.append("log", b"defg").unwrap();
+            assert_eq!(disk.read("log"), Some(&b"abcdefg"[..]));
+            disk.lose_power(&mut Rng::new(seed));
+            let left = disk.read("log").unwrap();
+            assert!(b"abcdefg".starts_with(left) && left.len() >= 3);
+            lengths.insert(left.len());
+        }
+        assert_eq!(lengths.len(), 5, "every cut happens");
+    }
+
+    #[test]
+    fn a_full_disk_stores_nothing_of_the_write() {
+        let mut disk = Disk::default();
+        disk.append("a", &[0; 10]).unwrap();
+        disk.set_capacity(15);
+        assert_eq!(disk.append("b", &[0; 6]), Err(Full));
+        assert_eq!(disk.replace("a", &[0; 16]), Err(Full));
+        assert_eq!(disk.used(), 10);
+        disk.replace("a", &[0; 15]).unwrap();
+        disk.remove("a");
+        assert_eq!(disk.read("a"), None);
+    }
+}

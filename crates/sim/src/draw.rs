@@ -1,0 +1,215 @@
+//! Draws a plan from a seed: a cluster, a load, and faults.
+
+use paxos::Time;
+
+use crate::linearizability::Op;
+use crate::network::Rates;
+use crate::plan::{Action, Direction, Name, Plan, Scenario};
+use crate::queue::{MICROSECOND, MILLISECOND};
+use crate::rng::Rng;
+
+/// The first epoch is in force by then, if nothing hinders it.
+const BEGIN: Time = 60 * MILLISECOND;
+
+/// What of a plan isn't left to chance.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Whether acceptors are durable; drawn if `None`.
+    pub durable: Option<bool>,
+    /// Whether nothing goes wrong at all.
+    pub calm: bool,
+}
+
+/// The plan of a seed.
+pub fn plan(seed: u64, limits: &Limits) -> Plan {
+    let mut rng = Rng::new(seed ^ 0x7061_786f_735f_7369);
+    let mut scenario = scenario(seed, &mut rng);
+    if let Some(durable) = limits.durable {
+        scenario.durable = durable;
+    }
+    // One in sixteen is long: more epochs, more trims, older packets.
+    let length = if rng.chance(62_500) { 5 } else { 1 };
+    let duration = length * rng.between(400, 3_000) * MILLISECOND;
+    let mut actions = Vec::new();
+    load(&scenario, duration, length, &mut rng, &mut actions);
+    if limits.calm {
+        scenario.rates = Rates::PERFECT;
+    } else {
+        faults(&scenario, duration, length, &mut rng, &mut actions);
+    }
+    actions.sort_by_key(|(at, _)| *at);
+    Plan { scenario, actions }
+}
+
+fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
+    let slots = rng.between(24, 64) as u16;
+    Scenario {
+        seed,
+        leaders: 2 + u8::from(rng.chance(200_000)),
+        acceptors: *rng.pick(&[3, 3, 3, 5]),
+        replicas: *rng.pick(&[1, 3, 3, 3, 3]),
+        clients: rng.between(1, 4) as u8,
+        partitions: *rng.pick(&[1, 1, 1, 2]),
+        slots,
+        window: slots - rng.between(4, 10) as u16,
+        durable: rng.chance(400_000),
+        checkpoint_every: rng.between(2, u64::from(slots / 4)) as u16,
+        session_window: *rng.pick(&[2, 4, 16, 64]),
+        drift: *rng.pick(&[0, 50, 1_000, 5_000]),
+        batch: *rng.pick(&[1, 1, 2, 8]),
+        rates: rates(rng),
+    }
+}
+
+fn rates(rng: &mut Rng) -> Rates {
+    // Parts per million: from a good network to one that loses every tenth packet.
+    let harshness = *rng.pick(&[0, 1_000, 1_000, 10_000, 10_000, 50_000, 100_000]);
+    let mut rate = |share: u64| rng.below(harshness * share / 100 + 1) as u32;
+    Rates {
+        loss: rate(100),
+        duplicate: rate(100),
+        slow: rate(100),
+        late: rate(30),
+        hour: rate(10),
+        corrupt: rate(20),
+    }
+}
+
+// ---- Load
+
+fn load(
+    scenario: &Scenario,
+    duration: Time,
+    length: u64,
+    rng: &mut Rng,
+    actions: &mut Vec<(Time, Action)>,
+) {
+    let keys = rng.between(1, 6) as u8;
+    let bursts = length * rng.between(5, 40);
+    for _ in 0..bursts {
+        let mut at = BEGIN + rng.below(duration);
+        let client = rng.between(1, u64::from(scenario.clients)) as u8;
+        let pid = rng.below(scenario.partitions.into()) as u8;
+        for _ in 0..rng.between(1, 24) {
+            let submit = Action::Submit {
+                client,
+                pid,
+                key: rng.below(keys.into()) as u8,
+                op: operation(rng),
+                padding: *rng.pick(&[0, 0, 30, 200]),
+            };
+            actions.push((at, submit));
+            at += rng.below(400) * MICROSECOND;
+        }
+    }
+}
+
+fn operation(rng: &mut Rng) -> Op {
+    match rng.below(10) {
+        0 | 1 => Op::Get,
+        2 => Op::Set(rng.below(4)),
+        3 => Op::CompareAndSet(rng.below(4), rng.below(4)),
+        4..=6 => Op::Append(rng.below(1 << 16)),
+        _ => Op::Incr,
+    }
+}
+
+// ---- Faults
+
+fn faults(
+    scenario: &Scenario,
+    duration: Time,
+    length: u64,
+    rng: &mut Rng,
+    actions: &mut Vec<(Time, Action)>,
+) {
+    let count = length * *rng.pick(&[0, 3, 6, 10, 15, 30]);
+    // Half of the runs know only a few kinds of fault, so that those meet one another more often.
+    let few: Vec<u64> = (0..3).map(|_| rng.below(100)).collect();
+    let swarm = rng.chance(500_000);
+    let mut at = BEGIN;
+    for _ in 0..count {
+        // Misfortunes seldom come singly.
+        at = match rng.chance(400_000) {
+            true => at + rng.below(8 * MILLISECOND),
+            false => BEGIN + rng.below(duration),
+        };
+        let lasts = match rng.below(4) {
+            0 => rng.below(2 * MILLISECOND),
+            1 | 2 => rng.below(100 * MILLISECOND),
+            _ => rng.below(600 * MILLISECOND),
+        };
+        let kind = if swarm {
+            *rng.pick(&few)
+        } else {
+            rng.below(100)
+        };
+        let (begin, end) = fault(scenario, kind, rng);
+        actions.push((at, begin));
+        if let Some(end) = end {
+            actions.push((at + lasts, end));
+        }
+    }
+}
+
+/// One of a hundred kinds of fault, and what ends it.
+fn fault(scenario: &Scenario, kind: u64, rng: &mut Rng) -> (Action, Option<Action>) {
+    let name = node(scenario, rng);
+    match kind {
+        0..30 => (Action::Crash(name), Some(Action::Restart(name))),
+        30..42 => (Action::PowerOff(name), Some(Action::Restart(name))),
+        42..52 => (Action::Pause(name), Some(Action::Resume(name))),
+        52..66 => {
+            let direction = *rng.pick(&[Direction::In, Direction::Out, Direction::Both]);
+            (Action::Isolate(name, direction), Some(Action::Heal))
+        }
+        66..72 => {
+            let other = node(scenario, rng);
+            (Action::Cut(name, other), Some(Action::Heal))
+        }
+        72..78 => {
+            let calm = Action::Network(scenario.rates);
+            (Action::Network(rates(rng)), Some(calm))
+        }
+        78..86 => {
+            let replica = Name::Replica(rng.between(1, scenario.replicas.into()) as u8);
+            let kill = Action::KillIn(replica, rng.below(12) as u8);
+            (kill, Some(Action::Restart(replica)))
+        }
+        86..90 => (Action::DiskFull(name), Some(Action::DiskFree(name))),
+        90..94 => (Action::Failover, None),
+        94 => (Action::Wipe(name), Some(Action::Restart(name))),
+        95..97 => (Action::Stop, Some(Action::Start)),
+        _ => (Action::Hour, None),
+    }
+}
+
+fn node(scenario: &Scenario, rng: &mut Rng) -> Name {
+    let mut number = |n: u8| rng.between(1, n.into()) as u8;
+    let (leader, acceptor) = (number(scenario.leaders), number(scenario.acceptors));
+    let (replica, client) = (number(scenario.replicas), number(scenario.clients));
+    match rng.below(20) {
+        0..5 => Name::Leader(leader),
+        5..12 => Name::Acceptor(acceptor),
+        12..17 => Name::Replica(replica),
+        17 | 18 => Name::Controller,
+        _ => Name::Client(client),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_has_one_plan_and_it_can_be_read_back() {
+        for seed in 0..100 {
+            let drawn = plan(seed, &Limits::default());
+            assert_eq!(drawn, plan(seed, &Limits::default()));
+            assert_eq!(drawn.scenario.invalid(), None);
+            let read = Plan::parse(&drawn.to_string()).unwrap();
+            // Times are printed in microseconds; what is lost is the rest.
+            assert_eq!(read.to_string(), drawn.to_string());
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! For who wants to see what happens at each node, to record it.
+
+use paxos::{Configuration, Enable, Epoch, Header, NodeId, Packet, Program};
+
+/// What happens at a node.
+#[derive(Debug)]
+pub enum Observed<'a> {
+    /// An acceptor's process started.
+    AcceptorStarted {
+        /// The boot nonce of its memory.
+        nonce: u64,
+        /// Whether the memory is the one that it had before.
+        kept: bool,
+    },
+    /// A leader's process started, with an empty memory.
+    LeaderStarted {
+        /// Its boot nonce.
+        nonce: u64,
+    },
+    /// The store took an epoch.
+    Issued(&'a Configuration),
+    /// An acceptor took an order.
+    Enabled(&'a Enable),
+    /// A leader took a round.
+    Programmed(&'a Program),
+    /// A leader learned of an epoch.
+    Retired(Epoch),
+    /// A packet arrived at a process that runs.
+    Received(&'a Packet<'a>),
+    /// A packet left.
+    Sent {
+        /// Its header.
+        header: &'a Header,
+        /// Its value.
+        value: &'a [u8],
+    },
+}
+
+/// Sees what happens, in the order in which it happens.
+pub trait Observer {
+    /// Something happened at `node`; 0 is a client.
+    fn observe(&mut self, node: NodeId, event: Observed<'_>);
+}

@@ -1,0 +1,212 @@
+//! What happens in a run, as a list that can be printed, read back and cut down.
+//!
+//! A plan is the shape of the cluster (a [`Scenario`]) and what is done to it and when. Everything
+//! else in a run, the fate of each packet included, follows from the scenario's seed.
+//!
+//! ```text
+//! scenario seed=7 acceptors=3 replicas=3 slots=32 durable=0 loss=10000
+//! 0.010000 submit client-1 0 3 incr
+//! 0.100000 crash leader-1
+//! 0.400000 restart leader-1
+//! 0.500000 isolate acceptor-2 both
+//! ```
+
+mod text;
+
+use paxos::{MsgType, Time};
+
+use crate::linearizability::Op;
+use crate::network::Rates;
+pub use text::{parse_seconds, seconds};
+
+/// The shape of a cluster and how rough its world is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scenario {
+    /// Seed of everything that isn't in the plan.
+    pub seed: u64,
+    /// Leaders, the first of which leads at first.
+    pub leaders: u8,
+    /// Acceptors: 2f+1.
+    pub acceptors: u8,
+    /// Replicas: 2g+1.
+    pub replicas: u8,
+    /// Clients. Those with an even number use ordered sessions.
+    pub clients: u8,
+    /// Partitions.
+    pub partitions: u8,
+    /// Slots of an acceptor, per partition.
+    pub slots: u16,
+    /// Instances that a leader may have open.
+    pub window: u16,
+    /// Whether acceptors keep a log on disk.
+    pub durable: bool,
+    /// Instances between checkpoints.
+    pub checkpoint_every: u16,
+    /// Replies that a session records.
+    pub session_window: u16,
+    /// Largest deviation of a clock, in parts per million.
+    pub drift: u32,
+    /// Packets that a worker takes before it commits, at most.
+    pub batch: u8,
+    /// The network's rates.
+    pub rates: Rates,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Scenario {
+            seed: 0,
+            leaders: 2,
+            acceptors: 3,
+            replicas: 3,
+            clients: 2,
+            partitions: 1,
+            slots: 32,
+            window: 24,
+            durable: false,
+            checkpoint_every: 8,
+            session_window: 16,
+            drift: 0,
+            batch: 1,
+            rates: Rates::PERFECT,
+        }
+    }
+}
+
+/// A node by its kind and its number, from 1. The controller is alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub enum Name {
+    Controller,
+    Leader(u8),
+    Acceptor(u8),
+    Replica(u8),
+    Client(u8),
+}
+
+/// Which packets of an isolated node don't get through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Direction {
+    In,
+    Out,
+    Both,
+}
+
+/// Which packets are caught.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Catch {
+    /// From this node; from any if `None`.
+    pub from: Option<Name>,
+    /// To this node; to any if `None`.
+    pub to: Option<Name>,
+    /// Of this type.
+    pub msgtype: MsgType,
+}
+
+/// One thing that is done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// A client submits a command.
+    Submit {
+        /// Number of the client.
+        client: u8,
+        /// The partition.
+        pid: u8,
+        /// The key.
+        key: u8,
+        /// What to do.
+        op: Op,
+        /// Extra bytes.
+        padding: u16,
+    },
+    /// The process dies. A volatile memory is gone.
+    Crash(Name),
+    /// The machine loses its power: what wasn't synced is gone too.
+    PowerOff(Name),
+    /// The disk breaks and is replaced by an empty one.
+    Wipe(Name),
+    /// A new process.
+    Restart(Name),
+    /// Gets and sends nothing, and keeps its memory.
+    Pause(Name),
+    /// Goes on.
+    Resume(Name),
+    /// Cuts a node off from all others.
+    Isolate(Name, Direction),
+    /// Cuts one direction of one link.
+    Cut(Name, Name),
+    /// Keeps packets of one type from one node to another, until they are released.
+    Hold(Catch),
+    /// Keeps a copy of such packets and lets them pass.
+    Copy(Catch),
+    /// Ends all holding and copying; what was kept arrives, in no order.
+    Release,
+    /// Mends all links.
+    Heal,
+    /// The network gets better or worse.
+    Network(Rates),
+    /// A disk is full.
+    DiskFull(Name),
+    /// A disk has room again.
+    DiskFree(Name),
+    /// A replica's process will be killed in the middle of a step, at this call of its application.
+    KillIn(Name, u8),
+    /// An hour passes, in which all machines sleep; then come the packets that were an hour late.
+    Hour,
+    /// Every node is stopped in good order.
+    Stop,
+    /// Every node is started.
+    Start,
+    /// An operator orders a change of leader.
+    Failover,
+}
+
+/// A run, as far as it is decided in advance.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Plan {
+    /// The cluster.
+    pub scenario: Scenario,
+    /// What is done to it, by time.
+    pub actions: Vec<(Time, Action)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_survive_printing() {
+        let text = "scenario seed=7 acceptors=5 durable=1 loss=10000 hour=3\n\
+                    0.010000 submit client-1 0 3 incr\n\
+                    0.010001 submit client-2 1 4 cas 5 6 padding=70\n\
+                    0.100000 crash leader-1\n\
+                    0.200000 isolate acceptor-2 out\n\
+                    0.300000 cut controller replica-3\n\
+                    1.000000 network loss=1 duplicate=2 slow=3 late=4 hour=5 corrupt=6\n\
+                    1.500000 kill-in replica-1 3\n\
+                    1.600000 hold acceptor-1 any PHASE2B\n\
+                    1.700000 copy any leader-1 REQUEST\n\
+                    1.800000 release\n\
+                    2.000000 hour\n";
+        let plan = Plan::parse(text).unwrap();
+        assert_eq!(plan.to_string(), text);
+        assert_eq!(plan.scenario.acceptors, 5);
+        assert_eq!(plan.actions[0].0, 10_000_000);
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_named() {
+        for (text, why) in [
+            ("scenario colour=1", "no 'colour'"),
+            ("scenario acceptors=4", "odd"),
+            ("x heal", "no time"),
+            ("1.0 explode", "explode"),
+            ("1.0 crash gardener-1", "gardener-1"),
+            ("\n1.0 submit leader-1 0 0 get", "line 2"),
+        ] {
+            let error = Plan::parse(text).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

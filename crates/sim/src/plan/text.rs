@@ -1,0 +1,389 @@
+//! Plans as text, and back.
+
+use std::fmt;
+
+use paxos::{MsgType, Time};
+
+use super::{Action, Catch, Direction, Name, Plan, Scenario};
+use crate::linearizability::Op;
+use crate::network::Rates;
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Name::Controller => f.write_str("controller"),
+            Name::Leader(n) => write!(f, "leader-{n}"),
+            Name::Acceptor(n) => write!(f, "acceptor-{n}"),
+            Name::Replica(n) => write!(f, "replica-{n}"),
+            Name::Client(n) => write!(f, "client-{n}"),
+        }
+    }
+}
+
+impl Name {
+    /// Reads a name as it is printed.
+    pub fn parse(text: &str) -> Option<Name> {
+        if text == "controller" {
+            return Some(Name::Controller);
+        }
+        let (kind, number) = text.rsplit_once('-')?;
+        let number = number.parse().ok().filter(|n| *n > 0)?;
+        match kind {
+            "leader" => Some(Name::Leader(number)),
+            "acceptor" => Some(Name::Acceptor(number)),
+            "replica" => Some(Name::Replica(number)),
+            "client" => Some(Name::Client(number)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("scenario")?;
+        let default = Scenario::default();
+        for (name, get, _) in FIELDS {
+            if get(self) != get(&default) {
+                write!(f, " {name}={}", get(self))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Catch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for end in [self.from, self.to] {
+            match end {
+                Some(name) => write!(f, "{name} ")?,
+                None => f.write_str("any ")?,
+            }
+        }
+        f.write_str(self.msgtype.name())
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Submit {
+                client,
+                pid,
+                key,
+                op,
+                padding,
+            } => {
+                write!(f, "submit client-{client} {pid} {key} ")?;
+                match op {
+                    Op::Get => write!(f, "get")?,
+                    Op::Set(to) => write!(f, "set {to}")?,
+                    Op::Incr => write!(f, "incr")?,
+                    Op::Append(item) => write!(f, "append {item}")?,
+                    Op::CompareAndSet(from, to) => write!(f, "cas {from} {to}")?,
+                }
+                match padding {
+                    0 => Ok(()),
+                    _ => write!(f, " padding={padding}"),
+                }
+            }
+            Action::Crash(name) => write!(f, "crash {name}"),
+            Action::PowerOff(name) => write!(f, "power-off {name}"),
+            Action::Wipe(name) => write!(f, "wipe {name}"),
+            Action::Restart(name) => write!(f, "restart {name}"),
+            Action::Pause(name) => write!(f, "pause {name}"),
+            Action::Resume(name) => write!(f, "resume {name}"),
+            Action::Isolate(name, direction) => {
+                let direction = match direction {
+                    Direction::In => "in",
+                    Direction::Out => "out",
+                    Direction::Both => "both",
+                };
+                write!(f, "isolate {name} {direction}")
+            }
+            Action::Cut(from, to) => write!(f, "cut {from} {to}"),
+            Action::Hold(what) => write!(f, "hold {what}"),
+            Action::Copy(what) => write!(f, "copy {what}"),
+            Action::Release => f.write_str("release"),
+            Action::Heal => f.write_str("heal"),
+            Action::Network(rates) => {
+                f.write_str("network")?;
+                for (name, get, _) in RATES {
+                    write!(f, " {name}={}", get(rates))?;
+                }
+                Ok(())
+            }
+            Action::DiskFull(name) => write!(f, "disk-full {name}"),
+            Action::DiskFree(name) => write!(f, "disk-free {name}"),
+            Action::KillIn(name, calls) => write!(f, "kill-in {name} {calls}"),
+            Action::Hour => f.write_str("hour"),
+            Action::Stop => f.write_str("stop"),
+            Action::Start => f.write_str("start"),
+            Action::Failover => f.write_str("failover"),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.scenario)?;
+        for (at, action) in &self.actions {
+            writeln!(f, "{} {action}", seconds(*at))?;
+        }
+        Ok(())
+    }
+}
+
+/// A time as it is printed and read: seconds with six places.
+pub fn seconds(at: Time) -> String {
+    format!("{}.{:06}", at / 1_000_000_000, at % 1_000_000_000 / 1_000)
+}
+
+/// Reads a time.
+pub fn parse_seconds(text: &str) -> Option<Time> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    if part.len() > 9 {
+        return None;
+    }
+    let nanoseconds: Time = format!("{part:0<9}").parse().ok()?;
+    Some(whole.parse::<Time>().ok()? * 1_000_000_000 + nanoseconds)
+}
+
+type Field = (&'static str, fn(&Scenario) -> u64, fn(&mut Scenario, u64));
+
+const FIELDS: [Field; 19] = [
+    ("seed", |s| s.seed, |s, v| s.seed = v),
+    ("leaders", |s| s.leaders.into(), |s, v| s.leaders = v as u8),
+    (
+        "acceptors",
+        |s| s.acceptors.into(),
+        |s, v| s.acceptors = v as u8,
+    ),
+    (
+        "replicas",
+        |s| s.replicas.into(),
+        |s, v| s.replicas = v as u8,
+    ),
+    ("clients", |s| s.clients.into(), |s, v| s.clients = v as u8),
+    (
+        "partitions",
+        |s| s.partitions.into(),
+        |s, v| s.partitions = v as u8,
+    ),
+    ("slots", |s| s.slots.into(), |s, v| s.slots = v as u16),
+    ("window", |s| s.window.into(), |s, v| s.window = v as u16),
+    ("durable", |s| s.durable.into(), |s, v| s.durable = v != 0),
+    (
+        "checkpoint",
+        |s| s.checkpoint_every.into(),
+        |s, v| s.checkpoint_every = v as u16,
+    ),
+    (
+        "session-window",
+        |s| s.session_window.into(),
+        |s, v| s.session_window = v as u16,
+    ),
+    ("drift", |s| s.drift.into(), |s, v| s.drift = v as u32),
+    ("batch", |s| s.batch.into(), |s, v| s.batch = v as u8),
+    (
+        "loss",
+        |s| s.rates.loss.into(),
+        |s, v| s.rates.loss = v as u32,
+    ),
+    (
+        "duplicate",
+        |s| s.rates.duplicate.into(),
+        |s, v| s.rates.duplicate = v as u32,
+    ),
+    (
+        "slow",
+        |s| s.rates.slow.into(),
+        |s, v| s.rates.slow = v as u32,
+    ),
+    (
+        "late",
+        |s| s.rates.late.into(),
+        |s, v| s.rates.late = v as u32,
+    ),
+    (
+        "hour",
+        |s| s.rates.hour.into(),
+        |s, v| s.rates.hour = v as u32,
+    ),
+    (
+        "corrupt",
+        |s| s.rates.corrupt.into(),
+        |s, v| s.rates.corrupt = v as u32,
+    ),
+];
+
+type Rate = (&'static str, fn(&Rates) -> u32, fn(&mut Rates, u32));
+
+const RATES: [Rate; 6] = [
+    ("loss", |r| r.loss, |r, v| r.loss = v),
+    ("duplicate", |r| r.duplicate, |r, v| r.duplicate = v),
+    ("slow", |r| r.slow, |r, v| r.slow = v),
+    ("late", |r| r.late, |r, v| r.late = v),
+    ("hour", |r| r.hour, |r, v| r.hour = v),
+    ("corrupt", |r| r.corrupt, |r, v| r.corrupt = v),
+];
+
+impl Scenario {
+    /// Reads what follows the word `scenario`.
+    pub fn parse(text: &str) -> Result<Scenario, String> {
+        let mut scenario = Scenario::default();
+        for setting in text.split_whitespace() {
+            let (name, value) = setting
+                .split_once('=')
+                .ok_or_else(|| format!("'{setting}' is no NAME=NUMBER"))?;
+            let value = value
+                .parse()
+                .map_err(|_| format!("'{value}' is no number"))?;
+            let field = FIELDS.iter().find(|(known, ..)| *known == name);
+            let (.., set) = field.ok_or_else(|| format!("a scenario has no '{name}'"))?;
+            set(&mut scenario, value);
+        }
+        scenario
+            .invalid()
+            .map_or(Ok(scenario), |why| Err(why.into()))
+    }
+
+    /// Says what is wrong with it, if anything.
+    pub fn invalid(&self) -> Option<&'static str> {
+        if self.acceptors % 2 == 0 || self.replicas % 2 == 0 || self.acceptors > 9 {
+            Some("acceptors and replicas come in odd numbers, up to 9")
+        } else if self.leaders == 0 || self.leaders > 9 || self.replicas > 9 {
+            Some("there are 1 to 9 leaders and replicas")
+        } else if self.partitions == 0 || self.partitions > 8 || self.clients > 100 {
+            Some("there are 1 to 8 partitions and up to 100 clients")
+        } else if self.window == 0 || self.window > self.slots {
+            Some("the window is at most the slots")
+        } else {
+            None
+        }
+    }
+}
+
+impl Action {
+    /// Reads an action as it is printed.
+    pub fn parse(text: &str) -> Result<Action, String> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let name = |at: usize| {
+            let word = words.get(at).copied().unwrap_or_default();
+            Name::parse(word).ok_or_else(|| format!("'{word}' is no node"))
+        };
+        let number = |at: usize| {
+            let word = words.get(at).copied().unwrap_or_default();
+            word.parse::<u64>()
+                .map_err(|_| format!("'{word}' is no number"))
+        };
+        Ok(match words.first().copied().unwrap_or_default() {
+            "submit" => {
+                let Name::Client(client) = name(1)? else {
+                    return Err("only clients submit".into());
+                };
+                let (op, next) = match words.get(4).copied().unwrap_or_default() {
+                    "get" => (Op::Get, 5),
+                    "set" => (Op::Set(number(5)?), 6),
+                    "incr" => (Op::Incr, 5),
+                    "append" => (Op::Append(number(5)?), 6),
+                    "cas" => (Op::CompareAndSet(number(5)?, number(6)?), 7),
+                    other => return Err(format!("'{other}' is no operation")),
+                };
+                let padding = words.get(next).and_then(|w| w.strip_prefix("padding="));
+                Action::Submit {
+                    client,
+                    pid: number(2)? as u8,
+                    key: number(3)? as u8,
+                    op,
+                    padding: padding
+                        .map_or(Ok(0), str::parse)
+                        .map_err(|e| format!("{e}"))?,
+                }
+            }
+            "crash" => Action::Crash(name(1)?),
+            "power-off" => Action::PowerOff(name(1)?),
+            "wipe" => Action::Wipe(name(1)?),
+            "restart" => Action::Restart(name(1)?),
+            "pause" => Action::Pause(name(1)?),
+            "resume" => Action::Resume(name(1)?),
+            "isolate" => {
+                let direction = match words.get(2).copied() {
+                    Some("in") => Direction::In,
+                    Some("out") => Direction::Out,
+                    Some("both") => Direction::Both,
+                    _ => return Err("isolate needs in, out or both".into()),
+                };
+                Action::Isolate(name(1)?, direction)
+            }
+            "cut" => Action::Cut(name(1)?, name(2)?),
+            "hold" => Action::Hold(caught(&words)?),
+            "copy" => Action::Copy(caught(&words)?),
+            "release" => Action::Release,
+            "heal" => Action::Heal,
+            "network" => {
+                let mut rates = Rates::PERFECT;
+                for word in &words[1..] {
+                    let (name, value) = word.split_once('=').unwrap_or((word, ""));
+                    let rate = RATES.iter().find(|(known, ..)| *known == name);
+                    let (.., set) = rate.ok_or_else(|| format!("'{name}' is no rate"))?;
+                    set(&mut rates, value.parse().map_err(|e| format!("{e}"))?);
+                }
+                Action::Network(rates)
+            }
+            "disk-full" => Action::DiskFull(name(1)?),
+            "disk-free" => Action::DiskFree(name(1)?),
+            "kill-in" => Action::KillIn(name(1)?, number(2)? as u8),
+            "hour" => Action::Hour,
+            "stop" => Action::Stop,
+            "start" => Action::Start,
+            "failover" => Action::Failover,
+            other => return Err(format!("'{other}' is nothing that can be done")),
+        })
+    }
+}
+
+fn caught(words: &[&str]) -> Result<Catch, String> {
+    let [_, from, to, msgtype] = *words else {
+        return Err("name a sender, a receiver and a type".into());
+    };
+    let end = |word: &str| match word {
+        "any" => Ok(None),
+        _ => Name::parse(word)
+            .map(Some)
+            .ok_or(format!("'{word}' is no node")),
+    };
+    Ok(Catch {
+        from: end(from)?,
+        to: end(to)?,
+        msgtype: MsgType::from_name(msgtype).ok_or(format!("'{msgtype}' is no type"))?,
+    })
+}
+
+impl Plan {
+    /// Reads a plan as it is printed. Empty lines and what follows `#` mean nothing.
+    pub fn parse(text: &str) -> Result<Plan, String> {
+        let mut plan = Plan::default();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            plan.line(line)
+                .map_err(|why| format!("line {}: {why}", number + 1))?;
+        }
+        plan.actions.sort_by_key(|(at, _)| *at);
+        Ok(plan)
+    }
+
+    /// Takes one line.
+    pub fn line(&mut self, line: &str) -> Result<(), String> {
+        if line.is_empty() {
+            return Ok(());
+        }
+        let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
+        if first == "scenario" {
+            self.scenario = Scenario::parse(rest)?;
+            return Ok(());
+        }
+        let at = parse_seconds(first).ok_or_else(|| format!("'{first}' is no time"))?;
+        self.actions.push((at, Action::parse(rest)?));
+        Ok(())
+    }
+}

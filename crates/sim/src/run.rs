@@ -1,0 +1,129 @@
+//! Runs seeds: one, or many on several threads.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::check::Violation;
+use crate::cluster::mutation::Mutation;
+use crate::cluster::{Cluster, Outcome};
+use crate::draw::{self, Limits};
+use crate::observe::Observer;
+use crate::plan::Plan;
+
+/// How a seed is run.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Options {
+    /// Whether to keep one line an event.
+    pub trace: bool,
+    /// A deliberate mistake.
+    pub mutation: Option<Mutation>,
+    /// What isn't left to the seed.
+    pub limits: Limits,
+}
+
+/// Runs one seed.
+pub fn run_seed(seed: u64, options: &Options) -> Outcome {
+    run_plan(&draw::plan(seed, &options.limits), options)
+}
+
+/// Runs a plan.
+pub fn run_plan(plan: &Plan, options: &Options) -> Outcome {
+    Cluster::new(plan, options.mutation, options.trace).run()
+}
+
+/// Runs a plan before somebody who sees what happens at each node.
+pub fn run_observed(plan: &Plan, options: &Options, observer: Box<dyn Observer>) -> Outcome {
+    Cluster::observed(plan, options.mutation, options.trace, Some(observer)).run()
+}
+
+/// How long a soak lasts: until either is reached.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Seeds to run.
+    pub seeds: u64,
+    /// Time to take.
+    pub time: Duration,
+}
+
+/// A seed that failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// What was violated.
+    pub violations: Vec<Violation>,
+}
+
+/// What a soak came to.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Seeds run.
+    pub seeds: u64,
+    /// Those that failed, by seed.
+    pub failures: Vec<Failure>,
+    /// Events handled.
+    pub steps: u64,
+    /// Instances decided.
+    pub decided: u64,
+    /// Commands acknowledged.
+    pub commands: u64,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+}
+
+impl Summary {
+    fn add(&mut self, seed: u64, outcome: Outcome) {
+        self.seeds += 1;
+        self.steps += outcome.steps;
+        self.decided += outcome.decided;
+        self.commands += outcome.commands;
+        if !outcome.violations.is_empty() {
+            self.failures.push(Failure {
+                seed,
+                violations: outcome.violations,
+            });
+        }
+    }
+}
+
+/// Runs seeds from `start` on with `threads` threads, and tells `progress` about the sum so far
+/// after each. Ends early after so many failures that more would not help.
+pub fn soak(
+    extent: Extent,
+    start: u64,
+    threads: usize,
+    options: &Options,
+    progress: &(impl Fn(&Summary) + Sync),
+) -> Summary {
+    const ENOUGH_FAILURES: usize = 20;
+    let begun = Instant::now();
+    let next = AtomicU64::new(0);
+    let summary = Mutex::new(Summary::default());
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= extent.seeds || begun.elapsed() >= extent.time {
+                break;
+            }
+            let seed = start.wrapping_add(number);
+            let outcome = run_seed(seed, options);
+            let mut summary = summary.lock().expect("no panic while it is held");
+            summary.add(seed, outcome);
+            summary.seconds = begun.elapsed().as_secs_f64();
+            progress(&summary);
+            if summary.failures.len() >= ENOUGH_FAILURES {
+                break;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(work);
+        }
+    });
+    let mut summary = summary.into_inner().expect("all threads have ended");
+    summary.failures.sort_by_key(|f| f.seed);
+    summary.seconds = begun.elapsed().as_secs_f64();
+    summary
+}

@@ -1,0 +1,249 @@
+//! What a script drives: one role of one implementation.
+
+use paxos::{
+    Acceptor, Configuration, Deployment, Enable, Instance, Leader, Learner, Member, Outbox, Packet,
+    PartitionId, Program, To, Verdict,
+};
+
+use super::fields::Fields;
+use super::{packet, value};
+
+/// A role as a script's `role` line describes it.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// `acceptor`, `leader` or `learner`.
+    pub role: String,
+    /// Where it stands.
+    pub deployment: Deployment,
+    /// Slots of one partition (acceptor, learner).
+    pub slots: usize,
+    /// Boot nonce (acceptor, leader).
+    pub nonce: u64,
+}
+
+/// One role of one implementation.
+pub trait Device {
+    /// Takes a datagram; gives back the datagrams that it sends, and the verdict.
+    fn packet(&mut self, datagram: &[u8]) -> (Vec<(To, Vec<u8>)>, Verdict);
+
+    /// Does what a line such as `enable` or `program` says; false = refused. On a device these are
+    /// writes to its maps or registers.
+    fn configure(&mut self, word: &str, fields: &Fields<'_>) -> Result<bool, String>;
+
+    /// The fields of a `state` line, after `pid`.
+    fn state(&self, pid: PartitionId) -> Result<String, String>;
+
+    /// The fields of a `slot` line, after `pid` and `inst`; `None` = nothing is remembered.
+    fn slot(&self, pid: PartitionId, inst: Instance) -> Result<Option<String>, String>;
+
+    /// Something that differs as soon as the state differs.
+    fn fingerprint(&self) -> String;
+}
+
+impl Setup {
+    /// Reads a `role` line.
+    pub(super) fn parse(text: &str) -> Result<Setup, String> {
+        let (role, rest) = super::keyword(text);
+        let mut fields = Fields::parse(rest)?;
+        let setup = Setup {
+            role: role.into(),
+            deployment: Deployment {
+                cluster: fields.u32("cluster", 0xc1)?,
+                group: fields.u16("group", 1)?,
+                partitions: fields.u16("partitions", 1)?,
+                max_value: fields.u16("max_value", 64)?,
+                node: fields.u16("node", 1)?,
+            },
+            slots: fields.u16("slots", 8)?.into(),
+            nonce: fields.u64("nonce", 0xa1)?,
+        };
+        fields.finish()?;
+        Ok(setup)
+    }
+}
+
+/// The roles of the `paxos` crate.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub enum RustDevice {
+    Acceptor(Acceptor),
+    Leader(Leader),
+    Learner(Learner),
+}
+
+impl RustDevice {
+    /// Sets one up; fits [`super::run`].
+    pub fn build(setup: &Setup) -> Result<Box<dyn Device>, String> {
+        let device = match setup.role.as_str() {
+            "acceptor" => {
+                RustDevice::Acceptor(Acceptor::new(setup.deployment, setup.slots, setup.nonce))
+            }
+            "leader" => RustDevice::Leader(Leader::new(setup.deployment, setup.nonce)),
+            "learner" => RustDevice::Learner(Learner::new(setup.deployment, setup.slots)),
+            role => return Err(format!("no such role: {role}")),
+        };
+        Ok(Box::new(device))
+    }
+
+    fn partitions(&self) -> u16 {
+        match self {
+            RustDevice::Acceptor(acceptor) => acceptor.deployment().partitions,
+            RustDevice::Leader(leader) => leader.deployment().partitions,
+            RustDevice::Learner(learner) => learner.deployment().partitions,
+        }
+    }
+
+    fn known_partition(&self, pid: PartitionId) -> Result<(), String> {
+        if pid < self.partitions() {
+            Ok(())
+        } else {
+            Err(format!("there is no partition {pid}"))
+        }
+    }
+}
+
+/// Keeps what a role sends as the datagrams that would leave.
+#[derive(Default)]
+struct Datagrams(Vec<(To, Vec<u8>)>);
+
+impl Outbox for Datagrams {
+    fn send(&mut self, to: To, header: &paxos::Header, value: &[u8]) {
+        assert_eq!(header.value_len as usize, value.len());
+        self.0.push((to, header.datagram(value)));
+    }
+}
+
+impl Device for RustDevice {
+    fn packet(&mut self, datagram: &[u8]) -> (Vec<(To, Vec<u8>)>, Verdict) {
+        let packet = match Packet::parse(datagram) {
+            Ok(packet) => packet,
+            Err(reason) => return (Vec::new(), Verdict::Dropped(reason)),
+        };
+        let mut out = Datagrams::default();
+        let verdict = match self {
+            RustDevice::Acceptor(acceptor) => acceptor.step(&packet, &mut out),
+            RustDevice::Leader(leader) => leader.step(&packet, &mut out),
+            RustDevice::Learner(learner) => learner.step(&packet, &mut out),
+        };
+        (out.0, verdict)
+    }
+
+    fn configure(&mut self, word: &str, fields: &Fields<'_>) -> Result<bool, String> {
+        let partitions = self.partitions().into();
+        let mut fields = fields.clone();
+        let accepted = match (word, &mut *self) {
+            ("enable", RustDevice::Acceptor(acceptor)) => {
+                let enable = Enable {
+                    epoch: fields.u32("epoch", 0)?,
+                    nonce: fields.u64("nonce", acceptor.nonce())?,
+                    trim: fields.list("trim", partitions)?,
+                    end: fields.list("end", partitions)?,
+                    replicas: fields.nodes("replicas")?,
+                    g: fields.u8("g", 0)?,
+                };
+                acceptor.enable(&enable).is_ok()
+            }
+            ("reload", RustDevice::Acceptor(acceptor)) => {
+                let mut saved = Vec::new();
+                acceptor.save(&mut saved);
+                let slots = acceptor.slots() as usize;
+                *acceptor = Acceptor::load(*acceptor.deployment(), slots, &saved)?;
+                true
+            }
+            ("program", RustDevice::Leader(leader)) => {
+                let program = Program {
+                    epoch: fields.u32("epoch", 0)?,
+                    nonce: fields.u64("nonce", leader.nonce())?,
+                    next: fields.list("next", partitions)?,
+                    trimmed: fields.list("trimmed", partitions)?,
+                    window: fields.u64("window", 8)?,
+                    replicas: fields.nodes("replicas")?,
+                    g: fields.u8("g", 0)?,
+                };
+                leader.program(&program).is_ok()
+            }
+            ("retire", RustDevice::Leader(leader)) => {
+                leader.retire(fields.u32("epoch", 0)?);
+                true
+            }
+            ("configuration", RustDevice::Learner(learner)) => {
+                learner.learn(&parse_configuration(&mut fields)?)
+            }
+            ("floor", RustDevice::Learner(learner)) => {
+                let pid = fields.u16("pid", 0)?;
+                if pid as usize >= partitions {
+                    return Err(format!("there is no partition {pid}"));
+                }
+                learner.set_floor(pid, fields.u64("inst", 0)?);
+                true
+            }
+            _ => return Err(format!("this role knows no {word}")),
+        };
+        fields.finish()?;
+        Ok(accepted)
+    }
+
+    fn state(&self, pid: PartitionId) -> Result<String, String> {
+        self.known_partition(pid)?;
+        match self {
+            RustDevice::Acceptor(acceptor) => Ok(format!(
+                "epoch={} floor={} trim={} end={}",
+                acceptor.epoch(),
+                acceptor.floor(pid),
+                acceptor.trim(pid),
+                acceptor.end(pid)
+            )),
+            RustDevice::Leader(leader) => Ok(format!(
+                "rnd={} next={} trimmed={}",
+                leader.round(),
+                leader.next(pid),
+                leader.trimmed(pid)
+            )),
+            RustDevice::Learner(_) => Err("a learner has slots only".into()),
+        }
+    }
+
+    fn slot(&self, pid: PartitionId, inst: Instance) -> Result<Option<String>, String> {
+        self.known_partition(pid)?;
+        match self {
+            RustDevice::Acceptor(acceptor) => Ok(acceptor.slot(pid, inst).map(|slot| {
+                format!(
+                    "rnd={} vrnd={} flags={} client={} request={} value={}",
+                    slot.rnd,
+                    slot.vrnd,
+                    packet::print_flags(slot.flags),
+                    slot.client,
+                    slot.request,
+                    value::print(paxos::MsgType::Phase2b, slot.flags, slot.value)
+                )
+            })),
+            RustDevice::Learner(learner) => Ok(learner.slot(pid, inst).map(|slot| {
+                format!(
+                    "rnd={} votes={:#b} noop={} client={} request={} delivered={}",
+                    slot.rnd, slot.votes, slot.noop, slot.client, slot.request, slot.delivered
+                )
+            })),
+            RustDevice::Leader(_) => Err("a leader has no slots".into()),
+        }
+    }
+
+    fn fingerprint(&self) -> String {
+        match self {
+            RustDevice::Acceptor(acceptor) => acceptor.state_hash().to_string(),
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+/// Of a configuration, a learner needs the epoch, the acceptors and f; the rest is made up.
+fn parse_configuration(fields: &mut Fields<'_>) -> Result<Configuration, String> {
+    let member = |node| Member { node, nonce: 1 };
+    Ok(Configuration {
+        epoch: fields.u32("epoch", 0)?,
+        leader: member(1),
+        acceptors: fields.nodes("acceptors")?.into_iter().map(member).collect(),
+        f: fields.u8("f", 0)?,
+        replicas: vec![1],
+        g: 0,
+    })
+}

@@ -1,0 +1,208 @@
+//! Runs the scripts of `testdata/roles/`: packets in; packets, verdict and state out.
+//!
+//! The format is described in `testdata/roles/README.md`. It speaks in packets, so the same scripts
+//! drive every implementation of a role: each sits behind a [`Device`].
+
+mod device;
+pub mod fields;
+pub mod packet;
+pub mod value;
+
+use std::fmt::Write as _;
+
+pub use device::{Device, RustDevice, Setup};
+use fields::Fields;
+use paxos::{Packet, Verdict};
+
+/// One line of a script.
+struct Line<'a> {
+    number: usize,
+    text: &'a str,
+}
+
+/// What a run has found: the script as it should read, and where it differs from what it says.
+pub struct Outcome {
+    /// The script with the expectations that this run would meet.
+    pub actual: String,
+    /// One entry for each place where the run and the script differ; empty = passed.
+    pub differences: Vec<String>,
+}
+
+/// Sets up the device that a `role` line describes.
+pub type Build<'a> = dyn FnMut(&Setup) -> Result<Box<dyn Device>, String> + 'a;
+
+/// Runs one script. `build` sets up the device that a `role` line describes.
+///
+/// # Errors
+/// If the script can't be understood; the text begins with the line's number.
+pub fn run<'a>(script: &str, build: &'a mut Build<'a>) -> Result<Outcome, String> {
+    let mut run = Run {
+        build,
+        device: None,
+        actual: String::new(),
+        differences: Vec::new(),
+    };
+    let lines = script.lines().enumerate();
+    let mut lines = lines
+        .map(|(i, text)| Line {
+            number: i + 1,
+            text: text.trim(),
+        })
+        .peekable();
+    while let Some(line) = lines.next() {
+        let mut expected = Vec::new();
+        while let Some(next) = lines.next_if(|next| is_expectation(next.text)) {
+            expected.push(next);
+        }
+        run.line(&line, &expected)
+            .map_err(|error| format!("line {}: {error}", line.number))?;
+    }
+    Ok(Outcome {
+        actual: run.actual,
+        differences: run.differences,
+    })
+}
+
+/// Lines that say what the line before them leads to.
+fn is_expectation(text: &str) -> bool {
+    matches!(keyword(text).0, "out" | "verdict")
+}
+
+/// The first word of a line, and the rest.
+fn keyword(text: &str) -> (&str, &str) {
+    match text.split_once(char::is_whitespace) {
+        Some((word, rest)) => (word, rest.trim_start()),
+        None => (text, ""),
+    }
+}
+
+struct Run<'a> {
+    build: &'a mut Build<'a>,
+    device: Option<(Setup, Box<dyn Device>)>,
+    actual: String,
+    differences: Vec<String>,
+}
+
+impl Run<'_> {
+    fn line(&mut self, line: &Line<'_>, expected: &[Line<'_>]) -> Result<(), String> {
+        let (word, rest) = keyword(line.text);
+        if word.is_empty() || word.starts_with('#') {
+            if !expected.is_empty() {
+                return Err("an expectation follows nothing".into());
+            }
+            writeln!(self.actual, "{}", line.text).expect("strings take everything");
+            return Ok(());
+        }
+        let found = match word {
+            "role" => {
+                let setup = Setup::parse(rest)?;
+                let device = (self.build)(&setup)?;
+                self.device = Some((setup, device));
+                Vec::new()
+            }
+            "in" => {
+                let datagram = packet::parse(rest, &self.device()?.0)?;
+                self.packet(&datagram)?
+            }
+            "raw" => self.packet(&value::parse_hex(rest)?)?,
+            "state" | "slot" => return self.check(line, word, rest),
+            _ => {
+                let accepted = self.device()?.1.configure(word, &Fields::parse(rest)?)?;
+                let verdict = if accepted { "ok" } else { "refused" };
+                vec![format!("verdict {verdict}")]
+            }
+        };
+        writeln!(self.actual, "{}", line.text).expect("strings take everything");
+        self.compare(line, expected, &found);
+        Ok(())
+    }
+
+    /// A packet's outputs and verdict. A refused packet must leave the state as it was (INV-8).
+    fn packet(&mut self, datagram: &[u8]) -> Result<Vec<String>, String> {
+        let (setup, device) = self.device()?;
+        let before = device.fingerprint();
+        let (sent, verdict) = device.packet(datagram);
+        let changed = before != device.fingerprint();
+        let mut found = Vec::new();
+        for (to, datagram) in sent {
+            let packet = Packet::parse(&datagram)
+                .map_err(|reason| format!("the role has sent a bad packet: {}", reason.name()))?;
+            found.push(format!("out {}", packet::print(to, &packet, setup)));
+        }
+        found.push(format!("verdict {}", print_verdict(verdict)));
+        if changed && verdict != Verdict::Changed {
+            found.push(format!(
+                "verdict {}, but the state changed",
+                print_verdict(verdict)
+            ));
+        }
+        Ok(found)
+    }
+
+    /// A `state` or `slot` line says what to look at and what must be seen.
+    fn check(&mut self, line: &Line<'_>, word: &str, rest: &str) -> Result<(), String> {
+        let device = &self.device()?.1;
+        let mut fields = Fields::parse(rest)?;
+        let pid = fields.u16("pid", 0)?;
+        let found = match word {
+            "state" => format!("state pid={pid} {}", device.state(pid)?),
+            _ => {
+                let inst = fields.u64("inst", 0)?;
+                let seen = device.slot(pid, inst)?;
+                let seen = seen.unwrap_or_else(|| "none".into());
+                format!("slot pid={pid} inst={inst} {seen}")
+            }
+        };
+        writeln!(self.actual, "{found}").expect("strings take everything");
+        if found != line.text {
+            self.differ(line.number, &[line.text], &[found]);
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, line: &Line<'_>, expected: &[Line<'_>], found: &[String]) {
+        for text in found {
+            writeln!(self.actual, "  {text}").expect("strings take everything");
+        }
+        let expected: Vec<&str> = expected.iter().map(|line| line.text).collect();
+        if expected != found {
+            self.differ(line.number, &expected, found);
+        }
+    }
+
+    fn differ(&mut self, number: usize, expected: &[&str], found: &[String]) {
+        let mut text = format!("line {number}:");
+        for line in expected {
+            let mark = if found.iter().any(|f| f == line) {
+                ' '
+            } else {
+                '-'
+            };
+            write!(text, "\n  {mark} {line}").expect("strings take everything");
+        }
+        for line in found {
+            if !expected.contains(&line.as_str()) {
+                write!(text, "\n  + {line}").expect("strings take everything");
+            }
+        }
+        if text.lines().skip(1).all(|line| line.starts_with("    ")) {
+            text.push_str("\n  (the same lines in another order, or another number of times)");
+        }
+        self.differences.push(text);
+    }
+
+    fn device(&mut self) -> Result<&mut (Setup, Box<dyn Device>), String> {
+        self.device
+            .as_mut()
+            .ok_or_else(|| "no role has been set up".into())
+    }
+}
+
+fn print_verdict(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Changed => "changed".into(),
+        Verdict::Answered => "answered".into(),
+        Verdict::Rejected(reason) => format!("rejected {}", reason.name()),
+        Verdict::Dropped(reason) => format!("dropped {}", reason.name()),
+    }
+}

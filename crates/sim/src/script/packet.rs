@@ -1,0 +1,157 @@
+//! Packets as text.
+
+use std::fmt::Write as _;
+
+use paxos::wire::HEADER_LEN;
+use paxos::{Flags, Header, MsgType, Packet, To};
+
+use super::fields::Fields;
+use super::{Setup, value};
+
+/// Offsets of what an `in` line may falsify (docs/wire.md).
+const VERSION_AT: usize = 0;
+const MSGTYPE_AT: usize = 1;
+const VALUE_LEN_AT: usize = 2;
+
+const FLAG_NAMES: [(Flags, &str); 4] = [
+    (Flags::RANGE, "range"),
+    (Flags::NOOP, "noop"),
+    (Flags::MULTI, "multi"),
+    (Flags::PACKED, "packed"),
+];
+
+/// The datagram of `TYPE field=value ... value=...`. Cluster and group are the role's own where
+/// nothing else is said.
+pub fn parse(text: &str, setup: &Setup) -> Result<Vec<u8>, String> {
+    let (text, value) = match text.split_once("value=") {
+        Some((text, value)) => (text, value::parse(value)?),
+        None => (text, Vec::new()),
+    };
+    let (name, rest) = super::keyword(text);
+    let msgtype = MsgType::from_name(name).ok_or_else(|| format!("no such type: {name}"))?;
+    let mut fields = Fields::parse(rest)?;
+    let deployment = &setup.deployment;
+    let tag = fields.take("tag").map(value::parse_hex).transpose()?;
+    let mut flags = fields.take("flags").map_or(Ok(Flags::NONE), parse_flags)?;
+    if tag.is_some() {
+        flags = flags.with(Flags::TAG);
+    }
+    let header = Header {
+        value_len: value.len() as u16,
+        group: fields.u16("group", deployment.group)?,
+        pid: fields.u16("pid", 0)?,
+        inst: fields.u64("inst", 0)?,
+        rnd: fields.round("rnd")?,
+        vrnd: fields.round("vrnd")?,
+        swid: fields.u16("swid", 0)?,
+        flags,
+        cluster: fields.u32("cluster", deployment.cluster)?,
+        client: fields.u64("client", 0)?,
+        request: fields.u64("request", 0)?,
+        ..Header::new(msgtype)
+    };
+    let mut head = [0; HEADER_LEN];
+    header.emit(&mut head);
+    let mut datagram = head.to_vec();
+    datagram.extend(tag.unwrap_or_default());
+    datagram.extend(value);
+    falsify(&mut fields, &mut datagram)?;
+    fields.finish()?;
+    Ok(datagram)
+}
+
+/// What no sender of this project would send.
+fn falsify(fields: &mut Fields<'_>, datagram: &mut Vec<u8>) -> Result<(), String> {
+    datagram[VERSION_AT] = fields.u8("version", datagram[VERSION_AT])?;
+    datagram[MSGTYPE_AT] = fields.u8("msgtype", datagram[MSGTYPE_AT])?;
+    if let Some(text) = fields.take("value_len") {
+        let len = super::fields::number("value_len", text)?;
+        let len = u16::try_from(len).map_err(|_| "value_len is too large")?;
+        datagram[VALUE_LEN_AT..VALUE_LEN_AT + 2].copy_from_slice(&len.to_be_bytes());
+    }
+    let cut = fields.u16("cut", 0)? as usize;
+    datagram.truncate(datagram.len().saturating_sub(cut));
+    let pad = fields.u16("pad", 0)? as usize;
+    datagram.resize(datagram.len() + pad, 0);
+    Ok(())
+}
+
+/// The text of a packet sent. Says nothing of fields that are 0, but always the instance; nothing
+/// of cluster and group where they are the role's own.
+pub fn print(to: To, packet: &Packet<'_>, setup: &Setup) -> String {
+    let h = &packet.header;
+    let mut out = format!("to={} {}", print_to(to), h.msgtype.name());
+    let mut field = |name: &str, text: String| write!(out, " {name}={text}").expect("a string");
+    if h.cluster != setup.deployment.cluster {
+        field("cluster", format!("{:#x}", h.cluster));
+    }
+    if h.group != setup.deployment.group {
+        field("group", h.group.to_string());
+    }
+    if h.pid != 0 {
+        field("pid", h.pid.to_string());
+    }
+    field("inst", h.inst.to_string());
+    if !h.rnd.is_none() {
+        field("rnd", h.rnd.to_string());
+    }
+    if !h.vrnd.is_none() {
+        field("vrnd", h.vrnd.to_string());
+    }
+    if h.swid != 0 {
+        field("swid", h.swid.to_string());
+    }
+    if h.flags != Flags::NONE {
+        field("flags", print_flags(h.flags));
+    }
+    if h.client != 0 {
+        field("client", h.client.to_string());
+    }
+    if h.request != 0 {
+        field("request", h.request.to_string());
+    }
+    if !packet.value.is_empty() {
+        field("value", value::print(h.msgtype, h.flags, packet.value));
+    }
+    out
+}
+
+fn print_to(to: To) -> String {
+    match to {
+        To::Sender => "sender".into(),
+        To::Acceptors => "acceptors".into(),
+        To::Learners => "learners".into(),
+        To::Leader => "leader".into(),
+        To::Node(node) => node.to_string(),
+    }
+}
+
+fn parse_flags(text: &str) -> Result<Flags, String> {
+    if let Some(hex) = text.strip_prefix("0x") {
+        let bits = u16::from_str_radix(hex, 16);
+        return Ok(Flags(bits.map_err(|_| format!("{text} is no flags"))?));
+    }
+    if text == "none" {
+        return Ok(Flags::NONE);
+    }
+    text.split('+').try_fold(Flags::NONE, |flags, name| {
+        let named = FLAG_NAMES.iter().find(|(_, known)| *known == name);
+        let (flag, _) = named.ok_or_else(|| format!("no such flag: {name}"))?;
+        Ok(flags.with(*flag))
+    })
+}
+
+/// Names with `+` between them, or the bare bits where one has no name.
+pub fn print_flags(flags: Flags) -> String {
+    if flags == Flags::NONE {
+        return "none".into();
+    }
+    let named = FLAG_NAMES.iter().filter(|(flag, _)| flags.has(*flag));
+    let all = named
+        .clone()
+        .fold(Flags::NONE, |sum, (flag, _)| sum.with(*flag));
+    if all != flags {
+        return format!("{:#x}", flags.0);
+    }
+    named.map(|(_, name)| *name).collect::<Vec<_>>().join("+")
+}

@@ -1,0 +1,172 @@
+//! The checkers bite: each deliberate mistake is found within a bounded number of seeds, by an
+//! invariant that it breaks. The same seeds without the mistake are sound (see `seeds.rs`).
+
+use sim::check::Invariant::{
+    self, Acknowledged, Agreement, BadPacket, Convergence, InOrderOnce, Liveness, OneProposer,
+    Remembered, Trim,
+};
+use sim::cluster::mutation::Mutation;
+use sim::draw::Limits;
+use sim::plan::Plan;
+use sim::run::{Options, run_plan, run_seed};
+
+/// Seeds within which every mistake must be found.
+const SEEDS: u64 = 300;
+
+/// Runs seeds until a mistake is found; says where and by which invariant.
+fn find(mutation: Mutation, limits: Limits) -> Option<(u64, Invariant, String)> {
+    let options = Options {
+        mutation: Some(mutation),
+        limits,
+        ..Options::default()
+    };
+    (1..=SEEDS).find_map(|seed| {
+        let mut violations = run_seed(seed, &options).violations.into_iter();
+        // A cluster that only stands still is no proof that a checker bites.
+        let first = violations.find(|v| !matches!(v.invariant, Liveness | Convergence))?;
+        Some((seed, first.invariant, first.message))
+    })
+}
+
+fn assert_found(mutation: Mutation, by: &[Invariant]) {
+    assert_found_with(mutation, Limits::default(), by);
+}
+
+fn assert_found_with(mutation: Mutation, limits: Limits, by: &[Invariant]) {
+    let found = find(mutation, limits);
+    println!("{mutation:?}: {found:?}");
+    let (_, invariant, message) =
+        found.unwrap_or_else(|| panic!("{mutation:?} was not found in {SEEDS} seeds"));
+    assert_ne!(invariant, BadPacket, "{message}");
+    assert!(
+        by.contains(&invariant),
+        "{mutation:?} was found by {}: {message}",
+        invariant.id()
+    );
+}
+
+#[test]
+fn an_acceptor_that_forgets_its_votes_and_goes_on() {
+    assert_found(Mutation::AcceptorForgets, &[Remembered, Agreement]);
+}
+
+#[test]
+fn a_leader_that_begins_its_round_again_after_a_restart() {
+    assert_found(Mutation::LeaderReusesRound, &[OneProposer]);
+}
+
+#[test]
+fn a_learner_that_counts_a_vote_twice() {
+    assert_found(Mutation::DuplicateVoteCounted, &[Agreement]);
+}
+
+#[test]
+fn a_candidate_with_a_quorum_of_f() {
+    assert_found(Mutation::QuorumOfF, &[Agreement, Remembered, OneProposer]);
+}
+
+#[test]
+fn slots_used_again_before_they_are_trimmed() {
+    assert_found(Mutation::FalseTrim, &[Trim]);
+}
+
+#[test]
+fn a_no_op_over_a_value_that_may_have_been_chosen() {
+    assert_found(Mutation::VotesIgnored, &[Agreement]);
+}
+
+#[test]
+fn an_answer_to_query_that_passes_for_a_promise() {
+    assert_found(Mutation::QueryCountedAsPromise, &[Remembered, Agreement]);
+}
+
+#[test]
+fn a_range_promise_that_is_not_kept() {
+    assert_found(Mutation::IgnoresFloor, &[Remembered]);
+}
+
+#[test]
+fn a_vote_in_a_stale_round() {
+    assert_found(Mutation::StaleRoundAccepted, &[Remembered, Agreement]);
+}
+
+#[test]
+fn a_candidate_that_does_not_read() {
+    assert_found(Mutation::SkipsReading, &[Agreement]);
+}
+
+#[test]
+fn two_hosts_with_one_lane() {
+    assert_found(Mutation::SharedLane, &[OneProposer]);
+}
+
+#[test]
+fn a_leader_that_begins_at_the_marker() {
+    assert_found(Mutation::NextIsMarker, &[OneProposer]);
+}
+
+#[test]
+fn a_session_that_forgets_what_it_executed() {
+    assert_found(Mutation::SessionForgets, &[InOrderOnce]);
+}
+
+#[test]
+fn a_position_that_is_stored_apart_from_the_effects() {
+    assert_found(Mutation::PositionNotAtomic, &[InOrderOnce]);
+}
+
+#[test]
+fn a_commit_that_is_reported_before_it_happened() {
+    assert_found(Mutation::CommitReportedEarly, &[Acknowledged]);
+}
+
+#[test]
+fn a_durable_acceptor_that_answers_before_the_sync() {
+    let limits = Limits {
+        durable: Some(true),
+        ..Limits::default()
+    };
+    let by = [Remembered, Agreement];
+    assert_found_with(Mutation::AnswersBeforeSync, limits, &by);
+}
+
+/// An old leader that doesn't hear of the new epoch goes on stamping; the fresh memory must not
+/// vote for it.
+#[test]
+fn a_fresh_memory_that_votes_in_an_old_epoch() {
+    let mut text = String::from(
+        "scenario seed=1 clients=1 session-window=64\n\
+         0.100000 crash acceptor-3\n\
+         0.105000 cut controller leader-1\n\
+         0.105000 cut acceptor-1 leader-1\n\
+         0.105000 cut acceptor-2 leader-1\n\
+         0.110000 restart acceptor-3\n",
+    );
+    for at in 0..400 {
+        text += &format!(
+            "{} submit client-1 0 1 incr\n",
+            sim::plan::seconds(60_000_000 + at * 500_000)
+        );
+    }
+    let plan = Plan::parse(&text).unwrap();
+    let mistaken = Options {
+        mutation: Some(Mutation::KeepsOldMembership),
+        ..Options::default()
+    };
+    let violations = run_plan(&plan, &mistaken).violations;
+    assert_eq!(
+        violations.first().map(|v| v.invariant),
+        Some(Remembered),
+        "{violations:?}"
+    );
+    assert_eq!(run_plan(&plan, &Options::default()).violations, []);
+}
+
+#[test]
+fn every_mutation_has_a_test() {
+    let tested = include_str!("mutations.rs");
+    for mutation in Mutation::ALL {
+        let name = format!("Mutation::{mutation:?}");
+        assert!(tested.contains(&name), "{name} is not tested");
+    }
+}

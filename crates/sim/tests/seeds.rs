@@ -1,0 +1,77 @@
+//! Seeds are sound, and a seed is a run.
+
+use sim::cluster::mutation::Mutation;
+use sim::draw::{self, Limits};
+use sim::plan::Plan;
+use sim::run::{Options, run_plan, run_seed};
+use sim::shrink::shrink;
+
+#[test]
+fn seeds_are_sound() {
+    let options = Options::default();
+    let mut commands = 0;
+    for seed in 1..=150 {
+        let outcome = run_seed(seed, &options);
+        commands += outcome.commands;
+        assert!(
+            outcome.violations.is_empty(),
+            "{}\nreproduce it: ./dev sim {seed}",
+            outcome.violations[0]
+        );
+    }
+    assert!(commands > 10_000, "a run without load proves nothing");
+}
+
+#[test]
+fn calm_seeds_answer_every_command() {
+    let limits = Limits {
+        calm: true,
+        ..Limits::default()
+    };
+    let options = Options {
+        limits,
+        ..Options::default()
+    };
+    for seed in 1..=20 {
+        let submitted = draw::plan(seed, &limits).actions.len() as u64;
+        let outcome = run_seed(seed, &options);
+        assert_eq!(outcome.violations, [], "./dev sim {seed}");
+        assert_eq!((outcome.commands, outcome.epochs), (submitted, 1), "{seed}");
+    }
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    let options = Options {
+        trace: true,
+        ..Options::default()
+    };
+    for seed in [3, 17] {
+        let (one, two) = (run_seed(seed, &options), run_seed(seed, &options));
+        assert_eq!(one.trace, two.trace);
+        assert_eq!((one.steps, one.commands), (two.steps, two.commands));
+        assert!(one.trace.len() > 1_000);
+    }
+    assert_ne!(run_seed(3, &options).trace, run_seed(4, &options).trace);
+}
+
+#[test]
+fn a_failing_plan_is_cut_down_and_can_be_printed() {
+    let options = Options {
+        mutation: Some(Mutation::LeaderReusesRound),
+        ..Options::default()
+    };
+    let plans = (1..50).map(|seed| draw::plan(seed, &Limits::default()));
+    let (plan, violation) = plans
+        .into_iter()
+        .find_map(|plan| Some((plan.clone(), run_plan(&plan, &options).violations.pop()?)))
+        .expect("leaders restart in many seeds");
+    let shrunk = shrink(&plan, &violation, &options);
+    assert!(
+        shrunk.actions.len() <= 4,
+        "a command, the leader's end and its return are enough:\n{shrunk}"
+    );
+    let read = Plan::parse(&shrunk.to_string()).unwrap();
+    let again = run_plan(&read, &options).violations.remove(0);
+    assert_eq!(again.invariant, violation.invariant);
+}
