@@ -1,0 +1,336 @@
+//! An acceptor's process: the role of every group behind one socket, and where its votes are kept.
+//!
+//! *Volatile*: in memory. An orderly stop writes them to `acceptor.state`, which the next start
+//! reads and removes before it serves: a dump is used once. After a crash there is none, and the
+//! acceptor starts as a stranger with a new boot nonce.
+//!
+//! *Durable*: in memory and in a log; nothing that a packet caused leaves before the packet is on
+//! disk (see `wal.rs`).
+
+mod image;
+mod wal;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use control::Message;
+use paxos::{Acceptor, Enable, Header, Outbox, Packet, To, Verdict};
+use serde_json::{Value, json};
+
+use self::wal::{Kind, Memory, Wal};
+use crate::cluster_file::{ClusterFile, Node, Storage};
+use crate::host::Stop;
+use crate::outbox::AddressedOutbox;
+use crate::role_loop::{Role, RoleLoop, of_group, refused};
+use crate::{Error, random_nonce, status};
+
+/// Runs an acceptor until the stop is requested.
+pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
+    let role_loop = RoleLoop::open(cluster, node, stop)?;
+    let mut role = AcceptorRole::open(cluster, node)?;
+    role_loop.run(&mut role)
+}
+
+struct AcceptorRole {
+    /// By group, in the order of the cluster file.
+    acceptors: Vec<Acceptor>,
+    keeping: Keeping,
+}
+
+enum Keeping {
+    /// Where an orderly stop leaves the memory.
+    Volatile(PathBuf),
+    Durable(Box<Wal>),
+}
+
+impl AcceptorRole {
+    fn open(cluster: &ClusterFile, node: &Node) -> Result<AcceptorRole, Error> {
+        let directory = cluster.node_dir(node);
+        fs::create_dir_all(&directory)
+            .map_err(|e| Error::new(format!("can't create {}: {e}", directory.display())))?;
+        let (dump, log) = (directory.join("acceptor.state"), directory.join("log"));
+        // A memory that was left behind must not vote again later: in the meantime another one
+        // votes under the same node id.
+        let (mine, other) = match node.storage {
+            Storage::Volatile => (&dump, &log),
+            Storage::Durable => (&log, &dump),
+        };
+        if other.exists() {
+            let why = format!("`storage` is {:?} now", node.storage.name());
+            return Err(image::unusable(other, &why));
+        }
+        match node.storage {
+            Storage::Volatile => Self::open_volatile(cluster, node, mine),
+            Storage::Durable => Self::open_durable(cluster, node, mine),
+        }
+    }
+
+    fn open_volatile(cluster: &ClusterFile, node: &Node, dump: &Path) -> Result<Self, Error> {
+        let dumped = match fs::read(dump) {
+            Ok(bytes) => {
+                let decoded = image::decode(&bytes, cluster, node);
+                decoded.map_err(|why| image::unusable(dump, &why))?
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                cluster.groups.iter().map(|_| None).collect()
+            }
+            Err(e) => return Err(image::unusable(dump, &e.to_string())),
+        };
+        let acceptors = strangers_for_none(dumped, cluster, node)?;
+        // Before the first vote: from then on the dump would be a memory that forgot it.
+        match image::remove(dump) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::new(format!("can't remove {}: {e}", dump.display())));
+            }
+            _ => {}
+        }
+        Ok(AcceptorRole {
+            acceptors,
+            keeping: Keeping::Volatile(dump.to_owned()),
+        })
+    }
+
+    fn open_durable(cluster: &ClusterFile, node: &Node, log: &Path) -> Result<Self, Error> {
+        let mut memory = LoggedMemory {
+            cluster,
+            node,
+            acceptors: None,
+        };
+        let mut wal = Wal::open(log, &mut memory)?;
+        let acceptors = match memory.acceptors {
+            Some(acceptors) => acceptors,
+            None => {
+                let nothing = cluster.groups.iter().map(|_| None);
+                strangers_for_none(nothing.collect(), cluster, node)?
+            }
+        };
+        // The boot nonce of a memory that starts empty stands in its first snapshot, so there must
+        // be one before the first frame; later ones keep starts short.
+        wal.snapshot(image::encode(&acceptors))?;
+        wal.finish_snapshot()?;
+        Ok(AcceptorRole {
+            acceptors,
+            keeping: Keeping::Durable(Box::new(wal)),
+        })
+    }
+}
+
+/// What the log is read into.
+struct LoggedMemory<'a> {
+    cluster: &'a ClusterFile,
+    node: &'a Node,
+    acceptors: Option<Vec<Acceptor>>,
+}
+
+impl Memory for LoggedMemory<'_> {
+    fn restore(&mut self, image: &[u8]) -> Result<(), String> {
+        let decoded = image::decode(image, self.cluster, self.node)?;
+        let all =
+            strangers_for_none(decoded, self.cluster, self.node).map_err(|e| e.to_string())?;
+        self.acceptors = Some(all);
+        Ok(())
+    }
+
+    fn replay(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), String> {
+        let acceptors = self.acceptors.as_mut();
+        replay(
+            acceptors.ok_or("there is no snapshot before it")?,
+            kind,
+            bytes,
+        )
+    }
+}
+
+/// Fills the groups without a memory with strangers.
+fn strangers_for_none(
+    known: Vec<Option<Acceptor>>,
+    cluster: &ClusterFile,
+    node: &Node,
+) -> Result<Vec<Acceptor>, Error> {
+    let stranger_for_none = |(known, group): (Option<Acceptor>, _)| match known {
+        Some(acceptor) => Ok(acceptor),
+        None => {
+            let deployment = cluster.deployment(node, group);
+            Ok(Acceptor::new(deployment, group.slots, random_nonce()?))
+        }
+    };
+    known
+        .into_iter()
+        .zip(&cluster.groups)
+        .map(stranger_for_none)
+        .collect()
+}
+
+/// What a replayed packet would send was sent, or never left.
+struct Nowhere;
+
+impl Outbox for Nowhere {
+    fn send(&mut self, _: To, _: &Header, _: &[u8]) {}
+}
+
+fn replay(acceptors: &mut [Acceptor], kind: Kind, bytes: &[u8]) -> Result<(), String> {
+    match kind {
+        Kind::Packet => {
+            let packet = Packet::parse(bytes)
+                .map_err(|reason| format!("a record holds no packet ({})", reason.name()))?;
+            let group = packet.header.group;
+            let acceptor = of_group(acceptors, group, |a| a.deployment().group)
+                .ok_or_else(|| format!("it holds votes of the unknown group {group}"))?;
+            match acceptor.step(&packet, &mut Nowhere) {
+                Verdict::Changed => Ok(()),
+                verdict => Err(format!(
+                    "a record doesn't fit what precedes it: {verdict:?}"
+                )),
+            }
+        }
+        Kind::Enable => {
+            let message: Message = serde_json::from_slice(bytes)
+                .map_err(|e| format!("a record holds no order: {e}"))?;
+            let (group, enable) = enable_of(&message).ok_or("a record holds another order")?;
+            let acceptor = of_group(acceptors, group, |a| a.deployment().group)
+                .ok_or_else(|| format!("it enables the unknown group {group}"))?;
+            acceptor
+                .enable(&enable)
+                .map_err(|why| format!("a record doesn't fit what precedes it: {why}"))
+        }
+    }
+}
+
+fn enable_of(message: &Message) -> Option<(u16, Enable)> {
+    let Message::EnableAcceptor {
+        group,
+        epoch,
+        nonce,
+        trim,
+        end,
+        replicas,
+        g,
+    } = message
+    else {
+        return None;
+    };
+    let enable = Enable {
+        epoch: *epoch,
+        nonce: *nonce,
+        trim: trim.clone(),
+        end: end.clone(),
+        replicas: replicas.clone(),
+        g: *g,
+    };
+    Some((*group, enable))
+}
+
+impl Role for AcceptorRole {
+    #[inline]
+    fn step(
+        &mut self,
+        group: usize,
+        packet: &Packet<'_>,
+        datagram: &[u8],
+        out: &mut AddressedOutbox<'_>,
+    ) -> Verdict {
+        let verdict = self.acceptors[group].step(packet, out);
+        if let (Verdict::Changed, Keeping::Durable(wal)) = (verdict, &mut self.keeping) {
+            wal.append(Kind::Packet, datagram);
+        }
+        verdict
+    }
+
+    fn commit(&mut self) -> Result<(), Error> {
+        let Keeping::Durable(wal) = &mut self.keeping else {
+            return Ok(());
+        };
+        if wal.commit()? {
+            wal.snapshot(image::encode(&self.acceptors))?;
+        }
+        Ok(())
+    }
+
+    fn order(&mut self, order: &Message) -> Result<(), Error> {
+        let Some((group, enable)) = enable_of(order) else {
+            return Ok(());
+        };
+        let Some(acceptor) = of_group(&mut self.acceptors, group, |a| a.deployment().group) else {
+            return Ok(());
+        };
+        if let Err(why) = acceptor.enable(&enable) {
+            // An order that comes late, or repeated for a memory that is gone, is nothing special.
+            let node = acceptor.deployment().node;
+            refused(node, &format!("enabling in epoch {}", enable.epoch), why);
+            return Ok(());
+        }
+        if let Keeping::Durable(wal) = &mut self.keeping {
+            let bytes = serde_json::to_vec(order).map_err(|e| Error::new(e.to_string()))?;
+            wal.append(Kind::Enable, &bytes);
+            return self.commit();
+        }
+        Ok(())
+    }
+
+    fn view(&mut self, _: &control::View) {}
+
+    fn stop(&mut self) -> Result<(), Error> {
+        match &mut self.keeping {
+            Keeping::Durable(wal) => wal.finish_snapshot(),
+            Keeping::Volatile(dump) => {
+                let image = image::encode(&self.acceptors);
+                image::write(dump, &image).map_err(|e| {
+                    Error::new(format!(
+                        "can't write {}: {e}; this acceptor will re-join as a new member",
+                        dump.display()
+                    ))
+                })
+            }
+        }
+    }
+
+    fn status(&self, warnings: &mut Vec<String>) -> Vec<Value> {
+        let status = |acceptor: &Acceptor| {
+            let group = acceptor.deployment().group;
+            let partition = |pid| {
+                let (trim, end) = (acceptor.trim(pid), acceptor.end(pid));
+                let used = end.saturating_sub(trim);
+                let full =
+                    status::ring_warning("the ring", group, pid.into(), used, acceptor.slots());
+                warnings.extend(full);
+                json!({
+                    "pid": pid,
+                    "floor": acceptor.floor(pid).epoch(),
+                    "trim": trim,
+                    "end": end,
+                    "used": used,
+                    "reports": reports(acceptor, pid),
+                })
+            };
+            let partitions: Vec<_> = (0..acceptor.deployment().partitions)
+                .map(partition)
+                .collect();
+            json!({
+                "group": group,
+                "member": !acceptor.is_stranger(),
+                "epoch": acceptor.epoch(),
+                "nonce": format!("{:016x}", acceptor.nonce()),
+                "storage": match self.keeping {
+                    Keeping::Volatile(_) => Storage::Volatile.name(),
+                    Keeping::Durable(_) => Storage::Durable.name(),
+                },
+                "slots": acceptor.slots(),
+                "partitions": partitions,
+            })
+        };
+        self.acceptors.iter().map(status).collect()
+    }
+}
+
+/// Up to where each replica's checkpoint reaches: who holds back the trim.
+fn reports(acceptor: &Acceptor, pid: u16) -> Vec<Value> {
+    let replicas = acceptor.reports().replicas().iter();
+    let reports = replicas.zip(acceptor.reports().of(pid));
+    reports
+        .map(|(replica, trim)| json!({ "replica": replica, "trim": trim }))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

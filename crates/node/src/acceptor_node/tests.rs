@@ -1,0 +1,167 @@
+use super::*;
+use crate::cluster_file;
+use crate::counters::MessageCounters;
+use crate::outbox::Directory;
+use crate::plane::SendBatch;
+use crate::test_dir::TestDir;
+use paxos::{Flags, MsgType, Round};
+
+const SAMPLE: &str = include_str!("../../../../examples/cluster.toml");
+
+fn cluster(dir: &TestDir, storage: &str) -> ClusterFile {
+    let text = SAMPLE
+        .replacen(
+            "storage = \"volatile\"",
+            &format!("storage = {storage:?}"),
+            1,
+        )
+        .replacen("slots = 65536", "slots = 64", 1);
+    let file = dir.path().join("cluster.toml");
+    cluster_file::parse(&text, &file.display().to_string()).unwrap()
+}
+
+fn open(cluster: &ClusterFile) -> Result<AcceptorRole, Error> {
+    AcceptorRole::open(cluster, cluster.node("acceptor-1").unwrap())
+}
+
+fn refusal(cluster: &ClusterFile) -> String {
+    open(cluster).map(|_| ()).unwrap_err().to_string()
+}
+
+fn enable(role: &mut AcceptorRole, epoch: u32) {
+    let order = Message::EnableAcceptor {
+        group: 0,
+        epoch,
+        nonce: role.acceptors[0].nonce(),
+        trim: vec![0],
+        end: vec![0],
+        replicas: vec![31, 32, 33],
+        g: 1,
+    };
+    role.order(&order).unwrap();
+}
+
+fn vote(role: &mut AcceptorRole, cluster: &ClusterFile, inst: u64) -> Verdict {
+    let header = Header {
+        cluster: cluster.cluster,
+        inst,
+        rnd: Round::base(1),
+        client: 9,
+        request: inst + 1,
+        flags: Flags::NONE,
+        ..Header::new(MsgType::Phase2a)
+    };
+    step(role, cluster, &header.datagram(b"value"))
+}
+
+fn step(role: &mut AcceptorRole, cluster: &ClusterFile, datagram: &[u8]) -> Verdict {
+    let packet = Packet::parse(datagram).unwrap();
+    let mut out = AddressedOutbox {
+        directory: &Directory::new(cluster, 0),
+        sender: None,
+        batch: &mut SendBatch::new(),
+        sent: &mut MessageCounters::default(),
+    };
+    let verdict = role.step(0, &packet, datagram, &mut out);
+    role.commit().unwrap();
+    verdict
+}
+
+#[test]
+fn an_orderly_stop_keeps_a_volatile_memory_for_one_start() {
+    let dir = TestDir::new();
+    let cluster = cluster(&dir, "volatile");
+    let mut role = open(&cluster).unwrap();
+    enable(&mut role, 1);
+    assert_eq!(vote(&mut role, &cluster, 0), Verdict::Changed);
+    let (nonce, state) = (role.acceptors[0].nonce(), role.acceptors[0].state_hash());
+    role.stop().unwrap();
+    let back = open(&cluster).unwrap();
+    assert_eq!(back.acceptors[0].state_hash(), state);
+    drop(back);
+    // Killed: the dump was used, so this is a stranger with a nonce of its own.
+    let stranger = open(&cluster).unwrap();
+    assert!(stranger.acceptors[0].is_stranger());
+    assert_ne!(stranger.acceptors[0].nonce(), nonce);
+}
+
+#[test]
+fn a_durable_memory_survives_without_a_stop() {
+    let dir = TestDir::new();
+    let cluster = cluster(&dir, "durable");
+    let mut role = open(&cluster).unwrap();
+    let nonce = role.acceptors[0].nonce();
+    drop(role);
+    role = open(&cluster).unwrap();
+    assert_eq!(
+        role.acceptors[0].nonce(),
+        nonce,
+        "a stranger's nonce is durable too"
+    );
+    enable(&mut role, 1);
+    for inst in 0..10 {
+        assert_eq!(vote(&mut role, &cluster, inst), Verdict::Changed);
+    }
+    let trim = Header {
+        cluster: cluster.cluster,
+        inst: 4,
+        swid: 31,
+        ..Header::new(MsgType::Trim)
+    };
+    assert_eq!(
+        step(&mut role, &cluster, &trim.datagram(&[])),
+        Verdict::Changed
+    );
+    enable(&mut role, 2);
+    let state = role.acceptors[0].state_hash();
+    for _ in 0..2 {
+        drop(role);
+        role = open(&cluster).unwrap();
+        assert_eq!(role.acceptors[0].state_hash(), state);
+    }
+    assert!(matches!(vote(&mut role, &cluster, 3), Verdict::Rejected(_)));
+}
+
+#[test]
+fn a_memory_of_other_storage_is_refused_not_revived() {
+    let dir = TestDir::new();
+    let (volatile, durable) = (cluster(&dir, "volatile"), cluster(&dir, "durable"));
+    drop(open(&durable).unwrap());
+    let error = refusal(&volatile);
+    assert!(
+        error.contains("log can't be used") && error.contains("remove it"),
+        "{error}"
+    );
+    fs::remove_dir_all(dir.path().join("data/acceptor-1/log")).unwrap();
+    open(&volatile).unwrap().stop().unwrap();
+    let error = refusal(&durable);
+    assert!(error.contains("acceptor.state can't be used"), "{error}");
+}
+
+#[test]
+fn a_damaged_or_foreign_dump_is_refused() {
+    let dir = TestDir::new();
+    let cluster = cluster(&dir, "volatile");
+    let mut role = open(&cluster).unwrap();
+    enable(&mut role, 1);
+    assert_eq!(vote(&mut role, &cluster, 0), Verdict::Changed);
+    role.stop().unwrap();
+    let path = dir.path().join("data/acceptor-1/acceptor.state");
+    let good = fs::read(&path).unwrap();
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        fs::write(&path, &bad).unwrap();
+        assert!(refusal(&cluster).contains("checksum"), "byte {at}");
+        fs::write(&path, &good[..at]).unwrap();
+        let error = refusal(&cluster);
+        assert!(error.contains("can't be used"), "{error}");
+    }
+    fs::write(&path, &good).unwrap();
+    let mut other = cluster.clone();
+    other.groups[0].slots = 128;
+    assert!(refusal(&other).contains("another number of slots"));
+    other.groups[0].id = 5;
+    assert!(refusal(&other).contains("group 0, which the cluster file doesn't have"));
+    open(&cluster).unwrap();
+}

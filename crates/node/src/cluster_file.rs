@@ -1,0 +1,363 @@
+//! The cluster file: one TOML file that says which node plays which role where. Every node reads
+//! the same file; `examples/cluster.toml` is one with comments.
+//!
+//! | key | meaning | default |
+//! |---|---|---|
+//! | `cluster` | 8 hex digits, drawn at random when the cluster is created; packets of another number are dropped | required |
+//! | `data` | directory of everything stored, relative to the file | required |
+//! | **`[[group]]`** | one replicated application | at least one |
+//! | `id` | number of the group, 0 to 65535 | required |
+//! | `partitions` | partitions of its state, each with a log of its own, 1 to 64 | 1 |
+//! | `slots` | instances that an acceptor remembers, a partition | 65536 |
+//! | `window` | instances that may be open (not yet trimmed) at once; at most 15/16 of `slots`, as each new epoch takes one too | three quarters of `slots` |
+//! | `max_value` | largest value in bytes, 64 to 1408 | 1024 |
+//! | `application` | `"rocksdb"`, `"leveldb"` or `"echo"` | required |
+//! | `f` | acceptors that may fail: there must be 2f+1 | from their number |
+//! | `g` | replicas that may fail without stopping TRIM: at least 2g+1 | from their number |
+//! | `checkpoint_every` | instances between checkpoints, at most half the window | an eighth of `slots` |
+//! | `gap_timeout_ms` | how long a replica waits for a missing instance before it asks | 10 |
+//! | `session_timeout_s` | an idle session expires after this | 3600 |
+//! | **`[[node]]`** | one process | |
+//! | `name` | its name on the command line; letters, digits, `-` and `_` | required |
+//! | `id` | its number, 1 to 65535 | required |
+//! | `role` | `"controller"` (exactly one), `"leader"` (the first in the file leads first), `"acceptor"`, `"replica"` | required |
+//! | `address` | `"ip:port"`, UDP, data plane; a replica takes this port and one more for each further partition | required |
+//! | `control` | `"ip:port"`, UDP, control plane; on a replica also TCP, for checkpoints | required |
+//! | `group` | the group that a replica executes | the only one |
+//! | `storage` | `"volatile"` or `"durable"` (acceptor) | `"volatile"` |
+//! | `redis` | `"ip:port"`, TCP, of the Redis front end (replica) | none |
+//! | `redis_password` | what clients must AUTH with; required unless `redis` is loopback | none |
+//! | `metrics` | `"ip:port"`, TCP, of the Prometheus text | none |
+//! | `cpu` | the CPU that the node's packet thread stays on | any |
+//! | **`[controller]`** | | |
+//! | `probe_ms` | time between two PROBEs of a node, 5 to 60000 | 50 |
+//! | `suspect_after` | unanswered PROBEs after which a node is suspected, 2 to 1000 | 4 |
+
+mod read;
+mod validate;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use paxos::{Deployment, GroupId, NodeId, PartitionId};
+
+/// A cluster file that was read and found consistent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterFile {
+    /// The cluster's random number.
+    pub cluster: u32,
+    /// Directory of everything stored.
+    pub data: PathBuf,
+    /// The groups, in the order of the file.
+    pub groups: Vec<Group>,
+    /// The nodes, in the order of the file.
+    pub nodes: Vec<Node>,
+    /// How the controller probes.
+    pub controller: ControllerSettings,
+}
+
+/// One replicated application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The group's number.
+    pub id: GroupId,
+    /// Partitions.
+    pub partitions: u16,
+    /// Instances that an acceptor remembers, a partition.
+    pub slots: usize,
+    /// Instances that may be open at once.
+    pub window: u64,
+    /// Largest value in bytes.
+    pub max_value: u16,
+    /// What is replicated.
+    pub application: ApplicationKind,
+    /// Acceptors that may fail.
+    pub f: u8,
+    /// Replicas that may fail without stopping TRIM.
+    pub g: u8,
+    /// Instances between checkpoints.
+    pub checkpoint_every: u64,
+    /// How long a replica waits for a missing instance, in milliseconds.
+    pub gap_timeout_ms: u64,
+    /// An idle session expires after this many seconds.
+    pub session_timeout_s: u64,
+}
+
+/// The applications that this program brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ApplicationKind {
+    RocksDb,
+    LevelDb,
+    Echo,
+}
+
+impl ApplicationKind {
+    const ALL: [ApplicationKind; 3] = [Self::RocksDb, Self::LevelDb, Self::Echo];
+
+    /// The name in the cluster file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RocksDb => "rocksdb",
+            Self::LevelDb => "leveldb",
+            Self::Echo => "echo",
+        }
+    }
+}
+
+/// What a node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Role {
+    Controller,
+    Leader,
+    Acceptor,
+    Replica,
+}
+
+impl Role {
+    const ALL: [Role; 4] = [
+        Self::Controller,
+        Self::Leader,
+        Self::Acceptor,
+        Self::Replica,
+    ];
+
+    /// The name in the cluster file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Controller => "controller",
+            Self::Leader => "leader",
+            Self::Acceptor => "acceptor",
+            Self::Replica => "replica",
+        }
+    }
+}
+
+/// Where an acceptor keeps its votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// In memory: after a crash it re-joins as a new member.
+    Volatile,
+    /// On disk before anything that shows a vote leaves.
+    Durable,
+}
+
+impl Storage {
+    const ALL: [Storage; 2] = [Self::Volatile, Self::Durable];
+
+    /// The name in the cluster file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Volatile => "volatile",
+            Self::Durable => "durable",
+        }
+    }
+}
+
+impl fmt::Display for ApplicationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name on the command line.
+    pub name: String,
+    /// Its number.
+    pub id: NodeId,
+    /// What it does.
+    pub role: Role,
+    /// Data plane, UDP.
+    pub address: SocketAddr,
+    /// Control plane, UDP; on a replica also TCP.
+    pub control: SocketAddr,
+    /// The group that a replica executes; of the other roles, which serve all groups, none.
+    pub group: Option<GroupId>,
+    /// Where an acceptor keeps its votes.
+    pub storage: Storage,
+    /// The Redis front end.
+    pub redis: Option<SocketAddr>,
+    /// What its clients must AUTH with.
+    pub redis_password: Option<String>,
+    /// The Prometheus text.
+    pub metrics: Option<SocketAddr>,
+    /// The CPU that the packet thread stays on.
+    pub cpu: Option<usize>,
+}
+
+impl Node {
+    /// Where a replica's worker of partition `pid` listens.
+    pub fn partition_address(&self, pid: PartitionId) -> SocketAddr {
+        SocketAddr::new(self.address.ip(), self.address.port() + pid)
+    }
+}
+
+/// How the controller probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControllerSettings {
+    /// Time between two PROBEs of a node, in milliseconds.
+    pub probe_ms: u64,
+    /// Unanswered PROBEs after which a node is suspected.
+    pub suspect_after: u32,
+}
+
+impl ClusterFile {
+    /// Reads and checks a cluster file.
+    pub fn load(path: &Path) -> Result<ClusterFile, Errors> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|e| Errors {
+            errors: vec![unreadable(&e)],
+            file: file.clone(),
+        })?;
+        parse(&text, &file)
+    }
+
+    /// The node with this name.
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|n| n.name == name)
+    }
+
+    /// The node with this number.
+    pub fn node_by_id(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.iter().find(|n| n.id == id)
+    }
+
+    /// The group with this number.
+    pub fn group(&self, id: GroupId) -> Option<&Group> {
+        self.groups.iter().find(|g| g.id == id)
+    }
+
+    /// The nodes of one role, in the order of the file.
+    pub fn with_role(&self, role: Role) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(move |n| n.role == role)
+    }
+
+    /// The controller.
+    pub fn controller_node(&self) -> &Node {
+        self.with_role(Role::Controller)
+            .next()
+            .expect("a valid file has exactly one controller")
+    }
+
+    /// The replicas of a group, in ascending order of node id.
+    pub fn replicas(&self, group: GroupId) -> Vec<&Node> {
+        let mut nodes: Vec<_> = self
+            .with_role(Role::Replica)
+            .filter(|n| n.group == Some(group))
+            .collect();
+        nodes.sort_by_key(|n| n.id);
+        nodes
+    }
+
+    /// The acceptors, in ascending order of node id.
+    pub fn acceptors(&self) -> Vec<&Node> {
+        let mut nodes: Vec<_> = self.with_role(Role::Acceptor).collect();
+        nodes.sort_by_key(|n| n.id);
+        nodes
+    }
+
+    /// What a role at `node` knows of where it stands in `group`.
+    pub fn deployment(&self, node: &Node, group: &Group) -> Deployment {
+        Deployment {
+            cluster: self.cluster,
+            group: group.id,
+            partitions: group.partitions,
+            max_value: group.max_value,
+            node: node.id,
+        }
+    }
+
+    /// The directory of a node.
+    pub fn node_dir(&self, node: &Node) -> PathBuf {
+        self.data.join(&node.name)
+    }
+}
+
+/// Reads and checks the text of a cluster file. `file` names it in errors, and `data` is relative
+/// to its directory.
+pub fn parse(text: &str, file: &str) -> Result<ClusterFile, Errors> {
+    let checked = read::read(text).and_then(|raw| validate::validate(raw, Path::new(file)));
+    checked.map_err(|errors| Errors {
+        file: file.to_owned(),
+        errors: errors
+            .into_iter()
+            .map(|e| Error {
+                line: line_of(text, e.at),
+                problem: e.problem,
+                remedy: e.remedy,
+            })
+            .collect(),
+    })
+}
+
+fn unreadable(error: &io::Error) -> Error {
+    Error {
+        line: 0,
+        problem: format!("can't be read: {error}"),
+        remedy: "give the path of a readable cluster file; examples/cluster.toml is one".to_owned(),
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    let before = text.as_bytes().iter().take(at);
+    1 + before.filter(|&&b| b == b'\n').count()
+}
+
+/// One thing that is wrong with a cluster file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The line, from 1; 0 for the whole file.
+    pub line: usize,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+/// All that is wrong with a cluster file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Errors {
+    /// The file.
+    pub file: String,
+    /// The errors, in the order of the file.
+    pub errors: Vec<Error>,
+}
+
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, error) in self.errors.iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{}:", self.file)?;
+            if error.line > 0 {
+                write!(f, "{}:", error.line)?;
+            }
+            write!(f, " {}; {}", error.problem, error.remedy)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Errors {}
+
+/// An error with its place as an offset into the text.
+struct ErrorAt {
+    at: usize,
+    problem: String,
+    remedy: String,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! From TOML to records whose fields know where they stand.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::ErrorAt;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawFile {
+    pub cluster: Spanned<String>,
+    pub data: Spanned<String>,
+    #[serde(default)]
+    pub group: Vec<Spanned<RawGroup>>,
+    #[serde(default)]
+    pub node: Vec<Spanned<RawNode>>,
+    pub controller: Option<RawController>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawGroup {
+    pub id: Spanned<i64>,
+    pub partitions: Option<Spanned<i64>>,
+    pub slots: Option<Spanned<i64>>,
+    pub window: Option<Spanned<i64>>,
+    pub max_value: Option<Spanned<i64>>,
+    pub application: Spanned<String>,
+    pub f: Option<Spanned<i64>>,
+    pub g: Option<Spanned<i64>>,
+    pub checkpoint_every: Option<Spanned<i64>>,
+    pub gap_timeout_ms: Option<Spanned<i64>>,
+    pub session_timeout_s: Option<Spanned<i64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawNode {
+    pub name: Spanned<String>,
+    pub id: Spanned<i64>,
+    pub role: Spanned<String>,
+    pub address: Spanned<String>,
+    pub control: Spanned<String>,
+    pub group: Option<Spanned<i64>>,
+    pub storage: Option<Spanned<String>>,
+    pub redis: Option<Spanned<String>>,
+    pub redis_password: Option<Spanned<String>>,
+    pub metrics: Option<Spanned<String>>,
+    pub cpu: Option<Spanned<i64>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawController {
+    pub probe_ms: Option<Spanned<i64>>,
+    pub suspect_after: Option<Spanned<i64>>,
+}
+
+pub(super) fn read(text: &str) -> Result<RawFile, Vec<ErrorAt>> {
+    toml::from_str(text).map_err(|error| {
+        let problem = error.message().trim_end().replace('\n', ", ");
+        vec![ErrorAt {
+            at: error.span().map_or(0, |span| span.start),
+            remedy: remedy(&problem).to_owned(),
+            problem,
+        }]
+    })
+}
+
+/// What to do about an error of the TOML reader, by its kind.
+fn remedy(problem: &str) -> &'static str {
+    if problem.starts_with("unknown field") {
+        "correct its spelling or remove it"
+    } else if problem.starts_with("missing field") {
+        "add it; examples/cluster.toml shows every key"
+    } else if problem.starts_with("invalid type") {
+        "give a value of the type expected: text in quotes, numbers without"
+    } else if problem.starts_with("duplicate key") {
+        "remove one of the two"
+    } else {
+        "correct the TOML syntax; examples/cluster.toml shows every key"
+    }
+}

@@ -1,0 +1,188 @@
+use super::*;
+
+const SAMPLE: &str = include_str!("../../../../examples/cluster.toml");
+
+#[test]
+fn the_sample_file_is_valid() {
+    let file = parse(SAMPLE, "some/where/cluster.toml").unwrap();
+    assert_eq!(file.cluster, 0x5eed_0001);
+    assert_eq!(file.data, Path::new("some/where/data"));
+    let group = &file.groups[0];
+    assert_eq!(
+        (group.f, group.g, group.slots, group.window),
+        (1, 1, 65_536, 49_152)
+    );
+    assert_eq!((group.max_value, group.checkpoint_every), (1_024, 8_192));
+    assert_eq!(group.application, ApplicationKind::RocksDb);
+    assert_eq!(file.controller_node().id, 1);
+    let names = |role| {
+        file.with_role(role)
+            .map(|n| n.name.as_str())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(Role::Leader), ["leader-1", "leader-2"]);
+    assert_eq!(file.acceptors().len(), 3);
+    assert_eq!(
+        file.replicas(0).iter().map(|n| n.id).collect::<Vec<_>>(),
+        [31, 32, 33]
+    );
+    let replica = file.node("replica-1").unwrap();
+    assert_eq!(replica.partition_address(2).port(), 7033);
+    assert_eq!(file.deployment(replica, group).node, 31);
+}
+
+/// What is replaced in the sample, by what, what the line found wrong contains then, and parts of
+/// the messages.
+type Bad = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static [&'static str],
+);
+
+#[rustfmt::skip] // a table
+const BAD: &[Bad] = &[
+    ("\"5eed0001\"", "\"5eed\"", "= \"5eed\"", &["no cluster number", "8 hexadecimal digits"]),
+    ("\"5eed0001\"", "\"+eed0001\"", "+eed", &["no cluster number"]),
+    ("\"5eed0001\"", "\"00000000\"", "00000000", &["no cluster number"]),
+    ("data = \"data\"", "data = \"\"", "data = \"\"", &["`data` is empty"]),
+    ("data = \"data\"", "data = 7", "data = 7", &["invalid type", "quotes"]),
+    ("data = \"data\"", "dada = \"data\"", "dada", &["unknown field `dada`", "spelling"]),
+    ("data = \"data\"", "data = \"data", "data = \"data", &["syntax"]),
+    ("slots = 65536", "slots = 0", "slots = 0", &["`slots = 0` is out of range", "choose 16 to"]),
+    ("slots = 65536", "window = 70000", "window = 70000", &["choose 4 to 61440"]),
+    ("slots = 65536", "max_value = 1409", "1409", &["out of range", "64 to 1408"]),
+    ("slots = 65536", "checkpoint_every = 40000", "40000", &["choose 1 to 24576"]),
+    ("slots = 65536", "f = 2", "f = 2", &["`f = 2` needs 2f+1", "leave `f` out"]),
+    ("slots = 65536", "g = 2", "g = 2", &["`g = 2` needs 2g+1", "choose 0 to 1"]),
+    ("\"rocksdb\"", "\"rockdb\"", "rockdb", &["is unknown", "\"leveldb\""]),
+    ("\"rocksdb\"", "\"echo\"", "redis = ", &["needs a store", "remove `redis`"]),
+    ("partitions = 1 ", "partitions = 65 ", "= 65 ", &["`partitions = 65`", "1 to 64"]),
+    ("partitions = 1 ", "partitions = 2 ", "redis = ", &["one partition only", "`partitions = 1`"]),
+    ("partitions = 1 ", "partitions = 2 ", ":7032", &["replica-2", "replica-1", "another port"]),
+    ("probe_ms = 50", "probe_ms = 1", "probe_ms", &["5 to 60000"]),
+    ("probe_ms = 50", "probe_s = 50", "probe_s", &["unknown field `probe_s`"]),
+    ("\"leader-1\"\nid", "\"leader/1\"\nid", "leader/1", &["no name", "letters"]),
+    ("name = \"leader-2\"", "name = \"leader-1\"", "leader-1", &["taken twice"]),
+    ("name = \"leader-2\"\n", "\n", "[[node]]", &["missing field `name`", "add it"]),
+    ("id = 12", "id = 11", "id = 11", &["node `id` 11 is taken twice"]),
+    ("id = 12", "id = 0", "id = 0", &["choose 1 to 65535"]),
+    ("id = 12", "id = 70000", "id = 70000", &["choose 1 to 65535"]),
+    ("role = \"acceptor\"", "role = \"acceptors\"", "acceptors", &["is unknown", "\"acceptor\""]),
+    ("role = \"acceptor\"", "role = \"controller\"", "[[node]]", &["second controller", "keep one"]),
+    ("id = 22\nrole = \"acceptor\"", "id = 22\nrole = \"leader\"", "[[group]]",
+        &["2 acceptors are not 2f+1", "add one or remove one"]),
+    ("role = \"controller\"", "role = \"leader\"", "", &["no controller"]),
+    ("127.0.0.1:7012", "localhost:7012", "localhost", &["no address", "IP address and a port"]),
+    ("127.0.0.1:7012", "127.0.0.1:0", "127.0.0.1:0", &["no port"]),
+    ("127.0.0.1:7012", "0.0.0.0:7012", "0.0.0.0", &["others can send to"]),
+    ("127.0.0.1:7012", "[::1]:7012", "[::1]", &["another IP version"]),
+    ("127.0.0.1:7012", "127.0.0.1:7111", ":7111", &["leader-2", "leader-1", "`control`"]),
+    ("storage = \"volatile\"", "storage = \"disk\"", "disk", &["\"durable\""]),
+    ("storage = \"volatile\"", "redis = \"127.0.0.1:1\"", "redis", &["means nothing", "acceptor"]),
+    ("# group = 0", "group = 4", "group = 4", &["no group 4"]),
+    ("\"127.0.0.1:6379\"", "\"10.0.0.1:6379\"", "10.0.0.1", &["anybody", "redis_password"]),
+    ("\"127.0.0.1:6379\"", "\"127.0.0.1:7131\"", "redis =", &["`redis`", "`control`"]),
+    ("\"127.0.0.1:6380\"", "\"127.0.0.1:6379\"", "redis =", &["replica-2", "replica-1"]),
+    ("# redis_password = \"...\"", "redis_password = \"\"", "redis =", &["not empty"]),
+    ("# cpu = 0", "cpu = -1", "cpu = -1", &["0 to 1023"]),
+];
+
+#[test]
+fn every_error_names_its_line_and_a_remedy() {
+    for (old, new, line, parts) in BAD {
+        assert!(SAMPLE.contains(old), "{old}");
+        let text = SAMPLE.replacen(old, new, 1);
+        let errors = parse(&text, "x.toml").expect_err(new);
+        let shown = errors.to_string();
+        let is_it = |error: &Error| {
+            let there = text
+                .lines()
+                .nth(error.line - 1)
+                .is_some_and(|l| l.contains(line));
+            let message = format!("{}; {}", error.problem, error.remedy);
+            there && parts.iter().all(|part| message.contains(part)) && !error.remedy.is_empty()
+        };
+        assert!(
+            errors.errors.iter().any(is_it),
+            "{new}: {parts:?} at {line:?} in\n{shown}"
+        );
+        let first = &errors.errors[0];
+        assert!(shown.starts_with(&format!("x.toml:{}: {}", first.line, first.problem)));
+    }
+}
+
+#[test]
+fn a_redis_address_with_a_password_may_be_public() {
+    let text = SAMPLE
+        .replacen("127.0.0.1:6379", "0.0.0.0:6379", 1)
+        .replacen(
+            "# redis_password = \"...\"",
+            "redis_password = \"secret\"",
+            1,
+        );
+    let file = parse(&text, "x.toml").unwrap();
+    assert_eq!(file.nodes[6].redis_password.as_deref(), Some("secret"));
+}
+
+#[test]
+fn a_udp_and_a_tcp_port_may_be_equal() {
+    let text = SAMPLE.replacen("127.0.0.1:6379", "127.0.0.1:7011", 1);
+    parse(&text, "x.toml").unwrap();
+}
+
+#[test]
+fn several_groups_need_replicas_that_name_theirs() {
+    let second = "[[group]]\nid = 7\napplication = \"leveldb\"\n[controller]";
+    let text = SAMPLE.replacen("[controller]", second, 1);
+    let errors = parse(&text, "x.toml").unwrap_err().to_string();
+    assert!(errors.contains("which group it executes"), "{errors}");
+    let text = text.replace("role = \"replica\"", "role = \"replica\"\ngroup = 7");
+    let errors = parse(&text, "x.toml").unwrap_err().to_string();
+    assert!(errors.contains("group 0 has no replica"), "{errors}");
+    let text = text.replacen("group = 7", "group = 0", 1);
+    let file = parse(&text, "x.toml").unwrap();
+    assert_eq!((file.replicas(0).len(), file.replicas(7).len()), (1, 2));
+    assert_eq!((file.group(0).unwrap().g, file.group(7).unwrap().g), (0, 0));
+}
+
+#[test]
+fn all_errors_are_reported_at_once_in_the_order_of_the_file() {
+    let text = SAMPLE
+        .replacen("5eed0001", "x", 1)
+        .replacen("id = 33", "id = 32", 1);
+    let errors = parse(&text, "x.toml").unwrap_err();
+    let line = |of: &str| 1 + text.lines().position(|l| l.starts_with(of)).unwrap();
+    let lines: Vec<_> = errors.errors.iter().map(|e| e.line).collect();
+    let twice = text.lines().enumerate().filter(|(_, l)| *l == "id = 32");
+    assert_eq!(lines, [line("cluster"), 1 + twice.last().unwrap().0]);
+}
+
+#[test]
+fn nothing_at_all_and_nonsense_are_errors() {
+    for text in [
+        "",
+        "\u{0}",
+        "cluster",
+        "[[node]]",
+        "cluster = \"5eed0001\"\ndata = \"d\"",
+    ] {
+        assert!(parse(text, "x.toml").is_err(), "{text:?}");
+    }
+    let missing = ClusterFile::load(Path::new("/nonexistent/cluster.toml")).unwrap_err();
+    assert!(
+        missing
+            .to_string()
+            .starts_with("/nonexistent/cluster.toml: can't be read")
+    );
+}
+
+#[test]
+fn a_value_leaves_room_for_the_longer_header_of_ipv6() {
+    let over_ipv6 = SAMPLE
+        .replace("127.0.0.1", "[::1]")
+        .replace("slots = 65536", "max_value = 1408");
+    let errors = parse(&over_ipv6, "sample.toml").unwrap_err();
+    assert_eq!(errors.errors.len(), 1, "{errors}");
+    assert!(errors.to_string().contains("64 to 1388"), "{errors}");
+}

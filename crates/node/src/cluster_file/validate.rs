@@ -1,0 +1,642 @@
+//! From records to a consistent cluster: every check, each with its place and remedy.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use paxos::configuration::{MAX_ACCEPTORS, MAX_REPLICAS};
+use paxos::wire::MAX_VALUE_LEN;
+use toml::Spanned;
+
+use super::read::{RawController, RawFile, RawGroup, RawNode};
+use super::{
+    ApplicationKind, ClusterFile, ControllerSettings, ErrorAt, Group, Node, Role, Storage,
+};
+
+const DEFAULT_SLOTS: i64 = 65_536;
+const DEFAULT_MAX_VALUE: i64 = 1_024;
+
+pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<ErrorAt>> {
+    let mut check = Check::default();
+    let cluster = check.cluster(&raw.cluster);
+    if raw.data.get_ref().is_empty() {
+        check.error(at(&raw.data), "`data` is empty", "name a directory");
+    }
+    let nodes: Vec<_> = raw.node.iter().map(|n| check.node(n, &raw.group)).collect();
+    let groups = raw.group.iter().map(|g| check.group(g, &raw)).collect();
+    let controller = check.controller(&raw.controller.unwrap_or_default());
+    check.unique_groups(&raw.group);
+    check.unique_nodes(&raw.node);
+    check.roles(&nodes, &raw.node);
+    check.addresses(&nodes, &raw.node, &raw.group);
+    if !check.errors.is_empty() {
+        check.errors.sort_by_key(|e| e.at);
+        return Err(check.errors);
+    }
+    let dir = file.parent().unwrap_or(Path::new(""));
+    Ok(ClusterFile {
+        cluster,
+        data: dir.join(raw.data.into_inner()),
+        groups,
+        nodes,
+        controller,
+    })
+}
+
+fn at<T>(spanned: &Spanned<T>) -> usize {
+    spanned.span().start
+}
+
+/// Collects errors; every check returns something usable so that the next ones can go on.
+#[derive(Default)]
+struct Check {
+    errors: Vec<ErrorAt>,
+}
+
+impl Check {
+    fn error(&mut self, at: usize, problem: impl Display, remedy: impl Display) {
+        self.errors.push(ErrorAt {
+            at,
+            problem: problem.to_string(),
+            remedy: remedy.to_string(),
+        });
+    }
+
+    fn cluster(&mut self, raw: &Spanned<String>) -> u32 {
+        let text = raw.get_ref();
+        let hex = text.len() == 8 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        match u32::from_str_radix(text, 16) {
+            Ok(cluster) if hex && cluster != 0 => cluster,
+            _ => {
+                self.error(
+                    at(raw),
+                    format!("`cluster = {text:?}` is no cluster number"),
+                    "draw 8 hexadecimal digits at random (not all 0): head -c4 /dev/urandom | xxd -p",
+                );
+                0
+            }
+        }
+    }
+
+    /// A number within `range`, or the default where there is none.
+    fn number(
+        &mut self,
+        name: &str,
+        raw: &Option<Spanned<i64>>,
+        range: RangeInclusive<i64>,
+        default: i64,
+    ) -> i64 {
+        match raw {
+            Some(raw) => self.required(name, raw, range),
+            None => default.clamp(*range.start(), *range.end()),
+        }
+    }
+
+    fn required(&mut self, name: &str, raw: &Spanned<i64>, range: RangeInclusive<i64>) -> i64 {
+        let value = *raw.get_ref();
+        if !range.contains(&value) {
+            let (low, high) = (range.start(), range.end());
+            self.error(
+                at(raw),
+                format!("`{name} = {value}` is out of range"),
+                format!("choose {low} to {high}"),
+            );
+        }
+        value.clamp(*range.start(), *range.end())
+    }
+
+    fn choice<T: Copy>(
+        &mut self,
+        name: &str,
+        raw: &Spanned<String>,
+        all: &[T],
+        name_of: impl Fn(T) -> &'static str,
+    ) -> T {
+        let text = raw.get_ref();
+        if let Some(choice) = all.iter().find(|c| name_of(**c) == text) {
+            return *choice;
+        }
+        let names: Vec<_> = all.iter().map(|c| format!("{:?}", name_of(*c))).collect();
+        self.error(
+            at(raw),
+            format!("`{name} = {text:?}` is unknown"),
+            format!("choose one of {}", names.join(", ")),
+        );
+        all[0]
+    }
+
+    fn address(&mut self, name: &str, raw: &Spanned<String>) -> Option<SocketAddr> {
+        let text = raw.get_ref();
+        match text.parse::<SocketAddr>() {
+            Ok(address) if address.port() != 0 => Some(address),
+            Ok(_) => {
+                self.error(
+                    at(raw),
+                    format!("`{name} = {text:?}` has no port"),
+                    "choose a port from 1 to 65535; the other nodes must know it",
+                );
+                None
+            }
+            Err(_) => {
+                self.error(
+                    at(raw),
+                    format!("`{name} = {text:?}` is no address"),
+                    "write an IP address and a port, as in \"127.0.0.1:7000\" or \"[::1]:7000\"",
+                );
+                None
+            }
+        }
+    }
+
+    /// An address that other nodes send to.
+    fn node_address(&mut self, name: &str, raw: &Spanned<String>) -> SocketAddr {
+        let Some(address) = self.address(name, raw) else {
+            return unusable();
+        };
+        let ip = address.ip();
+        if ip.is_unspecified() || ip.is_multicast() {
+            self.error(
+                at(raw),
+                format!("`{name} = \"{address}\"` is no address that others can send to"),
+                "write the node's own address, as the other nodes reach it",
+            );
+        }
+        address
+    }
+
+    fn group(&mut self, spanned: &Spanned<RawGroup>, file: &RawFile) -> Group {
+        let raw = spanned.get_ref();
+        let slots = self.number("slots", &raw.slots, 16..=1 << 22, DEFAULT_SLOTS);
+        let window = self.number("window", &raw.window, 4..=slots / 16 * 15, slots / 4 * 3);
+        let checkpoint = self.number(
+            "checkpoint_every",
+            &raw.checkpoint_every,
+            1..=window / 2,
+            slots / 8,
+        );
+        let id = self.required("id", &raw.id, 0..=i64::from(u16::MAX));
+        let acceptors = count(file, |n| n.role.get_ref() == Role::Acceptor.name());
+        let replicas = count(file, |n| {
+            let mine = n.group.as_ref().is_none_or(|g| *g.get_ref() == id);
+            n.role.get_ref() == Role::Replica.name() && mine
+        });
+        Group {
+            id: id as u16,
+            partitions: self.number("partitions", &raw.partitions, 1..=64, 1) as u16,
+            slots: slots as usize,
+            window: window as u64,
+            max_value: self.number(
+                "max_value",
+                &raw.max_value,
+                64..=largest_value(file),
+                DEFAULT_MAX_VALUE,
+            ) as u16,
+            application: self.choice(
+                "application",
+                &raw.application,
+                &ApplicationKind::ALL,
+                ApplicationKind::name,
+            ),
+            f: self.acceptors(spanned, acceptors),
+            g: self.replicas(spanned, id, replicas),
+            checkpoint_every: checkpoint as u64,
+            gap_timeout_ms: self.number("gap_timeout_ms", &raw.gap_timeout_ms, 1..=60_000, 10)
+                as u64,
+            session_timeout_s: self.number(
+                "session_timeout_s",
+                &raw.session_timeout_s,
+                1..=31_536_000,
+                3_600,
+            ) as u64,
+        }
+    }
+
+    /// Any two quorums of f+1 must share an acceptor, so there are exactly 2f+1.
+    fn acceptors(&mut self, group: &Spanned<RawGroup>, n: i64) -> u8 {
+        if n == 0 {
+            self.error(
+                at(group),
+                "there is no acceptor",
+                "add nodes with role = \"acceptor\": 3 to survive the loss of one",
+            );
+        } else if n % 2 == 0 {
+            self.error(
+                at(group),
+                format!("{n} acceptors are not 2f+1"),
+                format!(
+                    "add one or remove one: {} survive no more than {} do",
+                    n,
+                    n - 1
+                ),
+            );
+        } else if n > MAX_ACCEPTORS as i64 {
+            self.error(
+                at(group),
+                format!("{n} acceptors are too many"),
+                "31 is the most",
+            );
+        }
+        let f = (n.max(1) - 1) / 2;
+        match &group.get_ref().f {
+            Some(raw) if n % 2 == 1 && *raw.get_ref() != f => self.error(
+                at(raw),
+                format!(
+                    "`f = {}` needs 2f+1 acceptors, and there are {n}",
+                    raw.get_ref()
+                ),
+                format!("leave `f` out (it is {f} here), or change the number of acceptors"),
+            ),
+            _ => {}
+        }
+        f as u8
+    }
+
+    fn replicas(&mut self, group: &Spanned<RawGroup>, id: i64, n: i64) -> u8 {
+        if n == 0 {
+            self.error(
+                at(group),
+                format!("group {id} has no replica"),
+                "add nodes with role = \"replica\": 3 to survive the loss of one",
+            );
+        } else if n > MAX_REPLICAS as i64 {
+            self.error(
+                at(group),
+                format!("{n} replicas are too many"),
+                format!("{MAX_REPLICAS} is the most"),
+            );
+        }
+        let most = (n.max(1) - 1) / 2;
+        match &group.get_ref().g {
+            Some(raw) if !(0..=most).contains(raw.get_ref()) => {
+                self.error(
+                    at(raw),
+                    format!(
+                        "`g = {}` needs 2g+1 replicas, and there are {n}",
+                        raw.get_ref()
+                    ),
+                    format!("choose 0 to {most}, or add replicas"),
+                );
+                most as u8
+            }
+            Some(raw) => *raw.get_ref() as u8,
+            None => most as u8,
+        }
+    }
+
+    fn node(&mut self, spanned: &Spanned<RawNode>, groups: &[Spanned<RawGroup>]) -> Node {
+        let raw = spanned.get_ref();
+        let role = self.choice("role", &raw.role, &Role::ALL, Role::name);
+        self.name(&raw.name);
+        self.keys_fit_role(raw, role);
+        Node {
+            name: raw.name.get_ref().clone(),
+            id: self.required("id", &raw.id, 1..=i64::from(u16::MAX)) as u16,
+            role,
+            address: self.node_address("address", &raw.address),
+            control: self.node_address("control", &raw.control),
+            group: self.group_of(spanned, role, groups),
+            storage: raw.storage.as_ref().map_or(Storage::Volatile, |s| {
+                self.choice("storage", s, &Storage::ALL, Storage::name)
+            }),
+            redis: self.redis(raw, groups),
+            redis_password: raw.redis_password.as_ref().map(|p| p.get_ref().clone()),
+            metrics: raw
+                .metrics
+                .as_ref()
+                .and_then(|m| self.address("metrics", m)),
+            cpu: raw
+                .cpu
+                .as_ref()
+                .map(|c| self.required("cpu", c, 0..=1_023) as usize),
+        }
+    }
+
+    /// A node's name is also the name of its directory.
+    fn name(&mut self, raw: &Spanned<String>) {
+        let name = raw.get_ref();
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
+            self.error(
+                at(raw),
+                format!("`name = {name:?}` is no name"),
+                "use 1 to 64 letters, digits, `-` and `_`",
+            );
+        }
+    }
+
+    fn keys_fit_role(&mut self, raw: &RawNode, role: Role) {
+        let keys = [
+            ("group", raw.group.as_ref().map(at), Role::Replica),
+            ("storage", raw.storage.as_ref().map(at), Role::Acceptor),
+            ("redis", raw.redis.as_ref().map(at), Role::Replica),
+            (
+                "redis_password",
+                raw.redis_password.as_ref().map(at),
+                Role::Replica,
+            ),
+        ];
+        for (key, place, owner) in keys {
+            if let Some(place) = place.filter(|_| role != owner) {
+                self.error(
+                    place,
+                    format!(
+                        "`{key}` means nothing on a node with role = {:?}",
+                        role.name()
+                    ),
+                    format!(
+                        "remove it; only nodes with role = {:?} have it",
+                        owner.name()
+                    ),
+                );
+            }
+        }
+    }
+
+    fn group_of(
+        &mut self,
+        node: &Spanned<RawNode>,
+        role: Role,
+        groups: &[Spanned<RawGroup>],
+    ) -> Option<u16> {
+        if role != Role::Replica {
+            return None;
+        }
+        match (&node.get_ref().group, groups) {
+            (None, [only]) => u16::try_from(*only.get_ref().id.get_ref()).ok(),
+            (None, _) => {
+                self.error(
+                    at(node),
+                    "this replica doesn't say which group it executes",
+                    "add `group = ` and the id of one of the groups",
+                );
+                None
+            }
+            (Some(raw), _) => {
+                if find_group(groups, *raw.get_ref()).is_none() {
+                    self.error(
+                        at(raw),
+                        format!("there is no group {}", raw.get_ref()),
+                        "name the id of one of the groups, or add a [[group]]",
+                    );
+                }
+                u16::try_from(*raw.get_ref()).ok()
+            }
+        }
+    }
+
+    fn redis(&mut self, raw: &RawNode, groups: &[Spanned<RawGroup>]) -> Option<SocketAddr> {
+        let Some(redis) = &raw.redis else {
+            if let Some(password) = &raw.redis_password {
+                self.error(
+                    at(password),
+                    "`redis_password` without `redis`",
+                    "add `redis = \"127.0.0.1:6379\"`, or remove the password",
+                );
+            }
+            return None;
+        };
+        let address = self.address("redis", redis)?;
+        let password = raw.redis_password.as_ref().map(|p| p.get_ref().as_str());
+        if password == Some("") || password.is_none() && !address.ip().is_loopback() {
+            self.error(
+                at(redis),
+                format!("`redis = \"{address}\"` would serve anybody on the network"),
+                "set a `redis_password` that is not empty, or use a loopback address such as 127.0.0.1",
+            );
+        }
+        self.redis_group(redis, raw, groups);
+        Some(address)
+    }
+
+    fn redis_group(
+        &mut self,
+        redis: &Spanned<String>,
+        raw: &RawNode,
+        groups: &[Spanned<RawGroup>],
+    ) {
+        let group = match &raw.group {
+            Some(id) => find_group(groups, *id.get_ref()),
+            None => groups.first().map(Spanned::get_ref),
+        };
+        let Some(group) = group else { return };
+        if group.partitions.as_ref().is_some_and(|p| *p.get_ref() != 1) {
+            self.error(
+                at(redis),
+                "the Redis front end serves groups of one partition only",
+                "set `partitions = 1` in the group, or remove `redis`",
+            );
+        }
+        if group.application.get_ref() == ApplicationKind::Echo.name() {
+            self.error(
+                at(redis),
+                "the Redis front end needs a store, and `application = \"echo\"` is none",
+                "choose \"rocksdb\" or \"leveldb\" in the group, or remove `redis`",
+            );
+        }
+    }
+
+    fn controller(&mut self, raw: &RawController) -> ControllerSettings {
+        ControllerSettings {
+            probe_ms: self.number("probe_ms", &raw.probe_ms, 5..=60_000, 50) as u64,
+            suspect_after: self.number("suspect_after", &raw.suspect_after, 2..=1_000, 4) as u32,
+        }
+    }
+
+    fn unique_groups(&mut self, groups: &[Spanned<RawGroup>]) {
+        if groups.is_empty() {
+            self.error(
+                0,
+                "there is no group",
+                "add a [[group]] with `id` and `application`",
+            );
+        }
+        self.unique("group `id`", groups.iter().map(|g| &g.get_ref().id));
+    }
+
+    fn unique_nodes(&mut self, nodes: &[Spanned<RawNode>]) {
+        self.unique("node `id`", nodes.iter().map(|n| &n.get_ref().id));
+        self.unique("`name`", nodes.iter().map(|n| &n.get_ref().name));
+    }
+
+    fn unique<'a, T: Ord + std::fmt::Debug + 'a>(
+        &mut self,
+        what: &str,
+        all: impl Iterator<Item = &'a Spanned<T>>,
+    ) {
+        let mut seen = BTreeMap::new();
+        for one in all {
+            if seen.insert(one.get_ref(), ()).is_some() {
+                self.error(
+                    at(one),
+                    format!("{what} {:?} is taken twice", one.get_ref()),
+                    "give each its own",
+                );
+            }
+        }
+    }
+
+    fn roles(&mut self, nodes: &[Node], raw: &[Spanned<RawNode>]) {
+        let mut controllers = nodes
+            .iter()
+            .zip(raw)
+            .filter(|(n, _)| n.role == Role::Controller);
+        if controllers.next().is_none() {
+            self.error(
+                0,
+                "there is no controller",
+                "add one node with role = \"controller\"",
+            );
+        }
+        for (_, raw) in controllers {
+            self.error(
+                at(raw),
+                "a second controller",
+                "keep one: its store is a file of its own",
+            );
+        }
+        if !nodes.iter().any(|n| n.role == Role::Leader) {
+            self.error(
+                0,
+                "there is no leader",
+                "add a node with role = \"leader\", and a second one as its backup",
+            );
+        }
+    }
+
+    /// No two sockets of one host may want the same port, and all nodes speak one IP version.
+    fn addresses(
+        &mut self,
+        nodes: &[Node],
+        raw: &[Spanned<RawNode>],
+        groups: &[Spanned<RawGroup>],
+    ) {
+        let mut taken: Vec<Taken> = Vec::new();
+        for (node, raw) in nodes.iter().zip(raw) {
+            for new in ports(node, raw.get_ref(), groups) {
+                self.fits(&new, &taken);
+                taken.push(new);
+            }
+        }
+    }
+
+    fn fits(&mut self, new: &Taken, taken: &[Taken]) {
+        let Taken { address, ports, .. } = new;
+        if address.port().checked_add(ports - 1).is_none() {
+            self.error(
+                new.at,
+                format!("{} needs {ports} ports from {address} on", new.what),
+                format!("choose a port of at most {}", 65_536 - u32::from(*ports)),
+            );
+        }
+        if let Some(other) = taken.iter().find(|t| t.collides(new)) {
+            self.error(
+                new.at,
+                format!(
+                    "{} of {:?} takes {address} as {} of {:?} does",
+                    new.what, new.node, other.what, other.node
+                ),
+                "choose another port; a replica takes one for each partition",
+            );
+        }
+        let family = |t: &Taken| t.between_nodes && t.address.is_ipv4() != address.is_ipv4();
+        if new.between_nodes && taken.first().is_some_and(family) {
+            self.error(
+                new.at,
+                format!("{address} is of another IP version than the first node's"),
+                "give all nodes IPv4 addresses, or all IPv6",
+            );
+        }
+    }
+}
+
+/// Ports that a socket of a node takes.
+struct Taken {
+    at: usize,
+    what: &'static str,
+    node: String,
+    address: SocketAddr,
+    ports: u16,
+    udp: bool,
+    tcp: bool,
+    between_nodes: bool,
+}
+
+impl Taken {
+    fn collides(&self, other: &Taken) -> bool {
+        let (a, b) = (self.address, other.address);
+        let any = |ip: std::net::IpAddr| ip.is_unspecified();
+        let same_host = a.ip() == b.ip()
+            || a.is_ipv4() == b.is_ipv4() && (any(a.ip()) || any(b.ip()))
+            // An IPv6 socket on any address takes the port of IPv4 too.
+            || a.is_ipv6() && any(a.ip())
+            || b.is_ipv6() && any(b.ip());
+        let last = |t: &Taken| t.address.port().saturating_add(t.ports - 1);
+        let overlap = a.port() <= last(other) && b.port() <= last(self);
+        let protocol = self.udp && other.udp || self.tcp && other.tcp;
+        same_host && overlap && protocol
+    }
+}
+
+fn ports(node: &Node, raw: &RawNode, groups: &[Spanned<RawGroup>]) -> Vec<Taken> {
+    let replica = node.role == Role::Replica;
+    let partitions = node
+        .group
+        .and_then(|id| find_group(groups, i64::from(id)))
+        .and_then(|g| g.partitions.as_ref())
+        .map_or(1, |p| (*p.get_ref()).clamp(1, 64) as u16);
+    let taken = |what, at, address, udp, tcp| Taken {
+        at,
+        what,
+        node: node.name.clone(),
+        address,
+        ports: 1,
+        udp,
+        tcp,
+        between_nodes: udp,
+    };
+    let mut all = vec![
+        Taken {
+            ports: partitions,
+            ..taken("`address`", at(&raw.address), node.address, true, false)
+        },
+        taken("`control`", at(&raw.control), node.control, true, replica),
+    ];
+    if let (Some(address), Some(raw)) = (node.redis, &raw.redis) {
+        all.push(taken("`redis`", at(raw), address, false, true));
+    }
+    if let (Some(address), Some(raw)) = (node.metrics, &raw.metrics) {
+        all.push(taken("`metrics`", at(raw), address, false, true));
+    }
+    // An unreadable address has been reported already.
+    all.retain(|t| t.address.port() != 0);
+    all
+}
+
+/// What fits a 1,500-byte MTU: IPv6's header is 20 bytes longer than IPv4's.
+fn largest_value(file: &RawFile) -> i64 {
+    let over_ipv6 = |n: &Spanned<RawNode>| n.get_ref().address.get_ref().starts_with('[');
+    let longer_header = if file.node.iter().any(over_ipv6) {
+        20
+    } else {
+        0
+    };
+    MAX_VALUE_LEN as i64 - longer_header
+}
+
+/// Stands for an address that was refused, so that the other checks can go on.
+fn unusable() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+fn find_group(groups: &[Spanned<RawGroup>], id: i64) -> Option<&RawGroup> {
+    groups
+        .iter()
+        .map(Spanned::get_ref)
+        .find(|g| *g.id.get_ref() == id)
+}
+
+fn count(file: &RawFile, wanted: impl Fn(&RawNode) -> bool) -> i64 {
+    file.node.iter().filter(|n| wanted(n.get_ref())).count() as i64
+}

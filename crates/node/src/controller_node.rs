@@ -1,0 +1,268 @@
+//! The controller's process: [`control::Controller`] with a store in a file.
+//!
+//! Whatever it must remember is in the store before it acts on it, so it can be killed at any time;
+//! meanwhile everything but failover goes on.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use control::{ControlOutbox, Controller, GroupSettings, Message, Peer, Settings};
+use paxos::{GroupId, Header, NodeId, Outbox, Packet, Time, To, Verdict};
+use serde_json::{Value, json};
+
+use crate::cluster_file::{ClusterFile, Node, Role};
+use crate::control_socket::ControlSocket;
+use crate::counters::Counters;
+use crate::host::{Stop, wait};
+use crate::outbox::{AddressedOutbox, Directory};
+use crate::plane::{RecvBatch, SendBatch, UdpPlane};
+use crate::role_loop::open_plane;
+use crate::store::FileStore;
+use crate::{Error, random_nonce, status};
+
+/// Clients whose questions may still be answered.
+const MAX_CLIENTS: usize = 256;
+
+/// Runs the controller until the stop is requested.
+pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
+    let plane = open_plane(node)?;
+    let links = Links::open(cluster, node)?;
+    let directory = cluster.node_dir(node);
+    fs::create_dir_all(&directory)
+        .map_err(|e| Error::new(format!("can't create {}: {e}", directory.display())))?;
+    let store = FileStore::open(&directory.join("epochs.json"), cluster.cluster)
+        .map_err(|e| Error::new(e.to_string()))?;
+    let seed = random_nonce()?;
+    let controller = Controller::new(settings(cluster, node), store, seed, 0)
+        .map_err(|e| Error::new(e.to_string()))?;
+    let process = Process {
+        node,
+        controller,
+        plane,
+        links,
+        started: Instant::now(),
+    };
+    process.run(stop)
+}
+
+fn settings(cluster: &ClusterFile, node: &Node) -> Settings {
+    let ids = |role| cluster.with_role(role).map(|n| n.id).collect::<Vec<_>>();
+    let group = |group: &crate::cluster_file::Group| GroupSettings {
+        id: group.id,
+        partitions: group.partitions,
+        max_value: group.max_value,
+        window: group.window,
+        leaders: ids(Role::Leader),
+        acceptors: ids(Role::Acceptor),
+        f: group.f,
+        replicas: cluster.replicas(group.id).iter().map(|n| n.id).collect(),
+        g: group.g,
+    };
+    let groups = cluster.groups.iter().map(group).collect();
+    Settings {
+        probe_interval: cluster.controller.probe_ms * 1_000_000,
+        suspect_after: cluster.controller.suspect_after,
+        ..Settings::new(cluster.cluster, node.id, groups)
+    }
+}
+
+struct Process<'a> {
+    node: &'a Node,
+    controller: Controller<FileStore>,
+    plane: UdpPlane,
+    links: Links,
+    started: Instant,
+}
+
+impl Process<'_> {
+    fn run(mut self, stop: &Stop) -> Result<(), Error> {
+        let mut inbox = RecvBatch::new();
+        let mut stoppers = Vec::new();
+        while !stop.is_requested() && stoppers.is_empty() {
+            let due = self.controller.next_deadline().saturating_sub(self.now());
+            let fds = [self.plane.as_fd(), self.links.control.as_fd(), stop.as_fd()];
+            let ready = wait(&fds, Some(Duration::from_nanos(due)))?;
+            if ready.has(0) && self.plane.receive(&mut inbox)? {
+                self.packets(&inbox);
+            }
+            if ready.has(1) {
+                self.messages(&mut stoppers);
+            }
+            let now = self.now();
+            if self.controller.next_deadline() <= now {
+                self.controller.tick(now, &mut self.links);
+            }
+            self.plane.send(&mut self.links.batch);
+        }
+        for to in stoppers {
+            let stopping = Message::Stopping { node: self.node.id };
+            self.links.control.send(to, &stopping);
+        }
+        Ok(())
+    }
+
+    fn packets(&mut self, inbox: &RecvBatch) {
+        let now = self.now();
+        for (datagram, sender) in inbox.iter() {
+            self.links.sender = Some(sender);
+            let verdict = match Packet::parse(datagram) {
+                Ok(packet) => {
+                    let counters = &mut self.links.counters;
+                    counters.received.count(packet.header.msgtype);
+                    self.controller.packet(now, &packet, &mut self.links)
+                }
+                Err(reason) => Verdict::Dropped(reason),
+            };
+            self.links.counters.conclude(verdict);
+        }
+        self.links.sender = None;
+    }
+
+    fn messages(&mut self, stoppers: &mut Vec<SocketAddr>) {
+        while let Some((message, from)) = self.links.control.receive() {
+            match message {
+                Message::StatusRequest => {
+                    let json = self.status().to_string();
+                    self.links.control.send(from, &Message::Status { json });
+                }
+                Message::Stop => stoppers.push(from),
+                message => {
+                    let peer = self.links.peer(from);
+                    let now = self.now();
+                    self.controller
+                        .message(now, peer, &message, &mut self.links);
+                }
+            }
+        }
+    }
+
+    fn status(&self) -> Value {
+        let status = self.controller.status(self.now());
+        let mut warnings = status::plane_warnings(&self.plane);
+        for group in &status.groups {
+            let named = |warning| format!("group {}: {warning}", group.group);
+            warnings.extend(group.warnings.iter().map(named));
+        }
+        let mut document = status::document(self.node, &warnings);
+        document["groups"] = json!(status.groups);
+        document["counters"] = self.links.counters.to_json(self.plane.counters());
+        document["control"] = self.links.control.to_json();
+        document
+    }
+
+    fn now(&self) -> Time {
+        self.started.elapsed().as_nanos() as Time
+    }
+}
+
+/// The controller's ways to everybody else.
+struct Links {
+    groups: Vec<(GroupId, Directory)>,
+    /// Where the packet in hand came from.
+    sender: Option<SocketAddr>,
+    batch: SendBatch,
+    counters: Counters,
+    control: ControlSocket,
+    nodes: Vec<(NodeId, SocketAddr)>,
+    clients: Clients,
+}
+
+impl Links {
+    fn open(cluster: &ClusterFile, node: &Node) -> Result<Links, Error> {
+        let directory = |g: &crate::cluster_file::Group| (g.id, Directory::new(cluster, g.id));
+        Ok(Links {
+            groups: cluster.groups.iter().map(directory).collect(),
+            sender: None,
+            batch: SendBatch::new(),
+            counters: Counters::default(),
+            control: ControlSocket::bind(node.control)?,
+            nodes: cluster.nodes.iter().map(|n| (n.id, n.control)).collect(),
+            clients: Clients::default(),
+        })
+    }
+
+    fn peer(&mut self, from: SocketAddr) -> Peer {
+        match self.nodes.iter().find(|(_, address)| *address == from) {
+            Some((node, _)) => Peer::Node(*node),
+            None => Peer::Client(self.clients.number(from)),
+        }
+    }
+}
+
+impl Outbox for Links {
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        let group = self.groups.iter().find(|(id, _)| *id == header.group);
+        let Some((_, directory)) = group else { return };
+        let mut out = AddressedOutbox {
+            directory,
+            sender: self.sender,
+            batch: &mut self.batch,
+            sent: &mut self.counters.sent,
+        };
+        out.send(to, header, value);
+    }
+}
+
+impl ControlOutbox for Links {
+    fn control(&mut self, to: Peer, message: Message) {
+        let address = match to {
+            Peer::Node(id) => {
+                let node = self.nodes.iter().find(|(node, _)| *node == id);
+                node.map(|(_, address)| *address)
+            }
+            Peer::Client(number) => self.clients.address(number),
+        };
+        if let Some(address) = address {
+            self.control.send(address, &message);
+        }
+    }
+}
+
+/// Numbers for the addresses of clients. The oldest are forgotten: they ask again.
+#[derive(Default)]
+struct Clients {
+    addresses: std::collections::VecDeque<SocketAddr>,
+    forgotten: u64,
+}
+
+impl Clients {
+    fn number(&mut self, address: SocketAddr) -> u64 {
+        if let Some(at) = self.addresses.iter().position(|a| *a == address) {
+            return self.forgotten + at as u64;
+        }
+        if self.addresses.len() == MAX_CLIENTS {
+            self.addresses.pop_front();
+            self.forgotten += 1;
+        }
+        self.addresses.push_back(address);
+        self.forgotten + self.addresses.len() as u64 - 1
+    }
+
+    fn address(&self, number: u64) -> Option<SocketAddr> {
+        let at = usize::try_from(number.checked_sub(self.forgotten)?).ok()?;
+        self.addresses.get(at).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_keep_their_numbers_until_they_are_forgotten() {
+        let mut clients = Clients::default();
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        assert_eq!(clients.number(address(1)), 0);
+        assert_eq!(clients.number(address(2)), 1);
+        assert_eq!(clients.number(address(1)), 0);
+        for port in 3..=MAX_CLIENTS as u16 + 1 {
+            clients.number(address(port));
+        }
+        assert_eq!(clients.address(0), None);
+        assert_eq!(clients.address(1), Some(address(2)));
+        assert_eq!(clients.number(address(1)), MAX_CLIENTS as u64 + 1);
+        assert_eq!(clients.address(u64::MAX), None);
+    }
+}

@@ -1,0 +1,231 @@
+//! Prometheus metrics: the node's status document in another form.
+//!
+//! A thread answers every HTTP request with the numbers of the status document, which it asks for
+//! over the control plane as anybody may, so it shares nothing with the threads that work.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use control::Message;
+use serde_json::Value;
+
+use crate::Error;
+use crate::host::{Stop, wait};
+
+/// How long a scraper may take, and the node to answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Members of an object that name it rather than measure it: they become labels.
+const LABELS: [&str; 8] = [
+    "name",
+    "role",
+    "group",
+    "pid",
+    "node",
+    "replica",
+    "application",
+    "storage",
+];
+
+/// Serves metrics until dropped.
+pub struct Server {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens on `address` for scrapers of the node whose control plane is `control`.
+    pub fn start(address: SocketAddr, control: SocketAddr) -> Result<Server, Error> {
+        let listen = || {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            let stop = Stop::new()?;
+            let stopped = stop.clone();
+            let thread = std::thread::Builder::new().name("metrics".to_owned());
+            let thread = thread.spawn(move || serve(&listener, control, &stopped))?;
+            Ok(Server {
+                stop,
+                thread: Some(thread),
+            })
+        };
+        listen().map_err(|e: io::Error| {
+            Error::new(format!("can't listen on {address} (TCP, `metrics`): {e}"))
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.request();
+        if let Some(thread) = self.thread.take() {
+            // It holds nothing that a panic could have spoilt.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(listener: &TcpListener, control: SocketAddr, stop: &Stop) {
+    while !stop.is_requested() {
+        if wait(&[listener.as_fd(), stop.as_fd()], None).is_err() {
+            return;
+        }
+        while let Ok((mut scraper, _)) = listener.accept() {
+            // A scraper that goes away or dawdles misses its answer.
+            let _ = answer(&mut scraper, control);
+        }
+    }
+}
+
+fn answer(scraper: &mut TcpStream, control: SocketAddr) -> io::Result<()> {
+    scraper.set_nonblocking(false)?;
+    scraper.set_read_timeout(Some(TIMEOUT))?;
+    scraper.set_write_timeout(Some(TIMEOUT))?;
+    // Whatever is asked for, there is one answer; the request only has to be read.
+    let _ = scraper.read(&mut [0; 4096])?;
+    let (status, body) = match status_of(control) {
+        Ok(document) => ("200 OK", text(&document)),
+        Err(e) => (
+            "503 Service Unavailable",
+            format!("the node doesn't answer: {e}\n"),
+        ),
+    };
+    write!(
+        scraper,
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn status_of(control: SocketAddr) -> io::Result<Value> {
+    let any = match control {
+        SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
+        SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(control)?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
+    socket.send(&serde_json::to_vec(&Message::StatusRequest)?)?;
+    let mut buffer = vec![0; 65_536];
+    let n = socket.recv(&mut buffer)?;
+    match serde_json::from_slice(&buffer[..n])? {
+        Message::Status { json } => Ok(serde_json::from_str(&json)?),
+        _ => Err(io::Error::other("it answered something else")),
+    }
+}
+
+/// Every number and truth value of a document, named by its path; list entries by their labels.
+fn text(document: &Value) -> String {
+    let mut out = String::new();
+    walk("wirepaxos", &[], document, &mut out);
+    out
+}
+
+fn walk(path: &str, labels: &[(String, String)], value: &Value, out: &mut String) {
+    match value {
+        Value::Number(number) => line(path, labels, number, out),
+        Value::Bool(truth) => line(path, labels, u8::from(*truth), out),
+        Value::Object(members) => {
+            let mut labels = labels.to_vec();
+            for (key, value) in members
+                .iter()
+                .filter(|(key, _)| LABELS.contains(&key.as_str()))
+            {
+                let shown = value
+                    .as_str()
+                    .map_or_else(|| value.to_string(), str::to_owned);
+                labels.retain(|(known, _)| known != key);
+                labels.push((key.clone(), shown));
+            }
+            let measured = |(key, _): &(&String, &Value)| !LABELS.contains(&key.as_str());
+            for (key, value) in members.iter().filter(measured) {
+                walk(&format!("{path}_{}", plain(key)), &labels, value, out);
+            }
+        }
+        Value::Array(entries) => {
+            for entry in entries.iter().filter(|entry| entry.is_object()) {
+                walk(path, labels, entry, out);
+            }
+        }
+        Value::Null | Value::String(_) => {}
+    }
+}
+
+fn line(path: &str, labels: &[(String, String)], value: impl std::fmt::Display, out: &mut String) {
+    let label = |(key, value): &(String, String)| {
+        let value = value
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n");
+        format!("{key}=\"{value}\"")
+    };
+    let labels: Vec<_> = labels.iter().map(label).collect();
+    let _ = writeln!(out, "{path}{{{}}} {value}", labels.join(","));
+}
+
+fn plain(key: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    key.chars().map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control_socket::ControlSocket;
+    use serde_json::json;
+
+    #[test]
+    fn a_document_becomes_named_and_labelled_numbers() {
+        let document = json!({
+            "node": 7, "name": "a\"b", "role": "acceptor", "warnings": ["words"],
+            "groups": [{ "group": 0, "member": true, "nonce": "ab",
+                         "partitions": [{ "pid": 1, "trim": 5 }] }],
+            "counters": { "sent": { "phase2b": 3 } },
+        });
+        let shown = text(&document);
+        let mut lines: Vec<_> = shown.lines().collect();
+        lines.sort_unstable();
+        let own = "name=\"a\\\"b\",node=\"7\",role=\"acceptor\"";
+        assert_eq!(
+            lines,
+            [
+                format!("wirepaxos_counters_sent_phase2b{{{own}}} 3"),
+                format!("wirepaxos_groups_member{{{own},group=\"0\"}} 1"),
+                format!("wirepaxos_groups_partitions_trim{{{own},group=\"0\",pid=\"1\"}} 5"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_scraper_gets_the_status_and_the_thread_ends() {
+        let reserved = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let control = reserved.local_addr().unwrap();
+        drop(reserved);
+        let mut node = ControlSocket::bind(control).unwrap();
+        let free = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let server = Server::start(free, control).unwrap();
+        let mut scraper = TcpStream::connect(free).unwrap();
+        scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        wait(&[node.as_fd()], Some(Duration::from_secs(10))).unwrap();
+        let (message, from) = node.receive().unwrap();
+        assert_eq!(message, Message::StatusRequest);
+        let json = json!({ "node": 7, "commands": 12 }).to_string();
+        node.send(from, &Message::Status { json });
+        let mut shown = String::new();
+        scraper.read_to_string(&mut shown).unwrap();
+        assert!(shown.starts_with("HTTP/1.1 200 OK\r\n"), "{shown}");
+        assert!(
+            shown.ends_with("\r\n\r\nwirepaxos_commands{node=\"7\"} 12\n"),
+            "{shown}"
+        );
+        drop(server);
+        assert!(TcpStream::connect(free).is_err());
+    }
+}

@@ -1,0 +1,284 @@
+//! Packets on their way out, grouped by destination.
+
+use std::net::SocketAddr;
+
+use paxos::Header;
+use paxos::wire::HEADER_LEN;
+
+use super::udp::sys::SocketName;
+
+/// Destinations that are collected into runs. Packets to any further ones are sent one by one.
+const MAX_DESTINATIONS: usize = 64;
+/// Datagrams of one run: older kernels segment into at most 64.
+const MAX_RUN_DATAGRAMS: u32 = 64;
+/// Bytes of one run: the payload of the largest IPv4 datagram.
+const MAX_RUN_BYTES: u32 = 65_507;
+/// Larger datagrams may exceed the MTU of the path: they are fragmented, never segmented.
+const MAX_SEGMENT: u16 = 1500 - 40 - 8;
+const INITIAL_CAPACITY: usize = 16 * 1024;
+
+/// Datagrams of one size (the last one may be shorter) to one destination, back to back: one
+/// segmented send.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    start: u32,
+    bytes: u32,
+    datagrams: u32,
+    size: u16,
+    /// A shorter datagram ends the run.
+    closed: bool,
+}
+
+struct Destination {
+    address: SocketAddr,
+    name: SocketName,
+    bytes: Vec<u8>,
+    runs: Vec<Run>,
+}
+
+impl Destination {
+    fn new(address: SocketAddr) -> Self {
+        Destination {
+            address,
+            name: SocketName::from(&address),
+            bytes: Vec::with_capacity(INITIAL_CAPACITY),
+            runs: Vec::new(),
+        }
+    }
+
+    fn append(&mut self, head: &[u8; HEADER_LEN], value: &[u8]) {
+        let start = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(head);
+        self.bytes.extend_from_slice(value);
+        let size = (HEADER_LEN + value.len()) as u16;
+        match self.runs.last_mut() {
+            Some(run)
+                if !run.closed
+                    && size <= run.size
+                    && run.size <= MAX_SEGMENT
+                    && run.datagrams < MAX_RUN_DATAGRAMS
+                    && run.bytes + u32::from(size) <= MAX_RUN_BYTES =>
+            {
+                run.bytes += u32::from(size);
+                run.datagrams += 1;
+                run.closed = size < run.size;
+            }
+            _ => self.runs.push(Run {
+                start,
+                bytes: u32::from(size),
+                datagrams: 1,
+                size,
+                closed: false,
+            }),
+        }
+    }
+}
+
+/// A run as the plane sends it.
+pub(super) struct Outgoing<'a> {
+    pub name: &'a SocketName,
+    pub bytes: &'a [u8],
+    pub datagrams: u32,
+    /// Size of every datagram but the last.
+    pub size: u16,
+}
+
+/// Packets on their way out. Buffers grow to the largest batch ever sent and stay.
+#[derive(Default)]
+pub struct SendBatch {
+    destinations: Vec<Destination>,
+    /// Destinations in use now; those after it keep their buffers for the next batches.
+    used: usize,
+    /// Where the last packet went.
+    latest: usize,
+    /// Packets to destinations beyond [`MAX_DESTINATIONS`].
+    others: Vec<Destination>,
+    others_used: usize,
+    datagrams: usize,
+}
+
+impl SendBatch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends one message; `header.value_len` is set from `value`.
+    pub fn push(&mut self, to: &SocketAddr, header: &Header, value: &[u8]) {
+        let head = emit(header, value);
+        self.append(to, &head, value);
+    }
+
+    /// Appends a copy of one message for each of `to`.
+    pub fn push_all(&mut self, to: &[SocketAddr], header: &Header, value: &[u8]) {
+        let head = emit(header, value);
+        for address in to {
+            self.append(address, &head, value);
+        }
+    }
+
+    /// Messages in the batch.
+    pub fn len(&self) -> usize {
+        self.datagrams
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.datagrams == 0
+    }
+
+    /// Forgets all messages, keeps the buffers.
+    pub fn clear(&mut self) {
+        let used = self.destinations[..self.used].iter_mut();
+        for destination in used.chain(&mut self.others[..self.others_used]) {
+            destination.bytes.clear();
+            destination.runs.clear();
+        }
+        self.used = 0;
+        self.others_used = 0;
+        self.latest = 0;
+        self.datagrams = 0;
+    }
+
+    pub(super) fn outgoing(&self) -> impl Iterator<Item = Outgoing<'_>> {
+        let used = self.destinations[..self.used].iter();
+        used.chain(&self.others[..self.others_used]).flat_map(|d| {
+            d.runs.iter().map(|run| Outgoing {
+                name: &d.name,
+                bytes: &d.bytes[run.start as usize..(run.start + run.bytes) as usize],
+                datagrams: run.datagrams,
+                size: run.size,
+            })
+        })
+    }
+
+    fn append(&mut self, to: &SocketAddr, head: &[u8; HEADER_LEN], value: &[u8]) {
+        self.datagrams += 1;
+        self.destination(to).append(head, value);
+    }
+
+    /// Few nodes talk to few others, so a scan that starts at the likeliest one beats a hash. A
+    /// destination at or after `used` is of an earlier batch; often the same ones come again.
+    fn destination(&mut self, to: &SocketAddr) -> &mut Destination {
+        // A role that multicasts visits the same destinations in the same order.
+        let next = if self.latest + 1 < self.used {
+            self.latest + 1
+        } else {
+            0
+        };
+        let found = [self.latest, next]
+            .into_iter()
+            .find(|&at| at < self.used && self.destinations[at].address == *to)
+            .or_else(|| {
+                self.destinations[..self.used]
+                    .iter()
+                    .position(|d| d.address == *to)
+            });
+        if let Some(at) = found {
+            self.latest = at;
+            return &mut self.destinations[at];
+        }
+        if self.used == MAX_DESTINATIONS {
+            return Self::take(&mut self.others, &mut self.others_used, to);
+        }
+        self.latest = self.used;
+        Self::take(&mut self.destinations, &mut self.used, to)
+    }
+
+    /// Takes the next unused entry of a table, with its buffers, for `to`.
+    fn take<'a>(
+        table: &'a mut Vec<Destination>,
+        used: &mut usize,
+        to: &SocketAddr,
+    ) -> &'a mut Destination {
+        let at = *used;
+        *used += 1;
+        if at == table.len() {
+            table.push(Destination::new(*to));
+        } else if table[at].address != *to {
+            table[at].address = *to;
+            table[at].name = SocketName::from(to);
+        }
+        &mut table[at]
+    }
+}
+
+fn emit(header: &Header, value: &[u8]) -> [u8; HEADER_LEN] {
+    debug_assert!(HEADER_LEN + value.len() <= MAX_RUN_BYTES as usize);
+    let mut head = [0; HEADER_LEN];
+    let header = Header {
+        value_len: value.len() as u16,
+        ..*header
+    };
+    header.emit(&mut head);
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paxos::MsgType;
+
+    fn shape(batch: &SendBatch) -> Vec<(u32, u16, usize)> {
+        batch
+            .outgoing()
+            .map(|o| (o.datagrams, o.size, o.bytes.len()))
+            .collect()
+    }
+
+    fn push(batch: &mut SendBatch, port: u16, len: usize) {
+        let to = SocketAddr::from(([127, 0, 0, 1], port));
+        batch.push(&to, &Header::new(MsgType::Reply), &vec![0; len]);
+    }
+
+    #[test]
+    fn equal_sizes_form_a_run_that_a_shorter_one_ends() {
+        let mut batch = SendBatch::new();
+        for len in [10, 10, 4, 10, 12] {
+            push(&mut batch, 1, len);
+        }
+        assert_eq!(shape(&batch), [(3, 58, 168), (1, 58, 58), (1, 60, 60)]);
+    }
+
+    #[test]
+    fn runs_are_bounded_in_datagrams_and_bytes() {
+        let mut batch = SendBatch::new();
+        for _ in 0..65 {
+            push(&mut batch, 1, 0);
+        }
+        assert_eq!(shape(&batch), [(64, 48, 64 * 48), (1, 48, 48)]);
+        batch.clear();
+        for _ in 0..50 {
+            push(&mut batch, 1, 1352);
+        }
+        assert_eq!(shape(&batch), [(46, 1400, 46 * 1400), (4, 1400, 4 * 1400)]);
+    }
+
+    #[test]
+    fn what_may_exceed_the_mtu_is_not_segmented() {
+        let mut batch = SendBatch::new();
+        for len in [3000, 3000, 10] {
+            push(&mut batch, 1, len);
+        }
+        assert_eq!(
+            shape(&batch),
+            [(1, 3048, 3048), (1, 3048, 3048), (1, 58, 58)]
+        );
+    }
+
+    #[test]
+    fn any_number_of_destinations_is_taken() {
+        let mut batch = SendBatch::new();
+        for round in 0..2 {
+            for port in 1..=200 {
+                push(&mut batch, port + round, 0);
+            }
+        }
+        let sent: u32 = batch.outgoing().map(|o| o.datagrams).sum();
+        assert_eq!((batch.len(), sent), (400, 400));
+        batch.clear();
+        assert!(batch.is_empty() && batch.outgoing().next().is_none());
+        push(&mut batch, 9, 0);
+        assert_eq!(shape(&batch), [(1, 48, 48)]);
+    }
+}

@@ -1,0 +1,296 @@
+//! The socket plane: any kernel, no privilege.
+//!
+//! `recvmmsg` with UDP_GRO takes, and `sendmmsg` with UDP_SEGMENT gives, many datagrams a call and
+//! many a trip through the kernel's stack. Where the kernel or the path refuses segmentation, at
+//! start or later, the plane goes on with plain datagrams.
+
+pub(crate) mod sys;
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use self::sys::{RecvRing, SEND_ITEMS, SendItem};
+use super::send_batch::{Outgoing, SendBatch};
+
+/// What a socket is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct PlaneOptions {
+    /// Use UDP_SEGMENT and UDP_GRO where the kernel has them.
+    pub offload: bool,
+    /// Bytes of the socket's receive and send buffers to ask for.
+    pub buffer_bytes: u32,
+}
+
+impl Default for PlaneOptions {
+    fn default() -> Self {
+        PlaneOptions {
+            offload: true,
+            buffer_bytes: 8 << 20,
+        }
+    }
+}
+
+/// Received datagrams; made once, filled by [`UdpPlane::receive`].
+pub struct RecvBatch(RecvRing);
+
+impl Default for RecvBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RecvBatch {
+    /// An empty batch. Its memory (4 MiB) is touched only as packets arrive.
+    pub fn new() -> Self {
+        RecvBatch(RecvRing::new())
+    }
+
+    /// The datagrams in order of arrival, each with its sender.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], SocketAddr)> {
+        (0..self.0.filled()).flat_map(|slot| {
+            let (bytes, size, from) = self.0.slot(slot);
+            datagrams(bytes, size).map(move |datagram| (datagram, from))
+        })
+    }
+
+    /// Whether every slot was filled: then there may be more to receive at once.
+    pub fn is_full(&self) -> bool {
+        self.0.filled() == RecvRing::slots()
+    }
+}
+
+/// Cuts what UDP_GRO put together. An empty datagram is one too.
+fn datagrams(bytes: &[u8], size: usize) -> impl Iterator<Item = &[u8]> {
+    let whole = bytes.is_empty().then_some(bytes);
+    whole.into_iter().chain(bytes.chunks(size.max(1)))
+}
+
+/// What became of sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendCounters {
+    /// Datagrams handed to the kernel.
+    pub sent: u64,
+    /// Datagrams dropped as the socket's buffer was full.
+    pub dropped: u64,
+    /// Datagrams that the kernel refused: no route, a filter, a dead neighbour.
+    pub refused: u64,
+}
+
+/// A bound, non-blocking UDP socket.
+pub struct UdpPlane {
+    socket: UdpSocket,
+    segment: bool,
+    coalesce: bool,
+    counters: SendCounters,
+}
+
+impl UdpPlane {
+    /// Binds to `address`.
+    pub fn bind(address: SocketAddr, options: PlaneOptions) -> io::Result<Self> {
+        let socket = UdpSocket::bind(address)?;
+        socket.set_nonblocking(true)?;
+        sys::set_buffers(socket.as_fd(), options.buffer_bytes.min(1 << 30) as i32);
+        Ok(UdpPlane {
+            segment: options.offload && sys::has_gso(socket.as_fd()),
+            coalesce: options.offload && sys::enable_gro(socket.as_fd()),
+            socket,
+            counters: SendCounters::default(),
+        })
+    }
+
+    /// Where it is bound.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Whether sends are segmented by the kernel (UDP_SEGMENT).
+    pub fn segments(&self) -> bool {
+        self.segment
+    }
+
+    /// Whether receives are coalesced by the kernel (UDP_GRO).
+    pub fn coalesces(&self) -> bool {
+        self.coalesce
+    }
+
+    /// What became of sends so far.
+    pub fn counters(&self) -> SendCounters {
+        self.counters
+    }
+
+    /// Receives what is there into `batch`, without waiting. False, and an empty batch, if there is
+    /// nothing.
+    pub fn receive(&mut self, batch: &mut RecvBatch) -> io::Result<bool> {
+        match batch.0.receive(self.socket.as_fd()) {
+            Ok(slots) => Ok(slots > 0),
+            Err(error) if is_transient(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends the batch, without waiting, and clears it. What can't be sent is dropped and counted:
+    /// every protocol above tolerates loss, and waiting here would stop all other destinations.
+    pub fn send(&mut self, batch: &mut SendBatch) {
+        if batch.is_empty() {
+            return;
+        }
+        let mut runs = batch.outgoing().peekable();
+        while runs.peek().is_some() {
+            self.send_runs(&mut runs);
+        }
+        drop(runs);
+        batch.clear();
+    }
+
+    /// Sends as many runs as fit one call.
+    fn send_runs<'a>(
+        &mut self,
+        runs: &mut std::iter::Peekable<impl Iterator<Item = Outgoing<'a>>>,
+    ) {
+        let Some(first) = runs.next() else { return };
+        if !self.segment && first.datagrams > 1 {
+            return self.send_plain(&first);
+        }
+        if runs.peek().is_none() {
+            return self.send_items(&[item(&first)]);
+        }
+        let mut items = Chunk::new(item(&first));
+        while let Some(run) = runs.next_if(|run| self.segment || run.datagrams == 1) {
+            items.push(item(&run));
+            if items.is_full() {
+                break;
+            }
+        }
+        self.send_items(items.as_slice());
+    }
+
+    /// Sends the datagrams of a run one by one.
+    fn send_plain(&mut self, run: &Outgoing<'_>) {
+        let item = |bytes| SendItem {
+            name: run.name,
+            bytes,
+            segment: None,
+        };
+        let mut datagrams = run.bytes.chunks(run.size as usize);
+        while let Some(first) = datagrams.next() {
+            let mut items = Chunk::new(item(first));
+            while !items.is_full() {
+                let Some(bytes) = datagrams.next() else { break };
+                items.push(item(bytes));
+            }
+            self.send_items(items.as_slice());
+        }
+    }
+
+    fn send_items(&mut self, mut items: &[SendItem<'_>]) {
+        while let Some(first) = items.first() {
+            match sys::send_many(self.socket.as_fd(), items) {
+                Ok(n) => {
+                    self.counters.sent += items[..n].iter().map(datagrams_of).sum::<u64>();
+                    items = &items[n..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_refusal_to_segment(&error, first) => {
+                    self.segment = false;
+                    for item in items {
+                        self.send_plain(&Outgoing {
+                            name: item.name,
+                            bytes: item.bytes,
+                            datagrams: datagrams_of(item) as u32,
+                            size: item.segment.unwrap_or(item.bytes.len() as u16),
+                        });
+                    }
+                    return;
+                }
+                Err(error) => {
+                    match error.raw_os_error() {
+                        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
+                            self.counters.dropped += datagrams_of(first);
+                        }
+                        _ => self.counters.refused += datagrams_of(first),
+                    }
+                    items = &items[1..];
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for UdpPlane {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Items of one system call, on the stack.
+struct Chunk<'a> {
+    items: [SendItem<'a>; SEND_ITEMS],
+    len: usize,
+}
+
+impl<'a> Chunk<'a> {
+    fn new(first: SendItem<'a>) -> Self {
+        Chunk {
+            items: [first; SEND_ITEMS],
+            len: 1,
+        }
+    }
+
+    fn push(&mut self, item: SendItem<'a>) {
+        self.items[self.len] = item;
+        self.len += 1;
+    }
+
+    fn is_full(&self) -> bool {
+        self.len == SEND_ITEMS
+    }
+
+    fn as_slice(&self) -> &[SendItem<'a>] {
+        &self.items[..self.len]
+    }
+}
+
+fn item<'a>(run: &Outgoing<'a>) -> SendItem<'a> {
+    SendItem {
+        name: run.name,
+        bytes: run.bytes,
+        segment: (run.datagrams > 1).then_some(run.size),
+    }
+}
+
+fn datagrams_of(item: &SendItem<'_>) -> u64 {
+    match item.segment {
+        Some(size) => item.bytes.len().div_ceil(size as usize) as u64,
+        None => 1,
+    }
+}
+
+fn is_refusal_to_segment(error: &io::Error, item: &SendItem<'_>) -> bool {
+    let refusal = matches!(
+        error.raw_os_error(),
+        Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP)
+    );
+    item.segment.is_some() && refusal
+}
+
+/// Errors of a receive that say nothing about the next one: nothing there, a signal, an ICMP
+/// message about an earlier send, no memory right now.
+fn is_transient(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::EAGAIN
+                | libc::EINTR
+                | libc::ECONNREFUSED
+                | libc::ECONNRESET
+                | libc::EHOSTUNREACH
+                | libc::ENETUNREACH
+                | libc::ENOBUFS
+                | libc::ENOMEM
+        )
+    )
+}
+
+#[cfg(test)]
+mod tests;

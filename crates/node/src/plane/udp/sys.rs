@@ -1,0 +1,365 @@
+//! The socket calls behind the plane.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use libc::{c_int, c_void, socklen_t};
+
+/// A socket address in the kernel's form.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub union SocketName {
+    family: libc::sa_family_t,
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+impl SocketName {
+    fn zeroed() -> Self {
+        // SAFETY: all-zero bytes are a valid value of every variant.
+        unsafe { mem::zeroed() }
+    }
+
+    fn len(&self) -> socklen_t {
+        // SAFETY: `family` is the first field of every variant and always initialised.
+        let size = match c_int::from(unsafe { self.family }) {
+            libc::AF_INET => size_of::<libc::sockaddr_in>(),
+            _ => size_of::<libc::sockaddr_in6>(),
+        };
+        size as socklen_t
+    }
+
+    fn address(&self) -> SocketAddr {
+        // SAFETY: every byte of the union is initialised, and integers have no invalid values;
+        // `family` says which variant the kernel or `from` wrote.
+        unsafe {
+            match c_int::from(self.family) {
+                libc::AF_INET6 => SocketAddr::V6(SocketAddrV6::new(
+                    Ipv6Addr::from(self.v6.sin6_addr.s6_addr),
+                    u16::from_be(self.v6.sin6_port),
+                    self.v6.sin6_flowinfo,
+                    self.v6.sin6_scope_id,
+                )),
+                _ => SocketAddr::V4(SocketAddrV4::new(
+                    Ipv4Addr::from(u32::from_be(self.v4.sin_addr.s_addr)),
+                    u16::from_be(self.v4.sin_port),
+                )),
+            }
+        }
+    }
+}
+
+impl From<&SocketAddr> for SocketName {
+    fn from(address: &SocketAddr) -> Self {
+        let mut name = SocketName::zeroed();
+        match address {
+            SocketAddr::V4(a) => {
+                name.v4 = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: a.port().to_be(),
+                    sin_addr: libc::in_addr {
+                        s_addr: u32::from(*a.ip()).to_be(),
+                    },
+                    sin_zero: [0; 8],
+                }
+            }
+            SocketAddr::V6(a) => {
+                name.v6 = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: a.port().to_be(),
+                    sin6_flowinfo: a.flowinfo(),
+                    sin6_addr: libc::in6_addr {
+                        s6_addr: a.ip().octets(),
+                    },
+                    sin6_scope_id: a.scope_id(),
+                }
+            }
+        }
+        name
+    }
+}
+
+/// Room for one control message with an integer of at most 8 bytes.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control {
+    header: libc::cmsghdr,
+    data: [u8; 8],
+}
+
+impl Control {
+    fn zeroed() -> Self {
+        // SAFETY: plain integers.
+        unsafe { mem::zeroed() }
+    }
+
+    fn segment(size: u16) -> Self {
+        let mut control = Control::zeroed();
+        control.header.cmsg_level = libc::SOL_UDP;
+        control.header.cmsg_type = libc::UDP_SEGMENT;
+        control.header.cmsg_len = (size_of::<libc::cmsghdr>() + 2) as _;
+        control.data[..2].copy_from_slice(&size.to_ne_bytes());
+        control
+    }
+
+    /// The segment size that UDP_GRO reports, if `len` bytes of control data hold one.
+    fn segment_size(&self, len: usize) -> Option<usize> {
+        let there = len >= size_of::<libc::cmsghdr>() + size_of::<c_int>()
+            && self.header.cmsg_level == libc::SOL_UDP
+            && self.header.cmsg_type == libc::UDP_GRO;
+        let size = c_int::from_ne_bytes(self.data[..4].try_into().expect("four bytes"));
+        (there && size > 0).then_some(size as usize)
+    }
+}
+
+const SLOTS: usize = 64;
+/// The largest datagram, and the largest run of datagrams that UDP_GRO hands over.
+const SLOT_BYTES: usize = 65_536;
+/// Seventeen cache lines more than a power of two, so that slots don't share cache sets.
+const SLOT_STRIDE: usize = SLOT_BYTES + 17 * 64;
+
+/// Buffers of one `recvmmsg`. Memory of a slot is first touched by the first packet in it.
+pub struct RecvRing {
+    // Raw, as the kernel's headers keep pointers into all four.
+    buffer: *mut [u8],
+    names: *mut [SocketName],
+    controls: *mut [Control],
+    iovecs: *mut [libc::iovec],
+    headers: *mut [libc::mmsghdr],
+    filled: usize,
+}
+
+// SAFETY: the pointers own their allocations and are shared with nobody.
+unsafe impl Send for RecvRing {}
+
+impl RecvRing {
+    pub fn new() -> Self {
+        let leak = |len| Box::into_raw(vec![0u8; len].into_boxed_slice());
+        let buffer = leak(SLOTS * SLOT_STRIDE);
+        let names = Box::into_raw(vec![SocketName::zeroed(); SLOTS].into_boxed_slice());
+        let controls = Box::into_raw(vec![Control::zeroed(); SLOTS].into_boxed_slice());
+        let slot_iovec = |slot: usize| libc::iovec {
+            iov_base: (buffer as *mut u8).wrapping_add(slot * SLOT_STRIDE) as *mut c_void,
+            iov_len: SLOT_BYTES,
+        };
+        let iovecs = Box::into_raw((0..SLOTS).map(slot_iovec).collect::<Box<[_]>>());
+        let slot_header = |slot: usize| {
+            // SAFETY: plain integers and pointers, for which zero is valid.
+            let mut header: libc::mmsghdr = unsafe { mem::zeroed() };
+            let name = (names as *mut SocketName).wrapping_add(slot);
+            let control = (controls as *mut Control).wrapping_add(slot);
+            header.msg_hdr.msg_name = name as *mut c_void;
+            header.msg_hdr.msg_iov = (iovecs as *mut libc::iovec).wrapping_add(slot);
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_control = control as *mut c_void;
+            reset(&mut header);
+            header
+        };
+        let headers = Box::into_raw((0..SLOTS).map(slot_header).collect::<Box<[_]>>());
+        RecvRing {
+            buffer,
+            names,
+            controls,
+            iovecs,
+            headers,
+            filled: 0,
+        }
+    }
+
+    /// Receives what is there, without waiting; the number of slots filled.
+    pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        // SAFETY: `headers` is a live allocation that only `self` uses.
+        let headers = unsafe { &mut *self.headers };
+        headers[..self.filled].iter_mut().for_each(reset);
+        self.filled = 0;
+        // SAFETY: every header points to a live name, iovec, buffer and control block of its own,
+        // with their true lengths; nothing else refers to them during the call.
+        let n = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                SLOTS as _,
+                libc::MSG_DONTWAIT as _,
+                ptr::null_mut(),
+            )
+        };
+        if n < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.filled = n as usize;
+        Ok(self.filled)
+    }
+
+    pub fn slots() -> usize {
+        SLOTS
+    }
+
+    pub fn filled(&self) -> usize {
+        self.filled
+    }
+
+    /// A filled slot: its bytes, the size of the datagrams in it, and the sender.
+    pub fn slot(&self, slot: usize) -> (&[u8], usize, SocketAddr) {
+        assert!(slot < self.filled);
+        // SAFETY: the allocations live as long as `self`, and are written only through
+        // `&mut self`; `slot` is in range, and the kernel filled its first `msg_len` bytes.
+        unsafe {
+            let header = &(&*self.headers)[slot];
+            let len = (header.msg_len as usize).min(SLOT_BYTES);
+            let start = slot * SLOT_STRIDE;
+            let bytes = &(&*self.buffer)[start..start + len];
+            let control = &(&*self.controls)[slot];
+            let size = control.segment_size(header.msg_hdr.msg_controllen);
+            (bytes, size.unwrap_or(len), (&*self.names)[slot].address())
+        }
+    }
+}
+
+/// Restores the lengths that the kernel overwrites with what it used.
+fn reset(header: &mut libc::mmsghdr) {
+    header.msg_hdr.msg_namelen = size_of::<SocketName>() as socklen_t;
+    header.msg_hdr.msg_controllen = size_of::<Control>() as _;
+}
+
+impl Drop for RecvRing {
+    fn drop(&mut self) {
+        // SAFETY: made by Box::into_raw in `new`, freed once.
+        unsafe {
+            drop(Box::from_raw(self.headers));
+            drop(Box::from_raw(self.iovecs));
+            drop(Box::from_raw(self.controls));
+            drop(Box::from_raw(self.names));
+            drop(Box::from_raw(self.buffer));
+        }
+    }
+}
+
+/// One send: bytes to an address, to be cut into datagrams of `segment` bytes if given.
+#[derive(Clone, Copy)]
+pub struct SendItem<'a> {
+    pub name: &'a SocketName,
+    pub bytes: &'a [u8],
+    pub segment: Option<u16>,
+}
+
+/// How many items one call of [`send_many`] takes.
+pub const SEND_ITEMS: usize = 64;
+
+/// Sends the items in order, without waiting; how many went. An error belongs to the first item.
+pub fn send_many(socket: BorrowedFd<'_>, items: &[SendItem<'_>]) -> io::Result<usize> {
+    assert!(!items.is_empty() && items.len() <= SEND_ITEMS);
+    if let [
+        SendItem {
+            name,
+            bytes,
+            segment: None,
+        },
+    ] = items
+    {
+        return send_one(socket, name, bytes);
+    }
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; SEND_ITEMS];
+    let mut iovecs = [const { MaybeUninit::<libc::iovec>::uninit() }; SEND_ITEMS];
+    let mut controls = [const { MaybeUninit::<Control>::uninit() }; SEND_ITEMS];
+    let rooms = headers.iter_mut().zip(&mut iovecs).zip(&mut controls);
+    for (item, ((header, iovec), control)) in items.iter().zip(rooms) {
+        let iovec = iovec.write(libc::iovec {
+            iov_base: item.bytes.as_ptr() as *mut c_void,
+            iov_len: item.bytes.len(),
+        });
+        // SAFETY: plain integers and pointers, for which zero is valid.
+        let header = header.write(unsafe { mem::zeroed() });
+        header.msg_hdr.msg_name = ptr::from_ref(item.name) as *mut c_void;
+        header.msg_hdr.msg_namelen = item.name.len();
+        header.msg_hdr.msg_iov = iovec;
+        header.msg_hdr.msg_iovlen = 1;
+        if let Some(size) = item.segment {
+            header.msg_hdr.msg_control =
+                ptr::from_mut(control.write(Control::segment(size))).cast();
+            header.msg_hdr.msg_controllen = size_of::<Control>() as _;
+        }
+    }
+    // SAFETY: the first `items.len()` headers are initialised; what they point to (the caller's
+    // names and bytes, and the arrays above) outlives the call, and sending only reads it.
+    let n = unsafe {
+        libc::sendmmsg(
+            socket.as_raw_fd(),
+            headers.as_mut_ptr().cast(),
+            items.len() as _,
+            libc::MSG_DONTWAIT as _,
+        )
+    };
+    if n < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(n as usize)
+}
+
+fn send_one(socket: BorrowedFd<'_>, name: &SocketName, bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: bytes and name are live and given with their true lengths.
+    let n = unsafe {
+        libc::sendto(
+            socket.as_raw_fd(),
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            libc::MSG_DONTWAIT,
+            ptr::from_ref(name).cast(),
+            name.len(),
+        )
+    };
+    if n < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(1)
+}
+
+fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    // SAFETY: the option value is a live c_int, given with its size.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            ptr::from_ref(&value).cast(),
+            size_of::<c_int>() as socklen_t,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Asks for large buffers: beyond the system's limit where this process may, else up to it.
+pub fn set_buffers(socket: BorrowedFd<'_>, bytes: c_int) {
+    let sizes = [
+        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+    ];
+    for (force, plain) in sizes {
+        if set_option(socket, libc::SOL_SOCKET, force, bytes).is_err() {
+            // Smaller buffers lose packets earlier; that is all.
+            let _ = set_option(socket, libc::SOL_SOCKET, plain, bytes);
+        }
+    }
+}
+
+/// Turns on UDP_GRO; false where the kernel has none.
+pub fn enable_gro(socket: BorrowedFd<'_>) -> bool {
+    set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok()
+}
+
+/// Whether the kernel knows UDP_SEGMENT.
+pub fn has_gso(socket: BorrowedFd<'_>) -> bool {
+    set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
+}
+
+/// Turns off checksums of this socket; the kernel then refuses UDP_SEGMENT with EINVAL.
+#[cfg(test)]
+pub fn disable_checksums(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
+}

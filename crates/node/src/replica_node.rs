@@ -1,0 +1,387 @@
+//! A replica: one thread for the control plane, one worker thread a partition, and the server that
+//! hands out checkpoints.
+//!
+//! A worker has its own socket (port + partition), its own learner, sessions and application, so
+//! nothing is passed between I/O and execution: the thread that receives a vote executes the value
+//! that it decides. The control thread passes views and lanes to the workers and asks for them.
+
+mod outbox;
+mod waker;
+mod worker_thread;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use control::{EpochState, Message, View};
+use paxos::{Epoch, PartitionId};
+use replica::{Application, EpochView};
+use serde_json::{Value, json};
+
+use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::host::{Stop, wait};
+use crate::{Error, random_nonce, transfer};
+use waker::{Waker, waker_pair};
+use worker_thread::{Job, WorkerHandle};
+
+/// An answer for a session of the front end beside this replica.
+pub struct LocalReply<'a> {
+    /// Partition.
+    pub pid: PartitionId,
+    /// Session, or the nonce of an OPEN.
+    pub client: u64,
+    /// Request.
+    pub request: u64,
+    /// [`replica::Status`] as a number.
+    pub status: u8,
+    /// The application's answer.
+    pub bytes: &'a [u8],
+}
+
+/// Opens the application of a partition in a directory of its own.
+pub type OpenApplication =
+    dyn Fn(PartitionId, &Path) -> Result<Box<dyn Application>, replica::Error> + Send + Sync;
+
+/// What a replica needs from the program around it.
+#[derive(Clone)]
+pub struct Services {
+    /// Opens the replicated program.
+    pub open_application: Arc<OpenApplication>,
+    /// Takes the answers for local sessions.
+    pub on_local_reply: Arc<dyn Fn(LocalReply<'_>) + Send + Sync>,
+    /// Told of every new view.
+    pub on_view: Arc<dyn Fn(&View) + Send + Sync>,
+    /// Called when a stop is requested, while the workers still execute: the time to finish what
+    /// local sessions have in flight.
+    pub before_stop: Arc<dyn Fn() + Send + Sync>,
+    /// How many instances the workers have executed, by partition, for the front end's INFO.
+    pub on_position: Arc<dyn Fn(PartitionId, u64) + Send + Sync>,
+}
+
+impl Services {
+    /// Only an application: no front end.
+    pub fn new(open_application: Arc<OpenApplication>) -> Services {
+        Services {
+            open_application,
+            on_local_reply: Arc::new(|_| {}),
+            on_view: Arc::new(|_| {}),
+            before_stop: Arc::new(|| {}),
+            on_position: Arc::new(|_, _| {}),
+        }
+    }
+}
+
+/// A view is asked for so often while there is none.
+const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(200);
+/// And so often when there is one: the controller tells news by itself.
+const REFRESH_VIEW_INTERVAL: Duration = Duration::from_secs(2);
+const ASK_LANE_INTERVAL: Duration = Duration::from_millis(100);
+const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
+const MAX_MESSAGE_LEN: usize = 65_536;
+
+/// Runs a replica until `stop` is requested: then it executes what it has, makes a checkpoint and
+/// returns.
+pub fn run(
+    cluster: &ClusterFile,
+    node: &Node,
+    services: &Services,
+    stop: &Arc<Stop>,
+) -> Result<(), Error> {
+    let group = node
+        .group
+        .and_then(|id| cluster.group(id))
+        .ok_or_else(|| Error::new(format!("{} serves no group", node.name)))?;
+    let nonce = random_nonce()?;
+    // The workers end later than the node is told to.
+    let stop_workers = Stop::new()?;
+    let (wake_control, woken) = waker_pair()?;
+    let (ask, asked) = mpsc::channel();
+    let workers = (0..group.partitions)
+        .map(|pid| {
+            let link = worker_thread::Link {
+                ask: ask.clone(),
+                wake_control: wake_control.clone(),
+            };
+            WorkerHandle::start(
+                cluster,
+                node,
+                group,
+                pid,
+                nonce,
+                services,
+                link,
+                &stop_workers,
+            )
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let workers = Arc::new(workers);
+    let serve = workers.clone();
+    let _transfer = transfer::Server::start(
+        node.control,
+        cluster.cluster,
+        group.id,
+        Arc::new(move |request: transfer::SnapshotRequest| {
+            let worker = serve.get(usize::from(request.pid));
+            worker.is_some_and(|w| w.give(Job::Snapshot(request.answer)))
+        }),
+    )
+    .map_err(|e| Error::new(format!("can't listen on {} (TCP): {e}", node.control)))?;
+    let socket = UdpSocket::bind(node.control)
+        .map_err(|e| Error::new(format!("can't listen on {} (UDP): {e}", node.control)))?;
+    socket.set_nonblocking(true)?;
+    let control = ControlLoop {
+        cluster,
+        node,
+        group,
+        nonce,
+        services,
+        socket: Arc::new(socket),
+        workers: &workers,
+        view: None,
+        asked_view: None,
+        lane: None,
+        wanted_lane: None,
+        asked_lane: None,
+        stop,
+    };
+    let result = control.run(&asked, &woken);
+    (services.before_stop)();
+    // A worker that failed ends the whole node, with its message.
+    stop_workers.request();
+    let mut results: Vec<Result<(), Error>> = workers.iter().map(WorkerHandle::join).collect();
+    results.insert(0, result);
+    results.into_iter().collect()
+}
+
+/// What a worker asks the control thread for.
+enum Ask {
+    /// A repair lane in this epoch.
+    Lane(Epoch),
+    /// Votes of an epoch that is not known here have been seen.
+    View,
+    /// Repair rounds are used up.
+    NewEpoch,
+    /// The worker has ended with an error.
+    Failed,
+}
+
+struct ControlLoop<'a> {
+    cluster: &'a ClusterFile,
+    node: &'a Node,
+    group: &'a Group,
+    nonce: u64,
+    services: &'a Services,
+    socket: Arc<UdpSocket>,
+    workers: &'a [WorkerHandle],
+    view: Option<View>,
+    asked_view: Option<Instant>,
+    /// This process's lane; all its partitions share it, rounds being per partition and instance.
+    lane: Option<(Epoch, u8)>,
+    wanted_lane: Option<Epoch>,
+    asked_lane: Option<Instant>,
+    stop: &'a Arc<Stop>,
+}
+
+impl ControlLoop<'_> {
+    fn run(mut self, asked: &mpsc::Receiver<Ask>, woken: &Waker) -> Result<(), Error> {
+        let mut buffer = vec![0; MAX_MESSAGE_LEN];
+        while !self.stop.is_requested() {
+            let timeout = self.ask();
+            wait(
+                &[self.socket.as_fd(), woken.as_fd(), self.stop.as_fd()],
+                Some(timeout),
+            )?;
+            woken.drain();
+            while let Ok(ask) = asked.try_recv() {
+                self.take(ask);
+            }
+            while let Ok((n, from)) = self.socket.recv_from(&mut buffer) {
+                // Anyone may send anything here: what isn't a message is passed over.
+                if let Ok(message) = serde_json::from_slice(&buffer[..n]) {
+                    self.on_message(message, from);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, ask: Ask) {
+        match ask {
+            Ask::Lane(epoch) => match self.lane {
+                Some((of, lane)) if of == epoch => self.give_all(|| Job::Lane { epoch, lane }),
+                _ => self.wanted_lane = Some(epoch),
+            },
+            Ask::View => self.asked_view = None,
+            Ask::NewEpoch => self.ask_for_new_epoch(),
+            Ask::Failed => self.stop.request(),
+        }
+    }
+
+    /// Sends the questions that are due; returns how long to wait for the next one.
+    fn ask(&mut self) -> Duration {
+        let view_interval = match self.view.as_ref().and_then(View::active) {
+            None => ASK_VIEW_INTERVAL,
+            Some(_) => REFRESH_VIEW_INTERVAL,
+        };
+        if is_due(self.asked_view, view_interval) {
+            self.asked_view = Some(Instant::now());
+            let group = self.group.id;
+            self.send_to_controller(&Message::ViewRequest { group });
+        }
+        let Some(epoch) = self.wanted_lane else {
+            return view_interval;
+        };
+        if is_due(self.asked_lane, ASK_LANE_INTERVAL) {
+            self.asked_lane = Some(Instant::now());
+            self.send_to_controller(&Message::LaneRequest {
+                group: self.group.id,
+                epoch,
+                node: self.node.id,
+                nonce: self.nonce,
+            });
+        }
+        ASK_LANE_INTERVAL
+    }
+
+    /// Repair rounds are used up: only a new epoch goes on.
+    fn ask_for_new_epoch(&self) {
+        if let Some(active) = self.view.as_ref().and_then(View::active) {
+            self.send_to_controller(&Message::Failover {
+                group: self.group.id,
+                epoch: active.epoch,
+                to: Some(active.leader.0),
+                forced: true,
+                accept_data_loss: false,
+            });
+        }
+    }
+
+    fn on_message(&mut self, message: Message, from: SocketAddr) {
+        match message {
+            Message::View(view) if view.group == self.group.id => self.on_view(view),
+            Message::ViewRequest { group } if group == self.group.id => {
+                if let Some(view) = &self.view {
+                    self.send(&Message::View(view.clone()), from);
+                }
+            }
+            Message::Lane {
+                group,
+                epoch,
+                nonce,
+                lane,
+            } if group == self.group.id && nonce == self.nonce => {
+                self.lane = Some((epoch, lane));
+                if self.wanted_lane == Some(epoch) {
+                    self.wanted_lane = None;
+                }
+                self.give_all(|| Job::Lane { epoch, lane });
+            }
+            Message::StatusRequest => {
+                let json = self.status().to_string();
+                self.send(&Message::Status { json }, from);
+            }
+            Message::DigestRequest { group } if group == self.group.id => self.digest(from),
+            Message::Stop => {
+                self.send(&Message::Stopping { node: self.node.id }, from);
+                self.stop.request();
+            }
+            _ => {}
+        }
+    }
+
+    fn on_view(&mut self, view: View) {
+        if self
+            .view
+            .as_ref()
+            .is_some_and(|v| v.version >= view.version)
+        {
+            return;
+        }
+        let epochs: Arc<[EpochView]> = view
+            .epochs
+            .iter()
+            .map(|e| EpochView {
+                configuration: e.configuration(),
+                active: e.state == EpochState::Active,
+            })
+            .collect();
+        let leader = view
+            .active()
+            .and_then(|e| self.cluster.node_by_id(e.leader.0))
+            .map(|n| n.address);
+        self.give_all(|| Job::View {
+            epochs: epochs.clone(),
+            leader,
+        });
+        (self.services.on_view)(&view);
+        self.view = Some(view);
+    }
+
+    fn status(&self) -> Value {
+        let (answer, answers) = mpsc::channel();
+        self.give_all(|| Job::Status(answer.clone()));
+        drop(answer);
+        let deadline = Instant::now() + STATUS_TIMEOUT;
+        let mut partitions = Vec::new();
+        while partitions.len() < self.workers.len() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match answers.recv_timeout(left) {
+                Ok(status) => partitions.push(status),
+                Err(_) => break,
+            }
+        }
+        partitions.sort_by_key(|p: &Value| p["pid"].as_u64());
+        let silent = self.workers.len() - partitions.len();
+        json!({
+            "role": "replica",
+            "group": self.group.id,
+            "application": self.group.application.name(),
+            "epoch": self.view.as_ref().and_then(View::active).map(|e| e.epoch),
+            "partitions": partitions,
+            "busy_workers": silent,
+        })
+    }
+
+    /// Collects the workers' digests without waiting for them; the last one sends the answer.
+    fn digest(&self, from: SocketAddr) {
+        let collected = Arc::new(Mutex::new(vec![None; self.workers.len()]));
+        for (pid, worker) in self.workers.iter().enumerate() {
+            let (collected, socket) = (collected.clone(), self.socket.clone());
+            let group = self.group.id;
+            worker.give(Job::Digest(Box::new(move |next, digest| {
+                let mut collected = collected.lock().unwrap_or_else(|e| e.into_inner());
+                collected[pid] = Some((next, digest));
+                if let Some(partitions) = collected.iter().cloned().collect() {
+                    send(&socket, &Message::Digest { group, partitions }, from);
+                }
+            })));
+        }
+    }
+
+    fn give_all(&self, job: impl Fn() -> Job) {
+        for worker in self.workers {
+            worker.give(job());
+        }
+    }
+
+    fn send_to_controller(&self, message: &Message) {
+        self.send(message, self.cluster.controller_node().control);
+    }
+
+    fn send(&self, message: &Message, to: SocketAddr) {
+        send(&self.socket, message, to);
+    }
+}
+
+/// Control messages may be lost, so an error is no more than that.
+fn send(socket: &UdpSocket, message: &Message, to: SocketAddr) {
+    if let Ok(bytes) = serde_json::to_vec(message) {
+        let _ = socket.send_to(&bytes, to);
+    }
+}
+
+fn is_due(last: Option<Instant>, interval: Duration) -> bool {
+    last.is_none_or(|at| at.elapsed() >= interval)
+}

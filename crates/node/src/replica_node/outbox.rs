@@ -1,0 +1,190 @@
+//! What a worker sends: packets by role, and replies, which are packed by address.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use paxos::wire::MAX_VALUE_LEN;
+use paxos::wire::value::{PACKED_ITEM_HEADER_LEN, PackedItem, append_packed};
+use paxos::{Flags, Header, MsgType, NodeId, Outbox, PartitionId, To};
+use replica::{Output, ReplyTo};
+
+use super::{LocalReply, Services};
+use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::plane::{SendBatch, UdpPlane};
+
+/// Collects what one batch of a worker sends.
+pub struct WorkerOutbox {
+    batch: SendBatch,
+    /// Where the packet in hand came from.
+    pub sender: Option<SocketAddr>,
+    /// The leader's address, if there is one.
+    pub leader: Option<SocketAddr>,
+    nodes: Vec<(NodeId, SocketAddr)>,
+    acceptors: Vec<SocketAddr>,
+    learners: Vec<SocketAddr>,
+    reply_header: Header,
+    replies: Vec<PendingReply>,
+    on_local_reply: Arc<dyn Fn(LocalReply<'_>) + Send + Sync>,
+    scratch: Vec<u8>,
+}
+
+/// Replies to one address that will share a datagram.
+struct PendingReply {
+    to: SocketAddr,
+    items: Vec<u8>,
+    count: usize,
+}
+
+impl WorkerOutbox {
+    /// For the worker of `pid`.
+    pub fn new(
+        cluster: &ClusterFile,
+        node: &Node,
+        group: &Group,
+        pid: PartitionId,
+        services: &Services,
+    ) -> WorkerOutbox {
+        WorkerOutbox {
+            batch: SendBatch::new(),
+            sender: None,
+            leader: None,
+            nodes: cluster.nodes.iter().map(|n| (n.id, n.address)).collect(),
+            acceptors: cluster.acceptors().iter().map(|n| n.address).collect(),
+            learners: cluster
+                .replicas(group.id)
+                .iter()
+                .map(|n| n.partition_address(pid))
+                .collect(),
+            reply_header: Header {
+                cluster: cluster.cluster,
+                group: group.id,
+                pid,
+                swid: node.id,
+                ..Header::new(MsgType::Reply)
+            },
+            replies: Vec::new(),
+            on_local_reply: services.on_local_reply.clone(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Sends all of it.
+    pub fn flush(&mut self, plane: &mut UdpPlane) {
+        for at in 0..self.replies.len() {
+            self.send_reply(at);
+        }
+        // An address that was silent in this batch is forgotten, so that clients that came and
+        // went leave nothing behind.
+        self.replies
+            .retain_mut(|reply| std::mem::take(&mut reply.count) > 0);
+        plane.send(&mut self.batch);
+    }
+
+    /// Moves a pending datagram into the batch: packed, or plain if it has but one reply.
+    fn send_reply(&mut self, at: usize) {
+        let pending = &mut self.replies[at];
+        let (header, value) = match pending.count {
+            0 => return,
+            1 => {
+                let item = single_item(&pending.items);
+                let header = Header {
+                    client: item.client,
+                    request: item.request,
+                    ..self.reply_header
+                };
+                (header, item.bytes)
+            }
+            _ => {
+                let header = Header {
+                    flags: Flags::PACKED,
+                    ..self.reply_header
+                };
+                (header, pending.items.as_slice())
+            }
+        };
+        let header = Header {
+            value_len: value.len() as u16,
+            ..header
+        };
+        self.batch.push(&pending.to, &header, value);
+        pending.items.clear();
+    }
+
+    fn queue_reply(&mut self, to: SocketAddr, client: u64, request: u64) {
+        let at = match self.replies.iter().position(|r| r.to == to) {
+            Some(at) => at,
+            None => {
+                self.replies.push(PendingReply {
+                    to,
+                    items: Vec::new(),
+                    count: 0,
+                });
+                self.replies.len() - 1
+            }
+        };
+        let len = PACKED_ITEM_HEADER_LEN + self.scratch.len();
+        if self.replies[at].items.len() + len > MAX_VALUE_LEN {
+            self.send_reply(at);
+            self.replies[at].count = 0;
+        }
+        let pending = &mut self.replies[at];
+        let item = PackedItem {
+            client,
+            request,
+            bytes: &self.scratch,
+        };
+        append_packed(&mut pending.items, &item);
+        pending.count += 1;
+    }
+}
+
+fn single_item(items: &[u8]) -> PackedItem<'_> {
+    match paxos::wire::value::packed_items(items).next() {
+        Some(Ok(item)) => item,
+        _ => unreachable!("an item was appended"),
+    }
+}
+
+impl Outbox for WorkerOutbox {
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        match to {
+            To::Sender => {
+                if let Some(sender) = &self.sender {
+                    self.batch.push(sender, header, value);
+                }
+            }
+            To::Leader => {
+                if let Some(leader) = &self.leader {
+                    self.batch.push(leader, header, value);
+                }
+            }
+            To::Acceptors => self.batch.push_all(&self.acceptors, header, value),
+            To::Learners => self.batch.push_all(&self.learners, header, value),
+            To::Node(node) => {
+                if let Some((_, address)) = self.nodes.iter().find(|(id, _)| *id == node) {
+                    self.batch.push(address, header, value);
+                }
+            }
+        }
+    }
+}
+
+impl Output for WorkerOutbox {
+    fn reply(&mut self, to: &ReplyTo, client: u64, request: u64, status: u8, bytes: &[u8]) {
+        match to {
+            ReplyTo::Local => (self.on_local_reply)(LocalReply {
+                pid: self.reply_header.pid,
+                client,
+                request,
+                status,
+                bytes,
+            }),
+            ReplyTo::Address(address) => {
+                self.scratch.clear();
+                self.scratch.push(status);
+                self.scratch.extend_from_slice(bytes);
+                self.queue_reply(*address, client, request);
+            }
+        }
+    }
+}

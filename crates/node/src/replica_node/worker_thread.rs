@@ -1,0 +1,452 @@
+//! The thread of one partition: packets in, execution, replies out.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use paxos::wire::ReasonCounters;
+use paxos::{Epoch, Instance, Packet, PartitionId, Time, Verdict};
+use replica::{Application, EpochView, Restored, Settings, Worker};
+use serde_json::{Value, json};
+
+use super::outbox::WorkerOutbox;
+use super::waker::{Wake, Waker, waker_pair};
+use super::{Ask, Services};
+use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::host::{Stop, wait};
+use crate::plane::{PlaneOptions, RecvBatch, UdpPlane};
+use crate::{Error, transfer};
+
+/// What other threads ask of a worker.
+pub enum Job {
+    /// A newer view: its epochs, and the leader's address if one is active.
+    View {
+        epochs: Arc<[EpochView]>,
+        leader: Option<SocketAddr>,
+    },
+    /// A repair lane.
+    Lane { epoch: Epoch, lane: u8 },
+    /// A copy of the state, for another replica.
+    Snapshot(mpsc::Sender<transfer::Offer>),
+    /// The digest of the contents; takes as long as reading all of them.
+    Digest(Box<dyn FnOnce(Instance, String) + Send>),
+    /// A status document.
+    Status(mpsc::Sender<Value>),
+}
+
+/// A worker's way to the control thread.
+pub struct Link {
+    pub ask: mpsc::Sender<Ask>,
+    pub wake_control: Wake,
+}
+
+impl Link {
+    fn ask(&self, ask: Ask) {
+        if self.ask.send(ask).is_ok() {
+            self.wake_control.wake();
+        }
+    }
+}
+
+/// Another thread's way to a worker.
+pub struct WorkerHandle {
+    jobs: Mutex<mpsc::Sender<Job>>,
+    wake: Wake,
+    thread: Mutex<Option<JoinHandle<Result<(), Error>>>>,
+}
+
+impl WorkerHandle {
+    /// Opens the application and starts the thread. The first thing that can fail fails here.
+    #[allow(clippy::too_many_arguments)]
+    pub fn start(
+        cluster: &ClusterFile,
+        node: &Node,
+        group: &Group,
+        pid: PartitionId,
+        nonce: u64,
+        services: &Services,
+        link: Link,
+        stop: &Arc<Stop>,
+    ) -> Result<WorkerHandle, Error> {
+        let (jobs, given) = mpsc::channel();
+        let (wake, woken) = waker_pair()?;
+        let directory = cluster.node_dir(node).join(format!("partition-{pid}"));
+        std::fs::create_dir_all(&directory)
+            .map_err(|e| Error::new(format!("can't make {}: {e}", directory.display())))?;
+        let thread = WorkerThread::open(
+            cluster, node, group, pid, nonce, services, &directory, link, given, woken, stop,
+        )?;
+        let thread = std::thread::Builder::new()
+            .name(format!("worker-{pid}"))
+            .spawn(move || thread.run())?;
+        Ok(WorkerHandle {
+            jobs: Mutex::new(jobs),
+            wake,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Hands over a job; false if the worker has ended.
+    pub fn give(&self, job: Job) -> bool {
+        let jobs = self.jobs.lock().unwrap_or_else(|e| e.into_inner());
+        let given = jobs.send(job).is_ok();
+        self.wake.wake();
+        given
+    }
+
+    /// Waits for its end.
+    pub fn join(&self) -> Result<(), Error> {
+        let thread = self.thread.lock().unwrap_or_else(|e| e.into_inner()).take();
+        match thread.map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(Error::new("a worker thread panicked")),
+        }
+    }
+}
+
+struct WorkerThread {
+    pid: PartitionId,
+    group: paxos::GroupId,
+    cluster: u32,
+    /// Where other replicas hand out checkpoints.
+    peers: Vec<SocketAddr>,
+    window: u64,
+    worker: Worker<Box<dyn Application>>,
+    plane: UdpPlane,
+    inbox: RecvBatch,
+    outbox: WorkerOutbox,
+    services: Services,
+    link: Link,
+    jobs: mpsc::Receiver<Job>,
+    woken: Waker,
+    stop: Arc<Stop>,
+    start: Instant,
+    asked_lane: Option<Epoch>,
+    asked_view: Option<Instant>,
+    asked_epoch: Option<Instant>,
+    fetched: Option<Instant>,
+    /// Whose turn it is to be asked for a checkpoint.
+    next_peer: usize,
+    dropped: ReasonCounters,
+}
+
+/// A worker that waits for a checkpoint asks the next peer so often.
+const FETCH_INTERVAL: Duration = Duration::from_millis(200);
+const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(20);
+const ASK_EPOCH_INTERVAL: Duration = Duration::from_secs(2);
+const IDLE_WAIT: Duration = Duration::from_secs(1);
+/// A batch ends for the replies' sake when so many wait.
+const MAX_PENDING_REPLIES: usize = 512;
+
+impl WorkerThread {
+    #[allow(clippy::too_many_arguments)]
+    fn open(
+        cluster: &ClusterFile,
+        node: &Node,
+        group: &Group,
+        pid: PartitionId,
+        nonce: u64,
+        services: &Services,
+        directory: &Path,
+        link: Link,
+        jobs: mpsc::Receiver<Job>,
+        woken: Waker,
+        stop: &Arc<Stop>,
+    ) -> Result<WorkerThread, Error> {
+        let application = (services.open_application)(pid, directory)
+            .map_err(|e| Error::new(format!("{}: partition {pid}: {e}", node.name)))?;
+        let worker = Worker::open(
+            settings(cluster, node, group, pid, nonce),
+            application,
+            nonce,
+            0,
+        )
+        .map_err(|e| Error::new(format!("{}: partition {pid}: {e}", node.name)))?;
+        let address = node.partition_address(pid);
+        let plane = UdpPlane::bind(address, PlaneOptions::default())
+            .map_err(|e| Error::new(format!("can't listen on {address} (UDP): {e}")))?;
+        Ok(WorkerThread {
+            pid,
+            group: group.id,
+            cluster: cluster.cluster,
+            peers: cluster
+                .replicas(group.id)
+                .iter()
+                .filter(|n| n.id != node.id)
+                .map(|n| n.control)
+                .collect(),
+            window: group.window,
+            worker,
+            plane,
+            inbox: RecvBatch::new(),
+            outbox: WorkerOutbox::new(cluster, node, group, pid, services),
+            services: services.clone(),
+            link,
+            jobs,
+            woken,
+            stop: stop.clone(),
+            start: Instant::now(),
+            asked_lane: None,
+            asked_view: None,
+            asked_epoch: None,
+            fetched: None,
+            next_peer: usize::from(node.id),
+            dropped: ReasonCounters::default(),
+        })
+    }
+
+    fn run(mut self) -> Result<(), Error> {
+        let result = self.serve().and_then(|()| self.end());
+        if result.is_err() {
+            self.link.ask(Ask::Failed);
+        }
+        result
+    }
+
+    fn serve(&mut self) -> Result<(), Error> {
+        // A full batch says that more waits; a smaller one that the socket was empty, so that
+        // asking it again would cost a system call and tell nothing.
+        let mut more = false;
+        while !self.stop.is_requested() {
+            if more || self.wait()? {
+                more = self.receive()?;
+            }
+            self.take_jobs()?;
+            self.tick()?;
+            self.grant_wishes()?;
+        }
+        Ok(())
+    }
+
+    /// An orderly stop: what is executed becomes durable.
+    fn end(&mut self) -> Result<(), Error> {
+        self.receive()?;
+        let now = self.now();
+        self.worker.checkpoint(now).map_err(|e| self.fatal(e))
+    }
+
+    /// Takes what has arrived. Says whether there may be more.
+    fn receive(&mut self) -> Result<bool, Error> {
+        if !self.plane.receive(&mut self.inbox)? {
+            return Ok(false);
+        }
+        let now = self.now();
+        for (datagram, from) in self.inbox.iter() {
+            self.outbox.sender = Some(from);
+            let verdict = match Packet::parse(datagram) {
+                Ok(packet) => self.worker.step(now, &packet, &mut self.outbox),
+                Err(reason) => Verdict::Dropped(reason),
+            };
+            if let Verdict::Dropped(reason) = verdict {
+                self.dropped.count(reason);
+            }
+            if self.worker.pending_replies() >= MAX_PENDING_REPLIES {
+                self.worker
+                    .finish_batch(now, &mut self.outbox)
+                    .map_err(|e| fatal(self.pid, e))?;
+                self.outbox.flush(&mut self.plane);
+            }
+        }
+        self.finish(now)?;
+        Ok(self.inbox.is_full())
+    }
+
+    /// Commits, then lets the answers go.
+    fn finish(&mut self, now: Time) -> Result<(), Error> {
+        self.worker
+            .finish_batch(now, &mut self.outbox)
+            .map_err(|e| fatal(self.pid, e))?;
+        self.outbox.flush(&mut self.plane);
+        (self.services.on_position)(self.pid, self.worker.next());
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), Error> {
+        let now = self.now();
+        if self.worker.next_deadline().is_some_and(|at| at <= now) {
+            self.worker
+                .tick(now, &mut self.outbox)
+                .map_err(|e| fatal(self.pid, e))?;
+            self.finish(now)?;
+        }
+        Ok(())
+    }
+
+    fn take_jobs(&mut self) -> Result<(), Error> {
+        while let Ok(job) = self.jobs.try_recv() {
+            let now = self.now();
+            match job {
+                Job::View { epochs, leader } => {
+                    self.outbox.leader = leader;
+                    self.worker.configure(now, &epochs);
+                }
+                Job::Lane { epoch, lane } => self.worker.set_lane(now, epoch, lane),
+                Job::Snapshot(answer) => {
+                    // The asker may have given up meanwhile.
+                    let _ = answer.send(self.worker.snapshot().map_err(|e| e.to_string()));
+                }
+                Job::Digest(answer) => {
+                    let (next, digest) = self.worker.digest().map_err(|e| fatal(self.pid, e))?;
+                    answer(next, digest.iter().map(|b| format!("{b:02x}")).collect());
+                }
+                Job::Status(answer) => {
+                    let _ = answer.send(self.status());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn grant_wishes(&mut self) -> Result<(), Error> {
+        let wanted = self.worker.wanted();
+        if let Some(epoch) = wanted
+            .lane_for
+            .filter(|&epoch| self.asked_lane != Some(epoch))
+        {
+            self.asked_lane = Some(epoch);
+            self.link.ask(Ask::Lane(epoch));
+        }
+        if wanted.view_with.is_some() && is_due(self.asked_view, ASK_VIEW_INTERVAL) {
+            self.asked_view = Some(Instant::now());
+            self.link.ask(Ask::View);
+        }
+        if wanted.new_epoch && is_due(self.asked_epoch, ASK_EPOCH_INTERVAL) {
+            self.asked_epoch = Some(Instant::now());
+            self.link.ask(Ask::NewEpoch);
+        }
+        match wanted.checkpoint_at_least {
+            Some(at_least) if is_due(self.fetched, FETCH_INTERVAL) => self.fetch(at_least),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fetches another replica's checkpoint. The worker has nothing else to do meanwhile: what
+    /// comes next here is forgotten everywhere else.
+    fn fetch(&mut self, at_least: Instance) -> Result<(), Error> {
+        if self.peers.is_empty() {
+            return Ok(());
+        }
+        let peer = self.peers[self.next_peer % self.peers.len()];
+        self.next_peer += 1;
+        let restored = match transfer::fetch(peer, self.cluster, self.group, self.pid, at_least) {
+            Err(e) => {
+                eprintln!("partition {}: no checkpoint from {peer}: {e}", self.pid);
+                self.fetched = Some(Instant::now());
+                return Ok(());
+            }
+            Ok(mut incoming) => {
+                let now = self.now();
+                let position = incoming.position;
+                self.worker
+                    .restore(now, position, &mut incoming)
+                    .map_err(|e| fatal(self.pid, e))?
+            }
+        };
+        self.fetched = Some(Instant::now());
+        match restored {
+            Restored::To(inst) => eprintln!(
+                "partition {}: restored the checkpoint of {peer}; going on at instance {inst}",
+                self.pid
+            ),
+            Restored::NotNewer(inst) => {
+                eprintln!(
+                    "partition {}: {peer} is not past instance {inst} either",
+                    self.pid
+                );
+            }
+            Restored::Failed(e) => {
+                eprintln!(
+                    "partition {}: checkpoint of {peer}: {e}; nothing changed",
+                    self.pid
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for packets, jobs, the stop or the next deadline. Says whether there are packets.
+    fn wait(&mut self) -> Result<bool, Error> {
+        let now = self.now();
+        let deadline = self.worker.next_deadline();
+        let timeout = deadline.map_or(IDLE_WAIT, |at| Duration::from_nanos(at.saturating_sub(now)));
+        let fetching = self.worker.wanted().checkpoint_at_least.is_some();
+        let timeout = timeout.min(if fetching { FETCH_INTERVAL } else { IDLE_WAIT });
+        let fds = [self.plane.as_fd(), self.woken.as_fd(), self.stop.as_fd()];
+        let ready = wait(&fds, Some(timeout))?;
+        if ready.has(1) {
+            self.woken.drain();
+        }
+        Ok(ready.has(0))
+    }
+
+    fn status(&mut self) -> Value {
+        let statistics = self.worker.statistics();
+        let (next, checkpointed) = (self.worker.next(), self.worker.checkpointed());
+        let sends = self.plane.counters();
+        let dropped: serde_json::Map<String, Value> = self
+            .dropped
+            .nonzero()
+            .map(|(reason, n)| (reason.name().to_string(), n.into()))
+            .collect();
+        let untrimmed = next.saturating_sub(checkpointed);
+        let warning = (untrimmed * 10 >= self.window * 9)
+            .then(|| format!("{untrimmed} instances since the last checkpoint fill the window"));
+        json!({
+            "pid": self.pid,
+            "next": next,
+            "checkpoint": checkpointed,
+            "waiting": self.worker.waiting(),
+            "sessions": self.worker.sessions(),
+            "commands": statistics.commands,
+            "noops": statistics.noops,
+            "repaired": statistics.repaired,
+            "malformed": statistics.malformed,
+            "checkpoints": statistics.checkpoints,
+            "catching_up": self.worker.wanted().checkpoint_at_least,
+            "packets_sent": sends.sent,
+            "sends_dropped": sends.dropped,
+            "dropped": dropped,
+            "warning": warning,
+        })
+    }
+
+    fn now(&self) -> Time {
+        self.start.elapsed().as_nanos() as Time
+    }
+
+    fn fatal(&self, e: replica::Error) -> Error {
+        fatal(self.pid, e)
+    }
+}
+
+/// Nothing more may be executed or acknowledged.
+fn fatal(pid: PartitionId, e: replica::Error) -> Error {
+    Error::new(format!(
+        "partition {pid}: {e}; stopping, and nothing was acknowledged that is not stored. \
+         Free space or repair the disk, then start the node again"
+    ))
+}
+
+fn is_due(last: Option<Instant>, interval: Duration) -> bool {
+    last.is_none_or(|at| at.elapsed() >= interval)
+}
+
+fn settings(
+    cluster: &ClusterFile,
+    node: &Node,
+    group: &Group,
+    pid: PartitionId,
+    nonce: u64,
+) -> Settings {
+    Settings {
+        repair_after: group.gap_timeout_ms * 1_000_000,
+        checkpoint_every: group.checkpoint_every,
+        session_timeout: group.session_timeout_s * 1_000_000_000,
+        seed: nonce,
+        ..Settings::new(cluster.deployment(node, group), pid)
+    }
+}

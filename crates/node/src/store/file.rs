@@ -1,0 +1,370 @@
+//! The controller's memory in one JSON file.
+//!
+//! Every change writes the whole (small) document to a temporary file, syncs it, renames it over
+//! the old one and syncs the directory: after a kill or a power failure the old document is there
+//! or the new one. A checksum tells a damaged document from a valid one. A document that is damaged
+//! or gone is an error, never an empty one: numbers that were issued must not be issued again.
+
+use super::lock::Lock;
+use control::{GroupState, Store, StoreError};
+use paxos::GroupId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const FORMAT: u32 = 1;
+/// In the lock's file once a document was written: from then on a missing document is an error.
+const WRITTEN: &str = "the state file beside this one has been written\n";
+
+#[derive(Serialize, Deserialize)]
+struct Document {
+    format: u32,
+    /// CRC-32 of `body`, written without spaces.
+    crc32: u32,
+    body: Body,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Body {
+    cluster: u32,
+    groups: BTreeMap<GroupId, GroupState>,
+}
+
+/// A [`Store`] in a file. Two controllers can't share it.
+pub struct FileStore {
+    path: PathBuf,
+    body: Body,
+    /// Held, never read again.
+    _lock: Lock,
+    /// A change failed half-way: the file decides what is stored.
+    doubtful: bool,
+}
+
+impl FileStore {
+    /// Opens the store of a cluster, or creates it where none has ever been.
+    pub fn open(path: &Path, cluster: u32) -> Result<FileStore, StoreError> {
+        let lock_path = beside(path, ".lock");
+        let mut lock = Lock::take(&lock_path).map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock => failed(format!(
+                "{} is in use by another controller: stop that one, or give this one a \
+                 directory of its own",
+                path.display()
+            )),
+            _ => failed(format!("can't lock {}: {e}", lock_path.display())),
+        })?;
+        let note = lock.note().map_err(|e| unreadable(&lock_path, &e))?;
+        let body = match read(path)? {
+            Some(body) => body,
+            None if note.is_empty() => {
+                let groups = BTreeMap::new();
+                let body = Body { cluster, groups };
+                write(path, &body)?;
+                body
+            }
+            None => {
+                return Err(failed(format!(
+                    "{} is gone, though this controller has issued epochs: restore it from its \
+                     newest copy. Only if the whole cluster is new, remove {}",
+                    path.display(),
+                    lock_path.display()
+                )));
+            }
+        };
+        if body.cluster != cluster {
+            return Err(failed(format!(
+                "{} belongs to cluster {}, but the cluster file says {cluster}: use the cluster \
+                 file that it belongs to, or another directory",
+                path.display(),
+                body.cluster
+            )));
+        }
+        if note != WRITTEN {
+            lock.set_note(WRITTEN)
+                .map_err(|e| failed(format!("can't write {}: {e}", lock_path.display())))?;
+        }
+        Ok(FileStore {
+            path: path.to_path_buf(),
+            body,
+            _lock: lock,
+            doubtful: false,
+        })
+    }
+}
+
+impl Store for FileStore {
+    fn load(&mut self, group: GroupId) -> Result<GroupState, StoreError> {
+        if self.doubtful {
+            self.body = read(&self.path)?.ok_or_else(|| {
+                failed(format!(
+                    "{} is gone while the controller runs: put it back",
+                    self.path.display()
+                ))
+            })?;
+            self.doubtful = false;
+        }
+        Ok(self.body.groups.get(&group).cloned().unwrap_or_default())
+    }
+
+    fn swap(
+        &mut self,
+        group: GroupId,
+        expected: u64,
+        state: &GroupState,
+    ) -> Result<(), StoreError> {
+        if self.load(group)?.version != expected {
+            return Err(StoreError::Conflict);
+        }
+        let mut body = self.body.clone();
+        body.groups.insert(group, state.clone());
+        if let Err(why) = write(&self.path, &body) {
+            self.doubtful = true;
+            return Err(why);
+        }
+        self.body = body;
+        Ok(())
+    }
+}
+
+/// The document, or `None` where there is no file.
+fn read(path: &Path) -> Result<Option<Body>, StoreError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(unreadable(path, &e)),
+    };
+    let document: Document =
+        serde_json::from_slice(&bytes).map_err(|e| damaged(path, &e.to_string()))?;
+    if document.format != FORMAT {
+        return Err(failed(format!(
+            "{} has format {}, and this program reads format {FORMAT}: use the version of \
+             wirepaxos that wrote it",
+            path.display(),
+            document.format
+        )));
+    }
+    if checksum(&document.body)? != document.crc32 {
+        return Err(damaged(path, "its checksum is wrong"));
+    }
+    Ok(Some(document.body))
+}
+
+fn write(path: &Path, body: &Body) -> Result<(), StoreError> {
+    let document = Document {
+        format: FORMAT,
+        crc32: checksum(body)?,
+        body: body.clone(),
+    };
+    let mut bytes = serde_json::to_vec_pretty(&document).map_err(|e| failed(e.to_string()))?;
+    bytes.push(b'\n');
+    let temporary = beside(path, ".new");
+    replace(path, &temporary, &bytes).map_err(|e| {
+        failed(format!(
+            "can't write {}: {e}. No epoch or lane is handed out until this works: free disk \
+             space or repair the disk",
+            path.display()
+        ))
+    })
+}
+
+fn replace(path: &Path, temporary: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(temporary, path)?;
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(directory)?.sync_all()
+}
+
+fn checksum(body: &Body) -> Result<u32, StoreError> {
+    let bytes = serde_json::to_vec(body).map_err(|e| failed(e.to_string()))?;
+    Ok(crc32fast::hash(&bytes))
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_os_string();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn failed(why: String) -> StoreError {
+    StoreError::Failed(why)
+}
+
+fn unreadable(path: &Path, why: &io::Error) -> StoreError {
+    failed(format!("can't read {}: {why}", path.display()))
+}
+
+fn damaged(path: &Path, why: &str) -> StoreError {
+    failed(format!(
+        "{} is damaged ({why}): restore it from its newest copy. Don't delete it: epochs that were \
+         issued must not be issued again",
+        path.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use control::{EpochRecord, EpochState};
+
+    /// A directory of its own for each test, removed at the end.
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Directory {
+            let name = format!("wirepaxos-store-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).unwrap();
+            Directory(path)
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.join("state.json")
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn record() -> EpochRecord {
+        EpochRecord {
+            epoch: 0,
+            state: EpochState::Issued,
+            leader: (1, u64::MAX),
+            acceptors: vec![(3, 11), (4, 12), (5, 13)],
+            f: 1,
+            replicas: vec![6, 7, 8],
+            g: 1,
+        }
+    }
+
+    fn issue(store: &mut FileStore) -> GroupState {
+        let mut state = store.load(1).unwrap();
+        let version = state.version;
+        state.issue(record()).unwrap();
+        store.swap(1, version, &state).unwrap();
+        state
+    }
+
+    fn message(error: Result<FileStore, StoreError>) -> String {
+        error.err().expect("an error").to_string()
+    }
+
+    #[test]
+    fn what_was_stored_is_there_after_a_restart() {
+        let directory = Directory::new("restart");
+        let mut store = FileStore::open(&directory.file(), 7).unwrap();
+        let state = issue(&mut store);
+        drop(store);
+        let mut store = FileStore::open(&directory.file(), 7).unwrap();
+        assert_eq!(store.load(1), Ok(state));
+        assert_eq!(store.load(2), Ok(GroupState::default()));
+    }
+
+    #[test]
+    fn a_change_based_on_an_old_state_fails() {
+        let directory = Directory::new("conflict");
+        let mut store = FileStore::open(&directory.file(), 7).unwrap();
+        let state = issue(&mut store);
+        assert_eq!(store.swap(1, 0, &state), Err(StoreError::Conflict));
+    }
+
+    #[test]
+    fn two_controllers_cannot_share_it() {
+        let directory = Directory::new("shared");
+        let first = FileStore::open(&directory.file(), 7).unwrap();
+        assert!(message(FileStore::open(&directory.file(), 7)).contains("another controller"));
+        drop(first);
+        assert!(FileStore::open(&directory.file(), 7).is_ok());
+    }
+
+    #[test]
+    fn every_damaged_byte_is_noticed() {
+        let directory = Directory::new("damaged");
+        let file = directory.file();
+        issue(&mut FileStore::open(&file, 7).unwrap());
+        let good = fs::read(&file).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 0x04;
+            fs::write(&file, &bad).unwrap();
+            if let Ok(mut store) = FileStore::open(&file, 7) {
+                // White space between the fields means nothing.
+                let state = store.load(1).unwrap();
+                fs::write(&file, &good).unwrap();
+                drop(store);
+                let mut store = FileStore::open(&file, 7).unwrap();
+                assert_eq!(state, store.load(1).unwrap(), "byte {at}");
+            }
+        }
+        for len in 0..good.len() - 1 {
+            fs::write(&file, &good[..len]).unwrap();
+            assert!(
+                message(FileStore::open(&file, 7)).contains("damaged"),
+                "{len}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_missing_document_is_not_an_empty_one() {
+        let directory = Directory::new("missing");
+        let file = directory.file();
+        issue(&mut FileStore::open(&file, 7).unwrap());
+        fs::remove_file(&file).unwrap();
+        assert!(message(FileStore::open(&file, 7)).contains("is gone"));
+    }
+
+    #[test]
+    fn a_start_that_was_killed_before_anything_was_written_can_be_repeated() {
+        let directory = Directory::new("killed");
+        File::create(beside(&directory.file(), ".lock")).unwrap();
+        assert!(FileStore::open(&directory.file(), 7).is_ok());
+    }
+
+    #[test]
+    fn another_clusters_store_is_refused() {
+        let directory = Directory::new("cluster");
+        issue(&mut FileStore::open(&directory.file(), 7).unwrap());
+        assert!(message(FileStore::open(&directory.file(), 8)).contains("belongs to cluster 7"));
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_written_is_an_error_and_leaves_the_old_state() {
+        let directory = Directory::new("full");
+        let file = directory.file();
+        let mut store = FileStore::open(&file, 7).unwrap();
+        let state = issue(&mut store);
+        // A directory in the temporary file's place fails like a disk that is full.
+        fs::create_dir(beside(&file, ".new")).unwrap();
+        let mut next = state.clone();
+        next.issue(record()).unwrap();
+        let Err(StoreError::Failed(why)) = store.swap(1, state.version, &next) else {
+            panic!("the change must fail");
+        };
+        assert!(why.contains("disk"));
+        assert_eq!(store.load(1), Ok(state.clone()));
+        fs::remove_dir(beside(&file, ".new")).unwrap();
+        assert_eq!(store.swap(1, state.version, &next), Ok(()));
+    }
+
+    #[test]
+    fn a_full_disk_hands_nothing_out() {
+        let full = Path::new("/dev/full");
+        if !full.exists() {
+            return;
+        }
+        let bytes = vec![b' '; 1 << 16];
+        let error = replace(Path::new("/nonexistent/state.json"), full, &bytes).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    }
+}

@@ -1,0 +1,6 @@
+//! Stores of the controller.
+
+mod file;
+mod lock;
+
+pub use file::FileStore;
