@@ -1,0 +1,638 @@
+//! The key-value command language: what a replicated store executes, and what it answers.
+//!
+//! Commands come out of the log and are untrusted bytes: [`Command::parse`] is strict, accepts one
+//! encoding per command and never panics. The language knows nothing of RESP; the Redis front end
+//! translates.
+//!
+//! | op | fields | answer |
+//! |---|---|---|
+//! | 1 GET | key | bulk or nil |
+//! | 2 SET | flags u8, key, value | ok or nil; with GET the old value or nil; as SETNX 0 or 1 |
+//! | 3 DEL | keys | number of keys deleted |
+//! | 4 EXISTS | keys | number of arguments that exist |
+//! | 5 MGET | keys | array of bulk or nil |
+//! | 6 MSET | key, value, key, value, … | ok |
+//! | 7 INCRBY | delta i64, key | the new number |
+//! | 8 APPEND | key, value | the new length |
+//! | 9 STRLEN | key | the length |
+//! | 10 SCAN | count u32, has_after u8, after, has_pattern u8, pattern | array: bulk or nil (where to go on after), array of keys |
+//! | 11 DBSIZE | | number of keys |
+//! | 12 GETDEL | key | the old value or nil |
+//!
+//! A key or value is {length u16, bytes}; lists go to the end of the command. All big-endian.
+
+use std::fmt;
+
+/// The longest value that APPEND may build, in bytes.
+pub const MAX_STRING_LEN: usize = 16 << 20;
+/// The longest answer, in bytes: a single command can name hundreds of the longest values.
+pub const MAX_REPLY_LEN: usize = 64 << 20;
+
+const OP_GET: u8 = 1;
+const OP_SET: u8 = 2;
+const OP_DEL: u8 = 3;
+const OP_EXISTS: u8 = 4;
+const OP_MGET: u8 = 5;
+const OP_MSET: u8 = 6;
+const OP_INCRBY: u8 = 7;
+const OP_APPEND: u8 = 8;
+const OP_STRLEN: u8 = 9;
+const OP_SCAN: u8 = 10;
+const OP_DBSIZE: u8 = 11;
+const OP_GETDEL: u8 = 12;
+
+/// When a SET takes effect and what it answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SetFlags {
+    /// Only where the key doesn't exist.
+    pub if_absent: bool,
+    /// Only where the key exists.
+    pub if_present: bool,
+    /// Answer the old value.
+    pub get: bool,
+    /// Answer 1 or 0 (as SETNX does) instead of ok or nil.
+    pub answer_int: bool,
+}
+
+impl SetFlags {
+    fn bits(self) -> u8 {
+        u8::from(self.if_absent)
+            | u8::from(self.if_present) << 1
+            | u8::from(self.get) << 2
+            | u8::from(self.answer_int) << 3
+    }
+
+    fn from_bits(bits: u8) -> Option<Self> {
+        let flags = SetFlags {
+            if_absent: bits & 1 != 0,
+            if_present: bits & 2 != 0,
+            get: bits & 4 != 0,
+            answer_int: bits & 8 != 0,
+        };
+        let contradictory = flags.if_absent && flags.if_present || flags.get && flags.answer_int;
+        (bits < 16 && !contradictory).then_some(flags)
+    }
+}
+
+/// Key and value.
+pub type Pair<'a> = (&'a [u8], &'a [u8]);
+
+/// One command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // the module's table says what each one does
+pub enum Command<'a> {
+    Get {
+        key: &'a [u8],
+    },
+    Set {
+        flags: SetFlags,
+        key: &'a [u8],
+        value: &'a [u8],
+    },
+    Del {
+        keys: Vec<&'a [u8]>,
+    },
+    Exists {
+        keys: Vec<&'a [u8]>,
+    },
+    Mget {
+        keys: Vec<&'a [u8]>,
+    },
+    Mset {
+        pairs: Vec<Pair<'a>>,
+    },
+    IncrBy {
+        key: &'a [u8],
+        delta: i64,
+    },
+    Append {
+        key: &'a [u8],
+        value: &'a [u8],
+    },
+    Strlen {
+        key: &'a [u8],
+    },
+    Scan {
+        /// Keys to look at, not keys to return.
+        count: u32,
+        /// Go on after this key; from the first one otherwise.
+        after: Option<&'a [u8]>,
+        /// Return only keys that match this glob.
+        pattern: Option<&'a [u8]>,
+    },
+    Dbsize,
+    GetDel {
+        key: &'a [u8],
+    },
+}
+
+/// A command that can't be encoded: a key or value is longer than a length field says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooLong;
+
+/// Bytes that are no command, or no reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Malformed;
+
+impl<'a> Command<'a> {
+    /// Appends the encoding.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), TooLong> {
+        match self {
+            Command::Get { key } => {
+                out.push(OP_GET);
+                put_bytes(out, key)
+            }
+            Command::Set { flags, key, value } => {
+                out.extend_from_slice(&[OP_SET, flags.bits()]);
+                put_bytes(out, key)?;
+                put_bytes(out, value)
+            }
+            Command::Del { keys } => put_list(out, OP_DEL, keys),
+            Command::Exists { keys } => put_list(out, OP_EXISTS, keys),
+            Command::Mget { keys } => put_list(out, OP_MGET, keys),
+            Command::Mset { pairs } => {
+                out.push(OP_MSET);
+                pairs.iter().try_for_each(|(key, value)| {
+                    put_bytes(out, key)?;
+                    put_bytes(out, value)
+                })
+            }
+            Command::IncrBy { key, delta } => {
+                out.push(OP_INCRBY);
+                out.extend_from_slice(&delta.to_be_bytes());
+                put_bytes(out, key)
+            }
+            Command::Append { key, value } => {
+                out.push(OP_APPEND);
+                put_bytes(out, key)?;
+                put_bytes(out, value)
+            }
+            Command::Strlen { key } => {
+                out.push(OP_STRLEN);
+                put_bytes(out, key)
+            }
+            Command::Scan {
+                count,
+                after,
+                pattern,
+            } => {
+                out.push(OP_SCAN);
+                out.extend_from_slice(&count.to_be_bytes());
+                put_option(out, *after)?;
+                put_option(out, *pattern)
+            }
+            Command::Dbsize => {
+                out.push(OP_DBSIZE);
+                Ok(())
+            }
+            Command::GetDel { key } => {
+                out.push(OP_GETDEL);
+                put_bytes(out, key)
+            }
+        }
+    }
+
+    /// Reads one command, which must fill `bytes` exactly.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut input = Input(bytes);
+        let command = match input.u8()? {
+            OP_GET => Command::Get {
+                key: input.bytes()?,
+            },
+            OP_SET => Command::Set {
+                flags: SetFlags::from_bits(input.u8()?).ok_or(Malformed)?,
+                key: input.bytes()?,
+                value: input.bytes()?,
+            },
+            OP_DEL => Command::Del {
+                keys: input.list()?,
+            },
+            OP_EXISTS => Command::Exists {
+                keys: input.list()?,
+            },
+            OP_MGET => Command::Mget {
+                keys: input.list()?,
+            },
+            OP_MSET => Command::Mset {
+                pairs: input.pairs()?,
+            },
+            OP_INCRBY => Command::IncrBy {
+                delta: i64::from_be_bytes(input.array()?),
+                key: input.bytes()?,
+            },
+            OP_APPEND => Command::Append {
+                key: input.bytes()?,
+                value: input.bytes()?,
+            },
+            OP_STRLEN => Command::Strlen {
+                key: input.bytes()?,
+            },
+            OP_SCAN => Command::Scan {
+                count: u32::from_be_bytes(input.array()?),
+                after: input.option()?,
+                pattern: input.option()?,
+            },
+            OP_DBSIZE => Command::Dbsize,
+            OP_GETDEL => Command::GetDel {
+                key: input.bytes()?,
+            },
+            _ => return Err(Malformed),
+        };
+        input.end()?;
+        Ok(command)
+    }
+}
+
+/// Why a command was refused. Nothing changed. Numbers are in answers: append, never renumber.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The bytes are no command.
+    Malformed = 1,
+    /// INCRBY of something that is no 64-bit number.
+    NotAnInteger = 2,
+    /// INCRBY out of the 64-bit range.
+    Overflow = 3,
+    /// APPEND beyond [`MAX_STRING_LEN`].
+    StringTooLong = 4,
+    /// An answer beyond [`MAX_REPLY_LEN`].
+    ReplyTooLarge = 5,
+}
+
+impl Refusal {
+    const ALL: [Refusal; 5] = [
+        Refusal::Malformed,
+        Refusal::NotAnInteger,
+        Refusal::Overflow,
+        Refusal::StringTooLong,
+        Refusal::ReplyTooLarge,
+    ];
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::Malformed => "malformed command",
+            Refusal::NotAnInteger => "value is not an integer or out of range",
+            Refusal::Overflow => "increment or decrement would overflow",
+            Refusal::StringTooLong => "string exceeds maximum allowed size",
+            Refusal::ReplyTooLarge => "reply exceeds maximum allowed size",
+        })
+    }
+}
+
+/// The answer to a command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply<'a> {
+    /// No such key; or the condition of a SET didn't hold.
+    Nil,
+    /// Done.
+    Ok,
+    /// A number.
+    Int(i64),
+    /// A string.
+    Bulk(&'a [u8]),
+    /// Several answers.
+    Array(Vec<Reply<'a>>),
+    /// Refused; nothing changed.
+    Error(Refusal),
+}
+
+const TAG_NIL: u8 = 0;
+const TAG_OK: u8 = 1;
+const TAG_INT: u8 = 2;
+const TAG_BULK: u8 = 3;
+const TAG_ARRAY: u8 = 4;
+const TAG_ERROR: u8 = 5;
+/// Arrays nest twice: the answer to SCAN holds the array of keys.
+const MAX_DEPTH: usize = 2;
+
+impl<'a> Reply<'a> {
+    /// Appends the encoding.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Reply::Nil => out.push(TAG_NIL),
+            Reply::Ok => out.push(TAG_OK),
+            Reply::Int(n) => {
+                out.push(TAG_INT);
+                out.extend_from_slice(&n.to_be_bytes());
+            }
+            Reply::Bulk(bytes) => {
+                out.push(TAG_BULK);
+                out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+                out.extend_from_slice(bytes);
+            }
+            Reply::Array(items) => {
+                put_array_header(out, items.len());
+                for item in items {
+                    item.encode(out);
+                }
+            }
+            Reply::Error(refusal) => out.extend_from_slice(&[TAG_ERROR, *refusal as u8]),
+        }
+    }
+
+    /// Reads one answer, which must fill `bytes` exactly.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut input = Input(bytes);
+        let reply = parse_reply(&mut input, 0)?;
+        input.end()?;
+        Ok(reply)
+    }
+}
+
+/// Appends the head of an array; its items follow.
+pub(crate) fn put_array_header(out: &mut Vec<u8>, count: usize) {
+    out.push(TAG_ARRAY);
+    out.extend_from_slice(&(count as u32).to_be_bytes());
+}
+
+fn parse_reply<'a>(input: &mut Input<'a>, depth: usize) -> Result<Reply<'a>, Malformed> {
+    Ok(match input.u8()? {
+        TAG_NIL => Reply::Nil,
+        TAG_OK => Reply::Ok,
+        TAG_INT => Reply::Int(i64::from_be_bytes(input.array()?)),
+        TAG_BULK => {
+            let len = u32::from_be_bytes(input.array()?);
+            Reply::Bulk(input.take(len as usize)?)
+        }
+        TAG_ARRAY if depth < MAX_DEPTH => {
+            let count = u32::from_be_bytes(input.array()?) as usize;
+            // An item takes a byte at least: a false count can't make us reserve memory.
+            if count > input.0.len() {
+                return Err(Malformed);
+            }
+            let items: Result<Vec<_>, _> =
+                (0..count).map(|_| parse_reply(input, depth + 1)).collect();
+            Reply::Array(items?)
+        }
+        TAG_ERROR => {
+            let number = input.u8()?;
+            let found = Refusal::ALL.into_iter().find(|r| *r as u8 == number);
+            Reply::Error(found.ok_or(Malformed)?)
+        }
+        _ => return Err(Malformed),
+    })
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), TooLong> {
+    let len = u16::try_from(bytes.len()).map_err(|_| TooLong)?;
+    out.extend_from_slice(&len.to_be_bytes());
+    out.extend_from_slice(bytes);
+    Ok(())
+}
+
+fn put_list(out: &mut Vec<u8>, op: u8, items: &[&[u8]]) -> Result<(), TooLong> {
+    out.push(op);
+    items.iter().try_for_each(|item| put_bytes(out, item))
+}
+
+fn put_option(out: &mut Vec<u8>, item: Option<&[u8]>) -> Result<(), TooLong> {
+    out.push(u8::from(item.is_some()));
+    item.map_or(Ok(()), |bytes| put_bytes(out, bytes))
+}
+
+/// What is left of the bytes in hand.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let len = u16::from_be_bytes(self.array()?);
+        self.take(usize::from(len))
+    }
+
+    fn option(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
+        match self.u8()? {
+            0 => Ok(None),
+            1 => self.bytes().map(Some),
+            _ => Err(Malformed),
+        }
+    }
+
+    /// At least one item, up to the end.
+    fn list(&mut self) -> Result<Vec<&'a [u8]>, Malformed> {
+        let mut items = vec![self.bytes()?];
+        while !self.0.is_empty() {
+            items.push(self.bytes()?);
+        }
+        Ok(items)
+    }
+
+    fn pairs(&mut self) -> Result<Vec<Pair<'a>>, Malformed> {
+        let mut pairs = vec![(self.bytes()?, self.bytes()?)];
+        while !self.0.is_empty() {
+            pairs.push((self.bytes()?, self.bytes()?));
+        }
+        Ok(pairs)
+    }
+
+    fn end(&self) -> Result<(), Malformed> {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(Malformed)
+        }
+    }
+}
+
+/// The number that a stored string shows, by Redis's rules: decimal, no leading zero, no plus
+/// sign, no space, within 64 bits.
+pub fn parse_integer(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let canonical = match digits {
+        [b'0'] => text.len() == 1,
+        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    if !canonical {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<Command<'static>> {
+        let flags = |bits| SetFlags::from_bits(bits).unwrap();
+        vec![
+            Command::Get { key: b"k" },
+            Command::Get { key: b"" },
+            Command::Set {
+                flags: flags(0),
+                key: b"k",
+                value: b"v",
+            },
+            Command::Set {
+                flags: flags(5),
+                key: b"k",
+                value: b"",
+            },
+            Command::Del {
+                keys: vec![b"a", b"b"],
+            },
+            Command::Exists { keys: vec![b"a"] },
+            Command::Mget {
+                keys: vec![b"a", b"", b"c"],
+            },
+            Command::Mset {
+                pairs: vec![(b"a", b"1"), (b"b", b"2")],
+            },
+            Command::IncrBy {
+                key: b"n",
+                delta: i64::MIN,
+            },
+            Command::Append {
+                key: b"k",
+                value: b"tail",
+            },
+            Command::Strlen { key: b"k" },
+            Command::Scan {
+                count: 10,
+                after: None,
+                pattern: Some(b"a*"),
+            },
+            Command::Scan {
+                count: 1,
+                after: Some(b"k"),
+                pattern: None,
+            },
+            Command::Dbsize,
+            Command::GetDel { key: b"k" },
+        ]
+    }
+
+    #[test]
+    fn every_command_survives_the_round_trip_and_no_shorter_or_longer_bytes_do() {
+        for command in samples() {
+            let mut bytes = Vec::new();
+            command.encode(&mut bytes).unwrap();
+            assert_eq!(Command::parse(&bytes), Ok(command.clone()));
+            bytes.push(0);
+            assert_ne!(Command::parse(&bytes), Ok(command.clone()));
+            bytes.pop();
+            for len in 0..bytes.len() {
+                assert_ne!(Command::parse(&bytes[..len]), Ok(command.clone()));
+            }
+        }
+    }
+
+    #[test]
+    fn what_parses_has_one_encoding() {
+        let mut state = 1u64;
+        let mut parsed = 0;
+        for _ in 0..200_000 {
+            let bytes = random_bytes(&mut state, 14, 24);
+            if let Ok(command) = Command::parse(&bytes) {
+                parsed += 1;
+                let mut again = Vec::new();
+                command.encode(&mut again).unwrap();
+                assert_eq!(again, bytes);
+            }
+            if let Ok(reply) = Reply::parse(&bytes) {
+                let mut again = Vec::new();
+                reply.encode(&mut again);
+                assert_eq!(again, bytes);
+            }
+        }
+        assert!(parsed > 1000, "only {parsed} of the random inputs parse");
+    }
+
+    /// Mostly small numbers, so that lengths fit now and then.
+    fn random_bytes(state: &mut u64, small: u64, max_len: u64) -> Vec<u8> {
+        let mut next = |below: u64| {
+            *state ^= *state << 13;
+            *state ^= *state >> 7;
+            *state ^= *state << 17;
+            *state % below
+        };
+        let len = next(max_len);
+        (0..len)
+            .map(|_| if next(3) == 0 { next(small) as u8 } else { 0 })
+            .collect()
+    }
+
+    #[test]
+    fn replies_survive_the_round_trip() {
+        let reply = Reply::Array(vec![
+            Reply::Nil,
+            Reply::Ok,
+            Reply::Int(-7),
+            Reply::Bulk(b"text"),
+            Reply::Array(vec![Reply::Bulk(b"")]),
+            Reply::Error(Refusal::Overflow),
+        ]);
+        let mut bytes = Vec::new();
+        reply.encode(&mut bytes);
+        assert_eq!(Reply::parse(&bytes), Ok(reply));
+        for len in 0..bytes.len() {
+            assert_eq!(Reply::parse(&bytes[..len]), Err(Malformed));
+        }
+    }
+
+    #[test]
+    fn a_false_count_or_a_deep_nest_is_refused() {
+        assert_eq!(
+            Reply::parse(&[TAG_ARRAY, 255, 255, 255, 255, 0]),
+            Err(Malformed)
+        );
+        let deep: Vec<u8> = [TAG_ARRAY, 0, 0, 0, 1].repeat(100_000);
+        assert_eq!(Reply::parse(&deep), Err(Malformed));
+    }
+
+    #[test]
+    fn integers_follow_the_rules_of_redis() {
+        for good in [
+            "0",
+            "-1",
+            "10",
+            "9223372036854775807",
+            "-9223372036854775808",
+        ] {
+            assert_eq!(parse_integer(good.as_bytes()), good.parse().ok());
+        }
+        for bad in [
+            "",
+            "-",
+            "-0",
+            "+1",
+            "01",
+            "-01",
+            " 1",
+            "1 ",
+            "1.0",
+            "0x1",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "1e3",
+        ] {
+            assert_eq!(parse_integer(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_no_length_field_can_hold_is_refused() {
+        let long = vec![0; 65536];
+        assert_eq!(
+            Command::Get { key: &long }.encode(&mut Vec::new()),
+            Err(TooLong)
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! A key-value store as a replicated application.
+//!
+//! ```text
+//! dir/current        names the directory in use
+//! dir/db-1           the store: user keys, our records, the number of keys
+//! dir/db-2           one that a restore is filling; removed at the next start if it was interrupted
+//! ```
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use replica::application::{Record, RecordVisitor, Snapshot};
+use replica::{Application, Error};
+use sha2::{Digest, Sha256};
+
+use crate::contents::Contents;
+use crate::store::{Cursor, Engine};
+use crate::{kv_exec, leveldb, pairs, rocksdb};
+
+const CURRENT: &str = "current";
+/// Bytes that a restore collects before it writes them.
+const LOAD_BATCH_BYTES: usize = 1 << 20;
+
+/// Executes the language of [`kv`](crate::kv) on RocksDB or LevelDB.
+pub struct KvApplication {
+    engine: &'static Engine,
+    dir: PathBuf,
+    /// Number of the store's directory within `dir`.
+    generation: u64,
+    contents: Contents,
+}
+
+impl KvApplication {
+    /// On RocksDB.
+    pub fn open_rocksdb(dir: &Path) -> Result<KvApplication, Error> {
+        Self::open(&rocksdb::ENGINE, dir)
+    }
+
+    /// On LevelDB.
+    pub fn open_leveldb(dir: &Path) -> Result<KvApplication, Error> {
+        Self::open(&leveldb::ENGINE, dir)
+    }
+
+    fn open(engine: &'static Engine, dir: &Path) -> Result<KvApplication, Error> {
+        fs::create_dir_all(dir).map_err(|e| failed("create", dir, &e))?;
+        let named = read_current(dir)?;
+        let generation = named.unwrap_or(1);
+        // Its lock comes before the cleaning: another process may be using the directory.
+        let contents = Contents::open(engine, &store_dir(dir, generation))?;
+        if named.is_none() {
+            write_current(dir, generation)?;
+        }
+        remove_others(dir, generation)?;
+        Ok(KvApplication {
+            engine,
+            dir: dir.to_owned(),
+            generation,
+            contents,
+        })
+    }
+
+    /// Fills a new store with a snapshot, all of it on disk when this returns.
+    fn load(&self, new_dir: &Path, from: &mut dyn Read) -> Result<Contents, Error> {
+        let mut contents = Contents::open(self.engine, new_dir)?;
+        let mut waiting = 0;
+        pairs::read(from, |key, value| {
+            if !contents.load(key, value) {
+                return Err(pairs::damaged("it holds a key that no store can"));
+            }
+            waiting += key.len() + value.len();
+            if waiting >= LOAD_BATCH_BYTES {
+                waiting = 0;
+                contents.finish_load().map_err(io::Error::other)?;
+            }
+            Ok(())
+        })
+        .map_err(|e| failed("restore a snapshot into", new_dir, &e))?;
+        contents.finish_load()?;
+        contents.sync()?;
+        Ok(contents)
+    }
+}
+
+impl Application for KvApplication {
+    fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        kv_exec::execute(&mut self.contents, command, reply)
+    }
+
+    fn commit(&mut self, records: &[Record]) -> Result<(), Error> {
+        self.contents.commit(records)
+    }
+
+    fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error> {
+        self.contents.records(visit)
+    }
+
+    fn checkpoint(&mut self) -> Result<(), Error> {
+        self.contents.sync()
+    }
+
+    fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error> {
+        Ok(Box::new(StoreSnapshot(self.contents.committed())))
+    }
+
+    fn restore(&mut self, from: &mut dyn Read) -> Result<(), Error> {
+        let generation = self.generation + 1;
+        let new_dir = store_dir(&self.dir, generation);
+        // One that failed before, in this process.
+        remove_dir(&new_dir)?;
+        let contents = match self.load(&new_dir, from) {
+            Ok(contents) => contents,
+            Err(e) => {
+                remove_dir(&new_dir)?;
+                return Err(e);
+            }
+        };
+        write_current(&self.dir, generation)?;
+        self.contents = contents;
+        self.generation = generation;
+        remove_others(&self.dir, generation)
+    }
+
+    fn digest(&mut self) -> Result<[u8; 32], Error> {
+        let mut sha = Sha256::new();
+        self.contents.walk(None, |key, value| {
+            for bytes in [key, value] {
+                sha.update((bytes.len() as u64).to_be_bytes());
+                sha.update(bytes);
+            }
+            true
+        })?;
+        Ok(sha.finalize().into())
+    }
+}
+
+/// Keeps the contents of one moment, and the store open, until it is dropped.
+struct StoreSnapshot(Cursor);
+
+impl Snapshot for StoreSnapshot {
+    fn write_to(&mut self, out: &mut dyn io::Write) -> io::Result<()> {
+        self.0.seek(&[]);
+        let mut writer = pairs::Writer::begin(out)?;
+        while let Some((key, value)) = self.0.entry().map_err(io::Error::other)? {
+            writer.pair(key, value)?;
+            self.0.advance();
+        }
+        writer.end()
+    }
+}
+
+fn store_dir(dir: &Path, generation: u64) -> PathBuf {
+    dir.join(format!("db-{generation}"))
+}
+
+/// The generation that a directory's name shows.
+fn parse_generation(name: &str) -> Option<u64> {
+    name.strip_prefix("db-")?.parse().ok()
+}
+
+fn read_current(dir: &Path) -> Result<Option<u64>, Error> {
+    let path = dir.join(CURRENT);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(failed("read", &path, &e)),
+    };
+    let generation = parse_generation(text.trim_end()).filter(|g| store_dir(dir, *g).is_dir());
+    match generation {
+        Some(generation) => Ok(Some(generation)),
+        None => Err(Error(format!(
+            "{} names no store that is there: {text:?}",
+            path.display()
+        ))),
+    }
+}
+
+/// Names the store in use, durably and atomically. The store's own directory entry comes first.
+fn write_current(dir: &Path, generation: u64) -> Result<(), Error> {
+    let path = dir.join(CURRENT);
+    pairs::sync_dir(dir)
+        .and_then(|()| pairs::sync_dir(&store_dir(dir, generation)))
+        .and_then(|()| pairs::replace_file(&path, |out| writeln!(out, "db-{generation}")))
+        .map_err(|e| failed("write", &path, &e))
+}
+
+/// Removes what interrupted restores left, and the store before the last one.
+fn remove_others(dir: &Path, generation: u64) -> Result<(), Error> {
+    let entries = fs::read_dir(dir).map_err(|e| failed("read", dir, &e))?;
+    for entry in entries {
+        let entry = entry.map_err(|e| failed("read", dir, &e))?;
+        let other = entry.file_name().to_str().and_then(parse_generation);
+        if other.is_some_and(|other| other != generation) {
+            remove_dir(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_dir(dir: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("remove", dir, &e)),
+        _ => Ok(()),
+    }
+}
+
+fn failed(doing: &str, path: &Path, e: &io::Error) -> Error {
+    Error(format!("cannot {doing} {}: {e}", path.display()))
+}

@@ -1,0 +1,36 @@
+//! Applications to replicate: echo, RocksDB, LevelDB.
+
+use std::path::Path;
+
+pub use replica::{Application, Error};
+
+mod contents;
+pub mod echo;
+pub mod glob;
+mod known;
+pub mod kv;
+mod kv_app;
+mod kv_exec;
+mod leveldb;
+mod pairs;
+mod rocksdb;
+mod store;
+
+pub use echo::Echo;
+pub use kv_app::KvApplication;
+
+/// The applications that [`open`] knows.
+pub const NAMES: [&str; 3] = ["echo", "rocksdb", "leveldb"];
+
+/// Opens an application by its name, with its state in `dir`, which is created if missing.
+pub fn open(name: &str, dir: &Path) -> Result<Box<dyn Application>, Error> {
+    match name {
+        "echo" => Ok(Box::new(Echo::open(Some(dir))?)),
+        "rocksdb" => Ok(Box::new(KvApplication::open_rocksdb(dir)?)),
+        "leveldb" => Ok(Box::new(KvApplication::open_leveldb(dir)?)),
+        _ => Err(Error(format!(
+            "no application is called {name:?}: choose one of {}",
+            NAMES.join(", ")
+        ))),
+    }
+}

@@ -1,0 +1,122 @@
+//! Snapshots as bytes: a magic number, pairs of {key length u32, value length u32, key, value}, an
+//! end mark and the number of pairs. Keys ascend. Big-endian, the same for all stores.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
+
+const MAGIC: &[u8; 8] = b"WPsnap\0\x01";
+/// In place of a key's length.
+const END: u32 = u32::MAX;
+const MAX_KEY_LEN: u32 = 1 << 20;
+const MAX_VALUE_LEN: u32 = 1 << 30;
+
+/// Writes pairs one after the other.
+pub(crate) struct Writer<'a> {
+    out: BufWriter<&'a mut dyn Write>,
+    count: u64,
+}
+
+impl<'a> Writer<'a> {
+    pub fn begin(out: &'a mut dyn Write) -> io::Result<Self> {
+        let mut out = BufWriter::with_capacity(64 << 10, out);
+        out.write_all(MAGIC)?;
+        Ok(Writer { out, count: 0 })
+    }
+
+    pub fn pair(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        self.count += 1;
+        self.out.write_all(&(key.len() as u32).to_be_bytes())?;
+        self.out.write_all(&(value.len() as u32).to_be_bytes())?;
+        self.out.write_all(key)?;
+        self.out.write_all(value)
+    }
+
+    pub fn end(mut self) -> io::Result<()> {
+        self.out.write_all(&END.to_be_bytes())?;
+        self.out.write_all(&self.count.to_be_bytes())?;
+        self.out.flush()
+    }
+}
+
+/// Reads all pairs up to the very end of `from`: whoever checks the stream as a whole does it there.
+pub(crate) fn read(
+    from: &mut dyn Read,
+    mut visit: impl FnMut(&[u8], &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let from = &mut io::BufReader::with_capacity(64 << 10, from);
+    let mut magic = [0; MAGIC.len()];
+    from.read_exact(&mut magic)?;
+    if magic != *MAGIC {
+        return Err(damaged("it doesn't begin as a snapshot"));
+    }
+    let (mut last, mut key, mut value) = (Vec::new(), Vec::new(), Vec::new());
+    let mut count = 0u64;
+    loop {
+        let key_len = read_u32(from)?;
+        if key_len == END {
+            break;
+        }
+        let value_len = read_u32(from)?;
+        if key_len > MAX_KEY_LEN || value_len > MAX_VALUE_LEN {
+            return Err(damaged("a length is out of range"));
+        }
+        read_bytes(from, key_len, &mut key)?;
+        read_bytes(from, value_len, &mut value)?;
+        if count > 0 && key <= last {
+            return Err(damaged("its keys are not in order"));
+        }
+        visit(&key, &value)?;
+        count += 1;
+        std::mem::swap(&mut last, &mut key);
+    }
+    let mut stated = [0; 8];
+    from.read_exact(&mut stated)?;
+    if u64::from_be_bytes(stated) != count {
+        return Err(damaged("pairs are missing"));
+    }
+    if from.read(&mut [0])? != 0 {
+        return Err(damaged("something follows its end"));
+    }
+    Ok(())
+}
+
+/// Grows as bytes arrive, so that a false length reserves nothing.
+fn read_bytes(from: &mut impl Read, len: u32, into: &mut Vec<u8>) -> io::Result<()> {
+    into.clear();
+    if from.take(u64::from(len)).read_to_end(into)? < len as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(())
+}
+
+fn read_u32(from: &mut impl Read) -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    from.read_exact(&mut bytes)?;
+    Ok(u32::from_be_bytes(bytes))
+}
+
+pub(crate) fn damaged(what: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("the snapshot is damaged: {what}"),
+    )
+}
+
+/// Replaces a file durably and atomically: after a kill or a power failure it is the old one or the
+/// new one.
+pub(crate) fn replace_file(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    write(&mut file)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    sync_dir(path.parent().expect("a file lies in a directory"))
+}
+
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}

@@ -1,0 +1,364 @@
+//! One safe wrapper for both libraries: their C interfaces are the same but for the names, so each
+//! fills a table of functions ([`Api`]) and says how it opens and syncs ([`Engine`]).
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::sync::Arc;
+
+use replica::Error;
+
+/// A database, batch, iterator or options object of the library.
+pub(crate) type Raw = *mut c_void;
+/// Where the library puts the text of an error; allocated by it.
+pub(crate) type ErrorText = *mut *mut c_char;
+
+/// What has to outlive an open database.
+pub(crate) type Kept = Box<dyn Send + Sync>;
+/// Key and value.
+pub(crate) type Pair<'a> = (&'a [u8], &'a [u8]);
+
+/// The library's functions.
+pub(crate) struct Api {
+    pub close: unsafe extern "C" fn(db: Raw),
+    pub write: unsafe extern "C" fn(db: Raw, options: Raw, batch: Raw, error: ErrorText),
+    pub get: unsafe extern "C" fn(
+        db: Raw,
+        options: Raw,
+        key: *const c_char,
+        key_len: usize,
+        value_len: *mut usize,
+        error: ErrorText,
+    ) -> *mut c_char,
+    pub free: unsafe extern "C" fn(memory: Raw),
+    pub readoptions_create: unsafe extern "C" fn() -> Raw,
+    pub readoptions_destroy: unsafe extern "C" fn(options: Raw),
+    pub readoptions_set_verify_checksums: unsafe extern "C" fn(options: Raw, on: u8),
+    pub readoptions_set_fill_cache: unsafe extern "C" fn(options: Raw, on: u8),
+    pub writeoptions_create: unsafe extern "C" fn() -> Raw,
+    pub writeoptions_destroy: unsafe extern "C" fn(options: Raw),
+    pub batch_create: unsafe extern "C" fn() -> Raw,
+    pub batch_destroy: unsafe extern "C" fn(batch: Raw),
+    pub batch_clear: unsafe extern "C" fn(batch: Raw),
+    pub batch_put: unsafe extern "C" fn(
+        batch: Raw,
+        key: *const c_char,
+        key_len: usize,
+        value: *const c_char,
+        value_len: usize,
+    ),
+    pub batch_delete: unsafe extern "C" fn(batch: Raw, key: *const c_char, key_len: usize),
+    pub iter_create: unsafe extern "C" fn(db: Raw, options: Raw) -> Raw,
+    pub iter_destroy: unsafe extern "C" fn(iter: Raw),
+    pub iter_valid: unsafe extern "C" fn(iter: Raw) -> u8,
+    pub iter_seek: unsafe extern "C" fn(iter: Raw, key: *const c_char, key_len: usize),
+    pub iter_next: unsafe extern "C" fn(iter: Raw),
+    pub iter_key: unsafe extern "C" fn(iter: Raw, len: *mut usize) -> *const c_char,
+    pub iter_value: unsafe extern "C" fn(iter: Raw, len: *mut usize) -> *const c_char,
+    pub iter_get_error: unsafe extern "C" fn(iter: Raw, error: ErrorText),
+}
+
+/// One of the libraries.
+pub(crate) struct Engine {
+    /// Name in messages.
+    pub name: &'static str,
+    /// Its functions.
+    pub api: &'static Api,
+    /// Creates or opens the database in a directory. What comes with it is dropped after closing.
+    pub open: fn(dir: &CStr, error: ErrorText) -> (Raw, Kept),
+    /// Makes everything written survive a power failure.
+    pub sync: fn(store: &Store) -> Result<(), Error>,
+}
+
+/// An open database.
+pub(crate) struct Store {
+    shared: Arc<Shared>,
+    batch: Raw,
+}
+
+// SAFETY: the batch belongs to this value alone and neither library ties it to a thread.
+unsafe impl Send for Store {}
+
+/// What the store shares with its cursors: it closes when the last one of them is gone.
+struct Shared {
+    engine: &'static Engine,
+    db: Raw,
+    dir: PathBuf,
+    read: Raw,
+    scan: Raw,
+    write: Raw,
+    /// Dropped after the database is closed, as fields are.
+    _kept: Kept,
+}
+
+// SAFETY: both libraries document a database as safe for concurrent use by several threads; the
+// options are never changed once they are here.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Store {
+    /// Opens the database in `dir`, or creates it.
+    pub fn open(engine: &'static Engine, dir: &Path) -> Result<Store, Error> {
+        let fail = |e: &dyn std::fmt::Display| {
+            Error(format!(
+                "cannot open the {} store in {}: {e}",
+                engine.name,
+                dir.display()
+            ))
+        };
+        let path = CString::new(dir.as_os_str().as_bytes()).map_err(|e| fail(&e))?;
+        let mut error = ptr::null_mut();
+        let (db, kept) = (engine.open)(&path, &mut error);
+        take_error(engine.api, error).map_err(|e| fail(&e))?;
+        let api = engine.api;
+        // SAFETY: creating options and batches has no preconditions; each is destroyed once, by
+        // `Drop` of its owner.
+        let (read, scan, write, batch) = unsafe {
+            let read = (api.readoptions_create)();
+            let scan = (api.readoptions_create)();
+            (api.readoptions_set_verify_checksums)(read, 1);
+            (api.readoptions_set_verify_checksums)(scan, 1);
+            // A walk over everything would throw the useful blocks out of the cache.
+            (api.readoptions_set_fill_cache)(scan, 0);
+            (
+                read,
+                scan,
+                (api.writeoptions_create)(),
+                (api.batch_create)(),
+            )
+        };
+        let shared = Shared {
+            engine,
+            db,
+            dir: dir.to_owned(),
+            read,
+            scan,
+            write,
+            _kept: kept,
+        };
+        Ok(Store {
+            shared: Arc::new(shared),
+            batch,
+        })
+    }
+
+    /// Where it lies.
+    pub fn dir(&self) -> &Path {
+        &self.shared.dir
+    }
+
+    /// The library's own handle, for what only one of them has.
+    pub fn raw(&self) -> Raw {
+        self.shared.db
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
+        let shared = &*self.shared;
+        let (mut len, mut error) = (0, ptr::null_mut());
+        // SAFETY: database and options are alive as long as `shared`; the key is valid for its
+        // length; the result is null or `len` bytes that `Value` frees.
+        let memory = unsafe {
+            (shared.engine.api.get)(
+                shared.db,
+                shared.read,
+                key.as_ptr().cast(),
+                key.len(),
+                &mut len,
+                &mut error,
+            )
+        };
+        self.check(error, "read from")?;
+        Ok((!memory.is_null()).then_some(Value {
+            free: shared.engine.api.free,
+            memory,
+            len,
+        }))
+    }
+
+    /// Adds a put to the batch in hand.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) {
+        // SAFETY: the batch is alive; both slices are valid for their lengths and are copied.
+        unsafe {
+            (self.shared.engine.api.batch_put)(
+                self.batch,
+                key.as_ptr().cast(),
+                key.len(),
+                value.as_ptr().cast(),
+                value.len(),
+            );
+        }
+    }
+
+    /// Adds a deletion to the batch in hand.
+    pub fn delete(&mut self, key: &[u8]) {
+        // SAFETY: the batch is alive; the key is valid for its length and is copied.
+        unsafe {
+            (self.shared.engine.api.batch_delete)(self.batch, key.as_ptr().cast(), key.len());
+        }
+    }
+
+    /// Writes the batch in hand atomically and begins a new one. It survives a kill of the process
+    /// from here on, and a power failure from the next [`sync`](Self::sync) on.
+    pub fn write(&mut self) -> Result<(), Error> {
+        let shared = &*self.shared;
+        let mut error = ptr::null_mut();
+        // SAFETY: database, options and batch are alive, and the batch is used by this thread only.
+        unsafe {
+            (shared.engine.api.write)(shared.db, shared.write, self.batch, &mut error);
+            (shared.engine.api.batch_clear)(self.batch);
+        }
+        self.check(error, "write to")
+    }
+
+    /// Makes everything written survive a power failure.
+    pub fn sync(&self) -> Result<(), Error> {
+        (self.shared.engine.sync)(self)
+    }
+
+    /// A cursor over the contents of this moment, before the first key; may go to another thread.
+    pub fn cursor(&self) -> Cursor {
+        let shared = self.shared.clone();
+        // SAFETY: database and options outlive the iterator because the cursor holds `shared`.
+        let iter = unsafe { (shared.engine.api.iter_create)(shared.db, shared.scan) };
+        Cursor { shared, iter }
+    }
+
+    /// Turns the library's error, if there is one, into one that names what failed and where.
+    pub fn check(&self, error: *mut c_char, doing: &str) -> Result<(), Error> {
+        self.shared.check(error, doing)
+    }
+}
+
+impl Shared {
+    fn check(&self, error: *mut c_char, doing: &str) -> Result<(), Error> {
+        take_error(self.engine.api, error).map_err(|e| {
+            Error(format!(
+                "cannot {doing} the {} store in {}: {e}",
+                self.engine.name,
+                self.dir.display()
+            ))
+        })
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // SAFETY: the batch was created in `open`, is destroyed here only, and not used again.
+        unsafe { (self.shared.engine.api.batch_destroy)(self.batch) }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let api = self.engine.api;
+        // SAFETY: the last owner is going, so no cursor is left; each object was created in
+        // `Store::open` and is destroyed here only. What the options refer to (`_kept`) is dropped
+        // afterwards.
+        unsafe {
+            (api.close)(self.db);
+            (api.readoptions_destroy)(self.read);
+            (api.readoptions_destroy)(self.scan);
+            (api.writeoptions_destroy)(self.write);
+        }
+    }
+}
+
+/// A value in the library's memory.
+pub(crate) struct Value {
+    free: unsafe extern "C" fn(Raw),
+    memory: *mut c_char,
+    len: usize,
+}
+
+impl std::ops::Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `memory` is not null and holds `len` bytes until `drop`.
+        unsafe { std::slice::from_raw_parts(self.memory.cast(), self.len) }
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        // SAFETY: the library allocated it, and nobody else frees it.
+        unsafe { (self.free)(self.memory.cast()) }
+    }
+}
+
+/// Walks the contents of one moment in key order.
+pub(crate) struct Cursor {
+    shared: Arc<Shared>,
+    iter: Raw,
+}
+
+// SAFETY: an iterator needs external synchronisation only, which `&mut self` gives; neither library
+// ties it to a thread.
+unsafe impl Send for Cursor {}
+
+impl Cursor {
+    /// Goes to the first key that is not before `key`.
+    pub fn seek(&mut self, key: &[u8]) {
+        // SAFETY: the iterator is alive; the key is valid for its length.
+        unsafe { (self.shared.engine.api.iter_seek)(self.iter, key.as_ptr().cast(), key.len()) }
+    }
+
+    /// Goes on to the next key; must not be at the end.
+    pub fn advance(&mut self) {
+        assert!(self.is_valid(), "advanced beyond the end");
+        // SAFETY: the iterator is alive and valid.
+        unsafe { (self.shared.engine.api.iter_next)(self.iter) }
+    }
+
+    /// Key and value here; `None` at the end.
+    pub fn entry(&self) -> Result<Option<Pair<'_>>, Error> {
+        let api = self.shared.engine.api;
+        if !self.is_valid() {
+            let mut error = ptr::null_mut();
+            // SAFETY: the iterator is alive.
+            unsafe { (api.iter_get_error)(self.iter, &mut error) };
+            self.shared.check(error, "read from")?;
+            return Ok(None);
+        }
+        let (mut key_len, mut value_len) = (0, 0);
+        // SAFETY: the iterator is valid; both slices live until it moves, which needs `&mut self`.
+        unsafe {
+            let key = (api.iter_key)(self.iter, &mut key_len);
+            let value = (api.iter_value)(self.iter, &mut value_len);
+            Ok(Some((
+                std::slice::from_raw_parts(key.cast(), key_len),
+                std::slice::from_raw_parts(value.cast(), value_len),
+            )))
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        // SAFETY: the iterator is alive.
+        unsafe { (self.shared.engine.api.iter_valid)(self.iter) != 0 }
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        // SAFETY: created in `Store::cursor`, destroyed here only, before `shared` lets go.
+        unsafe { (self.shared.engine.api.iter_destroy)(self.iter) }
+    }
+}
+
+/// Copies and frees the library's error text.
+fn take_error(api: &Api, error: *mut c_char) -> Result<(), String> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: not null, so it is a terminated string that the library allocated for us.
+    unsafe {
+        let text = CStr::from_ptr(error).to_string_lossy().into_owned();
+        (api.free)(error.cast());
+        Err(text)
+    }
+}

@@ -1,0 +1,645 @@
+//! RocksDB and LevelDB, as installed, under the key-value application: contents, snapshots, kills.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as Process, Stdio};
+use std::time::Duration;
+
+use apps::Application;
+use apps::kv::{Command, Refusal, Reply, SetFlags};
+use replica::application::Record;
+
+const STORES: [&str; 2] = ["rocksdb", "leveldb"];
+
+/// A directory of the test's own, removed with it.
+struct TempDir(PathBuf);
+
+impl TempDir {
+    fn new(name: &str) -> TempDir {
+        let path = std::env::temp_dir().join(format!("apps-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        TempDir(path)
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn open(name: &str, dir: &Path) -> Box<dyn Application> {
+    apps::open(name, dir).unwrap()
+}
+
+fn run(app: &mut Box<dyn Application>, command: &Command<'_>) -> Vec<u8> {
+    let (mut bytes, mut reply) = (Vec::new(), Vec::new());
+    command.encode(&mut bytes).unwrap();
+    app.execute(&bytes, &mut reply).unwrap();
+    reply
+}
+
+#[track_caller]
+fn expect(app: &mut Box<dyn Application>, command: &Command<'_>, expected: &Reply<'_>) {
+    assert_eq!(Reply::parse(&run(app, command)).as_ref(), Ok(expected));
+}
+
+fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
+    set_with(SetFlags::default(), key, value)
+}
+
+fn set_with<'a>(flags: SetFlags, key: &'a [u8], value: &'a [u8]) -> Command<'a> {
+    Command::Set { flags, key, value }
+}
+
+fn incr(key: &[u8], delta: i64) -> Command<'_> {
+    Command::IncrBy { key, delta }
+}
+
+fn record(key: &[u8], value: &[u8]) -> Record {
+    Record {
+        key: key.to_vec(),
+        value: Some(value.to_vec()),
+    }
+}
+
+fn records(app: &mut Box<dyn Application>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut all = Vec::new();
+    app.records(&mut |key, value| all.push((key.to_vec(), value.to_vec())))
+        .unwrap();
+    all
+}
+
+fn snapshot(app: &mut Box<dyn Application>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    app.snapshot().unwrap().write_to(&mut bytes).unwrap();
+    bytes
+}
+
+fn store_dirs(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("db-"))
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn commands_answer_as_redis_does() {
+    for name in STORES {
+        let dir = TempDir::new(&format!("commands-{name}"));
+        let app = &mut open(name, &dir.0);
+        let absent = SetFlags {
+            if_absent: true,
+            ..SetFlags::default()
+        };
+        let present = SetFlags {
+            if_present: true,
+            ..SetFlags::default()
+        };
+        let get = SetFlags {
+            get: true,
+            ..SetFlags::default()
+        };
+        expect(app, &Command::Get { key: b"k" }, &Reply::Nil);
+        expect(app, &set_with(present, b"k", b"no"), &Reply::Nil);
+        expect(app, &set_with(absent, b"k", b"1"), &Reply::Ok);
+        expect(app, &set_with(absent, b"k", b"2"), &Reply::Nil);
+        expect(app, &set_with(get, b"k", b"3"), &Reply::Bulk(b"1"));
+        expect(app, &Command::Get { key: b"k" }, &Reply::Bulk(b"3"));
+        app.commit(&[]).unwrap();
+        expect(app, &Command::Get { key: b"k" }, &Reply::Bulk(b"3"));
+        expect(app, &incr(b"k", -5), &Reply::Int(-2));
+        expect(app, &incr(b"n", i64::MAX), &Reply::Int(i64::MAX));
+        expect(app, &incr(b"n", 1), &Reply::Error(Refusal::Overflow));
+        expect(app, &set(b"s", b"text"), &Reply::Ok);
+        expect(app, &incr(b"s", 1), &Reply::Error(Refusal::NotAnInteger));
+        let append = Command::Append {
+            key: b"s",
+            value: b" and tail",
+        };
+        expect(app, &append, &Reply::Int(13));
+        expect(app, &Command::Strlen { key: b"s" }, &Reply::Int(13));
+        expect(app, &Command::Dbsize, &Reply::Int(3));
+        let mget = Command::Mget {
+            keys: vec![b"k", b"none", b"k"],
+        };
+        let values = vec![Reply::Bulk(b"-2"), Reply::Nil, Reply::Bulk(b"-2")];
+        expect(app, &mget, &Reply::Array(values));
+        let exists = Command::Exists {
+            keys: vec![b"k", b"k", b"none"],
+        };
+        expect(app, &exists, &Reply::Int(2));
+        let mset = Command::Mset {
+            pairs: vec![(b"x", b"1"), (b"x", b"2"), (b"", b"empty key")],
+        };
+        expect(app, &mset, &Reply::Ok);
+        expect(app, &Command::Get { key: b"x" }, &Reply::Bulk(b"2"));
+        expect(app, &Command::Dbsize, &Reply::Int(5));
+        let del = Command::Del {
+            keys: vec![b"x", b"x", b"none", b""],
+        };
+        expect(app, &del, &Reply::Int(2));
+        expect(
+            app,
+            &Command::GetDel { key: b"n" },
+            &Reply::Bulk(i64::MAX.to_string().as_bytes()),
+        );
+        expect(app, &Command::Dbsize, &Reply::Int(2));
+        app.commit(&[]).unwrap();
+        expect(app, &Command::Get { key: b"x" }, &Reply::Nil);
+        let mut reply = Vec::new();
+        app.execute(b"\xff nonsense", &mut reply).unwrap();
+        assert_eq!(Reply::parse(&reply), Ok(Reply::Error(Refusal::Malformed)));
+    }
+}
+
+#[test]
+fn a_scan_sees_committed_and_waiting_keys_in_order() {
+    for name in STORES {
+        let dir = TempDir::new(&format!("scan-{name}"));
+        let app = &mut open(name, &dir.0);
+        for key in ["a", "c", "e", "g"] {
+            run(app, &set(key.as_bytes(), b"committed"));
+        }
+        app.commit(&[record(b"zz", b"ours")]).unwrap();
+        for key in ["b", "c", "h"] {
+            run(app, &set(key.as_bytes(), b"waiting"));
+        }
+        run(app, &Command::Del { keys: vec![b"e"] });
+        let mut seen = Vec::new();
+        let mut after: Option<Vec<u8>> = None;
+        for _ in 0..10 {
+            let command = Command::Scan {
+                count: 2,
+                after: after.as_deref(),
+                pattern: None,
+            };
+            let bytes = run(app, &command);
+            let Ok(Reply::Array(parts)) = Reply::parse(&bytes) else {
+                panic!("{bytes:?}");
+            };
+            let Reply::Array(keys) = &parts[1] else {
+                panic!("{parts:?}");
+            };
+            for key in keys {
+                let Reply::Bulk(key) = key else {
+                    panic!("{key:?}");
+                };
+                seen.push(String::from_utf8(key.to_vec()).unwrap());
+            }
+            match parts[0] {
+                Reply::Bulk(key) => after = Some(key.to_vec()),
+                _ => break,
+            }
+        }
+        assert_eq!(seen, ["a", "b", "c", "g", "h"]);
+        let command = Command::Scan {
+            count: 100,
+            after: None,
+            pattern: Some(b"[bg]"),
+        };
+        let keys = Reply::Array(vec![Reply::Bulk(b"b"), Reply::Bulk(b"g")]);
+        expect(app, &command, &Reply::Array(vec![Reply::Nil, keys]));
+    }
+}
+
+#[test]
+fn a_reopened_store_has_what_was_committed_and_nothing_else() {
+    for name in STORES {
+        let dir = TempDir::new(&format!("reopen-{name}"));
+        let mut app = open(name, &dir.0);
+        run(&mut app, &set(b"kept", b"1"));
+        app.commit(&[record(b"position", b"7"), record(b"gone", b"x")])
+            .unwrap();
+        let gone = Record {
+            key: b"gone".to_vec(),
+            value: None,
+        };
+        app.commit(&[gone]).unwrap();
+        app.checkpoint().unwrap();
+        run(&mut app, &set(b"lost", b"1"));
+        drop(app);
+        let app = &mut open(name, &dir.0);
+        assert_eq!(records(app), [(b"position".to_vec(), b"7".to_vec())]);
+        expect(app, &Command::Get { key: b"lost" }, &Reply::Nil);
+        expect(app, &Command::Get { key: b"kept" }, &Reply::Bulk(b"1"));
+        expect(app, &Command::Dbsize, &Reply::Int(1));
+    }
+}
+
+fn fill(app: &mut Box<dyn Application>, keys: u32) {
+    for n in 0..keys {
+        let key = format!("key:{n:06}");
+        run(app, &set(key.as_bytes(), &vec![n as u8; n as usize % 200]));
+        if n % 64 == 0 {
+            app.commit(&[record(b"position", &n.to_be_bytes())])
+                .unwrap();
+        }
+    }
+    app.commit(&[]).unwrap();
+}
+
+#[test]
+fn equal_contents_have_equal_digests_in_both_stores() {
+    let dirs = STORES.map(|name| TempDir::new(&format!("digest-{name}")));
+    let [rocks, level] = &mut [0, 1].map(|i| open(STORES[i], &dirs[i].0));
+    let empty = rocks.digest().unwrap();
+    assert_eq!(empty, level.digest().unwrap());
+    fill(rocks, 3000);
+    fill(level, 3000);
+    assert_eq!(rocks.digest().unwrap(), level.digest().unwrap());
+    assert_ne!(rocks.digest().unwrap(), empty);
+    // Records are none of the contents, and what waits is.
+    level.commit(&[record(b"position", b"other")]).unwrap();
+    assert_eq!(rocks.digest().unwrap(), level.digest().unwrap());
+    run(level, &set(b"key:000001", b"other"));
+    let changed = level.digest().unwrap();
+    assert_ne!(rocks.digest().unwrap(), changed);
+    level.commit(&[]).unwrap();
+    assert_eq!(level.digest().unwrap(), changed);
+}
+
+#[test]
+fn a_snapshot_restores_into_either_store_and_survives_a_reopen() {
+    for (from, into) in [("rocksdb", "leveldb"), ("leveldb", "rocksdb")] {
+        let (dir_from, dir_into) = (
+            TempDir::new(&format!("restore-from-{from}")),
+            TempDir::new(&format!("restore-into-{into}")),
+        );
+        let source = &mut open(from, &dir_from.0);
+        fill(source, 2000);
+        let digest = source.digest().unwrap();
+        let mut taken = source.snapshot().unwrap();
+        // Of this moment, although it is written later and by another thread.
+        run(source, &set(b"later", b"1"));
+        source.commit(&[]).unwrap();
+        let bytes = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            taken.write_to(&mut bytes).unwrap();
+            bytes
+        })
+        .join()
+        .unwrap();
+
+        let mut app = open(into, &dir_into.0);
+        run(&mut app, &set(b"old", b"1"));
+        app.commit(&[record(b"old", b"1")]).unwrap();
+        run(&mut app, &set(b"waiting", b"1"));
+        app.restore(&mut &bytes[..]).unwrap();
+        for _ in 0..2 {
+            assert_eq!(app.digest().unwrap(), digest);
+            expect(&mut app, &Command::Dbsize, &Reply::Int(2000));
+            assert_eq!(records(&mut app).len(), 1);
+            assert_eq!(store_dirs(&dir_into.0), ["db-2"]);
+            drop(app);
+            app = open(into, &dir_into.0);
+        }
+        run(&mut app, &set(b"new", b"1"));
+        app.commit(&[]).unwrap();
+        expect(&mut app, &Command::Dbsize, &Reply::Int(2001));
+    }
+}
+
+/// Ends with an error instead of an end.
+struct Failing<'a>(&'a [u8]);
+
+impl Read for Failing<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(out)? {
+            0 => Err(io::Error::other("the checksum is wrong")),
+            n => Ok(n),
+        }
+    }
+}
+
+#[test]
+fn a_damaged_snapshot_changes_nothing() {
+    for name in STORES {
+        let (dir, source_dir) = (
+            TempDir::new(&format!("damaged-{name}")),
+            TempDir::new(&format!("damaged-source-{name}")),
+        );
+        let source = &mut open(name, &source_dir.0);
+        fill(source, 100);
+        let good = snapshot(source);
+        let app = &mut open(name, &dir.0);
+        run(app, &set(b"old", b"1"));
+        app.commit(&[record(b"position", b"7")]).unwrap();
+        run(app, &set(b"waiting", b"1"));
+        let before = (app.digest().unwrap(), records(app));
+
+        let mut attempts: Vec<Vec<u8>> = [0, 1, 7, 8, 9, 12, 100, good.len() - 9, good.len() - 1]
+            .map(|len| good[..len].to_vec())
+            .to_vec();
+        attempts.push([&good[..], b"x"].concat());
+        for at in [0, 8, 10, 17, good.len() - 1, good.len() - 10] {
+            let mut flipped = good.clone();
+            flipped[at] ^= 0x80;
+            attempts.push(flipped);
+        }
+        for bytes in attempts {
+            assert!(app.restore(&mut &bytes[..]).is_err());
+            assert_eq!((app.digest().unwrap(), records(app)), before);
+            assert_eq!(store_dirs(&dir.0), ["db-1"]);
+        }
+        let e = app.restore(&mut Failing(&good)).unwrap_err();
+        assert!(e.to_string().contains("the checksum is wrong"), "{e}");
+        assert_eq!((app.digest().unwrap(), records(app)), before);
+        app.restore(&mut &good[..]).unwrap();
+        assert_eq!(app.digest().unwrap(), source.digest().unwrap());
+    }
+}
+
+#[test]
+fn what_an_interrupted_restore_left_is_removed() {
+    for name in STORES {
+        let dir = TempDir::new(&format!("interrupted-{name}"));
+        let mut app = open(name, &dir.0);
+        run(&mut app, &set(b"old", b"1"));
+        app.commit(&[]).unwrap();
+        drop(app);
+        // Killed while the new store was being filled, before the switch.
+        let mut stray = open(name, &dir.0.join("elsewhere"));
+        run(&mut stray, &set(b"half", b"1"));
+        stray.commit(&[]).unwrap();
+        drop(stray);
+        fs::rename(dir.0.join("elsewhere/db-1"), dir.0.join("db-2")).unwrap();
+        fs::write(dir.0.join("current.new"), "db-").unwrap();
+        let app = &mut open(name, &dir.0);
+        expect(app, &Command::Get { key: b"old" }, &Reply::Bulk(b"1"));
+        expect(app, &Command::Get { key: b"half" }, &Reply::Nil);
+        assert_eq!(store_dirs(&dir.0), ["db-1"]);
+    }
+}
+
+#[test]
+fn a_store_that_is_in_use_or_missing_is_named() {
+    for name in STORES {
+        let dir = TempDir::new(&format!("in-use-{name}"));
+        let app = open(name, &dir.0);
+        let message = |dir: &Path| match apps::open(name, dir) {
+            Ok(_) => panic!("opened"),
+            Err(e) => e.to_string(),
+        };
+        let path = dir.0.join("db-1").display().to_string();
+        assert!(message(&dir.0).contains(&path));
+        drop(app);
+        fs::write(dir.0.join("current"), "db-7\n").unwrap();
+        assert!(message(&dir.0).contains("current"));
+        let file = dir.0.join("file");
+        fs::write(&file, "").unwrap();
+        assert!(message(&file).contains(&file.display().to_string()));
+    }
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_the_known_ones() {
+    let Err(e) = apps::open("mysql", Path::new("/nowhere")) else {
+        panic!("opened");
+    };
+    assert!(e.to_string().contains("echo, rocksdb, leveldb"), "{e}");
+}
+
+#[test]
+fn echo_keeps_the_records_of_its_last_checkpoint() {
+    let dir = TempDir::new("echo");
+    let mut app = open("echo", &dir.0);
+    let mut reply = Vec::new();
+    app.execute(b"hello", &mut reply).unwrap();
+    assert_eq!(reply, b"hello");
+    app.commit(&[record(b"position", b"1")]).unwrap();
+    app.checkpoint().unwrap();
+    app.commit(&[record(b"position", b"2")]).unwrap();
+    let bytes = snapshot(&mut app);
+    drop(app);
+    let app = &mut open("echo", &dir.0);
+    assert_eq!(records(app), [(b"position".to_vec(), b"1".to_vec())]);
+    assert!(app.restore(&mut &bytes[..bytes.len() - 1]).is_err());
+    assert_eq!(records(app), [(b"position".to_vec(), b"1".to_vec())]);
+    app.restore(&mut &bytes[..]).unwrap();
+    let app = &mut open("echo", &dir.0);
+    assert_eq!(records(app), [(b"position".to_vec(), b"2".to_vec())]);
+}
+
+/// What a child process of this test binary shall do, as `role:store:directory`.
+const CHILD: &str = "APPS_TEST_CHILD";
+
+fn child(role: &str, store: &str, dir: &Path) -> Process {
+    let mut process = Process::new(std::env::current_exe().unwrap());
+    process
+        .args([
+            "--exact",
+            "child_process",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env(CHILD, format!("{role}:{store}:{}", dir.display()))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    process
+}
+
+/// No test of its own: the other side of those that kill or starve a process.
+#[test]
+fn child_process() {
+    let Ok(task) = std::env::var(CHILD) else {
+        return;
+    };
+    let mut parts = task.splitn(3, ':');
+    let (role, store, dir) = (
+        parts.next().unwrap(),
+        parts.next().unwrap(),
+        Path::new(parts.next().unwrap()),
+    );
+    match role {
+        "count" => count_until_killed(store, dir),
+        "restore" => restore_until_killed(store, dir),
+        "starve" => fill_until_it_fails(store, dir),
+        _ => panic!("unknown task {task}"),
+    }
+}
+
+fn position(app: &mut Box<dyn Application>) -> i64 {
+    let all = records(app);
+    let bytes = all.iter().find(|(key, _)| key == b"position");
+    bytes.map_or(0, |(_, value)| {
+        i64::from_be_bytes(value.as_slice().try_into().unwrap())
+    })
+}
+
+fn counter(app: &mut Box<dyn Application>) -> i64 {
+    match Reply::parse(&run(app, &incr(b"counter", 0))) {
+        Ok(Reply::Int(n)) => n,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn count_until_killed(store: &str, dir: &Path) {
+    let app = &mut open(store, dir);
+    let mut n = position(app);
+    loop {
+        for _ in 0..n % 7 {
+            run(app, &incr(b"counter", 1));
+            n += 1;
+        }
+        run(app, &incr(b"counter", 1));
+        // A new key each time, so that the number of keys moves too.
+        run(app, &set(format!("at:{n}").as_bytes(), &[b'x'; 100]));
+        n += 1;
+        app.commit(&[record(b"position", &n.to_be_bytes())])
+            .unwrap();
+        println!("{n}");
+        if n % 1000 < 7 {
+            app.checkpoint().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_kill_at_any_moment_repeats_nothing_and_loses_nothing() {
+    for store in STORES {
+        let dir = TempDir::new(&format!("kill-{store}"));
+        for round in 0..12u64 {
+            let mut process = child("count", store, &dir.0).spawn().unwrap();
+            let acknowledged =
+                kill_after(&mut process, Duration::from_millis(40 + round * 23 % 90));
+            let app = &mut open(store, &dir.0);
+            let position = position(app);
+            assert_eq!(counter(app), position, "{store}, round {round}");
+            assert!(
+                position >= acknowledged,
+                "{store} lost {acknowledged} to {position}"
+            );
+            let mut keys = 0;
+            let bytes = run(
+                app,
+                &Command::Scan {
+                    count: u32::MAX,
+                    after: None,
+                    pattern: None,
+                },
+            );
+            if let Ok(Reply::Array(parts)) = Reply::parse(&bytes)
+                && let Reply::Array(found) = &parts[1]
+            {
+                keys = found.len() as i64;
+            }
+            expect(app, &Command::Dbsize, &Reply::Int(keys));
+        }
+        assert!(
+            position(&mut open(store, &dir.0)) > 100,
+            "the children did nothing"
+        );
+    }
+}
+
+/// Waits for the first number, then for `delay`, kills, and returns the last number printed.
+fn kill_after(process: &mut Child, delay: Duration) -> i64 {
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut last = 0;
+    // The test harness prints lines of its own.
+    let mut next = |last: &mut i64| match lines.next() {
+        Some(Ok(line)) => {
+            *last = line.trim().parse().unwrap_or(*last);
+            true
+        }
+        _ => false,
+    };
+    while last == 0 && next(&mut last) {}
+    std::thread::sleep(delay);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    while next(&mut last) {}
+    last
+}
+
+fn restore_until_killed(store: &str, dir: &Path) {
+    let bytes = fs::read(dir.join("snapshot")).unwrap();
+    let app = &mut open(store, &dir.join("store"));
+    loop {
+        println!("1");
+        app.restore(&mut &bytes[..]).unwrap();
+    }
+}
+
+#[test]
+fn a_kill_while_restoring_leaves_the_old_state_or_the_new_one() {
+    for store in STORES {
+        let dir = TempDir::new(&format!("kill-restore-{store}"));
+        let source = &mut open(store, &dir.0.join("source"));
+        fill(source, 500);
+        fs::write(dir.0.join("snapshot"), snapshot(source)).unwrap();
+        let new = source.digest().unwrap();
+        for round in 0..6u64 {
+            fs::remove_dir_all(dir.0.join("store")).ok();
+            let mut app = open(store, &dir.0.join("store"));
+            run(&mut app, &set(b"old", b"1"));
+            app.commit(&[]).unwrap();
+            let old = app.digest().unwrap();
+            drop(app);
+            let mut process = child("restore", store, &dir.0).spawn().unwrap();
+            kill_after(&mut process, Duration::from_millis(round * 9));
+            let app = &mut open(store, &dir.0.join("store"));
+            let digest = app.digest().unwrap();
+            assert!(digest == old || digest == new);
+            assert_eq!(store_dirs(&dir.0.join("store")).len(), 1);
+        }
+    }
+}
+
+fn fill_until_it_fails(store: &str, dir: &Path) {
+    let mut app = open(store, dir);
+    let value = vec![7; 10_000];
+    for n in 1..10_000i64 {
+        run(&mut app, &incr(b"counter", 1));
+        run(&mut app, &set(format!("{n}").as_bytes(), &value));
+        match app.commit(&[record(b"position", &n.to_be_bytes())]) {
+            Ok(()) => println!("{n}"),
+            Err(e) => {
+                println!("failed: {e}");
+                io::stdout().flush().unwrap();
+                // As a node would: no orderly end.
+                std::process::abort();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_names_the_store_and_nothing_acknowledged_is_lost() {
+    for store in STORES {
+        let dir = TempDir::new(&format!("full-{store}"));
+        // A limit on the size of files stands in for a full disk; it needs no privilege.
+        let mut process = Process::new("sh");
+        let inner = child("starve", store, &dir.0);
+        process
+            .args([
+                "-c",
+                "ulimit -c 0; ulimit -f 4096; trap '' XFSZ; exec \"$@\"",
+                "sh",
+            ])
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .envs(inner.get_envs().filter_map(|(k, v)| Some((k, v?))))
+            .stderr(Stdio::null());
+        let output = process.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let failure = text.lines().find(|line| line.contains("failed: "));
+        let failure = failure.unwrap_or_else(|| panic!("{store} never failed: {text}"));
+        assert!(failure.contains(&dir.0.display().to_string()), "{failure}");
+        let acknowledged = text
+            .lines()
+            .filter_map(|line| line.trim().parse::<i64>().ok())
+            .max()
+            .unwrap();
+        let app = &mut open(store, &dir.0);
+        let position = position(app);
+        assert!(position >= acknowledged);
+        assert_eq!(counter(app), position);
+    }
+}
