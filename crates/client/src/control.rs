@@ -1,0 +1,106 @@
+//! Questions to controllers and nodes over the control plane.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use control::Message;
+
+/// A question that got no answer, so that the caller can say what to do.
+#[derive(Debug)]
+pub struct NoAnswer {
+    /// Who was asked.
+    pub asked: Vec<SocketAddr>,
+    /// For how long.
+    pub waited: Duration,
+}
+
+impl std::fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let asked: Vec<String> = self.asked.iter().map(SocketAddr::to_string).collect();
+        write!(
+            f,
+            "no answer from {} within {:.1} s; is it running, and is this the right cluster file?",
+            asked.join(", "),
+            self.waited.as_secs_f64()
+        )
+    }
+}
+
+impl std::error::Error for NoAnswer {}
+
+/// A socket for control messages. They may be lost, so a question is sent again until answered.
+pub struct ControlClient {
+    socket: UdpSocket,
+    buffer: Vec<u8>,
+}
+
+const RESEND_AFTER: Duration = Duration::from_millis(200);
+const MAX_MESSAGE_LEN: usize = 65_536;
+
+impl ControlClient {
+    /// Binds a socket of the same family as `peer`.
+    pub fn new(peer: SocketAddr) -> io::Result<ControlClient> {
+        let any: SocketAddr = match peer {
+            SocketAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        Ok(ControlClient {
+            socket: UdpSocket::bind(any)?,
+            buffer: vec![0; MAX_MESSAGE_LEN],
+        })
+    }
+
+    /// Sends one message. Nodes that are down show as errors of later calls; they are ignored.
+    pub fn send(&self, to: SocketAddr, message: &Message) {
+        if let Ok(bytes) = serde_json::to_vec(message) {
+            let _ = self.socket.send_to(&bytes, to);
+        }
+    }
+
+    /// The next message, if one comes within `timeout`.
+    pub fn receive(&mut self, timeout: Duration) -> Option<(SocketAddr, Message)> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.checked_duration_since(Instant::now())?;
+            // A timeout of zero would mean "for ever".
+            let left = left.max(Duration::from_millis(1));
+            self.socket.set_read_timeout(Some(left)).ok()?;
+            let Ok((n, from)) = self.socket.recv_from(&mut self.buffer) else {
+                continue;
+            };
+            if let Ok(message) = serde_json::from_slice(&self.buffer[..n]) {
+                return Some((from, message));
+            }
+        }
+    }
+
+    /// Asks all of `peers` until one gives an answer that `pick` takes.
+    pub fn ask<T>(
+        &mut self,
+        peers: &[SocketAddr],
+        message: &Message,
+        timeout: Duration,
+        mut pick: impl FnMut(SocketAddr, Message) -> Option<T>,
+    ) -> Result<T, NoAnswer> {
+        let start = Instant::now();
+        while start.elapsed() < timeout {
+            for &peer in peers {
+                self.send(peer, message);
+            }
+            let resend_at = Instant::now() + RESEND_AFTER.min(timeout);
+            while let Some(left) = resend_at.checked_duration_since(Instant::now()) {
+                let Some((from, answer)) = self.receive(left) else {
+                    break;
+                };
+                if let Some(answer) = pick(from, answer) {
+                    return Ok(answer);
+                }
+            }
+        }
+        Err(NoAnswer {
+            asked: peers.to_vec(),
+            waited: timeout,
+        })
+    }
+}

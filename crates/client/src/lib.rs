@@ -1,0 +1,13 @@
+//! The public API of a client: [`Client`] submits commands and collects their answers,
+//! [`recover`](Recovery) finds out what an instance decided. Delivery is the replica's side: see
+//! [`replica::Application`].
+
+mod control;
+mod error;
+mod recovery;
+mod session;
+
+pub use self::control::{ControlClient, NoAnswer};
+pub use self::error::Error;
+pub use self::recovery::{Decided, Recovery};
+pub use self::session::{Client, ClientOptions, Completion};

@@ -1,0 +1,221 @@
+//! `recover` of the papers (P4xos, Figure 4): what did an instance decide? If nothing, close it.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use control::Message;
+use node::cluster_file::ClusterFile;
+use node::host::wait;
+use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
+use paxos::recover::{Filler, Outcome, Recover, RecoverSettings};
+use paxos::{GroupId, Header, Instance, Outbox, Packet, PartitionId, Time, To};
+
+use crate::control::ControlClient;
+use crate::error::Error;
+use crate::session::{control_nodes, deployment, local_address, random_nonce};
+
+/// What an instance holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// Flags, client and request of the value, and the round of its votes.
+    pub header: Header,
+    /// The value; a no-op's is empty.
+    pub value: Vec<u8>,
+}
+
+/// Recovers instances of one partition, in a repair lane of its own.
+pub struct Recovery {
+    start: Instant,
+    plane: UdpPlane,
+    inbox: RecvBatch,
+    outbox: AcceptorOutbox,
+    recover: Recover,
+}
+
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+const RETRY_AFTER: Time = 20_000_000;
+
+impl Recovery {
+    /// Asks the control plane for the active epoch and for a lane in it.
+    pub fn open(
+        cluster: &ClusterFile,
+        group: GroupId,
+        pid: PartitionId,
+    ) -> Result<Recovery, Error> {
+        let deployment = deployment(cluster, group)?;
+        if pid >= deployment.partitions {
+            return Err(Error::new(format!(
+                "there is no partition {pid} in group {group}"
+            )));
+        }
+        let controller = cluster.controller_node().control;
+        let nonce = random_nonce()?;
+        let mut recovery = Recovery {
+            start: Instant::now(),
+            plane: UdpPlane::bind(local_address(controller)?, PlaneOptions::default())?,
+            inbox: RecvBatch::new(),
+            outbox: AcceptorOutbox::new(cluster),
+            recover: Recover::new(RecoverSettings {
+                deployment,
+                pid,
+                retry_after: RETRY_AFTER,
+                max_open: 1,
+                nonce,
+            }),
+        };
+        recovery.enter_epoch(cluster, group, nonce)?;
+        Ok(recovery)
+    }
+
+    fn enter_epoch(
+        &mut self,
+        cluster: &ClusterFile,
+        group: GroupId,
+        nonce: u64,
+    ) -> Result<(), Error> {
+        let peers: Vec<SocketAddr> = control_nodes(cluster, group)
+            .iter()
+            .map(|n| n.control)
+            .collect();
+        let mut control = ControlClient::new(peers[0])?;
+        let ask_view = Message::ViewRequest { group };
+        let view = control
+            .ask(
+                &peers,
+                &ask_view,
+                ANSWER_TIMEOUT,
+                |_, message| match message {
+                    Message::View(view) if view.group == group && view.active().is_some() => {
+                        Some(view)
+                    }
+                    _ => None,
+                },
+            )
+            .map_err(|e| Error::new(e.to_string()))?;
+        let epoch = view.active().map_or(0, |e| e.epoch);
+        let ask_lane = Message::LaneRequest {
+            group,
+            epoch,
+            node: 0,
+            nonce,
+        };
+        let lane = control
+            .ask(
+                &peers[..1],
+                &ask_lane,
+                ANSWER_TIMEOUT,
+                |_, message| match message {
+                    Message::Lane {
+                        group: g,
+                        epoch: e,
+                        nonce: n,
+                        lane,
+                    } if (g, e, n) == (group, epoch, nonce) => Some(lane),
+                    _ => None,
+                },
+            )
+            .map_err(|e| Error::new(format!("no repair lane: {e}")))?;
+        for record in &view.epochs {
+            self.recover.learn(&record.configuration());
+        }
+        let active = view.active().map(|e| e.configuration());
+        self.recover
+            .set_epoch(0, active.as_ref().map(|c| (c, Some(lane))));
+        Ok(())
+    }
+
+    /// What `inst` decided; if nothing, `filler` is put there first.
+    ///
+    /// # Errors
+    /// If the instance has been trimmed, or if no quorum answers within `timeout`.
+    pub fn recover(
+        &mut self,
+        inst: Instance,
+        filler: Filler<'_>,
+        timeout: Duration,
+    ) -> Result<Decided, Error> {
+        self.recover
+            .recover(self.now(), inst, filler)
+            .map_err(|reason| Error::new(format!("instance {inst}: {}", reason.name())))?;
+        let deadline = Instant::now() + timeout;
+        while Instant::now() < deadline {
+            self.advance()?;
+            match self.recover.poll() {
+                Some(Outcome::Decided { header, value }) => return Ok(Decided { header, value }),
+                Some(Outcome::Trimmed { trim, .. }) => {
+                    return Err(Error::new(format!(
+                        "instance {inst} is forgotten: everything below {trim} is in the replicas' checkpoints"
+                    )));
+                }
+                None => {}
+            }
+            if self.recover.needs_epoch() {
+                return Err(Error::new(
+                    "this lane has no attempts left for the instance; try again",
+                ));
+            }
+        }
+        Err(Error::new(format!(
+            "no quorum of acceptors answered for instance {inst} within {} s; see wirepaxos status",
+            timeout.as_secs()
+        )))
+    }
+
+    fn advance(&mut self) -> Result<(), Error> {
+        let now = self.now();
+        self.recover.tick(now, &mut self.outbox);
+        self.plane.send(&mut self.outbox.batch);
+        let until = self
+            .recover
+            .next_deadline()
+            .map_or(RETRY_AFTER, |at| at.saturating_sub(now));
+        wait(
+            &[self.plane.as_fd()],
+            Some(Duration::from_nanos(until.min(RETRY_AFTER))),
+        )?;
+        let now = self.now();
+        while self.plane.receive(&mut self.inbox)? {
+            for (datagram, _) in self.inbox.iter() {
+                if let Ok(packet) = Packet::parse(datagram) {
+                    // What is dropped is late or not ours: of no interest here.
+                    let _ = self.recover.step(now, &packet, &mut self.outbox);
+                }
+            }
+        }
+        self.plane.send(&mut self.outbox.batch);
+        Ok(())
+    }
+
+    fn now(&self) -> Time {
+        self.start.elapsed().as_nanos() as Time
+    }
+}
+
+struct AcceptorOutbox {
+    acceptors: Vec<(paxos::NodeId, SocketAddr)>,
+    batch: SendBatch,
+}
+
+impl AcceptorOutbox {
+    fn new(cluster: &ClusterFile) -> AcceptorOutbox {
+        AcceptorOutbox {
+            acceptors: cluster
+                .acceptors()
+                .iter()
+                .map(|n| (n.id, n.address))
+                .collect(),
+            batch: SendBatch::new(),
+        }
+    }
+}
+
+impl Outbox for AcceptorOutbox {
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        for (id, address) in &self.acceptors {
+            if to == To::Acceptors || to == To::Node(*id) {
+                self.batch.push(address, header, value);
+            }
+        }
+    }
+}

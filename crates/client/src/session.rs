@@ -1,0 +1,583 @@
+//! A client's connection to the replicated service: sessions, submitting, replies.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use control::{Message, View};
+use node::cluster_file::{ClusterFile, Node};
+use node::host::wait;
+use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
+use paxos::proposer::{Proposer, ProposerSettings, Refused};
+use paxos::{Deployment, GroupId, Header, NodeId, Outbox, Packet, PartitionId, Time, To};
+use replica::protocol::{ReplyAddress, SessionOp, Status};
+
+use crate::control::ControlClient;
+use crate::error::Error;
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// The group; the first of the cluster file if none.
+    pub group: Option<GroupId>,
+    /// Requests take effect in the order submitted; then one is in flight at a time.
+    pub ordered: bool,
+    /// Requests whose replies the replicas remember, which is also how many may be outstanding.
+    pub window: u16,
+    /// How long an answer is waited for before the first retry.
+    pub retry_after: Duration,
+    /// Values in flight at most; commands beyond are packed into the next ones.
+    pub max_open_values: usize,
+    /// The one replica that answers when a request is first executed; 0 = all of them do, and the
+    /// first answer counts. A retry is answered by all.
+    pub home: NodeId,
+    /// Whether commands may share a value.
+    pub packing: bool,
+    /// How long opening waits for the service.
+    pub open_timeout: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        ClientOptions {
+            group: None,
+            ordered: false,
+            window: 512,
+            retry_after: Duration::from_millis(50),
+            max_open_values: 64,
+            home: 0,
+            packing: true,
+            open_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The answer to one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Partition.
+    pub pid: PartitionId,
+    /// The number that [`Client::submit`] gave.
+    pub request: u64,
+    /// Whether it was executed; if not, why. A request refused as stale or of an expired session
+    /// may or may not have taken effect before.
+    pub status: Status,
+    /// The application's answer.
+    pub bytes: Vec<u8>,
+}
+
+/// A client of one group. Not for several threads: open one each.
+pub struct Client {
+    cluster: ClusterFile,
+    group: GroupId,
+    options: ClientOptions,
+    start: Instant,
+    plane: UdpPlane,
+    inbox: RecvBatch,
+    outbox: LeaderOutbox,
+    proposer: Proposer,
+    sessions: Vec<Session>,
+    completions: VecDeque<Completion>,
+    control: ControlClient,
+    asked_for_leader: Time,
+    /// Times that the leader was confirmed since the last answer.
+    vain_confirmations: u32,
+    view_version: u64,
+    /// Whether the socket may hold more than the last batch.
+    more: bool,
+}
+
+#[derive(Clone, Default)]
+struct Session {
+    id: u64,
+    last_request: u64,
+    /// Whether each request from the oldest outstanding one to the last is answered. Its length,
+    /// not the number outstanding, is what the replicas' window bounds: a request that lags further
+    /// behind the largest would be refused as stale.
+    answered: VecDeque<bool>,
+    outstanding: usize,
+}
+
+impl Session {
+    fn submitted(&mut self) -> u64 {
+        self.last_request += 1;
+        self.answered.push_back(false);
+        self.outstanding += 1;
+        self.last_request
+    }
+
+    fn oldest(&self) -> u64 {
+        self.last_request + 1 - self.answered.len() as u64
+    }
+
+    fn complete(&mut self, request: u64) {
+        let at = request.checked_sub(self.oldest()).map(|at| at as usize);
+        if let Some(answered) = at.and_then(|at| self.answered.get_mut(at)) {
+            self.outstanding -= usize::from(!std::mem::replace(answered, true));
+        }
+        while self.answered.front() == Some(&true) {
+            self.answered.pop_front();
+        }
+    }
+}
+
+/// Confirmations of the leader without any answer, after which sessions are moved.
+const CONFIRMATIONS_BEFORE_MOVE: u32 = 3;
+/// How often a leader is asked for while there is none.
+const ASK_INTERVAL: Time = 20_000_000;
+const WAIT_STEP: Duration = Duration::from_millis(100);
+
+impl Client {
+    /// Finds the leader and opens a session in every partition.
+    pub fn open(cluster: &ClusterFile, options: ClientOptions) -> Result<Client, Error> {
+        let group = options.group.unwrap_or(cluster.groups[0].id);
+        let deployment = deployment(cluster, group)?;
+        let nonce = random_nonce()?;
+        let controller = cluster.controller_node().control;
+        let proposer = Proposer::new(ProposerSettings {
+            deployment,
+            retry_after: options.retry_after.as_nanos() as Time,
+            retries_before_asking: 3,
+            nonce,
+            max_open_values: options.max_open_values,
+        });
+        let mut client = Client {
+            group,
+            start: Instant::now(),
+            plane: UdpPlane::bind(local_address(controller)?, PlaneOptions::default())?,
+            inbox: RecvBatch::new(),
+            outbox: LeaderOutbox::default(),
+            proposer: if options.packing {
+                proposer
+            } else {
+                proposer.without_packing()
+            },
+            sessions: vec![Session::default(); usize::from(deployment.partitions)],
+            completions: VecDeque::new(),
+            control: ControlClient::new(controller)?,
+            asked_for_leader: 0,
+            vain_confirmations: 0,
+            view_version: 0,
+            more: false,
+            cluster: cluster.clone(),
+            options,
+        };
+        client.await_leader()?;
+        for pid in 0..deployment.partitions {
+            client.open_session(pid)?;
+        }
+        Ok(client)
+    }
+
+    /// Submits a command to a partition and returns its request number. Nothing is sent before
+    /// [`flush`](Self::flush) or [`poll`](Self::poll), so that commands share packets.
+    ///
+    /// # Errors
+    /// If the command doesn't fit a value, or if the window is full: poll for completions first.
+    pub fn submit(&mut self, pid: PartitionId, command: &[u8]) -> Result<u64, Error> {
+        if usize::from(pid) >= self.sessions.len() {
+            return Err(Error::new(format!("there is no partition {pid}")));
+        }
+        if !self.can_submit(pid) {
+            return Err(Error::new("the session's window is full: poll first"));
+        }
+        let session = &mut self.sessions[usize::from(pid)];
+        let request = session.last_request + 1;
+        self.proposer
+            .submit(pid, session.id, request, command)
+            .map_err(|refused| match refused {
+                Refused::TooLarge { max } => Error::new(format!(
+                    "a command of {} bytes doesn't fit a value of {max}; raise max_value",
+                    command.len()
+                )),
+                other => Error::new(format!("refused: {other:?}")),
+            })?;
+        Ok(session.submitted())
+    }
+
+    /// Whether the session has room: its oldest unanswered request is no further behind than the
+    /// window that the replicas keep.
+    pub fn can_submit(&self, pid: PartitionId) -> bool {
+        let limit = if self.options.ordered {
+            1
+        } else {
+            usize::from(self.options.window)
+        };
+        self.sessions
+            .get(usize::from(pid))
+            .is_some_and(|session| session.answered.len() < limit)
+    }
+
+    /// Sends what was submitted.
+    pub fn flush(&mut self) {
+        let now = self.now();
+        self.proposer.flush(now, &mut self.outbox);
+        self.plane.send(&mut self.outbox.batch);
+    }
+
+    /// The next completion, or `None` after `timeout`.
+    pub fn poll(&mut self, timeout: Duration) -> Result<Option<Completion>, Error> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(completion) = self.completions.pop_front() {
+                return Ok(Some(completion));
+            }
+            self.flush();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.more || self.wait(left)? {
+                self.receive()?;
+            } else if left.is_zero() {
+                return Ok(None);
+            }
+            self.tick();
+        }
+    }
+
+    /// A completion that has already arrived.
+    pub fn take_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// Submits one command and waits for its answer.
+    ///
+    /// # Errors
+    /// If it was not executed, or after `timeout`: then its outcome is unknown.
+    pub fn call(
+        &mut self,
+        pid: PartitionId,
+        command: &[u8],
+        timeout: Duration,
+    ) -> Result<Vec<u8>, Error> {
+        let request = self.submit(pid, command)?;
+        let deadline = Instant::now() + timeout;
+        let mut others = VecDeque::new();
+        let answer = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.poll(left)? {
+                Some(c) if c.pid == pid && c.request == request => break Some(c),
+                Some(other) => others.push_back(other),
+                None => break None,
+            }
+        };
+        others.append(&mut self.completions);
+        self.completions = others;
+        match answer {
+            Some(c) if c.status == Status::Ok => Ok(c.bytes),
+            Some(c) => Err(Error::new(format!("refused: {}", c.status.name()))),
+            None => Err(Error::new("no answer in time; the outcome is unknown")),
+        }
+    }
+
+    /// Requests submitted and not completed.
+    pub fn outstanding(&self) -> usize {
+        self.sessions.iter().map(|s| s.outstanding).sum()
+    }
+
+    /// Partitions of the group.
+    pub fn partitions(&self) -> u16 {
+        self.sessions.len() as u16
+    }
+
+    fn now(&self) -> Time {
+        self.start.elapsed().as_nanos() as Time
+    }
+
+    /// Takes what has arrived.
+    fn receive(&mut self) -> Result<(), Error> {
+        // A batch that isn't full says that the socket is empty now.
+        self.more = self.plane.receive(&mut self.inbox)? && self.inbox.is_full();
+        let now = self.start.elapsed().as_nanos() as Time;
+        let (sessions, completions) = (&mut self.sessions, &mut self.completions);
+        let confirmations = &mut self.vain_confirmations;
+        let mut lost = None;
+        for (datagram, _) in self.inbox.iter() {
+            let Ok(packet) = Packet::parse(datagram) else {
+                continue;
+            };
+            let pid = packet.header.pid;
+            // What the proposer drops (duplicates, strangers' packets) is of no interest here.
+            let _ = self.proposer.step(now, &packet, &mut |_, request, answer| {
+                let Some((status, bytes)) = answer.split_first() else {
+                    return;
+                };
+                let Some(status) = Status::from_u8(*status) else {
+                    return;
+                };
+                let session = &mut sessions[usize::from(pid)];
+                *confirmations = 0;
+                if request == 0 && session.id != 0 {
+                    // Of a MOVE: all that matters is whether the session is known.
+                    lost = (status == Status::UnknownSession).then_some(pid).or(lost);
+                    return;
+                }
+                session.complete(request);
+                completions.push_back(Completion {
+                    pid,
+                    request,
+                    status,
+                    bytes: bytes.to_vec(),
+                });
+            });
+        }
+        if let Some(pid) = lost {
+            self.lose_session(pid);
+        }
+        Ok(())
+    }
+
+    /// Waits for an answer or the next retry. Says whether there is something to receive.
+    fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
+        let now = self.now();
+        let until_tick = self
+            .proposer
+            .next_deadline()
+            .map_or(WAIT_STEP, |at| Duration::from_nanos(at.saturating_sub(now)));
+        Ok(wait(&[self.plane.as_fd()], Some(timeout.min(until_tick)))?.has(0))
+    }
+
+    fn tick(&mut self) {
+        let now = self.now();
+        if self.proposer.next_deadline().is_some_and(|at| at <= now) {
+            self.proposer.tick(now, &mut self.outbox);
+            self.plane.send(&mut self.outbox.batch);
+        }
+        if self.proposer.needs_leader() && now >= self.asked_for_leader + ASK_INTERVAL {
+            self.ask_for_leader(now);
+        }
+    }
+
+    /// Asks the control plane, and the replicas in case the controller is away, who leads.
+    fn ask_for_leader(&mut self, now: Time) {
+        self.asked_for_leader = now;
+        let group = self.group;
+        for node in control_nodes(&self.cluster, group) {
+            self.control
+                .send(node.control, &Message::ViewRequest { group });
+        }
+        while let Some((_, message)) = self.control.receive(Duration::from_millis(2)) {
+            if let Message::View(view) = message {
+                self.take_view(&view, now);
+            }
+        }
+    }
+
+    fn take_view(&mut self, view: &View, now: Time) {
+        if view.group != self.group || view.version < self.view_version {
+            return;
+        }
+        self.view_version = view.version;
+        let Some(active) = view.active() else { return };
+        let Some(leader) = self.cluster.node_by_id(active.leader.0) else {
+            return;
+        };
+        let moved = self.outbox.leader != Some(leader.address);
+        self.outbox.leader = Some(leader.address);
+        if moved || self.proposer.needs_leader() {
+            self.proposer.leader_changed(now, &mut self.outbox);
+            self.plane.send(&mut self.outbox.batch);
+            self.vain_confirmations += 1;
+            if self.vain_confirmations % CONFIRMATIONS_BEFORE_MOVE == 0 {
+                self.move_sessions();
+            }
+        }
+    }
+
+    /// The leader is there and yet nobody answers: replicas that don't know a session (it expired)
+    /// don't know where to answer either. A MOVE tells them.
+    fn move_sessions(&mut self) {
+        let Ok(address) = self.plane.local_addr() else {
+            return;
+        };
+        let operation = SessionOp::Move {
+            reply_to: ReplyAddress {
+                home: self.options.home,
+                address: Some(address),
+            },
+        };
+        for (pid, session) in self.sessions.iter().enumerate() {
+            if session.id != 0 && session.outstanding > 0 {
+                let command = operation.to_bytes();
+                // One that is under way already is enough.
+                let _ = self
+                    .proposer
+                    .submit(pid as PartitionId, session.id, 0, &command);
+            }
+        }
+    }
+
+    /// A session that the replicas don't know any more: what was outstanding in it is over.
+    fn lose_session(&mut self, pid: PartitionId) {
+        let session = &mut self.sessions[usize::from(pid)];
+        for request in session.oldest()..=session.last_request {
+            if self.proposer.reply(pid, session.id, request) {
+                session.complete(request);
+                self.completions.push_back(Completion {
+                    pid,
+                    request,
+                    status: Status::UnknownSession,
+                    bytes: Vec::new(),
+                });
+            }
+        }
+    }
+
+    fn await_leader(&mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + self.options.open_timeout;
+        while self.outbox.leader.is_none() {
+            if Instant::now() > deadline {
+                return Err(Error::new(format!(
+                    "no leader within {} s: is a controller running? (wirepaxos status)",
+                    self.options.open_timeout.as_secs()
+                )));
+            }
+            let now = self.now();
+            self.ask_for_leader(now);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Opens a session through the log; its id comes with the reply.
+    fn open_session(&mut self, pid: PartitionId) -> Result<(), Error> {
+        let operation = SessionOp::Open {
+            ordered: self.options.ordered,
+            window: self.options.window,
+            reply_to: ReplyAddress {
+                home: self.options.home,
+                address: Some(self.plane.local_addr()?),
+            },
+        };
+        let nonce = random_nonce()?;
+        self.proposer
+            .submit(pid, nonce, 0, &operation.to_bytes())
+            .map_err(|refused| Error::new(format!("can't open a session: {refused:?}")))?;
+        let timeout = self.options.open_timeout;
+        let Some(opened) = self.poll(timeout)? else {
+            return Err(Error::new(format!(
+                "no session within {} s: are the acceptors and replicas up? (wirepaxos status)",
+                timeout.as_secs()
+            )));
+        };
+        match (
+            opened.status,
+            opened.bytes.try_into().map(u64::from_be_bytes),
+        ) {
+            (Status::Ok, Ok(id)) => {
+                self.sessions[usize::from(pid)].id = id;
+                Ok(())
+            }
+            (status, _) => Err(Error::new(format!("no session: {}", status.name()))),
+        }
+    }
+}
+
+impl Drop for Client {
+    /// Closes the sessions. Should the packets be lost, the sessions expire.
+    fn drop(&mut self) {
+        for (pid, session) in self.sessions.iter().enumerate().filter(|(_, s)| s.id != 0) {
+            let close = SessionOp::Close.to_bytes();
+            let _ = self
+                .proposer
+                .submit(pid as PartitionId, session.id, 0, &close);
+        }
+        self.flush();
+    }
+}
+
+/// A client sends to nobody but the leader.
+#[derive(Default)]
+struct LeaderOutbox {
+    leader: Option<SocketAddr>,
+    batch: SendBatch,
+}
+
+impl Outbox for LeaderOutbox {
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        debug_assert_eq!(to, To::Leader);
+        if let Some(leader) = &self.leader {
+            self.batch.push(leader, header, value);
+        }
+    }
+}
+
+/// What a client knows of where it stands; it has no node id.
+pub(crate) fn deployment(cluster: &ClusterFile, group: GroupId) -> Result<Deployment, Error> {
+    let group = cluster
+        .group(group)
+        .ok_or_else(|| Error::new(format!("the cluster file has no group {group}")))?;
+    Ok(Deployment {
+        cluster: cluster.cluster,
+        group: group.id,
+        partitions: group.partitions,
+        max_value: group.max_value,
+        node: 0,
+    })
+}
+
+/// Who can tell the view: the controller, and the replicas in case it is away.
+pub(crate) fn control_nodes(cluster: &ClusterFile, group: GroupId) -> Vec<&Node> {
+    let mut nodes = cluster.replicas(group);
+    nodes.insert(0, cluster.controller_node());
+    nodes
+}
+
+/// An ephemeral port of the interface that leads to `peer`: the address that replies can reach.
+pub(crate) fn local_address(peer: SocketAddr) -> Result<SocketAddr, Error> {
+    let any: IpAddr = match peer {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let probe = UdpSocket::bind((any, 0))?;
+    probe.connect(peer)?;
+    Ok((probe.local_addr()?.ip(), 0).into())
+}
+
+/// A random number that is not 0.
+pub(crate) fn random_nonce() -> Result<u64, Error> {
+    let number = getrandom::u64().map_err(|e| Error::new(format!("no random numbers: {e}")))?;
+    Ok(number.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Session;
+
+    #[test]
+    fn the_oldest_unanswered_request_holds_the_window() {
+        let mut session = Session::default();
+        for _ in 0..4 {
+            session.submitted();
+        }
+        session.complete(3);
+        session.complete(2);
+        session.complete(3);
+        assert_eq!(
+            (
+                session.oldest(),
+                session.answered.len(),
+                session.outstanding
+            ),
+            (1, 4, 2)
+        );
+        session.complete(1);
+        assert_eq!(
+            (
+                session.oldest(),
+                session.answered.len(),
+                session.outstanding
+            ),
+            (4, 1, 1)
+        );
+        session.complete(9);
+        session.complete(4);
+        assert_eq!(
+            (
+                session.oldest(),
+                session.answered.len(),
+                session.outstanding
+            ),
+            (5, 0, 0)
+        );
+    }
+}
