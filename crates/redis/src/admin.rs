@@ -1,0 +1,467 @@
+//! Commands that need no log: about the connection and the server.
+
+use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use apps::glob;
+use apps::kv::parse_integer;
+
+use crate::commands::{COMMANDS, Call, Outcome, Spec, find};
+use crate::metrics::Metrics;
+use crate::resp::Writer;
+
+/// The Redis whose behaviour this follows; clients choose their ways by it.
+const REDIS_VERSION: &str = "7.0.15";
+const OK: &str = "OK";
+const SYNTAX: &str = "ERR syntax error";
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const HELLO_NEEDS_AUTH: &str = "NOAUTH HELLO must be called with the client already \
+     authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to \
+     authenticate the client and select the RESP protocol version at the same time";
+
+fn ok(call: &mut Call<'_>) -> Outcome {
+    call.writer().status(OK);
+    Outcome::Answered
+}
+
+fn fail(call: &mut Call<'_>, text: impl AsRef<[u8]>) -> Outcome {
+    call.fail(text);
+    Outcome::Answered
+}
+
+fn wrong_arity(call: &mut Call<'_>, name: &str) -> Outcome {
+    fail(
+        call,
+        format!("ERR wrong number of arguments for '{name}' command"),
+    )
+}
+
+pub(crate) fn ping(call: &mut Call<'_>) -> Outcome {
+    let args = call.args;
+    match args.len() {
+        1 => call.writer().status("PONG"),
+        2 => call.writer().bulk(args[1]),
+        _ => return wrong_arity(call, "ping"),
+    }
+    Outcome::Answered
+}
+
+pub(crate) fn echo(call: &mut Call<'_>) -> Outcome {
+    let text = call.args[1];
+    call.writer().bulk(text);
+    Outcome::Answered
+}
+
+pub(crate) fn time(call: &mut Call<'_>) -> Outcome {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let mut writer = call.writer();
+    writer.array(2);
+    writer.bulk(now.as_secs().to_string().as_bytes());
+    writer.bulk(now.subsec_micros().to_string().as_bytes());
+    Outcome::Answered
+}
+
+pub(crate) fn select(call: &mut Call<'_>) -> Outcome {
+    match parse_integer(call.args[1]).map(i32::try_from) {
+        Some(Ok(0)) => ok(call),
+        Some(Ok(_)) => fail(call, "ERR DB index is out of range"),
+        Some(Err(_)) => fail(
+            call,
+            "ERR value is out of range, value must between -2147483648 and 2147483647",
+        ),
+        None => fail(call, "ERR value is not an integer or out of range"),
+    }
+}
+
+pub(crate) fn quit(call: &mut Call<'_>) -> Outcome {
+    call.writer().status(OK);
+    Outcome::Close
+}
+
+pub(crate) fn reset(call: &mut Call<'_>) -> Outcome {
+    call.client.resp3 = false;
+    call.client.name.clear();
+    call.client.authenticated = call.shared.password.is_none();
+    call.writer().status("RESET");
+    Outcome::Answered
+}
+
+pub(crate) fn auth(call: &mut Call<'_>) -> Outcome {
+    let (user, password) = match call.args {
+        [_, password] => (&b"default"[..], *password),
+        [_, user, password] => (*user, *password),
+        _ => return fail(call, SYNTAX),
+    };
+    if call.args.len() == 2 && call.shared.password.is_none() {
+        return fail(
+            call,
+            "ERR AUTH <password> called without any password configured for the default user. \
+             Are you sure your configuration is correct?",
+        );
+    }
+    if !authenticate(call, user, password) {
+        return fail(call, WRONG_PASSWORD);
+    }
+    ok(call)
+}
+
+fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> bool {
+    let right = user == b"default"
+        && match &call.shared.password {
+            Some(expected) => equal_in_constant_time(expected.as_bytes(), password),
+            // As in Redis, where the default user has no password any will do.
+            None => true,
+        };
+    call.client.authenticated |= right;
+    right
+}
+
+/// Compares in a time that depends on the length of `given` only.
+fn equal_in_constant_time(expected: &[u8], given: &[u8]) -> bool {
+    let mut difference = expected.len() ^ given.len();
+    for (i, byte) in given.iter().enumerate() {
+        let other = if expected.is_empty() {
+            0
+        } else {
+            expected[i % expected.len()]
+        };
+        difference |= usize::from(byte ^ other);
+    }
+    std::hint::black_box(difference) == 0
+}
+
+pub(crate) fn hello(call: &mut Call<'_>) -> Outcome {
+    let mut resp3 = call.client.resp3;
+    if let Some(version) = call.args.get(1) {
+        match parse_integer(version) {
+            Some(2) => resp3 = false,
+            Some(3) => resp3 = true,
+            Some(_) => return fail(call, "NOPROTO unsupported protocol version"),
+            None => {
+                return fail(
+                    call,
+                    "ERR Protocol version is not an integer or out of range",
+                );
+            }
+        }
+    }
+    let mut name = None;
+    let mut rest = call.args.get(2..).unwrap_or_default();
+    loop {
+        match rest {
+            [] => break,
+            [option, user, password, more @ ..] if option.eq_ignore_ascii_case(b"AUTH") => {
+                if !authenticate(call, user, password) {
+                    return fail(call, WRONG_PASSWORD);
+                }
+                rest = more;
+            }
+            [option, text, more @ ..] if option.eq_ignore_ascii_case(b"SETNAME") => {
+                if !is_valid_name(text) {
+                    return fail(call, BAD_NAME);
+                }
+                name = Some(text.to_vec());
+                rest = more;
+            }
+            [option, ..] => {
+                let mut text = b"ERR Syntax error in HELLO option '".to_vec();
+                text.extend_from_slice(option);
+                text.push(b'\'');
+                return fail(call, text);
+            }
+        }
+    }
+    if !call.client.authenticated {
+        return fail(call, HELLO_NEEDS_AUTH);
+    }
+    if let Some(name) = name {
+        call.client.name = name;
+    }
+    call.client.resp3 = resp3;
+    let id = call.client.id;
+    let mut writer = call.writer();
+    writer.map(7);
+    for (name, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+        writer.bulk(name.as_bytes());
+        writer.bulk(value.as_bytes());
+    }
+    writer.bulk(b"proto");
+    writer.integer(if resp3 { 3 } else { 2 });
+    writer.bulk(b"id");
+    writer.integer(id as i64);
+    for (name, value) in [("mode", "standalone"), ("role", "master")] {
+        writer.bulk(name.as_bytes());
+        writer.bulk(value.as_bytes());
+    }
+    writer.bulk(b"modules");
+    writer.array(0);
+    Outcome::Answered
+}
+
+const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
+
+fn is_valid_name(name: &[u8]) -> bool {
+    name.iter().all(|b| (b'!'..=b'~').contains(b))
+}
+
+pub(crate) fn client(call: &mut Call<'_>) -> Outcome {
+    let args = call.args;
+    let subcommand = args[1].to_ascii_lowercase();
+    match (subcommand.as_slice(), args.len()) {
+        (b"id", 2) => {
+            let id = call.client.id as i64;
+            call.writer().integer(id);
+        }
+        (b"getname", 2) => {
+            let name = call.client.name.clone();
+            if name.is_empty() {
+                call.writer().null();
+            } else {
+                call.writer().bulk(&name);
+            }
+        }
+        (b"setname", 3) => {
+            if !is_valid_name(args[2]) {
+                return fail(call, BAD_NAME);
+            }
+            call.client.name = args[2].to_vec();
+            return ok(call);
+        }
+        (b"setinfo", 4) => return client_setinfo(call),
+        (b"info", 2) | (b"list", 2..) => {
+            // The other connections are none of this one's business.
+            let text = format!("{}\n", call.client.describe());
+            call.writer().verbatim(&text);
+        }
+        (b"no-evict" | b"no-touch", 3) => {
+            return if is_switch(args[2]) {
+                ok(call)
+            } else {
+                fail(call, SYNTAX)
+            };
+        }
+        (b"reply", 3) => {
+            return if args[2].eq_ignore_ascii_case(b"ON") {
+                ok(call)
+            } else {
+                fail(call, "ERR only CLIENT REPLY ON is supported")
+            };
+        }
+        (
+            b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"no-evict" | b"no-touch"
+            | b"reply",
+            _,
+        ) => return wrong_subcommand_arity(call, "client"),
+        _ => return unknown_subcommand(call, "CLIENT"),
+    }
+    Outcome::Answered
+}
+
+fn client_setinfo(call: &mut Call<'_>) -> Outcome {
+    let (attribute, value) = (call.args[2], call.args[3]);
+    if !is_valid_name(value) {
+        return fail(
+            call,
+            "ERR lib-name or lib-ver cannot contain spaces, newlines or special characters.",
+        );
+    }
+    if attribute.eq_ignore_ascii_case(b"lib-name") {
+        call.client.library_name = value.to_vec();
+    } else if attribute.eq_ignore_ascii_case(b"lib-ver") {
+        call.client.library_version = value.to_vec();
+    } else {
+        return fail(call, "ERR Unrecognized option");
+    }
+    ok(call)
+}
+
+fn is_switch(text: &[u8]) -> bool {
+    text.eq_ignore_ascii_case(b"ON") || text.eq_ignore_ascii_case(b"OFF")
+}
+
+fn wrong_subcommand_arity(call: &mut Call<'_>, name: &str) -> Outcome {
+    let subcommand = String::from_utf8_lossy(call.args[1]).to_ascii_lowercase();
+    wrong_arity(call, &format!("{name}|{subcommand}"))
+}
+
+fn unknown_subcommand(call: &mut Call<'_>, name: &str) -> Outcome {
+    let shown = &call.args[1][..call.args[1].len().min(128)];
+    let mut text = b"ERR unknown subcommand '".to_vec();
+    text.extend_from_slice(shown);
+    text.extend_from_slice(format!("'. Try {name} HELP.").as_bytes());
+    fail(call, text)
+}
+
+pub(crate) fn config(call: &mut Call<'_>) -> Outcome {
+    let args = call.args;
+    if !args[1].eq_ignore_ascii_case(b"GET") {
+        return unknown_subcommand(call, "CONFIG");
+    }
+    if args.len() < 3 {
+        return wrong_subcommand_arity(call, "config");
+    }
+    let parameters = [
+        ("save", String::new()),
+        ("appendonly", "yes".to_owned()),
+        ("databases", "1".to_owned()),
+        ("maxclients", call.shared.max_clients.to_string()),
+        ("maxmemory", "0".to_owned()),
+        ("maxmemory-policy", "noeviction".to_owned()),
+        ("port", call.shared.port.to_string()),
+        ("proto-max-bulk-len", call.shared.max_value.to_string()),
+        ("timeout", "0".to_owned()),
+    ];
+    let wanted = |name: &str| {
+        let matches =
+            |pattern: &&[u8]| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes());
+        args[2..].iter().any(matches)
+    };
+    let found: Vec<_> = parameters.iter().filter(|(name, _)| wanted(name)).collect();
+    let mut writer = call.writer();
+    writer.map(found.len());
+    for (name, value) in found {
+        writer.bulk(name.as_bytes());
+        writer.bulk(value.as_bytes());
+    }
+    Outcome::Answered
+}
+
+pub(crate) fn command(call: &mut Call<'_>) -> Outcome {
+    let args = call.args;
+    let Some(subcommand) = args.get(1) else {
+        let mut writer = call.writer();
+        writer.array(COMMANDS.len());
+        COMMANDS.iter().for_each(|spec| describe(&mut writer, spec));
+        return Outcome::Answered;
+    };
+    match subcommand.to_ascii_lowercase().as_slice() {
+        b"count" if args.len() == 2 => call.writer().integer(COMMANDS.len() as i64),
+        b"info" if args.len() > 2 => {
+            let mut writer = call.writer();
+            writer.array(args.len() - 2);
+            for name in &args[2..] {
+                match find(name) {
+                    Some(spec) => describe(&mut writer, spec),
+                    None => writer.null(),
+                }
+            }
+        }
+        b"info" => {
+            let mut writer = call.writer();
+            writer.array(COMMANDS.len());
+            COMMANDS.iter().for_each(|spec| describe(&mut writer, spec));
+        }
+        // Clients take the absence of documentation well.
+        b"docs" => call.writer().map(0),
+        b"list" if args.len() == 2 => {
+            let mut writer = call.writer();
+            writer.set(COMMANDS.len());
+            COMMANDS
+                .iter()
+                .for_each(|spec| writer.bulk(spec.name.as_bytes()));
+        }
+        b"count" => return wrong_subcommand_arity(call, "command"),
+        _ => return unknown_subcommand(call, "COMMAND"),
+    }
+    Outcome::Answered
+}
+
+fn describe(writer: &mut Writer<'_>, spec: &Spec) {
+    writer.array(10);
+    writer.bulk(spec.name.as_bytes());
+    writer.integer(i64::from(spec.arity));
+    writer.set(spec.flags.len());
+    spec.flags.iter().for_each(|flag| writer.status(flag));
+    let (first, last, step) = spec.keys;
+    for number in [first, last, step] {
+        writer.integer(number);
+    }
+    // ACL categories, tips, key specifications, subcommands.
+    writer.set(0);
+    writer.array(0);
+    writer.array(0);
+    writer.array(0);
+}
+
+/// Writes the lines of one section of INFO.
+type Section = fn(&Call<'_>, &mut String);
+
+pub(crate) fn info(call: &mut Call<'_>) -> Outcome {
+    let wanted = |name: &str| {
+        let asked = &call.args[1..];
+        let everything = ["all", "default", "everything"];
+        asked.is_empty()
+            || asked.iter().any(|section| {
+                let section = section.to_ascii_lowercase();
+                section == name.to_ascii_lowercase().as_bytes()
+                    || everything.iter().any(|all| all.as_bytes() == section)
+            })
+    };
+    let mut text = String::new();
+    let sections: [(&str, Section); 4] = [
+        ("Server", info_server),
+        ("Clients", info_clients),
+        ("Stats", info_stats),
+        ("Replication", info_replication),
+    ];
+    for (name, write) in sections {
+        if wanted(name) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            let _ = write!(text, "# {name}\r\n");
+            write(call, &mut text);
+        }
+    }
+    call.writer().verbatim(&text);
+    Outcome::Answered
+}
+
+fn info_server(call: &Call<'_>, text: &mut String) {
+    let uptime = call.shared.started.elapsed().as_secs();
+    let _ = write!(
+        text,
+        "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nos:{}\r\nprocess_id:{}\r\n\
+         tcp_port:{}\r\nuptime_in_seconds:{uptime}\r\nuptime_in_days:{}\r\n\
+         wirepaxos_version:{}\r\n",
+        std::env::consts::OS,
+        std::process::id(),
+        call.shared.port,
+        uptime / 86_400,
+        env!("CARGO_PKG_VERSION"),
+    );
+}
+
+fn info_clients(call: &Call<'_>, text: &mut String) {
+    let metrics = &call.shared.metrics;
+    let _ = write!(
+        text,
+        "connected_clients:{}\r\nmaxclients:{}\r\n",
+        Metrics::get(&metrics.connected),
+        call.shared.max_clients,
+    );
+}
+
+fn info_stats(call: &Call<'_>, text: &mut String) {
+    let metrics = &call.shared.metrics;
+    let _ = write!(
+        text,
+        "total_connections_received:{}\r\nrejected_connections:{}\r\n\
+         total_commands_processed:{}\r\ntotal_commands_logged:{}\r\ntotal_error_replies:{}\r\n\
+         sessions_lost:{}\r\n",
+        Metrics::get(&metrics.connections),
+        Metrics::get(&metrics.connections_refused),
+        Metrics::get(&metrics.commands),
+        Metrics::get(&metrics.logged),
+        Metrics::get(&metrics.errors),
+        Metrics::get(&metrics.sessions_lost),
+    );
+}
+
+fn info_replication(call: &Call<'_>, text: &mut String) {
+    // Every replica takes writes, so to a client each is a master.
+    text.push_str("role:master\r\nconnected_slaves:0\r\n");
+    (call.shared.describe)(text);
+}

@@ -1,0 +1,198 @@
+//! The commands: one table, from which COMMAND answers too.
+
+use crate::client::Client;
+use crate::cursors::Cursors;
+use crate::resp::Writer;
+use crate::settings::Shared;
+use crate::{admin, keys};
+
+/// A command in hand.
+pub(crate) struct Call<'a> {
+    /// Arguments, the command's name among them.
+    pub args: &'a [&'a [u8]],
+    pub client: &'a mut Client,
+    pub shared: &'a Shared,
+    pub cursors: &'a mut Cursors,
+    /// Takes the answer of a command that needs no log.
+    pub out: &'a mut Vec<u8>,
+}
+
+impl Call<'_> {
+    pub fn writer(&mut self) -> Writer<'_> {
+        Writer {
+            out: self.out,
+            resp3: self.client.resp3,
+        }
+    }
+
+    /// Answers with an error.
+    pub fn fail(&mut self, text: impl AsRef<[u8]>) {
+        self.writer().error(text);
+    }
+}
+
+/// What becomes of a command.
+pub(crate) enum Outcome {
+    /// It is answered.
+    Answered,
+    /// These bytes go into the log.
+    Logged(Vec<u8>, Shape),
+    /// The connection ends once everything is answered.
+    Close,
+}
+
+/// How the store's answer is shown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Shape {
+    /// As it is.
+    Plain,
+    /// SCAN: the key to go on after becomes a cursor.
+    Scan,
+    /// KEYS: only the array of keys.
+    Keys,
+    /// TYPE: a number that says whether the key exists.
+    Type,
+}
+
+/// How a command is called and what it touches.
+pub(crate) struct Spec {
+    pub name: &'static str,
+    /// Arguments, the name among them; negative: at least.
+    pub arity: i32,
+    pub flags: &'static [&'static str],
+    /// First and last argument that are keys, and their distance.
+    pub keys: (i64, i64, i64),
+    run: fn(&mut Call<'_>) -> Outcome,
+}
+
+impl Spec {
+    fn takes(&self, args: usize) -> bool {
+        if self.arity >= 0 {
+            args == self.arity as usize
+        } else {
+            args >= self.arity.unsigned_abs() as usize
+        }
+    }
+
+    /// For those who haven't authenticated yet.
+    fn is_open(&self) -> bool {
+        self.flags.contains(&"no_auth")
+    }
+}
+
+const READ: &[&str] = &["readonly", "fast"];
+const READ_SLOW: &[&str] = &["readonly"];
+const WRITE: &[&str] = &["write", "denyoom", "fast"];
+const REMOVE: &[&str] = &["write"];
+const ADMIN: &[&str] = &["noscript", "loading", "stale"];
+const CONNECTION: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth"];
+const PLAIN: &[&str] = &["loading", "stale", "fast"];
+
+const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
+const ONE_KEY: (i64, i64, i64) = (1, 1, 1);
+const ALL_KEYS: (i64, i64, i64) = (1, -1, 1);
+
+macro_rules! commands {
+    ($($name:literal $arity:literal $flags:ident $keys:expr, $run:path;)*) => {
+        /// All commands.
+        pub(crate) static COMMANDS: &[Spec] = &[$(Spec {
+            name: $name,
+            arity: $arity,
+            flags: $flags,
+            keys: $keys,
+            run: $run,
+        }),*];
+    };
+}
+
+commands! {
+    "get" 2 READ ONE_KEY, keys::get;
+    "set" -3 WRITE ONE_KEY, keys::set;
+    "setnx" 3 WRITE ONE_KEY, keys::setnx;
+    "getset" 3 WRITE ONE_KEY, keys::getset;
+    "getdel" 2 WRITE ONE_KEY, keys::getdel;
+    "del" -2 REMOVE ALL_KEYS, keys::del;
+    "unlink" -2 REMOVE ALL_KEYS, keys::del;
+    "exists" -2 READ ALL_KEYS, keys::exists;
+    "mget" -2 READ ALL_KEYS, keys::mget;
+    "mset" -3 WRITE (1, -1, 2), keys::mset;
+    "incr" 2 WRITE ONE_KEY, keys::incr;
+    "decr" 2 WRITE ONE_KEY, keys::decr;
+    "incrby" 3 WRITE ONE_KEY, keys::incrby;
+    "decrby" 3 WRITE ONE_KEY, keys::decrby;
+    "append" 3 WRITE ONE_KEY, keys::append;
+    "strlen" 2 READ ONE_KEY, keys::strlen;
+    "type" 2 READ ONE_KEY, keys::key_type;
+    "scan" -2 READ_SLOW NO_KEYS, keys::scan;
+    "keys" 2 READ_SLOW NO_KEYS, keys::keys;
+    "dbsize" 1 READ NO_KEYS, keys::dbsize;
+    "ping" -1 PLAIN NO_KEYS, admin::ping;
+    "echo" 2 PLAIN NO_KEYS, admin::echo;
+    "time" 1 PLAIN NO_KEYS, admin::time;
+    "select" 2 PLAIN NO_KEYS, admin::select;
+    "info" -1 ADMIN NO_KEYS, admin::info;
+    "command" -1 ADMIN NO_KEYS, admin::command;
+    "client" -2 ADMIN NO_KEYS, admin::client;
+    "config" -2 ADMIN NO_KEYS, admin::config;
+    "auth" -2 CONNECTION NO_KEYS, admin::auth;
+    "hello" -1 CONNECTION NO_KEYS, admin::hello;
+    "quit" -1 CONNECTION NO_KEYS, admin::quit;
+    "reset" 1 CONNECTION NO_KEYS, admin::reset;
+}
+
+/// The command of this name, in any case.
+pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
+    COMMANDS
+        .iter()
+        .find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// Executes one command, or says what shall go into the log.
+pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
+    let name = call.args[0];
+    // A browser that was talked into sending a form to this port.
+    if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
+        return Outcome::Close;
+    }
+    let Some(spec) = find(name) else {
+        let text = unknown_command(call.args);
+        call.fail(text);
+        return Outcome::Answered;
+    };
+    if !spec.takes(call.args.len()) {
+        call.fail(format!(
+            "ERR wrong number of arguments for '{}' command",
+            spec.name
+        ));
+        return Outcome::Answered;
+    }
+    if !call.client.authenticated && !spec.is_open() {
+        call.fail("NOAUTH Authentication required.");
+        return Outcome::Answered;
+    }
+    (spec.run)(call)
+}
+
+/// Redis's own words, with as much of the arguments as it shows.
+fn unknown_command(args: &[&[u8]]) -> Vec<u8> {
+    const SHOWN: usize = 128;
+    let text_of = |bytes: &[u8], len: usize| -> Vec<u8> {
+        let text = bytes.split(|b| *b == 0).next().unwrap_or_default();
+        text[..text.len().min(len)].to_vec()
+    };
+    let mut shown = Vec::new();
+    for arg in &args[1..] {
+        if shown.len() >= SHOWN {
+            break;
+        }
+        let room = SHOWN - shown.len();
+        shown.push(b'\'');
+        shown.extend(text_of(arg, room));
+        shown.extend_from_slice(b"' ");
+    }
+    let mut text = b"ERR unknown command '".to_vec();
+    text.extend(text_of(args[0], SHOWN));
+    text.extend_from_slice(b"', with args beginning with: ");
+    text.extend(shown);
+    text
+}

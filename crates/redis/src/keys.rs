@@ -1,0 +1,245 @@
+//! Commands on keys: what goes into the log for each.
+
+use apps::kv::{self, Command, SetFlags};
+
+use crate::commands::{Call, Outcome, Shape};
+
+/// The most keys that one SCAN looks at: a replica executes nothing else meanwhile.
+const MAX_SCAN_COUNT: i64 = 10_000;
+const DEFAULT_SCAN_COUNT: i64 = 10;
+
+const SYNTAX: &str = "ERR syntax error";
+const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+
+fn plain(call: &mut Call<'_>, command: &Command<'_>) -> Outcome {
+    logged(call, command, Shape::Plain)
+}
+
+/// Has the command logged, if it fits a value.
+fn logged(call: &mut Call<'_>, command: &Command<'_>, shape: Shape) -> Outcome {
+    let max = call.shared.max_value;
+    let mut bytes = Vec::new();
+    let encoded = command.encode(&mut bytes);
+    // Whatever no length field holds is larger than any value.
+    if encoded.is_err() || bytes.len() > max {
+        let len = match encoded {
+            Ok(()) => bytes.len(),
+            Err(kv::TooLong) => call.args[1..].iter().map(|arg| arg.len()).sum(),
+        };
+        call.fail(format!(
+            "ERR value too large: {len} bytes, at most {max} fit one value (raise max_value)"
+        ));
+        return Outcome::Answered;
+    }
+    Outcome::Logged(bytes, shape)
+}
+
+fn refuse(call: &mut Call<'_>, text: &str) -> Outcome {
+    call.fail(text);
+    Outcome::Answered
+}
+
+pub(crate) fn get(call: &mut Call<'_>) -> Outcome {
+    plain(call, &Command::Get { key: call.args[1] })
+}
+
+pub(crate) fn getdel(call: &mut Call<'_>) -> Outcome {
+    plain(call, &Command::GetDel { key: call.args[1] })
+}
+
+pub(crate) fn set(call: &mut Call<'_>) -> Outcome {
+    let mut flags = SetFlags::default();
+    let mut expiry = None;
+    for option in &call.args[3..] {
+        let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        if is("NX") && !flags.if_present {
+            flags.if_absent = true;
+        } else if is("XX") && !flags.if_absent {
+            flags.if_present = true;
+        } else if is("GET") {
+            flags.get = true;
+        } else if let Some(name) = ["EX", "PX", "EXAT", "PXAT", "KEEPTTL"]
+            .into_iter()
+            .find(|name| is(name))
+        {
+            expiry = Some(name);
+            break;
+        } else {
+            return refuse(call, SYNTAX);
+        }
+    }
+    if let Some(option) = expiry {
+        let text = format!("ERR SET option {option} is not supported: keys do not expire here");
+        return refuse(call, &text);
+    }
+    set_with(call, flags)
+}
+
+pub(crate) fn setnx(call: &mut Call<'_>) -> Outcome {
+    let flags = SetFlags {
+        if_absent: true,
+        answer_int: true,
+        ..SetFlags::default()
+    };
+    set_with(call, flags)
+}
+
+pub(crate) fn getset(call: &mut Call<'_>) -> Outcome {
+    let flags = SetFlags {
+        get: true,
+        ..SetFlags::default()
+    };
+    set_with(call, flags)
+}
+
+fn set_with(call: &mut Call<'_>, flags: SetFlags) -> Outcome {
+    let set = Command::Set {
+        flags,
+        key: call.args[1],
+        value: call.args[2],
+    };
+    plain(call, &set)
+}
+
+pub(crate) fn del(call: &mut Call<'_>) -> Outcome {
+    let keys = call.args[1..].to_vec();
+    plain(call, &Command::Del { keys })
+}
+
+pub(crate) fn exists(call: &mut Call<'_>) -> Outcome {
+    let keys = call.args[1..].to_vec();
+    plain(call, &Command::Exists { keys })
+}
+
+pub(crate) fn mget(call: &mut Call<'_>) -> Outcome {
+    let keys = call.args[1..].to_vec();
+    plain(call, &Command::Mget { keys })
+}
+
+pub(crate) fn mset(call: &mut Call<'_>) -> Outcome {
+    let pairs = call.args[1..].chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return refuse(call, "ERR wrong number of arguments for 'mset' command");
+    }
+    let pairs = pairs.map(|pair| (pair[0], pair[1])).collect();
+    plain(call, &Command::Mset { pairs })
+}
+
+pub(crate) fn incr(call: &mut Call<'_>) -> Outcome {
+    increment(call, 1)
+}
+
+pub(crate) fn decr(call: &mut Call<'_>) -> Outcome {
+    increment(call, -1)
+}
+
+fn increment(call: &mut Call<'_>, delta: i64) -> Outcome {
+    let key = call.args[1];
+    plain(call, &Command::IncrBy { key, delta })
+}
+
+pub(crate) fn incrby(call: &mut Call<'_>) -> Outcome {
+    match kv::parse_integer(call.args[2]) {
+        Some(delta) => increment(call, delta),
+        None => refuse(call, NOT_AN_INTEGER),
+    }
+}
+
+pub(crate) fn decrby(call: &mut Call<'_>) -> Outcome {
+    match kv::parse_integer(call.args[2]) {
+        Some(i64::MIN) => refuse(call, "ERR decrement would overflow"),
+        Some(delta) => increment(call, -delta),
+        None => refuse(call, NOT_AN_INTEGER),
+    }
+}
+
+pub(crate) fn append(call: &mut Call<'_>) -> Outcome {
+    let append = Command::Append {
+        key: call.args[1],
+        value: call.args[2],
+    };
+    plain(call, &append)
+}
+
+pub(crate) fn strlen(call: &mut Call<'_>) -> Outcome {
+    plain(call, &Command::Strlen { key: call.args[1] })
+}
+
+pub(crate) fn key_type(call: &mut Call<'_>) -> Outcome {
+    let keys = vec![call.args[1]];
+    logged(call, &Command::Exists { keys }, Shape::Type)
+}
+
+pub(crate) fn dbsize(call: &mut Call<'_>) -> Outcome {
+    plain(call, &Command::Dbsize)
+}
+
+pub(crate) fn keys(call: &mut Call<'_>) -> Outcome {
+    let command = Command::Scan {
+        count: u32::MAX,
+        after: None,
+        pattern: useful_pattern(call.args[1]),
+    };
+    logged(call, &command, Shape::Keys)
+}
+
+/// `*` matches everything, and costs less unsaid.
+fn useful_pattern(pattern: &[u8]) -> Option<&[u8]> {
+    (pattern != b"*").then_some(pattern)
+}
+
+pub(crate) fn scan(call: &mut Call<'_>) -> Outcome {
+    let Some(cursor) = parse_cursor(call.args[1]) else {
+        return refuse(call, "ERR invalid cursor");
+    };
+    let (mut count, mut pattern, mut only_others) = (DEFAULT_SCAN_COUNT, None, false);
+    let options = call.args[2..].chunks(2);
+    for option in options {
+        let &[name, value] = option else {
+            return refuse(call, SYNTAX);
+        };
+        if name.eq_ignore_ascii_case(b"COUNT") {
+            match kv::parse_integer(value) {
+                None => return refuse(call, NOT_AN_INTEGER),
+                Some(..1) => return refuse(call, SYNTAX),
+                Some(n) => count = n.min(MAX_SCAN_COUNT),
+            }
+        } else if name.eq_ignore_ascii_case(b"MATCH") {
+            pattern = useful_pattern(value);
+        } else if name.eq_ignore_ascii_case(b"TYPE") {
+            only_others = !value.eq_ignore_ascii_case(b"string");
+        } else {
+            return refuse(call, SYNTAX);
+        }
+    }
+    if only_others {
+        // All values are strings.
+        let mut writer = call.writer();
+        writer.array(2);
+        writer.bulk(b"0");
+        writer.array(0);
+        return Outcome::Answered;
+    }
+    // A cursor that was never given out, or long ago, is over; so it is in Redis, more or less.
+    let after = match cursor {
+        0 => None,
+        _ => match call.cursors.key(cursor) {
+            Some(key) => Some(key),
+            None => return refuse(call, "ERR invalid cursor: begin again with 0"),
+        },
+    };
+    let command = Command::Scan {
+        count: count as u32,
+        after: after.as_deref(),
+        pattern,
+    };
+    logged(call, &command, Shape::Scan)
+}
+
+/// An unsigned 64-bit number, digits only.
+fn parse_cursor(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}

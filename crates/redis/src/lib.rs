@@ -1,0 +1,25 @@
+//! The Redis-protocol front end: clients' connections become ordered sessions of the log.
+//!
+//! It runs beside a replica, in a thread of its own ([`start`]), and knows the node by two things:
+//! a [`Plane`], over which its proposals reach the leader, and the [`Mailbox`], into which the
+//! replica's worker puts the answers to sessions whose home it is. So answers can have any size,
+//! and a client sees its own writes wherever the leader is.
+
+mod admin;
+mod client;
+mod commands;
+mod connection;
+mod cursors;
+mod keys;
+mod log;
+mod mailbox;
+mod metrics;
+pub mod resp;
+mod server;
+mod settings;
+
+pub use log::Plane;
+pub use mailbox::Mailbox;
+pub use metrics::Metrics;
+pub use server::{FrontEnd, start};
+pub use settings::{Describe, Settings};

@@ -1,0 +1,166 @@
+//! The front end's way into the log: a proposer on the node's data plane.
+
+use std::os::fd::RawFd;
+use std::time::Instant;
+
+use paxos::proposer::{Proposer, ProposerSettings};
+use paxos::{Header, MsgType, Outbox, Packet, Time, To};
+use replica::Status;
+use replica::protocol::{ReplyAddress, SessionOp};
+
+/// The data plane as the front end uses it; all calls come from its one thread.
+pub trait Plane: Send + 'static {
+    /// Sends a datagram to the current leader; may wait for [`flush`](Self::flush). What can't be
+    /// sent is lost, as on any network.
+    fn send(&mut self, datagram: &[u8]);
+
+    /// Sends what waits.
+    fn flush(&mut self);
+
+    /// The next datagram that has arrived (REJECTs of the leader), copied into `buffer`; its
+    /// length. Never waits.
+    fn receive(&mut self, buffer: &mut [u8]) -> Option<usize>;
+
+    /// Becomes readable when something arrives.
+    fn fd(&self) -> RawFd;
+
+    /// Retries had no success: find out who leads, then call
+    /// [`Mailbox::leader_changed`](crate::Mailbox::leader_changed). Called at every retry until
+    /// then.
+    fn ask_for_leader(&mut self);
+}
+
+/// Where partition 0 is meant: the front end needs a deployment with one.
+const PID: u16 = 0;
+
+pub(crate) struct Log<P> {
+    proposer: Proposer,
+    outbox: PlaneOutbox<P>,
+    started: Instant,
+    home: ReplyAddress,
+    command: Vec<u8>,
+}
+
+struct PlaneOutbox<P> {
+    plane: P,
+    datagram: Vec<u8>,
+}
+
+impl<P: Plane> Outbox for PlaneOutbox<P> {
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        debug_assert_eq!(to, To::Leader);
+        self.datagram.clear();
+        header.append_datagram(value, &mut self.datagram);
+        self.plane.send(&self.datagram);
+    }
+}
+
+impl<P: Plane> Log<P> {
+    pub fn new(settings: ProposerSettings, plane: P) -> Log<P> {
+        Log {
+            proposer: Proposer::new(settings),
+            outbox: PlaneOutbox {
+                plane,
+                datagram: Vec::new(),
+            },
+            started: Instant::now(),
+            home: ReplyAddress {
+                home: settings.deployment.node,
+                address: None,
+            },
+            command: Vec::new(),
+        }
+    }
+
+    /// Since the front end started.
+    pub fn now(&self) -> Time {
+        self.started.elapsed().as_nanos() as Time
+    }
+
+    /// Queues a session's command; it is sent, and sent again, until it is answered. The caller
+    /// never submits one twice and checks the size.
+    pub fn submit(&mut self, session: u64, request: u64, command: &[u8]) {
+        let submitted = self.proposer.submit(PID, session, request, command);
+        debug_assert_eq!(submitted, Ok(()));
+    }
+
+    /// Asks for an ordered session; the answer comes to (`nonce`, 0).
+    pub fn open_session(&mut self, nonce: u64, window: u16) {
+        let open = SessionOp::Open {
+            ordered: true,
+            window,
+            reply_to: self.home,
+        };
+        self.submit_operation(nonce, &open);
+    }
+
+    /// Gives a session back that has nothing in flight; the answer comes to (`session`, 0).
+    pub fn close_session(&mut self, session: u64) {
+        self.submit_operation(session, &SessionOp::Close);
+    }
+
+    fn submit_operation(&mut self, client: u64, operation: &SessionOp) {
+        let mut command = std::mem::take(&mut self.command);
+        command.clear();
+        operation.emit(&mut command);
+        self.submit(client, 0, &command);
+        self.command = command;
+    }
+
+    /// Notes an answer. False if it is none to wait for: a repetition, or to an earlier sending of
+    /// a command that goes again because it overtook its predecessor.
+    pub fn answered(&mut self, client: u64, request: u64, status: Option<Status>) -> bool {
+        status != Some(Status::OutOfOrder) && self.proposer.reply(PID, client, request)
+    }
+
+    /// Commands without an answer.
+    pub fn outstanding(&self) -> usize {
+        self.proposer.outstanding()
+    }
+
+    /// Reads what the leader refused.
+    pub fn receive(&mut self) {
+        let now = self.now();
+        let mut buffer = [0; 2048];
+        while let Some(len) = self.outbox.plane.receive(&mut buffer) {
+            // Answers come by the mailbox only: a REPLY here would end a command unheard.
+            if let Ok(packet) = Packet::parse(&buffer[..len.min(buffer.len())])
+                && packet.header.msgtype == MsgType::Reject
+            {
+                // What it makes of a REJECT shows in `needs_leader` and in the deadlines.
+                let _ = self.proposer.step(now, &packet, &mut |_, _, _| {});
+            }
+        }
+        self.ask_if_needed();
+    }
+
+    /// Sends again what is due, and all that is queued.
+    pub fn tick(&mut self) {
+        let now = self.now();
+        if self.proposer.next_deadline().is_some_and(|due| due <= now) {
+            self.proposer.tick(now, &mut self.outbox);
+            self.ask_if_needed();
+        }
+        self.proposer.flush(now, &mut self.outbox);
+        self.outbox.plane.flush();
+    }
+
+    pub fn leader_changed(&mut self) {
+        let now = self.now();
+        self.proposer.leader_changed(now, &mut self.outbox);
+    }
+
+    fn ask_if_needed(&mut self) {
+        if self.proposer.needs_leader() {
+            self.outbox.plane.ask_for_leader();
+        }
+    }
+
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.proposer.next_deadline()
+    }
+
+    pub fn plane_fd(&self) -> RawFd {
+        self.outbox.plane.fd()
+    }
+}

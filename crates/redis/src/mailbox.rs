@@ -1,0 +1,119 @@
+//! How the replica's worker reaches the front end's thread.
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mio::{Registry, Token, Waker};
+
+/// What waits for the front end.
+#[derive(Default)]
+pub(crate) struct Mail {
+    replies: Vec<Header>,
+    bytes: Vec<u8>,
+    pub leader_changed: bool,
+    pub shut_down: bool,
+}
+
+struct Header {
+    client: u64,
+    request: u64,
+    status: u8,
+    bytes: Range<usize>,
+}
+
+/// An answer of the replica.
+pub(crate) struct Answer<'a> {
+    pub client: u64,
+    pub request: u64,
+    pub status: u8,
+    pub bytes: &'a [u8],
+}
+
+impl Mail {
+    /// Memory that is kept for the next ones.
+    const KEEP_BYTES: usize = 1 << 20;
+
+    pub fn answers(&self) -> impl Iterator<Item = Answer<'_>> {
+        self.replies.iter().map(|header| Answer {
+            client: header.client,
+            request: header.request,
+            status: header.status,
+            bytes: &self.bytes[header.bytes.clone()],
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.replies.is_empty() && !self.leader_changed && !self.shut_down
+    }
+
+    pub fn clear(&mut self) {
+        self.replies.clear();
+        self.bytes.clear();
+        self.bytes.shrink_to(Self::KEEP_BYTES);
+        self.leader_changed = false;
+        self.shut_down = false;
+    }
+}
+
+/// Hands answers and news to the front end; cheap to clone, for any thread. Never blocks for long:
+/// the front end only swaps what waits.
+#[derive(Clone)]
+pub struct Mailbox(Arc<Shared>);
+
+struct Shared {
+    mail: Mutex<Mail>,
+    waker: Waker,
+}
+
+impl Mailbox {
+    pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Mailbox> {
+        Ok(Mailbox(Arc::new(Shared {
+            mail: Mutex::default(),
+            waker: Waker::new(registry, token)?,
+        })))
+    }
+
+    /// The replica's answer to a session without an address: all of
+    /// [`replica::Output::reply`]'s with [`replica::ReplyTo::Local`] belong here. Those that aren't
+    /// the front end's are ignored.
+    pub fn reply(&self, client: u64, request: u64, status: u8, bytes: &[u8]) {
+        self.post(|mail| {
+            let start = mail.bytes.len();
+            mail.bytes.extend_from_slice(bytes);
+            mail.replies.push(Header {
+                client,
+                request,
+                status,
+                bytes: start..mail.bytes.len(),
+            });
+        });
+    }
+
+    /// [`Plane::send`](crate::Plane::send) reaches another leader from now on, or the old one was
+    /// confirmed: what is outstanding is sent again at once.
+    pub fn leader_changed(&self) {
+        self.post(|mail| mail.leader_changed = true);
+    }
+
+    pub(crate) fn shut_down(&self) {
+        self.post(|mail| mail.shut_down = true);
+    }
+
+    fn post(&self, change: impl FnOnce(&mut Mail)) {
+        let mut mail = self.0.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_empty = mail.is_empty();
+        change(&mut mail);
+        drop(mail);
+        // Whoever finds it empty wakes; the others' mail is found together with that.
+        if was_empty {
+            self.0.waker.wake().expect("the waker's descriptor is open");
+        }
+    }
+
+    /// Takes what waits in exchange for `empty`.
+    pub(crate) fn take(&self, empty: &mut Mail) {
+        let mut mail = self.0.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut *mail, empty);
+    }
+}

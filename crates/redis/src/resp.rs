@@ -1,0 +1,515 @@
+//! Requests as clients send them: RESP arrays of bulk strings, or inline commands.
+//!
+//! Our own parser, because the crates that parse RESP serve clients: they take every type in every
+//! place, know no inline commands, have no limits, and their errors aren't those that Redis
+//! answers with. A server's half is small.
+
+use std::ops::Range;
+
+/// The longest line: an inline command, or a header that never ends.
+const MAX_LINE_LEN: usize = 64 << 10;
+const MAX_ARGUMENTS: i64 = 1 << 20;
+/// What someone may send who hasn't authenticated yet.
+const MAX_ARGUMENTS_UNAUTHENTICATED: i64 = 10;
+const MAX_BULK_LEN_UNAUTHENTICATED: i64 = 16 << 10;
+
+/// What a request may be like.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The longest argument.
+    pub max_bulk_len: usize,
+    /// The longest request.
+    pub max_request_len: usize,
+    /// Whether the sender may send large requests at all.
+    pub authenticated: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            max_bulk_len: 1 << 20,
+            max_request_len: 4 << 20,
+            authenticated: true,
+        }
+    }
+}
+
+/// Why the connection can't go on: what follows "Protocol error: ".
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProtocolError(pub String);
+
+impl From<&str> for ProtocolError {
+    fn from(text: &str) -> Self {
+        ProtocolError(text.to_owned())
+    }
+}
+
+/// A complete request: its arguments, none for an empty line, and how many bytes it took.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Arguments; the first one names the command.
+    pub arguments: Vec<Argument>,
+    /// Bytes of input.
+    pub len: usize,
+}
+
+/// An argument.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Argument {
+    /// Lies here in the input.
+    At(Range<usize>),
+    /// Had quotes or escapes, which are resolved.
+    Unquoted(Vec<u8>),
+}
+
+impl Argument {
+    /// Its bytes.
+    pub fn bytes<'a>(&'a self, input: &'a [u8]) -> &'a [u8] {
+        match self {
+            Argument::At(range) => &input[range.clone()],
+            Argument::Unquoted(bytes) => bytes,
+        }
+    }
+}
+
+/// The first request in `input`; `None` if it isn't complete.
+pub fn parse(input: &[u8], limits: &Limits) -> Result<Option<Request>, ProtocolError> {
+    Parser::default().parse(input, limits)
+}
+
+/// Remembers how far it got with an incomplete request, so that one which arrives in many pieces
+/// isn't read from its beginning each time.
+#[derive(Default, Debug)]
+pub struct Parser {
+    at: usize,
+    /// Arguments still to come; `None` before the header.
+    missing: Option<usize>,
+    bulk_len: Option<usize>,
+    arguments: Vec<Argument>,
+}
+
+impl Parser {
+    /// Goes on with the request at the beginning of `input`, which is the input of the last call
+    /// with more at its end; or a new one, if the last call returned a request.
+    pub fn parse(
+        &mut self,
+        input: &[u8],
+        limits: &Limits,
+    ) -> Result<Option<Request>, ProtocolError> {
+        let complete = match input.first() {
+            None => false,
+            Some(b'*') => self.parse_array(input, limits)?,
+            Some(_) => self.parse_inline(input)?,
+        };
+        if !complete {
+            if input.len() > limits.max_request_len {
+                return Err("too big request".into());
+            }
+            return Ok(None);
+        }
+        let done = std::mem::take(self);
+        Ok(Some(Request {
+            arguments: done.arguments,
+            len: done.at,
+        }))
+    }
+
+    fn parse_array(&mut self, input: &[u8], limits: &Limits) -> Result<bool, ProtocolError> {
+        let mut missing = match self.missing {
+            Some(missing) => missing,
+            None => {
+                let Some(count) = self.header(input, "too big mbulk count string")? else {
+                    return Ok(false);
+                };
+                let count = count
+                    .filter(|n| *n <= MAX_ARGUMENTS)
+                    .ok_or("invalid multibulk length")?;
+                if !limits.authenticated && count > MAX_ARGUMENTS_UNAUTHENTICATED {
+                    return Err("unauthenticated multibulk length".into());
+                }
+                count.max(0) as usize
+            }
+        };
+        while missing > 0 {
+            self.missing = Some(missing);
+            if !self.parse_bulk(input, limits)? {
+                return Ok(false);
+            }
+            missing -= 1;
+        }
+        Ok(true)
+    }
+
+    fn parse_bulk(&mut self, input: &[u8], limits: &Limits) -> Result<bool, ProtocolError> {
+        let len = match self.bulk_len {
+            Some(len) => len,
+            None => {
+                match input.get(self.at) {
+                    None => return Ok(false),
+                    Some(b'$') => {}
+                    Some(&other) => return Err(expected_dollar(other)),
+                }
+                let Some(len) = self.header(input, "too big bulk count string")? else {
+                    return Ok(false);
+                };
+                let len = len
+                    .filter(|n| (0..=limits.max_bulk_len as i64).contains(n))
+                    .ok_or("invalid bulk length")?;
+                if !limits.authenticated && len > MAX_BULK_LEN_UNAUTHENTICATED {
+                    return Err("unauthenticated bulk length".into());
+                }
+                len as usize
+            }
+        };
+        self.bulk_len = Some(len);
+        let end = self.at + len;
+        match input.get(end..end + 2) {
+            None => return Ok(false),
+            Some(b"\r\n") => {}
+            Some(_) => return Err("expected CRLF after a bulk string".into()),
+        }
+        self.bulk_len = None;
+        self.arguments.push(Argument::At(self.at..end));
+        self.at = end + 2;
+        Ok(true)
+    }
+
+    /// Reads `*3\r\n` or `$3\r\n`: nothing if it isn't complete, no number if it is none.
+    fn header(
+        &mut self,
+        input: &[u8],
+        too_long: &str,
+    ) -> Result<Option<Option<i64>>, ProtocolError> {
+        let rest = &input[self.at..];
+        let Some(len) = rest
+            .windows(2)
+            .take(MAX_LINE_LEN)
+            .position(|w| w == b"\r\n")
+        else {
+            if rest.len() > MAX_LINE_LEN {
+                return Err(too_long.into());
+            }
+            return Ok(None);
+        };
+        self.at += len + 2;
+        Ok(Some(apps::kv::parse_integer(&rest[1..len])))
+    }
+
+    fn parse_inline(&mut self, input: &[u8]) -> Result<bool, ProtocolError> {
+        let searched = &input[..input.len().min(MAX_LINE_LEN)];
+        let Some(len) = searched[self.at..].iter().position(|b| *b == b'\n') else {
+            if input.len() > MAX_LINE_LEN {
+                return Err("too big inline request".into());
+            }
+            self.at = input.len();
+            return Ok(false);
+        };
+        let line = &input[..self.at + len];
+        self.at += len + 1;
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        self.arguments = split_line(line).ok_or("unbalanced quotes in request")?;
+        Ok(true)
+    }
+}
+
+fn expected_dollar(found: u8) -> ProtocolError {
+    let shown = match found {
+        b'\r' | b'\n' => ' ',
+        other => char::from(other),
+    };
+    ProtocolError(format!("expected '$', got '{shown}'"))
+}
+
+/// Splits an inline command at spaces, with `"…"` (and its escapes) and `'…'` as in a shell.
+fn split_line(line: &[u8]) -> Option<Vec<Argument>> {
+    let mut arguments = Vec::new();
+    let mut at = 0;
+    loop {
+        while line.get(at).is_some_and(|b| is_space(*b)) {
+            at += 1;
+        }
+        if at == line.len() {
+            return Some(arguments);
+        }
+        let mut bytes = Vec::new();
+        while let Some(&byte) = line.get(at) {
+            match byte {
+                _ if is_space(byte) => break,
+                b'"' | b'\'' => {
+                    at = unquote(line, at, &mut bytes)?;
+                    // A closing quote ends the argument.
+                    if line.get(at).is_some_and(|b| !is_space(*b)) {
+                        return None;
+                    }
+                }
+                _ => {
+                    bytes.push(byte);
+                    at += 1;
+                }
+            }
+        }
+        arguments.push(Argument::Unquoted(bytes));
+    }
+}
+
+/// Resolves the quoted text that begins at `at`; returns where it ends.
+fn unquote(line: &[u8], mut at: usize, bytes: &mut Vec<u8>) -> Option<usize> {
+    let quote = line[at];
+    at += 1;
+    loop {
+        match &line[at..] {
+            [] => return None,
+            [b, ..] if *b == quote => return Some(at + 1),
+            [b'\\', b'x', high, low, ..] if quote == b'"' && is_hex(*high) && is_hex(*low) => {
+                let digits = [*high, *low];
+                let text = std::str::from_utf8(&digits).expect("hexadecimal digits");
+                bytes.push(u8::from_str_radix(text, 16).expect("hexadecimal digits"));
+                at += 4;
+            }
+            [b'\\', escaped, ..] if quote == b'"' => {
+                bytes.push(match escaped {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 8,
+                    b'a' => 7,
+                    other => *other,
+                });
+                at += 2;
+            }
+            [b'\\', b'\'', ..] if quote == b'\'' => {
+                bytes.push(b'\'');
+                at += 2;
+            }
+            [b, ..] => {
+                bytes.push(*b);
+                at += 1;
+            }
+        }
+    }
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0)
+}
+
+fn is_hex(byte: u8) -> bool {
+    byte.is_ascii_hexdigit()
+}
+
+/// Writes answers in the protocol version that the client chose.
+pub struct Writer<'a> {
+    /// Where to.
+    pub out: &'a mut Vec<u8>,
+    /// RESP3 instead of RESP2.
+    pub resp3: bool,
+}
+
+impl Writer<'_> {
+    /// `+text`.
+    pub fn status(&mut self, text: &str) {
+        self.line(b'+', text.as_bytes());
+    }
+
+    /// `-text`, which begins with a code such as ERR. Line ends within it become spaces.
+    pub fn error(&mut self, text: impl AsRef<[u8]>) {
+        self.out.push(b'-');
+        let as_one_line = |b: &u8| if matches!(b, b'\r' | b'\n') { b' ' } else { *b };
+        self.out.extend(text.as_ref().iter().map(as_one_line));
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// `:n`.
+    pub fn integer(&mut self, n: i64) {
+        self.number(b':', n);
+    }
+
+    /// A string.
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.number(b'$', bytes.len() as i64);
+        self.out.extend_from_slice(bytes);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Text for people.
+    pub fn verbatim(&mut self, text: &str) {
+        if !self.resp3 {
+            return self.bulk(text.as_bytes());
+        }
+        self.number(b'=', text.len() as i64 + 4);
+        self.out.extend_from_slice(b"txt:");
+        self.out.extend_from_slice(text.as_bytes());
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Nothing.
+    pub fn null(&mut self) {
+        let text: &[u8] = if self.resp3 { b"_\r\n" } else { b"$-1\r\n" };
+        self.out.extend_from_slice(text);
+    }
+
+    /// The head of an array; its items follow.
+    pub fn array(&mut self, len: usize) {
+        self.number(b'*', len as i64);
+    }
+
+    /// The head of a set; its items follow.
+    pub fn set(&mut self, len: usize) {
+        self.number(if self.resp3 { b'~' } else { b'*' }, len as i64);
+    }
+
+    /// The head of a map; keys and values follow in turn.
+    pub fn map(&mut self, len: usize) {
+        if self.resp3 {
+            self.number(b'%', len as i64);
+        } else {
+            self.number(b'*', 2 * len as i64);
+        }
+    }
+
+    fn number(&mut self, kind: u8, n: i64) {
+        self.line(kind, n.to_string().as_bytes());
+    }
+
+    fn line(&mut self, kind: u8, text: &[u8]) {
+        self.out.push(kind);
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Words = (Vec<Vec<u8>>, usize);
+
+    fn words(input: &[u8]) -> Result<Option<Words>, String> {
+        match parse(input, &Limits::default()) {
+            Ok(None) => Ok(None),
+            Ok(Some(request)) => {
+                let words = request.arguments.iter().map(|a| a.bytes(input).to_vec());
+                Ok(Some((words.collect(), request.len)))
+            }
+            Err(e) => Err(e.0),
+        }
+    }
+
+    #[track_caller]
+    fn expect(input: &[u8], expected: &[&[u8]]) {
+        let expected = expected.iter().map(|w| w.to_vec()).collect();
+        assert_eq!(words(input), Ok(Some((expected, input.len()))));
+        // In pieces of any size.
+        for cut in 1..input.len() {
+            let mut parser = Parser::default();
+            let limits = Limits::default();
+            assert_eq!(parser.parse(&input[..cut], &limits), Ok(None), "{cut}");
+            let request = parser.parse(input, &limits).unwrap().unwrap();
+            assert_eq!(request, parse(input, &limits).unwrap().unwrap());
+        }
+    }
+
+    #[test]
+    fn arrays_of_bulk_strings() {
+        expect(b"*1\r\n$4\r\nPING\r\n", &[b"PING"]);
+        expect(b"*2\r\n$3\r\nGET\r\n$0\r\n\r\n", &[b"GET", b""]);
+        expect(
+            b"*2\r\n$4\r\nECHO\r\n$4\r\n\r\n\r\n\r\n",
+            &[b"ECHO", b"\r\n\r\n"],
+        );
+        expect(b"*0\r\n", &[]);
+        expect(b"*-1\r\n", &[]);
+    }
+
+    #[test]
+    fn inline_commands() {
+        expect(b"PING\r\n", &[b"PING"]);
+        expect(b"PING\n", &[b"PING"]);
+        expect(b"\r\n", &[]);
+        expect(b"  set  k\tv \r\n", &[b"set", b"k", b"v"]);
+        expect(
+            b"set \"a b\\x41\\n\\\"\" 'c \\' d'\r\n",
+            &[b"set", b"a bA\n\"", b"c ' d"],
+        );
+        expect(b"echo \"\"\r\n", &[b"echo", b""]);
+    }
+
+    #[test]
+    fn what_follows_is_left_alone() {
+        let input = b"PING\r\n*1\r\n$4\r\nPING\r\n";
+        assert_eq!(words(input).unwrap().unwrap().1, 6);
+        assert_eq!(words(&input[6..]).unwrap().unwrap().1, 14);
+    }
+
+    #[test]
+    fn errors_are_named_as_in_redis() {
+        let long_line = vec![b'x'; MAX_LINE_LEN + 1];
+        let long_count = [b"*", &[b'1'; MAX_LINE_LEN][..], b"1"].concat();
+        for (input, expected) in [
+            (&b"*x\r\n"[..], "invalid multibulk length"),
+            (b"*1048577\r\n", "invalid multibulk length"),
+            (b"*99999999999999999999\r\n", "invalid multibulk length"),
+            (b"*1\r\n:1\r\n", "expected '$', got ':'"),
+            (b"*1\r\n\r\n", "expected '$', got ' '"),
+            (b"*1\r\n$-1\r\n", "invalid bulk length"),
+            (b"*1\r\n$x\r\n", "invalid bulk length"),
+            (b"*1\r\n$9999999\r\n", "invalid bulk length"),
+            (b"*1\r\n$1\r\nabc", "expected CRLF after a bulk string"),
+            (b"a \"b\r\n", "unbalanced quotes in request"),
+            (b"a \"b\"c\r\n", "unbalanced quotes in request"),
+            (&long_line, "too big inline request"),
+            (&long_count, "too big mbulk count string"),
+        ] {
+            assert_eq!(words(input), Err(expected.to_owned()));
+        }
+    }
+
+    #[test]
+    fn strangers_may_not_send_much() {
+        let limits = Limits {
+            authenticated: false,
+            ..Limits::default()
+        };
+        let error = |input: &[u8]| parse(input, &limits).unwrap_err().0;
+        assert_eq!(error(b"*11\r\n"), "unauthenticated multibulk length");
+        assert_eq!(error(b"*1\r\n$16385\r\n"), "unauthenticated bulk length");
+    }
+
+    #[test]
+    fn a_request_that_never_ends_is_refused() {
+        let bulk = [
+            b"$1048576\r\n".to_vec(),
+            vec![b'x'; 1 << 20],
+            b"\r\n".to_vec(),
+        ]
+        .concat();
+        let input = [b"*9\r\n".to_vec(), bulk.repeat(4)].concat();
+        assert_eq!(words(&input), Err("too big request".to_owned()));
+    }
+
+    #[test]
+    fn random_bytes_never_panic_and_pieces_make_no_difference() {
+        let mut state = 7u64;
+        let mut next = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below as u64) as usize
+        };
+        let alphabet = b"*$\r\n0123-9\"'\\x GET\0\xff";
+        let mut complete = 0;
+        for _ in 0..200_000 {
+            let len = next(24);
+            let input: Vec<u8> = (0..len).map(|_| alphabet[next(alphabet.len())]).collect();
+            let whole = parse(&input, &Limits::default());
+            complete += usize::from(matches!(whole, Ok(Some(_))));
+            let cut = next(len + 1);
+            let mut parser = Parser::default();
+            let first = parser.parse(&input[..cut], &Limits::default());
+            if first == Ok(None) {
+                assert_eq!(parser.parse(&input, &Limits::default()), whole);
+            }
+        }
+        assert!(complete > 1000);
+    }
+}

@@ -1,0 +1,531 @@
+//! The front end's thread: one loop over the listener, the clients' sockets, the replica's answers
+//! and the data plane.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use paxos::proposer::ProposerSettings;
+use replica::Status;
+
+use crate::client::Client;
+use crate::connection::{Connection, Session, WINDOW};
+use crate::cursors::Cursors;
+use crate::log::{Log, Plane};
+use crate::mailbox::{Answer, Mail, Mailbox};
+use crate::metrics::Metrics;
+use crate::settings::{Settings, Shared};
+
+const LISTENER: Token = Token(0);
+const MAILBOX: Token = Token(1);
+const PLANE: Token = Token(2);
+const FIRST_CONNECTION: usize = 3;
+
+const READ_BYTES: usize = 64 << 10;
+/// Rounds of reading and writing that a connection gets before it is the next one's turn.
+const ROUNDS: usize = 16;
+/// After an accept that failed for want of descriptors or memory.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// Unsuccessful retries after which the leader is asked for.
+const RETRIES_BEFORE_ASKING: u32 = 2;
+
+/// A running front end. Dropping it leaves it running.
+pub struct FrontEnd {
+    mailbox: Mailbox,
+    metrics: Arc<Metrics>,
+    address: SocketAddr,
+    thread: JoinHandle<()>,
+}
+
+impl FrontEnd {
+    /// Where answers and news for it go.
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
+    }
+
+    /// What it has done.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Accepts no more commands, finishes those in flight (within the settings' timeout), and ends.
+    pub fn shut_down(self) {
+        self.mailbox.shut_down();
+        // A thread that panicked has said so.
+        let _ = self.thread.join();
+    }
+}
+
+/// Starts the front end in a thread of its own.
+pub fn start(settings: Settings, plane: impl Plane) -> io::Result<FrontEnd> {
+    let address = settings.listener.local_addr()?;
+    let server = Server::new(settings, plane)?;
+    let mailbox = server.mailbox.clone();
+    let metrics = server.shared.metrics.clone();
+    let thread = std::thread::Builder::new()
+        .name("redis".to_owned())
+        .spawn(move || server.run())?;
+    Ok(FrontEnd {
+        mailbox,
+        metrics,
+        address,
+        thread,
+    })
+}
+
+struct Peer {
+    connection: Connection,
+    /// `None` once the client is gone and only its commands in flight are left.
+    stream: Option<TcpStream>,
+    readable: bool,
+}
+
+struct Server<P> {
+    poll: Poll,
+    listener: Option<TcpListener>,
+    accept_again: bool,
+    peers: Vec<Option<Box<Peer>>>,
+    free: Vec<usize>,
+    /// Nonce or id of a session to its connection.
+    routes: HashMap<u64, usize>,
+    log: Log<P>,
+    mailbox: Mailbox,
+    cursors: Cursors,
+    shared: Shared,
+    max_output_bytes: usize,
+    session_idle: Duration,
+    next_idle_check: Instant,
+    shutdown_timeout: Duration,
+    stop_at: Option<Instant>,
+    last_client: u64,
+    seed: u64,
+    nonces: u64,
+    read_buffer: Vec<u8>,
+    /// Connections that have more to do than they got time for.
+    again: Vec<usize>,
+}
+
+impl<P: Plane> Server<P> {
+    fn new(settings: Settings, plane: P) -> io::Result<Server<P>> {
+        let poll = Poll::new()?;
+        let port = settings.listener.local_addr()?.port();
+        settings.listener.set_nonblocking(true)?;
+        let mut listener = TcpListener::from_std(settings.listener);
+        let log = Log::new(
+            ProposerSettings {
+                deployment: settings.deployment,
+                retry_after: settings.retry_after,
+                retries_before_asking: RETRIES_BEFORE_ASKING,
+                nonce: settings.seed,
+                max_open_values: settings.max_open_values,
+            },
+            plane,
+        );
+        let registry = poll.registry();
+        registry.register(&mut listener, LISTENER, Interest::READABLE)?;
+        registry.register(&mut SourceFd(&log.plane_fd()), PLANE, Interest::READABLE)?;
+        let mailbox = Mailbox::new(registry, MAILBOX)?;
+        Ok(Server {
+            poll,
+            listener: Some(listener),
+            accept_again: false,
+            peers: Vec::new(),
+            free: Vec::new(),
+            routes: HashMap::new(),
+            log,
+            mailbox,
+            cursors: Cursors::default(),
+            shared: Shared {
+                password: settings.password,
+                max_value: usize::from(settings.deployment.max_value),
+                max_clients: settings.max_clients,
+                port,
+                describe: settings.describe,
+                metrics: Arc::default(),
+                started: Instant::now(),
+            },
+            max_output_bytes: settings.max_output_bytes,
+            session_idle: settings.session_idle,
+            next_idle_check: Instant::now() + settings.session_idle / 4,
+            shutdown_timeout: settings.shutdown_timeout,
+            stop_at: None,
+            last_client: 0,
+            seed: settings.seed,
+            nonces: 0,
+            read_buffer: vec![0; READ_BYTES],
+            again: Vec::new(),
+        })
+    }
+
+    fn run(mut self) {
+        let mut events = Events::with_capacity(1024);
+        let mut mail = Mail::default();
+        while !self.is_done() {
+            let timeout = self.timeout();
+            match self.poll.poll(&mut events, timeout) {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) => panic!("the front end cannot wait for its sockets: {e}"),
+            }
+            for event in &events {
+                match event.token() {
+                    LISTENER => self.accept(),
+                    MAILBOX => self.take_mail(&mut mail),
+                    PLANE => self.log.receive(),
+                    Token(token) => {
+                        let index = token - FIRST_CONNECTION;
+                        if let Some(Some(peer)) = self.peers.get_mut(index) {
+                            peer.readable |= event.is_readable();
+                            self.pump(index);
+                        }
+                    }
+                }
+            }
+            if self.accept_again {
+                self.accept();
+            }
+            for index in std::mem::take(&mut self.again) {
+                self.pump(index);
+            }
+            self.release_idle_sessions();
+            self.log.tick();
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.again.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let now = Instant::now();
+        let retry = self
+            .log
+            .next_deadline()
+            .map(|due| Duration::from_nanos(due.saturating_sub(self.log.now())));
+        let accept = self.accept_again.then_some(ACCEPT_AGAIN);
+        let idle =
+            (!self.routes.is_empty()).then(|| self.next_idle_check.saturating_duration_since(now));
+        let stop = self.stop_at.map(|at| at.saturating_duration_since(now));
+        [retry, accept, idle, stop].into_iter().flatten().min()
+    }
+
+    // ---- Connections
+
+    fn accept(&mut self) {
+        self.accept_again = false;
+        while let Some(listener) = &self.listener {
+            match listener.accept() {
+                Ok((stream, address)) => self.add(stream, address),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if is_of_the_client(&e) => {}
+                Err(_) => {
+                    self.accept_again = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, mut stream: TcpStream, address: SocketAddr) {
+        let metrics = self.shared.metrics.clone();
+        if self.peers.len() - self.free.len() >= self.shared.max_clients {
+            Metrics::add(&metrics.connections_refused);
+            // As far as it goes: nobody waits for a client here.
+            let _ = stream.write(b"-ERR max number of clients reached\r\n");
+            return;
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.peers.push(None);
+            self.peers.len() - 1
+        });
+        let token = Token(FIRST_CONNECTION + index);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registered = stream
+            .set_nodelay(true)
+            .and_then(|()| self.poll.registry().register(&mut stream, token, interest));
+        if registered.is_err() {
+            self.free.push(index);
+            return;
+        }
+        Metrics::add(&metrics.connections);
+        Metrics::add(&metrics.connected);
+        self.last_client += 1;
+        let client = Client {
+            id: self.last_client,
+            address,
+            local_address: stream.local_addr().unwrap_or(address),
+            since: Instant::now(),
+            authenticated: self.shared.password.is_none(),
+            resp3: false,
+            name: Vec::new(),
+            library_name: Vec::new(),
+            library_version: Vec::new(),
+            last_command: "NULL",
+        };
+        self.peers[index] = Some(Box::new(Peer {
+            connection: Connection::new(client),
+            stream: Some(stream),
+            readable: true,
+        }));
+        self.pump(index);
+    }
+
+    /// Lets a connection do what it can: read, execute, propose, write, end.
+    fn pump(&mut self, index: usize) {
+        for _ in 0..ROUNDS {
+            let Some(Some(peer)) = self.peers.get_mut(index) else {
+                return;
+            };
+            peer.connection.run(&self.shared, &mut self.cursors);
+            self.propose(index);
+            let peer = self.peers[index].as_mut().expect("still there");
+            let wrote = peer.write(self.max_output_bytes);
+            let read = peer.read(&mut self.read_buffer);
+            if peer.connection.is_finished() {
+                return self.remove(index);
+            }
+            if !wrote && !read {
+                return;
+            }
+        }
+        self.again.push(index);
+    }
+
+    fn remove(&mut self, index: usize) {
+        let Some(peer) = self.peers[index].take() else {
+            return;
+        };
+        self.free.push(index);
+        self.shared.metrics.connected.fetch_sub(1, Relaxed);
+        if let Session::Open(id) = peer.connection.session {
+            self.routes.remove(&id);
+            self.log.close_session(id);
+        }
+        if let Some(mut stream) = peer.stream {
+            // Closing the socket ends its registration too.
+            let _ = self.poll.registry().deregister(&mut stream);
+        }
+    }
+
+    // ---- Sessions
+
+    /// Brings the connection's next value on its way, and a session if it has none.
+    fn propose(&mut self, index: usize) {
+        let connection = &mut self.peers[index].as_mut().expect("a connection").connection;
+        if !connection.has_next_value() {
+            return;
+        }
+        match connection.session {
+            Session::Opening(_) => {}
+            Session::None => {
+                self.nonces += 1;
+                let nonce = scramble(self.seed.wrapping_add(self.nonces));
+                connection.session = Session::Opening(nonce);
+                self.routes.insert(nonce, index);
+                self.log.open_session(nonce, WINDOW);
+            }
+            Session::Open(id) => {
+                let mut taken = 0;
+                let max_value = self.shared.max_value;
+                while let Some(next) = connection.next_logged(&mut taken, max_value) {
+                    self.log.submit(id, next.request, &next.bytes);
+                }
+            }
+        }
+    }
+
+    fn take_mail(&mut self, mail: &mut Mail) {
+        self.mailbox.take(mail);
+        if mail.leader_changed {
+            self.log.leader_changed();
+        }
+        for answer in mail.answers() {
+            self.on_answer(&answer);
+        }
+        if mail.shut_down {
+            self.begin_shutdown();
+        }
+        mail.clear();
+    }
+
+    fn on_answer(&mut self, answer: &Answer<'_>) {
+        let status = Status::from_u8(answer.status);
+        if !self.log.answered(answer.client, answer.request, status) {
+            return;
+        }
+        let Some(&index) = self.routes.get(&answer.client) else {
+            return;
+        };
+        let peer = self.peers[index].as_mut().expect("routes end with it");
+        let connection = &mut peer.connection;
+        match (connection.session, status) {
+            (Session::Opening(nonce), _) => {
+                self.routes.remove(&nonce);
+                match (status, <[u8; 8]>::try_from(answer.bytes)) {
+                    (Some(Status::Ok), Ok(id)) => {
+                        let id = u64::from_be_bytes(id);
+                        connection.session = Session::Open(id);
+                        self.routes.insert(id, index);
+                    }
+                    _ => connection
+                        .fail_all("ERR no session to be had: too many are open", &self.shared),
+                }
+            }
+            (Session::Open(id), Some(Status::UnknownSession)) => {
+                Metrics::add(&self.shared.metrics.sessions_lost);
+                self.routes.remove(&id);
+                for request in connection.in_flight_requests() {
+                    self.log.answered(id, request, None);
+                }
+                connection.fail_all("ERR session expired, outcome unknown", &self.shared);
+                connection.end();
+            }
+            _ => connection.on_answer(
+                answer.request,
+                status,
+                answer.bytes,
+                &self.shared,
+                &mut self.cursors,
+            ),
+        }
+        // Once for all answers that came together: they are pumped before the loop waits again.
+        if self.again.last() != Some(&index) {
+            self.again.push(index);
+        }
+    }
+
+    /// Gives back the sessions of connections that have been silent for long, before the replicas
+    /// let them expire: the next command of such a connection opens another one.
+    fn release_idle_sessions(&mut self) {
+        if Instant::now() < self.next_idle_check {
+            return;
+        }
+        self.next_idle_check = Instant::now() + self.session_idle / 4;
+        for peer in self.peers.iter_mut().flatten() {
+            let connection = &mut peer.connection;
+            if let Session::Open(id) = connection.session
+                && connection.is_idle()
+                && connection.last_used.elapsed() >= self.session_idle
+            {
+                self.routes.remove(&id);
+                self.log.close_session(id);
+                connection.forget_session();
+            }
+        }
+    }
+
+    // ---- The end
+
+    fn begin_shutdown(&mut self) {
+        self.stop_at = Some(Instant::now() + self.shutdown_timeout);
+        self.listener = None;
+        self.accept_again = false;
+        for index in 0..self.peers.len() {
+            if let Some(peer) = &mut self.peers[index] {
+                peer.connection.end();
+                self.pump(index);
+            }
+        }
+    }
+
+    /// Whether a shutdown has nothing left to wait for, or has waited long enough.
+    fn is_done(&self) -> bool {
+        let Some(stop_at) = self.stop_at else {
+            return false;
+        };
+        let all_gone = self.peers.len() == self.free.len() && self.log.outstanding() == 0;
+        all_gone || Instant::now() >= stop_at
+    }
+}
+
+impl Peer {
+    /// Writes what it can; whether it wrote anything.
+    fn write(&mut self, max_output_bytes: usize) -> bool {
+        let mut wrote = false;
+        while !self.connection.pending_output().is_empty() {
+            let Some(stream) = &mut self.stream else {
+                self.connection.discard_output();
+                return wrote;
+            };
+            match stream.write(self.connection.pending_output()) {
+                Ok(len) => {
+                    self.connection.output_sent(len);
+                    wrote = true;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    if self.connection.pending_output().len() > max_output_bytes {
+                        self.lose();
+                    }
+                    return wrote;
+                }
+                Err(_) => self.lose(),
+            }
+        }
+        wrote
+    }
+
+    /// Reads once if that is of use; whether anything came.
+    fn read(&mut self, buffer: &mut [u8]) -> bool {
+        if !self.readable || !self.connection.wants_input() {
+            return false;
+        }
+        let Some(stream) = &mut self.stream else {
+            return false;
+        };
+        match stream.read(buffer) {
+            Ok(0) => {
+                self.readable = false;
+                self.connection.end_input();
+                true
+            }
+            Ok(len) => {
+                self.connection.feed(&buffer[..len]);
+                true
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => true,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                false
+            }
+            Err(_) => {
+                self.lose();
+                true
+            }
+        }
+    }
+
+    /// The client is gone: what it sent is still executed, the answers go nowhere.
+    fn lose(&mut self) {
+        self.stream = None;
+        self.connection.discard_output();
+        self.connection.end_input();
+    }
+}
+
+/// Whether accepting failed because that one client is gone.
+fn is_of_the_client(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted
+    )
+}
+
+/// A fixed mixing of bits (splitmix64's): distinct inputs have distinct results.
+fn scramble(seed: u64) -> u64 {
+    let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

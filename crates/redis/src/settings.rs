@@ -1,0 +1,71 @@
+//! What the node tells the front end.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use paxos::{Deployment, Time};
+
+use crate::metrics::Metrics;
+
+/// Writes lines of `name:value\r\n` into INFO's section on replication.
+pub type Describe = Box<dyn Fn(&mut String) + Send>;
+
+/// What the front end is told when it starts.
+pub struct Settings {
+    /// Where clients connect; bound by the node, which decides what may be bound to.
+    pub listener: TcpListener,
+    /// The group it proposes to, with one partition; `node` is the replica beside it, which is its
+    /// sessions' home.
+    pub deployment: Deployment,
+    /// Random, never 0, of this start alone: names its proposals.
+    pub seed: u64,
+    /// If there is one, clients must show it.
+    pub password: Option<String>,
+    /// Connections at most.
+    pub max_clients: usize,
+    /// A client that lets this much of its answers pile up is disconnected.
+    pub max_output_bytes: usize,
+    /// How long an answer of the replica is waited for before the command is sent again.
+    pub retry_after: Time,
+    /// Values in flight, of all connections together.
+    pub max_open_values: usize,
+    /// A connection that sends nothing for so long gives its session back, and gets another one
+    /// with its next command. Well below the replicas' own timeout, which would make an outcome
+    /// unknown.
+    pub session_idle: Duration,
+    /// How long a shutdown waits for commands in flight.
+    pub shutdown_timeout: Duration,
+    /// What INFO says of the replica, its position in the log above all.
+    pub describe: Describe,
+}
+
+impl Settings {
+    /// The defaults.
+    pub fn new(listener: TcpListener, deployment: Deployment, seed: u64) -> Settings {
+        Settings {
+            listener,
+            deployment,
+            seed,
+            password: None,
+            max_clients: 10_000,
+            max_output_bytes: 256 << 20,
+            retry_after: 50_000_000,
+            max_open_values: 64,
+            session_idle: Duration::from_secs(120),
+            shutdown_timeout: Duration::from_secs(5),
+            describe: Box::new(|_| {}),
+        }
+    }
+}
+
+/// What commands need to know of the front end.
+pub(crate) struct Shared {
+    pub password: Option<String>,
+    pub max_value: usize,
+    pub max_clients: usize,
+    pub port: u16,
+    pub describe: Describe,
+    pub metrics: Arc<Metrics>,
+    pub started: Instant,
+}

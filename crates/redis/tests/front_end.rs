@@ -1,0 +1,329 @@
+//! The front end on a log that loses, repeats and reorders.
+
+mod harness;
+
+use std::net::Shutdown;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use harness::{Client, Cluster, Faults, eventually, request};
+
+const BAD_NETWORK: Faults = Faults {
+    lost: 10,
+    repeated: 15,
+    delayed: 15,
+    rejected: 5,
+};
+
+#[test]
+fn commands_of_every_kind() {
+    let cluster = Cluster::start("kinds", Faults::default());
+    let mut c = cluster.connect();
+    c.ask(&["PING"], "+PONG\r\n");
+    c.ask(&["SET", "k", "v"], "+OK\r\n");
+    c.ask(&["GET", "k"], "$1\r\nv\r\n");
+    c.ask(&["GET", "none"], "$-1\r\n");
+    c.ask(&["SET", "k", "w", "NX"], "$-1\r\n");
+    c.ask(&["SETNX", "k", "w"], ":0\r\n");
+    c.ask(&["SET", "k", "w", "XX", "GET"], "$1\r\nv\r\n");
+    c.ask(&["MSET", "a", "1", "b", "2"], "+OK\r\n");
+    c.ask(
+        &["MGET", "a", "none", "b"],
+        "*3\r\n$1\r\n1\r\n$-1\r\n$1\r\n2\r\n",
+    );
+    c.ask(&["INCRBY", "a", "41"], ":42\r\n");
+    c.ask(&["DECR", "a"], ":41\r\n");
+    c.ask(&["APPEND", "k", "xyz"], ":4\r\n");
+    c.ask(&["STRLEN", "k"], ":4\r\n");
+    c.ask(&["TYPE", "k"], "+string\r\n");
+    c.ask(&["TYPE", "none"], "+none\r\n");
+    c.ask(&["DBSIZE"], ":3\r\n");
+    c.ask(&["KEYS", "[ab]"], "*2\r\n$1\r\na\r\n$1\r\nb\r\n");
+    c.ask(&["DEL", "a", "b", "none"], ":2\r\n");
+    c.ask(&["EXISTS", "k", "k", "a"], ":2\r\n");
+    c.ask(
+        &["SET", "k", "v", "EX", "10"],
+        "-ERR SET option EX is not supported: keys do not expire here\r\n",
+    );
+    c.ask(&["HELLO", "4"], "-NOPROTO unsupported protocol version\r\n");
+    c.send(&request(&["HELLO", "3"]));
+    c.expect("%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n");
+    c.expect("$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:1\r\n");
+    c.expect("$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n");
+    c.expect("$7\r\nmodules\r\n*0\r\n");
+    c.ask(&["GET", "none"], "_\r\n");
+    c.send(&request(&["INFO", "replication"]));
+    c.expect("=75\r\ntxt:# Replication\r\nrole:master\r\nconnected_slaves:0\r\n");
+    c.expect("wirepaxos_position:42\r\n\r\n");
+}
+
+#[test]
+fn a_scan_finds_every_key_once() {
+    let cluster = Cluster::start("scan", Faults::default());
+    let mut c = cluster.connect();
+    for n in 0..57 {
+        c.ask(&["SET", &format!("key:{n:02}"), "v"], "+OK\r\n");
+    }
+    let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
+    loop {
+        c.send(&request(&[
+            "SCAN", &cursor, "COUNT", "5", "MATCH", "*[02468]",
+        ]));
+        c.expect("*2\r\n");
+        cursor = bulk(&mut c);
+        for _ in 0..number(&mut c, b'*') {
+            found.push(bulk(&mut c));
+        }
+        if cursor == "0" {
+            break;
+        }
+    }
+    let even: Vec<String> = (0..57).step_by(2).map(|n| format!("key:{n:02}")).collect();
+    assert_eq!(found, even);
+    c.ask(
+        &["SCAN", "77777"],
+        "-ERR invalid cursor: begin again with 0\r\n",
+    );
+}
+
+fn number(c: &mut Client, kind: u8) -> usize {
+    let mut line = Vec::new();
+    while !line.ends_with(b"\r\n") {
+        line.extend(c.receive(1));
+    }
+    assert_eq!(line[0], kind, "{line:?}");
+    String::from_utf8_lossy(&line[1..]).trim().parse().unwrap()
+}
+
+fn bulk(c: &mut Client) -> String {
+    let len = number(c, b'$');
+    let bytes = c.receive(len + 2);
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
+}
+
+#[test]
+fn pipelined_commands_take_effect_in_order_and_once_on_a_bad_network() {
+    let cluster = Cluster::start("order", BAD_NETWORK);
+    let clients = 8;
+    let commands = 400;
+    let threads: Vec<_> = (0..clients)
+        .map(|client| {
+            let mut c = cluster.connect();
+            std::thread::spawn(move || {
+                let (own, shared) = (format!("own:{client}"), "shared");
+                let mut script = Vec::new();
+                for n in 0..commands {
+                    script.extend(request(&["APPEND", &own, &format!("{n},")]));
+                    script.extend(request(&["INCR", shared]));
+                    script.extend(request(&["ECHO", &format!("{n}")]));
+                }
+                let mut sender = Client(c.0.try_clone().unwrap());
+                let sending = std::thread::spawn(move || sender.send(&script));
+                let (mut text, mut last) = (String::new(), 0);
+                for n in 0..commands {
+                    text += &format!("{n},");
+                    assert_eq!(number(&mut c, b':'), text.len());
+                    let count = number(&mut c, b':');
+                    assert!(count > last, "{count} after {last}");
+                    last = count;
+                    assert_eq!(bulk(&mut c), format!("{n}"));
+                }
+                sending.join().unwrap();
+                c.ask(&["GET", &own], &format!("${}\r\n{text}\r\n", text.len()));
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let total = (clients * commands).to_string();
+    let expected = format!("${}\r\n{total}\r\n", total.len());
+    cluster.connect().ask(&["GET", "shared"], &expected);
+}
+
+#[test]
+fn a_command_waits_for_a_log_that_is_away() {
+    let cluster = Cluster::start("away", Faults::default());
+    let mut c = cluster.connect();
+    c.ask(&["INCR", "n"], ":1\r\n");
+    cluster.cut.store(true, Relaxed);
+    c.send(&request(&["INCR", "n"]));
+    // Answered at once, but behind the other.
+    c.send(&request(&["PING"]));
+    std::thread::sleep(Duration::from_millis(100));
+    cluster.cut.store(false, Relaxed);
+    c.expect(":2\r\n+PONG\r\n");
+}
+
+#[test]
+fn a_session_that_expired_under_commands_in_flight_ends_its_connection() {
+    let cluster = Cluster::start("expired", Faults::default());
+    let mut c = cluster.connect();
+    c.ask(&["INCR", "n"], ":1\r\n");
+    cluster.expire.store(true, Relaxed);
+    eventually("expired", || cluster.sessions.load(Relaxed) == 0);
+    c.send(&request(&["INCR", "n"]).repeat(2));
+    let text = String::from_utf8(c.rest()).unwrap();
+    assert!(
+        text.starts_with("-ERR session expired, outcome unknown\r\n"),
+        "{text}"
+    );
+    assert_eq!(cluster.metrics().sessions_lost.load(Relaxed), 1);
+    // Never executed: the session was unknown.
+    cluster.connect().ask(&["GET", "n"], "$1\r\n1\r\n");
+}
+
+#[test]
+fn an_idle_connection_gives_its_session_back_and_gets_another() {
+    let cluster = Cluster::start_with("idle", Faults::default(), |settings| {
+        settings.session_idle = Duration::from_millis(50);
+    });
+    let mut c = cluster.connect();
+    for n in 1..4 {
+        c.ask(&["INCR", "n"], &format!(":{n}\r\n"));
+        eventually("given back", || cluster.sessions.load(Relaxed) == 0);
+    }
+}
+
+#[test]
+fn a_closed_connection_closes_its_session_when_its_commands_are_done() {
+    let cluster = Cluster::start("closed", BAD_NETWORK);
+    for _ in 0..5 {
+        let mut c = cluster.connect();
+        c.send(&request(&["INCR", "n"]).repeat(20));
+        // Gone before the answers.
+        drop(c);
+    }
+    eventually("all gone", || {
+        cluster.metrics().connected.load(Relaxed) == 0 && cluster.sessions.load(Relaxed) == 0
+    });
+    cluster.connect().ask(&["GET", "n"], "$3\r\n100\r\n");
+}
+
+#[test]
+fn a_half_closed_connection_is_answered() {
+    let cluster = Cluster::start("half", Faults::default());
+    let mut c = cluster.connect();
+    c.send(b"SET k v\r\nGET k\r\nGET");
+    c.0.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(c.rest(), b"+OK\r\n$1\r\nv\r\n");
+}
+
+#[test]
+fn a_shutdown_finishes_what_is_in_flight() {
+    let mut cluster = Cluster::start("shutdown", BAD_NETWORK);
+    let mut c = cluster.connect();
+    c.ask(&["SET", "k", "v"], "+OK\r\n");
+    let mut idle = cluster.connect();
+    idle.ask(&["PING"], "+PONG\r\n");
+    c.send(&request(&["APPEND", "k", "w"]));
+    // It has arrived when a later one on another connection has been answered.
+    cluster.connect().ask(&["GET", "none"], "$-1\r\n");
+    cluster.shut_down();
+    assert_eq!(c.rest(), b":2\r\n");
+    assert_eq!(idle.rest(), b"");
+    eventually("closed", || cluster.sessions.load(Relaxed) == 0);
+}
+
+#[test]
+fn a_shutdown_does_not_wait_for_ever() {
+    let mut cluster = Cluster::start_with("shutdown-cut", Faults::default(), |settings| {
+        settings.shutdown_timeout = Duration::from_millis(50);
+    });
+    let mut c = cluster.connect();
+    c.ask(&["SET", "k", "v"], "+OK\r\n");
+    cluster.cut.store(true, Relaxed);
+    c.send(&request(&["SET", "k", "w"]));
+    cluster.shut_down();
+}
+
+#[test]
+fn what_fits_no_value_is_refused_and_the_connection_goes_on() {
+    let cluster = Cluster::start("large", Faults::default());
+    let mut c = cluster.connect();
+    let large = "x".repeat(2000);
+    c.ask(
+        &["SET", "k", &large],
+        "-ERR value too large: 2007 bytes, at most 1024 fit one value (raise max_value)\r\n",
+    );
+    let larger = "x".repeat(70_000);
+    c.ask(
+        &["SET", "k", &larger],
+        "-ERR value too large: 70001 bytes, at most 1024 fit one value (raise max_value)\r\n",
+    );
+    let fits = "x".repeat(1024 - 7);
+    c.ask(&["SET", "k", &fits], "+OK\r\n");
+    c.ask(&["GET", "k"], &format!("$1017\r\n{fits}\r\n"));
+    // Answers are not bound by it.
+    let many = ["MGET"].into_iter().chain(std::iter::repeat_n("k", 300));
+    c.send(&request(&many.collect::<Vec<_>>()));
+    c.expect("*300\r\n");
+    c.receive(300 * (7 + 1017 + 2));
+    c.ask(&["PING"], "+PONG\r\n");
+}
+
+#[test]
+fn a_password_is_asked_for() {
+    let cluster = Cluster::start_with("password", Faults::default(), |settings| {
+        settings.password = Some("secret".to_owned());
+    });
+    let mut c = cluster.connect();
+    c.ask(&["GET", "k"], "-NOAUTH Authentication required.\r\n");
+    c.ask(
+        &["AUTH", "secreT"],
+        "-WRONGPASS invalid username-password pair or user is disabled.\r\n",
+    );
+    c.ask(
+        &["AUTH", "secretsecret"],
+        "-WRONGPASS invalid username-password pair or user is disabled.\r\n",
+    );
+    c.ask(
+        &["AUTH", "other", "secret"],
+        "-WRONGPASS invalid username-password pair or user is disabled.\r\n",
+    );
+    c.ask(&["AUTH", "secret"], "+OK\r\n");
+    c.ask(&["GET", "k"], "$-1\r\n");
+    c.ask(&["RESET"], "+RESET\r\n");
+    c.ask(&["GET", "k"], "-NOAUTH Authentication required.\r\n");
+    c.send(&request(&["HELLO", "2", "AUTH", "default", "secret"]));
+    c.expect("*14\r\n$6\r\nserver\r\n");
+    let mut stranger = cluster.connect();
+    stranger.send(b"*11\r\n");
+    assert_eq!(
+        stranger.rest(),
+        b"-ERR Protocol error: unauthenticated multibulk length\r\n"
+    );
+}
+
+#[test]
+fn one_client_too_many_is_told_so() {
+    let cluster = Cluster::start_with("clients", Faults::default(), |settings| {
+        settings.max_clients = 2;
+    });
+    let (mut a, mut b) = (cluster.connect(), cluster.connect());
+    a.ask(&["PING"], "+PONG\r\n");
+    b.ask(&["PING"], "+PONG\r\n");
+    assert_eq!(
+        cluster.connect().rest(),
+        b"-ERR max number of clients reached\r\n"
+    );
+    drop(b);
+    eventually("room", || cluster.metrics().connected.load(Relaxed) == 1);
+    cluster.connect().ask(&["PING"], "+PONG\r\n");
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_not_served_without_end() {
+    let cluster = Cluster::start("greedy", Faults::default());
+    let mut c = cluster.connect();
+    c.0.set_write_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    let echo = request(&["ECHO", &"x".repeat(10_000)]).repeat(10);
+    let mut sent = 0;
+    // Its sockets fill up, then ours, and then it has to wait.
+    while std::io::Write::write_all(&mut c.0, &echo).is_ok() {
+        sent += echo.len();
+        assert!(sent < 200 << 20, "everything was taken");
+    }
+    cluster.connect().ask(&["PING"], "+PONG\r\n");
+}
