@@ -1,0 +1,108 @@
+/* Generated from crates/capi/src/lib.rs by its test; change that file instead. */
+
+#ifndef WIREPAXOS_H
+#define WIREPAXOS_H
+
+#include <stdint.h>
+
+/*
+ A connection to the replicated service. Fill in the callbacks between `paxos_ctx_new` and
+ `paxos_ctx_start`.
+ */
+struct paxos_ctx {
+  /*
+   Called for each value, in the order that all replicas agree on; never from two threads at
+   once. `instance` counts from 0 (64 bits: an int would be used up within the hour). After a
+   crash, values since the last checkpoint are delivered again: keep `instance` with your data,
+   atomically, and skip what you have. `value` is valid during the call only.
+   */
+  void (*deliver)(struct paxos_ctx *ctx, uint64_t instance, char *value, int size);
+  /*
+   Called before the acceptors may forget what was delivered: make your data durable and
+   return 0. Any other answer stops the node. May be NULL.
+   */
+  int (*checkpoint)(struct paxos_ctx *ctx);
+  /*
+   Yours.
+   */
+  void *arg;
+  /*
+   Not yours.
+   */
+  void *private_;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/*
+ Prepares a context. `cluster_file` is the path of the cluster file; `node_name` names the
+ replica that this process is, or is NULL for a client that only submits and recovers.
+ Returns NULL if memory is short or an argument is no text.
+
+ # Safety
+ `cluster_file` and, unless it is NULL, `node_name` must be NUL-terminated strings.
+ */
+struct paxos_ctx *paxos_ctx_new(const char *cluster_file, const char *node_name);
+
+/*
+ Starts the replica, if the context is one, and connects the client. Returns 0, or -1: see
+ `paxos_ctx_error`.
+
+ # Safety
+ `ctx` comes from `paxos_ctx_new`, and its callbacks stay valid until `paxos_ctx_free`.
+ */
+int paxos_ctx_start(struct paxos_ctx *ctx);
+
+/*
+ Proposes a value: it will be delivered on all replicas, once. Returns 0 when it has been handed
+ to the proposer, which retries until it is acknowledged; waits while too many are in flight.
+ Returns -1 if the value is too large or the context is not started.
+
+ # Safety
+ `ctx` comes from `paxos_ctx_new`; `value` points to `size` bytes. Not from two threads at once.
+ */
+int submit(struct paxos_ctx *ctx, char *value, int size);
+
+/*
+ Waits until everything submitted has been acknowledged: delivered on a replica. Returns 0, or
+ -1 after `timeout_ms`.
+
+ # Safety
+ `ctx` comes from `paxos_ctx_new`. Not from two threads at once.
+ */
+int paxos_ctx_flush(struct paxos_ctx *ctx, int timeout_ms);
+
+/*
+ Finds out what an instance decided and delivers it, through `deliver`, to this context alone.
+ If nothing was decided, `value`, the application's no-op, is put there first; it is delivered
+ here and executed nowhere. Returns 0, or -1: see `paxos_ctx_error`.
+
+ # Safety
+ `ctx` comes from `paxos_ctx_new`; `value` points to `size` bytes. Not from two threads at once.
+ */
+int recover(struct paxos_ctx *ctx, uint64_t instance, char *value, int size);
+
+/*
+ What the last call that returned -1 had to say; valid until the next call.
+
+ # Safety
+ `ctx` comes from `paxos_ctx_new`.
+ */
+const char *paxos_ctx_error(struct paxos_ctx *ctx);
+
+/*
+ Stops the replica in good order, after a checkpoint, and frees the context. Returns 0, or -1 if
+ the replica had failed; why is on standard error.
+
+ # Safety
+ `ctx` comes from `paxos_ctx_new` and is not used again; or it is NULL.
+ */
+int paxos_ctx_free(struct paxos_ctx *ctx);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* WIREPAXOS_H */

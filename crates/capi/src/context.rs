@@ -1,0 +1,240 @@
+//! What is behind a `paxos_ctx`: a replica's threads, a client, or both.
+
+use std::ffi::{CStr, CString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use client::{Client, ClientOptions, Recovery};
+use node::replica_node::{Services, run};
+use node::{ClusterFile, Stop};
+use paxos::NodeId;
+use paxos::recover::Filler;
+use replica::{Application, Status};
+
+use crate::deliver::{CallbackApplication, Callbacks};
+
+const RECOVER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Without any acknowledgement for so long, a full window is an error.
+const SUBMIT_TIMEOUT: Duration = Duration::from_secs(30);
+const WINDOW: u16 = 256;
+
+/// See the module.
+pub struct Context {
+    file: PathBuf,
+    node_name: Option<String>,
+    running: Option<Running>,
+    error: CString,
+}
+
+struct Running {
+    cluster: ClusterFile,
+    client: Client,
+    replica: Option<Replica>,
+}
+
+struct Replica {
+    id: NodeId,
+    stop: Arc<Stop>,
+    thread: JoinHandle<Result<(), node::Error>>,
+}
+
+impl Context {
+    /// Not started yet.
+    pub fn new(file: &Path, node_name: Option<&str>) -> Context {
+        Context {
+            file: file.to_owned(),
+            node_name: node_name.map(str::to_owned),
+            running: None,
+            error: CString::default(),
+        }
+    }
+
+    /// The last error's text.
+    pub fn error(&self) -> &CStr {
+        &self.error
+    }
+
+    /// Starts replica and client.
+    pub fn start(&mut self, callbacks: Callbacks) -> bool {
+        let result = self.try_start(callbacks);
+        self.note(result)
+    }
+
+    fn try_start(&mut self, callbacks: Callbacks) -> Result<(), String> {
+        if self.running.is_some() {
+            return Err("the context is started already".into());
+        }
+        let cluster = ClusterFile::load(&self.file).map_err(|e| e.to_string())?;
+        let replica = match &self.node_name {
+            None => None,
+            Some(name) => Some(start_replica(&cluster, name, callbacks)?),
+        };
+        // One command a value: an instance is then the unit of delivery, and the instance number
+        // alone tells the program what it has.
+        let options = ClientOptions {
+            window: WINDOW,
+            // An acknowledgement then means: delivered here.
+            home: replica.as_ref().map_or(0, |r| r.id),
+            packing: false,
+            ..ClientOptions::default()
+        };
+        match Client::open(&cluster, options) {
+            Ok(client) => {
+                self.running = Some(Running {
+                    cluster,
+                    client,
+                    replica,
+                });
+                Ok(())
+            }
+            Err(e) => {
+                if let Some(replica) = replica {
+                    let _ = replica.end();
+                }
+                Err(e.to_string())
+            }
+        }
+    }
+
+    /// Hands a value to the proposer.
+    pub fn submit(&mut self, value: &[u8]) -> bool {
+        let result = self.running().and_then(|running| running.submit(value));
+        self.note(result)
+    }
+
+    /// Waits for all acknowledgements.
+    pub fn flush(&mut self, timeout_ms: i32) -> bool {
+        let timeout = Duration::from_millis(timeout_ms.max(0) as u64);
+        let result = self.running().and_then(|running| running.flush(timeout));
+        self.note(result)
+    }
+
+    /// Recovers one instance of partition 0 and delivers it here.
+    pub fn recover(&mut self, instance: u64, noop: &[u8], callbacks: Callbacks) -> bool {
+        let result = self
+            .running()
+            .and_then(|running| running.recover(instance, noop, &callbacks));
+        self.note(result)
+    }
+
+    /// Ends everything.
+    pub fn close(&mut self) -> Result<(), String> {
+        let Some(running) = self.running.take() else {
+            return Ok(());
+        };
+        drop(running.client);
+        running.replica.map_or(Ok(()), Replica::end)
+    }
+
+    fn running(&mut self) -> Result<&mut Running, String> {
+        self.running
+            .as_mut()
+            .ok_or_else(|| "the context is not started: call paxos_ctx_start".to_string())
+    }
+
+    fn note(&mut self, result: Result<(), String>) -> bool {
+        let Err(text) = result else { return true };
+        self.error = CString::new(text).unwrap_or_default();
+        false
+    }
+}
+
+impl Running {
+    fn submit(&mut self, value: &[u8]) -> Result<(), String> {
+        while !self.client.can_submit(0) {
+            self.take_acknowledgement(SUBMIT_TIMEOUT)?;
+        }
+        self.client.submit(0, value).map_err(|e| e.to_string())?;
+        self.client.flush();
+        // Takes what has arrived, so that answers don't pile up in the socket.
+        self.client
+            .poll(Duration::ZERO)
+            .map_err(|e| e.to_string())?
+            .map_or(Ok(()), check)
+    }
+
+    fn flush(&mut self, timeout: Duration) -> Result<(), String> {
+        let deadline = Instant::now() + timeout;
+        while self.client.outstanding() > 0 {
+            self.take_acknowledgement(deadline.saturating_duration_since(Instant::now()))?;
+        }
+        while let Some(completion) = self.client.take_completion() {
+            check(completion)?;
+        }
+        Ok(())
+    }
+
+    fn take_acknowledgement(&mut self, timeout: Duration) -> Result<(), String> {
+        match self.client.poll(timeout).map_err(|e| e.to_string())? {
+            Some(completion) => check(completion),
+            None => Err(format!(
+                "{} values are not acknowledged after {} ms",
+                self.client.outstanding(),
+                timeout.as_millis()
+            )),
+        }
+    }
+
+    fn recover(&self, instance: u64, noop: &[u8], callbacks: &Callbacks) -> Result<(), String> {
+        let mut recovery = Recovery::open(&self.cluster, self.cluster.groups[0].id, 0)
+            .map_err(|e| e.to_string())?;
+        // A session that nobody opened: the replicas refuse to execute the application's no-op.
+        let client = node::random_nonce().map_err(|e| e.to_string())?;
+        let filler = Filler::Command {
+            client,
+            request: 1,
+            bytes: noop,
+        };
+        let decided = recovery
+            .recover(instance, filler, RECOVER_TIMEOUT)
+            .map_err(|e| e.to_string())?;
+        callbacks.deliver(instance, &decided.value);
+        Ok(())
+    }
+}
+
+impl Replica {
+    fn end(self) -> Result<(), String> {
+        self.stop.request();
+        let result = match self.thread.join() {
+            Ok(result) => result.map_err(|e| e.to_string()),
+            Err(_) => Err("the replica's thread panicked".into()),
+        };
+        if let Err(text) = &result {
+            eprintln!("wirepaxos: {text}");
+        }
+        result
+    }
+}
+
+fn start_replica(
+    cluster: &ClusterFile,
+    name: &str,
+    callbacks: Callbacks,
+) -> Result<Replica, String> {
+    let node = cluster
+        .node(name)
+        .ok_or_else(|| format!("the cluster file has no node {name:?}"))?
+        .clone();
+    let services = Services::new(Arc::new(move |_, directory| {
+        let application = CallbackApplication::open(callbacks.clone(), directory)?;
+        Ok(Box::new(application) as Box<dyn Application>)
+    }));
+    let id = node.id;
+    let stop = Stop::new().map_err(|e| e.to_string())?;
+    let (stopping, cluster) = (stop.clone(), cluster.clone());
+    let thread = std::thread::Builder::new()
+        .name("replica".into())
+        .spawn(move || run(&cluster, &node, &services, &stopping))
+        .map_err(|e| e.to_string())?;
+    Ok(Replica { id, stop, thread })
+}
+
+fn check(completion: client::Completion) -> Result<(), String> {
+    match completion.status {
+        Status::Ok => Ok(()),
+        other => Err(format!("request {}: {}", completion.request, other.name())),
+    }
+}

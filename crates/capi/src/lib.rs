@@ -1,0 +1,178 @@
+//! C binding: `submit`, `deliver` and `recover` of the papers (P4xos, Figures 3 and 4).
+//!
+//! A context is a replica of the cluster, a client of it, or both. The header
+//! `include/wirepaxos.h` is generated from this file.
+#![allow(unsafe_code)]
+
+mod context;
+mod deliver;
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::Path;
+use std::{ptr, slice};
+
+use context::Context;
+use deliver::Callbacks;
+
+/// A connection to the replicated service. Fill in the callbacks between `paxos_ctx_new` and
+/// `paxos_ctx_start`.
+#[repr(C)]
+pub struct paxos_ctx {
+    /// Called for each value, in the order that all replicas agree on; never from two threads at
+    /// once. `instance` counts from 0 (64 bits: an int would be used up within the hour). After a
+    /// crash, values since the last checkpoint are delivered again: keep `instance` with your data,
+    /// atomically, and skip what you have. `value` is valid during the call only.
+    pub deliver: Option<
+        unsafe extern "C" fn(ctx: *mut paxos_ctx, instance: u64, value: *mut c_char, size: c_int),
+    >,
+    /// Called before the acceptors may forget what was delivered: make your data durable and
+    /// return 0. Any other answer stops the node. May be NULL.
+    pub checkpoint: Option<unsafe extern "C" fn(ctx: *mut paxos_ctx) -> c_int>,
+    /// Yours.
+    pub arg: *mut c_void,
+    /// Not yours.
+    pub private_: *mut c_void,
+}
+
+/// Prepares a context. `cluster_file` is the path of the cluster file; `node_name` names the
+/// replica that this process is, or is NULL for a client that only submits and recovers.
+/// Returns NULL if memory is short or an argument is no text.
+///
+/// # Safety
+/// `cluster_file` and, unless it is NULL, `node_name` must be NUL-terminated strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paxos_ctx_new(
+    cluster_file: *const c_char,
+    node_name: *const c_char,
+) -> *mut paxos_ctx {
+    // SAFETY: the caller vouches for both strings.
+    let (file, name) = unsafe { (text(cluster_file), text(node_name)) };
+    let Some(file) = file else {
+        return ptr::null_mut();
+    };
+    let context = Context::new(Path::new(file), name);
+    Box::into_raw(Box::new(paxos_ctx {
+        deliver: None,
+        checkpoint: None,
+        arg: ptr::null_mut(),
+        private_: Box::into_raw(Box::new(context)).cast(),
+    }))
+}
+
+/// Starts the replica, if the context is one, and connects the client. Returns 0, or -1: see
+/// `paxos_ctx_error`.
+///
+/// # Safety
+/// `ctx` comes from `paxos_ctx_new`, and its callbacks stay valid until `paxos_ctx_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paxos_ctx_start(ctx: *mut paxos_ctx) -> c_int {
+    // SAFETY: the caller vouches for ctx and its callbacks.
+    unsafe {
+        let callbacks = Callbacks::new(ctx);
+        answer(context(ctx).start(callbacks))
+    }
+}
+
+/// Proposes a value: it will be delivered on all replicas, once. Returns 0 when it has been handed
+/// to the proposer, which retries until it is acknowledged; waits while too many are in flight.
+/// Returns -1 if the value is too large or the context is not started.
+///
+/// # Safety
+/// `ctx` comes from `paxos_ctx_new`; `value` points to `size` bytes. Not from two threads at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn submit(ctx: *mut paxos_ctx, value: *mut c_char, size: c_int) -> c_int {
+    // SAFETY: the caller vouches for both.
+    unsafe { answer(context(ctx).submit(bytes(value, size))) }
+}
+
+/// Waits until everything submitted has been acknowledged: delivered on a replica. Returns 0, or
+/// -1 after `timeout_ms`.
+///
+/// # Safety
+/// `ctx` comes from `paxos_ctx_new`. Not from two threads at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paxos_ctx_flush(ctx: *mut paxos_ctx, timeout_ms: c_int) -> c_int {
+    // SAFETY: the caller vouches for it.
+    unsafe { answer(context(ctx).flush(timeout_ms)) }
+}
+
+/// Finds out what an instance decided and delivers it, through `deliver`, to this context alone.
+/// If nothing was decided, `value`, the application's no-op, is put there first; it is delivered
+/// here and executed nowhere. Returns 0, or -1: see `paxos_ctx_error`.
+///
+/// # Safety
+/// `ctx` comes from `paxos_ctx_new`; `value` points to `size` bytes. Not from two threads at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recover(
+    ctx: *mut paxos_ctx,
+    instance: u64,
+    value: *mut c_char,
+    size: c_int,
+) -> c_int {
+    // SAFETY: the caller vouches for both.
+    unsafe {
+        let callbacks = Callbacks::new(ctx);
+        answer(context(ctx).recover(instance, bytes(value, size), callbacks))
+    }
+}
+
+/// What the last call that returned -1 had to say; valid until the next call.
+///
+/// # Safety
+/// `ctx` comes from `paxos_ctx_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paxos_ctx_error(ctx: *mut paxos_ctx) -> *const c_char {
+    // SAFETY: the caller vouches for it.
+    unsafe { context(ctx).error().as_ptr() }
+}
+
+/// Stops the replica in good order, after a checkpoint, and frees the context. Returns 0, or -1 if
+/// the replica had failed; why is on standard error.
+///
+/// # Safety
+/// `ctx` comes from `paxos_ctx_new` and is not used again; or it is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paxos_ctx_free(ctx: *mut paxos_ctx) -> c_int {
+    if ctx.is_null() {
+        return 0;
+    }
+    // SAFETY: both boxes come from `paxos_ctx_new`. The replica's threads, which hold a copy of
+    // the pointer, end in `close`, before the memory goes.
+    unsafe {
+        let mut context = Box::from_raw((*ctx).private_.cast::<Context>());
+        let result = context.close();
+        drop(Box::from_raw(ctx));
+        if result.is_ok() { 0 } else { -1 }
+    }
+}
+
+/// # Safety
+/// `ctx` comes from `paxos_ctx_new`.
+unsafe fn context<'a>(ctx: *mut paxos_ctx) -> &'a mut Context {
+    // SAFETY: private_ was set by paxos_ctx_new and is not the caller's to change.
+    unsafe { &mut *(*ctx).private_.cast::<Context>() }
+}
+
+/// # Safety
+/// NULL, or a NUL-terminated string that outlives the call.
+unsafe fn text<'a>(string: *const c_char) -> Option<&'a str> {
+    if string.is_null() {
+        return None;
+    }
+    // SAFETY: the caller vouches for it.
+    unsafe { CStr::from_ptr(string) }.to_str().ok()
+}
+
+/// # Safety
+/// `value` points to `size` bytes, or `size` is not positive.
+unsafe fn bytes<'a>(value: *mut c_char, size: c_int) -> &'a [u8] {
+    match usize::try_from(size) {
+        // SAFETY: the caller vouches for it.
+        Ok(size) if size > 0 => unsafe { slice::from_raw_parts(value.cast(), size) },
+        _ => &[],
+    }
+}
+
+fn answer(ok: bool) -> c_int {
+    if ok { 0 } else { -1 }
+}
