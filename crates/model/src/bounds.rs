@@ -1,0 +1,441 @@
+//! Configurations: how much of the world a search looks at.
+
+use std::ops::Range;
+
+use paxos::{Configuration, Deployment, Epoch, Instance, Member, NodeId};
+
+use crate::network::Place;
+
+/// Which memory of an acceptor's node: 1 is the first, 2 the one after a crash.
+pub type Incarnation = u64;
+
+/// Something that happens at most once, at any time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Local {
+    /// The store issues the next epoch, and its candidate begins. Earlier candidates go on. Only
+    /// after all that is listed before it.
+    Issue {
+        /// Which leader.
+        leader: u8,
+        /// Which memories, in ascending order of acceptors.
+        members: Vec<(u8, Incarnation)>,
+    },
+    /// A volatile acceptor loses its memory and starts again with the next incarnation.
+    Crash {
+        /// Which.
+        acceptor: u8,
+    },
+    /// A leader loses its memory.
+    CrashLeader {
+        /// Which.
+        leader: u8,
+    },
+    /// A repairing host begins to repair an instance.
+    Recover {
+        /// Which host.
+        repairer: u8,
+        /// The instance.
+        inst: Instance,
+    },
+    /// A replica has stored a checkpoint of everything below, and says so. Happens only when all
+    /// that is decided.
+    Trim {
+        /// Which replica.
+        replica: NodeId,
+        /// The trim point.
+        to: Instance,
+    },
+    /// A long time passes for a repairing host: all that waits is due.
+    TickRepairer {
+        /// Which.
+        repairer: u8,
+    },
+    /// A long time passes for the candidates.
+    TickCandidates,
+}
+
+/// A configuration of the model. Always one partition; epoch 1 begins active and unused, with all
+/// acceptors' first memories as members and leader 0, unless `unborn`.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// Its name in tests and reports.
+    pub name: &'static str,
+    /// What is in it.
+    pub about: &'static str,
+    /// 2f+1.
+    pub acceptors: u8,
+    /// Leaders.
+    pub leaders: u8,
+    /// Hosts that repair.
+    pub repairers: u8,
+    /// Learners that count votes as the real role does. Without one, decisions are still judged by
+    /// the votes on the wire, which is what any learner could see.
+    pub learners: u8,
+    /// Slots of a ring.
+    pub slots: u64,
+    /// The leaders' window.
+    pub window: u64,
+    /// Clients; each has one command, sent to all leaders.
+    pub clients: u64,
+    /// Replicas, of which g+1 must cover what is trimmed.
+    pub replicas: Vec<NodeId>,
+    /// See `replicas`.
+    pub g: u8,
+    /// What may happen once.
+    pub locals: Vec<Local>,
+    /// Whether REJECT reaches leaders. It can only make one retire, that is do less.
+    pub rejects_to_leaders: bool,
+    /// Whether members that go on are enabled again, as the controller does.
+    pub enables_all: bool,
+    /// Whether even epoch 1 has to be made first.
+    pub unborn: bool,
+}
+
+impl Bounds {
+    /// Three acceptors, one leader, one client, two slots; nothing else happens.
+    pub fn small(name: &'static str, about: &'static str) -> Bounds {
+        Bounds {
+            name,
+            about,
+            acceptors: 3,
+            leaders: 1,
+            repairers: 0,
+            learners: 0,
+            slots: 2,
+            window: 1,
+            clients: 1,
+            replicas: vec![21],
+            g: 0,
+            locals: Vec::new(),
+            rejects_to_leaders: false,
+            enables_all: false,
+            unborn: false,
+        }
+    }
+
+    /// f.
+    pub fn f(&self) -> u8 {
+        (self.acceptors - 1) / 2
+    }
+
+    /// Places of the acceptors.
+    pub fn acceptor_places(&self) -> Range<Place> {
+        0..self.acceptors
+    }
+
+    /// Places of the leaders.
+    pub fn leader_places(&self) -> Range<Place> {
+        let start = self.acceptors;
+        start..start + self.leaders
+    }
+
+    /// Place of the controller: store and candidates.
+    pub fn control_place(&self) -> Place {
+        self.leader_places().end
+    }
+
+    /// Places of the repairing hosts.
+    pub fn repairer_places(&self) -> Range<Place> {
+        let start = self.control_place() + 1;
+        start..start + self.repairers
+    }
+
+    /// Places of the learners.
+    pub fn learner_places(&self) -> Range<Place> {
+        let start = self.repairer_places().end;
+        start..start + self.learners
+    }
+
+    /// Number of places.
+    pub fn places(&self) -> usize {
+        self.learner_places().end.into()
+    }
+
+    /// The node at a place.
+    pub fn node(&self, place: Place) -> NodeId {
+        let within = |range: &Range<Place>, base: NodeId| {
+            let inside = range.contains(&place);
+            inside.then(|| base + NodeId::from(place - range.start))
+        };
+        within(&self.acceptor_places(), 11)
+            .or(within(&self.leader_places(), 1))
+            .or(within(&self.repairer_places(), 41))
+            .or(within(&self.learner_places(), 51))
+            .unwrap_or(90)
+    }
+
+    /// Where a node is.
+    pub fn place_of(&self, node: NodeId) -> Option<Place> {
+        (0..self.places() as Place).find(|&place| self.node(place) == node)
+    }
+
+    /// Where the role at a place stands.
+    pub fn deployment(&self, place: Place) -> Deployment {
+        Deployment {
+            cluster: 1,
+            group: 1,
+            partitions: 1,
+            // Answers of acceptors, too, must fit: a range report has 24 bytes.
+            max_value: 32,
+            node: self.node(place),
+        }
+    }
+
+    /// The ways to exchange acceptors that leave these bounds as they are, the identity first: each
+    /// says where every acceptor goes.
+    pub fn symmetries(&self) -> Vec<Vec<u8>> {
+        let mut all = vec![Vec::new()];
+        for _ in 0..self.acceptors {
+            let longer = |way: Vec<u8>| {
+                let unused = (0..self.acceptors).filter(move |a| !way.contains(a));
+                unused.collect::<Vec<_>>()
+            };
+            all = all
+                .into_iter()
+                .flat_map(|way| {
+                    let next = longer(way.clone());
+                    next.into_iter().map(move |a| [&way[..], &[a]].concat())
+                })
+                .collect();
+        }
+        all.retain(|way| self.locals.iter().all(|local| is_fixed(local, way)));
+        all
+    }
+
+    /// All first memories.
+    pub fn first_members(&self) -> Vec<(u8, Incarnation)> {
+        (0..self.acceptors).map(|a| (a, 1)).collect()
+    }
+
+    /// The configuration of an epoch. Fixed beforehand: epochs are issued in the order of `locals`.
+    pub fn configuration(&self, epoch: Epoch) -> Option<Configuration> {
+        let mut issues = self.locals.iter().filter_map(|local| match local {
+            Local::Issue { leader, members } => Some((*leader, members.clone())),
+            _ => None,
+        });
+        let (leader, members) = match (epoch as usize, self.unborn) {
+            (0, _) => None,
+            (1, false) => Some((0, self.first_members())),
+            (n, false) => issues.nth(n - 2),
+            (n, true) => issues.nth(n - 1),
+        }?;
+        let member = |&(acceptor, incarnation): &(u8, Incarnation)| Member {
+            node: self.node(acceptor),
+            nonce: memory_nonce(acceptor, incarnation),
+        };
+        Some(Configuration {
+            epoch,
+            leader: Member {
+                // One beyond the bounds is somebody of whom nothing is seen.
+                node: 1 + NodeId::from(leader),
+                nonce: leader_nonce(leader, 1),
+            },
+            acceptors: members.iter().map(member).collect(),
+            f: self.f(),
+            replicas: self.replicas.clone(),
+            g: self.g,
+        })
+    }
+}
+
+fn is_fixed(local: &Local, way: &[u8]) -> bool {
+    match local {
+        Local::Crash { acceptor } => way[usize::from(*acceptor)] == *acceptor,
+        Local::Issue { members, .. } => members.iter().all(|&(acceptor, incarnation)| {
+            members.contains(&(way[usize::from(acceptor)], incarnation))
+        }),
+        _ => true,
+    }
+}
+
+/// Boot nonce of an acceptor's memory.
+pub fn memory_nonce(acceptor: u8, incarnation: Incarnation) -> u64 {
+    0xa00 + u64::from(acceptor) * 0x10 + incarnation
+}
+
+/// Boot nonce of a leader's memory.
+pub fn leader_nonce(leader: u8, incarnation: Incarnation) -> u64 {
+    0x1e00 + u64::from(leader) * 0x10 + incarnation
+}
+
+/// The second epoch with all first memories, led by leader 1.
+fn failover() -> Local {
+    Local::Issue {
+        leader: 1,
+        members: vec![(0, 1), (1, 1), (2, 1)],
+    }
+}
+
+/// The second epoch with acceptor 2's second memory, led by leader 1.
+fn rejoin() -> Local {
+    Local::Issue {
+        leader: 1,
+        members: vec![(0, 1), (1, 1), (2, 2)],
+    }
+}
+
+fn repair() -> Vec<Local> {
+    vec![
+        Local::Recover {
+            repairer: 0,
+            inst: 0,
+        },
+        Local::TickRepairer { repairer: 0 },
+    ]
+}
+
+fn trim(replica: NodeId) -> Local {
+    Local::Trim { replica, to: 1 }
+}
+
+/// What `cargo test` explores, each to its end.
+pub fn everyday() -> Vec<Bounds> {
+    vec![
+        Bounds {
+            learners: 1,
+            clients: 2,
+            window: 2,
+            ..Bounds::small(
+                "stamping",
+                "one epoch, two commands, two instances, a real learner",
+            )
+        },
+        Bounds {
+            leaders: 2,
+            clients: 2,
+            locals: vec![failover()],
+            ..Bounds::small(
+                "failover",
+                "a second epoch takes over from a leader that goes on",
+            )
+        },
+        Bounds {
+            repairers: 1,
+            clients: 2,
+            locals: repair(),
+            ..Bounds::small("repair", "an instance is repaired while the leader goes on")
+        },
+        Bounds {
+            slots: 1,
+            clients: 2,
+            learners: 1,
+            replicas: vec![21, 22, 23],
+            g: 1,
+            locals: vec![trim(21), trim(22)],
+            ..Bounds::small(
+                "trim",
+                "two of three replicas trim the only slot, which is used again",
+            )
+        },
+        Bounds {
+            locals: vec![Local::Crash { acceptor: 2 }, rejoin()],
+            ..Bounds::small(
+                "rejoin",
+                "a volatile acceptor loses its memory and then joins the next epoch",
+            )
+        },
+        Bounds {
+            locals: vec![
+                Local::CrashLeader { leader: 0 },
+                Local::Issue {
+                    leader: 0,
+                    members: vec![(0, 1), (1, 1), (2, 1)],
+                },
+            ],
+            ..Bounds::small(
+                "leader-crash",
+                "the leader loses its memory, and a new epoch names the old one",
+            )
+        },
+        Bounds {
+            unborn: true,
+            clients: 2,
+            slots: 3,
+            window: 3,
+            locals: vec![Local::Issue {
+                leader: 0,
+                members: vec![(0, 1), (1, 1), (2, 1)],
+            }],
+            ..Bounds::small(
+                "birth",
+                "the first epoch of all, from strangers to commands",
+            )
+        },
+    ]
+}
+
+/// What takes longer, for `./dev check --long`.
+pub fn long() -> Vec<Bounds> {
+    vec![
+        Bounds {
+            leaders: 2,
+            clients: 2,
+            rejects_to_leaders: true,
+            locals: vec![failover()],
+            ..Bounds::small(
+                "failover-rejects",
+                "same, and leaders learn that they are replaced",
+            )
+        },
+        Bounds {
+            slots: 1,
+            locals: vec![trim(21), failover()],
+            ..Bounds::small(
+                "trim-failover",
+                "the only slot is trimmed and used again, then an epoch changes",
+            )
+        },
+        Bounds {
+            locals: vec![rejoin(), Local::Crash { acceptor: 2 }],
+            ..Bounds::small(
+                "rejoin-any-time",
+                "same, but the memory may be lost at any moment of the epoch change",
+            )
+        },
+        Bounds {
+            repairers: 2,
+            slots: 1,
+            locals: vec![
+                Local::Recover {
+                    repairer: 0,
+                    inst: 0,
+                },
+                Local::Recover {
+                    repairer: 1,
+                    inst: 0,
+                },
+            ],
+            ..Bounds::small("two-repairs", "two hosts repair one instance")
+        },
+        Bounds {
+            repairers: 1,
+            locals: vec![
+                Local::Recover {
+                    repairer: 0,
+                    inst: 0,
+                },
+                failover(),
+            ],
+            ..Bounds::small(
+                "repair-failover",
+                "an instance is repaired while an epoch changes",
+            )
+        },
+        Bounds {
+            slots: 3,
+            window: 2,
+            locals: vec![failover()],
+            ..Bounds::small(
+                "failover-2-slots",
+                "two instances are open when an epoch changes",
+            )
+        },
+        Bounds {
+            locals: vec![failover(), failover()],
+            ..Bounds::small(
+                "three-epochs",
+                "a candidate is overtaken by the next one at any moment",
+            )
+        },
+    ]
+}

@@ -1,0 +1,198 @@
+//! The network: the set of all messages ever sent.
+//!
+//! A message in the set may arrive at any time, any number of times, or never: loss, duplication,
+//! delay and reordering are all in that. Retransmission adds nothing.
+
+use std::collections::HashMap;
+
+use paxos::wire::value::RangeReport;
+use paxos::{Enable, Epoch, Flags, Header, Instance, MsgType, Program, Round};
+
+use crate::bounds::{Bounds, memory_nonce};
+
+/// Place of an actor in the cluster.
+pub type Place = u8;
+
+/// What a message says.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Payload {
+    /// A packet of the data plane.
+    Packet {
+        /// Its header.
+        header: Header,
+        /// Its value.
+        value: Vec<u8>,
+    },
+    /// Controller to acceptor.
+    Enable(Enable),
+    /// Controller to leader.
+    Program(Program),
+    /// Controller to a repairing host: the epoch is active, and this is your lane.
+    Active {
+        /// The epoch.
+        epoch: Epoch,
+        /// The lane.
+        lane: u8,
+    },
+    /// To nobody, for the record: somebody has delivered a value.
+    Delivered {
+        /// The instance.
+        inst: Instance,
+        /// The value.
+        value: Value,
+    },
+}
+
+/// A value with what identifies it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Value {
+    /// Session.
+    pub client: u64,
+    /// Request number.
+    pub request: u64,
+    /// Of the value.
+    pub flags: Flags,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl Value {
+    /// The value that a packet carries.
+    pub fn of(header: &Header, bytes: &[u8]) -> Value {
+        Value {
+            client: header.client,
+            request: header.request,
+            flags: header.flags.of_value(),
+            bytes: bytes.to_vec(),
+        }
+    }
+}
+
+/// A message on its way.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Message {
+    /// What it says.
+    pub payload: Payload,
+    /// Who sent it.
+    pub from: Place,
+    /// Whom it may reach: one bit a place.
+    pub to: u32,
+    /// The boot nonce of the acceptor's memory that sent it; 0 for others. For the properties only.
+    pub memory: u64,
+}
+
+impl Message {
+    /// The header, if it is a packet.
+    pub fn header(&self) -> Option<&Header> {
+        match &self.payload {
+            Payload::Packet { header, .. } => Some(header),
+            _ => None,
+        }
+    }
+}
+
+/// Number of a message.
+pub type MessageId = u16;
+
+/// All messages that were sent in any state, numbered.
+#[derive(Default)]
+pub struct Messages {
+    all: Vec<Message>,
+    numbers: HashMap<Message, MessageId>,
+}
+
+impl Messages {
+    /// The number of a message, and whether it is a new one.
+    pub fn number(&mut self, message: Message) -> (MessageId, bool) {
+        if let Some(&known) = self.numbers.get(&message) {
+            return (known, false);
+        }
+        let number = MessageId::try_from(self.all.len()).expect("bounds are small");
+        self.all.push(message.clone());
+        self.numbers.insert(message, number);
+        (number, true)
+    }
+
+    /// The message with this number.
+    pub fn get(&self, id: MessageId) -> &Message {
+        &self.all[id as usize]
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+}
+
+/// One line about a message.
+pub fn describe(message: &Message) -> String {
+    match &message.payload {
+        Payload::Packet { header, value } => describe_packet(header, value),
+        Payload::Enable(e) => format!("Enable epoch {} trim {:?} end {:?}", e.epoch, e.trim, e.end),
+        Payload::Program(p) => format!("Program epoch {} next {:?}", p.epoch, p.next),
+        Payload::Active { epoch, lane } => format!("Active epoch {epoch} lane {lane}"),
+        Payload::Delivered { inst, value } => format!("delivered {value:?} at {inst}"),
+    }
+}
+
+/// One line about a packet.
+pub fn describe_packet(h: &Header, value: &[u8]) -> String {
+    let mut line = format!("{} i{}", h.msgtype.name(), h.inst);
+    if h.rnd != Round::NONE {
+        line += &format!(" r{}", h.rnd);
+    }
+    if h.vrnd != Round::NONE && h.msgtype != MsgType::Phase2b {
+        line += &format!(" v{}", h.vrnd);
+    }
+    if h.flags.has(Flags::RANGE) {
+        line += " range";
+    }
+    if h.flags.has(Flags::NOOP) {
+        line += " noop";
+    } else if h.client != 0 {
+        line += &format!(" {}:{}", h.client, h.request);
+    }
+    if !value.is_empty() {
+        line += " ";
+        value.iter().for_each(|byte| line += &format!("{byte:02x}"));
+    }
+    line
+}
+
+impl Bounds {
+    /// The message with acceptors exchanged: acceptor `a` becomes `way[a]`.
+    pub fn exchanged(&self, way: &[u8], mut message: Message) -> Message {
+        let place = |place: Place| way.get(usize::from(place)).copied().unwrap_or(place);
+        let nonce = |nonce: u64| {
+            let of = |&(a, k): &(u8, u64)| memory_nonce(a, k) == nonce;
+            let all = (0..self.acceptors).flat_map(|a| [(a, 1), (a, 2)]);
+            all.into_iter()
+                .find(of)
+                .map_or(nonce, |(a, k)| memory_nonce(way[usize::from(a)], k))
+        };
+        let to = (0..self.places() as Place).filter(|p| message.to >> p & 1 == 1);
+        message.to = to.fold(0, |mask, p| mask | 1 << place(p));
+        message.from = place(message.from);
+        message.memory = nonce(message.memory);
+        match &mut message.payload {
+            Payload::Packet { header, value } => {
+                if let Some(sender) = self.place_of(header.swid).filter(|_| header.swid != 0) {
+                    header.swid = self.node(place(sender));
+                }
+                let range = header.msgtype == MsgType::Phase1b && header.flags.has(Flags::RANGE);
+                if range && let Ok(report) = RangeReport::parse(value) {
+                    let nonce = nonce(report.nonce);
+                    *value = RangeReport { nonce, ..report }.emit().to_vec();
+                }
+            }
+            Payload::Enable(enable) => enable.nonce = nonce(enable.nonce),
+            Payload::Program(_) | Payload::Active { .. } | Payload::Delivered { .. } => {}
+        }
+        message
+    }
+}

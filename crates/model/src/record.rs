@@ -1,0 +1,76 @@
+//! Records runs of the simulator.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use paxos::NodeId;
+use sim::cluster::{CLUSTER, GROUP, MAX_VALUE};
+use sim::draw::{self, Limits};
+use sim::observe::{Observed, Observer};
+use sim::plan::Plan;
+use sim::run::{Options, run_observed};
+
+use crate::trace::{Event, Role, Settings, Trace};
+
+#[derive(Clone, Default)]
+struct Recorder(Rc<RefCell<Vec<Event>>>);
+
+impl Observer for Recorder {
+    fn observe(&mut self, node: NodeId, event: Observed<'_>) {
+        if node != 0 {
+            self.0.borrow_mut().push(recorded(node, event));
+        }
+    }
+}
+
+fn recorded(node: NodeId, event: Observed<'_>) -> Event {
+    match event {
+        Observed::AcceptorStarted { nonce, kept } => Event::Start {
+            node,
+            role: Role::Acceptor,
+            nonce,
+            kept,
+        },
+        Observed::LeaderStarted { nonce } => Event::Start {
+            node,
+            role: Role::Leader,
+            nonce,
+            kept: false,
+        },
+        Observed::Issued(configuration) => Event::Epoch(configuration.clone()),
+        Observed::Enabled(enable) => Event::Enable(node, enable.clone()),
+        Observed::Programmed(program) => Event::Program(node, program.clone()),
+        Observed::Retired(epoch) => Event::Retire(node, epoch),
+        Observed::Received(packet) => Event::Recv(node, packet.header.datagram(packet.value)),
+        Observed::Sent { header, value } => Event::Send(node, header.datagram(value)),
+    }
+}
+
+/// Runs a seed with volatile acceptors and records it. (A durable one may forget what it never
+/// answered; the specification knows nothing of logs.)
+pub fn seed(seed: u64) -> Trace {
+    let limits = Limits {
+        durable: Some(false),
+        ..Limits::default()
+    };
+    plan(&draw::plan(seed, &limits))
+}
+
+/// Runs a plan and records it.
+pub fn plan(plan: &Plan) -> Trace {
+    let recorder = Recorder::default();
+    let options = Options::default();
+    let outcome = run_observed(plan, &options, Box::new(recorder.clone()));
+    debug_assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
+    let scenario = &plan.scenario;
+    Trace {
+        settings: Settings {
+            cluster: CLUSTER,
+            group: GROUP,
+            partitions: scenario.partitions.into(),
+            max_value: MAX_VALUE,
+            slots: scenario.slots.into(),
+        },
+        events: recorder.0.take(),
+    }
+}

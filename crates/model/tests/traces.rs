@@ -1,0 +1,179 @@
+//! What the simulator recorded is allowed by the specification; what was falsified isn't.
+
+use model::record;
+use model::spec::{self, Violation};
+use model::trace::{Event, Trace};
+use paxos::{Header, MsgType, NodeId, Packet, Round};
+
+const SEEDS: u64 = 60;
+
+fn verdict(trace: &Trace) -> Result<(), String> {
+    spec::check(trace).map_err(|Violation { event, why }| format!("event {event}: {why}"))
+}
+
+#[test]
+fn recorded_seeds_are_allowed() {
+    let (mut events, mut failed) = (0, Vec::new());
+    for seed in 0..SEEDS {
+        let trace = record::seed(seed);
+        events += trace.events.len();
+        if let Err(why) = verdict(&trace) {
+            failed.push(format!("seed {seed}, {why}"));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    assert!(events > 100_000, "only {events} events");
+}
+
+#[test]
+fn the_text_of_a_trace_is_the_trace() {
+    let trace = record::seed(1);
+    let text = trace.print();
+    assert_eq!(Trace::parse(&text), Ok(trace));
+    assert!(Trace::parse("").is_err());
+    assert!(Trace::parse("trace cluster=1").is_err());
+    let bad = text.lines().next().unwrap().to_owned() + "\nrecv 11 0g\n";
+    assert_eq!(Trace::parse(&bad), Err("line 2: recv 11 0g".into()));
+}
+
+/// The first packet that a node other than a client sent of a type, with the place of its event.
+fn first_sent(trace: &Trace, wanted: impl Fn(&Header) -> bool) -> usize {
+    let sent = |event: &Event| match event {
+        Event::Send(_, bytes) => wanted(&Packet::parse(bytes).unwrap().header),
+        _ => false,
+    };
+    trace.events.iter().position(sent).expect("such a packet")
+}
+
+fn of_type(msgtype: MsgType) -> impl Fn(&Header) -> bool {
+    move |h| h.msgtype == msgtype
+}
+
+fn rewrite(trace: &mut Trace, at: usize, change: impl FnOnce(&mut Header, &mut Vec<u8>)) {
+    let Event::Send(_, bytes) = &mut trace.events[at] else {
+        panic!("event {at} is no packet sent");
+    };
+    let packet = Packet::parse(bytes).unwrap();
+    let (mut header, mut value) = (packet.header, packet.value.to_vec());
+    change(&mut header, &mut value);
+    *bytes = header.datagram(&value);
+}
+
+/// Each falsification is found where it was made, and nowhere before.
+#[track_caller]
+fn is_found(falsify: impl Fn(&mut Trace) -> usize) {
+    for seed in 1..4 {
+        let mut trace = record::seed(seed);
+        let at = falsify(&mut trace);
+        let found = spec::check(&trace).expect_err("a violation");
+        assert_eq!(found.event, at, "seed {seed}: {}", found.why);
+    }
+}
+
+/// Without the orders that `is_order` names, what `node` sends is wrong from its first packet on that
+/// shows them: in PROBE_ACK already, before it votes or stamps.
+#[track_caller]
+fn lack_is_found(node: NodeId, is_order: impl Fn(&Event) -> bool, earned_by_it: MsgType) {
+    for seed in 1..4 {
+        let mut trace = record::seed(seed);
+        trace.events.retain(|event| !is_order(event));
+        let of_node = |h: &Header| h.msgtype == earned_by_it && h.swid == node;
+        let at_last = first_sent(&trace, of_node);
+        let found = spec::check(&trace).expect_err("a violation");
+        assert!(found.event <= at_last, "seed {seed}: {}", found.why);
+        assert!(found.why.starts_with(&format!("node {node} hasn't earned")));
+    }
+}
+
+#[test]
+fn a_vote_in_another_round_is_found() {
+    is_found(|trace| {
+        let at = first_sent(trace, of_type(MsgType::Phase2b));
+        rewrite(trace, at, |h, _| {
+            h.rnd = Round::base(7);
+            h.vrnd = h.rnd;
+        });
+        at
+    });
+}
+
+#[test]
+fn a_vote_for_another_value_is_found() {
+    is_found(|trace| {
+        let at = first_sent(trace, |h| h.msgtype == MsgType::Phase2b && h.value_len > 4);
+        rewrite(trace, at, |_, value| value[4] ^= 1);
+        at
+    });
+}
+
+#[test]
+fn a_vote_given_twice_is_found() {
+    is_found(|trace| {
+        let at = first_sent(trace, of_type(MsgType::Phase2b));
+        let vote = trace.events[at].clone();
+        // Repeated before anything else can have earned it again.
+        trace.events.insert(at + 1, vote);
+        at + 1
+    });
+}
+
+#[test]
+fn an_instance_stamped_twice_is_found() {
+    is_found(|trace| {
+        let stamped = |h: &Header| h.msgtype == MsgType::Phase2a && h.swid < 10 && h.inst > 1;
+        let at = first_sent(trace, stamped);
+        rewrite(trace, at, |h, _| h.inst -= 1);
+        at
+    });
+}
+
+#[test]
+fn a_promise_that_hides_its_vote_is_found() {
+    is_found(|trace| {
+        let shows =
+            |h: &Header| h.msgtype == MsgType::Phase1b && !h.vrnd.is_none() && !h.rnd.is_none();
+        let at = first_sent(trace, shows);
+        rewrite(trace, at, |h, value| {
+            *h = Header {
+                vrnd: Round::NONE,
+                client: 0,
+                request: 0,
+                flags: paxos::Flags::NONE,
+                ..*h
+            };
+            value.clear();
+        });
+        at
+    });
+}
+
+#[test]
+fn a_stranger_that_answers_is_found() {
+    let enabled = |e: &Event| matches!(e, Event::Enable(11, _));
+    lack_is_found(11, enabled, MsgType::Phase2b);
+}
+
+#[test]
+fn a_proposal_without_promises_is_found() {
+    is_found(|trace| {
+        let by_candidate = |h: &Header| h.msgtype == MsgType::Phase2a && h.swid == 90;
+        let at = first_sent(trace, by_candidate);
+        // The first one is a marker, which needs none.
+        rewrite(trace, at, |h, value| {
+            *h = Header {
+                client: 5,
+                request: 1,
+                flags: paxos::Flags::NONE,
+                ..*h
+            };
+            value.clear();
+        });
+        at
+    });
+}
+
+#[test]
+fn a_leader_that_stamps_without_a_round_is_found() {
+    let programmed = |e: &Event| matches!(e, Event::Program(1, _));
+    lack_is_found(1, programmed, MsgType::Phase2a);
+}
