@@ -1,0 +1,196 @@
+//! Control of an in-network acceptor: what the control plane does with its maps.
+//!
+//! Programs run meanwhile, so numbers that grow are raised by atomic operations, and what changes
+//! as a whole is written to the bank not in use, which then becomes the one in use. A process that
+//! dies in between leaves nothing locked and nothing half done.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use paxos::{Enable, Epoch, Instance, NodeId, PartitionId, Round, TrimReports};
+
+use crate::layout::{
+    AcceptorPartition, AcceptorSlot, LongValue, MAX_REPLICAS, Membership, Replicas, SHORT_VALUE,
+};
+use crate::object::{Object, Result};
+use crate::place::Place;
+use crate::sys::{Mapped, atomic32, atomic64};
+
+/// One group's acceptor in the network.
+#[derive(Debug)]
+pub struct Acceptor {
+    place: Place,
+    members: Mapped<Membership>,
+    partitions: Mapped<AcceptorPartition>,
+    slots: Mapped<AcceptorSlot>,
+    long_values: Mapped<LongValue>,
+}
+
+impl Acceptor {
+    /// The acceptor at `place`. A memory that is still empty gets `nonce`; one that isn't keeps its
+    /// own.
+    pub fn new(object: &Object, place: Place, nonce: u64) -> Result<Acceptor> {
+        if nonce == 0 {
+            return Err("a boot nonce is never 0".into());
+        }
+        let acceptor = Acceptor {
+            place,
+            members: object.memory("members")?,
+            partitions: object.memory("partitions")?,
+            slots: object.memory("slots")?,
+            long_values: object.memory("long_values")?,
+        };
+        let member = acceptor.members.at(place.index as usize);
+        // SAFETY: inside the mapping that `acceptor` owns.
+        let known = unsafe { atomic64(&raw mut (*member).nonce) };
+        let _ = known.compare_exchange(0, nonce, SeqCst, SeqCst);
+        Ok(acceptor)
+    }
+
+    /// Counts this memory in, like [`paxos::Acceptor::enable`].
+    pub fn enable(&self, enable: &Enable) -> std::result::Result<(), &'static str> {
+        let partitions = usize::from(self.place.deployment.partitions);
+        let member = self.member();
+        if enable.nonce != member.nonce {
+            return Err("the epoch counts on another boot nonce");
+        }
+        if enable.epoch == 0 || enable.epoch > paxos::round::MAX_EPOCH {
+            return Err("the epoch is out of range");
+        }
+        if enable.epoch < member.epoch {
+            return Err("a later epoch has enabled this acceptor");
+        }
+        if enable.trim.len() != partitions || enable.end.len() != partitions {
+            return Err("trim and end must name every partition");
+        }
+        // Refuses impossible replicas in the same words.
+        TrimReports::new(1, &enable.replicas, enable.g)?;
+        self.change_replicas(&member, enable);
+        for pid in 0..self.place.deployment.partitions {
+            let at = usize::from(pid);
+            let trim = enable.trim[at].max(self.trim_point(pid));
+            let p = self.partitions.at(self.place.partition(pid));
+            // SAFETY: inside the mapping that `self` owns.
+            unsafe {
+                let floor = Round::base(enable.epoch).0;
+                atomic32(&raw mut (*p).floor).fetch_max(floor, SeqCst);
+                // `end` is at least `trim` at any time.
+                atomic64(&raw mut (*p).end).fetch_max(enable.end[at].max(trim), SeqCst);
+                atomic64(&raw mut (*p).trim).fetch_max(trim, SeqCst);
+            }
+        }
+        let member = self.members.at(self.place.index as usize);
+        // SAFETY: as above. Last: a stranger answers nothing while the rest is written.
+        unsafe { atomic32(&raw mut (*member).epoch).store(enable.epoch, SeqCst) };
+        Ok(())
+    }
+
+    /// Replicas that go on keep their reports. A report that comes in meanwhile may be lost;
+    /// replicas repeat them.
+    fn change_replicas(&self, member: &Membership, enable: &Enable) {
+        let old = (member.bank & 1) as usize;
+        let new = 1 - old;
+        let known = member.replicas[old];
+        let mut replicas = Replicas {
+            count: enable.replicas.len() as u16,
+            g: enable.g.into(),
+            ..Replicas::default()
+        };
+        replicas.node[..enable.replicas.len()].copy_from_slice(&enable.replicas);
+        for pid in 0..self.place.deployment.partitions {
+            let p = self.partitions.at(self.place.partition(pid));
+            let before = self.partition(pid).reports[old];
+            let mut reports = [0; MAX_REPLICAS];
+            for (at, replica) in enable.replicas.iter().enumerate() {
+                let known = &known.node[..usize::from(known.count)];
+                if let Some(position) = known.iter().position(|node| node == replica) {
+                    reports[at] = before[position];
+                }
+            }
+            // SAFETY: inside the mapping; programs don't use this bank yet.
+            unsafe { (&raw mut (*p).reports[new]).write_volatile(reports) };
+        }
+        let member = self.members.at(self.place.index as usize);
+        // SAFETY: the same, and then the bank is in use.
+        unsafe {
+            (&raw mut (*member).replicas[new]).write_volatile(replicas);
+            atomic32(&raw mut (*member).bank).store(new as u32, SeqCst);
+        }
+    }
+
+    /// Where it lies.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The boot nonce of this memory.
+    pub fn nonce(&self) -> u64 {
+        self.member().nonce
+    }
+
+    /// The epoch that enabled it last; 0 = a stranger.
+    pub fn epoch(&self) -> Epoch {
+        self.member().epoch
+    }
+
+    /// The round promised for all instances of a partition.
+    pub fn floor(&self, pid: PartitionId) -> Round {
+        Round(self.partition(pid).floor)
+    }
+
+    /// Everything below is forgotten.
+    pub fn trim(&self, pid: PartitionId) -> Instance {
+        self.partition(pid).trim
+    }
+
+    /// 1 + the largest instance voted, at least `trim`.
+    pub fn end(&self, pid: PartitionId) -> Instance {
+        self.partition(pid).end
+    }
+
+    /// The replicas that may report, with what each has reported of a partition.
+    pub fn reports(&self, pid: PartitionId) -> Vec<(NodeId, Instance)> {
+        let member = self.member();
+        let bank = (member.bank & 1) as usize;
+        let replicas = member.replicas[bank];
+        let reports = self.partition(pid).reports[bank];
+        let nodes = replicas.node.into_iter().zip(reports);
+        nodes.take(replicas.count.into()).collect()
+    }
+
+    /// What is remembered of an instance, with the value; `None` where nothing was promised or
+    /// voted for it alone, or where it is forgotten.
+    pub fn slot(&self, pid: PartitionId, inst: Instance) -> Option<(AcceptorSlot, Vec<u8>)> {
+        let at = self.place.slot(pid, inst);
+        let slot = self.slots.get(at);
+        if slot.inst != inst || slot.rnd == 0 || inst < self.trim(pid) {
+            return None;
+        }
+        let len = usize::from(slot.len);
+        let value = if len <= SHORT_VALUE {
+            slot.short_value[..len].to_vec()
+        } else {
+            self.long_values.get(at).bytes[..len].to_vec()
+        };
+        Some((slot, value))
+    }
+
+    // ---- Helpers
+
+    fn member(&self) -> Membership {
+        self.members.get(self.place.index as usize)
+    }
+
+    fn partition(&self, pid: PartitionId) -> AcceptorPartition {
+        self.partitions.get(self.place.partition(pid))
+    }
+
+    /// What g+1 replicas cover.
+    fn trim_point(&self, pid: PartitionId) -> Instance {
+        let member = self.member();
+        let g = member.replicas[(member.bank & 1) as usize].g;
+        let mut sorted: Vec<_> = self.reports(pid).into_iter().map(|(_, i)| i).collect();
+        sorted.sort_unstable_by(|a, b| b.cmp(a));
+        sorted.get(usize::from(g)).copied().unwrap_or(0)
+    }
+}

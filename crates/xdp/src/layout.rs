@@ -1,0 +1,331 @@
+//! The types that programs and user space share: the same fields as in `xdp/*.bpf.c` and
+//! `xdp/include/*.h`. Loading compares the sizes with those of the maps.
+#![allow(unsafe_code)]
+
+use crate::sys::Shared;
+
+/// The most replicas of a configuration.
+pub const MAX_REPLICAS: usize = 32;
+/// The most acceptors of a configuration.
+pub const MAX_ACCEPTORS: usize = 32;
+/// Configurations that a learner keeps.
+pub const MAX_KNOWN: usize = 16;
+/// Values up to this length lie in an acceptor's slot itself.
+pub const SHORT_VALUE: usize = 88;
+/// The largest value that the maps have room for: all that fits a packet.
+pub const MAX_VALUE: usize = paxos::wire::MAX_VALUE_LEN;
+/// The most members of one group behind one port.
+pub const MAX_MEMBERS: usize = 8;
+/// Counters of one CPU.
+pub const COUNTERS: usize = 64;
+
+macro_rules! shared {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $type,)* }
+
+        // SAFETY: numbers and arrays of them only; the sizes are compared when loading.
+        unsafe impl Shared for $name {}
+
+        // SAFETY: the same, and no padding, as asserted below.
+        unsafe impl aya::Pod for $name {}
+
+        const _: () = assert!(size_of::<$name>() == 0 $(+ size_of::<$type>())*, "no padding");
+
+        impl Default for $name {
+            fn default() -> Self {
+                // SAFETY: all zero is a value of numbers and arrays of them.
+                unsafe { std::mem::zeroed() }
+            }
+        }
+    )*};
+}
+
+shared! {
+    /// Map `device`: where this node stands.
+    Device {
+        /// The cluster's random number.
+        cluster: u32,
+        /// This node.
+        node: u16,
+        /// UDP ports `port` to `port + ports - 1` are the programs'.
+        port: u16,
+        /// How many.
+        ports: u16,
+        /// 0.
+        unused: u16,
+        /// Own IPv4 address, bytes in network order; zero = any.
+        ip4: [u8; 4],
+        /// Own IPv6 address; zero = any.
+        ip6: [u8; 16],
+    }
+    /// Map `groups`: what one group is to this node; the key is the group's number.
+    Group {
+        /// Partitions of the group.
+        partitions: u16,
+        /// The largest value, at most what the objects were built for.
+        max_value: u16,
+        /// See [`GROUP_DELIVER`], [`GROUP_PASS_OTHERS`].
+        flags: u32,
+        /// Entry in the role's map of groups (`members`, `leaders`, `configurations`).
+        index: u32,
+        /// Entry of partition 0 in `partitions`.
+        first_partition: u32,
+        /// Slots of one partition.
+        slots: u64,
+        /// `slots - 1` where that is a mask, else 0.
+        mask: u64,
+        /// Entry of the group's first slot in `slots`.
+        first_slot: u64,
+    }
+    /// Map `counters`: of one CPU, by verdict.
+    Counters {
+        /// See `xdp/include/verdict.h`.
+        of: [u64; COUNTERS],
+    }
+    /// Replicas that may report TRIM.
+    Replicas {
+        /// How many.
+        count: u16,
+        /// How many of them may fail.
+        g: u16,
+        /// In ascending order.
+        node: [u16; MAX_REPLICAS],
+        /// 0.
+        unused: u32,
+    }
+    /// Map `members`: an acceptor's membership in a group.
+    Membership {
+        /// Boot nonce of this memory.
+        nonce: u64,
+        /// That enabled it last; 0 = a stranger.
+        epoch: u32,
+        /// Which of the two is in use.
+        bank: u32,
+        /// The replicas.
+        replicas: [Replicas; 2],
+    }
+    /// Map `partitions` of an acceptor.
+    AcceptorPartition {
+        /// The round promised for all instances.
+        floor: u32,
+        /// 0.
+        unused: u32,
+        /// Everything below is forgotten.
+        trim: u64,
+        /// 1 + the largest instance voted.
+        end: u64,
+        /// What replicas reported, by bank.
+        reports: [[u64; MAX_REPLICAS]; 2],
+    }
+    /// Map `slots` of an acceptor.
+    AcceptorSlot {
+        /// The instance.
+        inst: u64,
+        /// Of the vote.
+        client: u64,
+        /// Of the vote.
+        request: u64,
+        /// Promised.
+        rnd: u32,
+        /// Of the vote.
+        vrnd: u32,
+        /// Of the vote.
+        flags: u16,
+        /// Of the value.
+        len: u16,
+        /// The value, if it is short.
+        short_value: [u8; SHORT_VALUE],
+        /// 1 while a CPU works on it.
+        lock: u32,
+    }
+    /// Map `long_values` of an acceptor.
+    LongValue {
+        /// The value.
+        bytes: [u8; MAX_VALUE],
+        /// Readable behind it.
+        padding: u64,
+    }
+    /// One round's programming of a leader.
+    LeaderBank {
+        /// The base round; 0 = never programmed.
+        rnd: u32,
+        /// 1 = a later epoch exists.
+        retired: u32,
+        /// Instances that may be open at once.
+        window: u64,
+        /// Who may report TRIM.
+        replicas: Replicas,
+    }
+    /// Map `leaders`: a leader of a group.
+    LeaderGroup {
+        /// Boot nonce of this memory.
+        nonce: u64,
+        /// Which bank is in use.
+        bank: u32,
+        /// 1 while a CPU stamps a command over several partitions.
+        lock: u32,
+        /// What was programmed.
+        banks: [LeaderBank; 2],
+    }
+    /// A partition's part of one programming.
+    LeaderPartitionBank {
+        /// The instance that the next REQUEST takes.
+        next: u64,
+        /// Acceptors have forgotten everything below.
+        trimmed: u64,
+        /// What replicas reported.
+        reports: [u64; MAX_REPLICAS],
+    }
+    /// Map `partitions` of a leader.
+    LeaderPartition {
+        /// By bank.
+        banks: [LeaderPartitionBank; 2],
+    }
+    /// Of a configuration, what counting needs.
+    Known {
+        /// The epoch; 0 = unused.
+        epoch: u32,
+        /// f+1.
+        quorum: u16,
+        /// How many acceptors.
+        count: u16,
+        /// In ascending order.
+        acceptors: [u16; MAX_ACCEPTORS],
+    }
+    /// Map `configurations`: what a learner knows of a group, newest first.
+    Configurations {
+        /// Which of the two is in use.
+        bank: u32,
+        /// 0.
+        unused: u32,
+        /// The tables.
+        known: [[Known; MAX_KNOWN]; 2],
+    }
+    /// Map `partitions` of a learner.
+    LearnerPartition {
+        /// Votes below are stale.
+        floor: u64,
+        /// 1 = there is a window.
+        has_floor: u32,
+        /// Which ring takes the decisions.
+        ring: u32,
+    }
+    /// Map `slots` of a learner.
+    LearnerSlot {
+        /// The instance.
+        inst: u64,
+        /// Of the votes.
+        client: u64,
+        /// Of the votes.
+        request: u64,
+        /// Of the votes.
+        rnd: u32,
+        /// Whose: bit i is the i-th acceptor.
+        votes: u32,
+        /// Whether they are for a no-op.
+        noop: u16,
+        /// Whether a quorum was seen.
+        delivered: u16,
+        /// 1 while a CPU works on it.
+        lock: u32,
+    }
+    /// One receiver of multicast copies.
+    MulticastMember {
+        /// Destination.
+        mac_to: [u8; 6],
+        /// Source.
+        mac_from: [u8; 6],
+        /// 4 or 6.
+        family: u32,
+        /// Destination, bytes in network order; IPv4 in the first four.
+        ip_to: [u8; 16],
+        /// Source.
+        ip_from: [u8; 16],
+        /// Destination.
+        port_to: u16,
+        /// Source.
+        port_from: u16,
+        /// 1 = partition p listens on `port_to + p`.
+        port_per_partition: u32,
+    }
+    /// Key of the map `links`.
+    LinkKey {
+        /// The port that copies leave by.
+        ifindex: u32,
+        /// The group.
+        group: u32,
+    }
+    /// Map `links`: what a port is to a group.
+    Link {
+        /// Entries of this port in `multicast`.
+        entries: u32,
+        /// Members behind it.
+        members: u32,
+        /// A number of its own for each port, below 64.
+        index: u32,
+        /// 0.
+        unused: u32,
+        /// The members.
+        member: [MulticastMember; MAX_MEMBERS],
+    }
+    /// Head of a decision in a learner's ring; the value follows. Host order.
+    Decision {
+        /// The instance.
+        inst: u64,
+        /// Of the value.
+        client: u64,
+        /// Of the value.
+        request: u64,
+        /// Of the votes.
+        rnd: u32,
+        /// The group.
+        group: u16,
+        /// The partition.
+        pid: u16,
+        /// Of the value.
+        flags: u16,
+        /// Of the value.
+        len: u16,
+        /// 0.
+        unused: u32,
+    }
+    /// Map `bench_packet`: what a measurement repeats.
+    Bench {
+        /// Packets made so far.
+        made: u64,
+        /// 1 << shift packets of one instance.
+        shift: u32,
+        /// Their first sender.
+        first_sender: u32,
+        /// Ethernet, IPv4, UDP and header.
+        head: [u8; 90],
+        /// 0.
+        unused: [u8; 6],
+    }
+    /// Key of a forwarder's `routes`: an address, bytes in network order; IPv4 in the first four.
+    RouteKey {
+        /// The address.
+        address: [u8; 16],
+        /// 4 or 6.
+        family: u32,
+    }
+    /// Where a forwarder sends packets for an address.
+    Route {
+        /// Entry of `ports`.
+        port: u32,
+        /// 1 = to all of `multicast` instead.
+        broadcast: u32,
+        /// Destination.
+        mac_to: [u8; 6],
+        /// Source.
+        mac_from: [u8; 6],
+    }
+}
+
+/// Learner: decisions leave as DELIVER instead of by the ring.
+pub const GROUP_DELIVER: u32 = 1;
+/// Learner: what is no vote goes to the host's sockets instead of being dropped.
+pub const GROUP_PASS_OTHERS: u32 = 2;

@@ -1,0 +1,156 @@
+//! Control of an in-network leader: what the control plane does with its maps.
+//!
+//! What is programmed goes to the bank not in use, which then becomes the one in use. So a packet
+//! that is on its way meanwhile ends in the round, and with the instances, that it began with.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use paxos::{Epoch, Instance, PartitionId, Program, Round, TrimReports};
+
+use crate::layout::{LeaderBank, LeaderGroup, LeaderPartition, LeaderPartitionBank, Replicas};
+use crate::object::{Object, Result};
+use crate::place::Place;
+use crate::sys::{Mapped, atomic32, atomic64};
+
+/// One group's leader in the network.
+#[derive(Debug)]
+pub struct Leader {
+    place: Place,
+    leaders: Mapped<LeaderGroup>,
+    partitions: Mapped<LeaderPartition>,
+}
+
+impl Leader {
+    /// The leader at `place`. A memory that is still empty gets `nonce`; one that isn't keeps its
+    /// own.
+    pub fn new(object: &Object, place: Place, nonce: u64) -> Result<Leader> {
+        if nonce == 0 {
+            return Err("a boot nonce is never 0".into());
+        }
+        let leader = Leader {
+            place,
+            leaders: object.memory("leaders")?,
+            partitions: object.memory("partitions")?,
+        };
+        let group = leader.leaders.at(place.index as usize);
+        // SAFETY: inside the mapping that `leader` owns.
+        let known = unsafe { atomic64(&raw mut (*group).nonce) };
+        let _ = known.compare_exchange(0, nonce, SeqCst, SeqCst);
+        Ok(leader)
+    }
+
+    /// Takes over a round: once, and only a larger one than any before, like
+    /// [`paxos::Leader::program`].
+    pub fn program(&self, program: &Program) -> std::result::Result<(), &'static str> {
+        let partitions = usize::from(self.place.deployment.partitions);
+        let group = self.group();
+        if program.nonce != group.nonce {
+            return Err("the epoch names another boot nonce");
+        }
+        if program.epoch == 0 || program.epoch > paxos::round::MAX_EPOCH {
+            return Err("the epoch is out of range");
+        }
+        let old = (group.bank & 1) as usize;
+        if Round::base(program.epoch).0 <= group.banks[old].rnd {
+            return Err("this round or a later one was programmed before");
+        }
+        if program.next.len() != partitions || program.trimmed.len() != partitions {
+            return Err("next and trimmed must name every partition");
+        }
+        let mut both = program.next.iter().zip(&program.trimmed);
+        if both.any(|(next, trimmed)| next < trimmed) {
+            return Err("next lies below trimmed");
+        }
+        if program.window == 0 {
+            return Err("a window of 0 never opens");
+        }
+        // Refuses impossible replicas in the same words.
+        TrimReports::new(1, &program.replicas, program.g)?;
+        self.write_bank(1 - old, program);
+        Ok(())
+    }
+
+    fn write_bank(&self, new: usize, program: &Program) {
+        let mut replicas = Replicas {
+            count: program.replicas.len() as u16,
+            g: program.g.into(),
+            ..Replicas::default()
+        };
+        replicas.node[..program.replicas.len()].copy_from_slice(&program.replicas);
+        for pid in 0..self.place.deployment.partitions {
+            let at = usize::from(pid);
+            let bank = LeaderPartitionBank {
+                next: program.next[at],
+                trimmed: program.trimmed[at],
+                ..LeaderPartitionBank::default()
+            };
+            let p = self.partitions.at(self.place.partition(pid));
+            // SAFETY: inside the mapping that `self` owns; programs don't use this bank yet.
+            unsafe { (&raw mut (*p).banks[new]).write_volatile(bank) };
+        }
+        let bank = LeaderBank {
+            rnd: Round::base(program.epoch).0,
+            retired: 0,
+            window: program.window,
+            replicas,
+        };
+        let group = self.leaders.at(self.place.index as usize);
+        // SAFETY: the same, and then the bank is in use.
+        unsafe {
+            (&raw mut (*group).banks[new]).write_volatile(bank);
+            atomic32(&raw mut (*group).bank).store(new as u32, SeqCst);
+        }
+    }
+
+    /// Stops stamping if `epoch` is later than this leader's, until it is programmed again.
+    pub fn retire(&self, epoch: Epoch) {
+        let group = self.group();
+        let used = (group.bank & 1) as usize;
+        let rnd = Round(group.banks[used].rnd);
+        if rnd.is_none() || epoch <= rnd.epoch() {
+            return;
+        }
+        let group = self.leaders.at(self.place.index as usize);
+        // SAFETY: inside the mapping that `self` owns.
+        unsafe { atomic32(&raw mut (*group).banks[used].retired).store(1, SeqCst) };
+    }
+
+    /// Where it lies.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The boot nonce of this memory.
+    pub fn nonce(&self) -> u64 {
+        self.group().nonce
+    }
+
+    /// The round it stamps in; none while it isn't programmed or has retired.
+    pub fn round(&self) -> Round {
+        let group = self.group();
+        let bank = group.banks[(group.bank & 1) as usize];
+        Round(if bank.retired != 0 { 0 } else { bank.rnd })
+    }
+
+    /// The instance that the next REQUEST of a partition takes.
+    pub fn next(&self, pid: PartitionId) -> Instance {
+        self.bank(pid).next
+    }
+
+    /// Acceptors have forgotten, or may forget, everything below.
+    pub fn trimmed(&self, pid: PartitionId) -> Instance {
+        self.bank(pid).trimmed
+    }
+
+    // ---- Helpers
+
+    fn group(&self) -> LeaderGroup {
+        self.leaders.get(self.place.index as usize)
+    }
+
+    fn bank(&self, pid: PartitionId) -> LeaderPartitionBank {
+        let used = (self.group().bank & 1) as usize;
+        self.partitions.get(self.place.partition(pid)).banks[used]
+    }
+}

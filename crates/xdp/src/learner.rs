@@ -1,0 +1,121 @@
+//! Control of a learner in XDP: what the replica or the control plane does with its maps.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use paxos::{Configuration, Epoch, Instance, PartitionId};
+
+use crate::layout::{Configurations, Decision, Known, LearnerPartition, LearnerSlot, MAX_KNOWN};
+use crate::object::{MAX_RINGS, Object, Result};
+use crate::place::Place;
+use crate::sys::{Mapped, atomic32, atomic64};
+
+/// The head of a ring's record; the value lies behind it, and what comes then means nothing.
+pub fn decision(record: &[u8]) -> Option<Decision> {
+    let head = record.get(..size_of::<Decision>())?;
+    // SAFETY: as many bytes as a decision has, of which any are one; no alignment is assumed.
+    Some(unsafe { head.as_ptr().cast::<Decision>().read_unaligned() })
+}
+
+/// One group's learner in XDP.
+#[derive(Debug)]
+pub struct Learner {
+    place: Place,
+    configurations: Mapped<Configurations>,
+    partitions: Mapped<LearnerPartition>,
+    slots: Mapped<LearnerSlot>,
+}
+
+impl Learner {
+    /// The learner at `place`; its partitions' decisions go to the rings from `first_ring` on.
+    pub fn new(object: &Object, place: Place, first_ring: usize) -> Result<Learner> {
+        if first_ring + usize::from(place.deployment.partitions) > MAX_RINGS {
+            return Err(format!("a learner has {MAX_RINGS} rings, one a partition"));
+        }
+        let learner = Learner {
+            place,
+            configurations: object.memory("configurations")?,
+            partitions: object.memory("partitions")?,
+            slots: object.memory("slots")?,
+        };
+        for pid in 0..place.deployment.partitions {
+            let p = learner.partitions.at(place.partition(pid));
+            let ring = first_ring as u32 + u32::from(pid);
+            // SAFETY: inside the mapping that `learner` owns.
+            unsafe { atomic32(&raw mut (*p).ring).store(ring, SeqCst) };
+        }
+        Ok(learner)
+    }
+
+    /// Notes an epoch's configuration; says whether it is new. Like [`paxos::Learner::learn`].
+    pub fn learn(&self, configuration: &Configuration) -> bool {
+        let mut known = self.known();
+        let at = known.partition_point(|k| k.epoch > configuration.epoch);
+        let known_already = known
+            .get(at)
+            .is_some_and(|k| k.epoch == configuration.epoch);
+        let too_old = at == MAX_KNOWN;
+        if configuration.invalid().is_some() || known_already || too_old {
+            return false;
+        }
+        let mut new = Known {
+            epoch: configuration.epoch,
+            quorum: configuration.quorum() as u16,
+            count: configuration.acceptors.len() as u16,
+            ..Known::default()
+        };
+        for (node, acceptor) in new.acceptors.iter_mut().zip(&configuration.acceptors) {
+            *node = acceptor.node;
+        }
+        known.insert(at, new);
+        known.resize(MAX_KNOWN, Known::default());
+        self.write(&known);
+        true
+    }
+
+    /// Writes the table not in use, which then is the one in use.
+    fn write(&self, known: &[Known]) {
+        let all = self.configurations.at(self.place.index as usize);
+        let table = known.try_into().expect("a whole table");
+        let new = 1 - (self.configurations.get(self.place.index as usize).bank & 1);
+        // SAFETY: inside the mapping that `self` owns; programs don't use this bank yet.
+        unsafe {
+            (&raw mut (*all).known[new as usize]).write_volatile(table);
+            atomic32(&raw mut (*all).bank).store(new, SeqCst);
+        }
+    }
+
+    /// Starts the window of a partition at `inst`; never moves back. No system call.
+    pub fn set_floor(&self, pid: PartitionId, inst: Instance) {
+        let p = self.partitions.at(self.place.partition(pid));
+        // SAFETY: inside the mapping that `self` owns.
+        unsafe {
+            atomic64(&raw mut (*p).floor).fetch_max(inst, SeqCst);
+            atomic32(&raw mut (*p).has_floor).store(1, SeqCst);
+        }
+    }
+
+    /// Where it lies.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Epochs whose configurations are known, newest first.
+    pub fn epochs(&self) -> Vec<Epoch> {
+        self.known().iter().map(|k| k.epoch).collect()
+    }
+
+    /// What was counted for an instance.
+    pub fn slot(&self, pid: PartitionId, inst: Instance) -> Option<LearnerSlot> {
+        let slot = self.slots.get(self.place.slot(pid, inst));
+        (slot.inst == inst && slot.rnd != 0).then_some(slot)
+    }
+
+    // ---- Helpers
+
+    fn known(&self) -> Vec<Known> {
+        let all = self.configurations.get(self.place.index as usize);
+        let table = all.known[(all.bank & 1) as usize];
+        table.into_iter().take_while(|k| k.epoch != 0).collect()
+    }
+}

@@ -1,0 +1,212 @@
+//! The edge to the kernel: one bpf(2) command that no loader offers, and maps as memory.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+
+const BPF_PROG_TEST_RUN: libc::c_long = 10;
+
+/// The part of `union bpf_attr` that BPF_PROG_TEST_RUN reads, as of kernel 5.18.
+#[repr(C)]
+#[derive(Default)]
+struct TestRunAttr {
+    prog_fd: u32,
+    retval: u32,
+    data_size_in: u32,
+    data_size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    ctx_size_in: u32,
+    ctx_size_out: u32,
+    ctx_in: u64,
+    ctx_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch_size: u32,
+    padding: u32,
+}
+
+/// What a run has led to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TestRun {
+    /// What the program gave back.
+    pub action: u32,
+    /// Bytes of the frame afterwards.
+    pub len: usize,
+    /// Nanoseconds of one repetition, on average.
+    pub ns: u32,
+}
+
+/// Runs an XDP program `repeat` times over one frame (BPF_PROG_TEST_RUN) on this CPU; `out` takes
+/// the frame as it is in the end.
+pub fn test_run(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    out: &mut [u8],
+    repeat: u32,
+) -> io::Result<TestRun> {
+    let mut attr = TestRunAttr {
+        prog_fd: program.as_raw_fd() as u32,
+        data_size_in: frame.len() as u32,
+        data_size_out: out.len() as u32,
+        data_in: frame.as_ptr() as u64,
+        data_out: out.as_mut_ptr() as u64,
+        repeat,
+        ..TestRunAttr::default()
+    };
+    // SAFETY: `attr` is as large as said and lives through the call, as do `frame`, which is only
+    // read, and `out`, which is as long as `data_size_out` says.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_TEST_RUN,
+            &raw mut attr,
+            size_of::<TestRunAttr>(),
+        )
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(TestRun {
+        action: attr.retval,
+        len: attr.data_size_out as usize,
+        ns: attr.duration,
+    })
+}
+
+/// Binds the calling thread to one CPU: programs run where their caller runs.
+pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
+    // SAFETY: a zeroed set is an empty one, and CPU_SET stays inside for any number below its size.
+    let done = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu % libc::CPU_SETSIZE as usize, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+    };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Types of which any bytes are a value, and that programs and user space share.
+///
+/// # Safety
+/// Every bit pattern must be valid, and the layout that of the C type.
+pub unsafe trait Shared: Copy {}
+
+/// One byte of a map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Byte(pub u8);
+
+// SAFETY: any byte is one.
+unsafe impl Shared for Byte {}
+
+/// Memory that the kernel maps for this process: an array map, entry by entry.
+///
+/// Programs write it at any time, so it is never borrowed: entries are copied out, and written
+/// field by field through raw pointers.
+#[derive(Debug)]
+pub struct Mapped<T> {
+    start: NonNull<T>,
+    entries: usize,
+    bytes: usize,
+    of: PhantomData<T>,
+}
+
+// SAFETY: the mapping belongs to nobody else, and accesses are volatile or atomic.
+unsafe impl<T: Shared> Send for Mapped<T> {}
+
+impl<T: Shared> Mapped<T> {
+    /// Maps `entries` entries, from `offset` bytes on.
+    pub fn new(map: impl AsFd, offset: usize, entries: usize, write: bool) -> io::Result<Self> {
+        let bytes = (entries * size_of::<T>()).max(1);
+        let protection = libc::PROT_READ | if write { libc::PROT_WRITE } else { 0 };
+        // SAFETY: a fresh shared mapping of a descriptor that is open; nothing is overlaid.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                libc::MAP_SHARED,
+                map.as_fd().as_raw_fd(),
+                offset as libc::off_t,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Mapped {
+            start: NonNull::new(start.cast()).expect("a mapping is nowhere at 0"),
+            entries,
+            bytes,
+            of: PhantomData,
+        })
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// Where an entry lies; valid as long as `self`.
+    ///
+    /// # Panics
+    /// If there is no such entry.
+    pub fn at(&self, index: usize) -> *mut T {
+        assert!(index < self.entries, "entry {index} of {}", self.entries);
+        // SAFETY: inside the mapping, as just checked.
+        unsafe { self.start.as_ptr().add(index) }
+    }
+
+    /// A copy of an entry.
+    pub fn get(&self, index: usize) -> T {
+        // SAFETY: `at` gives a valid, aligned place; any bytes are a `T`.
+        unsafe { self.at(index).read_volatile() }
+    }
+
+    /// A copy of all entries.
+    pub fn copy(&self) -> Vec<T> {
+        (0..self.entries).map(|index| self.get(index)).collect()
+    }
+
+    /// Overwrites an entry. Only where no program writes it at the same time.
+    pub fn set(&self, index: usize, value: T) {
+        // SAFETY: as in `get`; the mapping is writable, else this faults.
+        unsafe { self.at(index).write_volatile(value) }
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, of this size; no reference to it outlives `self`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// An atomic view of a number in shared memory.
+///
+/// # Safety
+/// `number` must lie in a [`Mapped`] that outlives the result, and be aligned.
+pub(crate) unsafe fn atomic64<'a>(number: *mut u64) -> &'a std::sync::atomic::AtomicU64 {
+    // SAFETY: the caller's promise.
+    unsafe { std::sync::atomic::AtomicU64::from_ptr(number) }
+}
+
+/// The same for 32 bits.
+///
+/// # Safety
+/// As for [`atomic64`].
+pub(crate) unsafe fn atomic32<'a>(number: *mut u32) -> &'a std::sync::atomic::AtomicU32 {
+    // SAFETY: the caller's promise.
+    unsafe { std::sync::atomic::AtomicU32::from_ptr(number) }
+}

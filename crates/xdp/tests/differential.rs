@@ -1,0 +1,381 @@
+//! The same packets at random into a Rust role and its XDP program: output bytes, verdict and state
+//! must be the same after each.
+//!
+//! `XDP_PACKETS=n` sets how many packets each role gets, `XDP_SEED=n` which ones. What a failure
+//! prints says both.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::random::{self, Near, PARTITIONS, Random, SLOTS, deployment};
+use common::{Loaded, objects_or_skip};
+use paxos::outbox::Sent;
+use paxos::{Configuration, Enable, Member, Packet, Program, Round, To, Verdict};
+use xdp::object::Role;
+use xdp::place::Place;
+use xdp::run::Step;
+
+/// All three together: more than a million.
+const PACKETS: u64 = 350_000;
+const NONCE: u64 = 0xa1;
+
+#[test]
+fn acceptors_agree() {
+    compare(Role::Acceptor);
+}
+
+#[test]
+fn leaders_agree() {
+    compare(Role::Leader);
+}
+
+#[test]
+fn learners_agree() {
+    compare(Role::Learner);
+}
+
+/// The tests bite: one wrong line in each program is found.
+#[test]
+fn mutants_are_found() {
+    let Some(dir) = objects_or_skip() else { return };
+    let mutants = dir.join("mutants");
+    if !mutants.is_dir() {
+        println!("SKIPPED: no mutants: build them with `make -C xdp mutants`");
+        return;
+    }
+    for role in [Role::Acceptor, Role::Leader, Role::Learner] {
+        let mut pair = Pair::new(&mutants, role, 7);
+        let found = (0..20_000).find_map(|_| pair.step().err());
+        println!("{}: {}", role.name(), found.as_deref().unwrap_or("missed"));
+        assert!(
+            found.is_some(),
+            "the mutant of the {} was missed",
+            role.name()
+        );
+    }
+}
+
+fn number(variable: &str, default: u64) -> u64 {
+    let text = std::env::var(variable).ok();
+    text.map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn compare(role: Role) {
+    let Some(dir) = objects_or_skip() else { return };
+    let (packets, seed) = (number("XDP_PACKETS", PACKETS), number("XDP_SEED", 1));
+    let mut pair = Pair::new(&dir, role, seed);
+    let mut histogram = BTreeMap::new();
+    for done in 0..packets {
+        match pair.step() {
+            Ok(verdict) => *histogram.entry(format!("{verdict:?}")).or_insert(0u64) += 1,
+            Err(difference) => panic!(
+                "{} differs at packet {done} of seed {seed}: {difference}",
+                role.name()
+            ),
+        }
+    }
+    println!("{}: {packets} packets", role.name());
+    for (verdict, n) in &histogram {
+        println!("  {n:>9} {verdict}");
+    }
+    let accepted = |name: &str| histogram.get(name).copied().unwrap_or(0);
+    let accepted = accepted("Changed") + accepted("Answered");
+    assert!(
+        accepted * 100 >= packets * 30,
+        "only {accepted} of {packets} were accepted: this compares little"
+    );
+}
+
+enum Rust {
+    Acceptor(paxos::Acceptor),
+    Leader(paxos::Leader),
+    Learner(paxos::Learner),
+}
+
+/// A Rust role and an XDP program in the same state.
+struct Pair {
+    rust: Rust,
+    xdp: Loaded,
+    random: Random,
+    near: Near,
+    epoch: u32,
+}
+
+impl Pair {
+    fn new(dir: &std::path::Path, role: Role, seed: u64) -> Pair {
+        let node = 11;
+        let place = Place::only(deployment(node), SLOTS);
+        let rust = match role {
+            Role::Acceptor => Rust::Acceptor(paxos::Acceptor::new(
+                deployment(node),
+                SLOTS as usize,
+                NONCE,
+            )),
+            Role::Leader => Rust::Leader(paxos::Leader::new(deployment(node), NONCE)),
+            _ => Rust::Learner(paxos::Learner::new(deployment(node), SLOTS as usize)),
+        };
+        let mut pair = Pair {
+            rust,
+            xdp: Loaded::new(dir, role, place, NONCE),
+            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            near: Near {
+                floor: [Round::base(1); PARTITIONS as usize],
+                from: [0; PARTITIONS as usize],
+            },
+            epoch: 0,
+        };
+        pair.control().expect("the first time nothing differs");
+        pair
+    }
+
+    /// One packet, or a word of the control plane before it.
+    fn step(&mut self) -> Result<Verdict, String> {
+        if self.random.below(3000) == 0 {
+            self.control()?;
+        }
+        let datagram = match &self.rust {
+            Rust::Acceptor(_) => random::for_acceptor(&mut self.random, &self.near),
+            Rust::Leader(_) => random::for_leader(&mut self.random, &self.near),
+            Rust::Learner(_) => random::for_learner(&mut self.random, &self.near),
+        };
+        // Egress of several copies is looked at in IPv4 frames.
+        self.xdp.runner.v6 = self.random.chance(20);
+        if matches!(self.rust, Rust::Leader(_)) {
+            self.xdp.runner.v6 &= datagram.get(27).is_none_or(|flags| flags & 8 == 0);
+        }
+        let expected = self.rust_step(&datagram);
+        let found = self.xdp.runner.step(&self.xdp.object, &datagram);
+        let found = found.map_err(|error| format!("{error}, after {datagram:02x?}"))?;
+        if found != expected {
+            return Err(format!(
+                "{datagram:02x?} leads to\n{found:02x?}, expected\n{expected:02x?}"
+            ));
+        }
+        if let Ok(packet) = Packet::parse(&datagram) {
+            let h = packet.header;
+            if h.pid < PARTITIONS {
+                self.same_state(h.pid, h.inst)
+                    .map_err(|difference| format!("{datagram:02x?}: {difference}"))?;
+            }
+        }
+        if self.random.below(1000) == 0 {
+            self.same_everywhere()?;
+        }
+        self.follow();
+        Ok(expected.1)
+    }
+
+    fn rust_step(&mut self, datagram: &[u8]) -> Step {
+        let packet = match Packet::parse(datagram) {
+            Ok(packet) => packet,
+            Err(reason) => return (Vec::new(), Verdict::Dropped(reason)),
+        };
+        let mut out = Sent::default();
+        let verdict = match &mut self.rust {
+            Rust::Acceptor(role) => role.step(&packet, &mut out),
+            Rust::Leader(role) => role.step(&packet, &mut out),
+            Rust::Learner(role) => role.step(&packet, &mut out),
+        };
+        let bytes =
+            |(to, header, value): (To, paxos::Header, Vec<u8>)| (to, header.datagram(&value));
+        (out.0.into_iter().map(bytes).collect(), verdict)
+    }
+
+    /// A later epoch, an older one or the same again.
+    fn control(&mut self) -> Result<(), String> {
+        let first = self.epoch == 0;
+        self.epoch += u32::from(first || self.random.chance(50));
+        let epoch = if first || self.random.chance(80) {
+            self.epoch
+        } else {
+            self.random.below(u64::from(self.epoch) + 1) as u32
+        };
+        let all = usize::from(PARTITIONS);
+        let replicas = [&[31, 32, 33][..], &[32, 33, 34], &[31]][self.random.below(3) as usize];
+        let g = replicas.len() as u8 / 2;
+        let same = match (&mut self.rust, &self.xdp.role) {
+            (Rust::Acceptor(rust), common::Control::Acceptor(xdp)) => {
+                let enable = Enable {
+                    epoch,
+                    nonce: NONCE + u64::from(self.random.chance(5) && !first),
+                    trim: vec![self.random.below(4); all],
+                    end: vec![self.random.below(9); all],
+                    replicas: replicas.to_vec(),
+                    g,
+                };
+                rust.enable(&enable) == xdp.enable(&enable)
+            }
+            (Rust::Leader(rust), common::Control::Leader(xdp)) => {
+                if self.random.chance(20) {
+                    rust.retire(epoch + 1);
+                    xdp.retire(epoch + 1);
+                }
+                // A damaged TRIM may have closed a window for ever.
+                let trimmed = (0..PARTITIONS).map(|pid| rust.trimmed(pid) % (1 << 40));
+                let trimmed: Vec<u64> = trimmed.collect();
+                let program = Program {
+                    epoch,
+                    nonce: NONCE + u64::from(self.random.chance(5) && !first),
+                    next: trimmed.iter().map(|t| t + self.random.below(4)).collect(),
+                    trimmed,
+                    window: 1 + self.random.below(40),
+                    replicas: replicas.to_vec(),
+                    g,
+                };
+                rust.program(&program) == xdp.program(&program)
+            }
+            (Rust::Learner(rust), common::Control::Learner(xdp)) => {
+                let member = |node| Member { node, nonce: 1 };
+                let acceptors = [&[11, 12, 13][..], &[12, 13, 14]][self.random.below(2) as usize];
+                let configuration = Configuration {
+                    epoch,
+                    leader: member(1),
+                    acceptors: acceptors.iter().copied().map(member).collect(),
+                    f: 1,
+                    replicas: vec![1],
+                    g: 0,
+                };
+                rust.learn(&configuration) == xdp.learn(&configuration)
+            }
+            _ => unreachable!("one role"),
+        };
+        self.follow();
+        if same {
+            self.same_everywhere()
+        } else {
+            Err("the control plane's word was taken differently".into())
+        }
+    }
+
+    /// Packets follow the role's state.
+    fn follow(&mut self) {
+        match &self.rust {
+            Rust::Acceptor(role) => {
+                for pid in 0..PARTITIONS {
+                    self.near.floor[usize::from(pid)] = role.floor(pid);
+                    self.near.from[usize::from(pid)] = role.trim(pid);
+                }
+            }
+            Rust::Leader(role) => {
+                if !role.round().is_none() {
+                    self.near.floor.fill(role.round());
+                } else if self.random.chance(15) {
+                    // Nothing but a later epoch revives it.
+                    self.epoch += 1;
+                    let _ = self.control();
+                }
+                if let Rust::Leader(role) = &self.rust {
+                    for (pid, from) in self.near.from.iter_mut().enumerate() {
+                        *from = role.trimmed(pid as u16);
+                    }
+                }
+            }
+            Rust::Learner(_) => {
+                self.near.floor.fill(Round::base(self.epoch.max(1)));
+                if self.random.chance(40) {
+                    let pid = self.random.below(PARTITIONS.into()) as usize;
+                    self.near.from[pid] += self.random.below(3);
+                    let (rust, xdp) = match (&mut self.rust, &self.xdp.role) {
+                        (Rust::Learner(rust), common::Control::Learner(xdp)) => (rust, xdp),
+                        _ => unreachable!("one role"),
+                    };
+                    // The last partition's learner has no window, like one in the network.
+                    if pid < usize::from(PARTITIONS) - 1 {
+                        rust.set_floor(pid as u16, self.near.from[pid]);
+                        xdp.set_floor(pid as u16, self.near.from[pid]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Every slot of every partition that can be told from an unused one.
+    fn same_everywhere(&self) -> Result<(), String> {
+        for pid in 0..PARTITIONS {
+            let from = self.near.from[usize::from(pid)].saturating_sub(SLOTS);
+            for inst in from..from.saturating_add(3 * SLOTS) {
+                self.same_state(pid, inst)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn same_state(&self, pid: u16, inst: u64) -> Result<(), String> {
+        let (rust, xdp) = match (&self.rust, &self.xdp.role) {
+            (Rust::Acceptor(rust), common::Control::Acceptor(xdp)) => (
+                format!(
+                    "{:?} {:?} {:?} {:?} {:?} {:?}",
+                    rust.epoch(),
+                    rust.floor(pid),
+                    rust.trim(pid),
+                    rust.end(pid),
+                    rust.reports().of(pid),
+                    rust.slot(pid, inst).map(|s| (
+                        s.rnd,
+                        s.vrnd,
+                        s.client,
+                        s.request,
+                        s.flags.0,
+                        s.value.to_vec()
+                    ))
+                ),
+                format!(
+                    "{:?} {:?} {:?} {:?} {:?} {:?}",
+                    xdp.epoch(),
+                    xdp.floor(pid),
+                    xdp.trim(pid),
+                    xdp.end(pid),
+                    xdp.reports(pid)
+                        .iter()
+                        .map(|(_, inst)| *inst)
+                        .collect::<Vec<_>>(),
+                    xdp.slot(pid, inst).map(|(s, value)| (
+                        Round(s.rnd),
+                        Round(s.vrnd),
+                        s.client,
+                        s.request,
+                        s.flags,
+                        value
+                    ))
+                ),
+            ),
+            (Rust::Leader(rust), common::Control::Leader(xdp)) => (
+                format!("{} {} {}", rust.round(), rust.next(pid), rust.trimmed(pid)),
+                format!("{} {} {}", xdp.round(), xdp.next(pid), xdp.trimmed(pid)),
+            ),
+            (Rust::Learner(rust), common::Control::Learner(xdp)) => (
+                format!(
+                    "{:?}",
+                    rust.slot(pid, inst).map(|s| (
+                        s.rnd,
+                        s.votes,
+                        s.client,
+                        s.request,
+                        s.noop,
+                        s.delivered
+                    ))
+                ),
+                format!(
+                    "{:?}",
+                    xdp.slot(pid, inst).map(|s| (
+                        Round(s.rnd),
+                        s.votes,
+                        s.client,
+                        s.request,
+                        s.noop != 0,
+                        s.delivered != 0
+                    ))
+                ),
+            ),
+            _ => unreachable!("one role"),
+        };
+        if rust == xdp {
+            Ok(())
+        } else {
+            Err(format!(
+                "partition {pid}, instance {inst}: {xdp}, expected {rust}"
+            ))
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! What lies around a datagram: what isn't ours passes untouched, damage is seen, copies find their
+//! receivers, and the lists and layouts of C are those of Rust.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::random::{Near, PARTITIONS, Random, SLOTS, deployment, for_acceptor};
+use common::{Control, Loaded, objects_or_skip};
+use paxos::{
+    Configuration, Enable, Flags, Header, Member, MsgType, Packet, Reason, Round, Verdict,
+};
+use xdp::frame;
+use xdp::layout::{Decision, Link, LinkKey, MAX_MEMBERS, MulticastMember, Route, RouteKey};
+use xdp::object::{Object, Role, Sizes};
+use xdp::place::Place;
+use xdp::ring::Ring;
+use xdp::run::{Runner, action, counter};
+
+#[test]
+fn reasons_are_those_of_the_wire() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xdp/include/reasons.h");
+    let text = fs::read_to_string(path).expect("the header is there");
+    let listed: Vec<(String, u16)> = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("REASON_")?.split_once(" = "))
+        .map(|(name, number)| {
+            let number = number.trim_end_matches(',').parse().expect("a number");
+            (name.to_lowercase(), number)
+        })
+        .collect();
+    let known: Vec<(String, u16)> = Reason::ALL
+        .into_iter()
+        .map(|reason| (reason.name().to_string(), reason as u16))
+        .collect();
+    assert_eq!(listed, known);
+}
+
+fn acceptor(dir: &Path) -> Loaded {
+    let place = Place::only(deployment(11), SLOTS);
+    let loaded = Loaded::new(dir, Role::Acceptor, place, 1);
+    let all = usize::from(PARTITIONS);
+    let enable = Enable {
+        epoch: 1,
+        nonce: 1,
+        trim: vec![0; all],
+        end: vec![0; all],
+        replicas: vec![31, 32, 33],
+        g: 1,
+    };
+    loaded.role.acceptor().enable(&enable).expect("its nonce");
+    loaded
+}
+
+fn proposal(value: &[u8]) -> Vec<u8> {
+    let header = Header {
+        cluster: 0xc1,
+        group: 1,
+        rnd: Round::base(1),
+        client: 7,
+        request: 1,
+        ..Header::new(MsgType::Phase2a)
+    };
+    header.datagram(value)
+}
+
+#[test]
+fn what_is_not_ours_passes_untouched() {
+    let Some(dir) = objects_or_skip() else { return };
+    let mut acceptor = acceptor(&dir);
+    let good = frame::build(&proposal(b"a"), false);
+    let good6 = frame::build(&proposal(b"a"), true);
+    let with = |frame: &[u8], at: usize, byte: u8| {
+        let mut frame = frame.to_vec();
+        frame[at] = byte;
+        frame
+    };
+    let mut vlan = good[..12].to_vec();
+    vlan.extend([0x81, 0x00, 0, 1]);
+    vlan.extend(&good[12..]);
+    let others = [
+        ("VLAN", vlan),
+        ("ARP", with(&good, 13, 0x06)),
+        ("IP options", with(&good, 14, 0x46)),
+        ("IP version", with(&good, 14, 0x65)),
+        ("more fragments", with(&good, 20, 0x20)),
+        ("a later fragment", with(&good, 21, 1)),
+        ("TCP", with(&good, 23, 6)),
+        ("another port", with(&good, 37, 1)),
+        ("an extension header", with(&good6, 20, 0)),
+        ("a half IP header", good[..30].to_vec()),
+        ("a half UDP header", good[..38].to_vec()),
+        ("no IP header", good[..14].to_vec()),
+    ];
+    let before = acceptor.memory();
+    for (what, frame) in others {
+        let (action, out) = acceptor.runner.frame(&frame).expect("it runs");
+        assert_eq!((action, out), (action::PASS, &frame[..]), "{what}");
+    }
+    assert_eq!(acceptor.object.counter(counter::PASSED), 12);
+    assert_eq!(acceptor.memory(), before);
+}
+
+#[test]
+fn damage_is_seen_and_changes_nothing() {
+    let Some(dir) = objects_or_skip() else { return };
+    let mut acceptor = acceptor(&dir);
+    for v6 in [false, true] {
+        for len in [0, 1, 2, 3, 87, 88, 89, 500, 511, 512, 513, 1024, 1199, 1200] {
+            let good = frame::build(&proposal(&vec![b'x'; len]), v6);
+            let before = acceptor.memory();
+            // Every byte of the UDP header's checksum and of the value; only some of a long one.
+            for at in (frame::head_len(v6) - 2..good.len()).step_by(1 + len / 20) {
+                let mut bad = good.clone();
+                bad[at] ^= 0x10;
+                let (action, _) = acceptor.runner.frame(&bad).expect("it runs");
+                assert_eq!(action, action::DROP, "byte {at} of {len}, IPv6: {v6}");
+            }
+            assert_eq!(acceptor.memory(), before);
+        }
+    }
+    let dropped = acceptor.object.counter(Reason::BadChecksum as usize);
+    assert!(dropped > 400, "{dropped}");
+
+    // Lengths that lie, and no checksum at all: allowed in IPv4, not in IPv6.
+    let mut short = frame::build(&proposal(b"abc"), false);
+    short.pop();
+    let before = acceptor.object.counter(Reason::BadLength as usize);
+    let (action, _) = acceptor.runner.frame(&short).expect("it runs");
+    assert_eq!(action, action::DROP);
+    let now = acceptor.object.counter(Reason::BadLength as usize);
+    assert_eq!(now, before + 1);
+    for (v6, expected) in [(true, action::DROP), (false, action::REDIRECT)] {
+        let mut none = frame::build(&proposal(b"abc"), v6);
+        let at = frame::head_len(v6) - 2;
+        none[at..at + 2].fill(0);
+        let (action, out) = acceptor.runner.frame(&none).expect("it runs");
+        assert_eq!(action, expected);
+        if !v6 {
+            assert_eq!(out[at..at + 2], [0, 0], "a checksum was made up");
+        }
+    }
+}
+
+/// Random bytes behind a header's first fields, and damaged frames: none is accepted by mistake.
+/// `XDP_FUZZ=n` sets how many.
+#[test]
+fn damaged_frames_change_nothing() {
+    let Some(dir) = objects_or_skip() else { return };
+    let mut acceptor = acceptor(&dir);
+    let frames = std::env::var("XDP_FUZZ").map_or(50_000, |n| n.parse().expect("a number"));
+    let near = Near {
+        floor: [Round::base(1); PARTITIONS as usize],
+        from: [0; PARTITIONS as usize],
+    };
+    let mut random = Random(5);
+    let before = acceptor.memory();
+    let mut actions = [0u64; 5];
+    for _ in 0..frames {
+        let v6 = random.chance(30);
+        let mut frame = frame::build(&for_acceptor(&mut random, &near), v6);
+        let flips = 1 + random.below(3);
+        let mut at = 14 + random.below(frame.len() as u64 - 14) as usize;
+        for _ in 0..flips {
+            // One byte, or the one 16-bit word that the sum can't make up for.
+            frame[at] ^= 1 << random.below(8);
+            at = (at + 1).min(frame.len() - 1);
+        }
+        if random.chance(10) {
+            frame.truncate((14 + random.below(frame.len() as u64)) as usize);
+        }
+        if frame::checksum_is_right_if_whole(&frame, v6) {
+            continue;
+        }
+        let (action, _) = acceptor.runner.frame(&frame).expect("it runs");
+        actions[action as usize] += 1;
+    }
+    println!("{frames} frames: aborted, dropped, passed, sent, redirected: {actions:?}");
+    assert_eq!(actions[action::ABORTED as usize], 0);
+    assert_eq!(acceptor.memory(), before);
+}
+
+fn member(last: u8) -> MulticastMember {
+    let mut ip = [0; 16];
+    ip[..4].copy_from_slice(&[10, 2, 0, last]);
+    MulticastMember {
+        mac_to: [2, 0, 0, 0, 2, last],
+        mac_from: [2, 0, 0, 0, 2, 99],
+        family: 4,
+        ip_to: ip,
+        ip_from: [10, 2, 0, 99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        port_to: 9100,
+        port_from: 9000,
+        port_per_partition: 0,
+    }
+}
+
+#[test]
+fn copies_behind_one_port_go_to_different_members() {
+    let Some(dir) = objects_or_skip() else { return };
+    let mut acceptor = acceptor(&dir);
+    let mut link = Link {
+        entries: 3,
+        members: 3,
+        member: [member(0); MAX_MEMBERS],
+        ..Link::default()
+    };
+    for at in 0..3 {
+        link.member[at] = member(at as u8 + 1);
+    }
+    let key = LinkKey {
+        ifindex: 1,
+        group: 1,
+    };
+    acceptor.object.insert("links", &key, &link).unwrap();
+    // The same packet twice, then another: three copies of each, one a member.
+    for value in [b"a", b"a", b"b"] {
+        let sent = frame::build(&proposal(value), false);
+        let mut to = Vec::new();
+        for _ in 0..3 {
+            let (action, copy) = acceptor.runner.egress(&sent).expect("it runs");
+            assert_eq!(action, action::PASS);
+            assert!(frame::checksum_is_right(&copy, false));
+            assert_eq!(&copy[frame::head_len(false)..], &proposal(value)[..]);
+            assert_eq!(copy[..6], [2, 0, 0, 0, 2, copy[33]], "MAC and IP differ");
+            to.push(copy[33]);
+        }
+        to.sort_unstable();
+        assert_eq!(to, [1, 2, 3]);
+    }
+    // A group without a member here gets nothing.
+    let mut other = proposal(b"a");
+    other[5] = 2;
+    let (action, _) = acceptor
+        .runner
+        .egress(&frame::build(&other, false))
+        .expect("it runs");
+    assert_eq!(action, action::DROP);
+}
+
+#[test]
+fn a_forwarder_forwards_and_takes_a_hop_off() {
+    let Some(dir) = objects_or_skip() else { return };
+    assert!(forwards(&dir));
+    let mutants = dir.join("mutants");
+    if mutants.is_dir() {
+        assert!(!forwards(&mutants), "the mutant was missed");
+    }
+}
+
+fn forwards(dir: &Path) -> bool {
+    let mut object = Object::load(dir, Role::Forwarder, &Sizes::of(1, 1, 1)).expect("it loads");
+    let mut key = RouteKey {
+        address: [0; 16],
+        family: 4,
+    };
+    key.address[..4].copy_from_slice(&[10, 0, 0, 1]);
+    let route = Route {
+        broadcast: 1,
+        mac_to: [2, 0, 0, 0, 3, 1],
+        mac_from: [2, 0, 0, 0, 3, 2],
+        ..Route::default()
+    };
+    object.insert("routes", &key, &route).expect("it fits");
+    let mut runner = Runner::new(&mut object, 1).expect("it runs");
+    let mut frame = frame::build(&proposal(b"a"), false);
+    for hops in (1..9).rev() {
+        let (action, out) = runner.frame(&frame).expect("it runs");
+        assert_eq!(action, action::REDIRECT);
+        assert_eq!((out[22], &out[..6]), (hops, &route.mac_to[..]));
+        if !frame::ip_checksum_is_right(out) {
+            return false;
+        }
+        frame = out.to_vec();
+    }
+    let (action, out) = runner.frame(&frame).expect("it runs");
+    assert_eq!((action, out), (action::PASS, &frame[..]), "no hop is left");
+    true
+}
+
+fn vote(inst: u64, swid: u16, value: &[u8]) -> Vec<u8> {
+    let header = Header {
+        cluster: 0xc1,
+        group: 1,
+        pid: 1,
+        inst,
+        rnd: Round::base(1),
+        vrnd: Round::base(1),
+        swid,
+        flags: Flags::PACKED,
+        client: 7,
+        request: inst,
+        ..Header::new(MsgType::Phase2b)
+    };
+    header.datagram(value)
+}
+
+#[test]
+fn decisions_reach_the_ring_and_a_full_one_counts_no_vote() {
+    let Some(dir) = objects_or_skip() else { return };
+    let place = Place::only(deployment(11), 1 << 16);
+    let mut learner = Loaded::with_flags(&dir, Role::Learner, place, 1, 0);
+    let voter = |node| Member { node, nonce: 1 };
+    learner.role.learner().learn(&Configuration {
+        epoch: 1,
+        leader: voter(1),
+        acceptors: [11, 12, 13].map(voter).to_vec(),
+        f: 1,
+        replicas: vec![1],
+        g: 0,
+    });
+    let value = |inst: u64| vec![inst as u8; (inst * 37 % 1201) as usize];
+    let mut expected = Vec::new();
+    let mut inst = 0;
+    // The ring has 4 MiB, values about 600 bytes.
+    let full = loop {
+        let first = learner.step(&vote(inst, 11, &value(inst)));
+        assert_eq!(first.1, Verdict::Changed);
+        let second = learner.step(&vote(inst, 12, &value(inst)));
+        if second.1 == Verdict::Dropped(Reason::Full) {
+            break inst;
+        }
+        assert_eq!(second, (Vec::new(), Verdict::Changed));
+        expected.push(inst);
+        inst += 1;
+        assert!(inst < 60_000, "the ring never filled");
+    };
+    let drain = |learner: &mut Loaded| {
+        let mut ring = Ring::open(&learner.object, 1).expect("a ring");
+        let mut found = Vec::new();
+        while let Some(record) = ring.next(<[u8]>::to_vec) {
+            let head = xdp::learner::decision(&record).expect("a decision");
+            let expected = Decision {
+                inst: head.inst,
+                client: 7,
+                request: head.inst,
+                rnd: Round::base(1).0,
+                group: 1,
+                pid: 1,
+                flags: Flags::PACKED.0,
+                len: value(head.inst).len() as u16,
+                unused: 0,
+            };
+            assert_eq!(head, expected);
+            let from = size_of::<Decision>();
+            assert_eq!(record[from..from + usize::from(head.len)], value(head.inst));
+            found.push(head.inst);
+        }
+        found
+    };
+    assert_eq!(drain(&mut learner), expected);
+    // The quorum is completed by another vote, or the same again.
+    let again = learner.step(&vote(full, 13, &value(full)));
+    assert_eq!(again.1, Verdict::Changed);
+    assert_eq!(drain(&mut learner), [full]);
+    let late = learner.step(&vote(full, 12, &value(full)));
+    assert_eq!(late.1, Verdict::Dropped(Reason::Duplicate));
+}
+
+#[test]
+fn a_tag_is_taken_out_of_the_middle() {
+    let Some(dir) = objects_or_skip() else { return };
+    let mut acceptor = acceptor(&dir);
+    for (inst, len) in [(0, 0), (1, 5), (2, 88), (3, 89), (4, 1200)] {
+        let value: Vec<u8> = (0..len).map(|i| i as u8).collect();
+        let mut datagram = proposal(&value);
+        datagram[15] = inst;
+        datagram[27] |= 1;
+        datagram.splice(48..48, [0xab; 16]);
+        let (sent, verdict) = acceptor.step(&datagram);
+        assert_eq!(verdict, Verdict::Changed);
+        let packet = Packet::parse(&sent[0].1).expect("a good packet");
+        assert_eq!((packet.tag, packet.value), (None, &value[..]));
+        let Control::Acceptor(role) = &acceptor.role else {
+            unreachable!()
+        };
+        assert_eq!(role.slot(0, inst.into()).expect("a vote").1, value);
+    }
+}

@@ -1,0 +1,49 @@
+//! Runs every script of `testdata/roles/` on the XDP programs, in IPv4 and in IPv6 frames.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sim::script::run;
+
+#[test]
+fn every_role_script_holds_in_xdp() {
+    let Some(dir) = common::objects_or_skip() else {
+        return;
+    };
+    let mut failures = String::new();
+    let paths = scripts();
+    assert!(!paths.is_empty(), "no scripts found");
+    for path in &paths {
+        let script = fs::read_to_string(path).expect("a script is readable");
+        for v6 in [false, true] {
+            let name = path.file_name().expect("a file").to_string_lossy();
+            // Copies on egress are looked at in IPv4 frames only.
+            if v6 && name == "leader_multi.txt" {
+                continue;
+            }
+            let mut build = |setup: &_| common::XdpDevice::build(&dir, setup, v6);
+            match run(&script, &mut build) {
+                Err(error) => failures += &format!("{name} (IPv6: {v6}): {error}\n"),
+                Ok(outcome) => {
+                    for difference in outcome.differences {
+                        failures += &format!("{name} (IPv6: {v6}): {difference}\n");
+                    }
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "\n{failures}");
+}
+
+fn scripts() -> Vec<PathBuf> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/roles");
+    let mut paths: Vec<_> = fs::read_dir(dir)
+        .expect("testdata is there")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|ext| ext == "txt"))
+        .collect();
+    paths.sort();
+    paths
+}

@@ -1,0 +1,555 @@
+/* The acceptor: remembers promises and votes (Algorithm 2 of both papers; design §3).
+ *
+ * The same rules, step by step, as crates/paxos/src/acceptor.rs. Membership lies in the same memory
+ * as the votes; all zero = a stranger, which answers PROBE and nothing else.
+ *
+ * Several CPUs: a slot is locked, `floor`, `trim` and `end` grow by atomic operations. PHASE2A first
+ * raises `end`, then reads `floor`; a range promise first raises `floor`, then reads `end`; with a
+ * full barrier between. The other order loses votes. */
+#include "include/bench.h"
+#include "include/multicast.h"
+
+/* ---- Types */
+
+/* Values up to this length lie in the slot itself: one place a kilobyte apart for each vote would
+ * cost a miss of cache and page table. */
+#define SHORT_VALUE 88
+
+/* All zero is an unused slot: no round, so nothing promised and no vote. */
+struct slot {
+	__u64 inst;
+	__u64 client;
+	__u64 request;
+	__u32 rnd;
+	__u32 vrnd;
+	__u16 flags;
+	__u16 len;
+	__u8 short_value[SHORT_VALUE];
+	/* Also the bytes that csum_bytes may read behind the value. */
+	__u32 lock;
+};
+_Static_assert(sizeof(struct slot) == 128, "a slot is two cache lines");
+
+struct long_value {
+	__u8 bytes[MAX_VALUE];
+	__u64 padding;
+};
+
+struct partition {
+	/* Promised for all instances. */
+	__u32 floor;
+	__u32 unused;
+	/* Everything below is forgotten. */
+	__u64 trim;
+	/* 1 + the largest instance voted, at least `trim`; may over-estimate. */
+	__u64 end;
+	__u64 reports[2][MAX_REPLICAS];
+};
+
+struct membership {
+	/* Of this memory; drawn when it starts empty, never 0. */
+	__u64 nonce;
+	/* That enabled it last; 0 = a stranger. Written last. */
+	__u32 epoch;
+	/* Which replicas and reports are in use. */
+	__u32 bank;
+	struct replicas replicas[2];
+};
+
+/* ---- State */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct membership);
+} members SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct partition);
+} partitions SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct long_value);
+} long_values SEC(".maps");
+
+/* What a handler works on. `action` is the program's return value. */
+struct step {
+	const struct device *device;
+	struct group *group;
+	struct membership *membership;
+	struct partition *partition;
+	struct scratch *scratch;
+	int action;
+};
+
+/* ---- Helpers */
+
+static __always_inline void sent(struct step *s, int done, int action)
+{
+	s->action = done ? action : XDP_DROP;
+	if (!done)
+		count(COUNT_UNSENT);
+}
+
+static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m, struct step *s,
+				    __u16 reason, __u32 round, __u64 trim)
+{
+	struct rejection says = { .reason = reason, .round = round, .trim = trim };
+
+	sent(s, send_reject(ctx, s->device, m, &says), XDP_TX);
+	return VERDICT_REJECTED + reason;
+}
+
+/* Bytes of a slot's vote, as a value behind an answer's header. */
+static __noinline int send_slot(struct xdp_md *ctx, __u32 header_at, struct answer *a,
+				struct slot *slot)
+{
+	__u32 len = slot->len;
+
+	KEEP(len);
+	if (len > SHORT_VALUE)
+		return 0;
+	return send_answer(ctx, header_at, a, 0, slot->short_value, len, SHORT_VALUE, 1);
+}
+
+static __noinline int send_long(struct xdp_md *ctx, __u32 header_at, struct answer *a, __u32 index,
+				__u32 len)
+{
+	struct long_value *value = bpf_map_lookup_elem(&long_values, &index);
+
+	if (!value || len > MAX_VALUE)
+		return 0;
+	return send_answer(ctx, header_at, a, 0, value->bytes, len, MAX_VALUE, 1);
+}
+
+static __always_inline int send_value_of(struct xdp_md *ctx, const struct message *m,
+					 struct answer *a, struct slot *slot, __u32 index)
+{
+	if (slot->len <= SHORT_VALUE)
+		return send_slot(ctx, m->header_at, a, slot);
+	return send_long(ctx, m->header_at, a, index, slot->len);
+}
+
+static __always_inline int store_value(struct xdp_md *ctx, const struct message *m,
+				       struct slot *slot, __u32 index)
+{
+	__u32 len = m->value_len;
+	struct long_value *value;
+
+	KEEP(len);
+	if (len == 0)
+		return 1;
+	if (len <= SHORT_VALUE)
+		return !bpf_xdp_load_bytes(ctx, m->value_at, slot->short_value, len);
+	value = bpf_map_lookup_elem(&long_values, &index);
+	if (!value || len > MAX_VALUE)
+		return 0;
+	return !bpf_xdp_load_bytes(ctx, m->value_at, value->bytes, len);
+}
+
+/* Why an instance may not be answered for, as far as `trim` tells; 0 = it may. */
+static __always_inline __u32 outside(const struct message *m, const struct step *s, __u64 trim)
+{
+	if (m->inst < trim)
+		return REASON_TRIMMED;
+	/* The last instance is never used, so `end` can always lie beyond. */
+	if (m->inst - trim >= s->group->slots || m->inst == NO_INSTANCE)
+		return REASON_WINDOW;
+	return 0;
+}
+
+/* In a slot taken over from an older instance the old promise is void and `floor` holds. */
+static __always_inline __u32 promised(const struct slot *slot, __u64 inst, __u32 floor)
+{
+#ifdef MUTATE
+	if (slot->inst != inst)
+		return 0;
+#endif
+	return slot->inst == inst && slot->rnd > floor ? slot->rnd : floor;
+}
+
+static __always_inline int voted_for(const struct slot *slot, const struct message *m)
+{
+	return slot->client == m->client && slot->request == m->request &&
+	       !((slot->flags ^ m->flags) & FLAG_NOOP);
+}
+
+/* ---- Handlers: each gives back a verdict and sets `action` */
+
+/* Votes, unless a higher round was promised. The slot is locked. */
+static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, struct step *s,
+				  struct slot *slot, __u32 index, __u16 *flags)
+{
+	__u32 floor = READ_ONCE(s->partition->floor);
+
+	if (m->rnd < promised(slot, m->inst, floor))
+		return VERDICT_REJECTED + REASON_PREEMPTED;
+	if (slot->inst == m->inst && slot->vrnd == m->rnd) {
+		if (!voted_for(slot, m))
+			return REASON_CONFLICT;
+		*flags = slot->flags;
+		return VERDICT_ANSWERED;
+	}
+	/* First `end`, ... */
+	if (!raise(&s->partition->end, m->inst + 1))
+		return REASON_BUSY;
+	full_barrier(&slot->lock);
+	/* ... then `floor`, again. */
+	floor = READ_ONCE(s->partition->floor);
+	if (m->rnd < floor)
+		return VERDICT_REJECTED + REASON_PREEMPTED;
+	if (!store_value(ctx, m, slot, index))
+		return REASON_FULL;
+	slot->inst = m->inst;
+	slot->client = m->client;
+	slot->request = m->request;
+	slot->rnd = m->rnd;
+	slot->vrnd = m->rnd;
+	slot->flags = m->flags & FLAGS_OF_VALUE;
+	slot->len = m->value_len;
+	*flags = slot->flags;
+	return VERDICT_CHANGED;
+}
+
+/* PHASE2B with the value in hand: it is the one voted for. */
+static __always_inline void send_vote(struct xdp_md *ctx, const struct message *m, struct step *s,
+				      __u16 flags)
+{
+	struct answer a = {};
+	int done;
+
+	answer_header(&a.h, s->device, m, PHASE2B);
+	set_inst(&a.h, m->inst);
+	set_session(&a.h, m->client, m->request);
+	a.h.rnd = bpf_htonl(m->rnd);
+	a.h.vrnd = bpf_htonl(m->rnd);
+	a.h.flags = bpf_htons(flags);
+	a.h.value_len = bpf_htons(m->value_len);
+	if (m->flags & FLAG_TAG)
+		done = send_untagged(ctx, m, &a, s->scratch);
+	else
+		done = replace_header(ctx, m, &a.h);
+	sent(s, done, XDP_REDIRECT);
+	if (done)
+		s->action = multicast_all();
+}
+
+static __always_inline __u32 phase2a(struct xdp_md *ctx, const struct message *m, struct step *s)
+{
+	__u64 trim = READ_ONCE(s->partition->trim);
+	__u32 index, verdict, round = 0;
+	struct slot *slot;
+	__u16 flags = 0;
+
+	if (!round_is_valid(m->rnd))
+		return REASON_BAD_ROUND;
+	if (m->flags & FLAG_NOOP) {
+		/* A no-op has no command in it: it is empty or an EPOCH marker. */
+		if ((m->flags & FLAGS_OF_VALUE) != FLAG_NOOP)
+			return REASON_BAD_FLAGS;
+		if (m->value_len != 0 && m->value_len != MARKER_LEN)
+			return REASON_BAD_VALUE;
+	}
+	verdict = outside(m, s, trim);
+	if (verdict)
+		return reject(ctx, m, s, verdict, 0, trim);
+	index = ring_index(s->group, m->pid, m->inst);
+	slot = bpf_map_lookup_elem(&slots, &index);
+	if (!slot)
+		return REASON_FULL;
+	if (!try_lock(&slot->lock))
+		return REASON_BUSY;
+	if (slot->inst > m->inst) {
+		verdict = VERDICT_REJECTED + REASON_TRIMMED;
+	} else {
+		verdict = vote(ctx, m, s, slot, index, &flags);
+		round = promised(slot, m->inst, READ_ONCE(s->partition->floor));
+	}
+	unlock(&slot->lock);
+	if (verdict == VERDICT_REJECTED + REASON_TRIMMED)
+		return reject(ctx, m, s, REASON_TRIMMED, 0, trim);
+	if (verdict == VERDICT_REJECTED + REASON_PREEMPTED)
+		return reject(ctx, m, s, REASON_PREEMPTED, round, trim);
+	if (verdict == VERDICT_CHANGED || verdict == VERDICT_ANSWERED)
+		send_vote(ctx, m, s, flags);
+	return verdict;
+}
+
+/* Promises a round for one instance, and shows the vote. */
+static __always_inline __u32 promise(struct xdp_md *ctx, const struct message *m, struct step *s,
+				     struct slot *slot, __u32 index)
+{
+	struct answer a = {};
+	__u32 verdict = VERDICT_ANSWERED;
+
+	if (m->rnd < promised(slot, m->inst, READ_ONCE(s->partition->floor)))
+		return VERDICT_REJECTED + REASON_PREEMPTED;
+	if (slot->inst != m->inst) {
+		/* The old instance lies below `trim`; its promise and its vote are void. */
+		slot->inst = m->inst;
+		slot->client = 0;
+		slot->request = 0;
+		slot->rnd = 0;
+		slot->vrnd = 0;
+		slot->flags = 0;
+		slot->len = 0;
+	}
+	if (slot->rnd != m->rnd) {
+		slot->rnd = m->rnd;
+		verdict = VERDICT_CHANGED;
+	}
+	answer_header(&a.h, s->device, m, PHASE1B);
+	set_inst(&a.h, m->inst);
+	set_session(&a.h, slot->client, slot->request);
+	a.h.rnd = bpf_htonl(m->rnd);
+	a.h.vrnd = bpf_htonl(slot->vrnd);
+	a.h.flags = bpf_htons(slot->flags);
+	sent(s, send_value_of(ctx, m, &a, slot, index), XDP_TX);
+	return verdict;
+}
+
+/* Shows the vote of an instance: something to learn from, never a promise. */
+static __always_inline __u32 show(struct xdp_md *ctx, const struct message *m, struct step *s,
+				  struct slot *slot, __u32 index)
+{
+	struct answer a = {};
+
+	if (slot->inst == m->inst && slot->vrnd) {
+		answer_header(&a.h, s->device, m, PHASE2B);
+		set_inst(&a.h, m->inst);
+		set_session(&a.h, slot->client, slot->request);
+		a.h.rnd = bpf_htonl(slot->vrnd);
+		a.h.vrnd = bpf_htonl(slot->vrnd);
+		a.h.flags = bpf_htons(slot->flags);
+		sent(s, send_value_of(ctx, m, &a, slot, index), XDP_TX);
+		return VERDICT_ANSWERED;
+	}
+	/* No round at all, so that it can't pass for a promise; the asker's own numbers, so that an
+	 * old answer can't pass for a new one. */
+	answer_header(&a.h, s->device, m, PHASE1B);
+	set_inst(&a.h, m->inst);
+	set_session(&a.h, m->client, m->request);
+	sent(s, send_short(ctx, m->header_at, &a, 0), XDP_TX);
+	return VERDICT_ANSWERED;
+}
+
+/* PHASE1A and QUERY of one instance. The answer is built while the slot is locked. */
+static __always_inline __u32 about_instance(struct xdp_md *ctx, const struct message *m,
+					    struct step *s)
+{
+	__u64 trim = READ_ONCE(s->partition->trim);
+	__u32 index, verdict, round = 0;
+	struct slot *slot;
+
+	if (m->msgtype == PHASE1A && !round_is_valid(m->rnd))
+		return REASON_BAD_ROUND;
+	if (m->value_len)
+		return REASON_BAD_VALUE;
+	verdict = outside(m, s, trim);
+	if (verdict)
+		return reject(ctx, m, s, verdict, 0, trim);
+	index = ring_index(s->group, m->pid, m->inst);
+	slot = bpf_map_lookup_elem(&slots, &index);
+	if (!slot)
+		return REASON_FULL;
+	if (!try_lock(&slot->lock))
+		return REASON_BUSY;
+	if (slot->inst > m->inst)
+		verdict = VERDICT_REJECTED + REASON_TRIMMED;
+	else if (m->msgtype == PHASE1A)
+		verdict = promise(ctx, m, s, slot, index);
+	else
+		verdict = show(ctx, m, s, slot, index);
+	round = promised(slot, m->inst, READ_ONCE(s->partition->floor));
+	unlock(&slot->lock);
+	if (verdict == VERDICT_REJECTED + REASON_TRIMMED)
+		return reject(ctx, m, s, REASON_TRIMMED, 0, trim);
+	if (verdict == VERDICT_REJECTED + REASON_PREEMPTED)
+		return reject(ctx, m, s, REASON_PREEMPTED, round, trim);
+	return verdict;
+}
+
+static __always_inline void send_range_report(struct xdp_md *ctx, const struct message *m,
+					      struct step *s, __u32 rnd)
+{
+	struct answer a = {};
+
+	answer_header(&a.h, s->device, m, PHASE1B);
+	set_session(&a.h, m->client, m->request);
+	a.h.rnd = bpf_htonl(rnd);
+	a.h.flags = bpf_htons(FLAG_RANGE);
+	put64(a.value, READ_ONCE(s->partition->end));
+	put64(a.value + 8, READ_ONCE(s->partition->trim));
+	put64(a.value + 16, s->membership->nonce);
+	sent(s, send_short(ctx, m->header_at, &a, RANGE_REPORT_LEN), XDP_TX);
+}
+
+/* Promises a base round for all instances of the partition, and shows how far votes reach. */
+static __always_inline __u32 phase1a_range(struct xdp_md *ctx, const struct message *m,
+					   struct step *s)
+{
+	struct partition *partition = s->partition;
+	__u32 before = 0;
+	int done = 0;
+
+	if (!round_is_base(m->rnd))
+		return REASON_BAD_ROUND;
+	if (m->value_len)
+		return REASON_BAD_VALUE;
+	/* First `floor`, ... */
+	for (int i = 0; i < MAX_TRIES && !done; i++) {
+		before = READ_ONCE(partition->floor);
+		if (m->rnd < before)
+			return reject(ctx, m, s, REASON_PREEMPTED, before, READ_ONCE(partition->trim));
+		done = m->rnd == before ||
+		       __sync_val_compare_and_swap(&partition->floor, before, m->rnd) == before;
+	}
+	if (!done)
+		return REASON_BUSY;
+	full_barrier(&partition->floor);
+	/* ... then `end`. */
+	send_range_report(ctx, m, s, m->rnd);
+	return before == m->rnd ? VERDICT_ANSWERED : VERDICT_CHANGED;
+}
+
+/* Shows how far votes reach, and under which floor; linearizable reads rest on it. */
+static __always_inline __u32 query_range(struct xdp_md *ctx, const struct message *m,
+					 struct step *s)
+{
+	if (m->value_len)
+		return REASON_BAD_VALUE;
+	send_range_report(ctx, m, s, READ_ONCE(s->partition->floor));
+	return VERDICT_ANSWERED;
+}
+
+/* `end` first: it is at least `trim` at any time. */
+static __always_inline int raise_trim(struct partition *partition, __u64 trim)
+{
+	return raise(&partition->end, trim) && raise(&partition->trim, trim);
+}
+
+/* TRIM: a replica's report (no round), or the candidate's word (its base round). */
+static __always_inline __u32 trim_to(const struct message *m, struct step *s)
+{
+	struct partition *partition = s->partition;
+	__u64 trim = READ_ONCE(partition->trim);
+
+	if (m->value_len)
+		return REASON_BAD_VALUE;
+	if (!m->rnd) {
+		__u32 bank = READ_ONCE(s->membership->bank) & 1;
+		const struct replicas *replicas = &s->membership->replicas[bank];
+		__u64 *reports = partition->reports[bank];
+		int refused = note_report(replicas, reports, m->swid, m->inst);
+
+		if (refused)
+			return refused;
+		return raise_trim(partition, trim_point(replicas, reports)) ? VERDICT_CHANGED :
+									       REASON_BUSY;
+	}
+	if (!round_is_base(m->rnd))
+		return REASON_BAD_ROUND;
+	if (m->rnd < READ_ONCE(partition->floor) || m->inst < trim)
+		return REASON_STALE;
+	if (m->inst == trim)
+		return REASON_DUPLICATE;
+	return raise_trim(partition, m->inst) ? VERDICT_CHANGED : REASON_BUSY;
+}
+
+static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, struct step *s)
+{
+	struct partition *partition = s->partition;
+	int refused = probe_is_for(ctx, m, PROBE_ACCEPTOR);
+
+	if (refused)
+		return refused;
+	sent(s,
+	     send_probe_ack(ctx, s->device, m, READ_ONCE(partition->floor),
+			    READ_ONCE(partition->end), s->membership->nonce,
+			    READ_ONCE(partition->trim)),
+	     XDP_TX);
+	return VERDICT_ANSWERED;
+}
+
+static __always_inline __u32 handle(struct xdp_md *ctx, const struct message *m, struct step *s)
+{
+	int range = m->flags & FLAG_RANGE;
+
+	if (m->msgtype == PROBE)
+		return probe(ctx, m, s);
+	if (!READ_ONCE(s->membership->epoch))
+		return REASON_STRANGER;
+	switch (m->msgtype) {
+	case PHASE2A:
+		return phase2a(ctx, m, s);
+	case PHASE1A:
+		return range ? phase1a_range(ctx, m, s) : about_instance(ctx, m, s);
+	case QUERY:
+		return range ? query_range(ctx, m, s) : about_instance(ctx, m, s);
+	case TRIM:
+		return trim_to(m, s);
+	default:
+		return REASON_NOT_FOR_ROLE;
+	}
+}
+
+/* Takes one packet. */
+static __always_inline int step(struct xdp_md *ctx)
+{
+	struct step s = { .action = XDP_DROP };
+	struct message m = {};
+	__u32 zero = 0, at;
+	int refused;
+
+	s.device = this_device();
+	s.scratch = bpf_map_lookup_elem(&scratch, &zero);
+	if (!s.device || !s.scratch)
+		return XDP_ABORTED;
+	refused = parse(ctx, s.device, &m);
+	if (refused == NOT_OURS)
+		return pass_on(ctx);
+	if (!refused)
+		refused = check(s.device, &m, &s.group);
+	if (refused)
+		return drop(refused);
+	/* A value that is stored is shown again, under a checksum of its own: a damaged one must not
+	 * get that far. */
+	if (m.msgtype != REPLY)
+		refused = verify_checksum(ctx, &m, s.scratch);
+	if (refused)
+		return drop(refused);
+	at = s.group->index;
+	s.membership = bpf_map_lookup_elem(&members, &at);
+	at = s.group->first_partition + m.pid;
+	s.partition = bpf_map_lookup_elem(&partitions, &at);
+	if (!s.membership || !s.partition)
+		return XDP_ABORTED;
+	count(handle(ctx, &m, &s));
+	return s.action;
+}
+
+SEC("xdp")
+int acceptor(struct xdp_md *ctx)
+{
+	return step(ctx);
+}
+
+char _license[] SEC("license") = "GPL";

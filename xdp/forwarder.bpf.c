@@ -1,0 +1,102 @@
+/* The forwarder: passes packets on by destination address, as a switch without a role does; the
+ * path that the roles are measured against. */
+#include "include/bench.h"
+#include "include/multicast.h"
+
+struct route_key {
+	/* An IPv4 address in the first word. */
+	__be32 address[4];
+	__u32 family;
+};
+
+struct route {
+	/* Key in `ports`. */
+	__u32 port;
+	/* To every entry of `multicast` instead, as many frames as a role sends. */
+	__u32 broadcast;
+	__u8 mac_to[ETH_ALEN];
+	__u8 mac_from[ETH_ALEN];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct route_key);
+	__type(value, struct route);
+} routes SEC(".maps");
+
+/* The key is the interface's index. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, struct bpf_devmap_val);
+} ports SEC(".maps");
+
+/* Takes one hop off; 0 = none is left. */
+static __always_inline int hop_v4(struct iphdr *ip)
+{
+	__u32 check = ip->check;
+
+	if (ip->ttl <= 1)
+		return 0;
+	/* The high byte of a word counts down by one, so its complement's sum goes up by as much. */
+	check += bpf_htons(0x0100);
+	ip->check = check + (check >= 0xffff);
+#ifdef MUTATE
+	ip->check = 0;
+#endif
+	ip->ttl--;
+	return 1;
+}
+
+static __always_inline int forward(struct xdp_md *ctx)
+{
+	void *cursor = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = TAKE(cursor, end, struct ethhdr);
+	struct route_key key = {};
+	struct iphdr *ip4 = NULL;
+	struct ipv6hdr *ip6 = NULL;
+	struct route *route;
+
+	if (!eth)
+		return pass_on(ctx);
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		ip4 = TAKE(cursor, end, struct iphdr);
+		if (!ip4)
+			return pass_on(ctx);
+		key.family = 4;
+		key.address[0] = ip4->daddr;
+	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		ip6 = TAKE(cursor, end, struct ipv6hdr);
+		if (!ip6)
+			return pass_on(ctx);
+		key.family = 6;
+		__builtin_memcpy(key.address, &ip6->daddr, sizeof(key.address));
+	} else {
+		return pass_on(ctx);
+	}
+	route = bpf_map_lookup_elem(&routes, &key);
+	if (!route)
+		return pass_on(ctx);
+	/* The last hop's end is announced by the kernel's stack. */
+	if (ip4 ? !hop_v4(ip4) : ip6->hop_limit <= 1)
+		return pass_on(ctx);
+	if (ip6)
+		ip6->hop_limit--;
+	__builtin_memcpy(eth->h_dest, route->mac_to, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, route->mac_from, ETH_ALEN);
+	count(VERDICT_CHANGED);
+	if (route->broadcast)
+		return multicast_all();
+	return bpf_redirect_map(&ports, route->port, 0);
+}
+
+SEC("xdp")
+int forwarder(struct xdp_md *ctx)
+{
+	return forward(ctx);
+}
+
+char _license[] SEC("license") = "GPL";

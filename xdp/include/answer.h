@@ -1,0 +1,250 @@
+/* Turning the packet in hand into the one to send. */
+#ifndef WIREPAXOS_ANSWER_H
+#define WIREPAXOS_ANSWER_H
+
+#include "parse.h"
+
+/* The largest value that answers carry from anywhere but a slot. */
+#define MAX_SHORT_ANSWER 24
+
+/* What follows IP: the part of an answer that is made up here. Three bytes more are readable behind
+ * every place that csum_bytes is told of. */
+struct answer {
+	struct udphdr udp;
+	struct wire_header h;
+	__u8 value[MAX_SHORT_ANSWER];
+	__u32 padding;
+};
+#define ANSWER_HEAD_LEN (sizeof(struct udphdr) + HEADER_LEN)
+
+/* The header of a message from this node, about what `m` is about. */
+static __always_inline void answer_header(struct wire_header *h, const struct device *device,
+					  const struct message *m, __u8 msgtype)
+{
+	__builtin_memset(h, 0, sizeof(*h));
+	h->version = WIRE_VERSION;
+	h->msgtype = msgtype;
+	h->group = bpf_htons(m->group);
+	h->pid = bpf_htons(m->pid);
+	h->swid = bpf_htons(device->node);
+	h->cluster = bpf_htonl(device->cluster);
+}
+
+static __always_inline void set_inst(struct wire_header *h, __u64 inst)
+{
+	h->inst_hi = bpf_htonl(inst >> 32);
+	h->inst_lo = bpf_htonl(inst);
+}
+
+static __always_inline void set_session(struct wire_header *h, __u64 client, __u64 request)
+{
+	h->client_hi = bpf_htonl(client >> 32);
+	h->client_lo = bpf_htonl(client);
+	h->request_hi = bpf_htonl(request >> 32);
+	h->request_lo = bpf_htonl(request);
+}
+
+static __always_inline void put32(__u8 *to, __u32 number)
+{
+	number = bpf_htonl(number);
+	__builtin_memcpy(to, &number, 4);
+}
+
+static __always_inline void put64(__u8 *to, __u64 number)
+{
+	put32(to, number >> 32);
+	put32(to + 4, number);
+}
+
+/* Replaces the header in place: same value, same length, no tag. An incremental update keeps a
+ * wrong checksum wrong, so a damaged value stays visible to whoever verifies it. False = no. */
+static __always_inline int replace_header(struct xdp_md *ctx, const struct message *m,
+					  struct wire_header *new)
+{
+	void *end = (void *)(long)ctx->data_end;
+	__u32 at = m->header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6;
+	struct wire_header *h = (void *)(long)ctx->data + at;
+	struct udphdr *udp = (void *)h - sizeof(*udp);
+
+	if ((void *)(h + 1) > end)
+		return 0;
+	if (udp->check) {
+		__s64 sum = bpf_csum_diff((__be32 *)h, HEADER_LEN, (__be32 *)new, HEADER_LEN,
+					  (__u16)~udp->check);
+		__u16 check = ~csum_fold((__u32)sum);
+
+		udp->check = check ? check : 0xffff;
+	}
+	__builtin_memcpy(h, new, HEADER_LEN);
+	return 1;
+}
+
+/* Ethernet and IP of an answer of `ip_payload` bytes; `back` = to where the packet came from. */
+static __always_inline int answer_frame(struct xdp_md *ctx, __u32 header_at, __u32 ip_payload,
+					int back)
+{
+	void *cursor = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = TAKE(cursor, end, struct ethhdr);
+
+	if (!eth)
+		return 0;
+	if (back) {
+		__u8 mac[ETH_ALEN];
+
+		__builtin_memcpy(mac, eth->h_dest, ETH_ALEN);
+		__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
+		__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
+	}
+	if (header_at == HEADER_AT_V4) {
+		struct iphdr *ip = TAKE(cursor, end, struct iphdr);
+		__be32 from;
+
+		if (!ip)
+			return 0;
+		from = ip->saddr;
+		if (back) {
+			ip->saddr = ip->daddr;
+			ip->daddr = from;
+		}
+		ip->tot_len = bpf_htons(sizeof(*ip) + ip_payload);
+		ip->ttl = 64;
+		ip->check = 0;
+		ip->check = ~csum_fold((__u32)bpf_csum_diff(NULL, 0, (__be32 *)ip, sizeof(*ip), 0));
+		return 1;
+	}
+	struct ipv6hdr *ip = TAKE(cursor, end, struct ipv6hdr);
+	struct in6_addr from;
+
+	if (!ip)
+		return 0;
+	from = ip->saddr;
+	if (back) {
+		ip->saddr = ip->daddr;
+		ip->daddr = from;
+	}
+	ip->payload_len = bpf_htons(ip_payload);
+	ip->hop_limit = 64;
+	return 1;
+}
+
+/* Makes the frame one that carries `a` with `short_len` bytes of its own value or `long_len` bytes
+ * at `value` (of which `max` and three more are readable). Addresses are swapped where the answer
+ * goes `back`; multicast addresses are set per copy, later. False = the frame can't be that long. */
+static __always_inline int send_answer(struct xdp_md *ctx, __u32 header_at, struct answer *a,
+				       __u32 short_len, __u8 *value, __u32 long_len, __u32 max,
+				       int back)
+{
+	__u32 udp_at = header_at == HEADER_AT_V4 ? HEADER_AT_V4 - sizeof(struct udphdr) :
+						   HEADER_AT_V6 - sizeof(struct udphdr);
+	__u32 udp_len = ANSWER_HEAD_LEN + short_len + long_len;
+	__u32 frame_len = frame_length(ctx);
+	struct udphdr *udp;
+	__u32 own_len;
+	__u16 check;
+	__u64 sum;
+
+	if (bpf_xdp_adjust_tail(ctx, (int)(udp_at + udp_len - frame_len)))
+		return 0;
+	if (!answer_frame(ctx, header_at, udp_len, back))
+		return 0;
+	udp = (void *)(long)ctx->data + udp_at;
+	if ((void *)(udp + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	a->udp.source = back ? udp->dest : udp->source;
+	a->udp.dest = back ? udp->source : udp->dest;
+	a->udp.len = bpf_htons(udp_len);
+	a->udp.check = 0;
+	a->h.value_len = bpf_htons(short_len + long_len);
+
+	own_len = ANSWER_HEAD_LEN + short_len;
+	sum = csum_pseudo(ctx, header_at, udp_len);
+	sum = csum_bytes((__u8 *)a, own_len, ANSWER_HEAD_LEN + MAX_SHORT_ANSWER, sum);
+	if (max)
+		sum = csum_bytes(value, long_len, max, csum_fold(sum));
+	check = ~csum_fold(sum);
+	a->udp.check = check ? check : 0xffff;
+
+	KEEP(own_len);
+	if (own_len < ANSWER_HEAD_LEN || own_len > ANSWER_HEAD_LEN + MAX_SHORT_ANSWER ||
+	    bpf_xdp_store_bytes(ctx, udp_at, a, own_len))
+		return 0;
+	KEEP(long_len);
+	if (max && long_len > 0 && long_len <= max)
+		return !bpf_xdp_store_bytes(ctx, udp_at + ANSWER_HEAD_LEN, value, long_len);
+	return 1;
+}
+
+/* An answer whose value, if any, is in `a` itself; back to the sender. */
+SUBPROGRAM int send_short(struct xdp_md *ctx, __u32 header_at, struct answer *a,
+				 __u32 short_len)
+{
+	return send_answer(ctx, header_at, a, short_len, NULL, 0, 0, 1);
+}
+
+/* A packet to be multicast whose value is the one in hand, moved to where the tag was. */
+SUBPROGRAM int send_untagged(struct xdp_md *ctx, const struct message *m, struct answer *a,
+				    struct scratch *copy)
+{
+	__u32 len = m->value_len;
+
+	KEEP(len);
+	if (len > MAX_VALUE_LEN)
+		return 0;
+	if (len > 0 && bpf_xdp_load_bytes(ctx, m->value_at, copy->datagram, len))
+		return 0;
+	return send_answer(ctx, m->header_at, a, 0, copy->datagram, len, MAX_VALUE_LEN, 0);
+}
+
+/* What a REJECT says. */
+struct rejection {
+	__u64 trim;
+	__u32 round;
+	__u32 reason;
+};
+
+/* REJECT names the refused message by its instance, round, client and request. */
+SUBPROGRAM int send_reject(struct xdp_md *ctx, const struct device *device,
+			   const struct message *m, const struct rejection *says)
+{
+	struct answer a = {};
+
+	answer_header(&a.h, device, m, REJECT);
+	set_inst(&a.h, m->inst);
+	set_session(&a.h, m->client, m->request);
+	a.h.rnd = bpf_htonl(m->rnd);
+	put32(a.value, says->reason << 16);
+	put32(a.value + 4, says->round);
+	put64(a.value + 8, says->trim);
+	return send_short(ctx, m->header_at, &a, REJECTION_LEN);
+}
+
+/* Whom a PROBE asks: 0 or a reason. */
+static __always_inline int probe_is_for(struct xdp_md *ctx, const struct message *m, __u16 role)
+{
+	__be16 asked = 0;
+
+	if (m->value_len != PROBE_LEN || bpf_xdp_load_bytes(ctx, m->value_at, &asked, PROBE_LEN))
+		return REASON_BAD_VALUE;
+	asked = bpf_ntohs(asked);
+	if (asked < PROBE_LEADER || asked > PROBE_REPLICA)
+		return REASON_BAD_VALUE;
+	return asked == role ? 0 : REASON_NOT_FOR_ROLE;
+}
+
+static __always_inline int send_probe_ack(struct xdp_md *ctx, const struct device *device,
+					  const struct message *m, __u32 rnd, __u64 inst,
+					  __u64 nonce, __u64 trim)
+{
+	struct answer a = {};
+
+	answer_header(&a.h, device, m, PROBE_ACK);
+	set_inst(&a.h, inst);
+	set_session(&a.h, m->client, m->request);
+	a.h.rnd = bpf_htonl(rnd);
+	put64(a.value, nonce);
+	put64(a.value + 8, trim);
+	return send_short(ctx, m->header_at, &a, PROBE_REPORT_LEN);
+}
+
+#endif

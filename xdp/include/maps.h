@@ -1,0 +1,239 @@
+/* Maps and small tools that all roles share.
+ *
+ * Maps that the control plane writes while packets pass are BPF_F_MMAPABLE arrays: user space maps
+ * their memory and uses the same atomic operations as the programs. Whatever has to change as a
+ * whole lies in two banks: user space fills the one not in use, then flips `bank` by one store. */
+#ifndef WIREPAXOS_MAPS_H
+#define WIREPAXOS_MAPS_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "verdict.h"
+#include "wire.h"
+
+#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
+#define WRITE_ONCE(x, value) (*(volatile typeof(x) *)&(x) = (value))
+/* Keeps the compiler from deriving a checked number anew: the verifier knows registers. */
+#define KEEP(x) asm volatile("" : "+r"(x))
+
+/* A function of its own in every role that uses it. */
+#define SUBPROGRAM static __noinline __attribute__((unused))
+
+#define MAX_REPLICAS 32
+#define MAX_ACCEPTORS 32
+
+/* ---- Where this node stands */
+
+struct device {
+	__u32 cluster;
+	__u16 node;
+	/* UDP ports [port, port + ports) in host order are ours. */
+	__u16 port;
+	__u16 ports;
+	__u16 unused;
+	/* Own addresses in network order; all zero = any. */
+	__be32 ip4;
+	__be32 ip6[4];
+};
+
+struct group {
+	__u16 partitions;
+	__u16 max_value;
+	__u32 flags;
+	/* This group's entry in the role's array of groups, and its first one in that of partitions. */
+	__u32 index;
+	__u32 first_partition;
+	/* The ring: slots of one partition, `slots - 1` where that is a mask (else 0), and the group's
+	 * first slot. */
+	__u64 slots;
+	__u64 mask;
+	__u64 first_slot;
+};
+/* Learner: decisions leave as DELIVER instead of by the ring. */
+#define GROUP_DELIVER 1
+/* Learner: what is no vote goes to the host's sockets instead of being dropped. */
+#define GROUP_PASS_OTHERS 2
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct device);
+} device SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__type(key, __u16);
+	__type(value, struct group);
+} groups SEC(".maps");
+
+/* One entry a CPU, indexed by CPU. No per-CPU map, so that user space reads it in place. */
+struct counters {
+	__u64 of[COUNTERS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, struct counters);
+} counters SEC(".maps");
+
+/* A node may play several roles: what isn't for this one goes to the program in entry 0, if there
+ * is one (another role, or the forwarder), else to the kernel's stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} next_program SEC(".maps");
+
+/* A copy of the datagram, from the UDP header on, for what can't be read from the packet in place. */
+#define SCRATCH_LEN 2048
+struct scratch {
+	__u8 datagram[SCRATCH_LEN];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} scratch SEC(".maps");
+
+/* ---- Tools */
+
+static __always_inline struct device *this_device(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&device, &zero);
+}
+
+static __always_inline void count(__u32 what)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct counters *mine = bpf_map_lookup_elem(&counters, &cpu);
+
+	if (mine && what < COUNTERS)
+		mine->of[what]++;
+}
+
+static __always_inline int drop(__u32 verdict)
+{
+	count(verdict);
+	return XDP_DROP;
+}
+
+static __always_inline int pass_on(struct xdp_md *ctx)
+{
+	bpf_tail_call(ctx, &next_program, 0);
+	count(VERDICT_PASSED);
+	return XDP_PASS;
+}
+
+/* The slot of an instance. */
+static __always_inline __u32 ring_index(const struct group *group, __u16 pid, __u64 inst)
+{
+	__u64 within = group->mask ? inst & group->mask : inst % group->slots;
+
+	return group->first_slot + pid * group->slots + within;
+}
+
+/* A full barrier: only atomic operations that give back the old value are one. */
+static __always_inline void full_barrier(__u32 *any)
+{
+	__u32 old = __sync_fetch_and_add(any, 0);
+
+	asm volatile("" : : "r"(old));
+}
+
+/* Try-lock of a slot. The protocol tolerates loss, so nobody waits. */
+static __always_inline int try_lock(__u32 *lock)
+{
+	return __sync_val_compare_and_swap(lock, 0, 1) == 0;
+}
+
+static __always_inline void unlock(__u32 *lock)
+{
+	/* An exchange, as it is a full barrier too. */
+	__u32 old = __sync_lock_test_and_set(lock, 0);
+
+	asm volatile("" : : "r"(old));
+}
+
+/* How often a compare-and-swap is tried before the packet is dropped as `busy`. */
+#define MAX_TRIES 16
+
+/* Raises a number that only grows. False if other CPUs always came first. */
+static __always_inline int raise(__u64 *number, __u64 to)
+{
+	for (int i = 0; i < MAX_TRIES; i++) {
+		__u64 old = READ_ONCE(*number);
+
+		if (old >= to || __sync_val_compare_and_swap(number, old, to) == old)
+			return 1;
+	}
+	return 0;
+}
+
+/* ---- TRIM reports of replicas, for acceptors and leader alike */
+
+struct replicas {
+	__u16 count;
+	__u16 g;
+	__u16 node[MAX_REPLICAS];
+	__u32 unused;
+};
+
+/* a < b without a branch: each branch within two loops would double what the verifier walks. */
+static __always_inline __u64 below(__u64 a, __u64 b)
+{
+	return ((~a & b) | (~(a ^ b) & (a - b))) >> 63;
+}
+
+/* Everything below is covered by g+1 replicas: the (g+1)-th largest report. Reports beyond `count`
+ * are 0 and so never win. */
+SUBPROGRAM __u64 trim_point(const struct replicas *replicas, const __u64 *reports)
+{
+	__u64 g = replicas->g;
+	__u64 point = 0;
+
+#pragma clang loop unroll(disable)
+	for (__u32 i = 0; i < MAX_REPLICAS; i++) {
+		__u64 candidate = reports[i];
+		__u64 covered = MAX_REPLICAS;
+		__u64 larger;
+
+#pragma clang loop unroll(disable)
+		for (__u32 j = 0; j < MAX_REPLICAS; j++)
+			covered -= below(reports[j], candidate);
+		larger = below(g, covered) & below(point, candidate);
+		point ^= (point ^ candidate) & -larger;
+	}
+	return point;
+}
+
+/* Notes that `replica` covers everything below `inst`; gives back 0 or a reason. Two CPUs may write
+ * reports of one replica at once: the smaller may win, which is safe, and reports are repeated. */
+SUBPROGRAM int note_report(const struct replicas *replicas, __u64 *reports, __u16 replica,
+				  __u64 inst)
+{
+	for (__u32 i = 0; i < MAX_REPLICAS; i++) {
+		if (i >= replicas->count)
+			break;
+		if (replicas->node[i] != replica)
+			continue;
+		if (inst < reports[i])
+			return REASON_STALE;
+		if (inst == reports[i])
+			return REASON_DUPLICATE;
+		reports[i] = inst;
+		return 0;
+	}
+	return REASON_UNKNOWN_SENDER;
+}
+
+#endif

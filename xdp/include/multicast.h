@@ -1,0 +1,281 @@
+/* Multicast: one broadcast redirect to all links, then one address per copy.
+ *
+ * The packet goes to every entry of a devmap (BPF_F_BROADCAST); each entry runs the egress program,
+ * which gives its copy the address of one member. Several members behind one port need as many
+ * entries of that port, and there the kernel keeps one egress program per device and flush. So the
+ * same program serves all copies and tells them apart by counting the copies of a packet that have
+ * left by this port on this CPU. */
+#ifndef WIREPAXOS_MULTICAST_H
+#define WIREPAXOS_MULTICAST_H
+
+#include "answer.h"
+
+#define MAX_MEMBERS 8 /* of one group, behind one port */
+#define MAX_LINKS 64
+
+struct member {
+	__u8 mac_to[ETH_ALEN];
+	__u8 mac_from[ETH_ALEN];
+	/* 4 or 6; in network order, an IPv4 address in the first word. */
+	__u32 family;
+	__be32 ip_to[4];
+	__be32 ip_from[4];
+	/* Host order. */
+	__u16 port_to;
+	__u16 port_from;
+	/* Partition p listens on `port_to + p`. */
+	__u32 port_per_partition;
+};
+
+struct link_key {
+	__u32 ifindex;
+	__u32 group;
+};
+
+/* What a port is to a group. A group without an entry has no member there: its copies are dropped. */
+struct link {
+	/* Entries of this port in `multicast`. */
+	__u32 entries;
+	__u32 members;
+	/* Index into `copies`, one for each port. */
+	__u32 index;
+	__u32 unused;
+	struct member member[MAX_MEMBERS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, struct link_key);
+	__type(value, struct link);
+} links SEC(".maps");
+
+/* The packet whose copies are leaving by a port, and how many have. */
+struct copies {
+	struct wire_header of;
+	__u32 left;
+	__u32 unused;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MAX_LINKS);
+	__type(key, __u32);
+	__type(value, struct copies);
+} copies SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, struct bpf_devmap_val);
+} multicast SEC(".maps");
+
+/* For commands over several partitions: every port as often as in `multicast`, times the number of
+ * partitions. Surplus copies are dropped on egress. */
+#define VECTOR_FEW 4
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, 64 * VECTOR_FEW);
+	__type(key, __u32);
+	__type(value, struct bpf_devmap_val);
+} multicast_few SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, 64 * MAX_VECTOR);
+	__type(key, __u32);
+	__type(value, struct bpf_devmap_val);
+} multicast_many SEC(".maps");
+
+static __always_inline int multicast_all(void)
+{
+	return bpf_redirect_map(&multicast, 0, BPF_F_BROADCAST);
+}
+
+/* Which copy of its packet this one is. */
+static __always_inline __u32 number_of_copy(const struct wire_header *h, const struct link *link,
+					    __u32 entries)
+{
+	__u32 index = link->index;
+	struct copies *seen = bpf_map_lookup_elem(&copies, &index);
+	__u64 difference = 0;
+	const __u64 *old;
+
+	if (!seen)
+		return 0;
+	old = (void *)&seen->of;
+#pragma clang loop unroll(full)
+	for (int i = 0; i < HEADER_LEN / 8; i++) {
+		__u64 new;
+
+		__builtin_memcpy(&new, (void *)h + 8 * i, 8);
+		difference |= new ^ old[i];
+	}
+	if (difference || seen->left >= entries) {
+		__builtin_memcpy(&seen->of, h, HEADER_LEN);
+		seen->left = 0;
+	}
+	return seen->left++;
+}
+
+/* Sets a header word and keeps the checksum right. */
+static __always_inline void change(struct udphdr *udp, void *at, void *new, __u32 len)
+{
+	__s64 sum = bpf_csum_diff(at, len, new, len, (__u16)~udp->check);
+	__u16 check = ~csum_fold((__u32)sum);
+
+	if (udp->check)
+		udp->check = check ? check : 0xffff;
+	__builtin_memcpy(at, new, len);
+}
+
+/* The partition of a copy of a command over several: entry `at` of its vector, in the header. */
+static __always_inline int choose_partition(struct xdp_md *ctx, __u32 header_at, __u32 at)
+{
+	struct wire_header *h = (void *)(long)ctx->data + header_at;
+	__u8 *value = (void *)(h + 1);
+	void *end = (void *)(long)ctx->data_end;
+	__u8 entry[12] = {};
+	__be16 partitions;
+	/* `pid`, with `group` before it, and `inst`. */
+	struct {
+		__be16 group;
+		__be16 pid;
+		__be32 inst_hi;
+		__be32 inst_lo;
+	} place;
+
+	if ((void *)(value + VECTOR_HEAD_LEN) > end)
+		return 0;
+	__builtin_memcpy(&partitions, value + 4, 2);
+	if (at >= bpf_ntohs(partitions) || at >= MAX_VECTOR)
+		return 0;
+	if (bpf_xdp_load_bytes(ctx, header_at + HEADER_LEN + VECTOR_HEAD_LEN + at * VECTOR_ENTRY_LEN,
+			       entry, VECTOR_ENTRY_LEN))
+		return 0;
+	h = (void *)(long)ctx->data + header_at;
+	if ((void *)(h + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	place.group = h->group;
+	__builtin_memcpy(&place.pid, entry, 2);
+	__builtin_memcpy(&place.inst_hi, entry + 2, 8);
+	change((void *)h - sizeof(struct udphdr), &h->group, &place, sizeof(place));
+	return 1;
+}
+
+static __always_inline int address_v4(struct xdp_md *ctx, const struct member *to, __u16 port)
+{
+	struct iphdr *ip = (void *)(long)ctx->data + sizeof(struct ethhdr);
+	struct udphdr *udp = (void *)(ip + 1);
+	__be32 addresses[2];
+	__be16 ports[2] = { bpf_htons(to->port_from), bpf_htons(port) };
+
+	if ((void *)(udp + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	addresses[0] = to->ip_from[0];
+	addresses[1] = to->ip_to[0];
+	change(udp, &ip->saddr, addresses, sizeof(addresses));
+#ifndef MUTATE_EGRESS
+	change(udp, &udp->source, ports, sizeof(ports));
+#else
+	__builtin_memcpy(&udp->source, ports, sizeof(ports));
+#endif
+	ip->ttl = 64;
+	ip->check = 0;
+	ip->check = ~csum_fold((__u32)bpf_csum_diff(NULL, 0, (__be32 *)ip, sizeof(*ip), 0));
+	return 1;
+}
+
+static __always_inline int address_v6(struct xdp_md *ctx, const struct member *to, __u16 port)
+{
+	struct ipv6hdr *ip = (void *)(long)ctx->data + sizeof(struct ethhdr);
+	struct udphdr *udp = (void *)(ip + 1);
+	__be32 addresses[8];
+	__be16 ports[2] = { bpf_htons(to->port_from), bpf_htons(port) };
+
+	if ((void *)(udp + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	for (int i = 0; i < 4; i++) {
+		addresses[i] = to->ip_from[i];
+		addresses[4 + i] = to->ip_to[i];
+	}
+	change(udp, &ip->saddr, addresses, sizeof(addresses));
+	change(udp, &udp->source, ports, sizeof(ports));
+	ip->hop_limit = 64;
+	return 1;
+}
+
+/* Gives a copy that leaves by `ifindex` the address of one member. */
+static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct link_key key = { .ifindex = ifindex };
+	struct wire_header *h;
+	const struct member *to;
+	struct link *link;
+	__u32 header_at, copy, multi;
+	__u16 port;
+	__u32 family;
+
+	if ((void *)(eth + 1) > end)
+		return XDP_DROP;
+	family = eth->h_proto == bpf_htons(ETH_P_IP) ? 4 : 6;
+	header_at = family == 4 ? HEADER_AT_V4 : HEADER_AT_V6;
+	h = (void *)eth + header_at;
+	if ((void *)(h + 1) > end)
+		return XDP_DROP;
+	key.group = bpf_ntohs(h->group);
+	link = bpf_map_lookup_elem(&links, &key);
+	if (!link || !link->members)
+		return XDP_DROP;
+	multi = h->msgtype == PHASE2A && (h->flags & bpf_htons(FLAG_MULTI));
+	copy = 0;
+	if (multi) {
+		__u8 *value = (void *)(h + 1);
+		__be16 partitions;
+
+		if ((void *)(value + VECTOR_HEAD_LEN) > end)
+			return XDP_DROP;
+		__builtin_memcpy(&partitions, value + 4, 2);
+		copy = number_of_copy(h, link, link->entries * (bpf_ntohs(partitions) <= VECTOR_FEW ?
+									VECTOR_FEW :
+									MAX_VECTOR));
+		if (!choose_partition(ctx, header_at, copy / link->members))
+			return XDP_DROP;
+		copy %= link->members;
+	} else if (link->entries > 1) {
+		copy = number_of_copy(h, link, link->entries);
+	}
+	if (copy >= link->members || copy >= MAX_MEMBERS)
+		return XDP_DROP;
+	to = &link->member[copy];
+	if (to->family != family)
+		return XDP_DROP;
+	eth = (void *)(long)ctx->data;
+	h = (void *)eth + header_at;
+	if ((void *)(h + 1) > (void *)(long)ctx->data_end)
+		return XDP_DROP;
+	port = to->port_to + (to->port_per_partition ? bpf_ntohs(h->pid) : 0);
+	__builtin_memcpy(eth->h_dest, to->mac_to, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, to->mac_from, ETH_ALEN);
+	if (family == 4 ? address_v4(ctx, to, port) : address_v6(ctx, to, port))
+		return XDP_PASS;
+	return XDP_DROP;
+}
+
+SEC("xdp/devmap")
+int egress(struct xdp_md *ctx)
+{
+	return send_copy(ctx, ctx->egress_ifindex);
+}
+
+/* The same body where BPF_PROG_TEST_RUN reaches it. */
+SEC("xdp")
+int test_egress(struct xdp_md *ctx)
+{
+	return send_copy(ctx, ctx->ingress_ifindex);
+}
+
+#endif

@@ -1,0 +1,278 @@
+/* From a frame to a message: the cursor, what every role checks, and checksums. */
+#ifndef WIREPAXOS_PARSE_H
+#define WIREPAXOS_PARSE_H
+
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+#include "maps.h"
+
+/* Options, extension headers and VLAN tags are not ours, so the header lies at one of two places. */
+#define HEADER_AT_V4 (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
+#define HEADER_AT_V6 (sizeof(struct ethhdr) + sizeof(struct ipv6hdr) + sizeof(struct udphdr))
+_Static_assert(HEADER_AT_V4 == 42 && HEADER_AT_V6 == 62, "no padding in the kernel's headers");
+
+/* A header in host order, and where it lies. */
+struct message {
+	__u64 inst;
+	__u64 client;
+	__u64 request;
+	__u32 rnd;
+	__u32 vrnd;
+	__u32 cluster;
+	__u32 header_at;
+	__u32 value_at;
+	__u32 udp_len;
+	__u16 value_len;
+	__u16 group;
+	__u16 pid;
+	__u16 swid;
+	__u16 flags;
+	__u16 msgtype;
+};
+
+#define NOT_OURS (-1)
+
+/* Moves the cursor over `len` bytes; NULL where the frame ends before. */
+#define TAKE(cursor, end, type)                                                                    \
+	({                                                                                         \
+		type *taken = (cursor);                                                            \
+		(void *)(taken + 1) > (end) ? NULL : ((cursor) = taken + 1, taken);                \
+	})
+
+static __always_inline __u32 frame_length(struct xdp_md *ctx)
+{
+	__u64 len = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
+
+	/* Else it is computed in 32 bits, which the verifier forbids to pointers. */
+	KEEP(len);
+	return len;
+}
+
+static __always_inline int is_own_ip6(const struct device *device, const struct ipv6hdr *ip)
+{
+	const __be32 *to = ip->daddr.in6_u.u6_addr32;
+	__be32 any = device->ip6[0] | device->ip6[1] | device->ip6[2] | device->ip6[3];
+
+	return !any || (to[0] == device->ip6[0] && to[1] == device->ip6[1] &&
+			to[2] == device->ip6[2] && to[3] == device->ip6[3]);
+}
+
+/* Ethernet, IP and UDP. Gives back NOT_OURS, a reason, or 0; then the datagram lies in the frame as
+ * a whole. IP options, fragments, extension headers and VLAN tags are the kernel's business. */
+static __always_inline int parse_frame(struct xdp_md *ctx, const struct device *device,
+				       struct message *m)
+{
+	void *cursor = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	__u32 frame_len = frame_length(ctx);
+	struct ethhdr *eth = TAKE(cursor, end, struct ethhdr);
+	struct udphdr *udp;
+	__u32 ip_payload;
+	__u32 port;
+
+	if (!eth)
+		return NOT_OURS;
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = TAKE(cursor, end, struct iphdr);
+
+		if (!ip || ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP)
+			return NOT_OURS;
+		/* All but "don't fragment". */
+		if (ip->frag_off & bpf_htons(0xbfff))
+			return NOT_OURS;
+		if (device->ip4 && ip->daddr != device->ip4)
+			return NOT_OURS;
+		ip_payload = bpf_ntohs(ip->tot_len) - sizeof(*ip);
+		m->header_at = HEADER_AT_V4;
+	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = TAKE(cursor, end, struct ipv6hdr);
+
+		if (!ip || ip->version != 6 || ip->nexthdr != IPPROTO_UDP)
+			return NOT_OURS;
+		if (!is_own_ip6(device, ip))
+			return NOT_OURS;
+		ip_payload = bpf_ntohs(ip->payload_len);
+		m->header_at = HEADER_AT_V6;
+	} else {
+		return NOT_OURS;
+	}
+	udp = TAKE(cursor, end, struct udphdr);
+	if (!udp)
+		return NOT_OURS;
+	port = bpf_ntohs(udp->dest);
+	if (port < device->port || port - device->port >= device->ports)
+		return NOT_OURS;
+	m->udp_len = bpf_ntohs(udp->len);
+	if (m->udp_len < sizeof(*udp) || m->udp_len != ip_payload ||
+	    m->header_at - sizeof(*udp) + m->udp_len > frame_len)
+		return REASON_BAD_LENGTH;
+	return 0;
+}
+
+/* The header, and all that needs no state: version, type, flags and lengths. The same checks in the
+ * same order as `Packet::parse`. */
+static __always_inline int parse_header(struct xdp_md *ctx, struct message *m)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct wire_header *h = (void *)(long)ctx->data + m->header_at;
+	__u32 rest = m->udp_len - sizeof(struct udphdr);
+
+	if (rest < HEADER_LEN || (void *)(h + 1) > end)
+		return REASON_TRUNCATED;
+	rest -= HEADER_LEN;
+	if (h->version != WIRE_VERSION)
+		return REASON_BAD_VERSION;
+	if (h->msgtype >= MSGTYPES)
+		return REASON_UNKNOWN_TYPE;
+	m->msgtype = h->msgtype;
+	m->flags = bpf_ntohs(h->flags);
+	if (m->flags & ~allowed_flags(m->msgtype))
+		return REASON_BAD_FLAGS;
+	m->value_at = m->header_at + HEADER_LEN;
+	if (m->flags & FLAG_TAG) {
+		if (rest < TAG_LEN)
+			return REASON_TRUNCATED;
+		rest -= TAG_LEN;
+		m->value_at += TAG_LEN;
+	}
+	m->value_len = bpf_ntohs(h->value_len);
+	if (m->value_len != rest)
+		return REASON_BAD_LENGTH;
+	m->group = bpf_ntohs(h->group);
+	m->pid = bpf_ntohs(h->pid);
+	m->inst = join64(h->inst_hi, h->inst_lo);
+	m->rnd = bpf_ntohl(h->rnd);
+	m->vrnd = bpf_ntohl(h->vrnd);
+	m->swid = bpf_ntohs(h->swid);
+	m->cluster = bpf_ntohl(h->cluster);
+	m->client = join64(h->client_hi, h->client_lo);
+	m->request = join64(h->request_hi, h->request_lo);
+	return 0;
+}
+
+/* NOT_OURS, a reason, or 0. */
+static __always_inline int parse(struct xdp_md *ctx, const struct device *device, struct message *m)
+{
+	int refused = parse_frame(ctx, device, m);
+
+	return refused ? refused : parse_header(ctx, m);
+}
+
+/* The checks that precede every handler: cluster, group, partition, size, and that the session is
+ * there exactly where it must be (`Deployment::check`). */
+static __always_inline int check(const struct device *device, const struct message *m,
+				 struct group **found)
+{
+	int noop = m->flags & FLAG_NOOP;
+	int has_command = m->msgtype == REQUEST || m->msgtype == PHASE2A || m->msgtype == PHASE2B ||
+			  m->msgtype == DELIVER;
+	struct group *group;
+	__u16 id = m->group;
+
+	if (m->cluster != device->cluster)
+		return REASON_WRONG_CLUSTER;
+	group = bpf_map_lookup_elem(&groups, &id);
+	if (!group)
+		return REASON_UNKNOWN_GROUP;
+	if (m->pid >= group->partitions)
+		return REASON_UNKNOWN_PARTITION;
+	if (m->value_len > group->max_value && m->msgtype != REPLY)
+		return REASON_VALUE_TOO_LARGE;
+	if (noop ? (m->client | m->request) != 0 : has_command && m->client == 0)
+		return REASON_BAD_SESSION;
+	*found = group;
+	return 0;
+}
+
+/* ---- Checksums */
+
+/* What bpf_csum_diff takes at once on kernel 6.1. */
+#define CSUM_PIECE 512
+
+static __always_inline __u16 csum_fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+/* Adds `len` bytes at `bytes` to a sum; `max` and three more are readable there. Whole words go to
+ * the helper, piece by piece; what is left over is masked out of one more word. */
+static __always_inline __u64 csum_bytes(__u8 *bytes, __u32 len, __u32 max, __u64 sum)
+{
+	__u32 words = len & ~3u;
+	__u32 tail = len & 3;
+
+#pragma clang loop unroll(full)
+	for (__u32 at = 0; at < max; at += CSUM_PIECE) {
+		__u32 piece = words > at ? words - at : 0;
+		__u32 room = max - at < CSUM_PIECE ? max - at : CSUM_PIECE;
+
+		if (piece > room)
+			piece = room;
+		KEEP(piece);
+		if (piece > 0 && piece <= room)
+			sum = (__u32)bpf_csum_diff(NULL, 0, (__be32 *)(bytes + at), piece,
+						   csum_fold(sum));
+	}
+	if (tail) {
+		KEEP(words);
+		if (words <= max)
+			sum += *(__u32 *)(bytes + words) & bpf_htonl(~0u << (32 - 8 * tail));
+	}
+	return sum;
+}
+
+/* The pseudo header of a frame with a datagram of `udp_len` bytes. */
+static __always_inline __u64 csum_pseudo(struct xdp_md *ctx, __u32 header_at, __u32 udp_len)
+{
+	void *cursor = (void *)(long)ctx->data + sizeof(struct ethhdr);
+	void *end = (void *)(long)ctx->data_end;
+	__u64 sum = bpf_htons(IPPROTO_UDP) + (__u64)bpf_htons(udp_len);
+
+	if (header_at == HEADER_AT_V4) {
+		struct iphdr *ip = TAKE(cursor, end, struct iphdr);
+
+		return ip ? sum + ip->saddr + ip->daddr : 0;
+	}
+	struct ipv6hdr *ip = TAKE(cursor, end, struct ipv6hdr);
+
+	if (!ip)
+		return 0;
+	for (int i = 0; i < 4; i++) {
+		sum += ip->saddr.in6_u.u6_addr32[i];
+		sum += ip->daddr.in6_u.u6_addr32[i];
+	}
+	return sum;
+}
+
+/* Copies the datagram to the scratch memory and checks its checksum. The network card may have
+ * done it too, but doesn't tell. 0 or a reason. */
+SUBPROGRAM int verify_checksum(struct xdp_md *ctx, struct message *m,
+				      struct scratch *copy)
+{
+	__u32 udp_at = m->header_at == HEADER_AT_V4 ? HEADER_AT_V4 - sizeof(struct udphdr) :
+						      HEADER_AT_V6 - sizeof(struct udphdr);
+	__u32 len = m->udp_len;
+	struct udphdr *udp = (void *)copy->datagram;
+	__u64 sum;
+
+	KEEP(len);
+	if (len < sizeof(struct udphdr) || len > SCRATCH_LEN - CSUM_PIECE)
+		return REASON_VALUE_TOO_LARGE;
+	if (bpf_xdp_load_bytes(ctx, udp_at, copy->datagram, len))
+		return REASON_TRUNCATED;
+	if (!udp->check)
+		/* IPv4 knows datagrams without a checksum, IPv6 doesn't. */
+		return m->header_at == HEADER_AT_V4 ? 0 : REASON_BAD_CHECKSUM;
+	sum = csum_pseudo(ctx, m->header_at, len);
+	sum = csum_bytes(copy->datagram, len, SCRATCH_LEN - CSUM_PIECE, sum);
+	return csum_fold(sum) == 0xffff ? 0 : REASON_BAD_CHECKSUM;
+}
+
+#endif

@@ -1,0 +1,26 @@
+/* What became of a packet, counted per CPU (map `counters`).
+ *
+ * A verdict is one number: a dropped packet's is its reason, a rejected one's is VERDICT_REJECTED
+ * plus its reason. So the verdict is the index of its counter. */
+#ifndef WIREPAXOS_VERDICT_H
+#define WIREPAXOS_VERDICT_H
+
+#include "reasons.h"
+
+#define VERDICT_REJECTED 32
+enum verdict {
+	VERDICT_PASSED = 0, /* not for the programs: to the kernel's own stack */
+	/* 1 to 27: dropped under this reason; 33 to 59: rejected with this reason */
+	VERDICT_CHANGED = 60,
+	VERDICT_ANSWERED = 61,
+	/* Learner: decisions handed over, by ring or DELIVER. */
+	COUNT_DECIDED = 62,
+	/* The answer didn't fit the frame, or the frame couldn't be rewritten; it was dropped after
+	 * its verdict had been counted. To the protocol this is a loss. */
+	COUNT_UNSENT = 63,
+	COUNTERS = 64
+};
+_Static_assert(REASONS <= VERDICT_REJECTED && VERDICT_REJECTED + REASONS <= VERDICT_CHANGED,
+	       "every reason has a counter");
+
+#endif

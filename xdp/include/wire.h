@@ -1,0 +1,146 @@
+/* The wire format: the 48-byte header and the structured values (docs/wire.md).
+ *
+ * 64-bit fields lie at 8-byte offsets of the header, but the header itself is only 4-byte aligned
+ * behind Ethernet, IP and UDP. So they are declared as two halves. */
+#ifndef WIREPAXOS_WIRE_H
+#define WIREPAXOS_WIRE_H
+
+#include <linux/types.h>
+#include <bpf/bpf_endian.h>
+
+#define WIRE_VERSION 1
+#define HEADER_LEN 48
+#define TAG_LEN 16
+/* What fits an MTU of 1,500 bytes with IPv4, UDP, header and tag. */
+#define MAX_VALUE_LEN (1500 - 20 - 8 - HEADER_LEN - TAG_LEN)
+/* Maps have room for any value that a group may be configured for. */
+#define MAX_VALUE MAX_VALUE_LEN
+_Static_assert(MAX_VALUE % 8 == 0, "map entries are whole words");
+
+struct wire_header {
+	__u8 version;
+	__u8 msgtype;
+	__be16 value_len;
+	__be16 group;
+	__be16 pid;
+	__be32 inst_hi;
+	__be32 inst_lo;
+	__be32 rnd;
+	__be32 vrnd;
+	__be16 swid;
+	__be16 flags;
+	__be32 cluster;
+	__be32 client_hi;
+	__be32 client_lo;
+	__be32 request_hi;
+	__be32 request_lo;
+};
+
+#define WIRE_AT(field, offset)                                                                     \
+	_Static_assert(__builtin_offsetof(struct wire_header, field) == (offset), #field)
+WIRE_AT(version, 0);
+WIRE_AT(msgtype, 1);
+WIRE_AT(value_len, 2);
+WIRE_AT(group, 4);
+WIRE_AT(pid, 6);
+WIRE_AT(inst_hi, 8);
+WIRE_AT(rnd, 16);
+WIRE_AT(vrnd, 20);
+WIRE_AT(swid, 24);
+WIRE_AT(flags, 26);
+WIRE_AT(cluster, 28);
+WIRE_AT(client_hi, 32);
+WIRE_AT(request_hi, 40);
+_Static_assert(sizeof(struct wire_header) == HEADER_LEN, "the header has 48 bytes");
+_Static_assert(_Alignof(struct wire_header) == 4, "the header needs no more than 4-byte alignment");
+
+enum msgtype {
+	REQUEST = 0,
+	PHASE1A = 1,
+	PHASE1B = 2,
+	PHASE2A = 3,
+	PHASE2B = 4,
+	DELIVER = 5,
+	REPLY = 6,
+	REJECT = 7,
+	QUERY = 8,
+	TRIM = 9,
+	PROBE = 10,
+	PROBE_ACK = 11,
+	MSGTYPES
+};
+
+#define FLAG_TAG (1 << 0)
+#define FLAG_RANGE (1 << 1)
+#define FLAG_NOOP (1 << 2)
+#define FLAG_MULTI (1 << 3)
+#define FLAG_PACKED (1 << 4)
+/* The bits that describe the value and travel with it from request to delivery. */
+#define FLAGS_OF_VALUE (FLAG_NOOP | FLAG_MULTI | FLAG_PACKED)
+
+/* The flags that a message of this type may carry; 5 bits a type. */
+static __always_inline __u32 allowed_flags(__u32 msgtype)
+{
+	switch (msgtype) {
+	case REQUEST:
+		return FLAG_TAG | FLAG_MULTI | FLAG_PACKED;
+	case PHASE1A:
+	case QUERY:
+		return FLAG_TAG | FLAG_RANGE;
+	case PHASE1B:
+		return FLAG_TAG | FLAG_RANGE | FLAGS_OF_VALUE;
+	case PHASE2A:
+	case PHASE2B:
+	case DELIVER:
+		return FLAG_TAG | FLAGS_OF_VALUE;
+	case REPLY:
+		return FLAG_TAG | FLAG_PACKED;
+	default:
+		return FLAG_TAG;
+	}
+}
+
+/* Rounds: `epoch << 12 | attempt << 7 | lane`; lane 0 is never issued, so a round whose lower bits
+ * name an attempt without a lane is none. */
+#define ROUND_SUB_BITS 12
+#define ROUND_SUB_MASK 0xfffu
+#define ROUND_LANE_MASK 0x7fu
+
+static __always_inline __u32 round_epoch(__u32 rnd)
+{
+	return rnd >> ROUND_SUB_BITS;
+}
+
+static __always_inline int round_is_base(__u32 rnd)
+{
+	return rnd != 0 && (rnd & ROUND_SUB_MASK) == 0;
+}
+
+static __always_inline int round_is_valid(__u32 rnd)
+{
+	return round_epoch(rnd) != 0 &&
+	       ((rnd & ROUND_SUB_MASK) == 0 || (rnd & ROUND_LANE_MASK) != 0);
+}
+
+#define NO_INSTANCE (~0ULL)
+
+/* Structured values. */
+#define RANGE_REPORT_LEN 24
+#define REJECTION_LEN 16
+#define PROBE_LEN 2
+#define PROBE_REPORT_LEN 16
+#define MARKER_LEN 4
+#define PROBE_LEADER 1
+#define PROBE_ACCEPTOR 2
+#define PROBE_REPLICA 3
+/* A multi-partition vector: round u32, count u16, then count x {pid u16, inst u64}. */
+#define MAX_VECTOR 16
+#define VECTOR_HEAD_LEN 6
+#define VECTOR_ENTRY_LEN 10
+
+static __always_inline __u64 join64(__be32 hi, __be32 lo)
+{
+	return (__u64)bpf_ntohl(hi) << 32 | bpf_ntohl(lo);
+}
+
+#endif

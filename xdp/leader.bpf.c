@@ -1,0 +1,463 @@
+/* The leader: puts requests in order (Algorithm 1 of both papers; design §3).
+ *
+ * The same rules, step by step, as crates/paxos/src/leader.rs. A leader that boots stamps nothing
+ * until it is programmed, once for each round, by naming its boot nonce.
+ *
+ * Several CPUs: an instance is taken by compare-and-swap. A command over several partitions takes
+ * all of its instances under the group's lock, so that any two vectors are ordered alike everywhere.
+ * What is programmed lies in a bank of its own: a packet that is on its way while another round is
+ * programmed ends in the round and with the instances that it began with. */
+#include "include/bench.h"
+#include "include/multicast.h"
+
+/* ---- Types */
+
+struct leader_bank {
+	/* The base round; 0 = never programmed. */
+	__u32 rnd;
+	/* A later epoch exists. */
+	__u32 retired;
+	__u64 window;
+	struct replicas replicas;
+};
+
+struct leader {
+	/* Of this memory; drawn when it starts empty, never 0. */
+	__u64 nonce;
+	__u32 bank;
+	/* Held while a command over several partitions is stamped. */
+	__u32 lock;
+	struct leader_bank banks[2];
+};
+
+struct partition_bank {
+	__u64 next;
+	/* Acceptors have forgotten everything below. */
+	__u64 trimmed;
+	__u64 reports[MAX_REPLICAS];
+};
+
+struct partition {
+	struct partition_bank banks[2];
+};
+
+struct vector {
+	__u8 bytes[VECTOR_HEAD_LEN + MAX_VECTOR * VECTOR_ENTRY_LEN + 2];
+};
+_Static_assert(sizeof(struct vector) % 4 == 0, "checksums take whole words");
+
+/* ---- State */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct leader);
+} leaders SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct partition);
+} partitions SEC(".maps");
+
+/* What a handler works on. `action` is the program's return value. */
+struct step {
+	const struct device *device;
+	struct group *group;
+	struct leader *leader;
+	struct leader_bank *bank;
+	struct scratch *scratch;
+	/* Of the partition whose window is closed. */
+	__u64 trimmed;
+	/* Which bank. */
+	__u32 which;
+	int action;
+};
+
+/* ---- Helpers */
+
+static __always_inline struct partition_bank *partition_of(const struct step *s, __u16 pid)
+{
+	__u32 at = s->group->first_partition + pid;
+	struct partition *partition = bpf_map_lookup_elem(&partitions, &at);
+
+	return partition ? &partition->banks[s->which & 1] : NULL;
+}
+
+static __always_inline __u32 round_of(const struct step *s)
+{
+	return READ_ONCE(s->bank->retired) ? 0 : s->bank->rnd;
+}
+
+static __always_inline void sent(struct step *s, int done, int action)
+{
+	s->action = done ? action : XDP_DROP;
+	if (!done)
+		count(COUNT_UNSENT);
+}
+
+static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m, struct step *s,
+				    __u16 reason, __u64 trimmed)
+{
+	struct rejection says = {
+		.reason = reason,
+		.round = reason == REASON_NOT_LEADER ? s->bank->rnd : 0,
+		.trim = trimmed,
+	};
+
+	sent(s, send_reject(ctx, s->device, m, &says), XDP_TX);
+	return VERDICT_REJECTED + reason;
+}
+
+static __always_inline int window_open(const struct partition_bank *p, __u64 next, __u64 window)
+{
+	__u64 trimmed = READ_ONCE(p->trimmed);
+
+#ifdef MUTATE
+	window++;
+#endif
+	/* The last instance is never used: `next` must not wrap. */
+	return next != NO_INSTANCE && (next <= trimmed ? 0 : next - trimmed) < window;
+}
+
+/* Takes an instance: 0 or a reason. */
+static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 *inst)
+{
+	for (int i = 0; i < MAX_TRIES; i++) {
+		__u64 next = READ_ONCE(p->next);
+
+		if (!window_open(p, next, window))
+			return REASON_WINDOW;
+		if (__sync_val_compare_and_swap(&p->next, next, next + 1) == next) {
+			*inst = next;
+			return 0;
+		}
+	}
+	return REASON_BUSY;
+}
+
+/* ---- Handlers: each gives back a verdict and sets `action` */
+
+/* The stamped REQUEST, to all acceptors. */
+static __always_inline void send_proposal(struct xdp_md *ctx, const struct message *m,
+					  struct step *s, __u64 inst)
+{
+	int multi = m->flags & FLAG_MULTI;
+	struct answer a = {};
+	int done;
+
+	answer_header(&a.h, s->device, m, PHASE2A);
+	set_inst(&a.h, inst);
+	set_session(&a.h, m->client, m->request);
+	a.h.rnd = bpf_htonl(s->bank->rnd);
+	a.h.flags = bpf_htons(m->flags & FLAGS_OF_VALUE);
+	a.h.value_len = bpf_htons(m->value_len);
+	if (m->flags & FLAG_TAG)
+		done = send_untagged(ctx, m, &a, s->scratch);
+	else
+		done = replace_header(ctx, m, &a.h);
+	sent(s, done, XDP_REDIRECT);
+	if (done && !multi)
+		s->action = multicast_all();
+}
+
+static __always_inline __u16 vector_pid(const struct vector *v, __u32 at)
+{
+	const __u8 *entry = v->bytes + VECTOR_HEAD_LEN + at * VECTOR_ENTRY_LEN;
+
+	return entry[0] << 8 | entry[1];
+}
+
+/* Writes the stamped vector into the packet and brings its checksum up to date. */
+static __always_inline int store_vector(struct xdp_md *ctx, const struct message *m,
+					struct vector *old, struct vector *new, __u32 len)
+{
+	__u32 udp_at = m->header_at == HEADER_AT_V4 ? HEADER_AT_V4 - sizeof(struct udphdr) :
+						      HEADER_AT_V6 - sizeof(struct udphdr);
+	struct udphdr *udp;
+
+	KEEP(len);
+	if (len == 0 || len > sizeof(*new) || bpf_xdp_store_bytes(ctx, m->value_at, new, len))
+		return 0;
+	udp = (void *)(long)ctx->data + udp_at;
+	if ((void *)(udp + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	if (udp->check) {
+		__s64 sum = bpf_csum_diff((__be32 *)old, sizeof(*old), (__be32 *)new, sizeof(*new),
+					  (__u16)~udp->check);
+		__u16 check = ~csum_fold((__u32)sum);
+
+		udp->check = check ? check : 0xffff;
+	}
+	return 1;
+}
+
+/* Reads the vector (`Vector::parse`): 0 or a reason. */
+static __always_inline __u32 load_vector(struct xdp_md *ctx, const struct message *m,
+					 const struct step *s, struct vector *v, __u32 *count)
+{
+	__u32 n, len;
+
+	__builtin_memset(v, 0, sizeof(*v));
+	if (m->value_len < VECTOR_HEAD_LEN ||
+	    bpf_xdp_load_bytes(ctx, m->value_at, v, VECTOR_HEAD_LEN))
+		return REASON_BAD_VALUE;
+	n = v->bytes[4] << 8 | v->bytes[5];
+	KEEP(n);
+	if (n == 0 || n > MAX_VECTOR)
+		return REASON_BAD_VALUE;
+	len = VECTOR_HEAD_LEN + n * VECTOR_ENTRY_LEN;
+	if (m->value_len < len)
+		return REASON_BAD_VALUE;
+	KEEP(len);
+	if (len == 0 || len > sizeof(*v) || bpf_xdp_load_bytes(ctx, m->value_at, v, len))
+		return REASON_BAD_VALUE;
+	for (__u32 i = 1; i < MAX_VECTOR; i++) {
+		if (i >= n)
+			break;
+		if (vector_pid(v, i - 1) >= vector_pid(v, i))
+			return REASON_BAD_VALUE;
+	}
+	if (vector_pid(v, 0) != m->pid)
+		return REASON_BAD_VALUE;
+	/* In ascending order: the last one tells of all. */
+	if (vector_pid(v, (n - 1) & (MAX_VECTOR - 1)) >= s->group->partitions)
+		return REASON_UNKNOWN_PARTITION;
+	*count = n;
+	return 0;
+}
+
+/* One instance of every partition named, or of none. */
+static __noinline __u32 take_all(struct step *s, struct vector *v, __u32 n, __u64 *trimmed)
+{
+	struct partition_bank *p;
+	__u32 refused = 0;
+
+	put32(v->bytes, s->bank->rnd);
+	for (__u32 i = 0; i < MAX_VECTOR; i++) {
+		if (i >= n)
+			break;
+		p = partition_of(s, vector_pid(v, i));
+		if (!p)
+			return REASON_FULL;
+		if (!window_open(p, READ_ONCE(p->next), s->bank->window)) {
+			*trimmed = READ_ONCE(p->trimmed);
+			return REASON_WINDOW;
+		}
+	}
+	for (__u32 i = 0; i < MAX_VECTOR; i++) {
+		__u64 inst = 0;
+
+		if (i >= n)
+			break;
+		p = partition_of(s, vector_pid(v, i));
+		if (!p)
+			return REASON_FULL;
+		/* Another CPU may have filled the window meanwhile. What was taken before is then a
+		 * gap, like that of a lost packet. */
+		refused = take(p, s->bank->window, &inst);
+		if (refused) {
+			*trimmed = READ_ONCE(p->trimmed);
+			return refused;
+		}
+		put64(v->bytes + VECTOR_HEAD_LEN + i * VECTOR_ENTRY_LEN + 2, inst);
+	}
+	return 0;
+}
+
+/* The packet becomes the copy of its first partition; those of the others, each a copy with another
+ * partition and instance in its header, are made on egress. */
+static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *m, struct step *s)
+{
+	struct vector *old = (void *)s->scratch->datagram;
+	struct vector *new = (void *)s->scratch->datagram + 512;
+	__u64 trimmed = 0, first;
+	__u32 n = 0, refused;
+
+	refused = load_vector(ctx, m, s, new, &n);
+	if (refused)
+		return refused;
+	__builtin_memcpy(old, new, sizeof(*new));
+	if (!try_lock(&s->leader->lock))
+		return REASON_BUSY;
+	refused = take_all(s, new, n, &trimmed);
+	unlock(&s->leader->lock);
+	s->trimmed = trimmed;
+	if (refused)
+		return refused;
+	first = (__u64)bpf_ntohl(*(__be32 *)(new->bytes + 8)) << 32 |
+		bpf_ntohl(*(__be32 *)(new->bytes + 12));
+	if (!store_vector(ctx, m, old, new, VECTOR_HEAD_LEN + n * VECTOR_ENTRY_LEN)) {
+		sent(s, 0, XDP_DROP);
+		return VERDICT_CHANGED;
+	}
+	send_proposal(ctx, m, s, first);
+	if (s->action == XDP_REDIRECT) {
+		if (n == 1)
+			s->action = multicast_all();
+		else if (n <= VECTOR_FEW)
+			s->action = bpf_redirect_map(&multicast_few, 0, BPF_F_BROADCAST);
+		else
+			s->action = bpf_redirect_map(&multicast_many, 0, BPF_F_BROADCAST);
+	}
+	return VERDICT_CHANGED;
+}
+
+/* Stamps, if this is the leader and the window is open. Instance, round and sender in a REQUEST
+ * mean nothing. */
+static __always_inline __u32 request(struct xdp_md *ctx, const struct message *m, struct step *s,
+				     struct partition_bank *p)
+{
+	__u32 refused;
+	__u64 inst = 0;
+
+	if (!round_of(s))
+		return reject(ctx, m, s, REASON_NOT_LEADER, READ_ONCE(p->trimmed));
+	if (m->flags & FLAG_MULTI) {
+		refused = request_multi(ctx, m, s);
+		return refused == REASON_WINDOW ? reject(ctx, m, s, refused, s->trimmed) : refused;
+	}
+	refused = take(p, s->bank->window, &inst);
+	if (refused == REASON_WINDOW)
+		return reject(ctx, m, s, refused, READ_ONCE(p->trimmed));
+	if (refused)
+		return refused;
+	send_proposal(ctx, m, s, inst);
+	return VERDICT_CHANGED;
+}
+
+/* TRIM opens the window: a replica's report (no round), or a candidate's word (its base round). */
+static __always_inline __u32 trim_to(const struct message *m, struct step *s,
+				     struct partition_bank *p)
+{
+	__u64 trimmed = READ_ONCE(p->trimmed);
+
+	if (m->value_len)
+		return REASON_BAD_VALUE;
+	if (!m->rnd) {
+		int refused = note_report(&s->bank->replicas, p->reports, m->swid, m->inst);
+
+		if (refused)
+			return refused;
+		return raise(&p->trimmed, trim_point(&s->bank->replicas, p->reports)) ?
+			       VERDICT_CHANGED :
+			       REASON_BUSY;
+	}
+	if (!round_is_base(m->rnd))
+		return REASON_BAD_ROUND;
+	if (!s->bank->rnd || m->rnd < s->bank->rnd || m->inst < trimmed)
+		return REASON_STALE;
+	if (m->inst == trimmed)
+		return REASON_DUPLICATE;
+	return raise(&p->trimmed, m->inst) ? VERDICT_CHANGED : REASON_BUSY;
+}
+
+/* An acceptor refused a proposal. A promise to a later epoch retires this leader; one to a repair
+ * round of its own epoch concerns that instance alone, and whoever repairs it. */
+static __always_inline __u32 rejected(struct xdp_md *ctx, const struct message *m, struct step *s)
+{
+	struct {
+		__be16 reason;
+		__be16 zero;
+		__be32 round;
+		__be32 trim[2];
+	} rejection = {};
+	__u32 round, reason;
+
+	if (m->value_len != REJECTION_LEN ||
+	    bpf_xdp_load_bytes(ctx, m->value_at, &rejection, REJECTION_LEN))
+		return REASON_BAD_VALUE;
+	reason = bpf_ntohs(rejection.reason);
+	round = bpf_ntohl(rejection.round);
+	if (rejection.zero || reason == 0 || reason >= REASONS)
+		return REASON_BAD_VALUE;
+	if (reason != REASON_PREEMPTED)
+		return REASON_UNEXPECTED;
+	if (!round_is_valid(round))
+		return REASON_BAD_ROUND;
+	if (!round_of(s) || m->rnd != s->bank->rnd || round_epoch(round) <= round_epoch(s->bank->rnd))
+		return REASON_STALE;
+	WRITE_ONCE(s->bank->retired, 1);
+	return VERDICT_CHANGED;
+}
+
+static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, struct step *s,
+				   struct partition_bank *p)
+{
+	int refused = probe_is_for(ctx, m, PROBE_LEADER);
+
+	if (refused)
+		return refused;
+	sent(s,
+	     send_probe_ack(ctx, s->device, m, round_of(s), READ_ONCE(p->next), s->leader->nonce,
+			    READ_ONCE(p->trimmed)),
+	     XDP_TX);
+	return VERDICT_ANSWERED;
+}
+
+static __always_inline __u32 handle(struct xdp_md *ctx, const struct message *m, struct step *s)
+{
+	struct partition_bank *p = partition_of(s, m->pid);
+
+	if (!p)
+		return REASON_FULL;
+	switch (m->msgtype) {
+	case REQUEST:
+		return request(ctx, m, s, p);
+	case TRIM:
+		return trim_to(m, s, p);
+	case REJECT:
+		return rejected(ctx, m, s);
+	case PROBE:
+		return probe(ctx, m, s, p);
+	default:
+		return REASON_NOT_FOR_ROLE;
+	}
+}
+
+/* Takes one packet. */
+static __always_inline int step(struct xdp_md *ctx)
+{
+	struct step s = { .action = XDP_DROP };
+	struct message m = {};
+	__u32 zero = 0, at;
+	int refused;
+
+	s.device = this_device();
+	s.scratch = bpf_map_lookup_elem(&scratch, &zero);
+	if (!s.device || !s.scratch)
+		return XDP_ABORTED;
+	refused = parse(ctx, s.device, &m);
+	if (refused == NOT_OURS)
+		return pass_on(ctx);
+	if (!refused)
+		refused = check(s.device, &m, &s.group);
+	if (refused)
+		return drop(refused);
+	/* A REQUEST keeps its checksum, right or wrong, so acceptors see the damage; all it costs is
+	 * an instance. Where the value moves, a new checksum would hide it. */
+	if (m.msgtype != REPLY && (m.msgtype != REQUEST || (m.flags & FLAG_TAG)))
+		refused = verify_checksum(ctx, &m, s.scratch);
+	if (refused)
+		return drop(refused);
+	at = s.group->index;
+	s.leader = bpf_map_lookup_elem(&leaders, &at);
+	if (!s.leader)
+		return XDP_ABORTED;
+	s.which = READ_ONCE(s.leader->bank) & 1;
+	s.bank = &s.leader->banks[s.which & 1];
+	count(handle(ctx, &m, &s));
+	return s.action;
+}
+
+SEC("xdp")
+int leader(struct xdp_md *ctx)
+{
+	return step(ctx);
+}
+
+char _license[] SEC("license") = "GPL";

@@ -1,0 +1,404 @@
+/* The learner: counts votes (Algorithm 3 of both papers; design §3).
+ *
+ * The same rules, step by step, as crates/paxos/src/learner.rs. On f+1 equal votes of the round's
+ * configuration the value in hand is decided. In a replica's host it goes to the partition's ring,
+ * in the network it leaves as one DELIVER. A full ring loses nothing: the vote isn't counted, the
+ * next one or the replica's repair completes the quorum. */
+#include "include/bench.h"
+#include "include/multicast.h"
+
+/* ---- Types */
+
+#define MAX_KNOWN 16
+#define MAX_RINGS 16
+
+struct known {
+	__u32 epoch;
+	__u16 quorum;
+	__u16 count;
+	__u16 acceptors[MAX_ACCEPTORS];
+};
+
+/* Newest first: nearly every vote is of the newest epoch. Epoch 0 = unused. */
+struct configurations {
+	__u32 bank;
+	__u32 unused;
+	struct known known[2][MAX_KNOWN];
+};
+
+struct partition {
+	/* A host's window starts here, if there is one: below all is stale. Its worker moves it on. */
+	__u64 floor;
+	__u32 has_floor;
+	__u32 ring;
+};
+
+/* All zero is an unused slot: no round, so no votes. */
+struct slot {
+	__u64 inst;
+	__u64 client;
+	__u64 request;
+	__u32 rnd;
+	__u32 votes;
+	__u16 noop;
+	__u16 delivered;
+	__u32 lock;
+};
+
+/* One decision in a ring; the value follows. In host order. */
+struct decision {
+	__u64 inst;
+	__u64 client;
+	__u64 request;
+	__u32 rnd;
+	__u16 group;
+	__u16 pid;
+	__u16 flags;
+	__u16 len;
+	__u32 unused;
+};
+
+/* Reservations have constant sizes. */
+#define SMALL_VALUE 88
+#define MEDIUM_VALUE 344
+struct small_decision {
+	struct decision head;
+	__u8 value[SMALL_VALUE];
+};
+struct medium_decision {
+	struct decision head;
+	__u8 value[MEDIUM_VALUE];
+};
+struct large_decision {
+	struct decision head;
+	__u8 value[MAX_VALUE];
+};
+
+/* ---- State */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct configurations);
+} configurations SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct partition);
+} partitions SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slots SEC(".maps");
+
+#define RING(n)                                                                                    \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_RINGBUF);                                                \
+		__uint(max_entries, 4096);                                                         \
+	} ring##n SEC(".maps")
+RING(0);
+RING(1);
+RING(2);
+RING(3);
+RING(4);
+RING(5);
+RING(6);
+RING(7);
+RING(8);
+RING(9);
+RING(10);
+RING(11);
+RING(12);
+RING(13);
+RING(14);
+RING(15);
+
+/* What a handler works on. `action` is the program's return value. */
+struct step {
+	const struct device *device;
+	struct group *group;
+	struct partition *partition;
+	struct scratch *scratch;
+	int action;
+};
+
+/* ---- Helpers */
+
+static __always_inline void *reserve(__u32 ring, __u64 size)
+{
+	switch (ring) {
+#define CASE(n)                                                                                    \
+	case n:                                                                                    \
+		return bpf_ringbuf_reserve(&ring##n, size, 0)
+		CASE(0);
+		CASE(1);
+		CASE(2);
+		CASE(3);
+		CASE(4);
+		CASE(5);
+		CASE(6);
+		CASE(7);
+		CASE(8);
+		CASE(9);
+		CASE(10);
+		CASE(11);
+		CASE(12);
+		CASE(13);
+		CASE(14);
+		CASE(15);
+	}
+	return NULL;
+}
+
+static __always_inline void describe(struct decision *head, const struct message *m)
+{
+	head->inst = m->inst;
+	head->client = m->client;
+	head->request = m->request;
+	head->rnd = m->rnd;
+	head->group = m->group;
+	head->pid = m->pid;
+	head->flags = m->flags & FLAGS_OF_VALUE;
+	head->len = m->value_len;
+	head->unused = 0;
+}
+
+/* One record of one size; `max` is the room for the value. */
+#define RECORD(name, type, max)                                                                    \
+	static __noinline int name(struct xdp_md *ctx, const struct message *m, __u32 ring)        \
+	{                                                                                          \
+		type *record = reserve(ring, sizeof(type));                                        \
+		__u32 len = m->value_len;                                                          \
+                                                                                                   \
+		if (!record)                                                                       \
+			return 0;                                                                  \
+		describe(&record->head, m);                                                        \
+		KEEP(len);                                                                         \
+		if (len > 0 && len <= (max) &&                                                     \
+		    bpf_xdp_load_bytes(ctx, m->value_at, record->value, len)) {                    \
+			bpf_ringbuf_discard(record, 0);                                            \
+			return 0;                                                                  \
+		}                                                                                  \
+		bpf_ringbuf_submit(record, 0);                                                     \
+		return 1;                                                                          \
+	}
+RECORD(record_small, struct small_decision, SMALL_VALUE)
+RECORD(record_medium, struct medium_decision, MEDIUM_VALUE)
+RECORD(record_large, struct large_decision, MAX_VALUE)
+
+/* The decided value, to the partition's worker. False = its ring is full. */
+static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m, struct step *s)
+{
+	__u32 ring = s->partition->ring;
+
+	if (m->value_len <= SMALL_VALUE)
+		return record_small(ctx, m, ring);
+	if (m->value_len <= MEDIUM_VALUE)
+		return record_medium(ctx, m, ring);
+	return record_large(ctx, m, ring);
+}
+
+/* The decided value, to the replicas. */
+static __always_inline void send_decision(struct xdp_md *ctx, const struct message *m,
+					  struct step *s)
+{
+	struct answer a = {};
+	int done;
+
+	answer_header(&a.h, s->device, m, DELIVER);
+	set_inst(&a.h, m->inst);
+	set_session(&a.h, m->client, m->request);
+	a.h.rnd = bpf_htonl(m->rnd);
+	a.h.vrnd = bpf_htonl(m->vrnd);
+	a.h.flags = bpf_htons(m->flags & FLAGS_OF_VALUE);
+	a.h.value_len = bpf_htons(m->value_len);
+	if (m->flags & FLAG_TAG)
+		done = send_untagged(ctx, m, &a, s->scratch);
+	else
+		done = replace_header(ctx, m, &a.h);
+	if (done)
+		s->action = multicast_all();
+	else
+		count(COUNT_UNSENT);
+}
+
+/* The configuration of an epoch. */
+static __always_inline struct known *known_of(struct configurations *all, __u32 epoch)
+{
+	struct known *table = all->known[READ_ONCE(all->bank) & 1];
+
+	for (int i = 0; i < MAX_KNOWN; i++)
+		if (table[i].epoch == epoch)
+			return &table[i];
+	return NULL;
+}
+
+/* The bit of an acceptor; 0 = it is none. */
+static __always_inline __u32 voter(const struct known *known, __u16 node)
+{
+	for (__u32 i = 0; i < MAX_ACCEPTORS; i++) {
+		if (i >= known->count)
+			break;
+		if (known->acceptors[i] == node)
+			return 1u << i;
+	}
+	return 0;
+}
+
+static __always_inline __u32 bits(__u32 n)
+{
+	n -= (n >> 1) & 0x55555555;
+	n = (n & 0x33333333) + ((n >> 2) & 0x33333333);
+	n = (n + (n >> 4)) & 0x0f0f0f0f;
+	return (n * 0x01010101) >> 24;
+}
+
+static __always_inline int same_value(const struct slot *slot, const struct message *m)
+{
+	return slot->client == m->client && slot->request == m->request &&
+	       slot->noop == !!(m->flags & FLAG_NOOP);
+}
+
+/* ---- Handlers: each gives back a verdict and sets `action` */
+
+/* Counts a vote. The slot is locked. */
+static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message *m,
+					struct step *s, struct slot *slot, __u32 vote, __u32 quorum,
+					int *decided)
+{
+	__u32 votes = 0;
+
+	if (m->inst < slot->inst)
+		return REASON_STALE;
+	if (m->inst == slot->inst && slot->rnd) {
+		if (m->rnd < slot->rnd)
+			return REASON_STALE;
+		/* One round has one value, and so has every round after a decision. */
+		if ((m->rnd == slot->rnd || slot->delivered) && !same_value(slot, m))
+			return REASON_CONFLICT;
+#ifndef MUTATE
+		if (slot->delivered || (m->rnd == slot->rnd && (slot->votes & vote)))
+			return REASON_DUPLICATE;
+#else
+		if (slot->delivered)
+			return REASON_DUPLICATE;
+#endif
+		if (m->rnd == slot->rnd)
+			votes = slot->votes;
+	}
+	votes |= vote;
+	*decided = bits(votes) >= quorum;
+	if (*decided && !(s->group->flags & GROUP_DELIVER) && !to_ring(ctx, m, s))
+		return REASON_FULL;
+	slot->inst = m->inst;
+	slot->client = m->client;
+	slot->request = m->request;
+	slot->rnd = m->rnd;
+	slot->votes = votes;
+	slot->noop = !!(m->flags & FLAG_NOOP);
+	slot->delivered = *decided;
+	return VERDICT_CHANGED;
+}
+
+static __always_inline __u32 within_window(const struct message *m, const struct step *s)
+{
+	__u64 floor;
+
+	if (!READ_ONCE(s->partition->has_floor))
+		return 0;
+	floor = READ_ONCE(s->partition->floor);
+	if (m->inst < floor)
+		return REASON_STALE;
+	return m->inst - floor >= s->group->slots ? REASON_WINDOW : 0;
+}
+
+static __always_inline __u32 phase2b(struct xdp_md *ctx, const struct message *m, struct step *s,
+				     struct configurations *all)
+{
+	__u32 index, vote, verdict;
+	struct known *known;
+	struct slot *slot;
+	int decided = 0;
+
+	if (!round_is_valid(m->rnd) || m->rnd != m->vrnd)
+		return REASON_BAD_ROUND;
+	known = known_of(all, round_epoch(m->rnd));
+	if (!known)
+		return REASON_UNKNOWN_EPOCH;
+	vote = voter(known, m->swid);
+	if (!vote)
+		return REASON_UNKNOWN_SENDER;
+	verdict = within_window(m, s);
+	if (verdict)
+		return verdict;
+	index = ring_index(s->group, m->pid, m->inst);
+	slot = bpf_map_lookup_elem(&slots, &index);
+	if (!slot)
+		return REASON_FULL;
+	if (!try_lock(&slot->lock))
+		return REASON_BUSY;
+	verdict = count_vote(ctx, m, s, slot, vote, known->quorum, &decided);
+	unlock(&slot->lock);
+	if (verdict == VERDICT_CHANGED && decided) {
+		count(COUNT_DECIDED);
+		if (s->group->flags & GROUP_DELIVER)
+			send_decision(ctx, m, s);
+	}
+	return verdict;
+}
+
+/* Takes one packet. */
+static __always_inline int step(struct xdp_md *ctx)
+{
+	struct step s = { .action = XDP_DROP };
+	struct configurations *all;
+	struct message m = {};
+	__u32 zero = 0, at;
+	int refused;
+
+	s.device = this_device();
+	s.scratch = bpf_map_lookup_elem(&scratch, &zero);
+	if (!s.device || !s.scratch)
+		return XDP_ABORTED;
+	refused = parse(ctx, s.device, &m);
+	if (refused == NOT_OURS)
+		return pass_on(ctx);
+	if (!refused)
+		refused = check(s.device, &m, &s.group);
+	if (refused)
+		return drop(refused);
+	if (m.msgtype != PHASE2B) {
+		if (s.group->flags & GROUP_PASS_OTHERS)
+			return pass_on(ctx);
+		return drop(REASON_NOT_FOR_ROLE);
+	}
+	/* Here values leave the network for an application. */
+	refused = verify_checksum(ctx, &m, s.scratch);
+	if (refused)
+		return drop(refused);
+	at = s.group->index;
+	all = bpf_map_lookup_elem(&configurations, &at);
+	at = s.group->first_partition + m.pid;
+	s.partition = bpf_map_lookup_elem(&partitions, &at);
+	if (!all || !s.partition)
+		return XDP_ABORTED;
+	count(phase2b(ctx, &m, &s, all));
+	return s.action;
+}
+
+SEC("xdp")
+int learner(struct xdp_md *ctx)
+{
+	return step(ctx);
+}
+
+char _license[] SEC("license") = "GPL";
