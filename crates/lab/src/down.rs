@@ -1,0 +1,76 @@
+//! Removing a lab, whole or half built.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::{Error, Lab, RUN, Result, faults, namespace};
+
+/// What was removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    /// Processes that ran in its namespaces.
+    pub processes: usize,
+    /// Its namespaces, with all links in them.
+    pub namespaces: usize,
+    /// Whether it had files.
+    pub files: bool,
+}
+
+impl Lab {
+    /// Removes all that there is of the lab; nothing to remove is fine.
+    pub fn down(&self) -> Result<Removed> {
+        Lab::must_be_root()?;
+        let lock = self.lock()?;
+        let removed = self.remove()?;
+        remove_file(&self.lock_file())?;
+        drop(lock);
+        // Only the last lab's goes.
+        let _ = fs::remove_dir(RUN);
+        Ok(removed)
+    }
+
+    /// The same, under the caller's lock. The state file goes last: until then `down` knows all.
+    pub(crate) fn remove(&self) -> Result<Removed> {
+        let processes = self.kill_all()?;
+        let namespaces = namespace::list(&self.prefix());
+        let lines: Vec<String> = namespaces
+            .iter()
+            .map(|name| format!("netns delete {name}"))
+            .collect();
+        if !lines.is_empty() {
+            namespace::ip(None, &lines)?;
+        }
+        faults::unmount(&self.bpffs())?;
+        let files = self.directory().exists() || self.state_file().exists();
+        // A state that can't be read names no data directory; all others of its files are known.
+        if let Ok(Some(state)) = self.state() {
+            remove_directory(&state.data)?;
+        }
+        remove_directory(&self.directory())?;
+        remove_file(&self.state_file().with_extension("json.new"))?;
+        remove_file(&self.state_file())?;
+        Ok(Removed {
+            processes,
+            namespaces: namespaces.len(),
+            files,
+        })
+    }
+}
+
+fn remove_directory(path: &Path) -> Result<()> {
+    unless_gone(fs::remove_dir_all(path), path)
+}
+
+fn remove_file(path: &Path) -> Result<()> {
+    unless_gone(fs::remove_file(path), path)
+}
+
+fn unless_gone(result: io::Result<()>, path: &Path) -> Result<()> {
+    match result {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::at(path.display())(e)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,146 @@
+//! The process that frames go past when they are to be duplicated, held back or delayed. It runs
+//! in the namespace of the wires; a frame that the program there passes on ends in its socket, and
+//! nowhere else, since the namespace has no addresses.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::layout::{Handled, Wire};
+use super::maps::Maps;
+use super::packet_socket::PacketSocket;
+use super::queue::{Queue, Random};
+use crate::topology::WIRES;
+use crate::{Error, Lab, Result, namespace};
+
+/// Frames taken before those that are due get their turn.
+const BATCH: usize = 64;
+/// How long rates are believed to be what they were, and counters stay unwritten, at most.
+const REFRESH: Duration = Duration::from_millis(50);
+const LONGEST_FRAME: usize = 65_536;
+
+impl Lab {
+    /// Runs the detour until it is killed.
+    pub fn run_detour(&self) -> Result<()> {
+        self.state_when_up()?;
+        namespace::enter(&self.namespace(WIRES)).map_err(Error::at(WIRES))?;
+        let maps = Maps::open(&self.bpffs())?
+            .ok_or_else(|| Error::new("the fault injector isn't loaded"))?;
+        let socket = PacketSocket::open().map_err(Error::at("packet socket"))?;
+        Detour {
+            maps,
+            socket,
+            queue: Queue::default(),
+            ends: BTreeMap::new(),
+            started: Instant::now(),
+        }
+        .run()
+    }
+}
+
+struct Detour {
+    maps: Maps,
+    socket: PacketSocket,
+    queue: Queue,
+    /// By interface.
+    ends: BTreeMap<u32, End>,
+    started: Instant,
+}
+
+struct End {
+    wire: Wire,
+    random: Random,
+    handled: Handled,
+}
+
+impl Detour {
+    fn run(&mut self) -> Result<()> {
+        let mut buffer = vec![0; LONGEST_FRAME];
+        let mut refreshed = self.now();
+        loop {
+            self.receive(&mut buffer)?;
+            self.release();
+            let now = self.now();
+            if now - refreshed >= REFRESH.as_nanos() as u64 {
+                self.refresh()?;
+                refreshed = now;
+            }
+            let wait = match self.queue.next_due() {
+                Some(due) => Duration::from_nanos(due.saturating_sub(now)).min(REFRESH),
+                None => REFRESH,
+            };
+            if !wait.is_zero() {
+                self.socket.wait(wait);
+            }
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<()> {
+        for _ in 0..BATCH {
+            let received = self.socket.receive(buffer);
+            let Some((index, len)) = received.map_err(Error::at("packet socket"))? else {
+                break;
+            };
+            let now = self.now();
+            if !self.ends.contains_key(&index)
+                && let Some(wire) = self.maps.wire(index)
+            {
+                self.ends.insert(index, End::new(wire));
+            }
+            // None: from an interface that is no wire.
+            if let Some(End {
+                wire,
+                random,
+                handled,
+            }) = self.ends.get_mut(&index)
+            {
+                self.queue.take(now, wire, &buffer[..len], random, handled);
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        let now = self.now();
+        let (socket, ends) = (&self.socket, &mut self.ends);
+        self.queue.release(now, |out, frame| {
+            if socket.send(out, frame) {
+                return;
+            }
+            // Both ends of a wire name each other.
+            if let Some(end) = ends.values_mut().find(|end| end.wire.out == out) {
+                end.handled.overflowed += 1;
+            }
+        });
+    }
+
+    /// Shows what was done, and learns of new rates.
+    fn refresh(&mut self) -> Result<()> {
+        let handled = self.ends.iter().map(|(index, end)| (*index, end.handled));
+        self.maps.set_handled(&handled.collect())?;
+        for (index, end) in &mut self.ends {
+            if let Some(wire) = self.maps.wire(*index)
+                && wire.generation != end.wire.generation
+            {
+                *end = End::new(wire);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl End {
+    fn new(wire: Wire) -> End {
+        End {
+            wire,
+            random: Random::new(wire.seed, wire.stream),
+            handled: Handled {
+                generation: wire.generation,
+                ..Handled::default()
+            },
+        }
+    }
+}

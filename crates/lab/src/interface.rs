@@ -1,0 +1,68 @@
+//! What `ip` can't say of an interface. All of it is about the calling thread's namespace.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+
+use crate::{Error, Result};
+
+/// Of linux/ethtool.h.
+const ETHTOOL_STXCSUM: u32 = 0x17;
+const ETHTOOL_SGRO: u32 = 0x2c;
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
+
+/// Its number.
+pub(crate) fn index(name: &str) -> Result<u32> {
+    let c_name = CString::new(name).map_err(Error::at(name))?;
+    // SAFETY: c_name is a string that ends with a zero.
+    match unsafe { libc::if_nametoindex(c_name.as_ptr()) } {
+        0 => Err(Error::at(format!("interface {name}"))(
+            io::Error::last_os_error(),
+        )),
+        index => Ok(index),
+    }
+}
+
+/// Makes an end of a veth pair fit for XDP at either end. With GRO it takes frames that the other
+/// end's programs redirect, also without a program of its own; and senders' checksums are whole,
+/// since nothing but a real stack would fill them in.
+pub(crate) fn prepare_for_xdp(name: &str) -> Result<()> {
+    ethtool(name, ETHTOOL_SGRO, 1).map_err(Error::at(format!("{name}: switching GRO on")))?;
+    ethtool(name, ETHTOOL_STXCSUM, 0)
+        .map_err(Error::at(format!("{name}: switching checksum offload off")))
+}
+
+/// struct ethtool_value.
+#[repr(C)]
+struct Value {
+    command: u32,
+    data: u32,
+}
+
+/// struct ifreq, as far as it matters here.
+#[repr(C)]
+struct Request {
+    name: [u8; libc::IFNAMSIZ],
+    value: *mut Value,
+    rest: [u64; 2],
+}
+
+fn ethtool(name: &str, command: u32, data: u32) -> io::Result<()> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    let mut value = Value { command, data };
+    let mut request = Request {
+        name: [0; libc::IFNAMSIZ],
+        value: &mut value,
+        rest: [0; 2],
+    };
+    assert!(name.len() < libc::IFNAMSIZ);
+    request.name[..name.len()].copy_from_slice(name.as_bytes());
+    // SAFETY: request is as large as a struct ifreq and begins like one; its pointer leads to a
+    // struct ethtool_value, which is what these two commands read. Both live until it returns.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &mut request) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,202 @@
+//! Processes in a lab's namespaces: which there are, starting and ending them.
+#![allow(unsafe_code)]
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::namespace::{self, Identity};
+use crate::{Error, Lab, Result};
+
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A process in one of the lab's namespaces.
+#[derive(Clone, Debug, Serialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its program and arguments.
+    pub command: Vec<String>,
+    /// The host that it is on.
+    pub host: String,
+}
+
+impl Process {
+    /// Whether it runs the host's node.
+    pub fn is_node(&self) -> bool {
+        let mut words = self.command.iter().skip(1).map(String::as_str);
+        words.next() == Some("node") && words.any(|word| word == self.host)
+    }
+}
+
+impl Lab {
+    /// All processes in the lab's namespaces but the caller itself.
+    pub fn processes(&self) -> Vec<Process> {
+        let hosts: Vec<(Identity, String)> = namespace::list(&self.prefix())
+            .into_iter()
+            .filter_map(|name| {
+                let host = name.strip_prefix(&self.prefix())?.to_string();
+                Some((namespace::identity(&namespace::path(&name))?, host))
+            })
+            .collect();
+        let own = std::process::id();
+        let numbers = fs::read_dir("/proc").into_iter().flatten();
+        let mut found: Vec<Process> = numbers
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter(|&pid| pid != own)
+            .filter_map(|pid| {
+                let there = network_of(pid)?;
+                let (_, host) = hosts.iter().find(|(identity, _)| *identity == there)?;
+                Some(Process {
+                    pid,
+                    command: command_of(pid),
+                    host: host.clone(),
+                })
+            })
+            .collect();
+        found.sort_by_key(|p| p.pid);
+        found
+    }
+
+    /// SIGKILL to all processes in the lab's namespaces, also to those that they start meanwhile.
+    pub(crate) fn kill_all(&self) -> Result<usize> {
+        let deadline = Instant::now() + KILL_TIMEOUT;
+        let mut killed = std::collections::BTreeSet::new();
+        loop {
+            let left = self.processes();
+            if left.is_empty() {
+                return Ok(killed.len());
+            }
+            if Instant::now() > deadline {
+                let pids: Vec<String> = left.iter().map(|p| p.pid.to_string()).collect();
+                return Err(Error::new(format!(
+                    "processes of lab {} don't end: {}",
+                    self.name,
+                    pids.join(" ")
+                )));
+            }
+            for process in left {
+                // SAFETY: it only takes numbers.
+                unsafe { libc::kill(process.pid as libc::pid_t, libc::SIGKILL) };
+                killed.insert(process.pid);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Runs a command in a host's namespace in place of this process. Comes back only to say why
+    /// it couldn't.
+    pub fn exec(&self, host: &str, command: &[String]) -> Error {
+        let prepared = self
+            .state_when_up()
+            .and_then(|state| self.known_host(&state.shape, host));
+        if let Err(e) = prepared {
+            return e;
+        }
+        if let Err(e) = namespace::enter(&self.namespace(host)) {
+            return Error::at(host)(e);
+        }
+        let Some((program, arguments)) = command.split_first() else {
+            return Error::new("which command?");
+        };
+        Error::at(program)(Command::new(program).args(arguments).exec())
+    }
+
+    /// Starts a program in a host's namespace, on its own: it outlives this process. Its output
+    /// goes to a log file in the lab's directory.
+    pub(crate) fn spawn(&self, host: &str, log: &str, mut command: Command) -> Result<u32> {
+        let log = self.directory().join(format!("{log}.log"));
+        let open = || -> io::Result<(File, File)> {
+            let file = File::options().create(true).append(true).open(&log)?;
+            Ok((file.try_clone()?, file))
+        };
+        let (output, errors) = open().map_err(Error::at(log.display()))?;
+        let namespace =
+            File::open(namespace::path(&self.namespace(host))).map_err(Error::at(host))?;
+        command.stdin(Stdio::null()).stdout(output).stderr(errors);
+        // SAFETY: setns and setsid are async-signal-safe and touch nothing of the parent's memory.
+        unsafe {
+            command.pre_exec(move || {
+                namespace::enter_file(&namespace)?;
+                // Ctrl-C at the terminal isn't meant for it.
+                libc::setsid();
+                Ok(())
+            });
+        }
+        let program = command.get_program().to_owned();
+        let child = command
+            .spawn()
+            .map_err(Error::at(Path::new(&program).display()))?;
+        Ok(child.id())
+    }
+
+    /// Starts the nodes of these names, or all that don't run; gives back which it started.
+    pub fn start(&self, program: &Path, names: &[String]) -> Result<Vec<(String, u32)>> {
+        let state = self.state_when_up()?;
+        let hosts = state.shape.hosts();
+        for name in names {
+            self.known_host(&state.shape, name)?;
+        }
+        let running: Vec<String> = self
+            .processes()
+            .into_iter()
+            .filter(Process::is_node)
+            .map(|p| p.host)
+            .collect();
+        let mut started = Vec::new();
+        for host in hosts.iter().filter(|h| h.role.is_node()) {
+            let wanted = names.is_empty() || names.contains(&host.name);
+            if !wanted || running.contains(&host.name) {
+                continue;
+            }
+            let mut command = Command::new(program);
+            command.arg("node").arg("-c").arg(self.cluster_file());
+            command.args(["--name", &host.name]);
+            started.push((
+                host.name.clone(),
+                self.spawn(&host.name, &host.name, command)?,
+            ));
+        }
+        Ok(started)
+    }
+
+    pub(crate) fn known_host(&self, shape: &crate::Shape, name: &str) -> Result<()> {
+        let hosts = shape.hosts();
+        if hosts.iter().any(|h| h.name == name) {
+            return Ok(());
+        }
+        let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
+        Err(Error::new(format!(
+            "lab {} has no host {name}; it has {}",
+            self.name,
+            names.join(", ")
+        )))
+    }
+}
+
+/// Waits for a lock on a file, which ends with the process at the latest.
+pub(crate) fn lock_exclusively(file: RawFd) -> io::Result<()> {
+    // SAFETY: it only takes numbers.
+    match unsafe { libc::flock(file, libc::LOCK_EX) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn network_of(pid: u32) -> Option<Identity> {
+    namespace::identity(Path::new(&format!("/proc/{pid}/ns/net")))
+}
+
+fn command_of(pid: u32) -> Vec<String> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = line.split(|&b| b == 0).filter(|word| !word.is_empty());
+    words
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect()
+}

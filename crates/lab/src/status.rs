@@ -1,0 +1,161 @@
+//! What there is of a lab.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::faults::Direction;
+use crate::process::Process;
+use crate::topology::{Link, WIRES};
+use crate::{Error, Lab, Result, Shape, namespace};
+
+/// A lab as it is now.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// How it is connected.
+    pub topology: String,
+    /// Its files.
+    pub directory: PathBuf,
+    /// For `wirepaxos status -c` and the like, inside one of its namespaces.
+    pub cluster_file: PathBuf,
+    /// Its hosts and switches.
+    pub hosts: Vec<HostStatus>,
+    /// Its links.
+    pub links: Vec<LinkStatus>,
+    /// Everything that runs in it.
+    pub processes: Vec<Process>,
+    /// Each direction of every link that leads through a wire.
+    pub faults: Vec<Direction>,
+}
+
+/// A host or a switch.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostStatus {
+    /// Its name.
+    pub name: String,
+    /// Its network namespace.
+    pub namespace: String,
+    /// What it is for.
+    pub role: String,
+    /// The interface with its addresses.
+    pub interface: String,
+    /// Its IPv4 address.
+    pub ipv4: String,
+    /// Its IPv6 address.
+    pub ipv6: String,
+    /// Its hardware address.
+    pub mac: String,
+    /// The process that runs its node.
+    pub node_pid: Option<u32>,
+}
+
+/// A link.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether it leads through a wire.
+    pub wired: bool,
+    /// Its ends.
+    pub ends: Vec<EndStatus>,
+}
+
+/// An end of a link.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndStatus {
+    /// Where.
+    pub host: String,
+    /// Its name there.
+    pub interface: String,
+    /// Its number there.
+    pub index: u64,
+    /// Its hardware address.
+    pub mac: String,
+    /// Whether it is up and the other end is there.
+    pub up: bool,
+    /// Whether it has an XDP program.
+    pub xdp: bool,
+}
+
+impl Lab {
+    /// Looks at everything.
+    pub fn status(&self) -> Result<Status> {
+        let state = self.state_when_up()?;
+        let processes = self.processes();
+        let faults = self.faults()?;
+        Ok(Status {
+            name: self.name.clone(),
+            topology: state.shape.topology.name().to_string(),
+            directory: self.directory(),
+            cluster_file: self.cluster_file(),
+            hosts: self.hosts(&state.shape, &processes),
+            links: self.links(&state.shape)?,
+            processes,
+            faults,
+        })
+    }
+
+    /// What was asked for when it was made.
+    pub fn shape(&self) -> Result<Shape> {
+        let state = self.state()?;
+        let state = state.ok_or_else(|| Error::new(format!("there is no lab {}", self.name)))?;
+        Ok(state.shape)
+    }
+
+    fn hosts(&self, shape: &Shape, processes: &[Process]) -> Vec<HostStatus> {
+        let node = |name: &str| {
+            let mut nodes = processes.iter().filter(|p| p.host == name && p.is_node());
+            nodes.next().map(|p| p.pid)
+        };
+        shape
+            .hosts()
+            .iter()
+            .map(|host| HostStatus {
+                name: host.name.clone(),
+                namespace: self.namespace(&host.name),
+                role: host.role.name().to_string(),
+                interface: host.interface().to_string(),
+                ipv4: host.ipv4(),
+                ipv6: host.ipv6(),
+                mac: host.mac(0),
+                node_pid: node(&host.name),
+            })
+            .collect()
+    }
+
+    fn links(&self, shape: &Shape) -> Result<Vec<LinkStatus>> {
+        let names = shape.hosts().into_iter().map(|h| h.name);
+        let shown: Vec<(String, serde_json::Value)> = names
+            .chain([WIRES.to_string()])
+            .map(|name| {
+                let json = namespace::ip_json(&self.namespace(&name), &["link", "show"])?;
+                Ok((name, json))
+            })
+            .collect::<Result<_>>()?;
+        let end = |host: &str, interface: &str| find(&shown, host, interface);
+        let link = |link: Link| LinkStatus {
+            wired: end(WIRES, &link.wire()[0]).is_some(),
+            ends: [&link.near, &link.far]
+                .iter()
+                .filter_map(|e| end(&e.host, &e.interface))
+                .collect(),
+            name: link.name,
+        };
+        Ok(shape.links().into_iter().map(link).collect())
+    }
+}
+
+fn find(shown: &[(String, serde_json::Value)], host: &str, interface: &str) -> Option<EndStatus> {
+    let (_, json) = shown.iter().find(|(name, _)| name == host)?;
+    let found = json.as_array()?.iter().find(|i| i["ifname"] == interface)?;
+    Some(EndStatus {
+        host: host.to_string(),
+        interface: interface.to_string(),
+        index: found["ifindex"].as_u64()?,
+        mac: found["address"].as_str()?.to_string(),
+        up: found["operstate"] == "UP",
+        xdp: found.get("xdp").is_some(),
+    })
+}

@@ -1,0 +1,417 @@
+//! What a lab consists of: hosts, switches, links, addresses, and the cluster file for them.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// Data planes of nodes: this port and one more for each further partition.
+pub const DATA_PORT: u16 = 7000;
+/// Control planes of nodes.
+pub const CONTROL_PORT: u16 = 7100;
+/// Redis front ends of replicas.
+pub const REDIS_PORT: u16 = 6379;
+/// What Redis clients AUTH with: the front ends' addresses aren't loopback, so they want one.
+pub const REDIS_PASSWORD: &str = "lab";
+/// The UDP ports that faults apply to, first and last.
+pub const CLUSTER_PORTS: (u16, u16) = (DATA_PORT, CONTROL_PORT);
+/// The namespace of the wires, through which links lead on which there can be faults.
+pub const WIRES: &str = "wires";
+/// The link between two switches.
+pub const TRUNK: &str = "trunk";
+
+/// How hosts are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Topology {
+    /// Everybody on one switch (P4xos, figure 5).
+    OneSwitch,
+    /// The leader and an acceptor on one, the other acceptors and the backup leader on another,
+    /// replicas and clients on both (P4xos, figure 6).
+    TwoSwitches,
+}
+
+impl Topology {
+    /// All topologies with their names.
+    pub const ALL: [(&str, Topology); 2] = [
+        ("one-switch", Topology::OneSwitch),
+        ("two-switches", Topology::TwoSwitches),
+    ];
+
+    /// The topology of this name.
+    pub fn named(name: &str) -> Option<Topology> {
+        let found = Topology::ALL.iter().find(|(n, _)| *n == name);
+        found.map(|(_, topology)| *topology)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        let found = Topology::ALL.iter().find(|(_, t)| *t == self);
+        found.expect("ALL has all").0
+    }
+
+    fn switches(self) -> u8 {
+        match self {
+            Topology::OneSwitch => 1,
+            Topology::TwoSwitches => 2,
+        }
+    }
+
+    /// Which switch the n-th host of a role is on.
+    fn switch_of(self, n: u8) -> u8 {
+        match self {
+            Topology::OneSwitch => 1,
+            Topology::TwoSwitches => n.min(2),
+        }
+    }
+}
+
+/// How many hosts of which role, and what runs on them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// How they are connected.
+    pub topology: Topology,
+    /// Leaders; the first one leads, the others are its backups.
+    pub leaders: u8,
+    /// Acceptors, odd.
+    pub acceptors: u8,
+    /// Replicas, odd.
+    pub replicas: u8,
+    /// Hosts without a node, for clients.
+    pub clients: u8,
+    /// `rocksdb`, `leveldb` or `echo`.
+    pub application: String,
+    /// Partitions of the one group.
+    pub partitions: u16,
+    /// Whether the cluster file has IPv6 addresses; the hosts have both kinds in any case.
+    pub ipv6: bool,
+}
+
+impl Shape {
+    /// Two leaders, three acceptors, three replicas, and a client on each switch.
+    pub fn new(topology: Topology) -> Shape {
+        Shape {
+            topology,
+            leaders: 2,
+            acceptors: 3,
+            replicas: 3,
+            clients: topology.switches(),
+            application: "rocksdb".to_string(),
+            partitions: 1,
+            ipv6: false,
+        }
+    }
+
+    /// Says what is wrong with it.
+    pub fn check(&self) -> Result<()> {
+        let counts = [
+            ("leaders", self.leaders),
+            ("acceptors", self.acceptors),
+            ("replicas", self.replicas),
+        ];
+        for (what, count) in counts {
+            if !(1..=9).contains(&count) {
+                return Err(Error::new(format!("{count} {what}: take 1 to 9")));
+            }
+        }
+        if self.acceptors % 2 == 0 || self.replicas % 2 == 0 {
+            return Err(Error::new("take odd numbers of acceptors and of replicas"));
+        }
+        if self.clients > 9 {
+            return Err(Error::new(format!("{} clients: take 0 to 9", self.clients)));
+        }
+        if !(1..=64).contains(&self.partitions) {
+            return Err(Error::new(format!(
+                "{} partitions: take 1 to 64",
+                self.partitions
+            )));
+        }
+        Ok(())
+    }
+
+    /// All hosts and switches, hosts first.
+    pub fn hosts(&self) -> Vec<Host> {
+        let mut hosts = vec![self.host(Role::Controller, 1, 0)];
+        for (role, count, first_id) in [
+            (Role::Leader, self.leaders, 10),
+            (Role::Acceptor, self.acceptors, 20),
+            (Role::Replica, self.replicas, 30),
+            (Role::Client, self.clients, 40),
+        ] {
+            hosts.extend((1..=count).map(|n| self.host(role, n, first_id)));
+        }
+        hosts.extend((1..=self.topology.switches()).map(|n| self.host(Role::Switch, n, 100)));
+        hosts
+    }
+
+    fn host(&self, role: Role, n: u8, first_id: u8) -> Host {
+        Host {
+            name: match role {
+                Role::Controller => "controller".to_string(),
+                _ => format!("{}-{n}", role.name()),
+            },
+            role,
+            id: first_id + n,
+            switch: match role {
+                Role::Switch => n,
+                _ => self.topology.switch_of(n),
+            },
+        }
+    }
+
+    /// All links: one from each host to its switch, and one between two switches.
+    pub fn links(&self) -> Vec<Link> {
+        let hosts = self.hosts();
+        let mut links: Vec<Link> = hosts
+            .iter()
+            .filter(|h| h.role != Role::Switch)
+            .map(|h| Link {
+                name: h.name.clone(),
+                near: h.end("eth0", h.mac(0)),
+                far: switch(&hosts, h.switch).end(&h.name, h.mac(1)),
+            })
+            .collect();
+        if self.topology == Topology::TwoSwitches {
+            let (one, two) = (switch(&hosts, 1), switch(&hosts, 2));
+            links.push(Link {
+                name: TRUNK.to_string(),
+                near: one.end(&two.name, one.mac(1)),
+                far: two.end(&one.name, two.mac(1)),
+            });
+        }
+        links
+    }
+
+    /// The cluster file: every host whose role is a node's.
+    pub fn cluster_file(&self, cluster: u32, data: &Path) -> String {
+        let mut text = format!(
+            "# Written by `wirepaxos lab up`.\ncluster = \"{cluster:08x}\"\ndata = {:?}\n\n\
+             [[group]]\nid = 0\napplication = \"{}\"\npartitions = {}\n",
+            data.display().to_string(),
+            self.application,
+            self.partitions
+        );
+        for host in self.hosts().iter().filter(|h| h.role.is_node()) {
+            let address = match self.ipv6 {
+                true => format!("[{}]", host.ipv6()),
+                false => host.ipv4(),
+            };
+            let _ = write!(
+                text,
+                "\n[[node]]\nname = \"{}\"\nid = {}\nrole = \"{}\"\n\
+                 address = \"{address}:{DATA_PORT}\"\ncontrol = \"{address}:{CONTROL_PORT}\"\n",
+                host.name,
+                host.id,
+                host.role.name()
+            );
+            // The front end needs a single partition and a store behind it.
+            let has_redis = self.partitions == 1 && self.application != "echo";
+            if host.role == Role::Replica && has_redis {
+                let _ = write!(
+                    text,
+                    "redis = \"{address}:{REDIS_PORT}\"\nredis_password = \"{REDIS_PASSWORD}\"\n"
+                );
+            }
+        }
+        text
+    }
+}
+
+fn switch(hosts: &[Host], n: u8) -> &Host {
+    let mut switches = hosts.iter().filter(|h| h.role == Role::Switch);
+    let found = switches.find(|h| h.switch == n);
+    found.expect("the topology has this switch")
+}
+
+/// What a host is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Role {
+    Controller,
+    Leader,
+    Acceptor,
+    Replica,
+    Client,
+    Switch,
+}
+
+impl Role {
+    /// Its name; a node's is that of the cluster file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Controller => "controller",
+            Role::Leader => "leader",
+            Role::Acceptor => "acceptor",
+            Role::Replica => "replica",
+            Role::Client => "client",
+            Role::Switch => "switch",
+        }
+    }
+
+    /// Whether the cluster file has it.
+    pub fn is_node(self) -> bool {
+        !matches!(self, Role::Client | Role::Switch)
+    }
+}
+
+/// A host or a switch: one network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Also the node's name in the cluster file.
+    pub name: String,
+    /// What it is for.
+    pub role: Role,
+    /// The last part of its addresses, and the node's number in the cluster file.
+    pub id: u8,
+    /// The number of its switch, or its own.
+    pub switch: u8,
+}
+
+impl Host {
+    /// Its IPv4 address, in a network of 24 bits.
+    pub fn ipv4(&self) -> String {
+        format!("10.77.0.{}", self.id)
+    }
+
+    /// Its IPv6 address, in a network of 64 bits.
+    pub fn ipv6(&self) -> String {
+        format!("fd77::{}", self.id)
+    }
+
+    /// The interface with its addresses: a switch has a bridge.
+    pub fn interface(&self) -> &'static str {
+        match self.role {
+            Role::Switch => "bridge",
+            _ => "eth0",
+        }
+    }
+
+    /// Hardware addresses are fixed: 0 is the one that goes with its addresses, 1 that of the port
+    /// at the other end of its link.
+    pub fn mac(&self, side: u8) -> String {
+        format!("02:77:00:00:{side:02x}:{:02x}", self.id)
+    }
+
+    fn end(&self, interface: &str, mac: String) -> End {
+        End {
+            host: self.name.clone(),
+            interface: interface.to_string(),
+            mac,
+        }
+    }
+}
+
+/// A link between two hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The host's name, or `trunk` between switches.
+    pub name: String,
+    /// The host's end.
+    pub near: End,
+    /// The switch's end.
+    pub far: End,
+}
+
+impl Link {
+    /// The interfaces of its wire: the one that faces `near`, and the one that faces `far`.
+    pub fn wire(&self) -> [String; 2] {
+        [format!("{}-n", self.name), format!("{}-f", self.name)]
+    }
+}
+
+/// An end of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Whose.
+    pub host: String,
+    /// Its name there.
+    pub interface: String,
+    /// Its hardware address.
+    pub mac: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn biggest(topology: Topology) -> Shape {
+        Shape {
+            leaders: 9,
+            acceptors: 9,
+            replicas: 9,
+            clients: 9,
+            ..Shape::new(topology)
+        }
+    }
+
+    #[test]
+    fn nothing_is_used_twice_and_names_fit() {
+        for (_, topology) in Topology::ALL {
+            let shape = biggest(topology);
+            shape.check().unwrap();
+            let hosts = shape.hosts();
+            let ids: BTreeSet<u8> = hosts.iter().map(|h| h.id).collect();
+            assert_eq!(ids.len(), hosts.len());
+            let mut macs = BTreeSet::new();
+            let mut interfaces = BTreeSet::new();
+            for link in shape.links() {
+                for end in [&link.near, &link.far] {
+                    assert!(macs.insert(end.mac.clone()), "{end:?}");
+                    assert!(interfaces.insert((end.host.clone(), end.interface.clone())));
+                    assert!(end.interface.len() < libc::IFNAMSIZ);
+                }
+                assert!(link.wire().iter().all(|name| name.len() < libc::IFNAMSIZ));
+            }
+        }
+    }
+
+    #[test]
+    fn the_papers_two_switches() {
+        let hosts = Shape::new(Topology::TwoSwitches).hosts();
+        let on = |n| -> Vec<String> {
+            let there = hosts.iter().filter(|h| h.switch == n);
+            there.map(|h| h.name.clone()).collect()
+        };
+        assert_eq!(
+            on(1).join(" "),
+            "controller leader-1 acceptor-1 replica-1 client-1 switch-1"
+        );
+        assert_eq!(
+            on(2).join(" "),
+            "leader-2 acceptor-2 acceptor-3 replica-2 replica-3 client-2 switch-2"
+        );
+    }
+
+    #[test]
+    fn shapes_that_cannot_be() {
+        let shape = Shape::new(Topology::OneSwitch);
+        for bad in [
+            Shape {
+                acceptors: 2,
+                ..shape.clone()
+            },
+            Shape {
+                replicas: 0,
+                ..shape.clone()
+            },
+            Shape {
+                leaders: 10,
+                ..shape.clone()
+            },
+            Shape {
+                clients: 10,
+                ..shape.clone()
+            },
+            Shape {
+                partitions: 65,
+                ..shape.clone()
+            },
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+    }
+}

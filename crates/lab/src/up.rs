@@ -1,0 +1,171 @@
+//! Building a lab.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::PathBuf;
+
+use crate::topology::{Host, Role, WIRES};
+use crate::{Error, Lab, Result, Shape, interface, namespace, state::State};
+
+/// What `up` can be told besides the shape.
+#[derive(Clone, Debug, Default)]
+pub struct UpOptions {
+    /// Where the nodes store things, in a directory of the lab's name; `None` is the lab's own
+    /// directory, in memory.
+    pub data: Option<PathBuf>,
+    /// Whether every link leads through a wire from the start, for faults.
+    pub wires: bool,
+}
+
+impl Lab {
+    /// Makes namespaces, links, addresses and the cluster file. Where it fails or is interrupted,
+    /// `down` removes what there is.
+    pub fn up(&self, shape: &Shape, options: &UpOptions) -> Result<()> {
+        Lab::must_be_root()?;
+        shape.check()?;
+        let _lock = self.lock()?;
+        if self.state()?.is_some() || !namespace::list(&self.prefix()).is_empty() {
+            return Err(Error::new(format!(
+                "lab {name} is there already; remove it with: wirepaxos lab down --name {name}",
+                name = self.name
+            )));
+        }
+        let mut state = State {
+            shape: shape.clone(),
+            data: self.data(options)?,
+            complete: false,
+        };
+        self.store(&state)?;
+        let built = self.build(&state, options);
+        if built.is_err() {
+            // What went wrong is the news; the state file stays if this goes wrong, too.
+            let _ = self.remove();
+        }
+        built?;
+        state.complete = true;
+        self.store(&state)
+    }
+
+    fn data(&self, options: &UpOptions) -> Result<PathBuf> {
+        let Some(parent) = &options.data else {
+            return Ok(self.directory().join("data"));
+        };
+        let data = std::path::absolute(parent)
+            .map_err(Error::at(parent.display()))?
+            .join(format!("wirepaxos-lab-{}", self.name));
+        if data.exists() {
+            // It would go with the lab.
+            return Err(Error::new(format!(
+                "{} exists already; remove it, or name another directory",
+                data.display()
+            )));
+        }
+        Ok(data)
+    }
+
+    fn build(&self, state: &State, options: &UpOptions) -> Result<()> {
+        self.make_files(state)?;
+        let hosts = state.shape.hosts();
+        self.add_namespaces(&hosts)?;
+        self.add_links(&state.shape)?;
+        for host in &hosts {
+            let lines = self.configuration(host, &hosts, &state.shape);
+            namespace::ip(Some(&self.namespace(&host.name)), &lines)?;
+        }
+        if options.wires {
+            self.wire_all(&state.shape)?;
+        }
+        Ok(())
+    }
+
+    fn make_files(&self, state: &State) -> Result<()> {
+        let directory = self.directory();
+        for path in [&directory, &state.data] {
+            fs::create_dir_all(path).map_err(Error::at(path.display()))?;
+        }
+        let text = state.shape.cluster_file(random()?, &state.data);
+        let file = self.cluster_file();
+        fs::write(&file, text).map_err(Error::at(file.display()))
+    }
+
+    fn add_namespaces(&self, hosts: &[Host]) -> Result<()> {
+        let names = hosts.iter().map(|h| h.name.as_str()).chain([WIRES]);
+        let lines: Vec<String> = names
+            .map(|name| format!("netns add {}", self.namespace(name)))
+            .collect();
+        namespace::ip(None, &lines)
+    }
+
+    fn add_links(&self, shape: &Shape) -> Result<()> {
+        let links = shape.links();
+        let lines: Vec<String> = links
+            .iter()
+            .map(|link| {
+                format!(
+                    "link add name {} netns {} address {} type veth peer name {} netns {} address {}",
+                    link.near.interface,
+                    self.namespace(&link.near.host),
+                    link.near.mac,
+                    link.far.interface,
+                    self.namespace(&link.far.host),
+                    link.far.mac,
+                )
+            })
+            .collect();
+        namespace::ip(None, &lines)?;
+        for host in shape.hosts() {
+            let ends = links.iter().flat_map(|link| [&link.near, &link.far]);
+            let own: Vec<_> = ends.filter(|end| end.host == host.name).collect();
+            namespace::inside(&self.namespace(&host.name), || {
+                own.iter()
+                    .try_for_each(|end| interface::prepare_for_xdp(&end.interface))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Addresses and neighbours; a switch has them on a bridge over its ports.
+    fn configuration(&self, host: &Host, all: &[Host], shape: &Shape) -> Vec<String> {
+        let device = host.interface();
+        let mut lines = vec!["link set lo up".to_string()];
+        if host.role == Role::Switch {
+            lines.push(format!(
+                "link add {device} address {} type bridge stp_state 0 mcast_snooping 0",
+                host.mac(0)
+            ));
+            for link in shape.links() {
+                for end in [&link.near, &link.far] {
+                    if end.host == host.name {
+                        lines.push(port_line(&end.interface));
+                    }
+                }
+            }
+        }
+        lines.push(format!("link set {device} up"));
+        lines.push(format!("address add {}/24 dev {device}", host.ipv4()));
+        lines.push(format!("address add {}/64 dev {device} nodad", host.ipv6()));
+        // Fixed neighbours: nothing waits for ARP, and a program finds them in the kernel's tables.
+        for other in all.iter().filter(|other| other.id != host.id) {
+            for address in [other.ipv4(), other.ipv6()] {
+                lines.push(format!(
+                    "neighbour add {address} lladdr {} dev {device} nud permanent",
+                    other.mac(0)
+                ));
+            }
+        }
+        lines
+    }
+}
+
+/// Puts a port onto its switch's bridge.
+pub(crate) fn port_line(port: &str) -> String {
+    format!("link set {port} master bridge addrgenmode none up")
+}
+
+fn random() -> Result<u32> {
+    let mut bytes = [0; 4];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(Error::at("/dev/urandom"))?;
+    Ok(u32::from_be_bytes(bytes))
+}
