@@ -1,0 +1,399 @@
+//! `wirepaxos bench e2e`: a closed loop of requests through a whole cluster on loopback, every node
+//! a process of its own. Throughput counts replies received by the client.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use apps::kv::{Command, SetFlags};
+use clap::{Args, ValueEnum};
+use client::{Client, ClientOptions};
+use node::ClusterFile;
+use paxos::PartitionId;
+use replica::Status;
+use serde_json::{Value, json};
+
+use crate::error::Error;
+use crate::latency::Latencies;
+use crate::local_cluster::{LocalCluster, SLOTS, Shape};
+use crate::processes::{Processes, cpu_seconds, resident_mib};
+
+/// Options of `wirepaxos bench e2e`.
+#[derive(Args)]
+pub struct Options {
+    /// Data plane: udp
+    #[arg(long, default_value = "udp", value_parser = ["udp"])]
+    plane: String,
+    /// The replicated application: echo, rocksdb or leveldb
+    #[arg(long, default_value = "echo")]
+    app: String,
+    /// Requests in flight; a list gives a line each
+    #[arg(long, value_delimiter = ',', default_value = "1,8,64,256",
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    outstanding: Vec<u16>,
+    /// Seconds measured a load, after half a second of warming up
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Replicas, odd
+    #[arg(long, default_value_t = 3)]
+    replicas: usize,
+    /// Acceptors, odd
+    #[arg(long, default_value_t = 3)]
+    acceptors: usize,
+    /// Partitions
+    #[arg(long, default_value_t = 1)]
+    partitions: u16,
+    /// Bytes of a command
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    value_bytes: u16,
+    /// Values in flight at most; further commands are packed into the next ones
+    #[arg(long, default_value_t = 8)]
+    open_values: usize,
+    /// Acceptors store their votes on disk
+    #[arg(long)]
+    durable: bool,
+    /// Where processes run
+    #[arg(long, value_enum, default_value_t = Pinned::None)]
+    pinned: Pinned,
+    /// Measure this beside it, in the same run, under the same load
+    #[arg(long, value_enum)]
+    baseline: Option<Baseline>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to compare with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Baseline {
+    /// One process that answers by itself, on the same plane, with the same client and packing
+    Unreplicated,
+}
+
+/// Placement of the processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Pinned {
+    /// As the scheduler likes
+    None,
+    /// Everything on CPU 0
+    One,
+    /// The client on CPU 1, everything else on CPU 0
+    Two,
+}
+
+impl Pinned {
+    fn node_cpu(self) -> fn(&str) -> Option<usize> {
+        match self {
+            Pinned::None => |_| None,
+            Pinned::One | Pinned::Two => |_| Some(0),
+        }
+    }
+
+    fn client_cpu(self) -> Option<usize> {
+        match self {
+            Pinned::None => None,
+            Pinned::One => Some(0),
+            Pinned::Two => Some(1),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Pinned::None => "none",
+            Pinned::One => "one",
+            Pinned::Two => "two",
+        }
+    }
+}
+
+const WARM_UP: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(100);
+/// Without any reply for so long the run has failed.
+const STALL: Duration = Duration::from_secs(10);
+
+/// Starts a cluster, loads it, prints a line a load; with a baseline, each load is followed by the
+/// same one on it.
+pub fn run(options: &Options) -> Result<(), Error> {
+    if let Some(cpu) = options.pinned.client_cpu() {
+        node::host::pin_to_cpu(cpu)?;
+    }
+    let system = System::start(options, |processes, local| {
+        for name in &local.nodes {
+            processes.start_node(&local.file, local.directory(), name)?;
+        }
+        Ok(())
+    })?;
+    let baseline = match options.baseline {
+        None => None,
+        Some(Baseline::Unreplicated) => Some(System::start(options, |processes, local| {
+            let mut command = std::process::Command::new(std::env::current_exe()?);
+            command
+                .args(["bench", "unreplicated-server", "-c"])
+                .arg(&local.file);
+            processes.start(command, local.directory(), "unreplicated")
+        })?),
+    };
+    if !options.json {
+        println!(
+            "{:>12} {:>11} {:>12} {:>9} {:>9} {:>9}   CPU seconds",
+            "", "outstanding", "ops/s", "p50 µs", "p99 µs", "p99.9 µs"
+        );
+    }
+    for &outstanding in &options.outstanding {
+        let replicated = system.measure(options, outstanding)?;
+        let baseline = match &baseline {
+            None => None,
+            Some(system) => Some(system.measure(options, outstanding)?),
+        };
+        print(options, outstanding, &replicated, baseline.as_ref());
+    }
+    Ok(())
+}
+
+/// What is measured: processes of one cluster file.
+struct System {
+    cluster: ClusterFile,
+    // Killed before their directory is removed: fields are dropped in this order.
+    processes: Processes,
+    _local: LocalCluster,
+}
+
+impl System {
+    fn start(
+        options: &Options,
+        start: impl FnOnce(&mut Processes, &LocalCluster) -> std::io::Result<()>,
+    ) -> Result<System, Error> {
+        let shape = Shape {
+            leaders: 1,
+            acceptors: options.acceptors,
+            replicas: options.replicas,
+            partitions: options.partitions,
+            slots: SLOTS,
+            application: options.app.clone(),
+            redis: false,
+            durable: options.durable,
+            cpu_of: options.pinned.node_cpu(),
+        };
+        let local = LocalCluster::create(&std::env::temp_dir(), &shape)?;
+        let mut processes = Processes::new(std::env::current_exe()?);
+        start(&mut processes, &local)?;
+        Ok(System {
+            cluster: ClusterFile::load(&local.file)?,
+            processes,
+            _local: local,
+        })
+    }
+
+    fn measure(&self, options: &Options, outstanding: u16) -> Result<Measured, Error> {
+        let mut load = Load::open(&self.cluster, options, outstanding)?;
+        load.run(WARM_UP)?;
+        let before = by_process(&self.processes, cpu_seconds);
+        let memory_before = by_process(&self.processes, resident_mib);
+        let (elapsed, latencies) = load.run(Duration::from_secs(options.seconds))?;
+        Ok(Measured {
+            elapsed,
+            latencies,
+            cpu_s: difference(&before, &by_process(&self.processes, cpu_seconds)),
+            memory_before,
+            memory_after: by_process(&self.processes, resident_mib),
+        })
+    }
+}
+
+struct Load {
+    client: Client,
+    command: Vec<u8>,
+    value: Vec<u8>,
+    random: u64,
+    key_value: bool,
+    outstanding: u16,
+    next_pid: PartitionId,
+    /// Start of each request, by partition and request number modulo the window.
+    started: Vec<Vec<Instant>>,
+}
+
+/// One load on one system; CPU seconds and memory by process.
+struct Measured {
+    elapsed: Duration,
+    latencies: Latencies,
+    cpu_s: ByProcess,
+    memory_before: ByProcess,
+    memory_after: ByProcess,
+}
+
+const WINDOW: usize = 1024;
+
+impl Load {
+    fn open(cluster: &ClusterFile, options: &Options, outstanding: u16) -> Result<Load, Error> {
+        let client = Client::open(
+            cluster,
+            ClientOptions {
+                window: WINDOW as u16,
+                max_open_values: options.open_values,
+                ..ClientOptions::default()
+            },
+        )?;
+        Ok(Load {
+            command: vec![0x5a; usize::from(options.value_bytes)],
+            value: vec![0x5a; usize::from(options.value_bytes)],
+            random: 1,
+            key_value: options.app != "echo",
+            outstanding,
+            next_pid: 0,
+            started: vec![vec![Instant::now(); WINDOW]; usize::from(client.partitions())],
+            client,
+        })
+    }
+
+    fn run(&mut self, time: Duration) -> Result<(Duration, Latencies), Error> {
+        let start = Instant::now();
+        let mut latencies = Latencies::new();
+        let mut last_reply = start;
+        self.fill()?;
+        while start.elapsed() < time {
+            let Some(first) = self.client.poll(POLL)? else {
+                if last_reply.elapsed() > STALL {
+                    return Err(Error::new("no replies; see wirepaxos status"));
+                }
+                continue;
+            };
+            let now = Instant::now();
+            last_reply = now;
+            let mut completion = Some(first);
+            // All that arrived together is answered by new requests that leave together.
+            while let Some(done) = completion {
+                if done.status != Status::Ok {
+                    return Err(Error::new(format!("refused: {}", done.status.name())));
+                }
+                let begun = self.started[usize::from(done.pid)][done.request as usize % WINDOW];
+                latencies.record(now.duration_since(begun));
+                completion = self.client.take_completion();
+            }
+            self.fill()?;
+        }
+        Ok((start.elapsed(), latencies))
+    }
+
+    /// Submits up to the number outstanding, as far as the sessions' windows allow: a request that
+    /// lags (its packet was lost) holds its session up.
+    fn fill(&mut self) -> Result<(), Error> {
+        let mut full = 0;
+        while self.client.outstanding() < usize::from(self.outstanding)
+            && full < self.client.partitions()
+        {
+            if self.client.can_submit(self.next_pid) {
+                self.submit()?;
+                full = 0;
+            } else {
+                self.next_pid = (self.next_pid + 1) % self.client.partitions();
+                full += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<(), Error> {
+        let pid = self.next_pid;
+        self.next_pid = (pid + 1) % self.client.partitions();
+        if self.key_value {
+            self.next_put()?;
+        }
+        let request = self.client.submit(pid, &self.command)?;
+        self.started[usize::from(pid)][request as usize % WINDOW] = Instant::now();
+        Ok(())
+    }
+
+    /// Makes the command a put of a random 16-byte key.
+    fn next_put(&mut self) -> Result<(), Error> {
+        self.random = self
+            .random
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
+        let key = format!("{:016x}", self.random >> 8);
+        let put = Command::Set {
+            flags: SetFlags::default(),
+            key: key.as_bytes(),
+            value: &self.value,
+        };
+        self.command.clear();
+        put.encode(&mut self.command)
+            .map_err(|_| Error::new("the value is too long"))
+    }
+}
+
+type ByProcess = BTreeMap<String, f64>;
+
+fn by_process(processes: &Processes, measure: fn(u32) -> Option<f64>) -> ByProcess {
+    let client = [("client".to_string(), std::process::id())];
+    let all = processes.pids().into_iter().chain(client);
+    all.filter_map(|(name, pid)| Some((name, measure(pid)?)))
+        .collect()
+}
+
+fn difference(before: &ByProcess, after: &ByProcess) -> ByProcess {
+    after
+        .iter()
+        .map(|(name, s)| (name.clone(), s - before.get(name).unwrap_or(&0.0)))
+        .collect()
+}
+
+fn print(options: &Options, outstanding: u16, m: &Measured, baseline: Option<&Measured>) {
+    if options.json {
+        let mut line = m.json(options, outstanding);
+        if let Some(baseline) = baseline {
+            line["baseline"] = baseline.json(options, outstanding);
+        }
+        println!("{line}");
+        return;
+    }
+    m.row("", outstanding);
+    if let Some(baseline) = baseline {
+        baseline.row("unreplicated", outstanding);
+    }
+}
+
+impl Measured {
+    fn ops_per_s(&self) -> f64 {
+        self.latencies.count() as f64 / self.elapsed.as_secs_f64()
+    }
+
+    fn row(&self, what: &str, outstanding: u16) {
+        let latency = self.latencies.percentiles_us();
+        let cpu = self.cpu_s.iter().map(|(name, s)| format!("{name} {s:.2}"));
+        println!(
+            "{what:>12} {outstanding:>11} {:>12.0} {:>9} {:>9} {:>9}   {}",
+            self.ops_per_s(),
+            latency.p50,
+            latency.p99,
+            latency.p999,
+            cpu.collect::<Vec<_>>().join(", ")
+        );
+    }
+
+    fn json(&self, options: &Options, outstanding: u16) -> Value {
+        json!({
+            "plane": options.plane,
+            "app": options.app,
+            "outstanding": outstanding,
+            "packed": options.open_values < usize::from(outstanding),
+            "partitions": options.partitions,
+            "replicas": options.replicas,
+            "acceptors": options.acceptors,
+            "pinned": options.pinned.name(),
+            "value_bytes": options.value_bytes,
+            "durable": options.durable,
+            "ops_per_s": self.ops_per_s().round(),
+            "latency_us": self.latencies.percentiles_us().json(),
+            "cpu_s": rounded(&self.cpu_s),
+            "memory_mib": {
+                "before": rounded(&self.memory_before),
+                "after": rounded(&self.memory_after),
+            },
+            "seconds": self.elapsed.as_secs_f64(),
+        })
+    }
+}
+
+fn rounded(values: &ByProcess) -> BTreeMap<&String, Value> {
+    let round = |v: &f64| json!((v * 1000.0).round() / 1000.0);
+    values.iter().map(|(name, v)| (name, round(v))).collect()
+}

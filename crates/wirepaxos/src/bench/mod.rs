@@ -1,0 +1,31 @@
+//! `wirepaxos bench`: measurements, as ratios against a yardstick of the same run where there is
+//! one. Never part of the tests.
+
+mod e2e;
+mod roles;
+mod unreplicated;
+
+use clap::Subcommand;
+
+use crate::error::Error;
+
+/// What to measure.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Clients, leader, acceptors and replicas as processes, end to end
+    E2e(e2e::Options),
+    /// One role at a time, in a loop
+    Roles(roles::Options),
+    /// The server of `e2e --baseline unreplicated`
+    #[command(hide = true)]
+    UnreplicatedServer(unreplicated::Options),
+}
+
+/// Runs one measurement.
+pub fn run(command: &Command) -> Result<(), Error> {
+    match command {
+        Command::E2e(options) => e2e::run(options),
+        Command::Roles(options) => roles::run(options),
+        Command::UnreplicatedServer(options) => unreplicated::run(options),
+    }
+}

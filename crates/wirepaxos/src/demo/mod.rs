@@ -1,0 +1,363 @@
+//! `wirepaxos demo`: a replicated database that survives a dead leader, a dead acceptor and a dead
+//! replica, with the proof at the end.
+
+mod dataset;
+mod load;
+mod report;
+pub mod resp;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use node::ClusterFile;
+
+use crate::embedded::Embedded;
+use crate::error::Error;
+use crate::local_cluster::{LocalCluster, SLOTS, Shape};
+use crate::processes::Processes;
+use crate::status;
+use load::Load;
+use report::Report;
+use resp::{Connection, Reply};
+
+const CONNECTIONS: usize = 16;
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Back from the dead after so long.
+const RESTART_AFTER: Duration = Duration::from_secs(1);
+
+/// Options of `wirepaxos demo`.
+#[derive(Args)]
+pub struct Options {
+    /// The replicated application: rocksdb or leveldb
+    #[arg(long, default_value = "rocksdb")]
+    app: String,
+    /// Data plane: udp
+    #[arg(long, default_value = "udp", value_parser = ["udp"])]
+    plane: String,
+    /// All roles in this one process; then only the leader is changed, by hand-over
+    #[arg(long)]
+    embedded: bool,
+    /// Seconds of load between two faults
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Keep the cluster's directory (logs and data) and say where it is
+    #[arg(long)]
+    keep: bool,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the demo.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let shape = Shape {
+        leaders: 2,
+        acceptors: 3,
+        replicas: 3,
+        partitions: 1,
+        slots: SLOTS,
+        application: options.app.clone(),
+        redis: true,
+        durable: false,
+        cpu_of: |_| None,
+    };
+    let mut cluster = LocalCluster::create(&std::env::temp_dir(), &shape)?;
+    if options.keep {
+        cluster.keep();
+    }
+    let say = Narrator::new(options.json);
+    let report = Demo::start(options, &cluster, &say)?.play(&say)?;
+    if options.keep {
+        say.line(&format!("kept: {}", cluster.directory().display()));
+    }
+    report.print(options.json);
+    match report.failure() {
+        Some(why) => Err(Error::new(why)),
+        None => Ok(()),
+    }
+}
+
+/// Progress for people; silent when a machine reads the output.
+struct Narrator {
+    start: Instant,
+    silent: bool,
+}
+
+impl Narrator {
+    fn new(silent: bool) -> Narrator {
+        Narrator {
+            start: Instant::now(),
+            silent,
+        }
+    }
+
+    fn line(&self, text: &str) {
+        if !self.silent {
+            println!("{:6.1} s  {text}", self.start.elapsed().as_secs_f64());
+        }
+    }
+}
+
+/// The nodes: processes that can be killed, or threads of this one.
+enum Nodes {
+    Separate(Processes),
+    Embedded { _running: Embedded },
+}
+
+struct Demo<'a> {
+    options: &'a Options,
+    local: &'a LocalCluster,
+    cluster: ClusterFile,
+    nodes: Nodes,
+    phases: Vec<report::Phase>,
+}
+
+impl<'a> Demo<'a> {
+    fn start(options: &'a Options, local: &'a LocalCluster, say: &Narrator) -> Result<Self, Error> {
+        let cluster = ClusterFile::load(&local.file)?;
+        let nodes = if options.embedded {
+            Nodes::Embedded {
+                _running: Embedded::start(&cluster)?,
+            }
+        } else {
+            let mut processes = Processes::new(std::env::current_exe()?);
+            for name in &local.nodes {
+                processes.start_node(&local.file, local.directory(), name)?;
+            }
+            Nodes::Separate(processes)
+        };
+        say.line(&format!(
+            "started {} nodes: {} ({})",
+            local.nodes.len(),
+            local.nodes.join(", "),
+            if options.embedded {
+                "one process"
+            } else {
+                "a process each"
+            }
+        ));
+        let mut demo = Demo {
+            options,
+            local,
+            cluster,
+            nodes,
+            phases: Vec::new(),
+        };
+        demo.await_service()?;
+        say.line("the first epoch is active: the cluster serves");
+        Ok(demo)
+    }
+
+    /// Waits until a write succeeds through every replica.
+    fn await_service(&mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        for &address in &self.local.redis {
+            while !serves(address) {
+                self.complain_about_dead_nodes()?;
+                if Instant::now() > deadline {
+                    return Err(Error::new(format!(
+                        "the replica at {address} does not serve after {} s; rerun with --keep and read its log",
+                        START_TIMEOUT.as_secs()
+                    )));
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        Ok(())
+    }
+
+    fn complain_about_dead_nodes(&mut self) -> Result<(), Error> {
+        let Nodes::Separate(processes) = &mut self.nodes else {
+            return Ok(());
+        };
+        match processes.ended().first() {
+            None => Ok(()),
+            Some(name) => {
+                let log = self.local.directory().join(format!("{name}.log"));
+                let log = std::fs::read_to_string(log).unwrap_or_default();
+                Err(Error::new(format!("{name} ended by itself:\n{log}")))
+            }
+        }
+    }
+
+    fn play(mut self, say: &Narrator) -> Result<Report, Error> {
+        let dataset = self.import(say)?;
+        let load = Load::start(&self.local.redis, CONNECTIONS);
+        let start = Instant::now();
+        self.phase(&load, say, "steady load");
+        if self.options.embedded {
+            self.change_leader(say)?;
+            self.phase(&load, say, "leader changed by hand-over");
+        } else {
+            self.kill(say, "leader-1");
+            self.phase(&load, say, "leader killed");
+            self.kill_and_restart(say, "acceptor-1")?;
+            self.phase(&load, say, "acceptor killed, re-joined");
+            self.kill_and_restart(say, "replica-3")?;
+            self.phase(&load, say, "replica killed, caught up");
+        }
+        let elapsed = start.elapsed();
+        let records = load.stop();
+        say.line("load stopped; comparing what was acknowledged with what is there");
+        let digests = self.settled_digests()?;
+        let lost = self.count_lost(&records, &dataset)?;
+        Ok(Report::new(
+            &self.options.plane,
+            elapsed,
+            self.phases,
+            &records,
+            dataset.len() as u64,
+            lost,
+            digests,
+        ))
+    }
+
+    fn import(&self, say: &Narrator) -> Result<Vec<dataset::Record>, Error> {
+        let records = dataset::collect();
+        let path = self.local.directory().join("records.resp");
+        dataset::write_commands(&records, &path)?;
+        let start = Instant::now();
+        redis_cli_pipe(self.local.redis[0], &path)?;
+        let seconds = start.elapsed().as_secs_f64();
+        say.line(&format!(
+            "imported {} records with redis-cli --pipe in {seconds:.1} s ({:.0} records/s)",
+            records.len(),
+            records.len() as f64 / seconds
+        ));
+        Ok(records)
+    }
+
+    /// Lets the load run, with a line a second.
+    fn phase(&mut self, load: &Load, say: &Narrator, name: &'static str) {
+        let start = Instant::now();
+        let mut before = load
+            .progress
+            .operations
+            .load(std::sync::atomic::Ordering::Relaxed);
+        let first = before;
+        for _ in 0..self.options.seconds {
+            std::thread::sleep(Duration::from_secs(1));
+            let now = load
+                .progress
+                .operations
+                .load(std::sync::atomic::Ordering::Relaxed);
+            say.line(&format!("  {:>8} operations/s   {name}", now - before));
+            before = now;
+        }
+        self.phases.push(report::Phase {
+            name,
+            ops_per_s: (before - first) as f64 / start.elapsed().as_secs_f64(),
+            longest_gap: load.progress.take_longest_gap(),
+        });
+    }
+
+    fn kill(&mut self, say: &Narrator, name: &str) {
+        if let Nodes::Separate(processes) = &mut self.nodes {
+            processes.kill(name);
+            say.line(&format!("SIGKILL to {name}"));
+        }
+    }
+
+    fn kill_and_restart(&mut self, say: &Narrator, name: &str) -> Result<(), Error> {
+        self.kill(say, name);
+        std::thread::sleep(RESTART_AFTER);
+        if let Nodes::Separate(processes) = &mut self.nodes {
+            processes.start_node(&self.local.file, self.local.directory(), name)?;
+            say.line(&format!("{name} started again"));
+        }
+        Ok(())
+    }
+
+    fn change_leader(&self, say: &Narrator) -> Result<(), Error> {
+        let epoch = crate::failover::change_leader(&self.cluster, None, None, false)?;
+        say.line(&format!(
+            "handed over to the backup leader in epoch {epoch}"
+        ));
+        Ok(())
+    }
+
+    /// Waits until all replicas stand at the same instance, then compares their contents.
+    fn settled_digests(&self) -> Result<report::Digests, Error> {
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
+        loop {
+            let digests = status::digests(&self.cluster)?;
+            let complete = digests.len() == self.local.redis.len();
+            let same_place = digests.windows(2).all(|w| w[0].1 == w[1].1);
+            if complete && same_place || Instant::now() > deadline {
+                return Ok(report::Digests {
+                    equal: complete
+                        && digests
+                            .windows(2)
+                            .all(|w| w[0].1 == w[1].1 && w[0].2 == w[1].2),
+                    replicas: digests,
+                });
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn count_lost(
+        &self,
+        records: &[load::Record],
+        dataset: &[dataset::Record],
+    ) -> Result<u64, Error> {
+        let mut connection = Connection::open(self.local.redis[2], REPLY_TIMEOUT)?;
+        let mut lost = 0;
+        for record in records {
+            lost += record.count_lost(&mut connection)?;
+        }
+        for chunk in dataset.chunks(1000) {
+            for (key, _) in chunk {
+                connection.push(&[b"GET", key.as_bytes()]);
+            }
+            connection.flush()?;
+            for (_, value) in chunk {
+                let found = connection.read()? == Reply::Bulk(Some(value.clone().into_bytes()));
+                lost += u64::from(!found);
+            }
+        }
+        Ok(lost)
+    }
+}
+
+fn serves(address: SocketAddr) -> bool {
+    let attempt = || -> io::Result<bool> {
+        let mut connection = Connection::open(address, Duration::from_secs(2))?;
+        let reply = connection.call(&[b"SET", b"demo:ready", b"1"])?;
+        Ok(reply == Reply::Simple("OK".into()))
+    };
+    attempt().unwrap_or(false)
+}
+
+fn redis_cli_pipe(address: SocketAddr, file: &PathBuf) -> Result<(), Error> {
+    let output = Command::new("redis-cli")
+        .args([
+            "-h",
+            &address.ip().to_string(),
+            "-p",
+            &address.port().to_string(),
+            "--pipe",
+        ])
+        .stdin(Stdio::from(std::fs::File::open(file)?))
+        .output()
+        .map_err(|e| {
+            Error::new(format!(
+                "redis-cli can't be run ({e}); ./dev setup installs it"
+            ))
+        })?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if output.status.success() && text.contains("errors: 0") {
+        Ok(())
+    } else {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        Err(Error::new(format!(
+            "redis-cli --pipe failed:\n{text}{errors}"
+        )))
+    }
+}

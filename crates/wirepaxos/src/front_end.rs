@@ -1,0 +1,148 @@
+//! The Redis-protocol front end beside a replica: its sockets, and its ties to the replica.
+
+use std::fmt::Write as _;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use control::View;
+use node::ClusterFile;
+use node::cluster_file::Node;
+use node::replica_node::Services;
+
+use crate::error::Error;
+
+/// Commands whose leader has gone may never be answered: a stop doesn't wait for them for long.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Binds the node's redis address, starts the front end and ties it into `services`: it stops when
+/// the replica is about to.
+pub fn start(
+    cluster: &ClusterFile,
+    node: &Node,
+    address: SocketAddr,
+    services: &mut Services,
+) -> Result<(), Error> {
+    let group = node
+        .group
+        .and_then(|id| cluster.group(id))
+        .ok_or_else(|| Error::new(format!("{} serves no group", node.name)))?;
+    let listener = TcpListener::bind(address)
+        .map_err(|e| Error::new(format!("can't listen on {address} (redis): {e}")))?;
+    let leader = Leader::default();
+    let position = Arc::new(AtomicU64::new(0));
+    let mut settings = redis::Settings::new(
+        listener,
+        cluster.deployment(node, group),
+        node::random_nonce()?,
+    );
+    settings.password = node.redis_password.clone();
+    settings.shutdown_timeout = SHUTDOWN_TIMEOUT;
+    settings.describe = describe(node, group.id, leader.clone(), position.clone());
+    let plane = LeaderPlane {
+        socket: UdpSocket::bind((node.address.ip(), 0))?,
+        leader: leader.clone(),
+    };
+    plane.socket.set_nonblocking(true)?;
+    let front_end = redis::start(settings, plane)?;
+    tie(cluster, services, front_end, leader, position);
+    Ok(())
+}
+
+/// Answers and news for the front end.
+fn tie(
+    cluster: &ClusterFile,
+    services: &mut Services,
+    front_end: redis::FrontEnd,
+    leader: Leader,
+    position: Arc<AtomicU64>,
+) {
+    let mailbox = front_end.mailbox().clone();
+    services.on_local_reply =
+        Arc::new(move |r| mailbox.reply(r.client, r.request, r.status, r.bytes));
+    services.on_position = Arc::new(move |_, next| position.store(next, Ordering::Relaxed));
+    let (mailbox, cluster) = (front_end.mailbox().clone(), cluster.clone());
+    services.on_view = Arc::new(move |view| {
+        leader.take_view(&cluster, view);
+        mailbox.leader_changed();
+    });
+    let front_end = Mutex::new(Some(front_end));
+    services.before_stop = Arc::new(move || {
+        let front_end = front_end
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(front_end) = front_end {
+            front_end.shut_down();
+        }
+    });
+}
+
+/// Who leads, as far as this replica knows.
+#[derive(Clone, Default)]
+struct Leader(Arc<Mutex<Option<(SocketAddr, u32)>>>);
+
+impl Leader {
+    fn get(&self) -> Option<(SocketAddr, u32)> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_view(&self, cluster: &ClusterFile, view: &View) {
+        let Some(active) = view.active() else { return };
+        if let Some(node) = cluster.node_by_id(active.leader.0) {
+            let leader = Some((node.address, active.epoch));
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = leader;
+        }
+    }
+}
+
+/// INFO's section on replication.
+fn describe(node: &Node, group: u16, leader: Leader, position: Arc<AtomicU64>) -> redis::Describe {
+    let name = node.name.clone();
+    Box::new(move |out| {
+        let _ = write!(
+            out,
+            "role:master\r\nwirepaxos_replica:{name}\r\nwirepaxos_group:{group}\r\n\
+             wirepaxos_next_instance:{}\r\n",
+            position.load(Ordering::Relaxed)
+        );
+        if let Some((address, epoch)) = leader.get() {
+            let _ = write!(
+                out,
+                "wirepaxos_leader:{address}\r\nwirepaxos_epoch:{epoch}\r\n"
+            );
+        }
+    })
+}
+
+/// A socket of its own towards the leader. Values are packed under load, so there is nothing to
+/// gain from batches of datagrams.
+struct LeaderPlane {
+    socket: UdpSocket,
+    leader: Leader,
+}
+
+impl redis::Plane for LeaderPlane {
+    fn send(&mut self, datagram: &[u8]) {
+        if let Some((leader, _)) = self.leader.get() {
+            // What is lost is sent again.
+            let _ = self.socket.send_to(datagram, leader);
+        }
+    }
+
+    fn flush(&mut self) {}
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        self.socket.recv(buffer).ok()
+    }
+
+    fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Nothing to do: the controller tells the replica of a new leader at every change and twice a
+    /// second, and that comes here as `leader_changed`.
+    fn ask_for_leader(&mut self) {}
+}

@@ -1,0 +1,85 @@
+//! The commands of `wirepaxos`, one module each.
+
+mod bench;
+pub mod demo;
+mod embedded;
+pub mod error;
+mod failover;
+mod front_end;
+mod kv;
+mod lab;
+mod latency;
+pub mod local_cluster;
+pub mod processes;
+mod recover;
+mod run_node;
+mod services;
+mod simulate;
+mod status;
+mod stop;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Consensus as a network service.
+#[derive(Parser)]
+#[command(
+    name = "wirepaxos",
+    version,
+    about = "Consensus as a network service",
+    propagate_version = true
+)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show a replicated database that survives a dead leader, acceptor and replica
+    Demo(demo::Options),
+    /// Run one node of a cluster
+    Node(run_node::Options),
+    /// Show every node of a cluster
+    Status(status::Options),
+    /// Measure
+    #[command(subcommand)]
+    Bench(bench::Command),
+    /// Change the leader by hand
+    Failover(failover::Options),
+    /// Find out what an instance decided, or close it with a no-op
+    Recover(recover::Options),
+    /// Send one Redis command to the replicated store
+    Kv(kv::Options),
+    /// Stop a cluster, or one node, in good order
+    Stop(stop::Options),
+    /// A whole network on this machine, with faults on its links
+    #[command(subcommand)]
+    Lab(lab::Command),
+    /// Run the deterministic simulator
+    Sim(simulate::Options),
+}
+
+/// Runs the command that the arguments name.
+pub fn main() -> ExitCode {
+    let result = match CommandLine::parse().command {
+        Command::Demo(options) => demo::run(&options),
+        Command::Node(options) => run_node::run(&options),
+        Command::Status(options) => status::run(&options),
+        Command::Bench(command) => bench::run(&command),
+        Command::Failover(options) => failover::run(&options),
+        Command::Recover(options) => recover::run(&options),
+        Command::Kv(options) => kv::run(&options),
+        Command::Stop(options) => stop::run(&options),
+        Command::Lab(command) => lab::run(&command),
+        Command::Sim(options) => return simulate::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("wirepaxos: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

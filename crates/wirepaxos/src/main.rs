@@ -1,0 +1,7 @@
+//! `wirepaxos`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    wirepaxos_cli::main()
+}

@@ -1,0 +1,151 @@
+//! Child processes that never outlive their parent.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The nodes of a cluster as child processes. Dropping it kills what is left.
+pub struct Processes {
+    program: PathBuf,
+    children: Vec<(String, Child)>,
+}
+
+impl Processes {
+    /// None yet. Nodes run `program`, a `wirepaxos`.
+    pub fn new(program: impl Into<PathBuf>) -> Processes {
+        Processes {
+            program: program.into(),
+            children: Vec::new(),
+        }
+    }
+
+    /// Starts `wirepaxos node` for `name`; its output goes to a log file in `directory`.
+    pub fn start_node(
+        &mut self,
+        cluster_file: &Path,
+        directory: &Path,
+        name: &str,
+    ) -> io::Result<()> {
+        let mut command = Command::new(&self.program);
+        command
+            .arg("node")
+            .arg("-c")
+            .arg(cluster_file)
+            .args(["--name", name]);
+        self.start(command, directory, name)
+    }
+
+    /// Starts `command` as `name`; its output goes to a log file in `directory`.
+    pub fn start(&mut self, mut command: Command, directory: &Path, name: &str) -> io::Result<()> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(directory.join(format!("{name}.log")))?;
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        die_with_parent(&mut command);
+        self.children.push((name.to_string(), command.spawn()?));
+        Ok(())
+    }
+
+    /// The process id of a running node.
+    pub fn pid(&self, name: &str) -> Option<u32> {
+        self.child(name).map(|c| c.id())
+    }
+
+    /// Names and process ids of all.
+    pub fn pids(&self) -> Vec<(String, u32)> {
+        self.children
+            .iter()
+            .map(|(name, child)| (name.clone(), child.id()))
+            .collect()
+    }
+
+    /// SIGKILL, at once.
+    pub fn kill(&mut self, name: &str) {
+        if let Some(at) = self.children.iter().position(|(n, _)| n == name) {
+            let (_, mut child) = self.children.remove(at);
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Names of children that ended by themselves, which none should.
+    pub fn ended(&mut self) -> Vec<String> {
+        self.children
+            .iter_mut()
+            .filter_map(|(name, child)| match child.try_wait() {
+                Ok(Some(_)) => Some(name.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Waits until all have ended by themselves; says whether they have.
+    pub fn wait_all(&mut self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        while Instant::now() < deadline {
+            self.children
+                .retain_mut(|(_, child)| !matches!(child.try_wait(), Ok(Some(_))));
+            if self.children.is_empty() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
+    fn child(&self, name: &str) -> Option<&Child> {
+        self.children
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, child)| child)
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.children {
+            let _ = child.kill();
+        }
+        for (_, child) in &mut self.children {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// CPU seconds that a process has used so far, from its scheduler statistics.
+pub fn cpu_seconds(pid: u32) -> Option<f64> {
+    let mut nanoseconds = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        let path = task.ok()?.path().join("schedstat");
+        let text = std::fs::read_to_string(path).ok()?;
+        nanoseconds += text.split_whitespace().next()?.parse::<u64>().ok()?;
+    }
+    Some(nanoseconds as f64 / 1e9)
+}
+
+/// Resident memory of a process in MiB.
+pub fn resident_mib(pid: u32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    let kib: f64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+/// Has the kernel kill the child when this process dies, however it dies.
+#[allow(unsafe_code)]
+fn die_with_parent(command: &mut Command) {
+    // SAFETY: prctl is async-signal-safe and touches nothing of the parent's memory.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,49 @@
+//! `wirepaxos node`: one node of a cluster, until it is told to stop.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use node::{ClusterFile, Stop};
+
+use crate::error::Error;
+use crate::services;
+
+/// Options of `wirepaxos node`.
+#[derive(Args)]
+pub struct Options {
+    /// The cluster file
+    #[arg(short, long, default_value = "cluster.toml")]
+    cluster: PathBuf,
+    /// Name of the node in the cluster file
+    #[arg(short, long)]
+    name: String,
+    /// Print one JSON object when the node has ended in good order
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the node. SIGTERM, SIGINT and `wirepaxos stop` end it in good order: what it knows is
+/// stored first.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let cluster = ClusterFile::load(&options.cluster)?;
+    let node = cluster.node(&options.name).ok_or_else(|| {
+        let names: Vec<&str> = cluster.nodes.iter().map(|n| n.name.as_str()).collect();
+        Error::new(format!(
+            "{} has no node {:?}; it has {}",
+            options.cluster.display(),
+            options.name,
+            names.join(", ")
+        ))
+    })?;
+    let stop = Stop::new()?;
+    stop.on_signals()?;
+    let services = services::of(&cluster, node)?;
+    node::run(&cluster, &node.name, Some(&services), &stop)?;
+    if options.json {
+        println!(
+            "{}",
+            serde_json::json!({ "node": node.name, "stopped": true })
+        );
+    }
+    Ok(())
+}

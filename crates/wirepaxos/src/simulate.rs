@@ -1,0 +1,19 @@
+//! `wirepaxos sim`: the simulator has a command line of its own.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+/// Options of `wirepaxos sim`.
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+pub struct Options {
+    /// Options of the simulator; --help lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// Hands over to the simulator.
+pub fn run(options: &Options) -> ExitCode {
+    sim::cli::main(&options.arguments)
+}

@@ -1,0 +1,206 @@
+//! `wirepaxos status`: every node of a cluster, asked at once.
+
+mod summary;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use client::ControlClient;
+use control::Message;
+use node::ClusterFile;
+use serde_json::{Value, json};
+
+use crate::error::Error;
+
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// A digest reads a replica's whole contents.
+const DIGEST_TIMEOUT: Duration = Duration::from_secs(60);
+const RESEND_AFTER: Duration = Duration::from_secs(5);
+
+/// Options of `wirepaxos status`.
+#[derive(Args)]
+pub struct Options {
+    /// The cluster file
+    #[arg(short, long, default_value = "cluster.toml")]
+    cluster: PathBuf,
+    /// Ask the replicas for digests of their contents, too (reads all of them)
+    #[arg(long)]
+    digest: bool,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the cluster's state; an error if any node is silent.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let cluster = ClusterFile::load(&options.cluster)?;
+    let answers = ask_all(&cluster)?;
+    let digests = if options.digest {
+        digests(&cluster)?
+    } else {
+        Vec::new()
+    };
+    if options.json {
+        print_json(&cluster, &answers, &digests);
+    } else {
+        print_table(&cluster, &answers, &digests);
+    }
+    let silent: Vec<&str> = cluster
+        .nodes
+        .iter()
+        .map(|n| n.name.as_str())
+        .filter(|name| !answers.contains_key(*name))
+        .collect();
+    if silent.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::new(format!(
+            "no answer from {}; start with: wirepaxos node -c {} --name {}",
+            silent.join(", "),
+            options.cluster.display(),
+            silent[0]
+        )))
+    }
+}
+
+/// Each node's status document, by name; a silent node is missing.
+pub fn ask_all(cluster: &ClusterFile) -> Result<BTreeMap<String, Value>, Error> {
+    let mut answers = BTreeMap::new();
+    let peers: Vec<_> = cluster
+        .nodes
+        .iter()
+        .map(|n| (n.name.clone(), n.control))
+        .collect();
+    gather(
+        &peers,
+        &Message::StatusRequest,
+        ANSWER_TIMEOUT,
+        |name, message| {
+            let Message::Status { json } = message else {
+                return false;
+            };
+            let document = serde_json::from_str(&json).unwrap_or(Value::Null);
+            answers.insert(name.to_string(), document);
+            true
+        },
+    )?;
+    Ok(answers)
+}
+
+/// Where each replica that answers stands, and the digest of its contents there: (name, next
+/// instance, hex), partitions one after the other.
+pub fn digests(cluster: &ClusterFile) -> Result<Vec<(String, u64, String)>, Error> {
+    let mut found = Vec::new();
+    for group in &cluster.groups {
+        let peers: Vec<_> = cluster
+            .replicas(group.id)
+            .iter()
+            .map(|n| (n.name.clone(), n.control))
+            .collect();
+        let question = Message::DigestRequest { group: group.id };
+        gather(&peers, &question, DIGEST_TIMEOUT, |name, message| {
+            let Message::Digest {
+                group: answered,
+                partitions,
+            } = message
+            else {
+                return false;
+            };
+            if answered != group.id {
+                return false;
+            }
+            for (next, digest) in partitions {
+                found.push((name.to_string(), next, digest));
+            }
+            true
+        })?;
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Sends `question` to all peers until each has given an answer that `take` accepts.
+fn gather(
+    peers: &[(String, SocketAddr)],
+    question: &Message,
+    timeout: Duration,
+    mut take: impl FnMut(&str, Message) -> bool,
+) -> Result<(), Error> {
+    let Some((_, first)) = peers.first() else {
+        return Ok(());
+    };
+    let mut socket = ControlClient::new(*first)?;
+    let mut open: BTreeMap<SocketAddr, &str> = peers
+        .iter()
+        .map(|(name, address)| (*address, name.as_str()))
+        .collect();
+    let deadline = Instant::now() + timeout;
+    while !open.is_empty() && Instant::now() < deadline {
+        for &peer in open.keys() {
+            socket.send(peer, question);
+        }
+        let resend_at = deadline.min(Instant::now() + RESEND_AFTER);
+        while let Some(left) = resend_at.checked_duration_since(Instant::now()) {
+            let Some((from, message)) = socket.receive(left) else {
+                break;
+            };
+            if open.get(&from).is_some_and(|name| take(name, message)) {
+                open.remove(&from);
+                if open.is_empty() {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn print_json(
+    cluster: &ClusterFile,
+    answers: &BTreeMap<String, Value>,
+    digests: &[(String, u64, String)],
+) {
+    let nodes: Vec<Value> = cluster
+        .nodes
+        .iter()
+        .map(|n| {
+            json!({
+                "name": n.name,
+                "role": n.role.name(),
+                "id": n.id,
+                "up": answers.contains_key(&n.name),
+                "status": answers.get(&n.name),
+            })
+        })
+        .collect();
+    let digests: Vec<Value> = digests
+        .iter()
+        .map(|(name, next, digest)| json!({ "name": name, "next": next, "digest": digest }))
+        .collect();
+    println!("{}", json!({ "nodes": nodes, "digests": digests }));
+}
+
+fn print_table(
+    cluster: &ClusterFile,
+    answers: &BTreeMap<String, Value>,
+    digests: &[(String, u64, String)],
+) {
+    println!("{:<14} {:<11} {:<4} state", "node", "role", "up");
+    for node in &cluster.nodes {
+        let answer = answers.get(&node.name);
+        let up = if answer.is_some() { "yes" } else { "NO" };
+        let mut lines = answer
+            .map(|a| summary::lines(a, cluster))
+            .unwrap_or_default()
+            .into_iter();
+        let first = lines.next().unwrap_or_default();
+        println!("{:<14} {:<11} {up:<4} {first}", node.name, node.role.name());
+        lines.for_each(|line| println!("{:<31} {line}", ""));
+    }
+    for (name, next, digest) in digests {
+        println!("digest of {name} at instance {next}: {digest}");
+    }
+}

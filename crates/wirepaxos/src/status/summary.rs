@@ -1,0 +1,176 @@
+//! A status document in a few lines for people; `--json` has all of it.
+
+use node::ClusterFile;
+use serde_json::Value;
+
+/// The lines of one node.
+pub fn lines(document: &Value, cluster: &ClusterFile) -> Vec<String> {
+    let mut lines: Vec<String> = match document["role"].as_str() {
+        Some("controller") => groups(document)
+            .flat_map(|g| controller(g, cluster))
+            .collect(),
+        Some("leader") => groups(document).map(leader).collect(),
+        Some("acceptor") => groups(document).map(acceptor).collect(),
+        Some("replica") => replica(document),
+        _ => Vec::new(),
+    };
+    lines.extend(dropped(document));
+    lines.extend(warnings(document));
+    lines
+}
+
+fn groups(document: &Value) -> impl Iterator<Item = &Value> {
+    document["groups"].as_array().into_iter().flatten()
+}
+
+fn partitions(group: &Value) -> impl Iterator<Item = &Value> {
+    group["partitions"].as_array().into_iter().flatten()
+}
+
+fn controller(group: &Value, cluster: &ClusterFile) -> Vec<String> {
+    let name = |id: &Value| {
+        let id = id.as_u64().and_then(|id| u16::try_from(id).ok());
+        let node = id.and_then(|id| cluster.node_by_id(id));
+        node.map_or_else(|| "nobody".to_string(), |n| n.name.clone())
+    };
+    let epoch = match group["active"].as_u64() {
+        Some(epoch) => format!("epoch {epoch} is active, {} leads", name(&group["leader"])),
+        None => "no epoch is active".to_string(),
+    };
+    let mut lines = vec![format!("group {}: {epoch}", group["group"])];
+    let failover = &group["last_failover"];
+    if let (Some(reason), Some(us)) = (
+        failover["reason"].as_str(),
+        failover["duration_us"].as_u64(),
+    ) {
+        lines.push(format!(
+            "epoch {} took {:.1} ms: {reason}",
+            failover["epoch"],
+            us as f64 / 1000.0
+        ));
+    }
+    lines
+}
+
+fn leader(group: &Value) -> String {
+    if group["leading"] != true {
+        return format!("group {}: backup", group["group"]);
+    }
+    let open: Vec<String> = partitions(group)
+        .map(|p| format!("next {}, {} open", p["next"], p["open"]))
+        .collect();
+    format!(
+        "group {}: leads epoch {}; {} of window {}",
+        group["group"],
+        group["epoch"],
+        open.join("; "),
+        group["window"]
+    )
+}
+
+fn acceptor(group: &Value) -> String {
+    if group["member"] != true {
+        return format!(
+            "group {}: STRANGER, waits to be named by an epoch",
+            group["group"]
+        );
+    }
+    let slots: Vec<String> = partitions(group)
+        .map(|p| format!("end {}, trim {}, {} used", p["end"], p["trim"], p["used"]))
+        .collect();
+    format!(
+        "group {}: member since epoch {} ({}); {} of {} slots",
+        group["group"],
+        group["epoch"],
+        group["storage"].as_str().unwrap_or("?"),
+        slots.join("; "),
+        group["slots"]
+    )
+}
+
+fn replica(document: &Value) -> Vec<String> {
+    let partitions = partitions(document).map(|p| {
+        let catching_up = match p["catching_up"].as_u64() {
+            Some(at) => format!(", CATCHING UP to {at}"),
+            None => String::new(),
+        };
+        format!(
+            "partition {}: next {}, checkpoint {}, {} sessions, {} repaired{catching_up}",
+            p["pid"], p["next"], p["checkpoint"], p["sessions"], p["repaired"]
+        )
+    });
+    let mut lines: Vec<String> = partitions.collect();
+    if let Some(first) = lines.first_mut() {
+        *first = format!(
+            "{}; {first}",
+            document["application"].as_str().unwrap_or("?")
+        );
+    }
+    lines
+}
+
+/// Counts of dropped and rejected packets, by reason.
+fn dropped(document: &Value) -> Option<String> {
+    let mut counts = Vec::new();
+    for field in ["dropped", "rejected"] {
+        let of_node = &document["counters"][field];
+        let all = partitions(document).map(|p| &p[field]).chain([of_node]);
+        for reasons in all.filter_map(Value::as_object) {
+            counts.extend(reasons.iter().map(|(reason, n)| format!("{reason} {n}")));
+        }
+    }
+    (!counts.is_empty()).then(|| format!("refused packets: {}", counts.join(", ")))
+}
+
+fn warnings(document: &Value) -> Vec<String> {
+    let of_groups = groups(document).flat_map(|g| g["warnings"].as_array().into_iter().flatten());
+    let of_node = document["warnings"].as_array().into_iter().flatten();
+    let of_partitions = partitions(document).map(|p| &p["warning"]);
+    of_node
+        .chain(of_groups)
+        .chain(of_partitions)
+        .filter_map(Value::as_str)
+        .map(|w| format!("WARNING: {w}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_needs_attention_is_shown() {
+        let cluster = node::cluster_file::parse(
+            include_str!("../../../../examples/cluster.toml"),
+            "examples/cluster.toml",
+        )
+        .unwrap();
+        let acceptor = json!({
+            "role": "acceptor",
+            "groups": [{ "group": 0, "member": false }],
+            "counters": { "dropped": { "stranger": 5 } },
+            "warnings": ["the ring is 90% full"],
+        });
+        assert_eq!(
+            lines(&acceptor, &cluster),
+            [
+                "group 0: STRANGER, waits to be named by an epoch",
+                "refused packets: stranger 5",
+                "WARNING: the ring is 90% full",
+            ]
+        );
+        let controller = json!({
+            "role": "controller",
+            "groups": [{ "group": 0, "active": 3, "leader": 11,
+                         "last_failover": { "reason": "first start", "duration_us": 1500, "epoch": 3 } }],
+        });
+        assert_eq!(
+            lines(&controller, &cluster),
+            [
+                "group 0: epoch 3 is active, leader-1 leads",
+                "epoch 3 took 1.5 ms: first start"
+            ]
+        );
+    }
+}

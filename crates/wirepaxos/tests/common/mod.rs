@@ -1,0 +1,124 @@
+//! A cluster of real processes on loopback.
+
+use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use wirepaxos_cli::demo::resp::{Connection, Reply};
+use wirepaxos_cli::local_cluster::{LocalCluster, SLOTS, Shape};
+use wirepaxos_cli::processes::Processes;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_wirepaxos");
+const TIMEOUT: Duration = Duration::from_secs(40);
+
+pub struct TestCluster {
+    pub local: LocalCluster,
+    pub processes: Processes,
+}
+
+pub fn shape(application: &str) -> Shape {
+    Shape {
+        leaders: 2,
+        acceptors: 3,
+        replicas: 3,
+        partitions: 1,
+        slots: SLOTS,
+        application: application.to_string(),
+        redis: true,
+        durable: false,
+        cpu_of: |_| None,
+    }
+}
+
+impl TestCluster {
+    pub fn start(shape: &Shape) -> TestCluster {
+        let local = LocalCluster::create(&std::env::temp_dir(), shape).unwrap();
+        let mut cluster = TestCluster {
+            local,
+            processes: Processes::new(PROGRAM),
+        };
+        cluster.start_all();
+        cluster
+    }
+
+    pub fn start_all(&mut self) {
+        for name in self.local.nodes.clone() {
+            self.start_node(&name);
+        }
+    }
+
+    pub fn start_node(&mut self, name: &str) {
+        let directory = self.local.directory().to_owned();
+        self.processes
+            .start_node(&self.local.file, &directory, name)
+            .unwrap();
+    }
+
+    /// Runs `wirepaxos COMMAND -c FILE ARGUMENTS`.
+    pub fn run(&self, command: &str, arguments: &[&str]) -> Output {
+        Command::new(PROGRAM)
+            .arg(command)
+            .arg("-c")
+            .arg(&self.local.file)
+            .args(arguments)
+            .output()
+            .unwrap()
+    }
+
+    pub fn connect(&self, replica: usize) -> Connection {
+        let address = self.local.redis[replica];
+        eventually("a connection", || Connection::open(address, TIMEOUT).ok())
+    }
+
+    /// A command that succeeds sooner or later; for commands that may take effect twice.
+    pub fn call(&self, replica: usize, command: &[&str]) -> Reply {
+        let address = self.local.redis[replica];
+        let arguments: Vec<&[u8]> = command.iter().map(|a| a.as_bytes()).collect();
+        eventually(
+            &format!("an answer to {command:?} of replica {replica}"),
+            || {
+                let mut connection = Connection::open(address, Duration::from_secs(5)).ok()?;
+                match connection.call(&arguments).ok()? {
+                    Reply::Error(_) => None,
+                    reply => Some(reply),
+                }
+            },
+        )
+    }
+
+    /// What the nodes logged; for a failing test's message.
+    pub fn logs(&self) -> String {
+        let mut logs = String::new();
+        for name in &self.local.nodes {
+            let path = self.local.directory().join(format!("{name}.log"));
+            logs += &format!(
+                "--- {name}\n{}",
+                std::fs::read_to_string(path).unwrap_or_default()
+            );
+        }
+        logs
+    }
+}
+
+impl Drop for TestCluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+    }
+}
+
+pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        if let Some(result) = attempt() {
+            return result;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {TIMEOUT:?}");
+        sleep(Duration::from_millis(50));
+    }
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

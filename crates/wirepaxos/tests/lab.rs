@@ -1,0 +1,485 @@
+//! `wirepaxos lab`: networks that come and go without a trace, and a cluster that loses nothing on
+//! links that lose, double and reorder. All traffic stays in namespaces that a test made.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_wirepaxos");
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A lab of its own for each test; removed at the end in any case.
+struct TestLab {
+    name: String,
+    bpf: PathBuf,
+}
+
+impl TestLab {
+    /// `None`, and says why, where this machine can't have one.
+    fn new(letter: char) -> Option<TestLab> {
+        let lab = TestLab {
+            name: format!("t{letter}{}", std::process::id()),
+            bpf: std::env::temp_dir().join(format!("wirepaxos-bpf-{letter}{}", std::process::id())),
+        };
+        if let Err(why) = can_have_labs() {
+            println!("SKIPPED: {why}");
+            return None;
+        }
+        Some(lab)
+    }
+
+    fn lab(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        let (verb, rest) = arguments.split_first().unwrap();
+        command.args(["lab", verb, "--name", &self.name]).args(rest);
+        command.env("WIREPAXOS_BPF_DIR", &self.bpf);
+        command.env_remove("WIREPAXOS_LOG");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.lab(arguments).output().unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", all(&output));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", all(&output)))
+    }
+
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(!output.status.success(), "{arguments:?}: {}", all(&output));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    fn exec(&self, host: &str, command: &[&str]) -> Output {
+        let arguments = [&["exec", host, "--"], command].concat();
+        self.run(&arguments)
+    }
+
+    /// `wirepaxos COMMAND` on a host, with the lab's cluster file.
+    fn wirepaxos(&self, host: &str, command: &[&str]) -> Output {
+        let file = format!("/run/wirepaxos/{}/cluster.toml", self.name);
+        let (verb, rest) = command.split_first().unwrap();
+        self.exec(host, &[&[PROGRAM, verb, "-c", &file], rest].concat())
+    }
+
+    /// Compiles the fault injector; says why where it can't.
+    fn compile_faults(&self) -> Result<(), String> {
+        let object = self.bpf.join("fault.bpf.o");
+        let make = Command::new("make")
+            .args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../../xdp")])
+            .arg(format!("OUT={}", self.bpf.display()))
+            .arg(&object)
+            .output()
+            .map_err(|e| format!("make: {e}; ./dev setup installs it"))?;
+        if Command::new("clang").arg("--version").output().is_err() {
+            return Err("clang isn't installed, which compiles the fault injector".into());
+        }
+        assert!(make.status.success(), "{}", all(&make));
+        Ok(())
+    }
+
+    /// Everything on this machine that has the lab's name.
+    fn traces(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for directory in ["/run/netns", "/run/wirepaxos", "/var/tmp"] {
+            for entry in std::fs::read_dir(directory).into_iter().flatten() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                if name.contains(&self.name) {
+                    found.push(format!("{directory}/{name}"));
+                }
+            }
+        }
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let own = mounts.lines().filter(|line| line.contains(&self.name));
+        found.extend(own.map(str::to_string));
+        for entry in std::fs::read_dir("/proc").unwrap() {
+            let directory = entry.unwrap().path();
+            let line = std::fs::read(directory.join("cmdline")).unwrap_or_default();
+            if String::from_utf8_lossy(&line).contains(&self.name) {
+                found.push(directory.display().to_string());
+            }
+        }
+        found
+    }
+
+    fn down(&self) {
+        let down = self.run(&["down"]);
+        assert!(down.status.success(), "{}", all(&down));
+        assert_eq!(self.traces(), Vec::<String>::new());
+    }
+
+    /// Waits until a replica answers.
+    fn redis(&self, host: &str, replica: &str, command: &[&str]) -> String {
+        let line = ["redis-cli", "-h", replica, "-a", "lab", "--no-auth-warning"];
+        eventually(&format!("{replica}: {command:?}"), || {
+            let output = self.exec(host, &[&line, command].concat());
+            let said = String::from_utf8_lossy(&output.stdout).trim().to_string();
+            (output.status.success() && !said.is_empty() && !is_error(&said)).then_some(said)
+        })
+    }
+}
+
+impl Drop for TestLab {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let logs = std::fs::read_dir(format!("/run/wirepaxos/{}", self.name));
+            for entry in logs.into_iter().flatten().flatten() {
+                if entry.path().extension().is_some_and(|e| e == "log") {
+                    let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+                    eprintln!("--- {}\n{text}", entry.path().display());
+                }
+            }
+            eprintln!("{}", all(&self.run(&["status"])));
+        }
+        self.run(&["down"]);
+        let _ = std::fs::remove_dir_all(&self.bpf);
+    }
+}
+
+/// Whether this machine lets us make a namespace with a veth pair in it.
+fn can_have_labs() -> Result<(), String> {
+    let name = format!(
+        "wirepaxosprobe-{}-{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    );
+    let name: String = name.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
+    let run = |arguments: &[&str]| match Command::new("ip").args(arguments).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(all(&output)),
+        Err(e) => Err(format!("ip: {e}")),
+    };
+    run(&["netns", "add", &name])?;
+    let add = |link: &[&str]| run(&[&["-n", &name, "link", "add", "name"], link].concat());
+    let made = add(&["probe0", "type", "veth", "peer", "name", "probe1"])
+        .and_then(|()| add(&["probe2", "type", "bridge"]));
+    run(&["netns", "delete", &name])?;
+    made
+}
+
+fn is_error(said: &str) -> bool {
+    ["ERR", "NOAUTH", "LOADING", "TRYAGAIN", "Could not", "Error"]
+        .iter()
+        .any(|word| said.starts_with(word))
+}
+
+fn all(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        if let Some(result) = attempt() {
+            return result;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {TIMEOUT:?}");
+        sleep(Duration::from_millis(100));
+    }
+}
+
+/// (name, next instance, digest) of all replicas, once they stand at the same instance.
+fn digests(lab: &TestLab) -> Vec<(String, String)> {
+    eventually("replicas at the same instance", || {
+        let output = lab.wirepaxos("controller", &["status", "--digest", "--json"]);
+        let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+        let found: Vec<(String, String)> = status["digests"]
+            .as_array()?
+            .iter()
+            .map(|d| (d["next"].to_string(), d["digest"].to_string()))
+            .collect();
+        let places: BTreeSet<&String> = found.iter().map(|(next, _)| next).collect();
+        (found.len() == 3 && places.len() == 1).then_some(found)
+    })
+}
+
+#[test]
+fn a_lab_leaves_nothing_behind() {
+    let Some(lab) = TestLab::new('a') else { return };
+    let gone = lab.json(&["down", "--json"]);
+    assert_eq!(gone["namespaces"], 0, "nothing to remove is fine");
+
+    lab.json(&["up", "--json"]);
+    let status = lab.json(&["status", "--json"]);
+    assert_eq!(status["topology"], "one-switch");
+    assert_eq!(status["hosts"].as_array().unwrap().len(), 11);
+    let links = status["links"].as_array().unwrap();
+    assert_eq!(links.len(), 10);
+    // The kernel tells of a new link's state at its leisure.
+    eventually("links that are up", || {
+        let status = lab.json(&["status", "--json"]);
+        let links = status["links"].as_array().unwrap();
+        let ends = |link: &Value| link["ends"].as_array().unwrap().clone();
+        let up = |link| ends(link).len() == 2 && ends(link).iter().all(|e| e["up"] == true);
+        links.iter().all(up).then_some(())
+    });
+    assert!(lab.refused(&["up"]).contains("there already"));
+    assert!(
+        lab.refused(&["faults", "nobody", "--loss", "1%"])
+            .contains("nobody")
+    );
+    assert!(
+        lab.refused(&["exec", "nobody", "--", "true"])
+            .contains("client-1")
+    );
+    // The host is where it says it is, and reaches the others on both kinds of addresses.
+    let shown = lab.exec("client-1", &["ip", "-o", "address", "show", "eth0"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(
+        shown.contains("10.77.0.41") && shown.contains("fd77::41"),
+        "{shown}"
+    );
+    let status = lab.exec("client-1", &["sh", "-c", "exit 7"]);
+    assert_eq!(status.status.code(), Some(7), "the command's own status");
+
+    // A process that nobody told the lab about.
+    let mut sleeper = lab
+        .lab(&["exec", "client-1", "--", "sleep", "1000"])
+        .spawn()
+        .unwrap();
+    eventually("the sleeper", || {
+        let status = lab.json(&["status", "--json"]);
+        let processes = status["processes"].as_array().unwrap().clone();
+        processes
+            .iter()
+            .any(|p| p["host"] == "client-1")
+            .then_some(())
+    });
+    let gone = lab.json(&["down", "--json"]);
+    assert_eq!(
+        (&gone["namespaces"], &gone["processes"]),
+        (&12.into(), &1.into())
+    );
+    assert!(!sleeper.wait().unwrap().success());
+    lab.down();
+}
+
+#[test]
+fn an_interrupted_up_is_cleaned_up() {
+    let Some(lab) = TestLab::new('b') else { return };
+    // At a few places of its way; the last one may come too late, which is fine, too.
+    for milliseconds in [3, 12, 40, 120] {
+        let mut up = lab
+            .lab(&["up", "--start"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        sleep(Duration::from_millis(milliseconds));
+        up.kill().unwrap();
+        up.wait().unwrap();
+        // An `ip` that it had started may still be at work.
+        eventually("a clean machine", || {
+            let down = lab.run(&["down"]);
+            assert!(down.status.success(), "{}", all(&down));
+            lab.traces().is_empty().then_some(())
+        });
+    }
+    lab.json(&["up", "--json"]);
+    lab.down();
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_on_bad_links() {
+    let Some(lab) = TestLab::new('c') else { return };
+    if let Err(why) = lab.compile_faults() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    lab.json(&["up", "--wires", "--start", "--app", "leveldb", "--json"]);
+    assert_eq!(
+        lab.redis("client-1", "10.77.0.31", &["SET", "ready", "1"]),
+        "OK"
+    );
+    let faults = [
+        "faults",
+        "all",
+        "--loss",
+        "10%",
+        "--duplicate",
+        "10%",
+        "--reorder",
+        "10%",
+        "--corrupt",
+        "1%",
+        "--seed",
+        "7",
+        "--json",
+    ];
+    lab.json(&faults);
+
+    // INCR shows both: a lost one is missing from the sum, a doubled one is too much.
+    let script = "for i in $(seq 300); do echo INCR counter; done | \
+                  redis-cli -h 10.77.0.32 -a lab --no-auth-warning | tail -n 1";
+    let counted = lab.exec("client-1", &["timeout", "100", "sh", "-c", script]);
+    let said = String::from_utf8_lossy(&counted.stdout).into_owned();
+    assert_eq!(said.trim(), "300", "{}", all(&counted));
+
+    let injected = lab.json(&["status", "--json"]);
+    let injected = injected["faults"].as_array().unwrap();
+    assert_eq!(injected.len(), 20, "both directions of all links");
+    for kind in ["datagrams", "lost", "duplicated", "reordered", "corrupted"] {
+        let total: u64 = injected.iter().map(|d| d[kind].as_u64().unwrap()).sum();
+        assert!(total > 0, "{kind}: {injected:?}");
+    }
+
+    lab.json(&["faults", "all", "--clear", "--json"]);
+    for replica in ["10.77.0.31", "10.77.0.32", "10.77.0.33"] {
+        assert_eq!(lab.redis("client-1", replica, &["GET", "counter"]), "300");
+    }
+    let digests = digests(&lab);
+    assert!(digests.iter().all(|d| *d == digests[0]), "{digests:?}");
+    lab.down();
+}
+
+/// What comes out of a link with faults, datagram by datagram.
+#[test]
+fn the_injector_does_what_it_counts() {
+    let Some(lab) = TestLab::new('d') else { return };
+    if let Err(why) = lab.compile_faults() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    if !Path::new("/usr/bin/python3").exists() {
+        println!("SKIPPED: python3 isn't installed; ./dev setup installs it");
+        return;
+    }
+    const SENT: u64 = 4000;
+    lab.json(&["up", "--json"]);
+    // On a link of a lab that is up already, so that it is led through a wire now.
+    let run = |rates: &[&str]| -> (Vec<u64>, Value) {
+        lab.json(&[&["faults", "client-1", "--json"], rates].concat());
+        let received = receive(&lab, SENT);
+        let all = lab.json(&["status", "--json"]);
+        let from_client = all["faults"].as_array().unwrap().clone();
+        let from_client = from_client.into_iter().find(|d| d["from"] == "client-1");
+        (received, from_client.unwrap())
+    };
+    let distinct = |received: &[u64]| received.iter().collect::<BTreeSet<_>>().len() as u64;
+    let overtaken = |received: &[u64]| received.windows(2).filter(|w| w[0] > w[1]).count();
+
+    let (clean, counts) = run(&["--clear"]);
+    assert_eq!(clean, (0..SENT).collect::<Vec<_>>());
+    assert_eq!(counts["datagrams"], SENT);
+
+    let (received, counts) = run(&["--loss", "10%"]);
+    let lost = counts["lost"].as_u64().unwrap();
+    assert!((SENT / 20..SENT / 5).contains(&lost), "{counts}");
+    assert_eq!(received.len() as u64, SENT - lost);
+    assert_eq!(overtaken(&received), 0);
+
+    let (received, counts) = run(&["--corrupt", "10%"]);
+    let corrupted = counts["corrupted"].as_u64().unwrap();
+    assert!((SENT / 20..SENT / 5).contains(&corrupted), "{counts}");
+    // The receiver's checksum finds every one of them.
+    assert_eq!(received.len() as u64, SENT - corrupted);
+
+    let (received, counts) = run(&["--duplicate", "10%", "--hold", "2ms"]);
+    let duplicated = counts["duplicated"].as_u64().unwrap();
+    assert!((SENT / 20..SENT / 5).contains(&duplicated), "{counts}");
+    assert_eq!(
+        (received.len() as u64, distinct(&received)),
+        (SENT + duplicated, SENT)
+    );
+
+    let (received, counts) = run(&["--reorder", "10%", "--hold", "2ms"]);
+    let reordered = counts["reordered"].as_u64().unwrap();
+    assert!((SENT / 20..SENT / 5).contains(&reordered), "{counts}");
+    assert_eq!((received.len() as u64, distinct(&received)), (SENT, SENT));
+    let overtakers = overtaken(&received) as u64;
+    println!("{reordered} of {SENT} were held back; {overtakers} came right after a later one");
+    assert!(overtakers > reordered / 10);
+
+    let (received, counts) = run(&["--delay", "5ms"]);
+    assert_eq!((received.len() as u64, overtaken(&received)), (SENT, 0));
+    assert_eq!(counts["delayed"], SENT);
+    lab.down();
+}
+
+/// Sends numbered datagrams from client-1 to the data port of replica-1, where no node runs, a few
+/// at a time; gives back the numbers in the order in which they came.
+fn receive(lab: &TestLab, sent: u64) -> Vec<u64> {
+    const RECEIVER: &str = "
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+s.bind(('10.77.0.31', 7000))
+print('ready', flush=True)
+while True:
+    n = s.recv(2048)
+    if n.startswith(b'end'): break
+    print(int(n))
+";
+    const SENDER: &str = "
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('10.77.0.41', 5000))
+for n in range(int(sys.argv[1])):
+    s.sendto(b'%064d' % n, ('10.77.0.31', 7000))
+    if n % 4 == 3: time.sleep(0.0002)
+time.sleep(0.5)
+";
+    let mut receiver = lab
+        .lab(&["exec", "replica-1", "--", "python3", "-c", RECEIVER])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines =
+        std::io::BufRead::lines(std::io::BufReader::new(receiver.stdout.take().unwrap()));
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let sender = lab.exec("client-1", &["python3", "-c", SENDER, &sent.to_string()]);
+    assert!(sender.status.success(), "{}", all(&sender));
+    // From a host whose link has no faults.
+    const END: &str = "
+import socket
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'end', ('10.77.0.31', 7000))
+";
+    let end = lab.exec("controller", &["python3", "-c", END]);
+    assert!(end.status.success(), "{}", all(&end));
+    let received = lines.map(|line| line.unwrap().parse().unwrap()).collect();
+    receiver.wait().unwrap();
+    received
+}
+
+#[test]
+fn two_switches_serve_over_ipv6() {
+    let Some(lab) = TestLab::new('e') else { return };
+    let up = [
+        "up",
+        "--topology",
+        "two-switches",
+        "--ipv6",
+        "--app",
+        "leveldb",
+        "--start",
+        "--json",
+    ];
+    let status = lab.json(&up);
+    assert_eq!(status["hosts"].as_array().unwrap().len(), 13);
+    let links = status["links"].as_array().unwrap();
+    assert!(links.iter().any(|link| link["name"] == "trunk"));
+    // Both clients, each on its switch, at replicas on both.
+    assert_eq!(
+        lab.redis("client-1", "fd77::33", &["SET", "fruit", "apple"]),
+        "OK"
+    );
+    assert_eq!(
+        lab.redis("client-2", "fd77::31", &["GET", "fruit"]),
+        "apple"
+    );
+    let ran = lab.json(&["status", "--json"]);
+    let nodes = ran["hosts"].as_array().unwrap().clone();
+    assert_eq!(nodes.iter().filter(|h| !h["node_pid"].is_null()).count(), 9);
+    lab.down();
+}
