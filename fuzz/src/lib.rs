@@ -1,0 +1,9 @@
+//! Bodies of the fuzz targets, one module each. They depend on nothing but the crate under test,
+//! so that ordinary tests include the same files and run them on random input.
+
+#[cfg(feature = "node")]
+pub mod cluster_file;
+pub mod header;
+#[cfg(feature = "redis")]
+pub mod resp;
+pub mod roles;
