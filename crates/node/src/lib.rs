@@ -18,6 +18,7 @@ mod counters;
 mod error;
 pub mod host;
 mod leader_node;
+pub mod loopback;
 mod metrics;
 mod outbox;
 pub mod plane;

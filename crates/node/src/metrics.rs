@@ -202,14 +202,9 @@ mod tests {
 
     #[test]
     fn a_scraper_gets_the_status_and_the_thread_ends() {
-        let reserved = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let control = reserved.local_addr().unwrap();
-        drop(reserved);
+        let host = crate::loopback::draw().unwrap();
+        let (control, free) = ((host, 7000).into(), (host, 7001).into());
         let mut node = ControlSocket::bind(control).unwrap();
-        let free = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
         let server = Server::start(free, control).unwrap();
         let mut scraper = TcpStream::connect(free).unwrap();
         scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();

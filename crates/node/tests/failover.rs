@@ -76,19 +76,13 @@ fn the_controller_programs_a_leader_and_replaces_it_when_it_is_gone() {
         ("acceptor-3", "acceptor"),
         ("replica-1", "replica"),
     ];
-    let sockets: Vec<_> = (0..2 * nodes.len())
-        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
-        .collect();
-    let at = |i: usize| sockets[i].local_addr().unwrap();
+    let host = node::loopback::draw().unwrap();
+    let at = |i: usize| SocketAddr::from((host, 7000 + 10 * i as u16));
     let mut text = "cluster = \"0badcafe\"\ndata = \"data\"\n\
          [[group]]\nid = 3\napplication = \"echo\"\npartitions = 2\nslots = 256\n"
         .to_owned();
     for (i, (name, role)) in nodes.iter().enumerate() {
-        // The replica, which isn't started, takes two ports in a row: another address has them.
-        let address = match *role {
-            "replica" => SocketAddr::from(([127, 0, 0, 2], at(2 * i).port().min(65_534))),
-            _ => at(2 * i),
-        };
+        let address = at(2 * i);
         text += &format!(
             "[[node]]\nname = \"{name}\"\nid = {}\nrole = \"{role}\"\n\
              address = \"{address}\"\ncontrol = \"{}\"\n",
@@ -96,7 +90,6 @@ fn the_controller_programs_a_leader_and_replaces_it_when_it_is_gone() {
             at(2 * i + 1)
         );
     }
-    drop(sockets);
     let file = dir.join("cluster.toml");
     std::fs::write(&file, text).unwrap();
     let cluster = ClusterFile::load(&file).unwrap();

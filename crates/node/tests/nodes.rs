@@ -4,7 +4,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,11 @@ const CLUSTER: u32 = 0x00c0_ffee;
 /// Names the cluster file to the child process of `a_killed_durable_acceptor_forgets_nothing`.
 const CHILD: &str = "WIREPAXOS_TEST_CHILD";
 
-/// A cluster file on free ports, and the sockets that the test itself holds.
+/// Held by tests that start processes or bind an address again: a process that another thread
+/// starts holds, between fork and exec, copies of this one's sockets, also of those closed since.
+static PROCESSES: Mutex<()> = Mutex::new(());
+
+/// A cluster file on an address of its own, and the sockets that the test itself holds.
 struct Bed {
     dir: PathBuf,
     cluster: ClusterFile,
@@ -33,14 +37,14 @@ impl Bed {
         let dir = std::env::temp_dir().join(format!("wirepaxos-{test}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).unwrap();
-        let socket = || {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let host = node::loopback::draw().unwrap();
+        let at = |i: u16| SocketAddr::from((host, 7000 + i));
+        let socket = |at: SocketAddr| {
+            let socket = UdpSocket::bind(at).unwrap();
             let patience = Some(Duration::from_millis(100));
             socket.set_read_timeout(patience).unwrap();
             socket
         };
-        let sockets: Vec<UdpSocket> = (0..8).map(|_| socket()).collect();
-        let at = |i: usize| sockets[i].local_addr().unwrap();
         let text = format!(
             "cluster = \"{CLUSTER:08x}\"\ndata = \"data\"\n\
              [[group]]\nid = 0\napplication = \"echo\"\nslots = 64\nwindow = 8\ncheckpoint_every = 4\n\
@@ -63,13 +67,11 @@ impl Bed {
         );
         let file = dir.join("cluster.toml");
         std::fs::write(&file, text).unwrap();
-        let mut sockets = sockets.into_iter();
-        let mut take = |skip: usize| sockets.nth(skip).unwrap();
         Bed {
             cluster: ClusterFile::load(&file).unwrap(),
-            controller: take(1),
-            replica: take(4),
-            client: socket(),
+            controller: socket(at(1)),
+            replica: socket(at(6)),
+            client: socket(at(8)),
             dir,
         }
     }
@@ -78,7 +80,13 @@ impl Bed {
         let (stop, cluster) = (Stop::new().unwrap(), self.cluster.clone());
         let handle = stop.clone();
         let thread = std::thread::Builder::new().name(name.to_owned());
-        let run = move || node::run(&cluster, name, None, &handle);
+        let run = move || {
+            let ended = node::run(&cluster, name, None, &handle);
+            if let Err(error) = &ended {
+                println!("{name}: {error}");
+            }
+            ended
+        };
         (stop, thread.spawn(run).unwrap())
     }
 
@@ -316,6 +324,7 @@ fn a_request_is_stamped_voted_for_and_seen_by_the_replica() {
 
 #[test]
 fn a_volatile_acceptor_is_a_member_after_a_stop_and_a_stranger_after_a_kill() {
+    let _alone = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
     let bed = Bed::new("volatile", "volatile");
     let (stop, thread) = bed.start("acceptor");
     bed.enable(1);
@@ -338,6 +347,7 @@ fn a_volatile_acceptor_is_a_member_after_a_stop_and_a_stranger_after_a_kill() {
 
 #[test]
 fn a_killed_durable_acceptor_forgets_nothing() {
+    let _alone = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
     let bed = Bed::new("durable", "durable");
     let mut child = spawn_acceptor(&bed);
     bed.enable(1);
@@ -396,6 +406,7 @@ fn the_child_process() {
 
 #[test]
 fn nodes_end_without_leaving_a_thread_and_refuse_to_run_twice() {
+    let _alone = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut bed = Bed::new("threads", "durable");
     // The controller needs its control address itself.
     bed.controller = UdpSocket::bind("127.0.0.1:0").unwrap();

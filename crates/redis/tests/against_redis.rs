@@ -3,10 +3,11 @@
 mod harness;
 
 use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use harness::{Client, Cluster, Faults, eventually, request};
@@ -27,19 +28,20 @@ impl Redis {
             println!("SKIPPED: {REDIS} is not installed (./dev setup installs it)");
             return None;
         }
-        let port = {
-            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            free.local_addr().unwrap().port()
-        };
+        // An address of its own: a port that is free on 127.0.0.1 may be another test's by the time
+        // that the server binds it.
+        static NEXT: AtomicU8 = AtomicU8::new(1);
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let address = SocketAddr::from(([127, n, high, low], 6379));
         let process = Command::new(REDIS)
             .arg0("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--port", "6379", "--bind", &address.ip().to_string()])
             .args(["--save", "", "--appendonly", "no"])
             .args(more)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         eventually("Redis answers", || TcpStream::connect(address).is_ok());
         Some(Redis { process, address })
     }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// Slots of a ring by default.
@@ -46,16 +46,17 @@ pub struct LocalCluster {
 }
 
 impl LocalCluster {
-    /// Draws ports, makes a directory under `parent` and writes the cluster file.
+    /// Draws a loopback address, makes a directory under `parent` and writes the cluster file.
     pub fn create(parent: &Path, shape: &Shape) -> io::Result<LocalCluster> {
-        let mut random = [0; 6];
+        let mut random = [0; 4];
         getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
-        let cluster = u32::from_be_bytes([random[0], random[1], random[2], random[3]]);
+        let cluster = u32::from_be_bytes(random);
+        let host = node::loopback::draw().map_err(|e| io::Error::other(e.to_string()))?;
         let directory = parent.join(format!("wirepaxos-{cluster:08x}"));
         std::fs::create_dir_all(&directory)?;
-        let mut writer = FileWriter::new(u16::from_be_bytes([random[4], random[5]]));
+        let mut writer = FileWriter::new(host);
         writer.head(cluster, shape);
-        writer.nodes(shape)?;
+        writer.nodes(shape);
         let file = directory.join("cluster.toml");
         std::fs::write(&file, &writer.text)?;
         Ok(LocalCluster {
@@ -90,18 +91,19 @@ struct FileWriter {
     text: String,
     names: Vec<String>,
     redis: Vec<SocketAddr>,
+    host: Ipv4Addr,
     next_port: u16,
     next_id: u16,
 }
 
 impl FileWriter {
-    fn new(random: u16) -> FileWriter {
+    fn new(host: Ipv4Addr) -> FileWriter {
         FileWriter {
             text: String::new(),
             names: Vec::new(),
             redis: Vec::new(),
-            // Below the ephemeral ports, so that nobody's outgoing connection is in the way.
-            next_port: 10_000 + random % 20_000,
+            host,
+            next_port: 7000,
             next_id: 1,
         }
     }
@@ -115,28 +117,27 @@ impl FileWriter {
         );
     }
 
-    fn nodes(&mut self, shape: &Shape) -> io::Result<()> {
-        self.node("controller", "controller", shape)?;
+    fn nodes(&mut self, shape: &Shape) {
+        self.node("controller", "controller", shape);
         for (role, count) in [
             ("leader", shape.leaders),
             ("acceptor", shape.acceptors),
             ("replica", shape.replicas),
         ] {
             for n in 1..=count {
-                self.node(&format!("{role}-{n}"), role, shape)?;
+                self.node(&format!("{role}-{n}"), role, shape);
             }
         }
-        Ok(())
     }
 
-    fn node(&mut self, name: &str, role: &str, shape: &Shape) -> io::Result<()> {
+    fn node(&mut self, name: &str, role: &str, shape: &Shape) {
         let ports = if role == "replica" {
             shape.partitions
         } else {
             1
         };
-        let address = self.free_ports(ports)?;
-        let control = self.free_ports(1)?;
+        let address = self.ports(ports);
+        let control = self.ports(1);
         let _ = write!(
             self.text,
             "\n[[node]]\nname = \"{name}\"\nid = {}\nrole = \"{role}\"\n\
@@ -147,7 +148,7 @@ impl FileWriter {
             self.text.push_str("storage = \"durable\"\n");
         }
         if role == "replica" && shape.redis {
-            let redis = self.free_ports(1)?;
+            let redis = self.ports(1);
             let _ = writeln!(self.text, "redis = \"{redis}\"");
             self.redis.push(redis);
         }
@@ -156,27 +157,12 @@ impl FileWriter {
         }
         self.next_id += 1;
         self.names.push(name.to_string());
-        Ok(())
     }
 
-    /// The first of `count` ports in a row that nobody uses, for UDP or TCP.
-    fn free_ports(&mut self, count: u16) -> io::Result<SocketAddr> {
-        for _ in 0..1000 {
-            let first = self.next_port;
-            self.next_port = if first > 31_000 {
-                10_000
-            } else {
-                first + count
-            };
-            if (first..first + count).all(is_free) {
-                return Ok((Ipv4Addr::LOCALHOST, first).into());
-            }
-        }
-        Err(io::Error::other("no free ports on 127.0.0.1"))
+    /// The first of `count` ports in a row.
+    fn ports(&mut self, count: u16) -> SocketAddr {
+        let first = self.next_port;
+        self.next_port += count;
+        (self.host, first).into()
     }
-}
-
-fn is_free(port: u16) -> bool {
-    let address = (Ipv4Addr::LOCALHOST, port);
-    UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok()
 }
