@@ -19,7 +19,7 @@ struct route {
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	KEPT_MAP(BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
 	__type(key, struct route_key);
 	__type(value, struct route);
@@ -27,7 +27,7 @@ struct {
 
 /* The key is the interface's index. */
 struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	KEPT_MAP(BPF_MAP_TYPE_DEVMAP_HASH);
 	__uint(max_entries, 256);
 	__type(key, __u32);
 	__type(value, struct bpf_devmap_val);

@@ -49,7 +49,7 @@ _Static_assert(sizeof(struct vector) % 4 == 0, "checksums take whole words");
 /* ---- State */
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
@@ -57,7 +57,7 @@ struct {
 } leaders SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);

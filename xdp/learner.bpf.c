@@ -77,7 +77,7 @@ struct large_decision {
 /* ---- State */
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
@@ -85,7 +85,7 @@ struct {
 } configurations SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
@@ -93,7 +93,7 @@ struct {
 } partitions SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 65536);
 	__type(key, __u32);
@@ -102,7 +102,7 @@ struct {
 
 #define RING(n)                                                                                    \
 	struct {                                                                                   \
-		__uint(type, BPF_MAP_TYPE_RINGBUF);                                                \
+		KEPT_MAP(BPF_MAP_TYPE_RINGBUF);                                                    \
 		__uint(max_entries, 4096);                                                         \
 	} ring##n SEC(".maps")
 RING(0);

@@ -22,6 +22,17 @@
 #define MAX_REPLICAS 32
 #define MAX_ACCEPTORS 32
 
+/* A map that outlives the process that loaded it, in the objects that nodes run (`kept/`): it is found
+ * by its name where the process before left it pinned, so programs are replaced and keep their state.
+ * Tests and measurements load objects whose maps go with them. */
+#ifdef KEEP_MAPS
+#define KEPT_MAP(map_type)        \
+	__uint(type, map_type);   \
+	__uint(pinning, LIBBPF_PIN_BY_NAME)
+#else
+#define KEPT_MAP(map_type) __uint(type, map_type)
+#endif
+
 /* ---- Where this node stands */
 
 struct device {
@@ -55,14 +66,14 @@ struct group {
 #define GROUP_PASS_OTHERS 2
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct device);
 } device SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	KEPT_MAP(BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 64);
 	__type(key, __u16);
 	__type(value, struct group);
@@ -74,7 +85,7 @@ struct counters {
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 256);
 	__type(key, __u32);
@@ -84,7 +95,7 @@ struct {
 /* A node may play several roles: what isn't for this one goes to the program in entry 0, if there
  * is one (another role, or the forwarder), else to the kernel's stack. */
 struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	KEPT_MAP(BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);

@@ -44,7 +44,7 @@ struct link {
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	KEPT_MAP(BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 256);
 	__type(key, struct link_key);
 	__type(value, struct link);
@@ -65,7 +65,7 @@ struct {
 } copies SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	KEPT_MAP(BPF_MAP_TYPE_DEVMAP_HASH);
 	__uint(max_entries, 64);
 	__type(key, __u32);
 	__type(value, struct bpf_devmap_val);
@@ -75,14 +75,14 @@ struct {
  * partitions. Surplus copies are dropped on egress. */
 #define VECTOR_FEW 4
 struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	KEPT_MAP(BPF_MAP_TYPE_DEVMAP_HASH);
 	__uint(max_entries, 64 * VECTOR_FEW);
 	__type(key, __u32);
 	__type(value, struct bpf_devmap_val);
 } multicast_few SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	KEPT_MAP(BPF_MAP_TYPE_DEVMAP_HASH);
 	__uint(max_entries, 64 * MAX_VECTOR);
 	__type(key, __u32);
 	__type(value, struct bpf_devmap_val);
