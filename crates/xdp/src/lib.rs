@@ -14,12 +14,17 @@
 //! failed the test of a full ring in `tests/frames.rs`).
 
 pub mod acceptor;
+pub mod attach;
 pub mod frame;
+pub mod interface;
 pub mod layout;
 pub mod leader;
 pub mod learner;
 pub mod measure;
+pub mod members;
+pub mod neighbour;
 pub mod object;
+pub mod pins;
 pub mod place;
 pub mod ring;
 pub mod run;

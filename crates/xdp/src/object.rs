@@ -97,8 +97,28 @@ pub struct Object {
 impl Object {
     /// Loads a role's object from `dir`: creates its maps and hands its programs to the kernel.
     pub fn load(dir: &Path, role: Role, sizes: &Sizes) -> Result<Object> {
-        let path = dir.join(format!("{}.bpf.o", role.name()));
+        Self::load_file(
+            &dir.join(format!("{}.bpf.o", role.name())),
+            role,
+            sizes,
+            None,
+        )
+    }
+
+    /// The same for a node: its maps are those that an earlier process pinned in `pins`, with all
+    /// that they hold, or new ones, which are pinned there.
+    pub fn load_kept(dir: &Path, role: Role, sizes: &Sizes, pins: &Path) -> Result<Object> {
+        let path = dir.join("kept").join(format!("{}.bpf.o", role.name()));
+        let object = Self::load_file(&path, role, sizes, Some(pins))?;
+        object.refuse_other_sizes(sizes, pins)?;
+        Ok(object)
+    }
+
+    fn load_file(path: &Path, role: Role, sizes: &Sizes, pins: Option<&Path>) -> Result<Object> {
         let mut loader = EbpfLoader::new();
+        if let Some(pins) = pins {
+            loader.map_pin_path(pins);
+        }
         let ring_names: Vec<String> = (0..MAX_RINGS).map(|ring| format!("ring{ring}")).collect();
         match role {
             Role::Leader => {
@@ -123,7 +143,7 @@ impl Object {
             Role::Forwarder => {}
         }
         let mut ebpf = loader
-            .load_file(&path)
+            .load_file(path)
             .map_err(|error| format!("{}: {}", path.display(), whole(&error)))?;
         for (name, program) in ebpf.programs_mut() {
             let program: &mut Xdp = program.try_into().map_err(|error| whole(&error))?;
@@ -141,6 +161,36 @@ impl Object {
             role,
             counters,
         })
+    }
+
+    /// Maps that another version, or the same with another cluster file, has left can't be read as
+    /// ours.
+    fn refuse_other_sizes(&self, sizes: &Sizes, pins: &Path) -> Result<()> {
+        let wanted: &[(&str, u32)] = match self.role {
+            Role::Leader => &[("leaders", sizes.groups), ("partitions", sizes.partitions)],
+            Role::Acceptor => &[
+                ("members", sizes.groups),
+                ("partitions", sizes.partitions),
+                ("slots", sizes.slots),
+                ("long_values", sizes.slots),
+            ],
+            Role::Learner => &[("configurations", sizes.groups), ("slots", sizes.slots)],
+            Role::Forwarder => &[],
+        };
+        for (name, entries) in wanted {
+            let map = self.ebpf.map(name).and_then(data);
+            let map = map.ok_or_else(|| format!("no map {name}"))?;
+            let found = map.info().map_err(|error| whole(&error))?.max_entries();
+            if found != *entries {
+                return Err(format!(
+                    "the programs that run keep {found} {name}, and this cluster file wants {entries}: \
+                     their memory is in {}. Start the node as it was and stop it in order, or remove \
+                     that directory: then an acceptor re-joins as a new member",
+                    pins.display()
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// What it does.
@@ -235,7 +285,7 @@ impl Object {
 pub const MAX_RINGS: usize = 16;
 
 /// An error with all its causes.
-fn whole(error: &dyn std::error::Error) -> String {
+pub(crate) fn whole(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

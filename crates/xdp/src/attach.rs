@@ -1,0 +1,145 @@
+//! Programs at interfaces: attached, replaced in place, taken off.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use aya::programs::links::{FdLink, PinnedLink};
+use aya::programs::xdp::XdpLink;
+use aya::programs::{Xdp, XdpFlags};
+
+use crate::interface::Interface;
+use crate::object::{Object, Result, whole};
+
+/// Where in the interface's receive path a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver, before the kernel makes a packet of the frame.
+    Native,
+    /// In the stack, on the packet that the kernel made: any interface can, at the price of that.
+    Generic,
+}
+
+impl Mode {
+    const ALL: [Mode; 2] = [Mode::Native, Mode::Generic];
+
+    /// For `status` and for names of pins.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Native => "native",
+            Mode::Generic => "generic",
+        }
+    }
+
+    const fn flags(self) -> XdpFlags {
+        match self {
+            Mode::Native => XdpFlags::DRV_MODE,
+            Mode::Generic => XdpFlags::SKB_MODE,
+        }
+    }
+}
+
+/// A program at an interface.
+#[derive(Debug)]
+pub struct Attachment {
+    /// How it runs.
+    pub mode: Mode,
+    /// Whether an earlier process had attached a program here, which this one has replaced.
+    pub replaced: bool,
+    /// Why it doesn't run in the driver.
+    pub why_generic: Option<String>,
+    /// The program leaves the interface when this goes, unless the link is pinned.
+    _link: Link,
+}
+
+#[derive(Debug)]
+enum Link {
+    Own(#[allow(dead_code)] XdpLink),
+    Pinned(#[allow(dead_code)] PinnedLink),
+}
+
+impl Object {
+    /// Puts the role's program at an interface, until the attachment is dropped: in the driver
+    /// where that is possible, else in the stack.
+    pub fn attach(&mut self, interface: &Interface) -> Result<Attachment> {
+        let (link, mode, why_generic) = self.attach_new(interface)?;
+        Ok(Attachment {
+            mode,
+            replaced: false,
+            why_generic,
+            _link: Link::Own(link),
+        })
+    }
+
+    /// Puts the role's program at an interface, for as long as the link is pinned in `pins`. Where
+    /// one is, its program is replaced in one step: no frame passes without one.
+    pub fn attach_kept(&mut self, interface: &Interface, pins: &Path) -> Result<Attachment> {
+        for mode in Mode::ALL {
+            let path = pin_path(pins, mode, interface);
+            let Ok(pinned) = PinnedLink::from_pin(&path) else {
+                continue;
+            };
+            if let Some(kept) = self.replace(pinned)? {
+                return Ok(Attachment {
+                    mode,
+                    replaced: true,
+                    why_generic: None,
+                    _link: Link::Own(kept),
+                });
+            }
+            // The interface that it belonged to is gone, though its number is in use again.
+            fs::remove_file(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+        let (link, mode, why_generic) = self.attach_new(interface)?;
+        let path = pin_path(pins, mode, interface);
+        let link = FdLink::try_from(link).map_err(|e| whole(&e))?;
+        let pinned = link
+            .pin(&path)
+            .map_err(|e| format!("{}: {}", path.display(), whole(&e)))?;
+        Ok(Attachment {
+            mode,
+            replaced: false,
+            why_generic,
+            _link: Link::Pinned(pinned),
+        })
+    }
+
+    /// `None` if the link's interface is gone.
+    fn replace(&mut self, pinned: PinnedLink) -> Result<Option<XdpLink>> {
+        let program = self.role_program()?;
+        let link = XdpLink::try_from(FdLink::from(pinned)).map_err(|e| whole(&e))?;
+        match program.attach_to_link(link) {
+            Ok(id) => program.take_link(id).map(Some).map_err(|e| whole(&e)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn attach_new(&mut self, interface: &Interface) -> Result<(XdpLink, Mode, Option<String>)> {
+        let program = self.role_program()?;
+        let mut refused = Vec::new();
+        for mode in Mode::ALL {
+            match program.attach_to_if_index(interface.index, mode.flags()) {
+                Ok(id) => {
+                    let link = program.take_link(id).map_err(|e| whole(&e))?;
+                    return Ok((link, mode, refused.pop()));
+                }
+                Err(e) => refused.push(whole(&e)),
+            }
+        }
+        Err(format!(
+            "{} takes no XDP program: in the driver: {}; in the stack: {}. See what is attached there \
+             with `ip link show {}`, or use the udp plane",
+            interface.name, refused[0], refused[1], interface.name
+        ))
+    }
+
+    fn role_program(&mut self) -> Result<&mut Xdp> {
+        let name = self.role().name();
+        let program = self.ebpf().program_mut(name);
+        let program = program.ok_or_else(|| format!("the object has no program {name}"))?;
+        program.try_into().map_err(|e| whole(&e))
+    }
+}
+
+fn pin_path(pins: &Path, mode: Mode, interface: &Interface) -> PathBuf {
+    pins.join(format!("link-{}-{}", mode.name(), interface.index))
+}

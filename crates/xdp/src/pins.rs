@@ -1,0 +1,112 @@
+//! Where a node's maps and programs outlive its process: a directory of a BPF file system.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+use crate::object::Result;
+
+/// Used where nothing else is said. Not /sys/fs/bpf: `ip netns exec` mounts a fresh /sys.
+pub const DEFAULT_MOUNT: &str = "/run/wirepaxos/bpf";
+
+/// Of linux/magic.h.
+const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+
+/// One node's directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pins(PathBuf);
+
+impl Pins {
+    /// The directory of a node of a cluster, made if it isn't there, in the BPF file system at
+    /// `mount`, which is mounted if it isn't.
+    pub fn of_node(mount: &Path, cluster: u32, node: &str) -> Result<Pins> {
+        mount_bpffs(mount)?;
+        let directory = mount.join(format!("{cluster:08x}-{node}"));
+        fs::create_dir_all(&directory).map_err(|e| {
+            format!(
+                "can't make {}: {e}; the XDP plane needs root",
+                directory.display()
+            )
+        })?;
+        Ok(Pins(directory))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Whether a process has left something there.
+    pub fn is_empty(&self) -> bool {
+        fs::read_dir(&self.0).is_ok_and(|mut entries| entries.next().is_none())
+    }
+
+    /// Lets go of everything: programs leave their interfaces, and their memory is lost.
+    pub fn remove(&self) -> Result<()> {
+        let failed = |e: io::Error| format!("can't remove {}: {e}", self.0.display());
+        let entries = fs::read_dir(&self.0).map_err(failed)?;
+        let mut paths: Vec<_> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
+        // Links first: no program meets a memory that is going.
+        paths.sort_by_key(|path| !is_link(path));
+        for path in paths {
+            fs::remove_file(path).map_err(failed)?;
+        }
+        fs::remove_dir(&self.0).map_err(failed)
+    }
+
+    /// Takes the programs off their interfaces; their memory stays.
+    pub fn detach(&self) -> Result<()> {
+        let failed = |e: io::Error| format!("can't detach by {}: {e}", self.0.display());
+        for entry in fs::read_dir(&self.0).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if is_link(&path) {
+                fs::remove_file(path).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_link(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    name.as_bytes().starts_with(b"link-")
+}
+
+/// Mounts a BPF file system at `path`, unless there is one.
+pub fn mount_bpffs(path: &Path) -> Result<()> {
+    let failed = |what: &str| {
+        let what = format!("{}: {what}", path.display());
+        move |e: io::Error| format!("{what}: {e}; the XDP plane needs root")
+    };
+    fs::create_dir_all(path).map_err(failed("can't make it"))?;
+    let target = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
+    // SAFETY: a zeroed statfs is valid, and the path ends with a zero.
+    let (found, kind) = unsafe {
+        let mut of: libc::statfs = std::mem::zeroed();
+        (libc::statfs(target.as_ptr(), &mut of), of.f_type)
+    };
+    #[allow(clippy::unnecessary_cast)] // its type differs between architectures
+    if found == 0 && kind as i64 == BPF_FS_MAGIC {
+        return Ok(());
+    }
+    // SAFETY: strings that end with a zero; no data.
+    let mounted = unsafe {
+        libc::mount(
+            c"bpf".as_ptr(),
+            target.as_ptr(),
+            c"bpf".as_ptr(),
+            0,
+            ptr::null(),
+        )
+    };
+    match mounted {
+        0 => Ok(()),
+        _ => Err(failed("can't mount a BPF file system there")(
+            io::Error::last_os_error(),
+        )),
+    }
+}
