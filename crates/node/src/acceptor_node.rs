@@ -20,9 +20,10 @@ use serde_json::{Value, json};
 
 use self::wal::{Kind, Memory, Wal};
 use crate::cluster_file::{ClusterFile, Node, Storage};
+use crate::control_loop::{of_group, refused};
 use crate::host::Stop;
 use crate::outbox::AddressedOutbox;
-use crate::role_loop::{Role, RoleLoop, of_group, refused};
+use crate::role_loop::{Role, RoleLoop};
 use crate::{Error, random_nonce, status};
 
 /// Runs an acceptor until the stop is requested.

@@ -5,6 +5,8 @@
 //! |---|---|---|
 //! | `cluster` | 8 hex digits, drawn at random when the cluster is created; packets of another number are dropped | required |
 //! | `data` | directory of everything stored, relative to the file | required |
+//! | `bpffs` | BPF file system where nodes of the XDP plane keep their programs and memory; mounted if it isn't | `/run/wirepaxos/bpf` |
+//! | `trace` | directory, relative to the file, in which every node records what it receives and sends, for `wirepaxos check-trace`; begin with an empty one when the cluster is created | none |
 //! | **`[[group]]`** | one replicated application | at least one |
 //! | `id` | number of the group, 0 to 65535 | required |
 //! | `partitions` | partitions of its state, each with a log of its own, 1 to 64 | 1 |
@@ -24,6 +26,7 @@
 //! | `address` | `"ip:port"`, UDP, data plane; a replica takes this port and one more for each further partition | required |
 //! | `control` | `"ip:port"`, UDP, control plane; on a replica also TCP, for checkpoints | required |
 //! | `group` | the group that a replica executes | the only one |
+//! | `plane` | `"udp"` (sockets), `"xdp"` (programs in the kernel), `"auto"`: xdp where that is possible (not the controller) | `"udp"` |
 //! | `storage` | `"volatile"` or `"durable"` (acceptor) | `"volatile"` |
 //! | `redis` | `"ip:port"`, TCP, of the Redis front end (replica) | none |
 //! | `redis_password` | what clients must AUTH with; required unless `redis` is loopback | none |
@@ -50,6 +53,10 @@ pub struct ClusterFile {
     pub cluster: u32,
     /// Directory of everything stored.
     pub data: PathBuf,
+    /// BPF file system where nodes of the XDP plane keep their programs and memory.
+    pub bpffs: PathBuf,
+    /// Directory in which every node records what it receives and sends.
+    pub trace: Option<PathBuf>,
     /// The groups, in the order of the file.
     pub groups: Vec<Group>,
     /// The nodes, in the order of the file.
@@ -157,6 +164,31 @@ impl Storage {
     }
 }
 
+/// Where a role handles its packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plane {
+    /// In the node's process, behind sockets.
+    Udp,
+    /// In the kernel, by XDP programs at the interface that has the node's address.
+    Xdp,
+    /// `Xdp` where that is possible, else `Udp`.
+    Auto,
+}
+
+impl Plane {
+    /// All of them.
+    pub const ALL: [Plane; 3] = [Self::Udp, Self::Xdp, Self::Auto];
+
+    /// The name in the cluster file and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Xdp => "xdp",
+            Self::Auto => "auto",
+        }
+    }
+}
+
 impl fmt::Display for ApplicationKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -184,6 +216,8 @@ pub struct Node {
     pub control: SocketAddr,
     /// The group that a replica executes; of the other roles, which serve all groups, none.
     pub group: Option<GroupId>,
+    /// Where it handles its packets.
+    pub plane: Plane,
     /// Where an acceptor keeps its votes.
     pub storage: Storage,
     /// The Redis front end.

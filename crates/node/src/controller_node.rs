@@ -145,7 +145,8 @@ impl Process<'_> {
             let named = |warning| format!("group {}: {warning}", group.group);
             warnings.extend(group.warnings.iter().map(named));
         }
-        let mut document = status::document(self.node, &warnings);
+        let mut document = status::document(self.node);
+        document["warnings"] = json!(warnings);
         document["groups"] = json!(status.groups);
         document["counters"] = self.links.counters.to_json(self.plane.counters());
         document["control"] = self.links.control.to_json();

@@ -9,9 +9,10 @@ use paxos::{Leader, Packet, Verdict};
 use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Node};
+use crate::control_loop::{of_group, refused};
 use crate::host::Stop;
 use crate::outbox::AddressedOutbox;
-use crate::role_loop::{Role, RoleLoop, of_group, refused};
+use crate::role_loop::{Role, RoleLoop};
 use crate::{Error, random_nonce, status};
 
 /// Runs a leader until the stop is requested.

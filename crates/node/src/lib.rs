@@ -12,6 +12,7 @@
 
 mod acceptor_node;
 pub mod cluster_file;
+mod control_loop;
 mod control_socket;
 mod controller_node;
 mod counters;
@@ -28,6 +29,7 @@ mod status;
 pub mod store;
 #[cfg(test)]
 mod test_dir;
+mod trace;
 pub mod transfer;
 
 use std::sync::Arc;

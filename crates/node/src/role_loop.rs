@@ -1,16 +1,15 @@
 //! The loop that leader and acceptor have in common: packets and control messages in, one thread,
 //! nothing queued.
 
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use control::{Message, View};
-use paxos::{GroupId, NodeId, Packet, Reason, Verdict};
+use paxos::{GroupId, Packet, Reason, Verdict};
 use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Node};
-use crate::control_socket::{ControlSocket, Views};
+use crate::control_loop::{ControlLoop, Controlled};
 use crate::counters::Counters;
 use crate::host::{Stop, wait};
 use crate::outbox::{AddressedOutbox, Directory};
@@ -47,31 +46,22 @@ pub(crate) trait Role {
 /// Sockets of a role, opened before it reads or writes any file: a second process of the same name
 /// fails here.
 pub(crate) struct RoleLoop<'a> {
-    node: &'a Node,
     groups: Vec<(GroupId, Directory)>,
     plane: UdpPlane,
-    control: ControlSocket,
-    views: Views,
+    control: ControlLoop<'a>,
     counters: Counters,
-    stop: &'a Stop,
-    /// Who asked this node to stop.
-    stoppers: Vec<SocketAddr>,
 }
 
 impl<'a> RoleLoop<'a> {
     pub fn open(cluster: &ClusterFile, node: &'a Node, stop: &'a Stop) -> Result<Self, Error> {
         let groups = cluster.groups.iter();
         Ok(RoleLoop {
-            node,
             groups: groups
                 .map(|g| (g.id, Directory::new(cluster, g.id)))
                 .collect(),
             plane: open_plane(node)?,
-            control: ControlSocket::bind(node.control)?,
-            views: Views::default(),
+            control: ControlLoop::open(cluster, node, stop)?,
             counters: Counters::default(),
-            stop,
-            stoppers: Vec::new(),
         })
     }
 
@@ -82,10 +72,10 @@ impl<'a> RoleLoop<'a> {
         // A full batch says that more waits; a smaller one that the socket was empty, so that
         // asking it again would cost a system call and tell nothing.
         let mut more = false;
-        while !self.stop.is_requested() && self.stoppers.is_empty() {
+        while !self.control.is_stopping() {
             let timeout = more.then_some(Duration::ZERO);
-            let fds = [self.plane.as_fd(), self.control.as_fd(), self.stop.as_fd()];
-            let ready = wait(&fds, timeout)?;
+            let [control, stop] = self.control.fds();
+            let ready = wait(&[self.plane.as_fd(), control, stop], timeout)?;
             more = ready.has(0) && self.plane.receive(&mut inbox)? && inbox.is_full();
             if ready.has(0) {
                 self.step_all(role, &inbox, &mut outgoing);
@@ -98,11 +88,16 @@ impl<'a> RoleLoop<'a> {
         }
         role.stop()?;
         self.messages(role)?;
-        let stopping = Message::Stopping { node: self.node.id };
-        for to in &self.stoppers {
-            self.control.send(*to, &stopping);
-        }
+        self.control.say_goodbye();
         Ok(())
+    }
+
+    fn messages(&mut self, role: &mut impl Role) -> Result<(), Error> {
+        self.control.messages(&mut OnSockets {
+            role,
+            plane: &self.plane,
+            counters: &self.counters,
+        })
     }
 
     fn step_all(&mut self, role: &mut impl Role, inbox: &RecvBatch, batch: &mut SendBatch) {
@@ -129,44 +124,33 @@ impl<'a> RoleLoop<'a> {
             self.counters.conclude(verdict);
         }
     }
+}
 
-    fn messages(&mut self, role: &mut impl Role) -> Result<(), Error> {
-        while let Some((message, from)) = self.control.receive() {
-            match &message {
-                Message::View(view) => {
-                    let known = self.groups.iter().any(|(id, _)| *id == view.group);
-                    if let Some(view) = known.then(|| self.views.offer(view)).flatten() {
-                        role.view(view);
-                    }
-                }
-                Message::ViewRequest { group } => {
-                    if let Some(view) = self.views.get(*group) {
-                        self.control.send(from, &Message::View(view.clone()));
-                    }
-                }
-                Message::StatusRequest => {
-                    let json = self.status(role).to_string();
-                    self.control.send(from, &Message::Status { json });
-                }
-                Message::Stop => self.stoppers.push(from),
-                order => role.order(order)?,
-            }
-        }
-        Ok(())
+/// A role with what its loop knows of the plane.
+struct OnSockets<'a, R> {
+    role: &'a mut R,
+    plane: &'a UdpPlane,
+    counters: &'a Counters,
+}
+
+impl<R: Role> Controlled for OnSockets<'_, R> {
+    fn order(&mut self, order: &Message) -> Result<(), Error> {
+        self.role.order(order)
     }
 
-    fn status(&self, role: &impl Role) -> Value {
-        let mut warnings = status::plane_warnings(&self.plane);
-        let groups = role.status(&mut warnings);
-        let mut document = status::document(self.node, &warnings);
-        document["groups"] = groups.into();
+    fn view(&mut self, view: &View) {
+        self.role.view(view);
+    }
+
+    fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
+        warnings.extend(status::plane_warnings(self.plane));
+        document["groups"] = self.role.status(warnings).into();
         document["counters"] = self.counters.to_json(self.plane.counters());
-        document["control"] = self.control.to_json();
-        document["offload"] = json!({
+        document["plane"] = json!({
+            "name": "udp",
             "udp_segment": self.plane.segments(),
             "udp_gro": self.plane.coalesces(),
         });
-        document
     }
 }
 
@@ -178,18 +162,4 @@ pub(crate) fn open_plane(node: &Node) -> Result<UdpPlane, Error> {
             node.address
         ))
     })
-}
-
-/// The group's place among the groups of the cluster file, and the role's state for it.
-pub(crate) fn of_group<T>(
-    all: &mut [T],
-    group: GroupId,
-    id: impl Fn(&T) -> GroupId,
-) -> Option<&mut T> {
-    all.iter_mut().find(|one| id(one) == group)
-}
-
-/// Names an order in a log line.
-pub(crate) fn refused(node: NodeId, what: &str, why: &str) {
-    eprintln!("node {node}: {what} refused: {why}");
 }

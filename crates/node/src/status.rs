@@ -7,12 +7,11 @@ use crate::cluster_file::Node;
 use crate::plane::UdpPlane;
 
 /// The beginning of every status document.
-pub(crate) fn document(node: &Node, warnings: &[String]) -> Value {
+pub(crate) fn document(node: &Node) -> Value {
     json!({
         "node": node.id,
         "name": node.name,
         "role": node.role.name(),
-        "warnings": warnings,
     })
 }
 

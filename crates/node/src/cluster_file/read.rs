@@ -10,6 +10,8 @@ use super::ErrorAt;
 pub(super) struct RawFile {
     pub cluster: Spanned<String>,
     pub data: Spanned<String>,
+    pub trace: Option<Spanned<String>>,
+    pub bpffs: Option<Spanned<String>>,
     #[serde(default)]
     pub group: Vec<Spanned<RawGroup>>,
     #[serde(default)]
@@ -42,6 +44,7 @@ pub(super) struct RawNode {
     pub address: Spanned<String>,
     pub control: Spanned<String>,
     pub group: Option<Spanned<i64>>,
+    pub plane: Option<Spanned<String>>,
     pub storage: Option<Spanned<String>>,
     pub redis: Option<Spanned<String>>,
     pub redis_password: Option<Spanned<String>>,

@@ -85,6 +85,10 @@ const BAD: &[Bad] = &[
     ("\"127.0.0.1:6379\"", "\"127.0.0.1:7131\"", "redis =", &["`redis`", "`control`"]),
     ("\"127.0.0.1:6380\"", "\"127.0.0.1:6379\"", "redis =", &["replica-2", "replica-1"]),
     ("# redis_password = \"...\"", "redis_password = \"\"", "redis =", &["not empty"]),
+    ("role = \"acceptor\"", "role = \"acceptor\"\nplane = \"dpdk\"", "dpdk", &["is unknown", "\"xdp\""]),
+    ("role = \"controller\"", "role = \"controller\"\nplane = \"xdp\"", "plane", &["means nothing"]),
+    ("storage = \"volatile\"", "storage = \"durable\"\nplane = \"xdp\"", "plane",
+        &["can't write to disk", "plane = \"udp\""]),
     ("# cpu = 0", "cpu = -1", "cpu = -1", &["0 to 1023"]),
 ];
 

@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::read::{RawController, RawFile, RawGroup, RawNode};
 use super::{
-    ApplicationKind, ClusterFile, ControllerSettings, ErrorAt, Group, Node, Role, Storage,
+    ApplicationKind, ClusterFile, ControllerSettings, ErrorAt, Group, Node, Plane, Role, Storage,
 };
 
 const DEFAULT_SLOTS: i64 = 65_536;
@@ -21,8 +21,9 @@ const DEFAULT_MAX_VALUE: i64 = 1_024;
 pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<ErrorAt>> {
     let mut check = Check::default();
     let cluster = check.cluster(&raw.cluster);
-    if raw.data.get_ref().is_empty() {
-        check.error(at(&raw.data), "`data` is empty", "name a directory");
+    check.directory("data", &raw.data);
+    if let Some(trace) = &raw.trace {
+        check.directory("trace", trace);
     }
     let nodes: Vec<_> = raw.node.iter().map(|n| check.node(n, &raw.group)).collect();
     let groups = raw.group.iter().map(|g| check.group(g, &raw)).collect();
@@ -39,6 +40,10 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
     Ok(ClusterFile {
         cluster,
         data: dir.join(raw.data.into_inner()),
+        trace: raw.trace.map(|trace| dir.join(trace.into_inner())),
+        bpffs: raw.bpffs.map_or(xdp::pins::DEFAULT_MOUNT.into(), |path| {
+            dir.join(path.into_inner())
+        }),
         groups,
         nodes,
         controller,
@@ -62,6 +67,12 @@ impl Check {
             problem: problem.to_string(),
             remedy: remedy.to_string(),
         });
+    }
+
+    fn directory(&mut self, name: &str, raw: &Spanned<String>) {
+        if raw.get_ref().is_empty() {
+            self.error(at(raw), format!("`{name}` is empty"), "name a directory");
+        }
     }
 
     fn cluster(&mut self, raw: &Spanned<String>) -> u32 {
@@ -297,9 +308,8 @@ impl Check {
             address: self.node_address("address", &raw.address),
             control: self.node_address("control", &raw.control),
             group: self.group_of(spanned, role, groups),
-            storage: raw.storage.as_ref().map_or(Storage::Volatile, |s| {
-                self.choice("storage", s, &Storage::ALL, Storage::name)
-            }),
+            plane: self.plane(raw, role),
+            storage: self.storage(raw),
             redis: self.redis(raw, groups),
             redis_password: raw.redis_password.as_ref().map(|p| p.get_ref().clone()),
             metrics: raw
@@ -311,6 +321,35 @@ impl Check {
                 .as_ref()
                 .map(|c| self.required("cpu", c, 0..=1_023) as usize),
         }
+    }
+
+    fn storage(&mut self, raw: &RawNode) -> Storage {
+        raw.storage.as_ref().map_or(Storage::Volatile, |s| {
+            self.choice("storage", s, &Storage::ALL, Storage::name)
+        })
+    }
+
+    fn plane(&mut self, raw: &RawNode, role: Role) -> Plane {
+        let Some(spanned) = &raw.plane else {
+            return Plane::Udp;
+        };
+        let plane = self.choice("plane", spanned, &Plane::ALL, Plane::name);
+        if role == Role::Controller {
+            self.error(
+                at(spanned),
+                "`plane` means nothing on a node with role = \"controller\"",
+                "remove it; the controller isn't on the path of packets",
+            );
+        }
+        let storage = raw.storage.as_ref().map(|s| s.get_ref().as_str());
+        if plane == Plane::Xdp && storage == Some(Storage::Durable.name()) {
+            self.error(
+                at(spanned),
+                "`plane = \"xdp\"` with `storage = \"durable\"`: programs in the kernel can't write to disk",
+                "make the acceptor volatile, or take plane = \"udp\"",
+            );
+        }
+        plane
     }
 
     /// A node's name is also the name of its directory.

@@ -1,0 +1,116 @@
+//! A node's life as the controller sees it: orders, views, status, stop. The same on every plane.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use control::{Message, View};
+use paxos::{GroupId, NodeId};
+use serde_json::{Value, json};
+
+use crate::cluster_file::{ClusterFile, Node};
+use crate::control_socket::{ControlSocket, Views};
+use crate::host::Stop;
+use crate::{Error, status};
+
+/// What the controller can ask of a role of all groups.
+pub(crate) trait Controlled {
+    /// Handles an order of the controller.
+    fn order(&mut self, order: &Message) -> Result<(), Error>;
+
+    /// Learns of a newer view.
+    fn view(&mut self, view: &View);
+
+    /// Completes a status document: `groups`, one object a group, and what the plane has to say;
+    /// and warnings.
+    fn status(&self, document: &mut Value, warnings: &mut Vec<String>);
+}
+
+/// A node's end of the control plane, and who asked it to stop.
+pub(crate) struct ControlLoop<'a> {
+    node: &'a Node,
+    groups: Vec<GroupId>,
+    socket: ControlSocket,
+    views: Views,
+    stop: &'a Stop,
+    stoppers: Vec<SocketAddr>,
+}
+
+impl<'a> ControlLoop<'a> {
+    pub fn open(cluster: &ClusterFile, node: &'a Node, stop: &'a Stop) -> Result<Self, Error> {
+        Ok(ControlLoop {
+            node,
+            groups: cluster.groups.iter().map(|g| g.id).collect(),
+            socket: ControlSocket::bind(node.control)?,
+            views: Views::default(),
+            stop,
+            stoppers: Vec::new(),
+        })
+    }
+
+    /// Whether the node should end: by the handle or by a message.
+    pub fn is_stopping(&self) -> bool {
+        self.stop.is_requested() || !self.stoppers.is_empty()
+    }
+
+    /// What to wait for: messages and the stop.
+    pub fn fds(&self) -> [BorrowedFd<'_>; 2] {
+        [self.socket.as_fd(), self.stop.as_fd()]
+    }
+
+    /// Handles the messages that wait.
+    pub fn messages(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
+        while let Some((message, from)) = self.socket.receive() {
+            match &message {
+                Message::View(view) => {
+                    let known = self.groups.contains(&view.group);
+                    if let Some(view) = known.then(|| self.views.offer(view)).flatten() {
+                        role.view(view);
+                    }
+                }
+                Message::ViewRequest { group } => {
+                    if let Some(view) = self.views.get(*group) {
+                        self.socket.send(from, &Message::View(view.clone()));
+                    }
+                }
+                Message::StatusRequest => {
+                    let json = self.status(role).to_string();
+                    self.socket.send(from, &Message::Status { json });
+                }
+                Message::Stop => self.stoppers.push(from),
+                order => role.order(order)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn status(&self, role: &impl Controlled) -> Value {
+        let mut document = status::document(self.node);
+        document["control"] = self.socket.to_json();
+        let mut warnings = Vec::new();
+        role.status(&mut document, &mut warnings);
+        document["warnings"] = json!(warnings);
+        document
+    }
+
+    /// Tells those who asked that this node ends.
+    pub fn say_goodbye(&mut self) {
+        let stopping = Message::Stopping { node: self.node.id };
+        for to in &self.stoppers {
+            self.socket.send(*to, &stopping);
+        }
+    }
+}
+
+/// The group's place among the groups of the cluster file, and the role's state for it.
+pub(crate) fn of_group<T>(
+    all: &mut [T],
+    group: GroupId,
+    id: impl Fn(&T) -> GroupId,
+) -> Option<&mut T> {
+    all.iter_mut().find(|one| id(one) == group)
+}
+
+/// Names an order in a log line.
+pub(crate) fn refused(node: NodeId, what: &str, why: &str) {
+    eprintln!("node {node}: {what} refused: {why}");
+}
