@@ -8,6 +8,7 @@
  * full barrier between. The other order loses votes. */
 #include "include/bench.h"
 #include "include/multicast.h"
+#include "include/role.h"
 
 /* ---- Types */
 
@@ -90,31 +91,21 @@ struct {
 	__type(value, struct long_value);
 } long_values SEC(".maps");
 
-/* What a handler works on. `action` is the program's return value. */
+/* What a handler works on. */
 struct step {
-	const struct device *device;
-	struct group *group;
+	struct common common;
 	struct membership *membership;
 	struct partition *partition;
-	struct scratch *scratch;
-	int action;
 };
 
 /* ---- Helpers */
-
-static __always_inline void sent(struct step *s, int done, int action)
-{
-	s->action = done ? action : XDP_DROP;
-	if (!done)
-		count(COUNT_UNSENT);
-}
 
 static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m, struct step *s,
 				    __u16 reason, __u32 round, __u64 trim)
 {
 	struct rejection says = { .reason = reason, .round = round, .trim = trim };
 
-	sent(s, send_reject(ctx, s->device, m, &says), XDP_TX);
+	sent(&s->common, send_reject(ctx, s->common.device, m, &says), XDP_TX);
 	return VERDICT_REJECTED + reason;
 }
 
@@ -171,7 +162,7 @@ static __always_inline __u32 outside(const struct message *m, const struct step 
 	if (m->inst < trim)
 		return REASON_TRIMMED;
 	/* The last instance is never used, so `end` can always lie beyond. */
-	if (m->inst - trim >= s->group->slots || m->inst == NO_INSTANCE)
+	if (m->inst - trim >= s->common.group->slots || m->inst == NO_INSTANCE)
 		return REASON_WINDOW;
 	return 0;
 }
@@ -192,7 +183,7 @@ static __always_inline int voted_for(const struct slot *slot, const struct messa
 	       !((slot->flags ^ m->flags) & FLAG_NOOP);
 }
 
-/* ---- Handlers: each gives back a verdict and sets `action` */
+/* ---- Handlers: each gives back a verdict and sets `common.action` */
 
 /* Votes, unless a higher round was promised. The slot is locked. */
 static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, struct step *s,
@@ -236,20 +227,15 @@ static __always_inline void send_vote(struct xdp_md *ctx, const struct message *
 	struct answer a = {};
 	int done;
 
-	answer_header(&a.h, s->device, m, PHASE2B);
+	answer_header(&a.h, s->common.device, m, PHASE2B);
 	set_inst(&a.h, m->inst);
-	set_session(&a.h, m->client, m->request);
 	a.h.rnd = bpf_htonl(m->rnd);
 	a.h.vrnd = bpf_htonl(m->rnd);
 	a.h.flags = bpf_htons(flags);
-	a.h.value_len = bpf_htons(m->value_len);
-	if (m->flags & FLAG_TAG)
-		done = send_untagged(ctx, m, &a, s->scratch);
-	else
-		done = replace_header(ctx, m, &a.h);
-	sent(s, done, XDP_REDIRECT);
+	done = send_value_on(ctx, m, &a);
+	sent(&s->common, done, XDP_REDIRECT);
 	if (done)
-		s->action = multicast_all();
+		s->common.action = multicast_all();
 }
 
 static __always_inline __u32 phase2a(struct xdp_md *ctx, const struct message *m, struct step *s)
@@ -271,7 +257,7 @@ static __always_inline __u32 phase2a(struct xdp_md *ctx, const struct message *m
 	verdict = outside(m, s, trim);
 	if (verdict)
 		return reject(ctx, m, s, verdict, 0, trim);
-	index = ring_index(s->group, m->pid, m->inst);
+	index = ring_index(s->common.group, m->pid, m->inst);
 	slot = bpf_map_lookup_elem(&slots, &index);
 	if (!slot)
 		return REASON_FULL;
@@ -316,13 +302,13 @@ static __always_inline __u32 promise(struct xdp_md *ctx, const struct message *m
 		slot->rnd = m->rnd;
 		verdict = VERDICT_CHANGED;
 	}
-	answer_header(&a.h, s->device, m, PHASE1B);
+	answer_header(&a.h, s->common.device, m, PHASE1B);
 	set_inst(&a.h, m->inst);
 	set_session(&a.h, slot->client, slot->request);
 	a.h.rnd = bpf_htonl(m->rnd);
 	a.h.vrnd = bpf_htonl(slot->vrnd);
 	a.h.flags = bpf_htons(slot->flags);
-	sent(s, send_value_of(ctx, m, &a, slot, index), XDP_TX);
+	sent(&s->common, send_value_of(ctx, m, &a, slot, index), XDP_TX);
 	return verdict;
 }
 
@@ -333,21 +319,21 @@ static __always_inline __u32 show(struct xdp_md *ctx, const struct message *m, s
 	struct answer a = {};
 
 	if (slot->inst == m->inst && slot->vrnd) {
-		answer_header(&a.h, s->device, m, PHASE2B);
+		answer_header(&a.h, s->common.device, m, PHASE2B);
 		set_inst(&a.h, m->inst);
 		set_session(&a.h, slot->client, slot->request);
 		a.h.rnd = bpf_htonl(slot->vrnd);
 		a.h.vrnd = bpf_htonl(slot->vrnd);
 		a.h.flags = bpf_htons(slot->flags);
-		sent(s, send_value_of(ctx, m, &a, slot, index), XDP_TX);
+		sent(&s->common, send_value_of(ctx, m, &a, slot, index), XDP_TX);
 		return VERDICT_ANSWERED;
 	}
 	/* No round at all, so that it can't pass for a promise; the asker's own numbers, so that an
 	 * old answer can't pass for a new one. */
-	answer_header(&a.h, s->device, m, PHASE1B);
+	answer_header(&a.h, s->common.device, m, PHASE1B);
 	set_inst(&a.h, m->inst);
 	set_session(&a.h, m->client, m->request);
-	sent(s, send_short(ctx, m->header_at, &a, 0), XDP_TX);
+	sent(&s->common, send_short(ctx, m->header_at, &a, 0), XDP_TX);
 	return VERDICT_ANSWERED;
 }
 
@@ -366,7 +352,7 @@ static __always_inline __u32 about_instance(struct xdp_md *ctx, const struct mes
 	verdict = outside(m, s, trim);
 	if (verdict)
 		return reject(ctx, m, s, verdict, 0, trim);
-	index = ring_index(s->group, m->pid, m->inst);
+	index = ring_index(s->common.group, m->pid, m->inst);
 	slot = bpf_map_lookup_elem(&slots, &index);
 	if (!slot)
 		return REASON_FULL;
@@ -392,14 +378,14 @@ static __always_inline void send_range_report(struct xdp_md *ctx, const struct m
 {
 	struct answer a = {};
 
-	answer_header(&a.h, s->device, m, PHASE1B);
+	answer_header(&a.h, s->common.device, m, PHASE1B);
 	set_session(&a.h, m->client, m->request);
 	a.h.rnd = bpf_htonl(rnd);
 	a.h.flags = bpf_htons(FLAG_RANGE);
 	put64(a.value, READ_ONCE(s->partition->end));
 	put64(a.value + 8, READ_ONCE(s->partition->trim));
 	put64(a.value + 16, s->membership->nonce);
-	sent(s, send_short(ctx, m->header_at, &a, RANGE_REPORT_LEN), XDP_TX);
+	sent(&s->common, send_short(ctx, m->header_at, &a, RANGE_REPORT_LEN), XDP_TX);
 }
 
 /* Promises a base round for all instances of the partition, and shows how far votes reach. */
@@ -481,8 +467,8 @@ static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, 
 
 	if (refused)
 		return refused;
-	sent(s,
-	     send_probe_ack(ctx, s->device, m, READ_ONCE(partition->floor),
+	sent(&s->common,
+	     send_probe_ack(ctx, s->common.device, m, READ_ONCE(partition->floor),
 			    READ_ONCE(partition->end), s->membership->nonce,
 			    READ_ONCE(partition->trim)),
 	     XDP_TX);
@@ -514,36 +500,27 @@ static __always_inline __u32 handle(struct xdp_md *ctx, const struct message *m,
 /* Takes one packet. */
 static __always_inline int step(struct xdp_md *ctx)
 {
-	struct step s = { .action = XDP_DROP };
+	struct step s = {};
 	struct message m = {};
-	__u32 zero = 0, at;
-	int refused;
+	int refused = 0;
+	__u32 at;
 
-	s.device = this_device();
-	s.scratch = bpf_map_lookup_elem(&scratch, &zero);
-	if (!s.device || !s.scratch)
-		return XDP_ABORTED;
-	refused = parse(ctx, s.device, &m);
-	if (refused == NOT_OURS)
-		return pass_on(ctx);
-	if (!refused)
-		refused = check(s.device, &m, &s.group);
-	if (refused)
-		return drop(refused);
+	if (!receive(ctx, &m, &s.common))
+		return s.common.action;
 	/* A value that is stored is shown again, under a checksum of its own: a damaged one must not
 	 * get that far. */
 	if (m.msgtype != REPLY)
-		refused = verify_checksum(ctx, &m, s.scratch);
+		refused = verify_checksum(ctx, &m);
 	if (refused)
 		return drop(refused);
-	at = s.group->index;
+	at = s.common.group->index;
 	s.membership = bpf_map_lookup_elem(&members, &at);
-	at = s.group->first_partition + m.pid;
+	at = s.common.group->first_partition + m.pid;
 	s.partition = bpf_map_lookup_elem(&partitions, &at);
 	if (!s.membership || !s.partition)
 		return XDP_ABORTED;
 	count(handle(ctx, &m, &s));
-	return s.action;
+	return s.common.action;
 }
 
 SEC("xdp")

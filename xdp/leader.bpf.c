@@ -9,6 +9,7 @@
  * programmed ends in the round and with the instances that it began with. */
 #include "include/bench.h"
 #include "include/multicast.h"
+#include "include/role.h"
 
 /* ---- Types */
 
@@ -64,25 +65,22 @@ struct {
 	__type(value, struct partition);
 } partitions SEC(".maps");
 
-/* What a handler works on. `action` is the program's return value. */
+/* What a handler works on. */
 struct step {
-	const struct device *device;
-	struct group *group;
+	struct common common;
 	struct leader *leader;
 	struct leader_bank *bank;
-	struct scratch *scratch;
 	/* Of the partition whose window is closed. */
 	__u64 trimmed;
 	/* Which bank. */
 	__u32 which;
-	int action;
 };
 
 /* ---- Helpers */
 
 static __always_inline struct partition_bank *partition_of(const struct step *s, __u16 pid)
 {
-	__u32 at = s->group->first_partition + pid;
+	__u32 at = s->common.group->first_partition + pid;
 	struct partition *partition = bpf_map_lookup_elem(&partitions, &at);
 
 	return partition ? &partition->banks[s->which & 1] : NULL;
@@ -91,13 +89,6 @@ static __always_inline struct partition_bank *partition_of(const struct step *s,
 static __always_inline __u32 round_of(const struct step *s)
 {
 	return READ_ONCE(s->bank->retired) ? 0 : s->bank->rnd;
-}
-
-static __always_inline void sent(struct step *s, int done, int action)
-{
-	s->action = done ? action : XDP_DROP;
-	if (!done)
-		count(COUNT_UNSENT);
 }
 
 static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m, struct step *s,
@@ -109,7 +100,7 @@ static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m,
 		.trim = trimmed,
 	};
 
-	sent(s, send_reject(ctx, s->device, m, &says), XDP_TX);
+	sent(&s->common, send_reject(ctx, s->common.device, m, &says), XDP_TX);
 	return VERDICT_REJECTED + reason;
 }
 
@@ -140,7 +131,7 @@ static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 
 	return REASON_BUSY;
 }
 
-/* ---- Handlers: each gives back a verdict and sets `action` */
+/* ---- Handlers: each gives back a verdict and sets `common.action` */
 
 /* The stamped REQUEST, to all acceptors. */
 static __always_inline void send_proposal(struct xdp_md *ctx, const struct message *m,
@@ -150,19 +141,14 @@ static __always_inline void send_proposal(struct xdp_md *ctx, const struct messa
 	struct answer a = {};
 	int done;
 
-	answer_header(&a.h, s->device, m, PHASE2A);
+	answer_header(&a.h, s->common.device, m, PHASE2A);
 	set_inst(&a.h, inst);
-	set_session(&a.h, m->client, m->request);
 	a.h.rnd = bpf_htonl(s->bank->rnd);
 	a.h.flags = bpf_htons(m->flags & FLAGS_OF_VALUE);
-	a.h.value_len = bpf_htons(m->value_len);
-	if (m->flags & FLAG_TAG)
-		done = send_untagged(ctx, m, &a, s->scratch);
-	else
-		done = replace_header(ctx, m, &a.h);
-	sent(s, done, XDP_REDIRECT);
+	done = send_value_on(ctx, m, &a);
+	sent(&s->common, done, XDP_REDIRECT);
 	if (done && !multi)
-		s->action = multicast_all();
+		s->common.action = multicast_all();
 }
 
 static __always_inline __u16 vector_pid(const struct vector *v, __u32 at)
@@ -225,7 +211,7 @@ static __always_inline __u32 load_vector(struct xdp_md *ctx, const struct messag
 	if (vector_pid(v, 0) != m->pid)
 		return REASON_BAD_VALUE;
 	/* In ascending order: the last one tells of all. */
-	if (vector_pid(v, (n - 1) & (MAX_VECTOR - 1)) >= s->group->partitions)
+	if (vector_pid(v, (n - 1) & (MAX_VECTOR - 1)) >= s->common.group->partitions)
 		return REASON_UNKNOWN_PARTITION;
 	*count = n;
 	return 0;
@@ -273,11 +259,15 @@ static __noinline __u32 take_all(struct step *s, struct vector *v, __u32 n, __u6
  * partition and instance in its header, are made on egress. */
 static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
-	struct vector *old = (void *)s->scratch->datagram;
-	struct vector *new = (void *)s->scratch->datagram + 512;
+	struct scratch *scratch = this_scratch();
+	struct vector *old, *new;
 	__u64 trimmed = 0, first;
 	__u32 n = 0, refused;
 
+	if (!scratch)
+		return REASON_FULL;
+	old = (void *)scratch->datagram;
+	new = (void *)scratch->datagram + 512;
 	refused = load_vector(ctx, m, s, new, &n);
 	if (refused)
 		return refused;
@@ -292,17 +282,17 @@ static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *
 	first = (__u64)bpf_ntohl(*(__be32 *)(new->bytes + 8)) << 32 |
 		bpf_ntohl(*(__be32 *)(new->bytes + 12));
 	if (!store_vector(ctx, m, old, new, VECTOR_HEAD_LEN + n * VECTOR_ENTRY_LEN)) {
-		sent(s, 0, XDP_DROP);
+		sent(&s->common, 0, XDP_DROP);
 		return VERDICT_CHANGED;
 	}
 	send_proposal(ctx, m, s, first);
-	if (s->action == XDP_REDIRECT) {
+	if (s->common.action == XDP_REDIRECT) {
 		if (n == 1)
-			s->action = multicast_all();
+			s->common.action = multicast_all();
 		else if (n <= VECTOR_FEW)
-			s->action = bpf_redirect_map(&multicast_few, 0, BPF_F_BROADCAST);
+			s->common.action = bpf_redirect_map(&multicast_few, 0, BPF_F_BROADCAST);
 		else
-			s->action = bpf_redirect_map(&multicast_many, 0, BPF_F_BROADCAST);
+			s->common.action = bpf_redirect_map(&multicast_many, 0, BPF_F_BROADCAST);
 	}
 	return VERDICT_CHANGED;
 }
@@ -392,8 +382,8 @@ static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, 
 
 	if (refused)
 		return refused;
-	sent(s,
-	     send_probe_ack(ctx, s->device, m, round_of(s), READ_ONCE(p->next), s->leader->nonce,
+	sent(&s->common,
+	     send_probe_ack(ctx, s->common.device, m, round_of(s), READ_ONCE(p->next), s->leader->nonce,
 			    READ_ONCE(p->trimmed)),
 	     XDP_TX);
 	return VERDICT_ANSWERED;
@@ -422,36 +412,27 @@ static __always_inline __u32 handle(struct xdp_md *ctx, const struct message *m,
 /* Takes one packet. */
 static __always_inline int step(struct xdp_md *ctx)
 {
-	struct step s = { .action = XDP_DROP };
+	struct step s = {};
 	struct message m = {};
-	__u32 zero = 0, at;
-	int refused;
+	int refused = 0;
+	__u32 at;
 
-	s.device = this_device();
-	s.scratch = bpf_map_lookup_elem(&scratch, &zero);
-	if (!s.device || !s.scratch)
-		return XDP_ABORTED;
-	refused = parse(ctx, s.device, &m);
-	if (refused == NOT_OURS)
-		return pass_on(ctx);
-	if (!refused)
-		refused = check(s.device, &m, &s.group);
-	if (refused)
-		return drop(refused);
+	if (!receive(ctx, &m, &s.common))
+		return s.common.action;
 	/* A REQUEST keeps its checksum, right or wrong, so acceptors see the damage; all it costs is
 	 * an instance. Where the value moves, a new checksum would hide it. */
 	if (m.msgtype != REPLY && (m.msgtype != REQUEST || (m.flags & FLAG_TAG)))
-		refused = verify_checksum(ctx, &m, s.scratch);
+		refused = verify_checksum(ctx, &m);
 	if (refused)
 		return drop(refused);
-	at = s.group->index;
+	at = s.common.group->index;
 	s.leader = bpf_map_lookup_elem(&leaders, &at);
 	if (!s.leader)
 		return XDP_ABORTED;
 	s.which = READ_ONCE(s.leader->bank) & 1;
 	s.bank = &s.leader->banks[s.which & 1];
 	count(handle(ctx, &m, &s));
-	return s.action;
+	return s.common.action;
 }
 
 SEC("xdp")

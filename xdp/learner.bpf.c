@@ -6,6 +6,7 @@
  * next one or the replica's repair completes the quorum. */
 #include "include/bench.h"
 #include "include/multicast.h"
+#include "include/role.h"
 
 /* ---- Types */
 
@@ -122,13 +123,10 @@ RING(13);
 RING(14);
 RING(15);
 
-/* What a handler works on. `action` is the program's return value. */
+/* What a handler works on. */
 struct step {
-	const struct device *device;
-	struct group *group;
+	struct common common;
 	struct partition *partition;
-	struct scratch *scratch;
-	int action;
 };
 
 /* ---- Helpers */
@@ -214,19 +212,14 @@ static __always_inline void send_decision(struct xdp_md *ctx, const struct messa
 	struct answer a = {};
 	int done;
 
-	answer_header(&a.h, s->device, m, DELIVER);
+	answer_header(&a.h, s->common.device, m, DELIVER);
 	set_inst(&a.h, m->inst);
-	set_session(&a.h, m->client, m->request);
 	a.h.rnd = bpf_htonl(m->rnd);
 	a.h.vrnd = bpf_htonl(m->vrnd);
 	a.h.flags = bpf_htons(m->flags & FLAGS_OF_VALUE);
-	a.h.value_len = bpf_htons(m->value_len);
-	if (m->flags & FLAG_TAG)
-		done = send_untagged(ctx, m, &a, s->scratch);
-	else
-		done = replace_header(ctx, m, &a.h);
+	done = send_value_on(ctx, m, &a);
 	if (done)
-		s->action = multicast_all();
+		s->common.action = multicast_all();
 	else
 		count(COUNT_UNSENT);
 }
@@ -268,7 +261,7 @@ static __always_inline int same_value(const struct slot *slot, const struct mess
 	       slot->noop == !!(m->flags & FLAG_NOOP);
 }
 
-/* ---- Handlers: each gives back a verdict and sets `action` */
+/* ---- Handlers: each gives back a verdict and sets `common.action` */
 
 /* Counts a vote. The slot is locked. */
 static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message *m,
@@ -297,7 +290,7 @@ static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message
 	}
 	votes |= vote;
 	*decided = bits(votes) >= quorum;
-	if (*decided && !(s->group->flags & GROUP_DELIVER) && !to_ring(ctx, m, s))
+	if (*decided && !(s->common.group->flags & GROUP_DELIVER) && !to_ring(ctx, m, s))
 		return REASON_FULL;
 	slot->inst = m->inst;
 	slot->client = m->client;
@@ -318,7 +311,7 @@ static __always_inline __u32 within_window(const struct message *m, const struct
 	floor = READ_ONCE(s->partition->floor);
 	if (m->inst < floor)
 		return REASON_STALE;
-	return m->inst - floor >= s->group->slots ? REASON_WINDOW : 0;
+	return m->inst - floor >= s->common.group->slots ? REASON_WINDOW : 0;
 }
 
 static __always_inline __u32 phase2b(struct xdp_md *ctx, const struct message *m, struct step *s,
@@ -340,7 +333,7 @@ static __always_inline __u32 phase2b(struct xdp_md *ctx, const struct message *m
 	verdict = within_window(m, s);
 	if (verdict)
 		return verdict;
-	index = ring_index(s->group, m->pid, m->inst);
+	index = ring_index(s->common.group, m->pid, m->inst);
 	slot = bpf_map_lookup_elem(&slots, &index);
 	if (!slot)
 		return REASON_FULL;
@@ -350,7 +343,7 @@ static __always_inline __u32 phase2b(struct xdp_md *ctx, const struct message *m
 	unlock(&slot->lock);
 	if (verdict == VERDICT_CHANGED && decided) {
 		count(COUNT_DECIDED);
-		if (s->group->flags & GROUP_DELIVER)
+		if (s->common.group->flags & GROUP_DELIVER)
 			send_decision(ctx, m, s);
 	}
 	return verdict;
@@ -359,40 +352,31 @@ static __always_inline __u32 phase2b(struct xdp_md *ctx, const struct message *m
 /* Takes one packet. */
 static __always_inline int step(struct xdp_md *ctx)
 {
-	struct step s = { .action = XDP_DROP };
+	struct step s = {};
 	struct configurations *all;
 	struct message m = {};
-	__u32 zero = 0, at;
-	int refused;
+	int refused = 0;
+	__u32 at;
 
-	s.device = this_device();
-	s.scratch = bpf_map_lookup_elem(&scratch, &zero);
-	if (!s.device || !s.scratch)
-		return XDP_ABORTED;
-	refused = parse(ctx, s.device, &m);
-	if (refused == NOT_OURS)
-		return pass_on(ctx);
-	if (!refused)
-		refused = check(s.device, &m, &s.group);
-	if (refused)
-		return drop(refused);
+	if (!receive(ctx, &m, &s.common))
+		return s.common.action;
 	if (m.msgtype != PHASE2B) {
-		if (s.group->flags & GROUP_PASS_OTHERS)
+		if (s.common.group->flags & GROUP_PASS_OTHERS)
 			return pass_on(ctx);
 		return drop(REASON_NOT_FOR_ROLE);
 	}
 	/* Here values leave the network for an application. */
-	refused = verify_checksum(ctx, &m, s.scratch);
+	refused = verify_checksum(ctx, &m);
 	if (refused)
 		return drop(refused);
-	at = s.group->index;
+	at = s.common.group->index;
 	all = bpf_map_lookup_elem(&configurations, &at);
-	at = s.group->first_partition + m.pid;
+	at = s.common.group->first_partition + m.pid;
 	s.partition = bpf_map_lookup_elem(&partitions, &at);
 	if (!all || !s.partition)
 		return XDP_ABORTED;
 	count(phase2b(ctx, &m, &s, all));
-	return s.action;
+	return s.common.action;
 }
 
 SEC("xdp")

@@ -183,13 +183,14 @@ SUBPROGRAM int send_short(struct xdp_md *ctx, __u32 header_at, struct answer *a,
 }
 
 /* A packet to be multicast whose value is the one in hand, moved to where the tag was. */
-SUBPROGRAM int send_untagged(struct xdp_md *ctx, const struct message *m, struct answer *a,
-				    struct scratch *copy)
+SUBPROGRAM int send_untagged(struct xdp_md *ctx, const struct message *m,
+				    struct answer *a)
 {
+	struct scratch *copy = this_scratch();
 	__u32 len = m->value_len;
 
 	KEEP(len);
-	if (len > MAX_VALUE_LEN)
+	if (!copy || len > MAX_VALUE_LEN)
 		return 0;
 	if (len > 0 && bpf_xdp_load_bytes(ctx, m->value_at, copy->datagram, len))
 		return 0;

@@ -123,6 +123,13 @@ static __always_inline struct device *this_device(void)
 	return bpf_map_lookup_elem(&device, &zero);
 }
 
+static __always_inline struct scratch *this_scratch(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&scratch, &zero);
+}
+
 static __always_inline void count(__u32 what)
 {
 	__u32 cpu = bpf_get_smp_processor_id();

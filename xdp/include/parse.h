@@ -253,15 +253,18 @@ static __always_inline __u64 csum_pseudo(struct xdp_md *ctx, __u32 header_at, __
 
 /* Copies the datagram to the scratch memory and checks its checksum. The network card may have
  * done it too, but doesn't tell. 0 or a reason. */
-SUBPROGRAM int verify_checksum(struct xdp_md *ctx, struct message *m,
-				      struct scratch *copy)
+SUBPROGRAM int verify_checksum(struct xdp_md *ctx, struct message *m)
 {
+	struct scratch *copy = this_scratch();
 	__u32 udp_at = m->header_at == HEADER_AT_V4 ? HEADER_AT_V4 - sizeof(struct udphdr) :
 						      HEADER_AT_V6 - sizeof(struct udphdr);
 	__u32 len = m->udp_len;
-	struct udphdr *udp = (void *)copy->datagram;
+	struct udphdr *udp;
 	__u64 sum;
 
+	if (!copy)
+		return REASON_FULL;
+	udp = (void *)copy->datagram;
 	KEEP(len);
 	if (len < sizeof(struct udphdr) || len > SCRATCH_LEN - CSUM_PIECE)
 		return REASON_VALUE_TOO_LARGE;

@@ -133,14 +133,7 @@ impl Device for RustDevice {
         let mut fields = fields.clone();
         let accepted = match (word, &mut *self) {
             ("enable", RustDevice::Acceptor(acceptor)) => {
-                let enable = Enable {
-                    epoch: fields.u32("epoch", 0)?,
-                    nonce: fields.u64("nonce", acceptor.nonce())?,
-                    trim: fields.list("trim", partitions)?,
-                    end: fields.list("end", partitions)?,
-                    replicas: fields.nodes("replicas")?,
-                    g: fields.u8("g", 0)?,
-                };
+                let enable = parse_enable(&mut fields, acceptor.nonce(), partitions)?;
                 acceptor.enable(&enable).is_ok()
             }
             ("reload", RustDevice::Acceptor(acceptor)) => {
@@ -151,15 +144,7 @@ impl Device for RustDevice {
                 true
             }
             ("program", RustDevice::Leader(leader)) => {
-                let program = Program {
-                    epoch: fields.u32("epoch", 0)?,
-                    nonce: fields.u64("nonce", leader.nonce())?,
-                    next: fields.list("next", partitions)?,
-                    trimmed: fields.list("trimmed", partitions)?,
-                    window: fields.u64("window", 8)?,
-                    replicas: fields.nodes("replicas")?,
-                    g: fields.u8("g", 0)?,
-                };
+                let program = parse_program(&mut fields, leader.nonce(), partitions)?;
                 leader.program(&program).is_ok()
             }
             ("retire", RustDevice::Leader(leader)) => {
@@ -236,7 +221,44 @@ impl Device for RustDevice {
 }
 
 /// Of a configuration, a learner needs the epoch, the acceptors and f; the rest is made up.
-fn parse_configuration(fields: &mut Fields<'_>) -> Result<Configuration, String> {
+/// What an `enable` line says to an acceptor of this boot nonce.
+///
+/// # Errors
+/// If a field can't be read; so it is with the next two.
+pub fn parse_enable(
+    fields: &mut Fields<'_>,
+    nonce: u64,
+    partitions: usize,
+) -> Result<Enable, String> {
+    Ok(Enable {
+        epoch: fields.u32("epoch", 0)?,
+        nonce: fields.u64("nonce", nonce)?,
+        trim: fields.list("trim", partitions)?,
+        end: fields.list("end", partitions)?,
+        replicas: fields.nodes("replicas")?,
+        g: fields.u8("g", 0)?,
+    })
+}
+
+/// What a `program` line says to a leader of this boot nonce.
+pub fn parse_program(
+    fields: &mut Fields<'_>,
+    nonce: u64,
+    partitions: usize,
+) -> Result<Program, String> {
+    Ok(Program {
+        epoch: fields.u32("epoch", 0)?,
+        nonce: fields.u64("nonce", nonce)?,
+        next: fields.list("next", partitions)?,
+        trimmed: fields.list("trimmed", partitions)?,
+        window: fields.u64("window", 8)?,
+        replicas: fields.nodes("replicas")?,
+        g: fields.u8("g", 0)?,
+    })
+}
+
+/// What a `configuration` line says to a learner.
+pub fn parse_configuration(fields: &mut Fields<'_>) -> Result<Configuration, String> {
     let member = |node| Member { node, nonce: 1 };
     Ok(Configuration {
         epoch: fields.u32("epoch", 0)?,

@@ -3,7 +3,7 @@
 //! The format is described in `testdata/roles/README.md`. It speaks in packets, so the same scripts
 //! drive every implementation of a role: each sits behind a [`Device`].
 
-mod device;
+pub mod device;
 pub mod fields;
 pub mod packet;
 pub mod value;

@@ -5,7 +5,8 @@ pub mod random;
 
 use std::path::PathBuf;
 
-use paxos::{Configuration, Enable, Instance, Member, PartitionId, Program, Round, To, Verdict};
+use paxos::{Instance, PartitionId, Round, To, Verdict};
+use sim::script::device::{parse_configuration, parse_enable, parse_program};
 use sim::script::fields::Fields;
 use sim::script::{Device, Setup, packet, value};
 use xdp::layout::{GROUP_DELIVER, SHORT_VALUE};
@@ -167,14 +168,7 @@ impl Device for XdpDevice {
         let mut fields = fields.clone();
         let accepted = match (word, &self.loaded.role) {
             ("enable", Control::Acceptor(acceptor)) => {
-                let enable = Enable {
-                    epoch: fields.u32("epoch", 0)?,
-                    nonce: fields.u64("nonce", acceptor.nonce())?,
-                    trim: fields.list("trim", partitions)?,
-                    end: fields.list("end", partitions)?,
-                    replicas: fields.nodes("replicas")?,
-                    g: fields.u8("g", 0)?,
-                };
+                let enable = parse_enable(&mut fields, acceptor.nonce(), partitions)?;
                 acceptor.enable(&enable).is_ok()
             }
             // Another process finds the same maps: nothing of an acceptor is in the loader's memory.
@@ -184,15 +178,7 @@ impl Device for XdpDevice {
                 true
             }
             ("program", Control::Leader(leader)) => {
-                let program = Program {
-                    epoch: fields.u32("epoch", 0)?,
-                    nonce: fields.u64("nonce", leader.nonce())?,
-                    next: fields.list("next", partitions)?,
-                    trimmed: fields.list("trimmed", partitions)?,
-                    window: fields.u64("window", 8)?,
-                    replicas: fields.nodes("replicas")?,
-                    g: fields.u8("g", 0)?,
-                };
+                let program = parse_program(&mut fields, leader.nonce(), partitions)?;
                 leader.program(&program).is_ok()
             }
             ("retire", Control::Leader(leader)) => {
@@ -200,16 +186,7 @@ impl Device for XdpDevice {
                 true
             }
             ("configuration", Control::Learner(learner)) => {
-                let member = |node| Member { node, nonce: 1 };
-                let acceptors = fields.nodes("acceptors")?;
-                learner.learn(&Configuration {
-                    epoch: fields.u32("epoch", 0)?,
-                    leader: member(1),
-                    acceptors: acceptors.into_iter().map(member).collect(),
-                    f: fields.u8("f", 0)?,
-                    replicas: vec![1],
-                    g: 0,
-                })
+                learner.learn(&parse_configuration(&mut fields)?)
             }
             ("floor", Control::Learner(learner)) => {
                 let pid = fields.u16("pid", 0)?;

@@ -1,0 +1,54 @@
+/* What a packet's way through leader, acceptor and learner has in common. */
+#ifndef WIREPAXOS_ROLE_H
+#define WIREPAXOS_ROLE_H
+
+#include "answer.h"
+
+/* Part of every role's `struct step`. */
+struct common {
+	const struct device *device;
+	struct group *group;
+	/* The program's return value. */
+	int action;
+};
+
+/* From a frame to a message for a group of this node. False = there is none, and `action` says what
+ * becomes of the frame. */
+static __always_inline int receive(struct xdp_md *ctx, struct message *m, struct common *c)
+{
+	int refused;
+
+	c->action = XDP_ABORTED;
+	c->device = this_device();
+	if (!c->device)
+		return 0;
+	refused = parse(ctx, c->device, m);
+	if (!refused)
+		refused = check(c->device, m, &c->group);
+	if (refused) {
+		c->action = refused == NOT_OURS ? pass_on(ctx) : drop(refused);
+		return 0;
+	}
+	c->action = XDP_DROP;
+	return 1;
+}
+
+/* What is sent leaves by `action`, unless the frame couldn't be rewritten. */
+static __always_inline void sent(struct common *c, int done, int action)
+{
+	c->action = done ? action : XDP_DROP;
+	if (!done)
+		count(COUNT_UNSENT);
+}
+
+/* Makes the packet in hand a message of another type about the same, with the same value. The caller
+ * has filled in the rest of the header. */
+static __always_inline int send_value_on(struct xdp_md *ctx, const struct message *m,
+					 struct answer *a)
+{
+	set_session(&a->h, m->client, m->request);
+	a->h.value_len = bpf_htons(m->value_len);
+	return m->flags & FLAG_TAG ? send_untagged(ctx, m, a) : replace_header(ctx, m, &a->h);
+}
+
+#endif
