@@ -29,7 +29,6 @@ mod status;
 pub mod store;
 #[cfg(test)]
 mod test_dir;
-mod trace;
 pub mod transfer;
 
 use std::sync::Arc;
