@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use control::Message;
-use paxos::{Acceptor, Enable, Header, Outbox, Packet, To, Verdict};
+use paxos::{Acceptor, Enable, Header, Outbox, Packet, To, Verdict, trace};
 use serde_json::{Value, json};
 
 use self::wal::{Kind, Memory, Wal};
@@ -24,6 +24,7 @@ use crate::control_loop::{of_group, refused};
 use crate::host::Stop;
 use crate::outbox::AddressedOutbox;
 use crate::role_loop::{Role, RoleLoop};
+use crate::trace::{Recorded, Recorder};
 use crate::{Error, random_nonce, status};
 
 /// Runs an acceptor until the stop is requested.
@@ -37,6 +38,8 @@ struct AcceptorRole {
     /// By group, in the order of the cluster file.
     acceptors: Vec<Acceptor>,
     keeping: Keeping,
+    /// By group.
+    traces: Vec<Recorder>,
 }
 
 enum Keeping {
@@ -61,13 +64,26 @@ impl AcceptorRole {
             let why = format!("`storage` is {:?} now", node.storage.name());
             return Err(image::unusable(other, &why));
         }
-        match node.storage {
-            Storage::Volatile => Self::open_volatile(cluster, node, mine),
-            Storage::Durable => Self::open_durable(cluster, node, mine),
+        let (acceptors, keeping) = match node.storage {
+            Storage::Volatile => Self::open_volatile(cluster, node, mine)?,
+            Storage::Durable => Self::open_durable(cluster, node, mine)?,
+        };
+        let mut traces = Recorder::open_all(cluster, node)?;
+        for (trace, acceptor) in traces.iter_mut().zip(&acceptors) {
+            trace.started(trace::Role::Acceptor, acceptor.nonce());
         }
+        Ok(AcceptorRole {
+            acceptors,
+            keeping,
+            traces,
+        })
     }
 
-    fn open_volatile(cluster: &ClusterFile, node: &Node, dump: &Path) -> Result<Self, Error> {
+    fn open_volatile(
+        cluster: &ClusterFile,
+        node: &Node,
+        dump: &Path,
+    ) -> Result<(Vec<Acceptor>, Keeping), Error> {
         let dumped = match fs::read(dump) {
             Ok(bytes) => {
                 let decoded = image::decode(&bytes, cluster, node);
@@ -86,13 +102,14 @@ impl AcceptorRole {
             }
             _ => {}
         }
-        Ok(AcceptorRole {
-            acceptors,
-            keeping: Keeping::Volatile(dump.to_owned()),
-        })
+        Ok((acceptors, Keeping::Volatile(dump.to_owned())))
     }
 
-    fn open_durable(cluster: &ClusterFile, node: &Node, log: &Path) -> Result<Self, Error> {
+    fn open_durable(
+        cluster: &ClusterFile,
+        node: &Node,
+        log: &Path,
+    ) -> Result<(Vec<Acceptor>, Keeping), Error> {
         let mut memory = LoggedMemory {
             cluster,
             node,
@@ -110,10 +127,7 @@ impl AcceptorRole {
         // be one before the first frame; later ones keep starts short.
         wal.snapshot(image::encode(&acceptors))?;
         wal.finish_snapshot()?;
-        Ok(AcceptorRole {
-            acceptors,
-            keeping: Keeping::Durable(Box::new(wal)),
-        })
+        Ok((acceptors, Keeping::Durable(Box::new(wal))))
     }
 }
 
@@ -231,7 +245,9 @@ impl Role for AcceptorRole {
         datagram: &[u8],
         out: &mut AddressedOutbox<'_>,
     ) -> Verdict {
-        let verdict = self.acceptors[group].step(packet, out);
+        let trace = &mut self.traces[group];
+        trace.received(datagram);
+        let verdict = self.acceptors[group].step(packet, &mut Recorded { out, trace });
         if let (Verdict::Changed, Keeping::Durable(wal)) = (verdict, &mut self.keeping) {
             wal.append(Kind::Packet, datagram);
         }
@@ -239,6 +255,7 @@ impl Role for AcceptorRole {
     }
 
     fn commit(&mut self) -> Result<(), Error> {
+        self.traces.iter_mut().try_for_each(Recorder::flush)?;
         let Keeping::Durable(wal) = &mut self.keeping else {
             return Ok(());
         };
@@ -252,9 +269,11 @@ impl Role for AcceptorRole {
         let Some((group, enable)) = enable_of(order) else {
             return Ok(());
         };
-        let Some(acceptor) = of_group(&mut self.acceptors, group, |a| a.deployment().group) else {
+        let mut acceptors = self.acceptors.iter_mut().zip(&mut self.traces);
+        let Some((acceptor, trace)) = acceptors.find(|(a, _)| a.deployment().group == group) else {
             return Ok(());
         };
+        trace.enabled(&enable);
         if let Err(why) = acceptor.enable(&enable) {
             // An order that comes late, or repeated for a memory that is gone, is nothing special.
             let node = acceptor.deployment().node;

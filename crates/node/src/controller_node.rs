@@ -20,6 +20,7 @@ use crate::outbox::{AddressedOutbox, Directory};
 use crate::plane::{RecvBatch, SendBatch, UdpPlane};
 use crate::role_loop::open_plane;
 use crate::store::FileStore;
+use crate::trace::{Recorded, Recorder};
 use crate::{Error, random_nonce, status};
 
 /// Clients whose questions may still be answered.
@@ -94,11 +95,23 @@ impl Process<'_> {
             if self.controller.next_deadline() <= now {
                 self.controller.tick(now, &mut self.links);
             }
+            self.record()?;
             self.plane.send(&mut self.links.batch);
         }
         for to in stoppers {
             let stopping = Message::Stopping { node: self.node.id };
             self.links.control.send(to, &stopping);
+        }
+        Ok(())
+    }
+
+    /// Records what must be recorded before anything leaves.
+    fn record(&mut self) -> Result<(), Error> {
+        for group in &mut self.links.groups {
+            if let Some(state) = self.controller.state(group.id) {
+                group.trace.stored(state);
+            }
+            group.trace.flush()?;
         }
         Ok(())
     }
@@ -111,6 +124,9 @@ impl Process<'_> {
                 Ok(packet) => {
                     let counters = &mut self.links.counters;
                     counters.received.count(packet.header.msgtype);
+                    if let Some(group) = self.links.group(packet.header.group) {
+                        group.trace.received(datagram);
+                    }
                     self.controller.packet(now, &packet, &mut self.links)
                 }
                 Err(reason) => Verdict::Dropped(reason),
@@ -158,9 +174,15 @@ impl Process<'_> {
     }
 }
 
+struct LinkedGroup {
+    id: GroupId,
+    directory: Directory,
+    trace: Recorder,
+}
+
 /// The controller's ways to everybody else.
 struct Links {
-    groups: Vec<(GroupId, Directory)>,
+    groups: Vec<LinkedGroup>,
     /// Where the packet in hand came from.
     sender: Option<SocketAddr>,
     batch: SendBatch,
@@ -172,9 +194,16 @@ struct Links {
 
 impl Links {
     fn open(cluster: &ClusterFile, node: &Node) -> Result<Links, Error> {
-        let directory = |g: &crate::cluster_file::Group| (g.id, Directory::new(cluster, g.id));
+        let linked = |group: &crate::cluster_file::Group| {
+            Ok(LinkedGroup {
+                id: group.id,
+                directory: Directory::new(cluster, group.id),
+                trace: Recorder::open(cluster, node, group, None)?,
+            })
+        };
+        let groups = cluster.groups.iter().map(linked);
         Ok(Links {
-            groups: cluster.groups.iter().map(directory).collect(),
+            groups: groups.collect::<Result<_, Error>>()?,
             sender: None,
             batch: SendBatch::new(),
             counters: Counters::default(),
@@ -182,6 +211,10 @@ impl Links {
             nodes: cluster.nodes.iter().map(|n| (n.id, n.control)).collect(),
             clients: Clients::default(),
         })
+    }
+
+    fn group(&mut self, id: GroupId) -> Option<&mut LinkedGroup> {
+        self.groups.iter_mut().find(|group| group.id == id)
     }
 
     fn peer(&mut self, from: SocketAddr) -> Peer {
@@ -194,15 +227,20 @@ impl Links {
 
 impl Outbox for Links {
     fn send(&mut self, to: To, header: &Header, value: &[u8]) {
-        let group = self.groups.iter().find(|(id, _)| *id == header.group);
-        let Some((_, directory)) = group else { return };
+        let group = self.groups.iter_mut().find(|g| g.id == header.group);
+        let Some(group) = group else { return };
         let mut out = AddressedOutbox {
-            directory,
+            directory: &group.directory,
             sender: self.sender,
             batch: &mut self.batch,
             sent: &mut self.counters.sent,
         };
-        out.send(to, header, value);
+        let trace = &mut group.trace;
+        Recorded {
+            out: &mut out,
+            trace,
+        }
+        .send(to, header, value);
     }
 }
 

@@ -12,6 +12,15 @@ use std::time::Duration;
 
 use libc::c_int;
 
+/// Nanoseconds of CLOCK_MONOTONIC, which is one and the same for all processes of a machine.
+pub fn monotonic_ns() -> u64 {
+    // SAFETY: all zeros is a valid value of this plain structure.
+    let mut now: libc::timespec = unsafe { mem::zeroed() };
+    // SAFETY: `now` lives. This clock exists on every Linux, so the call can't fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// Tells the threads of a node to end in order. Threads that wait have its descriptor among those
 /// they wait for, so nobody wakes up just to look.
 pub struct Stop {

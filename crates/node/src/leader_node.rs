@@ -5,14 +5,15 @@
 
 use control::{EpochState, Message, View};
 use paxos::leader::Program;
-use paxos::{Leader, Packet, Verdict};
+use paxos::{GroupId, Leader, Packet, Verdict, trace};
 use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Node};
-use crate::control_loop::{of_group, refused};
+use crate::control_loop::refused;
 use crate::host::Stop;
 use crate::outbox::AddressedOutbox;
 use crate::role_loop::{Role, RoleLoop};
+use crate::trace::{Recorded, Recorder};
 use crate::{Error, random_nonce, status};
 
 /// Runs a leader until the stop is requested.
@@ -25,14 +26,26 @@ pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error>
         ))
     };
     let leaders = cluster.groups.iter().map(leader);
-    role_loop.run(&mut LeaderRole {
-        leaders: leaders.collect::<Result<_, Error>>()?,
-    })
+    let leaders: Vec<Leader> = leaders.collect::<Result<_, Error>>()?;
+    let mut traces = Recorder::open_all(cluster, node)?;
+    for (trace, leader) in traces.iter_mut().zip(&leaders) {
+        trace.started(trace::Role::Leader, leader.nonce());
+    }
+    role_loop.run(&mut LeaderRole { leaders, traces })
 }
 
 struct LeaderRole {
     /// By group, in the order of the cluster file.
     leaders: Vec<Leader>,
+    /// By group.
+    traces: Vec<Recorder>,
+}
+
+impl LeaderRole {
+    fn of_group(&mut self, group: GroupId) -> Option<(&mut Leader, &mut Recorder)> {
+        let mut leaders = self.leaders.iter_mut().zip(&mut self.traces);
+        leaders.find(|(leader, _)| leader.deployment().group == group)
+    }
 }
 
 impl Role for LeaderRole {
@@ -41,14 +54,16 @@ impl Role for LeaderRole {
         &mut self,
         group: usize,
         packet: &Packet<'_>,
-        _datagram: &[u8],
+        datagram: &[u8],
         out: &mut AddressedOutbox<'_>,
     ) -> Verdict {
-        self.leaders[group].step(packet, out)
+        let trace = &mut self.traces[group];
+        trace.received(datagram);
+        self.leaders[group].step(packet, &mut Recorded { out, trace })
     }
 
     fn commit(&mut self) -> Result<(), Error> {
-        Ok(())
+        self.traces.iter_mut().try_for_each(Recorder::flush)
     }
 
     fn order(&mut self, order: &Message) -> Result<(), Error> {
@@ -65,7 +80,7 @@ impl Role for LeaderRole {
         else {
             return Ok(());
         };
-        let Some(leader) = of_group(&mut self.leaders, *group, |l| l.deployment().group) else {
+        let Some((leader, trace)) = self.of_group(*group) else {
             return Ok(());
         };
         // The controller repeats an order until its effect shows.
@@ -81,6 +96,7 @@ impl Role for LeaderRole {
             replicas: replicas.clone(),
             g: *g,
         };
+        trace.programmed(&program);
         if let Err(why) = leader.program(&program) {
             refused(
                 leader.deployment().node,
@@ -99,8 +115,8 @@ impl Role for LeaderRole {
             .iter()
             .rev()
             .find(|e| e.state >= EpochState::Writing);
-        let leader = of_group(&mut self.leaders, view.group, |l| l.deployment().group);
-        if let (Some(epoch), Some(leader)) = (begun, leader) {
+        if let (Some(epoch), Some((leader, trace))) = (begun, self.of_group(view.group)) {
+            trace.retired(epoch.epoch);
             leader.retire(epoch.epoch);
         }
     }

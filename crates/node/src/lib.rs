@@ -29,6 +29,7 @@ mod status;
 pub mod store;
 #[cfg(test)]
 mod test_dir;
+mod trace;
 pub mod transfer;
 
 use std::sync::Arc;

@@ -29,6 +29,7 @@ pub mod quorum;
 pub mod recover;
 mod ring;
 pub mod round;
+pub mod trace;
 pub mod wire;
 
 pub use acceptor::{Acceptor, Enable};

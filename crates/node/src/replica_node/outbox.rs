@@ -9,12 +9,16 @@ use paxos::{Flags, Header, MsgType, NodeId, Outbox, PartitionId, To};
 use replica::{Output, ReplyTo};
 
 use super::{LocalReply, Services};
+use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::plane::{SendBatch, UdpPlane};
+use crate::trace::Recorder;
 
 /// Collects what one batch of a worker sends.
 pub struct WorkerOutbox {
     batch: SendBatch,
+    /// Records what comes and goes.
+    pub trace: Recorder,
     /// Where the packet in hand came from.
     pub sender: Option<SocketAddr>,
     /// The leader's address, if there is one.
@@ -43,9 +47,10 @@ impl WorkerOutbox {
         group: &Group,
         pid: PartitionId,
         services: &Services,
-    ) -> WorkerOutbox {
-        WorkerOutbox {
+    ) -> Result<WorkerOutbox, Error> {
+        Ok(WorkerOutbox {
             batch: SendBatch::new(),
+            trace: Recorder::open(cluster, node, group, Some(pid))?,
             sender: None,
             leader: None,
             nodes: cluster.nodes.iter().map(|n| (n.id, n.address)).collect(),
@@ -65,11 +70,11 @@ impl WorkerOutbox {
             replies: Vec::new(),
             on_local_reply: services.on_local_reply.clone(),
             scratch: Vec::new(),
-        }
+        })
     }
 
     /// Sends all of it.
-    pub fn flush(&mut self, plane: &mut UdpPlane) {
+    pub fn flush(&mut self, plane: &mut UdpPlane) -> Result<(), Error> {
         for at in 0..self.replies.len() {
             self.send_reply(at);
         }
@@ -77,7 +82,9 @@ impl WorkerOutbox {
         // went leave nothing behind.
         self.replies
             .retain_mut(|reply| std::mem::take(&mut reply.count) > 0);
+        self.trace.flush()?;
         plane.send(&mut self.batch);
+        Ok(())
     }
 
     /// Moves a pending datagram into the batch: packed, or plain if it has but one reply.
@@ -106,6 +113,7 @@ impl WorkerOutbox {
             value_len: value.len() as u16,
             ..header
         };
+        self.trace.sent(&header, value);
         self.batch.push(&pending.to, &header, value);
         pending.items.clear();
     }
@@ -147,6 +155,7 @@ fn single_item(items: &[u8]) -> PackedItem<'_> {
 
 impl Outbox for WorkerOutbox {
     fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        self.trace.sent(header, value);
         match to {
             To::Sender => {
                 if let Some(sender) = &self.sender {

@@ -183,7 +183,7 @@ impl WorkerThread {
             worker,
             plane,
             inbox: RecvBatch::new(),
-            outbox: WorkerOutbox::new(cluster, node, group, pid, services),
+            outbox: WorkerOutbox::new(cluster, node, group, pid, services)?,
             services: services.clone(),
             link,
             jobs,
@@ -238,7 +238,10 @@ impl WorkerThread {
         for (datagram, from) in self.inbox.iter() {
             self.outbox.sender = Some(from);
             let verdict = match Packet::parse(datagram) {
-                Ok(packet) => self.worker.step(now, &packet, &mut self.outbox),
+                Ok(packet) => {
+                    self.outbox.trace.received(datagram);
+                    self.worker.step(now, &packet, &mut self.outbox)
+                }
                 Err(reason) => Verdict::Dropped(reason),
             };
             if let Verdict::Dropped(reason) = verdict {
@@ -248,7 +251,7 @@ impl WorkerThread {
                 self.worker
                     .finish_batch(now, &mut self.outbox)
                     .map_err(|e| fatal(self.pid, e))?;
-                self.outbox.flush(&mut self.plane);
+                self.outbox.flush(&mut self.plane)?;
             }
         }
         self.finish(now)?;
@@ -260,7 +263,7 @@ impl WorkerThread {
         self.worker
             .finish_batch(now, &mut self.outbox)
             .map_err(|e| fatal(self.pid, e))?;
-        self.outbox.flush(&mut self.plane);
+        self.outbox.flush(&mut self.plane)?;
         (self.services.on_position)(self.pid, self.worker.next());
         Ok(())
     }

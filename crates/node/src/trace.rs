@@ -1,0 +1,286 @@
+//! Recording what happens at a node, for `wirepaxos check-trace`: what it receives, sends and is
+//! told, as lines of [`paxos::trace`], each with its time.
+//!
+//! Times are those of CLOCK_MONOTONIC, which all processes of a machine share, so that their files
+//! can be put together. A packet is recorded as received once the kernel has handed it over, and
+//! as sent before anybody can see it; and lines are in the file before anything that they explain
+//! leaves or goes into a log. So a kill at any moment leaves no effect without its cause.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use control::GroupState;
+use paxos::trace::{Event, Role, Settings};
+use paxos::{Enable, Epoch, Header, NodeId, Outbox, PartitionId, Program, To};
+
+use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::{Error, host};
+
+/// Records what one thread of a node does for one group; by default it does nothing.
+#[derive(Default)]
+pub struct Recorder(Option<Box<Recording>>);
+
+struct Recording {
+    node: NodeId,
+    /// The last epoch that is recorded.
+    last_epoch: Epoch,
+    path: PathBuf,
+    file: File,
+    /// What isn't in the file yet.
+    lines: Vec<u8>,
+}
+
+impl Recorder {
+    /// The recorder of a node for a group (and partition, on a replica), which continues the file
+    /// that is there. It does nothing where the cluster file names no directory for traces.
+    pub fn open(
+        cluster: &ClusterFile,
+        node: &Node,
+        group: &Group,
+        pid: Option<PartitionId>,
+    ) -> Result<Recorder, Error> {
+        let Some(directory) = &cluster.trace else {
+            return Ok(Recorder(None));
+        };
+        let partition = pid.map(|pid| format!(".{pid}")).unwrap_or_default();
+        let path = directory.join(format!("{}.{}{partition}.trace", node.name, group.id));
+        let settings = Settings {
+            cluster: cluster.cluster,
+            group: group.id,
+            partitions: group.partitions,
+            max_value: group.max_value,
+            slots: group.slots as u64,
+        };
+        let file = fs::create_dir_all(directory)
+            .and_then(|()| open(&path, &settings))
+            .map_err(|e| unusable(&path, &e))?;
+        Ok(Recorder(Some(Box::new(Recording {
+            node: node.id,
+            last_epoch: 0,
+            path,
+            file,
+            lines: Vec::new(),
+        }))))
+    }
+
+    /// One recorder for each group, in the order of the cluster file.
+    pub fn open_all(cluster: &ClusterFile, node: &Node) -> Result<Vec<Recorder>, Error> {
+        let groups = cluster.groups.iter();
+        groups
+            .map(|group| Recorder::open(cluster, node, group, None))
+            .collect()
+    }
+
+    /// A leader or an acceptor begins, with this boot nonce.
+    pub fn started(&mut self, role: Role, nonce: u64) {
+        self.note(|node| Event::Start { node, role, nonce });
+    }
+
+    /// A well-formed packet has arrived and is handled next.
+    #[inline]
+    pub fn received(&mut self, datagram: &[u8]) {
+        self.note(|node| Event::Recv(node, datagram.to_vec()));
+    }
+
+    /// A packet is sent next, once, to however many it goes.
+    #[inline]
+    pub fn sent(&mut self, header: &Header, value: &[u8]) {
+        self.note(|node| Event::Send(node, header.datagram(value)));
+    }
+
+    /// An acceptor is told of an epoch.
+    pub fn enabled(&mut self, enable: &Enable) {
+        self.note(|node| Event::Enable(node, enable.clone()));
+    }
+
+    /// A leader is given a round.
+    pub fn programmed(&mut self, program: &Program) {
+        self.note(|node| Event::Program(node, program.clone()));
+    }
+
+    /// A leader is told that a later epoch exists.
+    pub fn retired(&mut self, epoch: Epoch) {
+        self.note(|node| Event::Retire(node, epoch));
+    }
+
+    /// The store is in this state: the epochs that are new in it are recorded, at first all.
+    pub fn stored(&mut self, state: &GroupState) {
+        let Some(recording) = &mut self.0 else { return };
+        for epoch in &state.epochs {
+            if epoch.epoch > recording.last_epoch {
+                recording.last_epoch = epoch.epoch;
+                recording.append(&Event::Epoch(epoch.configuration()));
+            }
+        }
+    }
+
+    /// Writes what was recorded. If that fails, nothing that it explains may leave.
+    #[inline]
+    pub fn flush(&mut self) -> Result<(), Error> {
+        match &mut self.0 {
+            Some(recording) => recording.flush(),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn note(&mut self, event: impl FnOnce(NodeId) -> Event) {
+        if let Some(recording) = &mut self.0 {
+            recording.append(&event(recording.node));
+        }
+    }
+}
+
+impl Recording {
+    #[cold]
+    fn append(&mut self, event: &Event) {
+        let written = writeln!(self.lines, "@{} {event}", host::monotonic_ns());
+        written.expect("memory takes everything");
+    }
+
+    #[cold]
+    fn flush(&mut self) -> Result<(), Error> {
+        let written = self.file.write_all(&self.lines);
+        self.lines.clear();
+        written.map_err(|e| unusable(&self.path, &e))
+    }
+}
+
+/// Opens a trace to go on at its end, or begins one.
+fn open(path: &Path, settings: &Settings) -> io::Result<File> {
+    let mut file = File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(path)?;
+    let mut there = Vec::new();
+    file.read_to_end(&mut there)?;
+    // A kill may have cut the last line: what it says never left.
+    let whole = there
+        .iter()
+        .rposition(|&b| b == b'\n')
+        .map_or(0, |at| at + 1);
+    file.set_len(whole as u64)?;
+    file.seek(SeekFrom::End(0))?;
+    let first = format!("{settings}\n");
+    if whole == 0 {
+        file.write_all(first.as_bytes())?;
+    } else if !there.starts_with(first.as_bytes()) {
+        return Err(io::Error::other(
+            "it is the trace of another cluster or of other settings; remove it, or name another \
+             directory (`trace`)",
+        ));
+    }
+    Ok(file)
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Error {
+    Error::new(format!(
+        "can't write {}: {error}; a node that can't record stops, since a trace with gaps proves \
+         nothing",
+        path.display()
+    ))
+}
+
+/// Records what a role sends.
+pub struct Recorded<'a, O> {
+    /// Where it goes.
+    pub out: &'a mut O,
+    /// Where it is recorded.
+    pub trace: &'a mut Recorder,
+}
+
+impl<O: Outbox> Outbox for Recorded<'_, O> {
+    #[inline]
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        self.trace.sent(header, value);
+        self.out.send(to, header, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster_file;
+    use crate::test_dir::TestDir;
+    use paxos::MsgType;
+
+    fn cluster(dir: &TestDir, number: u32) -> ClusterFile {
+        let text = include_str!("../../../examples/cluster.toml");
+        let text = text.replace("data = ", "trace = \"traces\"\ndata = ");
+        let file = dir.path().join("cluster.toml");
+        let mut cluster = cluster_file::parse(&text, &file.display().to_string()).unwrap();
+        cluster.cluster = number;
+        cluster
+    }
+
+    fn recorder(cluster: &ClusterFile) -> Result<Recorder, Error> {
+        let node = cluster.node("acceptor-1").unwrap();
+        Recorder::open(cluster, node, &cluster.groups[0], None)
+    }
+
+    #[test]
+    fn lines_are_written_in_order_and_a_cut_one_is_dropped() {
+        let dir = TestDir::new();
+        let cluster = cluster(&dir, 7);
+        let path = dir.path().join("traces/acceptor-1.0.trace");
+        let mut first = recorder(&cluster).unwrap();
+        first.started(Role::Acceptor, 5);
+        first.received(&[1, 2]);
+        first.sent(&Header::new(MsgType::Probe), b"x");
+        first.flush().unwrap();
+        // What isn't flushed is lost with the process.
+        first.received(&[3]);
+        drop(first);
+        let mut text = fs::read_to_string(&path).unwrap();
+        text.push_str("@99 send 21 01");
+        fs::write(&path, text).unwrap();
+
+        let mut second = recorder(&cluster).unwrap();
+        second.retired(2);
+        second.flush().unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let mut lines = text.lines();
+        let settings = Settings::parse(lines.next().unwrap()).unwrap();
+        assert_eq!((settings.cluster, settings.slots), (7, 65536));
+        let stamped = lines.map(|line| line.split_once(' ').unwrap());
+        let (times, events): (Vec<&str>, Vec<&str>) = stamped.unzip();
+        let node = cluster.node("acceptor-1").unwrap().id;
+        let sent = Header::new(MsgType::Probe).datagram(b"x");
+        let expected = [
+            Event::Start {
+                node,
+                role: Role::Acceptor,
+                nonce: 5,
+            },
+            Event::Recv(node, vec![1, 2]),
+            Event::Send(node, sent),
+            Event::Retire(node, 2),
+        ];
+        assert_eq!(events, expected.map(|e| e.to_string()));
+        let time = |text: &&str| text.strip_prefix('@').unwrap().parse::<u64>().unwrap();
+        assert!(times.iter().map(time).is_sorted());
+    }
+
+    #[test]
+    fn a_trace_of_another_cluster_is_not_continued() {
+        let dir = TestDir::new();
+        recorder(&cluster(&dir, 7)).unwrap();
+        recorder(&cluster(&dir, 7)).unwrap();
+        let refused = recorder(&cluster(&dir, 8)).err().unwrap().to_string();
+        assert!(refused.contains("another cluster"), "{refused}");
+    }
+
+    #[test]
+    fn without_a_directory_nothing_is_written() {
+        let dir = TestDir::new();
+        let mut cluster = cluster(&dir, 7);
+        cluster.trace = None;
+        let mut recorder = recorder(&cluster).unwrap();
+        recorder.received(&[1]);
+        recorder.flush().unwrap();
+        assert!(!dir.path().join("traces").exists());
+    }
+}
