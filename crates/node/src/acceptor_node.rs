@@ -1,4 +1,5 @@
-//! An acceptor's process: the role of every group behind one socket, and where its votes are kept.
+//! An acceptor's process: the role of every group behind one socket, or in the kernel
+//! (`kernel.rs`), and where its votes are kept.
 //!
 //! *Volatile*: in memory. An orderly stop writes them to `acceptor.state`, which the next start
 //! reads and removes before it serves: a dump is used once. After a crash there is none, and the
@@ -8,6 +9,7 @@
 //! disk (see `wal.rs`).
 
 mod image;
+mod kernel;
 mod wal;
 
 use std::fs;
@@ -15,20 +17,29 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use control::Message;
-use paxos::{Acceptor, Enable, Header, Outbox, Packet, To, Verdict, trace};
+use paxos::{
+    Acceptor, Enable, Epoch, GroupId, Header, Instance, NodeId, Outbox, Packet, Round, To, Verdict,
+    trace,
+};
 use serde_json::{Value, json};
 
+use self::kernel::KernelAcceptor;
 use self::wal::{Kind, Memory, Wal};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::control_loop::{of_group, refused};
 use crate::host::Stop;
 use crate::outbox::AddressedOutbox;
+use crate::plane::in_kernel;
 use crate::role_loop::{Role, RoleLoop};
 use crate::trace::{Recorded, Recorder};
 use crate::{Error, random_nonce, status};
 
 /// Runs an acceptor until the stop is requested.
 pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
+    let in_kernel = in_kernel(cluster, node, || KernelAcceptor::open(cluster, node, stop))?;
+    if let Some(acceptor) = in_kernel {
+        return acceptor.serve();
+    }
     let role_loop = RoleLoop::open(cluster, node, stop)?;
     let mut role = AcceptorRole::open(cluster, node)?;
     role_loop.run(&mut role)
@@ -50,23 +61,10 @@ enum Keeping {
 
 impl AcceptorRole {
     fn open(cluster: &ClusterFile, node: &Node) -> Result<AcceptorRole, Error> {
-        let directory = cluster.node_dir(node);
-        fs::create_dir_all(&directory)
-            .map_err(|e| Error::new(format!("can't create {}: {e}", directory.display())))?;
-        let (dump, log) = (directory.join("acceptor.state"), directory.join("log"));
-        // A memory that was left behind must not vote again later: in the meantime another one
-        // votes under the same node id.
-        let (mine, other) = match node.storage {
-            Storage::Volatile => (&dump, &log),
-            Storage::Durable => (&log, &dump),
-        };
-        if other.exists() {
-            let why = format!("`storage` is {:?} now", node.storage.name());
-            return Err(image::unusable(other, &why));
-        }
+        let mine = memory_on_disk(cluster, node)?;
         let (acceptors, keeping) = match node.storage {
-            Storage::Volatile => Self::open_volatile(cluster, node, mine)?,
-            Storage::Durable => Self::open_durable(cluster, node, mine)?,
+            Storage::Volatile => Self::open_volatile(cluster, node, &mine)?,
+            Storage::Durable => Self::open_durable(cluster, node, &mine)?,
         };
         let mut traces = Recorder::open_all(cluster, node)?;
         for (trace, acceptor) in traces.iter_mut().zip(&acceptors) {
@@ -84,24 +82,10 @@ impl AcceptorRole {
         node: &Node,
         dump: &Path,
     ) -> Result<(Vec<Acceptor>, Keeping), Error> {
-        let dumped = match fs::read(dump) {
-            Ok(bytes) => {
-                let decoded = image::decode(&bytes, cluster, node);
-                decoded.map_err(|why| image::unusable(dump, &why))?
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                cluster.groups.iter().map(|_| None).collect()
-            }
-            Err(e) => return Err(image::unusable(dump, &e.to_string())),
-        };
+        let dumped = read_dump(cluster, node, dump)?;
         let acceptors = strangers_for_none(dumped, cluster, node)?;
         // Before the first vote: from then on the dump would be a memory that forgot it.
-        match image::remove(dump) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(Error::new(format!("can't remove {}: {e}", dump.display())));
-            }
-            _ => {}
-        }
+        remove_dump(dump)?;
         Ok((acceptors, Keeping::Volatile(dump.to_owned())))
     }
 
@@ -129,6 +113,60 @@ impl AcceptorRole {
         wal.finish_snapshot()?;
         Ok((acceptors, Keeping::Durable(Box::new(wal))))
     }
+}
+
+/// Where the votes of a node's kind of storage are. A memory of the other kind that was left behind
+/// must not vote again later: in the meantime another one votes under the same node id.
+fn memory_on_disk(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
+    let directory = cluster.node_dir(node);
+    fs::create_dir_all(&directory)
+        .map_err(|e| Error::new(format!("can't create {}: {e}", directory.display())))?;
+    let (dump, log) = (directory.join("acceptor.state"), directory.join("log"));
+    let (mine, other) = match node.storage {
+        Storage::Volatile => (dump, log),
+        Storage::Durable => (log, dump),
+    };
+    if other.exists() {
+        let why = format!("`storage` is {:?} now", node.storage.name());
+        return Err(image::unusable(&other, &why));
+    }
+    Ok(mine)
+}
+
+/// What an orderly stop has left, by group.
+fn read_dump(
+    cluster: &ClusterFile,
+    node: &Node,
+    dump: &Path,
+) -> Result<Vec<Option<Acceptor>>, Error> {
+    match fs::read(dump) {
+        Ok(bytes) => {
+            let decoded = image::decode(&bytes, cluster, node);
+            decoded.map_err(|why| image::unusable(dump, &why))
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            Ok(cluster.groups.iter().map(|_| None).collect())
+        }
+        Err(e) => Err(image::unusable(dump, &e.to_string())),
+    }
+}
+
+fn remove_dump(dump: &Path) -> Result<(), Error> {
+    match image::remove(dump) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(Error::new(format!("can't remove {}: {e}", dump.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn write_dump(dump: &Path, image: &[u8]) -> Result<(), Error> {
+    image::write(dump, image).map_err(|e| {
+        Error::new(format!(
+            "can't write {}: {e}; this acceptor will re-join as a new member",
+            dump.display()
+        ))
+    })
 }
 
 /// What the log is read into.
@@ -293,63 +331,88 @@ impl Role for AcceptorRole {
     fn stop(&mut self) -> Result<(), Error> {
         match &mut self.keeping {
             Keeping::Durable(wal) => wal.finish_snapshot(),
-            Keeping::Volatile(dump) => {
-                let image = image::encode(&self.acceptors);
-                image::write(dump, &image).map_err(|e| {
-                    Error::new(format!(
-                        "can't write {}: {e}; this acceptor will re-join as a new member",
-                        dump.display()
-                    ))
-                })
-            }
+            Keeping::Volatile(dump) => write_dump(dump, &image::encode(&self.acceptors)),
         }
     }
 
     fn status(&self, warnings: &mut Vec<String>) -> Vec<Value> {
+        let storage = match self.keeping {
+            Keeping::Volatile(_) => Storage::Volatile,
+            Keeping::Durable(_) => Storage::Durable,
+        };
         let status = |acceptor: &Acceptor| {
-            let group = acceptor.deployment().group;
-            let partition = |pid| {
-                let (trim, end) = (acceptor.trim(pid), acceptor.end(pid));
-                let used = end.saturating_sub(trim);
-                let full =
-                    status::ring_warning("the ring", group, pid.into(), used, acceptor.slots());
-                warnings.extend(full);
-                json!({
-                    "pid": pid,
-                    "floor": acceptor.floor(pid).epoch(),
-                    "trim": trim,
-                    "end": end,
-                    "used": used,
-                    "reports": reports(acceptor, pid),
-                })
+            let partitions = 0..acceptor.deployment().partitions;
+            let shown = Shown {
+                group: acceptor.deployment().group,
+                epoch: acceptor.epoch(),
+                nonce: acceptor.nonce(),
+                storage,
+                slots: acceptor.slots(),
+                partitions: partitions.map(|pid| of_partition(acceptor, pid)).collect(),
             };
-            let partitions: Vec<_> = (0..acceptor.deployment().partitions)
-                .map(partition)
-                .collect();
-            json!({
-                "group": group,
-                "member": !acceptor.is_stranger(),
-                "epoch": acceptor.epoch(),
-                "nonce": format!("{:016x}", acceptor.nonce()),
-                "storage": match self.keeping {
-                    Keeping::Volatile(_) => Storage::Volatile.name(),
-                    Keeping::Durable(_) => Storage::Durable.name(),
-                },
-                "slots": acceptor.slots(),
-                "partitions": partitions,
-            })
+            shown.to_json(warnings)
         };
         self.acceptors.iter().map(status).collect()
     }
 }
 
-/// Up to where each replica's checkpoint reaches: who holds back the trim.
-fn reports(acceptor: &Acceptor, pid: u16) -> Vec<Value> {
-    let replicas = acceptor.reports().replicas().iter();
-    let reports = replicas.zip(acceptor.reports().of(pid));
-    reports
-        .map(|(replica, trim)| json!({ "replica": replica, "trim": trim }))
-        .collect()
+fn of_partition(acceptor: &Acceptor, pid: u16) -> ShownPartition {
+    let replicas = acceptor.reports().replicas().iter().copied();
+    let reports = acceptor.reports().of(pid).iter().copied();
+    ShownPartition {
+        floor: acceptor.floor(pid),
+        trim: acceptor.trim(pid),
+        end: acceptor.end(pid),
+        reports: replicas.zip(reports).collect(),
+    }
+}
+
+/// What an acceptor of one group shows, on any plane.
+struct Shown {
+    group: GroupId,
+    epoch: Epoch,
+    nonce: u64,
+    storage: Storage,
+    slots: u64,
+    partitions: Vec<ShownPartition>,
+}
+
+struct ShownPartition {
+    floor: Round,
+    trim: Instance,
+    end: Instance,
+    /// Up to where each replica's checkpoint reaches: who holds back the trim.
+    reports: Vec<(NodeId, Instance)>,
+}
+
+impl Shown {
+    fn to_json(&self, warnings: &mut Vec<String>) -> Value {
+        let partition = |(pid, p): (usize, &ShownPartition)| {
+            let used = p.end.saturating_sub(p.trim);
+            let full = status::ring_warning("the ring", self.group, pid, used, self.slots);
+            warnings.extend(full);
+            let reports = p.reports.iter();
+            let reports = reports.map(|(node, trim)| json!({ "replica": node, "trim": trim }));
+            json!({
+                "pid": pid,
+                "floor": p.floor.epoch(),
+                "trim": p.trim,
+                "end": p.end,
+                "used": used,
+                "reports": reports.collect::<Value>(),
+            })
+        };
+        let partitions: Vec<_> = self.partitions.iter().enumerate().map(partition).collect();
+        json!({
+            "group": self.group,
+            "member": self.epoch != 0,
+            "epoch": self.epoch,
+            "nonce": format!("{:016x}", self.nonce),
+            "storage": self.storage.name(),
+            "slots": self.slots,
+            "partitions": partitions,
+        })
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use control::{Message, View};
 use paxos::{GroupId, NodeId};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_socket::{ControlSocket, Views};
-use crate::host::Stop;
+use crate::host::{Stop, wait};
 use crate::{Error, status};
 
 /// What the controller can ask of a role of all groups.
@@ -24,6 +25,9 @@ pub(crate) trait Controlled {
     /// and warnings.
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>);
 }
+
+/// Between two looks at what changes without a message.
+const TICK: Duration = Duration::from_secs(1);
 
 /// A node's end of the control plane, and who asked it to stop.
 pub(crate) struct ControlLoop<'a> {
@@ -49,7 +53,12 @@ impl<'a> ControlLoop<'a> {
 
     /// Whether the node should end: by the handle or by a message.
     pub fn is_stopping(&self) -> bool {
-        self.stop.is_requested() || !self.stoppers.is_empty()
+        self.stop.is_requested() || self.was_told_to_stop()
+    }
+
+    /// Whether a message asked for the end, as `wirepaxos stop` does.
+    pub fn was_told_to_stop(&self) -> bool {
+        !self.stoppers.is_empty()
     }
 
     /// What to wait for: messages and the stop.
@@ -90,6 +99,25 @@ impl<'a> ControlLoop<'a> {
         role.status(&mut document, &mut warnings);
         document["warnings"] = json!(warnings);
         document
+    }
+
+    /// Serves a role that handles no packets here, until the stop is requested. `tick` is called at
+    /// least once a second.
+    pub fn run<R: Controlled>(
+        &mut self,
+        role: &mut R,
+        mut tick: impl FnMut(&mut R),
+    ) -> Result<(), Error> {
+        let mut last = Instant::now();
+        while !self.is_stopping() {
+            wait(&self.fds(), Some(TICK))?;
+            self.messages(role)?;
+            if last.elapsed() >= TICK {
+                tick(role);
+                last = Instant::now();
+            }
+        }
+        Ok(())
     }
 
     /// Tells those who asked that this node ends.

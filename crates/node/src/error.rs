@@ -27,6 +27,13 @@ impl From<std::io::Error> for Error {
     }
 }
 
+/// What the XDP plane's loader says is a whole text already.
+impl From<String> for Error {
+    fn from(text: String) -> Error {
+        Error(text)
+    }
+}
+
 /// A random number that is not 0: a boot nonce, say.
 pub fn random_nonce() -> Result<u64, Error> {
     let number = getrandom::u64().map_err(|e| Error::new(format!("no random numbers: {e}")))?;

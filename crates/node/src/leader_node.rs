@@ -1,23 +1,31 @@
-//! A leader's process: the role of every group behind one socket.
+//! A leader's process: the role of every group behind one socket, or in the kernel (`kernel.rs`).
 //!
 //! Nothing is stored. A leader that starts has a new boot nonce and stamps nothing until the
 //! controller programs it in a new epoch; until then it is a backup.
 
+mod kernel;
+
 use control::{EpochState, Message, View};
 use paxos::leader::Program;
-use paxos::{GroupId, Leader, Packet, Verdict, trace};
+use paxos::{Epoch, GroupId, Instance, Leader, Packet, Round, Verdict, trace};
 use serde_json::{Value, json};
 
+use self::kernel::KernelLeader;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_loop::refused;
 use crate::host::Stop;
 use crate::outbox::AddressedOutbox;
+use crate::plane::in_kernel;
 use crate::role_loop::{Role, RoleLoop};
 use crate::trace::{Recorded, Recorder};
 use crate::{Error, random_nonce, status};
 
 /// Runs a leader until the stop is requested.
 pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
+    let in_kernel = in_kernel(cluster, node, || KernelLeader::open(cluster, node, stop))?;
+    if let Some(leader) = in_kernel {
+        return leader.serve();
+    }
     let role_loop = RoleLoop::open(cluster, node, stop)?;
     let leader = |group| {
         Ok(Leader::new(
@@ -67,57 +75,32 @@ impl Role for LeaderRole {
     }
 
     fn order(&mut self, order: &Message) -> Result<(), Error> {
-        let Message::ProgramLeader {
-            group,
-            epoch,
-            nonce,
-            next,
-            trimmed,
-            window,
-            replicas,
-            g,
-        } = order
-        else {
+        let Some((group, program)) = program_of(order) else {
             return Ok(());
         };
-        let Some((leader, trace)) = self.of_group(*group) else {
+        let Some((leader, trace)) = self.of_group(group) else {
             return Ok(());
         };
         // The controller repeats an order until its effect shows.
-        if *nonce == leader.nonce() && leader.round().epoch() == *epoch {
+        if program.nonce == leader.nonce() && leader.round().epoch() == program.epoch {
             return Ok(());
         }
-        let program = Program {
-            epoch: *epoch,
-            nonce: *nonce,
-            next: next.clone(),
-            trimmed: trimmed.clone(),
-            window: *window,
-            replicas: replicas.clone(),
-            g: *g,
-        };
         trace.programmed(&program);
         if let Err(why) = leader.program(&program) {
             refused(
                 leader.deployment().node,
-                &format!("programming epoch {epoch}"),
+                &format!("programming epoch {}", program.epoch),
                 why,
             );
         }
         Ok(())
     }
 
-    /// An epoch that may be writing has the promises of a quorum: this leader can decide nothing
-    /// more, so its clients should look for the next one.
     fn view(&mut self, view: &View) {
-        let begun = view
-            .epochs
-            .iter()
-            .rev()
-            .find(|e| e.state >= EpochState::Writing);
-        if let (Some(epoch), Some((leader, trace))) = (begun, self.of_group(view.group)) {
-            trace.retired(epoch.epoch);
-            leader.retire(epoch.epoch);
+        if let (Some(epoch), Some((leader, trace))) = (begun_epoch(view), self.of_group(view.group))
+        {
+            trace.retired(epoch);
+            leader.retire(epoch);
         }
     }
 
@@ -127,26 +110,85 @@ impl Role for LeaderRole {
 
     fn status(&self, warnings: &mut Vec<String>) -> Vec<Value> {
         let status = |leader: &Leader| {
-            let (group, window) = (leader.deployment().group, leader.window());
-            let partition = |pid| {
-                let (next, trimmed) = (leader.next(pid), leader.trimmed(pid));
-                let open = next.saturating_sub(trimmed);
-                if !leader.round().is_none() {
-                    let full = status::ring_warning("the window", group, pid.into(), open, window);
-                    warnings.extend(full);
-                }
-                json!({ "pid": pid, "next": next, "trimmed": trimmed, "open": open })
+            let partitions = 0..leader.deployment().partitions;
+            let shown = Shown {
+                group: leader.deployment().group,
+                round: leader.round(),
+                nonce: leader.nonce(),
+                window: leader.window(),
+                partitions: partitions
+                    .map(|pid| (leader.next(pid), leader.trimmed(pid)))
+                    .collect(),
             };
-            let partitions: Vec<_> = (0..leader.deployment().partitions).map(partition).collect();
-            json!({
-                "group": group,
-                "leading": !leader.round().is_none(),
-                "epoch": leader.round().epoch(),
-                "nonce": format!("{:016x}", leader.nonce()),
-                "window": window,
-                "partitions": partitions,
-            })
+            shown.to_json(warnings)
         };
         self.leaders.iter().map(status).collect()
+    }
+}
+
+fn program_of(order: &Message) -> Option<(GroupId, Program)> {
+    let Message::ProgramLeader {
+        group,
+        epoch,
+        nonce,
+        next,
+        trimmed,
+        window,
+        replicas,
+        g,
+    } = order
+    else {
+        return None;
+    };
+    let program = Program {
+        epoch: *epoch,
+        nonce: *nonce,
+        next: next.clone(),
+        trimmed: trimmed.clone(),
+        window: *window,
+        replicas: replicas.clone(),
+        g: *g,
+    };
+    Some((*group, program))
+}
+
+/// The last epoch that may be writing: it has the promises of a quorum, so a leader of an earlier
+/// one can decide nothing more, and its clients should look for the next one.
+fn begun_epoch(view: &View) -> Option<Epoch> {
+    let mut newest_first = view.epochs.iter().rev();
+    let begun = newest_first.find(|e| e.state >= EpochState::Writing);
+    begun.map(|e| e.epoch)
+}
+
+/// What a leader of one group shows, on any plane.
+struct Shown {
+    group: GroupId,
+    round: Round,
+    nonce: u64,
+    window: u64,
+    /// `next` and `trimmed`, by partition.
+    partitions: Vec<(Instance, Instance)>,
+}
+
+impl Shown {
+    fn to_json(&self, warnings: &mut Vec<String>) -> Value {
+        let leading = !self.round.is_none();
+        let partition = |(pid, (next, trimmed)): (usize, &(Instance, Instance))| {
+            let open = next.saturating_sub(*trimmed);
+            if leading {
+                let full = status::ring_warning("the window", self.group, pid, open, self.window);
+                warnings.extend(full);
+            }
+            json!({ "pid": pid, "next": next, "trimmed": trimmed, "open": open })
+        };
+        let partitions: Vec<_> = self.partitions.iter().enumerate().map(partition).collect();
+        json!({
+            "group": self.group,
+            "leading": leading,
+            "epoch": self.round.epoch(),
+            "nonce": format!("{:016x}", self.nonce),
+            "window": self.window,
+            "partitions": partitions,
+        })
     }
 }

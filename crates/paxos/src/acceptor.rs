@@ -21,7 +21,7 @@ use crate::{
     Reason, Round, To, TrimReports, Verdict,
 };
 
-mod dump;
+pub mod dump;
 
 // ---- Types
 

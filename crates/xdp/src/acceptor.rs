@@ -20,10 +20,10 @@ use crate::sys::{Mapped, atomic32, atomic64};
 #[derive(Debug)]
 pub struct Acceptor {
     place: Place,
-    members: Mapped<Membership>,
-    partitions: Mapped<AcceptorPartition>,
-    slots: Mapped<AcceptorSlot>,
-    long_values: Mapped<LongValue>,
+    pub(crate) members: Mapped<Membership>,
+    pub(crate) partitions: Mapped<AcceptorPartition>,
+    pub(crate) slots: Mapped<AcceptorSlot>,
+    pub(crate) long_values: Mapped<LongValue>,
 }
 
 impl Acceptor {
@@ -177,7 +177,7 @@ impl Acceptor {
 
     // ---- Helpers
 
-    fn member(&self) -> Membership {
+    pub(crate) fn member(&self) -> Membership {
         self.members.get(self.place.index as usize)
     }
 

@@ -133,6 +133,12 @@ impl Leader {
         Round(if bank.retired != 0 { 0 } else { bank.rnd })
     }
 
+    /// Instances that may be open at once; 0 while it isn't programmed.
+    pub fn window(&self) -> u64 {
+        let group = self.group();
+        group.banks[(group.bank & 1) as usize].window
+    }
+
     /// The instance that the next REQUEST of a partition takes.
     pub fn next(&self, pid: PartitionId) -> Instance {
         self.bank(pid).next

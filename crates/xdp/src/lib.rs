@@ -28,4 +28,5 @@ pub mod pins;
 pub mod place;
 pub mod ring;
 pub mod run;
+mod saved;
 pub mod sys;

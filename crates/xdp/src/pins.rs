@@ -25,7 +25,7 @@ impl Pins {
     /// `mount`, which is mounted if it isn't.
     pub fn of_node(mount: &Path, cluster: u32, node: &str) -> Result<Pins> {
         mount_bpffs(mount)?;
-        let directory = mount.join(format!("{cluster:08x}-{node}"));
+        let directory = directory_of(mount, cluster, node);
         fs::create_dir_all(&directory).map_err(|e| {
             format!(
                 "can't make {}: {e}; the XDP plane needs root",
@@ -35,14 +35,22 @@ impl Pins {
         Ok(Pins(directory))
     }
 
+    /// Whether a node has left programs or memory there.
+    pub fn are_left(mount: &Path, cluster: u32, node: &str) -> bool {
+        let mut entries = fs::read_dir(directory_of(mount, cluster, node));
+        entries
+            .as_mut()
+            .is_ok_and(|entries| entries.next().is_some())
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Whether a process has left something there.
-    pub fn is_empty(&self) -> bool {
-        fs::read_dir(&self.0).is_ok_and(|mut entries| entries.next().is_none())
+    /// Whether a program is at an interface.
+    pub fn is_attached(&self) -> bool {
+        fs::read_dir(&self.0).is_ok_and(|entries| entries.flatten().any(|e| is_link(&e.path())))
     }
 
     /// Lets go of everything: programs leave their interfaces, and their memory is lost.
@@ -69,6 +77,10 @@ impl Pins {
         }
         Ok(())
     }
+}
+
+fn directory_of(mount: &Path, cluster: u32, node: &str) -> PathBuf {
+    mount.join(format!("{cluster:08x}-{node}"))
 }
 
 fn is_link(path: &Path) -> bool {

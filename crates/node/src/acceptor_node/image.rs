@@ -9,22 +9,29 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use paxos::Acceptor;
+use paxos::{Acceptor, GroupId};
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
 
 /// All acceptors as bytes.
 pub fn encode(acceptors: &[Acceptor]) -> Vec<u8> {
+    let saved = acceptors.iter().map(|acceptor| {
+        let mut bytes = Vec::new();
+        acceptor.save(&mut bytes);
+        (acceptor.deployment().group, bytes)
+    });
+    of_saved(&saved.collect::<Vec<_>>())
+}
+
+/// The same of acceptors that were saved, with their groups.
+pub fn of_saved(acceptors: &[(GroupId, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&(acceptors.len() as u16).to_be_bytes());
-    for acceptor in acceptors {
-        out.extend_from_slice(&acceptor.deployment().group.to_be_bytes());
-        let length_at = out.len();
-        out.extend_from_slice(&[0; 8]);
-        acceptor.save(&mut out);
-        let length = (out.len() - length_at - 8) as u64;
-        out[length_at..length_at + 8].copy_from_slice(&length.to_be_bytes());
+    for (group, saved) in acceptors {
+        out.extend_from_slice(&group.to_be_bytes());
+        out.extend_from_slice(&(saved.len() as u64).to_be_bytes());
+        out.extend_from_slice(saved);
     }
     let crc = crc32fast::hash(&out);
     out.extend_from_slice(&crc.to_be_bytes());

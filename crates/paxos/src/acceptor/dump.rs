@@ -12,52 +12,77 @@
 //! }
 //! ```
 
-use super::{Acceptor, Partition, Slot};
+use super::{Acceptor, Partition, Slot, SlotView};
 use crate::configuration::MAX_REPLICAS;
-use crate::{Deployment, Flags, PartitionId, Round, TrimReports};
+use crate::{Deployment, Epoch, Flags, Instance, NodeId, PartitionId, Round, TrimReports};
 
 const MAGIC: [u8; 4] = *b"WPAC";
 const VERSION: u16 = 1;
 
-impl Acceptor {
-    /// Appends all that this acceptor must remember.
-    pub fn save(&self, out: &mut Vec<u8>) {
-        let d = &self.deployment;
+/// What a saved memory says of its membership. Planes that keep an acceptor's memory elsewhere save
+/// it in the same form: this, then each partition.
+#[derive(Clone, Copy, Debug)]
+pub struct Membership<'a> {
+    /// The boot nonce.
+    pub nonce: u64,
+    /// That enabled it last; 0 = a stranger.
+    pub epoch: Epoch,
+    /// Replicas that may fail without stopping TRIM.
+    pub g: u8,
+    /// In ascending order.
+    pub replicas: &'a [NodeId],
+}
+
+impl Membership<'_> {
+    /// Appends the beginning of a saved acceptor.
+    pub fn save(&self, deployment: &Deployment, slots: u64, out: &mut Vec<u8>) {
+        let d = deployment;
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_be_bytes());
         out.extend_from_slice(&d.cluster.to_be_bytes());
         for small in [d.group, d.node, d.partitions, d.max_value] {
             out.extend_from_slice(&small.to_be_bytes());
         }
-        out.extend_from_slice(&self.ring.slots().to_be_bytes());
+        out.extend_from_slice(&slots.to_be_bytes());
         out.extend_from_slice(&self.nonce.to_be_bytes());
         out.extend_from_slice(&self.epoch.to_be_bytes());
-        out.push(self.reports.g());
-        out.push(self.reports.replicas().len() as u8);
-        for replica in self.reports.replicas() {
+        out.push(self.g);
+        out.push(self.replicas.len() as u8);
+        for replica in self.replicas {
             out.extend_from_slice(&replica.to_be_bytes());
         }
-        for pid in 0..d.partitions {
-            self.save_partition(pid, out);
-        }
     }
+}
 
-    fn save_partition(&self, pid: PartitionId, out: &mut Vec<u8>) {
-        let partition = &self.partitions[pid as usize];
-        out.extend_from_slice(&partition.floor.0.to_be_bytes());
-        out.extend_from_slice(&partition.trim.to_be_bytes());
-        out.extend_from_slice(&partition.end.to_be_bytes());
-        for report in self.reports.of(pid) {
+/// A partition of a saved memory, but for its slots.
+#[derive(Clone, Copy, Debug)]
+pub struct SavedPartition<'a> {
+    /// The round promised for all instances.
+    pub floor: Round,
+    /// Everything below is forgotten.
+    pub trim: Instance,
+    /// 1 + the largest instance voted.
+    pub end: Instance,
+    /// By replica.
+    pub reports: &'a [Instance],
+}
+
+impl SavedPartition<'_> {
+    /// Appends the partition. `slots` hands over every slot in order; those that are unused or
+    /// forgotten are left out.
+    pub fn save(&self, out: &mut Vec<u8>, slots: impl FnOnce(&mut dyn FnMut(&SlotView<'_>))) {
+        out.extend_from_slice(&self.floor.0.to_be_bytes());
+        out.extend_from_slice(&self.trim.to_be_bytes());
+        out.extend_from_slice(&self.end.to_be_bytes());
+        for report in self.reports {
             out.extend_from_slice(&report.to_be_bytes());
         }
         let count_at = out.len();
         out.extend_from_slice(&[0; 8]);
         let mut used = 0u64;
-        let first = pid as usize * self.ring.slots() as usize;
-        for index in first..first + self.ring.slots() as usize {
-            let slot = &self.slots[index];
-            if slot.rnd.is_none() || slot.inst < partition.trim {
-                continue;
+        slots(&mut |slot| {
+            if slot.rnd.is_none() || slot.inst < self.trim {
+                return;
             }
             used += 1;
             out.extend_from_slice(&slot.inst.to_be_bytes());
@@ -66,10 +91,52 @@ impl Acceptor {
             out.extend_from_slice(&slot.client.to_be_bytes());
             out.extend_from_slice(&slot.request.to_be_bytes());
             out.extend_from_slice(&slot.flags.0.to_be_bytes());
-            out.extend_from_slice(&slot.len.to_be_bytes());
-            out.extend_from_slice(self.value(index));
-        }
+            out.extend_from_slice(&(slot.value.len() as u16).to_be_bytes());
+            out.extend_from_slice(slot.value);
+        });
         out[count_at..count_at + 8].copy_from_slice(&used.to_be_bytes());
+    }
+}
+
+impl Acceptor {
+    /// Appends all that this acceptor must remember.
+    pub fn save(&self, out: &mut Vec<u8>) {
+        let membership = Membership {
+            nonce: self.nonce,
+            epoch: self.epoch,
+            g: self.reports.g(),
+            replicas: self.reports.replicas(),
+        };
+        membership.save(&self.deployment, self.ring.slots(), out);
+        for pid in 0..self.deployment.partitions {
+            self.save_partition(pid, out);
+        }
+    }
+
+    fn save_partition(&self, pid: PartitionId, out: &mut Vec<u8>) {
+        let partition = &self.partitions[pid as usize];
+        let saved = SavedPartition {
+            floor: partition.floor,
+            trim: partition.trim,
+            end: partition.end,
+            reports: self.reports.of(pid),
+        };
+        let first = pid as usize * self.ring.slots() as usize;
+        let own = first..first + self.ring.slots() as usize;
+        saved.save(out, |save| {
+            for index in own {
+                let slot = &self.slots[index];
+                save(&SlotView {
+                    inst: slot.inst,
+                    rnd: slot.rnd,
+                    vrnd: slot.vrnd,
+                    client: slot.client,
+                    request: slot.request,
+                    flags: slot.flags,
+                    value: self.value(index),
+                });
+            }
+        });
     }
 
     /// Reads what [`Self::save`] wrote, for the same place in the cluster and the same number of

@@ -1,0 +1,155 @@
+//! An acceptor in the kernel: its votes are in pinned maps.
+//!
+//! When the process ends by a signal, or is killed, the acceptor votes on, and the next process
+//! finds it; a new version of the program takes its place without losing a vote. An order to stop
+//! takes it off and leaves its memory in `acceptor.state`, as a software acceptor does, from where
+//! the next start takes it, on any plane.
+
+use std::path::PathBuf;
+
+use control::{Message, View};
+use paxos::GroupId;
+use serde_json::Value;
+use xdp::acceptor::Acceptor;
+use xdp::members::Member;
+use xdp::object;
+
+use super::{
+    Shown, ShownPartition, enable_of, image, memory_on_disk, read_dump, remove_dump, write_dump,
+};
+use crate::cluster_file::{ClusterFile, Node, Storage};
+use crate::control_loop::{ControlLoop, Controlled, of_group, refused};
+use crate::host::Stop;
+use crate::plane::xdp::XdpPlane;
+use crate::{Error, random_nonce};
+
+pub(super) struct KernelAcceptor<'a> {
+    control: ControlLoop<'a>,
+    role: Role,
+}
+
+struct Role {
+    plane: XdpPlane,
+    /// By group, in the order of the cluster file.
+    acceptors: Vec<Acceptor>,
+    /// Where an orderly stop leaves the memory.
+    dump: PathBuf,
+}
+
+impl<'a> KernelAcceptor<'a> {
+    /// The control socket comes first: a second process of the same name fails there.
+    pub fn open(cluster: &ClusterFile, node: &'a Node, stop: &'a Stop) -> Result<Self, Error> {
+        Ok(KernelAcceptor {
+            control: ControlLoop::open(cluster, node, stop)?,
+            role: Role::open(cluster, node)?,
+        })
+    }
+
+    pub fn serve(mut self) -> Result<(), Error> {
+        self.control
+            .run(&mut self.role, |role| role.plane.refresh())?;
+        if self.control.was_told_to_stop() {
+            self.role.leave()?;
+        }
+        self.control.say_goodbye();
+        Ok(())
+    }
+}
+
+impl Role {
+    fn open(cluster: &ClusterFile, node: &Node) -> Result<Role, Error> {
+        let dump = memory_on_disk(cluster, node)?;
+        // A start that was interrupted had not taken all of it over; a stop had finished with it.
+        if dump.exists() {
+            XdpPlane::forget_unless_attached(cluster, node)?;
+        }
+        let members = cluster
+            .groups
+            .iter()
+            .map(|g| (g.id, learners(cluster, g.id)));
+        let mut plane = XdpPlane::load(cluster, node, object::Role::Acceptor, members.collect())?;
+        let acceptor = |place| Ok(Acceptor::new(plane.object(), place, random_nonce()?)?);
+        let acceptors = plane.places().iter().copied().map(acceptor);
+        let acceptors = acceptors.collect::<Result<Vec<_>, Error>>()?;
+        if plane.is_new() {
+            let dumped = read_dump(cluster, node, &dump)?;
+            for (acceptor, saved) in acceptors.iter().zip(&dumped) {
+                if let Some(saved) = saved {
+                    acceptor.restore(saved);
+                }
+            }
+        }
+        // From the first vote on it would be a memory that forgot it.
+        remove_dump(&dump)?;
+        plane.attach()?;
+        Ok(Role {
+            plane,
+            acceptors,
+            dump,
+        })
+    }
+
+    /// Takes the program off and leaves its memory on disk.
+    fn leave(&mut self) -> Result<(), Error> {
+        self.plane.detach()?;
+        let saved = self.acceptors.iter().map(|acceptor| {
+            let group = acceptor.place().deployment.group;
+            (group, acceptor.save())
+        });
+        write_dump(&self.dump, &image::of_saved(&saved.collect::<Vec<_>>()))?;
+        self.plane.forget()
+    }
+}
+
+fn learners(cluster: &ClusterFile, group: GroupId) -> Vec<Member> {
+    let replicas = cluster.replicas(group).into_iter();
+    let learner = |replica: &Node| Member {
+        address: replica.address,
+        port_per_partition: true,
+    };
+    replicas.map(learner).collect()
+}
+
+impl Controlled for Role {
+    fn order(&mut self, order: &Message) -> Result<(), Error> {
+        let Some((group, enable)) = enable_of(order) else {
+            return Ok(());
+        };
+        let id = |acceptor: &Acceptor| acceptor.place().deployment.group;
+        let Some(acceptor) = of_group(&mut self.acceptors, group, id) else {
+            return Ok(());
+        };
+        if let Err(why) = acceptor.enable(&enable) {
+            let node = acceptor.place().deployment.node;
+            refused(node, &format!("enabling in epoch {}", enable.epoch), why);
+        }
+        Ok(())
+    }
+
+    fn view(&mut self, _: &View) {}
+
+    fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
+        self.plane.status(document, warnings);
+        let groups = self.acceptors.iter().map(|acceptor| {
+            let place = acceptor.place();
+            let partitions = 0..place.deployment.partitions;
+            let shown = Shown {
+                group: place.deployment.group,
+                epoch: acceptor.epoch(),
+                nonce: acceptor.nonce(),
+                storage: Storage::Volatile,
+                slots: place.slots,
+                partitions: partitions
+                    .map(|pid| ShownPartition {
+                        floor: acceptor.floor(pid),
+                        trim: acceptor.trim(pid),
+                        end: acceptor.end(pid),
+                        reports: acceptor.reports(pid),
+                    })
+                    .collect(),
+            };
+            shown.to_json(warnings)
+        });
+        document["groups"] = groups.collect();
+    }
+}

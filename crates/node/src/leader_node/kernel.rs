@@ -1,0 +1,115 @@
+//! A leader in the kernel. The candidate hands `next` and the round over to its maps through
+//! `ProgramLeader`, as to any other leader.
+//!
+//! When the process ends by a signal the leader serves on, with its boot nonce and its epoch; an
+//! order to stop takes it off.
+
+use control::{Message, View};
+use serde_json::Value;
+use xdp::leader::Leader;
+use xdp::members::Member;
+use xdp::object;
+
+use super::{Shown, begun_epoch, program_of};
+use crate::cluster_file::{ClusterFile, Node};
+use crate::control_loop::{ControlLoop, Controlled, of_group, refused};
+use crate::host::Stop;
+use crate::plane::xdp::XdpPlane;
+use crate::{Error, random_nonce};
+
+pub(super) struct KernelLeader<'a> {
+    control: ControlLoop<'a>,
+    role: Role,
+}
+
+struct Role {
+    plane: XdpPlane,
+    /// By group, in the order of the cluster file.
+    leaders: Vec<Leader>,
+}
+
+impl<'a> KernelLeader<'a> {
+    /// The control socket comes first: a second process of the same name fails there.
+    pub fn open(cluster: &ClusterFile, node: &'a Node, stop: &'a Stop) -> Result<Self, Error> {
+        Ok(KernelLeader {
+            control: ControlLoop::open(cluster, node, stop)?,
+            role: Role::open(cluster, node)?,
+        })
+    }
+
+    pub fn serve(mut self) -> Result<(), Error> {
+        self.control
+            .run(&mut self.role, |role| role.plane.refresh())?;
+        if self.control.was_told_to_stop() {
+            self.role.plane.detach()?;
+            self.role.plane.forget()?;
+        }
+        self.control.say_goodbye();
+        Ok(())
+    }
+}
+
+impl Role {
+    fn open(cluster: &ClusterFile, node: &Node) -> Result<Role, Error> {
+        let acceptors = cluster.acceptors().into_iter().map(|acceptor| Member {
+            address: acceptor.address,
+            port_per_partition: false,
+        });
+        let acceptors: Vec<_> = acceptors.collect();
+        let members = cluster.groups.iter().map(|g| (g.id, acceptors.clone()));
+        let mut plane = XdpPlane::load(cluster, node, object::Role::Leader, members.collect())?;
+        let leader = |place| Ok(Leader::new(plane.object(), place, random_nonce()?)?);
+        let leaders = plane.places().iter().copied().map(leader);
+        let leaders = leaders.collect::<Result<_, Error>>()?;
+        plane.attach()?;
+        Ok(Role { plane, leaders })
+    }
+}
+
+impl Controlled for Role {
+    fn order(&mut self, order: &Message) -> Result<(), Error> {
+        let Some((group, program)) = program_of(order) else {
+            return Ok(());
+        };
+        let id = |leader: &Leader| leader.place().deployment.group;
+        let Some(leader) = of_group(&mut self.leaders, group, id) else {
+            return Ok(());
+        };
+        // The controller repeats an order until its effect shows.
+        if program.nonce == leader.nonce() && leader.round().epoch() == program.epoch {
+            return Ok(());
+        }
+        if let Err(why) = leader.program(&program) {
+            let node = leader.place().deployment.node;
+            refused(node, &format!("programming epoch {}", program.epoch), why);
+        }
+        Ok(())
+    }
+
+    fn view(&mut self, view: &View) {
+        let id = |leader: &Leader| leader.place().deployment.group;
+        let leader = of_group(&mut self.leaders, view.group, id);
+        if let (Some(epoch), Some(leader)) = (begun_epoch(view), leader) {
+            leader.retire(epoch);
+        }
+    }
+
+    fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
+        self.plane.status(document, warnings);
+        let groups = self.leaders.iter().map(|leader| {
+            let deployment = leader.place().deployment;
+            let partitions = 0..deployment.partitions;
+            let shown = Shown {
+                group: deployment.group,
+                round: leader.round(),
+                nonce: leader.nonce(),
+                window: leader.window(),
+                partitions: partitions
+                    .map(|pid| (leader.next(pid), leader.trimmed(pid)))
+                    .collect(),
+            };
+            shown.to_json(warnings)
+        });
+        document["groups"] = groups.collect();
+    }
+}

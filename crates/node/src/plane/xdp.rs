@@ -1,0 +1,244 @@
+//! The kernel plane: a role runs as an XDP program at the interface that has the node's address.
+//! Its memory and its link are pinned, so it serves on while the node's process is away.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde_json::{Map, Value, json};
+use xdp::attach::{Attachment, Mode};
+use xdp::interface::Interface;
+use xdp::layout::Device;
+use xdp::members::{Member, Members, octets};
+use xdp::object::{self, Object, Role, Sizes};
+use xdp::pins::Pins;
+use xdp::place::{self, Place};
+use xdp::run::{counter, verdict_of};
+
+use crate::Error;
+use crate::cluster_file::{ClusterFile, Node};
+
+/// A role's programs and where they are.
+pub(crate) struct XdpPlane {
+    object: Object,
+    places: Vec<Place>,
+    /// Nothing was left by an earlier process.
+    is_new: bool,
+    device: Device,
+    interface: Interface,
+    pins: Pins,
+    members: Members,
+    attachment: Option<Attachment>,
+    /// Members that get nothing, as their hardware address isn't known.
+    unreachable: Vec<IpAddr>,
+    /// What went wrong when they were last looked up.
+    trouble: Option<String>,
+}
+
+impl XdpPlane {
+    /// Loads a role with the memory that an earlier process left, or a new one. Nothing is at the
+    /// interface yet. `members` are who the role's multicast goes to, by group.
+    pub fn load(
+        cluster: &ClusterFile,
+        node: &Node,
+        role: Role,
+        members: Vec<(u16, Vec<Member>)>,
+    ) -> Result<XdpPlane, Error> {
+        let interface = Interface::with_address(node.address.ip())?;
+        let members = Members::new(interface.clone(), node.address, members)?;
+        let directory = object::directory()?;
+        let is_new = !Pins::are_left(&cluster.bpffs, cluster.cluster, &node.name);
+        let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, &node.name)?;
+        let places = places(cluster, node);
+        let object = Object::load_kept(&directory, role, &sizes(&places), pins.path())?;
+        Ok(XdpPlane {
+            object,
+            device: device(cluster, node, 1),
+            places,
+            is_new,
+            interface,
+            pins,
+            members,
+            attachment: None,
+            unreachable: Vec::new(),
+            trouble: None,
+        })
+    }
+
+    /// Gives up memory that no program uses.
+    pub fn forget_unless_attached(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
+        let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, &node.name)?;
+        match pins.is_attached() {
+            true => Ok(()),
+            false => Ok(pins.remove()?),
+        }
+    }
+
+    /// The loaded object.
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// Where each group lies, in the order of the cluster file.
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Whether its memory is empty, as no earlier process has left any.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Begins to serve: the role's own maps are ready.
+    pub fn attach(&mut self) -> Result<(), Error> {
+        self.members.open(&mut self.object)?;
+        self.refresh();
+        if let Some(trouble) = self.trouble.take() {
+            return Err(trouble.into());
+        }
+        for place in &self.places {
+            place::open(&mut self.object, place, 0, &self.device)?;
+        }
+        let attached = self.object.attach_kept(&self.interface, self.pins.path())?;
+        say_what_is_attached(self.object.role(), &self.interface, &attached);
+        self.attachment = Some(attached);
+        Ok(())
+    }
+
+    /// Follows the members' hardware addresses.
+    pub fn refresh(&mut self) {
+        match self.members.refresh(&mut self.object) {
+            Ok(unreachable) => {
+                self.unreachable = unreachable;
+                self.trouble = None;
+            }
+            Err(why) => self.trouble = Some(why),
+        }
+    }
+
+    /// Takes the program off the interface; its memory stays until [`XdpPlane::forget`].
+    pub fn detach(&mut self) -> Result<(), Error> {
+        self.attachment = None;
+        Ok(self.pins.detach()?)
+    }
+
+    /// Gives the memory up.
+    pub fn forget(&mut self) -> Result<(), Error> {
+        self.attachment = None;
+        Ok(self.pins.remove()?)
+    }
+
+    /// The plane's part of a status document.
+    pub fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
+        if !self.unreachable.is_empty() {
+            warnings.push(format!(
+                "no hardware address is known for {}: nothing is sent there",
+                list(&self.unreachable)
+            ));
+        }
+        warnings.extend(self.trouble.clone());
+        let attachment = self.attachment.as_ref();
+        document["counters"] = counters(&self.object);
+        document["plane"] = json!({
+            "name": "xdp",
+            "interface": self.interface.name,
+            "mode": attachment.map(|a| a.mode.name()),
+            "why_generic": attachment.and_then(|a| a.why_generic.as_deref()),
+            "unreachable": self.unreachable,
+        });
+    }
+}
+
+fn say_what_is_attached(role: Role, interface: &Interface, attached: &Attachment) {
+    let done = match attached.replaced {
+        true => "replaced in place",
+        false => "attached",
+    };
+    eprintln!(
+        "plane: xdp; the {} is {done} at {} ({})",
+        role.name(),
+        interface.name,
+        attached.mode.name()
+    );
+    if let (Mode::Generic, Some(why)) = (attached.mode, &attached.why_generic) {
+        eprintln!("plane: not in the driver, so slower: {why}");
+    }
+}
+
+fn list(addresses: &[IpAddr]) -> String {
+    let all: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    all.join(", ")
+}
+
+/// Where each group lies in a role's maps.
+pub(crate) fn places(cluster: &ClusterFile, node: &Node) -> Vec<Place> {
+    let (mut first_partition, mut first_slot) = (0, 0);
+    let place = |(index, group): (usize, &crate::cluster_file::Group)| {
+        let place = Place {
+            deployment: cluster.deployment(node, group),
+            slots: group.slots as u64,
+            index: index as u32,
+            first_partition,
+            first_slot,
+        };
+        first_partition += u32::from(group.partitions);
+        first_slot += u64::from(group.partitions) * group.slots as u64;
+        place
+    };
+    cluster.groups.iter().enumerate().map(place).collect()
+}
+
+fn sizes(places: &[Place]) -> Sizes {
+    let partitions = places.iter().map(|p| u32::from(p.deployment.partitions));
+    let slots = places
+        .iter()
+        .map(|p| u32::from(p.deployment.partitions) * p.slots as u32);
+    Sizes {
+        groups: places.len() as u32,
+        partitions: partitions.sum(),
+        slots: slots.sum(),
+        ring_bytes: 0,
+        rings: 0,
+    }
+}
+
+/// `ports` from the node's own on are the program's.
+pub(crate) fn device(cluster: &ClusterFile, node: &Node, ports: u16) -> Device {
+    let own = octets(node.address.ip());
+    let mut device = Device {
+        cluster: cluster.cluster,
+        node: node.id,
+        port: node.address.port(),
+        ports,
+        ..Device::default()
+    };
+    match node.address {
+        SocketAddr::V4(_) => device.ip4.copy_from_slice(&own[..4]),
+        SocketAddr::V6(_) => device.ip6 = own,
+    }
+    device
+}
+
+/// As for the other planes, as far as programs count: verdicts, not types of messages.
+fn counters(object: &Object) -> Value {
+    let mut dropped = Map::new();
+    let mut rejected = Map::new();
+    for which in 1..counter::CHANGED {
+        let n = object.counter(which);
+        match verdict_of(which).filter(|_| n > 0) {
+            Some(paxos::Verdict::Dropped(reason)) => {
+                dropped.insert(reason.name().to_owned(), n.into());
+            }
+            Some(paxos::Verdict::Rejected(reason)) => {
+                rejected.insert(reason.name().to_owned(), n.into());
+            }
+            _ => {}
+        }
+    }
+    json!({
+        "dropped": dropped,
+        "rejected": rejected,
+        "changed": object.counter(counter::CHANGED),
+        "answered": object.counter(counter::ANSWERED),
+        "passed": object.counter(counter::PASSED),
+        "unsent": object.counter(counter::UNSENT),
+    })
+}
