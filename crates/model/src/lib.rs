@@ -8,8 +8,9 @@
 //! outside, so that every property is seen to fail.
 //!
 //! **Traces.** [`spec`] is the protocol once more, written from `docs/protocol.md` and not from
-//! the roles, as plain as can be: given what a node received, what may it send? [`trace`] is the
-//! text form in which a run is recorded ([`record`]); each step of it is held against the specification.
+//! the roles, as plain as can be: given what a node received, what may it send? Each step of a
+//! recorded run ([`trace`]) is held against it, whether the simulator recorded it ([`record`]) or the
+//! nodes of a real cluster did ([`merge`]).
 //!
 //! # Why there is an explorer of our own
 //!
@@ -25,6 +26,7 @@ pub mod bounds;
 pub mod cluster;
 pub mod explore;
 pub mod judge;
+pub mod merge;
 pub mod mutation;
 pub mod network;
 pub mod record;

@@ -4,13 +4,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use paxos::NodeId;
+use paxos::trace::{Event, Role, Settings};
 use sim::cluster::{CLUSTER, GROUP, MAX_VALUE};
 use sim::draw::{self, Limits};
 use sim::observe::{Observed, Observer};
 use sim::plan::Plan;
 use sim::run::{Options, run_observed};
 
-use crate::trace::{Event, Role, Settings, Trace};
+use crate::trace::Trace;
 
 #[derive(Clone, Default)]
 struct Recorder(Rc<RefCell<Vec<Event>>>);
@@ -25,17 +26,15 @@ impl Observer for Recorder {
 
 fn recorded(node: NodeId, event: Observed<'_>) -> Event {
     match event {
-        Observed::AcceptorStarted { nonce, kept } => Event::Start {
+        Observed::AcceptorStarted { nonce } => Event::Start {
             node,
             role: Role::Acceptor,
             nonce,
-            kept,
         },
         Observed::LeaderStarted { nonce } => Event::Start {
             node,
             role: Role::Leader,
             nonce,
-            kept: false,
         },
         Observed::Issued(configuration) => Event::Epoch(configuration.clone()),
         Observed::Enabled(enable) => Event::Enable(node, enable.clone()),
@@ -46,14 +45,9 @@ fn recorded(node: NodeId, event: Observed<'_>) -> Event {
     }
 }
 
-/// Runs a seed with volatile acceptors and records it. (A durable one may forget what it never
-/// answered; the specification knows nothing of logs.)
+/// Runs a seed and records it.
 pub fn seed(seed: u64) -> Trace {
-    let limits = Limits {
-        durable: Some(false),
-        ..Limits::default()
-    };
-    plan(&draw::plan(seed, &limits))
+    plan(&draw::plan(seed, &Limits::default()))
 }
 
 /// Runs a plan and records it.

@@ -7,10 +7,8 @@ use paxos::{Configuration, Enable, Epoch, Header, NodeId, Packet, Program};
 pub enum Observed<'a> {
     /// An acceptor's process started.
     AcceptorStarted {
-        /// The boot nonce of its memory.
+        /// The boot nonce of its memory, which is the one from before if the nonce is.
         nonce: u64,
-        /// Whether the memory is the one that it had before.
-        kept: bool,
     },
     /// A leader's process started, with an empty memory.
     LeaderStarted {

@@ -95,7 +95,7 @@ impl AcceptorHost {
             self.role = Some(load(bytes));
             // Votes given from now on are not in it: it must never be loaded again.
             self.disk.remove(DUMP);
-            self.observe_start(world, true);
+            self.observe_start(world);
             return;
         }
         if let Some(bytes) = self.disk.read(SNAPSHOT) {
@@ -103,16 +103,16 @@ impl AcceptorHost {
             self.log_len = replay(&mut acceptor, self.disk.read(LOG).unwrap_or_default());
             self.disk.truncate(LOG, self.log_len);
             self.role = Some(acceptor);
-            self.observe_start(world, true);
+            self.observe_start(world);
             return;
         }
         self.empty_memory(world);
-        self.observe_start(world, false);
+        self.observe_start(world);
     }
 
-    fn observe_start(&self, world: &mut World, kept: bool) {
+    fn observe_start(&self, world: &mut World) {
         let nonce = self.nonce;
-        world.observe(self.host.at, Observed::AcceptorStarted { nonce, kept });
+        world.observe(self.host.at, Observed::AcceptorStarted { nonce });
     }
 
     fn empty_memory(&mut self, world: &mut World) {

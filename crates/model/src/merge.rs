@@ -1,0 +1,109 @@
+//! What the nodes of one machine recorded, put together in the order of its clock.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use paxos::trace::{Event, Settings};
+
+use crate::trace::{self, Trace};
+
+/// One group's traces of all nodes.
+pub struct Recorded {
+    /// All together.
+    pub trace: Trace,
+    /// Where they were read.
+    pub files: Vec<PathBuf>,
+    /// For each event the place of its file among `files`, and its line.
+    places: Vec<(usize, usize)>,
+}
+
+impl Recorded {
+    /// Which line of which file an event is from.
+    pub fn place(&self, event: usize) -> (&Path, usize) {
+        let (file, line) = self.places[event];
+        (&self.files[file], line)
+    }
+}
+
+/// A line, its time, and where it is from.
+struct Stamped {
+    time: u64,
+    place: (usize, usize),
+    event: Event,
+}
+
+/// Reads all files of a directory whose names end in `.trace`: one trace for each group that was
+/// recorded there.
+pub fn read(directory: &Path) -> Result<Vec<Recorded>, String> {
+    let mut groups: BTreeMap<Settings, (Vec<PathBuf>, Vec<Stamped>)> = BTreeMap::new();
+    for path in trace_files(directory)? {
+        let in_file = |why: String| format!("{}: {why}", path.display());
+        let text = read_whole_lines(&path).map_err(in_file)?;
+        if text.is_empty() {
+            continue;
+        }
+        let (settings, lines) = trace::parse(&text).map_err(in_file)?;
+        let (files, stamped) = groups.entry(settings).or_default();
+        let mut before = 0;
+        for line in lines {
+            if line.time < before {
+                return Err(in_file(format!(
+                    "line {}: the clock runs backwards. A trace ends with the machine's uptime; \
+                     remove it and record a new cluster",
+                    line.number
+                )));
+            }
+            before = line.time;
+            stamped.push(Stamped {
+                time: line.time,
+                place: (files.len(), line.number),
+                event: line.event,
+            });
+        }
+        files.push(path);
+    }
+    if groups.is_empty() {
+        return Err(format!(
+            "{} has no traces; a node writes them where `trace` in its cluster file says",
+            directory.display()
+        ));
+    }
+    Ok(groups.into_iter().map(merged).collect())
+}
+
+fn trace_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let unreadable = |e| format!("{}: {e}", directory.display());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "trace")
+        {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Without a last line that a killed node left unfinished: what it says never left the node.
+fn read_whole_lines(path: &Path) -> Result<String, String> {
+    let mut text = fs::read_to_string(path).map_err(|e| e.to_string())?;
+    text.truncate(text.rfind('\n').map_or(0, |at| at + 1));
+    Ok(text)
+}
+
+/// A node sends after it has recorded that, and records what it receives after that, so the clock
+/// orders cause and effect. Within a file the lines stay in order.
+fn merged((settings, (files, mut stamped)): (Settings, (Vec<PathBuf>, Vec<Stamped>))) -> Recorded {
+    stamped.sort_by_key(|line| line.time);
+    let places = stamped.iter().map(|line| line.place).collect();
+    let events = stamped.into_iter().map(|line| line.event).collect();
+    Recorded {
+        trace: Trace { settings, events },
+        files,
+        places,
+    }
+}

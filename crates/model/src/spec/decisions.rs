@@ -1,0 +1,76 @@
+//! What was decided, by the votes alone.
+
+use std::collections::BTreeMap;
+
+use paxos::{NodeId, Round};
+
+use super::{Slot, Value};
+
+#[derive(Default)]
+pub(super) struct Decisions {
+    /// Who voted, by instance, round and value.
+    voters: BTreeMap<Slot, Vec<(Round, Value, Vec<NodeId>)>>,
+    decided: BTreeMap<Slot, Value>,
+}
+
+impl Decisions {
+    /// A member of the round's epoch shows a vote. Says so if that decides a second value.
+    pub fn vote(
+        &mut self,
+        slot: Slot,
+        round: Round,
+        voter: NodeId,
+        value: &Value,
+        quorum: usize,
+    ) -> Result<(), String> {
+        let rounds = self.voters.entry(slot).or_default();
+        let same = |(r, v, _): &(Round, Value, Vec<NodeId>)| *r == round && v == value;
+        let at = rounds.iter().position(same).unwrap_or_else(|| {
+            rounds.push((round, value.clone(), Vec::new()));
+            rounds.len() - 1
+        });
+        let voters = &mut rounds[at].2;
+        if !voters.contains(&voter) {
+            voters.push(voter);
+        }
+        if voters.len() < quorum {
+            return Ok(());
+        }
+        let first = self.decided.entry(slot).or_insert_with(|| value.clone());
+        match first == value {
+            true => Ok(()),
+            false => Err(format!(
+                "{slot:?} is decided with {first:?}, and in round {round} with {value:?}"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paxos::Flags;
+
+    fn value(request: u64) -> Value {
+        ((1, request, Flags::NONE), Vec::new())
+    }
+
+    #[test]
+    fn a_second_decision_is_found_when_its_last_vote_comes() {
+        let mut decisions = Decisions::default();
+        let mut vote = |epoch, voter, request| {
+            let round = Round::base(epoch);
+            decisions.vote((0, 5), round, voter, &value(request), 2)
+        };
+        assert_eq!(vote(1, 11, 1), Ok(()));
+        // Twice the same, and another round's: no quorum.
+        assert_eq!(vote(1, 11, 1), Ok(()));
+        assert_eq!(vote(2, 12, 2), Ok(()));
+        assert_eq!(vote(1, 12, 1), Ok(()));
+        // The same value again is no second one.
+        assert_eq!(vote(3, 11, 1), Ok(()));
+        assert_eq!(vote(3, 13, 1), Ok(()));
+        let found = vote(2, 13, 2).unwrap_err();
+        assert!(found.contains("decided"), "{found}");
+    }
+}

@@ -1,0 +1,144 @@
+//! A leader: what it may answer and stamp.
+
+use std::collections::BTreeMap;
+
+use paxos::wire::value::{Probe, ProbeReport, Rejection};
+use paxos::{Epoch, Flags, Header, Instance, MsgType, Packet, PartitionId, Program, Reason, Round};
+
+use super::answer::{Answer, Sender, held, probed, raise, reject};
+use super::reports::Reports;
+
+pub(super) struct Leader {
+    sender: Sender,
+    nonce: u64,
+    /// Answers earned and not yet sent.
+    earned: Vec<Vec<u8>>,
+    round: Round,
+    retired: bool,
+    window: u64,
+    next: BTreeMap<PartitionId, Instance>,
+    trimmed: BTreeMap<PartitionId, Instance>,
+    reports: Reports,
+}
+
+impl Leader {
+    /// An empty memory.
+    pub fn new(sender: Sender, nonce: u64) -> Leader {
+        Leader {
+            sender,
+            nonce,
+            earned: Vec::new(),
+            round: Round::NONE,
+            retired: false,
+            window: 0,
+            next: BTreeMap::new(),
+            trimmed: BTreeMap::new(),
+            reports: Reports::default(),
+        }
+    }
+
+    pub fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
+    pub fn receive(&mut self, packet: &Packet<'_>) {
+        let answer = self.answer(packet);
+        let answer = answer.map(|answer| self.sender.datagram(packet, answer));
+        self.earned.extend(answer);
+    }
+
+    /// Whether it may send this now.
+    pub fn may_send(&mut self, datagram: &[u8]) -> bool {
+        let at = self.earned.iter().position(|answer| answer == datagram);
+        at.map(|at| self.earned.remove(at)).is_some()
+    }
+
+    pub fn program(&mut self, program: &Program) {
+        let round = Round::base(program.epoch);
+        if program.nonce != self.nonce || round <= self.round {
+            return;
+        }
+        self.round = round;
+        self.retired = false;
+        self.window = program.window;
+        self.reports = Reports::default();
+        self.reports.change(&program.replicas, program.g);
+        self.next = (0..).zip(program.next.iter().copied()).collect();
+        self.trimmed = (0..).zip(program.trimmed.iter().copied()).collect();
+    }
+
+    pub fn retire(&mut self, epoch: Epoch) {
+        self.retired |= !self.round.is_none() && epoch > self.round.epoch();
+    }
+
+    fn stamps(&self) -> bool {
+        !self.round.is_none() && !self.retired
+    }
+
+    fn answer(&mut self, packet: &Packet<'_>) -> Answer {
+        let h = &packet.header;
+        let (next, trimmed) = (held(&self.next, &h.pid), held(&self.trimmed, &h.pid));
+        match h.msgtype {
+            MsgType::Probe => {
+                let round = if self.stamps() {
+                    self.round
+                } else {
+                    Round::NONE
+                };
+                let report = ProbeReport {
+                    nonce: self.nonce,
+                    trim: trimmed,
+                };
+                let mine = Probe::parse(packet.value) == Ok(Probe::Leader);
+                mine.then(|| probed(h, round, next, report))?
+            }
+            MsgType::Request if !self.stamps() => reject(h, Reason::NotLeader, self.round, trimmed),
+            // Several instances at once: not in recorded runs yet.
+            MsgType::Request if h.flags.has(Flags::MULTI) => None,
+            MsgType::Request if next >= trimmed + self.window => {
+                reject(h, Reason::Window, Round::NONE, trimmed)
+            }
+            MsgType::Request => {
+                self.next.insert(h.pid, next + 1);
+                let header = Header {
+                    inst: next,
+                    rnd: self.round,
+                    flags: h.flags.of_value(),
+                    client: h.client,
+                    request: h.request,
+                    ..Header::new(MsgType::Phase2a)
+                };
+                Some((header, packet.value.to_vec()))
+            }
+            MsgType::Trim if packet.value.is_empty() => {
+                self.trim(h);
+                None
+            }
+            MsgType::Reject => {
+                self.refused(h, packet.value);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn trim(&mut self, h: &Header) {
+        if h.rnd.is_none() {
+            self.reports.note(h);
+            let covered = self.reports.covered(h.pid);
+            raise(&mut self.trimmed, h.pid, covered);
+        } else if h.rnd.is_base() && !self.round.is_none() && h.rnd >= self.round {
+            raise(&mut self.trimmed, h.pid, h.inst);
+        }
+    }
+
+    fn refused(&mut self, h: &Header, value: &[u8]) {
+        let Ok(rejection) = Rejection::parse(value) else {
+            return;
+        };
+        let preempted = rejection.reason == Reason::Preempted && rejection.round.is_valid();
+        if preempted && self.stamps() && h.rnd == self.round {
+            self.retire(rejection.round.epoch());
+        }
+    }
+}

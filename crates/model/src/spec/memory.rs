@@ -1,0 +1,135 @@
+//! What an acceptor may remember.
+//!
+//! A durable one that was killed may have lost the end of its log, as far as nobody has seen an
+//! answer to it. So after a restart there are several ideas of its memory, one for each place where
+//! the log may end. What it sends later shows which of them are wrong.
+
+use std::collections::VecDeque;
+
+use paxos::{Enable, Packet};
+
+use super::acceptor::Acceptor;
+use super::answer::Sender;
+
+pub(super) struct Memory {
+    sender: Sender,
+    /// Never empty, while nothing was sent that isn't allowed.
+    ideas: Vec<Idea>,
+}
+
+struct Idea {
+    now: Acceptor,
+    /// Answers earned and not yet sent, each with the number of the input that earned it.
+    earned: Vec<(u64, Vec<u8>)>,
+    /// How many inputs there were.
+    inputs: u64,
+    /// The memory as it must be at least: after the last input to which an answer was sent.
+    shown: Acceptor,
+    /// The inputs after that one.
+    since: VecDeque<Input>,
+}
+
+enum Input {
+    Packet(Vec<u8>),
+    Enable(Enable),
+}
+
+impl Memory {
+    /// A stranger's.
+    pub fn empty(sender: Sender, nonce: u64) -> Memory {
+        let stranger = Acceptor::stranger(nonce, sender.settings.slots);
+        Memory {
+            sender,
+            ideas: vec![Idea::of(stranger)],
+        }
+    }
+
+    /// Its boot nonce.
+    pub fn nonce(&self) -> u64 {
+        self.ideas[0].now.nonce()
+    }
+
+    /// A new process goes on with what is stored.
+    pub fn restart(&mut self) {
+        let ideas = std::mem::take(&mut self.ideas);
+        self.ideas = ideas.into_iter().flat_map(Idea::restarted).collect();
+    }
+
+    /// An order has arrived.
+    pub fn enable(&mut self, enable: &Enable) {
+        for idea in &mut self.ideas {
+            idea.now.enable(enable);
+            idea.note(Input::Enable(enable.clone()), None);
+        }
+    }
+
+    /// A packet has arrived, which came as `datagram`.
+    pub fn receive(&mut self, packet: &Packet<'_>, datagram: &[u8]) {
+        for idea in &mut self.ideas {
+            let answer = idea.now.answer(packet);
+            let answer = answer.map(|answer| self.sender.datagram(packet, answer));
+            idea.note(Input::Packet(datagram.to_vec()), answer);
+        }
+    }
+
+    /// Whether it may send this now. If not, there is nothing more to say about it.
+    pub fn may_send(&mut self, datagram: &[u8]) -> bool {
+        self.ideas.retain_mut(|idea| idea.may_send(datagram));
+        !self.ideas.is_empty()
+    }
+}
+
+impl Idea {
+    fn of(memory: Acceptor) -> Idea {
+        Idea {
+            now: memory.clone(),
+            earned: Vec::new(),
+            inputs: 0,
+            shown: memory,
+            since: VecDeque::new(),
+        }
+    }
+
+    fn note(&mut self, input: Input, answer: Option<Vec<u8>>) {
+        self.inputs += 1;
+        self.since.push_back(input);
+        self.earned.extend(answer.map(|bytes| (self.inputs, bytes)));
+    }
+
+    fn may_send(&mut self, datagram: &[u8]) -> bool {
+        let Some(at) = self.earned.iter().position(|(_, bytes)| bytes == datagram) else {
+            return false;
+        };
+        let (input, _) = self.earned.remove(at);
+        while self.inputs - (self.since.len() as u64) < input {
+            let next = self.since.pop_front().expect("as many as inputs");
+            next.give_to(&mut self.shown);
+        }
+        true
+    }
+
+    /// What may be left of it.
+    fn restarted(self) -> Vec<Idea> {
+        let mut memories = vec![self.shown];
+        for input in self.since {
+            let mut longer = memories[memories.len() - 1].clone();
+            input.give_to(&mut longer);
+            if memories.last() != Some(&longer) {
+                memories.push(longer);
+            }
+        }
+        memories.into_iter().map(Idea::of).collect()
+    }
+}
+
+impl Input {
+    fn give_to(&self, acceptor: &mut Acceptor) {
+        match self {
+            Input::Packet(datagram) => {
+                let packet = Packet::parse(datagram).expect("it was received");
+                acceptor.answer(&packet);
+            }
+            Input::Enable(enable) => acceptor.enable(enable),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Candidates and repairing hosts: what they may propose.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use paxos::wire::value::{RangeReport, Rejection};
+use paxos::{Flags, Instance, MsgType, NodeId, Packet, PartitionId, Round};
+
+use super::{Slot, Value, value_of};
+
+/// Who promised, and the vote that it showed.
+type Promises = BTreeMap<NodeId, Option<(Round, Value)>>;
+
+/// What reached a candidate or a repairing host.
+#[derive(Default)]
+pub(super) struct Proposer {
+    /// By instance and round.
+    promises: BTreeMap<(Slot, Round), Promises>,
+    /// The largest trim point that an acceptor showed.
+    trim: BTreeMap<PartitionId, Instance>,
+}
+
+impl Proposer {
+    pub fn note(&mut self, packet: &Packet<'_>) {
+        let h = &packet.header;
+        let range = h.flags.has(Flags::RANGE);
+        let shown = match h.msgtype {
+            MsgType::Phase1b if range => RangeReport::parse(packet.value).ok().map(|r| r.trim),
+            MsgType::Reject => Rejection::parse(packet.value).ok().map(|r| r.trim),
+            _ => None,
+        };
+        if let Some(trim) = shown {
+            let known = self.trim.entry(h.pid).or_default();
+            *known = trim.max(*known);
+        }
+        if h.msgtype == MsgType::Phase1b && !range && !h.rnd.is_none() {
+            let vote = (!h.vrnd.is_none()).then(|| (h.vrnd, value_of(packet)));
+            let promises = self.promises.entry(((h.pid, h.inst), h.rnd)).or_default();
+            promises.entry(h.swid).or_insert(vote);
+        }
+    }
+
+    /// The largest trim point of a partition that an acceptor showed.
+    pub fn shown_trim(&self, pid: PartitionId) -> Option<Instance> {
+        self.trim.get(&pid).copied()
+    }
+
+    /// Whether `quorum` promises allow a proposal, or why they don't.
+    pub fn may_propose(&self, packet: &Packet<'_>, quorum: usize) -> Result<(), String> {
+        let h = &packet.header;
+        let key = ((h.pid, h.inst), h.rnd);
+        let value = value_of(packet);
+        let promises = self.promises.get(&key);
+        let plain_noop = h.flags.has(Flags::NOOP) && packet.value.is_empty();
+        match promises.is_some_and(|p| is_justified(p, quorum, plain_noop, &value)) {
+            true => Ok(()),
+            false => Err(format!(
+                "proposes {value:?} in {key:?}; promised was {promises:?}"
+            )),
+        }
+    }
+}
+
+/// Whether `quorum` of the promises show `value` as their highest vote, or, for a no-op, none.
+fn is_justified(promises: &Promises, quorum: usize, plain_noop: bool, value: &Value) -> bool {
+    let votes = || promises.values().flatten();
+    let rounds: BTreeSet<Round> = votes()
+        .filter(|(_, voted)| voted == value)
+        .map(|(round, _)| *round)
+        .collect();
+    let up_to = |highest: Round| {
+        let below = |vote: &Option<(Round, Value)>| {
+            vote.as_ref().is_none_or(|(round, _)| *round <= highest)
+        };
+        promises.values().filter(|vote| below(vote)).count() >= quorum
+    };
+    let nothing = promises.values().filter(|vote| vote.is_none()).count() >= quorum;
+    rounds.into_iter().any(up_to) || plain_noop && nothing
+}
