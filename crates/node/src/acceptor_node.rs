@@ -293,14 +293,14 @@ impl Role for AcceptorRole {
     }
 
     fn commit(&mut self) -> Result<(), Error> {
-        self.traces.iter_mut().try_for_each(Recorder::flush)?;
-        let Keeping::Durable(wal) = &mut self.keeping else {
-            return Ok(());
-        };
-        if wal.commit()? {
-            wal.snapshot(image::encode(&self.acceptors))?;
+        if let Keeping::Durable(wal) = &mut self.keeping {
+            let mut traces = self.traces.iter_mut();
+            traces.try_for_each(Recorder::flush_received)?;
+            if wal.commit()? {
+                wal.snapshot(image::encode(&self.acceptors))?;
+            }
         }
-        Ok(())
+        self.traces.iter_mut().try_for_each(Recorder::flush)
     }
 
     fn order(&mut self, order: &Message) -> Result<(), Error> {

@@ -3,8 +3,9 @@
 //!
 //! Times are those of CLOCK_MONOTONIC, which all processes of a machine share, so that their files
 //! can be put together. A packet is recorded as received once the kernel has handed it over, and
-//! as sent before anybody can see it; and lines are in the file before anything that they explain
-//! leaves or goes into a log. So a kill at any moment leaves no effect without its cause.
+//! as sent before anybody can see it; lines are in the file before anything that they explain
+//! leaves. With a log (durable acceptors) the order is: received, in the log, sent; then what a kill
+//! takes from the log was never answered in the trace. So a kill leaves no effect without its cause.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,7 +15,7 @@ use control::GroupState;
 use paxos::trace::{Event, Role, Settings};
 use paxos::{Enable, Epoch, Header, NodeId, Outbox, PartitionId, Program, To};
 
-use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::cluster_file::{ClusterFile, Group, Node, Storage};
 use crate::{Error, host};
 
 /// Records what one thread of a node does for one group; by default it does nothing.
@@ -29,6 +30,9 @@ struct Recording {
     file: File,
     /// What isn't in the file yet.
     lines: Vec<u8>,
+    /// Whether what is sent comes after all that was received since the last flush.
+    has_log: bool,
+    sent: Vec<Event>,
 }
 
 impl Recorder {
@@ -61,6 +65,8 @@ impl Recorder {
             path,
             file,
             lines: Vec::new(),
+            has_log: node.storage == Storage::Durable,
+            sent: Vec::new(),
         }))))
     }
 
@@ -86,7 +92,12 @@ impl Recorder {
     /// A packet is sent next, once, to however many it goes.
     #[inline]
     pub fn sent(&mut self, header: &Header, value: &[u8]) {
-        self.note(|node| Event::Send(node, header.datagram(value)));
+        let Some(recording) = &mut self.0 else { return };
+        let event = Event::Send(recording.node, header.datagram(value));
+        match recording.has_log {
+            true => recording.sent.push(event),
+            false => recording.append(&event),
+        }
     }
 
     /// An acceptor is told of an epoch.
@@ -115,11 +126,25 @@ impl Recorder {
         }
     }
 
-    /// Writes what was recorded. If that fails, nothing that it explains may leave.
+    /// Writes what was received. If that fails, nothing of it may go into a log.
+    #[inline]
+    pub fn flush_received(&mut self) -> Result<(), Error> {
+        match &mut self.0 {
+            Some(recording) => recording.write(),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes all that was recorded. If that fails, nothing that it explains may leave.
     #[inline]
     pub fn flush(&mut self) -> Result<(), Error> {
         match &mut self.0 {
-            Some(recording) => recording.flush(),
+            Some(recording) => {
+                for event in std::mem::take(&mut recording.sent) {
+                    recording.append(&event);
+                }
+                recording.write()
+            }
             None => Ok(()),
         }
     }
@@ -140,7 +165,7 @@ impl Recording {
     }
 
     #[cold]
-    fn flush(&mut self) -> Result<(), Error> {
+    fn write(&mut self) -> Result<(), Error> {
         let written = self.file.write_all(&self.lines);
         self.lines.clear();
         written.map_err(|e| unusable(&self.path, &e))
