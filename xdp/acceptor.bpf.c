@@ -199,10 +199,9 @@ static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, s
 		*flags = slot->flags;
 		return VERDICT_ANSWERED;
 	}
-	/* First `end`, ... */
+	/* First `end`, with a barrier, ... */
 	if (!raise(&s->partition->end, m->inst + 1))
 		return REASON_BUSY;
-	full_barrier(&slot->lock);
 	/* ... then `floor`, again. */
 	floor = READ_ONCE(s->partition->floor);
 	if (m->rnd < floor)
@@ -224,15 +223,15 @@ static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, s
 static __always_inline void send_vote(struct xdp_md *ctx, const struct message *m, struct step *s,
 				      __u16 flags)
 {
-	struct answer a = {};
-	int done;
+	struct stamp stamp = {
+		.inst = m->inst,
+		.rnd = m->rnd,
+		.vrnd = m->rnd,
+		.flags = flags,
+		.msgtype = PHASE2B,
+	};
+	int done = send_on(ctx, s->common.device, m, &stamp);
 
-	answer_header(&a.h, s->common.device, m, PHASE2B);
-	set_inst(&a.h, m->inst);
-	a.h.rnd = bpf_htonl(m->rnd);
-	a.h.vrnd = bpf_htonl(m->rnd);
-	a.h.flags = bpf_htons(flags);
-	done = send_value_on(ctx, m, &a);
 	sent(&s->common, done, XDP_REDIRECT);
 	if (done)
 		s->common.action = multicast_all();

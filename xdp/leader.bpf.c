@@ -133,24 +133,6 @@ static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 
 
 /* ---- Handlers: each gives back a verdict and sets `common.action` */
 
-/* The stamped REQUEST, to all acceptors. */
-static __always_inline void send_proposal(struct xdp_md *ctx, const struct message *m,
-					  struct step *s, __u64 inst)
-{
-	int multi = m->flags & FLAG_MULTI;
-	struct answer a = {};
-	int done;
-
-	answer_header(&a.h, s->common.device, m, PHASE2A);
-	set_inst(&a.h, inst);
-	a.h.rnd = bpf_htonl(s->bank->rnd);
-	a.h.flags = bpf_htons(m->flags & FLAGS_OF_VALUE);
-	done = send_value_on(ctx, m, &a);
-	sent(&s->common, done, XDP_REDIRECT);
-	if (done && !multi)
-		s->common.action = multicast_all();
-}
-
 static __always_inline __u16 vector_pid(const struct vector *v, __u32 at)
 {
 	const __u8 *entry = v->bytes + VECTOR_HEAD_LEN + at * VECTOR_ENTRY_LEN;
@@ -172,13 +154,8 @@ static __always_inline int store_vector(struct xdp_md *ctx, const struct message
 	udp = (void *)(long)ctx->data + udp_at;
 	if ((void *)(udp + 1) > (void *)(long)ctx->data_end)
 		return 0;
-	if (udp->check) {
-		__s64 sum = bpf_csum_diff((__be32 *)old, sizeof(*old), (__be32 *)new, sizeof(*new),
-					  (__u16)~udp->check);
-		__u16 check = ~csum_fold((__u32)sum);
-
-		udp->check = check ? check : 0xffff;
-	}
+	if (udp->check)
+		udp->check = csum_field(csum_replace(udp->check, old, new, sizeof(*new)));
 	return 1;
 }
 
@@ -255,13 +232,14 @@ static __noinline __u32 take_all(struct step *s, struct vector *v, __u32 n, __u6
 	return 0;
 }
 
-/* The packet becomes the copy of its first partition; those of the others, each a copy with another
- * partition and instance in its header, are made on egress. */
-static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *m, struct step *s)
+/* Stamps the vector in the packet. 0, with the first partition's instance and the number of them, or
+ * a reason. */
+static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *m, struct step *s,
+				      __u64 *first, __u32 *partitions)
 {
 	struct scratch *scratch = this_scratch();
 	struct vector *old, *new;
-	__u64 trimmed = 0, first;
+	__u64 trimmed = 0;
 	__u32 n = 0, refused;
 
 	if (!scratch)
@@ -279,22 +257,41 @@ static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *
 	s->trimmed = trimmed;
 	if (refused)
 		return refused;
-	first = (__u64)bpf_ntohl(*(__be32 *)(new->bytes + 8)) << 32 |
-		bpf_ntohl(*(__be32 *)(new->bytes + 12));
-	if (!store_vector(ctx, m, old, new, VECTOR_HEAD_LEN + n * VECTOR_ENTRY_LEN)) {
-		sent(&s->common, 0, XDP_DROP);
-		return VERDICT_CHANGED;
-	}
-	send_proposal(ctx, m, s, first);
-	if (s->common.action == XDP_REDIRECT) {
-		if (n == 1)
-			s->common.action = multicast_all();
-		else if (n <= VECTOR_FEW)
-			s->common.action = bpf_redirect_map(&multicast_few, 0, BPF_F_BROADCAST);
-		else
-			s->common.action = bpf_redirect_map(&multicast_many, 0, BPF_F_BROADCAST);
-	}
-	return VERDICT_CHANGED;
+	*first = (__u64)bpf_ntohl(*(__be32 *)(new->bytes + 8)) << 32 |
+		 bpf_ntohl(*(__be32 *)(new->bytes + 12));
+	*partitions = n;
+	/* Where this fails its instances are gaps, like those of a lost packet. */
+	return store_vector(ctx, m, old, new, VECTOR_HEAD_LEN + n * VECTOR_ENTRY_LEN) ?
+		       0 :
+		       REASON_TRUNCATED;
+}
+
+/* As many copies as a command over so many partitions needs. */
+static __always_inline int multicast_vector(__u32 partitions)
+{
+	if (partitions == 1)
+		return multicast_all();
+	if (partitions <= VECTOR_FEW)
+		return bpf_redirect_map(&multicast_few, 0, BPF_F_BROADCAST);
+	return bpf_redirect_map(&multicast_many, 0, BPF_F_BROADCAST);
+}
+
+/* The stamped REQUEST, to all acceptors: as the copy of its first partition, if it names several.
+ * Those of the others, each with another partition and instance in its header, are made on egress. */
+static __always_inline void send_proposal(struct xdp_md *ctx, const struct message *m,
+					  struct step *s, __u64 inst, __u32 partitions)
+{
+	struct stamp stamp = {
+		.inst = inst,
+		.rnd = s->bank->rnd,
+		.flags = m->flags & FLAGS_OF_VALUE,
+		.msgtype = PHASE2A,
+	};
+	int done = send_on(ctx, s->common.device, m, &stamp);
+
+	sent(&s->common, done, XDP_REDIRECT);
+	if (done)
+		s->common.action = multicast_vector(partitions);
 }
 
 /* Stamps, if this is the leader and the window is open. Instance, round and sender in a REQUEST
@@ -302,21 +299,24 @@ static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *
 static __always_inline __u32 request(struct xdp_md *ctx, const struct message *m, struct step *s,
 				     struct partition_bank *p)
 {
-	__u32 refused;
+	__u32 partitions = 1, refused;
 	__u64 inst = 0;
 
 	if (!round_of(s))
 		return reject(ctx, m, s, REASON_NOT_LEADER, READ_ONCE(p->trimmed));
+	s->trimmed = 0;
 	if (m->flags & FLAG_MULTI) {
-		refused = request_multi(ctx, m, s);
-		return refused == REASON_WINDOW ? reject(ctx, m, s, refused, s->trimmed) : refused;
+		refused = request_multi(ctx, m, s, &inst, &partitions);
+	} else {
+		refused = take(p, s->bank->window, &inst);
+		if (refused)
+			s->trimmed = READ_ONCE(p->trimmed);
 	}
-	refused = take(p, s->bank->window, &inst);
 	if (refused == REASON_WINDOW)
-		return reject(ctx, m, s, refused, READ_ONCE(p->trimmed));
+		return reject(ctx, m, s, refused, s->trimmed);
 	if (refused)
 		return refused;
-	send_proposal(ctx, m, s, inst);
+	send_proposal(ctx, m, s, inst, partitions);
 	return VERDICT_CHANGED;
 }
 
@@ -409,6 +409,12 @@ static __always_inline __u32 handle(struct xdp_md *ctx, const struct message *m,
 	}
 }
 
+/* Most packets here, requests, need no check. */
+static __noinline int verify(struct xdp_md *ctx, const struct message *m)
+{
+	return verify_checksum(ctx, m);
+}
+
 /* Takes one packet. */
 static __always_inline int step(struct xdp_md *ctx)
 {
@@ -422,7 +428,7 @@ static __always_inline int step(struct xdp_md *ctx)
 	/* A REQUEST keeps its checksum, right or wrong, so acceptors see the damage; all it costs is
 	 * an instance. Where the value moves, a new checksum would hide it. */
 	if (m.msgtype != REPLY && (m.msgtype != REQUEST || (m.flags & FLAG_TAG)))
-		refused = verify_checksum(ctx, &m);
+		refused = verify(ctx, &m);
 	if (refused)
 		return drop(refused);
 	at = s.common.group->index;

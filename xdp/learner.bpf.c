@@ -209,16 +209,15 @@ static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m, 
 static __always_inline void send_decision(struct xdp_md *ctx, const struct message *m,
 					  struct step *s)
 {
-	struct answer a = {};
-	int done;
+	struct stamp stamp = {
+		.inst = m->inst,
+		.rnd = m->rnd,
+		.vrnd = m->vrnd,
+		.flags = m->flags & FLAGS_OF_VALUE,
+		.msgtype = DELIVER,
+	};
 
-	answer_header(&a.h, s->common.device, m, DELIVER);
-	set_inst(&a.h, m->inst);
-	a.h.rnd = bpf_htonl(m->rnd);
-	a.h.vrnd = bpf_htonl(m->vrnd);
-	a.h.flags = bpf_htons(m->flags & FLAGS_OF_VALUE);
-	done = send_value_on(ctx, m, &a);
-	if (done)
+	if (send_on(ctx, s->common.device, m, &stamp))
 		s->common.action = multicast_all();
 	else
 		count(COUNT_UNSENT);

@@ -2,7 +2,7 @@
 #ifndef WIREPAXOS_ANSWER_H
 #define WIREPAXOS_ANSWER_H
 
-#include "parse.h"
+#include "checksum.h"
 
 /* The largest value that answers carry from anywhere but a slot. */
 #define MAX_SHORT_ANSWER 24
@@ -56,29 +56,6 @@ static __always_inline void put64(__u8 *to, __u64 number)
 	put32(to + 4, number);
 }
 
-/* Replaces the header in place: same value, same length, no tag. An incremental update keeps a
- * wrong checksum wrong, so a damaged value stays visible to whoever verifies it. False = no. */
-static __always_inline int replace_header(struct xdp_md *ctx, const struct message *m,
-					  struct wire_header *new)
-{
-	void *end = (void *)(long)ctx->data_end;
-	__u32 at = m->header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6;
-	struct wire_header *h = (void *)(long)ctx->data + at;
-	struct udphdr *udp = (void *)h - sizeof(*udp);
-
-	if ((void *)(h + 1) > end)
-		return 0;
-	if (udp->check) {
-		__s64 sum = bpf_csum_diff((__be32 *)h, HEADER_LEN, (__be32 *)new, HEADER_LEN,
-					  (__u16)~udp->check);
-		__u16 check = ~csum_fold((__u32)sum);
-
-		udp->check = check ? check : 0xffff;
-	}
-	__builtin_memcpy(h, new, HEADER_LEN);
-	return 1;
-}
-
 /* Ethernet and IP of an answer of `ip_payload` bytes; `back` = to where the packet came from. */
 static __always_inline int answer_frame(struct xdp_md *ctx, __u32 header_at, __u32 ip_payload,
 					int back)
@@ -110,7 +87,7 @@ static __always_inline int answer_frame(struct xdp_md *ctx, __u32 header_at, __u
 		ip->tot_len = bpf_htons(sizeof(*ip) + ip_payload);
 		ip->ttl = 64;
 		ip->check = 0;
-		ip->check = ~csum_fold((__u32)bpf_csum_diff(NULL, 0, (__be32 *)ip, sizeof(*ip), 0));
+		ip->check = ~csum_fold(csum_words(ip, sizeof(*ip)));
 		return 1;
 	}
 	struct ipv6hdr *ip = TAKE(cursor, end, struct ipv6hdr);
@@ -141,7 +118,6 @@ static __always_inline int send_answer(struct xdp_md *ctx, __u32 header_at, stru
 	__u32 frame_len = frame_length(ctx);
 	struct udphdr *udp;
 	__u32 own_len;
-	__u16 check;
 	__u64 sum;
 
 	if (bpf_xdp_adjust_tail(ctx, (int)(udp_at + udp_len - frame_len)))
@@ -162,8 +138,7 @@ static __always_inline int send_answer(struct xdp_md *ctx, __u32 header_at, stru
 	sum = csum_bytes((__u8 *)a, own_len, ANSWER_HEAD_LEN + MAX_SHORT_ANSWER, sum);
 	if (max)
 		sum = csum_bytes(value, long_len, max, csum_fold(sum));
-	check = ~csum_fold(sum);
-	a->udp.check = check ? check : 0xffff;
+	a->udp.check = csum_field(sum);
 
 	KEEP(own_len);
 	if (own_len < ANSWER_HEAD_LEN || own_len > ANSWER_HEAD_LEN + MAX_SHORT_ANSWER ||
@@ -182,11 +157,62 @@ SUBPROGRAM int send_short(struct xdp_md *ctx, __u32 header_at, struct answer *a,
 	return send_answer(ctx, header_at, a, short_len, NULL, 0, 0, 1);
 }
 
-/* A packet to be multicast whose value is the one in hand, moved to where the tag was. */
-SUBPROGRAM int send_untagged(struct xdp_md *ctx, const struct message *m,
-				    struct answer *a)
+/* What changes in the header of a message that goes on with its value, to be multicast. */
+struct stamp {
+	__u64 inst;
+	__u32 rnd;
+	__u32 vrnd;
+	__u16 flags;
+	__u16 msgtype;
+};
+
+/* Changes the header in place. An incremental update keeps a wrong checksum wrong, so a damaged
+ * value stays visible to whoever verifies it. False = no. */
+static __always_inline int stamp_in_place(struct xdp_md *ctx, const struct device *device,
+					  const struct message *m, const struct stamp *stamp)
+{
+	__u32 at = m->header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6;
+	struct wire_header *h = (void *)(long)ctx->data + at;
+	struct udphdr *udp = (void *)h - sizeof(*udp);
+	/* The header's words from `inst` to `flags`. */
+	struct {
+		__be32 inst_hi;
+		__be32 inst_lo;
+		__be32 rnd;
+		__be32 vrnd;
+		__be16 swid;
+		__be16 flags;
+	} new = {
+		.inst_hi = bpf_htonl(stamp->inst >> 32),
+		.inst_lo = bpf_htonl(stamp->inst),
+		.rnd = bpf_htonl(stamp->rnd),
+		.vrnd = bpf_htonl(stamp->vrnd),
+		.swid = bpf_htons(device->node),
+		.flags = bpf_htons(stamp->flags),
+	};
+	__u64 sum;
+
+	_Static_assert(sizeof(new) == __builtin_offsetof(struct wire_header, cluster) -
+					      __builtin_offsetof(struct wire_header, inst_hi),
+		       "what lies between");
+	if ((void *)(h + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	if (udp->check) {
+		sum = csum_replace(udp->check, &h->inst_hi, &new, sizeof(new));
+		sum += 0xffff - bpf_htons(h->msgtype) + bpf_htons(stamp->msgtype);
+		udp->check = csum_field(sum);
+	}
+	h->msgtype = stamp->msgtype;
+	__builtin_memcpy(&h->inst_hi, &new, sizeof(new));
+	return 1;
+}
+
+/* The same where the value moves to where a tag was. */
+SUBPROGRAM int stamp_untagged(struct xdp_md *ctx, const struct device *device,
+			      const struct message *m, const struct stamp *stamp)
 {
 	struct scratch *copy = this_scratch();
+	struct answer a = {};
 	__u32 len = m->value_len;
 
 	KEEP(len);
@@ -194,7 +220,21 @@ SUBPROGRAM int send_untagged(struct xdp_md *ctx, const struct message *m,
 		return 0;
 	if (len > 0 && bpf_xdp_load_bytes(ctx, m->value_at, copy->datagram, len))
 		return 0;
-	return send_answer(ctx, m->header_at, a, 0, copy->datagram, len, MAX_VALUE_LEN, 0);
+	answer_header(&a.h, device, m, stamp->msgtype);
+	set_inst(&a.h, stamp->inst);
+	set_session(&a.h, m->client, m->request);
+	a.h.rnd = bpf_htonl(stamp->rnd);
+	a.h.vrnd = bpf_htonl(stamp->vrnd);
+	a.h.flags = bpf_htons(stamp->flags);
+	return send_answer(ctx, m->header_at, &a, 0, copy->datagram, len, MAX_VALUE_LEN, 0);
+}
+
+static __always_inline int send_on(struct xdp_md *ctx, const struct device *device,
+				   const struct message *m, const struct stamp *stamp)
+{
+	if (m->flags & FLAG_TAG)
+		return stamp_untagged(ctx, device, m, stamp);
+	return stamp_in_place(ctx, device, m, stamp);
 }
 
 /* What a REJECT says. */

@@ -4,7 +4,7 @@
 #ifndef WIREPAXOS_BENCH_H
 #define WIREPAXOS_BENCH_H
 
-#include "parse.h"
+#include "checksum.h"
 
 #define BENCH_HEAD_LEN (HEADER_AT_V4 + HEADER_LEN)
 

@@ -122,11 +122,8 @@ static __always_inline __u32 number_of_copy(const struct wire_header *h, const s
 /* Sets a header word and keeps the checksum right. */
 static __always_inline void change(struct udphdr *udp, void *at, void *new, __u32 len)
 {
-	__s64 sum = bpf_csum_diff(at, len, new, len, (__u16)~udp->check);
-	__u16 check = ~csum_fold((__u32)sum);
-
 	if (udp->check)
-		udp->check = check ? check : 0xffff;
+		udp->check = csum_field(csum_replace(udp->check, at, new, len));
 	__builtin_memcpy(at, new, len);
 }
 
@@ -183,7 +180,7 @@ static __always_inline int address_v4(struct xdp_md *ctx, const struct member *t
 #endif
 	ip->ttl = 64;
 	ip->check = 0;
-	ip->check = ~csum_fold((__u32)bpf_csum_diff(NULL, 0, (__be32 *)ip, sizeof(*ip), 0));
+	ip->check = ~csum_fold(csum_words(ip, sizeof(*ip)));
 	return 1;
 }
 

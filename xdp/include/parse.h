@@ -170,12 +170,12 @@ static __always_inline int check(const struct device *device, const struct messa
 	int has_command = m->msgtype == REQUEST || m->msgtype == PHASE2A || m->msgtype == PHASE2B ||
 			  m->msgtype == DELIVER;
 	struct group *group;
-	__u16 id = m->group;
+	__u32 id = m->group;
 
 	if (m->cluster != device->cluster)
 		return REASON_WRONG_CLUSTER;
 	group = bpf_map_lookup_elem(&groups, &id);
-	if (!group)
+	if (!group || !READ_ONCE(group->partitions))
 		return REASON_UNKNOWN_GROUP;
 	if (m->pid >= group->partitions)
 		return REASON_UNKNOWN_PARTITION;
@@ -185,97 +185,6 @@ static __always_inline int check(const struct device *device, const struct messa
 		return REASON_BAD_SESSION;
 	*found = group;
 	return 0;
-}
-
-/* ---- Checksums */
-
-/* What bpf_csum_diff takes at once on kernel 6.1. */
-#define CSUM_PIECE 512
-
-static __always_inline __u16 csum_fold(__u64 sum)
-{
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum;
-}
-
-/* Adds `len` bytes at `bytes` to a sum; `max` and three more are readable there. Whole words go to
- * the helper, piece by piece; what is left over is masked out of one more word. */
-static __always_inline __u64 csum_bytes(__u8 *bytes, __u32 len, __u32 max, __u64 sum)
-{
-	__u32 words = len & ~3u;
-	__u32 tail = len & 3;
-
-#pragma clang loop unroll(full)
-	for (__u32 at = 0; at < max; at += CSUM_PIECE) {
-		__u32 piece = words > at ? words - at : 0;
-		__u32 room = max - at < CSUM_PIECE ? max - at : CSUM_PIECE;
-
-		if (piece > room)
-			piece = room;
-		KEEP(piece);
-		if (piece > 0 && piece <= room)
-			sum = (__u32)bpf_csum_diff(NULL, 0, (__be32 *)(bytes + at), piece,
-						   csum_fold(sum));
-	}
-	if (tail) {
-		KEEP(words);
-		if (words <= max)
-			sum += *(__u32 *)(bytes + words) & bpf_htonl(~0u << (32 - 8 * tail));
-	}
-	return sum;
-}
-
-/* The pseudo header of a frame with a datagram of `udp_len` bytes. */
-static __always_inline __u64 csum_pseudo(struct xdp_md *ctx, __u32 header_at, __u32 udp_len)
-{
-	void *cursor = (void *)(long)ctx->data + sizeof(struct ethhdr);
-	void *end = (void *)(long)ctx->data_end;
-	__u64 sum = bpf_htons(IPPROTO_UDP) + (__u64)bpf_htons(udp_len);
-
-	if (header_at == HEADER_AT_V4) {
-		struct iphdr *ip = TAKE(cursor, end, struct iphdr);
-
-		return ip ? sum + ip->saddr + ip->daddr : 0;
-	}
-	struct ipv6hdr *ip = TAKE(cursor, end, struct ipv6hdr);
-
-	if (!ip)
-		return 0;
-	for (int i = 0; i < 4; i++) {
-		sum += ip->saddr.in6_u.u6_addr32[i];
-		sum += ip->daddr.in6_u.u6_addr32[i];
-	}
-	return sum;
-}
-
-/* Copies the datagram to the scratch memory and checks its checksum. The network card may have
- * done it too, but doesn't tell. 0 or a reason. */
-SUBPROGRAM int verify_checksum(struct xdp_md *ctx, struct message *m)
-{
-	struct scratch *copy = this_scratch();
-	__u32 udp_at = m->header_at == HEADER_AT_V4 ? HEADER_AT_V4 - sizeof(struct udphdr) :
-						      HEADER_AT_V6 - sizeof(struct udphdr);
-	__u32 len = m->udp_len;
-	struct udphdr *udp;
-	__u64 sum;
-
-	if (!copy)
-		return REASON_FULL;
-	udp = (void *)copy->datagram;
-	KEEP(len);
-	if (len < sizeof(struct udphdr) || len > SCRATCH_LEN - CSUM_PIECE)
-		return REASON_VALUE_TOO_LARGE;
-	if (bpf_xdp_load_bytes(ctx, udp_at, copy->datagram, len))
-		return REASON_TRUNCATED;
-	if (!udp->check)
-		/* IPv4 knows datagrams without a checksum, IPv6 doesn't. */
-		return m->header_at == HEADER_AT_V4 ? 0 : REASON_BAD_CHECKSUM;
-	sum = csum_pseudo(ctx, m->header_at, len);
-	sum = csum_bytes(copy->datagram, len, SCRATCH_LEN - CSUM_PIECE, sum);
-	return csum_fold(sum) == 0xffff ? 0 : REASON_BAD_CHECKSUM;
 }
 
 #endif

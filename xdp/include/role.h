@@ -41,14 +41,4 @@ static __always_inline void sent(struct common *c, int done, int action)
 		count(COUNT_UNSENT);
 }
 
-/* Makes the packet in hand a message of another type about the same, with the same value. The caller
- * has filled in the rest of the header. */
-static __always_inline int send_value_on(struct xdp_md *ctx, const struct message *m,
-					 struct answer *a)
-{
-	set_session(&a->h, m->client, m->request);
-	a->h.value_len = bpf_htons(m->value_len);
-	return m->flags & FLAG_TAG ? send_untagged(ctx, m, a) : replace_header(ctx, m, &a->h);
-}
-
 #endif

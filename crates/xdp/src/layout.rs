@@ -63,7 +63,7 @@ shared! {
     }
     /// Map `groups`: what one group is to this node; the key is the group's number.
     Group {
-        /// Partitions of the group.
+        /// Partitions of the group; 0 = there is no such group.
         partitions: u16,
         /// The largest value, at most what the objects were built for.
         max_value: u16,

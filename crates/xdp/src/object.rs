@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use aya::maps::{Map, MapData};
 use aya::programs::{ProgramFd, Xdp};
@@ -247,7 +248,19 @@ impl Object {
 
     /// Says what a group is to this node.
     pub fn set_group(&mut self, id: u16, group: &Group) -> Result<()> {
-        self.insert("groups", &id, group)
+        let groups = self.memory::<Group>("groups")?;
+        if groups.get(id.into()) == *group {
+            return Ok(());
+        }
+        // Programs must not see half of it.
+        let closed = Group {
+            partitions: 0,
+            ..*group
+        };
+        groups.set(id.into(), closed);
+        fence(SeqCst);
+        groups.set(id.into(), *group);
+        Ok(())
     }
 
     /// Writes an entry of a hash map.

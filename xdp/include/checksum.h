@@ -1,0 +1,154 @@
+/* Internet checksums: of the packet in place, and of what is written into it.
+ *
+ * Sums are kept in 64 bits and folded in the end: a datagram's 32-bit words can't overflow them.
+ * Words are read by 32 bits, which is how the headers behind Ethernet are aligned. */
+#ifndef WIREPAXOS_CHECKSUM_H
+#define WIREPAXOS_CHECKSUM_H
+
+#include "parse.h"
+
+typedef __u32 __attribute__((may_alias)) word_t;
+
+/* What bpf_csum_diff takes at once on kernel 6.1. */
+#define CSUM_PIECE 512
+
+static __always_inline __u16 csum_fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+/* The field for a sum: never 0, which means that there is none. */
+static __always_inline __u16 csum_field(__u64 sum)
+{
+	__u16 check = ~csum_fold(sum);
+
+	return check ? check : 0xffff;
+}
+
+/* The sum of `len` bytes, a constant and a multiple of four. */
+static __always_inline __u64 csum_words(const void *at, __u32 len)
+{
+	const word_t *word = at;
+	__u64 sum = 0;
+
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < len / 4; i++)
+		sum += word[i];
+	return sum;
+}
+
+/* What a checksum field's sum becomes when the `len` bytes at `old` become those at `new`. A wrong
+ * checksum stays wrong. 2^32 - 1 is 0 to such sums, and keeps this one above 0. */
+static __always_inline __u64 csum_replace(__u16 check, const void *old, const void *new, __u32 len)
+{
+	__u64 zero = (__u64)0xffffffff * (len / 4);
+
+	return (__u16)~check + zero - csum_words(old, len) + csum_words(new, len);
+}
+
+/* Adds `len` bytes at `bytes` to a sum; `max` and three more are readable there. Whole words go to
+ * the helper, piece by piece; what is left over is masked out of one more word. */
+static __always_inline __u64 csum_bytes(__u8 *bytes, __u32 len, __u32 max, __u64 sum)
+{
+	__u32 words = len & ~3u;
+	__u32 tail = len & 3;
+
+#pragma clang loop unroll(full)
+	for (__u32 at = 0; at < max; at += CSUM_PIECE) {
+		__u32 piece = words > at ? words - at : 0;
+		__u32 room = max - at < CSUM_PIECE ? max - at : CSUM_PIECE;
+
+		if (piece > room)
+			piece = room;
+		KEEP(piece);
+		if (piece > 0 && piece <= room)
+			sum = (__u32)bpf_csum_diff(NULL, 0, (__be32 *)(bytes + at), piece,
+						   csum_fold(sum));
+	}
+	if (tail) {
+		KEEP(words);
+		if (words <= max)
+			sum += *(__u32 *)(bytes + words) & bpf_htonl(~0u << (32 - 8 * tail));
+	}
+	return sum;
+}
+
+/* The pseudo header of a frame with a datagram of `udp_len` bytes. */
+static __always_inline __u64 csum_pseudo(struct xdp_md *ctx, __u32 header_at, __u32 udp_len)
+{
+	void *cursor = (void *)(long)ctx->data + sizeof(struct ethhdr);
+	void *end = (void *)(long)ctx->data_end;
+	__u64 sum = bpf_htons(IPPROTO_UDP) + (__u64)bpf_htons(udp_len);
+
+	if (header_at == HEADER_AT_V4) {
+		struct iphdr *ip = TAKE(cursor, end, struct iphdr);
+
+		return ip ? sum + csum_words(&ip->saddr, 8) : 0;
+	}
+	struct ipv6hdr *ip = TAKE(cursor, end, struct ipv6hdr);
+
+	return ip ? sum + csum_words(&ip->saddr, 32) : 0;
+}
+
+/* The pieces of a datagram are powers of two, as its length has them in binary: so each has a
+ * constant length, and the verifier follows. Where one begins, all larger ones have ended. */
+#define PIECE_OF(ctx, at, len, size)                                                               \
+	({                                                                                         \
+		void *piece = (void *)(long)(ctx)->data + (at) + ((len) & (0x7ff & ~(2 * (size)-1))); \
+		piece + (size) > (void *)(long)(ctx)->data_end ? NULL : piece;                     \
+	})
+#define ADD_PIECE(size, sum_of)                                                                    \
+	if (len & (size)) {                                                                        \
+		void *piece = PIECE_OF(ctx, at, len, size);                                        \
+                                                                                                   \
+		if (!piece)                                                                        \
+			return 0;                                                                  \
+		sum += sum_of;                                                                     \
+	}
+#define BY_HELPER(from, size) (__u32)bpf_csum_diff(NULL, 0, (from), (size), 0)
+
+/* The sum of `len` bytes of the packet from `at`, a constant, on. Where they aren't all there, it is
+ * some other sum. */
+static __always_inline __u64 csum_packet(struct xdp_md *ctx, __u32 at, __u32 len)
+{
+	__u64 sum = 0;
+
+	ADD_PIECE(1024, BY_HELPER(piece, 512));
+	ADD_PIECE(1024, BY_HELPER(piece + 512, 512));
+	ADD_PIECE(512, BY_HELPER(piece, 512));
+	ADD_PIECE(256, BY_HELPER(piece, 256));
+	ADD_PIECE(128, BY_HELPER(piece, 128));
+	ADD_PIECE(64, csum_words(piece, 64));
+	ADD_PIECE(32, csum_words(piece, 32));
+	ADD_PIECE(16, csum_words(piece, 16));
+	ADD_PIECE(8, csum_words(piece, 8));
+	ADD_PIECE(4, csum_words(piece, 4));
+	ADD_PIECE(2, *(__u16 *)piece);
+	ADD_PIECE(1, bpf_htons(*(__u8 *)piece << 8));
+	return sum;
+}
+
+/* Checks the checksum of the datagram. The network card may have done it too, but doesn't tell. 0 or
+ * a reason. */
+static __always_inline int verify_checksum(struct xdp_md *ctx, const struct message *m)
+{
+	const __u32 head = sizeof(struct udphdr) + HEADER_LEN;
+	__u32 at = m->header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6;
+	struct udphdr *udp = (void *)(long)ctx->data + at - sizeof(struct udphdr);
+	__u64 sum;
+
+	if ((void *)udp + head > (void *)(long)ctx->data_end)
+		return REASON_TRUNCATED;
+	if (!udp->check)
+		/* IPv4 knows datagrams without a checksum, IPv6 doesn't. */
+		return m->header_at == HEADER_AT_V4 ? 0 : REASON_BAD_CHECKSUM;
+	sum = csum_pseudo(ctx, m->header_at, m->udp_len) + csum_words(udp, head) +
+	      csum_packet(ctx, at + HEADER_LEN, m->udp_len - head);
+	return csum_fold(sum) == 0xffff ? 0 : REASON_BAD_CHECKSUM;
+}
+
+#endif
