@@ -8,6 +8,7 @@
 
 mod down;
 pub mod faults;
+mod forwarders;
 mod interface;
 mod namespace;
 mod process;

@@ -87,6 +87,8 @@ pub struct Shape {
     pub partitions: u16,
     /// Whether the cluster file has IPv6 addresses; the hosts have both kinds in any case.
     pub ipv6: bool,
+    /// Where leaders, acceptors and replicas handle their packets, as the cluster file names it.
+    pub plane: String,
 }
 
 impl Shape {
@@ -101,6 +103,7 @@ impl Shape {
             application: "rocksdb".to_string(),
             partitions: 1,
             ipv6: false,
+            plane: "udp".to_string(),
         }
     }
 
@@ -184,12 +187,23 @@ impl Shape {
         links
     }
 
+    /// The port of a switch by which a host is reached.
+    pub(crate) fn port_to(&self, switch: &Host, host: &Host) -> String {
+        match host.switch == switch.switch {
+            true => host.name.clone(),
+            // There are two, and the port is called by the other one's name.
+            false => format!("{}-{}", Role::Switch.name(), host.switch),
+        }
+    }
+
     /// The cluster file: every host whose role is a node's.
-    pub fn cluster_file(&self, cluster: u32, data: &Path) -> String {
+    pub fn cluster_file(&self, cluster: u32, data: &Path, bpffs: &Path) -> String {
         let mut text = format!(
-            "# Written by `wirepaxos lab up`.\ncluster = \"{cluster:08x}\"\ndata = {:?}\n\n\
+            "# Written by `wirepaxos lab up`.\ncluster = \"{cluster:08x}\"\ndata = {:?}\n\
+             bpffs = {:?}\n\n\
              [[group]]\nid = 0\napplication = \"{}\"\npartitions = {}\n",
             data.display().to_string(),
+            bpffs.display().to_string(),
             self.application,
             self.partitions
         );
@@ -206,6 +220,9 @@ impl Shape {
                 host.id,
                 host.role.name()
             );
+            if host.role != Role::Controller {
+                let _ = writeln!(text, "plane = \"{}\"", self.plane);
+            }
             // The front end needs a single partition and a store behind it.
             let has_redis = self.partitions == 1 && self.application != "echo";
             if host.role == Role::Replica && has_redis {
@@ -291,7 +308,13 @@ impl Host {
     /// Hardware addresses are fixed: 0 is the one that goes with its addresses, 1 that of the port
     /// at the other end of its link.
     pub fn mac(&self, side: u8) -> String {
-        format!("02:77:00:00:{side:02x}:{:02x}", self.id)
+        let bytes = self.mac_bytes(side).map(|byte| format!("{byte:02x}"));
+        bytes.join(":")
+    }
+
+    /// The same as a frame has it.
+    pub(crate) fn mac_bytes(&self, side: u8) -> [u8; 6] {
+        [0x02, 0x77, 0, 0, side, self.id]
     }
 
     fn end(&self, interface: &str, mac: String) -> End {

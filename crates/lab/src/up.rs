@@ -75,6 +75,9 @@ impl Lab {
         if options.wires {
             self.wire_all(&state.shape)?;
         }
+        if state.shape.plane != "udp" {
+            self.attach_forwarders(&state.shape)?;
+        }
         Ok(())
     }
 
@@ -83,7 +86,11 @@ impl Lab {
         for path in [&directory, &state.data] {
             fs::create_dir_all(path).map_err(Error::at(path.display()))?;
         }
-        let text = state.shape.cluster_file(random()?, &state.data);
+        let text = state
+            .shape
+            .cluster_file(random()?, &state.data, &self.bpffs());
+        // Here, not by a node: `ip netns exec` would take its mount away with it.
+        xdp::pins::mount_bpffs(&self.bpffs()).map_err(Error::new)?;
         let file = self.cluster_file();
         fs::write(&file, text).map_err(Error::at(file.display()))
     }

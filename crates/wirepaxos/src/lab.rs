@@ -8,6 +8,7 @@ use ::lab::topology::{REDIS_PASSWORD, REDIS_PORT, TRUNK};
 use ::lab::{Lab, Shape, Topology, UpOptions};
 use clap::{Args, Subcommand};
 use node::ClusterFile;
+use node::cluster_file::Plane;
 use serde_json::json;
 
 use crate::error::Error;
@@ -86,6 +87,9 @@ pub struct Up {
     /// Nodes talk IPv6
     #[arg(long)]
     ipv6: bool,
+    /// Where leaders, acceptors and replicas handle their packets: udp, xdp, or auto
+    #[arg(long, default_value = "udp", value_parser = plane)]
+    plane: Plane,
     /// Keep the nodes' data in a new directory in this one instead of in memory
     #[arg(long)]
     data: Option<PathBuf>,
@@ -104,6 +108,11 @@ pub struct Up {
 fn topology(name: &str) -> Result<Topology, String> {
     let names = Topology::ALL.map(|(name, _)| name).join(" or ");
     Topology::named(name).ok_or(format!("take {names}"))
+}
+
+fn plane(name: &str) -> Result<Plane, String> {
+    let found = Plane::ALL.into_iter().find(|plane| plane.name() == name);
+    found.ok_or("take udp, xdp or auto".to_string())
 }
 
 /// Options of `lab start`.
@@ -215,6 +224,7 @@ fn up(options: &Up) -> Result<(), Error> {
         application: options.app.clone(),
         partitions: options.partitions,
         ipv6: options.ipv6,
+        plane: options.plane.name().to_string(),
         ..Shape::new(options.topology)
     };
     shape.clients = options.clients.unwrap_or(shape.clients);

@@ -15,6 +15,7 @@
 
 pub mod acceptor;
 pub mod attach;
+pub mod forwarder;
 pub mod frame;
 pub mod interface;
 pub mod layout;

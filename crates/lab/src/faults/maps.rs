@@ -39,7 +39,7 @@ pub(super) fn load(bpffs: &Path) -> Result<()> {
         return Ok(());
     }
     let object = object()?;
-    mount(bpffs)?;
+    xdp::pins::mount_bpffs(bpffs).map_err(Error::new)?;
     let cannot = |e: &dyn std::error::Error| {
         Error::new(format!(
             "the fault injector, {}: {}; it needs a kernel of 6.1 or later with BPF and XDP, and CAP_BPF",
@@ -155,33 +155,6 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     let mut texts: Vec<String> = causes.map(ToString::to_string).collect();
     texts.dedup();
     texts.join(": ")
-}
-
-/// Mounts a bpffs, unless it is there.
-fn mount(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).map_err(Error::at(path.display()))?;
-    if is_mounted(path)? {
-        return Ok(());
-    }
-    let target = c_path(path)?;
-    // SAFETY: all pointers are to strings that end with a zero; bpf takes no further data.
-    let result = unsafe {
-        libc::mount(
-            c"bpf".as_ptr(),
-            target.as_ptr(),
-            c"bpf".as_ptr(),
-            0,
-            std::ptr::null(),
-        )
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(Error::new(format!(
-            "can't mount a bpffs at {}: {}; it needs CAP_SYS_ADMIN and a kernel with CONFIG_BPF_SYSCALL",
-            path.display(),
-            io::Error::last_os_error()
-        ))),
-    }
 }
 
 /// Unmounts it as often as it was mounted.
