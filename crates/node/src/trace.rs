@@ -4,8 +4,9 @@
 //! Times are those of CLOCK_MONOTONIC, which all processes of a machine share, so that their files
 //! can be put together. A packet is recorded as received once the kernel has handed it over, and
 //! as sent before anybody can see it; lines are in the file before anything that they explain
-//! leaves. With a log (durable acceptors) the order is: received, in the log, sent; then what a kill
-//! takes from the log was never answered in the trace. So a kill leaves no effect without its cause.
+//! leaves. So a kill leaves no effect without its cause. Where something is stored in between, the
+//! order is: received, stored, sent: what a kill takes from a log was not answered in the trace, and
+//! an epoch is known before anything is proposed in it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,7 +16,7 @@ use control::GroupState;
 use paxos::trace::{Event, Role, Settings};
 use paxos::{Enable, Epoch, Header, NodeId, Outbox, PartitionId, Program, To};
 
-use crate::cluster_file::{ClusterFile, Group, Node, Storage};
+use crate::cluster_file::{self, ClusterFile, Group, Node, Storage};
 use crate::{Error, host};
 
 /// Records what one thread of a node does for one group; by default it does nothing.
@@ -30,8 +31,8 @@ struct Recording {
     file: File,
     /// What isn't in the file yet.
     lines: Vec<u8>,
-    /// Whether what is sent comes after all that was received since the last flush.
-    has_log: bool,
+    /// Whether what is sent comes after all else since the last flush.
+    stores: bool,
     sent: Vec<Event>,
 }
 
@@ -65,7 +66,7 @@ impl Recorder {
             path,
             file,
             lines: Vec::new(),
-            has_log: node.storage == Storage::Durable,
+            stores: node.role == cluster_file::Role::Controller || node.storage == Storage::Durable,
             sent: Vec::new(),
         }))))
     }
@@ -94,7 +95,7 @@ impl Recorder {
     pub fn sent(&mut self, header: &Header, value: &[u8]) {
         let Some(recording) = &mut self.0 else { return };
         let event = Event::Send(recording.node, header.datagram(value));
-        match recording.has_log {
+        match recording.stores {
             true => recording.sent.push(event),
             false => recording.append(&event),
         }
@@ -228,7 +229,6 @@ impl<O: Outbox> Outbox for Recorded<'_, O> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster_file;
     use crate::test_dir::TestDir;
     use paxos::MsgType;
 
