@@ -1,6 +1,7 @@
 //! The commands of `wirepaxos`, one module each.
 
 mod bench;
+mod check_trace;
 pub mod demo;
 mod embedded;
 pub mod error;
@@ -59,6 +60,8 @@ enum Command {
     Lab(lab::Command),
     /// Run the deterministic simulator
     Sim(simulate::Options),
+    /// Hold what the nodes of a cluster recorded (`trace` in its file) against the protocol
+    CheckTrace(check_trace::Options),
 }
 
 /// Runs the command that the arguments name.
@@ -74,6 +77,7 @@ pub fn main() -> ExitCode {
         Command::Stop(options) => stop::run(&options),
         Command::Lab(command) => lab::run(&command),
         Command::Sim(options) => return simulate::run(&options),
+        Command::CheckTrace(options) => check_trace::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

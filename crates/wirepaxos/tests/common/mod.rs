@@ -1,5 +1,7 @@
 //! A cluster of real processes on loopback.
+#![allow(dead_code)] // no test uses all of it
 
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -32,13 +34,27 @@ pub fn shape(application: &str) -> Shape {
 
 impl TestCluster {
     pub fn start(shape: &Shape) -> TestCluster {
-        let local = LocalCluster::create(&std::env::temp_dir(), shape).unwrap();
-        let mut cluster = TestCluster {
-            local,
-            processes: Processes::new(PROGRAM),
-        };
+        let mut cluster = TestCluster::create(shape);
         cluster.start_all();
         cluster
+    }
+
+    /// A cluster whose nodes record what they do, with the directory of the traces.
+    pub fn start_recording(shape: &Shape) -> (TestCluster, PathBuf) {
+        let mut cluster = TestCluster::create(shape);
+        let file = &cluster.local.file;
+        let text = std::fs::read_to_string(file).unwrap();
+        std::fs::write(file, format!("trace = \"trace\"\n{text}")).unwrap();
+        let directory = cluster.local.directory().join("trace");
+        cluster.start_all();
+        (cluster, directory)
+    }
+
+    fn create(shape: &Shape) -> TestCluster {
+        TestCluster {
+            local: LocalCluster::create(&std::env::temp_dir(), shape).unwrap(),
+            processes: Processes::new(PROGRAM),
+        }
     }
 
     pub fn start_all(&mut self) {
