@@ -33,10 +33,11 @@ static __always_inline int receive(struct xdp_md *ctx, struct message *m, struct
 	return 1;
 }
 
-/* What is sent leaves by `action`, unless the frame couldn't be rewritten. */
+/* What is sent leaves by `action`. Where the frame has no room for the answer, the packet goes to the
+ * node's process, which runs this program again on a frame that has. */
 static __always_inline void sent(struct common *c, int done, int action)
 {
-	c->action = done ? action : XDP_DROP;
+	c->action = done ? action : XDP_PASS;
 	if (!done)
 		count(COUNT_UNSENT);
 }

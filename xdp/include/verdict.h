@@ -15,8 +15,8 @@ enum verdict {
 	VERDICT_ANSWERED = 61,
 	/* Learner: decisions handed over, by ring or DELIVER. */
 	COUNT_DECIDED = 62,
-	/* The answer didn't fit the frame, or the frame couldn't be rewritten; it was dropped after
-	 * its verdict had been counted. To the protocol this is a loss. */
+	/* The answer didn't fit the frame: the packet went to the node's process after its verdict had
+	 * been counted. */
 	COUNT_UNSENT = 63,
 	COUNTERS = 64
 };

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_socket::{ControlSocket, Views};
 use crate::host::{Stop, wait};
+use crate::plane::xdp::XdpPlane;
 use crate::{Error, status};
 
 /// What the controller can ask of a role of all groups.
@@ -24,6 +25,12 @@ pub(crate) trait Controlled {
     /// Completes a status document: `groups`, one object a group, and what the plane has to say;
     /// and warnings.
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>);
+}
+
+/// A role whose packets the kernel handles.
+pub(crate) trait InKernel: Controlled {
+    fn plane(&self) -> &XdpPlane;
+    fn plane_mut(&mut self) -> &mut XdpPlane;
 }
 
 /// Between two looks at what changes without a message.
@@ -101,19 +108,20 @@ impl<'a> ControlLoop<'a> {
         document
     }
 
-    /// Serves a role that handles no packets here, until the stop is requested. `tick` is called at
-    /// least once a second.
-    pub fn run<R: Controlled>(
-        &mut self,
-        role: &mut R,
-        mut tick: impl FnMut(&mut R),
-    ) -> Result<(), Error> {
+    /// Serves a role in the kernel, until the stop is requested.
+    pub fn run<R: InKernel>(&mut self, role: &mut R) -> Result<(), Error> {
         let mut last = Instant::now();
         while !self.is_stopping() {
-            wait(&self.fds(), Some(TICK))?;
-            self.messages(role)?;
+            let [control, stop] = self.fds();
+            let ready = wait(&[role.plane().as_fd(), control, stop], Some(TICK))?;
+            if ready.has(0) {
+                role.plane_mut().answer_passed()?;
+            }
+            if ready.has(1) {
+                self.messages(role)?;
+            }
             if last.elapsed() >= TICK {
-                tick(role);
+                role.plane_mut().refresh();
                 last = Instant::now();
             }
         }

@@ -1,6 +1,8 @@
 //! Frames around datagrams, for test runs: what a network would deliver, and a strict look at what
 //! a program made of it.
 
+use std::net::{IpAddr, SocketAddr};
+
 /// Where test frames come from and go to.
 pub const PORT: u16 = 9000;
 const FROM_PORT: u16 = 9001;
@@ -22,28 +24,41 @@ pub const fn head_len(v6: bool) -> usize {
 
 /// A frame with this datagram, as a careful sender makes it.
 pub fn build(datagram: &[u8], v6: bool) -> Vec<u8> {
+    let (from, to): (IpAddr, IpAddr) = match v6 {
+        true => (V6_FROM.into(), V6_TO.into()),
+        false => (V4_FROM.into(), V4_TO.into()),
+    };
+    between((from, FROM_PORT).into(), (to, PORT).into(), datagram)
+}
+
+/// The same between these addresses, of one family.
+pub fn between(from: SocketAddr, to: SocketAddr, datagram: &[u8]) -> Vec<u8> {
     let udp_len = (UDP + datagram.len()) as u16;
     let mut frame = MACS.to_vec();
-    if v6 {
-        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-        frame.extend(udp_len.to_be_bytes());
-        frame.extend([17, 9]);
-        frame.extend(V6_FROM);
-        frame.extend(V6_TO);
-    } else {
-        frame.extend([0x08, 0x00, 0x45, 0]);
-        frame.extend((V4 as u16 + udp_len).to_be_bytes());
-        frame.extend([0, 0, 0x40, 0, 9, 17, 0, 0]);
-        frame.extend(V4_FROM);
-        frame.extend(V4_TO);
-        let check = !sum(&frame[ETHERNET..], 0);
-        frame[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&check.to_be_bytes());
+    match (from.ip(), to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            frame.extend([0x08, 0x00, 0x45, 0]);
+            frame.extend((V4 as u16 + udp_len).to_be_bytes());
+            frame.extend([0, 0, 0x40, 0, 9, 17, 0, 0]);
+            frame.extend(from.octets());
+            frame.extend(to.octets());
+            let check = !sum(&frame[ETHERNET..], 0);
+            frame[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&check.to_be_bytes());
+        }
+        (from, to) => {
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            frame.extend(udp_len.to_be_bytes());
+            frame.extend([17, 9]);
+            frame.extend(v6_octets(from));
+            frame.extend(v6_octets(to));
+        }
     }
-    frame.extend(FROM_PORT.to_be_bytes());
-    frame.extend(PORT.to_be_bytes());
+    frame.extend(from.port().to_be_bytes());
+    frame.extend(to.port().to_be_bytes());
     frame.extend(udp_len.to_be_bytes());
     frame.extend([0, 0]);
     frame.extend_from_slice(datagram);
+    let v6 = to.is_ipv6();
     let check = match !udp_sum(&frame, v6) {
         0 => 0xffff,
         check => check,
@@ -51,6 +66,21 @@ pub fn build(datagram: &[u8], v6: bool) -> Vec<u8> {
     let at = head_len(v6) - 2;
     frame[at..at + 2].copy_from_slice(&check.to_be_bytes());
     frame
+}
+
+fn v6_octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// The datagram of a frame that a program has made of one by [`between`].
+pub fn payload(frame: &[u8]) -> Option<&[u8]> {
+    let v6 = frame.get(12..14)? == [0x86, 0xdd];
+    let head = head_len(v6);
+    let udp_len = usize::from(u16_at(frame.get(..head)?, head - 4));
+    frame.get(head..(head - UDP).checked_add(udp_len)?)
 }
 
 /// Checks every length and checksum of a frame that a program has made of one by [`build`], and
@@ -139,7 +169,14 @@ pub fn ip_checksum_is_right(frame: &[u8]) -> bool {
     sum(&frame[ETHERNET..ETHERNET + V4], 0) == 0xffff
 }
 
-/// Whether a frame, however damaged, still has the lengths and the checksum of a whole one.
+/// Whether a frame, however damaged, still holds a datagram as long as its UDP header says, with the
+/// right checksum. What follows it is padding.
 pub fn checksum_is_right_if_whole(frame: &[u8], v6: bool) -> bool {
-    frame.len() >= head_len(v6) && checksum_is_right(frame, v6)
+    let head = head_len(v6);
+    if frame.len() < head {
+        return false;
+    }
+    let udp_len = usize::from(u16_at(frame, head - 4));
+    let end = head - UDP + udp_len;
+    udp_len >= UDP && end <= frame.len() && checksum_is_right(&frame[..end], v6)
 }

@@ -14,6 +14,7 @@
 //! failed the test of a full ring in `tests/frames.rs`).
 
 pub mod acceptor;
+pub mod again;
 pub mod attach;
 pub mod forwarder;
 pub mod frame;

@@ -58,6 +58,11 @@ impl Members {
         })
     }
 
+    /// In whose name copies leave.
+    pub fn from(&self) -> SocketAddr {
+        self.from
+    }
+
     /// Fills the devmaps: once, after loading.
     pub fn open(&self, object: &mut Object) -> Result<()> {
         let entries = self.entries();

@@ -18,7 +18,7 @@ use super::{
     Shown, ShownPartition, enable_of, image, memory_on_disk, read_dump, remove_dump, write_dump,
 };
 use crate::cluster_file::{ClusterFile, Node, Storage};
-use crate::control_loop::{ControlLoop, Controlled, of_group, refused};
+use crate::control_loop::{ControlLoop, Controlled, InKernel, of_group, refused};
 use crate::host::Stop;
 use crate::plane::xdp::XdpPlane;
 use crate::{Error, random_nonce};
@@ -46,8 +46,7 @@ impl<'a> KernelAcceptor<'a> {
     }
 
     pub fn serve(mut self) -> Result<(), Error> {
-        self.control
-            .run(&mut self.role, |role| role.plane.refresh())?;
+        self.control.run(&mut self.role)?;
         if self.control.was_told_to_stop() {
             self.role.leave()?;
         }
@@ -108,6 +107,16 @@ fn learners(cluster: &ClusterFile, group: GroupId) -> Vec<Member> {
         port_per_partition: true,
     };
     replicas.map(learner).collect()
+}
+
+impl InKernel for Role {
+    fn plane(&self) -> &XdpPlane {
+        &self.plane
+    }
+
+    fn plane_mut(&mut self) -> &mut XdpPlane {
+        &mut self.plane
+    }
 }
 
 impl Controlled for Role {

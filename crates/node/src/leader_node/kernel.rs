@@ -12,7 +12,7 @@ use xdp::object;
 
 use super::{Shown, begun_epoch, program_of};
 use crate::cluster_file::{ClusterFile, Node};
-use crate::control_loop::{ControlLoop, Controlled, of_group, refused};
+use crate::control_loop::{ControlLoop, Controlled, InKernel, of_group, refused};
 use crate::host::Stop;
 use crate::plane::xdp::XdpPlane;
 use crate::{Error, random_nonce};
@@ -38,8 +38,7 @@ impl<'a> KernelLeader<'a> {
     }
 
     pub fn serve(mut self) -> Result<(), Error> {
-        self.control
-            .run(&mut self.role, |role| role.plane.refresh())?;
+        self.control.run(&mut self.role)?;
         if self.control.was_told_to_stop() {
             self.role.plane.detach()?;
             self.role.plane.forget()?;
@@ -63,6 +62,16 @@ impl Role {
         let leaders = leaders.collect::<Result<_, Error>>()?;
         plane.attach()?;
         Ok(Role { plane, leaders })
+    }
+}
+
+impl InKernel for Role {
+    fn plane(&self) -> &XdpPlane {
+        &self.plane
+    }
+
+    fn plane_mut(&mut self) -> &mut XdpPlane {
+        &mut self.plane
     }
 }
 

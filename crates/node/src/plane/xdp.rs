@@ -1,9 +1,12 @@
 //! The kernel plane: a role runs as an XDP program at the interface that has the node's address.
 //! Its memory and its link are pinned, so it serves on while the node's process is away.
 
-use std::net::{IpAddr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use serde_json::{Map, Value, json};
+use xdp::again::Again;
 use xdp::attach::{Attachment, Mode};
 use xdp::interface::Interface;
 use xdp::layout::Device;
@@ -31,6 +34,11 @@ pub(crate) struct XdpPlane {
     unreachable: Vec<IpAddr>,
     /// What went wrong when they were last looked up.
     trouble: Option<String>,
+    /// Where the program passes what it has no room to answer.
+    socket: UdpSocket,
+    again: Again,
+    buffer: Vec<u8>,
+    answered_here: u64,
 }
 
 impl XdpPlane {
@@ -50,6 +58,10 @@ impl XdpPlane {
         let places = places(cluster, node);
         let object = Object::load_kept(&directory, role, &sizes(&places), pins.path())?;
         Ok(XdpPlane {
+            socket: open_socket(node)?,
+            again: Again::new(&object)?,
+            buffer: vec![0; 2048],
+            answered_here: 0,
             object,
             device: device(cluster, node, 1),
             places,
@@ -114,6 +126,28 @@ impl XdpPlane {
         }
     }
 
+    /// Readable when the program has passed something here.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Answers what the program has passed here.
+    pub fn answer_passed(&mut self) -> Result<(), Error> {
+        for _ in 0..MAX_PASSED {
+            let Ok((n, from)) = self.socket.recv_from(&mut self.buffer) else {
+                // Nothing is left; or an error about an earlier send, which says nothing of the next.
+                return Ok(());
+            };
+            let to = self.members.from();
+            if let Some(answer) = self.again.answer(&self.buffer[..n], from, to)? {
+                // May be lost, as every packet may.
+                let _ = self.socket.send_to(answer, from);
+                self.answered_here += 1;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the program off the interface; its memory stays until [`XdpPlane::forget`].
     pub fn detach(&mut self) -> Result<(), Error> {
         self.attachment = None;
@@ -143,8 +177,26 @@ impl XdpPlane {
             "mode": attachment.map(|a| a.mode.name()),
             "why_generic": attachment.and_then(|a| a.why_generic.as_deref()),
             "unreachable": self.unreachable,
+            "answered_by_process": self.answered_here,
         });
     }
+}
+
+/// Packets of one turn, so that orders don't wait behind a flood.
+const MAX_PASSED: usize = 256;
+
+fn open_socket(node: &Node) -> Result<UdpSocket, Error> {
+    let open = || {
+        let socket = UdpSocket::bind(node.address)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    };
+    open().map_err(|e: io::Error| {
+        Error::new(format!(
+            "can't listen on {} (UDP, `address`): {e}; is the node running already?",
+            node.address
+        ))
+    })
 }
 
 fn say_what_is_attached(role: Role, interface: &Interface, attached: &Attachment) {
