@@ -9,7 +9,7 @@ use aya::programs::{ProgramFd, Xdp};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::layout::{Counters, Device, Group};
-use crate::sys::{Byte, Mapped, Shared};
+use crate::sys::{Mapped, Shared};
 
 /// Where the compiled objects are looked for first.
 pub const DIR_VARIABLE: &str = "WIREPAXOS_BPF_DIR";
@@ -228,15 +228,14 @@ impl Object {
         Ok((map.fd().as_fd(), info.max_entries() as usize))
     }
 
-    /// A copy of all bytes of one of its array maps.
-    pub fn bytes(&self, name: &str) -> Result<Vec<u8>> {
+    /// The memory of one of its array maps as words, whatever its entries are; to be read.
+    pub fn words(&self, name: &str) -> Result<Mapped<u64>> {
         let map = self.ebpf.map(name).and_then(data);
         let map = map.ok_or_else(|| format!("no map {name}"))?;
         let info = map.info().map_err(|error| whole(&error))?;
-        let len = info.value_size() as usize * info.max_entries() as usize;
-        let memory = Mapped::<Byte>::new(map.fd(), 0, len, false);
-        let memory = memory.map_err(|error| format!("map {name}: {error}"))?;
-        Ok(memory.copy().into_iter().map(|byte| byte.0).collect())
+        // The kernel lays entries out in whole words.
+        let words = info.value_size().div_ceil(8) as usize * info.max_entries() as usize;
+        Mapped::new(map.fd(), 0, words, false).map_err(|error| format!("map {name}: {error}"))
     }
 
     /// Says where this node stands.

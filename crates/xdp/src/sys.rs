@@ -106,6 +106,9 @@ pub struct Byte(pub u8);
 // SAFETY: any byte is one.
 unsafe impl Shared for Byte {}
 
+// SAFETY: any eight bytes are one.
+unsafe impl Shared for u64 {}
+
 /// Memory that the kernel maps for this process: an array map, entry by entry.
 ///
 /// Programs write it at any time, so it is never borrowed: entries are copied out, and written

@@ -13,6 +13,7 @@ use xdp::layout::{GROUP_DELIVER, SHORT_VALUE};
 use xdp::object::{Object, Role, Sizes};
 use xdp::place::Place;
 use xdp::run::{Runner, test_device};
+use xdp::sys::Mapped;
 use xdp::{acceptor::Acceptor, leader::Leader, learner::Learner, object, place, run};
 
 /// The directory of the objects, or why the programs can't be tested here.
@@ -39,6 +40,7 @@ pub struct Loaded {
     pub object: Object,
     pub runner: Runner,
     pub role: Control,
+    memory: Vec<Mapped<u64>>,
 }
 
 /// The control side of a role.
@@ -73,7 +75,9 @@ impl Loaded {
         };
         place::open(&mut object, &place, flags, &test_device(&place)).expect("it fits");
         let runner = Runner::new(&mut object, place.deployment.group).expect("it runs");
+        let memory = control.maps().iter().map(|name| object.words(name));
         Loaded {
+            memory: memory.map(|map| map.expect("a map")).collect(),
             object,
             runner,
             role: control,
@@ -89,12 +93,8 @@ impl Loaded {
     }
 
     /// Every byte of state.
-    pub fn memory(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for map in self.role.maps() {
-            bytes.extend(self.object.bytes(map).expect("a map"));
-        }
-        bytes
+    pub fn memory(&self) -> Vec<u64> {
+        self.memory.iter().flat_map(Mapped::copy).collect()
     }
 }
 
