@@ -197,13 +197,21 @@ impl Shape {
     }
 
     /// The cluster file: every host whose role is a node's.
-    pub fn cluster_file(&self, cluster: u32, data: &Path, bpffs: &Path) -> String {
+    pub fn cluster_file(
+        &self,
+        cluster: u32,
+        data: &Path,
+        bpffs: &Path,
+        trace: Option<&Path>,
+    ) -> String {
+        let trace = trace.map(|path| format!("trace = {:?}\n", path.display().to_string()));
         let mut text = format!(
             "# Written by `wirepaxos lab up`.\ncluster = \"{cluster:08x}\"\ndata = {:?}\n\
-             bpffs = {:?}\n\n\
+             bpffs = {:?}\n{}\n\
              [[group]]\nid = 0\napplication = \"{}\"\npartitions = {}\n",
             data.display().to_string(),
             bpffs.display().to_string(),
+            trace.unwrap_or_default(),
             self.application,
             self.partitions
         );

@@ -15,6 +15,8 @@ pub struct UpOptions {
     pub data: Option<PathBuf>,
     /// Whether every link leads through a wire from the start, for faults.
     pub wires: bool,
+    /// Where the nodes record what they receive and send; it outlives the lab.
+    pub trace: Option<PathBuf>,
 }
 
 impl Lab {
@@ -63,8 +65,25 @@ impl Lab {
         Ok(data)
     }
 
+    /// What another cluster recorded can't be continued.
+    fn trace(&self, options: &UpOptions) -> Result<Option<PathBuf>> {
+        let Some(directory) = &options.trace else {
+            return Ok(None);
+        };
+        fs::create_dir_all(directory).map_err(Error::at(directory.display()))?;
+        let mut there = fs::read_dir(directory).map_err(Error::at(directory.display()))?;
+        if there.next().is_some() {
+            return Err(Error::new(format!(
+                "{} isn't empty: remove the traces of another lab, or name another directory",
+                directory.display()
+            )));
+        }
+        let absolute = std::path::absolute(directory);
+        absolute.map(Some).map_err(Error::at(directory.display()))
+    }
+
     fn build(&self, state: &State, options: &UpOptions) -> Result<()> {
-        self.make_files(state)?;
+        self.make_files(state, options)?;
         let hosts = state.shape.hosts();
         self.add_namespaces(&hosts)?;
         self.add_links(&state.shape)?;
@@ -81,14 +100,16 @@ impl Lab {
         Ok(())
     }
 
-    fn make_files(&self, state: &State) -> Result<()> {
+    fn make_files(&self, state: &State, options: &UpOptions) -> Result<()> {
+        let trace = self.trace(options)?;
         let directory = self.directory();
         for path in [&directory, &state.data] {
             fs::create_dir_all(path).map_err(Error::at(path.display()))?;
         }
-        let text = state
-            .shape
-            .cluster_file(random()?, &state.data, &self.bpffs());
+        let text =
+            state
+                .shape
+                .cluster_file(random()?, &state.data, &self.bpffs(), trace.as_deref());
         // Here, not by a node: `ip netns exec` would take its mount away with it.
         xdp::pins::mount_bpffs(&self.bpffs()).map_err(Error::new)?;
         let file = self.cluster_file();

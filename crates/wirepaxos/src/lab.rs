@@ -97,6 +97,10 @@ pub struct Up {
     /// the switches' ports
     #[arg(long)]
     wires: bool,
+    /// Have all nodes record what they receive and send in this directory, which must be empty;
+    /// `check-trace` reads it
+    #[arg(long, value_name = "DIRECTORY")]
+    trace: Option<PathBuf>,
     /// Start all nodes, too
     #[arg(long)]
     start: bool,
@@ -233,6 +237,7 @@ fn up(options: &Up) -> Result<(), Error> {
         &UpOptions {
             data: options.data.clone(),
             wires: options.wires,
+            trace: options.trace.clone(),
         },
     )?;
     let cluster = ClusterFile::load(&lab.cluster_file())?;

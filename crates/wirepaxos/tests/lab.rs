@@ -109,6 +109,21 @@ impl TestLab {
         found
     }
 
+    /// SIGKILL to a node.
+    fn kill(&self, node: &str) {
+        let status = self.json(&["status", "--json"]);
+        let hosts = status["hosts"].as_array().unwrap();
+        let host = hosts.iter().find(|host| host["name"] == node).unwrap();
+        let pid = host["node_pid"].to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-9", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
     fn down(&self) {
         let down = self.run(&["down"]);
         assert!(down.status.success(), "{}", all(&down));
@@ -341,6 +356,130 @@ fn nothing_is_lost_or_doubled_on_bad_links() {
     let digests = digests(&lab);
     assert!(digests.iter().all(|d| *d == digests[0]), "{digests:?}");
     lab.down();
+}
+
+/// What the nodes did meanwhile is as the protocol allows, in every packet.
+#[test]
+fn recorded_nodes_keep_the_protocol_on_bad_links() {
+    let Some(lab) = TestLab::new('f') else { return };
+    if let Err(why) = lab.compile_faults() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    let traces = TraceDir(std::env::temp_dir().join(format!("wirepaxos-trace-{}", lab.name)));
+    let directory = traces.0.to_str().unwrap();
+    lab.json(&[
+        "up", "--wires", "--start", "--app", "leveldb", "--trace", directory, "--json",
+    ]);
+    lab.redis("client-1", "10.77.0.31", &["SET", "ready", "1"]);
+    lab.json(&[
+        "faults",
+        "all",
+        "--loss",
+        "8%",
+        "--duplicate",
+        "10%",
+        "--reorder",
+        "10%",
+        "--seed",
+        "9",
+        "--json",
+    ]);
+    let increments = |n: u32| {
+        let script = format!(
+            "for i in $(seq {n}); do echo INCR counter; done | \
+             redis-cli -h 10.77.0.32 -a lab --no-auth-warning"
+        );
+        let counted = lab.exec("client-1", &["timeout", "100", "sh", "-c", &script]);
+        assert!(counted.status.success(), "{}", all(&counted));
+    };
+    increments(60);
+    for victim in ["leader-1", "acceptor-1"] {
+        lab.kill(victim);
+        increments(60);
+        lab.json(&["start", victim, "--json"]);
+        eventually("an epoch with all acceptors", || {
+            let output = lab.wirepaxos("controller", &["status", "--json"]);
+            let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+            all_serve(&status).then_some(())
+        });
+    }
+    increments(60);
+    lab.down();
+
+    let check = |directory: &str| {
+        let mut command = Command::new(PROGRAM);
+        let output = command
+            .args(["check-trace", directory, "--json"])
+            .output()
+            .unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            output.status.success(),
+            report["groups"][0]["violation"].is_null()
+        );
+        report["groups"][0].clone()
+    };
+    let report = check(directory);
+    assert!(report["violation"].is_null(), "{report}");
+    assert_eq!(report["files"], 9);
+    println!("{} events", report["events"]);
+    let file = |name: &str| std::fs::read_to_string(traces.0.join(name)).unwrap();
+    assert_eq!(file("acceptor-1.0.trace").matches(" start ").count(), 2);
+    assert!(file("controller.0.trace").matches(" epoch ").count() >= 3);
+    // Replicas had to repair what was lost: PHASE1A or PHASE2A of their own.
+    let replicas = [
+        "replica-1.0.0.trace",
+        "replica-2.0.0.trace",
+        "replica-3.0.0.trace",
+    ];
+    let repairs = |name: &&str| {
+        let is_repair = |line: &str| line.contains(" send ") && line.contains(" 0101");
+        file(name).lines().filter(|line| is_repair(line)).count()
+    };
+    let repairs: usize = replicas.iter().map(repairs).sum();
+    assert!(repairs > 0, "no repair rounds");
+
+    // And what was falsified isn't.
+    falsify(&traces.0.join("acceptor-2.0.trace"));
+    let report = check(directory);
+    let found = report["violation"]["file"].as_str().unwrap();
+    assert!(found.ends_with("acceptor-2.0.trace"), "{report}");
+}
+
+/// Removed at the end.
+struct TraceDir(PathBuf);
+
+impl Drop for TraceDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Whether all acceptors are members of the active epoch.
+fn all_serve(status: &Value) -> bool {
+    let groups = |role: &str| -> Vec<Value> {
+        let nodes = status["nodes"].as_array().into_iter().flatten();
+        let of_role = nodes.filter(|node| node["role"] == role);
+        of_role
+            .map(|node| node["status"]["groups"][0].clone())
+            .collect()
+    };
+    let active = groups("controller").first().map(|g| g["active"].clone());
+    let serves =
+        |group: &Value| group["member"] == true && Some(&group["epoch"]) == active.as_ref();
+    active.as_ref().is_some_and(Value::is_u64) && groups("acceptor").iter().all(serves)
+}
+
+/// Changes the last digit of the last vote (PHASE2B) that a node has sent.
+fn falsify(file: &Path) {
+    let recorded = std::fs::read_to_string(file).unwrap();
+    let mut lines: Vec<String> = recorded.lines().map(str::to_string).collect();
+    let is_vote = |line: &String| line.contains(" send ") && line.contains(" 0104");
+    let vote = lines.iter().rposition(is_vote).unwrap();
+    let digit = lines[vote].pop().and_then(|c| c.to_digit(16)).unwrap();
+    lines[vote].push(char::from_digit(digit ^ 1, 16).unwrap());
+    std::fs::write(file, lines.join("\n") + "\n").unwrap();
 }
 
 /// What comes out of a link with faults, datagram by datagram.

@@ -89,6 +89,7 @@ const BAD: &[Bad] = &[
     ("role = \"controller\"", "role = \"controller\"\nplane = \"xdp\"", "plane", &["means nothing"]),
     ("storage = \"volatile\"", "storage = \"durable\"\nplane = \"xdp\"", "plane",
         &["can't write to disk", "plane = \"udp\""]),
+    ("# trace = \"traces\"", "trace = \"\"", "trace =", &["is empty", "name a directory"]),
     ("# cpu = 0", "cpu = -1", "cpu = -1", &["0 to 1023"]),
 ];
 
@@ -114,6 +115,20 @@ fn every_error_names_its_line_and_a_remedy() {
         let first = &errors.errors[0];
         assert!(shown.starts_with(&format!("x.toml:{}: {}", first.line, first.problem)));
     }
+}
+
+#[test]
+fn nodes_in_the_kernel_cant_record() {
+    let text = SAMPLE.replacen("# trace =", "trace =", 1).replacen(
+        "role = \"acceptor\"",
+        "role = \"acceptor\"\nplane = \"xdp\"",
+        1,
+    );
+    let refused = parse(&text, "x.toml").unwrap_err().to_string();
+    assert!(refused.contains("can't be recorded"), "{refused}");
+    let on_sockets = text.replacen("\"xdp\"", "\"udp\"", 1);
+    let file = parse(&on_sockets, "dir/x.toml").unwrap();
+    assert_eq!(file.trace.as_deref(), Some(Path::new("dir/traces")));
 }
 
 #[test]

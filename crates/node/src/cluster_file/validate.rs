@@ -24,6 +24,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
     check.directory("data", &raw.data);
     if let Some(trace) = &raw.trace {
         check.directory("trace", trace);
+        check.recordable(&raw.node);
     }
     let nodes: Vec<_> = raw.node.iter().map(|n| check.node(n, &raw.group)).collect();
     let groups = raw.group.iter().map(|g| check.group(g, &raw)).collect();
@@ -350,6 +351,18 @@ impl Check {
             );
         }
         plane
+    }
+
+    /// Nodes record what passes through them, not what passes in the kernel.
+    fn recordable(&mut self, nodes: &[Spanned<RawNode>]) {
+        let planes = nodes.iter().filter_map(|n| n.get_ref().plane.as_ref());
+        for plane in planes.filter(|plane| *plane.get_ref() == Plane::Xdp.name()) {
+            self.error(
+                at(plane),
+                "`trace` with `plane = \"xdp\"`: what passes in the kernel can't be recorded",
+                "remove `trace`, or take plane = \"udp\"",
+            );
+        }
     }
 
     /// A node's name is also the name of its directory.

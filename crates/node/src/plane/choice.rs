@@ -17,6 +17,9 @@ pub(crate) fn in_kernel<T>(
         Plane::Xdp => return open().map(Some),
         Plane::Udp if left => return Err(still_in_kernel(cluster, node)),
         Plane::Udp => return Ok(None),
+        Plane::Auto if cluster.trace.is_some() => {
+            Error::new("what passes in the kernel can't be recorded (`trace`)")
+        }
         Plane::Auto if node.storage == Storage::Durable => {
             Error::new("programs in the kernel can't store votes on disk")
         }
