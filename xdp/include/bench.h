@@ -1,12 +1,15 @@
-/* For measurements alone: BPF_PROG_TEST_RUN repeats a program over one packet, which a role changes.
- * This program makes it new each time, with the next instance and the next sender, and tail-calls
- * the role. Its own time is measured with `bench_nothing` in the role's place. */
+/* For tests and measurements alone. BPF_PROG_TEST_RUN repeats a program over one packet, which a role
+ * changes. The program `bench` makes it new each time, with the next instance and the next sender,
+ * and tail-calls the role, or `bench_out`, which sends it over a link as a network would. Its own time
+ * is measured with `bench_nothing` in the role's place. */
 #ifndef WIREPAXOS_BENCH_H
 #define WIREPAXOS_BENCH_H
 
 #include "checksum.h"
 
-#define BENCH_HEAD_LEN (HEADER_AT_V4 + HEADER_LEN)
+/* Headers and the beginning of a value: all that roles write. */
+#define BENCH_HEAD_LEN 144
+#define BENCH_CPUS 64
 
 struct bench {
 	/* Packets made so far. */
@@ -14,15 +17,19 @@ struct bench {
 	/* 1 << shift packets of one instance, from as many senders. */
 	__u32 shift;
 	__u32 first_sender;
-	/* Ethernet, IPv4, UDP and header; instance and sender 0, and a checksum right for that. */
+	/* Where the header lies. */
+	__u32 header_at;
+	/* Bytes of `head`. */
+	__u32 len;
+	/* A frame's beginning; instance and sender 0, and a checksum right for that. */
 	__u8 head[BENCH_HEAD_LEN];
-	__u8 unused[6];
 };
 
+/* One packet for each CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
+	__uint(max_entries, BENCH_CPUS);
 	__type(key, __u32);
 	__type(value, struct bench);
 } bench_packet SEC(".maps");
@@ -34,19 +41,33 @@ struct {
 	__type(value, __u32);
 } bench_target SEC(".maps");
 
+/* Entry 0: where `bench_out` sends. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} bench_port SEC(".maps");
+
 SEC("xdp")
 int bench(struct xdp_md *ctx)
 {
-	__u32 zero = 0;
-	struct bench *b = bpf_map_lookup_elem(&bench_packet, &zero);
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct bench *b = bpf_map_lookup_elem(&bench_packet, &cpu);
 	struct wire_header *h;
 	struct udphdr *udp;
 	__u64 made, sum;
+	__u32 len;
 
-	if (!b || bpf_xdp_store_bytes(ctx, 0, b->head, BENCH_HEAD_LEN))
+	if (!b)
+		return XDP_ABORTED;
+	len = b->len;
+	KEEP(len);
+	if (len == 0 || len > BENCH_HEAD_LEN || bpf_xdp_store_bytes(ctx, 0, b->head, len))
 		return XDP_ABORTED;
 	made = b->made++;
-	h = (void *)(long)ctx->data + HEADER_AT_V4;
+	h = (void *)(long)ctx->data +
+	    (b->header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6);
 	udp = (void *)h - sizeof(*udp);
 	if ((void *)(h + 1) > (void *)(long)ctx->data_end)
 		return XDP_ABORTED;
@@ -54,9 +75,15 @@ int bench(struct xdp_md *ctx)
 	h->inst_lo = bpf_htonl(made >> b->shift);
 	h->swid = bpf_htons(b->first_sender + (made & ((1 << b->shift) - 1)));
 	sum = (__u64)(__u16)~udp->check + h->inst_hi + h->inst_lo + h->swid;
-	udp->check = ~csum_fold(sum);
+	udp->check = csum_field(sum);
 	bpf_tail_call(ctx, &bench_target, 0);
 	return XDP_ABORTED;
+}
+
+SEC("xdp")
+int bench_out(struct xdp_md *ctx __attribute__((unused)))
+{
+	return bpf_redirect_map(&bench_port, 0, 0);
 }
 
 SEC("xdp")

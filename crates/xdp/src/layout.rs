@@ -16,6 +16,8 @@ pub const SHORT_VALUE: usize = 88;
 pub const MAX_VALUE: usize = paxos::wire::MAX_VALUE_LEN;
 /// The most members of one group behind one port.
 pub const MAX_MEMBERS: usize = 8;
+/// The most bytes that a measurement makes new for each frame.
+pub const BENCH_HEAD_LEN: usize = 144;
 /// Counters of one CPU.
 pub const COUNTERS: usize = 64;
 
@@ -300,10 +302,12 @@ shared! {
         shift: u32,
         /// Their first sender.
         first_sender: u32,
-        /// Ethernet, IPv4, UDP and header.
-        head: [u8; 90],
-        /// 0.
-        unused: [u8; 6],
+        /// Where the header lies.
+        header_at: u32,
+        /// Bytes of `head` in use.
+        len: u32,
+        /// The frame's beginning.
+        head: [u8; BENCH_HEAD_LEN],
     }
     /// Key of a forwarder's `routes`: an address, bytes in network order; IPv4 in the first four.
     RouteKey {

@@ -4,23 +4,21 @@
 //! is walked; every repetition must be accepted, else there is no result. The wrapper's own time,
 //! measured by turns with the role's, is taken off.
 
-use std::os::fd::AsFd;
 use std::path::Path;
 
-use aya::maps::ProgramArray;
-use aya::programs::ProgramFd;
 use paxos::{Configuration, Deployment, Enable, Flags, Header, Member, MsgType, Program, Round};
 
 use crate::acceptor::Acceptor;
 use crate::frame;
-use crate::layout::{Bench, Route, RouteKey};
+use crate::generator::{self, Generator, Target};
+use crate::layout::{Route, RouteKey};
 use crate::leader::Leader;
 use crate::learner::Learner;
 use crate::object::{Object, Result, Role, Sizes, directory};
 use crate::place::{self, Place};
 use crate::ring::Ring;
 use crate::run::{Runner, action, counter, test_device};
-use crate::sys::test_run;
+use crate::sys::pin_to_this_cpu;
 
 /// Bytes of a value: with Ethernet, IPv4 and UDP the frame has 154 bytes.
 pub const VALUE_LEN: usize = 64;
@@ -177,45 +175,28 @@ fn learner(dir: &Path) -> Result<RoleMeasurement> {
 struct Wrapped {
     object: Object,
     name: &'static str,
-    bench: ProgramFd,
-    target: ProgramFd,
-    nothing: ProgramFd,
+    generator: Generator,
+    cpu: usize,
     frame: Vec<u8>,
     shift: u32,
 }
 
 impl Wrapped {
-    fn new(object: Object, name: &'static str, msgtype: MsgType, shift: u32) -> Result<Wrapped> {
-        let round = match msgtype {
-            MsgType::Request => Round::NONE,
-            _ => Round::base(1),
-        };
-        let header = Header {
-            group: 1,
-            cluster: 0xc1,
-            rnd: round,
-            vrnd: round,
-            flags: Flags::NONE,
-            client: 7,
-            request: 1,
-            ..Header::new(msgtype)
-        };
-        let frame = frame::build(&header.datagram(&[b'x'; VALUE_LEN]), false);
-        let memory = object.memory::<Bench>("bench_packet")?;
-        let mut packet = Bench {
-            shift,
-            first_sender: ACCEPTORS[0].into(),
-            ..Bench::default()
-        };
-        let len = packet.head.len();
-        packet.head.copy_from_slice(&frame[..len]);
-        memory.set(0, packet);
+    fn new(
+        mut object: Object,
+        name: &'static str,
+        msgtype: MsgType,
+        shift: u32,
+    ) -> Result<Wrapped> {
+        let cpu = pin_to_this_cpu().map_err(|error| error.to_string())?;
+        let frame = message(msgtype);
+        let generator = Generator::new(&mut object, Target::Program(name))?;
+        generator.load(cpu, &frame, ACCEPTORS[0], shift);
         Ok(Wrapped {
-            bench: object.program("bench")?,
-            target: object.program(name)?,
-            nothing: object.program("bench_nothing")?,
             object,
             name,
+            generator,
+            cpu,
             frame,
             shift,
         })
@@ -228,23 +209,16 @@ impl Wrapped {
         mut between: impl FnMut(&mut Object, u64) -> Result<()>,
     ) -> Result<RoleMeasurement> {
         let is_role = self.name == self.object.role().name();
-        let memory = self.object.memory::<Bench>("bench_packet")?;
         let before = self.object.counter(counter::CHANGED);
         let (mut alone, mut with_role) = (Vec::new(), Vec::new());
         let mut made = 0;
         for _ in 0..CHUNKS {
-            self.aim(false)?;
+            generator::aim(&mut self.object, Target::Program("bench_nothing"))?;
             alone.push(self.chunk(action::DROP)?);
             // The role's packets follow each other without a gap.
-            memory.set(
-                0,
-                Bench {
-                    made,
-                    ..memory.get(0)
-                },
-            );
+            self.generator.set_made(self.cpu, made);
             between(&mut self.object, made >> self.shift)?;
-            self.aim(true)?;
+            generator::aim(&mut self.object, Target::Program(self.name))?;
             with_role.push(self.chunk(expected)?);
             made += u64::from(CHUNK);
         }
@@ -264,24 +238,32 @@ impl Wrapped {
         })
     }
 
-    /// What the wrapper calls.
-    fn aim(&mut self, at_role: bool) -> Result<()> {
-        let target = if at_role { &self.target } else { &self.nothing };
-        let map = self.object.ebpf().map_mut("bench_target");
-        let mut map = ProgramArray::try_from(map.ok_or("no map bench_target")?)
-            .map_err(|error| error.to_string())?;
-        map.set(0, target, 0).map_err(|error| error.to_string())
-    }
-
     fn chunk(&self, expected: u32) -> Result<f64> {
-        let mut out = [0; 2048];
-        let run = test_run(self.bench.as_fd(), &self.frame, &mut out, CHUNK)
-            .map_err(|error| format!("BPF_PROG_TEST_RUN: {error}"))?;
+        let run = self.generator.run(&self.frame, CHUNK)?;
         if run.action != expected {
             return Err(format!("{} gave back {}", self.name, run.action));
         }
         Ok(f64::from(run.ns))
     }
+}
+
+/// A frame with a message of this type, as a role accepts it; instance and sender 0.
+pub(crate) fn message(msgtype: MsgType) -> Vec<u8> {
+    let round = match msgtype {
+        MsgType::Request => Round::NONE,
+        _ => Round::base(1),
+    };
+    let header = Header {
+        group: 1,
+        cluster: 0xc1,
+        rnd: round,
+        vrnd: round,
+        flags: Flags::NONE,
+        client: 7,
+        request: 1,
+        ..Header::new(msgtype)
+    };
+    frame::build(&header.datagram(&[b'x'; VALUE_LEN]), false)
 }
 
 fn median(of: &mut [f64]) -> f64 {

@@ -78,6 +78,62 @@ pub fn test_run(
     })
 }
 
+/// The frame's place in a test run (`struct xdp_md`).
+#[repr(C)]
+#[derive(Default)]
+struct Context {
+    data: u32,
+    data_end: u32,
+    data_meta: u32,
+    ingress_ifindex: u32,
+    rx_queue_index: u32,
+    egress_ifindex: u32,
+}
+
+const TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
+/// Frames that a live run sends off at once: the most that the kernel takes.
+const LIVE_BATCH: u32 = 256;
+
+/// Runs an XDP program over `repeat` frames that come in on `ingress` and really go where it sends
+/// them (BPF_F_TEST_XDP_LIVE_FRAMES), on this CPU. Frames are used again: what the program has
+/// written is still there. The calling thread must be in the interface's namespace.
+pub fn live_run(
+    program: BorrowedFd<'_>,
+    ingress: u32,
+    frame: &[u8],
+    repeat: u32,
+) -> io::Result<()> {
+    let context = Context {
+        data_end: frame.len() as u32,
+        ingress_ifindex: ingress,
+        ..Context::default()
+    };
+    let mut attr = TestRunAttr {
+        prog_fd: program.as_raw_fd() as u32,
+        data_size_in: frame.len() as u32,
+        data_in: frame.as_ptr() as u64,
+        ctx_size_in: size_of::<Context>() as u32,
+        ctx_in: (&raw const context) as u64,
+        repeat,
+        flags: TEST_XDP_LIVE_FRAMES,
+        batch_size: LIVE_BATCH,
+        ..TestRunAttr::default()
+    };
+    // SAFETY: as in `test_run`; `context` is as large as said and only read.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_TEST_RUN,
+            &raw mut attr,
+            size_of::<TestRunAttr>(),
+        )
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Binds the calling thread to one CPU: programs run where their caller runs.
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     // SAFETY: a zeroed set is an empty one, and CPU_SET stays inside for any number below its size.
@@ -91,6 +147,15 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Binds the calling thread to the CPU that it is on, and says which.
+pub fn pin_to_this_cpu() -> io::Result<usize> {
+    // SAFETY: it has no arguments.
+    let cpu = unsafe { libc::sched_getcpu() };
+    let cpu = usize::try_from(cpu).map_err(|_| io::Error::last_os_error())?;
+    pin_to_cpu(cpu)?;
+    Ok(cpu)
 }
 
 /// Types of which any bytes are a value, and that programs and user space share.

@@ -1,0 +1,99 @@
+//! Frames without end, for tests and measurements: the program `bench` of any object makes each one
+//! new, with the next instance and the next sender, and hands it to another program.
+
+use std::os::fd::AsFd;
+
+use aya::maps::{DevMap, ProgramArray};
+use aya::programs::ProgramFd;
+
+use crate::frame;
+use crate::layout::{BENCH_HEAD_LEN, Bench};
+use crate::object::{Object, Result, whole};
+use crate::sys::{Mapped, TestRun, live_run, test_run};
+
+/// Where a generator's frames go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target<'a> {
+    /// To a program of the same object.
+    Program(&'a str),
+    /// Out by an interface, as if a neighbour had sent them.
+    Port(u32),
+}
+
+/// Drives the programs of one object.
+#[derive(Debug)]
+pub struct Generator {
+    bench: ProgramFd,
+    packets: Mapped<Bench>,
+}
+
+impl Generator {
+    /// One that sends to `target`; an object has one target at a time.
+    pub fn new(object: &mut Object, target: Target<'_>) -> Result<Generator> {
+        aim(object, target)?;
+        Ok(Generator {
+            bench: object.program("bench")?,
+            packets: object.memory("bench_packet")?,
+        })
+    }
+
+    /// What a CPU sends from now on: this frame with the instances from 0 on, `1 << shift` times
+    /// each, from senders that count up from `first_sender`. Whatever the target writes must lie in
+    /// the frame's first [`BENCH_HEAD_LEN`] bytes.
+    pub fn load(&self, cpu: usize, frame: &[u8], first_sender: u16, shift: u32) {
+        let len = frame.len().min(BENCH_HEAD_LEN);
+        let v6 = frame[12..14] == [0x86, 0xdd];
+        let mut packet = Bench {
+            shift,
+            first_sender: first_sender.into(),
+            header_at: frame::head_len(v6) as u32,
+            len: len as u32,
+            ..Bench::default()
+        };
+        packet.head[..len].copy_from_slice(&frame[..len]);
+        self.packets.set(cpu, packet);
+    }
+
+    /// How many a CPU has made.
+    pub fn made(&self, cpu: usize) -> u64 {
+        self.packets.get(cpu).made
+    }
+
+    /// Lets a CPU go on from a number. Not while it runs.
+    pub fn set_made(&self, cpu: usize, made: u64) {
+        let packet = self.packets.get(cpu);
+        self.packets.set(cpu, Bench { made, ..packet });
+    }
+
+    /// Makes `repeat` frames on this thread's CPU, which go nowhere.
+    pub fn run(&self, frame: &[u8], repeat: u32) -> Result<TestRun> {
+        let mut out = [0; 2048];
+        test_run(self.bench.as_fd(), frame, &mut out, repeat)
+            .map_err(|error| format!("BPF_PROG_TEST_RUN: {error}"))
+    }
+
+    /// Makes `repeat` frames on this thread's CPU, which seem to come in on `ingress` and really
+    /// leave.
+    pub fn send(&self, ingress: u32, frame: &[u8], repeat: u32) -> Result<()> {
+        live_run(self.bench.as_fd(), ingress, frame, repeat).map_err(|error| {
+            format!("BPF_PROG_TEST_RUN with live frames: {error}; kernels have them from 5.18 on")
+        })
+    }
+}
+
+/// Changes the target of an object's generators.
+pub fn aim(object: &mut Object, target: Target<'_>) -> Result<()> {
+    let name = match target {
+        Target::Program(name) => name,
+        Target::Port(port) => {
+            let map = object.ebpf().map_mut("bench_port").ok_or("no bench_port")?;
+            let mut map = DevMap::try_from(map).map_err(|e| whole(&e))?;
+            map.set(0, port, None, 0).map_err(|e| whole(&e))?;
+            "bench_out"
+        }
+    };
+    let program = object.program(name)?;
+    let map = object.ebpf().map_mut("bench_target");
+    let mut map = ProgramArray::try_from(map.ok_or("no bench_target")?).map_err(|e| whole(&e))?;
+    map.set(0, &program, 0).map_err(|e| whole(&e))
+}

@@ -1,0 +1,106 @@
+//! Networks for tests and measurements: namespaces without a name and veth pairs between them. They
+//! end with the process, however that ends, so there is nothing to clean up.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Command, Stdio};
+
+use crate::interface::Interface;
+use crate::object::Result;
+
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// A network namespace.
+#[derive(Debug)]
+pub struct Namespace {
+    fd: OwnedFd,
+}
+
+impl Namespace {
+    /// A new one.
+    pub fn new() -> Result<Namespace> {
+        let made = std::thread::spawn(|| {
+            // SAFETY: takes a number only; it concerns this thread, which ends here.
+            match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+                0 => File::open(OWN),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+        let fd = made.join().expect("it doesn't panic").map_err(|e| {
+            format!("a network namespace: {e}; this needs root (CAP_SYS_ADMIN), in a container only if that is privileged")
+        })?;
+        Ok(Namespace { fd: fd.into() })
+    }
+
+    /// Does something with the calling thread inside.
+    pub fn inside<T>(&self, work: impl FnOnce() -> T) -> T {
+        struct Back(File);
+        impl Drop for Back {
+            fn drop(&mut self) {
+                enter(self.0.as_raw_fd()).expect("it was in it before");
+            }
+        }
+        let _back = Back(File::open(OWN).expect("a thread is in a namespace"));
+        enter(self.fd.as_raw_fd()).expect("it was made by this process");
+        work()
+    }
+
+    /// Runs lines of `ip`'s language inside.
+    pub fn ip(&self, lines: &[String]) -> Result<()> {
+        self.inside(|| ip(lines))
+    }
+
+    /// An interface of it.
+    pub fn interface(&self, name: &str) -> Result<Interface> {
+        self.inside(|| Interface::named(name))
+    }
+
+    /// For `ip`, which takes paths.
+    fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd())
+    }
+}
+
+/// A veth pair that is up, by the names of its ends.
+pub fn veth(a: (&Namespace, &str), b: (&Namespace, &str)) -> Result<(Interface, Interface)> {
+    a.0.ip(&[
+        format!(
+            "link add {} type veth peer name {} netns {}",
+            a.1,
+            b.1,
+            b.0.path()
+        ),
+        format!("link set {} up", a.1),
+    ])?;
+    b.0.ip(&[format!("link set {} up", b.1)])?;
+    Ok((a.0.interface(a.1)?, b.0.interface(b.1)?))
+}
+
+fn enter(namespace: i32) -> io::Result<()> {
+    // SAFETY: takes numbers only.
+    match unsafe { libc::setns(namespace, libc::CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn ip(lines: &[String]) -> Result<()> {
+    let mut child = Command::new("ip")
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("ip: {e}; apt-get install iproute2"))?;
+    let mut input = child.stdin.take().expect("it is piped");
+    // Where it ends early, what it says of that is the better message.
+    let _ = input.write_all((lines.join("\n") + "\n").as_bytes());
+    drop(input);
+    let output = child.wait_with_output().map_err(|e| format!("ip: {e}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("ip {}: {}", lines.join("; "), said.trim()))
+}
