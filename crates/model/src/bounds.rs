@@ -1,9 +1,13 @@
 //! Configurations: how much of the world a search looks at.
 
+mod all;
+
 use std::ops::Range;
 
 use paxos::{Configuration, Deployment, Epoch, Instance, Member, NodeId};
 
+pub use self::all::{everyday, long};
+use crate::explore::Report;
 use crate::network::Place;
 
 /// Which memory of an acceptor's node: 1 is the first, 2 the one after a crash.
@@ -62,6 +66,8 @@ pub struct Bounds {
     pub name: &'static str,
     /// What is in it.
     pub about: &'static str,
+    /// What a search must come to see: one that never gets to what it is about proves nothing.
+    pub reaches: &'static [&'static str],
     /// 2f+1.
     pub acceptors: u8,
     /// Leaders.
@@ -97,6 +103,7 @@ impl Bounds {
         Bounds {
             name,
             about,
+            reaches: &["decisions"],
             acceptors: 3,
             leaders: 1,
             repairers: 0,
@@ -111,6 +118,16 @@ impl Bounds {
             enables_all: false,
             unborn: false,
         }
+    }
+
+    /// What of `reaches` a search hasn't seen.
+    pub fn missed(&self, report: &Report) -> Vec<&'static str> {
+        let is_seen = |what: &&str| report.reached.iter().any(|(seen, _)| seen == what);
+        self.reaches
+            .iter()
+            .copied()
+            .filter(|what| !is_seen(what))
+            .collect()
     }
 
     /// f.
@@ -256,186 +273,4 @@ pub fn memory_nonce(acceptor: u8, incarnation: Incarnation) -> u64 {
 /// Boot nonce of a leader's memory.
 pub fn leader_nonce(leader: u8, incarnation: Incarnation) -> u64 {
     0x1e00 + u64::from(leader) * 0x10 + incarnation
-}
-
-/// The second epoch with all first memories, led by leader 1.
-fn failover() -> Local {
-    Local::Issue {
-        leader: 1,
-        members: vec![(0, 1), (1, 1), (2, 1)],
-    }
-}
-
-/// The second epoch with acceptor 2's second memory, led by leader 1.
-fn rejoin() -> Local {
-    Local::Issue {
-        leader: 1,
-        members: vec![(0, 1), (1, 1), (2, 2)],
-    }
-}
-
-fn repair() -> Vec<Local> {
-    vec![
-        Local::Recover {
-            repairer: 0,
-            inst: 0,
-        },
-        Local::TickRepairer { repairer: 0 },
-    ]
-}
-
-fn trim(replica: NodeId) -> Local {
-    Local::Trim { replica, to: 1 }
-}
-
-/// What `cargo test` explores, each to its end.
-pub fn everyday() -> Vec<Bounds> {
-    vec![
-        Bounds {
-            learners: 1,
-            clients: 2,
-            window: 2,
-            ..Bounds::small(
-                "stamping",
-                "one epoch, two commands, two instances, a real learner",
-            )
-        },
-        Bounds {
-            leaders: 2,
-            clients: 2,
-            locals: vec![failover()],
-            ..Bounds::small(
-                "failover",
-                "a second epoch takes over from a leader that goes on",
-            )
-        },
-        Bounds {
-            repairers: 1,
-            clients: 2,
-            locals: repair(),
-            ..Bounds::small("repair", "an instance is repaired while the leader goes on")
-        },
-        Bounds {
-            slots: 1,
-            clients: 2,
-            learners: 1,
-            replicas: vec![21, 22, 23],
-            g: 1,
-            locals: vec![trim(21), trim(22)],
-            ..Bounds::small(
-                "trim",
-                "two of three replicas trim the only slot, which is used again",
-            )
-        },
-        Bounds {
-            locals: vec![Local::Crash { acceptor: 2 }, rejoin()],
-            ..Bounds::small(
-                "rejoin",
-                "a volatile acceptor loses its memory and then joins the next epoch",
-            )
-        },
-        Bounds {
-            locals: vec![
-                Local::CrashLeader { leader: 0 },
-                Local::Issue {
-                    leader: 0,
-                    members: vec![(0, 1), (1, 1), (2, 1)],
-                },
-            ],
-            ..Bounds::small(
-                "leader-crash",
-                "the leader loses its memory, and a new epoch names the old one",
-            )
-        },
-        Bounds {
-            unborn: true,
-            clients: 2,
-            slots: 3,
-            window: 3,
-            locals: vec![Local::Issue {
-                leader: 0,
-                members: vec![(0, 1), (1, 1), (2, 1)],
-            }],
-            ..Bounds::small(
-                "birth",
-                "the first epoch of all, from strangers to commands",
-            )
-        },
-    ]
-}
-
-/// What takes longer, for `./dev check --long`.
-pub fn long() -> Vec<Bounds> {
-    vec![
-        Bounds {
-            leaders: 2,
-            clients: 2,
-            rejects_to_leaders: true,
-            locals: vec![failover()],
-            ..Bounds::small(
-                "failover-rejects",
-                "same, and leaders learn that they are replaced",
-            )
-        },
-        Bounds {
-            slots: 1,
-            locals: vec![trim(21), failover()],
-            ..Bounds::small(
-                "trim-failover",
-                "the only slot is trimmed and used again, then an epoch changes",
-            )
-        },
-        Bounds {
-            locals: vec![rejoin(), Local::Crash { acceptor: 2 }],
-            ..Bounds::small(
-                "rejoin-any-time",
-                "same, but the memory may be lost at any moment of the epoch change",
-            )
-        },
-        Bounds {
-            repairers: 2,
-            slots: 1,
-            locals: vec![
-                Local::Recover {
-                    repairer: 0,
-                    inst: 0,
-                },
-                Local::Recover {
-                    repairer: 1,
-                    inst: 0,
-                },
-            ],
-            ..Bounds::small("two-repairs", "two hosts repair one instance")
-        },
-        Bounds {
-            repairers: 1,
-            locals: vec![
-                Local::Recover {
-                    repairer: 0,
-                    inst: 0,
-                },
-                failover(),
-            ],
-            ..Bounds::small(
-                "repair-failover",
-                "an instance is repaired while an epoch changes",
-            )
-        },
-        Bounds {
-            slots: 3,
-            window: 2,
-            locals: vec![failover()],
-            ..Bounds::small(
-                "failover-2-slots",
-                "two instances are open when an epoch changes",
-            )
-        },
-        Bounds {
-            locals: vec![failover(), failover()],
-            ..Bounds::small(
-                "three-epochs",
-                "a candidate is overtaken by the next one at any moment",
-            )
-        },
-    ]
 }
