@@ -30,9 +30,13 @@ struct configurations {
 struct partition {
 	/* A host's window starts here, if there is one: below all is stale. Its worker moves it on. */
 	__u64 floor;
-	__u32 has_floor;
+	__u32 flags;
 	__u32 ring;
 };
+/* There is a window. */
+#define PARTITION_HAS_FLOOR 1
+/* The host wants to see the votes, too: a repair of its own waits for some of them. */
+#define PARTITION_SHOW_VOTES 2
 
 /* All zero is an unused slot: no round, so no votes. */
 struct slot {
@@ -305,7 +309,7 @@ static __always_inline __u32 within_window(const struct message *m, const struct
 {
 	__u64 floor;
 
-	if (!READ_ONCE(s->partition->has_floor))
+	if (!(READ_ONCE(s->partition->flags) & PARTITION_HAS_FLOOR))
 		return 0;
 	floor = READ_ONCE(s->partition->floor);
 	if (m->inst < floor)
@@ -348,6 +352,14 @@ static __always_inline __u32 phase2b(struct xdp_md *ctx, const struct message *m
 	return verdict;
 }
 
+/* Whether the host sees a vote, too: it asks for the views of epochs that it hears of. */
+static __always_inline int is_shown(const struct step *s, __u32 verdict)
+{
+	return (s->common.group->flags & GROUP_PASS_OTHERS) &&
+	       (verdict == REASON_UNKNOWN_EPOCH ||
+		(READ_ONCE(s->partition->flags) & PARTITION_SHOW_VOTES));
+}
+
 /* Takes one packet. */
 static __always_inline int step(struct xdp_md *ctx)
 {
@@ -355,7 +367,7 @@ static __always_inline int step(struct xdp_md *ctx)
 	struct configurations *all;
 	struct message m = {};
 	int refused = 0;
-	__u32 at;
+	__u32 at, verdict;
 
 	if (!receive(ctx, &m, &s.common))
 		return s.common.action;
@@ -374,7 +386,10 @@ static __always_inline int step(struct xdp_md *ctx)
 	s.partition = bpf_map_lookup_elem(&partitions, &at);
 	if (!all || !s.partition)
 		return XDP_ABORTED;
-	count(phase2b(ctx, &m, &s, all));
+	verdict = phase2b(ctx, &m, &s, all);
+	count(verdict);
+	if (is_shown(&s, verdict))
+		return pass_on(ctx);
 	return s.common.action;
 }
 

@@ -3,8 +3,10 @@
 //!
 //! A worker has its own socket (port + partition), its own learner, sessions and application, so
 //! nothing is passed between I/O and execution: the thread that receives a vote executes the value
-//! that it decides. The control thread passes views and lanes to the workers and asks for them.
+//! that it decides. On the XDP plane the learner is in the kernel (`kernel.rs`) and a ring takes the
+//! place of the votes. The control thread passes views and lanes to the workers and asks for them.
 
+mod kernel;
 mod outbox;
 mod waker;
 mod worker_thread;
@@ -22,7 +24,9 @@ use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::host::{Stop, wait};
+use crate::plane::in_kernel;
 use crate::{Error, random_nonce, transfer};
+use kernel::KernelLearner;
 use waker::{Waker, waker_pair};
 use worker_thread::{Job, WorkerHandle};
 
@@ -94,6 +98,7 @@ pub fn run(
         .and_then(|id| cluster.group(id))
         .ok_or_else(|| Error::new(format!("{} serves no group", node.name)))?;
     let nonce = random_nonce()?;
+    let learner = in_kernel(cluster, node, || KernelLearner::open(cluster, node, group))?;
     // The workers end later than the node is told to.
     let stop_workers = Stop::new()?;
     let (wake_control, woken) = waker_pair()?;
@@ -104,6 +109,7 @@ pub fn run(
                 ask: ask.clone(),
                 wake_control: wake_control.clone(),
             };
+            let decisions = learner.as_ref().map(|l| l.worker(pid)).transpose()?;
             WorkerHandle::start(
                 cluster,
                 node,
@@ -111,6 +117,7 @@ pub fn run(
                 pid,
                 nonce,
                 services,
+                decisions,
                 link,
                 &stop_workers,
             )
@@ -139,6 +146,7 @@ pub fn run(
         services,
         socket: Arc::new(socket),
         workers: &workers,
+        learner: learner.as_ref(),
         view: None,
         asked_view: None,
         lane: None,
@@ -175,6 +183,7 @@ struct ControlLoop<'a> {
     services: &'a Services,
     socket: Arc<UdpSocket>,
     workers: &'a [WorkerHandle],
+    learner: Option<&'a KernelLearner>,
     view: Option<View>,
     asked_view: Option<Instant>,
     /// This process's lane; all its partitions share it, rounds being per partition and instance.
@@ -307,6 +316,10 @@ impl ControlLoop<'_> {
                 active: e.state == EpochState::Active,
             })
             .collect();
+        if let Some(learner) = self.learner {
+            let configurations = epochs.iter().map(|e| &e.configuration);
+            configurations.for_each(|c| learner.learn(c));
+        }
         let leader = view
             .active()
             .and_then(|e| self.cluster.node_by_id(e.leader.0))
@@ -340,6 +353,7 @@ impl ControlLoop<'_> {
             "application": self.group.application.name(),
             "epoch": self.view.as_ref().and_then(View::active).map(|e| e.epoch),
             "partitions": partitions,
+            "plane": self.learner.map_or(json!({ "name": "udp" }), KernelLearner::status),
             "busy_workers": silent,
         })
     }

@@ -294,12 +294,22 @@ impl<A: Application> Worker<A> {
         result.unwrap_or_else(Verdict::Dropped)
     }
 
-    fn dispatch(
-        &mut self,
-        now: Time,
-        packet: &Packet<'_>,
-        out: &mut impl Output,
-    ) -> Result<Verdict, Reason> {
+    /// Takes a value that a learner on this very node, which nobody else can speak for, has seen
+    /// decided: a DELIVER, whoever it says it is from.
+    #[inline]
+    pub fn deliver(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
+        let result = self
+            .for_this_partition(packet)
+            .and_then(|()| self.on_decision(now, packet));
+        result.unwrap_or_else(Verdict::Dropped)
+    }
+
+    /// Whether a repair waits for votes: a learner elsewhere on this node should show them.
+    pub fn wants_votes(&self) -> bool {
+        self.recover.open() > 0
+    }
+
+    fn for_this_partition(&self, packet: &Packet<'_>) -> Result<(), Reason> {
         self.settings.deployment.check(packet)?;
         if packet.header.pid != self.settings.pid {
             return Err(Reason::UnknownPartition);
@@ -307,6 +317,16 @@ impl<A: Application> Worker<A> {
         if self.failed.is_some() {
             return Err(Reason::Busy);
         }
+        Ok(())
+    }
+
+    fn dispatch(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        out: &mut impl Output,
+    ) -> Result<Verdict, Reason> {
+        self.for_this_partition(packet)?;
         match packet.header.msgtype {
             MsgType::Phase2b => self.on_vote(now, packet, out),
             MsgType::Deliver => self.on_deliver(now, packet),
@@ -372,6 +392,11 @@ impl<A: Application> Worker<A> {
         if !self.settings.learners.contains(&h.swid) {
             return Err(Reason::UnknownSender);
         }
+        self.on_decision(now, packet)
+    }
+
+    fn on_decision(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
+        let h = &packet.header;
         if !h.rnd.is_valid() {
             return Err(Reason::BadRound);
         }

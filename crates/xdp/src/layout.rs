@@ -210,8 +210,8 @@ shared! {
     LearnerPartition {
         /// Votes below are stale.
         floor: u64,
-        /// 1 = there is a window.
-        has_floor: u32,
+        /// See [`PARTITION_HAS_FLOOR`], [`PARTITION_SHOW_VOTES`].
+        flags: u32,
         /// Which ring takes the decisions.
         ring: u32,
     }
@@ -294,7 +294,7 @@ shared! {
         /// 0.
         unused: u32,
     }
-    /// Map `bench_packet`: what a measurement repeats.
+    /// Map `bench_packet`: what a test or a measurement repeats on one CPU.
     Bench {
         /// Packets made so far.
         made: u64,
@@ -331,5 +331,9 @@ shared! {
 
 /// Learner: decisions leave as DELIVER instead of by the ring.
 pub const GROUP_DELIVER: u32 = 1;
+/// Learner: the partition has a window.
+pub const PARTITION_HAS_FLOOR: u32 = 1;
+/// Learner: votes of this partition go to the host's sockets, too.
+pub const PARTITION_SHOW_VOTES: u32 = 2;
 /// Learner: what is no vote goes to the host's sockets instead of being dropped.
 pub const GROUP_PASS_OTHERS: u32 = 2;

@@ -5,7 +5,10 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use paxos::{Configuration, Epoch, Instance, PartitionId};
 
-use crate::layout::{Configurations, Decision, Known, LearnerPartition, LearnerSlot, MAX_KNOWN};
+use crate::layout::{
+    Configurations, Decision, Known, LearnerPartition, LearnerSlot, MAX_KNOWN, PARTITION_HAS_FLOOR,
+    PARTITION_SHOW_VOTES,
+};
 use crate::object::{MAX_RINGS, Object, Result};
 use crate::place::Place;
 use crate::sys::{Mapped, atomic32, atomic64};
@@ -91,8 +94,19 @@ impl Learner {
         // SAFETY: inside the mapping that `self` owns.
         unsafe {
             atomic64(&raw mut (*p).floor).fetch_max(inst, SeqCst);
-            atomic32(&raw mut (*p).has_floor).store(1, SeqCst);
+            atomic32(&raw mut (*p).flags).fetch_or(PARTITION_HAS_FLOOR, SeqCst);
         }
+    }
+
+    /// Whether the host's sockets get the votes of a partition, too.
+    pub fn show_votes(&self, pid: PartitionId, show: bool) {
+        let p = self.partitions.at(self.place.partition(pid));
+        // SAFETY: inside the mapping that `self` owns.
+        let flags = unsafe { atomic32(&raw mut (*p).flags) };
+        match show {
+            true => flags.fetch_or(PARTITION_SHOW_VOTES, SeqCst),
+            false => flags.fetch_and(!PARTITION_SHOW_VOTES, SeqCst),
+        };
     }
 
     /// Where it lies.

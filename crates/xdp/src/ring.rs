@@ -1,6 +1,7 @@
 //! A learner's ring, read in place: no copy, and no system call while decisions come in.
 #![allow(unsafe_code)]
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::object::{Object, Result};
@@ -19,6 +20,7 @@ pub struct Ring {
     /// The producer's page, then the data, twice, so that no record is ever split.
     producer: Mapped<Byte>,
     mask: u64,
+    fd: OwnedFd,
 }
 
 impl Ring {
@@ -30,7 +32,14 @@ impl Ring {
             consumer: Mapped::new(fd, 0, PAGE, true).map_err(failed)?,
             producer: Mapped::new(fd, PAGE, PAGE + 2 * size, false).map_err(failed)?,
             mask: size as u64 - 1,
+            fd: fd.try_clone_to_owned().map_err(failed)?,
         })
+    }
+
+    /// Readable when there are records: the kernel wakes who waits there when the reader had read
+    /// all.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     /// Hands the next record to `take`, where it lies; `None` while there is none.

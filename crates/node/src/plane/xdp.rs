@@ -50,6 +50,7 @@ impl XdpPlane {
         role: Role,
         members: Vec<(u16, Vec<Member>)>,
     ) -> Result<XdpPlane, Error> {
+        refuse_traces(cluster)?;
         let interface = Interface::with_address(node.address.ip())?;
         let members = Members::new(interface.clone(), node.address, members)?;
         let directory = object::directory()?;
@@ -182,6 +183,17 @@ impl XdpPlane {
     }
 }
 
+/// Programs in the kernel record nothing.
+pub(crate) fn refuse_traces(cluster: &ClusterFile) -> Result<(), Error> {
+    match &cluster.trace {
+        None => Ok(()),
+        Some(_) => Err(Error::new(
+            "`trace` in the cluster file: programs in the kernel record nothing; remove it, or use \
+             the udp plane",
+        )),
+    }
+}
+
 /// Packets of one turn, so that orders don't wait behind a flood.
 const MAX_PASSED: usize = 256;
 
@@ -199,7 +211,8 @@ fn open_socket(node: &Node) -> Result<UdpSocket, Error> {
     })
 }
 
-fn say_what_is_attached(role: Role, interface: &Interface, attached: &Attachment) {
+/// On the log, what runs where.
+pub(crate) fn say_what_is_attached(role: Role, interface: &Interface, attached: &Attachment) {
     let done = match attached.replaced {
         true => "replaced in place",
         false => "attached",

@@ -12,6 +12,7 @@ use paxos::{Epoch, Instance, Packet, PartitionId, Time, Verdict};
 use replica::{Application, EpochView, Restored, Settings, Worker};
 use serde_json::{Value, json};
 
+use super::kernel::Decisions;
 use super::outbox::WorkerOutbox;
 use super::waker::{Wake, Waker, waker_pair};
 use super::{Ask, Services};
@@ -68,6 +69,7 @@ impl WorkerHandle {
         pid: PartitionId,
         nonce: u64,
         services: &Services,
+        decisions: Option<Decisions>,
         link: Link,
         stop: &Arc<Stop>,
     ) -> Result<WorkerHandle, Error> {
@@ -77,7 +79,8 @@ impl WorkerHandle {
         std::fs::create_dir_all(&directory)
             .map_err(|e| Error::new(format!("can't make {}: {e}", directory.display())))?;
         let thread = WorkerThread::open(
-            cluster, node, group, pid, nonce, services, &directory, link, given, woken, stop,
+            cluster, node, group, pid, nonce, services, &directory, decisions, link, given, woken,
+            stop,
         )?;
         let thread = std::thread::Builder::new()
             .name(format!("worker-{pid}"))
@@ -118,6 +121,8 @@ struct WorkerThread {
     worker: Worker<Box<dyn Application>>,
     plane: UdpPlane,
     inbox: RecvBatch,
+    /// Of a learner in the kernel.
+    decisions: Option<Decisions>,
     outbox: WorkerOutbox,
     services: Services,
     link: Link,
@@ -141,6 +146,8 @@ const ASK_EPOCH_INTERVAL: Duration = Duration::from_secs(2);
 const IDLE_WAIT: Duration = Duration::from_secs(1);
 /// A batch ends for the replies' sake when so many wait.
 const MAX_PENDING_REPLIES: usize = 512;
+/// Decisions of one turn.
+const MAX_DECISIONS: usize = 512;
 
 impl WorkerThread {
     #[allow(clippy::too_many_arguments)]
@@ -152,6 +159,7 @@ impl WorkerThread {
         nonce: u64,
         services: &Services,
         directory: &Path,
+        decisions: Option<Decisions>,
         link: Link,
         jobs: mpsc::Receiver<Job>,
         woken: Waker,
@@ -183,6 +191,7 @@ impl WorkerThread {
             worker,
             plane,
             inbox: RecvBatch::new(),
+            decisions,
             outbox: WorkerOutbox::new(cluster, node, group, pid, services)?,
             services: services.clone(),
             link,
@@ -213,10 +222,14 @@ impl WorkerThread {
         let mut more = false;
         while !self.stop.is_requested() {
             if more || self.wait()? {
-                more = self.receive()?;
+                more = self.take_decisions()? | self.receive()?;
             }
             self.take_jobs()?;
             self.tick()?;
+            // Before the next answers to a repair's questions come.
+            if let Some(decisions) = &mut self.decisions {
+                decisions.follow(self.worker.next(), self.worker.wants_votes());
+            }
             self.grant_wishes()?;
         }
         Ok(())
@@ -229,7 +242,29 @@ impl WorkerThread {
         self.worker.checkpoint(now).map_err(|e| self.fatal(e))
     }
 
-    /// Takes what has arrived. Says whether there may be more.
+    /// Takes what the kernel's learner has seen decided. Says whether there may be more.
+    fn take_decisions(&mut self) -> Result<bool, Error> {
+        let now = self.now();
+        let Some(decisions) = &mut self.decisions else {
+            return Ok(false);
+        };
+        let mut taken = 0;
+        while taken < MAX_DECISIONS && self.worker.pending_replies() < MAX_PENDING_REPLIES {
+            let worker = &mut self.worker;
+            match decisions.next(|packet| worker.deliver(now, packet)) {
+                None => break,
+                Some(Verdict::Dropped(reason)) => self.dropped.count(reason),
+                Some(_) => {}
+            }
+            taken += 1;
+        }
+        if taken > 0 {
+            self.finish(now)?;
+        }
+        Ok(taken > 0)
+    }
+
+    /// Takes what has arrived at the socket. Says whether there may be more.
     fn receive(&mut self) -> Result<bool, Error> {
         if !self.plane.receive(&mut self.inbox)? {
             return Ok(false);
@@ -378,12 +413,19 @@ impl WorkerThread {
         let timeout = deadline.map_or(IDLE_WAIT, |at| Duration::from_nanos(at.saturating_sub(now)));
         let fetching = self.worker.wanted().checkpoint_at_least.is_some();
         let timeout = timeout.min(if fetching { FETCH_INTERVAL } else { IDLE_WAIT });
-        let fds = [self.plane.as_fd(), self.woken.as_fd(), self.stop.as_fd()];
+        // Without a learner in the kernel one of the others stands in twice.
+        let decisions = self.decisions.as_ref();
+        let fds = [
+            self.plane.as_fd(),
+            decisions.map_or(self.plane.as_fd(), Decisions::as_fd),
+            self.woken.as_fd(),
+            self.stop.as_fd(),
+        ];
         let ready = wait(&fds, Some(timeout))?;
-        if ready.has(1) {
+        if ready.has(2) {
             self.woken.drain();
         }
-        Ok(ready.has(0))
+        Ok(ready.has(0) || ready.has(1))
     }
 
     fn status(&mut self) -> Value {

@@ -1,0 +1,144 @@
+//! A replica's learner in the kernel: an XDP program at the interface counts the votes, and each
+//! partition's worker reads what is decided in place, from a ring of its own. Everything else that
+//! comes for the replica goes to the workers' sockets, as do the votes while one repairs.
+//!
+//! Its memory is the process's: when that ends, so does the program, and the next one begins at what
+//! the replica has executed.
+
+use std::os::fd::BorrowedFd;
+
+use paxos::{Configuration, Flags, Header, Instance, MsgType, Packet, PartitionId, Round};
+use serde_json::{Value, json};
+use xdp::attach::Attachment;
+use xdp::interface::Interface;
+use xdp::layout::{Decision, GROUP_PASS_OTHERS};
+use xdp::learner::{Learner, decision};
+use xdp::object::{self, MAX_RINGS, Object, Role, Sizes};
+use xdp::place::{self, Place};
+use xdp::ring::Ring;
+
+use crate::Error;
+use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::plane::xdp::{device, refuse_traces, say_what_is_attached};
+
+/// The learner of all partitions.
+pub(super) struct KernelLearner {
+    object: Object,
+    place: Place,
+    table: Learner,
+    interface: Interface,
+    attachment: Attachment,
+}
+
+impl KernelLearner {
+    /// Loads and attaches it. It counts nothing until it has learned a configuration.
+    pub fn open(cluster: &ClusterFile, node: &Node, group: &Group) -> Result<Self, Error> {
+        if usize::from(group.partitions) > MAX_RINGS {
+            return Err(Error::new(format!(
+                "{} partitions: a learner in the kernel has {MAX_RINGS} rings, one a partition; \
+                 use the udp plane",
+                group.partitions
+            )));
+        }
+        refuse_traces(cluster)?;
+        let interface = Interface::with_address(node.address.ip())?;
+        let sizes = Sizes::of(1, group.partitions, group.slots as u32);
+        let mut object = Object::load(&object::directory()?, Role::Learner, &sizes)?;
+        let place = Place::only(cluster.deployment(node, group), group.slots as u64);
+        let table = Learner::new(&object, place, 0)?;
+        let device = device(cluster, node, group.partitions);
+        place::open(&mut object, &place, GROUP_PASS_OTHERS, &device)?;
+        let attachment = object.attach(&interface)?;
+        say_what_is_attached(Role::Learner, &interface, &attachment);
+        Ok(KernelLearner {
+            object,
+            place,
+            table,
+            interface,
+            attachment,
+        })
+    }
+
+    /// A worker's end.
+    pub fn worker(&self, pid: PartitionId) -> Result<Decisions, Error> {
+        Ok(Decisions {
+            pid,
+            learner: Learner::new(&self.object, self.place, 0)?,
+            ring: Ring::open(&self.object, usize::from(pid))?,
+            shown: false,
+            cluster: self.place.deployment.cluster,
+        })
+    }
+
+    /// Notes an epoch's configuration.
+    pub fn learn(&self, configuration: &Configuration) {
+        self.table.learn(configuration);
+    }
+
+    /// For `status`.
+    pub fn status(&self) -> Value {
+        json!({
+            "name": "xdp",
+            "interface": self.interface.name,
+            "mode": self.attachment.mode.name(),
+            "why_generic": self.attachment.why_generic,
+        })
+    }
+}
+
+/// What is decided in one partition.
+pub(super) struct Decisions {
+    pid: PartitionId,
+    cluster: u32,
+    learner: Learner,
+    ring: Ring,
+    /// Whether votes come to the socket, too.
+    shown: bool,
+}
+
+impl Decisions {
+    /// Readable when the ring was empty and isn't any more.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+
+    /// Hands the next one to `take`, where it lies; `None` while there is none.
+    pub fn next<R>(&mut self, take: impl FnOnce(&Packet<'_>) -> R) -> Option<R> {
+        let cluster = self.cluster;
+        self.ring.next(|record| {
+            let head = decision(record).expect("the program writes whole records");
+            let value = &record[size_of::<Decision>()..][..usize::from(head.len)];
+            take(&Packet {
+                header: header(&head, cluster),
+                tag: None,
+                value,
+            })
+        })
+    }
+
+    /// Votes below are stale from now on. No system call.
+    pub fn follow(&mut self, next: Instance, wants_votes: bool) {
+        self.learner.set_floor(self.pid, next);
+        if wants_votes != self.shown {
+            self.learner.show_votes(self.pid, wants_votes);
+            self.shown = wants_votes;
+        }
+    }
+}
+
+/// The DELIVER that a learner elsewhere would have sent.
+fn header(decision: &Decision, cluster: u32) -> Header {
+    Header {
+        value_len: decision.len,
+        group: decision.group,
+        pid: decision.pid,
+        inst: decision.inst,
+        rnd: Round(decision.rnd),
+        vrnd: Round(decision.rnd),
+        flags: Flags(decision.flags),
+        cluster,
+        client: decision.client,
+        request: decision.request,
+        ..Header::new(MsgType::Deliver)
+    }
+}
