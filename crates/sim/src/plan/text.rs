@@ -47,6 +47,11 @@ impl fmt::Display for Scenario {
                 write!(f, " {name}={}", get(self))?;
             }
         }
+        for (name, get, _) in RATES {
+            if get(&self.rates) != get(&default.rates) {
+                write!(f, " {name}={}", get(&self.rates))?;
+            }
+        }
         Ok(())
     }
 }
@@ -150,7 +155,8 @@ pub fn parse_seconds(text: &str) -> Option<Time> {
 
 type Field = (&'static str, fn(&Scenario) -> u64, fn(&mut Scenario, u64));
 
-const FIELDS: [Field; 19] = [
+/// Besides the rates.
+const FIELDS: [Field; 13] = [
     ("seed", |s| s.seed, |s, v| s.seed = v),
     ("leaders", |s| s.leaders.into(), |s, v| s.leaders = v as u8),
     (
@@ -184,36 +190,6 @@ const FIELDS: [Field; 19] = [
     ),
     ("drift", |s| s.drift.into(), |s, v| s.drift = v as u32),
     ("batch", |s| s.batch.into(), |s, v| s.batch = v as u8),
-    (
-        "loss",
-        |s| s.rates.loss.into(),
-        |s, v| s.rates.loss = v as u32,
-    ),
-    (
-        "duplicate",
-        |s| s.rates.duplicate.into(),
-        |s, v| s.rates.duplicate = v as u32,
-    ),
-    (
-        "slow",
-        |s| s.rates.slow.into(),
-        |s, v| s.rates.slow = v as u32,
-    ),
-    (
-        "late",
-        |s| s.rates.late.into(),
-        |s, v| s.rates.late = v as u32,
-    ),
-    (
-        "hour",
-        |s| s.rates.hour.into(),
-        |s, v| s.rates.hour = v as u32,
-    ),
-    (
-        "corrupt",
-        |s| s.rates.corrupt.into(),
-        |s, v| s.rates.corrupt = v as u32,
-    ),
 ];
 
 type Rate = (&'static str, fn(&Rates) -> u32, fn(&mut Rates, u32));
@@ -235,12 +211,16 @@ impl Scenario {
             let (name, value) = setting
                 .split_once('=')
                 .ok_or_else(|| format!("'{setting}' is no NAME=NUMBER"))?;
-            let value = value
+            let value: u64 = value
                 .parse()
                 .map_err(|_| format!("'{value}' is no number"))?;
             let field = FIELDS.iter().find(|(known, ..)| *known == name);
-            let (.., set) = field.ok_or_else(|| format!("a scenario has no '{name}'"))?;
-            set(&mut scenario, value);
+            let rate = RATES.iter().find(|(known, ..)| *known == name);
+            match (field, rate) {
+                (Some((.., set)), _) => set(&mut scenario, value),
+                (_, Some((.., set))) => set(&mut scenario.rates, value as u32),
+                _ => return Err(format!("a scenario has no '{name}'")),
+            }
         }
         scenario
             .invalid()
