@@ -1,7 +1,7 @@
 /* For tests and measurements alone. BPF_PROG_TEST_RUN repeats a program over one packet, which a role
  * changes. The program `bench` makes it new each time, with the next instance and the next sender,
- * and tail-calls the role, or `bench_out`, which sends it over a link as a network would. Its own time
- * is measured with `bench_nothing` in the role's place. */
+ * and tail-calls the role, or `bench_out`, which sends it over a link as a network would, or `bench_pass`.
+ * Its own time is measured with `bench_nothing` in the role's place. */
 #ifndef WIREPAXOS_BENCH_H
 #define WIREPAXOS_BENCH_H
 
@@ -84,6 +84,13 @@ SEC("xdp")
 int bench_out(struct xdp_md *ctx __attribute__((unused)))
 {
 	return bpf_redirect_map(&bench_port, 0, 0);
+}
+
+/* To the interface's stack: generic XDP programs and TC see the frame there. */
+SEC("xdp")
+int bench_pass(struct xdp_md *ctx __attribute__((unused)))
+{
+	return XDP_PASS;
 }
 
 SEC("xdp")

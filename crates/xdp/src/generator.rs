@@ -16,6 +16,8 @@ use crate::sys::{Mapped, TestRun, live_run, test_run};
 pub enum Target<'a> {
     /// To a program of the same object.
     Program(&'a str),
+    /// Into the stack of the interface that they seem to come in on, where generic programs are.
+    Stack,
     /// Out by an interface, as if a neighbour had sent them.
     Port(u32),
 }
@@ -31,6 +33,11 @@ impl Generator {
     /// One that sends to `target`; an object has one target at a time.
     pub fn new(object: &mut Object, target: Target<'_>) -> Result<Generator> {
         aim(object, target)?;
+        Generator::of(object)
+    }
+
+    /// Another one of an object that has a target already.
+    pub fn of(object: &Object) -> Result<Generator> {
         Ok(Generator {
             bench: object.program("bench")?,
             packets: object.memory("bench_packet")?,
@@ -85,6 +92,7 @@ impl Generator {
 pub fn aim(object: &mut Object, target: Target<'_>) -> Result<()> {
     let name = match target {
         Target::Program(name) => name,
+        Target::Stack => "bench_pass",
         Target::Port(port) => {
             let map = object.ebpf().map_mut("bench_port").ok_or("no bench_port")?;
             let mut map = DevMap::try_from(map).map_err(|e| whole(&e))?;
