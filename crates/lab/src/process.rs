@@ -108,6 +108,24 @@ impl Lab {
         Error::at(program)(Command::new(program).args(arguments).exec())
     }
 
+    /// Moves the calling thread, and those that it starts from now on, to a host.
+    pub fn enter(&self, host: &str) -> Result<()> {
+        let state = self.state_when_up()?;
+        self.known_host(&state.shape, host)?;
+        namespace::enter(&self.namespace(host)).map_err(Error::at(host))
+    }
+
+    /// Has a command run on a host.
+    pub fn place(&self, command: &mut Command, host: &str) -> Result<()> {
+        let namespace =
+            File::open(namespace::path(&self.namespace(host))).map_err(Error::at(host))?;
+        // SAFETY: setns is async-signal-safe and touches nothing of the parent's memory.
+        unsafe {
+            command.pre_exec(move || namespace::enter_file(&namespace));
+        }
+        Ok(())
+    }
+
     /// Starts a program in a host's namespace, on its own: it outlives this process. Its output
     /// goes to a log file in the lab's directory.
     pub(crate) fn spawn(&self, host: &str, log: &str, mut command: Command) -> Result<u32> {
@@ -117,13 +135,11 @@ impl Lab {
             Ok((file.try_clone()?, file))
         };
         let (output, errors) = open().map_err(Error::at(log.display()))?;
-        let namespace =
-            File::open(namespace::path(&self.namespace(host))).map_err(Error::at(host))?;
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
-        // SAFETY: setns and setsid are async-signal-safe and touch nothing of the parent's memory.
+        self.place(&mut command, host)?;
+        // SAFETY: setsid is async-signal-safe and touches nothing of the parent's memory.
         unsafe {
-            command.pre_exec(move || {
-                namespace::enter_file(&namespace)?;
+            command.pre_exec(|| {
                 // Ctrl-C at the terminal isn't meant for it.
                 libc::setsid();
                 Ok(())

@@ -89,6 +89,8 @@ pub struct Shape {
     pub ipv6: bool,
     /// Where leaders, acceptors and replicas handle their packets, as the cluster file names it.
     pub plane: String,
+    /// The CPU that the nodes stay on.
+    pub cpu: Option<usize>,
 }
 
 impl Shape {
@@ -104,6 +106,7 @@ impl Shape {
             partitions: 1,
             ipv6: false,
             plane: "udp".to_string(),
+            cpu: None,
         }
     }
 
@@ -230,6 +233,9 @@ impl Shape {
             );
             if host.role != Role::Controller {
                 let _ = writeln!(text, "plane = \"{}\"", self.plane);
+            }
+            if let Some(cpu) = self.cpu {
+                let _ = writeln!(text, "cpu = {cpu}");
             }
             // The front end needs a single partition and a store behind it.
             let has_redis = self.partitions == 1 && self.application != "echo";

@@ -114,7 +114,8 @@ fn topology(name: &str) -> Result<Topology, String> {
     Topology::named(name).ok_or(format!("take {names}"))
 }
 
-fn plane(name: &str) -> Result<Plane, String> {
+/// Reads the name of a plane.
+pub(crate) fn plane(name: &str) -> Result<Plane, String> {
     let found = Plane::ALL.into_iter().find(|plane| plane.name() == name);
     found.ok_or("take udp, xdp or auto".to_string())
 }
@@ -180,7 +181,8 @@ pub struct Faults {
     json: bool,
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+/// Reads a share.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let (number, unit) = match text.strip_suffix('%') {
         Some(number) => (number, 100.0),
         None => (text, 1.0),

@@ -1,10 +1,24 @@
-//! A cluster on this machine's loopback: its file, its ports and its directory, for the demo, the
-//! benchmarks and the tests.
+//! A cluster on this machine, for the demo, the benchmarks and the tests: its file, its addresses
+//! and its directory. It is on loopback, or in a lab of its own, where nodes can be in the kernel and
+//! links can have faults.
 
 use std::fmt::Write as _;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lab::faults::Rates;
+use lab::topology::{REDIS_PASSWORD, REDIS_PORT};
+use lab::{Lab, Topology, UpOptions};
+use node::cluster_file::Plane;
+use node::{ClusterFile, Stop};
+use xdp::pins::Pins;
+
+use crate::demo::resp::Server;
+use crate::error::Error;
+use crate::processes::Processes;
 
 /// Slots of a ring by default.
 pub const SLOTS: usize = 65_536;
@@ -42,8 +56,17 @@ pub struct LocalCluster {
     /// Names of all nodes, controller first.
     pub nodes: Vec<String>,
     /// The replicas' front ends.
-    pub redis: Vec<SocketAddr>,
+    pub redis: Vec<Server>,
+    /// None: on loopback.
+    lab: Option<Lab>,
+    plane: Plane,
 }
+
+/// Of a server in a replica's place; no node has it.
+const SERVER_PORT: u16 = 9700;
+
+/// The host that this process moves to when the cluster is in a lab.
+const CLIENT: &str = "client-1";
 
 impl LocalCluster {
     /// Draws a loopback address, makes a directory under `parent` and writes the cluster file.
@@ -64,8 +87,126 @@ impl LocalCluster {
             keep: false,
             file,
             nodes: writer.names,
-            redis: writer.redis,
+            redis: writer.redis.into_iter().map(Server::from).collect(),
+            lab: None,
+            plane: Plane::Udp,
         })
+    }
+
+    /// Makes a lab of one switch whose nodes are on `plane`, with `faults` on every link, and moves
+    /// this thread, and those that it starts, to a client's host. The lab goes when this is dropped
+    /// or the process is told to end.
+    pub fn in_lab(
+        shape: &Shape,
+        plane: Plane,
+        faults: Option<&Rates>,
+    ) -> Result<LocalCluster, Error> {
+        let mut random = [0; 4];
+        getrandom::fill(&mut random).map_err(|e| Error::new(e.to_string()))?;
+        let lab = Lab::named(&format!("own{:08x}", u32::from_be_bytes(random)))?;
+        clean_up_on_signals(&lab)?;
+        let of_lab = lab_shape(shape, plane);
+        let wires = faults.is_some();
+        lab.up(
+            &of_lab,
+            &UpOptions {
+                wires,
+                ..UpOptions::default()
+            },
+        )?;
+        let cluster = LocalCluster {
+            directory: lab.directory(),
+            keep: false,
+            file: lab.cluster_file(),
+            nodes: node_names(&of_lab),
+            redis: Vec::new(),
+            lab: Some(lab),
+            plane,
+        };
+        cluster.furnish(shape, &of_lab, faults)
+    }
+
+    fn furnish(
+        mut self,
+        shape: &Shape,
+        of_lab: &lab::Shape,
+        faults: Option<&Rates>,
+    ) -> Result<LocalCluster, Error> {
+        let lab = self.lab.as_ref().expect("it is in one");
+        if let Some(rates) = faults {
+            let program = std::env::current_exe()?;
+            lab.set_faults(&program, &["all".to_string()], rates)?;
+        }
+        if shape.redis {
+            let hosts = of_lab.hosts().into_iter();
+            let replicas = hosts.filter(|h| h.name.starts_with("replica-"));
+            let server = |host: lab::Host| {
+                Ok(Server {
+                    address: SocketAddr::new(host.ipv4().parse()?, REDIS_PORT),
+                    password: Some(REDIS_PASSWORD),
+                })
+            };
+            self.redis = replicas.map(server).collect::<Result<_, Error>>()?;
+        }
+        lab.enter(CLIENT)?;
+        Ok(self)
+    }
+
+    /// Has a command run where `host` is: the name of a node.
+    pub fn place(&self, command: &mut Command, host: &str) -> Result<(), Error> {
+        match &self.lab {
+            None => Ok(()),
+            Some(lab) => Ok(lab.place(command, host)?),
+        }
+    }
+
+    /// What happens to a node when its machine dies: its process goes, and what it has in the
+    /// kernel, with all that it remembers.
+    pub fn crash(&self, processes: &mut Processes, name: &str) -> Result<(), Error> {
+        processes.kill(name);
+        let cluster = ClusterFile::load(&self.file)?;
+        if Pins::are_left(&cluster.bpffs, cluster.cluster, name) {
+            let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, name);
+            pins.and_then(|pins| pins.remove()).map_err(Error::new)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a cluster file in which the first replica's host serves as leader and controller, on
+    /// ports of their own, and gives back its path and that host: for a server in the replica's
+    /// place.
+    pub fn file_for_server(&self) -> Result<(PathBuf, String), Error> {
+        let text = std::fs::read_to_string(&self.file)?;
+        let cluster = ClusterFile::load(&self.file)?;
+        let host = "replica-1".to_string();
+        let address = |name: &str| cluster.node(name).map(|n| n.address);
+        let (Some(replica), Some(leader)) = (address(&host), address("leader-1")) else {
+            return Err(Error::new("the cluster has no leader or no replica"));
+        };
+        let control = cluster.controller_node().control;
+        let at = |port| SocketAddr::new(replica.ip(), port);
+        let text = text
+            .replace(
+                &format!("\"{leader}\""),
+                &format!("\"{}\"", at(SERVER_PORT)),
+            )
+            .replace(
+                &format!("\"{control}\""),
+                &format!("\"{}\"", at(SERVER_PORT + 1)),
+            );
+        let file = self.directory.join("server.toml");
+        std::fs::write(&file, text)?;
+        Ok((file, host))
+    }
+
+    /// The plane of its nodes, for people.
+    pub fn plane(&self) -> &'static str {
+        self.plane.name()
+    }
+
+    /// The name of its lab, if it is in one.
+    pub fn lab(&self) -> Option<&str> {
+        self.lab.as_ref().map(Lab::name)
     }
 
     /// Where the nodes keep their data and logs.
@@ -81,10 +222,49 @@ impl LocalCluster {
 
 impl Drop for LocalCluster {
     fn drop(&mut self) {
-        if !self.keep {
-            let _ = std::fs::remove_dir_all(&self.directory);
+        if self.keep {
+            return;
         }
+        if let Some(lab) = &self.lab {
+            let _ = lab.down();
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+fn lab_shape(shape: &Shape, plane: Plane) -> lab::Shape {
+    lab::Shape {
+        leaders: shape.leaders as u8,
+        acceptors: shape.acceptors as u8,
+        replicas: shape.replicas as u8,
+        application: shape.application.clone(),
+        partitions: shape.partitions,
+        plane: plane.name().to_string(),
+        cpu: (shape.cpu_of)("replica-1"),
+        ..lab::Shape::new(Topology::OneSwitch)
+    }
+}
+
+fn node_names(shape: &lab::Shape) -> Vec<String> {
+    let hosts = shape.hosts().into_iter();
+    hosts.filter(|h| h.role.is_node()).map(|h| h.name).collect()
+}
+
+/// Takes the lab down when this process is told to end, which else would leave it behind.
+fn clean_up_on_signals(lab: &Lab) -> Result<(), Error> {
+    let stop = Stop::new()?;
+    stop.on_signals()?;
+    let lab = lab.clone();
+    std::thread::Builder::new()
+        .name("clean-up".to_string())
+        .spawn(move || {
+            while !stop.is_requested() {
+                let _ = node::host::wait(&[stop.as_fd()], None);
+            }
+            let _ = lab.down();
+            std::process::exit(130);
+        })?;
+    Ok(())
 }
 
 struct FileWriter {

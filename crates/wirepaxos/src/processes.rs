@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::error::Error;
+use crate::local_cluster::LocalCluster;
+
 /// The nodes of a cluster as child processes. Dropping it kills what is left.
 pub struct Processes {
     program: PathBuf,
@@ -22,20 +25,17 @@ impl Processes {
         }
     }
 
-    /// Starts `wirepaxos node` for `name`; its output goes to a log file in `directory`.
-    pub fn start_node(
-        &mut self,
-        cluster_file: &Path,
-        directory: &Path,
-        name: &str,
-    ) -> io::Result<()> {
+    /// Starts `wirepaxos node` for `name` where it belongs; its output goes to a log file in the
+    /// cluster's directory.
+    pub fn start_node(&mut self, cluster: &LocalCluster, name: &str) -> Result<(), Error> {
         let mut command = Command::new(&self.program);
         command
             .arg("node")
             .arg("-c")
-            .arg(cluster_file)
+            .arg(&cluster.file)
             .args(["--name", name]);
-        self.start(command, directory, name)
+        cluster.place(&mut command, name)?;
+        Ok(self.start(command, cluster.directory(), name)?)
     }
 
     /// Starts `command` as `name`; its output goes to a log file in `directory`.

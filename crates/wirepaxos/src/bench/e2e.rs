@@ -1,18 +1,21 @@
-//! `wirepaxos bench e2e`: a closed loop of requests through a whole cluster on loopback, every node
-//! a process of its own. Throughput counts replies received by the client.
+//! `wirepaxos bench e2e`: a closed loop of requests through a whole cluster on loopback or in a lab,
+//! every node a process of its own. Throughput counts replies received by the client.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use apps::kv::{Command, SetFlags};
 use clap::{Args, ValueEnum};
 use client::{Client, ClientOptions};
 use node::ClusterFile;
+use node::cluster_file::Plane;
 use paxos::PartitionId;
 use replica::Status;
 use serde_json::{Value, json};
 
 use crate::error::Error;
+use crate::lab::plane;
 use crate::latency::Latencies;
 use crate::local_cluster::{LocalCluster, SLOTS, Shape};
 use crate::processes::{Processes, cpu_seconds, resident_mib};
@@ -20,9 +23,13 @@ use crate::processes::{Processes, cpu_seconds, resident_mib};
 /// Options of `wirepaxos bench e2e`.
 #[derive(Args)]
 pub struct Options {
-    /// Data plane: udp
-    #[arg(long, default_value = "udp", value_parser = ["udp"])]
-    plane: String,
+    /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; wants
+    /// root
+    #[arg(long, default_value = "udp", value_parser = plane)]
+    plane: Plane,
+    /// Sockets too in the network of namespaces that xdp uses
+    #[arg(long)]
+    lab: bool,
     /// The replicated application: echo, rocksdb or leveldb
     #[arg(long, default_value = "echo")]
     app: String,
@@ -116,21 +123,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if let Some(cpu) = options.pinned.client_cpu() {
         node::host::pin_to_cpu(cpu)?;
     }
-    let system = System::start(options, |processes, local| {
-        for name in &local.nodes {
-            processes.start_node(&local.file, local.directory(), name)?;
-        }
-        Ok(())
-    })?;
+    let local = Rc::new(make_cluster(options)?);
+    let system = System::start(local.clone())?;
     let baseline = match options.baseline {
         None => None,
-        Some(Baseline::Unreplicated) => Some(System::start(options, |processes, local| {
-            let mut command = std::process::Command::new(std::env::current_exe()?);
-            command
-                .args(["bench", "unreplicated-server", "-c"])
-                .arg(&local.file);
-            processes.start(command, local.directory(), "unreplicated")
-        })?),
+        Some(Baseline::Unreplicated) => Some(System::unreplicated(local)?),
     };
     if !options.json {
         println!(
@@ -149,35 +146,60 @@ pub fn run(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
+fn make_cluster(options: &Options) -> Result<LocalCluster, Error> {
+    let shape = Shape {
+        leaders: 1,
+        acceptors: options.acceptors,
+        replicas: options.replicas,
+        partitions: options.partitions,
+        slots: SLOTS,
+        application: options.app.clone(),
+        redis: false,
+        durable: options.durable,
+        cpu_of: options.pinned.node_cpu(),
+    };
+    if options.plane == Plane::Udp && !options.lab {
+        return Ok(LocalCluster::create(&std::env::temp_dir(), &shape)?);
+    }
+    if options.durable {
+        return Err(Error::new("--durable is for --plane udp, without --lab"));
+    }
+    LocalCluster::in_lab(&shape, options.plane, None)
+}
+
 /// What is measured: processes of one cluster file.
 struct System {
     cluster: ClusterFile,
     // Killed before their directory is removed: fields are dropped in this order.
     processes: Processes,
-    _local: LocalCluster,
+    _local: Rc<LocalCluster>,
 }
 
 impl System {
-    fn start(
-        options: &Options,
-        start: impl FnOnce(&mut Processes, &LocalCluster) -> std::io::Result<()>,
-    ) -> Result<System, Error> {
-        let shape = Shape {
-            leaders: 1,
-            acceptors: options.acceptors,
-            replicas: options.replicas,
-            partitions: options.partitions,
-            slots: SLOTS,
-            application: options.app.clone(),
-            redis: false,
-            durable: options.durable,
-            cpu_of: options.pinned.node_cpu(),
-        };
-        let local = LocalCluster::create(&std::env::temp_dir(), &shape)?;
+    fn start(local: Rc<LocalCluster>) -> Result<System, Error> {
         let mut processes = Processes::new(std::env::current_exe()?);
-        start(&mut processes, &local)?;
+        for name in &local.nodes {
+            processes.start_node(&local, name)?;
+        }
         Ok(System {
             cluster: ClusterFile::load(&local.file)?,
+            processes,
+            _local: local,
+        })
+    }
+
+    fn unreplicated(local: Rc<LocalCluster>) -> Result<System, Error> {
+        let (file, host) = local.file_for_server()?;
+        let program = std::env::current_exe()?;
+        let mut command = std::process::Command::new(&program);
+        command
+            .args(["bench", "unreplicated-server", "-c"])
+            .arg(&file);
+        local.place(&mut command, &host)?;
+        let mut processes = Processes::new(program);
+        processes.start(command, local.directory(), "unreplicated")?;
+        Ok(System {
+            cluster: ClusterFile::load(&file)?,
             processes,
             _local: local,
         })
@@ -371,7 +393,8 @@ impl Measured {
 
     fn json(&self, options: &Options, outstanding: u16) -> Value {
         json!({
-            "plane": options.plane,
+            "plane": options.plane.name(),
+            "network": if options.lab || options.plane != Plane::Udp { "namespaces" } else { "loopback" },
             "app": options.app,
             "outstanding": outstanding,
             "packed": options.open_values < usize::from(outstanding),

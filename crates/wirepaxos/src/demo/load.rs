@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::latency::Latencies;
 
-use super::resp::{Connection, Reply};
+use super::resp::{Connection, Reply, Server};
 
 const PIPELINE: usize = 8;
 const KEYS_PER_CONNECTION: u64 = 50;
@@ -81,7 +80,7 @@ pub struct Load {
 
 impl Load {
     /// Starts `connections` connections, spread over `servers`.
-    pub fn start(servers: &[SocketAddr], connections: usize) -> Load {
+    pub fn start(servers: &[Server], connections: usize) -> Load {
         let progress = Arc::new(Progress {
             start: Instant::now(),
             stop: AtomicBool::new(false),
@@ -117,14 +116,14 @@ enum Sent {
 
 struct Worker {
     number: usize,
-    servers: Vec<SocketAddr>,
+    servers: Vec<Server>,
     random: u64,
     sequence: u64,
     record: Record,
 }
 
 impl Worker {
-    fn new(number: usize, servers: Vec<SocketAddr>) -> Worker {
+    fn new(number: usize, servers: Vec<Server>) -> Worker {
         Worker {
             number,
             servers,

@@ -7,27 +7,31 @@ mod report;
 pub mod resp;
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use lab::faults::Rates;
 use node::ClusterFile;
+use node::cluster_file::Plane;
 
 use crate::embedded::Embedded;
 use crate::error::Error;
+use crate::lab::{plane, rate};
 use crate::local_cluster::{LocalCluster, SLOTS, Shape};
 use crate::processes::Processes;
 use crate::status;
 use load::Load;
 use report::Report;
-use resp::{Connection, Reply};
+use resp::{Connection, Reply, Server};
 
 const CONNECTIONS: usize = 16;
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long packets that are reordered are held back at most.
+const HOLD_US: u32 = 1000;
 /// Back from the dead after so long.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
@@ -37,11 +41,15 @@ pub struct Options {
     /// The replicated application: rocksdb or leveldb
     #[arg(long, default_value = "rocksdb")]
     app: String,
-    /// Data plane: udp
-    #[arg(long, default_value = "udp", value_parser = ["udp"])]
-    plane: String,
+    /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; wants
+    /// root. auto: xdp where that is possible
+    #[arg(long, default_value = "udp", value_parser = plane)]
+    plane: Plane,
+    /// This share of packets is lost, duplicated and reordered on every link, as in 1%; wants root
+    #[arg(long, value_parser = rate)]
+    faults: Option<f64>,
     /// All roles in this one process; then only the leader is changed, by hand-over
-    #[arg(long)]
+    #[arg(long, conflicts_with = "faults")]
     embedded: bool,
     /// Seconds of load between two faults
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
@@ -67,11 +75,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
         durable: false,
         cpu_of: |_| None,
     };
-    let mut cluster = LocalCluster::create(&std::env::temp_dir(), &shape)?;
+    let say = Narrator::new(options.json);
+    let mut cluster = make_cluster(options, &shape, &say)?;
     if options.keep {
         cluster.keep();
     }
-    let say = Narrator::new(options.json);
     let report = Demo::start(options, &cluster, &say)?.play(&say)?;
     if options.keep {
         say.line(&format!("kept: {}", cluster.directory().display()));
@@ -80,6 +88,37 @@ pub fn run(options: &Options) -> Result<(), Error> {
     match report.failure() {
         Some(why) => Err(Error::new(why)),
         None => Ok(()),
+    }
+}
+
+fn make_cluster(options: &Options, shape: &Shape, say: &Narrator) -> Result<LocalCluster, Error> {
+    if options.embedded && options.plane != Plane::Udp {
+        return Err(Error::new("--embedded is for --plane udp"));
+    }
+    let rates = options.faults.map(|rate| Rates {
+        loss: rate,
+        duplicate: rate,
+        reorder: rate,
+        hold_us: HOLD_US,
+        seed: 1,
+        ..Rates::default()
+    });
+    let in_lab = |plane| LocalCluster::in_lab(shape, plane, rates.as_ref());
+    match options.plane {
+        Plane::Udp if rates.is_none() => Ok(LocalCluster::create(&std::env::temp_dir(), shape)?),
+        Plane::Udp => in_lab(Plane::Udp),
+        Plane::Xdp => in_lab(Plane::Xdp),
+        Plane::Auto => match in_lab(Plane::Xdp) {
+            Ok(cluster) => {
+                say.line("plane: xdp, in a network of namespaces");
+                Ok(cluster)
+            }
+            Err(why) if rates.is_some() => Err(why),
+            Err(why) => {
+                say.line(&format!("plane: udp, since xdp isn't possible: {why}"));
+                Ok(LocalCluster::create(&std::env::temp_dir(), shape)?)
+            }
+        },
     }
 }
 
@@ -128,7 +167,7 @@ impl<'a> Demo<'a> {
         } else {
             let mut processes = Processes::new(std::env::current_exe()?);
             for name in &local.nodes {
-                processes.start_node(&local.file, local.directory(), name)?;
+                processes.start_node(local, name)?;
             }
             Nodes::Separate(processes)
         };
@@ -136,10 +175,10 @@ impl<'a> Demo<'a> {
             "started {} nodes: {} ({})",
             local.nodes.len(),
             local.nodes.join(", "),
-            if options.embedded {
-                "one process"
-            } else {
-                "a process each"
+            match (options.embedded, local.lab()) {
+                (true, _) => "one process",
+                (false, None) => "a process each",
+                (false, Some(_)) => "a host each",
             }
         ));
         let mut demo = Demo {
@@ -157,12 +196,13 @@ impl<'a> Demo<'a> {
     /// Waits until a write succeeds through every replica.
     fn await_service(&mut self) -> Result<(), Error> {
         let deadline = Instant::now() + START_TIMEOUT;
-        for &address in &self.local.redis {
-            while !serves(address) {
+        for &server in &self.local.redis {
+            while !serves(server) {
                 self.complain_about_dead_nodes()?;
                 if Instant::now() > deadline {
                     return Err(Error::new(format!(
-                        "the replica at {address} does not serve after {} s; rerun with --keep and read its log",
+                        "the replica at {} does not serve after {} s; rerun with --keep and read its log",
+                        server.address,
                         START_TIMEOUT.as_secs()
                     )));
                 }
@@ -195,11 +235,11 @@ impl<'a> Demo<'a> {
             self.change_leader(say)?;
             self.phase(&load, say, "leader changed by hand-over");
         } else {
-            self.kill(say, "leader-1");
+            self.crash(say, "leader-1")?;
             self.phase(&load, say, "leader killed");
-            self.kill_and_restart(say, "acceptor-1")?;
+            self.crash_and_restart(say, "acceptor-1")?;
             self.phase(&load, say, "acceptor killed, re-joined");
-            self.kill_and_restart(say, "replica-3")?;
+            self.crash_and_restart(say, "replica-3")?;
             self.phase(&load, say, "replica killed, caught up");
         }
         let elapsed = start.elapsed();
@@ -208,7 +248,7 @@ impl<'a> Demo<'a> {
         let digests = self.settled_digests()?;
         let lost = self.count_lost(&records, &dataset)?;
         Ok(Report::new(
-            &self.options.plane,
+            self.local.plane(),
             elapsed,
             self.phases,
             &records,
@@ -257,18 +297,23 @@ impl<'a> Demo<'a> {
         });
     }
 
-    fn kill(&mut self, say: &Narrator, name: &str) {
+    fn crash(&mut self, say: &Narrator, name: &str) -> Result<(), Error> {
         if let Nodes::Separate(processes) = &mut self.nodes {
-            processes.kill(name);
-            say.line(&format!("SIGKILL to {name}"));
+            self.local.crash(processes, name)?;
+            let lost = match self.local.lab() {
+                Some(_) => ", what it had in the kernel is gone",
+                None => "",
+            };
+            say.line(&format!("SIGKILL to {name}{lost}"));
         }
+        Ok(())
     }
 
-    fn kill_and_restart(&mut self, say: &Narrator, name: &str) -> Result<(), Error> {
-        self.kill(say, name);
+    fn crash_and_restart(&mut self, say: &Narrator, name: &str) -> Result<(), Error> {
+        self.crash(say, name)?;
         std::thread::sleep(RESTART_AFTER);
         if let Nodes::Separate(processes) = &mut self.nodes {
-            processes.start_node(&self.local.file, self.local.directory(), name)?;
+            processes.start_node(self.local, name)?;
             say.line(&format!("{name} started again"));
         }
         Ok(())
@@ -326,16 +371,17 @@ impl<'a> Demo<'a> {
     }
 }
 
-fn serves(address: SocketAddr) -> bool {
+fn serves(server: Server) -> bool {
     let attempt = || -> io::Result<bool> {
-        let mut connection = Connection::open(address, Duration::from_secs(2))?;
+        let mut connection = Connection::open(server, Duration::from_secs(2))?;
         let reply = connection.call(&[b"SET", b"demo:ready", b"1"])?;
         Ok(reply == Reply::Simple("OK".into()))
     };
     attempt().unwrap_or(false)
 }
 
-fn redis_cli_pipe(address: SocketAddr, file: &PathBuf) -> Result<(), Error> {
+fn redis_cli_pipe(server: Server, file: &PathBuf) -> Result<(), Error> {
+    let address = server.address;
     let output = Command::new("redis-cli")
         .args([
             "-h",
@@ -344,6 +390,7 @@ fn redis_cli_pipe(address: SocketAddr, file: &PathBuf) -> Result<(), Error> {
             &address.port().to_string(),
             "--pipe",
         ])
+        .envs(server.password.map(|password| ("REDISCLI_AUTH", password)))
         .stdin(Stdio::from(std::fs::File::open(file)?))
         .output()
         .map_err(|e| {

@@ -19,6 +19,24 @@ pub enum Reply {
     Array(Vec<Reply>),
 }
 
+/// A front end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What it wants to hear first.
+    pub password: Option<&'static str>,
+}
+
+impl From<SocketAddr> for Server {
+    fn from(address: SocketAddr) -> Server {
+        Server {
+            address,
+            password: None,
+        }
+    }
+}
+
 /// One connection.
 pub struct Connection {
     input: BufReader<TcpStream>,
@@ -29,15 +47,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Connection {
     /// Connects; a reply that takes longer than `timeout` is an error.
-    pub fn open(address: SocketAddr, timeout: Duration) -> io::Result<Connection> {
-        let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+    pub fn open(server: impl Into<Server>, timeout: Duration) -> io::Result<Connection> {
+        let server = server.into();
+        let stream = TcpStream::connect_timeout(&server.address, CONNECT_TIMEOUT)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
-        Ok(Connection {
+        let mut connection = Connection {
             input: BufReader::new(stream),
             output: Vec::new(),
-        })
+        };
+        match server
+            .password
+            .map(|p| connection.call(&[b"AUTH", p.as_bytes()]))
+        {
+            None | Some(Ok(Reply::Simple(_))) => Ok(connection),
+            Some(Ok(refused)) => Err(io::Error::other(format!("AUTH: {refused:?}"))),
+            Some(Err(e)) => Err(e),
+        }
     }
 
     /// Queues a command.

@@ -64,10 +64,7 @@ impl TestCluster {
     }
 
     pub fn start_node(&mut self, name: &str) {
-        let directory = self.local.directory().to_owned();
-        self.processes
-            .start_node(&self.local.file, &directory, name)
-            .unwrap();
+        self.processes.start_node(&self.local, name).unwrap();
     }
 
     /// Runs `wirepaxos COMMAND -c FILE ARGUMENTS`.
