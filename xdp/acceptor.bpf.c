@@ -7,7 +7,7 @@
  * raises `end`, then reads `floor`; a range promise first raises `floor`, then reads `end`; with a
  * full barrier between. The other order loses votes. */
 #include "include/bench.h"
-#include "include/multicast.h"
+#include "include/clone.h"
 #include "include/role.h"
 
 /* ---- Types */
@@ -234,7 +234,7 @@ static __always_inline void send_vote(struct xdp_md *ctx, const struct message *
 
 	sent(&s->common, done, XDP_REDIRECT);
 	if (done)
-		s->common.action = multicast_all();
+		s->common.action = multicast_of(s->common.device, 1);
 }
 
 static __always_inline __u32 phase2a(struct xdp_md *ctx, const struct message *m, struct step *s)

@@ -89,7 +89,7 @@ static __always_inline int forward(struct xdp_md *ctx)
 	__builtin_memcpy(eth->h_source, route->mac_from, ETH_ALEN);
 	count(VERDICT_CHANGED);
 	if (route->broadcast)
-		return multicast_all();
+		return bpf_redirect_map(&multicast, 0, BPF_F_BROADCAST);
 	return bpf_redirect_map(&ports, route->port, 0);
 }
 

@@ -8,7 +8,7 @@
  * What is programmed lies in a bank of its own: a packet that is on its way while another round is
  * programmed ends in the round and with the instances that it began with. */
 #include "include/bench.h"
-#include "include/multicast.h"
+#include "include/clone.h"
 #include "include/role.h"
 
 /* ---- Types */
@@ -266,16 +266,6 @@ static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *
 		       REASON_TRUNCATED;
 }
 
-/* As many copies as a command over so many partitions needs. */
-static __always_inline int multicast_vector(__u32 partitions)
-{
-	if (partitions == 1)
-		return multicast_all();
-	if (partitions <= VECTOR_FEW)
-		return bpf_redirect_map(&multicast_few, 0, BPF_F_BROADCAST);
-	return bpf_redirect_map(&multicast_many, 0, BPF_F_BROADCAST);
-}
-
 /* The stamped REQUEST, to all acceptors: as the copy of its first partition, if it names several.
  * Those of the others, each with another partition and instance in its header, are made on egress. */
 static __always_inline void send_proposal(struct xdp_md *ctx, const struct message *m,
@@ -291,7 +281,7 @@ static __always_inline void send_proposal(struct xdp_md *ctx, const struct messa
 
 	sent(&s->common, done, XDP_REDIRECT);
 	if (done)
-		s->common.action = multicast_vector(partitions);
+		s->common.action = multicast_of(s->common.device, partitions);
 }
 
 /* Stamps, if this is the leader and the window is open. Instance, round and sender in a REQUEST

@@ -5,7 +5,7 @@
  * in the network it leaves as one DELIVER. A full ring loses nothing: the vote isn't counted, the
  * next one or the replica's repair completes the quorum. */
 #include "include/bench.h"
-#include "include/multicast.h"
+#include "include/clone.h"
 #include "include/role.h"
 
 /* ---- Types */
@@ -222,7 +222,7 @@ static __always_inline void send_decision(struct xdp_md *ctx, const struct messa
 	};
 
 	if (send_on(ctx, s->common.device, m, &stamp))
-		s->common.action = multicast_all();
+		s->common.action = multicast_of(s->common.device, 1);
 	else
 		count(COUNT_UNSENT);
 }

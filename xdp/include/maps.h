@@ -41,11 +41,14 @@ struct device {
 	/* UDP ports [port, port + ports) in host order are ours. */
 	__u16 port;
 	__u16 ports;
-	__u16 unused;
+	__u16 flags;
 	/* Own addresses in network order; all zero = any. */
 	__be32 ip4;
 	__be32 ip6[4];
 };
+
+/* Multicast goes the way of clone.h. */
+#define DEVICE_CLONES 1
 
 struct group {
 	/* Written last; 0 = no such group. */

@@ -88,9 +88,17 @@ struct {
 	__type(value, struct bpf_devmap_val);
 } multicast_many SEC(".maps");
 
-static __always_inline int multicast_all(void)
+/* To every member, in as many copies as a command over so many partitions needs. What it gives back
+ * is the program's action. */
+static __always_inline int multicast_of(const struct device *device, __u32 partitions)
 {
-	return bpf_redirect_map(&multicast, 0, BPF_F_BROADCAST);
+	if (device->flags & DEVICE_CLONES)
+		return XDP_PASS;
+	if (partitions <= 1)
+		return bpf_redirect_map(&multicast, 0, BPF_F_BROADCAST);
+	if (partitions <= VECTOR_FEW)
+		return bpf_redirect_map(&multicast_few, 0, BPF_F_BROADCAST);
+	return bpf_redirect_map(&multicast_many, 0, BPF_F_BROADCAST);
 }
 
 /* Which copy of its packet this one is. */
@@ -127,14 +135,11 @@ static __always_inline void change(struct udphdr *udp, void *at, void *new, __u3
 	__builtin_memcpy(at, new, len);
 }
 
-/* The partition of a copy of a command over several: entry `at` of its vector, in the header. */
-static __always_inline int choose_partition(struct xdp_md *ctx, __u32 header_at, __u32 at)
+/* Makes the packet at `header_at` the copy of a command over several partitions for the one whose
+ * `entry` of its vector this is. */
+static __always_inline int set_partition(void *data, void *end, __u32 header_at, const __u8 *entry)
 {
-	struct wire_header *h = (void *)(long)ctx->data + header_at;
-	__u8 *value = (void *)(h + 1);
-	void *end = (void *)(long)ctx->data_end;
-	__u8 entry[12] = {};
-	__be16 partitions;
+	struct wire_header *h = data + header_at;
 	/* `pid`, with `group` before it, and `inst`. */
 	struct {
 		__be16 group;
@@ -143,16 +148,7 @@ static __always_inline int choose_partition(struct xdp_md *ctx, __u32 header_at,
 		__be32 inst_lo;
 	} place;
 
-	if ((void *)(value + VECTOR_HEAD_LEN) > end)
-		return 0;
-	__builtin_memcpy(&partitions, value + 4, 2);
-	if (at >= bpf_ntohs(partitions) || at >= MAX_VECTOR)
-		return 0;
-	if (bpf_xdp_load_bytes(ctx, header_at + HEADER_LEN + VECTOR_HEAD_LEN + at * VECTOR_ENTRY_LEN,
-			       entry, VECTOR_ENTRY_LEN))
-		return 0;
-	h = (void *)(long)ctx->data + header_at;
-	if ((void *)(h + 1) > (void *)(long)ctx->data_end)
+	if ((void *)(h + 1) > end)
 		return 0;
 	place.group = h->group;
 	__builtin_memcpy(&place.pid, entry, 2);
@@ -161,14 +157,33 @@ static __always_inline int choose_partition(struct xdp_md *ctx, __u32 header_at,
 	return 1;
 }
 
-static __always_inline int address_v4(struct xdp_md *ctx, const struct member *to, __u16 port)
+/* The partitions that a command over several names; 0 = it is none. */
+static __always_inline __u32 partitions_of(const struct wire_header *h, void *end)
 {
-	struct iphdr *ip = (void *)(long)ctx->data + sizeof(struct ethhdr);
+	const __u8 *value = (const void *)(h + 1);
+	__be16 partitions;
+
+	if (h->msgtype != PHASE2A || !(h->flags & bpf_htons(FLAG_MULTI)))
+		return 0;
+	if ((void *)(value + VECTOR_HEAD_LEN) > end)
+		return 0;
+	__builtin_memcpy(&partitions, value + 4, 2);
+	return bpf_ntohs(partitions);
+}
+
+static __always_inline __u32 vector_entry_at(__u32 header_at, __u32 partition)
+{
+	return header_at + HEADER_LEN + VECTOR_HEAD_LEN + partition * VECTOR_ENTRY_LEN;
+}
+
+static __always_inline int address_v4(void *data, void *end, const struct member *to, __u16 port)
+{
+	struct iphdr *ip = data + sizeof(struct ethhdr);
 	struct udphdr *udp = (void *)(ip + 1);
 	__be32 addresses[2];
 	__be16 ports[2] = { bpf_htons(to->port_from), bpf_htons(port) };
 
-	if ((void *)(udp + 1) > (void *)(long)ctx->data_end)
+	if ((void *)(udp + 1) > end)
 		return 0;
 	addresses[0] = to->ip_from[0];
 	addresses[1] = to->ip_to[0];
@@ -184,14 +199,14 @@ static __always_inline int address_v4(struct xdp_md *ctx, const struct member *t
 	return 1;
 }
 
-static __always_inline int address_v6(struct xdp_md *ctx, const struct member *to, __u16 port)
+static __always_inline int address_v6(void *data, void *end, const struct member *to, __u16 port)
 {
-	struct ipv6hdr *ip = (void *)(long)ctx->data + sizeof(struct ethhdr);
+	struct ipv6hdr *ip = data + sizeof(struct ethhdr);
 	struct udphdr *udp = (void *)(ip + 1);
 	__be32 addresses[8];
 	__be16 ports[2] = { bpf_htons(to->port_from), bpf_htons(port) };
 
-	if ((void *)(udp + 1) > (void *)(long)ctx->data_end)
+	if ((void *)(udp + 1) > end)
 		return 0;
 	for (int i = 0; i < 4; i++) {
 		addresses[i] = to->ip_from[i];
@@ -203,23 +218,40 @@ static __always_inline int address_v6(struct xdp_md *ctx, const struct member *t
 	return 1;
 }
 
+/* Gives the copy in hand the address of a member. */
+static __always_inline int address(void *data, void *end, const struct member *to)
+{
+	struct ethhdr *eth = data;
+	struct wire_header *h;
+	__u32 family, header_at;
+	__u16 port;
+
+	if ((void *)(eth + 1) > end)
+		return 0;
+	family = eth->h_proto == bpf_htons(ETH_P_IP) ? 4 : 6;
+	header_at = family == 4 ? HEADER_AT_V4 : HEADER_AT_V6;
+	h = data + header_at;
+	if (to->family != family || (void *)(h + 1) > end)
+		return 0;
+	port = to->port_to + (to->port_per_partition ? bpf_ntohs(h->pid) : 0);
+	__builtin_memcpy(eth->h_dest, to->mac_to, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, to->mac_from, ETH_ALEN);
+	return family == 4 ? address_v4(data, end, to, port) : address_v6(data, end, to, port);
+}
+
 /* Gives a copy that leaves by `ifindex` the address of one member. */
 static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 {
 	void *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = (void *)(long)ctx->data;
 	struct link_key key = { .ifindex = ifindex };
+	__u32 header_at, copy = 0, partitions;
 	struct wire_header *h;
-	const struct member *to;
 	struct link *link;
-	__u32 header_at, copy, multi;
-	__u16 port;
-	__u32 family;
 
 	if ((void *)(eth + 1) > end)
 		return XDP_DROP;
-	family = eth->h_proto == bpf_htons(ETH_P_IP) ? 4 : 6;
-	header_at = family == 4 ? HEADER_AT_V4 : HEADER_AT_V6;
+	header_at = eth->h_proto == bpf_htons(ETH_P_IP) ? HEADER_AT_V4 : HEADER_AT_V6;
 	h = (void *)eth + header_at;
 	if ((void *)(h + 1) > end)
 		return XDP_DROP;
@@ -227,39 +259,30 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 	link = bpf_map_lookup_elem(&links, &key);
 	if (!link || !link->members)
 		return XDP_DROP;
-	multi = h->msgtype == PHASE2A && (h->flags & bpf_htons(FLAG_MULTI));
-	copy = 0;
-	if (multi) {
-		__u8 *value = (void *)(h + 1);
-		__be16 partitions;
+	partitions = partitions_of(h, end);
+	if (partitions) {
+		__u32 times = partitions <= VECTOR_FEW ? VECTOR_FEW : MAX_VECTOR;
+		__u8 entry[12] = {};
+		__u32 partition;
 
-		if ((void *)(value + VECTOR_HEAD_LEN) > end)
-			return XDP_DROP;
-		__builtin_memcpy(&partitions, value + 4, 2);
-		copy = number_of_copy(h, link, link->entries * (bpf_ntohs(partitions) <= VECTOR_FEW ?
-									VECTOR_FEW :
-									MAX_VECTOR));
-		if (!choose_partition(ctx, header_at, copy / link->members))
-			return XDP_DROP;
+		copy = number_of_copy(h, link, link->entries * times);
+		partition = copy / link->members;
 		copy %= link->members;
+		if (partition >= partitions || partition >= MAX_VECTOR ||
+		    bpf_xdp_load_bytes(ctx, vector_entry_at(header_at, partition), entry,
+				       VECTOR_ENTRY_LEN) ||
+		    !set_partition((void *)(long)ctx->data, (void *)(long)ctx->data_end, header_at,
+				   entry))
+			return XDP_DROP;
 	} else if (link->entries > 1) {
 		copy = number_of_copy(h, link, link->entries);
 	}
 	if (copy >= link->members || copy >= MAX_MEMBERS)
 		return XDP_DROP;
-	to = &link->member[copy];
-	if (to->family != family)
-		return XDP_DROP;
-	eth = (void *)(long)ctx->data;
-	h = (void *)eth + header_at;
-	if ((void *)(h + 1) > (void *)(long)ctx->data_end)
-		return XDP_DROP;
-	port = to->port_to + (to->port_per_partition ? bpf_ntohs(h->pid) : 0);
-	__builtin_memcpy(eth->h_dest, to->mac_to, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, to->mac_from, ETH_ALEN);
-	if (family == 4 ? address_v4(ctx, to, port) : address_v6(ctx, to, port))
-		return XDP_PASS;
-	return XDP_DROP;
+	return address((void *)(long)ctx->data, (void *)(long)ctx->data_end,
+		       &link->member[copy]) ?
+		       XDP_PASS :
+		       XDP_DROP;
 }
 
 SEC("xdp/devmap")

@@ -62,12 +62,10 @@ static __always_inline int is_own_ip6(const struct device *device, const struct 
 
 /* Ethernet, IP and UDP. Gives back NOT_OURS, a reason, or 0; then the datagram lies in the frame as
  * a whole. IP options, fragments, extension headers and VLAN tags are the kernel's business. */
-static __always_inline int parse_frame(struct xdp_md *ctx, const struct device *device,
-				       struct message *m)
+static __always_inline int parse_frame(void *data, void *end, __u32 frame_len,
+				       const struct device *device, struct message *m)
 {
-	void *cursor = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	__u32 frame_len = frame_length(ctx);
+	void *cursor = data;
 	struct ethhdr *eth = TAKE(cursor, end, struct ethhdr);
 	struct udphdr *udp;
 	__u32 ip_payload;
@@ -114,10 +112,9 @@ static __always_inline int parse_frame(struct xdp_md *ctx, const struct device *
 
 /* The header, and all that needs no state: version, type, flags and lengths. The same checks in the
  * same order as `Packet::parse`. */
-static __always_inline int parse_header(struct xdp_md *ctx, struct message *m)
+static __always_inline int parse_header(void *data, void *end, struct message *m)
 {
-	void *end = (void *)(long)ctx->data_end;
-	struct wire_header *h = (void *)(long)ctx->data + m->header_at;
+	struct wire_header *h = data + m->header_at;
 	__u32 rest = m->udp_len - sizeof(struct udphdr);
 
 	if (rest < HEADER_LEN || (void *)(h + 1) > end)
@@ -156,9 +153,11 @@ static __always_inline int parse_header(struct xdp_md *ctx, struct message *m)
 /* NOT_OURS, a reason, or 0. */
 static __always_inline int parse(struct xdp_md *ctx, const struct device *device, struct message *m)
 {
-	int refused = parse_frame(ctx, device, m);
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	int refused = parse_frame(data, end, frame_length(ctx), device, m);
 
-	return refused ? refused : parse_header(ctx, m);
+	return refused ? refused : parse_header(data, end, m);
 }
 
 /* The checks that precede every handler: cluster, group, partition, size, and that the session is

@@ -18,6 +18,8 @@ pub const MAX_VALUE: usize = paxos::wire::MAX_VALUE_LEN;
 pub const MAX_MEMBERS: usize = 8;
 /// The most bytes that a measurement makes new for each frame.
 pub const BENCH_HEAD_LEN: usize = 144;
+/// The most ports that multicast leaves by.
+pub const MAX_LINKS: usize = 64;
 /// Counters of one CPU.
 pub const COUNTERS: usize = 64;
 
@@ -56,8 +58,8 @@ shared! {
         port: u16,
         /// How many.
         ports: u16,
-        /// 0.
-        unused: u16,
+        /// See [`DEVICE_CLONES`].
+        flags: u16,
         /// Own IPv4 address, bytes in network order; zero = any.
         ip4: [u8; 4],
         /// Own IPv6 address; zero = any.
@@ -294,6 +296,15 @@ shared! {
         /// 0.
         unused: u32,
     }
+    /// Map `clone_ports`: where clones leave.
+    ClonePorts {
+        /// How many.
+        count: u32,
+        /// The interfaces.
+        ifindex: [u32; MAX_LINKS],
+        /// 0.
+        unused: u32,
+    }
     /// Map `bench_packet`: what a test or a measurement repeats on one CPU.
     Bench {
         /// Packets made so far.
@@ -329,6 +340,8 @@ shared! {
     }
 }
 
+/// Multicast goes by TC, see [`crate::clone`].
+pub const DEVICE_CLONES: u16 = 1;
 /// Learner: decisions leave as DELIVER instead of by the ring.
 pub const GROUP_DELIVER: u32 = 1;
 /// Learner: the partition has a window.

@@ -16,6 +16,7 @@
 pub mod acceptor;
 pub mod again;
 pub mod attach;
+pub mod clone;
 pub mod forwarder;
 pub mod frame;
 pub mod generator;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use aya::maps::{Map, MapData};
-use aya::programs::{ProgramFd, Xdp};
+use aya::programs::{Program, ProgramFd, Xdp};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::layout::{Counters, Device, Group};
@@ -147,10 +147,11 @@ impl Object {
             .load_file(path)
             .map_err(|error| format!("{}: {}", path.display(), whole(&error)))?;
         for (name, program) in ebpf.programs_mut() {
-            let program: &mut Xdp = program.try_into().map_err(|error| whole(&error))?;
-            program
-                .load()
-                .map_err(|error| format!("{} {name}: {}", path.display(), whole(&error)))?;
+            let loaded = match program {
+                Program::SchedClassifier(program) => program.load(),
+                program => <&mut Xdp>::try_from(program).and_then(Xdp::load),
+            };
+            loaded.map_err(|error| format!("{} {name}: {}", path.display(), whole(&error)))?;
         }
         let cpus = std::fs::read_to_string("/sys/devices/system/cpu/possible")
             .ok()

@@ -15,6 +15,7 @@ use common::objects_or_skip;
 use paxos::wire::value::Vector;
 use paxos::{Deployment, Flags, Header, MsgType, Packet, Program};
 use xdp::attach::Attachment;
+use xdp::clone::Cloning;
 use xdp::frame;
 use xdp::generator::{Generator, Target};
 use xdp::interface::Interface;
@@ -34,6 +35,9 @@ const ROUNDS: u64 = 12;
 /// Small enough for the receivers' buffers.
 const BURST: u32 = 8;
 
+/// What keeps the leader at an interface.
+type Attached = (Option<XdpLink>, Option<Cloning>);
+
 /// How receivers are connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wiring {
@@ -46,6 +50,8 @@ enum Wiring {
 enum Mode {
     Native,
     Generic,
+    /// Generic, and multicast by clones in TC.
+    Clones,
 }
 
 #[test]
@@ -56,6 +62,12 @@ fn each_member_on_a_link_of_its_own_gets_each_copy() {
 #[test]
 fn each_member_behind_one_port_gets_each_copy() {
     everybody_gets_everything(Wiring::OnePort, Mode::Native);
+}
+
+#[test]
+fn clones_in_tc_reach_everybody() {
+    everybody_gets_everything(Wiring::OwnLinks, Mode::Clones);
+    everybody_gets_everything(Wiring::OnePort, Mode::Clones);
 }
 
 #[test]
@@ -165,7 +177,7 @@ impl Network {
     }
 
     /// A leader of all groups at the switch, with the receivers as acceptors.
-    fn leader(&self, dir: &Path, v6: bool, mode: Mode) -> (Object, Option<XdpLink>) {
+    fn leader(&self, dir: &Path, v6: bool, mode: Mode) -> (Object, Attached) {
         let mut sizes = Sizes::of(GROUPS.len() as u32, 1, 1);
         sizes.partitions = GROUPS
             .iter()
@@ -198,10 +210,11 @@ impl Network {
         self.switch.inside(|| self.wire(&mut object, v6));
         let (target, attached) = match mode {
             Mode::Native => (Target::Program("leader"), None),
-            Mode::Generic => (Target::Stack, Some(self.attach_generic(&mut object))),
+            Mode::Generic | Mode::Clones => (Target::Stack, Some(self.attach_generic(&mut object))),
         };
+        let clones = (mode == Mode::Clones).then(|| self.attach_clones(&mut object));
         Generator::new(&mut object, target).expect("every object has one");
-        (object, attached)
+        (object, (attached, clones))
     }
 
     fn attach_generic(&self, object: &mut Object) -> XdpLink {
@@ -210,6 +223,12 @@ impl Network {
         let attach = || program.attach_to_if_index(self.ingress.index, XdpFlags::SKB_MODE);
         let id = self.switch.inside(attach).expect("any interface can");
         program.take_link(id).expect("it is there")
+    }
+
+    fn attach_clones(&self, object: &mut Object) -> Cloning {
+        let ports: Vec<_> = self.ports.iter().map(|(port, _)| port.index).collect();
+        let attach = || object.multicast_by_clones(&self.ingress, &ports, None);
+        self.switch.inside(attach).expect("TC takes it")
     }
 
     /// Fills the leader's maps of links.

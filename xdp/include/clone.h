@@ -1,0 +1,118 @@
+/* Multicast without broadcast redirects, for devices that take no redirected frames: with
+ * DEVICE_CLONES a role's program leaves the frame that it has made of a packet to the stack, and the
+ * program `clones` at the interface's TC ingress sends a clone of it to each member, by any port.
+ *
+ * It takes a frame for the role's own when that comes to this node's address and ports in this node's
+ * own name: the role's program has dropped what others sent there. */
+#ifndef WIREPAXOS_CLONE_H
+#define WIREPAXOS_CLONE_H
+
+#include <linux/pkt_cls.h>
+#include "multicast.h"
+
+/* The ports of `multicast`, each once. */
+struct clone_ports {
+	__u32 count;
+	__u32 ifindex[MAX_LINKS];
+	__u32 unused;
+};
+
+struct {
+	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct clone_ports);
+} clone_ports SEC(".maps");
+
+struct cloning {
+	struct __sk_buff *skb;
+	const struct clone_ports *ports;
+	__u32 group;
+	__u32 header_at;
+	/* Clones of one partition: for each port, MAX_MEMBERS. */
+	__u32 places;
+	/* That the command names; 0 = it isn't one over several. */
+	__u32 partitions;
+};
+
+static __always_inline int clone_partition(struct cloning *c, __u32 partition)
+{
+	__u8 entry[12] = {};
+
+	if (bpf_skb_load_bytes(c->skb, vector_entry_at(c->header_at, partition), entry,
+			       VECTOR_ENTRY_LEN))
+		return 0;
+	return set_partition((void *)(long)c->skb->data, (void *)(long)c->skb->data_end,
+			     c->header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6, entry);
+}
+
+/* Sends the clone of one partition to one member, if there is that one. */
+static long clone_to(__u32 index, struct cloning *c)
+{
+	__u32 place, port, at;
+	struct link_key key = {};
+	struct link *link;
+
+	if (!c->places)
+		return 1;
+	place = index % c->places;
+	port = place / MAX_MEMBERS;
+	at = place % MAX_MEMBERS;
+	if (port >= MAX_LINKS)
+		return 1;
+	key.ifindex = c->ports->ifindex[port];
+	key.group = c->group;
+	link = bpf_map_lookup_elem(&links, &key);
+	if (!link || at >= link->members || at >= MAX_MEMBERS)
+		return 0;
+	if (c->partitions && !clone_partition(c, index / c->places))
+		return 1;
+	if (address((void *)(long)c->skb->data, (void *)(long)c->skb->data_end, &link->member[at]))
+		bpf_clone_redirect(c->skb, key.ifindex, 0);
+	return 0;
+}
+
+/* Whether a role's program has made this frame; its message. */
+static __always_inline int is_own(struct __sk_buff *skb, const struct device *device,
+				  struct message *m)
+{
+	void *data = (void *)(long)skb->data;
+	void *end = (void *)(long)skb->data_end;
+
+	return !parse_frame(data, end, skb->len, device, m) && !parse_header(data, end, m) &&
+	       m->cluster == device->cluster && m->swid == device->node &&
+	       (m->msgtype == PHASE2A || m->msgtype == PHASE2B || m->msgtype == DELIVER);
+}
+
+SEC("classifier")
+int clones(struct __sk_buff *skb)
+{
+	const struct device *device = this_device();
+	struct cloning c = { .skb = skb };
+	struct message m = {};
+	__u32 zero = 0, head = HEADER_AT_V6 + HEADER_LEN + VECTOR_HEAD_LEN;
+	struct wire_header *h;
+
+	c.ports = bpf_map_lookup_elem(&clone_ports, &zero);
+	if (!device || !c.ports || !(device->flags & DEVICE_CLONES))
+		return TC_ACT_UNSPEC;
+	/* Drivers may leave all but the first headers elsewhere. */
+	if (head > skb->len)
+		head = skb->len;
+	bpf_skb_pull_data(skb, head);
+	if (!is_own(skb, device, &m))
+		return TC_ACT_UNSPEC;
+	c.group = m.group;
+	c.header_at = m.header_at;
+	c.places = c.ports->count * MAX_MEMBERS;
+	h = (void *)(long)skb->data + (m.header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6);
+	if ((void *)(h + 1) > (void *)(long)skb->data_end)
+		return TC_ACT_SHOT;
+	c.partitions = partitions_of(h, (void *)(long)skb->data_end);
+	if (c.partitions > MAX_VECTOR)
+		return TC_ACT_SHOT;
+	bpf_loop((c.partitions ? c.partitions : 1) * c.places, clone_to, &c, 0);
+	return TC_ACT_SHOT;
+}
+
+#endif
