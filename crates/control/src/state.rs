@@ -21,7 +21,7 @@ pub struct GroupState {
     /// The repair lanes of the last epoch, in the order of their numbers from 1: the nonces of the
     /// process starts that drew them.
     pub lanes: Vec<u64>,
-    /// What the last epoch hands over; there once it is active.
+    /// What the last active epoch hands over.
     pub handed: Option<Handed>,
 }
 
@@ -136,7 +136,6 @@ impl GroupState {
         self.epochs.retain(|e| e.state != EpochState::Issued);
         self.epochs.push(record);
         self.lanes.clear();
-        self.handed = None;
         self.version += 1;
         Ok(self.last_epoch())
     }

@@ -37,32 +37,34 @@ impl Group {
 
     pub(super) fn enabling(&self) -> Option<(Configuration, Vec<Instance>, Vec<Instance>)> {
         let Some(attempt) = &self.attempt else {
-            let handed = self.state.handed.as_ref()?;
-            let record = self.state.in_force()?;
-            return Some((
-                record.configuration(),
-                handed.trim.clone(),
-                handed.end.clone(),
-            ));
+            return self.enabling_active();
         };
         let configuration = attempt.candidate.configuration().clone();
         match &attempt.enable {
             Some((trim, end)) => Some((configuration, trim.clone(), end.clone())),
+            None if self.state.last_active().is_some() => self.enabling_active(),
             None => self.enabling_first(configuration),
         }
     }
 
+    /// The members of the last active epoch; if a later one was issued, those that are strangers
+    /// still: it became active without them, but the next one may need their promise.
+    fn enabling_active(&self) -> Option<(Configuration, Vec<Instance>, Vec<Instance>)> {
+        let handed = self.state.handed.as_ref()?;
+        let mut configuration = self.state.last_active()?.configuration();
+        if self.state.in_force().is_none() {
+            configuration.acceptors.retain(|a| self.is_stranger(a));
+        }
+        Some((configuration, handed.trim.clone(), handed.end.clone()))
+    }
+
     /// Where a first epoch was left unfinished, its members may still be strangers, who can't
     /// promise anything to the next one. Enabling them is that promise: a stranger has truly never
-    /// voted, and with the new floor it never will in the unfinished epoch. Later epochs don't need
-    /// this, since the last active one's members can promise.
-    pub(super) fn enabling_first(
+    /// voted, and with the new floor it never will in the unfinished epoch.
+    fn enabling_first(
         &self,
         mut configuration: Configuration,
     ) -> Option<(Configuration, Vec<Instance>, Vec<Instance>)> {
-        if self.state.last_active().is_some() {
-            return None;
-        }
         let needed = self.state.needed();
         let named = |member: &Member| {
             let before = |c: &&Configuration| c.epoch < configuration.epoch;
@@ -70,13 +72,14 @@ impl Group {
             before.any(|c| c.acceptors.contains(member))
         };
         let acceptors = configuration.acceptors.iter().copied().filter(named);
-        let acceptors = acceptors.filter(|a| {
-            let watched = self.suspicion.get(Probe::Acceptor, a.node);
-            watched.is_some_and(|w| !w.has_round())
-        });
-        configuration.acceptors = acceptors.collect();
+        configuration.acceptors = acceptors.filter(|a| self.is_stranger(a)).collect();
         let start = vec![0; usize::from(self.settings.partitions)];
         Some((configuration, start.clone(), start))
+    }
+
+    fn is_stranger(&self, acceptor: &Member) -> bool {
+        let watched = self.suspicion.get(Probe::Acceptor, acceptor.node);
+        watched.is_some_and(|w| !w.has_round())
     }
 
     pub(super) fn program_leader(&self, out: &mut impl ControlOutbox) {
