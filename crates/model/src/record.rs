@@ -37,6 +37,8 @@ fn recorded(node: NodeId, event: Observed<'_>) -> Event {
             nonce,
         },
         Observed::Issued(configuration) => Event::Epoch(configuration.clone()),
+        Observed::Writing(epoch) => Event::Writing(epoch),
+        Observed::Active(epoch) => Event::Active(epoch),
         Observed::Enabled(enable) => Event::Enable(node, enable.clone()),
         Observed::Programmed(program) => Event::Program(node, program.clone()),
         Observed::Retired(epoch) => Event::Retire(node, epoch),

@@ -10,7 +10,10 @@
 //! - who proposes in a round has promises of f+1 acceptors, and proposes the value of the highest
 //!   vote among f+1 of them, or a no-op where these show none; only an epoch's own marker needs
 //!   none;
-//! - a candidate's TRIM repeats what an acceptor showed it.
+//! - a candidate's TRIM repeats what an acceptor showed it;
+//! - an epoch is marked *writing* when f+1 of the last active one and of every later one that is
+//!   *writing* have promised its round for all instances, *active* when f+1 of its members have voted
+//!   for its marker in every partition, and its leader begins right behind that.
 //!
 //! And no instance has quorums of votes for two values, whatever led to them.
 //!
@@ -19,6 +22,7 @@
 mod acceptor;
 mod answer;
 mod decisions;
+mod epochs;
 mod leader;
 mod memory;
 mod proposer;
@@ -27,12 +31,11 @@ mod reports;
 use std::collections::BTreeMap;
 
 use paxos::trace::{Event, Role, Settings};
-use paxos::{
-    Configuration, Epoch, Flags, Header, Instance, MsgType, NodeId, Packet, PartitionId, Round,
-};
+use paxos::{Epoch, Flags, Header, Instance, MsgType, NodeId, Packet, PartitionId, Program, Round};
 
 use self::answer::Sender;
 use self::decisions::Decisions;
+use self::epochs::{Epochs, State};
 use self::leader::Leader;
 use self::memory::Memory;
 use self::proposer::Proposer;
@@ -73,7 +76,7 @@ fn value_of(packet: &Packet<'_>) -> Value {
 /// The specification's idea of the whole cluster.
 pub struct Spec {
     settings: Settings,
-    epochs: BTreeMap<Epoch, Configuration>,
+    epochs: Epochs,
     acceptors: BTreeMap<NodeId, Memory>,
     leaders: BTreeMap<NodeId, Leader>,
     proposers: BTreeMap<NodeId, Proposer>,
@@ -89,7 +92,7 @@ impl Spec {
     pub fn new(settings: Settings) -> Spec {
         Spec {
             settings,
-            epochs: BTreeMap::new(),
+            epochs: Epochs::default(),
             acceptors: BTreeMap::new(),
             leaders: BTreeMap::new(),
             proposers: BTreeMap::new(),
@@ -103,12 +106,15 @@ impl Spec {
     pub fn take(&mut self, event: &Event) -> Result<(), String> {
         match event {
             Event::Start { node, role, nonce } => self.start(*node, *role, *nonce)?,
-            Event::Epoch(configuration) => self.epoch(configuration)?,
+            Event::Epoch(configuration) => self.epochs.issue(configuration)?,
             Event::Enable(node, enable) => {
                 let acceptor = self.acceptors.get_mut(node);
                 acceptor.ok_or("enabled before it ran")?.enable(enable);
             }
+            Event::Writing(epoch) => self.writing(*epoch)?,
+            Event::Active(epoch) => self.active(*epoch)?,
             Event::Program(node, program) => {
+                self.begins_behind_marker(*node, program)?;
                 let leader = self.leaders.get_mut(node);
                 leader.ok_or("programmed before it ran")?.program(program);
             }
@@ -145,21 +151,60 @@ impl Spec {
         Ok(())
     }
 
-    /// A store that is read again after a restart repeats what it holds.
-    fn epoch(&mut self, configuration: &Configuration) -> Result<(), String> {
-        let epoch = configuration.epoch;
-        if let Some(known) = self.epochs.get(&epoch) {
-            return match known == configuration {
-                true => Ok(()),
-                false => Err(format!("epoch {epoch} was another one before")),
-            };
+    // ---- Epochs
+
+    fn writing(&mut self, epoch: Epoch) -> Result<(), String> {
+        if !self.epochs.advance(epoch, State::Writing)? {
+            return Ok(());
         }
-        let last = self.epochs.last_key_value().map_or(0, |(epoch, _)| *epoch);
-        if epoch <= last {
-            return Err(format!("epoch {epoch} after {last}"));
+        let round = Round::base(epoch);
+        let needed = self.epochs.needed_by(epoch);
+        let has_all = |p: &Proposer| {
+            let mut pids = 0..self.settings.partitions;
+            pids.all(|pid| needed.iter().all(|c| p.has_range(pid, round, c)))
+        };
+        if needed.is_empty() || self.proposers.values().any(has_all) {
+            return Ok(());
         }
-        self.epochs.insert(epoch, configuration.clone());
+        let needed: Vec<Epoch> = needed.iter().map(|c| c.epoch).collect();
+        Err(format!(
+            "epoch {epoch} is writing without f+1 promises of each of the epochs {needed:?}"
+        ))
+    }
+
+    fn active(&mut self, epoch: Epoch) -> Result<(), String> {
+        if !self.epochs.advance(epoch, State::Active)? {
+            return Ok(());
+        }
+        let unsealed = |pid: &PartitionId| !self.has_marker(*pid, None, epoch);
+        match (0..self.settings.partitions).find(unsealed) {
+            None => Ok(()),
+            Some(pid) => Err(format!("epoch {epoch} is active without a marker in {pid}")),
+        }
+    }
+
+    fn begins_behind_marker(&self, leader: NodeId, program: &Program) -> Result<(), String> {
+        for (pid, next) in (0..).zip(&program.next) {
+            if *next == 0 || !self.has_marker(pid, Some(next - 1), program.epoch) {
+                let epoch = program.epoch;
+                return Err(format!(
+                    "leader {leader} is to begin at {next} of partition {pid}, not right behind the \
+                     marker of epoch {epoch}"
+                ));
+            }
+        }
         Ok(())
+    }
+
+    /// Whether f+1 members have voted for the marker of their epoch, there or anywhere.
+    fn has_marker(&self, pid: PartitionId, inst: Option<Instance>, epoch: Epoch) -> bool {
+        let Some(configuration) = self.epochs.get(epoch) else {
+            return false;
+        };
+        let quorum = usize::from(configuration.f) + 1;
+        let marker = ((0, 0, Flags::NOOP), epoch.to_be_bytes().to_vec());
+        let round = Round::base(epoch);
+        self.decisions.has_quorum(pid, inst, round, &marker, quorum)
     }
 
     // ---- What arrives
@@ -235,7 +280,7 @@ impl Spec {
     fn votes(&mut self, node: NodeId, packet: &Packet<'_>) -> Result<(), String> {
         let h = &packet.header;
         let nonce = self.acceptors.get(&node).map(Memory::nonce);
-        let Some(configuration) = self.epochs.get(&h.vrnd.epoch()) else {
+        let Some(configuration) = self.epochs.get(h.vrnd.epoch()) else {
             return Err(format!(
                 "node {node} votes in {}, which has no epoch",
                 h.vrnd
@@ -285,7 +330,7 @@ impl Spec {
 
     fn proposes(&self, node: NodeId, packet: &Packet<'_>) -> Result<(), String> {
         let h = &packet.header;
-        let configuration = self.epochs.get(&h.rnd.epoch());
+        let configuration = self.epochs.get(h.rnd.epoch());
         let configuration = configuration.ok_or(format!("round {} has no epoch", h.rnd))?;
         let marker = packet.value == h.rnd.epoch().to_be_bytes();
         if h.flags.has(Flags::NOOP) && marker && h.rnd.is_base() {

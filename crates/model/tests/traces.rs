@@ -4,7 +4,7 @@ use model::record;
 use model::spec::{self, Violation};
 use model::trace::Trace;
 use paxos::trace::Event;
-use paxos::{Header, MsgType, NodeId, Packet, Round};
+use paxos::{Flags, Header, MsgType, NodeId, Packet, Round};
 
 const SEEDS: u64 = 60;
 
@@ -141,7 +141,7 @@ fn a_promise_that_hides_its_vote_is_found() {
                 vrnd: Round::NONE,
                 client: 0,
                 request: 0,
-                flags: paxos::Flags::NONE,
+                flags: Flags::NONE,
                 ..*h
             };
             value.clear();
@@ -166,7 +166,7 @@ fn a_proposal_without_promises_is_found() {
             *h = Header {
                 client: 5,
                 request: 1,
-                flags: paxos::Flags::NONE,
+                flags: Flags::NONE,
                 ..*h
             };
             value.clear();
@@ -179,6 +179,62 @@ fn a_proposal_without_promises_is_found() {
 fn a_leader_that_stamps_without_a_round_is_found() {
     let programmed = |e: &Event| matches!(e, Event::Program(1, _));
     lack_is_found(1, programmed, MsgType::Phase2a);
+}
+
+#[test]
+fn a_leader_that_begins_elsewhere_is_found() {
+    is_found(|trace| {
+        let is_program = |e: &Event| matches!(e, Event::Program(..));
+        let at = trace.events.iter().position(is_program).unwrap();
+        if let Event::Program(_, program) = &mut trace.events[at] {
+            program.next[0] += 1;
+        }
+        at
+    });
+}
+
+#[test]
+fn an_epoch_that_is_active_before_its_marker_is_found() {
+    is_found(|trace| {
+        let at = |wanted| trace.events.iter().position(|e| *e == wanted).unwrap();
+        let (writing, active) = (at(Event::Writing(1)), at(Event::Active(1)));
+        let event = trace.events.remove(active);
+        trace.events.insert(writing + 1, event);
+        writing + 1
+    });
+}
+
+#[test]
+fn an_epoch_that_writes_without_promises_is_found() {
+    let mut found = 0;
+    for seed in 1..10 {
+        let mut trace = record::seed(seed);
+        let is_later = |e: &Event| matches!(e, Event::Writing(epoch) if *epoch > 1);
+        let Some(Event::Writing(epoch)) = trace.events.iter().find(|e| is_later(e)).cloned() else {
+            continue;
+        };
+        // All promises but one are lost.
+        let mut promised_by = None;
+        trace.events.retain(|event| {
+            let Event::Recv(_, bytes) = event else {
+                return true;
+            };
+            let Ok(packet) = Packet::parse(bytes) else {
+                return true;
+            };
+            let h = packet.header;
+            let promise = of_type(MsgType::Phase1b)(&h) && h.flags.has(Flags::RANGE);
+            let other = promise
+                && h.rnd == Round::base(epoch)
+                && *promised_by.get_or_insert(h.swid) != h.swid;
+            !other
+        });
+        let at = trace.events.iter().position(is_later).unwrap();
+        let violation = spec::check(&trace).expect_err("a violation");
+        assert_eq!(violation.event, at, "seed {seed}: {}", violation.why);
+        found += 1;
+    }
+    assert!(found > 3, "only {found} seeds have a second epoch");
 }
 
 /// What a durable acceptor says of an instance for which it got a proposal, after it was killed.

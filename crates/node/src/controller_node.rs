@@ -86,7 +86,7 @@ impl Process<'_> {
             let fds = [self.plane.as_fd(), self.links.control.as_fd(), stop.as_fd()];
             let ready = wait(&fds, Some(Duration::from_nanos(due)))?;
             if ready.has(0) && self.plane.receive(&mut inbox)? {
-                self.packets(&inbox);
+                self.packets(&inbox)?;
             }
             if ready.has(1) {
                 self.messages(&mut stoppers);
@@ -116,7 +116,7 @@ impl Process<'_> {
         Ok(())
     }
 
-    fn packets(&mut self, inbox: &RecvBatch) {
+    fn packets(&mut self, inbox: &RecvBatch) -> Result<(), Error> {
         let now = self.now();
         for (datagram, sender) in inbox.iter() {
             self.links.sender = Some(sender);
@@ -126,6 +126,8 @@ impl Process<'_> {
                     counters.received.count(packet.header.msgtype);
                     if let Some(group) = self.links.group(packet.header.group) {
                         group.trace.received(datagram);
+                        // What it makes the controller store must be explained, whatever happens.
+                        group.trace.flush_received()?;
                     }
                     self.controller.packet(now, &packet, &mut self.links)
                 }
@@ -134,6 +136,7 @@ impl Process<'_> {
             self.links.counters.conclude(verdict);
         }
         self.links.sender = None;
+        Ok(())
     }
 
     fn messages(&mut self, stoppers: &mut Vec<SocketAddr>) {

@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use control::GroupState;
+use control::{EpochRecord, EpochState, GroupState};
 use paxos::trace::{Event, Role, Settings};
 use paxos::{Enable, Epoch, Header, NodeId, Outbox, PartitionId, Program, To};
 
@@ -25,8 +25,8 @@ pub struct Recorder(Option<Box<Recording>>);
 
 struct Recording {
     node: NodeId,
-    /// The last epoch that is recorded.
-    last_epoch: Epoch,
+    /// The last epoch that is recorded, and how far it got.
+    last: Option<(Epoch, EpochState)>,
     path: PathBuf,
     file: File,
     /// What isn't in the file yet.
@@ -62,7 +62,7 @@ impl Recorder {
             .map_err(|e| unusable(&path, &e))?;
         Ok(Recorder(Some(Box::new(Recording {
             node: node.id,
-            last_epoch: 0,
+            last: None,
             path,
             file,
             lines: Vec::new(),
@@ -116,14 +116,11 @@ impl Recorder {
         self.note(|node| Event::Retire(node, epoch));
     }
 
-    /// The store is in this state: the epochs that are new in it are recorded, at first all.
+    /// The store is in this state: what is new in it is recorded, at first all.
     pub fn stored(&mut self, state: &GroupState) {
         let Some(recording) = &mut self.0 else { return };
-        for epoch in &state.epochs {
-            if epoch.epoch > recording.last_epoch {
-                recording.last_epoch = epoch.epoch;
-                recording.append(&Event::Epoch(epoch.configuration()));
-            }
+        for record in &state.epochs {
+            recording.epoch(record);
         }
     }
 
@@ -163,6 +160,22 @@ impl Recording {
     fn append(&mut self, event: &Event) {
         let written = writeln!(self.lines, "@{} {event}", host::monotonic_ns());
         written.expect("memory takes everything");
+    }
+
+    fn epoch(&mut self, record: &EpochRecord) {
+        use EpochState::{Active, Issued, Writing};
+        let epoch = record.epoch;
+        for state in [Issued, Writing, Active] {
+            if state > record.state || self.last >= Some((epoch, state)) {
+                continue;
+            }
+            self.last = Some((epoch, state));
+            self.append(&match state {
+                Issued => Event::Epoch(record.configuration()),
+                Writing => Event::Writing(epoch),
+                Active => Event::Active(epoch),
+            });
+        }
     }
 
     #[cold]

@@ -57,6 +57,10 @@ pub enum Event {
     },
     /// The store has issued an epoch, or is read again after a restart.
     Epoch(Configuration),
+    /// The epoch's candidate may propose from now on.
+    Writing(Epoch),
+    /// The epoch is in force, while it is the last one.
+    Active(Epoch),
     /// An acceptor was told of an epoch.
     Enable(NodeId, Enable),
     /// A leader was given a round.
@@ -101,6 +105,8 @@ impl Display for Event {
                     c.g
                 )
             }
+            Event::Writing(epoch) => write!(f, "writing {epoch}"),
+            Event::Active(epoch) => write!(f, "active {epoch}"),
             Event::Enable(node, e) => write!(
                 f,
                 "enable {node} epoch={} nonce={} trim={} end={} replicas={} g={}",
@@ -160,8 +166,12 @@ impl Event {
     pub fn parse(line: &str) -> Option<Event> {
         let mut words = line.split_whitespace();
         let (kind, subject) = (words.next()?, words.next()?);
-        if kind == "epoch" {
-            return Some(Event::Epoch(Fields(line).epoch(subject.parse().ok()?)?));
+        let of_epoch = || subject.parse::<Epoch>().ok();
+        match kind {
+            "epoch" => return Some(Event::Epoch(Fields(line).epoch(of_epoch()?)?)),
+            "writing" => return Some(Event::Writing(of_epoch()?)),
+            "active" => return Some(Event::Active(of_epoch()?)),
+            _ => {}
         }
         let node: NodeId = subject.parse().ok()?;
         let fields = Fields(line);
@@ -273,6 +283,8 @@ mod tests {
             "start 11 acceptor nonce=9187",
             "start 1 leader nonce=77",
             "epoch 1 leader=1:77 acceptors=11:9187,12:5,13:6 f=1 replicas=21,22,23 g=1",
+            "writing 1",
+            "active 1",
             "enable 11 epoch=1 nonce=9187 trim=0 end=0 replicas=21,22,23 g=1",
             "program 1 epoch=1 nonce=77 next=1,4 trimmed=0,2 window=32 replicas=21 g=0",
             "retire 1 epoch=2",

@@ -17,6 +17,10 @@ pub enum Observed<'a> {
     },
     /// The store took an epoch.
     Issued(&'a Configuration),
+    /// The store moved the last epoch on to *writing*.
+    Writing(Epoch),
+    /// The store moved the last epoch on to *active*.
+    Active(Epoch),
     /// An acceptor took an order.
     Enabled(&'a Enable),
     /// A leader took a round.

@@ -121,7 +121,13 @@ fn durable_acceptors_keep_the_protocol_while_they_are_killed() {
         durable: true,
         ..shape("leveldb")
     };
-    let victims = ["acceptor-2", "leader-1", "acceptor-1", "acceptor-2"];
+    let victims = [
+        "acceptor-2",
+        "controller",
+        "leader-1",
+        "acceptor-1",
+        "acceptor-2",
+    ];
     let (_cluster, directory) = recorded_kills(&shape, &victims);
     is_eventful(&is_allowed(&directory), 6);
 }

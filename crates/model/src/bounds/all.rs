@@ -192,6 +192,14 @@ pub fn long() -> Vec<Bounds> {
             )
         },
         Bounds {
+            locals: vec![Local::Crash { acceptor: 2 }, rejoin(), rejoin()],
+            reaches: &["votes of re-joined memories", "later epochs handed over"],
+            ..Bounds::small(
+                "enabled-late",
+                "a re-joined memory is enabled at any moment, also while a third epoch comes",
+            )
+        },
+        Bounds {
             locals: vec![failover(), failover()],
             reaches: &["votes in later epochs", "later epochs handed over"],
             ..Bounds::small(

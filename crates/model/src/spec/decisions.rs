@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use paxos::{NodeId, Round};
+use paxos::{Instance, NodeId, PartitionId, Round};
 
 use super::{Slot, Value};
 
@@ -43,6 +43,26 @@ impl Decisions {
                 "{slot:?} is decided with {first:?}, and in round {round} with {value:?}"
             )),
         }
+    }
+}
+
+impl Decisions {
+    /// Whether `quorum` members of a round's epoch have shown votes for `value` there, in the one
+    /// instance or in any of its partition.
+    pub fn has_quorum(
+        &self,
+        pid: PartitionId,
+        inst: Option<Instance>,
+        round: Round,
+        value: &Value,
+        quorum: usize,
+    ) -> bool {
+        let instances = match inst {
+            Some(inst) => (pid, inst)..=(pid, inst),
+            None => (pid, 0)..=(pid, Instance::MAX),
+        };
+        let mut votes = self.voters.range(instances).flat_map(|(_, rounds)| rounds);
+        votes.any(|(r, v, voters)| *r == round && v == value && voters.len() >= quorum)
     }
 }
 

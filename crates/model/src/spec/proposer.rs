@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use paxos::wire::value::{RangeReport, Rejection};
-use paxos::{Flags, Instance, MsgType, NodeId, Packet, PartitionId, Round};
+use paxos::{Configuration, Flags, Instance, Member, MsgType, NodeId, Packet, PartitionId, Round};
 
 use super::{Slot, Value, value_of};
 
@@ -15,6 +15,8 @@ type Promises = BTreeMap<NodeId, Option<(Round, Value)>>;
 pub(super) struct Proposer {
     /// By instance and round.
     promises: BTreeMap<(Slot, Round), Promises>,
+    /// Who promised a round for all instances of a partition, with which memory.
+    ranges: BTreeSet<(PartitionId, Round, NodeId, u64)>,
     /// The largest trim point that an acceptor showed.
     trim: BTreeMap<PartitionId, Instance>,
 }
@@ -23,8 +25,13 @@ impl Proposer {
     pub fn note(&mut self, packet: &Packet<'_>) {
         let h = &packet.header;
         let range = h.flags.has(Flags::RANGE);
+        let report = RangeReport::parse(packet.value).ok();
+        let report = report.filter(|_| h.msgtype == MsgType::Phase1b && range);
+        if let Some(report) = &report {
+            self.ranges.insert((h.pid, h.rnd, h.swid, report.nonce));
+        }
         let shown = match h.msgtype {
-            MsgType::Phase1b if range => RangeReport::parse(packet.value).ok().map(|r| r.trim),
+            MsgType::Phase1b => report.map(|r| r.trim),
             MsgType::Reject => Rejection::parse(packet.value).ok().map(|r| r.trim),
             _ => None,
         };
@@ -37,6 +44,12 @@ impl Proposer {
             let promises = self.promises.entry(((h.pid, h.inst), h.rnd)).or_default();
             promises.entry(h.swid).or_insert(vote);
         }
+    }
+
+    /// Whether f+1 members of a configuration promised the round for all instances of a partition.
+    pub fn has_range(&self, pid: PartitionId, round: Round, of: &Configuration) -> bool {
+        let promised = |m: &&Member| self.ranges.contains(&(pid, round, m.node, m.nonce));
+        of.acceptors.iter().filter(promised).count() > usize::from(of.f)
     }
 
     /// The largest trim point of a partition that an acceptor showed.

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use control::{
-    ControlOutbox, Controller, GroupSettings, GroupState, Message, Peer, Settings, Store,
-    StoreError,
+    ControlOutbox, Controller, EpochRecord, EpochState, GroupSettings, GroupState, Message, Peer,
+    Settings, Store, StoreError,
 };
 use paxos::{Configuration, GroupId, Header, NodeId, Outbox, Packet, To, Verdict};
 
@@ -22,8 +22,8 @@ use crate::queue::MILLISECOND;
 struct Stored {
     state: GroupState,
     full: bool,
-    /// Configurations stored since the checkers last looked.
-    news: Vec<Configuration>,
+    /// Epochs that were stored or moved on since the checkers last looked.
+    news: Vec<EpochRecord>,
 }
 
 /// The store, shared by the process and its machine.
@@ -43,10 +43,9 @@ impl Store for SimStore {
         if stored.state.version != expected {
             return Err(StoreError::Conflict);
         }
-        let known = stored.state.last_epoch();
-        let new = state.epochs.iter().filter(|e| e.epoch > known);
-        let new: Vec<Configuration> = new.map(|e| e.configuration()).collect();
-        stored.news.extend(new);
+        let is_news = |e: &&EpochRecord| !stored.state.epochs.contains(e);
+        let news: Vec<EpochRecord> = state.epochs.iter().filter(is_news).cloned().collect();
+        stored.news.extend(news);
         stored.state = state.clone();
         Ok(())
     }
@@ -236,9 +235,17 @@ impl ControllerHost {
     }
 
     fn post(&mut self, world: &mut World, sender: Option<Endpoint>) {
-        for configuration in self.store.0.borrow_mut().news.drain(..) {
-            world.observe(self.host.at, Observed::Issued(&configuration));
-            world.votes.epoch(&configuration, &mut world.findings);
+        for record in self.store.0.borrow_mut().news.drain(..) {
+            let configuration = record.configuration();
+            let observed = match record.state {
+                EpochState::Issued => Observed::Issued(&configuration),
+                EpochState::Writing => Observed::Writing(record.epoch),
+                EpochState::Active => Observed::Active(record.epoch),
+            };
+            world.observe(self.host.at, observed);
+            if record.state == EpochState::Issued {
+                world.votes.epoch(&configuration, &mut world.findings);
+            }
         }
         let leader = {
             let stored = self.store.0.borrow();
