@@ -262,6 +262,27 @@ impl ClusterFile {
         self.nodes.iter().find(|n| n.name == name)
     }
 
+    /// Has a node handle its packets elsewhere than the file says. Refuses what the file could not
+    /// say; an unknown name changes nothing.
+    pub fn set_plane(&mut self, name: &str, plane: Plane) -> Result<(), crate::Error> {
+        let Some(node) = self.nodes.iter_mut().find(|n| n.name == name) else {
+            return Ok(());
+        };
+        if node.role == Role::Controller {
+            return Err(crate::Error::new(format!(
+                "{name} is the controller, which isn't on the path of packets: leave the plane out"
+            )));
+        }
+        if plane == Plane::Xdp && node.storage == Storage::Durable {
+            return Err(crate::Error::new(format!(
+                "{name} is durable, and programs in the kernel can't write to disk: make it volatile, \
+                 or take the udp plane"
+            )));
+        }
+        node.plane = plane;
+        Ok(())
+    }
+
     /// The node with this number.
     pub fn node_by_id(&self, id: NodeId) -> Option<&Node> {
         self.nodes.iter().find(|n| n.id == id)

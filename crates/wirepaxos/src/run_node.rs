@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use node::cluster_file::Plane;
 use node::{ClusterFile, Stop};
 
 use crate::error::Error;
+use crate::lab::plane;
 use crate::services;
 
 /// Options of `wirepaxos node`.
@@ -17,6 +19,10 @@ pub struct Options {
     /// Name of the node in the cluster file
     #[arg(short, long)]
     name: String,
+    /// Where it handles its packets, whatever the cluster file says: udp, xdp, or auto: xdp where
+    /// that is possible
+    #[arg(long, value_parser = plane)]
+    plane: Option<Plane>,
     /// Print one JSON object when the node has ended in good order
     #[arg(long)]
     json: bool,
@@ -25,7 +31,10 @@ pub struct Options {
 /// Runs the node. SIGTERM, SIGINT and `wirepaxos stop` end it in good order: what it knows is
 /// stored first.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let cluster = ClusterFile::load(&options.cluster)?;
+    let mut cluster = ClusterFile::load(&options.cluster)?;
+    if let Some(plane) = options.plane {
+        cluster.set_plane(&options.name, plane)?;
+    }
     let node = cluster.node(&options.name).ok_or_else(|| {
         let names: Vec<&str> = cluster.nodes.iter().map(|n| n.name.as_str()).collect();
         Error::new(format!(
