@@ -21,6 +21,11 @@ pub struct Interface {
 impl Interface {
     /// The one that has this address.
     pub fn with_address(address: IpAddr) -> Result<Interface> {
+        if address.is_loopback() {
+            return Err(format!(
+                "{address} is on loopback, where there are no Ethernet frames for XDP programs: use the udp plane there"
+            ));
+        }
         let all = entries()?;
         let found = all.iter().find(|entry| entry.ip == Some(address));
         let name = &found
@@ -123,7 +128,7 @@ mod tests {
     #[test]
     fn loopback_carries_no_frames() {
         let error = Interface::with_address(Ipv4Addr::LOCALHOST.into()).unwrap_err();
-        assert!(error.contains("isn't an Ethernet interface"), "{error}");
+        assert!(error.contains("is on loopback"), "{error}");
         let error = Interface::with_address(Ipv4Addr::new(192, 0, 2, 77).into()).unwrap_err();
         assert!(error.contains("no interface of this machine"), "{error}");
     }

@@ -1,0 +1,228 @@
+//! A lab for one test.
+#![allow(dead_code)] // each test program uses a part
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_wirepaxos");
+pub const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A lab of its own for each test; removed at the end in any case.
+pub struct TestLab {
+    pub name: String,
+    pub bpf: PathBuf,
+}
+
+impl TestLab {
+    /// `None`, and says why, where this machine can't have one.
+    pub fn new(letter: char) -> Option<TestLab> {
+        let lab = TestLab {
+            name: format!("t{letter}{}", std::process::id()),
+            bpf: std::env::temp_dir().join(format!("wirepaxos-bpf-{letter}{}", std::process::id())),
+        };
+        if let Err(why) = can_have_labs() {
+            println!("SKIPPED: {why}");
+            return None;
+        }
+        Some(lab)
+    }
+
+    pub fn lab(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        let (verb, rest) = arguments.split_first().unwrap();
+        command.args(["lab", verb, "--name", &self.name]).args(rest);
+        command.env("WIREPAXOS_BPF_DIR", &self.bpf);
+        command.env_remove("WIREPAXOS_LOG");
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.lab(arguments).output().unwrap()
+    }
+
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", all(&output));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", all(&output)))
+    }
+
+    pub fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(!output.status.success(), "{arguments:?}: {}", all(&output));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    pub fn exec(&self, host: &str, command: &[&str]) -> Output {
+        let arguments = [&["exec", host, "--"], command].concat();
+        self.run(&arguments)
+    }
+
+    /// `wirepaxos COMMAND` on a host, with the lab's cluster file.
+    pub fn wirepaxos(&self, host: &str, command: &[&str]) -> Output {
+        let file = format!("/run/wirepaxos/{}/cluster.toml", self.name);
+        let (verb, rest) = command.split_first().unwrap();
+        self.exec(host, &[&[PROGRAM, verb, "-c", &file], rest].concat())
+    }
+
+    /// Compiles the fault injector; says why where it can't.
+    pub fn compile_faults(&self) -> Result<(), String> {
+        self.compile(&self.bpf.join("fault.bpf.o").display().to_string())
+    }
+
+    /// Compiles all XDP programs; says why where it can't.
+    pub fn compile_all(&self) -> Result<(), String> {
+        self.compile("all")
+    }
+
+    fn compile(&self, target: &str) -> Result<(), String> {
+        let make = Command::new("make")
+            .args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../../xdp")])
+            .arg(format!("OUT={}", self.bpf.display()))
+            .arg(target)
+            .output()
+            .map_err(|e| format!("make: {e}; ./dev setup installs it"))?;
+        if Command::new("clang").arg("--version").output().is_err() {
+            return Err("clang isn't installed, which compiles the XDP programs".into());
+        }
+        assert!(make.status.success(), "{}", all(&make));
+        Ok(())
+    }
+
+    /// Everything on this machine that has the lab's name.
+    pub fn traces(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for directory in ["/run/netns", "/run/wirepaxos", "/var/tmp"] {
+            for entry in std::fs::read_dir(directory).into_iter().flatten() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                if name.contains(&self.name) {
+                    found.push(format!("{directory}/{name}"));
+                }
+            }
+        }
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let own = mounts.lines().filter(|line| line.contains(&self.name));
+        found.extend(own.map(str::to_string));
+        for entry in std::fs::read_dir("/proc").unwrap() {
+            let directory = entry.unwrap().path();
+            let line = std::fs::read(directory.join("cmdline")).unwrap_or_default();
+            if String::from_utf8_lossy(&line).contains(&self.name) {
+                found.push(directory.display().to_string());
+            }
+        }
+        found
+    }
+
+    /// SIGKILL to a node.
+    pub fn kill(&self, node: &str) {
+        let status = self.json(&["status", "--json"]);
+        let hosts = status["hosts"].as_array().unwrap();
+        let host = hosts.iter().find(|host| host["name"] == node).unwrap();
+        let pid = host["node_pid"].to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-9", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    pub fn down(&self) {
+        let down = self.run(&["down"]);
+        assert!(down.status.success(), "{}", all(&down));
+        assert_eq!(self.traces(), Vec::<String>::new());
+    }
+
+    /// Waits until a replica answers.
+    pub fn redis(&self, host: &str, replica: &str, command: &[&str]) -> String {
+        let line = ["redis-cli", "-h", replica, "-a", "lab", "--no-auth-warning"];
+        eventually(&format!("{replica}: {command:?}"), || {
+            let output = self.exec(host, &[&line, command].concat());
+            let said = String::from_utf8_lossy(&output.stdout).trim().to_string();
+            (output.status.success() && !said.is_empty() && !is_error(&said)).then_some(said)
+        })
+    }
+}
+
+impl Drop for TestLab {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let logs = std::fs::read_dir(format!("/run/wirepaxos/{}", self.name));
+            for entry in logs.into_iter().flatten().flatten() {
+                if entry.path().extension().is_some_and(|e| e == "log") {
+                    let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+                    eprintln!("--- {}\n{text}", entry.path().display());
+                }
+            }
+            eprintln!("{}", all(&self.run(&["status"])));
+        }
+        self.run(&["down"]);
+        let _ = std::fs::remove_dir_all(&self.bpf);
+    }
+}
+
+/// Whether this machine lets us make a namespace with a veth pair in it.
+pub fn can_have_labs() -> Result<(), String> {
+    let name = format!(
+        "wirepaxosprobe-{}-{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    );
+    let name: String = name.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
+    let run = |arguments: &[&str]| match Command::new("ip").args(arguments).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(all(&output)),
+        Err(e) => Err(format!("ip: {e}")),
+    };
+    run(&["netns", "add", &name])?;
+    let add = |link: &[&str]| run(&[&["-n", &name, "link", "add", "name"], link].concat());
+    let made = add(&["probe0", "type", "veth", "peer", "name", "probe1"])
+        .and_then(|()| add(&["probe2", "type", "bridge"]));
+    run(&["netns", "delete", &name])?;
+    made
+}
+
+pub fn is_error(said: &str) -> bool {
+    ["ERR", "NOAUTH", "LOADING", "TRYAGAIN", "Could not", "Error"]
+        .iter()
+        .any(|word| said.starts_with(word))
+}
+
+pub fn all(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        if let Some(result) = attempt() {
+            return result;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {TIMEOUT:?}");
+        sleep(Duration::from_millis(100));
+    }
+}
+
+/// (name, next instance, digest) of all replicas, once they stand at the same instance.
+pub fn digests(lab: &TestLab) -> Vec<(String, String)> {
+    eventually("replicas at the same instance", || {
+        let output = lab.wirepaxos("controller", &["status", "--digest", "--json"]);
+        let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+        let found: Vec<(String, String)> = status["digests"]
+            .as_array()?
+            .iter()
+            .map(|d| (d["next"].to_string(), d["digest"].to_string()))
+            .collect();
+        let places: BTreeSet<&String> = found.iter().map(|(next, _)| next).collect();
+        (found.len() == 3 && places.len() == 1).then_some(found)
+    })
+}
