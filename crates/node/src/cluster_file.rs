@@ -279,6 +279,12 @@ impl ClusterFile {
                  or take the udp plane"
             )));
         }
+        if plane == Plane::Xdp && self.trace.is_some() {
+            return Err(crate::Error::new(format!(
+                "what passes through {name} in the kernel can't be recorded: remove `trace`, or take \
+                 the udp plane"
+            )));
+        }
         node.plane = plane;
         Ok(())
     }

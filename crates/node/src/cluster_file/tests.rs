@@ -127,8 +127,10 @@ fn nodes_in_the_kernel_cant_record() {
     let refused = parse(&text, "x.toml").unwrap_err().to_string();
     assert!(refused.contains("can't be recorded"), "{refused}");
     let on_sockets = text.replacen("\"xdp\"", "\"udp\"", 1);
-    let file = parse(&on_sockets, "dir/x.toml").unwrap();
+    let mut file = parse(&on_sockets, "dir/x.toml").unwrap();
     assert_eq!(file.trace.as_deref(), Some(Path::new("dir/traces")));
+    assert!(file.set_plane("acceptor-1", Plane::Xdp).is_err());
+    assert!(file.set_plane("acceptor-1", Plane::Auto).is_ok());
 }
 
 #[test]
