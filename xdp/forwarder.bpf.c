@@ -88,8 +88,11 @@ static __always_inline int forward(struct xdp_md *ctx)
 	__builtin_memcpy(eth->h_dest, route->mac_to, ETH_ALEN);
 	__builtin_memcpy(eth->h_source, route->mac_from, ETH_ALEN);
 	count(VERDICT_CHANGED);
-	if (route->broadcast)
-		return bpf_redirect_map(&multicast, 0, BPF_F_BROADCAST);
+	if (route->broadcast) {
+		struct device *device = this_device();
+
+		return device ? multicast_of(device, 1) : XDP_ABORTED;
+	}
 	return bpf_redirect_map(&ports, route->port, 0);
 }
 

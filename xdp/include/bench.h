@@ -12,8 +12,9 @@
 #define BENCH_CPUS 64
 
 struct bench {
-	/* Packets made so far. */
+	/* Packets made so far, and how many may be made: what comes then is dropped. */
 	__u64 made;
+	__u64 limit;
 	/* 1 << shift packets of one instance, from as many senders. */
 	__u32 shift;
 	__u32 first_sender;
@@ -61,6 +62,8 @@ int bench(struct xdp_md *ctx)
 
 	if (!b)
 		return XDP_ABORTED;
+	if (b->made >= READ_ONCE(b->limit))
+		return XDP_DROP;
 	len = b->len;
 	KEEP(len);
 	if (len == 0 || len > BENCH_HEAD_LEN || bpf_xdp_store_bytes(ctx, 0, b->head, len))
@@ -97,6 +100,27 @@ SEC("xdp")
 int bench_nothing(struct xdp_md *ctx __attribute__((unused)))
 {
 	return XDP_DROP;
+}
+
+/* Hands every other frame, by its sender, to the target; the others end here. */
+SEC("xdp")
+int bench_every_other(struct xdp_md *ctx)
+{
+	struct wire_header *h = (void *)(long)ctx->data + HEADER_AT_V4;
+
+	if ((void *)(h + 1) > (void *)(long)ctx->data_end)
+		return XDP_ABORTED;
+	if (h->swid & bpf_htons(1))
+		return drop(VERDICT_ANSWERED);
+	bpf_tail_call(ctx, &bench_target, 0);
+	return XDP_ABORTED;
+}
+
+/* Where frames end, and are counted. */
+SEC("xdp")
+int bench_sink(struct xdp_md *ctx __attribute__((unused)))
+{
+	return drop(VERDICT_CHANGED);
 }
 
 #endif

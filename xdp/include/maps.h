@@ -49,6 +49,8 @@ struct device {
 
 /* Multicast goes the way of clone.h. */
 #define DEVICE_CLONES 1
+/* All of `multicast` is in `multicast_small`, too. */
+#define DEVICE_FEW_COPIES 2
 
 struct group {
 	/* Written last; 0 = no such group. */

@@ -71,6 +71,14 @@ struct {
 	__type(value, struct bpf_devmap_val);
 } multicast SEC(".maps");
 
+/* The same where that is few: a broadcast walks through all of a map's room. */
+struct {
+	KEPT_MAP(BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, 4);
+	__type(key, __u32);
+	__type(value, struct bpf_devmap_val);
+} multicast_small SEC(".maps");
+
 /* For commands over several partitions: every port as often as in `multicast`, times the number of
  * partitions. Surplus copies are dropped on egress. */
 #define VECTOR_FEW 4
@@ -94,6 +102,8 @@ static __always_inline int multicast_of(const struct device *device, __u32 parti
 {
 	if (device->flags & DEVICE_CLONES)
 		return XDP_PASS;
+	if (partitions <= 1 && (device->flags & DEVICE_FEW_COPIES))
+		return bpf_redirect_map(&multicast_small, 0, BPF_F_BROADCAST);
 	if (partitions <= 1)
 		return bpf_redirect_map(&multicast, 0, BPF_F_BROADCAST);
 	if (partitions <= VECTOR_FEW)

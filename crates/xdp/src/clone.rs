@@ -9,7 +9,7 @@ use aya::programs::{SchedClassifier, TcAttachType};
 use aya::util::KernelVersion;
 
 use crate::interface::Interface;
-use crate::layout::{ClonePorts, DEVICE_CLONES, Device, MAX_LINKS};
+use crate::layout::{ClonePorts, DEVICE_CLONES, MAX_LINKS};
 use crate::object::{Object, Result, whole};
 
 /// The program that clones, at an interface.
@@ -28,8 +28,8 @@ impl Object {
     /// dropped, or for good where the link is pinned in `pins`.
     ///
     /// `interface` is where the role's program is attached, `ports` are the interfaces of the map
-    /// `multicast`, whose members are looked up in `links` as ever. Call it after the last
-    /// [`crate::place::open`], in the interfaces' namespace. Before kernel 6.6 nothing is pinned: a
+    /// `multicast`, whose members are looked up in `links` as ever. In the interfaces' namespace.
+    /// Before kernel 6.6 nothing is pinned: a
     /// restarted process calls it again.
     pub fn multicast_by_clones(
         &mut self,
@@ -39,12 +39,7 @@ impl Object {
     ) -> Result<Cloning> {
         self.set_clone_ports(ports)?;
         let link = self.attach_clones(interface, pins)?;
-        let map = self.ebpf().map_mut("device").ok_or("no map device")?;
-        let mut map: Array<_, Device> = map.try_into().map_err(|e| whole(&e))?;
-        let device = map.get(&0, 0).map_err(|e| whole(&e))?;
-        let flags = device.flags | DEVICE_CLONES;
-        map.set(0, Device { flags, ..device }, 0)
-            .map_err(|e| whole(&e))?;
+        self.set_device_flag(DEVICE_CLONES, true)?;
         Ok(Cloning(link))
     }
 

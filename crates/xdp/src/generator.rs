@@ -1,7 +1,10 @@
 //! Frames without end, for tests and measurements: the program `bench` of any object makes each one
 //! new, with the next instance and the next sender, and hands it to another program.
 
+#![allow(unsafe_code)]
+
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::SeqCst;
 
 use aya::maps::{DevMap, ProgramArray};
 use aya::programs::ProgramFd;
@@ -9,7 +12,7 @@ use aya::programs::ProgramFd;
 use crate::frame;
 use crate::layout::{BENCH_HEAD_LEN, Bench};
 use crate::object::{Object, Result, whole};
-use crate::sys::{Mapped, TestRun, live_run, test_run};
+use crate::sys::{Mapped, TestRun, atomic64, live_run, test_run};
 
 /// Where a generator's frames go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +30,9 @@ pub enum Target<'a> {
 pub struct Generator {
     bench: ProgramFd,
     packets: Mapped<Bench>,
+    /// Frames that are sent off at once, up to 256. A veth link queues 256, and where each leads to
+    /// several more, all of them are handled before the next batch only if the kernel isn't busy.
+    pub batch: u32,
 }
 
 impl Generator {
@@ -41,6 +47,7 @@ impl Generator {
         Ok(Generator {
             bench: object.program("bench")?,
             packets: object.memory("bench_packet")?,
+            batch: 64,
         })
     }
 
@@ -51,6 +58,7 @@ impl Generator {
         let len = frame.len().min(BENCH_HEAD_LEN);
         let v6 = frame[12..14] == [0x86, 0xdd];
         let mut packet = Bench {
+            limit: u64::MAX,
             shift,
             first_sender: first_sender.into(),
             header_at: frame::head_len(v6) as u32,
@@ -64,6 +72,13 @@ impl Generator {
     /// How many a CPU has made.
     pub fn made(&self, cpu: usize) -> u64 {
         self.packets.get(cpu).made
+    }
+
+    /// How many a CPU may make, all in all; also while it runs.
+    pub fn set_limit(&self, cpu: usize, limit: u64) {
+        let packet = self.packets.at(cpu);
+        // SAFETY: inside the mapping that `self` owns.
+        unsafe { atomic64(&raw mut (*packet).limit).store(limit, SeqCst) };
     }
 
     /// Lets a CPU go on from a number. Not while it runs.
@@ -82,7 +97,7 @@ impl Generator {
     /// Makes `repeat` frames on this thread's CPU, which seem to come in on `ingress` and really
     /// leave.
     pub fn send(&self, ingress: u32, frame: &[u8], repeat: u32) -> Result<()> {
-        live_run(self.bench.as_fd(), ingress, frame, repeat).map_err(|error| {
+        live_run(self.bench.as_fd(), ingress, frame, repeat, self.batch).map_err(|error| {
             format!("BPF_PROG_TEST_RUN with live frames: {error}; kernels have them from 5.18 on")
         })
     }

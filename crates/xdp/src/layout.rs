@@ -58,7 +58,7 @@ shared! {
         port: u16,
         /// How many.
         ports: u16,
-        /// See [`DEVICE_CLONES`].
+        /// See [`DEVICE_CLONES`], [`DEVICE_FEW_COPIES`].
         flags: u16,
         /// Own IPv4 address, bytes in network order; zero = any.
         ip4: [u8; 4],
@@ -309,6 +309,8 @@ shared! {
     Bench {
         /// Packets made so far.
         made: u64,
+        /// No more than these are made; the others are dropped.
+        limit: u64,
         /// 1 << shift packets of one instance.
         shift: u32,
         /// Their first sender.
@@ -342,6 +344,8 @@ shared! {
 
 /// Multicast goes by TC, see [`crate::clone`].
 pub const DEVICE_CLONES: u16 = 1;
+/// All of `multicast` is in `multicast_small`, too.
+pub const DEVICE_FEW_COPIES: u16 = 2;
 /// Learner: decisions leave as DELIVER instead of by the ring.
 pub const GROUP_DELIVER: u32 = 1;
 /// Learner: the partition has a window.

@@ -17,6 +17,7 @@ pub mod acceptor;
 pub mod again;
 pub mod attach;
 pub mod clone;
+mod copies;
 pub mod forwarder;
 pub mod frame;
 pub mod generator;

@@ -3,19 +3,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use aya::maps::DevMapHash;
-
 use crate::interface::Interface;
 use crate::layout::{Link, LinkKey, MAX_MEMBERS, MulticastMember};
 use crate::neighbour::next_hop;
-use crate::object::{Object, Result, Role, whole};
-
-/// The devmaps of a role, and how many times the port's entries stand in each.
-const MAPS: [(&str, u32); 3] = [
-    ("multicast", 1),
-    ("multicast_few", 4),
-    ("multicast_many", 16),
-];
+use crate::object::{Object, Result};
 
 /// One receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,35 +56,8 @@ impl Members {
 
     /// Fills the devmaps: once, after loading.
     pub fn open(&self, object: &mut Object) -> Result<()> {
-        let entries = self.entries();
-        let egress = object.program("egress")?;
-        for (name, times) in MAPS {
-            let Some(map) = object.ebpf().map_mut(name) else {
-                assert!(object.role() != Role::Leader, "a leader has all three");
-                continue;
-            };
-            let mut map: DevMapHash<_> = map.try_into().map_err(|e| whole(&e))?;
-            for key in 0..entries * times {
-                map.insert(key, self.interface.index, Some(&egress), 0)
-                    .map_err(|e| {
-                        format!(
-                            "{}: redirects to it are refused: {}",
-                            self.interface.name,
-                            whole(&e)
-                        )
-                    })?;
-            }
-            // What an earlier process with more members has left.
-            let beyond: Vec<u32> = map
-                .keys()
-                .flatten()
-                .filter(|k| *k >= entries * times)
-                .collect();
-            for key in beyond {
-                map.remove(key).map_err(|e| whole(&e))?;
-            }
-        }
-        Ok(())
+        let ports = vec![self.interface.index; self.entries() as usize];
+        object.multicast_to(&ports, true)
     }
 
     /// Asks the kernel for the members' hardware addresses and writes what has changed. Gives back

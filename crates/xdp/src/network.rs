@@ -63,11 +63,14 @@ impl Namespace {
     }
 }
 
-/// A veth pair that is up, by the names of its ends.
+/// A veth pair that is up, by the names of its ends. Each CPU has a queue: redirected frames are
+/// handled on the CPU that they are sent on, and a queue that several CPUs share overflows.
 pub fn veth(a: (&Namespace, &str), b: (&Namespace, &str)) -> Result<(Interface, Interface)> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let queues = format!("numtxqueues {cpus} numrxqueues {cpus}");
     a.0.ip(&[
         format!(
-            "link add {} type veth peer name {} netns {}",
+            "link add {} {queues} type veth peer name {} netns {} {queues}",
             a.1,
             b.1,
             b.0.path()

@@ -243,6 +243,12 @@ impl Object {
     pub fn set_device(&mut self, device: &Device) -> Result<()> {
         let map = self.ebpf.map_mut("device").ok_or("no map device")?;
         let mut map: aya::maps::Array<_, Device> = map.try_into().map_err(|e| whole(&e))?;
+        let before = map.get(&0, 0).map_err(|error| whole(&error))?;
+        let device = Device {
+            // How multicast leaves is said elsewhere.
+            flags: before.flags | device.flags,
+            ..*device
+        };
         map.set(0, device, 0).map_err(|error| whole(&error))
     }
 

@@ -91,17 +91,16 @@ struct Context {
 }
 
 const TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
-/// Frames that a live run sends off at once: the most that the kernel takes.
-const LIVE_BATCH: u32 = 256;
 
 /// Runs an XDP program over `repeat` frames that come in on `ingress` and really go where it sends
-/// them (BPF_F_TEST_XDP_LIVE_FRAMES), on this CPU. Frames are used again: what the program has
+/// them (BPF_F_TEST_XDP_LIVE_FRAMES), on this CPU, `batch` at once, up to 256. Frames are used again: what the program has
 /// written is still there. The calling thread must be in the interface's namespace.
 pub fn live_run(
     program: BorrowedFd<'_>,
     ingress: u32,
     frame: &[u8],
     repeat: u32,
+    batch: u32,
 ) -> io::Result<()> {
     let context = Context {
         data_end: frame.len() as u32,
@@ -116,7 +115,7 @@ pub fn live_run(
         ctx_in: (&raw const context) as u64,
         repeat,
         flags: TEST_XDP_LIVE_FRAMES,
-        batch_size: LIVE_BATCH,
+        batch_size: batch,
         ..TestRunAttr::default()
     };
     // SAFETY: as in `test_run`; `context` is as large as said and only read.

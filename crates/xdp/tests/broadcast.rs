@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 
-use aya::maps::DevMapHash;
 use aya::programs::xdp::XdpLink;
 use aya::programs::{Xdp, XdpFlags};
 use common::objects_or_skip;
@@ -233,23 +232,10 @@ impl Network {
 
     /// Fills the leader's maps of links.
     fn wire(&self, object: &mut Object, v6: bool) {
-        let egress = object.program("egress").expect("a leader has it");
-        for (name, times) in [
-            ("multicast", 1),
-            ("multicast_few", 4),
-            ("multicast_many", 16),
-        ] {
-            let map = object.ebpf().map_mut(name).expect("a leader has it");
-            let mut map = DevMapHash::try_from(map).expect("a devmap");
-            let mut key = 0;
-            for (port, receivers) in &self.ports {
-                for _ in 0..receivers.len() * times {
-                    map.insert(key, port.index, Some(&egress), 0)
-                        .expect("there is room");
-                    key += 1;
-                }
-            }
-        }
+        let behind =
+            |(port, receivers): &(Interface, Vec<usize>)| vec![port.index; receivers.len()];
+        let ports: Vec<u32> = self.ports.iter().flat_map(behind).collect();
+        object.multicast_to(&ports, true).expect("there is room");
         for (group, _, members) in GROUPS {
             for (index, (port, receivers)) in self.ports.iter().enumerate() {
                 let mut link = Link {

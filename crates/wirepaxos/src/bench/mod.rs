@@ -1,8 +1,10 @@
 //! `wirepaxos bench`: measurements, as ratios against a yardstick of the same run where there is
 //! one. Never part of the tests.
 
+mod chain;
 mod e2e;
 mod roles;
+mod roles_xdp;
 mod unreplicated;
 
 use clap::Subcommand;
@@ -16,6 +18,8 @@ pub enum Command {
     E2e(e2e::Options),
     /// One role at a time, in a loop
     Roles(roles::Options),
+    /// Leader, acceptors and learners in the kernel, at links, driven by the kernel
+    Chain(chain::Options),
     /// The server of `e2e --baseline unreplicated`
     #[command(hide = true)]
     UnreplicatedServer(unreplicated::Options),
@@ -26,6 +30,7 @@ pub fn run(command: &Command) -> Result<(), Error> {
     match command {
         Command::E2e(options) => e2e::run(options),
         Command::Roles(options) => roles::run(options),
+        Command::Chain(options) => chain::run(options),
         Command::UnreplicatedServer(options) => unreplicated::run(options),
     }
 }

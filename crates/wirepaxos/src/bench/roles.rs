@@ -18,6 +18,7 @@ use paxos::{
 };
 use serde_json::json;
 
+use super::roles_xdp;
 use crate::error::Error;
 
 const SLOTS: usize = 65_536;
@@ -30,8 +31,9 @@ const ROUNDS: usize = 5;
 /// Options of `wirepaxos bench roles`.
 #[derive(Args)]
 pub struct Options {
-    /// Data plane: rust (the roles as libraries)
-    #[arg(long, default_value = "rust", value_parser = ["rust"])]
+    /// udp: the roles as libraries, as socket nodes call them. xdp: the programs in the kernel,
+    /// alone and at links; wants root
+    #[arg(long, default_value = "udp", value_parser = ["udp", "xdp"])]
     plane: String,
     /// Seconds a role, spread over five runs
     #[arg(long, default_value_t = 2.5)]
@@ -43,7 +45,11 @@ pub struct Options {
 
 /// Measures leader, acceptor, learner and, as the bare path, parsing and copying alone.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let time = Duration::from_secs_f64(options.seconds.clamp(0.1, 600.0) / ROUNDS as f64);
+    let seconds = options.seconds.clamp(0.1, 600.0) / ROUNDS as f64;
+    if options.plane == "xdp" {
+        return roles_xdp::run(ROUNDS, seconds, options.json);
+    }
+    let time = Duration::from_secs_f64(seconds);
     let forwarding = median(|| forward(time));
     let measured = [
         ("leader", median(|| leader(time))),
@@ -75,6 +81,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
         } else {
             println!("{role:<10} {ns:>9.1} {:>14.0}", 1e9 / ns);
         }
+    }
+    if !options.json {
+        roles_xdp::print_papers();
     }
     Ok(())
 }

@@ -4,30 +4,26 @@
 //! is walked; every repetition must be accepted, else there is no result. The wrapper's own time,
 //! measured by turns with the role's, is taken off.
 
+pub mod chain;
+pub mod live;
+mod ready;
+mod wiring;
+
 use std::path::Path;
 
-use paxos::{Configuration, Deployment, Enable, Flags, Header, Member, MsgType, Program, Round};
+use paxos::MsgType;
 
-use crate::acceptor::Acceptor;
-use crate::frame;
 use crate::generator::{self, Generator, Target};
-use crate::layout::{Route, RouteKey};
-use crate::leader::Leader;
-use crate::learner::Learner;
-use crate::object::{Object, Result, Role, Sizes, directory};
-use crate::place::{self, Place};
+use crate::object::{Object, Result, Role, directory};
 use crate::ring::Ring;
-use crate::run::{Runner, action, counter, test_device};
+use crate::run::{Runner, action, counter};
 use crate::sys::pin_to_this_cpu;
 
 /// Bytes of a value: with Ethernet, IPv4 and UDP the frame has 154 bytes.
 pub const VALUE_LEN: usize = 64;
-const SLOTS: u32 = 65_536;
 /// Repetitions of one system call: half a ring, as acceptors are trimmed in between.
 const CHUNK: u32 = 32_768;
 const CHUNKS: usize = 32;
-const NONCE: u64 = 1;
-const ACCEPTORS: [u16; 3] = [11, 12, 13];
 
 /// What one role takes for a message.
 #[derive(Clone, PartialEq, Debug)]
@@ -65,54 +61,17 @@ pub fn roles_from(dir: &Path) -> Result<Vec<RoleMeasurement>> {
     Ok(measured)
 }
 
-fn place() -> Place {
-    let deployment = Deployment {
-        cluster: 0xc1,
-        group: 1,
-        partitions: 1,
-        max_value: 1024,
-        node: 11,
-    };
-    Place::only(deployment, SLOTS.into())
-}
-
-fn load(dir: &Path, role: Role) -> Result<Object> {
-    Object::load(dir, role, &Sizes::of(1, 1, SLOTS))
-}
-
 fn forwarder(dir: &Path) -> Result<RoleMeasurement> {
-    let mut object = load(dir, Role::Forwarder)?;
-    let key = RouteKey {
-        address: [10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        family: 4,
-    };
     // To every entry of `multicast`: that there is none doesn't matter in a test run.
-    let route = Route {
-        broadcast: 1,
-        mac_to: [2, 0, 0, 0, 0, 1],
-        mac_from: [2, 0, 0, 0, 0, 2],
-        ..Route::default()
-    };
-    object.insert("routes", &key, &route)?;
+    let object = ready::forwarder(dir, None)?;
     let mut bench = Wrapped::new(object, Role::Forwarder.name(), MsgType::Request, 0)?;
     bench.measure(action::REDIRECT, |_, _| Ok(()))
 }
 
 /// The leader, and what each copy of its proposals takes on egress.
 fn leader(dir: &Path) -> Result<[RoleMeasurement; 2]> {
-    let (mut object, place) = (load(dir, Role::Leader)?, place());
-    let leader = Leader::new(&object, place, NONCE)?;
-    leader.program(&Program {
-        epoch: 1,
-        nonce: leader.nonce(),
-        next: vec![0],
-        trimmed: vec![0],
-        window: u64::MAX,
-        replicas: vec![31],
-        g: 0,
-    })?;
-    place::open(&mut object, &place, 0, &test_device(&place))?;
-    Runner::new(&mut object, place.deployment.group)?;
+    let (mut object, _) = ready::leader(dir)?;
+    Runner::new(&mut object, ready::GROUP)?;
     let mut bench = Wrapped::new(object, Role::Leader.name(), MsgType::Request, 0)?;
     let stamping = bench.measure(action::REDIRECT, |_, _| Ok(()))?;
     let mut bench = Wrapped::new(bench.object, "test_egress", MsgType::Phase2a, 0)?;
@@ -121,37 +80,14 @@ fn leader(dir: &Path) -> Result<[RoleMeasurement; 2]> {
 }
 
 fn acceptor(dir: &Path) -> Result<RoleMeasurement> {
-    let (mut object, place) = (load(dir, Role::Acceptor)?, place());
-    let acceptor = Acceptor::new(&object, place, NONCE)?;
-    place::open(&mut object, &place, 0, &test_device(&place))?;
+    let (object, acceptor) = ready::acceptor(dir, ready::ACCEPTORS[0])?;
     let mut bench = Wrapped::new(object, Role::Acceptor.name(), MsgType::Phase2a, 0)?;
-    bench.measure(action::REDIRECT, |_, next| {
-        // Makes room for the next chunk.
-        let enable = Enable {
-            epoch: 1,
-            nonce: acceptor.nonce(),
-            trim: vec![next],
-            end: vec![0],
-            replicas: vec![31],
-            g: 0,
-        };
-        Ok(acceptor.enable(&enable)?)
-    })
+    // Makes room for the next chunk.
+    bench.measure(action::REDIRECT, |_, next| ready::trim(&acceptor, next))
 }
 
 fn learner(dir: &Path) -> Result<RoleMeasurement> {
-    let (mut object, place) = (load(dir, Role::Learner)?, place());
-    let learner = Learner::new(&object, place, 0)?;
-    let member = |node| Member { node, nonce: 1 };
-    learner.learn(&Configuration {
-        epoch: 1,
-        leader: member(1),
-        acceptors: ACCEPTORS.into_iter().map(member).collect(),
-        f: 1,
-        replicas: vec![31],
-        g: 0,
-    });
-    place::open(&mut object, &place, 0, &test_device(&place))?;
+    let object = ready::learner(dir, 0)?;
     // Two votes an instance: the first is counted, the second decides. A third would be dropped.
     let mut bench = Wrapped::new(object, Role::Learner.name(), MsgType::Phase2b, 1)?;
     bench.measure(action::DROP, |object, next| {
@@ -189,9 +125,9 @@ impl Wrapped {
         shift: u32,
     ) -> Result<Wrapped> {
         let cpu = pin_to_this_cpu().map_err(|error| error.to_string())?;
-        let frame = message(msgtype);
+        let frame = ready::message(msgtype);
         let generator = Generator::new(&mut object, Target::Program(name))?;
-        generator.load(cpu, &frame, ACCEPTORS[0], shift);
+        generator.load(cpu, &frame, ready::ACCEPTORS[0], shift);
         Ok(Wrapped {
             object,
             name,
@@ -245,25 +181,6 @@ impl Wrapped {
         }
         Ok(f64::from(run.ns))
     }
-}
-
-/// A frame with a message of this type, as a role accepts it; instance and sender 0.
-pub(crate) fn message(msgtype: MsgType) -> Vec<u8> {
-    let round = match msgtype {
-        MsgType::Request => Round::NONE,
-        _ => Round::base(1),
-    };
-    let header = Header {
-        group: 1,
-        cluster: 0xc1,
-        rnd: round,
-        vrnd: round,
-        flags: Flags::NONE,
-        client: 7,
-        request: 1,
-        ..Header::new(msgtype)
-    };
-    frame::build(&header.datagram(&[b'x'; VALUE_LEN]), false)
 }
 
 fn median(of: &mut [f64]) -> f64 {

@@ -1,0 +1,153 @@
+//! `wirepaxos bench roles --plane xdp`: what one message costs a role's program, alone and at links.
+
+use serde_json::json;
+use xdp::measure::live::{self, Measured};
+use xdp::measure::{self, RoleMeasurement};
+
+use crate::error::Error;
+
+/// P4xos (TNET 2020), Table I: latency inside the device; Table II: messages a second. The devices
+/// are the authors': DPDK on a Xeon's cores, NetFPGA SUME, Tofino.
+const PAPERS: [(&str, [&str; 3], [&str; 3]); 4] = [
+    ("forwarder", ["0.4 us", "0.37 us", "< 0.1 us"], ["", "", ""]),
+    (
+        "leader",
+        ["2.3 us", "0.52 us", "< 0.1 us"],
+        ["5.5 M", "10 M", "656 M"],
+    ),
+    (
+        "acceptor",
+        ["2.6 us", "0.55 us", "< 0.1 us"],
+        ["950 K", "10 M", "656 M"],
+    ),
+    (
+        "learner",
+        ["2.8 us", "0.54 us", "< 0.1 us"],
+        ["650 K", "10 M", "656 M"],
+    ),
+];
+
+/// Measures and prints.
+pub(super) fn run(runs: usize, seconds: f64, json: bool) -> Result<(), Error> {
+    let alone = alone(runs)?;
+    let live = live::roles(runs, seconds).map_err(Error::new)?;
+    if json {
+        for role in &alone {
+            println!("{}", line(role, &live));
+        }
+        return Ok(());
+    }
+    println!("alone (BPF_PROG_TEST_RUN, one core, medians; what varies: all runs)");
+    println!("{:<10} {:>9} {:>14}  runs", "role", "ns/msg", "messages/s");
+    for (role, runs) in &alone {
+        let runs: Vec<String> = runs.iter().map(|ns| format!("{ns:.0}")).collect();
+        println!(
+            "{:<10} {:>9.1} {:>14.0}  {}",
+            role.role,
+            role.ns_per_msg,
+            role.msgs_per_s,
+            runs.join(" ")
+        );
+    }
+    println!("\nat links (live frames over veth, one core, medians)");
+    println!(
+        "{:<10} {:>14} {:>16} {:>6} {:>11}  of bare forwarding's rate",
+        "role", "messages/s", "bare forwarding", "lost", "frames/msg"
+    );
+    for m in &live {
+        let (role, bare) = (median(&m.msgs_per_s), median(&m.forwarding_msgs_per_s));
+        println!(
+            "{:<10} {role:>14.0} {bare:>16.0} {:>6} {:>11}  1/{:.2}, runs {:.0} to {:.0}",
+            m.role,
+            m.lost,
+            m.frames_per_msg,
+            bare / role,
+            least(&m.msgs_per_s),
+            most(&m.msgs_per_s)
+        );
+    }
+    print_papers();
+    Ok(())
+}
+
+/// The papers' own figures.
+pub(super) fn print_papers() {
+    println!("\nP4xos (TNET 2020), Tables I and II, on its authors' devices:");
+    println!(
+        "{:<10} {:>22} {:>30}",
+        "role", "latency in the device", "messages/s"
+    );
+    println!(
+        "{:<10} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9}",
+        "", "DPDK", "FPGA", "Tofino", "DPDK", "FPGA", "Tofino"
+    );
+    for (role, latency, rate) in PAPERS {
+        println!(
+            "{role:<10} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9}",
+            latency[0], latency[1], latency[2], rate[0], rate[1], rate[2]
+        );
+    }
+}
+
+/// Every role with the medians, and its nanoseconds run by run.
+fn alone(runs: usize) -> Result<Vec<(RoleMeasurement, Vec<f64>)>, Error> {
+    let all = (0..runs).map(|_| measure::roles());
+    let all = all.collect::<Result<Vec<_>, _>>().map_err(Error::new)?;
+    let roles = 0..all[0].len();
+    let with_runs = roles.map(|at| {
+        let of = |pick: fn(&RoleMeasurement) -> f64| all.iter().map(|run| pick(&run[at])).collect();
+        let ns: Vec<f64> = of(|m| m.ns_per_msg);
+        let ns_per_msg = median(&ns);
+        let mut role = all[0][at].clone();
+        role.msgs_per_s = 1e9 / ns_per_msg;
+        role.ns_per_msg = ns_per_msg;
+        role.forwarding_ns_per_msg = median(&of(|m| m.forwarding_ns_per_msg));
+        (role, ns)
+    });
+    Ok(with_runs.collect())
+}
+
+fn line((role, runs): &(RoleMeasurement, Vec<f64>), live: &[Measured]) -> serde_json::Value {
+    let papers = PAPERS.iter().find(|(name, ..)| *name == role.role);
+    let mut line = json!({
+        "plane": "xdp",
+        "role": role.role,
+        "ns_per_msg": role.ns_per_msg,
+        "ns_per_msg_runs": runs,
+        "msgs_per_s": role.msgs_per_s.round(),
+        "forwarding_ns_per_msg": role.forwarding_ns_per_msg,
+        "messages": role.messages,
+        "value_bytes": measure::VALUE_LEN,
+        "papers": papers.map(|(_, latency, rate)| json!({
+            "origin": "P4xos (TNET 2020), Tables I and II: DPDK, FPGA, Tofino",
+            "latency": latency,
+            "msgs_per_s": rate,
+        })),
+    });
+    if let Some(m) = live.iter().find(|m| m.role == role.role) {
+        line["live"] = json!({
+            "frames_per_msg": m.frames_per_msg,
+            "msgs_per_s": median(&m.msgs_per_s).round(),
+            "msgs_per_s_runs": m.msgs_per_s,
+            "forwarding_msgs_per_s": median(&m.forwarding_msgs_per_s).round(),
+            "forwarding_msgs_per_s_runs": m.forwarding_msgs_per_s,
+            "lost": m.lost,
+            "forwarding_lost": m.forwarding_lost,
+        });
+    }
+    line
+}
+
+pub(super) fn median(of: &[f64]) -> f64 {
+    let mut sorted = of.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+pub(super) fn least(of: &[f64]) -> f64 {
+    of.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+pub(super) fn most(of: &[f64]) -> f64 {
+    of.iter().copied().fold(0.0, f64::max)
+}

@@ -1,0 +1,439 @@
+//! The whole chain at real links, driven by the kernel: requests to the leader, three acceptors on
+//! links of their own, quorum learners at the replicas' links, their rings, a callback in user space.
+//!
+//! Frames are made on every CPU given, as a network card's queues would bring them; what a frame
+//! leads to happens on its CPU. The same links with bare forwarding are measured beside.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aya::programs::xdp::XdpLink;
+use paxos::MsgType;
+
+use super::{ready, wiring};
+use crate::acceptor::Acceptor;
+use crate::generator::{Generator, Target};
+use crate::interface::Interface;
+use crate::layout::Decision;
+use crate::learner::decision;
+use crate::network::{Namespace, veth};
+use crate::object::{Object, Result, directory};
+use crate::ring::Ring;
+use crate::run::counter;
+use crate::sys::pin_to_cpu;
+
+/// Tries of one system call: each call costs milliseconds.
+const CHUNK: u32 = 1 << 18;
+/// Values under way at most: less than a ring has room for.
+const OUTSTANDING: u64 = 24_576;
+/// Values that acceptors still keep after they were delivered.
+const KEPT: u64 = 8_192;
+/// How long a reader of an empty ring sleeps: a ring has room for ten times as much.
+const NAP: Duration = Duration::from_micros(100);
+/// Without progress for so long, what is missing is lost.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Learners, each with a link to every acceptor.
+    pub replicas: usize,
+    /// Runs of each kind.
+    pub runs: usize,
+    /// Seconds of a run.
+    pub seconds: f64,
+    /// CPUs that make frames.
+    pub cpus: Vec<usize>,
+}
+
+/// What one run has shown.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Run {
+    /// Values stamped by the leader.
+    pub sent: u64,
+    /// Values that the callbacks of all replicas have seen: that of the one that saw least.
+    pub delivered: u64,
+    /// Delivered values a second.
+    pub values_per_s: f64,
+    /// The same for frames that take the same links by bare forwarding; the slowest sink counts.
+    pub forwarding_values_per_s: f64,
+}
+
+/// Measures; needs the privilege to make namespaces and to load programs.
+pub fn chain(options: &Options) -> Result<Vec<Run>> {
+    let dir = directory()?;
+    let mut bare = Bare::new(&dir, options.replicas)?;
+    let mut roles = Roles::new(&dir, options.replicas)?;
+    (0..options.runs)
+        .map(|_| {
+            let forwarding = bare.run(options)?;
+            let (sent, delivered, seconds) = roles.run(options)?;
+            Ok(Run {
+                sent,
+                delivered,
+                values_per_s: delivered as f64 / seconds,
+                forwarding_values_per_s: forwarding,
+            })
+        })
+        .collect()
+}
+
+/// Frames sent off at once, so that what all of them lead to fits the links' queues.
+fn batch(replicas: usize) -> u32 {
+    64 / replicas.next_power_of_two() as u32
+}
+
+// ---- The network
+
+/// One link, by its ends.
+type Ends = (Interface, Interface);
+
+/// A switch, three nodes on links of their own, and replicas with a link to each of those.
+struct Network {
+    switch: Namespace,
+    nodes: Vec<Namespace>,
+    replicas: Vec<Namespace>,
+    /// From the switch to each node.
+    down: Vec<Ends>,
+    /// From each node to each replica.
+    up: Vec<Vec<Ends>>,
+}
+
+impl Network {
+    fn new(replicas: usize) -> Result<Network> {
+        let namespaces = |n| (0..n).map(|_| Namespace::new()).collect::<Result<Vec<_>>>();
+        let switch = Namespace::new()?;
+        let nodes = namespaces(ready::ACCEPTORS.len())?;
+        let replicas = namespaces(replicas)?;
+        let mut network = Network {
+            switch,
+            nodes,
+            replicas,
+            down: Vec::new(),
+            up: Vec::new(),
+        };
+        for (at, node) in network.nodes.iter().enumerate() {
+            let port = format!("node{at}");
+            network
+                .down
+                .push(veth((&network.switch, &port), (node, "switch"))?);
+            let links = network.replicas.iter().enumerate().map(|(to, replica)| {
+                let (near, far) = (format!("replica{to}"), format!("node{at}"));
+                veth((node, &near), (replica, &far))
+            });
+            network.up.push(links.collect::<Result<_>>()?);
+        }
+        Ok(network)
+    }
+}
+
+fn to_each(links: &[Ends]) -> Vec<(&Interface, [u8; 6])> {
+    links.iter().map(|(near, far)| (near, far.mac)).collect()
+}
+
+// ---- The roles
+
+struct Roles {
+    network: Network,
+    leader: Object,
+    acceptors: Vec<(Object, Acceptor)>,
+    learners: Vec<Object>,
+    trimmed: u64,
+    _links: Vec<XdpLink>,
+}
+
+impl Roles {
+    fn new(dir: &Path, replicas: usize) -> Result<Roles> {
+        let network = Network::new(replicas)?;
+        let mut links = Vec::new();
+        let (mut leader, _) = ready::leader(dir)?;
+        let wire = || wiring::multicast(&mut leader, &to_each(&network.down), false);
+        network.switch.inside(wire)?;
+        Generator::new(&mut leader, Target::Program("leader"))?;
+        let mut acceptors = Vec::new();
+        for (at, number) in ready::ACCEPTORS.into_iter().enumerate() {
+            let (mut object, acceptor) = ready::acceptor(dir, number)?;
+            let node = &network.nodes[at];
+            node.inside(|| wiring::multicast(&mut object, &to_each(&network.up[at]), false))?;
+            let end = &network.down[at].1;
+            links.push(wiring::attach(&mut object, "acceptor", node, end)?);
+            acceptors.push((object, acceptor));
+        }
+        let mut learners = Vec::new();
+        for (at, replica) in network.replicas.iter().enumerate() {
+            let mut object = ready::learner(dir, 0)?;
+            for from in &network.up {
+                links.push(wiring::attach(
+                    &mut object,
+                    "learner",
+                    replica,
+                    &from[at].1,
+                )?);
+            }
+            learners.push(object);
+        }
+        Ok(Roles {
+            network,
+            leader,
+            acceptors,
+            learners,
+            trimmed: 0,
+            _links: links,
+        })
+    }
+
+    /// Values stamped and delivered, and the seconds that it took.
+    fn run(&mut self, options: &Options) -> Result<(u64, u64, f64)> {
+        let before = self.stamped();
+        let progress = Progress::new(self.learners.len());
+        let mut rings = Vec::new();
+        for learner in &self.learners {
+            rings.push(Ring::open(learner, 0)?);
+        }
+        let mut generators = Vec::new();
+        for cpu in &options.cpus {
+            let mut generator = Generator::of(&self.leader)?;
+            generator.batch = batch(self.learners.len());
+            generators.push((*cpu, generator));
+        }
+        let (switch, ingress) = (&self.network.switch, self.network.down[0].0.index);
+        let frame = ready::message(MsgType::Request);
+        let mut limits = Vec::new();
+        for (cpu, generator) in &generators {
+            generator.load(*cpu, &frame, 0, 0);
+            limits.push((*cpu, Generator::of(&self.leader)?));
+        }
+        let start = Instant::now();
+        let (leader, acceptors) = (&self.leader, &self.acceptors);
+        let trimmed = &mut self.trimmed;
+        let end = thread::scope(|scope| {
+            for (ring, seen) in rings.into_iter().zip(&progress.delivered) {
+                scope.spawn(|| progress.read(ring, seen));
+            }
+            let sending: Vec<_> = generators
+                .into_iter()
+                .map(|(cpu, generator)| {
+                    let progress = &progress;
+                    scope.spawn(move || switch.inside(|| progress.send(&generator, cpu, ingress)))
+                })
+                .collect();
+            let trimming = progress.oversee(options.seconds, &limits, |inst| {
+                // Instances go on from run to run.
+                *trimmed = (*trimmed).max(before + inst);
+                acceptors
+                    .iter()
+                    .try_for_each(|(_, a)| ready::trim(a, *trimmed))
+            });
+            for thread in sending {
+                thread.join().expect("it doesn't panic")?;
+            }
+            trimming?;
+            let end = progress.settle(leader.counter(counter::CHANGED) - before);
+            progress.over.store(true, Relaxed);
+            Ok::<_, String>(end)
+        });
+        progress.over.store(true, Relaxed);
+        let sent = self.stamped() - before;
+        Ok((sent, progress.least(), (end? - start).as_secs_f64()))
+    }
+
+    fn stamped(&self) -> u64 {
+        self.leader.counter(counter::CHANGED)
+    }
+}
+
+/// What threads tell each other.
+struct Progress {
+    /// By replica.
+    delivered: Vec<AtomicU64>,
+    /// Nothing more is sent.
+    stop: AtomicBool,
+    /// Nothing more is read.
+    over: AtomicBool,
+}
+
+impl Progress {
+    fn new(replicas: usize) -> Progress {
+        Progress {
+            delivered: (0..replicas).map(|_| AtomicU64::new(0)).collect(),
+            stop: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    fn least(&self) -> u64 {
+        let all = self.delivered.iter().map(|seen| seen.load(Relaxed));
+        all.min().unwrap_or(0)
+    }
+
+    /// Makes requests on one CPU until it is told to stop; `limit` says how many.
+    fn send(&self, generator: &Generator, cpu: usize, ingress: u32) -> Result<()> {
+        pin_to_cpu(cpu).map_err(|e| e.to_string())?;
+        let frame = ready::message(MsgType::Request);
+        while !self.stop.load(Relaxed) {
+            generator.send(ingress, &frame, CHUNK)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a replica's ring until it is told that nothing more comes. The callback takes each
+    /// decision once.
+    fn read(&self, mut ring: Ring, delivered: &AtomicU64) {
+        let (mut count, mut newest) = (0, 0);
+        while !self.over.load(Relaxed) {
+            while let Some(head) = ring.next(decision) {
+                let Decision { inst, len, .. } = head.expect("a whole record");
+                assert_eq!(
+                    usize::from(len),
+                    super::VALUE_LEN,
+                    "the value that was sent"
+                );
+                newest = newest.max(inst);
+                count += 1;
+                if count % 256 == 0 {
+                    delivered.store(count, Relaxed);
+                }
+            }
+            delivered.store(count, Relaxed);
+            thread::sleep(NAP);
+        }
+    }
+
+    /// Lets the run go on for its time: tells generators how far they may go, and acceptors what to
+    /// forget.
+    fn oversee(
+        &self,
+        seconds: f64,
+        generators: &[(usize, Generator)],
+        mut trim: impl FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let start = Instant::now();
+        let (mut seen, mut since) = (0, start);
+        let mut result = Ok(());
+        while result.is_ok() && start.elapsed().as_secs_f64() < seconds {
+            let least = self.least();
+            let made: u64 = generators.iter().map(|(cpu, g)| g.made(*cpu)).sum();
+            let more = (least + OUTSTANDING).saturating_sub(made) / generators.len() as u64;
+            for (cpu, generator) in generators {
+                generator.set_limit(*cpu, generator.made(*cpu) + more);
+            }
+            if least != seen {
+                (seen, since) = (least, Instant::now());
+            } else if since.elapsed() > PATIENCE {
+                break;
+            }
+            result = trim(least.saturating_sub(KEPT));
+            thread::sleep(NAP);
+        }
+        for (cpu, generator) in generators {
+            generator.set_limit(*cpu, 0);
+        }
+        self.stop.store(true, Relaxed);
+        result
+    }
+
+    /// Waits for the last of the values sent; when the last one came.
+    fn settle(&self, sent: u64) -> Instant {
+        let (mut seen, mut since) = (self.least(), Instant::now());
+        while self.least() < sent && since.elapsed() < PATIENCE {
+            thread::sleep(NAP);
+            if self.least() != seen {
+                (seen, since) = (self.least(), Instant::now());
+            }
+        }
+        since
+    }
+}
+
+// ---- Bare forwarding
+
+struct Bare {
+    network: Network,
+    switch: Object,
+    sinks: Vec<Object>,
+    _nodes: Vec<Object>,
+    _links: Vec<XdpLink>,
+}
+
+impl Bare {
+    fn new(dir: &Path, replicas: usize) -> Result<Bare> {
+        let network = Network::new(replicas)?;
+        let mut links = Vec::new();
+        let mut switch = ready::forwarder(dir, None)?;
+        let wire = || wiring::multicast(&mut switch, &to_each(&network.down), true);
+        network.switch.inside(wire)?;
+        Generator::new(&mut switch, Target::Program("forwarder"))?;
+        let mut nodes = Vec::new();
+        for (at, node) in network.nodes.iter().enumerate() {
+            let mut object = ready::forwarder(dir, None)?;
+            node.inside(|| wiring::multicast(&mut object, &to_each(&network.up[at]), true))?;
+            let end = &network.down[at].1;
+            links.push(wiring::attach(&mut object, "forwarder", node, end)?);
+            nodes.push(object);
+        }
+        let mut sinks = Vec::new();
+        for (at, replica) in network.replicas.iter().enumerate() {
+            let mut object = ready::forwarder(dir, None)?;
+            for from in &network.up {
+                links.push(wiring::attach(
+                    &mut object,
+                    "bench_sink",
+                    replica,
+                    &from[at].1,
+                )?);
+            }
+            sinks.push(object);
+        }
+        Ok(Bare {
+            network,
+            switch,
+            sinks,
+            _nodes: nodes,
+            _links: links,
+        })
+    }
+
+    /// Values a second: a third of the frames that the slowest sink takes.
+    fn run(&mut self, options: &Options) -> Result<f64> {
+        let counts = || self.sinks.iter().map(|sink| sink.counter(counter::CHANGED));
+        let before: Vec<u64> = counts().collect();
+        let (switch, ingress) = (&self.network.switch, self.network.down[0].0.index);
+        let stop = AtomicBool::new(false);
+        let mut generators = Vec::new();
+        for cpu in &options.cpus {
+            let mut generator = Generator::of(&self.switch)?;
+            generator.batch = batch(self.sinks.len());
+            generators.push((*cpu, generator));
+        }
+        let start = Instant::now();
+        thread::scope(|scope| {
+            let stop = &stop;
+            let sending: Vec<_> = generators
+                .into_iter()
+                .map(|(cpu, generator)| {
+                    scope.spawn(move || switch.inside(|| flood(&generator, cpu, ingress, stop)))
+                })
+                .collect();
+            thread::sleep(Duration::from_secs_f64(options.seconds));
+            stop.store(true, Relaxed);
+            let mut results = sending.into_iter().map(|t| t.join().expect("no panic"));
+            results.try_for_each(|result| result)
+        })?;
+        let seconds = start.elapsed().as_secs_f64();
+        let frames = counts().zip(&before).map(|(now, before)| now - before);
+        let values = frames.min().unwrap_or(0) / ready::ACCEPTORS.len() as u64;
+        Ok(values as f64 / seconds)
+    }
+}
+
+fn flood(generator: &Generator, cpu: usize, ingress: u32, stop: &AtomicBool) -> Result<()> {
+    pin_to_cpu(cpu).map_err(|e| e.to_string())?;
+    let frame = ready::message(MsgType::Request);
+    generator.load(cpu, &frame, 0, 0);
+    while !stop.load(Relaxed) {
+        generator.send(ingress, &frame, CHUNK)?;
+    }
+    Ok(())
+}

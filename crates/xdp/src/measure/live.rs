@@ -1,0 +1,201 @@
+//! Messages a second of one core with live frames over veth: frames are made in the kernel, cross a
+//! link to the role in the driver of its far end, and what the role sends crosses links of its own to
+//! where it is counted and dropped. In the same run bare forwarding, in the role's place, makes as
+//! many frames of each.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aya::programs::xdp::XdpLink;
+use paxos::MsgType;
+
+use super::{ready, wiring};
+use crate::acceptor::Acceptor;
+use crate::generator::{Generator, Target};
+use crate::interface::Interface;
+use crate::layout::GROUP_DELIVER;
+use crate::network::{Namespace, veth};
+use crate::object::{Object, Result, Role, Sizes, directory};
+use crate::run::counter;
+use crate::sys::pin_to_cpu;
+
+const CPU: usize = 0;
+/// Frames that tell how many a run has time for.
+const TRIAL: u32 = 1 << 18;
+
+/// One role at links.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Measured {
+    /// `leader`, `acceptor` or `learner`.
+    pub role: &'static str,
+    /// Frames that it sends for a message: three copies, one, and one for every other.
+    pub frames_per_msg: f64,
+    /// Messages that it accepted a second, run by run.
+    pub msgs_per_s: Vec<f64>,
+    /// The same of bare forwarding.
+    pub forwarding_msgs_per_s: Vec<f64>,
+    /// Of the messages that came in, those that weren't accepted, and of the frames sent, those that
+    /// didn't arrive, in all runs together; and the same of bare forwarding.
+    pub lost: u64,
+    /// As above.
+    pub forwarding_lost: u64,
+}
+
+/// Measures all roles on the first CPU, in `runs` runs of `seconds` each; needs the
+/// privilege to make namespaces and to load programs.
+pub fn roles(runs: usize, seconds: f64) -> Result<Vec<Measured>> {
+    let dir = directory()?;
+    [Role::Leader, Role::Acceptor, Role::Learner]
+        .into_iter()
+        .map(|role| measure(&dir, role, runs, seconds))
+        .collect()
+}
+
+fn measure(dir: &Path, role: Role, runs: usize, seconds: f64) -> Result<Measured> {
+    let mut measured = Measured {
+        role: role.name(),
+        frames_per_msg: match role {
+            Role::Leader => 3.0,
+            Role::Learner => 0.5,
+            _ => 1.0,
+        },
+        msgs_per_s: Vec::new(),
+        forwarding_msgs_per_s: Vec::new(),
+        lost: 0,
+        forwarding_lost: 0,
+    };
+    for _ in 0..runs {
+        let mut bare = Bench::new(dir, role, true)?;
+        let (rate, lost) = bare.run(seconds)?;
+        measured.forwarding_msgs_per_s.push(rate);
+        measured.forwarding_lost += lost;
+        let mut bench = Bench::new(dir, role, false)?;
+        let (rate, lost) = bench.run(seconds)?;
+        measured.msgs_per_s.push(rate);
+        measured.lost += lost;
+    }
+    Ok(measured)
+}
+
+/// A source, a node under test and sinks.
+struct Bench {
+    role: Role,
+    source: Object,
+    generator: Generator,
+    node: Object,
+    acceptor: Option<Acceptor>,
+    sink: Object,
+    frame: Vec<u8>,
+    shift: u32,
+    from: (Namespace, Interface),
+    _links: Vec<XdpLink>,
+    _namespaces: [Namespace; 2],
+}
+
+impl Bench {
+    fn new(dir: &Path, role: Role, bare: bool) -> Result<Bench> {
+        let [from, at, to] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
+        let (out, into) = veth((&from, "out"), (&at, "in"))?;
+        let ports = if role == Role::Leader { 3 } else { 1 };
+        let mut ends = Vec::new();
+        for port in 0..ports {
+            let name = format!("port{port}");
+            ends.push(veth((&at, &name), (&to, &name))?);
+        }
+        let mut acceptor = None;
+        let mut node = match role {
+            _ if bare => ready::forwarder(dir, None)?,
+            Role::Leader => ready::leader(dir)?.0,
+            Role::Acceptor => {
+                let (object, control) = ready::acceptor(dir, ready::ACCEPTORS[0])?;
+                acceptor = Some(control);
+                object
+            }
+            _ => ready::learner(dir, GROUP_DELIVER)?,
+        };
+        let mut source = Object::load(dir, Role::Forwarder, &Sizes::of(1, 1, 1))?;
+        let mut sink = Object::load(dir, Role::Forwarder, &Sizes::of(1, 1, 1))?;
+        let to_each: Vec<_> = ends.iter().map(|(near, far)| (near, far.mac)).collect();
+        at.inside(|| wiring::multicast(&mut node, &to_each, bare))?;
+        let program = match role {
+            // Every other message leads to no frame, as every other vote does.
+            Role::Learner if bare => "bench_every_other",
+            _ => node.role().name(),
+        };
+        let mut links = vec![wiring::attach(&mut node, program, &at, &into)?];
+        for (_, far) in &ends {
+            links.push(wiring::attach(&mut sink, "bench_sink", &to, far)?);
+        }
+        let generator = from.inside(|| Generator::new(&mut source, Target::Port(out.index)))?;
+        if program != node.role().name() {
+            crate::generator::aim(&mut node, Target::Program("forwarder"))?;
+        }
+        let (msgtype, shift) = match role {
+            Role::Leader => (MsgType::Request, 0),
+            Role::Acceptor => (MsgType::Phase2a, 0),
+            _ => (MsgType::Phase2b, 1),
+        };
+        Ok(Bench {
+            role,
+            frame: ready::message(msgtype),
+            shift,
+            source,
+            generator,
+            node,
+            acceptor,
+            sink,
+            from: (from, out),
+            _links: links,
+            _namespaces: [at, to],
+        })
+    }
+
+    /// Messages a second, and what was lost.
+    fn run(&mut self, seconds: f64) -> Result<(f64, u64)> {
+        self.generator
+            .load(CPU, &self.frame, ready::ACCEPTORS[0], self.shift);
+        // A call takes milliseconds to begin and to end, so a run is one call.
+        let trial = self.send(TRIAL)?;
+        let before = self.taken();
+        let frames = f64::from(TRIAL) * seconds / trial.as_secs_f64();
+        let spent = self.send(frames.max(1.0) as u32)?;
+        let rate = (self.taken() - before) as f64 / spent.as_secs_f64();
+        let made = self.generator.made(CPU);
+        let accepted = self.node.counter(counter::CHANGED);
+        let arrived = self.sink.counter(counter::CHANGED);
+        let expected = match self.role {
+            Role::Leader => 3 * accepted,
+            Role::Learner if self.node.role() == Role::Learner => {
+                self.node.counter(counter::DECIDED)
+            }
+            _ => accepted,
+        };
+        let lost = made.saturating_sub(self.taken()) + expected.saturating_sub(arrived);
+        Ok((rate, lost))
+    }
+
+    /// Sends frames, on one CPU; how long it took. Meanwhile an acceptor is trimmed.
+    fn send(&self, frames: u32) -> Result<Duration> {
+        let generator = Generator::of(&self.source)?;
+        let ((namespace, out), frame) = (&self.from, &self.frame);
+        thread::scope(|scope| {
+            let sending = scope.spawn(move || {
+                pin_to_cpu(CPU).map_err(|error| error.to_string())?;
+                let start = Instant::now();
+                namespace.inside(|| generator.send(out.index, frame, frames))?;
+                Ok::<_, String>(start.elapsed())
+            });
+            while let Some(acceptor) = self.acceptor.as_ref().filter(|_| !sending.is_finished()) {
+                ready::trim(acceptor, self.taken())?;
+                thread::sleep(Duration::from_millis(1));
+            }
+            sending.join().expect("it doesn't panic")
+        })
+    }
+
+    /// Messages that the node has accepted.
+    fn taken(&self) -> u64 {
+        self.node.counter(counter::CHANGED) + self.node.counter(counter::ANSWERED)
+    }
+}

@@ -1,0 +1,129 @@
+//! Roles that are ready for traffic: a group of one partition, 65,536 slots, three acceptors.
+
+use std::path::Path;
+
+use paxos::{Configuration, Deployment, Enable, Flags, Header, Member, MsgType, Program, Round};
+
+use super::VALUE_LEN;
+use crate::acceptor::Acceptor;
+use crate::frame;
+use crate::layout::{Route, RouteKey};
+use crate::leader::Leader;
+use crate::learner::Learner;
+use crate::object::{Object, Result, Role, Sizes};
+use crate::place::{self, Place};
+use crate::run::test_device;
+
+pub(super) const GROUP: u16 = 1;
+pub(super) const ACCEPTORS: [u16; 3] = [11, 12, 13];
+pub(super) const SLOTS: u32 = 65_536;
+const LEADER: u16 = 1;
+const REPLICA: u16 = 31;
+const NONCE: u64 = 1;
+
+fn place(node: u16) -> Place {
+    let deployment = Deployment {
+        cluster: 0xc1,
+        group: GROUP,
+        partitions: 1,
+        max_value: 1024,
+        node,
+    };
+    Place::only(deployment, SLOTS.into())
+}
+
+fn load(dir: &Path, role: Role) -> Result<Object> {
+    Object::load(dir, role, &Sizes::of(1, 1, SLOTS))
+}
+
+/// Sends what is for the test frames' address to everybody in `multicast`, or to one interface.
+pub(super) fn forwarder(dir: &Path, to: Option<u32>) -> Result<Object> {
+    let mut object = load(dir, Role::Forwarder)?;
+    for address in [[10, 0, 0, 1], [10, 4, 0, 1]] {
+        let mut key = RouteKey {
+            address: [0; 16],
+            family: 4,
+        };
+        key.address[..4].copy_from_slice(&address);
+        let route = Route {
+            broadcast: to.is_none().into(),
+            port: to.unwrap_or(0),
+            mac_to: [2, 0, 0, 0, 0, 1],
+            mac_from: [2, 0, 0, 0, 0, 2],
+        };
+        object.insert("routes", &key, &route)?;
+    }
+    Ok(object)
+}
+
+pub(super) fn leader(dir: &Path) -> Result<(Object, Leader)> {
+    let (mut object, place) = (load(dir, Role::Leader)?, place(LEADER));
+    let leader = Leader::new(&object, place, NONCE)?;
+    leader.program(&Program {
+        epoch: 1,
+        nonce: NONCE,
+        next: vec![0],
+        trimmed: vec![0],
+        window: u64::MAX,
+        replicas: vec![REPLICA],
+        g: 0,
+    })?;
+    place::open(&mut object, &place, 0, &test_device(&place))?;
+    Ok((object, leader))
+}
+
+pub(super) fn acceptor(dir: &Path, node: u16) -> Result<(Object, Acceptor)> {
+    let (mut object, place) = (load(dir, Role::Acceptor)?, place(node));
+    let acceptor = Acceptor::new(&object, place, NONCE)?;
+    trim(&acceptor, 0)?;
+    place::open(&mut object, &place, 0, &test_device(&place))?;
+    Ok((object, acceptor))
+}
+
+/// What replicas' TRIM does.
+pub(super) fn trim(acceptor: &Acceptor, to: u64) -> Result<()> {
+    Ok(acceptor.enable(&Enable {
+        epoch: 1,
+        nonce: NONCE,
+        trim: vec![to],
+        end: vec![0],
+        replicas: vec![REPLICA],
+        g: 0,
+    })?)
+}
+
+/// Decisions go to ring 0, or where the group's flags say.
+pub(super) fn learner(dir: &Path, flags: u32) -> Result<Object> {
+    let (mut object, place) = (load(dir, Role::Learner)?, place(REPLICA));
+    let learner = Learner::new(&object, place, 0)?;
+    let member = |node| Member { node, nonce: NONCE };
+    learner.learn(&Configuration {
+        epoch: 1,
+        leader: member(LEADER),
+        acceptors: ACCEPTORS.map(member).to_vec(),
+        f: 1,
+        replicas: vec![REPLICA],
+        g: 0,
+    });
+    place::open(&mut object, &place, flags, &test_device(&place))?;
+    Ok(object)
+}
+
+/// A frame with a message of this type, as a role accepts it; instance and sender 0.
+pub(super) fn message(msgtype: MsgType) -> Vec<u8> {
+    let round = match msgtype {
+        MsgType::Request => Round::NONE,
+        _ => Round::base(1),
+    };
+    let header = Header {
+        group: GROUP,
+        cluster: 0xc1,
+        rnd: round,
+        vrnd: round,
+        flags: Flags::NONE,
+        client: 7,
+        request: 1,
+        ..Header::new(msgtype)
+    };
+    frame::build(&header.datagram(&[b'x'; VALUE_LEN]), false)
+}

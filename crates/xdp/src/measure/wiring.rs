@@ -1,0 +1,81 @@
+//! Programs at real links, for measurements.
+
+use aya::programs::xdp::XdpLink;
+use aya::programs::{Xdp, XdpFlags};
+
+use super::ready;
+use crate::interface::Interface;
+use crate::layout::{Link, LinkKey, MAX_MEMBERS, MulticastMember};
+use crate::network::Namespace;
+use crate::object::{Object, Result, whole};
+
+/// Puts a program at an interface, in the driver, until the link is dropped.
+pub(super) fn attach(
+    object: &mut Object,
+    program: &str,
+    namespace: &Namespace,
+    interface: &Interface,
+) -> Result<XdpLink> {
+    let found = object.ebpf().program_mut(program);
+    let found: &mut Xdp = found
+        .ok_or_else(|| format!("no program {program}"))?
+        .try_into()
+        .map_err(|e| whole(&e))?;
+    namespace
+        .inside(|| found.attach_to_if_index(interface.index, XdpFlags::DRV_MODE))
+        .and_then(|id| found.take_link(id))
+        .map_err(|e| format!("{program} at {}: {}", interface.name, whole(&e)))
+}
+
+/// Sends the object's multicast out by these ports, to one member behind each. Bare forwarding has
+/// no `egress` program.
+pub(super) fn multicast(
+    object: &mut Object,
+    ports: &[(&Interface, [u8; 6])],
+    bare: bool,
+) -> Result<()> {
+    let indices: Vec<u32> = ports.iter().map(|(port, _)| port.index).collect();
+    object.multicast_to(&indices, !bare)?;
+    for (index, (port, to)) in ports.iter().enumerate() {
+        let member = MulticastMember {
+            mac_to: *to,
+            mac_from: port.mac,
+            family: 4,
+            ip_to: [
+                10,
+                4,
+                0,
+                index as u8 + 1,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ],
+            ip_from: [10, 4, 0, 99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            port_to: crate::frame::PORT,
+            port_from: crate::frame::PORT,
+            port_per_partition: 0,
+        };
+        let link = Link {
+            entries: 1,
+            members: 1,
+            index: index as u32,
+            unused: 0,
+            member: [member; MAX_MEMBERS],
+        };
+        let key = LinkKey {
+            ifindex: port.index,
+            group: ready::GROUP.into(),
+        };
+        object.insert("links", &key, &link)?;
+    }
+    Ok(())
+}
