@@ -6,6 +6,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
+use crate::round::MAX_EPOCH;
 use crate::{Configuration, Enable, Epoch, GroupId, Member, NodeId, PartitionId, Program};
 
 /// Where a trace was recorded: its first line.
@@ -166,7 +167,7 @@ impl Event {
     pub fn parse(line: &str) -> Option<Event> {
         let mut words = line.split_whitespace();
         let (kind, subject) = (words.next()?, words.next()?);
-        let of_epoch = || subject.parse::<Epoch>().ok();
+        let of_epoch = || epoch(subject);
         match kind {
             "epoch" => return Some(Event::Epoch(Fields(line).epoch(of_epoch()?)?)),
             "writing" => return Some(Event::Writing(of_epoch()?)),
@@ -186,7 +187,7 @@ impl Event {
             }
             "enable" => Event::Enable(node, fields.enable()?),
             "program" => Event::Program(node, fields.program()?),
-            "retire" => Event::Retire(node, fields.number("epoch")?),
+            "retire" => Event::Retire(node, epoch(fields.text("epoch")?)?),
             "recv" => Event::Recv(node, bytes(words.next()?)?),
             "send" => Event::Send(node, bytes(words.next()?)?),
             _ => return None,
@@ -232,7 +233,7 @@ impl<'a> Fields<'a> {
 
     fn enable(&self) -> Option<Enable> {
         Some(Enable {
-            epoch: self.number("epoch")?,
+            epoch: epoch(self.text("epoch")?)?,
             nonce: self.number("nonce")?,
             trim: self.numbers("trim")?,
             end: self.numbers("end")?,
@@ -243,7 +244,7 @@ impl<'a> Fields<'a> {
 
     fn program(&self) -> Option<Program> {
         Some(Program {
-            epoch: self.number("epoch")?,
+            epoch: epoch(self.text("epoch")?)?,
             nonce: self.number("nonce")?,
             next: self.numbers("next")?,
             trimmed: self.numbers("trimmed")?,
@@ -252,6 +253,11 @@ impl<'a> Fields<'a> {
             g: self.number("g")?,
         })
     }
+}
+
+fn epoch(text: &str) -> Option<Epoch> {
+    let number = text.parse().ok()?;
+    (1..=MAX_EPOCH).contains(&number).then_some(number)
 }
 
 fn member(text: &str) -> Option<Member> {
@@ -313,6 +319,8 @@ mod tests {
             "start 11 acceptor",
             "enable 11 epoch=1 nonce=9187 trim=0,x end=0 replicas=21 g=1",
             "epoch 1 leader=1 acceptors=11:1 f=1 replicas=21 g=1",
+            "writing 0",
+            "active 1048576",
             "stop 11",
         ];
         for line in lines {

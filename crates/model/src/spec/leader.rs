@@ -95,11 +95,11 @@ impl Leader {
             MsgType::Request if !self.stamps() => reject(h, Reason::NotLeader, self.round, trimmed),
             // Several instances at once: not in recorded runs yet.
             MsgType::Request if h.flags.has(Flags::MULTI) => None,
-            MsgType::Request if next >= trimmed + self.window => {
+            MsgType::Request if next >= trimmed.saturating_add(self.window) => {
                 reject(h, Reason::Window, Round::NONE, trimmed)
             }
             MsgType::Request => {
-                self.next.insert(h.pid, next + 1);
+                self.next.insert(h.pid, next.saturating_add(1));
                 let header = Header {
                     inst: next,
                     rnd: self.round,
