@@ -18,6 +18,7 @@ pub mod again;
 pub mod attach;
 pub mod clone;
 mod copies;
+pub mod features;
 pub mod forwarder;
 pub mod frame;
 pub mod generator;

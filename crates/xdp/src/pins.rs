@@ -85,7 +85,8 @@ fn directory_of(mount: &Path, cluster: u32, node: &str) -> PathBuf {
 
 fn is_link(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
-    name.as_bytes().starts_with(b"link-")
+    let name = name.as_bytes();
+    name.starts_with(b"link-") || name.starts_with(b"clones-")
 }
 
 /// Mounts a BPF file system at `path`, unless there is one.

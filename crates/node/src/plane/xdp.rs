@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use serde_json::{Map, Value, json};
 use xdp::again::Again;
 use xdp::attach::{Attachment, Mode};
+use xdp::clone::Cloning;
+use xdp::features;
 use xdp::interface::Interface;
 use xdp::layout::Device;
 use xdp::members::{Member, Members, octets};
@@ -30,6 +32,8 @@ pub(crate) struct XdpPlane {
     pins: Pins,
     members: Members,
     attachment: Option<Attachment>,
+    /// Where the interface takes no redirected frames.
+    cloning: Option<Cloning>,
     /// Members that get nothing, as their hardware address isn't known.
     unreachable: Vec<IpAddr>,
     /// What went wrong when they were last looked up.
@@ -71,6 +75,7 @@ impl XdpPlane {
             pins,
             members,
             attachment: None,
+            cloning: None,
             unreachable: Vec::new(),
             trouble: None,
         })
@@ -102,7 +107,6 @@ impl XdpPlane {
 
     /// Begins to serve: the role's own maps are ready.
     pub fn attach(&mut self) -> Result<(), Error> {
-        self.members.open(&mut self.object)?;
         self.refresh();
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble.into());
@@ -110,8 +114,16 @@ impl XdpPlane {
         for place in &self.places {
             place::open(&mut self.object, place, 0, &self.device)?;
         }
+        self.members.open(&mut self.object)?;
         let attached = self.object.attach_kept(&self.interface, self.pins.path())?;
         say_what_is_attached(self.object.role(), &self.interface, &attached);
+        if let Some(why) = why_clones(&self.interface, attached.mode) {
+            eprintln!("plane: copies leave as clones in TC, so slower: {why}");
+            let (interface, pins) = (&self.interface, Some(self.pins.path()));
+            let ports = [interface.index];
+            let cloning = self.object.multicast_by_clones(interface, &ports, pins)?;
+            self.cloning = Some(cloning);
+        }
         self.attachment = Some(attached);
         Ok(())
     }
@@ -151,13 +163,13 @@ impl XdpPlane {
 
     /// Takes the program off the interface; its memory stays until [`XdpPlane::forget`].
     pub fn detach(&mut self) -> Result<(), Error> {
-        self.attachment = None;
+        (self.attachment, self.cloning) = (None, None);
         Ok(self.pins.detach()?)
     }
 
     /// Gives the memory up.
     pub fn forget(&mut self) -> Result<(), Error> {
-        self.attachment = None;
+        (self.attachment, self.cloning) = (None, None);
         Ok(self.pins.remove()?)
     }
 
@@ -177,6 +189,7 @@ impl XdpPlane {
             "interface": self.interface.name,
             "mode": attachment.map(|a| a.mode.name()),
             "why_generic": attachment.and_then(|a| a.why_generic.as_deref()),
+            "multicast": if self.cloning.is_some() { "clones" } else { "redirect" },
             "unreachable": self.unreachable,
             "answered_by_process": self.answered_here,
         });
@@ -209,6 +222,18 @@ fn open_socket(node: &Node) -> Result<UdpSocket, Error> {
             node.address
         ))
     })
+}
+
+/// Why copies can't be redirected to an interface; nothing where they can.
+fn why_clones(interface: &Interface, mode: Mode) -> Option<&'static str> {
+    match (mode, features::takes_redirects(interface)) {
+        (Mode::Generic, _) => Some("the program isn't in the driver"),
+        (Mode::Native, Some(false)) => Some("the driver takes no redirected frames"),
+        (Mode::Native, None) => Some(
+            "this kernel, older than 6.3, doesn't say whether the driver takes redirected frames",
+        ),
+        (Mode::Native, Some(true)) => None,
+    }
 }
 
 /// On the log, what runs where.
