@@ -234,7 +234,7 @@ static __always_inline void send_vote(struct xdp_md *ctx, const struct message *
 
 	sent(&s->common, done, XDP_REDIRECT);
 	if (done)
-		s->common.action = multicast_of(s->common.device, 1);
+		s->common.action = multicast_of(ctx, s->common.device, m->group, 1);
 }
 
 static __always_inline __u32 phase2a(struct xdp_md *ctx, const struct message *m, struct step *s)

@@ -91,7 +91,7 @@ static __always_inline int forward(struct xdp_md *ctx)
 	if (route->broadcast) {
 		struct device *device = this_device();
 
-		return device ? multicast_of(device, 1) : XDP_ABORTED;
+		return device ? multicast_of(ctx, device, 0, 1) : XDP_ABORTED;
 	}
 	return bpf_redirect_map(&ports, route->port, 0);
 }

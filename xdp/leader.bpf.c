@@ -281,7 +281,7 @@ static __always_inline void send_proposal(struct xdp_md *ctx, const struct messa
 
 	sent(&s->common, done, XDP_REDIRECT);
 	if (done)
-		s->common.action = multicast_of(s->common.device, partitions);
+		s->common.action = multicast_of(ctx, s->common.device, m->group, partitions);
 }
 
 /* Stamps, if this is the leader and the window is open. Instance, round and sender in a REQUEST

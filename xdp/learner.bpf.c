@@ -222,7 +222,7 @@ static __always_inline void send_decision(struct xdp_md *ctx, const struct messa
 	};
 
 	if (send_on(ctx, s->common.device, m, &stamp))
-		s->common.action = multicast_of(s->common.device, 1);
+		s->common.action = multicast_of(ctx, s->common.device, m->group, 1);
 	else
 		count(COUNT_UNSENT);
 }

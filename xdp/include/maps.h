@@ -45,6 +45,8 @@ struct device {
 	/* Own addresses in network order; all zero = any. */
 	__be32 ip4;
 	__be32 ip6[4];
+	/* The only port of `multicast`, where there is one entry; else 0. */
+	__u32 only_port;
 };
 
 /* Multicast goes the way of clone.h. */

@@ -39,7 +39,7 @@ impl Object {
     ) -> Result<Cloning> {
         self.set_clone_ports(ports)?;
         let link = self.attach_clones(interface, pins)?;
-        self.set_device_flag(DEVICE_CLONES, true)?;
+        self.change_device(|device| device.flags |= DEVICE_CLONES)?;
         Ok(Cloning(link))
     }
 

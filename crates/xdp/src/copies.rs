@@ -21,13 +21,24 @@ impl Object {
     /// member; without, it leaves as it is. In the ports' namespace.
     pub fn multicast_to(&mut self, ports: &[u32], egress: bool) -> Result<()> {
         let few = ports.len() <= SMALL;
-        self.fill("multicast_small", if few { ports } else { &[] }, 1, egress)?;
+        // The only copy gets its address before it leaves.
+        let only = if egress && ports.len() == 1 {
+            ports[0]
+        } else {
+            0
+        };
+        let small = if few { ports } else { &[] };
+        self.fill("multicast_small", small, 1, egress && only == 0)?;
         for (name, times) in MAPS {
             if times == 1 || self.role() == Role::Leader {
                 self.fill(name, ports, times, egress)?;
             }
         }
-        self.set_device_flag(DEVICE_FEW_COPIES, few)
+        self.change_device(|device| {
+            device.only_port = only;
+            device.flags &= !DEVICE_FEW_COPIES;
+            device.flags |= if few { DEVICE_FEW_COPIES } else { 0 };
+        })
     }
 
     fn fill(&mut self, name: &str, ports: &[u32], times: usize, egress: bool) -> Result<()> {
@@ -58,12 +69,12 @@ impl Object {
         Ok(())
     }
 
-    /// Sets a bit of [`Device::flags`], or clears it.
-    pub(crate) fn set_device_flag(&mut self, flag: u16, on: bool) -> Result<()> {
+    /// Changes what the programs know of this node.
+    pub(crate) fn change_device(&mut self, change: impl FnOnce(&mut Device)) -> Result<()> {
         let map = self.ebpf().map_mut("device").ok_or("no map device")?;
         let mut map: Array<_, Device> = map.try_into().map_err(|e| whole(&e))?;
         let mut device = map.get(&0, 0).map_err(|e| whole(&e))?;
-        device.flags = device.flags & !flag | if on { flag } else { 0 };
+        change(&mut device);
         map.set(0, device, 0).map_err(|e| whole(&e))
     }
 }

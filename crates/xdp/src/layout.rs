@@ -64,6 +64,8 @@ shared! {
         ip4: [u8; 4],
         /// Own IPv6 address; zero = any.
         ip6: [u8; 16],
+        /// Where the only copy of a multicast packet leaves; 0 = there are several.
+        only_port: u32,
     }
     /// Map `groups`: what one group is to this node; the key is the group's number.
     Group {

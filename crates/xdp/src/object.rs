@@ -247,6 +247,7 @@ impl Object {
         let device = Device {
             // How multicast leaves is said elsewhere.
             flags: before.flags | device.flags,
+            only_port: before.only_port,
             ..*device
         };
         map.set(0, device, 0).map_err(|error| whole(&error))

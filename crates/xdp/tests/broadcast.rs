@@ -42,6 +42,8 @@ type Attached = (Option<XdpLink>, Option<Cloning>);
 enum Wiring {
     OwnLinks,
     OnePort,
+    /// One receiver, whose copy gets its address before it leaves.
+    Single,
 }
 
 /// Where the leader runs.
@@ -61,6 +63,12 @@ fn each_member_on_a_link_of_its_own_gets_each_copy() {
 #[test]
 fn each_member_behind_one_port_gets_each_copy() {
     everybody_gets_everything(Wiring::OnePort, Mode::Native);
+}
+
+#[test]
+fn the_only_member_gets_each_packet() {
+    everybody_gets_everything(Wiring::Single, Mode::Native);
+    everybody_gets_everything(Wiring::Single, Mode::Generic);
 }
 
 #[test]
@@ -137,7 +145,11 @@ impl Network {
             network.open(dir, &bridge, &end)?;
             behind = Some(bridge);
         }
-        for at in 0..RECEIVERS {
+        let receivers = match wiring {
+            Wiring::Single => 1,
+            _ => RECEIVERS,
+        };
+        for at in 0..receivers {
             let namespace = Namespace::new()?;
             let port = format!("port{at}");
             let from = behind.as_ref().unwrap_or(&network.switch);
@@ -279,8 +291,9 @@ impl Network {
         let sockets: Vec<_> = GROUPS
             .iter()
             .flat_map(|(group, _, members)| {
-                self.receivers[..usize::from(*members)]
+                self.receivers
                     .iter()
+                    .take(usize::from(*members))
                     .map(|r| (*group, r.socket(*group, v6)))
             })
             .collect();

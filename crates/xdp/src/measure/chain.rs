@@ -33,7 +33,7 @@ const KEPT: u64 = 8_192;
 /// How long a reader of an empty ring sleeps: a ring has room for ten times as much.
 const NAP: Duration = Duration::from_micros(100);
 /// Without progress for so long, what is missing is lost.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -131,6 +131,14 @@ impl Network {
 
 fn to_each(links: &[Ends]) -> Vec<(&Interface, [u8; 6])> {
     links.iter().map(|(near, far)| (near, far.mac)).collect()
+}
+
+/// The one port there is.
+fn only(links: &[Ends]) -> Option<u32> {
+    match links {
+        [(near, _)] => Some(near.index),
+        _ => None,
+    }
 }
 
 // ---- The roles
@@ -367,7 +375,7 @@ impl Bare {
         Generator::new(&mut switch, Target::Program("forwarder"))?;
         let mut nodes = Vec::new();
         for (at, node) in network.nodes.iter().enumerate() {
-            let mut object = ready::forwarder(dir, None)?;
+            let mut object = ready::forwarder(dir, only(&network.up[at]))?;
             node.inside(|| wiring::multicast(&mut object, &to_each(&network.up[at]), true))?;
             let end = &network.down[at].1;
             links.push(wiring::attach(&mut object, "forwarder", node, end)?);

@@ -105,7 +105,7 @@ impl Bench {
         }
         let mut acceptor = None;
         let mut node = match role {
-            _ if bare => ready::forwarder(dir, None)?,
+            _ if bare => ready::forwarder(dir, (ports == 1).then_some(ends[0].0.index))?,
             Role::Leader => ready::leader(dir)?.0,
             Role::Acceptor => {
                 let (object, control) = ready::acceptor(dir, ready::ACCEPTORS[0])?;
