@@ -55,6 +55,9 @@ pub struct Options {
     /// Values in flight at most; further commands are packed into the next ones
     #[arg(long, default_value_t = 8)]
     open_values: usize,
+    /// A value for each command: operations are values then
+    #[arg(long)]
+    unpacked: bool,
     /// Acceptors store their votes on disk
     #[arg(long)]
     durable: bool,
@@ -250,7 +253,11 @@ impl Load {
             cluster,
             ClientOptions {
                 window: WINDOW as u16,
-                max_open_values: options.open_values,
+                max_open_values: match options.unpacked {
+                    true => WINDOW,
+                    false => options.open_values,
+                },
+                packing: !options.unpacked,
                 ..ClientOptions::default()
             },
         )?;
@@ -397,7 +404,7 @@ impl Measured {
             "network": if options.lab || options.plane != Plane::Udp { "namespaces" } else { "loopback" },
             "app": options.app,
             "outstanding": outstanding,
-            "packed": options.open_values < usize::from(outstanding),
+            "packed": !options.unpacked && outstanding > 1,
             "partitions": options.partitions,
             "replicas": options.replicas,
             "acceptors": options.acceptors,
