@@ -107,3 +107,80 @@ fn merged((settings, (files, mut stamped)): (Settings, (Vec<PathBuf>, Vec<Stampe
         places,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: &str = "trace cluster=1 group=1 partitions=1 max_value=64 slots=8\n";
+
+    /// A directory with these files, removed when dropped.
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn with(name: &str, files: &[(&str, String)]) -> Directory {
+            let name = format!("wirepaxos-merge-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).unwrap();
+            for (file, text) in files {
+                fs::write(path.join(file), text).unwrap();
+            }
+            Directory(path)
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn refusal(directory: &Directory) -> String {
+        read(&directory.0).map(|_| ()).unwrap_err()
+    }
+
+    #[test]
+    fn lines_come_in_the_order_of_the_clock_and_cut_ones_not_at_all() {
+        let other = FIRST.replace("group=1", "group=2");
+        let directory = Directory::with(
+            "order",
+            &[
+                (
+                    "a.trace",
+                    format!("{FIRST}@10 recv 1 01\n@30 send 1 02\n@40 se"),
+                ),
+                ("b.trace", format!("{FIRST}@20 recv 2 03\n@20 send 2 04\n")),
+                ("c.trace", format!("{other}@5 recv 1 05\n")),
+                // Killed before its first line was whole, and no trace at all.
+                ("d.trace", "trace clu".into()),
+                ("e.log", "nothing".into()),
+            ],
+        );
+        let groups = read(&directory.0).unwrap();
+        let events = |at: usize| -> Vec<String> {
+            let events = groups[at].trace.events.iter();
+            events.map(Event::to_string).collect()
+        };
+        assert_eq!(groups.len(), 2);
+        assert_eq!(
+            events(0),
+            ["recv 1 01", "recv 2 03", "send 2 04", "send 1 02"]
+        );
+        assert_eq!(events(1), ["recv 1 05"]);
+        let (file, line) = groups[0].place(3);
+        assert!(file.ends_with("a.trace") && line == 3);
+    }
+
+    #[test]
+    fn what_proves_nothing_is_refused() {
+        let empty = Directory::with("empty", &[]);
+        assert!(refusal(&empty).contains("no traces"));
+        let backwards = format!("{FIRST}@10 recv 1 01\n@9 send 1 02\n");
+        let backwards = Directory::with("backwards", &[("a.trace", backwards)]);
+        assert!(refusal(&backwards).contains("line 3: the clock runs backwards"));
+        let damaged = Directory::with("damaged", &[("a.trace", format!("{FIRST}@10 recv\n"))]);
+        assert!(refusal(&damaged).contains("a.trace: line 2"));
+        assert!(read(Path::new("/nonexistent")).is_err());
+    }
+}
