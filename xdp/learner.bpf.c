@@ -37,6 +37,8 @@ struct partition {
 #define PARTITION_HAS_FLOOR 1
 /* The host wants to see the votes, too: a repair of its own waits for some of them. */
 #define PARTITION_SHOW_VOTES 2
+/* The ring's reader is awake: it needs no wake-up, and looks again before it sleeps. */
+#define PARTITION_AWAKE 4
 
 /* All zero is an unused slot: no round, so no votes. */
 struct slot {
@@ -174,11 +176,22 @@ static __always_inline void describe(struct decision *head, const struct message
 	head->unused = 0;
 }
 
+/* Whether a record that is reserved wakes the ring's reader. A reader first says that it falls asleep,
+ * then, behind a barrier, looks for records that are at least reserved. */
+static __always_inline __u64 wakes(const struct partition *partition)
+{
+	__u32 any = 0;
+
+	full_barrier(&any);
+	return READ_ONCE(partition->flags) & PARTITION_AWAKE ? BPF_RB_NO_WAKEUP : 0;
+}
+
 /* One record of one size; `max` is the room for the value. */
 #define RECORD(name, type, max)                                                                    \
-	static __noinline int name(struct xdp_md *ctx, const struct message *m, __u32 ring)        \
+	static __noinline int name(struct xdp_md *ctx, const struct message *m,                    \
+				   const struct partition *partition)                              \
 	{                                                                                          \
-		type *record = reserve(ring, sizeof(type));                                        \
+		type *record = reserve(partition->ring, sizeof(type));                             \
 		__u32 len = m->value_len;                                                          \
                                                                                                    \
 		if (!record)                                                                       \
@@ -190,7 +203,7 @@ static __always_inline void describe(struct decision *head, const struct message
 			bpf_ringbuf_discard(record, 0);                                            \
 			return 0;                                                                  \
 		}                                                                                  \
-		bpf_ringbuf_submit(record, 0);                                                     \
+		bpf_ringbuf_submit(record, wakes(partition));                                      \
 		return 1;                                                                          \
 	}
 RECORD(record_small, struct small_decision, SMALL_VALUE)
@@ -200,13 +213,11 @@ RECORD(record_large, struct large_decision, MAX_VALUE)
 /* The decided value, to the partition's worker. False = its ring is full. */
 static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
-	__u32 ring = s->partition->ring;
-
 	if (m->value_len <= SMALL_VALUE)
-		return record_small(ctx, m, ring);
+		return record_small(ctx, m, s->partition);
 	if (m->value_len <= MEDIUM_VALUE)
-		return record_medium(ctx, m, ring);
-	return record_large(ctx, m, ring);
+		return record_medium(ctx, m, s->partition);
+	return record_large(ctx, m, s->partition);
 }
 
 /* The decided value, to the replicas. */

@@ -214,7 +214,8 @@ shared! {
     LearnerPartition {
         /// Votes below are stale.
         floor: u64,
-        /// See [`PARTITION_HAS_FLOOR`], [`PARTITION_SHOW_VOTES`].
+        /// See [`PARTITION_HAS_FLOOR`], [`PARTITION_SHOW_VOTES`],
+        /// [`PARTITION_AWAKE`].
         flags: u32,
         /// Which ring takes the decisions.
         ring: u32,
@@ -354,5 +355,7 @@ pub const GROUP_DELIVER: u32 = 1;
 pub const PARTITION_HAS_FLOOR: u32 = 1;
 /// Learner: votes of this partition go to the host's sockets, too.
 pub const PARTITION_SHOW_VOTES: u32 = 2;
+/// Learner: the ring's reader is awake.
+pub const PARTITION_AWAKE: u32 = 4;
 /// Learner: what is no vote goes to the host's sockets instead of being dropped.
 pub const GROUP_PASS_OTHERS: u32 = 2;

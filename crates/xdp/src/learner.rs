@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use paxos::{Configuration, Epoch, Instance, PartitionId};
 
 use crate::layout::{
-    Configurations, Decision, Known, LearnerPartition, LearnerSlot, MAX_KNOWN, PARTITION_HAS_FLOOR,
-    PARTITION_SHOW_VOTES,
+    Configurations, Decision, Known, LearnerPartition, LearnerSlot, MAX_KNOWN, PARTITION_AWAKE,
+    PARTITION_HAS_FLOOR, PARTITION_SHOW_VOTES,
 };
 use crate::object::{MAX_RINGS, Object, Result};
 use crate::place::Place;
@@ -106,6 +106,19 @@ impl Learner {
         match show {
             true => flags.fetch_or(PARTITION_SHOW_VOTES, SeqCst),
             false => flags.fetch_and(!PARTITION_SHOW_VOTES, SeqCst),
+        };
+    }
+
+    /// Whether the reader of a partition's ring is awake: then records don't wake it. Before it
+    /// waits it says that it isn't, and then looks once more whether the ring is empty
+    /// ([`crate::ring::Ring::is_empty`]).
+    pub fn set_awake(&self, pid: PartitionId, awake: bool) {
+        let p = self.partitions.at(self.place.partition(pid));
+        // SAFETY: inside the mapping that `self` owns.
+        let flags = unsafe { atomic32(&raw mut (*p).flags) };
+        match awake {
+            true => flags.fetch_or(PARTITION_AWAKE, SeqCst),
+            false => flags.fetch_and(!PARTITION_AWAKE, SeqCst),
         };
     }
 

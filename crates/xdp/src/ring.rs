@@ -1,8 +1,9 @@
 //! A learner's ring, read in place: no copy, and no system call while decisions come in.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::time::Duration;
 
 use crate::object::{Object, Result};
 use crate::sys::{Byte, Mapped, atomic32, atomic64};
@@ -40,6 +41,32 @@ impl Ring {
     /// all.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Waits for a record, at most for so long; whether there is one.
+    pub fn wait(&self, timeout: Duration) -> std::io::Result<bool> {
+        let mut waited = libc::pollfd {
+            fd: self.fd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one entry, which lives through the call.
+        match unsafe { libc::poll(&raw mut waited, 1, timeout.as_millis() as i32) } {
+            -1 => Err(std::io::Error::last_os_error()),
+            ready => Ok(ready == 1),
+        }
+    }
+
+    /// Whether there is no record, not even one that is still being written.
+    pub fn is_empty(&self) -> bool {
+        // SAFETY: both positions begin pages that `self` has mapped.
+        let (consumed, produced) = unsafe {
+            (
+                atomic64(self.consumer.at(0).cast()),
+                atomic64(self.producer.at(0).cast()),
+            )
+        };
+        consumed.load(SeqCst) == produced.load(SeqCst)
     }
 
     /// Hands the next record to `take`, where it lies; `None` while there is none.

@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use common::random::{PARTITIONS, SLOTS, deployment};
 use common::{Control, Loaded, objects_or_skip};
@@ -318,6 +319,54 @@ fn decisions_reach_the_ring_and_a_full_one_counts_no_vote() {
     assert_eq!(drain(&mut learner), [full]);
     let late = learner.step(&vote(full, 12, &value(full)));
     assert_eq!(late.1, Verdict::Dropped(Reason::Duplicate));
+}
+
+/// A reader that nobody wakes waits for so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_reader_that_says_so_is_woken() {
+    let Some(dir) = objects_or_skip() else { return };
+    let place = Place::only(deployment(11), 1 << 10);
+    let mut learner = Loaded::with_flags(&dir, Role::Learner, place, 1, 0);
+    learner.role.learner().learn(&Configuration {
+        epoch: 1,
+        leader: Member { node: 1, nonce: 1 },
+        acceptors: vec![Member { node: 11, nonce: 1 }],
+        f: 0,
+        replicas: vec![1],
+        g: 0,
+    });
+    let ring = Ring::open(&learner.object, 1).expect("a ring");
+    for inst in 0..40 {
+        // In turns, so that a reader that waits finds the flag of the turn before taken back.
+        let waits = inst % 2 == 1;
+        learner.role.learner().set_awake(1, !waits);
+        let mut reader = Ring::open(&learner.object, 1).expect("a ring");
+        std::thread::scope(|scope| {
+            let (begin, begun) = std::sync::mpsc::channel();
+            let reader = scope.spawn(move || {
+                begin.send(()).expect("somebody listens");
+                let start = Instant::now();
+                if waits {
+                    reader.wait(PATIENCE).expect("a ring can be waited for");
+                }
+                // It ends before its time: somebody woke it.
+                let in_time = start.elapsed() < PATIENCE;
+                while reader.is_empty() {
+                    std::thread::yield_now();
+                }
+                while reader.next(|_| ()).is_none() {}
+                in_time
+            });
+            begun.recv().expect("it begins");
+            // As a rule the reader waits by now; if not, it finds the record.
+            std::thread::sleep(Duration::from_millis(2));
+            assert_eq!(learner.step(&vote(inst, 11, b"a")).1, Verdict::Changed);
+            assert!(reader.join().expect("it ends"), "it slept on");
+        });
+        assert!(ring.is_empty());
+    }
 }
 
 #[test]

@@ -92,7 +92,8 @@ pub(super) fn trim(acceptor: &Acceptor, to: u64) -> Result<()> {
     })?)
 }
 
-/// Decisions go to ring 0, or where the group's flags say.
+/// Decisions go to ring 0, or where the group's flags say; to a ring
+/// whose reader never waits for a wake-up.
 pub(super) fn learner(dir: &Path, flags: u32) -> Result<Object> {
     let (mut object, place) = (load(dir, Role::Learner)?, place(REPLICA));
     let learner = Learner::new(&object, place, 0)?;
@@ -105,6 +106,7 @@ pub(super) fn learner(dir: &Path, flags: u32) -> Result<Object> {
         replicas: vec![REPLICA],
         g: 0,
     });
+    learner.set_awake(0, true);
     place::open(&mut object, &place, flags, &test_device(&place))?;
     Ok(object)
 }
