@@ -29,7 +29,7 @@ pub struct Options {
 }
 
 /// Runs the node. SIGTERM, SIGINT and `wirepaxos stop` end it in good order: what it knows is
-/// stored first.
+/// stored first. In the kernel a signal ends the process alone, and its role serves on.
 pub fn run(options: &Options) -> Result<(), Error> {
     let mut cluster = ClusterFile::load(&options.cluster)?;
     if let Some(plane) = options.plane {

@@ -47,8 +47,9 @@ impl<'a> KernelAcceptor<'a> {
 
     pub fn serve(mut self) -> Result<(), Error> {
         self.control.run(&mut self.role)?;
-        if self.control.was_told_to_stop() {
-            self.role.leave()?;
+        match self.control.was_told_to_stop() {
+            true => self.role.leave()?,
+            false => self.role.plane.say_what_stays(),
         }
         self.control.say_goodbye();
         Ok(())

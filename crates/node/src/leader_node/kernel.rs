@@ -42,6 +42,8 @@ impl<'a> KernelLeader<'a> {
         if self.control.was_told_to_stop() {
             self.role.plane.detach()?;
             self.role.plane.forget()?;
+        } else {
+            self.role.plane.say_what_stays();
         }
         self.control.say_goodbye();
         Ok(())

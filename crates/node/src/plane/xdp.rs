@@ -173,6 +173,16 @@ impl XdpPlane {
         Ok(self.pins.remove()?)
     }
 
+    /// At the end of a process that wasn't told to stop the node.
+    pub fn say_what_stays(&self) {
+        eprintln!(
+            "plane: xdp; the {} serves on at {}; start the node again to control it, and \
+             `wirepaxos stop` to take it off",
+            self.object.role().name(),
+            self.interface.name
+        );
+    }
+
     /// The plane's part of a status document.
     pub fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
         if !self.unreachable.is_empty() {
