@@ -18,6 +18,9 @@ use xdp::run::Step;
 
 /// All three together: more than a million.
 const PACKETS: u64 = 350_000;
+/// Packets until an acceptor starts anew: random promises and TRIMs have closed most of it by then.
+const LIFE: u64 = 100_000;
+const NODE: u16 = 11;
 const NONCE: u64 = 0xa1;
 
 #[test]
@@ -67,6 +70,9 @@ fn compare(role: Role) {
     let mut pair = Pair::new(&dir, role, seed);
     let mut histogram = BTreeMap::new();
     for done in 0..packets {
+        if role == Role::Acceptor && done % LIFE == 0 && done > 0 {
+            pair.start_anew();
+        }
         match pair.step() {
             Ok(verdict) => *histogram.entry(format!("{verdict:?}")).or_insert(0u64) += 1,
             Err(difference) => panic!(
@@ -104,29 +110,35 @@ struct Pair {
 
 impl Pair {
     fn new(dir: &std::path::Path, role: Role, seed: u64) -> Pair {
-        let node = 11;
-        let place = Place::only(deployment(node), SLOTS);
+        let place = Place::only(deployment(NODE), SLOTS);
         let rust = match role {
             Role::Acceptor => Rust::Acceptor(paxos::Acceptor::new(
-                deployment(node),
+                deployment(NODE),
                 SLOTS as usize,
                 NONCE,
             )),
-            Role::Leader => Rust::Leader(paxos::Leader::new(deployment(node), NONCE)),
-            _ => Rust::Learner(paxos::Learner::new(deployment(node), SLOTS as usize)),
+            Role::Leader => Rust::Leader(paxos::Leader::new(deployment(NODE), NONCE)),
+            _ => Rust::Learner(paxos::Learner::new(deployment(NODE), SLOTS as usize)),
         };
         let mut pair = Pair {
             rust,
             xdp: Loaded::new(dir, role, place, NONCE),
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            near: Near {
-                floor: [Round::base(1); PARTITIONS as usize],
-                from: [0; PARTITIONS as usize],
-            },
+            near: Near::start(),
             epoch: 0,
         };
         pair.control().expect("the first time nothing differs");
         pair
+    }
+
+    /// An acceptor's first day, on both sides.
+    fn start_anew(&mut self) {
+        let role = paxos::Acceptor::new(deployment(NODE), SLOTS as usize, NONCE);
+        self.rust = Rust::Acceptor(role);
+        self.xdp.forget(NONCE);
+        self.near = Near::start();
+        self.epoch = 0;
+        self.control().expect("the first time nothing differs");
     }
 
     /// One packet, or a word of the control plane before it.

@@ -12,13 +12,11 @@ use std::path::Path;
 use common::random::{self, Near, PARTITIONS, Random, SLOTS, deployment};
 use common::{Control, Loaded, objects_or_skip};
 use paxos::{Configuration, Enable, Member, MsgType, Program, Round};
-use xdp::acceptor::Acceptor;
 use xdp::frame;
-use xdp::layout::{AcceptorPartition, AcceptorSlot, COUNTERS, Membership};
-use xdp::object::{Object, Role};
+use xdp::layout::COUNTERS;
+use xdp::object::Role;
 use xdp::place::Place;
 use xdp::run::{action, counter};
-use xdp::sys::Shared;
 
 const FRAMES: u64 = 40_000;
 /// Frames between two looks at all of the state.
@@ -94,23 +92,13 @@ struct Target {
     histogram: BTreeMap<usize, u64>,
 }
 
-fn clear<T: Shared + Default>(object: &Object, map: &str) {
-    let memory = object.memory::<T>(map).expect("a map");
-    for at in 0..memory.len() {
-        memory.set(at, T::default());
-    }
-}
-
 impl Target {
     fn new(dir: &Path, role: Role, seed: u64) -> Target {
         let place = Place::only(deployment(MEMBERS[0]), SLOTS);
         let mut target = Target {
             loaded: Loaded::new(dir, role, place, 1),
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            near: Near {
-                floor: [Round::base(1); PARTITIONS as usize],
-                from: [0; PARTITIONS as usize],
-            },
+            near: Near::start(),
             epoch: 0,
             counters: [0; COUNTERS],
             memory: Vec::new(),
@@ -166,7 +154,9 @@ impl Target {
     fn follow(&mut self) {
         self.same_memory().expect("nothing was touched");
         if self.is_lost() {
-            self.forget();
+            self.loaded.forget(1);
+            self.epoch = 0;
+            self.next_epoch();
         }
         match &self.loaded.role {
             Control::Acceptor(role) => {
@@ -199,18 +189,6 @@ impl Target {
             return false;
         };
         (0..PARTITIONS).any(|pid| role.trim(pid) > 1 << 40 || role.floor(pid).epoch() > 1 << 19)
-    }
-
-    /// Back to an acceptor's first day.
-    fn forget(&mut self) {
-        let object = &self.loaded.object;
-        clear::<Membership>(object, "members");
-        clear::<AcceptorPartition>(object, "partitions");
-        clear::<AcceptorSlot>(object, "slots");
-        let place = *self.loaded.role.acceptor().place();
-        Acceptor::new(object, place, 1).expect("it has room");
-        self.epoch = 0;
-        self.next_epoch();
     }
 
     fn same_memory(&self) -> Result<(), String> {

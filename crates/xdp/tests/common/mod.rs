@@ -9,11 +9,11 @@ use paxos::{Instance, PartitionId, Round, To, Verdict};
 use sim::script::device::{parse_configuration, parse_enable, parse_program};
 use sim::script::fields::Fields;
 use sim::script::{Device, Setup, packet, value};
-use xdp::layout::{GROUP_DELIVER, SHORT_VALUE};
+use xdp::layout::{AcceptorPartition, AcceptorSlot, GROUP_DELIVER, Membership, SHORT_VALUE};
 use xdp::object::{Object, Role, Sizes};
 use xdp::place::Place;
 use xdp::run::{Runner, test_device};
-use xdp::sys::Mapped;
+use xdp::sys::{Mapped, Shared};
 use xdp::{acceptor::Acceptor, leader::Leader, learner::Learner, object, place, run};
 
 /// The directory of the objects, or why the programs can't be tested here.
@@ -92,9 +92,26 @@ impl Loaded {
         }
     }
 
+    /// Back to an acceptor's first day.
+    pub fn forget(&mut self, nonce: u64) {
+        let place = *self.role.acceptor().place();
+        clear::<Membership>(&self.object, "members");
+        clear::<AcceptorPartition>(&self.object, "partitions");
+        clear::<AcceptorSlot>(&self.object, "slots");
+        let acceptor = Acceptor::new(&self.object, place, nonce).expect("it has room");
+        self.role = Control::Acceptor(acceptor);
+    }
+
     /// Every byte of state.
     pub fn memory(&self) -> Vec<u64> {
         self.memory.iter().flat_map(Mapped::copy).collect()
+    }
+}
+
+fn clear<T: Shared + Default>(object: &Object, map: &str) {
+    let memory = object.memory::<T>(map).expect("a map");
+    for at in 0..memory.len() {
+        memory.set(at, T::default());
     }
 }
 

@@ -61,6 +61,16 @@ pub struct Near {
     pub from: [Instance; PARTITIONS as usize],
 }
 
+impl Near {
+    /// Where every role begins.
+    pub fn start() -> Near {
+        Near {
+            floor: [Round::base(1); PARTITIONS as usize],
+            from: [0; PARTITIONS as usize],
+        }
+    }
+}
+
 fn header(random: &mut Random, msgtype: MsgType) -> Header {
     Header {
         cluster: 0xc1,
