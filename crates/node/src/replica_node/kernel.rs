@@ -102,6 +102,22 @@ impl Decisions {
         self.ring.as_fd()
     }
 
+    /// Before waiting: from now on the program wakes the reader. False if there is something to
+    /// read; then it doesn't.
+    pub fn fall_asleep(&self) -> bool {
+        self.learner.set_awake(self.pid, false);
+        let empty = self.ring.is_empty();
+        if !empty {
+            self.wake_up();
+        }
+        empty
+    }
+
+    /// After waiting: nobody needs to wake who is reading, which costs the program an interrupt.
+    pub fn wake_up(&self) {
+        self.learner.set_awake(self.pid, true);
+    }
+
     /// Hands the next one to `take`, where it lies; `None` while there is none.
     pub fn next<R>(&mut self, take: impl FnOnce(&Packet<'_>) -> R) -> Option<R> {
         let cluster = self.cluster;

@@ -413,6 +413,9 @@ impl WorkerThread {
         let timeout = deadline.map_or(IDLE_WAIT, |at| Duration::from_nanos(at.saturating_sub(now)));
         let fetching = self.worker.wanted().checkpoint_at_least.is_some();
         let timeout = timeout.min(if fetching { FETCH_INTERVAL } else { IDLE_WAIT });
+        if self.decisions.as_ref().is_some_and(|d| !d.fall_asleep()) {
+            return Ok(true);
+        }
         // Without a learner in the kernel one of the others stands in twice.
         let decisions = self.decisions.as_ref();
         let fds = [
@@ -422,6 +425,9 @@ impl WorkerThread {
             self.stop.as_fd(),
         ];
         let ready = wait(&fds, Some(timeout))?;
+        if let Some(decisions) = decisions {
+            decisions.wake_up();
+        }
         if ready.has(2) {
             self.woken.drain();
         }
