@@ -175,10 +175,22 @@ impl Bench {
         Ok((rate, lost))
     }
 
-    /// Sends frames, on one CPU; how long it took. Meanwhile an acceptor is trimmed.
+    /// Sends frames, on one CPU; how long it took. Meanwhile an acceptor is trimmed, and no instance
+    /// sent that it has no room for.
     fn send(&self, frames: u32) -> Result<Duration> {
         let generator = Generator::of(&self.source)?;
         let ((namespace, out), frame) = (&self.from, &self.frame);
+        let make_room = || {
+            let Some(acceptor) = &self.acceptor else {
+                return Ok(());
+            };
+            let taken = self.taken();
+            ready::trim(acceptor, taken)?;
+            self.generator
+                .set_limit(CPU, taken + u64::from(ready::SLOTS));
+            Ok::<_, String>(())
+        };
+        make_room()?;
         thread::scope(|scope| {
             let sending = scope.spawn(move || {
                 pin_to_cpu(CPU).map_err(|error| error.to_string())?;
@@ -186,8 +198,8 @@ impl Bench {
                 namespace.inside(|| generator.send(out.index, frame, frames))?;
                 Ok::<_, String>(start.elapsed())
             });
-            while let Some(acceptor) = self.acceptor.as_ref().filter(|_| !sending.is_finished()) {
-                ready::trim(acceptor, self.taken())?;
+            while self.acceptor.is_some() && !sending.is_finished() {
+                make_room()?;
                 thread::sleep(Duration::from_millis(1));
             }
             sending.join().expect("it doesn't panic")
