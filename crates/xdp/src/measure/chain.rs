@@ -25,7 +25,7 @@ use crate::run::counter;
 use crate::sys::pin_to_cpu;
 
 /// Tries of one system call: each call costs milliseconds.
-const CHUNK: u32 = 1 << 18;
+const CHUNK: u32 = 1 << 22;
 /// Values under way at most: less than a ring has room for.
 const OUTSTANDING: u64 = 24_576;
 /// Values that acceptors still keep after they were delivered.
@@ -33,6 +33,8 @@ const KEPT: u64 = 8_192;
 /// How long a reader of an empty ring sleeps: a ring has room for twenty times as much. A tenth of it
 /// costs the chain a tenth in switches between threads.
 const NAP: Duration = Duration::from_millis(1);
+/// How long the kernel may take to begin: on a busy machine, a second.
+const BEGIN: Duration = Duration::from_secs(10);
 /// Without progress for so long, what is missing is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -70,11 +72,11 @@ pub fn chain(options: &Options) -> Result<Vec<Run>> {
     (0..options.runs)
         .map(|_| {
             let forwarding = bare.run(options)?;
-            let (sent, delivered, seconds) = roles.run(options)?;
+            let (sent, delivered, values_per_s) = roles.run(options)?;
             Ok(Run {
                 sent,
                 delivered,
-                values_per_s: delivered as f64 / seconds,
+                values_per_s,
                 forwarding_values_per_s: forwarding,
             })
         })
@@ -193,7 +195,7 @@ impl Roles {
         })
     }
 
-    /// Values stamped and delivered, and the seconds that it took.
+    /// Values stamped and delivered, and the rate.
     fn run(&mut self, options: &Options) -> Result<(u64, u64, f64)> {
         let before = self.stamped();
         let progress = Progress::new(self.learners.len());
@@ -212,12 +214,12 @@ impl Roles {
         let mut limits = Vec::new();
         for (cpu, generator) in &generators {
             generator.load(*cpu, &frame, 0, 0);
+            generator.set_limit(*cpu, OUTSTANDING / 2 / options.cpus.len() as u64);
             limits.push((*cpu, Generator::of(&self.leader)?));
         }
-        let start = Instant::now();
         let (leader, acceptors) = (&self.leader, &self.acceptors);
         let trimmed = &mut self.trimmed;
-        let end = thread::scope(|scope| {
+        let result = thread::scope(|scope| {
             for (ring, seen) in rings.into_iter().zip(&progress.delivered) {
                 scope.spawn(|| progress.read(ring, seen));
             }
@@ -228,7 +230,7 @@ impl Roles {
                     scope.spawn(move || switch.inside(|| progress.send(&generator, cpu, ingress)))
                 })
                 .collect();
-            let trimming = progress.oversee(options.seconds, &limits, |inst| {
+            let begun = progress.oversee(options.seconds, &limits, |inst| {
                 // Instances go on from run to run.
                 *trimmed = (*trimmed).max(before + inst);
                 acceptors
@@ -238,14 +240,14 @@ impl Roles {
             for thread in sending {
                 thread.join().expect("it doesn't panic")?;
             }
-            trimming?;
             let end = progress.settle(leader.counter(counter::CHANGED) - before);
             progress.over.store(true, Relaxed);
-            Ok::<_, String>(end)
+            begun.map(|(start, first)| (progress.least() - first, (end - start).as_secs_f64()))
         });
         progress.over.store(true, Relaxed);
+        let (timed, seconds) = result?;
         let sent = self.stamped() - before;
-        Ok((sent, progress.least(), (end? - start).as_secs_f64()))
+        Ok((sent, progress.least(), timed as f64 / seconds))
     }
 
     fn stamped(&self) -> u64 {
@@ -290,16 +292,15 @@ impl Progress {
     /// Reads a replica's ring until it is told that nothing more comes. The callback takes each
     /// decision once.
     fn read(&self, mut ring: Ring, delivered: &AtomicU64) {
-        let (mut count, mut newest) = (0, 0);
+        let mut count = 0;
         while !self.over.load(Relaxed) {
             while let Some(head) = ring.next(decision) {
-                let Decision { inst, len, .. } = head.expect("a whole record");
+                let Decision { len, .. } = head.expect("a whole record");
                 assert_eq!(
                     usize::from(len),
                     super::VALUE_LEN,
                     "the value that was sent"
                 );
-                newest = newest.max(inst);
                 count += 1;
                 if count % 256 == 0 {
                     delivered.store(count, Relaxed);
@@ -311,15 +312,19 @@ impl Progress {
     }
 
     /// Lets the run go on for its time: tells generators how far they may go, and acceptors what to
-    /// forget.
+    /// forget. The time begins with the first values, of which it gives back how many.
     fn oversee(
         &self,
         seconds: f64,
         generators: &[(usize, Generator)],
         mut trim: impl FnMut(u64) -> Result<()>,
-    ) -> Result<()> {
-        let start = Instant::now();
-        let (mut seen, mut since) = (0, start);
+    ) -> Result<(Instant, u64)> {
+        let asked = Instant::now();
+        while self.least() == 0 && asked.elapsed() < BEGIN {
+            thread::sleep(NAP);
+        }
+        let (start, first) = (Instant::now(), self.least());
+        let (mut seen, mut since) = (first, start);
         let mut result = Ok(());
         while result.is_ok() && start.elapsed().as_secs_f64() < seconds {
             let least = self.least();
@@ -340,7 +345,7 @@ impl Progress {
             generator.set_limit(*cpu, 0);
         }
         self.stop.store(true, Relaxed);
-        result
+        result.map(|()| (start, first))
     }
 
     /// Waits for the last of the values sent; when the last one came.
@@ -407,7 +412,6 @@ impl Bare {
     /// Values a second: a third of the frames that the slowest sink takes.
     fn run(&mut self, options: &Options) -> Result<f64> {
         let counts = || self.sinks.iter().map(|sink| sink.counter(counter::CHANGED));
-        let before: Vec<u64> = counts().collect();
         let (switch, ingress) = (&self.network.switch, self.network.down[0].0.index);
         let stop = AtomicBool::new(false);
         let mut generators = Vec::new();
@@ -416,7 +420,9 @@ impl Bare {
             generator.batch = batch(self.sinks.len());
             generators.push((*cpu, generator));
         }
-        let start = Instant::now();
+        let all = Generator::of(&self.switch)?;
+        let taken = || counts().min().unwrap_or(0) / ready::ACCEPTORS.len() as u64;
+        let before = taken();
         thread::scope(|scope| {
             let stop = &stop;
             let sending: Vec<_> = generators
@@ -425,15 +431,20 @@ impl Bare {
                     scope.spawn(move || switch.inside(|| flood(&generator, cpu, ingress, stop)))
                 })
                 .collect();
+            let asked = Instant::now();
+            while taken() == before && asked.elapsed() < BEGIN {
+                thread::sleep(NAP);
+            }
+            let (start, first) = (Instant::now(), taken());
             thread::sleep(Duration::from_secs_f64(options.seconds));
+            let rate = (taken() - first) as f64 / start.elapsed().as_secs_f64();
             stop.store(true, Relaxed);
+            for cpu in &options.cpus {
+                all.set_limit(*cpu, 0);
+            }
             let mut results = sending.into_iter().map(|t| t.join().expect("no panic"));
-            results.try_for_each(|result| result)
-        })?;
-        let seconds = start.elapsed().as_secs_f64();
-        let frames = counts().zip(&before).map(|(now, before)| now - before);
-        let values = frames.min().unwrap_or(0) / ready::ACCEPTORS.len() as u64;
-        Ok(values as f64 / seconds)
+            results.try_for_each(|result| result).map(|()| rate)
+        })
     }
 }
 

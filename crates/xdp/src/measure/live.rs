@@ -21,8 +21,8 @@ use crate::run::counter;
 use crate::sys::pin_to_cpu;
 
 const CPU: usize = 0;
-/// Frames that tell how many a run has time for.
-const TRIAL: u32 = 1 << 18;
+/// No path is as fast as this.
+const MOST_A_SECOND: f64 = 20e6;
 
 /// One role at links.
 #[derive(Clone, PartialEq, Debug)]
@@ -155,12 +155,7 @@ impl Bench {
     fn run(&mut self, seconds: f64) -> Result<(f64, u64)> {
         self.generator
             .load(CPU, &self.frame, ready::ACCEPTORS[0], self.shift);
-        // A call takes milliseconds to begin and to end, so a run is one call.
-        let trial = self.send(TRIAL)?;
-        let before = self.taken();
-        let frames = f64::from(TRIAL) * seconds / trial.as_secs_f64();
-        let spent = self.send(frames.max(1.0) as u32)?;
-        let rate = (self.taken() - before) as f64 / spent.as_secs_f64();
+        let rate = self.send(seconds)?;
         let made = self.generator.made(CPU);
         let accepted = self.node.counter(counter::CHANGED);
         let arrived = self.sink.counter(counter::CHANGED);
@@ -175,35 +170,45 @@ impl Bench {
         Ok((rate, lost))
     }
 
-    /// Sends frames, on one CPU; how long it took. Meanwhile an acceptor is trimmed, and no instance
-    /// sent that it has no room for.
-    fn send(&self, frames: u32) -> Result<Duration> {
+    /// Sends frames, on one CPU, and gives back messages a second from the first on: a call takes
+    /// milliseconds, on a busy machine a second, to begin and to end. Meanwhile an acceptor is trimmed,
+    /// and no instance sent that it has no room for.
+    fn send(&self, seconds: f64) -> Result<f64> {
         let generator = Generator::of(&self.source)?;
         let ((namespace, out), frame) = (&self.from, &self.frame);
-        let make_room = || {
-            let Some(acceptor) = &self.acceptor else {
-                return Ok(());
-            };
-            let taken = self.taken();
-            ready::trim(acceptor, taken)?;
-            self.generator
-                .set_limit(CPU, taken + u64::from(ready::SLOTS));
-            Ok::<_, String>(())
-        };
-        make_room()?;
+        self.make_room()?;
         thread::scope(|scope| {
             let sending = scope.spawn(move || {
                 pin_to_cpu(CPU).map_err(|error| error.to_string())?;
-                let start = Instant::now();
-                namespace.inside(|| generator.send(out.index, frame, frames))?;
-                Ok::<_, String>(start.elapsed())
+                let frames = (seconds * MOST_A_SECOND) as u32;
+                namespace.inside(|| generator.send(out.index, frame, frames))
             });
-            while self.acceptor.is_some() && !sending.is_finished() {
-                make_room()?;
+            while self.taken() == 0 && !sending.is_finished() {
                 thread::sleep(Duration::from_millis(1));
             }
-            sending.join().expect("it doesn't panic")
+            let (start, first) = (Instant::now(), self.taken());
+            let mut result = Ok(());
+            while result.is_ok() && start.elapsed().as_secs_f64() < seconds {
+                thread::sleep(Duration::from_millis(1));
+                result = self.make_room();
+            }
+            let rate = (self.taken() - first) as f64 / start.elapsed().as_secs_f64();
+            // What is left of the call goes by in no time.
+            self.generator.set_limit(CPU, 0);
+            sending.join().expect("it doesn't panic")?;
+            result.map(|()| rate)
         })
+    }
+
+    fn make_room(&self) -> Result<()> {
+        let Some(acceptor) = &self.acceptor else {
+            return Ok(());
+        };
+        let taken = self.taken();
+        ready::trim(acceptor, taken)?;
+        let limit = taken + u64::from(ready::SLOTS);
+        self.generator.set_limit(CPU, limit);
+        Ok(())
     }
 
     /// Messages that the node has accepted.
