@@ -123,13 +123,15 @@ impl TestLab {
         let hosts = status["hosts"].as_array().unwrap();
         let host = hosts.iter().find(|host| host["name"] == node).unwrap();
         let pid = host["node_pid"].to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-9", &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        let killed = Command::new("kill").args(["-9", &pid]).status().unwrap();
+        assert!(killed.success());
+        // Until then its addresses are in use. Nobody may have asked yet how it ended.
+        eventually("it is gone", || {
+            let remains = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+            remains
+                .map_or(true, |stat| stat.contains(") Z "))
+                .then_some(())
+        });
     }
 
     pub fn down(&self) {
