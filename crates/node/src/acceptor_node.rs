@@ -29,16 +29,14 @@ use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::control_loop::{of_group, refused};
 use crate::host::Stop;
 use crate::outbox::AddressedOutbox;
-use crate::plane::in_kernel;
 use crate::role_loop::{Role, RoleLoop};
 use crate::trace::{Recorded, Recorder};
-use crate::{Error, random_nonce, status};
+use crate::{Error, kernel_node, random_nonce, status};
 
 /// Runs an acceptor until the stop is requested.
 pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
-    let in_kernel = in_kernel(cluster, node, || KernelAcceptor::open(cluster, node, stop))?;
-    if let Some(acceptor) = in_kernel {
-        return acceptor.serve();
+    if kernel_node::run::<KernelAcceptor>(cluster, node, stop)? {
+        return Ok(());
     }
     let role_loop = RoleLoop::open(cluster, node, stop)?;
     let mut role = AcceptorRole::open(cluster, node)?;

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
 
 use control::{Message, View};
 use paxos::{GroupId, NodeId};
@@ -10,8 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_socket::{ControlSocket, Views};
-use crate::host::{Stop, wait};
-use crate::plane::xdp::XdpPlane;
+use crate::host::Stop;
 use crate::{Error, status};
 
 /// What the controller can ask of a role of all groups.
@@ -26,15 +24,6 @@ pub(crate) trait Controlled {
     /// and warnings.
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>);
 }
-
-/// A role whose packets the kernel handles.
-pub(crate) trait InKernel: Controlled {
-    fn plane(&self) -> &XdpPlane;
-    fn plane_mut(&mut self) -> &mut XdpPlane;
-}
-
-/// Between two looks at what changes without a message.
-const TICK: Duration = Duration::from_secs(1);
 
 /// A node's end of the control plane, and who asked it to stop.
 pub(crate) struct ControlLoop<'a> {
@@ -106,26 +95,6 @@ impl<'a> ControlLoop<'a> {
         role.status(&mut document, &mut warnings);
         document["warnings"] = json!(warnings);
         document
-    }
-
-    /// Serves a role in the kernel, until the stop is requested.
-    pub fn run<R: InKernel>(&mut self, role: &mut R) -> Result<(), Error> {
-        let mut last = Instant::now();
-        while !self.is_stopping() {
-            let [control, stop] = self.fds();
-            let ready = wait(&[role.plane().as_fd(), control, stop], Some(TICK))?;
-            if ready.has(0) {
-                role.plane_mut().answer_passed()?;
-            }
-            if ready.has(1) {
-                self.messages(role)?;
-            }
-            if last.elapsed() >= TICK {
-                role.plane_mut().refresh();
-                last = Instant::now();
-            }
-        }
-        Ok(())
     }
 
     /// Tells those who asked that this node ends.

@@ -15,16 +15,14 @@ use crate::cluster_file::{ClusterFile, Node};
 use crate::control_loop::refused;
 use crate::host::Stop;
 use crate::outbox::AddressedOutbox;
-use crate::plane::in_kernel;
 use crate::role_loop::{Role, RoleLoop};
 use crate::trace::{Recorded, Recorder};
-use crate::{Error, random_nonce, status};
+use crate::{Error, kernel_node, random_nonce, status};
 
 /// Runs a leader until the stop is requested.
 pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
-    let in_kernel = in_kernel(cluster, node, || KernelLeader::open(cluster, node, stop))?;
-    if let Some(leader) = in_kernel {
-        return leader.serve();
+    if kernel_node::run::<KernelLeader>(cluster, node, stop)? {
+        return Ok(());
     }
     let role_loop = RoleLoop::open(cluster, node, stop)?;
     let leader = |group| {

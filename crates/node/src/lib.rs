@@ -18,6 +18,7 @@ mod controller_node;
 mod counters;
 mod error;
 pub mod host;
+mod kernel_node;
 mod leader_node;
 pub mod loopback;
 mod metrics;

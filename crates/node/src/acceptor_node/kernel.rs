@@ -18,17 +18,12 @@ use super::{
     Shown, ShownPartition, enable_of, image, memory_on_disk, read_dump, remove_dump, write_dump,
 };
 use crate::cluster_file::{ClusterFile, Node, Storage};
-use crate::control_loop::{ControlLoop, Controlled, InKernel, of_group, refused};
-use crate::host::Stop;
+use crate::control_loop::{Controlled, of_group, refused};
+use crate::kernel_node::InKernel;
 use crate::plane::xdp::XdpPlane;
 use crate::{Error, random_nonce};
 
-pub(super) struct KernelAcceptor<'a> {
-    control: ControlLoop<'a>,
-    role: Role,
-}
-
-struct Role {
+pub(super) struct KernelAcceptor {
     plane: XdpPlane,
     /// By group, in the order of the cluster file.
     acceptors: Vec<Acceptor>,
@@ -36,28 +31,8 @@ struct Role {
     dump: PathBuf,
 }
 
-impl<'a> KernelAcceptor<'a> {
-    /// The control socket comes first: a second process of the same name fails there.
-    pub fn open(cluster: &ClusterFile, node: &'a Node, stop: &'a Stop) -> Result<Self, Error> {
-        Ok(KernelAcceptor {
-            control: ControlLoop::open(cluster, node, stop)?,
-            role: Role::open(cluster, node)?,
-        })
-    }
-
-    pub fn serve(mut self) -> Result<(), Error> {
-        self.control.run(&mut self.role)?;
-        match self.control.was_told_to_stop() {
-            true => self.role.leave()?,
-            false => self.role.plane.say_what_stays(),
-        }
-        self.control.say_goodbye();
-        Ok(())
-    }
-}
-
-impl Role {
-    fn open(cluster: &ClusterFile, node: &Node) -> Result<Role, Error> {
+impl InKernel for KernelAcceptor {
+    fn open(cluster: &ClusterFile, node: &Node) -> Result<Self, Error> {
         let dump = memory_on_disk(cluster, node)?;
         // A start that was interrupted had not taken all of it over; a stop had finished with it.
         if dump.exists() {
@@ -82,14 +57,22 @@ impl Role {
         // From the first vote on it would be a memory that forgot it.
         remove_dump(&dump)?;
         plane.attach()?;
-        Ok(Role {
+        Ok(KernelAcceptor {
             plane,
             acceptors,
             dump,
         })
     }
 
-    /// Takes the program off and leaves its memory on disk.
+    fn plane(&self) -> &XdpPlane {
+        &self.plane
+    }
+
+    fn plane_mut(&mut self) -> &mut XdpPlane {
+        &mut self.plane
+    }
+
+    /// Leaves its memory on disk.
     fn leave(&mut self) -> Result<(), Error> {
         self.plane.detach()?;
         let saved = self.acceptors.iter().map(|acceptor| {
@@ -110,17 +93,7 @@ fn learners(cluster: &ClusterFile, group: GroupId) -> Vec<Member> {
     replicas.map(learner).collect()
 }
 
-impl InKernel for Role {
-    fn plane(&self) -> &XdpPlane {
-        &self.plane
-    }
-
-    fn plane_mut(&mut self) -> &mut XdpPlane {
-        &mut self.plane
-    }
-}
-
-impl Controlled for Role {
+impl Controlled for KernelAcceptor {
     fn order(&mut self, order: &Message) -> Result<(), Error> {
         let Some((group, enable)) = enable_of(order) else {
             return Ok(());

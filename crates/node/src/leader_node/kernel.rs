@@ -12,46 +12,19 @@ use xdp::object;
 
 use super::{Shown, begun_epoch, program_of};
 use crate::cluster_file::{ClusterFile, Node};
-use crate::control_loop::{ControlLoop, Controlled, InKernel, of_group, refused};
-use crate::host::Stop;
+use crate::control_loop::{Controlled, of_group, refused};
+use crate::kernel_node::InKernel;
 use crate::plane::xdp::XdpPlane;
 use crate::{Error, random_nonce};
 
-pub(super) struct KernelLeader<'a> {
-    control: ControlLoop<'a>,
-    role: Role,
-}
-
-struct Role {
+pub(super) struct KernelLeader {
     plane: XdpPlane,
     /// By group, in the order of the cluster file.
     leaders: Vec<Leader>,
 }
 
-impl<'a> KernelLeader<'a> {
-    /// The control socket comes first: a second process of the same name fails there.
-    pub fn open(cluster: &ClusterFile, node: &'a Node, stop: &'a Stop) -> Result<Self, Error> {
-        Ok(KernelLeader {
-            control: ControlLoop::open(cluster, node, stop)?,
-            role: Role::open(cluster, node)?,
-        })
-    }
-
-    pub fn serve(mut self) -> Result<(), Error> {
-        self.control.run(&mut self.role)?;
-        if self.control.was_told_to_stop() {
-            self.role.plane.detach()?;
-            self.role.plane.forget()?;
-        } else {
-            self.role.plane.say_what_stays();
-        }
-        self.control.say_goodbye();
-        Ok(())
-    }
-}
-
-impl Role {
-    fn open(cluster: &ClusterFile, node: &Node) -> Result<Role, Error> {
+impl InKernel for KernelLeader {
+    fn open(cluster: &ClusterFile, node: &Node) -> Result<Self, Error> {
         let acceptors = cluster.acceptors().into_iter().map(|acceptor| Member {
             address: acceptor.address,
             port_per_partition: false,
@@ -63,11 +36,9 @@ impl Role {
         let leaders = plane.places().iter().copied().map(leader);
         let leaders = leaders.collect::<Result<_, Error>>()?;
         plane.attach()?;
-        Ok(Role { plane, leaders })
+        Ok(KernelLeader { plane, leaders })
     }
-}
 
-impl InKernel for Role {
     fn plane(&self) -> &XdpPlane {
         &self.plane
     }
@@ -75,9 +46,14 @@ impl InKernel for Role {
     fn plane_mut(&mut self) -> &mut XdpPlane {
         &mut self.plane
     }
+
+    fn leave(&mut self) -> Result<(), Error> {
+        self.plane.detach()?;
+        self.plane.forget()
+    }
 }
 
-impl Controlled for Role {
+impl Controlled for KernelLeader {
     fn order(&mut self, order: &Message) -> Result<(), Error> {
         let Some((group, program)) = program_of(order) else {
             return Ok(());
