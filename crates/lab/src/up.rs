@@ -126,11 +126,12 @@ impl Lab {
 
     fn add_links(&self, shape: &Shape) -> Result<()> {
         let links = shape.links();
+        let queues = queues();
         let lines: Vec<String> = links
             .iter()
             .map(|link| {
                 format!(
-                    "link add name {} netns {} address {} type veth peer name {} netns {} address {}",
+                    "link add name {} {queues} netns {} address {} type veth peer name {} {queues} netns {} address {}",
                     link.near.interface,
                     self.namespace(&link.near.host),
                     link.near.mac,
@@ -186,6 +187,15 @@ impl Lab {
 }
 
 /// Puts a port onto its switch's bridge.
+const MAX_QUEUES: usize = 64;
+
+/// A queue for each CPU at either end: what two CPUs send into one of a few hundred frames is lost
+/// sooner.
+pub(crate) fn queues() -> String {
+    let cpus = xdp::object::possible_cpus().min(MAX_QUEUES);
+    format!("numtxqueues {cpus} numrxqueues {cpus}")
+}
+
 pub(crate) fn port_line(port: &str) -> String {
     format!("link set {port} master bridge addrgenmode none up")
 }

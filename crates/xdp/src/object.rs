@@ -87,6 +87,15 @@ pub fn directory() -> Result<PathBuf> {
         })
 }
 
+/// CPUs that programs may run on, whatever this process is bound to.
+pub fn possible_cpus() -> usize {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible");
+    let last = text
+        .ok()
+        .and_then(|text| text.trim().rsplit(['-', ',']).next()?.parse::<usize>().ok());
+    last.map_or(1, |last| last + 1)
+}
+
 /// A role's loaded object.
 #[derive(Debug)]
 pub struct Object {
@@ -153,11 +162,7 @@ impl Object {
             };
             loaded.map_err(|error| format!("{} {name}: {}", path.display(), whole(&error)))?;
         }
-        let cpus = std::fs::read_to_string("/sys/devices/system/cpu/possible")
-            .ok()
-            .and_then(|text| text.trim().rsplit(['-', ',']).next()?.parse::<usize>().ok())
-            .map_or(1, |last| last + 1);
-        let counters = map_memory(&ebpf, "counters", 0, Some(cpus), false)?;
+        let counters = map_memory(&ebpf, "counters", 0, Some(possible_cpus()), false)?;
         Ok(Object {
             ebpf,
             role,

@@ -180,8 +180,9 @@ impl Lab {
             namespace::ip(Some(&switch), &[line])?;
         }
         if !has_far {
+            let queues = up::queues();
             let line = format!(
-                "link add name {far} netns {wires} type veth peer name {port} netns {switch} address {}",
+                "link add name {far} {queues} netns {wires} type veth peer name {port} {queues} netns {switch} address {}",
                 link.far.mac
             );
             namespace::ip(None, &[line])?;
