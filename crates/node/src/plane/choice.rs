@@ -27,18 +27,29 @@ pub(crate) fn in_kernel<T>(
             Ok(role) => return Ok(Some(role)),
             // Frames meet the programs that run before they meet any socket.
             Err(why) if left => return Err(why),
-            Err(why) => why,
+            Err(why) => {
+                forget_attempt(cluster, node)?;
+                why
+            }
         },
     };
     eprintln!("plane: udp, since xdp isn't possible: {why_not}");
     Ok(None)
 }
 
+/// What a start that failed half-way has left would keep the node from its sockets next time.
+fn forget_attempt(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
+    if Pins::are_left(&cluster.bpffs, cluster.cluster, &node.name) {
+        Pins::of_node(&cluster.bpffs, cluster.cluster, &node.name)?.remove()?;
+    }
+    Ok(())
+}
+
 fn still_in_kernel(cluster: &ClusterFile, node: &Node) -> Error {
     Error::new(format!(
         "programs of {name} run in the kernel, with their memory in {bpffs}. Run the node with \
          `plane = \"xdp\"`, or do so once and stop it with `wirepaxos stop --name {name}`, which takes \
-         them off",
+         them off. Without its memory, when that is removed, an acceptor re-joins as a new member",
         name = node.name,
         bpffs = cluster.bpffs.display(),
     ))
