@@ -1,12 +1,16 @@
 //! Removing a lab, whole or half built.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::{Error, Lab, RUN, Result, faults, namespace};
+
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -35,14 +39,7 @@ impl Lab {
     /// The same, under the caller's lock. The state file goes last: until then `down` knows all.
     pub(crate) fn remove(&self) -> Result<Removed> {
         let processes = self.kill_all()?;
-        let namespaces = namespace::list(&self.prefix());
-        let lines: Vec<String> = namespaces
-            .iter()
-            .map(|name| format!("netns delete {name}"))
-            .collect();
-        if !lines.is_empty() {
-            namespace::ip(None, &lines)?;
-        }
+        let namespaces = self.delete_namespaces()?;
         faults::unmount(&self.bpffs())?;
         let files = self.directory().exists() || self.state_file().exists();
         // A state that can't be read names no data directory; all others of its files are known.
@@ -54,9 +51,33 @@ impl Lab {
         remove_file(&self.state_file())?;
         Ok(Removed {
             processes,
-            namespaces: namespaces.len(),
+            namespaces,
             files,
         })
+    }
+}
+
+impl Lab {
+    /// An `ip` that an interrupted `up` had started may still be at work on one, which then is busy.
+    fn delete_namespaces(&self) -> Result<usize> {
+        let deadline = Instant::now() + BUSY_TIMEOUT;
+        let mut deleted = BTreeSet::new();
+        loop {
+            let found = namespace::list(&self.prefix());
+            if found.is_empty() {
+                return Ok(deleted.len());
+            }
+            let lines: Vec<String> = found
+                .iter()
+                .map(|name| format!("netns delete {name}"))
+                .collect();
+            deleted.extend(found);
+            match namespace::ip(None, &lines) {
+                Err(e) if Instant::now() > deadline => return Err(e),
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+                Ok(()) => {}
+            }
+        }
     }
 }
 
