@@ -5,7 +5,8 @@
 //! leader has been programmed or an acceptor enabled shows in its PROBE_ACK, so devices that answer
 //! PROBE need no agent for that.
 
-use paxos::{Configuration, Epoch, GroupId, Instance, Member, NodeId};
+use paxos::leader::Program;
+use paxos::{Configuration, Enable, Epoch, GroupId, Instance, Member, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// Where an epoch stands in the store. Moves forward only, and only while no later epoch exists.
@@ -76,6 +77,15 @@ impl View {
     /// The last epoch if it is active: the one in which recover and reads are allowed.
     pub fn active(&self) -> Option<&EpochRecord> {
         self.epochs.last().filter(|e| e.state == EpochState::Active)
+    }
+
+    /// The last epoch that may be writing: it has the promises of a quorum, so a leader of an
+    /// earlier one can decide nothing more, and its clients should look for the next one. One that
+    /// gets no further than issued stops nobody.
+    pub fn begun(&self) -> Option<Epoch> {
+        let mut newest_first = self.epochs.iter().rev();
+        let begun = newest_first.find(|e| e.state >= EpochState::Writing);
+        begun.map(|e| e.epoch)
     }
 }
 
@@ -196,4 +206,58 @@ pub enum Message {
         /// Who.
         node: NodeId,
     },
+}
+
+impl Message {
+    /// What a [`Message::ProgramLeader`] tells a leader, and the group.
+    pub fn program(&self) -> Option<(GroupId, Program)> {
+        let Message::ProgramLeader {
+            group,
+            epoch,
+            nonce,
+            next,
+            trimmed,
+            window,
+            replicas,
+            g,
+        } = self
+        else {
+            return None;
+        };
+        let program = Program {
+            epoch: *epoch,
+            nonce: *nonce,
+            next: next.clone(),
+            trimmed: trimmed.clone(),
+            window: *window,
+            replicas: replicas.clone(),
+            g: *g,
+        };
+        Some((*group, program))
+    }
+
+    /// What a [`Message::EnableAcceptor`] tells an acceptor, and the group.
+    pub fn enable(&self) -> Option<(GroupId, Enable)> {
+        let Message::EnableAcceptor {
+            group,
+            epoch,
+            nonce,
+            trim,
+            end,
+            replicas,
+            g,
+        } = self
+        else {
+            return None;
+        };
+        let enable = Enable {
+            epoch: *epoch,
+            nonce: *nonce,
+            trim: trim.clone(),
+            end: end.clone(),
+            replicas: replicas.clone(),
+            g: *g,
+        };
+        Some((*group, enable))
+    }
 }

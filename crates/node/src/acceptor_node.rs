@@ -18,8 +18,7 @@ use std::path::{Path, PathBuf};
 
 use control::Message;
 use paxos::{
-    Acceptor, Enable, Epoch, GroupId, Header, Instance, NodeId, Outbox, Packet, Round, To, Verdict,
-    trace,
+    Acceptor, Epoch, GroupId, Header, Instance, NodeId, Outbox, Packet, Round, To, Verdict, trace,
 };
 use serde_json::{Value, json};
 
@@ -238,7 +237,7 @@ fn replay(acceptors: &mut [Acceptor], kind: Kind, bytes: &[u8]) -> Result<(), St
         Kind::Enable => {
             let message: Message = serde_json::from_slice(bytes)
                 .map_err(|e| format!("a record holds no order: {e}"))?;
-            let (group, enable) = enable_of(&message).ok_or("a record holds another order")?;
+            let (group, enable) = message.enable().ok_or("a record holds another order")?;
             let acceptor = of_group(acceptors, group, |a| a.deployment().group)
                 .ok_or_else(|| format!("it enables the unknown group {group}"))?;
             acceptor
@@ -246,30 +245,6 @@ fn replay(acceptors: &mut [Acceptor], kind: Kind, bytes: &[u8]) -> Result<(), St
                 .map_err(|why| format!("a record doesn't fit what precedes it: {why}"))
         }
     }
-}
-
-fn enable_of(message: &Message) -> Option<(u16, Enable)> {
-    let Message::EnableAcceptor {
-        group,
-        epoch,
-        nonce,
-        trim,
-        end,
-        replicas,
-        g,
-    } = message
-    else {
-        return None;
-    };
-    let enable = Enable {
-        epoch: *epoch,
-        nonce: *nonce,
-        trim: trim.clone(),
-        end: end.clone(),
-        replicas: replicas.clone(),
-        g: *g,
-    };
-    Some((*group, enable))
 }
 
 impl Role for AcceptorRole {
@@ -302,7 +277,7 @@ impl Role for AcceptorRole {
     }
 
     fn order(&mut self, order: &Message) -> Result<(), Error> {
-        let Some((group, enable)) = enable_of(order) else {
+        let Some((group, enable)) = order.enable() else {
             return Ok(());
         };
         let mut acceptors = self.acceptors.iter_mut().zip(&mut self.traces);

@@ -5,9 +5,8 @@
 
 mod kernel;
 
-use control::{EpochState, Message, View};
-use paxos::leader::Program;
-use paxos::{Epoch, GroupId, Instance, Leader, Packet, Round, Verdict, trace};
+use control::{Message, View};
+use paxos::{GroupId, Instance, Leader, Packet, Round, Verdict, trace};
 use serde_json::{Value, json};
 
 use self::kernel::KernelLeader;
@@ -73,7 +72,7 @@ impl Role for LeaderRole {
     }
 
     fn order(&mut self, order: &Message) -> Result<(), Error> {
-        let Some((group, program)) = program_of(order) else {
+        let Some((group, program)) = order.program() else {
             return Ok(());
         };
         let Some((leader, trace)) = self.of_group(group) else {
@@ -95,8 +94,7 @@ impl Role for LeaderRole {
     }
 
     fn view(&mut self, view: &View) {
-        if let (Some(epoch), Some((leader, trace))) = (begun_epoch(view), self.of_group(view.group))
-        {
+        if let (Some(epoch), Some((leader, trace))) = (view.begun(), self.of_group(view.group)) {
             trace.retired(epoch);
             leader.retire(epoch);
         }
@@ -122,40 +120,6 @@ impl Role for LeaderRole {
         };
         self.leaders.iter().map(status).collect()
     }
-}
-
-fn program_of(order: &Message) -> Option<(GroupId, Program)> {
-    let Message::ProgramLeader {
-        group,
-        epoch,
-        nonce,
-        next,
-        trimmed,
-        window,
-        replicas,
-        g,
-    } = order
-    else {
-        return None;
-    };
-    let program = Program {
-        epoch: *epoch,
-        nonce: *nonce,
-        next: next.clone(),
-        trimmed: trimmed.clone(),
-        window: *window,
-        replicas: replicas.clone(),
-        g: *g,
-    };
-    Some((*group, program))
-}
-
-/// The last epoch that may be writing: it has the promises of a quorum, so a leader of an earlier
-/// one can decide nothing more, and its clients should look for the next one.
-fn begun_epoch(view: &View) -> Option<Epoch> {
-    let mut newest_first = view.epochs.iter().rev();
-    let begun = newest_first.find(|e| e.state >= EpochState::Writing);
-    begun.map(|e| e.epoch)
 }
 
 /// What a leader of one group shows, on any plane.

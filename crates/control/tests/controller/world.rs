@@ -6,8 +6,8 @@ use control::{
 };
 use paxos::wire::value::ProbeReport;
 use paxos::{
-    Acceptor, Deployment, Enable, Epoch, GroupId, Header, Instance, Leader, MsgType, NodeId,
-    Outbox, Packet, Program, Round, Time, To,
+    Acceptor, Deployment, Epoch, GroupId, Header, Instance, Leader, MsgType, NodeId, Outbox,
+    Packet, Round, Time, To,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -358,55 +358,15 @@ impl World {
         if self.lost() || !self.is_up(node) {
             return;
         }
-        match message {
-            Message::View(view) => {
-                let last = view.epochs.last().map_or(0, |e| e.epoch);
-                if let Some(leader) = self.leaders.get_mut(&node) {
-                    leader.retire(last);
-                }
+        if let Message::View(view) = &message {
+            if let (Some(epoch), Some(leader)) = (view.begun(), self.leaders.get_mut(&node)) {
+                leader.retire(epoch);
             }
-            Message::ProgramLeader {
-                epoch,
-                nonce,
-                next,
-                trimmed,
-                window,
-                replicas,
-                g,
-                ..
-            } => {
-                self.programs.push((node, epoch));
-                let program = Program {
-                    epoch,
-                    nonce,
-                    next,
-                    trimmed,
-                    window,
-                    replicas,
-                    g,
-                };
-                let _ = self.leaders.get_mut(&node).unwrap().program(&program);
-            }
-            Message::EnableAcceptor {
-                epoch,
-                nonce,
-                trim,
-                end,
-                replicas,
-                g,
-                ..
-            } => {
-                let enable = Enable {
-                    epoch,
-                    nonce,
-                    trim,
-                    end,
-                    replicas,
-                    g,
-                };
-                let _ = self.acceptors.get_mut(&node).unwrap().enable(&enable);
-            }
-            _ => {}
+        } else if let Some((_, program)) = message.program() {
+            self.programs.push((node, program.epoch));
+            let _ = self.leaders.get_mut(&node).unwrap().program(&program);
+        } else if let Some((_, enable)) = message.enable() {
+            let _ = self.acceptors.get_mut(&node).unwrap().enable(&enable);
         }
     }
 

@@ -14,9 +14,7 @@ use xdp::acceptor::Acceptor;
 use xdp::members::Member;
 use xdp::object;
 
-use super::{
-    Shown, ShownPartition, enable_of, image, memory_on_disk, read_dump, remove_dump, write_dump,
-};
+use super::{Shown, ShownPartition, image, memory_on_disk, read_dump, remove_dump, write_dump};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::control_loop::{Controlled, of_group, refused};
 use crate::kernel_node::InKernel;
@@ -95,7 +93,7 @@ fn learners(cluster: &ClusterFile, group: GroupId) -> Vec<Member> {
 
 impl Controlled for KernelAcceptor {
     fn order(&mut self, order: &Message) -> Result<(), Error> {
-        let Some((group, enable)) = enable_of(order) else {
+        let Some((group, enable)) = order.enable() else {
             return Ok(());
         };
         let id = |acceptor: &Acceptor| acceptor.place().deployment.group;

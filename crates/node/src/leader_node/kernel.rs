@@ -10,7 +10,7 @@ use xdp::leader::Leader;
 use xdp::members::Member;
 use xdp::object;
 
-use super::{Shown, begun_epoch, program_of};
+use super::Shown;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_loop::{Controlled, of_group, refused};
 use crate::kernel_node::InKernel;
@@ -55,7 +55,7 @@ impl InKernel for KernelLeader {
 
 impl Controlled for KernelLeader {
     fn order(&mut self, order: &Message) -> Result<(), Error> {
-        let Some((group, program)) = program_of(order) else {
+        let Some((group, program)) = order.program() else {
             return Ok(());
         };
         let id = |leader: &Leader| leader.place().deployment.group;
@@ -76,7 +76,7 @@ impl Controlled for KernelLeader {
     fn view(&mut self, view: &View) {
         let id = |leader: &Leader| leader.place().deployment.group;
         let leader = of_group(&mut self.leaders, view.group, id);
-        if let (Some(epoch), Some(leader)) = (begun_epoch(view), leader) {
+        if let (Some(epoch), Some(leader)) = (view.begun(), leader) {
             leader.retire(epoch);
         }
     }

@@ -261,28 +261,11 @@ impl AcceptorHost {
         if let Message::View(view) = message {
             self.host.take_view(world, view);
         }
-        let Message::EnableAcceptor {
-            epoch,
-            nonce,
-            trim,
-            end,
-            replicas,
-            g,
-            ..
-        } = message
-        else {
+        let Some((_, enable)) = message.enable() else {
             return;
         };
         let Some(acceptor) = self.role.as_mut() else {
             return;
-        };
-        let enable = Enable {
-            epoch: *epoch,
-            nonce: *nonce,
-            trim: trim.clone(),
-            end: end.clone(),
-            replicas: replicas.clone(),
-            g: *g,
         };
         if acceptor.enable(&enable).is_err() {
             return;

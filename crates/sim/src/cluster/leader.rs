@@ -90,40 +90,19 @@ impl LeaderHost {
         let Some(leader) = self.role.as_mut() else {
             return;
         };
-        match message {
-            Message::ProgramLeader {
-                epoch,
-                nonce,
-                next,
-                trimmed,
-                window,
-                replicas,
-                g,
-                ..
-            } => {
-                let program = Program {
-                    epoch: *epoch,
-                    nonce: *nonce,
-                    next: next.clone(),
-                    trimmed: trimmed.clone(),
-                    window: *window,
-                    replicas: replicas.clone(),
-                    g: *g,
-                };
-                if leader.program(&program).is_ok() {
-                    world.observe(self.host.at, Observed::Programmed(&program));
-                    self.programmed = Some(program);
-                }
+        if let Some((_, program)) = message.program() {
+            if leader.program(&program).is_ok() {
+                world.observe(self.host.at, Observed::Programmed(&program));
+                self.programmed = Some(program);
             }
-            Message::View(view) => {
-                if self.host.take_view(world, view)
-                    && let Some(last) = view.epochs.last()
-                {
-                    leader.retire(last.epoch);
-                    world.observe(self.host.at, Observed::Retired(last.epoch));
-                }
-            }
-            _ => {}
+            return;
+        }
+        if let Message::View(view) = message
+            && self.host.take_view(world, view)
+            && let Some(epoch) = view.begun()
+        {
+            leader.retire(epoch);
+            world.observe(self.host.at, Observed::Retired(epoch));
         }
     }
 }
