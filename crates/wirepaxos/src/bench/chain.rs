@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::json;
 use xdp::measure::chain::{self, Run};
 
-use super::roles_xdp::{least, median, most};
+use super::{least, median, most};
 use crate::error::Error;
 
 /// Options of `wirepaxos bench chain`.

@@ -4,6 +4,7 @@
 mod chain;
 mod e2e;
 mod roles;
+mod roles_udp;
 mod roles_xdp;
 mod unreplicated;
 
@@ -33,4 +34,18 @@ pub fn run(command: &Command) -> Result<(), Error> {
         Command::Chain(options) => chain::run(options),
         Command::UnreplicatedServer(options) => unreplicated::run(options),
     }
+}
+
+fn median(of: &[f64]) -> f64 {
+    let mut sorted = of.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+fn least(of: &[f64]) -> f64 {
+    of.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+fn most(of: &[f64]) -> f64 {
+    of.iter().copied().fold(0.0, f64::max)
 }

@@ -1,284 +1,55 @@
-//! `wirepaxos bench roles`: what one message costs a role, called in a loop on packets in memory.
-//!
-//! Each message is parsed, handled, and what the role sends is copied into a buffer as a data plane
-//! would. The acceptor walks its whole ring of 65,536 slots, so its memory is as cold as in life.
-//! Every verdict is checked: a role that dropped packets would look fast.
+//! `wirepaxos bench roles`: what one message costs a role, on each plane.
 
-use std::hint::black_box;
-use std::time::{Duration, Instant};
+use clap::{Args, ValueEnum};
 
-use clap::Args;
-use paxos::acceptor::{Acceptor, Enable};
-use paxos::leader::{Leader, Program};
-use paxos::learner::{Learned, Learner};
-use paxos::wire::HEADER_LEN;
-use paxos::{
-    Configuration, Deployment, Header, Instance, Member, MsgType, NodeId, Outbox, Packet, Round,
-    To, Verdict,
-};
-use serde_json::json;
-
-use super::roles_xdp;
+use super::{roles_udp, roles_xdp};
 use crate::error::Error;
 
-const SLOTS: usize = 65_536;
-const VALUE_LEN: usize = 64;
-const REPLICA: NodeId = 21;
-const ACCEPTORS: [NodeId; 3] = [11, 12, 13];
-const NONCE: u64 = 7;
-const ROUNDS: usize = 5;
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Plane {
+    #[value(alias = "rust")]
+    Udp,
+    Xdp,
+}
 
 /// Options of `wirepaxos bench roles`.
 #[derive(Args)]
 pub struct Options {
-    /// udp: the roles as libraries, as socket nodes call them. xdp: the programs in the kernel,
-    /// alone and at links; wants root
-    #[arg(long, default_value = "udp", value_parser = ["udp", "xdp"])]
-    plane: String,
-    /// Seconds a role, spread over five runs
+    /// udp (or rust): the roles as libraries, as socket nodes call them. xdp: the programs in the
+    /// kernel, alone and at links, and those of udp beside; wants root
+    #[arg(long, default_value = "udp", value_enum, hide_possible_values = true)]
+    plane: Plane,
+    /// Seconds a role, spread over the runs
     #[arg(long, default_value_t = 2.5)]
     seconds: f64,
+    /// Runs; what is reported is their median
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    runs: u64,
     /// One JSON object a line
     #[arg(long)]
     json: bool,
 }
 
-/// Measures leader, acceptor, learner and, as the bare path, parsing and copying alone.
+/// Measures leader, acceptor, learner and, as the bare path, forwarding alone.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let seconds = options.seconds.clamp(0.1, 600.0) / ROUNDS as f64;
-    if options.plane == "xdp" {
-        return roles_xdp::run(ROUNDS, seconds, options.json);
-    }
-    let time = Duration::from_secs_f64(seconds);
-    let forwarding = median(|| forward(time));
-    let measured = [
-        ("leader", median(|| leader(time))),
-        ("acceptor", median(|| acceptor(time))),
-        ("learner", median(|| learner(time))),
-    ];
-    if !options.json {
-        println!("{:<10} {:>9} {:>14}", "role", "ns/msg", "messages/s");
-        println!(
-            "{:<10} {forwarding:>9.1} {:>14.0}",
-            "forwarding",
-            1e9 / forwarding
-        );
-    }
-    for (role, ns) in measured {
-        if options.json {
-            println!(
-                "{}",
-                json!({
-                    "plane": options.plane,
-                    "role": role,
-                    "ns_per_msg": (ns * 10.0).round() / 10.0,
-                    "msgs_per_s": (1e9 / ns).round(),
-                    "forwarding_ns_per_msg": (forwarding * 10.0).round() / 10.0,
-                    "value_bytes": VALUE_LEN,
-                    "slots": SLOTS,
-                })
-            );
-        } else {
-            println!("{role:<10} {ns:>9.1} {:>14.0}", 1e9 / ns);
-        }
-    }
-    if !options.json {
-        roles_xdp::print_papers();
-    }
-    Ok(())
-}
-
-fn median(mut run: impl FnMut() -> f64) -> f64 {
-    let mut runs: Vec<f64> = (0..ROUNDS).map(|_| run()).collect();
-    runs.sort_by(f64::total_cmp);
-    runs[ROUNDS / 2]
-}
-
-fn deployment(node: NodeId) -> Deployment {
-    Deployment {
-        cluster: 1,
-        group: 1,
-        partitions: 1,
-        max_value: 1024,
-        node,
-    }
-}
-
-fn configuration() -> Configuration {
-    Configuration {
-        epoch: 1,
-        leader: Member {
-            node: 1,
-            nonce: NONCE,
-        },
-        acceptors: ACCEPTORS.map(|node| Member { node, nonce: NONCE }).to_vec(),
-        f: 1,
-        replicas: vec![REPLICA],
-        g: 0,
-    }
-}
-
-/// Copies what is sent, as a data plane does.
-struct Wire {
-    buffer: Vec<u8>,
-    sent: u64,
-}
-
-impl Wire {
-    fn new() -> Wire {
-        Wire {
-            buffer: Vec::with_capacity(HEADER_LEN + VALUE_LEN),
-            sent: 0,
-        }
-    }
-}
-
-impl Outbox for Wire {
-    fn send(&mut self, _: To, header: &Header, value: &[u8]) {
-        self.buffer.clear();
-        header.append_datagram(value, &mut self.buffer);
-        black_box(&self.buffer);
-        self.sent += 1;
-    }
-}
-
-/// A message of which only the instance changes.
-struct Message {
-    bytes: Vec<u8>,
-}
-
-impl Message {
-    fn new(msgtype: MsgType, swid: NodeId) -> Message {
-        let header = Header {
-            cluster: 1,
-            group: 1,
-            swid,
-            rnd: Round::base(1),
-            vrnd: if msgtype == MsgType::Phase2b {
-                Round::base(1)
-            } else {
-                Round::NONE
-            },
-            client: 5,
-            request: 1,
-            value_len: VALUE_LEN as u16,
-            ..Header::new(msgtype)
-        };
-        Message {
-            bytes: header.datagram(&[0x5a; VALUE_LEN]),
-        }
-    }
-
-    fn at(&mut self, inst: Instance) -> &[u8] {
-        // The only bytes that differ from one repetition to the next: inst and request.
-        self.bytes[8..16].copy_from_slice(&inst.to_be_bytes());
-        self.bytes[40..48].copy_from_slice(&(inst + 1).to_be_bytes());
-        black_box(&self.bytes)
-    }
-}
-
-/// TRIM of everything below `inst`, as a replica reports it.
-fn trim(inst: Instance) -> Vec<u8> {
-    let header = Header {
-        cluster: 1,
-        group: 1,
-        swid: REPLICA,
-        inst,
-        ..Header::new(MsgType::Trim)
+    let runs = options.runs as usize;
+    let seconds = options.seconds.clamp(0.1, 600.0) / options.runs as f64;
+    let xdp = match options.plane {
+        Plane::Udp => None,
+        Plane::Xdp => Some(roles_xdp::measure(runs, seconds)?),
     };
-    header.datagram(&[])
-}
-
-/// Runs `pass` over one ring after the other until the time is up; nanoseconds a message.
-fn timed(time: Duration, mut pass: impl FnMut(Instance) -> u64) -> f64 {
-    let start = Instant::now();
-    let (mut messages, mut first) = (0, 0);
-    while start.elapsed() < time {
-        messages += pass(first);
-        first += SLOTS as Instance;
+    let udp = roles_udp::measure(runs, seconds);
+    if options.json {
+        if let Some(xdp) = xdp {
+            xdp.print_json();
+        }
+        udp.print_json();
+        return Ok(());
     }
-    start.elapsed().as_nanos() as f64 / messages as f64
-}
-
-fn forward(time: Duration) -> f64 {
-    let mut message = Message::new(MsgType::Phase2a, 1);
-    let mut wire = Wire::new();
-    timed(time, |first| {
-        for inst in first..first + SLOTS as Instance {
-            let packet = Packet::parse(message.at(inst)).expect("it is well-formed");
-            wire.send(To::Sender, &packet.header, packet.value);
-        }
-        SLOTS as u64
-    })
-}
-
-fn leader(time: Duration) -> f64 {
-    let mut role = Leader::new(deployment(1), NONCE);
-    role.program(&Program {
-        epoch: 1,
-        nonce: NONCE,
-        next: vec![0],
-        trimmed: vec![0],
-        window: SLOTS as u64,
-        replicas: vec![REPLICA],
-        g: 0,
-    })
-    .expect("a new leader takes a program");
-    let mut wire = Wire::new();
-    whole_rings(time, Message::new(MsgType::Request, 0), |packet| {
-        role.step(packet, &mut wire)
-    })
-}
-
-fn acceptor(time: Duration) -> f64 {
-    let mut role = Acceptor::new(deployment(ACCEPTORS[0]), SLOTS, NONCE);
-    role.enable(&Enable {
-        epoch: 1,
-        nonce: NONCE,
-        trim: vec![0],
-        end: vec![0],
-        replicas: vec![REPLICA],
-        g: 0,
-    })
-    .expect("a stranger can be enabled");
-    let mut wire = Wire::new();
-    whole_rings(time, Message::new(MsgType::Phase2a, 1), |packet| {
-        role.step(packet, &mut wire)
-    })
-}
-
-/// One ring of messages after the other, with a TRIM in between.
-fn whole_rings(
-    time: Duration,
-    mut message: Message,
-    mut step: impl FnMut(&Packet<'_>) -> Verdict,
-) -> f64 {
-    timed(time, |first| {
-        for inst in first..first + SLOTS as Instance {
-            let packet = Packet::parse(message.at(inst)).expect("it is well-formed");
-            assert_eq!(step(&packet), Verdict::Changed);
-        }
-        let trim = trim(first + SLOTS as Instance);
-        let packet = Packet::parse(&trim).expect("it is well-formed");
-        assert_eq!(step(&packet), Verdict::Changed);
-        SLOTS as u64
-    })
-}
-
-fn learner(time: Duration) -> f64 {
-    let mut role = Learner::new(deployment(REPLICA), SLOTS);
-    role.learn(&configuration());
-    let mut votes = ACCEPTORS.map(|node| Message::new(MsgType::Phase2b, node));
-    timed(time, |first| {
-        let mut decided = 0;
-        for inst in first..first + SLOTS as Instance {
-            for vote in &mut votes {
-                let packet = Packet::parse(vote.at(inst)).expect("it is well-formed");
-                decided += u64::from(matches!(role.vote(&packet), Learned::Decided));
-            }
-            role.set_floor(0, inst + 1);
-        }
-        assert_eq!(decided, SLOTS as u64);
-        SLOTS as u64 * ACCEPTORS.len() as u64
-    })
+    if let Some(xdp) = xdp {
+        xdp.print();
+    }
+    udp.print();
+    roles_xdp::print_papers();
+    Ok(())
 }

@@ -1,9 +1,10 @@
-//! `wirepaxos bench roles --plane xdp`: what one message costs a role's program, alone and at links.
+//! The roles' programs in the kernel, alone and at links.
 
-use serde_json::json;
-use xdp::measure::live::{self, Measured};
-use xdp::measure::{self, RoleMeasurement};
+use serde_json::{Value, json};
+use xdp::measure::live;
+use xdp::measure::{RoleMeasurement, VALUE_LEN, roles};
 
+use super::{least, median, most};
 use crate::error::Error;
 
 /// P4xos (TNET 2020), Table I: latency inside the device; Table II: messages a second. The devices
@@ -27,47 +28,70 @@ const PAPERS: [(&str, [&str; 3], [&str; 3]); 4] = [
     ),
 ];
 
-/// Measures and prints.
-pub(super) fn run(runs: usize, seconds: f64, json: bool) -> Result<(), Error> {
-    let alone = alone(runs)?;
-    let live = live::roles(runs, seconds).map_err(Error::new)?;
-    if json {
-        for role in &alone {
-            println!("{}", line(role, &live));
+/// Every role alone, with its nanoseconds run by run, and those that were measured at links.
+pub(super) struct Measured {
+    alone: Vec<(RoleMeasurement, Vec<f64>)>,
+    live: Vec<live::Measured>,
+}
+
+/// Measures all roles this often, at links this long each time.
+pub(super) fn measure(runs: usize, seconds: f64) -> Result<Measured, Error> {
+    Ok(Measured {
+        alone: alone(runs)?,
+        live: live::roles(runs, seconds).map_err(Error::new)?,
+    })
+}
+
+impl Measured {
+    /// One JSON object a line.
+    pub(super) fn print_json(&self) {
+        for role in &self.alone {
+            println!("{}", line(role, &self.live));
         }
-        return Ok(());
     }
-    println!("alone (BPF_PROG_TEST_RUN, one core, medians; what varies: all runs)");
-    println!("{:<10} {:>9} {:>14}  runs", "role", "ns/msg", "messages/s");
-    for (role, runs) in &alone {
-        let runs: Vec<String> = runs.iter().map(|ns| format!("{ns:.0}")).collect();
+
+    /// As tables.
+    pub(super) fn print(&self) {
+        self.print_alone();
+        self.print_live();
+    }
+
+    fn print_alone(&self) {
+        println!("xdp plane, alone (BPF_PROG_TEST_RUN, one core, medians; what varies: all runs)");
+        println!("{:<10} {:>9} {:>14}  runs", "role", "ns/msg", "messages/s");
+        for (role, runs) in &self.alone {
+            let runs: Vec<String> = runs.iter().map(|ns| format!("{ns:.0}")).collect();
+            println!(
+                "{:<10} {:>9.1} {:>14.0}  {}",
+                role.role,
+                role.ns_per_msg,
+                role.msgs_per_s,
+                runs.join(" ")
+            );
+        }
+        println!();
+    }
+
+    fn print_live(&self) {
+        println!("xdp plane, at links (live frames over veth, one core, medians)");
         println!(
-            "{:<10} {:>9.1} {:>14.0}  {}",
-            role.role,
-            role.ns_per_msg,
-            role.msgs_per_s,
-            runs.join(" ")
+            "{:<10} {:>14} {:>16} {:>6} {:>11}  of bare forwarding's rate",
+            "role", "messages/s", "bare forwarding", "lost", "frames/msg"
         );
+        for m in &self.live {
+            let (role, bare) = (median(&m.msgs_per_s), median(&m.forwarding_msgs_per_s));
+            println!(
+                "{:<10} {role:>14.0} {bare:>16.0} {:>6} {:>11}  1/{:.2}, runs {:.0} to {:.0}",
+                m.role,
+                m.lost,
+                m.frames_per_msg,
+                bare / role,
+                least(&m.msgs_per_s),
+                most(&m.msgs_per_s)
+            );
+        }
+        println!();
     }
-    println!("\nat links (live frames over veth, one core, medians)");
-    println!(
-        "{:<10} {:>14} {:>16} {:>6} {:>11}  of bare forwarding's rate",
-        "role", "messages/s", "bare forwarding", "lost", "frames/msg"
-    );
-    for m in &live {
-        let (role, bare) = (median(&m.msgs_per_s), median(&m.forwarding_msgs_per_s));
-        println!(
-            "{:<10} {role:>14.0} {bare:>16.0} {:>6} {:>11}  1/{:.2}, runs {:.0} to {:.0}",
-            m.role,
-            m.lost,
-            m.frames_per_msg,
-            bare / role,
-            least(&m.msgs_per_s),
-            most(&m.msgs_per_s)
-        );
-    }
-    print_papers();
-    Ok(())
 }
 
 /// The papers' own figures.
@@ -89,9 +113,8 @@ pub(super) fn print_papers() {
     }
 }
 
-/// Every role with the medians, and its nanoseconds run by run.
 fn alone(runs: usize) -> Result<Vec<(RoleMeasurement, Vec<f64>)>, Error> {
-    let all = (0..runs).map(|_| measure::roles());
+    let all = (0..runs).map(|_| roles());
     let all = all.collect::<Result<Vec<_>, _>>().map_err(Error::new)?;
     let roles = 0..all[0].len();
     let with_runs = roles.map(|at| {
@@ -107,7 +130,8 @@ fn alone(runs: usize) -> Result<Vec<(RoleMeasurement, Vec<f64>)>, Error> {
     Ok(with_runs.collect())
 }
 
-fn line((role, runs): &(RoleMeasurement, Vec<f64>), live: &[Measured]) -> serde_json::Value {
+/// `live` is null where a role isn't measured at links, as forwarding is part of each role's.
+fn line((role, runs): &(RoleMeasurement, Vec<f64>), live: &[live::Measured]) -> Value {
     let papers = PAPERS.iter().find(|(name, ..)| *name == role.role);
     let mut line = json!({
         "plane": "xdp",
@@ -117,37 +141,26 @@ fn line((role, runs): &(RoleMeasurement, Vec<f64>), live: &[Measured]) -> serde_
         "msgs_per_s": role.msgs_per_s.round(),
         "forwarding_ns_per_msg": role.forwarding_ns_per_msg,
         "messages": role.messages,
-        "value_bytes": measure::VALUE_LEN,
+        "value_bytes": VALUE_LEN,
         "papers": papers.map(|(_, latency, rate)| json!({
             "origin": "P4xos (TNET 2020), Tables I and II: DPDK, FPGA, Tofino",
             "latency": latency,
             "msgs_per_s": rate,
         })),
     });
-    if let Some(m) = live.iter().find(|m| m.role == role.role) {
-        line["live"] = json!({
-            "frames_per_msg": m.frames_per_msg,
-            "msgs_per_s": median(&m.msgs_per_s).round(),
-            "msgs_per_s_runs": m.msgs_per_s,
-            "forwarding_msgs_per_s": median(&m.forwarding_msgs_per_s).round(),
-            "forwarding_msgs_per_s_runs": m.forwarding_msgs_per_s,
-            "lost": m.lost,
-            "forwarding_lost": m.forwarding_lost,
-        });
-    }
+    let live = live.iter().find(|m| m.role == role.role);
+    line["live"] = live.map_or(Value::Null, at_links);
     line
 }
 
-pub(super) fn median(of: &[f64]) -> f64 {
-    let mut sorted = of.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
-}
-
-pub(super) fn least(of: &[f64]) -> f64 {
-    of.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
-pub(super) fn most(of: &[f64]) -> f64 {
-    of.iter().copied().fold(0.0, f64::max)
+fn at_links(m: &live::Measured) -> Value {
+    json!({
+        "frames_per_msg": m.frames_per_msg,
+        "msgs_per_s": median(&m.msgs_per_s).round(),
+        "msgs_per_s_runs": m.msgs_per_s,
+        "forwarding_msgs_per_s": median(&m.forwarding_msgs_per_s).round(),
+        "forwarding_msgs_per_s_runs": m.forwarding_msgs_per_s,
+        "lost": m.lost,
+        "forwarding_lost": m.forwarding_lost,
+    })
 }

@@ -1,0 +1,72 @@
+//! `wirepaxos bench roles`: that every plane's name is taken, and the fields of each line. No figure
+//! is asserted.
+
+mod testlab;
+
+use std::process::Command;
+
+use serde_json::Value;
+use testlab::{PROGRAM, TestLab, all};
+
+const OF_UDP: [&str; 4] = ["forwarder", "leader", "acceptor", "learner"];
+const OF_XDP: [&str; 5] = ["forwarder", "leader", "egress", "acceptor", "learner"];
+
+fn bench(plane: &str) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(["bench", "roles", "--plane", plane]);
+    command.args(["--seconds", "0.1", "--runs", "1"]);
+    command
+}
+
+fn lines(command: &mut Command) -> Vec<Value> {
+    let output = command.arg("--json").output().unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines.collect()
+}
+
+#[track_caller]
+fn are_of(lines: &[Value], plane: &str, roles: &[&str]) {
+    let found: Vec<_> = lines.iter().map(|line| line["role"].as_str()).collect();
+    let wanted: Vec<_> = roles.iter().map(|role| Some(*role)).collect();
+    assert_eq!(found, wanted);
+    for line in lines {
+        assert_eq!(line["plane"], plane, "{line}");
+        for field in ["ns_per_msg", "msgs_per_s", "forwarding_ns_per_msg"] {
+            assert!(line[field].as_f64().is_some_and(|n| n > 0.0), "{line}");
+        }
+    }
+}
+
+#[test]
+fn the_libraries_are_measured_under_both_names() {
+    for name in ["udp", "rust"] {
+        are_of(&lines(&mut bench(name)), "udp", &OF_UDP);
+    }
+    let refused = bench("tin").output().unwrap();
+    assert!(!refused.status.success(), "{}", all(&refused));
+    let table = bench("udp").output().unwrap();
+    let table = String::from_utf8(table.stdout).unwrap();
+    let starts = |role: &str| table.lines().any(|line| line.starts_with(role));
+    assert!(OF_UDP.iter().all(|role| starts(role)), "{table}");
+}
+
+#[test]
+fn xdp_is_measured_with_the_libraries_beside() {
+    // For a directory of objects; no lab is built.
+    let Some(lab) = TestLab::new('r') else { return };
+    if let Err(why) = lab.compile_all() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    let lines = lines(bench("xdp").env("WIREPAXOS_BPF_DIR", &lab.bpf));
+    let (xdp, udp) = lines.split_at(OF_XDP.len());
+    are_of(xdp, "xdp", &OF_XDP);
+    are_of(udp, "udp", &OF_UDP);
+    for line in xdp {
+        let at_links = &line["live"]["msgs_per_s"];
+        let is_role = OF_UDP[1..].contains(&line["role"].as_str().unwrap());
+        assert_eq!(at_links.as_f64().is_some(), is_role, "{line}");
+    }
+}
