@@ -59,37 +59,10 @@ struct membership {
 
 /* ---- State */
 
-struct {
-	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct membership);
-} members SEC(".maps");
-
-struct {
-	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct partition);
-} partitions SEC(".maps");
-
-struct {
-	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 65536);
-	__type(key, __u32);
-	__type(value, struct slot);
-} slots SEC(".maps");
-
-struct {
-	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 65536);
-	__type(key, __u32);
-	__type(value, struct long_value);
-} long_values SEC(".maps");
+SHARED_ARRAY(members, 1, struct membership);
+SHARED_ARRAY(partitions, 1, struct partition);
+SHARED_ARRAY(slots, 65536, struct slot);
+SHARED_ARRAY(long_values, 65536, struct long_value);
 
 /* What a handler works on. */
 struct step {

@@ -49,21 +49,8 @@ _Static_assert(sizeof(struct vector) % 4 == 0, "checksums take whole words");
 
 /* ---- State */
 
-struct {
-	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct leader);
-} leaders SEC(".maps");
-
-struct {
-	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct partition);
-} partitions SEC(".maps");
+SHARED_ARRAY(leaders, 1, struct leader);
+SHARED_ARRAY(partitions, 1, struct partition);
 
 /* What a handler works on. */
 struct step {

@@ -83,29 +83,9 @@ struct large_decision {
 
 /* ---- State */
 
-struct {
-	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct configurations);
-} configurations SEC(".maps");
-
-struct {
-	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct partition);
-} partitions SEC(".maps");
-
-struct {
-	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 65536);
-	__type(key, __u32);
-	__type(value, struct slot);
-} slots SEC(".maps");
+SHARED_ARRAY(configurations, 1, struct configurations);
+SHARED_ARRAY(partitions, 1, struct partition);
+SHARED_ARRAY(slots, 65536, struct slot);
 
 #define RING(n)                                                                                    \
 	struct {                                                                                   \

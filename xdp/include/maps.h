@@ -33,6 +33,16 @@
 #define KEPT_MAP(map_type) __uint(type, map_type)
 #endif
 
+/* An array whose memory user space maps. The loader may change how many entries there are. */
+#define SHARED_ARRAY(name, entries, value_type)                                                    \
+	struct {                                                                                   \
+		KEPT_MAP(BPF_MAP_TYPE_ARRAY);                                                      \
+		__uint(map_flags, BPF_F_MMAPABLE);                                                 \
+		__uint(max_entries, entries);                                                      \
+		__type(key, __u32);                                                                \
+		__type(value, value_type);                                                         \
+	} name SEC(".maps")
+
 /* ---- Where this node stands */
 
 struct device {
@@ -82,26 +92,14 @@ struct {
 
 /* The key is the group's number. An array for all that there can be, as a hash costs each packet
  * 5 ns. */
-struct {
-	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 65536);
-	__type(key, __u32);
-	__type(value, struct group);
-} groups SEC(".maps");
+SHARED_ARRAY(groups, 65536, struct group);
 
 /* One entry a CPU, indexed by CPU. No per-CPU map, so that user space reads it in place. */
 struct counters {
 	__u64 of[COUNTERS];
 };
 
-struct {
-	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 256);
-	__type(key, __u32);
-	__type(value, struct counters);
-} counters SEC(".maps");
+SHARED_ARRAY(counters, 256, struct counters);
 
 /* A node may play several roles: what isn't for this one goes to the program in entry 0, if there
  * is one (another role, or the forwarder), else to the kernel's stack. */
