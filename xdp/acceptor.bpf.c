@@ -156,6 +156,46 @@ static __always_inline int voted_for(const struct slot *slot, const struct messa
 	       !((slot->flags ^ m->flags) & FLAG_NOOP);
 }
 
+/* The slot of an instance in the window, locked; NULL = `verdict` says why there is none. */
+static __always_inline struct slot *lock_slot(struct xdp_md *ctx, const struct message *m,
+					      struct step *s, __u64 trim, __u32 *index,
+					      __u32 *verdict)
+{
+	__u32 refused = outside(m, s, trim);
+	struct slot *slot;
+
+	if (refused) {
+		*verdict = reject(ctx, m, s, refused, 0, trim);
+		return NULL;
+	}
+	*index = ring_index(s->common.group, m->pid, m->inst);
+	slot = bpf_map_lookup_elem(&slots, index);
+	if (!slot) {
+		*verdict = REASON_FULL;
+		return NULL;
+	}
+	if (!try_lock(&slot->lock)) {
+		*verdict = REASON_BUSY;
+		return NULL;
+	}
+	return slot;
+}
+
+/* Unlocks the slot, and tells the sender if it was refused. */
+static __always_inline __u32 unlock_slot(struct xdp_md *ctx, const struct message *m,
+					 struct step *s, __u64 trim, struct slot *slot,
+					 __u32 verdict)
+{
+	__u32 round = promised(slot, m->inst, READ_ONCE(s->partition->floor));
+
+	unlock(&slot->lock);
+	if (verdict == VERDICT_REJECTED + REASON_TRIMMED)
+		return reject(ctx, m, s, REASON_TRIMMED, 0, trim);
+	if (verdict == VERDICT_REJECTED + REASON_PREEMPTED)
+		return reject(ctx, m, s, REASON_PREEMPTED, round, trim);
+	return verdict;
+}
+
 /* ---- Handlers: each gives back a verdict and sets `common.action` */
 
 /* Votes, unless a higher round was promised. The slot is locked. */
@@ -213,7 +253,7 @@ static __always_inline void send_vote(struct xdp_md *ctx, const struct message *
 static __always_inline __u32 phase2a(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	__u64 trim = READ_ONCE(s->partition->trim);
-	__u32 index, verdict, round = 0;
+	__u32 index, verdict;
 	struct slot *slot;
 	__u16 flags = 0;
 
@@ -226,26 +266,14 @@ static __always_inline __u32 phase2a(struct xdp_md *ctx, const struct message *m
 		if (m->value_len != 0 && m->value_len != MARKER_LEN)
 			return REASON_BAD_VALUE;
 	}
-	verdict = outside(m, s, trim);
-	if (verdict)
-		return reject(ctx, m, s, verdict, 0, trim);
-	index = ring_index(s->common.group, m->pid, m->inst);
-	slot = bpf_map_lookup_elem(&slots, &index);
+	slot = lock_slot(ctx, m, s, trim, &index, &verdict);
 	if (!slot)
-		return REASON_FULL;
-	if (!try_lock(&slot->lock))
-		return REASON_BUSY;
-	if (slot->inst > m->inst) {
+		return verdict;
+	if (slot->inst > m->inst)
 		verdict = VERDICT_REJECTED + REASON_TRIMMED;
-	} else {
+	else
 		verdict = vote(ctx, m, s, slot, index, &flags);
-		round = promised(slot, m->inst, READ_ONCE(s->partition->floor));
-	}
-	unlock(&slot->lock);
-	if (verdict == VERDICT_REJECTED + REASON_TRIMMED)
-		return reject(ctx, m, s, REASON_TRIMMED, 0, trim);
-	if (verdict == VERDICT_REJECTED + REASON_PREEMPTED)
-		return reject(ctx, m, s, REASON_PREEMPTED, round, trim);
+	verdict = unlock_slot(ctx, m, s, trim, slot, verdict);
 	if (verdict == VERDICT_CHANGED || verdict == VERDICT_ANSWERED)
 		send_vote(ctx, m, s, flags);
 	return verdict;
@@ -314,35 +342,23 @@ static __always_inline __u32 about_instance(struct xdp_md *ctx, const struct mes
 					    struct step *s)
 {
 	__u64 trim = READ_ONCE(s->partition->trim);
-	__u32 index, verdict, round = 0;
+	__u32 index, verdict;
 	struct slot *slot;
 
 	if (m->msgtype == PHASE1A && !round_is_valid(m->rnd))
 		return REASON_BAD_ROUND;
 	if (m->value_len)
 		return REASON_BAD_VALUE;
-	verdict = outside(m, s, trim);
-	if (verdict)
-		return reject(ctx, m, s, verdict, 0, trim);
-	index = ring_index(s->common.group, m->pid, m->inst);
-	slot = bpf_map_lookup_elem(&slots, &index);
+	slot = lock_slot(ctx, m, s, trim, &index, &verdict);
 	if (!slot)
-		return REASON_FULL;
-	if (!try_lock(&slot->lock))
-		return REASON_BUSY;
+		return verdict;
 	if (slot->inst > m->inst)
 		verdict = VERDICT_REJECTED + REASON_TRIMMED;
 	else if (m->msgtype == PHASE1A)
 		verdict = promise(ctx, m, s, slot, index);
 	else
 		verdict = show(ctx, m, s, slot, index);
-	round = promised(slot, m->inst, READ_ONCE(s->partition->floor));
-	unlock(&slot->lock);
-	if (verdict == VERDICT_REJECTED + REASON_TRIMMED)
-		return reject(ctx, m, s, REASON_TRIMMED, 0, trim);
-	if (verdict == VERDICT_REJECTED + REASON_PREEMPTED)
-		return reject(ctx, m, s, REASON_PREEMPTED, round, trim);
-	return verdict;
+	return unlock_slot(ctx, m, s, trim, slot, verdict);
 }
 
 static __always_inline void send_range_report(struct xdp_md *ctx, const struct message *m,
