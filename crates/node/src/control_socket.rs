@@ -9,7 +9,7 @@ use control::{Message, View};
 use paxos::GroupId;
 use serde_json::{Value, json};
 
-use crate::Error;
+use crate::{Error, listen};
 
 /// The largest payload of a datagram.
 const MAX_MESSAGE_LEN: usize = 65_507;
@@ -25,18 +25,8 @@ pub struct ControlSocket {
 impl ControlSocket {
     /// Binds to a node's `control` address.
     pub fn bind(address: SocketAddr) -> Result<ControlSocket, Error> {
-        let bind = || {
-            let socket = UdpSocket::bind(address)?;
-            socket.set_nonblocking(true)?;
-            Ok(socket)
-        };
-        let socket = bind().map_err(|e: io::Error| {
-            Error::new(format!(
-                "can't listen on {address} (UDP, `control`): {e}; is the node running already?"
-            ))
-        })?;
         Ok(ControlSocket {
-            socket,
+            socket: listen::udp(address, "control")?,
             buffer: vec![0; MAX_MESSAGE_LEN + 1],
             malformed: 0,
             unsent: 0,

@@ -20,6 +20,7 @@ mod error;
 pub mod host;
 mod kernel_node;
 mod leader_node;
+mod listen;
 pub mod loopback;
 mod metrics;
 mod outbox;

@@ -12,6 +12,7 @@ use crate::cluster_file::{ClusterFile, Node};
 use crate::control_loop::{ControlLoop, Controlled};
 use crate::counters::Counters;
 use crate::host::{Stop, wait};
+use crate::listen::cannot_listen;
 use crate::outbox::{AddressedOutbox, Directory};
 use crate::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use crate::{Error, status};
@@ -156,10 +157,6 @@ impl<R: Role> Controlled for OnSockets<'_, R> {
 
 /// Opens the data plane of a node.
 pub(crate) fn open_plane(node: &Node) -> Result<UdpPlane, Error> {
-    UdpPlane::bind(node.address, PlaneOptions::default()).map_err(|e| {
-        Error::new(format!(
-            "can't listen on {} (UDP, `address`): {e}; is the node running already?",
-            node.address
-        ))
-    })
+    UdpPlane::bind(node.address, PlaneOptions::default())
+        .map_err(|e| cannot_listen(node.address, "address", &e))
 }

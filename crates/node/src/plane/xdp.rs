@@ -1,7 +1,6 @@
 //! The kernel plane: a role runs as an XDP program at the interface that has the node's address.
 //! Its memory and its link are pinned, so it serves on while the node's process is away.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -18,8 +17,8 @@ use xdp::pins::Pins;
 use xdp::place::{self, Place};
 use xdp::run::{counter, verdict_of};
 
-use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
+use crate::{Error, listen};
 
 /// A role's programs and where they are.
 pub(crate) struct XdpPlane {
@@ -63,7 +62,7 @@ impl XdpPlane {
         let places = places(cluster, node);
         let object = Object::load_kept(&directory, role, &sizes(&places), pins.path())?;
         Ok(XdpPlane {
-            socket: open_socket(node)?,
+            socket: listen::udp(node.address, "address")?,
             again: Again::new(&object)?,
             buffer: vec![0; 2048],
             answered_here: 0,
@@ -219,20 +218,6 @@ pub(crate) fn refuse_traces(cluster: &ClusterFile) -> Result<(), Error> {
 
 /// Packets of one turn, so that orders don't wait behind a flood.
 const MAX_PASSED: usize = 256;
-
-fn open_socket(node: &Node) -> Result<UdpSocket, Error> {
-    let open = || {
-        let socket = UdpSocket::bind(node.address)?;
-        socket.set_nonblocking(true)?;
-        Ok(socket)
-    };
-    open().map_err(|e: io::Error| {
-        Error::new(format!(
-            "can't listen on {} (UDP, `address`): {e}; is the node running already?",
-            node.address
-        ))
-    })
-}
 
 /// Why copies can't be redirected to an interface; nothing where they can.
 fn why_clones(interface: &Interface, mode: Mode) -> Option<&'static str> {
