@@ -309,15 +309,12 @@ impl Object {
 /// Rings of a learner's object.
 pub const MAX_RINGS: usize = 16;
 
-/// An error with all its causes.
-pub(crate) fn whole(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text += &format!(": {cause}");
-        source = cause.source();
-    }
-    text
+/// An error with all its causes; what two in a row say alike, once.
+pub fn whole(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |e| e.source());
+    let mut texts: Vec<String> = causes.map(ToString::to_string).collect();
+    texts.dedup();
+    texts.join(": ")
 }
 
 /// The data of any kind of map.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use aya::maps::{HashMap, Map, MapData, PerCpuHashMap, PerCpuValues};
 use aya::programs::Xdp;
 use aya::util::nr_cpus;
+use xdp::object::whole;
 
 use super::layout::{Handled, Wire, WireState};
 use crate::{Error, Result};
@@ -44,7 +45,7 @@ pub(super) fn load(bpffs: &Path) -> Result<()> {
         Error::new(format!(
             "the fault injector, {}: {}; it needs a kernel of 6.1 or later with BPF and XDP, and CAP_BPF",
             object.display(),
-            with_causes(e)
+            whole(e)
         ))
     };
     let mut ebpf = aya::EbpfLoader::new()
@@ -96,7 +97,7 @@ impl Maps {
         }
         let pinned = |name: &str| {
             MapData::from_pin(bpffs.join(name))
-                .map_err(|e| Error::new(format!("map {name}: {}", with_causes(&e))))
+                .map_err(|e| Error::new(format!("map {name}: {}", whole(&e))))
         };
         Ok(Some(Maps {
             wires: HashMap::try_from(Map::HashMap(pinned("wires")?)).map_err(of_map)?,
@@ -147,14 +148,7 @@ impl Maps {
 }
 
 fn of_map(e: aya::maps::MapError) -> Error {
-    Error::new(format!("the fault injector's maps: {}", with_causes(&e)))
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |e| e.source());
-    let mut texts: Vec<String> = causes.map(ToString::to_string).collect();
-    texts.dedup();
-    texts.join(": ")
+    Error::new(format!("the fault injector's maps: {}", whole(&e)))
 }
 
 /// Unmounts it as often as it was mounted.
