@@ -58,24 +58,32 @@ pub fn test_run(
         repeat,
         ..TestRunAttr::default()
     };
-    // SAFETY: `attr` is as large as said and lives through the call, as do `frame`, which is only
-    // read, and `out`, which is as long as `data_size_out` says.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_PROG_TEST_RUN,
-            &raw mut attr,
-            size_of::<TestRunAttr>(),
-        )
-    };
-    if done < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    // SAFETY: `frame` and `out` live through the call and are as long as said.
+    unsafe { prog_test_run(&mut attr) }?;
     Ok(TestRun {
         action: attr.retval,
         len: attr.data_size_out as usize,
         ns: attr.duration,
     })
+}
+
+/// # Safety
+/// What `attr` points to must be as long as it says; the kernel reads what goes in and writes what
+/// comes out.
+unsafe fn prog_test_run(attr: &mut TestRunAttr) -> io::Result<()> {
+    // SAFETY: `attr` is as large as said, and what it points to is the caller's duty.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_TEST_RUN,
+            &raw mut *attr,
+            size_of::<TestRunAttr>(),
+        )
+    };
+    match done {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// The frame's place in a test run (`struct xdp_md`).
@@ -118,19 +126,8 @@ pub fn live_run(
         batch_size: batch,
         ..TestRunAttr::default()
     };
-    // SAFETY: as in `test_run`; `context` is as large as said and only read.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_PROG_TEST_RUN,
-            &raw mut attr,
-            size_of::<TestRunAttr>(),
-        )
-    };
-    if done < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    // SAFETY: `frame` and `context` live through the call and are as long as said.
+    unsafe { prog_test_run(&mut attr) }
 }
 
 /// Binds the calling thread to one CPU: programs run where their caller runs.
