@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use testlab::waiting::all_serve;
 use testlab::{PROGRAM, TestLab, all, digests, eventually};
 
 #[test]
@@ -194,8 +195,7 @@ fn recorded_nodes_keep_the_protocol_on_bad_links() {
         lab.json(&["start", victim, "--json"]);
         eventually("an epoch with all acceptors", || {
             let output = lab.wirepaxos("controller", &["status", "--json"]);
-            let status: Value = serde_json::from_slice(&output.stdout).ok()?;
-            all_serve(&status).then_some(())
+            all_serve(&output.stdout)
         });
     }
     increments(60);
@@ -248,21 +248,6 @@ impl Drop for TraceDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-/// Whether all acceptors are members of the active epoch.
-fn all_serve(status: &Value) -> bool {
-    let groups = |role: &str| -> Vec<Value> {
-        let nodes = status["nodes"].as_array().into_iter().flatten();
-        let of_role = nodes.filter(|node| node["role"] == role);
-        of_role
-            .map(|node| node["status"]["groups"][0].clone())
-            .collect()
-    };
-    let active = groups("controller").first().map(|g| g["active"].clone());
-    let serves =
-        |group: &Value| group["member"] == true && Some(&group["epoch"]) == active.as_ref();
-    active.as_ref().is_some_and(Value::is_u64) && groups("acceptor").iter().all(serves)
 }
 
 /// Changes the last digit of the last vote (PHASE2B) that a node has sent.

@@ -5,6 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use common::waiting::all_serve;
 use common::{PROGRAM, TestCluster, eventually, shape, text};
 use model::merge;
 use model::trace::Trace;
@@ -56,28 +57,14 @@ fn recorded_kills(shape: &Shape, victims: &[&str]) -> (TestCluster, PathBuf) {
         }
         cluster.start_node(victim);
         cluster.call(n % 3, &["SET", "ready", victim]);
-        eventually("an epoch with all acceptors", || all_serve(&cluster));
+        eventually("an epoch with all acceptors", || {
+            all_serve(&cluster.run("status", &["--json"]).stdout)
+        });
     }
     for name in cluster.local.nodes.clone() {
         cluster.processes.kill(&name);
     }
     (cluster, directory)
-}
-
-/// Whether all acceptors are members of the active epoch.
-fn all_serve(cluster: &TestCluster) -> Option<()> {
-    let status = cluster.run("status", &["--json"]);
-    let status: Value = serde_json::from_slice(&status.stdout).ok()?;
-    let groups = |role: &str| -> Vec<Value> {
-        let nodes = status["nodes"].as_array().into_iter().flatten();
-        let of_role = nodes.filter(|node| node["role"] == role);
-        of_role
-            .map(|node| node["status"]["groups"][0].clone())
-            .collect()
-    };
-    let active = groups("controller").first()?["active"].clone();
-    let serves = |group: &Value| group["member"] == true && group["epoch"] == active;
-    (active.is_u64() && groups("acceptor").iter().all(serves)).then_some(())
 }
 
 fn sent(trace: &Trace) -> impl Iterator<Item = (usize, Header)> {

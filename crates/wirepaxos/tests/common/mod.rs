@@ -1,10 +1,12 @@
 //! A cluster of real processes on loopback.
 #![allow(dead_code)] // no test uses all of it
 
+#[path = "../waiting/mod.rs"]
+pub mod waiting;
+
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use wirepaxos_cli::demo::resp::{Connection, Reply};
 use wirepaxos_cli::local_cluster::{LocalCluster, SLOTS, Shape};
@@ -121,15 +123,9 @@ impl Drop for TestCluster {
     }
 }
 
-pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(result) = attempt() {
-            return result;
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {TIMEOUT:?}");
-        sleep(Duration::from_millis(50));
-    }
+#[track_caller]
+pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
+    waiting::within(TIMEOUT, what, attempt)
 }
 
 pub fn text(bytes: &[u8]) -> String {

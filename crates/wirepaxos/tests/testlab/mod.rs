@@ -1,11 +1,13 @@
 //! A lab for one test.
 #![allow(dead_code)] // each test program uses a part
 
+#[path = "../waiting/mod.rs"]
+pub mod waiting;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -203,15 +205,9 @@ pub fn all(output: &Output) -> String {
     )
 }
 
-pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(result) = attempt() {
-            return result;
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {TIMEOUT:?}");
-        sleep(Duration::from_millis(100));
-    }
+#[track_caller]
+pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
+    waiting::within(TIMEOUT, what, attempt)
 }
 
 /// (name, next instance, digest) of all replicas, once they stand at the same instance.
