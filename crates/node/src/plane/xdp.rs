@@ -303,7 +303,7 @@ pub(crate) fn device(cluster: &ClusterFile, node: &Node, ports: u16) -> Device {
 }
 
 /// As for the other planes, as far as programs count: verdicts, not types of messages.
-fn counters(object: &Object) -> Value {
+pub(crate) fn counters(object: &Object) -> Value {
     let mut dropped = Map::new();
     let mut rejected = Map::new();
     for which in 1..counter::CHANGED {

@@ -19,7 +19,7 @@ use xdp::ring::Ring;
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node};
-use crate::plane::xdp::{device, refuse_traces, say_what_is_attached};
+use crate::plane::xdp::{counters, device, refuse_traces, say_what_is_attached};
 
 /// The learner of all partitions.
 pub(super) struct KernelLearner {
@@ -82,6 +82,7 @@ impl KernelLearner {
             "interface": self.interface.name,
             "mode": self.attachment.mode.name(),
             "why_generic": self.attachment.why_generic,
+            "counters": counters(&self.object),
         })
     }
 }
