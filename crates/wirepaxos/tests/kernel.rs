@@ -7,35 +7,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde_json::Value;
-use testlab::{PROGRAM, TestLab, all, digests, eventually};
+use testlab::{PROGRAM, REPLICAS, TestLab, all, digests, eventually, ready, serving, status};
 use wirepaxos_cli::local_cluster::{LocalCluster, SLOTS, Shape};
-
-const REPLICAS: [&str; 3] = ["10.77.0.31", "10.77.0.32", "10.77.0.33"];
 
 /// Each test has a dozen processes: more than one at a time only slows all down.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A lab that serves, or nothing where this machine can't have one.
-fn serving(letter: char, up: &[&str]) -> Option<TestLab> {
-    let lab = TestLab::new(letter)?;
-    if let Err(why) = lab.compile_all() {
-        println!("SKIPPED: {why}");
-        return None;
-    }
-    let up = [&["up", "--plane", "xdp", "--app", "leveldb", "--json"], up].concat();
-    lab.json(&up);
-    Some(lab)
-}
-
-fn ready(lab: &TestLab) {
-    let set = ["SET", "ready", "1"];
-    for replica in REPLICAS {
-        assert_eq!(lab.redis("client-1", replica, &set), "OK");
-    }
 }
 
 /// Increments that go on while something happens.
@@ -58,16 +36,6 @@ impl Increments {
         let output = self.0.wait_with_output().unwrap();
         String::from_utf8_lossy(&output.stdout).trim().to_string()
     }
-}
-
-fn status(lab: &TestLab, node: &str) -> Value {
-    eventually(&format!("{node}'s status"), || {
-        let output = lab.wirepaxos("controller", &["status", "--json"]);
-        let document: Value = serde_json::from_slice(&output.stdout).ok()?;
-        let nodes = document["nodes"].as_array()?;
-        let found = nodes.iter().find(|n| n["name"] == node)?;
-        (found["up"] == true).then(|| found["status"].clone())
-    })
 }
 
 fn leader(lab: &TestLab) -> (&'static str, u64) {

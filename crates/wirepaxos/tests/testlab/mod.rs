@@ -13,6 +13,8 @@ use serde_json::Value;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_wirepaxos");
 pub const TIMEOUT: Duration = Duration::from_secs(120);
+/// Where replicas answer in a lab of one switch.
+pub const REPLICAS: [&str; 3] = ["10.77.0.31", "10.77.0.32", "10.77.0.33"];
 
 /// A lab of its own for each test; removed at the end in any case.
 pub struct TestLab {
@@ -119,14 +121,20 @@ impl TestLab {
         found
     }
 
-    /// SIGKILL to a node.
-    pub fn kill(&self, node: &str) {
+    /// Sends a node a signal; gives back its process.
+    pub fn signal(&self, node: &str, signal: &str) -> String {
         let status = self.json(&["status", "--json"]);
         let hosts = status["hosts"].as_array().unwrap();
         let host = hosts.iter().find(|host| host["name"] == node).unwrap();
         let pid = host["node_pid"].to_string();
-        let killed = Command::new("kill").args(["-9", &pid]).status().unwrap();
-        assert!(killed.success());
+        let sent = Command::new("kill").args(["-s", signal, &pid]).status();
+        assert!(sent.unwrap().success());
+        pid
+    }
+
+    /// SIGKILL to a node.
+    pub fn kill(&self, node: &str) {
+        let pid = self.signal(node, "KILL");
         // Until then its addresses are in use. Nobody may have asked yet how it ended.
         eventually("it is gone", || {
             let remains = std::fs::read_to_string(format!("/proc/{pid}/stat"));
@@ -208,6 +216,37 @@ pub fn all(output: &Output) -> String {
 #[track_caller]
 pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
     waiting::within(TIMEOUT, what, attempt)
+}
+
+/// A lab in the kernel plane, or nothing where this machine can't have one.
+pub fn serving(letter: char, up: &[&str]) -> Option<TestLab> {
+    let lab = TestLab::new(letter)?;
+    if let Err(why) = lab.compile_all() {
+        println!("SKIPPED: {why}");
+        return None;
+    }
+    let up = [&["up", "--plane", "xdp", "--app", "leveldb", "--json"], up].concat();
+    lab.json(&up);
+    Some(lab)
+}
+
+/// Waits until all replicas serve.
+pub fn ready(lab: &TestLab) {
+    let set = ["SET", "ready", "1"];
+    for replica in REPLICAS {
+        assert_eq!(lab.redis("client-1", replica, &set), "OK");
+    }
+}
+
+/// A node's status document, as soon as it gives one.
+pub fn status(lab: &TestLab, node: &str) -> Value {
+    eventually(&format!("{node}'s status"), || {
+        let output = lab.wirepaxos("controller", &["status", "--json"]);
+        let document: Value = serde_json::from_slice(&output.stdout).ok()?;
+        let nodes = document["nodes"].as_array()?;
+        let found = nodes.iter().find(|n| n["name"] == node)?;
+        (found["up"] == true).then(|| found["status"].clone())
+    })
 }
 
 /// (name, next instance, digest) of all replicas, once they stand at the same instance.
