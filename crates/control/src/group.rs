@@ -385,7 +385,7 @@ impl Group {
 
     fn nodes(&self) -> Vec<NodeId> {
         let s = &self.settings;
-        let mut nodes: Vec<NodeId> = [&s.leaders, &s.acceptors, &s.replicas]
+        let mut nodes: Vec<NodeId> = [&s.leaders, &s.acceptors, &s.replicas, &s.learners]
             .into_iter()
             .flatten()
             .copied()

@@ -68,6 +68,9 @@ pub struct GroupSettings {
     pub replicas: Vec<NodeId>,
     /// How many replicas may fail without stopping TRIM.
     pub g: u8,
+    /// Nodes that count votes for the replicas, if there are any. They are told the views; no epoch
+    /// depends on them, so they aren't probed.
+    pub learners: Vec<NodeId>,
 }
 
 impl GroupSettings {

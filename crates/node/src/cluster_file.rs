@@ -22,7 +22,7 @@
 //! | **`[[node]]`** | one process | |
 //! | `name` | its name on the command line; letters, digits, `-` and `_` | required |
 //! | `id` | its number, 1 to 65535 | required |
-//! | `role` | `"controller"` (exactly one), `"leader"` (the first in the file leads first), `"acceptor"`, `"replica"` | required |
+//! | `role` | `"controller"` (exactly one), `"leader"` (the first in the file leads first), `"acceptor"`, `"replica"`, `"learner"` (where there is one, votes go to the learners instead of the replicas) | required |
 //! | `address` | `"ip:port"`, UDP, data plane; a replica takes this port and one more for each further partition | required |
 //! | `control` | `"ip:port"`, UDP, control plane; on a replica also TCP, for checkpoints | required |
 //! | `group` | the group that a replica executes | the only one |
@@ -122,14 +122,16 @@ pub enum Role {
     Leader,
     Acceptor,
     Replica,
+    Learner,
 }
 
 impl Role {
-    const ALL: [Role; 4] = [
+    const ALL: [Role; 5] = [
         Self::Controller,
         Self::Leader,
         Self::Acceptor,
         Self::Replica,
+        Self::Learner,
     ];
 
     /// The name in the cluster file.
@@ -139,6 +141,7 @@ impl Role {
             Self::Leader => "leader",
             Self::Acceptor => "acceptor",
             Self::Replica => "replica",
+            Self::Learner => "learner",
         }
     }
 }
@@ -235,6 +238,14 @@ impl Node {
     pub fn partition_address(&self, pid: PartitionId) -> SocketAddr {
         SocketAddr::new(self.address.ip(), self.address.port() + pid)
     }
+
+    /// Where packets of partition `pid` are sent: a replica alone has a port for each.
+    pub fn address_for(&self, pid: PartitionId) -> SocketAddr {
+        match self.role {
+            Role::Replica => self.partition_address(pid),
+            _ => self.address,
+        }
+    }
 }
 
 /// How the controller probes.
@@ -326,6 +337,23 @@ impl ClusterFile {
         let mut nodes: Vec<_> = self.with_role(Role::Acceptor).collect();
         nodes.sort_by_key(|n| n.id);
         nodes
+    }
+
+    /// The learners, in ascending order of node id.
+    pub fn learners(&self) -> Vec<&Node> {
+        let mut nodes: Vec<_> = self.with_role(Role::Learner).collect();
+        nodes.sort_by_key(|n| n.id);
+        nodes
+    }
+
+    /// To whom `node` multicasts what replicas are to learn of a group: a learner, and all where
+    /// there are no learners, to its replicas; else to the learners.
+    pub fn listeners(&self, node: &Node, group: GroupId) -> Vec<&Node> {
+        let learners = self.learners();
+        match node.role == Role::Learner || learners.is_empty() {
+            true => self.replicas(group),
+            false => learners,
+        }
     }
 
     /// What a role at `node` knows of where it stands in `group`.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use control::{Message, View};
 use paxos::{GroupId, NodeId};
@@ -33,7 +34,12 @@ pub(crate) struct ControlLoop<'a> {
     views: Views,
     stop: &'a Stop,
     stoppers: Vec<SocketAddr>,
+    controller: SocketAddr,
+    asked_view: Option<Instant>,
 }
+
+/// A view is asked for no more often than that.
+const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(20);
 
 impl<'a> ControlLoop<'a> {
     pub fn open(cluster: &ClusterFile, node: &'a Node, stop: &'a Stop) -> Result<Self, Error> {
@@ -44,7 +50,19 @@ impl<'a> ControlLoop<'a> {
             views: Views::default(),
             stop,
             stoppers: Vec::new(),
+            controller: cluster.controller_node().control,
+            asked_view: None,
         })
+    }
+
+    /// Asks the controller for a group's view, unless it was asked for one a moment ago. The answer
+    /// comes among the messages, or never: whoever still needs it asks again.
+    pub fn ask_for_view(&mut self, group: GroupId) {
+        if is_due(self.asked_view, ASK_VIEW_INTERVAL) {
+            self.asked_view = Some(Instant::now());
+            self.socket
+                .send(self.controller, &Message::ViewRequest { group });
+        }
     }
 
     /// Whether the node should end: by the handle or by a message.
@@ -104,6 +122,10 @@ impl<'a> ControlLoop<'a> {
             self.socket.send(*to, &stopping);
         }
     }
+}
+
+fn is_due(last: Option<Instant>, interval: Duration) -> bool {
+    last.is_none_or(|at| at.elapsed() >= interval)
 }
 
 /// The group's place among the groups of the cluster file, and the role's state for it.

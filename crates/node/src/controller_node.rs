@@ -60,6 +60,7 @@ fn settings(cluster: &ClusterFile, node: &Node) -> Settings {
         f: group.f,
         replicas: cluster.replicas(group.id).iter().map(|n| n.id).collect(),
         g: group.g,
+        learners: ids(Role::Learner),
     };
     let groups = cluster.groups.iter().map(group).collect();
     Settings {
@@ -200,7 +201,7 @@ impl Links {
         let linked = |group: &crate::cluster_file::Group| {
             Ok(LinkedGroup {
                 id: group.id,
-                directory: Directory::new(cluster, group.id),
+                directory: Directory::new(cluster, node, group.id),
                 trace: Recorder::open(cluster, node, group, None)?,
             })
         };

@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use paxos::GroupId;
+use xdp::members::Member;
+
 use crate::Error;
-use crate::cluster_file::{ClusterFile, Node};
+use crate::cluster_file::{ClusterFile, Node, Role};
 use crate::control_loop::{ControlLoop, Controlled};
 use crate::host::{Stop, wait};
 use crate::plane::in_kernel;
@@ -18,8 +21,28 @@ pub(crate) trait InKernel: Controlled + Sized {
 
     fn plane_mut(&mut self) -> &mut XdpPlane;
 
+    /// Takes what the program has passed to the process.
+    fn take_passed(&mut self) -> Result<(), Error> {
+        self.plane_mut().answer_passed()
+    }
+
+    /// A group of which a vote showed an epoch that isn't known here.
+    fn wants_view(&mut self) -> Option<GroupId> {
+        None
+    }
+
     /// Takes it off, and stores what must survive that.
     fn leave(&mut self) -> Result<(), Error>;
+}
+
+/// To whom `node` multicasts what replicas are to learn of a group.
+pub(crate) fn listeners(cluster: &ClusterFile, node: &Node, group: GroupId) -> Vec<Member> {
+    let listeners = cluster.listeners(node, group).into_iter();
+    let member = |listener: &Node| Member {
+        address: listener.address,
+        port_per_partition: listener.role == Role::Replica,
+    };
+    listeners.map(member).collect()
 }
 
 /// Between two looks at what changes without a message.
@@ -55,7 +78,10 @@ fn serve(control: &mut ControlLoop<'_>, role: &mut impl InKernel) -> Result<(), 
         let [messages, stop] = control.fds();
         let ready = wait(&[role.plane().as_fd(), messages, stop], Some(TICK))?;
         if ready.has(0) {
-            role.plane_mut().answer_passed()?;
+            role.take_passed()?;
+            if let Some(group) = role.wants_view() {
+                control.ask_for_view(group);
+            }
         }
         if ready.has(1) {
             control.messages(role)?;

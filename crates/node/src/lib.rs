@@ -6,7 +6,7 @@
 //!
 //! | role | loop | sockets |
 //! |---|---|---|
-//! | leader, acceptor | one thread | UDP data, UDP control |
+//! | leader, acceptor, learner | one thread | UDP data, UDP control |
 //! | replica | one thread a partition, one for control | UDP data each, UDP control, TCP checkpoints |
 //! | controller | one thread | UDP data, UDP control |
 
@@ -20,6 +20,7 @@ mod error;
 pub mod host;
 mod kernel_node;
 mod leader_node;
+mod learner_node;
 mod listen;
 pub mod loopback;
 mod metrics;
@@ -64,6 +65,7 @@ pub fn run(
         Role::Controller => controller_node::run(cluster, node, stop),
         Role::Leader => leader_node::run(cluster, node, stop),
         Role::Acceptor => acceptor_node::run(cluster, node, stop),
+        Role::Learner => learner_node::run(cluster, node, stop),
         Role::Replica => {
             let none = || Error::new(format!("{name} is a replica and has nothing to replicate"));
             replica_node::run(cluster, node, services.ok_or_else(none)?, stop)

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use paxos::{GroupId, Header, NodeId, Outbox, PartitionId, To};
 
-use crate::cluster_file::{ClusterFile, Role};
+use crate::cluster_file::{ClusterFile, Node, Role};
 use crate::counters::MessageCounters;
 use crate::plane::SendBatch;
 
@@ -12,7 +12,7 @@ use crate::plane::SendBatch;
 #[derive(Clone, Debug)]
 pub struct Directory {
     acceptors: Vec<SocketAddr>,
-    /// By partition.
+    /// By partition: who takes votes from here, or from a learner decisions.
     learners: Vec<Vec<SocketAddr>>,
     nodes: Vec<Place>,
 }
@@ -26,12 +26,12 @@ struct Place {
 }
 
 impl Directory {
-    /// The directory of `group`.
-    pub fn new(cluster: &ClusterFile, group: GroupId) -> Directory {
+    /// The directory of `group`, as `node` sees it.
+    pub fn new(cluster: &ClusterFile, node: &Node, group: GroupId) -> Directory {
         let partitions = cluster.group(group).map_or(0, |g| g.partitions);
-        let replicas = cluster.replicas(group);
-        let learners = |pid| replicas.iter().map(|r| r.partition_address(pid)).collect();
-        let place = |n: &crate::cluster_file::Node| Place {
+        let listeners = cluster.listeners(node, group);
+        let learners = |pid| listeners.iter().map(|n| n.address_for(pid)).collect();
+        let place = |n: &Node| Place {
             node: n.id,
             address: n.address,
             is_replica: n.role == Role::Replica,

@@ -1,4 +1,4 @@
-//! The loop that leader and acceptor have in common: packets and control messages in, one thread,
+//! The loop that leader, acceptor and learner have in common: packets and control messages in, one thread,
 //! nothing queued.
 
 use std::os::fd::AsFd;
@@ -37,6 +37,11 @@ pub(crate) trait Role {
     /// Learns of a newer view.
     fn view(&mut self, view: &View);
 
+    /// A group of which a vote showed an epoch that isn't known here.
+    fn wants_view(&mut self) -> Option<GroupId> {
+        None
+    }
+
     /// Stores what must survive an orderly stop.
     fn stop(&mut self) -> Result<(), Error>;
 
@@ -58,7 +63,7 @@ impl<'a> RoleLoop<'a> {
         let groups = cluster.groups.iter();
         Ok(RoleLoop {
             groups: groups
-                .map(|g| (g.id, Directory::new(cluster, g.id)))
+                .map(|g| (g.id, Directory::new(cluster, node, g.id)))
                 .collect(),
             plane: open_plane(node)?,
             control: ControlLoop::open(cluster, node, stop)?,
@@ -82,6 +87,9 @@ impl<'a> RoleLoop<'a> {
                 self.step_all(role, &inbox, &mut outgoing);
                 role.commit()?;
                 self.plane.send(&mut outgoing);
+                if let Some(group) = role.wants_view() {
+                    self.control.ask_for_view(group);
+                }
             }
             if ready.has(1) {
                 self.messages(role)?;

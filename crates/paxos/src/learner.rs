@@ -160,6 +160,11 @@ impl Learner {
         self.configuration(epoch).is_some()
     }
 
+    /// Epochs whose configurations are known, newest first.
+    pub fn epochs(&self) -> impl Iterator<Item = Epoch> + '_ {
+        self.known.iter().rev().map(|known| known.epoch)
+    }
+
     /// What was counted for an instance; `None` where nothing was, or a newer one displaced it.
     pub fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotView> {
         let slot = &self.slots[self.ring.index(pid, inst)];

@@ -42,6 +42,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         Role::Leader,
         Role::Replica,
         Role::Acceptor,
+        Role::Learner,
         Role::Controller,
     ] {
         let nodes = cluster

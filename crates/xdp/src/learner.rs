@@ -35,12 +35,7 @@ impl Learner {
         if first_ring + usize::from(place.deployment.partitions) > MAX_RINGS {
             return Err(format!("a learner has {MAX_RINGS} rings, one a partition"));
         }
-        let learner = Learner {
-            place,
-            configurations: object.memory("configurations")?,
-            partitions: object.memory("partitions")?,
-            slots: object.memory("slots")?,
-        };
+        let learner = Learner::in_network(object, place)?;
         for pid in 0..place.deployment.partitions {
             let p = learner.partitions.at(place.partition(pid));
             let ring = first_ring as u32 + u32::from(pid);
@@ -48,6 +43,16 @@ impl Learner {
             unsafe { atomic32(&raw mut (*p).ring).store(ring, SeqCst) };
         }
         Ok(learner)
+    }
+
+    /// The learner at `place` in the network, whose decisions leave as DELIVER: it has no rings.
+    pub fn in_network(object: &Object, place: Place) -> Result<Learner> {
+        Ok(Learner {
+            place,
+            configurations: object.memory("configurations")?,
+            partitions: object.memory("partitions")?,
+            slots: object.memory("slots")?,
+        })
     }
 
     /// Notes an epoch's configuration; says whether it is new. Like [`paxos::Learner::learn`].

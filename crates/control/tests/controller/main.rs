@@ -427,6 +427,19 @@ fn a_view_is_given_to_whoever_asks() {
     assert_eq!(world.told.len(), 1, "not of an unknown group");
 }
 
+#[test]
+fn learners_are_told_the_epochs_and_asked_nothing() {
+    let world = World::started();
+    let told = |state| {
+        let is_told = |m: &Message| matches!(m, Message::View(v) if v.epochs.iter().any(|e| e.state == state));
+        world.learners_told.iter().any(is_told)
+    };
+    assert!(told(EpochState::Writing), "before its first vote");
+    assert!(told(EpochState::Active));
+    let only_views = |m: &Message| matches!(m, Message::View(_));
+    assert!(world.learners_told.iter().all(only_views));
+}
+
 // ---- Lanes -----------------------------------------------------------------------------------
 
 fn lane(world: &mut World, epoch: Epoch, nonce: u64) -> Option<u8> {

@@ -18,6 +18,7 @@ pub const PARTITIONS: u16 = 2;
 pub const LEADERS: [NodeId; 2] = [1, 2];
 pub const ACCEPTORS: [NodeId; 3] = [3, 4, 5];
 pub const REPLICAS: [NodeId; 3] = [6, 7, 8];
+pub const LEARNERS: [NodeId; 1] = [10];
 pub const CONTROLLER: NodeId = 9;
 pub const OPERATOR: Peer = Peer::Client(1);
 const MILLISECOND: Time = 1_000_000;
@@ -91,6 +92,8 @@ pub struct World {
     pub acceptors: BTreeMap<NodeId, Acceptor>,
     pub replicas: BTreeMap<NodeId, Replica>,
     pub down: BTreeSet<NodeId>,
+    /// What learners were told.
+    pub learners_told: Vec<Message>,
     /// What clients were told.
     pub told: Vec<(Peer, Message)>,
     /// Orders that reached leaders, as often as they did.
@@ -117,6 +120,7 @@ impl World {
             f: 1,
             replicas: REPLICAS.to_vec(),
             g: 1,
+            learners: LEARNERS.to_vec(),
         };
         let mut world = World {
             now: 1_000 * MILLISECOND,
@@ -127,6 +131,7 @@ impl World {
             acceptors: BTreeMap::new(),
             replicas: BTreeMap::new(),
             down: BTreeSet::new(),
+            learners_told: Vec::new(),
             told: Vec::new(),
             programs: Vec::new(),
             loss: 0,
@@ -307,6 +312,7 @@ impl World {
         let mut answers = Vec::new();
         for (to, bytes) in out.packets {
             let To::Node(node) = to else { panic!("{to:?}") };
+            assert!(!LEARNERS.contains(&node), "no epoch depends on a learner");
             if !self.lost() && self.is_up(node) {
                 answers.extend(self.answer(node, &bytes));
             }
@@ -355,6 +361,10 @@ impl World {
             self.told.push((to, message));
             return;
         };
+        if LEARNERS.contains(&node) {
+            self.learners_told.push(message);
+            return;
+        }
         if self.lost() || !self.is_up(node) {
             return;
         }

@@ -8,16 +8,14 @@
 use std::path::PathBuf;
 
 use control::{Message, View};
-use paxos::GroupId;
 use serde_json::Value;
 use xdp::acceptor::Acceptor;
-use xdp::members::Member;
 use xdp::object;
 
 use super::{Shown, ShownPartition, image, memory_on_disk, read_dump, remove_dump, write_dump};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::control_loop::{Controlled, of_group, refused};
-use crate::kernel_node::InKernel;
+use crate::kernel_node::{InKernel, listeners};
 use crate::plane::xdp::XdpPlane;
 use crate::{Error, random_nonce};
 
@@ -39,7 +37,7 @@ impl InKernel for KernelAcceptor {
         let members = cluster
             .groups
             .iter()
-            .map(|g| (g.id, learners(cluster, g.id)));
+            .map(|g| (g.id, listeners(cluster, node, g.id)));
         let mut plane = XdpPlane::load(cluster, node, object::Role::Acceptor, members.collect())?;
         let acceptor = |place| Ok(Acceptor::new(plane.object(), place, random_nonce()?)?);
         let acceptors = plane.places().iter().copied().map(acceptor);
@@ -54,7 +52,7 @@ impl InKernel for KernelAcceptor {
         }
         // From the first vote on it would be a memory that forgot it.
         remove_dump(&dump)?;
-        plane.attach()?;
+        plane.attach(0)?;
         Ok(KernelAcceptor {
             plane,
             acceptors,
@@ -80,15 +78,6 @@ impl InKernel for KernelAcceptor {
         write_dump(&self.dump, &image::of_saved(&saved.collect::<Vec<_>>()))?;
         self.plane.forget()
     }
-}
-
-fn learners(cluster: &ClusterFile, group: GroupId) -> Vec<Member> {
-    let replicas = cluster.replicas(group).into_iter();
-    let learner = |replica: &Node| Member {
-        address: replica.address,
-        port_per_partition: true,
-    };
-    replicas.map(learner).collect()
 }
 
 impl Controlled for KernelAcceptor {

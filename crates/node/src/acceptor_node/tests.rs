@@ -57,7 +57,7 @@ fn vote(role: &mut AcceptorRole, cluster: &ClusterFile, inst: u64) -> Verdict {
 fn step(role: &mut AcceptorRole, cluster: &ClusterFile, datagram: &[u8]) -> Verdict {
     let packet = Packet::parse(datagram).unwrap();
     let mut out = AddressedOutbox {
-        directory: &Directory::new(cluster, 0),
+        directory: &Directory::new(cluster, cluster.node("acceptor-1").unwrap(), 0),
         sender: None,
         batch: &mut SendBatch::new(),
         sent: &mut MessageCounters::default(),

@@ -133,6 +133,66 @@ fn nodes_in_the_kernel_cant_record() {
     assert!(file.set_plane("acceptor-1", Plane::Auto).is_ok());
 }
 
+/// The sample with these lines in a learner's record, too.
+fn with_learner(lines: &str) -> String {
+    let learner = format!(
+        "[[node]]\nname = \"learner-1\"\nid = 41\nrole = \"learner\"\n\
+         address = \"127.0.0.1:7041\"\ncontrol = \"127.0.0.1:7141\"\n{lines}\n\n[[node]]\n"
+    );
+    SAMPLE.replacen("[[node]]\n", &learner, 1)
+}
+
+#[test]
+fn votes_go_to_learners_where_there_are_any() {
+    let listeners = |text: &str, node: &str| {
+        let file = parse(text, "x.toml").unwrap();
+        let listeners = file.listeners(file.node(node).unwrap(), 0);
+        let ports = listeners.iter().map(|n| n.address_for(1).port());
+        ports.collect::<Vec<_>>()
+    };
+    // A replica has a port for each partition.
+    assert_eq!(listeners(SAMPLE, "acceptor-1"), [7032, 7033, 7034]);
+    let one = with_learner("metrics = \"127.0.0.1:9441\"\ncpu = 1\nplane = \"auto\"");
+    assert_eq!(listeners(&one, "acceptor-1"), [7041]);
+    assert_eq!(listeners(&one, "learner-1"), [7032, 7033, 7034]);
+    let second = one
+        .replace("learner-1", "learner-2")
+        .replace("id = 41", "id = 42")
+        .replace(":7041", ":7042")
+        .replace(":7141", ":7142")
+        .replace(":9441", ":9442");
+    let second = &second[second.find("[[node]]").unwrap()..];
+    let second = &second[..second[8..].find("[[node]]").unwrap() + 8];
+    let two = format!("{one}\n{second}");
+    assert_eq!(listeners(&two, "acceptor-3"), [7041, 7042]);
+    assert_eq!(listeners(&two, "learner-2"), [7032, 7033, 7034]);
+}
+
+#[test]
+fn a_learner_has_neither_group_nor_storage_nor_front_end() {
+    for (line, key) in [
+        ("group = 0", "group"),
+        ("storage = \"volatile\"", "storage"),
+        ("redis = \"127.0.0.1:6399\"", "redis"),
+    ] {
+        let errors = parse(&with_learner(line), "x.toml").unwrap_err();
+        let expected =
+            format!("`{key}` means nothing on a node with role = \"learner\"; remove it");
+        let shown = errors.to_string();
+        assert!(shown.contains(&expected), "{shown}");
+        assert_eq!(errors.errors.len(), 1, "{shown}");
+    }
+    let twice = with_learner("").replace("id = 41", "id = 31");
+    let errors = parse(&twice, "x.toml").unwrap_err().to_string();
+    assert!(errors.contains("node `id` 31 is taken twice"), "{errors}");
+    let same_port = with_learner("").replace(":7041", ":7021");
+    let errors = parse(&same_port, "x.toml").unwrap_err().to_string();
+    assert!(errors.contains("choose another port"), "{errors}");
+    let traced = with_learner("plane = \"xdp\"").replacen("# trace =", "trace =", 1);
+    let errors = parse(&traced, "x.toml").unwrap_err().to_string();
+    assert!(errors.contains("can't be recorded"), "{errors}");
+}
+
 #[test]
 fn a_redis_address_with_a_password_may_be_public() {
     let text = SAMPLE

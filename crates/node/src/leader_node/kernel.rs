@@ -35,7 +35,7 @@ impl InKernel for KernelLeader {
         let leader = |place| Ok(Leader::new(plane.object(), place, random_nonce()?)?);
         let leaders = plane.places().iter().copied().map(leader);
         let leaders = leaders.collect::<Result<_, Error>>()?;
-        plane.attach()?;
+        plane.attach(0)?;
         Ok(KernelLeader { plane, leaders })
     }
 

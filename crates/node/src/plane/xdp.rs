@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use paxos::Packet;
 use serde_json::{Map, Value, json};
 use xdp::again::Again;
 use xdp::attach::{Attachment, Mode};
@@ -104,14 +105,15 @@ impl XdpPlane {
         self.is_new
     }
 
-    /// Begins to serve: the role's own maps are ready.
-    pub fn attach(&mut self) -> Result<(), Error> {
+    /// Begins to serve: the role's own maps are ready. `flags` say what its groups want of the
+    /// program.
+    pub fn attach(&mut self, flags: u32) -> Result<(), Error> {
         self.refresh();
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble.into());
         }
         for place in &self.places {
-            place::open(&mut self.object, place, 0, &self.device)?;
+            place::open(&mut self.object, place, flags, &self.device)?;
         }
         self.members.open(&mut self.object)?;
         let attached = self.object.attach_kept(&self.interface, self.pins.path())?;
@@ -158,6 +160,18 @@ impl XdpPlane {
             }
         }
         Ok(())
+    }
+
+    /// Hands what the program has passed here to `take`, as far as it can be read.
+    pub fn passed(&mut self, mut take: impl FnMut(&Packet<'_>)) {
+        for _ in 0..MAX_PASSED {
+            let Ok((n, _)) = self.socket.recv_from(&mut self.buffer) else {
+                return;
+            };
+            if let Ok(packet) = Packet::parse(&self.buffer[..n]) {
+                take(&packet);
+            }
+        }
     }
 
     /// Takes the program off the interface; its memory stays until [`XdpPlane::forget`].

@@ -56,9 +56,9 @@ impl WorkerOutbox {
             nodes: cluster.nodes.iter().map(|n| (n.id, n.address)).collect(),
             acceptors: cluster.acceptors().iter().map(|n| n.address).collect(),
             learners: cluster
-                .replicas(group.id)
+                .listeners(node, group.id)
                 .iter()
-                .map(|n| n.partition_address(pid))
+                .map(|n| n.address_for(pid))
                 .collect(),
             reply_header: Header {
                 cluster: cluster.cluster,

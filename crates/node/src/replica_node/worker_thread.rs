@@ -498,6 +498,7 @@ fn settings(
         checkpoint_every: group.checkpoint_every,
         session_timeout: group.session_timeout_s * 1_000_000_000,
         seed: nonce,
+        learners: cluster.learners().iter().map(|n| n.id).collect(),
         ..Settings::new(cluster.deployment(node, group), pid)
     }
 }

@@ -94,6 +94,7 @@ fn settings(world: &World) -> Settings {
         f: (scenario.acceptors - 1) / 2,
         replicas: ids((1..=scenario.replicas).map(Name::Replica).collect()),
         g: (scenario.replicas - 1) / 2,
+        learners: Vec::new(),
     };
     Settings {
         probe_interval: 10 * MILLISECOND,

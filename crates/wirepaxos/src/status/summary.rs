@@ -12,6 +12,7 @@ pub fn lines(document: &Value, cluster: &ClusterFile) -> Vec<String> {
         Some("leader") => groups(document).map(leader).collect(),
         Some("acceptor") => groups(document).map(acceptor).collect(),
         Some("replica") => replica(document),
+        Some("learner") => learner(document),
         _ => Vec::new(),
     };
     lines.extend(dropped(document));
@@ -88,6 +89,20 @@ fn acceptor(group: &Value) -> String {
     )
 }
 
+/// What it has decided is counted for all groups together.
+fn learner(document: &Value) -> Vec<String> {
+    let group = |g: &Value| match g["epoch"].as_u64() {
+        Some(epoch) => format!("group {}: counts votes of epoch {epoch}", g["group"]),
+        None => format!("group {}: knows NO EPOCH, counts nothing", g["group"]),
+    };
+    let mut lines: Vec<String> = groups(document).map(group).collect();
+    if let Some(last) = lines.last_mut() {
+        let decided = document["counters"]["sent"]["deliver"].as_u64();
+        *last = format!("{last}; {} decided", decided.unwrap_or_default());
+    }
+    lines
+}
+
 fn replica(document: &Value) -> Vec<String> {
     let partitions = partitions(document).map(|p| {
         let catching_up = match p["catching_up"].as_u64() {
@@ -160,6 +175,15 @@ mod tests {
                 "WARNING: the ring is 90% full",
             ]
         );
+        let mut learner = json!({
+            "role": "learner",
+            "groups": [{ "group": 0, "epoch": 3, "epochs": [3, 2] }],
+            "counters": { "sent": { "deliver": 17 } },
+        });
+        let counts = "group 0: counts votes of epoch 3; 17 decided";
+        assert_eq!(lines(&learner, &cluster), [counts]);
+        learner["groups"][0]["epoch"] = Value::Null;
+        assert!(lines(&learner, &cluster)[0].contains("NO EPOCH"));
         let controller = json!({
             "role": "controller",
             "groups": [{ "group": 0, "active": 3, "leader": 11,

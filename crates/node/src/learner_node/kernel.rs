@@ -1,0 +1,112 @@
+//! A learner in the kernel: its counts, and the configurations that it counts by, are in pinned maps.
+//!
+//! When the process ends, the learner counts on for the epochs that it knows. Those of a later one
+//! wait until the process is back: it is the process that asks for views, when the program passes it
+//! a vote of an unknown epoch.
+
+use control::{Message, View};
+use paxos::{GroupId, MsgType, Packet};
+use serde_json::{Value, json};
+use xdp::layout::{GROUP_DELIVER, GROUP_PASS_OTHERS};
+use xdp::learner::Learner;
+use xdp::object;
+use xdp::run::counter;
+
+use super::shown;
+use crate::Error;
+use crate::cluster_file::{ClusterFile, Node};
+use crate::control_loop::{Controlled, of_group};
+use crate::kernel_node::{InKernel, listeners};
+use crate::plane::xdp::XdpPlane;
+
+pub(super) struct KernelLearner {
+    plane: XdpPlane,
+    /// By group, in the order of the cluster file.
+    learners: Vec<Learner>,
+    /// A group with votes of an epoch that isn't known here.
+    unknown: Option<GroupId>,
+}
+
+impl InKernel for KernelLearner {
+    fn open(cluster: &ClusterFile, node: &Node) -> Result<Self, Error> {
+        let replicas = cluster.groups.iter();
+        let replicas = replicas.map(|g| (g.id, listeners(cluster, node, g.id)));
+        let mut plane = XdpPlane::load(cluster, node, object::Role::Learner, replicas.collect())?;
+        let places = plane.places().iter().copied();
+        let learners = places.map(|place| Learner::in_network(plane.object(), place));
+        let learners = learners.collect::<Result<_, String>>()?;
+        plane.attach(GROUP_DELIVER | GROUP_PASS_OTHERS)?;
+        Ok(KernelLearner {
+            plane,
+            learners,
+            unknown: None,
+        })
+    }
+
+    fn plane(&self) -> &XdpPlane {
+        &self.plane
+    }
+
+    fn plane_mut(&mut self) -> &mut XdpPlane {
+        &mut self.plane
+    }
+
+    /// Votes of epochs that the program doesn't know, and what is no vote.
+    fn take_passed(&mut self) -> Result<(), Error> {
+        let KernelLearner {
+            plane,
+            learners,
+            unknown,
+        } = self;
+        plane.passed(|packet| {
+            if let Some(learner) = of_group(learners, packet.header.group, group)
+                && is_unknown(packet, learner)
+            {
+                *unknown = Some(packet.header.group);
+            }
+        });
+        Ok(())
+    }
+
+    fn wants_view(&mut self) -> Option<GroupId> {
+        self.unknown.take()
+    }
+
+    fn leave(&mut self) -> Result<(), Error> {
+        self.plane.detach()?;
+        self.plane.forget()
+    }
+}
+
+fn group(learner: &Learner) -> GroupId {
+    learner.place().deployment.group
+}
+
+fn is_unknown(packet: &Packet<'_>, learner: &Learner) -> bool {
+    let epoch = packet.header.rnd.epoch();
+    packet.header.msgtype == MsgType::Phase2b && !learner.epochs().contains(&epoch)
+}
+
+impl Controlled for KernelLearner {
+    fn order(&mut self, _: &Message) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn view(&mut self, view: &View) {
+        if let Some(learner) = of_group(&mut self.learners, view.group, group) {
+            for epoch in &view.epochs {
+                learner.learn(&epoch.configuration());
+            }
+        }
+    }
+
+    fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
+        self.plane.status(document, warnings);
+        let decided = self.plane.object().counter(counter::DECIDED);
+        document["counters"]["sent"] = json!({ "deliver": decided });
+        let groups = self.learners.iter();
+        document["groups"] = groups
+            .map(|l| shown(group(l), l.epochs(), l.place().slots))
+            .collect();
+    }
+}

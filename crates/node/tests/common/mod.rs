@@ -1,0 +1,110 @@
+//! The nodes of a cluster as threads of one process.
+#![allow(dead_code)] // each test program uses a part
+
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use control::Message;
+use node::{ClusterFile, Stop};
+use serde_json::Value;
+
+/// A cluster of one group, on an address of its own, whose files go with it.
+pub struct Bed {
+    dir: PathBuf,
+    pub cluster: ClusterFile,
+}
+
+impl Bed {
+    /// `nodes` are names and roles.
+    pub fn new(test: &str, group: &str, nodes: &[(&str, &str)]) -> Bed {
+        let dir = std::env::temp_dir().join(format!("wirepaxos-{test}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        let host = node::loopback::draw().unwrap();
+        let at = |i: usize| SocketAddr::from((host, 7000 + 10 * i as u16));
+        let mut text = format!("cluster = \"0badcafe\"\ndata = \"data\"\n[[group]]\n{group}\n");
+        for (i, (name, role)) in nodes.iter().enumerate() {
+            let address = at(2 * i);
+            text += &format!(
+                "[[node]]\nname = \"{name}\"\nid = {}\nrole = \"{role}\"\n\
+                 address = \"{address}\"\ncontrol = \"{}\"\n",
+                i + 1,
+                at(2 * i + 1)
+            );
+        }
+        let file = dir.join("cluster.toml");
+        std::fs::write(&file, text).unwrap();
+        let cluster = ClusterFile::load(&file).unwrap();
+        Bed { dir, cluster }
+    }
+
+    pub fn start(&self, name: &'static str) -> Running {
+        start(&self.cluster, name)
+    }
+
+    /// Asks a node for its status until `wanted` finds something in it.
+    pub fn until<T>(&self, name: &str, wanted: impl Fn(&Value) -> Option<T>) -> T {
+        until(&self.cluster, name, wanted)
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub type Running = (Arc<Stop>, JoinHandle<Result<(), node::Error>>);
+
+fn start(cluster: &ClusterFile, name: &'static str) -> Running {
+    let (stop, cluster) = (Stop::new().unwrap(), cluster.clone());
+    let handle = stop.clone();
+    let run = move || node::run(&cluster, name, None, &handle);
+    (stop, std::thread::spawn(run))
+}
+
+pub fn end((stop, thread): Running) {
+    stop.request();
+    thread.join().unwrap().unwrap();
+}
+
+fn status(socket: &UdpSocket, control: SocketAddr) -> Option<Value> {
+    let request = serde_json::to_vec(&Message::StatusRequest).unwrap();
+    socket.send_to(&request, control).unwrap();
+    let mut buffer = vec![0; 65_536];
+    let (n, from) = socket.recv_from(&mut buffer).ok()?;
+    match serde_json::from_slice(&buffer[..n]).unwrap() {
+        Message::Status { json } if from == control => Some(serde_json::from_str(&json).unwrap()),
+        _ => None,
+    }
+}
+
+/// Asks a node for its status until `wanted` finds something in it. The limit is there only so
+/// that a failing test ends.
+fn until<T>(cluster: &ClusterFile, name: &str, wanted: impl Fn(&Value) -> Option<T>) -> T {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let patience = Some(Duration::from_millis(100));
+    socket.set_read_timeout(patience).unwrap();
+    let control = cluster.node(name).unwrap().control;
+    let begun = Instant::now();
+    let mut last = None;
+    while begun.elapsed() < Duration::from_secs(60) {
+        if let Some(document) = status(&socket, control) {
+            if let Some(found) = wanted(&document) {
+                return found;
+            }
+            last = Some(document);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    panic!("{name}: {last:?}");
+}
+
+pub fn leading_epoch(document: &Value) -> Option<u64> {
+    let group = &document["groups"][0];
+    let leading = group["leading"] == true;
+    leading.then(|| group["epoch"].as_u64()).flatten()
+}

@@ -1,0 +1,210 @@
+//! Learners as nodes of their own, between acceptors and a replica that the test plays.
+
+mod common;
+
+use std::cell::Cell;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use common::{Bed, end, leading_epoch};
+use control::Message;
+use paxos::{Header, MsgType, Packet, PartitionId};
+use serde_json::Value;
+
+const NODES: [(&str, &str); 8] = [
+    ("controller", "controller"),
+    ("leader", "leader"),
+    ("acceptor-1", "acceptor"),
+    ("acceptor-2", "acceptor"),
+    ("acceptor-3", "acceptor"),
+    ("replica", "replica"),
+    ("learner-1", "learner"),
+    ("learner-2", "learner"),
+];
+const PARTITIONS: PartitionId = 2;
+/// Then a command is sent again.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The replica's sockets, and what has come there.
+struct Replica {
+    bed: Bed,
+    sockets: Vec<UdpSocket>,
+    client: UdpSocket,
+    requests: Cell<u64>,
+}
+
+impl Replica {
+    fn new(test: &str) -> Replica {
+        let group = "id = 3\napplication = \"echo\"\npartitions = 2\nslots = 256";
+        let bed = Bed::new(test, group, &NODES);
+        let node = bed.cluster.node("replica").unwrap();
+        let socket = |address| {
+            let socket = UdpSocket::bind(address).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        };
+        let sockets = (0..PARTITIONS).map(|pid| socket(node.partition_address(pid)));
+        Replica {
+            sockets: sockets.collect(),
+            client: UdpSocket::bind("127.0.0.1:0").unwrap(),
+            requests: Cell::new(0),
+            bed,
+        }
+    }
+
+    /// Submits commands until one is delivered from `learner`; gives back its header. The limit is
+    /// there only so that a failing test ends.
+    fn delivered(&self, pid: PartitionId, learner: &str) -> Header {
+        let learner = self.bed.cluster.node(learner).unwrap().id;
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(60) {
+            self.submit(pid);
+            while let Some((header, value)) = self.receive(pid) {
+                assert_eq!(header.pid, pid);
+                if header.swid == learner {
+                    let expected = format!("value {}", header.request);
+                    assert_eq!(String::from_utf8_lossy(&value), expected);
+                    return header;
+                }
+            }
+        }
+        panic!("nothing is delivered by node {learner}");
+    }
+
+    fn submit(&self, pid: PartitionId) {
+        self.requests.set(self.requests.get() + 1);
+        let header = Header {
+            cluster: self.bed.cluster.cluster,
+            group: 3,
+            pid,
+            client: 5,
+            request: self.requests.get(),
+            ..Header::new(MsgType::Request)
+        };
+        let value = format!("value {}", self.requests.get());
+        let leader = self.bed.cluster.node("leader").unwrap().address;
+        let datagram = header.datagram(value.as_bytes());
+        self.client.send_to(&datagram, leader).unwrap();
+    }
+
+    /// What comes next of a command. Markers and probes are passed over; a vote is an error.
+    fn receive(&self, pid: PartitionId) -> Option<(Header, Vec<u8>)> {
+        let mut buffer = vec![0; 2048];
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            let n = self.sockets[usize::from(pid)].recv(&mut buffer).ok()?;
+            let packet = Packet::parse(&buffer[..n]).unwrap();
+            let h = packet.header;
+            assert_ne!(h.msgtype, MsgType::Phase2b, "a vote came to a replica");
+            if h.msgtype == MsgType::Deliver && h.client == 5 {
+                return Some((h, packet.value.to_vec()));
+            }
+        }
+        None
+    }
+}
+
+fn decided(document: &Value) -> u64 {
+    let sent = &document["counters"]["sent"]["deliver"];
+    sent.as_u64().unwrap_or_default()
+}
+
+fn knows(epoch: u64) -> impl Fn(&Value) -> Option<()> {
+    move |document| (document["groups"][0]["epoch"] == epoch).then_some(())
+}
+
+#[test]
+fn learners_count_the_votes_and_tell_the_replicas_and_may_come_and_go() {
+    let replica = Replica::new("learner");
+    let others = ["acceptor-1", "acceptor-2", "acceptor-3", "leader"];
+    let others = others.map(|name| replica.bed.start(name));
+    let (first, second) = (
+        replica.bed.start("learner-1"),
+        replica.bed.start("learner-2"),
+    );
+    let controller = replica.bed.start("controller");
+    let epoch = replica.bed.until("leader", leading_epoch);
+
+    for pid in 0..PARTITIONS {
+        for learner in ["learner-1", "learner-2"] {
+            let header = replica.delivered(pid, learner);
+            assert_eq!(u64::from(header.rnd.epoch()), epoch);
+        }
+    }
+    replica.bed.until("learner-1", knows(epoch));
+    replica
+        .bed
+        .until("learner-1", |d| (decided(d) >= 2).then_some(()));
+
+    // One is enough, and one that starts with no memory takes part again. The controller tells it
+    // nothing: it asks, when it sees a vote.
+    end(first);
+    replica.delivered(0, "learner-2");
+    let first = replica.bed.start("learner-1");
+    replica.delivered(1, "learner-1");
+    end(second);
+    replica.delivered(0, "learner-1");
+
+    // What is no vote is nothing to it.
+    let learner = replica.bed.cluster.node("learner-1").unwrap().address;
+    let stranger = Header {
+        cluster: replica.bed.cluster.cluster,
+        group: 3,
+        ..Header::new(MsgType::Trim)
+    };
+    let datagram = stranger.datagram(&[]);
+    replica.client.send_to(&datagram, learner).unwrap();
+    replica.bed.until("learner-1", |document| {
+        let dropped = &document["counters"]["dropped"];
+        (dropped["not_for_role"] == 1).then_some(())
+    });
+
+    for running in others.into_iter().chain([first, controller]) {
+        end(running);
+    }
+}
+
+/// Epochs come and go while a learner is away, and the controller is away when it is back.
+#[test]
+fn a_learner_asks_for_the_epoch_of_a_vote_that_it_cant_judge() {
+    let replica = Replica::new("learner-asks");
+    let others = ["acceptor-1", "acceptor-2", "acceptor-3", "leader"];
+    let others = others.map(|name| replica.bed.start(name));
+    let controller = replica.bed.start("controller");
+    let epoch = replica.bed.until("leader", leading_epoch);
+    end(controller);
+    let learner = replica.bed.start("learner-1");
+    // Votes of an epoch that nobody can tell it about.
+    replica.bed.until("learner-1", |document| {
+        replica.submit(0);
+        let dropped = document["counters"]["dropped"]["unknown_epoch"].as_u64();
+        (dropped >= Some(3)).then_some(())
+    });
+    replica.bed.until("learner-1", |d| {
+        d["groups"][0]["epoch"].is_null().then_some(())
+    });
+    let controller = replica.bed.start("controller");
+    replica.delivered(0, "learner-1");
+    replica.bed.until("learner-1", knows(epoch));
+
+    // A later epoch is told before its votes come, or asked for.
+    let order = Message::Failover {
+        group: 3,
+        epoch: epoch as u32,
+        to: None,
+        forced: true,
+        accept_data_loss: false,
+    };
+    let order = serde_json::to_vec(&order).unwrap();
+    let to = replica.bed.cluster.controller_node().control;
+    replica.client.send_to(&order, to).unwrap();
+    let later = replica.bed.until("leader", |document| {
+        leading_epoch(document).filter(|later| *later > epoch)
+    });
+    let delivered = replica.delivered(0, "learner-1");
+    assert_eq!(u64::from(delivered.rnd.epoch()), later);
+
+    for running in others.into_iter().chain([learner, controller]) {
+        end(running);
+    }
+}
