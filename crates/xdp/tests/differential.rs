@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use common::random::{self, Near, PARTITIONS, Random, SLOTS, deployment};
 use common::{Loaded, objects_or_skip};
 use paxos::outbox::Sent;
-use paxos::{Configuration, Enable, Member, Packet, Program, Round, To, Verdict};
+use paxos::{Enable, Packet, Program, Round, To, Verdict};
 use xdp::object::Role;
 use xdp::place::Place;
 use xdp::run::Step;
@@ -238,16 +238,8 @@ impl Pair {
                 rust.program(&program) == xdp.program(&program)
             }
             (Rust::Learner(rust), common::Control::Learner(xdp)) => {
-                let member = |node| Member { node, nonce: 1 };
                 let acceptors = [&[11, 12, 13][..], &[12, 13, 14]][self.random.below(2) as usize];
-                let configuration = Configuration {
-                    epoch,
-                    leader: member(1),
-                    acceptors: acceptors.iter().copied().map(member).collect(),
-                    f: 1,
-                    replicas: vec![1],
-                    g: 0,
-                };
+                let configuration = common::configuration(epoch, acceptors);
                 rust.learn(&configuration) == xdp.learn(&configuration)
             }
             _ => unreachable!("one role"),

@@ -8,10 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::random::{PARTITIONS, SLOTS, deployment};
-use common::{Control, Loaded, objects_or_skip};
-use paxos::{
-    Configuration, Enable, Flags, Header, Member, MsgType, Packet, Reason, Round, Verdict,
-};
+use common::{Control, Loaded, configuration, objects_or_skip};
+use paxos::{Enable, Flags, Header, MsgType, Packet, Reason, Round, Verdict};
 use xdp::frame;
 use xdp::layout::{Decision, Link, LinkKey, MAX_MEMBERS, MulticastMember, Route, RouteKey};
 use xdp::object::{Object, Role, Sizes};
@@ -264,15 +262,10 @@ fn decisions_reach_the_ring_and_a_full_one_counts_no_vote() {
     let Some(dir) = objects_or_skip() else { return };
     let place = Place::only(deployment(11), 1 << 16);
     let mut learner = Loaded::with_flags(&dir, Role::Learner, place, 1, 0);
-    let voter = |node| Member { node, nonce: 1 };
-    learner.role.learner().learn(&Configuration {
-        epoch: 1,
-        leader: voter(1),
-        acceptors: [11, 12, 13].map(voter).to_vec(),
-        f: 1,
-        replicas: vec![1],
-        g: 0,
-    });
+    learner
+        .role
+        .learner()
+        .learn(&configuration(1, &[11, 12, 13]));
     let value = |inst: u64| vec![inst as u8; (inst * 37 % 1201) as usize];
     let mut expected = Vec::new();
     let mut inst = 0;
@@ -329,14 +322,7 @@ fn a_reader_that_says_so_is_woken() {
     let Some(dir) = objects_or_skip() else { return };
     let place = Place::only(deployment(11), 1 << 10);
     let mut learner = Loaded::with_flags(&dir, Role::Learner, place, 1, 0);
-    learner.role.learner().learn(&Configuration {
-        epoch: 1,
-        leader: Member { node: 1, nonce: 1 },
-        acceptors: vec![Member { node: 11, nonce: 1 }],
-        f: 0,
-        replicas: vec![1],
-        g: 0,
-    });
+    learner.role.learner().learn(&configuration(1, &[11]));
     let ring = Ring::open(&learner.object, 1).expect("a ring");
     for inst in 0..40 {
         // In turns, so that a reader that waits finds the flag of the turn before taken back.

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use common::random::{self, Near, PARTITIONS, Random, SLOTS, deployment};
 use common::{Control, Loaded, objects_or_skip};
-use paxos::{Configuration, Enable, Member, MsgType, Program, Round};
+use paxos::{Enable, MsgType, Program, Round};
 use xdp::frame;
 use xdp::layout::COUNTERS;
 use xdp::object::Role;
@@ -135,15 +135,7 @@ impl Target {
                 })
                 .expect("a later epoch"),
             Control::Learner(role) => {
-                let member = |node| Member { node, nonce: 1 };
-                role.learn(&Configuration {
-                    epoch: self.epoch,
-                    leader: member(1),
-                    acceptors: MEMBERS.map(member).to_vec(),
-                    f: 1,
-                    replicas: vec![1],
-                    g: 0,
-                });
+                role.learn(&common::configuration(self.epoch, &MEMBERS));
             }
         }
         self.memory = self.loaded.memory();

@@ -7,11 +7,9 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
 
-use common::{Loaded, objects_or_skip};
+use common::{Loaded, configuration, objects_or_skip};
 use paxos::wire::value::Vector;
-use paxos::{
-    Configuration, Deployment, Enable, Flags, Header, Member, MsgType, Packet, Program, Round,
-};
+use paxos::{Deployment, Enable, Flags, Header, MsgType, Packet, Program, Round};
 use xdp::frame;
 use xdp::object::Role;
 use xdp::place::Place;
@@ -75,15 +73,10 @@ fn header(msgtype: MsgType) -> Header {
 fn an_instance_is_decided_once() {
     let Some(dir) = objects_or_skip() else { return };
     let learner = load(&dir, Role::Learner, 1);
-    let member = |node| Member { node, nonce: 1 };
-    learner.role.learner().learn(&Configuration {
-        epoch: 1,
-        leader: member(1),
-        acceptors: [11, 12, 13].map(member).to_vec(),
-        f: 1,
-        replicas: vec![1],
-        g: 0,
-    });
+    learner
+        .role
+        .learner()
+        .learn(&configuration(1, &[11, 12, 13]));
     let votes = |swid| {
         let vote = |inst| Header {
             inst,

@@ -5,7 +5,7 @@ pub mod random;
 
 use std::path::PathBuf;
 
-use paxos::{Instance, PartitionId, Round, To, Verdict};
+use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Round, To, Verdict};
 use sim::script::device::{parse_configuration, parse_enable, parse_program};
 use sim::script::fields::Fields;
 use sim::script::{Device, Setup, packet, value};
@@ -32,6 +32,19 @@ pub fn objects_or_skip() -> Option<PathBuf> {
             println!("SKIPPED: {}", why.lines().next().unwrap_or_default());
             None
         }
+    }
+}
+
+/// What learners learn: these acceptors, and f of them may fail.
+pub fn configuration(epoch: Epoch, acceptors: &[NodeId]) -> Configuration {
+    let member = |node| Member { node, nonce: 1 };
+    Configuration {
+        epoch,
+        leader: member(1),
+        acceptors: acceptors.iter().copied().map(member).collect(),
+        f: (acceptors.len() as u8 - 1) / 2,
+        replicas: vec![1],
+        g: 0,
     }
 }
 
