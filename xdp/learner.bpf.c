@@ -113,6 +113,8 @@ RING(15);
 struct step {
 	struct common common;
 	struct partition *partition;
+	/* The packet wakes the worker. */
+	__u32 wakes;
 };
 
 /* ---- Helpers */
@@ -156,22 +158,31 @@ static __always_inline void describe(struct decision *head, const struct message
 	head->unused = 0;
 }
 
-/* Whether a record that is reserved wakes the ring's reader. A reader first says that it falls asleep,
- * then, behind a barrier, looks for records that are at least reserved. */
-static __always_inline __u64 wakes(const struct partition *partition)
+/* Whether the ring's reader sleeps, or may soon. A reader first says that it falls asleep, then,
+ * behind a barrier, looks for records that are at least reserved. */
+static __always_inline int sleeps(const struct step *s)
 {
 	__u32 any = 0;
 
 	full_barrier(&any);
-	return READ_ONCE(partition->flags) & PARTITION_AWAKE ? BPF_RB_NO_WAKEUP : 0;
+	return !(READ_ONCE(s->partition->flags) & PARTITION_AWAKE);
+}
+
+/* A ring wakes its reader from an interrupt that the CPU sends itself, which costs a virtual machine
+ * more than all roles together. A worker that also waits at a socket is woken by the vote itself. */
+static __always_inline __u64 wake_up(const struct step *s)
+{
+	if (s->common.group->flags & GROUP_PASS_OTHERS)
+		return BPF_RB_NO_WAKEUP;
+	return sleeps(s) ? 0 : BPF_RB_NO_WAKEUP;
 }
 
 /* One record of one size; `max` is the room for the value. */
 #define RECORD(name, type, max)                                                                    \
 	static __noinline int name(struct xdp_md *ctx, const struct message *m,                    \
-				   const struct partition *partition)                              \
+				   const struct step *s)                                           \
 	{                                                                                          \
-		type *record = reserve(partition->ring, sizeof(type));                             \
+		type *record = reserve(s->partition->ring, sizeof(type));                          \
 		__u32 len = m->value_len;                                                          \
                                                                                                    \
 		if (!record)                                                                       \
@@ -183,7 +194,7 @@ static __always_inline __u64 wakes(const struct partition *partition)
 			bpf_ringbuf_discard(record, 0);                                            \
 			return 0;                                                                  \
 		}                                                                                  \
-		bpf_ringbuf_submit(record, wakes(partition));                                      \
+		bpf_ringbuf_submit(record, wake_up(s));                                            \
 		return 1;                                                                          \
 	}
 RECORD(record_small, struct small_decision, SMALL_VALUE)
@@ -194,10 +205,10 @@ RECORD(record_large, struct large_decision, MAX_VALUE)
 static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	if (m->value_len <= SMALL_VALUE)
-		return record_small(ctx, m, s->partition);
+		return record_small(ctx, m, s);
 	if (m->value_len <= MEDIUM_VALUE)
-		return record_medium(ctx, m, s->partition);
-	return record_large(ctx, m, s->partition);
+		return record_medium(ctx, m, s);
+	return record_large(ctx, m, s);
 }
 
 /* The decided value, to the replicas. */
@@ -339,15 +350,18 @@ static __always_inline __u32 phase2b(struct xdp_md *ctx, const struct message *m
 		count(COUNT_DECIDED);
 		if (s->common.group->flags & GROUP_DELIVER)
 			send_decision(ctx, m, s);
+		else
+			s->wakes = sleeps(s);
 	}
 	return verdict;
 }
 
-/* Whether the host sees a vote, too: it asks for the views of epochs that it hears of. */
+/* Whether the host sees a vote, too: to wake up, or since it repairs, or to ask for the view of an
+ * epoch that it hears of. */
 static __always_inline int is_shown(const struct step *s, __u32 verdict)
 {
 	return (s->common.group->flags & GROUP_PASS_OTHERS) &&
-	       (verdict == REASON_UNKNOWN_EPOCH ||
+	       (s->wakes || verdict == REASON_UNKNOWN_EPOCH ||
 		(READ_ONCE(s->partition->flags) & PARTITION_SHOW_VOTES));
 }
 
