@@ -1,5 +1,6 @@
-/* The forwarder: passes packets on by destination address, as a switch without a role does; the
- * path that the roles are measured against. */
+/* The forwarder: a switch. It passes packets on by destination address, and calls the role that has
+ * the address where that is one of the switch's own. Without roles it is the path that they are
+ * measured against. */
 #include "include/bench.h"
 #include "include/multicast.h"
 
@@ -16,7 +17,17 @@ struct route {
 	__u32 broadcast;
 	__u8 mac_to[ETH_ALEN];
 	__u8 mac_from[ETH_ALEN];
+	/* The address is one of this switch's own: 1 + the entry in `roles`; 0 = it isn't. */
+	__u32 role;
 };
+
+/* Any number of roles: a packet for an entry without a program goes to the kernel's stack. */
+struct {
+	KEPT_MAP(BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, __u32);
+} roles SEC(".maps");
 
 struct {
 	KEPT_MAP(BPF_MAP_TYPE_HASH);
@@ -50,6 +61,14 @@ static __always_inline int hop_v4(struct iphdr *ip)
 	return 1;
 }
 
+static __always_inline int hop_v6(struct ipv6hdr *ip)
+{
+	if (ip->hop_limit <= 1)
+		return 0;
+	ip->hop_limit--;
+	return 1;
+}
+
 static __always_inline int forward(struct xdp_md *ctx)
 {
 	void *cursor = (void *)(long)ctx->data;
@@ -80,11 +99,13 @@ static __always_inline int forward(struct xdp_md *ctx)
 	route = bpf_map_lookup_elem(&routes, &key);
 	if (!route)
 		return pass_on(ctx);
-	/* The last hop's end is announced by the kernel's stack. */
-	if (ip4 ? !hop_v4(ip4) : ip6->hop_limit <= 1)
+	if (route->role) {
+		bpf_tail_call(ctx, &roles, route->role - 1);
 		return pass_on(ctx);
-	if (ip6)
-		ip6->hop_limit--;
+	}
+	/* The last hop's end is announced by the kernel's stack. */
+	if (!(ip6 ? hop_v6(ip6) : ip4 && hop_v4(ip4)))
+		return pass_on(ctx);
 	__builtin_memcpy(eth->h_dest, route->mac_to, ETH_ALEN);
 	__builtin_memcpy(eth->h_source, route->mac_from, ETH_ALEN);
 	count(VERDICT_CHANGED);

@@ -1,4 +1,4 @@
-//! A switch without a role: frames go on by the destination's address.
+//! A switch: frames go on by the destination's address, or to the role that has it.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -35,21 +35,52 @@ impl Forwarder {
 
     /// Sends frames for an address out of a port, to the hardware address `to`.
     pub fn add_route(&mut self, address: IpAddr, port: &Interface, to: [u8; 6]) -> Result<()> {
-        let key = RouteKey {
-            address: octets(address),
-            family: if address.is_ipv4() { 4 } else { 6 },
-        };
+        self.insert(address, port, to, 0)
+    }
+
+    /// Hands frames for an address to a role of this switch ([`crate::switch::Switch::attach`]), or
+    /// to the kernel's stack while there is none. Roles send each other copies by `loopback`, whose
+    /// other end, another port, has the hardware address `to`. `role` is a number of its own for
+    /// each of the switch's roles, below 256.
+    pub fn add_role(
+        &mut self,
+        address: IpAddr,
+        role: u8,
+        loopback: &Interface,
+        to: [u8; 6],
+    ) -> Result<()> {
+        self.insert(address, loopback, to, 1 + u32::from(role))
+    }
+
+    fn insert(
+        &mut self,
+        address: IpAddr,
+        port: &Interface,
+        mac_to: [u8; 6],
+        role: u32,
+    ) -> Result<()> {
         let route = Route {
             port: port.index,
             broadcast: 0,
-            mac_to: to,
+            mac_to,
             mac_from: port.mac,
+            role,
         };
-        self.object.insert("routes", &key, &route)
+        self.object.insert("routes", &RouteKey::of(address), &route)
     }
 
     /// Begins to forward what comes in by a port.
     pub fn attach_kept(&mut self, port: &Interface, pins: &Path) -> Result<Attachment> {
         self.object.attach_kept(port, pins)
+    }
+}
+
+impl RouteKey {
+    /// Of an address.
+    pub fn of(address: IpAddr) -> RouteKey {
+        RouteKey {
+            address: octets(address),
+            family: if address.is_ipv4() { 4 } else { 6 },
+        }
     }
 }

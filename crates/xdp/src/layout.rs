@@ -342,6 +342,8 @@ shared! {
         mac_to: [u8; 6],
         /// Source.
         mac_from: [u8; 6],
+        /// The address is the switch's own: 1 + the entry of `roles`; 0 = it isn't.
+        role: u32,
     }
 }
 

@@ -36,4 +36,6 @@ pub mod place;
 pub mod ring;
 pub mod run;
 mod saved;
+pub mod station;
+pub mod switch;
 pub mod sys;

@@ -1,12 +1,12 @@
-//! Who a role's multicast goes to: the entries of `multicast` and `links`, kept up to date with the
-//! kernel's neighbours.
+//! Who a role's multicast goes to: the entries of `multicast` and `links`, kept up to date with
+//! what the kernel, or the switch, knows of their addresses.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::interface::Interface;
-use crate::layout::{Link, LinkKey, MAX_MEMBERS, MulticastMember};
-use crate::neighbour::next_hop;
+use crate::layout::{Link, LinkKey, MAX_LINKS, MAX_MEMBERS, MulticastMember};
 use crate::object::{Object, Result};
+use crate::station::{Hop, Station};
 
 /// One receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,36 +17,26 @@ pub struct Member {
     pub port_per_partition: bool,
 }
 
-/// The receivers of each group's multicast, all behind the node's own interface.
+/// The receivers of each group's multicast.
 #[derive(Debug)]
 pub struct Members {
-    interface: Interface,
     from: SocketAddr,
     groups: Vec<(u16, Vec<Member>)>,
-    /// Hardware addresses written last.
-    written: Vec<Vec<Option<[u8; 6]>>>,
+    /// How each of them was reached when that was last looked up.
+    hops: BTreeMap<IpAddr, Hop>,
+    /// The ports, each as often as the largest group has members behind it.
+    ports: Vec<u32>,
 }
 
 impl Members {
-    /// Receivers by group; copies leave `interface` in the name of `from`.
-    pub fn new(
-        interface: Interface,
-        from: SocketAddr,
-        groups: Vec<(u16, Vec<Member>)>,
-    ) -> Result<Members> {
-        if let Some((group, members)) = groups.iter().find(|(_, m)| m.len() > MAX_MEMBERS) {
-            return Err(format!(
-                "group {group} has {} members behind {}, and the XDP programs send to {MAX_MEMBERS} behind one port: use the udp plane",
-                members.len(),
-                interface.name
-            ));
-        }
-        Ok(Members {
-            interface,
+    /// Receivers by group; copies leave in the name of `from`.
+    pub fn new(from: SocketAddr, groups: Vec<(u16, Vec<Member>)>) -> Members {
+        Members {
             from,
-            written: Vec::new(),
             groups,
-        })
+            hops: BTreeMap::new(),
+            ports: Vec::new(),
+        }
     }
 
     /// In whose name copies leave.
@@ -54,68 +44,118 @@ impl Members {
         self.from
     }
 
-    /// Fills the devmaps: once, after loading.
-    pub fn open(&self, object: &mut Object) -> Result<()> {
-        let ports = vec![self.interface.index; self.entries() as usize];
-        object.multicast_to(&ports, true)
+    /// Looks up how members are reached, and writes what has changed. Gives back those whose
+    /// hardware address isn't known: they get no copies until a later call finds them.
+    pub fn refresh(&mut self, station: &Station, object: &mut Object) -> Result<Vec<IpAddr>> {
+        let addresses = self.addresses();
+        let hops = station.hops(&addresses)?;
+        let hops: BTreeMap<IpAddr, Hop> = addresses.into_iter().zip(hops).collect();
+        if hops != self.hops {
+            self.write(&hops, station, object)?;
+            self.hops = hops;
+        }
+        let unknown = self.hops.iter().filter(|(_, hop)| hop.mac_to.is_none());
+        Ok(unknown.map(|(address, _)| *address).collect())
     }
 
-    /// Asks the kernel for the members' hardware addresses and writes what has changed. Gives back
-    /// those that it doesn't know: they get no copies until a later call finds them.
-    pub fn refresh(&mut self, object: &mut Object) -> Result<Vec<IpAddr>> {
-        let mut found = Vec::new();
-        for (_, members) in &self.groups {
-            let hops = members
-                .iter()
-                .map(|m| next_hop(&self.interface, m.address.ip()));
-            found.push(hops.collect::<Result<Vec<_>>>()?);
-        }
-        if found != self.written {
-            for (at, (group, members)) in self.groups.iter().enumerate() {
+    /// Each once.
+    fn addresses(&self) -> Vec<IpAddr> {
+        let members = self.groups.iter().flat_map(|(_, members)| members);
+        let mut addresses: Vec<_> = members.map(|member| member.address.ip()).collect();
+        addresses.sort();
+        addresses.dedup();
+        addresses
+    }
+
+    fn write(
+        &mut self,
+        hops: &BTreeMap<IpAddr, Hop>,
+        station: &Station,
+        object: &mut Object,
+    ) -> Result<()> {
+        let most = self.most_behind(hops);
+        self.refuse_too_many(&most, station)?;
+        for (index, (&port, &entries)) in most.iter().enumerate() {
+            for (group, members) in &self.groups {
                 let key = LinkKey {
-                    ifindex: self.interface.index,
+                    ifindex: port,
                     group: (*group).into(),
                 };
-                object.insert("links", &key, &self.link(members, &found[at]))?;
+                let mut link = Link {
+                    entries: entries as u32,
+                    index: index as u32,
+                    ..Link::default()
+                };
+                for member in members {
+                    link.add(member, &hops[&member.address.ip()], port, self.from);
+                }
+                object.insert("links", &key, &link)?;
             }
-            self.written = found;
         }
-        Ok(self.unknown())
+        let ports = most
+            .iter()
+            .flat_map(|(&port, &n)| std::iter::repeat_n(port, n));
+        let ports: Vec<u32> = ports.collect();
+        if ports != self.ports {
+            object.multicast_to(&ports, true)?;
+            self.ports = ports;
+        }
+        Ok(())
     }
 
-    fn unknown(&self) -> Vec<IpAddr> {
-        let members = self.groups.iter().flat_map(|(_, members)| members);
-        let hops = self.written.iter().flatten();
-        let unknown = members.zip(hops).filter(|(_, hop)| hop.is_none());
-        unknown.map(|(member, _)| member.address.ip()).collect()
+    /// The members that the largest group has behind each port.
+    fn most_behind(&self, hops: &BTreeMap<IpAddr, Hop>) -> BTreeMap<u32, usize> {
+        let mut most = BTreeMap::new();
+        for (_, members) in &self.groups {
+            let mut behind: BTreeMap<u32, usize> = BTreeMap::new();
+            for member in members {
+                *behind.entry(hops[&member.address.ip()].port).or_default() += 1;
+            }
+            for (port, n) in behind {
+                let most = most.entry(port).or_default();
+                *most = n.max(*most);
+            }
+        }
+        most
     }
 
-    /// Entries of the port in `multicast`: as many as the largest group needs.
-    fn entries(&self) -> u32 {
-        let most = self.groups.iter().map(|(_, members)| members.len()).max();
-        most.unwrap_or(0) as u32
+    fn refuse_too_many(&self, most: &BTreeMap<u32, usize>, station: &Station) -> Result<()> {
+        if let Some(n) = most.values().find(|n| **n > MAX_MEMBERS) {
+            return Err(format!(
+                "a group has {n} members behind one port of {}, and the XDP programs send to \
+                 {MAX_MEMBERS} behind one: use the udp plane",
+                station.name()
+            ));
+        }
+        if most.len() > MAX_LINKS || most.values().sum::<usize>() > MAX_LINKS {
+            return Err(format!(
+                "members are behind {} ports of {}, and the XDP programs send {MAX_LINKS} copies: \
+                 use the udp plane",
+                most.len(),
+                station.name()
+            ));
+        }
+        Ok(())
     }
+}
 
-    fn link(&self, members: &[Member], hops: &[Option<[u8; 6]>]) -> Link {
-        let mut link = Link {
-            entries: self.entries(),
-            ..Link::default()
+impl Link {
+    /// Notes a member, if it is behind this port and its hardware address is known.
+    fn add(&mut self, member: &Member, hop: &Hop, port: u32, from: SocketAddr) {
+        let (Some(mac_to), true) = (hop.mac_to, hop.port == port) else {
+            return;
         };
-        for (member, hop) in members.iter().zip(hops) {
-            let Some(mac) = hop else { continue };
-            link.member[link.members as usize] = MulticastMember {
-                mac_to: *mac,
-                mac_from: self.interface.mac,
-                family: if member.address.is_ipv4() { 4 } else { 6 },
-                ip_to: octets(member.address.ip()),
-                ip_from: octets(self.from.ip()),
-                port_to: member.address.port(),
-                port_from: self.from.port(),
-                port_per_partition: member.port_per_partition.into(),
-            };
-            link.members += 1;
-        }
-        link
+        self.member[self.members as usize] = MulticastMember {
+            mac_to,
+            mac_from: hop.mac_from,
+            family: if member.address.is_ipv4() { 4 } else { 6 },
+            ip_to: octets(member.address.ip()),
+            ip_from: octets(from.ip()),
+            port_to: member.address.port(),
+            port_from: from.port(),
+            port_per_partition: member.port_per_partition.into(),
+        };
+        self.members += 1;
     }
 }
 

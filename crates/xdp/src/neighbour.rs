@@ -3,19 +3,35 @@
 //! Asked of `ip`, which every machine with a configured network has: the answer is needed once a
 //! second at most, never for a packet.
 
+use std::io::Write;
 use std::net::{IpAddr, UdpSocket};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 use crate::interface::Interface;
 use crate::object::Result;
 
-/// The hardware address that frames for `to` go to when they leave by `interface`. `None` while the
-/// kernel doesn't know it: the question makes it ask, so a later one is answered.
-pub fn next_hop(interface: &Interface, to: IpAddr) -> Result<Option<[u8; 6]>> {
-    let routes = ip(&["route", "get", &to.to_string()])?;
-    let route = routes.get(0).unwrap_or(&Value::Null);
+/// The hardware addresses that frames for each of `to` go to when they leave by `interface`. `None`
+/// while the kernel doesn't know it: the question makes it ask, so a later one is answered.
+pub fn next_hops(interface: &Interface, to: &[IpAddr]) -> Result<Vec<Option<[u8; 6]>>> {
+    let mut questions: Vec<String> = to.iter().map(|to| format!("route get {to}")).collect();
+    questions.push(format!("neigh show dev {}", interface.name));
+    let answers = ip(&questions)?;
+    let neighbours = answers.get(to.len()).unwrap_or(&Value::Null);
+    let next_hop = |(to, routes): (&IpAddr, &Value)| {
+        let hop = hop_of(interface, *to, &routes[0])?;
+        let mac = hardware_address(neighbours, hop);
+        if mac.is_none() {
+            make_known(*to);
+        }
+        Ok(mac)
+    };
+    to.iter().zip(&answers).map(next_hop).collect()
+}
+
+/// Whom frames for `to` are given to first.
+fn hop_of(interface: &Interface, to: IpAddr, route: &Value) -> Result<IpAddr> {
     if route["dev"] != interface.name.as_str() {
         return Err(format!(
             "{to} is reached by {}, not by {}, where the node's own address is",
@@ -23,17 +39,16 @@ pub fn next_hop(interface: &Interface, to: IpAddr) -> Result<Option<[u8; 6]>> {
             interface.name
         ));
     }
-    let hop = match route["gateway"].as_str() {
-        Some(gateway) => gateway.parse().map_err(|e| format!("{gateway}: {e}"))?,
-        None => to,
-    };
-    let known = ip(&["neigh", "show", &hop.to_string(), "dev", &interface.name])?;
-    let entry = known.get(0).unwrap_or(&Value::Null);
-    let mac = entry["lladdr"].as_str().and_then(parse_mac);
-    if mac.is_none() {
-        make_known(to);
+    match route["gateway"].as_str() {
+        Some(gateway) => gateway.parse().map_err(|e| format!("{gateway}: {e}")),
+        None => Ok(to),
     }
-    Ok(mac)
+}
+
+fn hardware_address(neighbours: &Value, of: IpAddr) -> Option<[u8; 6]> {
+    let is_of = |entry: &&Value| entry["dst"].as_str().and_then(|dst| dst.parse().ok()) == Some(of);
+    let entry = neighbours.as_array()?.iter().find(is_of)?;
+    parse_mac(entry["lladdr"].as_str()?)
 }
 
 /// An empty datagram to the discard port: nobody needs to get it, but to send it the kernel has to
@@ -48,19 +63,35 @@ fn make_known(to: IpAddr) {
     }
 }
 
-fn ip(arguments: &[&str]) -> Result<Value> {
-    let shown = || format!("ip -json {}", arguments.join(" "));
-    let output = Command::new("ip").arg("-json").args(arguments).output();
-    let output = output.map_err(|e| format!("{}: {e}; install package iproute2", shown()))?;
+/// The answer to each line of `ip`'s language; the last one's may be missing, where there is none.
+fn ip(lines: &[String]) -> Result<Vec<Value>> {
+    let mut child = Command::new("ip")
+        .args(["-json", "-batch", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("ip: {e}; install package iproute2"))?;
+    let mut input = child.stdin.take().expect("it is piped");
+    // Where it ends early, what it says of that is the better message.
+    let _ = input.write_all((lines.join("\n") + "\n").as_bytes());
+    drop(input);
+    let output = child.wait_with_output().map_err(|e| format!("ip: {e}"))?;
     if !output.status.success() {
         let why = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{}: {}", shown(), why.trim()));
+        return Err(format!("ip {}: {}", lines.join("; "), why.trim()));
     }
-    // No entry is shown as nothing at all by some versions.
-    if output.stdout.iter().all(u8::is_ascii_whitespace) {
-        return Ok(Value::Null);
+    let answers = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+    let answers: serde_json::Result<Vec<Value>> = answers.collect();
+    match answers {
+        Ok(answers) if answers.len() + 1 >= lines.len() => Ok(answers),
+        Ok(answers) => Err(format!(
+            "ip -json: {} answers to {}",
+            answers.len(),
+            lines.join("; ")
+        )),
+        Err(e) => Err(format!("ip -json: {e}")),
     }
-    serde_json::from_slice(&output.stdout).map_err(|e| format!("{}: {e}", shown()))
 }
 
 fn parse_mac(text: &str) -> Option<[u8; 6]> {
@@ -85,5 +116,20 @@ mod tests {
         for bad in ["", "02:77", "02:77:00:00:0a:ff:00", "x2:77:00:00:0a:ff"] {
             assert_eq!(parse_mac(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn neighbours() {
+        let known = serde_json::json!([
+            { "dst": "10.0.0.1", "lladdr": "02:00:00:00:00:01" },
+            { "dst": "10.0.0.2", "state": ["FAILED"] },
+            { "dst": "fd00::1", "lladdr": "02:00:00:00:00:03" },
+        ]);
+        let of = |address: &str| hardware_address(&known, address.parse().unwrap());
+        assert_eq!(of("10.0.0.1"), Some([2, 0, 0, 0, 0, 1]));
+        assert_eq!(of("10.0.0.2"), None);
+        assert_eq!(of("10.0.0.3"), None);
+        assert_eq!(of("fd00:0::1"), Some([2, 0, 0, 0, 0, 3]));
+        assert_eq!(hardware_address(&Value::Null, [10, 0, 0, 1].into()), None);
     }
 }

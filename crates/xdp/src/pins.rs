@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 use crate::object::Result;
+use crate::switch::take_off;
 
 /// Used where nothing else is said. Not /sys/fs/bpf: `ip netns exec` mounts a fresh /sys.
 pub const DEFAULT_MOUNT: &str = "/run/wirepaxos/bpf";
@@ -48,7 +49,7 @@ impl Pins {
         &self.0
     }
 
-    /// Whether a program is at an interface.
+    /// Whether a program is at an interface or a switch.
     pub fn is_attached(&self) -> bool {
         fs::read_dir(&self.0).is_ok_and(|entries| entries.flatten().any(|e| is_link(&e.path())))
     }
@@ -61,17 +62,19 @@ impl Pins {
         // Links first: no program meets a memory that is going.
         paths.sort_by_key(|path| !is_link(path));
         for path in paths {
+            take_off(&path)?;
             fs::remove_file(path).map_err(failed)?;
         }
         fs::remove_dir(&self.0).map_err(failed)
     }
 
-    /// Takes the programs off their interfaces; their memory stays.
+    /// Takes the programs off their interfaces and switches; their memory stays.
     pub fn detach(&self) -> Result<()> {
         let failed = |e: io::Error| format!("can't detach by {}: {e}", self.0.display());
         for entry in fs::read_dir(&self.0).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             if is_link(&path) {
+                take_off(&path)?;
                 fs::remove_file(path).map_err(failed)?;
             }
         }

@@ -45,6 +45,7 @@ pub(super) struct RawNode {
     pub control: Spanned<String>,
     pub group: Option<Spanned<i64>>,
     pub plane: Option<Spanned<String>>,
+    pub switch: Option<Spanned<String>>,
     pub storage: Option<Spanned<String>>,
     pub redis: Option<Spanned<String>>,
     pub redis_password: Option<Spanned<String>>,

@@ -89,6 +89,9 @@ const BAD: &[Bad] = &[
     ("role = \"controller\"", "role = \"controller\"\nplane = \"xdp\"", "plane", &["means nothing"]),
     ("storage = \"volatile\"", "storage = \"durable\"\nplane = \"xdp\"", "plane",
         &["can't write to disk", "plane = \"udp\""]),
+    ("storage = \"volatile\"", "switch = \"a/b\"", "switch =", &["is no name", "letters, digits"]),
+    ("redis = \"", "switch = \"sw\"\nredis = \"", "switch =",
+        &["means nothing", "role = \"replica\"", "remove it"]),
     ("# trace = \"traces\"", "trace = \"\"", "trace =", &["is empty", "name a directory"]),
     ("# cpu = 0", "cpu = -1", "cpu = -1", &["0 to 1023"]),
 ];

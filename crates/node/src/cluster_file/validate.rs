@@ -300,7 +300,7 @@ impl Check {
     fn node(&mut self, spanned: &Spanned<RawNode>, groups: &[Spanned<RawGroup>]) -> Node {
         let raw = spanned.get_ref();
         let role = self.choice("role", &raw.role, &Role::ALL, Role::name);
-        self.name(&raw.name);
+        self.name("name", &raw.name);
         self.keys_fit_role(raw, role);
         Node {
             name: raw.name.get_ref().clone(),
@@ -310,6 +310,7 @@ impl Check {
             control: self.node_address("control", &raw.control),
             group: self.group_of(spanned, role, groups),
             plane: self.plane(raw, role),
+            switch: self.switch(raw, role),
             storage: self.storage(raw),
             redis: self.redis(raw, groups),
             redis_password: raw.redis_password.as_ref().map(|p| p.get_ref().clone()),
@@ -353,6 +354,23 @@ impl Check {
         plane
     }
 
+    /// Its maps are in a directory of its name.
+    fn switch(&mut self, raw: &RawNode, role: Role) -> Option<String> {
+        let spanned = raw.switch.as_ref()?;
+        self.name("switch", spanned);
+        if matches!(role, Role::Controller | Role::Replica) {
+            self.error(
+                at(spanned),
+                format!(
+                    "`switch` means nothing on a node with role = {:?}",
+                    role.name()
+                ),
+                "remove it: only roles that packets pass through can be at a switch",
+            );
+        }
+        Some(spanned.get_ref().clone())
+    }
+
     /// Nodes record what passes through them, not what passes in the kernel.
     fn recordable(&mut self, nodes: &[Spanned<RawNode>]) {
         let planes = nodes.iter().filter_map(|n| n.get_ref().plane.as_ref());
@@ -366,13 +384,13 @@ impl Check {
     }
 
     /// A node's name is also the name of its directory.
-    fn name(&mut self, raw: &Spanned<String>) {
+    fn name(&mut self, key: &str, raw: &Spanned<String>) {
         let name = raw.get_ref();
         let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
         if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
             self.error(
                 at(raw),
-                format!("`name = {name:?}` is no name"),
+                format!("`{key} = {name:?}` is no name"),
                 "use 1 to 64 letters, digits, `-` and `_`",
             );
         }

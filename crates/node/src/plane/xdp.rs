@@ -1,5 +1,6 @@
-//! The kernel plane: a role runs as an XDP program at the interface that has the node's address.
-//! Its memory and its link are pinned, so it serves on while the node's process is away.
+//! The kernel plane: a role runs as an XDP program at the interface that has the node's address, or
+//! at a switch that has it. Its memory and its link are pinned, so it serves on while the node's
+//! process is away.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,6 +18,8 @@ use xdp::object::{self, Object, Role, Sizes};
 use xdp::pins::Pins;
 use xdp::place::{self, Place};
 use xdp::run::{counter, verdict_of};
+use xdp::station::Station;
+use xdp::switch::Switch;
 
 use crate::cluster_file::{ClusterFile, Node};
 use crate::{Error, listen};
@@ -28,9 +31,10 @@ pub(crate) struct XdpPlane {
     /// Nothing was left by an earlier process.
     is_new: bool,
     device: Device,
-    interface: Interface,
+    station: Station,
     pins: Pins,
     members: Members,
+    /// At an interface.
     attachment: Option<Attachment>,
     /// Where the interface takes no redirected frames.
     cloning: Option<Cloning>,
@@ -55,8 +59,7 @@ impl XdpPlane {
         members: Vec<(u16, Vec<Member>)>,
     ) -> Result<XdpPlane, Error> {
         refuse_traces(cluster)?;
-        let interface = Interface::with_address(node.address.ip())?;
-        let members = Members::new(interface.clone(), node.address, members)?;
+        let station = station(cluster, node)?;
         let directory = object::directory()?;
         let is_new = !Pins::are_left(&cluster.bpffs, cluster.cluster, &node.name);
         let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, &node.name)?;
@@ -71,9 +74,9 @@ impl XdpPlane {
             device: device(cluster, node, 1),
             places,
             is_new,
-            interface,
+            station,
             pins,
-            members,
+            members: Members::new(node.address, members),
             attachment: None,
             cloning: None,
             unreachable: Vec::new(),
@@ -115,12 +118,31 @@ impl XdpPlane {
         for place in &self.places {
             place::open(&mut self.object, place, flags, &self.device)?;
         }
-        self.members.open(&mut self.object)?;
-        let attached = self.object.attach_kept(&self.interface, self.pins.path())?;
-        say_what_is_attached(self.object.role(), &self.interface, &attached);
-        if let Some(why) = why_clones(&self.interface, attached.mode) {
+        match &self.station {
+            Station::Interface(interface) => {
+                let interface = interface.clone();
+                self.attach_to_interface(&interface)
+            }
+            Station::Switch(switch) => {
+                let own = self.members.from().ip();
+                let replaced = switch.attach(&self.object, own, self.pins.path())?;
+                say_what_is_attached(
+                    self.object.role(),
+                    switch.name(),
+                    replaced,
+                    "by its forwarder",
+                );
+                Ok(())
+            }
+        }
+    }
+
+    fn attach_to_interface(&mut self, interface: &Interface) -> Result<(), Error> {
+        let attached = self.object.attach_kept(interface, self.pins.path())?;
+        say_what_is_at_interface(self.object.role(), interface, &attached);
+        if let Some(why) = why_clones(interface, attached.mode) {
             eprintln!("plane: copies leave as clones in TC, so slower: {why}");
-            let (interface, pins) = (&self.interface, Some(self.pins.path()));
+            let pins = Some(self.pins.path());
             let ports = [interface.index];
             let cloning = self.object.multicast_by_clones(interface, &ports, pins)?;
             self.cloning = Some(cloning);
@@ -131,7 +153,7 @@ impl XdpPlane {
 
     /// Follows the members' hardware addresses.
     pub fn refresh(&mut self) {
-        match self.members.refresh(&mut self.object) {
+        match self.members.refresh(&self.station, &mut self.object) {
             Ok(unreachable) => {
                 self.unreachable = unreachable;
                 self.trouble = None;
@@ -192,8 +214,22 @@ impl XdpPlane {
             "plane: xdp; the {} serves on at {}; start the node again to control it, and \
              `wirepaxos stop` to take it off",
             self.object.role().name(),
-            self.interface.name
+            self.station.name()
         );
+    }
+
+    fn interface(&self) -> Option<&Interface> {
+        match &self.station {
+            Station::Interface(interface) => Some(interface),
+            Station::Switch(_) => None,
+        }
+    }
+
+    fn switch(&self) -> Option<&Switch> {
+        match &self.station {
+            Station::Switch(switch) => Some(switch),
+            Station::Interface(_) => None,
+        }
     }
 
     /// The plane's part of a status document.
@@ -209,7 +245,8 @@ impl XdpPlane {
         document["counters"] = counters(&self.object);
         document["plane"] = json!({
             "name": "xdp",
-            "interface": self.interface.name,
+            "interface": self.interface().map(|i| &i.name),
+            "switch": self.switch().map(Switch::name),
             "mode": attachment.map(|a| a.mode.name()),
             "why_generic": attachment.and_then(|a| a.why_generic.as_deref()),
             "multicast": if self.cloning.is_some() { "clones" } else { "redirect" },
@@ -245,17 +282,33 @@ fn why_clones(interface: &Interface, mode: Mode) -> Option<&'static str> {
     }
 }
 
+/// Where the node's packets come in.
+fn station(cluster: &ClusterFile, node: &Node) -> Result<Station, Error> {
+    Ok(match &node.switch {
+        Some(switch) => Station::Switch(Switch::open(&cluster.bpffs, switch)?),
+        None => Station::Interface(Interface::with_address(node.address.ip())?),
+    })
+}
+
 /// On the log, what runs where.
-pub(crate) fn say_what_is_attached(role: Role, interface: &Interface, attached: &Attachment) {
-    let done = match attached.replaced {
-        true => "replaced in place",
-        false => "attached",
+fn say_what_is_attached(role: Role, place: &str, replaced: bool, how: &str) {
+    let done = if replaced {
+        "replaced in place"
+    } else {
+        "attached"
     };
     eprintln!(
-        "plane: xdp; the {} is {done} at {} ({})",
-        role.name(),
-        interface.name,
-        attached.mode.name()
+        "plane: xdp; the {} is {done} at {place} ({how})",
+        role.name()
+    );
+}
+
+pub(crate) fn say_what_is_at_interface(role: Role, interface: &Interface, attached: &Attachment) {
+    say_what_is_attached(
+        role,
+        &interface.name,
+        attached.replaced,
+        attached.mode.name(),
     );
     if let (Mode::Generic, Some(why)) = (attached.mode, &attached.why_generic) {
         eprintln!("plane: not in the driver, so slower: {why}");

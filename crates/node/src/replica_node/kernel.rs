@@ -19,7 +19,7 @@ use xdp::ring::Ring;
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node};
-use crate::plane::xdp::{counters, device, refuse_traces, say_what_is_attached};
+use crate::plane::xdp::{counters, device, refuse_traces, say_what_is_at_interface};
 
 /// The learner of all partitions.
 pub(super) struct KernelLearner {
@@ -49,7 +49,7 @@ impl KernelLearner {
         let device = device(cluster, node, group.partitions);
         place::open(&mut object, &place, GROUP_PASS_OTHERS, &device)?;
         let attachment = object.attach(&interface)?;
-        say_what_is_attached(Role::Learner, &interface, &attachment);
+        say_what_is_at_interface(Role::Learner, &interface, &attachment);
         Ok(KernelLearner {
             object,
             place,

@@ -50,6 +50,7 @@ pub(super) fn forwarder(dir: &Path, to: Option<u32>) -> Result<Object> {
             port: to.unwrap_or(0),
             mac_to: [2, 0, 0, 0, 0, 1],
             mac_from: [2, 0, 0, 0, 0, 2],
+            role: 0,
         };
         object.insert("routes", &key, &route)?;
     }

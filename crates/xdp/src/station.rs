@@ -1,0 +1,54 @@
+//! Where a role's program runs: at the interface that has the node's address, or at a switch.
+
+use std::net::IpAddr;
+
+use crate::interface::Interface;
+use crate::neighbour::next_hops;
+use crate::object::Result;
+use crate::switch::Switch;
+
+/// A place of a role.
+#[derive(Debug)]
+pub enum Station {
+    /// A host's: packets come in and go out by one interface.
+    Interface(Interface),
+    /// They come in and go out by all of a switch's ports.
+    Switch(Switch),
+}
+
+/// How packets for an address leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// By this interface.
+    pub port: u32,
+    /// Their source.
+    pub mac_from: [u8; 6],
+    /// Their destination; `None` while it isn't known.
+    pub mac_to: Option<[u8; 6]>,
+}
+
+impl Station {
+    /// For messages.
+    pub fn name(&self) -> &str {
+        match self {
+            Station::Interface(interface) => &interface.name,
+            Station::Switch(switch) => switch.name(),
+        }
+    }
+
+    /// How packets for each of these addresses leave.
+    pub fn hops(&self, to: &[IpAddr]) -> Result<Vec<Hop>> {
+        match self {
+            Station::Interface(interface) => {
+                let macs = next_hops(interface, to)?.into_iter();
+                let hop = |mac_to| Hop {
+                    port: interface.index,
+                    mac_from: interface.mac,
+                    mac_to,
+                };
+                Ok(macs.map(hop).collect())
+            }
+            Station::Switch(switch) => to.iter().map(|to| switch.hop(*to)).collect(),
+        }
+    }
+}

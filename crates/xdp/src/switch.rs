@@ -1,0 +1,123 @@
+//! A role at a switch: the switch's forwarder calls its program for packets to the role's address,
+//! by whichever port they come in, and its copies leave by the ports of those that they are for. The
+//! papers' switches are of this kind; so is a server with several interfaces that forwards between
+//! them.
+//!
+//! Copies for other roles of the same switch go once around: out of one end of a link within the
+//! switch (`Route::port`, for the switch's own addresses) and in by the other, which is a port like
+//! all others.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use aya::maps::{HashMap, Map, MapData, ProgramArray};
+
+use crate::layout::{Route, RouteKey};
+use crate::object::{Object, Result, whole};
+use crate::station::Hop;
+
+/// What a forwarder has pinned.
+#[derive(Debug)]
+pub struct Switch {
+    pins: PathBuf,
+    name: String,
+    routes: HashMap<MapData, RouteKey, Route>,
+}
+
+/// What begins the names of pins that say that a switch calls a node's program.
+const PIN: &str = "link-switch-";
+
+impl Switch {
+    /// The switch of this name whose forwarder has its maps in the BPF file system at `mount`.
+    pub fn open(mount: &Path, name: &str) -> Result<Switch> {
+        let pins = mount.join(name);
+        let routes = MapData::from_pin(pins.join("routes")).map_err(|e| {
+            format!(
+                "there is no switch {name}: no forwarder has its maps in {}: {}",
+                pins.display(),
+                whole(&e)
+            )
+        })?;
+        let routes = Map::HashMap(routes).try_into().map_err(|e| whole(&e))?;
+        Ok(Switch {
+            pins,
+            name: name.to_owned(),
+            routes,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where packets for an address go.
+    pub fn hop(&self, to: IpAddr) -> Result<Hop> {
+        let route = self.route(to)?;
+        Ok(Hop {
+            port: route.port,
+            mac_from: route.mac_from,
+            mac_to: Some(route.mac_to),
+        })
+    }
+
+    fn route(&self, to: IpAddr) -> Result<Route> {
+        let route = self.routes.get(&RouteKey::of(to), 0);
+        route.map_err(|e| format!("{} has no route to {to}: {}", self.name, whole(&e)))
+    }
+
+    /// Has the switch call the role's program for packets to `own`, until the pin in `pins` goes.
+    /// True if it called an earlier version, which this one has replaced: no packet passes between.
+    pub fn attach(&self, object: &Object, own: IpAddr, pins: &Path) -> Result<bool> {
+        let slot = self.route(own)?.role.checked_sub(1).ok_or_else(|| {
+            format!(
+                "{own} isn't an address of {}, so it calls no role for it",
+                self.name
+            )
+        })?;
+        let program = object.program(object.role().name())?;
+        // The pin first: what is called can then be found, and taken off.
+        let pin = pins.join(format!("{PIN}{slot}"));
+        let replaced = match symlink(&self.pins, &pin) {
+            Ok(()) => false,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => true,
+            Err(e) => return Err(format!("{}: {e}", pin.display())),
+        };
+        roles(&self.pins)?
+            .set(slot, &program, 0)
+            .map_err(|e| format!("{}: it takes no program: {}", self.name, whole(&e)))?;
+        Ok(replaced)
+    }
+}
+
+/// Has a switch call the program that `pin` stands for no more; nothing if `pin` is another's.
+pub(crate) fn take_off(pin: &Path) -> Result<()> {
+    let name = pin.file_name().and_then(|name| name.to_str());
+    let slot = name.and_then(|name| name.strip_prefix(PIN)?.parse().ok());
+    let (Some(slot), Ok(switch)) = (slot, fs::read_link(pin)) else {
+        return Ok(());
+    };
+    // A switch that is gone calls nobody.
+    if !switch.join("roles").exists() {
+        return Ok(());
+    }
+    match roles(&switch)?.clear_index(&slot) {
+        Ok(()) => Ok(()),
+        // Nor does one that was made again since.
+        Err(aya::maps::MapError::SyscallError(e))
+            if e.io_error.kind() == io::ErrorKind::NotFound =>
+        {
+            Ok(())
+        }
+        Err(e) => Err(format!("{}: {}", switch.display(), whole(&e))),
+    }
+}
+
+fn roles(pins: &Path) -> Result<ProgramArray<MapData>> {
+    let map = MapData::from_pin(pins.join("roles"));
+    let map = map.map_err(|e| format!("{}: {}", pins.display(), whole(&e)))?;
+    Map::ProgramArray(map).try_into().map_err(|e| whole(&e))
+}
