@@ -34,6 +34,15 @@ pub(crate) fn prepare_for_xdp(name: &str) -> Result<()> {
         .map_err(Error::at(format!("{name}: switching checksum offload off")))
 }
 
+/// Lets packets in that come from an address of the machine itself.
+pub(crate) fn accept_own_addresses(name: &str) -> Result<()> {
+    for (key, value) in [("accept_local", "1"), ("rp_filter", "0")] {
+        let path = format!("/proc/sys/net/ipv4/conf/{name}/{key}");
+        std::fs::write(&path, value).map_err(Error::at(format!("{name}: setting {key}")))?;
+    }
+    Ok(())
+}
+
 /// struct ethtool_value.
 #[repr(C)]
 struct Value {

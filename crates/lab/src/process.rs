@@ -28,10 +28,12 @@ pub struct Process {
 }
 
 impl Process {
-    /// Whether it runs the host's node.
-    pub fn is_node(&self) -> bool {
+    /// The node that it runs, if it runs one.
+    pub fn node(&self) -> Option<&str> {
         let mut words = self.command.iter().skip(1).map(String::as_str);
-        words.next() == Some("node") && words.any(|word| word == self.host)
+        words.next().filter(|word| *word == "node")?;
+        words.find(|word| *word == "--name")?;
+        words.next()
     }
 }
 
@@ -93,14 +95,8 @@ impl Lab {
     /// Runs a command in a host's namespace in place of this process. Comes back only to say why
     /// it couldn't.
     pub fn exec(&self, host: &str, command: &[String]) -> Error {
-        let prepared = self
-            .state_when_up()
-            .and_then(|state| self.known_host(&state.shape, host));
-        if let Err(e) = prepared {
+        if let Err(e) = self.enter(host) {
             return e;
-        }
-        if let Err(e) = namespace::enter(&self.namespace(host)) {
-            return Error::at(host)(e);
         }
         let Some((program, arguments)) = command.split_first() else {
             return Error::new("which command?");
@@ -110,15 +106,19 @@ impl Lab {
 
     /// Moves the calling thread, and those that it starts from now on, to a host.
     pub fn enter(&self, host: &str) -> Result<()> {
-        let state = self.state_when_up()?;
-        self.known_host(&state.shape, host)?;
-        namespace::enter(&self.namespace(host)).map_err(Error::at(host))
+        let machine = self.machine(&self.state_when_up()?.shape, host)?;
+        namespace::enter(&self.namespace(&machine)).map_err(Error::at(host))
     }
 
     /// Has a command run on a host.
     pub fn place(&self, command: &mut Command, host: &str) -> Result<()> {
+        let hosts = self
+            .state()?
+            .map_or(Vec::new(), |state| state.shape.hosts());
+        let known = hosts.iter().find(|h| h.name == host);
+        let machine = known.map_or(host.to_string(), |h| h.machine());
         let namespace =
-            File::open(namespace::path(&self.namespace(host))).map_err(Error::at(host))?;
+            File::open(namespace::path(&self.namespace(&machine))).map_err(Error::at(host))?;
         // SAFETY: setns is async-signal-safe and touches nothing of the parent's memory.
         unsafe {
             command.pre_exec(move || namespace::enter_file(&namespace));
@@ -157,18 +157,14 @@ impl Lab {
         let state = self.state_when_up()?;
         let hosts = state.shape.hosts();
         for name in names {
-            self.known_host(&state.shape, name)?;
+            self.machine(&state.shape, name)?;
         }
-        let running: Vec<String> = self
-            .processes()
-            .into_iter()
-            .filter(Process::is_node)
-            .map(|p| p.host)
-            .collect();
+        let processes = self.processes();
+        let running: Vec<&str> = processes.iter().filter_map(Process::node).collect();
         let mut started = Vec::new();
         for host in hosts.iter().filter(|h| h.role.is_node()) {
             let wanted = names.is_empty() || names.contains(&host.name);
-            if !wanted || running.contains(&host.name) {
+            if !wanted || running.contains(&host.name.as_str()) {
                 continue;
             }
             let mut command = Command::new(program);
@@ -182,10 +178,11 @@ impl Lab {
         Ok(started)
     }
 
-    pub(crate) fn known_host(&self, shape: &crate::Shape, name: &str) -> Result<()> {
+    /// The machine that a host of this name is, or is in.
+    fn machine(&self, shape: &crate::Shape, name: &str) -> Result<String> {
         let hosts = shape.hosts();
-        if hosts.iter().any(|h| h.name == name) {
-            return Ok(());
+        if let Some(host) = hosts.iter().find(|h| h.name == name) {
+            return Ok(host.machine());
         }
         let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
         Err(Error::new(format!(

@@ -106,7 +106,7 @@ impl Lab {
 
     fn hosts(&self, shape: &Shape, processes: &[Process]) -> Vec<HostStatus> {
         let node = |name: &str| {
-            let mut nodes = processes.iter().filter(|p| p.host == name && p.is_node());
+            let mut nodes = processes.iter().filter(|p| p.node() == Some(name));
             nodes.next().map(|p| p.pid)
         };
         shape
@@ -114,7 +114,7 @@ impl Lab {
             .iter()
             .map(|host| HostStatus {
                 name: host.name.clone(),
-                namespace: self.namespace(&host.name),
+                namespace: self.namespace(&host.machine()),
                 role: host.role.name().to_string(),
                 interface: host.interface().to_string(),
                 ipv4: host.ipv4(),
@@ -126,7 +126,7 @@ impl Lab {
     }
 
     fn links(&self, shape: &Shape) -> Result<Vec<LinkStatus>> {
-        let names = shape.hosts().into_iter().map(|h| h.name);
+        let names = shape.machines().map(|h| h.name);
         let shown: Vec<(String, serde_json::Value)> = names
             .chain([WIRES.to_string()])
             .map(|name| {

@@ -22,6 +22,9 @@ pub const WIRES: &str = "wires";
 /// The link between two switches.
 pub const TRUNK: &str = "trunk";
 
+/// Where the switches' numbers begin.
+const SWITCH_IDS: u8 = 100;
+
 /// How hosts are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -89,6 +92,9 @@ pub struct Shape {
     pub ipv6: bool,
     /// Where leaders, acceptors and replicas handle their packets, as the cluster file names it.
     pub plane: String,
+    /// Whether leaders and acceptors are in the switches, as the papers have it, and not on hosts of
+    /// their own.
+    pub in_switch: bool,
     /// The CPU that the nodes stay on.
     pub cpu: Option<usize>,
 }
@@ -106,6 +112,7 @@ impl Shape {
             partitions: 1,
             ipv6: false,
             plane: "udp".to_string(),
+            in_switch: false,
             cpu: None,
         }
     }
@@ -148,11 +155,16 @@ impl Shape {
         ] {
             hosts.extend((1..=count).map(|n| self.host(role, n, first_id)));
         }
-        hosts.extend((1..=self.topology.switches()).map(|n| self.host(Role::Switch, n, 100)));
+        hosts
+            .extend((1..=self.topology.switches()).map(|n| self.host(Role::Switch, n, SWITCH_IDS)));
         hosts
     }
 
     fn host(&self, role: Role, n: u8, first_id: u8) -> Host {
+        let switch = match role {
+            Role::Switch => n,
+            _ => self.topology.switch_of(n),
+        };
         Host {
             name: match role {
                 Role::Controller => "controller".to_string(),
@@ -160,19 +172,17 @@ impl Shape {
             },
             role,
             id: first_id + n,
-            switch: match role {
-                Role::Switch => n,
-                _ => self.topology.switch_of(n),
-            },
+            switch,
+            in_switch: self.in_switch && matches!(role, Role::Leader | Role::Acceptor),
         }
     }
 
-    /// All links: one from each host to its switch, and one between two switches.
+    /// All links: one from each machine to its switch, and one between two switches.
     pub fn links(&self) -> Vec<Link> {
         let hosts = self.hosts();
         let mut links: Vec<Link> = hosts
             .iter()
-            .filter(|h| h.role != Role::Switch)
+            .filter(|h| h.role != Role::Switch && !h.in_switch)
             .map(|h| Link {
                 name: h.name.clone(),
                 near: h.end("eth0", h.mac(0)),
@@ -188,6 +198,11 @@ impl Shape {
             });
         }
         links
+    }
+
+    /// What has a network namespace: hosts that aren't in a switch, and switches.
+    pub(crate) fn machines(&self) -> impl Iterator<Item = Host> {
+        self.hosts().into_iter().filter(|h| !h.in_switch)
     }
 
     /// The port of a switch by which a host is reached.
@@ -233,6 +248,9 @@ impl Shape {
             );
             if host.role != Role::Controller {
                 let _ = writeln!(text, "plane = \"{}\"", self.plane);
+            }
+            if host.in_switch {
+                let _ = writeln!(text, "switch = \"{}\"", host.machine());
             }
             if let Some(cpu) = self.cpu {
                 let _ = writeln!(text, "cpu = {cpu}");
@@ -287,7 +305,7 @@ impl Role {
     }
 }
 
-/// A host or a switch: one network namespace.
+/// A host or a switch: one network namespace; or a node in a switch's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Also the node's name in the cluster file.
@@ -298,6 +316,8 @@ pub struct Host {
     pub id: u8,
     /// The number of its switch, or its own.
     pub switch: u8,
+    /// Whether it is no machine of its own, but a role in that switch.
+    pub in_switch: bool,
 }
 
 impl Host {
@@ -311,11 +331,25 @@ impl Host {
         format!("fd77::{}", self.id)
     }
 
+    /// The machine that it is, or is in: a host or a switch, by name.
+    pub fn machine(&self) -> String {
+        match self.in_switch {
+            true => format!("{}-{}", Role::Switch.name(), self.switch),
+            false => self.name.clone(),
+        }
+    }
+
+    /// Of a role in a switch: the ends of the link, within the switch, by which other roles' copies
+    /// come to it. They go out by the first.
+    pub(crate) fn loopback(&self) -> [String; 2] {
+        [format!("{}-out", self.name), format!("{}-in", self.name)]
+    }
+
     /// The interface with its addresses: a switch has a bridge.
     pub fn interface(&self) -> &'static str {
-        match self.role {
-            Role::Switch => "bridge",
-            _ => "eth0",
+        match self.role == Role::Switch || self.in_switch {
+            true => "bridge",
+            false => "eth0",
         }
     }
 
@@ -328,7 +362,11 @@ impl Host {
 
     /// The same as a frame has it.
     pub(crate) fn mac_bytes(&self, side: u8) -> [u8; 6] {
-        [0x02, 0x77, 0, 0, side, self.id]
+        let id = match self.in_switch {
+            true => SWITCH_IDS + self.switch,
+            false => self.id,
+        };
+        [0x02, 0x77, 0, 0, side, id]
     }
 
     fn end(&self, interface: &str, mac: String) -> End {
@@ -404,6 +442,33 @@ mod tests {
                 assert!(link.wire().iter().all(|name| name.len() < libc::IFNAMSIZ));
             }
         }
+    }
+
+    #[test]
+    fn roles_in_switches_are_no_machines() {
+        let shape = Shape {
+            in_switch: true,
+            ..Shape::new(Topology::TwoSwitches)
+        };
+        let machines: Vec<_> = shape.machines().map(|h| h.name).collect();
+        assert_eq!(
+            machines.join(" "),
+            "controller replica-1 replica-2 replica-3 client-1 client-2 switch-1 switch-2"
+        );
+        let hosts = shape.hosts();
+        let acceptor = hosts.iter().find(|h| h.name == "acceptor-3").unwrap();
+        let switch = switch(&hosts, 2);
+        assert_eq!(
+            (acceptor.machine(), acceptor.mac(0)),
+            (switch.name.clone(), switch.mac(0))
+        );
+        assert!(shape.links().iter().all(|l| l.name != "acceptor-3"));
+        assert!(
+            acceptor
+                .loopback()
+                .iter()
+                .all(|end| end.len() < libc::IFNAMSIZ)
+        );
     }
 
     #[test]

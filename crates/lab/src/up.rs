@@ -85,9 +85,9 @@ impl Lab {
     fn build(&self, state: &State, options: &UpOptions) -> Result<()> {
         self.make_files(state, options)?;
         let hosts = state.shape.hosts();
-        self.add_namespaces(&hosts)?;
+        self.add_namespaces(&state.shape)?;
         self.add_links(&state.shape)?;
-        for host in &hosts {
+        for host in hosts.iter().filter(|h| !h.in_switch) {
             let lines = self.configuration(host, &hosts, &state.shape);
             namespace::ip(Some(&self.namespace(&host.name)), &lines)?;
         }
@@ -116,10 +116,10 @@ impl Lab {
         fs::write(&file, text).map_err(Error::at(file.display()))
     }
 
-    fn add_namespaces(&self, hosts: &[Host]) -> Result<()> {
-        let names = hosts.iter().map(|h| h.name.as_str()).chain([WIRES]);
+    fn add_namespaces(&self, shape: &Shape) -> Result<()> {
+        let names = shape.machines().map(|h| h.name).chain([WIRES.to_string()]);
         let lines: Vec<String> = names
-            .map(|name| format!("netns add {}", self.namespace(name)))
+            .map(|name| format!("netns add {}", self.namespace(&name)))
             .collect();
         namespace::ip(None, &lines)
     }
@@ -142,7 +142,7 @@ impl Lab {
             })
             .collect();
         namespace::ip(None, &lines)?;
-        for host in shape.hosts() {
+        for host in shape.machines() {
             let ends = links.iter().flat_map(|link| [&link.near, &link.far]);
             let own: Vec<_> = ends.filter(|end| end.host == host.name).collect();
             namespace::inside(&self.namespace(&host.name), || {
@@ -157,6 +157,7 @@ impl Lab {
     fn configuration(&self, host: &Host, all: &[Host], shape: &Shape) -> Vec<String> {
         let device = host.interface();
         let mut lines = vec!["link set lo up".to_string()];
+        let inside = |other: &&Host| other.in_switch && other.machine() == host.name;
         if host.role == Role::Switch {
             lines.push(format!(
                 "link add {device} address {} type bridge stp_state 0 mcast_snooping 0",
@@ -173,8 +174,16 @@ impl Lab {
         lines.push(format!("link set {device} up"));
         lines.push(format!("address add {}/24 dev {device}", host.ipv4()));
         lines.push(format!("address add {}/64 dev {device} nodad", host.ipv6()));
+        for role in all.iter().filter(inside) {
+            lines.push(format!("address add {}/32 dev {device}", role.ipv4()));
+            lines.push(format!(
+                "address add {}/128 dev {device} nodad",
+                role.ipv6()
+            ));
+        }
         // Fixed neighbours: nothing waits for ARP, and a program finds them in the kernel's tables.
-        for other in all.iter().filter(|other| other.id != host.id) {
+        let elsewhere = |other: &&Host| other.id != host.id && !inside(other);
+        for other in all.iter().filter(elsewhere) {
             for address in [other.ipv4(), other.ipv6()] {
                 lines.push(format!(
                     "neighbour add {address} lladdr {} dev {device} nud permanent",

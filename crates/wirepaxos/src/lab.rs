@@ -90,6 +90,9 @@ pub struct Up {
     /// Where leaders, acceptors and replicas handle their packets: udp, xdp, or auto
     #[arg(long, default_value = "udp", value_parser = plane)]
     plane: Plane,
+    /// Leaders and acceptors are in the switches, as in the papers, and not on hosts of their own
+    #[arg(long)]
+    in_switch: bool,
     /// Keep the nodes' data in a new directory in this one instead of in memory
     #[arg(long)]
     data: Option<PathBuf>,
@@ -231,6 +234,7 @@ fn up(options: &Up) -> Result<(), Error> {
         partitions: options.partitions,
         ipv6: options.ipv6,
         plane: options.plane.name().to_string(),
+        in_switch: options.in_switch,
         ..Shape::new(options.topology)
     };
     shape.clients = options.clients.unwrap_or(shape.clients);
@@ -389,7 +393,11 @@ fn status(options: &Show) -> Result<(), Error> {
         };
         println!("{:<12} {kind}{}", link.name, ends.join(through));
     }
-    let others: Vec<_> = status.processes.iter().filter(|p| !p.is_node()).collect();
+    let others: Vec<_> = status
+        .processes
+        .iter()
+        .filter(|p| p.node().is_none())
+        .collect();
     if !others.is_empty() {
         println!("\nother processes");
     }

@@ -42,6 +42,8 @@ pub struct Shape {
     pub redis: bool,
     /// Whether acceptors store their votes on disk.
     pub durable: bool,
+    /// In a lab: leaders and acceptors are in the switch.
+    pub in_switch: bool,
     /// CPU that each node is pinned to, by name; `None` leaves it to the scheduler.
     pub cpu_of: fn(&str) -> Option<usize>,
 }
@@ -240,6 +242,7 @@ fn lab_shape(shape: &Shape, plane: Plane) -> lab::Shape {
         application: shape.application.clone(),
         partitions: shape.partitions,
         plane: plane.name().to_string(),
+        in_switch: shape.in_switch,
         cpu: (shape.cpu_of)("replica-1"),
         ..lab::Shape::new(Topology::OneSwitch)
     }

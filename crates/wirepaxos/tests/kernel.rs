@@ -259,6 +259,7 @@ fn auto_falls_back_to_sockets_and_says_why() {
         application: "echo".to_string(),
         redis: false,
         durable: false,
+        in_switch: false,
         cpu_of: |_| None,
     };
     let local = LocalCluster::create(&std::env::temp_dir(), &shape).unwrap();

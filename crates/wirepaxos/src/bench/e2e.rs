@@ -30,6 +30,10 @@ pub struct Options {
     /// Sockets too in the network of namespaces that xdp uses
     #[arg(long)]
     lab: bool,
+    /// In that network: leader and acceptors are in the switch, as in the papers, and not on hosts
+    /// of their own
+    #[arg(long)]
+    in_switch: bool,
     /// The replicated application: echo, rocksdb or leveldb
     #[arg(long, default_value = "echo")]
     app: String,
@@ -37,6 +41,9 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "1,8,64,256",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     outstanding: Vec<u16>,
+    /// Clients, each a thread with a session of its own, that share the requests in flight
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    clients: u16,
     /// Seconds measured a load, after half a second of warming up
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
@@ -159,9 +166,13 @@ fn make_cluster(options: &Options) -> Result<LocalCluster, Error> {
         application: options.app.clone(),
         redis: false,
         durable: options.durable,
+        in_switch: options.in_switch,
         cpu_of: options.pinned.node_cpu(),
     };
     if options.plane == Plane::Udp && !options.lab {
+        if options.in_switch {
+            return Err(Error::new("--in-switch is for --plane xdp, or with --lab"));
+        }
         return Ok(LocalCluster::create(&std::env::temp_dir(), &shape)?);
     }
     if options.durable {
@@ -209,11 +220,14 @@ impl System {
     }
 
     fn measure(&self, options: &Options, outstanding: u16) -> Result<Measured, Error> {
-        let mut load = Load::open(&self.cluster, options, outstanding)?;
-        load.run(WARM_UP)?;
+        let clients = options.clients.min(outstanding);
+        let share = |n| (outstanding + n) / clients;
+        let loads = (0..clients).map(|n| Load::open(&self.cluster, options, share(n)));
+        let mut loads = loads.collect::<Result<Vec<_>, _>>()?;
+        run_all(&mut loads, WARM_UP)?;
         let before = by_process(&self.processes, cpu_seconds);
         let memory_before = by_process(&self.processes, resident_mib);
-        let (elapsed, latencies) = load.run(Duration::from_secs(options.seconds))?;
+        let (elapsed, latencies) = run_all(&mut loads, Duration::from_secs(options.seconds))?;
         Ok(Measured {
             elapsed,
             latencies,
@@ -246,6 +260,27 @@ struct Measured {
 }
 
 const WINDOW: usize = 1024;
+
+/// Runs loads side by side: how long that took, and the latencies of all.
+fn run_all(loads: &mut [Load], time: Duration) -> Result<(Duration, Latencies), Error> {
+    if let [only] = loads {
+        return only.run(time);
+    }
+    let start = Instant::now();
+    let ran: Vec<_> = std::thread::scope(|scope| {
+        let run = |load| scope.spawn(|| Load::run(load, time).map_err(|e| e.to_string()));
+        let threads: Vec<_> = loads.iter_mut().map(run).collect();
+        let join = |t: std::thread::ScopedJoinHandle<_>| t.join().expect("a load doesn't panic");
+        threads.into_iter().map(join).collect()
+    });
+    let elapsed = start.elapsed();
+    let mut all = Latencies::new();
+    for ran in ran {
+        let (_, latencies) = ran.map_err(Error::new)?;
+        all.add(&latencies);
+    }
+    Ok((elapsed, all))
+}
 
 impl Load {
     fn open(cluster: &ClusterFile, options: &Options, outstanding: u16) -> Result<Load, Error> {
@@ -404,6 +439,8 @@ impl Measured {
             "network": if options.lab || options.plane != Plane::Udp { "namespaces" } else { "loopback" },
             "app": options.app,
             "outstanding": outstanding,
+            "clients": options.clients.min(outstanding),
+            "in_switch": options.in_switch,
             "packed": !options.unpacked && outstanding > 1,
             "partitions": options.partitions,
             "replicas": options.replicas,

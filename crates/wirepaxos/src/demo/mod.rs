@@ -46,6 +46,10 @@ pub struct Options {
     /// root. auto: xdp where that is possible
     #[arg(long, default_value = "udp", value_parser = plane)]
     plane: Plane,
+    /// Leaders and acceptors are in a switch, as in the papers, and not on hosts of their own; with
+    /// xdp or faults
+    #[arg(long, conflicts_with = "embedded")]
+    in_switch: bool,
     /// This share of packets is lost, duplicated and reordered on every link, as in 1%; wants root
     #[arg(long, value_parser = rate)]
     faults: Option<f64>,
@@ -74,6 +78,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         application: options.app.clone(),
         redis: true,
         durable: false,
+        in_switch: options.in_switch,
         cpu_of: |_| None,
     };
     let say = Narrator::new(options.json);
@@ -95,6 +100,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
 fn make_cluster(options: &Options, shape: &Shape, say: &Narrator) -> Result<LocalCluster, Error> {
     if options.embedded && options.plane != Plane::Udp {
         return Err(Error::new("--embedded is for --plane udp"));
+    }
+    if options.in_switch && options.plane == Plane::Udp && options.faults.is_none() {
+        return Err(Error::new(
+            "--in-switch is for --plane xdp, or with --faults",
+        ));
     }
     let rates = options.faults.map(|rate| Rates {
         loss: rate,

@@ -30,6 +30,7 @@ pub fn shape(application: &str) -> Shape {
         application: application.to_string(),
         redis: true,
         durable: false,
+        in_switch: false,
         cpu_of: |_| None,
     }
 }
