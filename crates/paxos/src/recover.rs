@@ -198,9 +198,9 @@ impl Recover {
         Ok(())
     }
 
-    /// The learner has the decision already: drops the repair.
-    pub fn decided_elsewhere(&mut self, inst: Instance) {
-        self.open.remove(&inst);
+    /// The learner has the decision already: drops the repair; says whether there was one.
+    pub fn decided_elsewhere(&mut self, inst: Instance) -> bool {
+        self.open.remove(&inst).is_some()
     }
 
     /// Everything below `inst` was executed here and will never be asked for again.

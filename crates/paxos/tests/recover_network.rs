@@ -329,7 +329,9 @@ impl World {
                 self.network.carry(LEADER, CLIENT, request.datagram(b"set"));
             }
             3..6 => self.ask(index, inst),
-            6 => self.recoverers[index].decided_elsewhere(inst),
+            6 => {
+                self.recoverers[index].decided_elsewhere(inst);
+            }
             // At most one acceptor loses its memory, and votes no more.
             _ if self.network.random.one_in(12) && !self.acceptors[1].is_stranger() => {
                 self.acceptors[1] = Acceptor::new(deployment(2), SLOTS, 101);

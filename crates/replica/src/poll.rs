@@ -1,14 +1,14 @@
 //! Asking acceptors how far they are, for what no packet here has mentioned.
 
-use paxos::{Header, Instance, Time};
+use paxos::{Header, Time};
 
 pub(crate) struct Poll {
     interval: Time,
     due: Time,
     /// Of the last question.
     number: u64,
-    /// The next instance when it was last looked at.
-    last_next: Instance,
+    /// How many decisions had come by themselves when it was last looked at.
+    last_told: u64,
 }
 
 impl Poll {
@@ -18,7 +18,7 @@ impl Poll {
             interval,
             due: now,
             number: 0,
-            last_next: 0,
+            last_told: 0,
         }
     }
 
@@ -26,19 +26,20 @@ impl Poll {
     pub fn hurry(&mut self, now: Time) {
         self.due = self.due.min(now);
         // Progress is no reason to wait.
-        self.last_next = Instance::MAX;
+        self.last_told = u64::MAX;
     }
 
-    /// The number of the question to ask now, if one is due and nothing was executed since the
-    /// last look.
-    pub fn due(&mut self, now: Time, next: Instance) -> Option<u64> {
+    /// The number of the question to ask now, if one is due and no decision has come by itself since
+    /// the last look; `told` counts them. What came because it was asked for doesn't count: with all
+    /// learners gone there is nothing else, and these questions are what keeps a replica going.
+    pub fn due(&mut self, now: Time, told: u64) -> Option<u64> {
         if now < self.due {
             return None;
         }
-        let urgent = self.number == 0 || self.last_next == Instance::MAX;
-        let idle = self.last_next == next;
+        let urgent = self.number == 0 || self.last_told == u64::MAX;
+        let idle = self.last_told == told;
         self.due = now.saturating_add(self.interval);
-        self.last_next = next;
+        self.last_told = told;
         (urgent || idle).then(|| {
             self.number += 1;
             self.number

@@ -52,7 +52,7 @@ pub struct Settings {
     pub repair_after: Time,
     /// Instances under repair at once.
     pub repair_limit: usize,
-    /// While nothing is executed, acceptors are asked this often whether there is something.
+    /// While no decision comes by itself, acceptors are asked this often whether there is one.
     pub poll_interval: Time,
     /// Instances between checkpoints; a quarter of the leader's window or less.
     pub checkpoint_every: u64,

@@ -84,6 +84,8 @@ pub struct Worker<A> {
     repair_below: Instance,
     repair_from: Instance,
     poll: Poll,
+    /// How many decisions came here that nobody had asked for.
+    told: u64,
     checkpoints: Checkpoints,
     /// Acceptors have forgotten everything below.
     trimmed: Instance,
@@ -135,6 +137,7 @@ impl<A: Application> Worker<A> {
             repair_below: 0,
             repair_from: 0,
             poll: Poll::new(settings.poll_interval, now),
+            told: 0,
             checkpoints: Checkpoints::new(
                 settings.checkpoint_every,
                 settings.checkpoint_interval,
@@ -472,9 +475,12 @@ impl<A: Application> Worker<A> {
     /// Executes a decided value if it is next, and what waited for it; keeps it otherwise. False
     /// if it was known. The caller has checked that it lies within the ring.
     fn decided(&mut self, now: Time, value: &Decided<'_>) -> bool {
-        if self.recover.open() > 0 {
-            self.recover.decided_elsewhere(value.inst);
-        }
+        let asked = self.recover.open() > 0 && self.recover.decided_elsewhere(value.inst);
+        self.told += u64::from(!asked);
+        self.learned(now, value)
+    }
+
+    fn learned(&mut self, now: Time, value: &Decided<'_>) -> bool {
         if value.inst != self.next || self.ring.holds(value.inst) {
             return self.ring.insert(value);
         }

@@ -192,6 +192,26 @@ fn the_question_is_asked_again_when_nothing_comes_and_after_a_change_of_epochs()
     assert!(polls(&r.tick(2 * interval)).is_empty(), "no news");
 }
 
+/// With all learner nodes down, or all votes lost, nothing comes that wasn't asked for.
+#[test]
+fn a_replica_that_learns_by_asking_alone_goes_on_asking() {
+    let mut r = fed();
+    let interval = r.settings.poll_interval;
+    for inst in 0..5 {
+        let now = inst * interval;
+        let questions = polls(&r.tick(now));
+        assert_eq!(questions.len(), 1, "{inst}");
+        let answer = range_answer(&questions[0], ACCEPTORS[0]);
+        let _ = r.answer(answer, &report(inst + 1, 0, ACCEPTORS[0]));
+        assert_eq!(queried(&r.wait()), [inst]);
+        for acceptor in [ACCEPTORS[0], ACCEPTORS[1]] {
+            let _ = r.vote(acceptor, inst);
+        }
+        assert_eq!(r.worker.next(), inst + 1);
+        r.finish();
+    }
+}
+
 #[test]
 fn repair_rounds_need_an_active_epoch_and_a_lane_of_it() {
     let mut r = fed();

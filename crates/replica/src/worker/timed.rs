@@ -82,7 +82,7 @@ impl<A: Application> Worker<A> {
 
     fn on_repaired(&mut self, now: Time, header: &Header, value: &[u8]) {
         let in_ring = header.inst >= self.next && header.inst - self.next < self.ring.len();
-        if in_ring && self.failed.is_none() && self.decided(now, &decided(header, value)) {
+        if in_ring && self.failed.is_none() && self.learned(now, &decided(header, value)) {
             self.statistics.repaired += 1;
         }
     }
@@ -95,7 +95,7 @@ impl<A: Application> Worker<A> {
         if self.configurations.is_empty() {
             return;
         }
-        if let Some(number) = self.poll.due(now, self.next) {
+        if let Some(number) = self.poll.due(now, self.told) {
             let header = Header {
                 flags: Flags::RANGE,
                 client: self.nonce,
