@@ -15,6 +15,8 @@
 //!   *writing* have promised its round for all instances, *active* when f+1 of its members have voted
 //!   for its marker in every partition, and its leader begins right behind that.
 //!
+//! Whoever sends DELIVER, as a learner node does, has heard f+1 votes of one round for that value.
+//!
 //! And no instance has quorums of votes for two values, whatever led to them.
 //!
 //! All else that they send (REQUEST, QUERY, REPLY, PROBE, replicas' TRIM) is theirs to decide.
@@ -24,6 +26,7 @@ mod answer;
 mod decisions;
 mod epochs;
 mod leader;
+mod learner;
 mod memory;
 mod proposer;
 mod reports;
@@ -37,6 +40,7 @@ use self::answer::Sender;
 use self::decisions::Decisions;
 use self::epochs::{Epochs, State};
 use self::leader::Leader;
+use self::learner::Learner;
 use self::memory::Memory;
 use self::proposer::Proposer;
 use crate::trace::Trace;
@@ -80,6 +84,7 @@ pub struct Spec {
     acceptors: BTreeMap<NodeId, Memory>,
     leaders: BTreeMap<NodeId, Leader>,
     proposers: BTreeMap<NodeId, Proposer>,
+    learners: BTreeMap<NodeId, Learner>,
     /// Who asked for promises in a round of a partition.
     askers: BTreeMap<(PartitionId, Round), NodeId>,
     /// What was proposed.
@@ -96,6 +101,7 @@ impl Spec {
             acceptors: BTreeMap::new(),
             leaders: BTreeMap::new(),
             proposers: BTreeMap::new(),
+            learners: BTreeMap::new(),
             askers: BTreeMap::new(),
             proposed: BTreeMap::new(),
             decisions: Decisions::default(),
@@ -222,6 +228,7 @@ impl Spec {
             leader.receive(&packet);
         } else {
             self.proposers.entry(node).or_default().note(&packet);
+            self.learners.entry(node).or_default().note(&packet);
         }
     }
 
@@ -310,10 +317,22 @@ impl Spec {
                 let to = h.inst;
                 Err(format!("node {node} trims to {to}, shown was {shown:?}"))
             }
+            MsgType::Deliver => self.delivers(node, packet),
             MsgType::Phase1b | MsgType::Phase2b => {
                 Err(format!("node {node} votes but is no acceptor"))
             }
             _ => Ok(()),
+        }
+    }
+
+    fn delivers(&self, node: NodeId, packet: &Packet<'_>) -> Result<(), String> {
+        let h = &packet.header;
+        let configuration = self.epochs.get(h.rnd.epoch());
+        let heard = self.learners.get(&node);
+        let may = heard.zip(configuration);
+        match may.is_some_and(|(heard, c)| heard.may_deliver(packet, c)) {
+            true => Ok(()),
+            false => Err(format!("node {node} delivers {h:?} without a quorum")),
         }
     }
 

@@ -60,10 +60,26 @@ fn rewrite(trace: &mut Trace, at: usize, change: impl FnOnce(&mut Header, &mut V
     *bytes = header.datagram(&value);
 }
 
+/// Some seeds in which such a packet is sent.
+fn seeds_with(wanted: impl Fn(&Header) -> bool) -> impl Iterator<Item = u64> {
+    let has = move |seed: &u64| {
+        record::seed(*seed).events.iter().any(|event| match event {
+            Event::Send(_, bytes) => wanted(&Packet::parse(bytes).unwrap().header),
+            _ => false,
+        })
+    };
+    (1..SEEDS).filter(has).take(3)
+}
+
 /// Each falsification is found where it was made, and nowhere before.
 #[track_caller]
 fn is_found(falsify: impl Fn(&mut Trace) -> usize) {
-    for seed in 1..4 {
+    is_found_in(1..4, falsify);
+}
+
+#[track_caller]
+fn is_found_in(seeds: impl Iterator<Item = u64>, falsify: impl Fn(&mut Trace) -> usize) {
+    for seed in seeds {
         let mut trace = record::seed(seed);
         let at = falsify(&mut trace);
         let found = spec::check(&trace).expect_err("a violation");
@@ -132,9 +148,8 @@ fn an_instance_stamped_twice_is_found() {
 
 #[test]
 fn a_promise_that_hides_its_vote_is_found() {
-    is_found(|trace| {
-        let shows =
-            |h: &Header| h.msgtype == MsgType::Phase1b && !h.vrnd.is_none() && !h.rnd.is_none();
+    let shows = |h: &Header| h.msgtype == MsgType::Phase1b && !h.vrnd.is_none() && !h.rnd.is_none();
+    is_found_in(seeds_with(shows), |trace| {
         let at = first_sent(trace, shows);
         rewrite(trace, at, |h, value| {
             *h = Header {
@@ -147,6 +162,37 @@ fn a_promise_that_hides_its_vote_is_found() {
             value.clear();
         });
         at
+    });
+}
+
+#[test]
+fn a_decision_that_a_learner_node_didnt_hear_is_found() {
+    let with_learners = || seeds_with(of_type(MsgType::Deliver));
+    assert_eq!(with_learners().count(), 3);
+    // Another value, and the right one before its votes have come.
+    is_found_in(with_learners(), |trace| {
+        let at = first_sent(trace, |h| h.msgtype == MsgType::Deliver && h.value_len > 4);
+        rewrite(trace, at, |_, value| value[4] ^= 1);
+        at
+    });
+    is_found_in(with_learners(), |trace| {
+        let at = first_sent(trace, of_type(MsgType::Deliver));
+        let Event::Send(learner, delivered) = trace.events[at].clone() else {
+            unreachable!("it was found there")
+        };
+        let inst = Packet::parse(&delivered).unwrap().header.inst;
+        let is_vote = |event: &Event| match event {
+            Event::Recv(node, bytes) if *node == learner => {
+                let h = Packet::parse(bytes).unwrap().header;
+                h.msgtype == MsgType::Phase2b && h.inst == inst
+            }
+            _ => false,
+        };
+        let last_vote = trace.events[..at].iter().rposition(is_vote);
+        let last_vote = last_vote.expect("votes came before it");
+        let delivered = trace.events.remove(at);
+        trace.events.insert(last_vote, delivered);
+        last_vote
     });
 }
 

@@ -16,6 +16,8 @@ const BEGIN: Time = 60 * MILLISECOND;
 pub struct Limits {
     /// Whether acceptors are durable; drawn if `None`.
     pub durable: Option<bool>,
+    /// How many learner nodes there are; drawn if `None`.
+    pub learners: Option<u8>,
     /// Whether nothing goes wrong at all.
     pub calm: bool,
 }
@@ -26,6 +28,9 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
     let mut scenario = scenario(seed, &mut rng);
     if let Some(durable) = limits.durable {
         scenario.durable = durable;
+    }
+    if let Some(learners) = limits.learners {
+        scenario.learners = learners;
     }
     // One in sixteen is long: more epochs, more trims, older packets.
     let length = if rng.chance(62_500) { 5 } else { 1 };
@@ -48,6 +53,7 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
         leaders: 2 + u8::from(rng.chance(200_000)),
         acceptors: *rng.pick(&[3, 3, 3, 5]),
         replicas: *rng.pick(&[1, 3, 3, 3, 3]),
+        learners: learners(seed),
         clients: rng.between(1, 4) as u8,
         partitions: *rng.pick(&[1, 1, 1, 2]),
         slots,
@@ -59,6 +65,11 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
         batch: *rng.pick(&[1, 1, 2, 8]),
         rates: rates(rng),
     }
+}
+
+/// Drawn apart, so that plans without learners are what they would be if there were no such nodes.
+fn learners(seed: u64) -> u8 {
+    *Rng::new(seed ^ 0x6c65_6172_6e65_7273).pick(&[0, 0, 1, 2])
 }
 
 fn rates(rng: &mut Rng) -> Rates {
@@ -185,6 +196,9 @@ fn fault(scenario: &Scenario, kind: u64, rng: &mut Rng) -> (Action, Option<Actio
 }
 
 fn node(scenario: &Scenario, rng: &mut Rng) -> Name {
+    if scenario.learners > 0 && rng.chance(200_000) {
+        return Name::Learner(rng.between(1, scenario.learners.into()) as u8);
+    }
     let mut number = |n: u8| rng.between(1, n.into()) as u8;
     let (leader, acceptor) = (number(scenario.leaders), number(scenario.acceptors));
     let (replica, client) = (number(scenario.replicas), number(scenario.clients));

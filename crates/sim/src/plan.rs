@@ -30,6 +30,8 @@ pub struct Scenario {
     pub acceptors: u8,
     /// Replicas: 2g+1.
     pub replicas: u8,
+    /// Learner nodes; 0 = votes go to the replicas.
+    pub learners: u8,
     /// Clients. Those with an even number use ordered sessions.
     pub clients: u8,
     /// Partitions.
@@ -59,6 +61,7 @@ impl Default for Scenario {
             leaders: 2,
             acceptors: 3,
             replicas: 3,
+            learners: 0,
             clients: 2,
             partitions: 1,
             slots: 32,
@@ -81,6 +84,7 @@ pub enum Name {
     Leader(u8),
     Acceptor(u8),
     Replica(u8),
+    Learner(u8),
     Client(u8),
 }
 

@@ -61,6 +61,15 @@ fn a_learner_that_counts_a_vote_twice() {
 }
 
 #[test]
+fn a_learner_node_that_counts_a_vote_twice() {
+    let limits = Limits {
+        learners: Some(1),
+        ..Limits::default()
+    };
+    assert_found_with(Mutation::LearnerNodeCountsTwice, limits, &[Agreement]);
+}
+
+#[test]
 fn a_candidate_with_a_quorum_of_f() {
     assert_found(Mutation::QuorumOfF, &[Agreement, Remembered, OneProposer]);
 }

@@ -4,6 +4,7 @@ use super::client::Wish;
 use super::layout;
 use super::layout::NodeIndex;
 use super::leader::LeaderHost;
+use super::learner::LearnerHost;
 use super::{Cluster, Kind};
 use crate::plan::{Action, Direction, Name};
 
@@ -76,6 +77,7 @@ impl Cluster {
                 }
             }
             Kind::Replica(n) => self.replicas[n].crash(power),
+            Kind::Learner(n) => self.learners[n].crash(),
             Kind::Client(n) => self.clients[n].crash(),
         }
     }
@@ -136,6 +138,7 @@ impl Cluster {
             Kind::Leader(n) => self.leaders[n].start(w),
             Kind::Acceptor(n) => self.acceptors[n].start(w),
             Kind::Replica(n) => self.replicas[n].start(w),
+            Kind::Learner(n) => self.learners[n].start(w),
             Kind::Client(n) => self.clients[n].start(w),
         }
     }
@@ -167,7 +170,7 @@ impl Cluster {
                 disk.set_capacity(if full { disk.used() + 64 } else { usize::MAX });
             }
             Kind::Replica(n) => self.replicas[n].set_full(full),
-            Kind::Leader(_) | Kind::Client(_) => {}
+            Kind::Leader(_) | Kind::Learner(_) | Kind::Client(_) => {}
         }
     }
 
@@ -182,6 +185,7 @@ impl Cluster {
     fn stop_all(&mut self) {
         self.controller.crash();
         self.leaders.iter_mut().for_each(LeaderHost::crash);
+        self.learners.iter_mut().for_each(LearnerHost::crash);
         for n in 0..self.acceptors.len() {
             if !self.may_crash(n) {
                 // Without room for its dump this memory would be one too many to lose.

@@ -94,7 +94,7 @@ fn settings(world: &World) -> Settings {
         f: (scenario.acceptors - 1) / 2,
         replicas: ids((1..=scenario.replicas).map(Name::Replica).collect()),
         g: (scenario.replicas - 1) / 2,
-        learners: Vec::new(),
+        learners: ids((1..=scenario.learners).map(Name::Learner).collect()),
     };
     Settings {
         probe_interval: 10 * MILLISECOND,

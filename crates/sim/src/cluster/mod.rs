@@ -9,6 +9,7 @@ mod end;
 mod host;
 mod layout;
 mod leader;
+mod learner;
 pub mod mutation;
 mod replica;
 mod trace;
@@ -28,6 +29,7 @@ use controller::ControllerHost;
 use host::Host;
 use layout::{Endpoint, NodeIndex};
 use leader::LeaderHost;
+use learner::LearnerHost;
 use mutation::Mutation;
 use replica::ReplicaHost;
 use trace::describe;
@@ -40,6 +42,7 @@ pub struct Cluster {
     leaders: Vec<LeaderHost>,
     acceptors: Vec<AcceptorHost>,
     replicas: Vec<ReplicaHost>,
+    learners: Vec<LearnerHost>,
     clients: Vec<ClientHost>,
     actions: Vec<(Time, Action)>,
 }
@@ -68,6 +71,7 @@ enum Kind {
     Leader(usize),
     Acceptor(usize),
     Replica(usize),
+    Learner(usize),
     Client(usize),
 }
 
@@ -100,10 +104,13 @@ impl Cluster {
             let host = Host::new(w, Name::Replica(n));
             replicas.push(ReplicaHost::new(w, host));
         }
+        let learners = (1..=scenario.learners)
+            .map(|n| LearnerHost::new(Host::new(&mut world, Name::Learner(n))));
+        let learners = learners.collect();
         let mut clients = Vec::new();
         for n in 1..=scenario.clients {
-            let host = Host::new(w, Name::Client(n));
-            clients.push(ClientHost::new(w, host));
+            let host = Host::new(&mut world, Name::Client(n));
+            clients.push(ClientHost::new(&world, host));
         }
         for (number, (at, _)) in plan.actions.iter().enumerate() {
             world.queue.at(*at, Event::Action(number as u32));
@@ -114,6 +121,7 @@ impl Cluster {
             leaders,
             acceptors,
             replicas,
+            learners,
             clients,
             actions: plan.actions.clone(),
         };
@@ -130,6 +138,7 @@ impl Cluster {
         self.leaders.iter_mut().for_each(|l| l.start(w));
         self.acceptors.iter_mut().for_each(|a| a.start(w));
         self.replicas.iter_mut().for_each(|r| r.start(w));
+        self.learners.iter_mut().for_each(|l| l.start(w));
     }
 
     fn kind(&self, node: NodeIndex) -> Kind {
@@ -149,7 +158,11 @@ impl Cluster {
         if at < self.replicas.len() {
             return Kind::Replica(at);
         }
-        Kind::Client(at - self.replicas.len())
+        at -= self.replicas.len();
+        if at < self.learners.len() {
+            return Kind::Learner(at);
+        }
+        Kind::Client(at - self.learners.len())
     }
 
     // ---- Running
@@ -218,6 +231,7 @@ impl Cluster {
                     Kind::Leader(n) => self.leaders[n].control(w, &message),
                     Kind::Acceptor(n) => self.acceptors[n].control(w, &message),
                     Kind::Replica(n) => self.replicas[n].control(w, from, &message),
+                    Kind::Learner(n) => self.learners[n].control(w, &message),
                     Kind::Client(n) => self.clients[n].control(w, &message),
                 }
             }
@@ -307,6 +321,7 @@ impl Cluster {
             Kind::Leader(n) => self.leaders[n].packet(w, from, &packet, damaged),
             Kind::Acceptor(n) => self.acceptors[n].packet(w, from, &packet, bytes, damaged),
             Kind::Replica(n) => self.replicas[n].packet(w, to, from, &packet, damaged),
+            Kind::Learner(n) => self.learners[n].packet(w, from, &packet, damaged),
             Kind::Client(n) => self.clients[n].packet(w, &packet),
         };
         if self.world.trace.is_some() {
@@ -355,7 +370,7 @@ impl Cluster {
             Kind::Controller => self.controller.timer(w),
             Kind::Replica(n) => self.replicas[n].timer(w, at.pid),
             Kind::Client(n) => self.clients[n].timer(w),
-            Kind::Leader(_) | Kind::Acceptor(_) => {}
+            Kind::Leader(_) | Kind::Acceptor(_) | Kind::Learner(_) => {}
         }
     }
 
@@ -365,6 +380,7 @@ impl Cluster {
             Kind::Leader(n) => &self.leaders[n].host,
             Kind::Acceptor(n) => &self.acceptors[n].host,
             Kind::Replica(n) => &self.replicas[n].host,
+            Kind::Learner(n) => &self.learners[n].host,
             Kind::Client(n) => &self.clients[n].host,
         }
     }
@@ -375,6 +391,7 @@ impl Cluster {
             Kind::Leader(n) => &mut self.leaders[n].host,
             Kind::Acceptor(n) => &mut self.acceptors[n].host,
             Kind::Replica(n) => &mut self.replicas[n].host,
+            Kind::Learner(n) => &mut self.learners[n].host,
             Kind::Client(n) => &mut self.clients[n].host,
         }
     }

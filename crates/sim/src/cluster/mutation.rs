@@ -18,8 +18,10 @@ pub enum Mutation {
     AcceptorForgets,
     /// A restarted leader begins its round again.
     LeaderReusesRound,
-    /// A learner counts one acceptor's vote as two.
+    /// A replica's learner counts one acceptor's vote as two.
     DuplicateVoteCounted,
+    /// A learner node does, and says so to all replicas.
+    LearnerNodeCountsTwice,
     /// A candidate is content with the answers of f acceptors.
     QuorumOfF,
     /// Replicas report more than they have stored, so slots are used again too early.
@@ -52,10 +54,11 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 17] = [
+    pub const ALL: [Mutation; 18] = [
         Mutation::AcceptorForgets,
         Mutation::LeaderReusesRound,
         Mutation::DuplicateVoteCounted,
+        Mutation::LearnerNodeCountsTwice,
         Mutation::QuorumOfF,
         Mutation::FalseTrim,
         Mutation::VotesIgnored,
@@ -114,10 +117,14 @@ pub fn second_answer(
     Some((header, value))
 }
 
-/// The vote once more, as if another acceptor had sent it.
-pub fn second_vote(world: &World, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
+/// The vote once more, as if another acceptor had sent it, where `mistake` is made.
+pub fn second_vote(
+    world: &World,
+    mistake: Mutation,
+    packet: &Packet<'_>,
+) -> Option<(Header, Vec<u8>)> {
     let h = &packet.header;
-    if h.msgtype != MsgType::Phase2b || !world.mutated(Mutation::DuplicateVoteCounted) {
+    if h.msgtype != MsgType::Phase2b || !world.mutated(mistake) {
         return None;
     }
     let next = 11 + (h.swid - 11 + 1) % u16::from(world.scenario.acceptors);

@@ -14,6 +14,7 @@ use super::mutation::{self, Mutation};
 use super::world::{CLUSTER, Event, GROUP, Outgoing, Sender, World};
 use crate::application::{Execution, Kv, SharedStore};
 use crate::observe::Observed;
+use crate::plan::Name;
 use crate::queue::{MICROSECOND, MILLISECOND, SECOND};
 
 /// Lanes and views are asked for again after so long.
@@ -163,6 +164,9 @@ impl ReplicaHost {
             trim_interval: 100 * MILLISECOND,
             session_timeout: 60 * SECOND,
             seed: scenario.seed,
+            learners: (1..=scenario.learners)
+                .map(|n| node_id(Name::Learner(n)))
+                .collect(),
             ..Settings::new(self.host.deployment(world), pid as u16)
         }
     }
@@ -251,7 +255,8 @@ impl ReplicaHost {
             let same = worker_state(worker) == before && self.out.packets.is_empty();
             world.judge(to, damaged, verdict, || same);
         }
-        if let Some((header, value)) = mutation::second_vote(world, packet) {
+        let twice = Mutation::DuplicateVoteCounted;
+        if let Some((header, value)) = mutation::second_vote(world, twice, packet) {
             let forged = Packet {
                 header,
                 tag: None,

@@ -143,6 +143,8 @@ pub enum Sender {
     Proposer(u32),
     /// An acceptor's memory, answering something.
     Acceptor(u16, Asked),
+    /// A learner: what it says shows in what replicas execute.
+    Learner,
     /// A client.
     Client,
 }
@@ -335,7 +337,7 @@ impl World {
                 self.votes
                     .acceptor_sends(memory, &asked, header, value, findings);
             }
-            Sender::Client => {}
+            Sender::Learner | Sender::Client => {}
         }
     }
 
@@ -364,7 +366,11 @@ impl World {
             To::Acceptors => self.multicast(from, buffer, |n| matches!(n, Name::Acceptor(_)), 0),
             To::Learners => {
                 let pid = header.pid as u8;
-                if pid < self.scenario.partitions {
+                let from_learner =
+                    matches!(self.layout.names[from.node as usize], Name::Learner(_));
+                if self.scenario.learners > 0 && !from_learner {
+                    self.multicast(from, buffer, |n| matches!(n, Name::Learner(_)), 0);
+                } else if pid < self.scenario.partitions {
                     self.multicast(from, buffer, |n| matches!(n, Name::Replica(_)), pid);
                 }
             }

@@ -15,6 +15,7 @@ impl fmt::Display for Name {
             Name::Leader(n) => write!(f, "leader-{n}"),
             Name::Acceptor(n) => write!(f, "acceptor-{n}"),
             Name::Replica(n) => write!(f, "replica-{n}"),
+            Name::Learner(n) => write!(f, "learner-{n}"),
             Name::Client(n) => write!(f, "client-{n}"),
         }
     }
@@ -32,6 +33,7 @@ impl Name {
             "leader" => Some(Name::Leader(number)),
             "acceptor" => Some(Name::Acceptor(number)),
             "replica" => Some(Name::Replica(number)),
+            "learner" => Some(Name::Learner(number)),
             "client" => Some(Name::Client(number)),
             _ => None,
         }
@@ -156,7 +158,7 @@ pub fn parse_seconds(text: &str) -> Option<Time> {
 type Field = (&'static str, fn(&Scenario) -> u64, fn(&mut Scenario, u64));
 
 /// Besides the rates.
-const FIELDS: [Field; 13] = [
+const FIELDS: [Field; 14] = [
     ("seed", |s| s.seed, |s, v| s.seed = v),
     ("leaders", |s| s.leaders.into(), |s, v| s.leaders = v as u8),
     (
@@ -168,6 +170,11 @@ const FIELDS: [Field; 13] = [
         "replicas",
         |s| s.replicas.into(),
         |s, v| s.replicas = v as u8,
+    ),
+    (
+        "learners",
+        |s| s.learners.into(),
+        |s, v| s.learners = v as u8,
     ),
     ("clients", |s| s.clients.into(), |s, v| s.clients = v as u8),
     (
@@ -233,6 +240,8 @@ impl Scenario {
             Some("acceptors and replicas come in odd numbers, up to 9")
         } else if self.leaders == 0 || self.leaders > 9 || self.replicas > 9 {
             Some("there are 1 to 9 leaders and replicas")
+        } else if self.learners > 9 {
+            Some("there are up to 9 learners")
         } else if self.partitions == 0 || self.partitions > 8 || self.clients > 100 {
             Some("there are 1 to 8 partitions and up to 100 clients")
         } else if self.window == 0 || self.window > self.slots {
