@@ -4,10 +4,12 @@
 #[path = "../waiting/mod.rs"]
 pub mod waiting;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use node::ClusterFile;
 use wirepaxos_cli::demo::resp::{Connection, Reply};
 use wirepaxos_cli::local_cluster::{LocalCluster, SLOTS, Shape};
 use wirepaxos_cli::processes::Processes;
@@ -44,13 +46,36 @@ impl TestCluster {
 
     /// A cluster whose nodes record what they do, with the directory of the traces.
     pub fn start_recording(shape: &Shape) -> (TestCluster, PathBuf) {
+        TestCluster::start_recording_with(shape, 0)
+    }
+
+    /// The same with learner nodes.
+    pub fn start_recording_with(shape: &Shape, learners: u16) -> (TestCluster, PathBuf) {
         let mut cluster = TestCluster::create(shape);
+        cluster.add_learners(learners);
         let file = &cluster.local.file;
         let text = std::fs::read_to_string(file).unwrap();
         std::fs::write(file, format!("trace = \"trace\"\n{text}")).unwrap();
         let directory = cluster.local.directory().join("trace");
         cluster.start_all();
         (cluster, directory)
+    }
+
+    fn add_learners(&mut self, count: u16) {
+        let file = &self.local.file;
+        let host = ClusterFile::load(file).unwrap().controller_node().address;
+        let mut text = std::fs::read_to_string(file).unwrap();
+        for n in 1..=count {
+            let (name, id) = (format!("learner-{n}"), 100 + n);
+            let at = |port| SocketAddr::new(host.ip(), port);
+            let (address, control) = (at(9800 + n), at(9900 + n));
+            text += &format!(
+                "\n[[node]]\nname = \"{name}\"\nid = {id}\nrole = \"learner\"\n\
+                 address = \"{address}\"\ncontrol = \"{control}\"\n"
+            );
+            self.local.nodes.push(name);
+        }
+        std::fs::write(file, text).unwrap();
     }
 
     fn create(shape: &Shape) -> TestCluster {
