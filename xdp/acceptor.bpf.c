@@ -508,7 +508,7 @@ static __always_inline int step(struct xdp_md *ctx)
 	if (!s.membership || !s.partition)
 		return XDP_ABORTED;
 	count(handle(ctx, &m, &s));
-	return s.common.action;
+	return leave(ctx, &s.common);
 }
 
 SEC("xdp")

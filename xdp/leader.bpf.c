@@ -415,7 +415,7 @@ static __always_inline int step(struct xdp_md *ctx)
 	s.which = READ_ONCE(s.leader->bank) & 1;
 	s.bank = &s.leader->banks[s.which & 1];
 	count(handle(ctx, &m, &s));
-	return s.common.action;
+	return leave(ctx, &s.common);
 }
 
 SEC("xdp")

@@ -2,8 +2,9 @@
  *
  * The same rules, step by step, as crates/paxos/src/learner.rs. On f+1 equal votes of the round's
  * configuration the value in hand is decided. In a replica's host it goes to the partition's ring,
- * in the network it leaves as one DELIVER. A full ring loses nothing: the vote isn't counted, the
- * next one or the replica's repair completes the quorum. */
+ * in the network it leaves as one DELIVER, which the learner in a replica's host takes for decided.
+ * A full ring loses nothing: the vote isn't counted, the next one or the replica's repair completes
+ * the quorum. */
 #include "include/bench.h"
 #include "include/clone.h"
 #include "include/role.h"
@@ -11,6 +12,7 @@
 /* ---- Types */
 
 #define MAX_KNOWN 16
+#define MAX_TRUSTED 7
 #define MAX_RINGS 16
 
 struct known {
@@ -18,6 +20,12 @@ struct known {
 	__u16 quorum;
 	__u16 count;
 	__u16 acceptors[MAX_ACCEPTORS];
+};
+
+/* Learners elsewhere whose DELIVER counts here. */
+struct trusted {
+	__u16 count;
+	__u16 learners[MAX_TRUSTED];
 };
 
 /* Newest first: nearly every vote is of the newest epoch. Epoch 0 = unused. */
@@ -83,6 +91,7 @@ struct large_decision {
 
 /* ---- State */
 
+SHARED_ARRAY(trusted, 1, struct trusted);
 SHARED_ARRAY(configurations, 1, struct configurations);
 SHARED_ARRAY(partitions, 1, struct partition);
 SHARED_ARRAY(slots, 65536, struct slot);
@@ -319,11 +328,30 @@ static __always_inline __u32 within_window(const struct message *m, const struct
 	return m->inst - floor >= s->common.group->slots ? REASON_WINDOW : 0;
 }
 
+/* The slot of an instance in the window, locked; NULL = `verdict` says why there is none. */
+static __always_inline struct slot *lock_slot(const struct message *m, const struct step *s,
+					      __u32 *verdict)
+{
+	struct slot *slot;
+	__u32 index;
+
+	*verdict = within_window(m, s);
+	if (*verdict)
+		return NULL;
+	index = ring_index(s->common.group, m->pid, m->inst);
+	slot = bpf_map_lookup_elem(&slots, &index);
+	if (!slot)
+		*verdict = REASON_FULL;
+	else if (!try_lock(&slot->lock))
+		*verdict = REASON_BUSY;
+	return *verdict ? NULL : slot;
+}
+
 static __always_inline __u32 phase2b(struct xdp_md *ctx, const struct message *m, struct step *s,
 				     struct configurations *all)
 {
-	__u32 index, vote, verdict;
 	struct known *known;
+	__u32 vote, verdict;
 	struct slot *slot;
 	int decided = 0;
 
@@ -335,15 +363,9 @@ static __always_inline __u32 phase2b(struct xdp_md *ctx, const struct message *m
 	vote = voter(known, m->swid);
 	if (!vote)
 		return REASON_UNKNOWN_SENDER;
-	verdict = within_window(m, s);
-	if (verdict)
-		return verdict;
-	index = ring_index(s->common.group, m->pid, m->inst);
-	slot = bpf_map_lookup_elem(&slots, &index);
+	slot = lock_slot(m, s, &verdict);
 	if (!slot)
-		return REASON_FULL;
-	if (!try_lock(&slot->lock))
-		return REASON_BUSY;
+		return verdict;
 	verdict = count_vote(ctx, m, s, slot, vote, known->quorum, &decided);
 	unlock(&slot->lock);
 	if (verdict == VERDICT_CHANGED && decided) {
@@ -352,6 +374,65 @@ static __always_inline __u32 phase2b(struct xdp_md *ctx, const struct message *m
 			send_decision(ctx, m, s);
 		else
 			s->wakes = sleeps(s);
+	}
+	return verdict;
+}
+
+static __always_inline int is_trusted(__u16 node)
+{
+	__u32 zero = 0;
+	struct trusted *list = bpf_map_lookup_elem(&trusted, &zero);
+
+	for (__u32 i = 0; list && i < MAX_TRUSTED; i++) {
+		if (i >= list->count)
+			break;
+		if (list->learners[i] == node)
+			return 1;
+	}
+	return 0;
+}
+
+/* Takes a decision over. The slot is locked. */
+static __always_inline __u32 take_decision(struct xdp_md *ctx, const struct message *m,
+					   struct step *s, struct slot *slot)
+{
+	if (m->inst < slot->inst)
+		return REASON_STALE;
+	if (m->inst == slot->inst && slot->delivered)
+		return same_value(slot, m) ? REASON_DUPLICATE : REASON_CONFLICT;
+	if (!to_ring(ctx, m, s))
+		return REASON_FULL;
+	slot->inst = m->inst;
+	slot->client = m->client;
+	slot->request = m->request;
+	slot->rnd = m->rnd;
+	slot->votes = 0;
+	slot->noop = !!(m->flags & FLAG_NOOP);
+	slot->delivered = 1;
+	return VERDICT_CHANGED;
+}
+
+/* What a learner elsewhere has seen decided. */
+static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m, struct step *s,
+				     struct configurations *all)
+{
+	struct slot *slot;
+	__u32 verdict;
+
+	if (!is_trusted(m->swid))
+		return REASON_UNKNOWN_SENDER;
+	if (!round_is_valid(m->rnd))
+		return REASON_BAD_ROUND;
+	if (!known_of(all, round_epoch(m->rnd)))
+		return REASON_UNKNOWN_EPOCH;
+	slot = lock_slot(m, s, &verdict);
+	if (!slot)
+		return verdict;
+	verdict = take_decision(ctx, m, s, slot);
+	unlock(&slot->lock);
+	if (verdict == VERDICT_CHANGED) {
+		count(COUNT_DECIDED);
+		s->wakes = sleeps(s);
 	}
 	return verdict;
 }
@@ -365,6 +446,13 @@ static __always_inline int is_shown(const struct step *s, __u32 verdict)
 		(READ_ONCE(s->partition->flags) & PARTITION_SHOW_VOTES));
 }
 
+static __always_inline int is_decision(const struct message *m, const struct step *s)
+{
+	__u32 flags = s->common.group->flags;
+
+	return m->msgtype == DELIVER && (flags & GROUP_PASS_OTHERS) && !(flags & GROUP_DELIVER);
+}
+
 /* Takes one packet. */
 static __always_inline int step(struct xdp_md *ctx)
 {
@@ -376,7 +464,7 @@ static __always_inline int step(struct xdp_md *ctx)
 
 	if (!receive(ctx, &m, &s.common))
 		return s.common.action;
-	if (m.msgtype != PHASE2B) {
+	if (m.msgtype != PHASE2B && !is_decision(&m, &s)) {
 		if (s.common.group->flags & GROUP_PASS_OTHERS)
 			return pass_on(ctx);
 		return drop(REASON_NOT_FOR_ROLE);
@@ -391,11 +479,11 @@ static __always_inline int step(struct xdp_md *ctx)
 	s.partition = bpf_map_lookup_elem(&partitions, &at);
 	if (!all || !s.partition)
 		return XDP_ABORTED;
-	verdict = phase2b(ctx, &m, &s, all);
+	verdict = m.msgtype == PHASE2B ? phase2b(ctx, &m, &s, all) : deliver(ctx, &m, &s, all);
 	count(verdict);
 	if (is_shown(&s, verdict))
 		return pass_on(ctx);
-	return s.common.action;
+	return leave(ctx, &s.common);
 }
 
 SEC("xdp")

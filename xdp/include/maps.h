@@ -63,6 +63,8 @@ struct device {
 #define DEVICE_CLONES 1
 /* All of `multicast` is in `multicast_small`, too. */
 #define DEVICE_FEW_COPIES 2
+/* The only member is a role of the switch that this one is at, too. */
+#define DEVICE_WITHIN 4
 
 struct group {
 	/* Written last; 0 = no such group. */
@@ -109,6 +111,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } next_program SEC(".maps");
+
+/* Entry 0: the forwarder of the switch that the role is at. */
+struct {
+	KEPT_MAP(BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} own_switch SEC(".maps");
 
 /* A copy of the datagram, from the UDP header on, for what can't be read from the packet in place. */
 #define SCRATCH_LEN 2048

@@ -42,4 +42,13 @@ static __always_inline void sent(struct common *c, int done, int action)
 		count(COUNT_UNSENT);
 }
 
+/* The end of a packet's way through a role. A copy for the one member that is a role of the same
+ * switch needs no link: the forwarder calls that role. */
+static __always_inline int leave(struct xdp_md *ctx, const struct common *c)
+{
+	if (c->action == XDP_REDIRECT && (c->device->flags & DEVICE_WITHIN))
+		bpf_tail_call(ctx, &own_switch, 0);
+	return c->action;
+}
+
 #endif

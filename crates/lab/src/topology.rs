@@ -80,6 +80,8 @@ pub struct Shape {
     pub leaders: u8,
     /// Acceptors, odd.
     pub acceptors: u8,
+    /// Learners that send replicas what is decided; without any, acceptors' votes go to the replicas.
+    pub learners: u8,
     /// Replicas, odd.
     pub replicas: u8,
     /// Hosts without a node, for clients.
@@ -92,7 +94,7 @@ pub struct Shape {
     pub ipv6: bool,
     /// Where leaders, acceptors and replicas handle their packets, as the cluster file names it.
     pub plane: String,
-    /// Whether leaders and acceptors are in the switches, as the papers have it, and not on hosts of
+    /// Whether leaders, acceptors and learners are in the switches, as the papers have it, and not on hosts of
     /// their own.
     pub in_switch: bool,
     /// The CPU that the nodes stay on.
@@ -106,6 +108,7 @@ impl Shape {
             topology,
             leaders: 2,
             acceptors: 3,
+            learners: 0,
             replicas: 3,
             clients: topology.switches(),
             application: "rocksdb".to_string(),
@@ -132,8 +135,10 @@ impl Shape {
         if self.acceptors % 2 == 0 || self.replicas % 2 == 0 {
             return Err(Error::new("take odd numbers of acceptors and of replicas"));
         }
-        if self.clients > 9 {
-            return Err(Error::new(format!("{} clients: take 0 to 9", self.clients)));
+        for (what, count) in [("clients", self.clients), ("learners", self.learners)] {
+            if count > 9 {
+                return Err(Error::new(format!("{count} {what}: take 0 to 9")));
+            }
         }
         if !(1..=64).contains(&self.partitions) {
             return Err(Error::new(format!(
@@ -150,6 +155,7 @@ impl Shape {
         for (role, count, first_id) in [
             (Role::Leader, self.leaders, 10),
             (Role::Acceptor, self.acceptors, 20),
+            (Role::Learner, self.learners, 50),
             (Role::Replica, self.replicas, 30),
             (Role::Client, self.clients, 40),
         ] {
@@ -173,7 +179,7 @@ impl Shape {
             role,
             id: first_id + n,
             switch,
-            in_switch: self.in_switch && matches!(role, Role::Leader | Role::Acceptor),
+            in_switch: self.in_switch && role.is_in_network(),
         }
     }
 
@@ -281,6 +287,7 @@ pub enum Role {
     Controller,
     Leader,
     Acceptor,
+    Learner,
     Replica,
     Client,
     Switch,
@@ -293,10 +300,16 @@ impl Role {
             Role::Controller => "controller",
             Role::Leader => "leader",
             Role::Acceptor => "acceptor",
+            Role::Learner => "learner",
             Role::Replica => "replica",
             Role::Client => "client",
             Role::Switch => "switch",
         }
+    }
+
+    /// Whether packets only pass through it, so that it can be in a switch.
+    fn is_in_network(self) -> bool {
+        matches!(self, Role::Leader | Role::Acceptor | Role::Learner)
     }
 
     /// Whether the cluster file has it.
@@ -417,6 +430,7 @@ mod tests {
         Shape {
             leaders: 9,
             acceptors: 9,
+            learners: 9,
             replicas: 9,
             clients: 9,
             ..Shape::new(topology)

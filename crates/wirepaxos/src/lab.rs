@@ -72,6 +72,9 @@ pub struct Up {
     /// Acceptors, odd
     #[arg(long, default_value_t = 3)]
     acceptors: u8,
+    /// Learners that tell replicas what is decided; without any, replicas get the votes
+    #[arg(long, default_value_t = 0)]
+    learners: u8,
     /// Replicas, odd
     #[arg(long, default_value_t = 3)]
     replicas: u8,
@@ -90,7 +93,7 @@ pub struct Up {
     /// Where leaders, acceptors and replicas handle their packets: udp, xdp, or auto
     #[arg(long, default_value = "udp", value_parser = plane)]
     plane: Plane,
-    /// Leaders and acceptors are in the switches, as in the papers, and not on hosts of their own
+    /// Leaders, acceptors and learners are in the switches, as in the papers, and not on hosts of their own
     #[arg(long)]
     in_switch: bool,
     /// Keep the nodes' data in a new directory in this one instead of in memory
@@ -229,6 +232,7 @@ fn up(options: &Up) -> Result<(), Error> {
     let mut shape = Shape {
         leaders: options.leaders,
         acceptors: options.acceptors,
+        learners: options.learners,
         replicas: options.replicas,
         application: options.app.clone(),
         partitions: options.partitions,

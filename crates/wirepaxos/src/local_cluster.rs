@@ -30,6 +30,8 @@ pub struct Shape {
     pub leaders: usize,
     /// Acceptors, odd.
     pub acceptors: usize,
+    /// Learners between acceptors and replicas.
+    pub learners: usize,
     /// Replicas, odd.
     pub replicas: usize,
     /// Partitions of the one group.
@@ -42,7 +44,7 @@ pub struct Shape {
     pub redis: bool,
     /// Whether acceptors store their votes on disk.
     pub durable: bool,
-    /// In a lab: leaders and acceptors are in the switch.
+    /// In a lab: leaders, acceptors and learners are in the switch.
     pub in_switch: bool,
     /// CPU that each node is pinned to, by name; `None` leaves it to the scheduler.
     pub cpu_of: fn(&str) -> Option<usize>,
@@ -238,6 +240,7 @@ fn lab_shape(shape: &Shape, plane: Plane) -> lab::Shape {
     lab::Shape {
         leaders: shape.leaders as u8,
         acceptors: shape.acceptors as u8,
+        learners: shape.learners as u8,
         replicas: shape.replicas as u8,
         application: shape.application.clone(),
         partitions: shape.partitions,
@@ -305,6 +308,7 @@ impl FileWriter {
         for (role, count) in [
             ("leader", shape.leaders),
             ("acceptor", shape.acceptors),
+            ("learner", shape.learners),
             ("replica", shape.replicas),
         ] {
             for n in 1..=count {

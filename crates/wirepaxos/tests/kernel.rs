@@ -7,8 +7,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use node::ClusterFile;
 use testlab::{PROGRAM, REPLICAS, TestLab, all, digests, eventually, ready, serving, status};
 use wirepaxos_cli::local_cluster::{LocalCluster, SLOTS, Shape};
+use xdp::pins::Pins;
 
 /// Each test has a dozen processes: more than one at a time only slows all down.
 fn alone() -> MutexGuard<'static, ()> {
@@ -70,13 +72,10 @@ fn log(lab: &TestLab, node: &str) -> String {
 /// What remains of a node whose machine has died: nothing.
 fn crash(lab: &TestLab, node: &str) {
     lab.kill(node);
-    let pins = Path::new("/run/wirepaxos").join(&lab.name).join("bpf");
-    for entry in std::fs::read_dir(pins).unwrap() {
-        let path = entry.unwrap().path();
-        if path.display().to_string().ends_with(&format!("-{node}")) {
-            std::fs::remove_dir_all(path).unwrap();
-        }
-    }
+    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
+    let cluster = ClusterFile::load(Path::new(&file)).unwrap();
+    let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, node).unwrap();
+    pins.remove().unwrap();
 }
 
 fn all_agree(lab: &TestLab, count: &str) {
@@ -153,6 +152,68 @@ fn machines_die_and_come_back() {
 
     lab.kill("replica-3");
     lab.json(&["start", "replica-3", "--json"]);
+    assert_eq!(load.end(), "1500");
+    all_agree(&lab, "1500");
+    lab.down();
+}
+
+/// The papers' two switches, with the roles in them.
+#[test]
+fn roles_in_switches_outlive_processes_and_are_replaced() {
+    let _alone = alone();
+    let up = [
+        "--topology",
+        "two-switches",
+        "--in-switch",
+        "--learners",
+        "2",
+    ];
+    let Some(lab) = serving('w', &[&up[..], &["--start"]].concat()) else {
+        return;
+    };
+    ready(&lab);
+    let load = Increments::start(&lab, 1500);
+    let (leads, epoch) = leader(&lab);
+    let (nonce, end) = memory(&lab, "acceptor-1");
+    assert_eq!(status(&lab, "acceptor-3")["plane"]["switch"], "switch-2");
+
+    // Their processes end, and others take over.
+    let unattended = ["acceptor-1", "acceptor-2", "learner-1", "learner-2"];
+    for node in unattended {
+        lab.kill(node);
+    }
+    lab.redis("client-1", REPLICAS[0], &["INCR", "unattended"]);
+    for node in unattended {
+        lab.json(&["start", node, "--json"]);
+        eventually(&format!("{node} is replaced"), || {
+            log(&lab, node).contains("replaced in place").then_some(())
+        });
+    }
+    let (same_nonce, later) = memory(&lab, "acceptor-1");
+    assert_eq!(same_nonce, nonce);
+    assert!(later > end, "{later} {end}");
+
+    // The leader's memory is lost, then an acceptor's.
+    crash(&lab, leads);
+    let (next, _) = eventually("another leader", || {
+        let (next, later) = leader(&lab);
+        (later > epoch).then_some((next, later))
+    });
+    assert_ne!(next, leads);
+    lab.json(&["start", leads, "--json"]);
+    crash(&lab, "acceptor-3");
+    lab.json(&["start", "acceptor-3", "--json"]);
+    member(&lab, "acceptor-3");
+
+    // One is taken off, and comes back with its votes.
+    let (nonce, _) = memory(&lab, "acceptor-2");
+    let stopped = lab.wirepaxos("controller", &["stop", "--name", "acceptor-2"]);
+    assert!(stopped.status.success(), "{}", all(&stopped));
+    eventually("its process is gone", || {
+        let started = lab.json(&["start", "acceptor-2", "--json"]);
+        (!started["started"].as_array()?.is_empty()).then_some(())
+    });
+    assert_eq!(memory(&lab, "acceptor-2").0, nonce);
     assert_eq!(load.end(), "1500");
     all_agree(&lab, "1500");
     lab.down();
@@ -253,6 +314,7 @@ fn auto_falls_back_to_sockets_and_says_why() {
     let shape = Shape {
         leaders: 1,
         acceptors: 1,
+        learners: 0,
         replicas: 1,
         partitions: 1,
         slots: SLOTS,

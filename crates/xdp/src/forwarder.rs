@@ -18,10 +18,14 @@ pub struct Forwarder {
     object: Object,
 }
 
+/// Where a forwarder's program is pinned, among its maps.
+pub(crate) const PROGRAM: &str = "program";
+
 impl Forwarder {
     /// Loads the program from `dir`; it stays where it is attached as long as `pins` has it.
     pub fn load_kept(dir: &Path, pins: &Path) -> Result<Forwarder> {
-        let object = Object::load_kept(dir, Role::Forwarder, &Sizes::of(1, 1, 1), pins)?;
+        let mut object = Object::load_kept(dir, Role::Forwarder, &Sizes::of(1, 1, 1), pins)?;
+        object.pin_program(&pins.join(PROGRAM))?;
         Ok(Forwarder { object })
     }
 

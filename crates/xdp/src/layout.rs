@@ -8,6 +8,8 @@ use crate::sys::Shared;
 pub const MAX_REPLICAS: usize = 32;
 /// The most acceptors of a configuration.
 pub const MAX_ACCEPTORS: usize = 32;
+/// The most learners elsewhere that a host's learner trusts.
+pub const MAX_TRUSTED: usize = 7;
 /// Configurations that a learner keeps.
 pub const MAX_KNOWN: usize = 16;
 /// Values up to this length lie in an acceptor's slot itself.
@@ -299,6 +301,13 @@ shared! {
         /// 0.
         unused: u32,
     }
+    /// Map `trusted` of a learner: the learners elsewhere whose DELIVER counts.
+    Trusted {
+        /// How many.
+        count: u16,
+        /// Their node ids.
+        learners: [u16; MAX_TRUSTED],
+    }
     /// Map `clone_ports`: where clones leave.
     ClonePorts {
         /// How many.
@@ -351,6 +360,8 @@ shared! {
 pub const DEVICE_CLONES: u16 = 1;
 /// All of `multicast` is in `multicast_small`, too.
 pub const DEVICE_FEW_COPIES: u16 = 2;
+/// The only member is a role of the switch that this one is at.
+pub const DEVICE_WITHIN: u16 = 4;
 /// Learner: decisions leave as DELIVER instead of by the ring.
 pub const GROUP_DELIVER: u32 = 1;
 /// Learner: the partition has a window.

@@ -3,11 +3,11 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use paxos::{Configuration, Epoch, Instance, PartitionId};
+use paxos::{Configuration, Epoch, Instance, NodeId, PartitionId};
 
 use crate::layout::{
-    Configurations, Decision, Known, LearnerPartition, LearnerSlot, MAX_KNOWN, PARTITION_AWAKE,
-    PARTITION_HAS_FLOOR, PARTITION_SHOW_VOTES,
+    Configurations, Decision, Known, LearnerPartition, LearnerSlot, MAX_KNOWN, MAX_TRUSTED,
+    PARTITION_AWAKE, PARTITION_HAS_FLOOR, PARTITION_SHOW_VOTES, Trusted,
 };
 use crate::object::{MAX_RINGS, Object, Result};
 use crate::place::Place;
@@ -53,6 +53,20 @@ impl Learner {
             partitions: object.memory("partitions")?,
             slots: object.memory("slots")?,
         })
+    }
+
+    /// In a replica's host: takes DELIVER of these nodes for decisions. Those of further ones go to
+    /// the host's sockets.
+    pub fn trust(object: &Object, learners: &[NodeId]) -> Result<()> {
+        let mut trusted = Trusted {
+            count: learners.len().min(MAX_TRUSTED) as u16,
+            ..Trusted::default()
+        };
+        for (trusted, node) in trusted.learners.iter_mut().zip(learners) {
+            *trusted = *node;
+        }
+        object.memory("trusted")?.set(0, trusted);
+        Ok(())
     }
 
     /// Notes an epoch's configuration; says whether it is new. Like [`paxos::Learner::learn`].

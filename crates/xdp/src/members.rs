@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::layout::{Link, LinkKey, MAX_LINKS, MAX_MEMBERS, MulticastMember};
+use crate::layout::{DEVICE_WITHIN, Link, LinkKey, MAX_LINKS, MAX_MEMBERS, MulticastMember};
 use crate::object::{Object, Result};
 use crate::station::{Hop, Station};
 
@@ -98,9 +98,25 @@ impl Members {
         let ports: Vec<u32> = ports.collect();
         if ports != self.ports {
             object.multicast_to(&ports, true)?;
+            object.change_device(|device| {
+                device.flags &= !DEVICE_WITHIN;
+                if self.is_one_within(station) {
+                    device.flags |= DEVICE_WITHIN;
+                }
+            })?;
             self.ports = ports;
         }
         Ok(())
+    }
+
+    /// Whether there is one member in all, and that is a role of this switch, too.
+    fn is_one_within(&self, station: &Station) -> bool {
+        match (station, self.addresses().as_slice(), &self.groups[..]) {
+            (Station::Switch(switch), [only], [(_, members)]) => {
+                members.len() == 1 && switch.has_role(*only)
+            }
+            _ => false,
+        }
     }
 
     /// The members that the largest group has behind each port.

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
-use aya::maps::{Map, MapData};
+use aya::maps::{Map, MapData, ProgramArray};
 use aya::programs::{Program, ProgramFd, Xdp};
 use aya::{Ebpf, EbpfLoader};
 
@@ -219,6 +219,27 @@ impl Object {
             .map_err(|error| whole(&error))?;
         let fd = program.fd().map_err(|error| whole(&error))?;
         fd.try_clone().map_err(|error| whole(&error))
+    }
+
+    /// Pins the role's program, in the place of what is pinned there.
+    pub(crate) fn pin_program(&mut self, path: &Path) -> Result<()> {
+        let failed = |why: String| format!("{}: {why}", path.display());
+        let program = self.ebpf.program_mut(self.role.name());
+        let program = program.ok_or_else(|| failed("no program".to_owned()))?;
+        if path.exists() {
+            std::fs::remove_file(path).map_err(|e| failed(e.to_string()))?;
+        }
+        program.pin(path).map_err(|e| failed(whole(&e)))
+    }
+
+    /// Has the program at `place` of one of its arrays of programs called by it.
+    pub(crate) fn call(&mut self, map: &str, place: u32, program: &ProgramFd) -> Result<()> {
+        let found = self.ebpf.map_mut(map);
+        let found = found.ok_or_else(|| format!("no map {map}"))?;
+        let mut programs: ProgramArray<_> = found.try_into().map_err(|e| whole(&e))?;
+        programs
+            .set(place, program, 0)
+            .map_err(|e| format!("map {map}: {}", whole(&e)))
     }
 
     /// The memory of one of its array maps, all entries.

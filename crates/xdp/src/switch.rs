@@ -14,7 +14,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use aya::maps::{HashMap, Map, MapData, ProgramArray};
+use aya::programs::{ProgramFd, ProgramInfo};
 
+use crate::forwarder::PROGRAM;
 use crate::layout::{Route, RouteKey};
 use crate::object::{Object, Result, whole};
 use crate::station::Hop;
@@ -64,6 +66,18 @@ impl Switch {
         })
     }
 
+    /// Whether packets for an address go to a role of this switch.
+    pub(crate) fn has_role(&self, address: IpAddr) -> bool {
+        self.route(address).is_ok_and(|route| route.role != 0)
+    }
+
+    fn program(&self) -> Result<ProgramFd> {
+        let path = self.pins.join(PROGRAM);
+        let failed = |why: String| format!("{}: {why}", path.display());
+        let program = ProgramInfo::from_pin(&path).map_err(|e| failed(whole(&e)))?;
+        program.fd().map_err(|e| failed(whole(&e)))
+    }
+
     fn route(&self, to: IpAddr) -> Result<Route> {
         let route = self.routes.get(&RouteKey::of(to), 0);
         route.map_err(|e| format!("{} has no route to {to}: {}", self.name, whole(&e)))
@@ -71,13 +85,14 @@ impl Switch {
 
     /// Has the switch call the role's program for packets to `own`, until the pin in `pins` goes.
     /// True if it called an earlier version, which this one has replaced: no packet passes between.
-    pub fn attach(&self, object: &Object, own: IpAddr, pins: &Path) -> Result<bool> {
+    pub fn attach(&self, object: &mut Object, own: IpAddr, pins: &Path) -> Result<bool> {
         let slot = self.route(own)?.role.checked_sub(1).ok_or_else(|| {
             format!(
                 "{own} isn't an address of {}, so it calls no role for it",
                 self.name
             )
         })?;
+        object.call("own_switch", 0, &self.program()?)?;
         let program = object.program(object.role().name())?;
         // The pin first: what is called can then be found, and taken off.
         let pin = pins.join(format!("{PIN}{slot}"));

@@ -125,7 +125,7 @@ impl XdpPlane {
             }
             Station::Switch(switch) => {
                 let own = self.members.from().ip();
-                let replaced = switch.attach(&self.object, own, self.pins.path())?;
+                let replaced = switch.attach(&mut self.object, own, self.pins.path())?;
                 say_what_is_attached(
                     self.object.role(),
                     switch.name(),

@@ -46,6 +46,8 @@ impl KernelLearner {
         let mut object = Object::load(&object::directory()?, Role::Learner, &sizes)?;
         let place = Place::only(cluster.deployment(node, group), group.slots as u64);
         let table = Learner::new(&object, place, 0)?;
+        let learners: Vec<_> = cluster.learners().iter().map(|n| n.id).collect();
+        Learner::trust(&object, &learners)?;
         let device = device(cluster, node, group.partitions);
         place::open(&mut object, &place, GROUP_PASS_OTHERS, &device)?;
         let attachment = object.attach(&interface)?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use paxos::wire::ReasonCounters;
+use paxos::wire::{Reason, ReasonCounters};
 use paxos::{Epoch, Instance, Packet, PartitionId, Time, Verdict};
 use replica::{Application, EpochView, Restored, Settings, Worker};
 use serde_json::{Value, json};
@@ -279,8 +279,12 @@ impl WorkerThread {
                 }
                 Err(reason) => Verdict::Dropped(reason),
             };
-            if let Verdict::Dropped(reason) = verdict {
-                self.dropped.count(reason);
+            match verdict {
+                // What was in the ring, too: it only wakes this thread.
+                Verdict::Dropped(Reason::Stale | Reason::Duplicate) if self.decisions.is_some() => {
+                }
+                Verdict::Dropped(reason) => self.dropped.count(reason),
+                _ => {}
             }
             if self.worker.pending_replies() >= MAX_PENDING_REPLIES {
                 self.worker

@@ -30,8 +30,8 @@ pub struct Options {
     /// Sockets too in the network of namespaces that xdp uses
     #[arg(long)]
     lab: bool,
-    /// In that network: leader and acceptors are in the switch, as in the papers, and not on hosts
-    /// of their own
+    /// In that network: leader, acceptors and learners are in the switch, as in the papers, and
+    /// not on hosts of their own
     #[arg(long)]
     in_switch: bool,
     /// The replicated application: echo, rocksdb or leveldb
@@ -50,6 +50,9 @@ pub struct Options {
     /// Replicas, odd
     #[arg(long, default_value_t = 3)]
     replicas: usize,
+    /// Learners that tell replicas what is decided; without any, replicas get the votes
+    #[arg(long, default_value_t = 0)]
+    learners: usize,
     /// Acceptors, odd
     #[arg(long, default_value_t = 3)]
     acceptors: usize,
@@ -95,19 +98,22 @@ enum Pinned {
     One,
     /// The client on CPU 1, everything else on CPU 0
     Two,
+    /// The clients on all CPUs in turn, everything else as the scheduler likes: a frame is handled
+    /// where it is sent, so else one CPU may get all of them
+    Spread,
 }
 
 impl Pinned {
     fn node_cpu(self) -> fn(&str) -> Option<usize> {
         match self {
-            Pinned::None => |_| None,
+            Pinned::None | Pinned::Spread => |_| None,
             Pinned::One | Pinned::Two => |_| Some(0),
         }
     }
 
     fn client_cpu(self) -> Option<usize> {
         match self {
-            Pinned::None => None,
+            Pinned::None | Pinned::Spread => None,
             Pinned::One => Some(0),
             Pinned::Two => Some(1),
         }
@@ -118,6 +124,7 @@ impl Pinned {
             Pinned::None => "none",
             Pinned::One => "one",
             Pinned::Two => "two",
+            Pinned::Spread => "spread",
         }
     }
 }
@@ -160,6 +167,7 @@ fn make_cluster(options: &Options) -> Result<LocalCluster, Error> {
     let shape = Shape {
         leaders: 1,
         acceptors: options.acceptors,
+        learners: options.learners,
         replicas: options.replicas,
         partitions: options.partitions,
         slots: SLOTS,
@@ -224,10 +232,12 @@ impl System {
         let share = |n| (outstanding + n) / clients;
         let loads = (0..clients).map(|n| Load::open(&self.cluster, options, share(n)));
         let mut loads = loads.collect::<Result<Vec<_>, _>>()?;
-        run_all(&mut loads, WARM_UP)?;
+        let spread = options.pinned == Pinned::Spread;
+        run_all(&mut loads, WARM_UP, spread)?;
         let before = by_process(&self.processes, cpu_seconds);
         let memory_before = by_process(&self.processes, resident_mib);
-        let (elapsed, latencies) = run_all(&mut loads, Duration::from_secs(options.seconds))?;
+        let (elapsed, latencies) =
+            run_all(&mut loads, Duration::from_secs(options.seconds), spread)?;
         Ok(Measured {
             elapsed,
             latencies,
@@ -261,15 +271,27 @@ struct Measured {
 
 const WINDOW: usize = 1024;
 
-/// Runs loads side by side: how long that took, and the latencies of all.
-fn run_all(loads: &mut [Load], time: Duration) -> Result<(Duration, Latencies), Error> {
+/// Runs loads side by side, each on a CPU of its own if they are to be spread: how long that took,
+/// and the latencies of all.
+fn run_all(
+    loads: &mut [Load],
+    time: Duration,
+    spread: bool,
+) -> Result<(Duration, Latencies), Error> {
     if let [only] = loads {
         return only.run(time);
     }
+    let cpus = std::thread::available_parallelism()?.get();
     let start = Instant::now();
     let ran: Vec<_> = std::thread::scope(|scope| {
-        let run = |load| scope.spawn(|| Load::run(load, time).map_err(|e| e.to_string()));
-        let threads: Vec<_> = loads.iter_mut().map(run).collect();
+        let run = |(n, load): (usize, &'_ mut Load)| {
+            if spread {
+                node::host::pin_to_cpu(n % cpus).map_err(|e| e.to_string())?;
+            }
+            load.run(time).map_err(|e| e.to_string())
+        };
+        let spawn = |numbered| scope.spawn(move || run(numbered));
+        let threads: Vec<_> = loads.iter_mut().enumerate().map(spawn).collect();
         let join = |t: std::thread::ScopedJoinHandle<_>| t.join().expect("a load doesn't panic");
         threads.into_iter().map(join).collect()
     });
@@ -445,6 +467,7 @@ impl Measured {
             "partitions": options.partitions,
             "replicas": options.replicas,
             "acceptors": options.acceptors,
+            "learners": options.learners,
             "pinned": options.pinned.name(),
             "value_bytes": options.value_bytes,
             "durable": options.durable,

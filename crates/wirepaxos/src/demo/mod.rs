@@ -46,7 +46,10 @@ pub struct Options {
     /// root. auto: xdp where that is possible
     #[arg(long, default_value = "udp", value_parser = plane)]
     plane: Plane,
-    /// Leaders and acceptors are in a switch, as in the papers, and not on hosts of their own; with
+    /// Learners that tell replicas what is decided; without any, replicas get the votes
+    #[arg(long, default_value_t = 0, conflicts_with = "embedded")]
+    learners: usize,
+    /// Leaders, acceptors and learners are in a switch, as in the papers, and not on hosts of their own; with
     /// xdp or faults
     #[arg(long, conflicts_with = "embedded")]
     in_switch: bool,
@@ -72,6 +75,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let shape = Shape {
         leaders: 2,
         acceptors: 3,
+        learners: options.learners,
         replicas: 3,
         partitions: 1,
         slots: SLOTS,

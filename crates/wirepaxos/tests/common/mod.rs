@@ -26,6 +26,7 @@ pub fn shape(application: &str) -> Shape {
     Shape {
         leaders: 2,
         acceptors: 3,
+        learners: 0,
         replicas: 3,
         partitions: 1,
         slots: SLOTS,
