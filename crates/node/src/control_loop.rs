@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_socket::{ControlSocket, Views};
-use crate::host::Stop;
+use crate::host::{Stop, is_due};
 use crate::{Error, status};
 
 /// What the controller can ask of a role of all groups.
@@ -122,10 +122,6 @@ impl<'a> ControlLoop<'a> {
             self.socket.send(*to, &stopping);
         }
     }
-}
-
-fn is_due(last: Option<Instant>, interval: Duration) -> bool {
-    last.is_none_or(|at| at.elapsed() >= interval)
 }
 
 /// The group's place among the groups of the cluster file, and the role's state for it.

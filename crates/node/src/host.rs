@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libc::c_int;
 
@@ -188,6 +188,11 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
         libc::sched_setscheduler(0, libc::SCHED_BATCH, &parameters);
     }
     Ok(())
+}
+
+/// Whether something last done at a moment, or never, is to be done again.
+pub(crate) fn is_due(last: Option<Instant>, interval: Duration) -> bool {
+    last.is_none_or(|at| at.elapsed() >= interval)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use replica::{Application, EpochView};
 use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Group, Node};
-use crate::host::{Stop, wait};
+use crate::host::{Stop, is_due, wait};
 use crate::plane::in_kernel;
 use crate::{Error, random_nonce, transfer};
 use kernel::KernelLearner;
@@ -394,8 +394,4 @@ fn send(socket: &UdpSocket, message: &Message, to: SocketAddr) {
     if let Ok(bytes) = serde_json::to_vec(message) {
         let _ = socket.send_to(&bytes, to);
     }
-}
-
-fn is_due(last: Option<Instant>, interval: Duration) -> bool {
-    last.is_none_or(|at| at.elapsed() >= interval)
 }

@@ -17,7 +17,7 @@ use super::outbox::WorkerOutbox;
 use super::waker::{Wake, Waker, waker_pair};
 use super::{Ask, Services};
 use crate::cluster_file::{ClusterFile, Group, Node};
-use crate::host::{Stop, wait};
+use crate::host::{Stop, is_due, wait};
 use crate::plane::{PlaneOptions, RecvBatch, UdpPlane};
 use crate::{Error, transfer};
 
@@ -484,10 +484,6 @@ fn fatal(pid: PartitionId, e: replica::Error) -> Error {
         "partition {pid}: {e}; stopping, and nothing was acknowledged that is not stored. \
          Free space or repair the disk, then start the node again"
     ))
-}
-
-fn is_due(last: Option<Instant>, interval: Duration) -> bool {
-    last.is_none_or(|at| at.elapsed() >= interval)
 }
 
 fn settings(
