@@ -5,8 +5,6 @@
 //! Its memory is the process's: when that ends, so does the program, and the next one begins at what
 //! the replica has executed.
 
-use std::os::fd::BorrowedFd;
-
 use paxos::{Configuration, Flags, Header, Instance, MsgType, Packet, PartitionId, Round};
 use serde_json::{Value, json};
 use xdp::attach::Attachment;
@@ -100,13 +98,8 @@ pub(super) struct Decisions {
 }
 
 impl Decisions {
-    /// Readable when the ring was empty and isn't any more.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.ring.as_fd()
-    }
-
-    /// Before waiting: from now on the program wakes the reader. False if there is something to
-    /// read; then it doesn't.
+    /// Before waiting at the socket: from now on the packet that decides comes there, too. False if
+    /// there is something to read; then it doesn't.
     pub fn fall_asleep(&self) -> bool {
         self.learner.set_awake(self.pid, false);
         let empty = self.ring.is_empty();
@@ -116,7 +109,7 @@ impl Decisions {
         empty
     }
 
-    /// After waiting: nobody needs to wake who is reading, which costs the program an interrupt.
+    /// After waiting: who is reading needs no packet to be woken.
     pub fn wake_up(&self) {
         self.learner.set_awake(self.pid, true);
     }

@@ -221,11 +221,14 @@ impl WorkerThread {
         // asking it again would cost a system call and tell nothing.
         let mut more = false;
         while !self.stop.is_requested() {
-            if more || self.wait()? {
-                more = self.take_decisions()? | self.receive()?;
+            let arrived = more || self.wait()?;
+            // One reading of the clock a turn: at one request in flight each is 1% of its time.
+            let now = self.now();
+            if arrived {
+                more = self.take_decisions(now)? | self.receive(now)?;
             }
             self.take_jobs()?;
-            self.tick()?;
+            self.tick(now)?;
             // Before the next answers to a repair's questions come.
             if let Some(decisions) = &mut self.decisions {
                 decisions.follow(self.worker.next(), self.worker.wants_votes());
@@ -237,39 +240,40 @@ impl WorkerThread {
 
     /// An orderly stop: what is executed becomes durable.
     fn end(&mut self) -> Result<(), Error> {
-        self.receive()?;
         let now = self.now();
+        self.receive(now)?;
         self.worker.checkpoint(now).map_err(|e| self.fatal(e))
     }
 
     /// Takes what the kernel's learner has seen decided. Says whether there may be more.
-    fn take_decisions(&mut self) -> Result<bool, Error> {
-        let now = self.now();
+    fn take_decisions(&mut self, now: Time) -> Result<bool, Error> {
         let Some(decisions) = &mut self.decisions else {
             return Ok(false);
         };
         let mut taken = 0;
-        while taken < MAX_DECISIONS && self.worker.pending_replies() < MAX_PENDING_REPLIES {
+        let more = loop {
+            if taken == MAX_DECISIONS || self.worker.pending_replies() >= MAX_PENDING_REPLIES {
+                break true;
+            }
             let worker = &mut self.worker;
             match decisions.next(|packet| worker.deliver(now, packet)) {
-                None => break,
+                None => break false,
                 Some(Verdict::Dropped(reason)) => self.dropped.count(reason),
                 Some(_) => {}
             }
             taken += 1;
-        }
+        };
         if taken > 0 {
             self.finish(now)?;
         }
-        Ok(taken > 0)
+        Ok(more)
     }
 
     /// Takes what has arrived at the socket. Says whether there may be more.
-    fn receive(&mut self) -> Result<bool, Error> {
+    fn receive(&mut self, now: Time) -> Result<bool, Error> {
         if !self.plane.receive(&mut self.inbox)? {
             return Ok(false);
         }
-        let now = self.now();
         for (datagram, from) in self.inbox.iter() {
             self.outbox.sender = Some(from);
             let verdict = match Packet::parse(datagram) {
@@ -307,8 +311,7 @@ impl WorkerThread {
         Ok(())
     }
 
-    fn tick(&mut self) -> Result<(), Error> {
-        let now = self.now();
+    fn tick(&mut self, now: Time) -> Result<(), Error> {
         if self.worker.next_deadline().is_some_and(|at| at <= now) {
             self.worker
                 .tick(now, &mut self.outbox)
@@ -420,22 +423,15 @@ impl WorkerThread {
         if self.decisions.as_ref().is_some_and(|d| !d.fall_asleep()) {
             return Ok(true);
         }
-        // Without a learner in the kernel one of the others stands in twice.
-        let decisions = self.decisions.as_ref();
-        let fds = [
-            self.plane.as_fd(),
-            decisions.map_or(self.plane.as_fd(), Decisions::as_fd),
-            self.woken.as_fd(),
-            self.stop.as_fd(),
-        ];
+        let fds = [self.plane.as_fd(), self.woken.as_fd(), self.stop.as_fd()];
         let ready = wait(&fds, Some(timeout))?;
-        if let Some(decisions) = decisions {
+        if let Some(decisions) = &self.decisions {
             decisions.wake_up();
         }
-        if ready.has(2) {
+        if ready.has(1) {
             self.woken.drain();
         }
-        Ok(ready.has(0) || ready.has(1))
+        Ok(ready.has(0))
     }
 
     fn status(&mut self) -> Value {
