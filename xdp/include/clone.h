@@ -49,8 +49,7 @@ static __always_inline int clone_partition(struct cloning *c, __u32 partition)
 /* Sends the clone of one partition to one member, if there is that one. */
 static long clone_to(__u32 index, struct cloning *c)
 {
-	__u32 place, port, at;
-	struct link_key key = {};
+	__u32 place, port, at, ifindex;
 	struct link *link;
 
 	if (!c->places)
@@ -60,15 +59,14 @@ static long clone_to(__u32 index, struct cloning *c)
 	at = place % MAX_MEMBERS;
 	if (port >= MAX_LINKS)
 		return 1;
-	key.ifindex = c->ports->ifindex[port];
-	key.group = c->group;
-	link = bpf_map_lookup_elem(&links, &key);
+	ifindex = c->ports->ifindex[port];
+	link = link_of(ifindex, c->group);
 	if (!link || at >= link->members || at >= MAX_MEMBERS)
 		return 0;
 	if (c->partitions && !clone_partition(c, index / c->places))
 		return 1;
 	if (address((void *)(long)c->skb->data, (void *)(long)c->skb->data_end, &link->member[at]))
-		bpf_clone_redirect(c->skb, key.ifindex, 0);
+		bpf_clone_redirect(c->skb, ifindex, 0);
 	return 0;
 }
 

@@ -1,8 +1,10 @@
 //! Which ports a role's multicast leaves by: the devmaps of the broadcast redirects.
 
+use std::sync::atomic::{Ordering::SeqCst, fence};
+
 use aya::maps::{Array, DevMapHash};
 
-use crate::layout::{DEVICE_FEW_COPIES, Device};
+use crate::layout::{DEVICE_FEW_COPIES, Device, LINK_PLACES, LINK_TRIES, Link};
 use crate::object::{Object, Result, Role, whole};
 
 /// The devmaps, and how many times every port stands in each: the last two are for commands over
@@ -14,6 +16,23 @@ const MAPS: [(&str, usize); 3] = [
 ];
 /// Room of `multicast_small`.
 const SMALL: usize = 4;
+
+/// Where each link lies, as `link_of` in `xdp/include/multicast.h` looks for it.
+fn placed(links: &[Link]) -> Result<Vec<Link>> {
+    let mut places = vec![Link::default(); LINK_PLACES];
+    for link in links {
+        let first = link.ifindex.wrapping_mul(31).wrapping_add(link.group) as usize;
+        let mut tried = (first..first + LINK_TRIES).map(|at| at % LINK_PLACES);
+        let free = tried.find(|at| places[*at].ifindex == 0).ok_or_else(|| {
+            format!(
+                "{} links of ports to groups are more than the XDP programs keep: use the udp plane",
+                links.len()
+            )
+        })?;
+        places[free] = *link;
+    }
+    Ok(places)
+}
 
 impl Object {
     /// Lets one copy of each multicast packet leave by each of these ports; a port with several
@@ -39,6 +58,33 @@ impl Object {
             device.flags &= !DEVICE_FEW_COPIES;
             device.flags |= if few { DEVICE_FEW_COPIES } else { 0 };
         })
+    }
+
+    /// Says who is behind each port: `links` and nobody else. Programs may be running meanwhile.
+    ///
+    /// # Errors
+    /// If there are more links than places for them near each other.
+    pub fn set_links(&mut self, links: &[Link]) -> Result<()> {
+        let table = self.memory::<Link>("port_links")?;
+        for (at, link) in placed(links)?.into_iter().enumerate() {
+            let before = table.get(at);
+            if before == link {
+                continue;
+            }
+            // Found under no key while it changes: copies are lost then, and go nowhere else.
+            table.set(
+                at,
+                Link {
+                    ifindex: 0,
+                    ..before
+                },
+            );
+            fence(SeqCst);
+            table.set(at, Link { ifindex: 0, ..link });
+            fence(SeqCst);
+            table.set(at, link);
+        }
+        Ok(())
     }
 
     fn fill(&mut self, name: &str, ports: &[u32], times: usize, egress: bool) -> Result<()> {
@@ -76,5 +122,32 @@ impl Object {
         let mut device = map.get(&0, 0).map_err(|e| whole(&e))?;
         change(&mut device);
         map.set(0, device, 0).map_err(|e| whole(&e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_found_near_their_place() {
+        let link = |ifindex, group| Link {
+            ifindex,
+            group,
+            ..Link::default()
+        };
+        // Neighbours in both, and keys of one place.
+        let mut links: Vec<Link> = (1..9)
+            .flat_map(|i| (0..4).map(move |g| link(i, g)))
+            .collect();
+        links.extend((0..LINK_TRIES as u32).map(|n| link(1000, 256 * n)));
+        let places = placed(&links).unwrap();
+        let found = |wanted: &Link| {
+            let first = (wanted.ifindex * 31 + wanted.group) as usize;
+            (first..first + LINK_TRIES).any(|at| places[at % LINK_PLACES] == *wanted)
+        };
+        assert!(links.iter().all(found));
+        links.push(link(1000, 256 * 99));
+        assert!(placed(&links).is_err());
     }
 }

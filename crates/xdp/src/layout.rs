@@ -22,6 +22,10 @@ pub const MAX_MEMBERS: usize = 8;
 pub const BENCH_HEAD_LEN: usize = 144;
 /// The most ports that multicast leaves by.
 pub const MAX_LINKS: usize = 64;
+/// Entries of `port_links`, and how many a look-up tries.
+pub const LINK_PLACES: usize = 256;
+/// See [`LINK_PLACES`].
+pub const LINK_TRIES: usize = 8;
 /// Counters of one CPU.
 pub const COUNTERS: usize = 64;
 
@@ -260,15 +264,12 @@ shared! {
         /// 1 = partition p listens on `port_to + p`.
         port_per_partition: u32,
     }
-    /// Key of the map `links`.
-    LinkKey {
-        /// The port that copies leave by.
+    /// Map `port_links`: what a port is to a group.
+    Link {
+        /// The port that copies leave by; 0 = unused.
         ifindex: u32,
         /// The group.
         group: u32,
-    }
-    /// Map `links`: what a port is to a group.
-    Link {
         /// Entries of this port in `multicast`.
         entries: u32,
         /// Members behind it.

@@ -1,10 +1,10 @@
-//! Who a role's multicast goes to: the entries of `multicast` and `links`, kept up to date with
+//! Who a role's multicast goes to: the entries of `multicast` and `port_links`, kept up to date with
 //! what the kernel, or the switch, knows of their addresses.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::layout::{DEVICE_WITHIN, Link, LinkKey, MAX_LINKS, MAX_MEMBERS, MulticastMember};
+use crate::layout::{DEVICE_WITHIN, Link, MAX_LINKS, MAX_MEMBERS, MulticastMember};
 use crate::object::{Object, Result};
 use crate::station::{Hop, Station};
 
@@ -75,23 +75,23 @@ impl Members {
     ) -> Result<()> {
         let most = self.most_behind(hops);
         self.refuse_too_many(&most, station)?;
+        let mut links = Vec::new();
         for (index, (&port, &entries)) in most.iter().enumerate() {
             for (group, members) in &self.groups {
-                let key = LinkKey {
+                let mut link = Link {
                     ifindex: port,
                     group: (*group).into(),
-                };
-                let mut link = Link {
                     entries: entries as u32,
                     index: index as u32,
                     ..Link::default()
                 };
                 for member in members {
-                    link.add(member, &hops[&member.address.ip()], port, self.from);
+                    link.add(member, &hops[&member.address.ip()], self.from);
                 }
-                object.insert("links", &key, &link)?;
+                links.push(link);
             }
         }
+        object.set_links(&links)?;
         let ports = most
             .iter()
             .flat_map(|(&port, &n)| std::iter::repeat_n(port, n));
@@ -157,8 +157,8 @@ impl Members {
 
 impl Link {
     /// Notes a member, if it is behind this port and its hardware address is known.
-    fn add(&mut self, member: &Member, hop: &Hop, port: u32, from: SocketAddr) {
-        let (Some(mac_to), true) = (hop.mac_to, hop.port == port) else {
+    fn add(&mut self, member: &Member, hop: &Hop, from: SocketAddr) {
+        let (Some(mac_to), true) = (hop.mac_to, hop.port == self.ifindex) else {
             return;
         };
         self.member[self.members as usize] = MulticastMember {

@@ -7,7 +7,7 @@ use aya::programs::ProgramFd;
 use paxos::{Flags, MsgType, Packet, Reason, To, Verdict};
 
 use crate::frame;
-use crate::layout::{COUNTERS, Device, Link, LinkKey, MAX_MEMBERS, MulticastMember};
+use crate::layout::{COUNTERS, Device, Link, MAX_MEMBERS, MulticastMember};
 use crate::object::{Object, Result, Role};
 use crate::place::Place;
 use crate::sys::test_run;
@@ -90,17 +90,15 @@ impl Runner {
             port_from: 7001,
             port_per_partition: 1,
         };
-        let key = LinkKey {
+        let link = Link {
             ifindex: LOOPBACK,
             group: group.into(),
-        };
-        let link = Link {
             entries: 1,
             members: 1,
             member: [member; MAX_MEMBERS],
             ..Link::default()
         };
-        object.insert("links", &key, &link)?;
+        object.set_links(&[link])?;
         Ok(Runner {
             program: object.program(object.role().name())?,
             egress: object.program("test_egress")?,

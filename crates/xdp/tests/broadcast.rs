@@ -18,7 +18,7 @@ use xdp::clone::Cloning;
 use xdp::frame;
 use xdp::generator::{Generator, Target};
 use xdp::interface::Interface;
-use xdp::layout::{Link, LinkKey, MulticastMember};
+use xdp::layout::{Link, MulticastMember};
 use xdp::leader::Leader;
 use xdp::members::octets;
 use xdp::network::{Namespace, veth};
@@ -248,9 +248,12 @@ impl Network {
             |(port, receivers): &(Interface, Vec<usize>)| vec![port.index; receivers.len()];
         let ports: Vec<u32> = self.ports.iter().flat_map(behind).collect();
         object.multicast_to(&ports, true).expect("there is room");
+        let mut links = Vec::new();
         for (group, _, members) in GROUPS {
             for (index, (port, receivers)) in self.ports.iter().enumerate() {
                 let mut link = Link {
+                    ifindex: port.index,
+                    group: group.into(),
                     entries: receivers.len() as u32,
                     index: index as u32,
                     ..Link::default()
@@ -259,13 +262,10 @@ impl Network {
                     link.member[link.members as usize] = self.member(*at, group, port, v6);
                     link.members += 1;
                 }
-                let key = LinkKey {
-                    ifindex: port.index,
-                    group: group.into(),
-                };
-                object.insert("links", &key, &link).expect("there is room");
+                links.push(link);
             }
         }
+        object.set_links(&links).expect("there is room");
     }
 
     fn member(&self, at: usize, group: u16, port: &Interface, v6: bool) -> MulticastMember {

@@ -11,7 +11,7 @@ use common::random::{PARTITIONS, SLOTS, deployment};
 use common::{Control, Loaded, configuration, objects_or_skip};
 use paxos::{Enable, Flags, Header, MsgType, Packet, Reason, Round, Verdict};
 use xdp::frame;
-use xdp::layout::{Decision, Link, LinkKey, MAX_MEMBERS, MulticastMember, Route, RouteKey};
+use xdp::layout::{Decision, Link, MAX_MEMBERS, MulticastMember, Route, RouteKey};
 use xdp::object::{Object, Role, Sizes};
 use xdp::place::Place;
 use xdp::ring::Ring;
@@ -162,6 +162,8 @@ fn copies_behind_one_port_go_to_different_members() {
     let Some(dir) = objects_or_skip() else { return };
     let mut acceptor = acceptor(&dir);
     let mut link = Link {
+        ifindex: 1,
+        group: 1,
         entries: 3,
         members: 3,
         member: [member(0); MAX_MEMBERS],
@@ -170,11 +172,7 @@ fn copies_behind_one_port_go_to_different_members() {
     for at in 0..3 {
         link.member[at] = member(at as u8 + 1);
     }
-    let key = LinkKey {
-        ifindex: 1,
-        group: 1,
-    };
-    acceptor.object.insert("links", &key, &link).unwrap();
+    acceptor.object.set_links(&[link]).unwrap();
     // The same packet twice, then another: three copies of each, one a member.
     for value in [b"a", b"a", b"b"] {
         let sent = frame::build(&proposal(value), false);

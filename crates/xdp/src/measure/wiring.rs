@@ -6,7 +6,7 @@ use aya::programs::{Xdp, XdpFlags};
 
 use super::ready;
 use crate::interface::Interface;
-use crate::layout::{Link, LinkKey, MAX_MEMBERS, MulticastMember};
+use crate::layout::{Link, MAX_MEMBERS, MulticastMember};
 use crate::network::Namespace;
 use crate::object::{Object, Result, whole};
 
@@ -43,6 +43,7 @@ pub(super) fn multicast(
         return map.insert(port, port, None, 0).map_err(|e| whole(&e));
     }
     object.multicast_to(&indices, !bare)?;
+    let mut links = Vec::new();
     for (index, (port, to)) in ports.iter().enumerate() {
         let member = MulticastMember {
             mac_to: *to,
@@ -71,18 +72,15 @@ pub(super) fn multicast(
             port_from: crate::frame::PORT,
             port_per_partition: 0,
         };
-        let link = Link {
+        links.push(Link {
+            ifindex: port.index,
+            group: ready::GROUP.into(),
             entries: 1,
             members: 1,
             index: index as u32,
             unused: 0,
             member: [member; MAX_MEMBERS],
-        };
-        let key = LinkKey {
-            ifindex: port.index,
-            group: ready::GROUP.into(),
-        };
-        object.insert("links", &key, &link)?;
+        });
     }
-    Ok(())
+    object.set_links(&links)
 }
