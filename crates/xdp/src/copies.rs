@@ -140,14 +140,14 @@ mod tests {
         let mut links: Vec<Link> = (1..9)
             .flat_map(|i| (0..4).map(move |g| link(i, g)))
             .collect();
-        links.extend((0..LINK_TRIES as u32).map(|n| link(1000, 256 * n)));
+        links.extend((0..LINK_TRIES as u32).map(|n| link(2000, 256 * n)));
         let places = placed(&links).unwrap();
         let found = |wanted: &Link| {
             let first = (wanted.ifindex * 31 + wanted.group) as usize;
             (first..first + LINK_TRIES).any(|at| places[at % LINK_PLACES] == *wanted)
         };
         assert!(links.iter().all(found));
-        links.push(link(1000, 256 * 99));
+        links.push(link(2000, 256 * 99));
         assert!(placed(&links).is_err());
     }
 }
