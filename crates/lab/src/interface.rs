@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
+use std::process::Command;
 
 use crate::{Error, Result};
 
@@ -41,6 +42,29 @@ pub(crate) fn accept_own_addresses(name: &str) -> Result<()> {
         std::fs::write(&path, value).map_err(Error::at(format!("{name}: setting {key}")))?;
     }
     Ok(())
+}
+
+/// Has every CPU send by the queue of its number, on all interfaces of a namespace. Else a flow's hash
+/// draws the queue, two senders may draw the same one, and a veth pair handles all that is in a queue
+/// on one CPU.
+pub(crate) fn send_by_cpu(namespace: &str) -> Result<()> {
+    // The files are in /sys of that namespace, which only `ip netns exec` shows. Masks have words of
+    // 32 bits. A kernel without CONFIG_XPS has no such files, and is only slower.
+    const SCRIPT: &str = "for queue in /sys/class/net/*/queues/tx-*; do \
+        n=${queue##*-}; rest=; while [ $n -ge 32 ]; do n=$((n-32)); rest=,00000000$rest; done; \
+        [ ! -e $queue/xps_cpus ] || printf '%x%s' $((1<<n)) \"$rest\" > $queue/xps_cpus || :; \
+        done 2>/dev/null";
+    let output = Command::new("ip")
+        .args(["netns", "exec", namespace, "sh", "-c", SCRIPT])
+        .output()
+        .map_err(Error::at("ip netns exec"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::new(format!(
+            "ip netns exec {namespace}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))),
+    }
 }
 
 /// struct ethtool_value.

@@ -97,7 +97,8 @@ impl Lab {
         if state.shape.plane != "udp" {
             self.attach_forwarders(&state.shape)?;
         }
-        Ok(())
+        let mut machines = state.shape.machines();
+        machines.try_for_each(|host| interface::send_by_cpu(&self.namespace(&host.name)))
     }
 
     fn make_files(&self, state: &State, options: &UpOptions) -> Result<()> {
