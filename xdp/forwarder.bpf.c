@@ -80,32 +80,32 @@ static __always_inline int forward(struct xdp_md *ctx)
 	struct route *route;
 
 	if (!eth)
-		return pass_on(ctx);
+		return pass_on();
 	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
 		ip4 = TAKE(cursor, end, struct iphdr);
 		if (!ip4)
-			return pass_on(ctx);
+			return pass_on();
 		key.family = 4;
 		key.address[0] = ip4->daddr;
 	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
 		ip6 = TAKE(cursor, end, struct ipv6hdr);
 		if (!ip6)
-			return pass_on(ctx);
+			return pass_on();
 		key.family = 6;
 		__builtin_memcpy(key.address, &ip6->daddr, sizeof(key.address));
 	} else {
-		return pass_on(ctx);
+		return pass_on();
 	}
 	route = bpf_map_lookup_elem(&routes, &key);
 	if (!route)
-		return pass_on(ctx);
+		return pass_on();
 	if (route->role) {
 		bpf_tail_call(ctx, &roles, route->role - 1);
-		return pass_on(ctx);
+		return pass_on();
 	}
 	/* The last hop's end is announced by the kernel's stack. */
 	if (!(ip6 ? hop_v6(ip6) : ip4 && hop_v4(ip4)))
-		return pass_on(ctx);
+		return pass_on();
 	__builtin_memcpy(eth->h_dest, route->mac_to, ETH_ALEN);
 	__builtin_memcpy(eth->h_source, route->mac_from, ETH_ALEN);
 	count(VERDICT_CHANGED);

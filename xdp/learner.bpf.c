@@ -466,7 +466,7 @@ static __always_inline int step(struct xdp_md *ctx)
 		return s.common.action;
 	if (m.msgtype != PHASE2B && !is_decision(&m, &s)) {
 		if (s.common.group->flags & GROUP_PASS_OTHERS)
-			return pass_on(ctx);
+			return pass_on();
 		return drop(REASON_NOT_FOR_ROLE);
 	}
 	/* Here values leave the network for an application. */
@@ -482,7 +482,7 @@ static __always_inline int step(struct xdp_md *ctx)
 	verdict = m.msgtype == PHASE2B ? phase2b(ctx, &m, &s, all) : deliver(ctx, &m, &s, all);
 	count(verdict);
 	if (is_shown(&s, verdict))
-		return pass_on(ctx);
+		return pass_on();
 	return leave(ctx, &s.common);
 }
 

@@ -103,15 +103,6 @@ struct counters {
 
 SHARED_ARRAY(counters, 256, struct counters);
 
-/* A node may play several roles: what isn't for this one goes to the program in entry 0, if there
- * is one (another role, or the forwarder), else to the kernel's stack. */
-struct {
-	KEPT_MAP(BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} next_program SEC(".maps");
-
 /* Entry 0: the forwarder of the switch that the role is at. */
 struct {
 	KEPT_MAP(BPF_MAP_TYPE_PROG_ARRAY);
@@ -164,9 +155,8 @@ static __always_inline int drop(__u32 verdict)
 	return XDP_DROP;
 }
 
-static __always_inline int pass_on(struct xdp_md *ctx)
+static __always_inline int pass_on(void)
 {
-	bpf_tail_call(ctx, &next_program, 0);
 	count(VERDICT_PASSED);
 	return XDP_PASS;
 }

@@ -26,7 +26,7 @@ static __always_inline int receive(struct xdp_md *ctx, struct message *m, struct
 	if (!refused)
 		refused = check(c->device, m, &c->group);
 	if (refused) {
-		c->action = refused == NOT_OURS ? pass_on(ctx) : drop(refused);
+		c->action = refused == NOT_OURS ? pass_on() : drop(refused);
 		return 0;
 	}
 	c->action = XDP_DROP;

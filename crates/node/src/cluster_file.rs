@@ -27,7 +27,7 @@
 //! | `control` | `"ip:port"`, UDP, control plane; on a replica also TCP, for checkpoints | required |
 //! | `group` | the group that a replica executes | the only one |
 //! | `plane` | `"udp"` (sockets), `"xdp"` (programs in the kernel), `"auto"`: xdp where that is possible (not the controller) | `"udp"` |
-//! | `switch` | name of a switch of this machine whose forwarder calls the role's program on the XDP plane, for packets by all of its ports; `address` is one of the switch's own (leader, acceptor) | none: the program is at the interface that has `address` |
+//! | `switch` | name of a switch of this machine whose forwarder calls the role's program on the XDP plane, for packets by all of its ports; `address` is one of the switch's own (leader, acceptor, learner) | none: the program is at the interface that has `address` |
 //! | `storage` | `"volatile"` or `"durable"` (acceptor) | `"volatile"` |
 //! | `redis` | `"ip:port"`, TCP, of the Redis front end (replica) | none |
 //! | `redis_password` | what clients must AUTH with; required unless `redis` is loopback | none |
