@@ -1,6 +1,7 @@
 //! The XDP roles behind the script runner's trait, and what all tests here share.
 #![allow(dead_code)]
 
+pub mod host;
 pub mod random;
 
 use std::path::PathBuf;
@@ -133,7 +134,7 @@ impl Control {
         match self {
             Control::Acceptor(_) => &["members", "partitions", "slots", "long_values"],
             Control::Leader(_) => &["leaders", "partitions"],
-            Control::Learner(_) => &["configurations", "partitions", "slots"],
+            Control::Learner(_) => &["configurations", "partitions", "slots", "trusted"],
         }
     }
 

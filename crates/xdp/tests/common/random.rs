@@ -6,6 +6,8 @@ use paxos::{Deployment, Flags, Header, Instance, MsgType, Reason, Round};
 
 pub const PARTITIONS: u16 = 3;
 pub const SLOTS: u64 = 8;
+/// The learners elsewhere that a replica's learner trusts.
+pub const TRUSTED: [u16; 2] = [51, 52];
 
 pub fn deployment(node: u16) -> Deployment {
     Deployment {
@@ -272,12 +274,26 @@ fn vector(random: &mut Random, h: &mut Header) -> Vec<u8> {
     value
 }
 
-/// A packet that a learner may get.
+/// A packet that a learner in the network may get.
 pub fn for_learner(random: &mut Random, near: &Near) -> Vec<u8> {
     let msgtype = match random.below(50) {
         0 => random.pick(&MsgType::ALL),
         _ => MsgType::Phase2b,
     };
+    learner_packet(random, near, msgtype)
+}
+
+/// A packet that a learner in a replica's host may get.
+pub fn for_host(random: &mut Random, near: &Near) -> Vec<u8> {
+    let msgtype = match random.below(50) {
+        0 => random.pick(&MsgType::ALL),
+        1..12 => MsgType::Deliver,
+        _ => MsgType::Phase2b,
+    };
+    learner_packet(random, near, msgtype)
+}
+
+fn learner_packet(random: &mut Random, near: &Near, msgtype: MsgType) -> Vec<u8> {
     let mut h = header(random, msgtype);
     let from = near.from[usize::from(h.pid)];
     let floor = near.floor[usize::from(h.pid)];
@@ -295,7 +311,10 @@ pub fn for_learner(random: &mut Random, near: &Near) -> Vec<u8> {
         _ => floor,
     };
     h.vrnd = if random.chance(98) { h.rnd } else { Round(1) };
-    h.swid = random.pick(&[11, 12, 13, 12, 13, 12, 13, 12, 13, 14, 13, 12, 15]);
+    h.swid = match msgtype {
+        MsgType::Deliver => random.pick(&[51, 52, 51, 52, 51, 52, 53, 12, 0]),
+        _ => random.pick(&[11, 12, 13, 12, 13, 12, 13, 12, 13, 14, 13, 12, 15]),
+    };
     session(random, &mut h);
     h.flags = Flags::NONE;
     if h.inst % 5 == 0 {

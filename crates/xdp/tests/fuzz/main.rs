@@ -1,19 +1,25 @@
 //! Untrusted frames into every role: broken, damaged, forged, and good ones in between, so that the
 //! state is not an empty one. After each: no program aborted, one verdict was counted, a damaged
-//! frame did nothing, and what wasn't accepted has touched no state.
+//! frame did nothing, what wasn't accepted has touched no state, and a host's rings hold what was
+//! decided and nothing else.
 //!
 //! `XDP_FUZZ=n` sets how many frames each role gets, `XDP_SEED=n` which ones.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod damage;
+mod forwarder;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use common::random::{self, Near, PARTITIONS, Random, SLOTS, deployment};
+use common::host::Host;
+use common::random::{self, Near, PARTITIONS, Random, SLOTS, TRUSTED, deployment};
 use common::{Control, Loaded, objects_or_skip};
-use paxos::{Enable, MsgType, Program, Round};
+use damage::{damage, forge};
+use paxos::{Enable, MsgType, Packet, Program, Reason, Round, Verdict};
 use xdp::frame;
-use xdp::layout::COUNTERS;
+use xdp::layout::{COUNTERS, GROUP_DELIVER, GROUP_PASS_OTHERS};
 use xdp::object::Role;
 use xdp::place::Place;
 use xdp::run::{action, counter};
@@ -25,43 +31,50 @@ const MEMBERS: [u16; 3] = [11, 12, 13];
 
 #[test]
 fn acceptors_withstand() {
-    withstand(Role::Acceptor);
+    withstand(Role::Acceptor, GROUP_DELIVER);
 }
 
 #[test]
 fn leaders_withstand() {
-    withstand(Role::Leader);
+    withstand(Role::Leader, GROUP_DELIVER);
 }
 
 #[test]
-fn learners_withstand() {
-    withstand(Role::Learner);
+fn learners_in_the_network_withstand() {
+    withstand(Role::Learner, GROUP_DELIVER);
 }
 
-fn withstand(role: Role) {
+#[test]
+fn learners_in_hosts_withstand() {
+    withstand(Role::Learner, GROUP_PASS_OTHERS);
+}
+
+fn withstand(role: Role, flags: u32) {
     let Some(dir) = objects_or_skip() else { return };
     let (frames, seed) = (number("XDP_FUZZ", FRAMES), number("XDP_SEED", 1));
-    let mut target = Target::new(&dir, role, seed);
+    let mut target = Target::new(&dir, role, flags, seed);
     for done in 0..frames {
         if done % STRETCH == 0 {
             target.follow();
         }
         if let Err(why) = target.one() {
-            panic!("{} at frame {done} of seed {seed}: {why}", role.name());
+            panic!("{} at frame {done} of seed {seed}: {why}", target.name());
         }
         if done % (frames / 10).max(1) == 0 && frames > FRAMES {
-            println!("{}: {done} of {frames}", role.name());
+            println!("{}: {done} of {frames}", target.name());
         }
     }
     target.same_memory().expect("nothing was touched");
-    println!("{}: {frames} frames, by counter:", role.name());
+    println!("{}: {frames} frames, by counter:", target.name());
     for (which, n) in &target.histogram {
         println!("  {n:>10} {}", name_of(*which));
     }
+    println!("  {:>10} decisions", target.decisions);
     let counted = |which| target.histogram.get(&which).copied().unwrap_or(0);
     let accepted = counted(counter::CHANGED) + counted(counter::ANSWERED);
     assert!(accepted > 0, "the state was an empty one all the time");
     assert!(accepted < frames / 2, "these frames are mostly good");
+    assert!(target.decisions > 0 || role != Role::Learner);
 }
 
 fn number(variable: &str, default: u64) -> u64 {
@@ -87,25 +100,48 @@ struct Target {
     random: Random,
     near: Near,
     epoch: u32,
+    /// Around a learner that is in a replica's host.
+    host: Option<Host>,
     counters: [u64; COUNTERS],
     memory: Vec<u64>,
     histogram: BTreeMap<usize, u64>,
+    decisions: u64,
+}
+
+/// What was counted for a frame.
+struct Counted {
+    /// The verdict's counter, or that of frames passed on.
+    which: usize,
+    /// The frame was passed on after its verdict.
+    seen: bool,
+    decided: bool,
 }
 
 impl Target {
-    fn new(dir: &Path, role: Role, seed: u64) -> Target {
+    fn new(dir: &Path, role: Role, flags: u32, seed: u64) -> Target {
         let place = Place::only(deployment(MEMBERS[0]), SLOTS);
+        let loaded = Loaded::with_flags(dir, role, place, 1, flags);
+        let in_host = flags & GROUP_PASS_OTHERS != 0;
         let mut target = Target {
-            loaded: Loaded::new(dir, role, place, 1),
+            host: in_host.then(|| Host::new(&loaded.object)),
+            loaded,
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             near: Near::start(),
             epoch: 0,
             counters: [0; COUNTERS],
             memory: Vec::new(),
             histogram: BTreeMap::new(),
+            decisions: 0,
         };
         target.next_epoch();
         target
+    }
+
+    fn name(&self) -> &'static str {
+        match self.host {
+            Some(_) => "learner in a host",
+            None => self.loaded.object.role().name(),
+        }
     }
 
     /// The control plane's word, which revives a role that forged packets have led astray.
@@ -167,8 +203,11 @@ impl Target {
             Control::Learner(role) => {
                 for pid in 0..PARTITIONS {
                     let from = &mut self.near.from[usize::from(pid)];
-                    *from += self.random.below(3);
+                    *from += self.random.below(SLOTS);
                     role.set_floor(pid, *from);
+                }
+                if let Some(host) = &mut self.host {
+                    host.turn(&mut self.random, role);
                 }
                 self.memory = self.loaded.memory();
             }
@@ -196,8 +235,10 @@ impl Target {
         let attempt = self.attempt();
         let (action, out) = self.loaded.runner.frame(&attempt.bytes)?;
         let out = out.to_vec();
-        let which = self.counted()?;
+        let counted = self.counted()?;
+        let which = counted.which;
         *self.histogram.entry(which).or_insert(0) += 1;
+        self.decisions += u64::from(counted.decided);
         let accepted = which == counter::CHANGED || which == counter::ANSWERED;
         let at = || format!("{:02x?} was counted as {}", attempt.bytes, name_of(which));
         if action == action::ABORTED || action > action::REDIRECT {
@@ -211,18 +252,44 @@ impl Target {
         }
         if which == counter::CHANGED {
             self.memory = self.loaded.memory();
+        } else if matches!(self.loaded.role, Control::Learner(_)) {
+            // It is small enough to be looked at each time.
+            self.same_memory()
+                .map_err(|why| format!("{why}: {}", at()))?;
+        }
+        if let Some(host) = &mut self.host {
+            let as_it_came = out == attempt.bytes;
+            judge_host(host, &attempt.bytes, action, &counted)
+                .and_then(|()| as_it_came.then_some(()).ok_or("it was changed".into()))
+                .map_err(|why| format!("{why}: {}", at()))?;
         }
         Ok(())
     }
 
-    /// The one counter that rose.
-    fn counted(&mut self) -> Result<usize, String> {
+    /// The counter of the verdict that rose.
+    fn counted(&mut self) -> Result<Counted, String> {
         let cpu = self.loaded.object.counters_of(0).of;
         let before = std::mem::replace(&mut self.counters, cpu);
-        let risen = |at: &usize| cpu[*at] != before[*at] && *at != counter::DECIDED;
+        let risen = |at: &usize| cpu[*at] != before[*at];
         let risen: Vec<usize> = (0..COUNTERS).filter(risen).collect();
-        match risen[..] {
-            [one] if cpu[one] == before[one] + 1 => Ok(one),
+        if risen.iter().any(|at| cpu[*at] != before[*at] + 1) {
+            return Err(format!("of counters {risen:?} one rose by more than 1"));
+        }
+        let (verdicts, decided) = match risen.split_last() {
+            Some((&counter::DECIDED, verdicts)) => (verdicts, true),
+            _ => (&risen[..], false),
+        };
+        match *verdicts {
+            [which] => Ok(Counted {
+                which,
+                seen: false,
+                decided,
+            }),
+            [counter::PASSED, which] if self.host.is_some() => Ok(Counted {
+                which,
+                seen: true,
+                decided,
+            }),
             _ => Err(format!("counters {risen:?} have risen")),
         }
     }
@@ -236,7 +303,14 @@ impl Target {
         match &self.loaded.role {
             // Leaders don't verify requests: acceptors see the damage.
             Control::Leader(_) if attempt.bytes[head + 1] == MsgType::Request as u8 => false,
-            Control::Learner(_) => attempt.damaged || !MEMBERS.contains(&field(24)),
+            Control::Learner(_) => {
+                let delivers = attempt.bytes[head + 1] == MsgType::Deliver as u8;
+                let known = match delivers && self.host.is_some() {
+                    true => TRUSTED.contains(&field(24)),
+                    false => MEMBERS.contains(&field(24)),
+                };
+                attempt.damaged || !known
+            }
             _ => attempt.damaged,
         }
     }
@@ -247,6 +321,7 @@ impl Target {
         let mut datagram = match &self.loaded.role {
             Control::Acceptor(_) => random::for_acceptor(random, &self.near),
             Control::Leader(_) => random::for_leader(random, &self.near),
+            Control::Learner(_) if self.host.is_some() => random::for_host(random, &self.near),
             Control::Learner(_) => random::for_learner(random, &self.near),
         };
         // What a forger sends has a good checksum.
@@ -267,51 +342,40 @@ impl Target {
     }
 }
 
-/// Changes bytes of a datagram: mostly of its header.
-fn forge(random: &mut Random, datagram: &mut Vec<u8>) {
-    for _ in 0..=random.below(3) {
-        match random.below(12) {
-            // The sender.
-            0..3 if datagram.len() >= 26 => datagram[25] = random.next() as u8,
-            3 if datagram.len() >= 48 => {
-                let at = 4 * random.below(12) as usize;
-                datagram[at..at + 4].copy_from_slice(&(random.next() as u32).to_be_bytes());
-            }
-            4 => datagram.truncate(random.below(datagram.len() as u64 + 1) as usize),
-            5 => {
-                let more = random.below(64);
-                datagram.extend((0..more).map(|i| i as u8));
-            }
-            6 => {
-                let len = random.below(1400);
-                *datagram = (0..len).map(|_| random.next() as u8).collect();
-            }
-            _ if !datagram.is_empty() => {
-                let at = random.below(datagram.len().min(64) as u64) as usize;
-                datagram[at] ^= 1 << random.below(8);
-            }
-            _ => {}
-        }
+/// A host's learner sends nothing; its rings hold what was decided, and its sockets get what they
+/// have to.
+fn judge_host(host: &mut Host, bytes: &[u8], action: u32, counted: &Counted) -> Result<(), String> {
+    let packet = frame::payload(bytes).and_then(|datagram| Packet::parse(datagram).ok());
+    host.hold(packet.as_ref().filter(|_| counted.decided))?;
+    if counted.decided && (counted.which != counter::CHANGED || packet.is_none()) {
+        return Err("it decided nothing".into());
     }
-    datagram.truncate(1400);
+    let verdict = xdp::run::verdict_of(counted.which).filter(|verdict| reaches_state(*verdict));
+    let sees = match (verdict, packet) {
+        (Some(verdict), Some(packet)) => host.sees(packet.header.pid, verdict, counted.decided),
+        _ => false,
+    };
+    let passes = sees || counted.which == counter::PASSED;
+    if counted.seen != sees || (action == action::PASS) != passes || action > action::PASS {
+        return Err(format!("action {action}, the host has to see it: {passes}"));
+    }
+    Ok(())
 }
 
-/// Damages a frame, anywhere.
-fn damage(random: &mut Random, bytes: &mut Vec<u8>) {
-    match random.below(10) {
-        // Test runs take no frame without a whole Ethernet header.
-        0 => bytes.truncate((14 + random.below(bytes.len() as u64)) as usize),
-        1 => bytes.extend((0..random.below(40)).map(|i| i as u8)),
-        2 => {
-            // Headers of IP and UDP, where lengths are.
-            let at = 14 + random.below(50).min(bytes.len() as u64 - 15) as usize;
-            bytes[at] = random.next() as u8;
-        }
-        _ => {
-            for _ in 0..=random.below(3) {
-                let at = random.below(bytes.len() as u64) as usize;
-                bytes[at] ^= 1 << random.below(8);
-            }
-        }
+/// Whether the partition has a say: the message is well-formed and one for learners.
+fn reaches_state(verdict: Verdict) -> bool {
+    match verdict {
+        Verdict::Changed => true,
+        Verdict::Dropped(reason) => matches!(
+            reason,
+            Reason::BadRound
+                | Reason::UnknownEpoch
+                | Reason::UnknownSender
+                | Reason::Stale
+                | Reason::Window
+                | Reason::Conflict
+                | Reason::Duplicate
+        ),
+        _ => false,
     }
 }
