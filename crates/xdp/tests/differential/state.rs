@@ -1,0 +1,85 @@
+//! What can be told of a partition and an instance, in Rust and in XDP, in the same words.
+
+use paxos::Round;
+use paxos::learner::SlotView;
+
+use crate::common::Control;
+use crate::host::Model;
+
+pub enum Rust {
+    Acceptor(paxos::Acceptor),
+    Leader(paxos::Leader),
+    Learner(paxos::Learner),
+    /// In a replica's host.
+    Host(Model),
+}
+
+impl Rust {
+    pub fn state(&self, pid: u16, inst: u64) -> String {
+        match self {
+            Rust::Acceptor(role) => format!(
+                "{:?} {:?} {:?} {:?} {:?} {:?}",
+                role.epoch(),
+                role.floor(pid),
+                role.trim(pid),
+                role.end(pid),
+                role.reports().of(pid),
+                role.slot(pid, inst).map(|s| (
+                    s.rnd,
+                    s.vrnd,
+                    s.client,
+                    s.request,
+                    s.flags.0,
+                    s.value.to_vec()
+                ))
+            ),
+            Rust::Leader(role) => {
+                format!("{} {} {}", role.round(), role.next(pid), role.trimmed(pid))
+            }
+            Rust::Learner(role) => of_slot(role.slot(pid, inst)),
+            Rust::Host(model) => of_slot(model.slot(pid, inst)),
+        }
+    }
+}
+
+fn of_slot(slot: Option<SlotView>) -> String {
+    let slot = slot.map(|s| (s.rnd, s.votes, s.client, s.request, s.noop, s.delivered));
+    format!("{slot:?}")
+}
+
+pub fn of_xdp(role: &Control, pid: u16, inst: u64) -> String {
+    match role {
+        Control::Acceptor(role) => {
+            let reports = role.reports(pid);
+            let reports: Vec<_> = reports.iter().map(|(_, inst)| *inst).collect();
+            format!(
+                "{:?} {:?} {:?} {:?} {:?} {:?}",
+                role.epoch(),
+                role.floor(pid),
+                role.trim(pid),
+                role.end(pid),
+                reports,
+                role.slot(pid, inst).map(|(s, value)| (
+                    Round(s.rnd),
+                    Round(s.vrnd),
+                    s.client,
+                    s.request,
+                    s.flags,
+                    value
+                ))
+            )
+        }
+        Control::Leader(role) => {
+            format!("{} {} {}", role.round(), role.next(pid), role.trimmed(pid))
+        }
+        Control::Learner(role) => of_slot(role.slot(pid, inst).map(|s| SlotView {
+            inst,
+            rnd: Round(s.rnd),
+            votes: s.votes,
+            client: s.client,
+            request: s.request,
+            noop: s.noop != 0,
+            delivered: s.delivered != 0,
+        })),
+    }
+}
