@@ -40,6 +40,8 @@ pub(crate) struct Group {
     lanes_gone: Epoch,
     /// The last epoch whose leader was seen to be programmed. Its order is never repeated.
     programmed: Epoch,
+    /// Since when the epoch in force has been so, or this process has run.
+    in_force_since: Time,
     /// Since when the leader in force has been asked in vain to take its round.
     ordered: Option<Time>,
     /// Why no epoch can be issued although one is needed.
@@ -85,6 +87,7 @@ impl Group {
             changed: None,
             lanes_gone: 0,
             programmed: 0,
+            in_force_since: now,
             ordered: None,
             blocked: None,
             store_trouble: None,
@@ -267,7 +270,7 @@ impl Group {
                 }
                 // What is handed over was stored with the epoch's last step.
                 Effect::HandOver(_) => {
-                    self.finish(out);
+                    self.finish(now, out);
                     Ok(())
                 }
             };
@@ -281,11 +284,12 @@ impl Group {
         }
     }
 
-    fn finish(&mut self, out: &mut impl ControlOutbox) {
+    fn finish(&mut self, now: Time, out: &mut impl ControlOutbox) {
         let Some(attempt) = self.attempt.take() else {
             return;
         };
         self.pace.succeeded();
+        self.in_force_since = now;
         self.needed_since = None;
         self.changed = None;
         self.ordered = None;

@@ -28,6 +28,6 @@ pub use controller::Controller;
 pub use message::{EpochRecord, EpochState, Message, View};
 pub use output::{ControlOutbox, Peer};
 pub use settings::{GroupSettings, Settings};
-pub use state::{GroupState, Refused};
+pub use state::{GivenUp, GroupState, LEAP, Refused};
 pub use status::Status;
 pub use store::{MemoryStore, Store, StoreError};

@@ -5,6 +5,7 @@
 //! leader has been programmed or an acceptor enabled shows in its PROBE_ACK, so devices that answer
 //! PROBE need no agent for that.
 
+use crate::GivenUp;
 use paxos::leader::Program;
 use paxos::{Configuration, Enable, Epoch, GroupId, Instance, Member, NodeId};
 use serde::{Deserialize, Serialize};
@@ -68,6 +69,9 @@ pub struct View {
     pub version: u64,
     /// The epochs.
     pub epochs: Vec<EpochRecord>,
+    /// What the operator gave up last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<GivenUp>,
 }
 
 impl View {

@@ -2,9 +2,10 @@
 
 use crate::{EpochRecord, EpochState, View};
 use paxos::round::{MAX_EPOCH, MAX_LANE};
-use paxos::{Configuration, Epoch, GroupId, HandOver, Instance};
+use paxos::{Configuration, Epoch, GroupId, HandOver, Instance, PartitionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::Range;
 
 /// How many epochs before the active one are kept, for votes that are still on their way.
 const OLDER_EPOCHS: usize = 4;
@@ -23,6 +24,37 @@ pub struct GroupState {
     pub lanes: Vec<u64>,
     /// What the last active epoch hands over.
     pub handed: Option<Handed>,
+    /// What the operator gives up in an epoch that was issued since the last active one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<GivenUp>,
+    /// What was given up last, as an epoch that goes on behind it has become active.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<GivenUp>,
+}
+
+/// How far an epoch that accepts data loss leaps: over everything that may have been decided and can't
+/// be asked for any more, as that lies at most the acceptors' slots above what was trimmed.
+pub const LEAP: u64 = 1 << 32;
+
+/// Instances that hold nothing, whatever was decided there: what an epoch that the operator opened
+/// after a loss of more than f memories left behind.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GivenUp {
+    /// The first of them in each partition: the replicas' largest position.
+    pub from: Vec<Instance>,
+    /// Behind the last of them in each partition: the epoch's T and E.
+    pub to: Vec<Instance>,
+}
+
+impl GivenUp {
+    /// Those of a partition; none of one that didn't exist then.
+    pub fn of(&self, pid: PartitionId) -> Range<Instance> {
+        let at = usize::from(pid);
+        match (self.from.get(at), self.to.get(at)) {
+            (Some(&from), Some(&to)) => from..to,
+            _ => 0..0,
+        }
+    }
 }
 
 /// What an active epoch hands over, so that a controller that restarts can repeat the orders: they
@@ -121,6 +153,7 @@ impl GroupState {
             group,
             version: self.version,
             epochs,
+            given_up: self.given_up.clone(),
         }
     }
 
@@ -148,10 +181,40 @@ impl GroupState {
     /// Writing to active.
     pub fn mark_active(&mut self, epoch: Epoch, handed: Handed) -> Result<(), Refused> {
         self.advance(epoch, EpochState::Writing, EpochState::Active)?;
+        self.give_up(&handed.trim);
         self.handed = Some(handed);
         let older = self.epochs.len() - 1;
         self.epochs.drain(..older.saturating_sub(OLDER_EPOCHS));
         Ok(())
+    }
+
+    /// Where T has leapt, what lies below it is gone for good, whether it is the epoch for which that
+    /// was accepted or one after it. Else nothing of that epoch is
+    /// left, and nothing given up.
+    fn give_up(&mut self, trim: &[Instance]) {
+        let Some(accepted) = self.accepted.take() else {
+            return;
+        };
+        let before = self.given_up.clone();
+        let range = |(pid, (&from, &trim)): (usize, (&Instance, &Instance))| {
+            if trim.saturating_sub(from) >= LEAP / 2 {
+                return from..trim;
+            }
+            before.as_ref().map_or(0..0, |b| b.of(pid as PartitionId))
+        };
+        let ranges: Vec<_> = accepted
+            .from
+            .iter()
+            .zip(trim)
+            .enumerate()
+            .map(range)
+            .collect();
+        if ranges.iter().any(|r| !r.is_empty()) {
+            self.given_up = Some(GivenUp {
+                from: ranges.iter().map(|r| r.start).collect(),
+                to: ranges.iter().map(|r| r.end).collect(),
+            });
+        }
     }
 
     fn advance(&mut self, epoch: Epoch, from: EpochState, to: EpochState) -> Result<(), Refused> {

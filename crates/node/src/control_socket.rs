@@ -132,6 +132,7 @@ mod tests {
             group: 3,
             version,
             epochs: Vec::new(),
+            given_up: None,
         };
         let mut views = Views::default();
         assert!(views.offer(&view(2)).is_some());

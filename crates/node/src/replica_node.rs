@@ -326,6 +326,7 @@ impl ControlLoop<'_> {
             .map(|n| n.address);
         self.give_all(|| Job::View {
             epochs: epochs.clone(),
+            given_up: view.given_up.clone(),
             leader,
         });
         (self.services.on_view)(&view);

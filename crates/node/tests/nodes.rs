@@ -287,6 +287,7 @@ fn a_request_is_stamped_voted_for_and_seen_by_the_replica() {
             replicas: vec![4],
             g: 0,
         }],
+        given_up: None,
     };
     bed.order("leader", &Message::View(view.clone()));
     // Rejections for the full window may still be waiting.

@@ -1,6 +1,7 @@
 //! Decided values that came before their turn.
 
 use paxos::{Flags, Instance};
+use std::ops::Range;
 
 /// A decided value.
 #[derive(Clone, Copy)]
@@ -123,10 +124,10 @@ impl Ring {
         self.slots[index].value = taken.value;
     }
 
-    /// Forgets the values below `next`.
-    pub fn drop_below(&mut self, next: Instance) {
+    /// Forgets the values of these instances.
+    pub fn forget(&mut self, instances: &Range<Instance>) {
         for slot in &mut self.slots {
-            if slot.full && slot.inst < next {
+            if slot.full && instances.contains(&slot.inst) {
                 slot.full = false;
                 self.waiting -= 1;
             }
@@ -170,7 +171,7 @@ mod tests {
         let mut ring = Ring::new(4);
         ring.insert(&value(1, b""));
         ring.insert(&value(3, b""));
-        ring.drop_below(2);
+        ring.forget(&(0..2));
         assert_eq!(ring.waiting(), 1);
         assert!(!ring.holds(1) && ring.holds(3));
     }

@@ -10,6 +10,7 @@
 
 use crate::Status;
 mod catch_up;
+mod given_up;
 mod timed;
 
 use crate::application::{Application, Error};
@@ -26,6 +27,7 @@ use paxos::{
     Configuration, Epoch, Flags, Header, Instance, Learned, Learner, MsgType, Outbox, Packet,
     Reason, Recover, RecoverSettings, Round, Time, To, Verdict,
 };
+use std::ops::Range;
 
 /// Configurations kept, the newest ones.
 const MAX_CONFIGURATIONS: usize = 32;
@@ -89,6 +91,8 @@ pub struct Worker<A> {
     checkpoints: Checkpoints,
     /// Acceptors have forgotten everything below.
     trimmed: Instance,
+    /// What an operator's override gave up last: these instances hold nothing.
+    given_up: Range<Instance>,
     configurations: Vec<Configuration>,
     /// Whether the last configuration is active.
     active: bool,
@@ -146,6 +150,7 @@ impl<A: Application> Worker<A> {
                 now,
             ),
             trimmed: 0,
+            given_up: 0..0,
             configurations: Vec::new(),
             active: false,
             lane: None,
@@ -481,6 +486,9 @@ impl<A: Application> Worker<A> {
     }
 
     fn learned(&mut self, now: Time, value: &Decided<'_>) -> bool {
+        if self.given_up.contains(&value.inst) {
+            return false;
+        }
         if value.inst != self.next || self.ring.holds(value.inst) {
             return self.ring.insert(value);
         }
@@ -507,6 +515,7 @@ impl<A: Application> Worker<A> {
             Ok(()) => {
                 self.next += 1;
                 self.statistics.instances += 1;
+                self.leap();
             }
             Err(error) => self.failed = Some(error),
         }

@@ -692,3 +692,65 @@ fn a_checkpoint_file_is_replaced_whole() {
     let error = file.replace(b"three").unwrap_err().to_string();
     assert!(error.contains("p0"), "the message names the file: {error}");
 }
+
+// ---- What an operator gave up
+
+const GIVEN_UP: std::ops::Range<Instance> = 3..1 << 32;
+
+/// A worker that has executed everything below `next`, and holds a command behind a gap.
+fn standing_at(next: Instance) -> Fed {
+    let mut r = fed();
+    let session = r.open(9, false, 8);
+    for inst in 1..next {
+        r.give(inst, Flags::NOOP, (0, 0), &[]);
+    }
+    r.give(next + 1, Flags::NONE, (session, 1), &command(1));
+    r.finish();
+    r
+}
+
+#[test]
+fn who_has_executed_all_that_stays_goes_on_behind_what_was_given_up() {
+    let mut r = standing_at(3);
+    r.worker.give_up(GIVEN_UP);
+    assert_eq!((r.worker.next(), r.worker.waiting()), (GIVEN_UP.end, 0));
+    assert_eq!(r.worker.wanted().checkpoint_at_least, None);
+    r.finish();
+    r.restart();
+    assert_eq!(r.worker.next(), GIVEN_UP.end, "stored");
+    r.worker.give_up(GIVEN_UP);
+    r.worker.give_up(1..5);
+    let late = r.decide(3, Flags::NOOP, (0, 0), &[]);
+    assert_eq!(late, Verdict::Dropped(Reason::Stale));
+    r.log(1 << 16, 2, &command(2));
+    assert_eq!((r.times(1), r.times(2)), (0, 1));
+}
+
+#[test]
+fn who_is_behind_executes_what_stays_and_nothing_that_was_given_up() {
+    let mut r = standing_at(2);
+    r.worker.give_up(GIVEN_UP);
+    assert_eq!((r.worker.next(), r.worker.waiting()), (2, 0));
+    assert_eq!(r.worker.wanted().checkpoint_at_least, Some(GIVEN_UP.end));
+    r.give(2, Flags::NOOP, (0, 0), &[]);
+    assert_eq!(r.worker.next(), GIVEN_UP.end);
+    assert_eq!(r.worker.wanted().checkpoint_at_least, None);
+    r.finish();
+    assert_eq!(r.times(1), 0);
+}
+
+#[test]
+fn who_has_executed_something_that_was_given_up_takes_another_ones_state() {
+    let mut r = standing_at(4);
+    r.worker.give_up(GIVEN_UP);
+    assert_eq!(r.worker.next(), 4);
+    assert_eq!(r.worker.wanted().checkpoint_at_least, Some(GIVEN_UP.end));
+    let more = r.decide(4, Flags::NOOP, (0, 0), &[]);
+    assert_eq!(more, Verdict::Dropped(Reason::Duplicate));
+    let mut other = standing_at(3);
+    other.worker.give_up(GIVEN_UP);
+    let (position, bytes) = snapshot(&mut other);
+    r.worker.restore(0, position, &mut &bytes[..]).unwrap();
+    assert_eq!(r.worker.next(), GIVEN_UP.end);
+    assert_eq!(r.worker.digest().unwrap(), other.worker.digest().unwrap());
+}

@@ -41,6 +41,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         scenario.rates = Rates::PERFECT;
     } else {
         faults(&scenario, duration, length, &mut rng, &mut actions);
+        loss(&scenario, duration, &mut actions);
     }
     actions.sort_by_key(|(at, _)| *at);
     Plan { scenario, actions }
@@ -159,6 +160,38 @@ fn faults(
         actions.push((at, begin));
         if let Some(end) = end {
             actions.push((at + lasts, end));
+        }
+    }
+}
+
+/// In one of eight runs more than f acceptors forget while a replica lags, and an operator goes on.
+/// Drawn apart, so that the other plans are what they would be without.
+fn loss(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x666f_7267_6574);
+    if !rng.chance(125_000) {
+        return;
+    }
+    for _ in 0..rng.between(1, 2) {
+        let at = BEGIN + rng.below(duration);
+        let lagging = Name::Replica(rng.between(1, scenario.replicas.into()) as u8);
+        actions.push((at, Action::Isolate(lagging, Direction::In)));
+        let healed = at + rng.below(60 * MILLISECOND);
+        actions.push((healed, Action::Heal));
+        let lost = rng.between(
+            u64::from(scenario.acceptors / 2 + 1),
+            scenario.acceptors.into(),
+        );
+        let first = rng.below(scenario.acceptors.into());
+        for n in first..first + lost {
+            let acceptor = Name::Acceptor((n % u64::from(scenario.acceptors)) as u8 + 1);
+            let at = at + rng.below(80 * MILLISECOND);
+            actions.push((at, Action::Forget(acceptor)));
+            let back = at + rng.below(100 * MILLISECOND);
+            actions.push((back, Action::Restart(acceptor)));
+        }
+        for _ in 0..rng.between(1, 4) {
+            let order = at + rng.below(800 * MILLISECOND);
+            actions.push((order, Action::AcceptLoss));
         }
     }
 }

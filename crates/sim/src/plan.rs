@@ -164,6 +164,10 @@ pub enum Action {
     Start,
     /// An operator orders a change of leader.
     Failover,
+    /// An acceptor loses its memory, also if that makes more than f.
+    Forget(Name),
+    /// An operator orders a change of leader and accepts the loss of what only acceptors knew.
+    AcceptLoss,
 }
 
 /// A run, as far as it is decided in advance.
@@ -192,6 +196,8 @@ mod tests {
                     1.600000 hold acceptor-1 any PHASE2B\n\
                     1.700000 copy any leader-1 REQUEST\n\
                     1.800000 release\n\
+                    1.850000 forget acceptor-1\n\
+                    1.900000 accept-loss\n\
                     2.000000 hour\n";
         let plan = Plan::parse(text).unwrap();
         assert_eq!(plan.to_string(), text);

@@ -7,10 +7,12 @@
 use super::Group;
 use crate::attempt::Attempt;
 use crate::message::MemberRecord;
+use crate::state::LEAP;
+use crate::status::PartitionStatus;
 use crate::suspicion::Watched;
-use crate::{ControlOutbox, EpochRecord, EpochState, Store};
+use crate::{ControlOutbox, EpochRecord, EpochState, GivenUp, Store};
 use paxos::wire::value::Probe;
-use paxos::{Configuration, Instance, NodeId, Round, Time};
+use paxos::{Configuration, Instance, NodeId, PartitionId, Round, Time};
 
 /// How many times an attempt's patience a leader has for taking its round.
 const PROGRAM_PATIENCE: Time = 5;
@@ -36,7 +38,7 @@ impl Group {
         if !self.pace.allows(now) {
             return;
         }
-        let (record, start) = match self.next_epoch(&need) {
+        let (record, given_up) = match self.next_epoch(now, &need) {
             Ok(next) => next,
             Err(why) => {
                 // What has just been started or enabled shows with the next probes. After that, who
@@ -50,7 +52,7 @@ impl Group {
             }
         };
         self.blocked = None;
-        self.issue(now, since, need.reason, record, start, store, out);
+        self.issue(now, since, need.reason, record, given_up, store, out);
     }
 
     #[allow(clippy::too_many_arguments)] // one call, from right above
@@ -60,7 +62,7 @@ impl Group {
         since: Time,
         mut reason: String,
         record: EpochRecord,
-        start: Option<Vec<Instance>>,
+        given_up: Option<GivenUp>,
         store: &mut impl Store,
         out: &mut impl ControlOutbox,
     ) {
@@ -75,19 +77,24 @@ impl Group {
             }
         };
         self.pace.issued(now);
+        if given_up.is_some() {
+            state.accepted.clone_from(&given_up);
+        }
         if self.save(state, store).is_err() {
             self.pace.failed(now);
             return;
         }
-        if let Some(start) = &start {
-            reason = format!("DATA LOSS ACCEPTED BY THE OPERATOR; going on from {start:?}");
+        if let Some(GivenUp { from, to, .. }) = &given_up {
+            reason = format!(
+                "DATA LOSS ACCEPTED BY THE OPERATOR; given up from {from:?}, going on at {to:?}"
+            );
             self.loss = Some(format!("epoch {epoch}: {reason}"));
         }
         self.order = None;
         let configuration = self.state.epochs.last().map(EpochRecord::configuration);
         let candidate = configuration
             .ok_or("nothing was issued")
-            .and_then(|c| self.candidate(c, earlier, start.as_deref()));
+            .and_then(|c| self.candidate(c, earlier, given_up.as_ref().map(|g| g.to.as_slice())));
         match candidate {
             Ok(candidate) => {
                 self.attempt = Some(Attempt::new(candidate, reason, since, now));
@@ -210,8 +217,8 @@ impl Group {
 
     // ---- Who -------------------------------------------------------------------------------
 
-    /// The record of the next epoch, with the instances to go on from where data loss was accepted.
-    fn next_epoch(&self, need: &Need) -> Result<(EpochRecord, Option<Vec<Instance>>), String> {
+    /// The record of the next epoch, with what it gives up where data loss was accepted.
+    fn next_epoch(&self, now: Time, need: &Need) -> Result<(EpochRecord, Option<GivenUp>), String> {
         self.store_is_newest()?;
         let acceptors = match self.state.epochs.last() {
             Some(last) => self.acceptors(last),
@@ -233,11 +240,12 @@ impl Group {
         }
         self.has_quorum(&record.configuration())?;
         let accept_data_loss = self.order.is_some_and(|o| o.accept_data_loss);
-        match self.needed_quorums() {
-            Ok(()) => Ok((record, None)),
-            Err(_) if accept_data_loss => Ok((record, Some(self.start_after_loss()?))),
-            Err(why) => Err(why),
-        }
+        let given_up = match self.needed_quorums() {
+            Ok(()) if !(accept_data_loss && self.is_stranded(now)) => None,
+            Err(why) if !accept_data_loss => return Err(why),
+            _ => Some(self.what_is_lost(now)?),
+        };
+        Ok((record, given_up))
     }
 
     /// A round that this store never issued was promised: the store is an old copy, and must not
@@ -339,10 +347,10 @@ impl Group {
         ))
     }
 
-    /// Where to go on when what the acceptors knew is lost: behind everything that a replica
-    /// executed. All acceptors must be there, each in the memory that the new epoch names, so that
-    /// no old vote comes back later.
-    fn start_after_loss(&self) -> Result<Vec<Instance>, String> {
+    /// What to give up when what the acceptors knew is lost: everything that no replica has executed.
+    /// All acceptors must be there, each in the memory that the new epoch names, so that no old vote
+    /// comes back later.
+    fn what_is_lost(&self, now: Time) -> Result<GivenUp, String> {
         for &node in &self.settings.acceptors {
             if !self.suspicion.is_alive(Probe::Acceptor, node) {
                 return Err(format!(
@@ -351,31 +359,72 @@ impl Group {
                 ));
             }
         }
-        (0..self.settings.partitions)
-            .map(|pid| self.executed(pid))
-            .collect()
+        let pids = 0..self.settings.partitions;
+        Ok(GivenUp {
+            from: pids
+                .clone()
+                .map(|pid| self.executed(now, pid))
+                .collect::<Result<_, _>>()?,
+            to: pids.map(|pid| self.reached(pid) + LEAP).collect(),
+        })
     }
 
     /// The largest position that a live replica has in a partition.
-    fn executed(&self, pid: u16) -> Result<Instance, String> {
-        let of = |role: Probe| {
-            self.suspicion
-                .iter()
-                .filter(move |w| w.role == role && !self.suspicion.is_suspect(w))
-                .filter_map(move |w| w.partitions[usize::from(pid)])
-        };
-        let Some(executed) = of(Probe::Replica).map(|p| p.inst).max() else {
+    fn executed(&self, now: Time, pid: PartitionId) -> Result<Instance, String> {
+        let Some(executed) = self.shown(Probe::Replica, pid).map(|p| p.inst).max() else {
             return Err(format!(
                 "no replica answers for partition {pid}: there is nothing to go on from"
             ));
         };
-        match of(Probe::Acceptor).map(|p| p.trim).max() {
-            Some(trim) if trim > executed => Err(format!(
-                "partition {pid} is trimmed to {trim} but no live replica got past {executed}: \
+        // The acceptors' trim point is no replica's if it is where an epoch was to leap to.
+        let leapt = |trim| self.state.accepted.is_some() && trim - executed >= LEAP / 2;
+        match self.shown(Probe::Acceptor, pid).map(|p| p.trim).max() {
+            Some(trim) if trim > executed && !leapt(trim) && !self.is_stranded(now) => {
+                Err(format!(
+                    "partition {pid} is trimmed to {trim} but no live replica got past {executed}: \
                  start the replica that did"
-            )),
+                ))
+            }
             _ => Ok(executed),
         }
+    }
+
+    /// The largest instance of a partition that anybody alive has shown, or an epoch began at.
+    fn reached(&self, pid: PartitionId) -> Instance {
+        let roles = [Probe::Leader, Probe::Acceptor, Probe::Replica];
+        let shown = roles.into_iter().flat_map(|role| self.shown(role, pid));
+        let shown = shown.map(|p| p.inst.max(p.trim)).max();
+        let handed = self.state.handed.as_ref();
+        let handed = handed.and_then(|h| h.next.get(usize::from(pid)).copied());
+        let accepted = self.state.accepted.as_ref().map(|a| a.of(pid).end);
+        shown.max(handed).max(accepted).unwrap_or(0)
+    }
+
+    fn shown(&self, role: Probe, pid: PartitionId) -> impl Iterator<Item = &PartitionStatus> {
+        self.suspicion
+            .iter()
+            .filter(move |w| w.role == role && !self.suspicion.is_suspect(w))
+            .filter_map(move |w| w.partitions[usize::from(pid)].as_ref())
+    }
+
+    /// Whether nobody can go on behind what was given up last: all replicas answer, and each one had
+    /// executed some of it before it was told, or has lost what comes before.
+    fn is_stranded(&self, now: Time) -> bool {
+        let Some(given_up) = &self.state.given_up else {
+            return false;
+        };
+        // Whoever can has leapt by then, and shown it.
+        let patience = self.timing.attempt_timeout * PROGRAM_PATIENCE;
+        if now - self.in_force_since < patience {
+            return false;
+        }
+        let mut replicas = self.settings.replicas.iter();
+        let all_answer = replicas.all(|&node| self.suspicion.is_alive(Probe::Replica, node));
+        let nobody_behind = |pid| {
+            let to = given_up.of(pid).end;
+            self.shown(Probe::Replica, pid).all(|p| p.inst < to)
+        };
+        all_answer && (0..self.settings.partitions).any(nobody_behind)
     }
 }
 

@@ -2,7 +2,8 @@
 
 mod world;
 
-use control::{EpochState, Message, Peer};
+use control::state::Handed;
+use control::{EpochState, GivenUp, GroupState, LEAP, Message, Peer};
 use paxos::round::MAX_LANE;
 use paxos::{Epoch, MsgType, NodeId, Round};
 use world::{ACCEPTORS, GROUP, LEADERS, OPERATOR, PARTITIONS, REPLICAS, World};
@@ -335,23 +336,88 @@ fn an_operator_may_accept_data_loss() {
     assert_eq!(world.told_failover(), [Ok(2)]);
     assert!(world.warnings().contains("DATA LOSS ACCEPTED"));
     let leader = &world.leaders[&world.leader()];
-    assert_eq!(
-        (leader.next(0), leader.trimmed(0)),
-        (9, 8),
-        "the replicas' largest position"
-    );
+    let given_up = world.state().given_up.expect("something was lost").of(0);
+    assert_eq!(given_up.start, 8, "the replicas' largest position");
+    assert!(given_up.end >= 10 + control::LEAP, "above every old vote");
+    let end = given_up.end;
+    assert_eq!((leader.next(0), leader.trimmed(0)), (end + 1, end));
     for acceptor in world.acceptors.values() {
-        assert_eq!((acceptor.epoch(), acceptor.trim(0)), (2, 8));
+        assert_eq!((acceptor.epoch(), acceptor.trim(0)), (2, end));
     }
     // It isn't asked for where it isn't needed.
     world.told.clear();
     world.failover(None, true);
     assert!(world.run_until(3_000, |w| w.is_served() && w.epoch() == 3));
     let next = world.leaders[&world.leader()].next(0);
-    assert_eq!(
-        next, 11,
-        "read as usual, the survivor's votes above the cut included"
-    );
+    assert_eq!(next, end + 2, "read as usual, and a marker");
+    assert_eq!(world.state().given_up.unwrap().of(0), given_up);
+}
+
+#[test]
+fn an_override_that_no_replica_can_follow_may_be_repeated() {
+    let mut world = World::started();
+    let stand_at = |world: &mut World, next| {
+        for replica in world.replicas.values_mut() {
+            replica.next = next;
+        }
+    };
+    let lose = |world: &mut World| {
+        world.boot(ACCEPTORS[0]);
+        world.boot(ACCEPTORS[1]);
+        world.run(1_000);
+    };
+    stand_at(&mut world, 8);
+    lose(&mut world);
+    world.failover(None, true);
+    assert!(world.run_until(3_000, |w| w.is_served() && w.epoch() == 2));
+    let first = world.state().given_up.unwrap().of(0);
+    // They had executed one more before they were told.
+    stand_at(&mut world, 9);
+    world.run(10_000);
+    world.failover(None, true);
+    assert!(world.run_until(3_000, |w| w.is_served() && w.epoch() == 3));
+    let second = world.state().given_up.unwrap().of(0);
+    assert_eq!(second.start, 9);
+    assert!(second.end >= first.end + control::LEAP);
+    // Once one of them got behind it, it stays.
+    world.replicas.get_mut(&REPLICAS[1]).unwrap().next = second.end;
+    world.run(10_000);
+    world.failover(None, true);
+    assert!(world.run_until(3_000, |w| w.is_served() && w.epoch() == 4));
+    assert_eq!(world.state().given_up.unwrap().of(0), second);
+}
+
+#[test]
+fn nothing_is_given_up_before_an_epoch_goes_on_behind_it() {
+    let world = World::started();
+    let mut state = world.state();
+    let record = state.epochs[0].clone();
+    let accepted = GivenUp {
+        from: vec![5; PARTITIONS.into()],
+        to: vec![5 + LEAP; PARTITIONS.into()],
+    };
+    let activate = |state: &mut GroupState, trim| {
+        let epoch = state.issue(record.clone()).unwrap();
+        state.mark_writing(epoch).unwrap();
+        let all = |inst| vec![inst; PARTITIONS.into()];
+        let handed = Handed {
+            next: all(trim + 1),
+            trim: all(trim),
+            end: all(trim),
+        };
+        state.mark_active(epoch, handed).unwrap();
+    };
+    // The acceptors came back with their memory: the epoch that was to leap left nothing behind.
+    state.accepted = Some(accepted.clone());
+    activate(&mut state, 7);
+    assert_eq!(state.accepted, None);
+    assert_eq!(state.given_up, None);
+    assert_eq!(state.view(GROUP).given_up, None);
+    // It had told acceptors to trim: whatever epoch follows goes on from there.
+    state.accepted = Some(accepted.clone());
+    assert_eq!(state.view(GROUP).given_up, None);
+    activate(&mut state, 5 + LEAP);
+    assert_eq!(state.view(GROUP).given_up, Some(accepted));
 }
 
 // ---- The operator ------------------------------------------------------------------------------

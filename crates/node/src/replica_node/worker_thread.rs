@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use control::GivenUp;
 use paxos::wire::{Reason, ReasonCounters};
 use paxos::{Epoch, Instance, Packet, PartitionId, Time, Verdict};
 use replica::{Application, EpochView, Restored, Settings, Worker};
@@ -23,9 +24,10 @@ use crate::{Error, transfer};
 
 /// What other threads ask of a worker.
 pub enum Job {
-    /// A newer view: its epochs, and the leader's address if one is active.
+    /// A newer view: its epochs, what was given up, and the leader's address if one is active.
     View {
         epochs: Arc<[EpochView]>,
+        given_up: Option<GivenUp>,
         leader: Option<SocketAddr>,
     },
     /// A repair lane.
@@ -325,8 +327,15 @@ impl WorkerThread {
         while let Ok(job) = self.jobs.try_recv() {
             let now = self.now();
             match job {
-                Job::View { epochs, leader } => {
+                Job::View {
+                    epochs,
+                    given_up,
+                    leader,
+                } => {
                     self.outbox.leader = leader;
+                    if let Some(given_up) = given_up {
+                        self.worker.give_up(given_up.of(self.pid));
+                    }
                     self.worker.configure(now, &epochs);
                 }
                 Job::Lane { epoch, lane } => self.worker.set_lane(now, epoch, lane),

@@ -52,8 +52,9 @@ impl<A: Application> Worker<A> {
         self.next = restored;
         self.committed = restored;
         self.checkpoints.made(now, restored);
-        self.ring.drop_below(restored);
+        self.ring.forget(&(0..restored));
         self.recover.forget_below(restored);
+        self.leap();
         self.drain(now);
         Ok(Restored::To(restored))
     }

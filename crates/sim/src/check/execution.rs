@@ -5,11 +5,12 @@
 //! too, so it knows what the answers must be.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use paxos::{Instance, NodeId, PartitionId};
 
 use super::{Findings, Invariant, Votes};
-use crate::application::{Execution, contents};
+use crate::application::{Command as AppCommand, Execution, contents};
 use crate::linearizability::Op;
 
 /// What the harness knows of a command that a client submits.
@@ -30,9 +31,11 @@ struct Command {
     info: OpInfo,
     executed: Option<u64>,
     acknowledged: bool,
+    /// A replica executed it in an instance that was given up: clients may have been told so.
+    given_up: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Done {
     id: u64,
     inst: Instance,
@@ -47,6 +50,11 @@ struct Log {
     trim: Instance,
     /// Last command executed of each ordered session.
     ordered: BTreeMap<u64, u64>,
+    /// What operators gave up, the last one last.
+    given_up: Vec<Range<Instance>>,
+    /// What was executed in the last of these, behind `kept` commands that stay.
+    tail: Vec<Done>,
+    kept: usize,
 }
 
 /// The record of what was executed, with which answer, and what of it was acknowledged.
@@ -73,6 +81,7 @@ impl Executions {
             info,
             executed: None,
             acknowledged: false,
+            given_up: false,
         });
         self.commands.len() as u64 - 1
     }
@@ -115,6 +124,9 @@ impl Executions {
             answer,
         } = *execution;
         let id = command.id;
+        if self.is_given_up(replica, pid, execution, findings) {
+            return;
+        }
         let log = &self.logs[pid as usize];
         if position > log.history.len() as u64 {
             findings.report(Invariant::InOrderOnce, || {
@@ -218,9 +230,97 @@ impl Executions {
         }
     }
 
+    /// An operator gives up what these instances hold: the history ends before them. It may give up
+    /// an override before it that no replica could follow; then what that one gave up counts again.
+    pub fn gives_up(&mut self, pid: PartitionId, instances: Range<Instance>) {
+        let log = &mut self.logs[pid as usize];
+        let mut line = log.history.clone();
+        if log
+            .given_up
+            .last()
+            .is_some_and(|g| g.contains(&instances.start))
+        {
+            line.truncate(log.kept);
+            line.append(&mut log.tail);
+        }
+        for done in log.history.iter().chain(&line) {
+            let command = &mut self.commands[done.id as usize];
+            command.given_up |= done.inst >= instances.start;
+            command.executed = None;
+        }
+        log.tail = line.split_off(line.partition_point(|d| d.inst < instances.start));
+        log.kept = line.len();
+        log.words.clear();
+        log.ordered.clear();
+        for (position, done) in line.iter().enumerate() {
+            let command = &mut self.commands[done.id as usize];
+            command.executed = Some(position as u64);
+            let word = log.words.entry(command.info.key).or_default();
+            *word = command.info.op.apply(*word).0;
+            if let Some((session, number)) = command.info.ordered {
+                log.ordered.insert(session, number);
+            }
+        }
+        log.history = line;
+        log.given_up.push(instances);
+    }
+
+    /// Whether a replica that hasn't heard of it yet executes something that was given up. It must
+    /// agree with the others that do; and it can't stay, as contents are compared in the end.
+    fn is_given_up(
+        &mut self,
+        replica: NodeId,
+        pid: PartitionId,
+        execution: &Execution,
+        findings: &mut Findings,
+    ) -> bool {
+        let Execution {
+            inst,
+            position,
+            command: AppCommand { id, .. },
+            answer,
+        } = *execution;
+        let log = &mut self.logs[pid as usize];
+        let done = Done { id, inst, answer };
+        let last = log.given_up.last().is_some_and(|g| g.contains(&inst));
+        let earlier = log.given_up.iter().any(|g| g.contains(&inst));
+        let stays = log.history.get(position as usize) == Some(&done);
+        if !last && (!earlier || stays) {
+            return false;
+        }
+        if last {
+            let at = (position as usize).wrapping_sub(log.kept);
+            match log.tail.get(at) {
+                None if at == log.tail.len() => log.tail.push(done),
+                Some(known) if *known == done => {}
+                known => {
+                    let known = known.copied();
+                    findings.report(Invariant::InOrderOnce, || {
+                        format!(
+                            "at position {position} of partition {pid} replica {replica} executes {done:?}, which was given up, where another one executed {known:?}"
+                        )
+                    });
+                }
+            }
+        }
+        if let Some(command) = self.commands.get_mut(id as usize) {
+            command.given_up = true;
+        }
+        true
+    }
+
+    /// Whether an operator has given something up.
+    pub fn has_given_up(&self) -> bool {
+        self.logs.iter().any(|log| !log.given_up.is_empty())
+    }
+
     /// A replica sends an answer to a command, with `committed` commands in what a kill leaves it.
     pub fn answers(&self, replica: NodeId, id: u64, committed: u64, findings: &mut Findings) {
-        let position = self.commands.get(id as usize).and_then(|c| c.executed);
+        let command = self.commands.get(id as usize);
+        if command.is_some_and(|c| c.given_up) {
+            return;
+        }
+        let position = command.and_then(|c| c.executed);
         if position.is_none_or(|position| position >= committed) {
             findings.report(Invariant::Acknowledged, || {
                 format!("replica {replica} answers command {id} before it has stored its effect")
@@ -233,6 +333,9 @@ impl Executions {
         let command = &mut self.commands[id as usize];
         self.acknowledged += u64::from(!command.acknowledged);
         command.acknowledged = true;
+        if command.given_up {
+            return;
+        }
         let history = &self.logs[command.info.pid as usize].history;
         let done = command.executed.map(|at| history[at as usize]);
         if done.is_none_or(|done| done.answer != answer) {

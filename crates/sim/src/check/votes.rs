@@ -13,6 +13,7 @@ use paxos::{
 use super::{Findings, Invariant};
 use crate::application::Command;
 use crate::rng::hash;
+use control::LEAP;
 
 /// An acceptor's memory: it ends when its contents are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
@@ -63,7 +64,7 @@ pub struct Votes {
 
 #[derive(Default, Debug)]
 struct Partition {
-    instances: Vec<InstanceRecord>,
+    instances: BTreeMap<Instance, InstanceRecord>,
     /// Who asked for promises in a round.
     askers: BTreeMap<Round, u32>,
     /// What each replica said it has stored durably.
@@ -103,7 +104,7 @@ struct MemoryPartition {
 }
 
 /// Instances beyond this in a packet are no log position of any run.
-const SANE: Instance = 1 << 24;
+const SANE: Instance = 1 << 40;
 
 impl Votes {
     /// An empty record.
@@ -145,15 +146,15 @@ impl Votes {
     /// Ids of the commands that `inst` was decided with; `None` if it isn't decided.
     pub fn decision(&self, pid: PartitionId, inst: Instance) -> Option<&[u64]> {
         let instances = &self.partitions[pid as usize].instances;
-        let record = instances.get(inst as usize)?;
+        let record = instances.get(&inst)?;
         record.decided.map(|_| record.commands.as_slice())
     }
 
     /// 1 + the largest decided instance.
     pub fn decided_end(&self, pid: PartitionId) -> Instance {
         let instances = &self.partitions[pid as usize].instances;
-        let last = instances.iter().rposition(|i| i.decided.is_some());
-        last.map_or(0, |at| at as Instance + 1)
+        let last = instances.iter().rev().find(|(_, i)| i.decided.is_some());
+        last.map_or(0, |(inst, _)| inst + 1)
     }
 
     /// What g+1 replicas said that they have stored durably.
@@ -237,7 +238,8 @@ impl Votes {
 
     fn shows_trim(&self, what: &str, pid: PartitionId, trim: Instance, findings: &mut Findings) {
         let covered = self.covered(pid);
-        if trim > covered {
+        // An operator who accepts data loss leaps, and nothing was there.
+        if trim > covered && trim - covered < LEAP / 2 {
             findings.report(Invariant::Trim, || {
                 format!(
                     "{what} says {trim} in partition {pid}, but g+1 replicas have only stored what is below {covered}"
@@ -427,7 +429,7 @@ impl Votes {
         let Some(configuration) = self.configurations.get(&vote.round.epoch()) else {
             return;
         };
-        let record = &mut self.partitions[header.pid as usize].instances[header.inst as usize];
+        let record = self.partitions[header.pid as usize].instance(header.inst);
         let equal = record
             .votes
             .iter()
@@ -477,11 +479,7 @@ impl Votes {
 
 impl Partition {
     fn instance(&mut self, inst: Instance) -> &mut InstanceRecord {
-        let at = inst as usize;
-        if at >= self.instances.len() {
-            self.instances.resize_with(at + 1, InstanceRecord::default);
-        }
-        &mut self.instances[at]
+        self.instances.entry(inst).or_default()
     }
 }
 

@@ -56,6 +56,8 @@ impl Cluster {
             Action::Stop => self.stop_all(),
             Action::Start => self.start_all(),
             Action::Failover => self.controller.order_failover(&mut self.world),
+            Action::Forget(name) => self.forget(name),
+            Action::AcceptLoss => self.controller.accept_loss(&mut self.world),
         }
     }
 
@@ -98,6 +100,13 @@ impl Cluster {
         if spared {
             self.world
                 .note(|_| format!("spared   {name}: too much would be lost"));
+        }
+    }
+
+    fn forget(&mut self, name: Name) {
+        if let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) {
+            self.acceptors[n].wipe(&mut self.world);
+            self.world.has_forgotten = true;
         }
     }
 

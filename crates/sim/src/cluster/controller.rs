@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use control::{
-    ControlOutbox, Controller, EpochRecord, EpochState, GroupSettings, GroupState, Message, Peer,
-    Settings, Store, StoreError,
+    ControlOutbox, Controller, EpochRecord, EpochState, GivenUp, GroupSettings, GroupState,
+    Message, Peer, Settings, Store, StoreError,
 };
-use paxos::{Configuration, GroupId, Header, NodeId, Outbox, Packet, To, Verdict};
+use paxos::{Configuration, Epoch, GroupId, Header, NodeId, Outbox, Packet, To, Verdict};
 
 use super::host::{Alarm, Host};
 use super::layout::{Endpoint, NodeIndex, node_id};
@@ -24,6 +24,7 @@ struct Stored {
     full: bool,
     /// Epochs that were stored or moved on since the checkers last looked.
     news: Vec<EpochRecord>,
+    given_up: Option<GivenUp>,
 }
 
 /// The store, shared by the process and its machine.
@@ -46,6 +47,9 @@ impl Store for SimStore {
         let is_news = |e: &&EpochRecord| !stored.state.epochs.contains(e);
         let news: Vec<EpochRecord> = state.epochs.iter().filter(is_news).cloned().collect();
         stored.news.extend(news);
+        if state.given_up != stored.state.given_up {
+            stored.given_up = state.given_up.clone();
+        }
         stored.state = state.clone();
         Ok(())
     }
@@ -195,13 +199,24 @@ impl ControllerHost {
     /// An operator orders another leader.
     pub fn order_failover(&mut self, world: &mut World) {
         let active = self.store.0.borrow().state.in_force().map(|e| e.epoch);
-        let Some(epoch) = active else { return };
+        if let Some(epoch) = active {
+            self.order(world, epoch, false);
+        }
+    }
+
+    /// An operator orders another leader, whatever is lost by it.
+    pub fn accept_loss(&mut self, world: &mut World) {
+        let epoch = self.store.0.borrow().state.last_epoch();
+        self.order(world, epoch, true);
+    }
+
+    fn order(&mut self, world: &mut World, epoch: Epoch, accept_data_loss: bool) {
         let order = Message::Failover {
             group: GROUP,
             epoch,
             to: None,
             forced: true,
-            accept_data_loss: false,
+            accept_data_loss,
         };
         self.control(world, self.host.at, &order);
     }
@@ -236,6 +251,15 @@ impl ControllerHost {
     }
 
     fn post(&mut self, world: &mut World, sender: Option<Endpoint>) {
+        if let Some(given_up) = self.store.0.borrow_mut().given_up.take() {
+            world.note(|_| format!("given up from {:?} to {:?}", given_up.from, given_up.to));
+            for pid in world.pids() {
+                let instances = given_up.of(pid);
+                if !instances.is_empty() {
+                    world.executions.gives_up(pid, instances);
+                }
+            }
+        }
         for record in self.store.0.borrow_mut().news.drain(..) {
             let configuration = record.configuration();
             let observed = match record.state {

@@ -3,11 +3,11 @@
 use paxos::Time;
 
 use super::Cluster;
-use super::client::ClientHost;
+use super::client::{ClientHost, Wish};
 use super::layout::NodeIndex;
 use super::replica::ReplicaHost;
 use crate::check::Invariant;
-use crate::linearizability::{self, Linearizable};
+use crate::linearizability::{self, Linearizable, Op};
 use crate::network::Rates;
 use crate::queue::{MILLISECOND, SECOND};
 
@@ -15,6 +15,8 @@ use crate::queue::{MILLISECOND, SECOND};
 const PATIENCE: Time = 60 * SECOND;
 /// How often that is looked at.
 const LOOK: Time = 20 * MILLISECOND;
+/// How often an operator who has seen more than f memories lost tries to go on.
+const ORDER: Time = 2 * SECOND;
 
 impl Cluster {
     pub(super) fn end_faults(&mut self) {
@@ -40,15 +42,39 @@ impl Cluster {
 
     pub(super) fn settle(&mut self) {
         let deadline = self.world.queue.now() + PATIENCE;
+        let mut order_at = self.world.queue.now() + ORDER;
         while self.is_sound() && self.world.queue.now() < deadline {
             if self.is_done() {
                 return;
+            }
+            if self.world.has_forgotten && self.world.queue.now() >= order_at {
+                order_at += ORDER;
+                self.go_on();
             }
             let next = self.world.queue.now() + LOOK;
             self.run_until(next);
         }
         if self.is_sound() {
             self.report_stuck();
+        }
+    }
+
+    /// What an operator does who has seen more than f memories lost. A session doesn't get over that
+    /// requests which its client knows as done are none any more: clients begin anew.
+    fn go_on(&mut self) {
+        self.controller.accept_loss(&mut self.world);
+        if self.world.executions.has_given_up() {
+            for client in &mut self.clients {
+                client.crash();
+                client.start(&mut self.world);
+                let wish = Wish {
+                    pid: 0,
+                    key: 0,
+                    op: Op::Incr,
+                    padding: 0,
+                };
+                client.wish(&mut self.world, wish);
+            }
         }
     }
 
@@ -100,6 +126,10 @@ impl Cluster {
                     });
                 }
             }
+        }
+        // What was given up had an effect for a while, and then had none.
+        if self.world.executions.has_given_up() {
+            return;
         }
         // Keys are of one partition, so partitions can be checked one after the other.
         // Now and then the search runs although the claim holds, so that it stays honest.

@@ -498,8 +498,11 @@ impl ReplicaHost {
                     return;
                 }
                 let epochs: Vec<EpochView> = view.epochs.iter().map(epoch_view).collect();
-                for shard in &mut self.shards {
+                for (pid, shard) in self.shards.iter_mut().enumerate() {
                     if let Some(worker) = &mut shard.worker {
+                        if let Some(given_up) = &view.given_up {
+                            worker.give_up(given_up.of(pid as u16));
+                        }
                         worker.configure(now, &epochs);
                     }
                 }

@@ -183,6 +183,8 @@ pub struct World {
     pub history: Vec<Operation>,
     /// Which command a (partition, session, request) is.
     pub requests: BTreeMap<(PartitionId, u64, u64), u64>,
+    /// Whether more than f acceptors may have lost their memory.
+    pub has_forgotten: bool,
     processes: u32,
     buffers: Buffers,
     parked: Vec<(Endpoint, Endpoint, u32)>,
@@ -214,6 +216,7 @@ impl World {
             fetches: Vec::new(),
             history: Vec::new(),
             requests: BTreeMap::new(),
+            has_forgotten: false,
             processes: 0,
             buffers: Buffers::default(),
             parked: Vec::new(),

@@ -126,6 +126,8 @@ impl fmt::Display for Action {
             Action::Stop => f.write_str("stop"),
             Action::Start => f.write_str("start"),
             Action::Failover => f.write_str("failover"),
+            Action::Forget(name) => write!(f, "forget {name}"),
+            Action::AcceptLoss => f.write_str("accept-loss"),
         }
     }
 }
@@ -326,6 +328,8 @@ impl Action {
             "stop" => Action::Stop,
             "start" => Action::Start,
             "failover" => Action::Failover,
+            "forget" => Action::Forget(name(1)?),
+            "accept-loss" => Action::AcceptLoss,
             other => return Err(format!("'{other}' is nothing that can be done")),
         })
     }

@@ -136,5 +136,6 @@ fn view(group: GroupId, leader: NodeId) -> View {
             replicas: Vec::new(),
             g: 0,
         }],
+        given_up: None,
     }
 }
