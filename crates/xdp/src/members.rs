@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::layout::{DEVICE_WITHIN, Link, MAX_LINKS, MAX_MEMBERS, MulticastMember};
-use crate::object::{Object, Result};
+use crate::object::{Object, Result, Role};
 use crate::station::{Hop, Station};
 
 /// One receiver.
@@ -98,11 +98,11 @@ impl Members {
         let ports: Vec<u32> = ports.collect();
         if ports != self.ports {
             object.multicast_to(&ports, true)?;
+            // A leader makes several copies of a command over several partitions even then.
+            let within = object.role() != Role::Leader && self.is_one_within(station);
             object.change_device(|device| {
                 device.flags &= !DEVICE_WITHIN;
-                if self.is_one_within(station) {
-                    device.flags |= DEVICE_WITHIN;
-                }
+                device.flags |= if within { DEVICE_WITHIN } else { 0 };
             })?;
             self.ports = ports;
         }
