@@ -90,6 +90,8 @@ pub struct Shape {
     pub application: String,
     /// Partitions of the one group.
     pub partitions: u16,
+    /// Largest value in bytes.
+    pub max_value: u16,
     /// Whether the cluster file has IPv6 addresses; the hosts have both kinds in any case.
     pub ipv6: bool,
     /// Where leaders, acceptors and replicas handle their packets, as the cluster file names it.
@@ -113,6 +115,7 @@ impl Shape {
             clients: topology.switches(),
             application: "rocksdb".to_string(),
             partitions: 1,
+            max_value: 1024,
             ipv6: false,
             plane: "udp".to_string(),
             in_switch: false,
@@ -232,12 +235,13 @@ impl Shape {
         let mut text = format!(
             "# Written by `wirepaxos lab up`.\ncluster = \"{cluster:08x}\"\ndata = {:?}\n\
              bpffs = {:?}\n{}\n\
-             [[group]]\nid = 0\napplication = \"{}\"\npartitions = {}\n",
+             [[group]]\nid = 0\napplication = \"{}\"\npartitions = {}\nmax_value = {}\n",
             data.display().to_string(),
             bpffs.display().to_string(),
             trace.unwrap_or_default(),
             self.application,
-            self.partitions
+            self.partitions,
+            self.max_value
         );
         for host in self.hosts().iter().filter(|h| h.role.is_node()) {
             let address = match self.ipv6 {

@@ -22,6 +22,8 @@ use crate::processes::Processes;
 
 /// Slots of a ring by default.
 pub const SLOTS: usize = 65_536;
+/// Bytes of a value at most by default.
+pub const MAX_VALUE: u16 = 1024;
 
 /// What a local cluster is made of.
 #[derive(Clone, Debug)]
@@ -36,6 +38,8 @@ pub struct Shape {
     pub replicas: usize,
     /// Partitions of the one group.
     pub partitions: u16,
+    /// Largest value in bytes.
+    pub max_value: u16,
     /// Slots of an acceptor's ring.
     pub slots: usize,
     /// `echo`, `rocksdb` or `leveldb`.
@@ -244,6 +248,7 @@ fn lab_shape(shape: &Shape, plane: Plane) -> lab::Shape {
         replicas: shape.replicas as u8,
         application: shape.application.clone(),
         partitions: shape.partitions,
+        max_value: shape.max_value,
         plane: plane.name().to_string(),
         in_switch: shape.in_switch,
         cpu: (shape.cpu_of)("replica-1"),
@@ -298,8 +303,8 @@ impl FileWriter {
         let _ = write!(
             self.text,
             "cluster = \"{cluster:08x}\"\ndata = \"data\"\n\n\
-             [[group]]\nid = 1\npartitions = {}\nslots = {}\napplication = \"{}\"\n",
-            shape.partitions, shape.slots, shape.application
+             [[group]]\nid = 1\npartitions = {}\nslots = {}\nmax_value = {}\napplication = \"{}\"\n",
+            shape.partitions, shape.slots, shape.max_value, shape.application
         );
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use node::ClusterFile;
 use testlab::{PROGRAM, REPLICAS, TestLab, all, digests, eventually, ready, serving, status};
-use wirepaxos_cli::local_cluster::{LocalCluster, SLOTS, Shape};
+use wirepaxos_cli::local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use xdp::pins::Pins;
 
 /// Each test has a dozen processes: more than one at a time only slows all down.
@@ -318,6 +318,7 @@ fn auto_falls_back_to_sockets_and_says_why() {
         replicas: 1,
         partitions: 1,
         slots: SLOTS,
+        max_value: MAX_VALUE,
         application: "echo".to_string(),
         redis: false,
         durable: false,

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::error::Error;
 use crate::lab::plane;
 use crate::latency::Latencies;
-use crate::local_cluster::{LocalCluster, SLOTS, Shape};
+use crate::local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use crate::processes::{Processes, cpu_seconds, resident_mib};
 
 /// Options of `wirepaxos bench e2e`.
@@ -62,6 +62,9 @@ pub struct Options {
     /// Bytes of a command
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     value_bytes: u16,
+    /// Bytes of a value, which packs several commands, at most
+    #[arg(long, default_value_t = MAX_VALUE, value_parser = clap::value_parser!(u16).range(64..=1408))]
+    max_value: u16,
     /// Values in flight at most; further commands are packed into the next ones
     #[arg(long, default_value_t = 8)]
     open_values: usize,
@@ -171,6 +174,7 @@ fn make_cluster(options: &Options) -> Result<LocalCluster, Error> {
         replicas: options.replicas,
         partitions: options.partitions,
         slots: SLOTS,
+        max_value: options.max_value,
         application: options.app.clone(),
         redis: false,
         durable: options.durable,
@@ -470,6 +474,8 @@ impl Measured {
             "learners": options.learners,
             "pinned": options.pinned.name(),
             "value_bytes": options.value_bytes,
+            "max_value": options.max_value,
+            "open_values": options.open_values,
             "durable": options.durable,
             "ops_per_s": self.ops_per_s().round(),
             "latency_us": self.latencies.percentiles_us().json(),

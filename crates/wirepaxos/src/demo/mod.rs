@@ -19,7 +19,7 @@ use node::cluster_file::Plane;
 use crate::embedded::Embedded;
 use crate::error::Error;
 use crate::lab::{plane, rate};
-use crate::local_cluster::{LocalCluster, SLOTS, Shape};
+use crate::local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use crate::processes::Processes;
 use crate::status;
 use load::Load;
@@ -79,6 +79,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         replicas: 3,
         partitions: 1,
         slots: SLOTS,
+        max_value: MAX_VALUE,
         application: options.app.clone(),
         redis: true,
         durable: false,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use node::ClusterFile;
 use wirepaxos_cli::demo::resp::{Connection, Reply};
-use wirepaxos_cli::local_cluster::{LocalCluster, SLOTS, Shape};
+use wirepaxos_cli::local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use wirepaxos_cli::processes::Processes;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_wirepaxos");
@@ -30,6 +30,7 @@ pub fn shape(application: &str) -> Shape {
         replicas: 3,
         partitions: 1,
         slots: SLOTS,
+        max_value: MAX_VALUE,
         application: application.to_string(),
         redis: true,
         durable: false,
