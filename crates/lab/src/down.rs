@@ -55,9 +55,7 @@ impl Lab {
             files,
         })
     }
-}
 
-impl Lab {
     /// An `ip` that an interrupted `up` had started may still be at work on one, which then is busy.
     fn delete_namespaces(&self) -> Result<usize> {
         let deadline = Instant::now() + BUSY_TIMEOUT;

@@ -112,11 +112,9 @@ impl Lab {
 
     /// Has a command run on a host.
     pub fn place(&self, command: &mut Command, host: &str) -> Result<()> {
-        let hosts = self
-            .state()?
-            .map_or(Vec::new(), |state| state.shape.hosts());
-        let known = hosts.iter().find(|h| h.name == host);
-        let machine = known.map_or(host.to_string(), |h| h.machine());
+        let state = self.state()?;
+        let known = state.and_then(|state| state.shape.machine_of(host));
+        let machine = known.unwrap_or(host.to_string());
         let namespace =
             File::open(namespace::path(&self.namespace(&machine))).map_err(Error::at(host))?;
         // SAFETY: setns is async-signal-safe and touches nothing of the parent's memory.
@@ -180,10 +178,10 @@ impl Lab {
 
     /// The machine that a host of this name is, or is in.
     fn machine(&self, shape: &crate::Shape, name: &str) -> Result<String> {
-        let hosts = shape.hosts();
-        if let Some(host) = hosts.iter().find(|h| h.name == name) {
-            return Ok(host.machine());
+        if let Some(machine) = shape.machine_of(name) {
+            return Ok(machine);
         }
+        let hosts = shape.hosts();
         let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
         Err(Error::new(format!(
             "lab {} has no host {name}; it has {}",

@@ -214,6 +214,12 @@ impl Shape {
         self.hosts().into_iter().filter(|h| !h.in_switch)
     }
 
+    /// The machine that a host of this name is, or is in.
+    pub(crate) fn machine_of(&self, host: &str) -> Option<String> {
+        let mut hosts = self.hosts().into_iter();
+        hosts.find(|h| h.name == host).map(|h| h.machine())
+    }
+
     /// The port of a switch by which a host is reached.
     pub(crate) fn port_to(&self, switch: &Host, host: &Host) -> String {
         match host.switch == switch.switch {

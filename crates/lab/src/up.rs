@@ -196,7 +196,6 @@ impl Lab {
     }
 }
 
-/// Puts a port onto its switch's bridge.
 const MAX_QUEUES: usize = 64;
 
 /// A queue for each CPU at either end: what two CPUs send into one of a few hundred frames is lost
@@ -206,6 +205,7 @@ pub(crate) fn queues() -> String {
     format!("numtxqueues {cpus} numrxqueues {cpus}")
 }
 
+/// Puts a port onto its switch's bridge.
 pub(crate) fn port_line(port: &str) -> String {
     format!("link set {port} master bridge addrgenmode none up")
 }

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use self::kernel::KernelLearner;
 use crate::cluster_file::{ClusterFile, Node};
+use crate::control_loop::of_group;
 use crate::host::Stop;
 use crate::outbox::AddressedOutbox;
 use crate::role_loop::{Role, RoleLoop};
@@ -76,8 +77,8 @@ impl Role for LearnerRole {
     }
 
     fn view(&mut self, view: &View) {
-        let of_view = |l: &&mut Learner| l.deployment().group == view.group;
-        if let Some(learner) = self.learners.iter_mut().find(of_view) {
+        let group = |learner: &Learner| learner.deployment().group;
+        if let Some(learner) = of_group(&mut self.learners, view.group, group) {
             for epoch in &view.epochs {
                 learner.learn(&epoch.configuration());
             }

@@ -3,13 +3,12 @@
 //! Asked of `ip`, which every machine with a configured network has: the answer is needed once a
 //! second at most, never for a packet.
 
-use std::io::Write;
 use std::net::{IpAddr, UdpSocket};
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 use crate::interface::Interface;
+use crate::ip;
 use crate::object::Result;
 
 /// The hardware addresses that frames for each of `to` go to when they leave by `interface`. `None`
@@ -17,7 +16,7 @@ use crate::object::Result;
 pub fn next_hops(interface: &Interface, to: &[IpAddr]) -> Result<Vec<Option<[u8; 6]>>> {
     let mut questions: Vec<String> = to.iter().map(|to| format!("route get {to}")).collect();
     questions.push(format!("neigh show dev {}", interface.name));
-    let answers = ip(&questions)?;
+    let answers = ask(&questions)?;
     let neighbours = answers.get(to.len()).unwrap_or(&Value::Null);
     let next_hop = |(to, routes): (&IpAddr, &Value)| {
         let hop = hop_of(interface, *to, &routes[0])?;
@@ -64,24 +63,9 @@ fn make_known(to: IpAddr) {
 }
 
 /// The answer to each line of `ip`'s language; the last one's may be missing, where there is none.
-fn ip(lines: &[String]) -> Result<Vec<Value>> {
-    let mut child = Command::new("ip")
-        .args(["-json", "-batch", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| format!("ip: {e}; install package iproute2"))?;
-    let mut input = child.stdin.take().expect("it is piped");
-    // Where it ends early, what it says of that is the better message.
-    let _ = input.write_all((lines.join("\n") + "\n").as_bytes());
-    drop(input);
-    let output = child.wait_with_output().map_err(|e| format!("ip: {e}"))?;
-    if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("ip {}: {}", lines.join("; "), why.trim()));
-    }
-    let answers = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+fn ask(lines: &[String]) -> Result<Vec<Value>> {
+    let printed = ip::batch(&["-json"], lines)?;
+    let answers = serde_json::Deserializer::from_slice(&printed).into_iter();
     let answers: serde_json::Result<Vec<Value>> = answers.collect();
     match answers {
         Ok(answers) if answers.len() + 1 >= lines.len() => Ok(answers),

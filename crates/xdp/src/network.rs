@@ -3,11 +3,11 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::process::{Command, Stdio};
 
 use crate::interface::Interface;
+use crate::ip;
 use crate::object::Result;
 
 const OWN: &str = "/proc/thread-self/ns/net";
@@ -90,20 +90,5 @@ fn enter(namespace: i32) -> io::Result<()> {
 }
 
 fn ip(lines: &[String]) -> Result<()> {
-    let mut child = Command::new("ip")
-        .args(["-batch", "-"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| format!("ip: {e}; apt-get install iproute2"))?;
-    let mut input = child.stdin.take().expect("it is piped");
-    // Where it ends early, what it says of that is the better message.
-    let _ = input.write_all((lines.join("\n") + "\n").as_bytes());
-    drop(input);
-    let output = child.wait_with_output().map_err(|e| format!("ip: {e}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("ip {}: {}", lines.join("; "), said.trim()))
+    ip::batch(&[], lines).map(drop)
 }

@@ -1,7 +1,7 @@
 //! A learner's ring, read in place: no copy, and no system call while decisions come in.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::time::Duration;
 
@@ -35,12 +35,6 @@ impl Ring {
             mask: size as u64 - 1,
             fd: fd.try_clone_to_owned().map_err(failed)?,
         })
-    }
-
-    /// Readable when there are records: the kernel wakes who waits there when the reader had read
-    /// all.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 
     /// Waits for a record, at most for so long; whether there is one.

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::random::{PARTITIONS, SLOTS, deployment};
-use common::{Control, Loaded, configuration, objects_or_skip};
-use paxos::{Enable, Flags, Header, MsgType, Packet, Reason, Round, Verdict};
+use common::random::{SLOTS, deployment};
+use common::{Control, Loaded, configuration, first_enable, objects_or_skip};
+use paxos::{Flags, Header, MsgType, Packet, Reason, Round, Verdict};
 use xdp::frame;
 use xdp::layout::{Decision, Link, MAX_MEMBERS, MulticastMember, Route, RouteKey};
 use xdp::object::{Object, Role, Sizes};
@@ -39,16 +39,8 @@ fn reasons_are_those_of_the_wire() {
 fn acceptor(dir: &Path) -> Loaded {
     let place = Place::only(deployment(11), SLOTS);
     let loaded = Loaded::new(dir, Role::Acceptor, place, 1);
-    let all = usize::from(PARTITIONS);
-    let enable = Enable {
-        epoch: 1,
-        nonce: 1,
-        trim: vec![0; all],
-        end: vec![0; all],
-        replicas: vec![31, 32, 33],
-        g: 1,
-    };
-    loaded.role.acceptor().enable(&enable).expect("its nonce");
+    let acceptor = loaded.role.acceptor();
+    acceptor.enable(&first_enable(1)).expect("its nonce");
     loaded
 }
 

@@ -6,7 +6,9 @@ pub mod random;
 
 use std::path::PathBuf;
 
-use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Round, To, Verdict};
+use paxos::{
+    Configuration, Enable, Epoch, Instance, Member, NodeId, PartitionId, Round, To, Verdict,
+};
 use sim::script::device::{parse_configuration, parse_enable, parse_program};
 use sim::script::fields::Fields;
 use sim::script::{Device, Setup, packet, value};
@@ -33,6 +35,25 @@ pub fn objects_or_skip() -> Option<PathBuf> {
             println!("SKIPPED: {}", why.lines().next().unwrap_or_default());
             None
         }
+    }
+}
+
+/// What an environment variable says, of a run longer than usual.
+pub fn number(variable: &str, default: u64) -> u64 {
+    let text = std::env::var(variable).ok();
+    text.map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// What makes an acceptor a member from the first instance on.
+pub fn first_enable(nonce: u64) -> Enable {
+    let all = usize::from(random::PARTITIONS);
+    Enable {
+        epoch: 1,
+        nonce,
+        trim: vec![0; all],
+        end: vec![0; all],
+        replicas: vec![31, 32, 33],
+        g: 1,
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use common::host::Host;
 use common::random::{self, Near, PARTITIONS, Random, SLOTS, deployment};
-use common::{Loaded, objects_or_skip};
+use common::{Loaded, number, objects_or_skip};
 use paxos::outbox::Sent;
 use paxos::{Enable, Packet, Program, Round, To, Verdict};
 use state::Rust;
@@ -73,11 +73,6 @@ fn mutants_are_found() {
             role.name()
         );
     }
-}
-
-fn number(variable: &str, default: u64) -> u64 {
-    let text = std::env::var(variable).ok();
-    text.map_or(default, |text| text.parse().expect("a number"))
 }
 
 fn compare(role: Role, flags: u32) {

@@ -6,17 +6,16 @@ use std::path::Path;
 
 use aya::maps::{DevMapHash, ProgramArray};
 use aya::programs::ProgramFd;
-use paxos::Enable;
 use xdp::frame;
 use xdp::layout::{COUNTERS, DEVICE_WITHIN, Device, Route, RouteKey};
 use xdp::object::{Object, Role, Sizes};
 use xdp::place::{self, Place};
 use xdp::run::{Runner, action, counter, test_device};
 
-use crate::common::random::{self, Near, PARTITIONS, Random, SLOTS, deployment};
-use crate::common::{Loaded, objects_or_skip};
+use crate::FRAMES;
+use crate::common::random::{self, Near, Random, SLOTS, deployment};
+use crate::common::{Loaded, first_enable, number, objects_or_skip};
 use crate::damage::{damage, forge};
-use crate::{FRAMES, number};
 
 /// Frames until the acceptor begins anew: forged promises close it by and by.
 const LIFE: u64 = 1024;
@@ -113,17 +112,8 @@ impl Switch {
     /// The acceptor's first day.
     fn enable(&mut self) {
         self.acceptor.forget(1);
-        let all = usize::from(PARTITIONS);
-        let enable = Enable {
-            epoch: 1,
-            nonce: 1,
-            trim: vec![0; all],
-            end: vec![0; all],
-            replicas: vec![31, 32, 33],
-            g: 1,
-        };
         let role = self.acceptor.role.acceptor();
-        role.enable(&enable).expect("its nonce");
+        role.enable(&first_enable(1)).expect("its nonce");
     }
 
     /// One frame in.

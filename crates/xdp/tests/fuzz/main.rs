@@ -15,7 +15,7 @@ use std::path::Path;
 
 use common::host::Host;
 use common::random::{self, Near, PARTITIONS, Random, SLOTS, TRUSTED, deployment};
-use common::{Control, Loaded, objects_or_skip};
+use common::{Control, Loaded, first_enable, number, objects_or_skip};
 use damage::{damage, forge};
 use paxos::{Enable, MsgType, Packet, Program, Reason, Round, Verdict};
 use xdp::frame;
@@ -75,11 +75,6 @@ fn withstand(role: Role, flags: u32) {
     assert!(accepted > 0, "the state was an empty one all the time");
     assert!(accepted < frames / 2, "these frames are mostly good");
     assert!(target.decisions > 0 || role != Role::Learner);
-}
-
-fn number(variable: &str, default: u64) -> u64 {
-    let text = std::env::var(variable).ok();
-    text.map_or(default, |text| text.parse().expect("a number"))
 }
 
 fn name_of(which: usize) -> String {
@@ -152,11 +147,7 @@ impl Target {
             Control::Acceptor(role) => role
                 .enable(&Enable {
                     epoch: self.epoch,
-                    nonce: 1,
-                    trim: vec![0; all],
-                    end: vec![0; all],
-                    replicas: vec![31, 32, 33],
-                    g: 1,
+                    ..first_enable(1)
                 })
                 .expect("a later epoch"),
             Control::Leader(role) => role
