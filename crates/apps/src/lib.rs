@@ -25,7 +25,7 @@ pub const NAMES: [&str; 3] = ["echo", "rocksdb", "leveldb"];
 /// Opens an application by its name, with its state in `dir`, which is created if missing.
 pub fn open(name: &str, dir: &Path) -> Result<Box<dyn Application>, Error> {
     match name {
-        "echo" => Ok(Box::new(Echo::open(Some(dir))?)),
+        "echo" => Ok(Box::new(Echo::open(dir)?)),
         "rocksdb" => Ok(Box::new(KvApplication::open_rocksdb(dir)?)),
         "leveldb" => Ok(Box::new(KvApplication::open_leveldb(dir)?)),
         _ => Err(Error(format!(
