@@ -366,12 +366,14 @@ impl Load {
     /// Submits up to the number outstanding, as far as the sessions' windows allow: a request that
     /// lags (its packet was lost) holds its session up.
     fn fill(&mut self) -> Result<(), Error> {
+        // One for all: reading the clock costs as much as submitting.
+        let now = Instant::now();
         let mut full = 0;
         while self.client.outstanding() < usize::from(self.outstanding)
             && full < self.client.partitions()
         {
             if self.client.can_submit(self.next_pid) {
-                self.submit()?;
+                self.submit(now)?;
                 full = 0;
             } else {
                 self.next_pid = (self.next_pid + 1) % self.client.partitions();
@@ -381,14 +383,14 @@ impl Load {
         Ok(())
     }
 
-    fn submit(&mut self) -> Result<(), Error> {
+    fn submit(&mut self, now: Instant) -> Result<(), Error> {
         let pid = self.next_pid;
         self.next_pid = (pid + 1) % self.client.partitions();
         if self.key_value {
             self.next_put()?;
         }
         let request = self.client.submit(pid, &self.command)?;
-        self.started[usize::from(pid)][request as usize % WINDOW] = Instant::now();
+        self.started[usize::from(pid)][request as usize % WINDOW] = now;
         Ok(())
     }
 
