@@ -64,9 +64,12 @@ impl Namespace {
 }
 
 /// A veth pair that is up, by the names of its ends. Each CPU has a queue: redirected frames are
-/// handled on the CPU that they are sent on, and a queue that several CPUs share overflows.
+/// handled on the CPU that they are sent on, and a queue that several CPUs share overflows. For the
+/// same reason the ends have no addresses: what IPv6 announces by itself, from any CPU, would move a
+/// busy queue to that CPU for good.
 pub fn veth(a: (&Namespace, &str), b: (&Namespace, &str)) -> Result<(Interface, Interface)> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let up = |name| format!("link set {name} up addrgenmode none");
     let queues = format!("numtxqueues {cpus} numrxqueues {cpus}");
     a.0.ip(&[
         format!(
@@ -75,9 +78,9 @@ pub fn veth(a: (&Namespace, &str), b: (&Namespace, &str)) -> Result<(Interface, 
             b.1,
             b.0.path()
         ),
-        format!("link set {} up", a.1),
+        up(a.1),
     ])?;
-    b.0.ip(&[format!("link set {} up", b.1)])?;
+    b.0.ip(&[up(b.1)])?;
     Ok((a.0.interface(a.1)?, b.0.interface(b.1)?))
 }
 
