@@ -232,7 +232,7 @@ fn start_replica(
     Ok(Replica { id, stop, thread })
 }
 
-fn check(completion: client::Completion) -> Result<(), String> {
+fn check(completion: client::Completion<'_>) -> Result<(), String> {
     match completion.status {
         Status::Ok => Ok(()),
         other => Err(format!("request {}: {}", completion.request, other.name())),

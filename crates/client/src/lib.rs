@@ -2,12 +2,14 @@
 //! [`recover`](Recovery) finds out what an instance decided. Delivery is the replica's side: see
 //! [`replica::Application`].
 
+mod completions;
 mod control;
 mod error;
 mod recovery;
 mod session;
 
+pub use self::completions::Completion;
 pub use self::control::{ControlClient, NoAnswer};
 pub use self::error::Error;
 pub use self::recovery::{Decided, Recovery};
-pub use self::session::{Client, ClientOptions, Completion};
+pub use self::session::{Client, ClientOptions};

@@ -13,6 +13,7 @@ use paxos::proposer::{Proposer, ProposerSettings, Refused};
 use paxos::{Deployment, GroupId, Header, NodeId, Outbox, Packet, PartitionId, Time, To};
 use replica::protocol::{ReplyAddress, SessionOp, Status};
 
+use crate::completions::{Completion, Completions};
 use crate::control::ControlClient;
 use crate::error::Error;
 
@@ -53,20 +54,6 @@ impl Default for ClientOptions {
     }
 }
 
-/// The answer to one request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// Partition.
-    pub pid: PartitionId,
-    /// The number that [`Client::submit`] gave.
-    pub request: u64,
-    /// Whether it was executed; if not, why. A request refused as stale or of an expired session
-    /// may or may not have taken effect before.
-    pub status: Status,
-    /// The application's answer.
-    pub bytes: Vec<u8>,
-}
-
 /// A client of one group. Not for several threads: open one each.
 pub struct Client {
     cluster: ClusterFile,
@@ -78,7 +65,7 @@ pub struct Client {
     outbox: LeaderOutbox,
     proposer: Proposer,
     sessions: Vec<Session>,
-    completions: VecDeque<Completion>,
+    completions: Completions,
     control: ControlClient,
     asked_for_leader: Time,
     /// Times that the leader was confirmed since the last answer.
@@ -154,7 +141,7 @@ impl Client {
                 proposer.without_packing()
             },
             sessions: vec![Session::default(); usize::from(deployment.partitions)],
-            completions: VecDeque::new(),
+            completions: Completions::default(),
             control: ControlClient::new(controller)?,
             asked_for_leader: 0,
             vain_confirmations: 0,
@@ -217,26 +204,15 @@ impl Client {
     }
 
     /// The next completion, or `None` after `timeout`.
-    pub fn poll(&mut self, timeout: Duration) -> Result<Option<Completion>, Error> {
+    pub fn poll(&mut self, timeout: Duration) -> Result<Option<Completion<'_>>, Error> {
         let deadline = Instant::now() + timeout;
-        loop {
-            if let Some(completion) = self.completions.pop_front() {
-                return Ok(Some(completion));
-            }
-            self.flush();
-            let left = deadline.saturating_duration_since(Instant::now());
-            if self.more || self.wait(left)? {
-                self.receive()?;
-            } else if left.is_zero() {
-                return Ok(None);
-            }
-            self.tick();
-        }
+        while self.completions.is_empty() && self.advance(deadline)? {}
+        Ok(self.completions.pop())
     }
 
     /// A completion that has already arrived.
-    pub fn take_completion(&mut self) -> Option<Completion> {
-        self.completions.pop_front()
+    pub fn take_completion(&mut self) -> Option<Completion<'_>> {
+        self.completions.pop()
     }
 
     /// Submits one command and waits for its answer.
@@ -251,22 +227,28 @@ impl Client {
     ) -> Result<Vec<u8>, Error> {
         let request = self.submit(pid, command)?;
         let deadline = Instant::now() + timeout;
-        let mut others = VecDeque::new();
-        let answer = loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.poll(left)? {
-                Some(c) if c.pid == pid && c.request == request => break Some(c),
-                Some(other) => others.push_back(other),
-                None => break None,
+        loop {
+            match self.completions.take(pid, request) {
+                Some(c) if c.status == Status::Ok => return Ok(c.bytes.to_vec()),
+                Some(c) => return Err(Error::new(format!("refused: {}", c.status.name()))),
+                None => {}
             }
-        };
-        others.append(&mut self.completions);
-        self.completions = others;
-        match answer {
-            Some(c) if c.status == Status::Ok => Ok(c.bytes),
-            Some(c) => Err(Error::new(format!("refused: {}", c.status.name()))),
-            None => Err(Error::new("no answer in time; the outcome is unknown")),
+            if !self.advance(deadline)? {
+                return Err(Error::new("no answer in time; the outcome is unknown"));
+            }
         }
+    }
+
+    /// Sends what is queued, and takes what arrives until `deadline`; false when that has passed.
+    fn advance(&mut self, deadline: Instant) -> Result<bool, Error> {
+        self.flush();
+        let left = deadline.saturating_duration_since(Instant::now());
+        let ready = self.more || self.wait(left)?;
+        if ready {
+            self.receive()?;
+        }
+        self.tick();
+        Ok(ready || !left.is_zero())
     }
 
     /// Requests submitted and not completed.
@@ -312,11 +294,11 @@ impl Client {
                     return;
                 }
                 session.complete(request);
-                completions.push_back(Completion {
+                completions.push(Completion {
                     pid,
                     request,
                     status,
-                    bytes: bytes.to_vec(),
+                    bytes,
                 });
             });
         }
@@ -412,11 +394,11 @@ impl Client {
         for request in session.oldest()..=session.last_request {
             if self.proposer.reply(pid, session.id, request) {
                 session.complete(request);
-                self.completions.push_back(Completion {
+                self.completions.push(Completion {
                     pid,
                     request,
                     status: Status::UnknownSession,
-                    bytes: Vec::new(),
+                    bytes: &[],
                 });
             }
         }
