@@ -396,7 +396,7 @@ static __noinline int verify(struct xdp_md *ctx, const struct message *m)
 static __always_inline int step(struct xdp_md *ctx)
 {
 	struct step s = {};
-	struct message m = {};
+	struct message m;
 	int refused = 0;
 	__u32 at;
 

@@ -458,7 +458,7 @@ static __always_inline int step(struct xdp_md *ctx)
 {
 	struct step s = {};
 	struct configurations *all;
-	struct message m = {};
+	struct message m;
 	int refused = 0;
 	__u32 at, verdict;
 

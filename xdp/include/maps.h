@@ -55,7 +55,7 @@ struct device {
 	/* Own addresses in network order; all zero = any. */
 	__be32 ip4;
 	__be32 ip6[4];
-	/* The only port of `multicast`, where there is one entry; else 0. */
+	/* The port in `multicast_only`, where there is one entry of `multicast`; else 0. */
 	__u32 only_port;
 };
 
@@ -185,10 +185,16 @@ static __always_inline int try_lock(__u32 *lock)
 
 static __always_inline void unlock(__u32 *lock)
 {
+#ifdef __TARGET_ARCH_x86
+	/* It keeps stores in order by itself, and an exchange costs 8 ns. */
+	asm volatile("" : : : "memory");
+	WRITE_ONCE(*lock, 0);
+#else
 	/* An exchange, as it is a full barrier too. */
 	__u32 old = __sync_lock_test_and_set(lock, 0);
 
 	asm volatile("" : : "r"(old));
+#endif
 }
 
 /* How often a compare-and-swap is tried before the packet is dropped as `busy`. */

@@ -91,6 +91,14 @@ struct {
 	__type(value, struct bpf_devmap_val);
 } multicast_small SEC(".maps");
 
+/* Entry 0: the only port, where there is one; no hash to walk and no program on egress. */
+struct {
+	KEPT_MAP(BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bpf_devmap_val);
+} multicast_only SEC(".maps");
+
 /* For commands over several partitions: every port as often as in `multicast`, times the number of
  * partitions. Surplus copies are dropped on egress. */
 #define VECTOR_FEW 4
@@ -183,22 +191,29 @@ static __always_inline __u32 vector_entry_at(__u32 header_at, __u32 partition)
 	return header_at + HEADER_LEN + VECTOR_HEAD_LEN + partition * VECTOR_ENTRY_LEN;
 }
 
+/* The addresses, and behind them the ports that UDP begins with, change as one. */
 static __always_inline int address_v4(void *data, void *end, const struct member *to, __u16 port)
 {
 	struct iphdr *ip = data + sizeof(struct ethhdr);
 	struct udphdr *udp = (void *)(ip + 1);
-	__be32 addresses[2];
-	__be16 ports[2] = { bpf_htons(to->port_from), bpf_htons(port) };
+	struct {
+		__be32 from;
+		__be32 to;
+		__be16 port_from;
+		__be16 port_to;
+	} new = {
+		.from = to->ip_from[0],
+		.to = to->ip_to[0],
+		.port_from = bpf_htons(to->port_from),
+		.port_to = bpf_htons(port),
+	};
 
 	if ((void *)(udp + 1) > end)
 		return 0;
-	addresses[0] = to->ip_from[0];
-	addresses[1] = to->ip_to[0];
-	change(udp, &ip->saddr, addresses, sizeof(addresses));
 #ifndef MUTATE_EGRESS
-	change(udp, &udp->source, ports, sizeof(ports));
+	change(udp, &ip->saddr, &new, sizeof(new));
 #else
-	__builtin_memcpy(&udp->source, ports, sizeof(ports));
+	__builtin_memcpy(&ip->saddr, &new, sizeof(new));
 #endif
 	ip->ttl = 64;
 	ip->check = 0;
@@ -210,17 +225,21 @@ static __always_inline int address_v6(void *data, void *end, const struct member
 {
 	struct ipv6hdr *ip = data + sizeof(struct ethhdr);
 	struct udphdr *udp = (void *)(ip + 1);
-	__be32 addresses[8];
-	__be16 ports[2] = { bpf_htons(to->port_from), bpf_htons(port) };
+	struct {
+		__be32 from[4];
+		__be32 to[4];
+		__be16 port_from;
+		__be16 port_to;
+	} new = {
+		.port_from = bpf_htons(to->port_from),
+		.port_to = bpf_htons(port),
+	};
 
 	if ((void *)(udp + 1) > end)
 		return 0;
-	for (int i = 0; i < 4; i++) {
-		addresses[i] = to->ip_from[i];
-		addresses[4 + i] = to->ip_to[i];
-	}
-	change(udp, &ip->saddr, addresses, sizeof(addresses));
-	change(udp, &udp->source, ports, sizeof(ports));
+	__builtin_memcpy(new.from, to->ip_from, sizeof(new.from));
+	__builtin_memcpy(new.to, to->ip_to, sizeof(new.to));
+	change(udp, &ip->saddr, &new, sizeof(new));
 	ip->hop_limit = 64;
 	return 1;
 }
@@ -299,7 +318,7 @@ static __always_inline int multicast_one(struct xdp_md *ctx, const struct device
 	if (!link || !link->members ||
 	    !address((void *)(long)ctx->data, (void *)(long)ctx->data_end, &link->member[0]))
 		return XDP_DROP;
-	return bpf_redirect_map(&multicast_small, 0, 0);
+	return bpf_redirect_map(&multicast_only, 0, 0);
 }
 
 /* To every member of the group, in as many copies as a command over so many partitions needs. What it

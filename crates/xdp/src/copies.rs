@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
-use aya::maps::{Array, DevMapHash};
+use aya::maps::{Array, DevMap, DevMapHash, xdp::XdpMapError};
 
 use crate::layout::{DEVICE_FEW_COPIES, Device, LINK_PLACES, LINK_TRIES, Link};
 use crate::object::{Object, Result, Role, whole};
@@ -46,8 +46,13 @@ impl Object {
         } else {
             0
         };
-        let small = if few { ports } else { &[] };
-        self.fill("multicast_small", small, 1, egress && only == 0)?;
+        if only != 0 {
+            let map = self.ebpf().map_mut("multicast_only");
+            let map = map.ok_or("no map multicast_only")?;
+            let mut map: DevMap<_> = map.try_into().map_err(|e| whole(&e))?;
+            map.set(0, only, None, 0).map_err(|e| refused(only, &e))?;
+        }
+        self.fill("multicast_small", if few { ports } else { &[] }, 1, egress)?;
         for (name, times) in MAPS {
             if times == 1 || self.role() == Role::Leader {
                 self.fill(name, ports, times, egress)?;
@@ -96,12 +101,8 @@ impl Object {
             .iter()
             .flat_map(|port| std::iter::repeat_n(port, times));
         for (key, port) in (0..).zip(entries) {
-            map.insert(key, *port, egress.as_ref(), 0).map_err(|e| {
-                format!(
-                    "interface {port}: redirects to it are refused: {}",
-                    whole(&e)
-                )
-            })?;
+            map.insert(key, *port, egress.as_ref(), 0)
+                .map_err(|e| refused(*port, &e))?;
         }
         // What an earlier process with more members has left.
         let beyond: Vec<u32> = map
@@ -123,6 +124,13 @@ impl Object {
         change(&mut device);
         map.set(0, device, 0).map_err(|e| whole(&e))
     }
+}
+
+fn refused(port: u32, error: &XdpMapError) -> String {
+    format!(
+        "interface {port}: redirects to it are refused: {}",
+        whole(error)
+    )
 }
 
 #[cfg(test)]
