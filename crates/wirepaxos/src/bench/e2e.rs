@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::lab::plane;
 use crate::latency::Latencies;
 use crate::local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
-use crate::processes::{Processes, cpu_seconds, resident_mib};
+use crate::processes::{Processes, cpu_seconds, own_cpu_seconds, resident_mib};
 
 /// Options of `wirepaxos bench e2e`.
 #[derive(Args)]
@@ -238,16 +238,16 @@ impl System {
         let mut loads = loads.collect::<Result<Vec<_>, _>>()?;
         let spread = options.pinned == Pinned::Spread;
         run_all(&mut loads, WARM_UP, spread)?;
-        let before = by_process(&self.processes, cpu_seconds);
-        let memory_before = by_process(&self.processes, resident_mib);
+        let before = cpu_by_process(&self.processes);
+        let memory_before = memory_by_process(&self.processes);
         let (elapsed, latencies) =
             run_all(&mut loads, Duration::from_secs(options.seconds), spread)?;
         Ok(Measured {
             elapsed,
             latencies,
-            cpu_s: difference(&before, &by_process(&self.processes, cpu_seconds)),
+            cpu_s: difference(&before, &cpu_by_process(&self.processes)),
             memory_before,
-            memory_after: by_process(&self.processes, resident_mib),
+            memory_after: memory_by_process(&self.processes),
         })
     }
 }
@@ -414,11 +414,23 @@ impl Load {
 
 type ByProcess = BTreeMap<String, f64>;
 
-fn by_process(processes: &Processes, measure: fn(u32) -> Option<f64>) -> ByProcess {
-    let client = [("client".to_string(), std::process::id())];
-    let all = processes.pids().into_iter().chain(client);
-    all.filter_map(|(name, pid)| Some((name, measure(pid)?)))
-        .collect()
+fn cpu_by_process(processes: &Processes) -> ByProcess {
+    by_process(processes, cpu_seconds, Some(own_cpu_seconds()))
+}
+
+fn memory_by_process(processes: &Processes) -> ByProcess {
+    by_process(processes, resident_mib, resident_mib(std::process::id()))
+}
+
+fn by_process(
+    processes: &Processes,
+    measure: fn(u32) -> Option<f64>,
+    client: Option<f64>,
+) -> ByProcess {
+    let nodes = processes.pids().into_iter();
+    let nodes = nodes.filter_map(|(name, pid)| Some((name, measure(pid)?)));
+    let client = client.map(|measured| ("client".to_string(), measured));
+    nodes.chain(client).collect()
 }
 
 fn difference(before: &ByProcess, after: &ByProcess) -> ByProcess {
