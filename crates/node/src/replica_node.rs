@@ -8,6 +8,7 @@
 
 mod kernel;
 mod outbox;
+mod partition;
 mod waker;
 mod worker_thread;
 
@@ -27,6 +28,7 @@ use crate::host::{Stop, is_due, wait};
 use crate::plane::in_kernel;
 use crate::{Error, random_nonce, transfer};
 use kernel::KernelLearner;
+use partition::Partition;
 use waker::{Waker, waker_pair};
 use worker_thread::{Job, WorkerHandle};
 
@@ -109,18 +111,15 @@ pub fn run(
                 ask: ask.clone(),
                 wake_control: wake_control.clone(),
             };
-            let decisions = learner.as_ref().map(|l| l.worker(pid)).transpose()?;
-            WorkerHandle::start(
+            let partition = Partition {
                 cluster,
                 node,
                 group,
                 pid,
                 nonce,
-                services,
-                decisions,
-                link,
-                &stop_workers,
-            )
+            };
+            let decisions = learner.as_ref().map(|l| l.worker(pid)).transpose()?;
+            WorkerHandle::start(partition, services, decisions, link, &stop_workers)
         })
         .collect::<Result<Vec<_>, _>>()?;
     let workers = Arc::new(workers);

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use paxos::wire::MAX_VALUE_LEN;
 use paxos::wire::value::{PACKED_ITEM_HEADER_LEN, PackedItem, append_packed};
-use paxos::{Flags, Header, MsgType, NodeId, Outbox, PartitionId, To};
+use paxos::{Flags, Header, MsgType, NodeId, Outbox, To};
 use replica::{Output, ReplyTo};
 
+use super::partition::Partition;
 use super::{LocalReply, Services};
 use crate::Error;
-use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::plane::{SendBatch, UdpPlane};
 use crate::trace::Recorder;
 
@@ -40,14 +40,15 @@ struct PendingReply {
 }
 
 impl WorkerOutbox {
-    /// For the worker of `pid`.
-    pub fn new(
-        cluster: &ClusterFile,
-        node: &Node,
-        group: &Group,
-        pid: PartitionId,
-        services: &Services,
-    ) -> Result<WorkerOutbox, Error> {
+    /// For a partition's worker.
+    pub fn new(partition: Partition<'_>, services: &Services) -> Result<WorkerOutbox, Error> {
+        let Partition {
+            cluster,
+            node,
+            group,
+            pid,
+            ..
+        } = partition;
         Ok(WorkerOutbox {
             batch: SendBatch::new(),
             trace: Recorder::open(cluster, node, group, Some(pid))?,

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -10,14 +9,14 @@ use std::time::{Duration, Instant};
 use control::GivenUp;
 use paxos::wire::{Reason, ReasonCounters};
 use paxos::{Epoch, Instance, Packet, PartitionId, Time, Verdict};
-use replica::{Application, EpochView, Restored, Settings, Worker};
+use replica::{Application, EpochView, Restored, Worker};
 use serde_json::{Value, json};
 
 use super::kernel::Decisions;
 use super::outbox::WorkerOutbox;
+use super::partition::Partition;
 use super::waker::{Wake, Waker, waker_pair};
 use super::{Ask, Services};
-use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::host::{Stop, is_due, wait};
 use crate::plane::{PlaneOptions, RecvBatch, UdpPlane};
 use crate::{Error, transfer};
@@ -63,13 +62,8 @@ pub struct WorkerHandle {
 
 impl WorkerHandle {
     /// Opens the application and starts the thread. The first thing that can fail fails here.
-    #[allow(clippy::too_many_arguments)]
     pub fn start(
-        cluster: &ClusterFile,
-        node: &Node,
-        group: &Group,
-        pid: PartitionId,
-        nonce: u64,
+        partition: Partition<'_>,
         services: &Services,
         decisions: Option<Decisions>,
         link: Link,
@@ -77,15 +71,14 @@ impl WorkerHandle {
     ) -> Result<WorkerHandle, Error> {
         let (jobs, given) = mpsc::channel();
         let (wake, woken) = waker_pair()?;
-        let directory = cluster.node_dir(node).join(format!("partition-{pid}"));
-        std::fs::create_dir_all(&directory)
-            .map_err(|e| Error::new(format!("can't make {}: {e}", directory.display())))?;
-        let thread = WorkerThread::open(
-            cluster, node, group, pid, nonce, services, &directory, decisions, link, given, woken,
-            stop,
-        )?;
+        let from_others = FromOthers {
+            jobs: given,
+            woken,
+            stop: stop.clone(),
+        };
+        let thread = WorkerThread::open(partition, services, decisions, link, from_others)?;
         let thread = std::thread::Builder::new()
-            .name(format!("worker-{pid}"))
+            .name(format!("worker-{}", partition.pid))
             .spawn(move || thread.run())?;
         Ok(WorkerHandle {
             jobs: Mutex::new(jobs),
@@ -113,6 +106,13 @@ impl WorkerHandle {
     }
 }
 
+/// What other threads reach a worker by.
+struct FromOthers {
+    jobs: mpsc::Receiver<Job>,
+    woken: Waker,
+    stop: Arc<Stop>,
+}
+
 struct WorkerThread {
     pid: PartitionId,
     group: paxos::GroupId,
@@ -128,9 +128,7 @@ struct WorkerThread {
     outbox: WorkerOutbox,
     services: Services,
     link: Link,
-    jobs: mpsc::Receiver<Job>,
-    woken: Waker,
-    stop: Arc<Stop>,
+    from_others: FromOthers,
     start: Instant,
     asked_lane: Option<Epoch>,
     asked_view: Option<Instant>,
@@ -152,60 +150,41 @@ const MAX_PENDING_REPLIES: usize = 512;
 const MAX_DECISIONS: usize = 512;
 
 impl WorkerThread {
-    #[allow(clippy::too_many_arguments)]
     fn open(
-        cluster: &ClusterFile,
-        node: &Node,
-        group: &Group,
-        pid: PartitionId,
-        nonce: u64,
+        partition: Partition<'_>,
         services: &Services,
-        directory: &Path,
         decisions: Option<Decisions>,
         link: Link,
-        jobs: mpsc::Receiver<Job>,
-        woken: Waker,
-        stop: &Arc<Stop>,
+        from_others: FromOthers,
     ) -> Result<WorkerThread, Error> {
-        let application = (services.open_application)(pid, directory)
-            .map_err(|e| Error::new(format!("{}: partition {pid}: {e}", node.name)))?;
-        let worker = Worker::open(
-            settings(cluster, node, group, pid, nonce),
-            application,
-            nonce,
-            0,
-        )
-        .map_err(|e| Error::new(format!("{}: partition {pid}: {e}", node.name)))?;
-        let address = node.partition_address(pid);
+        let Partition { pid, nonce, .. } = partition;
+        let application = (services.open_application)(pid, &partition.directory()?)
+            .map_err(|e| partition.failed(e))?;
+        let worker = Worker::open(partition.settings(), application, nonce, 0)
+            .map_err(|e| partition.failed(e))?;
+        let address = partition.node.partition_address(pid);
         let plane = UdpPlane::bind(address, PlaneOptions::default())
             .map_err(|e| Error::new(format!("can't listen on {address} (UDP): {e}")))?;
         Ok(WorkerThread {
             pid,
-            group: group.id,
-            cluster: cluster.cluster,
-            peers: cluster
-                .replicas(group.id)
-                .iter()
-                .filter(|n| n.id != node.id)
-                .map(|n| n.control)
-                .collect(),
-            window: group.window,
+            group: partition.group.id,
+            cluster: partition.cluster.cluster,
+            peers: partition.peers(),
+            window: partition.group.window,
             worker,
             plane,
             inbox: RecvBatch::new(),
             decisions,
-            outbox: WorkerOutbox::new(cluster, node, group, pid, services)?,
+            outbox: WorkerOutbox::new(partition, services)?,
             services: services.clone(),
             link,
-            jobs,
-            woken,
-            stop: stop.clone(),
+            from_others,
             start: Instant::now(),
             asked_lane: None,
             asked_view: None,
             asked_epoch: None,
             fetched: None,
-            next_peer: usize::from(node.id),
+            next_peer: usize::from(partition.node.id),
             dropped: ReasonCounters::default(),
         })
     }
@@ -222,7 +201,7 @@ impl WorkerThread {
         // A full batch says that more waits; a smaller one that the socket was empty, so that
         // asking it again would cost a system call and tell nothing.
         let mut more = false;
-        while !self.stop.is_requested() {
+        while !self.from_others.stop.is_requested() {
             let arrived = more || self.wait()?;
             // One reading of the clock a turn: at one request in flight each is 1% of its time.
             let now = self.now();
@@ -324,7 +303,7 @@ impl WorkerThread {
     }
 
     fn take_jobs(&mut self) -> Result<(), Error> {
-        while let Ok(job) = self.jobs.try_recv() {
+        while let Ok(job) = self.from_others.jobs.try_recv() {
             let now = self.now();
             match job {
                 Job::View {
@@ -432,13 +411,14 @@ impl WorkerThread {
         if self.decisions.as_ref().is_some_and(|d| !d.fall_asleep()) {
             return Ok(true);
         }
-        let fds = [self.plane.as_fd(), self.woken.as_fd(), self.stop.as_fd()];
+        let FromOthers { woken, stop, .. } = &mut self.from_others;
+        let fds = [self.plane.as_fd(), woken.as_fd(), stop.as_fd()];
         let ready = wait(&fds, Some(timeout))?;
         if let Some(decisions) = &self.decisions {
             decisions.wake_up();
         }
         if ready.has(1) {
-            self.woken.drain();
+            woken.drain();
         }
         Ok(ready.has(0))
     }
@@ -489,21 +469,4 @@ fn fatal(pid: PartitionId, e: replica::Error) -> Error {
         "partition {pid}: {e}; stopping, and nothing was acknowledged that is not stored. \
          Free space or repair the disk, then start the node again"
     ))
-}
-
-fn settings(
-    cluster: &ClusterFile,
-    node: &Node,
-    group: &Group,
-    pid: PartitionId,
-    nonce: u64,
-) -> Settings {
-    Settings {
-        repair_after: group.gap_timeout_ms * 1_000_000,
-        checkpoint_every: group.checkpoint_every,
-        session_timeout: group.session_timeout_s * 1_000_000_000,
-        seed: nonce,
-        learners: cluster.learners().iter().map(|n| n.id).collect(),
-        ..Settings::new(cluster.deployment(node, group), pid)
-    }
 }

@@ -1,0 +1,58 @@
+//! One partition of a replica, as the cluster file has it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use paxos::PartitionId;
+use replica::Settings;
+
+use crate::Error;
+use crate::cluster_file::{ClusterFile, Group, Node};
+
+/// See the module.
+#[derive(Clone, Copy)]
+pub struct Partition<'a> {
+    pub cluster: &'a ClusterFile,
+    pub node: &'a Node,
+    pub group: &'a Group,
+    pub pid: PartitionId,
+    /// Of this start of the replica.
+    pub nonce: u64,
+}
+
+impl Partition<'_> {
+    /// Where its state is; made if missing.
+    pub fn directory(&self) -> Result<PathBuf, Error> {
+        let directory = self.cluster.node_dir(self.node);
+        let directory = directory.join(format!("partition-{}", self.pid));
+        std::fs::create_dir_all(&directory)
+            .map_err(|e| Error::new(format!("can't make {}: {e}", directory.display())))?;
+        Ok(directory)
+    }
+
+    /// How its worker behaves.
+    pub fn settings(&self) -> Settings {
+        let group = self.group;
+        let deployment = self.cluster.deployment(self.node, group);
+        Settings {
+            repair_after: group.gap_timeout_ms * 1_000_000,
+            checkpoint_every: group.checkpoint_every,
+            session_timeout: group.session_timeout_s * 1_000_000_000,
+            seed: self.nonce,
+            learners: self.cluster.learners().iter().map(|n| n.id).collect(),
+            ..Settings::new(deployment, self.pid)
+        }
+    }
+
+    /// Where the other replicas hand out checkpoints.
+    pub fn peers(&self) -> Vec<SocketAddr> {
+        let replicas = self.cluster.replicas(self.group.id);
+        let others = replicas.iter().filter(|n| n.id != self.node.id);
+        others.map(|n| n.control).collect()
+    }
+
+    /// Why it can't begin.
+    pub fn failed(&self, e: replica::Error) -> Error {
+        Error::new(format!("{}: partition {}: {e}", self.node.name, self.pid))
+    }
+}
