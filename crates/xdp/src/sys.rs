@@ -154,21 +154,6 @@ pub fn pin_to_this_cpu() -> io::Result<usize> {
     Ok(cpu)
 }
 
-/// Has the calling thread run only while nobody else wants its CPU: a thread that makes frames must
-/// not keep away the kernel's own, which handles those that interrupts have left.
-pub fn make_way_for_all() -> io::Result<()> {
-    // SAFETY: the parameter is read during the call only.
-    let done = unsafe {
-        let parameter: libc::sched_param = std::mem::zeroed();
-        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter)
-    };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
 /// Types of which any bytes are a value, and that programs and user space share.
 ///
 /// # Safety

@@ -18,7 +18,7 @@ use crate::layout::GROUP_DELIVER;
 use crate::network::{Namespace, veth};
 use crate::object::{Object, Result, Role, Sizes, directory};
 use crate::run::counter;
-use crate::sys::{make_way_for_all, pin_to_cpu};
+use crate::sys::pin_to_cpu;
 
 const CPU: usize = 0;
 /// Frames at once: few enough for the links' queues when the kernel leaves some to its thread.
@@ -182,9 +182,7 @@ impl Bench {
         self.make_room()?;
         thread::scope(|scope| {
             let sending = scope.spawn(move || {
-                pin_to_cpu(CPU)
-                    .and_then(|()| make_way_for_all())
-                    .map_err(|error| error.to_string())?;
+                pin_to_cpu(CPU).map_err(|error| error.to_string())?;
                 let frames = (seconds * MOST_A_SECOND) as u32;
                 namespace.inside(|| generator.send(out.index, frame, frames))
             });
