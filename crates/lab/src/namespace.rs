@@ -2,11 +2,11 @@
 #![allow(unsafe_code)]
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::{Error, Result};
 
@@ -73,22 +73,8 @@ pub(crate) fn inside<T: Send>(name: &str, work: impl FnOnce() -> Result<T> + Sen
 
 /// Runs lines of `ip`'s language, in a namespace or in the caller's; stops at the first that fails.
 pub(crate) fn ip(namespace: Option<&str>, lines: &[String]) -> Result<()> {
-    let mut command = Command::new("ip");
-    if let Some(name) = namespace {
-        command.args(["-n", name]);
-    }
-    let mut child = command
-        .args(["-batch", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| cannot_run("ip", &e))?;
-    let mut input = child.stdin.take().expect("it is piped");
-    // Where it ends early, what it says of that is the better message.
-    let _ = input.write_all((lines.join("\n") + "\n").as_bytes());
-    drop(input);
-    let output = child.wait_with_output().map_err(Error::at("ip"))?;
+    let options = namespace.map_or(vec![], |name| vec!["-n", name]);
+    let output = xdp::ip::run(&options, lines).map_err(|e| cannot_run("ip", &e))?;
     if output.status.success() {
         return Ok(());
     }

@@ -23,7 +23,7 @@ pub mod forwarder;
 pub mod frame;
 pub mod generator;
 pub mod interface;
-mod ip;
+pub mod ip;
 pub mod layout;
 pub mod leader;
 pub mod learner;

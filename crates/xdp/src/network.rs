@@ -49,7 +49,7 @@ impl Namespace {
 
     /// Runs lines of `ip`'s language inside.
     pub fn ip(&self, lines: &[String]) -> Result<()> {
-        self.inside(|| ip(lines))
+        self.inside(|| ip::batch(&[], lines)).map(drop)
     }
 
     /// An interface of it.
@@ -90,8 +90,4 @@ fn enter(namespace: i32) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-fn ip(lines: &[String]) -> Result<()> {
-    ip::batch(&[], lines).map(drop)
 }
