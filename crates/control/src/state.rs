@@ -189,18 +189,17 @@ impl GroupState {
     }
 
     /// Where T has leapt, what lies below it is gone for good, whether it is the epoch for which that
-    /// was accepted or one after it. Else nothing of that epoch is
-    /// left, and nothing given up.
+    /// was accepted or one after it. Else nothing of that epoch is left, and nothing given up.
     fn give_up(&mut self, trim: &[Instance]) {
         let Some(accepted) = self.accepted.take() else {
             return;
         };
-        let before = self.given_up.clone();
+        let before = self.given_up.as_ref();
         let range = |(pid, (&from, &trim)): (usize, (&Instance, &Instance))| {
             if trim.saturating_sub(from) >= LEAP / 2 {
                 return from..trim;
             }
-            before.as_ref().map_or(0..0, |b| b.of(pid as PartitionId))
+            before.map_or(0..0, |b| b.of(pid as PartitionId))
         };
         let ranges: Vec<_> = accepted
             .from

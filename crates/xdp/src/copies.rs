@@ -41,16 +41,12 @@ impl Object {
     pub fn multicast_to(&mut self, ports: &[u32], egress: bool) -> Result<()> {
         let few = ports.len() <= SMALL;
         // The only copy gets its address before it leaves.
-        let only = if egress && ports.len() == 1 {
-            ports[0]
-        } else {
-            0
+        let only = match ports {
+            [port] if egress => Some(*port),
+            _ => None,
         };
-        if only != 0 {
-            let map = self.ebpf().map_mut("multicast_only");
-            let map = map.ok_or("no map multicast_only")?;
-            let mut map: DevMap<_> = map.try_into().map_err(|e| whole(&e))?;
-            map.set(0, only, None, 0).map_err(|e| refused(only, &e))?;
+        if let Some(port) = only {
+            self.fill_only(port)?;
         }
         self.fill("multicast_small", if few { ports } else { &[] }, 1, egress)?;
         for (name, times) in MAPS {
@@ -59,7 +55,7 @@ impl Object {
             }
         }
         self.change_device(|device| {
-            device.only_port = only;
+            device.only_port = only.unwrap_or(0);
             device.flags &= !DEVICE_FEW_COPIES;
             device.flags |= if few { DEVICE_FEW_COPIES } else { 0 };
         })
@@ -90,6 +86,13 @@ impl Object {
             table.set(at, link);
         }
         Ok(())
+    }
+
+    fn fill_only(&mut self, port: u32) -> Result<()> {
+        let map = self.ebpf().map_mut("multicast_only");
+        let map = map.ok_or("no map multicast_only")?;
+        let mut map: DevMap<_> = map.try_into().map_err(|e| whole(&e))?;
+        map.set(0, port, None, 0).map_err(|e| refused(port, &e))
     }
 
     fn fill(&mut self, name: &str, ports: &[u32], times: usize, egress: bool) -> Result<()> {
