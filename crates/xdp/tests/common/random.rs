@@ -20,9 +20,14 @@ pub fn deployment(node: u16) -> Deployment {
 }
 
 /// xorshift64*: small, seeded, good enough.
-pub struct Random(pub u64);
+pub struct Random(u64);
 
 impl Random {
+    /// Another sequence for each seed.
+    pub fn seeded(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

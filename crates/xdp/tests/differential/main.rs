@@ -139,7 +139,7 @@ impl Pair {
             rust,
             xdp,
             host,
-            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            random: Random::seeded(seed),
             near: Near::start(),
             epoch: 0,
         };

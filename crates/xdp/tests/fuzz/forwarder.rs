@@ -102,7 +102,7 @@ impl Switch {
             runner: Runner::new(&mut object, 1).expect("it runs"),
             object,
             acceptor,
-            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            random: Random::seeded(seed),
             near: Near::start(),
             counters: [[0; COUNTERS]; 2],
             actions: [0; 5],

@@ -120,7 +120,7 @@ impl Target {
         let mut target = Target {
             host: in_host.then(|| Host::new(&loaded.object)),
             loaded,
-            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            random: Random::seeded(seed),
             near: Near::start(),
             epoch: 0,
             counters: [0; COUNTERS],
