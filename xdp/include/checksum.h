@@ -38,6 +38,8 @@ static __always_inline __u64 csum_words(const void *at, __u32 len)
 #pragma clang loop unroll(full)
 	for (__u32 i = 0; i < len / 4; i++)
 		sum += word[i];
+	/* Else all words are loaded first, and parked on the stack. */
+	KEEP(sum);
 	return sum;
 }
 
