@@ -78,26 +78,18 @@ enum msgtype {
 /* The bits that describe the value and travel with it from request to delivery. */
 #define FLAGS_OF_VALUE (FLAG_NOOP | FLAG_MULTI | FLAG_PACKED)
 
-/* The flags that a message of this type may carry; 5 bits a type. */
+/* The flags that a message of this type may carry besides FLAG_TAG, in 5 bits a type: no branch. */
+#define ALLOW(msgtype, flags) ((__u64)(flags) << 5 * (msgtype))
+#define ALLOWED                                                                                    \
+	(ALLOW(REQUEST, FLAG_MULTI | FLAG_PACKED) | ALLOW(PHASE1A, FLAG_RANGE) |                   \
+	 ALLOW(QUERY, FLAG_RANGE) | ALLOW(PHASE1B, FLAG_RANGE | FLAGS_OF_VALUE) |                  \
+	 ALLOW(PHASE2A, FLAGS_OF_VALUE) | ALLOW(PHASE2B, FLAGS_OF_VALUE) |                         \
+	 ALLOW(DELIVER, FLAGS_OF_VALUE) | ALLOW(REPLY, FLAG_PACKED))
+_Static_assert(5 * MSGTYPES <= 64, "all types fit");
+
 static __always_inline __u32 allowed_flags(__u32 msgtype)
 {
-	switch (msgtype) {
-	case REQUEST:
-		return FLAG_TAG | FLAG_MULTI | FLAG_PACKED;
-	case PHASE1A:
-	case QUERY:
-		return FLAG_TAG | FLAG_RANGE;
-	case PHASE1B:
-		return FLAG_TAG | FLAG_RANGE | FLAGS_OF_VALUE;
-	case PHASE2A:
-	case PHASE2B:
-	case DELIVER:
-		return FLAG_TAG | FLAGS_OF_VALUE;
-	case REPLY:
-		return FLAG_TAG | FLAG_PACKED;
-	default:
-		return FLAG_TAG;
-	}
+	return FLAG_TAG | (ALLOWED >> 5 * msgtype & 0x1f);
 }
 
 /* Rounds: `epoch << 12 | attempt << 7 | lane`; lane 0 is never issued, so a round whose lower bits
