@@ -261,12 +261,15 @@ static __always_inline __u32 voter(const struct known *known, __u16 node)
 	return 0;
 }
 
-static __always_inline __u32 bits(__u32 n)
+/* Whether at least so many bits are set: of one less, each in turn is taken away. */
+static __always_inline int are_quorum(__u32 votes, __u32 quorum)
 {
-	n -= (n >> 1) & 0x55555555;
-	n = (n & 0x33333333) + ((n >> 2) & 0x33333333);
-	n = (n + (n >> 4)) & 0x0f0f0f0f;
-	return (n * 0x01010101) >> 24;
+	for (__u32 i = 1; i < MAX_ACCEPTORS; i++) {
+		if (i >= quorum)
+			break;
+		votes &= votes - 1;
+	}
+	return votes != 0;
 }
 
 static __always_inline int same_value(const struct slot *slot, const struct message *m)
@@ -303,7 +306,7 @@ static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message
 			votes = slot->votes;
 	}
 	votes |= vote;
-	*decided = bits(votes) >= quorum;
+	*decided = are_quorum(votes, quorum);
 	if (*decided && !(s->common.group->flags & GROUP_DELIVER) && !to_ring(ctx, m, s))
 		return REASON_FULL;
 	slot->inst = m->inst;
