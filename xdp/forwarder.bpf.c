@@ -71,25 +71,24 @@ static __always_inline int hop_v6(struct ipv6hdr *ip)
 
 static __always_inline int forward(struct xdp_md *ctx)
 {
-	void *cursor = (void *)(long)ctx->data;
+	struct ethhdr *eth = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	struct ethhdr *eth = TAKE(cursor, end, struct ethhdr);
 	struct route_key key = {};
 	struct iphdr *ip4 = NULL;
 	struct ipv6hdr *ip6 = NULL;
 	struct route *route;
 
-	if (!eth)
+	if ((void *)(eth + 1) > end)
 		return pass_on();
-	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
-		ip4 = TAKE(cursor, end, struct iphdr);
-		if (!ip4)
+	if (protocol(eth) == bpf_htons(ETH_P_IP)) {
+		ip4 = (void *)(eth + 1);
+		if ((void *)(ip4 + 1) > end)
 			return pass_on();
 		key.family = 4;
 		key.address[0] = ip4->daddr;
-	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
-		ip6 = TAKE(cursor, end, struct ipv6hdr);
-		if (!ip6)
+	} else if (protocol(eth) == bpf_htons(ETH_P_IPV6)) {
+		ip6 = (void *)(eth + 1);
+		if ((void *)(ip6 + 1) > end)
 			return pass_on();
 		key.family = 6;
 		__builtin_memcpy(key.address, &ip6->daddr, sizeof(key.address));
@@ -106,8 +105,8 @@ static __always_inline int forward(struct xdp_md *ctx)
 	/* The last hop's end is announced by the kernel's stack. */
 	if (!(ip6 ? hop_v6(ip6) : ip4 && hop_v4(ip4)))
 		return pass_on();
-	__builtin_memcpy(eth->h_dest, route->mac_to, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, route->mac_from, ETH_ALEN);
+	copy_mac(eth->h_dest, route->mac_to);
+	copy_mac(eth->h_source, route->mac_from);
 	count(VERDICT_CHANGED);
 	if (route->broadcast) {
 		struct device *device = this_device();

@@ -60,24 +60,23 @@ static __always_inline void put64(__u8 *to, __u64 number)
 static __always_inline int answer_frame(struct xdp_md *ctx, __u32 header_at, __u32 ip_payload,
 					int back)
 {
-	void *cursor = (void *)(long)ctx->data;
+	struct ethhdr *eth = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	struct ethhdr *eth = TAKE(cursor, end, struct ethhdr);
 
-	if (!eth)
+	if ((void *)(eth + 1) > end)
 		return 0;
 	if (back) {
-		__u8 mac[ETH_ALEN];
+		half_t mac[ETH_ALEN / 2];
 
-		__builtin_memcpy(mac, eth->h_dest, ETH_ALEN);
-		__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
-		__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
+		copy_mac(mac, eth->h_dest);
+		copy_mac(eth->h_dest, eth->h_source);
+		copy_mac(eth->h_source, mac);
 	}
 	if (header_at == HEADER_AT_V4) {
-		struct iphdr *ip = TAKE(cursor, end, struct iphdr);
+		struct iphdr *ip = (void *)(eth + 1);
 		__be32 from;
 
-		if (!ip)
+		if ((void *)(ip + 1) > end)
 			return 0;
 		from = ip->saddr;
 		if (back) {
@@ -90,10 +89,10 @@ static __always_inline int answer_frame(struct xdp_md *ctx, __u32 header_at, __u
 		ip->check = ~csum_fold(csum_words(ip, sizeof(*ip)));
 		return 1;
 	}
-	struct ipv6hdr *ip = TAKE(cursor, end, struct ipv6hdr);
+	struct ipv6hdr *ip = (void *)(eth + 1);
 	struct in6_addr from;
 
-	if (!ip)
+	if ((void *)(ip + 1) > end)
 		return 0;
 	from = ip->saddr;
 	if (back) {

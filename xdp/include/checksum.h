@@ -82,18 +82,18 @@ static __always_inline __u64 csum_bytes(__u8 *bytes, __u32 len, __u32 max, __u64
 /* The pseudo header of a frame with a datagram of `udp_len` bytes. */
 static __always_inline __u64 csum_pseudo(struct xdp_md *ctx, __u32 header_at, __u32 udp_len)
 {
-	void *cursor = (void *)(long)ctx->data + sizeof(struct ethhdr);
+	void *network = (void *)(long)ctx->data + sizeof(struct ethhdr);
 	void *end = (void *)(long)ctx->data_end;
 	__u64 sum = bpf_htons(IPPROTO_UDP) + (__u64)bpf_htons(udp_len);
 
 	if (header_at == HEADER_AT_V4) {
-		struct iphdr *ip = TAKE(cursor, end, struct iphdr);
+		struct iphdr *ip = network;
 
-		return ip ? sum + csum_words(&ip->saddr, 8) : 0;
+		return (void *)(ip + 1) > end ? 0 : sum + csum_words(&ip->saddr, 8);
 	}
-	struct ipv6hdr *ip = TAKE(cursor, end, struct ipv6hdr);
+	struct ipv6hdr *ip = network;
 
-	return ip ? sum + csum_words(&ip->saddr, 32) : 0;
+	return (void *)(ip + 1) > end ? 0 : sum + csum_words(&ip->saddr, 32);
 }
 
 /* The pieces of a datagram are powers of two, as its length has them in binary: so each has a

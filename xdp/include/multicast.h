@@ -254,14 +254,14 @@ static __always_inline int address(void *data, void *end, const struct member *t
 
 	if ((void *)(eth + 1) > end)
 		return 0;
-	family = eth->h_proto == bpf_htons(ETH_P_IP) ? 4 : 6;
+	family = protocol(eth) == bpf_htons(ETH_P_IP) ? 4 : 6;
 	header_at = family == 4 ? HEADER_AT_V4 : HEADER_AT_V6;
 	h = data + header_at;
 	if (to->family != family || (void *)(h + 1) > end)
 		return 0;
 	port = to->port_to + (to->port_per_partition ? bpf_ntohs(h->pid) : 0);
-	__builtin_memcpy(eth->h_dest, to->mac_to, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, to->mac_from, ETH_ALEN);
+	copy_mac(eth->h_dest, to->mac_to);
+	copy_mac(eth->h_source, to->mac_from);
 	return family == 4 ? address_v4(data, end, to, port) : address_v6(data, end, to, port);
 }
 
@@ -276,7 +276,7 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 
 	if ((void *)(eth + 1) > end)
 		return XDP_DROP;
-	header_at = eth->h_proto == bpf_htons(ETH_P_IP) ? HEADER_AT_V4 : HEADER_AT_V6;
+	header_at = protocol(eth) == bpf_htons(ETH_P_IP) ? HEADER_AT_V4 : HEADER_AT_V6;
 	h = (void *)eth + header_at;
 	if ((void *)(h + 1) > end)
 		return XDP_DROP;

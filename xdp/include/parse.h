@@ -35,12 +35,23 @@ struct message {
 
 #define NOT_OURS (-1)
 
-/* Moves the cursor over `len` bytes; NULL where the frame ends before. */
-#define TAKE(cursor, end, type)                                                                    \
-	({                                                                                         \
-		type *taken = (cursor);                                                            \
-		(void *)(taken + 1) > (end) ? NULL : ((cursor) = taken + 1, taken);                \
-	})
+/* `struct ethhdr` is packed, so its fields would be read and written byte by byte. */
+typedef __u16 __attribute__((may_alias)) half_t;
+
+static __always_inline __be16 protocol(const struct ethhdr *eth)
+{
+	return ((const half_t *)eth)[ETH_ALEN];
+}
+
+static __always_inline void copy_mac(void *to, const void *from)
+{
+	half_t *out = to;
+	const half_t *in = from;
+
+	out[0] = in[0];
+	out[1] = in[1];
+	out[2] = in[2];
+}
 
 static __always_inline __u32 frame_length(struct xdp_md *ctx)
 {
@@ -65,18 +76,20 @@ static __always_inline int is_own_ip6(const struct device *device, const struct 
 static __always_inline int parse_frame(void *data, void *end, __u32 frame_len,
 				       const struct device *device, struct message *m)
 {
-	void *cursor = data;
-	struct ethhdr *eth = TAKE(cursor, end, struct ethhdr);
+	struct ethhdr *eth = data;
 	struct udphdr *udp;
 	__u32 ip_payload;
 	__u32 port;
 
-	if (!eth)
+	if ((void *)(eth + 1) > end)
 		return NOT_OURS;
-	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
-		struct iphdr *ip = TAKE(cursor, end, struct iphdr);
+	if (protocol(eth) == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = (void *)(eth + 1);
 
-		if (!ip || ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP)
+		udp = (void *)(ip + 1);
+		if ((void *)(udp + 1) > end)
+			return NOT_OURS;
+		if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP)
 			return NOT_OURS;
 		/* All but "don't fragment". */
 		if (ip->frag_off & bpf_htons(0xbfff))
@@ -85,10 +98,13 @@ static __always_inline int parse_frame(void *data, void *end, __u32 frame_len,
 			return NOT_OURS;
 		ip_payload = bpf_ntohs(ip->tot_len) - sizeof(*ip);
 		m->header_at = HEADER_AT_V4;
-	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr *ip = TAKE(cursor, end, struct ipv6hdr);
+	} else if (protocol(eth) == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = (void *)(eth + 1);
 
-		if (!ip || ip->version != 6 || ip->nexthdr != IPPROTO_UDP)
+		udp = (void *)(ip + 1);
+		if ((void *)(udp + 1) > end)
+			return NOT_OURS;
+		if (ip->version != 6 || ip->nexthdr != IPPROTO_UDP)
 			return NOT_OURS;
 		if (!is_own_ip6(device, ip))
 			return NOT_OURS;
@@ -97,9 +113,6 @@ static __always_inline int parse_frame(void *data, void *end, __u32 frame_len,
 	} else {
 		return NOT_OURS;
 	}
-	udp = TAKE(cursor, end, struct udphdr);
-	if (!udp)
-		return NOT_OURS;
 	port = bpf_ntohs(udp->dest);
 	if (port < device->port || port - device->port >= device->ports)
 		return NOT_OURS;
@@ -160,14 +173,17 @@ static __always_inline int parse(struct xdp_md *ctx, const struct device *device
 	return refused ? refused : parse_header(data, end, m);
 }
 
+static __always_inline int has_command(const struct message *m)
+{
+	return m->msgtype == REQUEST || m->msgtype == PHASE2A || m->msgtype == PHASE2B ||
+	       m->msgtype == DELIVER;
+}
+
 /* The checks that precede every handler: cluster, group, partition, size, and that the session is
  * there exactly where it must be (`Deployment::check`). */
 static __always_inline int check(const struct device *device, const struct message *m,
 				 struct group **found)
 {
-	int noop = m->flags & FLAG_NOOP;
-	int has_command = m->msgtype == REQUEST || m->msgtype == PHASE2A || m->msgtype == PHASE2B ||
-			  m->msgtype == DELIVER;
 	struct group *group;
 	__u32 id = m->group;
 
@@ -180,7 +196,7 @@ static __always_inline int check(const struct device *device, const struct messa
 		return REASON_UNKNOWN_PARTITION;
 	if (m->value_len > group->max_value && m->msgtype != REPLY)
 		return REASON_VALUE_TOO_LARGE;
-	if (noop ? (m->client | m->request) != 0 : has_command && m->client == 0)
+	if (m->flags & FLAG_NOOP ? (m->client | m->request) != 0 : !m->client && has_command(m))
 		return REASON_BAD_SESSION;
 	*found = group;
 	return 0;
