@@ -3,9 +3,10 @@
  * The same rules, step by step, as crates/paxos/src/acceptor.rs. Membership lies in the same memory
  * as the votes; all zero = a stranger, which answers PROBE and nothing else.
  *
- * Several CPUs: a slot is locked, `floor`, `trim` and `end` grow by atomic operations. PHASE2A first
- * raises `end`, then reads `floor`; a range promise first raises `floor`, then reads `end`; with a
- * full barrier between. The other order loses votes. */
+ * Several CPUs: slots are shared out to stripes. Who touches a slot holds its stripe's lock,
+ * and under that raises the stripe's `end`. A range promise first raises `floor`, then takes each lock
+ * in turn to read its `end`: so a vote either lies below the `end` that the promise shows, or has found
+ * the floor raised. The other order loses votes. */
 #include "include/bench.h"
 #include "include/clone.h"
 #include "include/role.h"
@@ -26,8 +27,8 @@ struct slot {
 	__u16 flags;
 	__u16 len;
 	__u8 short_value[SHORT_VALUE];
-	/* Also the bytes that csum_bytes may read behind the value. */
-	__u32 lock;
+	/* The bytes that csum_bytes may read behind the value. */
+	__u32 padding;
 };
 _Static_assert(sizeof(struct slot) == 128, "a slot is two cache lines");
 
@@ -36,14 +37,27 @@ struct long_value {
 	__u64 padding;
 };
 
+/* A cache line each, as neighbours are in use at other CPUs. */
+struct stripe {
+	/* 1 + the largest instance of this stripe voted; 0 = none. */
+	__u64 end;
+	__u32 lock;
+	__u32 unused[13];
+};
+_Static_assert(sizeof(struct stripe) == 64, "a stripe is a cache line");
+
+#define STRIPES 16
 struct partition {
 	/* Promised for all instances. */
 	__u32 floor;
 	__u32 unused;
 	/* Everything below is forgotten. */
 	__u64 trim;
-	/* 1 + the largest instance voted, at least `trim`; may over-estimate. */
-	__u64 end;
+	/* Earlier epochs may have voted below. `end` of the partition is the largest of this, `trim` and
+	 * that of each stripe. */
+	__u64 earlier;
+	__u64 padding[5];
+	struct stripe stripes[STRIPES];
 	__u64 reports[2][MAX_REPLICAS];
 };
 
@@ -156,7 +170,13 @@ static __always_inline int voted_for(const struct slot *slot, const struct messa
 	       !((slot->flags ^ m->flags) & FLAG_NOOP);
 }
 
-/* The slot of an instance in the window, locked; NULL = `verdict` says why there is none. */
+/* By the slot, not the instance: all instances of a slot must have one lock. */
+static __always_inline struct stripe *stripe_of(const struct step *s, __u32 index)
+{
+	return &s->partition->stripes[index % STRIPES];
+}
+
+/* The slot of an instance in the window, its stripe locked; NULL = `verdict` says why there is none. */
 static __always_inline struct slot *lock_slot(struct xdp_md *ctx, const struct message *m,
 					      struct step *s, __u64 trim, __u32 *index,
 					      __u32 *verdict)
@@ -174,7 +194,7 @@ static __always_inline struct slot *lock_slot(struct xdp_md *ctx, const struct m
 		*verdict = REASON_FULL;
 		return NULL;
 	}
-	if (!try_lock(&slot->lock)) {
+	if (!lock_soon(&stripe_of(s, *index)->lock)) {
 		*verdict = REASON_BUSY;
 		return NULL;
 	}
@@ -184,11 +204,11 @@ static __always_inline struct slot *lock_slot(struct xdp_md *ctx, const struct m
 /* Unlocks the slot, and tells the sender if it was refused. */
 static __always_inline __u32 unlock_slot(struct xdp_md *ctx, const struct message *m,
 					 struct step *s, __u64 trim, struct slot *slot,
-					 __u32 verdict)
+					 __u32 index, __u32 verdict)
 {
 	__u32 round = promised(slot, m->inst, READ_ONCE(s->partition->floor));
 
-	unlock(&slot->lock);
+	unlock(&stripe_of(s, index)->lock);
 	if (verdict == VERDICT_REJECTED + REASON_TRIMMED)
 		return reject(ctx, m, s, REASON_TRIMMED, 0, trim);
 	if (verdict == VERDICT_REJECTED + REASON_PREEMPTED)
@@ -198,13 +218,13 @@ static __always_inline __u32 unlock_slot(struct xdp_md *ctx, const struct messag
 
 /* ---- Handlers: each gives back a verdict and sets `common.action` */
 
-/* Votes, unless a higher round was promised. The slot is locked. */
+/* Votes, unless a higher round was promised. The stripe is locked. */
 static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, struct step *s,
 				  struct slot *slot, __u32 index, __u16 *flags)
 {
-	__u32 floor = READ_ONCE(s->partition->floor);
+	struct stripe *stripe = stripe_of(s, index);
 
-	if (m->rnd < promised(slot, m->inst, floor))
+	if (m->rnd < promised(slot, m->inst, READ_ONCE(s->partition->floor)))
 		return VERDICT_REJECTED + REASON_PREEMPTED;
 	if (slot->inst == m->inst && slot->vrnd == m->rnd) {
 		if (!voted_for(slot, m))
@@ -212,15 +232,10 @@ static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, s
 		*flags = slot->flags;
 		return VERDICT_ANSWERED;
 	}
-	/* First `end`, with a barrier, ... */
-	if (!raise(&s->partition->end, m->inst + 1))
-		return REASON_BUSY;
-	/* ... then `floor`, again. */
-	floor = READ_ONCE(s->partition->floor);
-	if (m->rnd < floor)
-		return VERDICT_REJECTED + REASON_PREEMPTED;
 	if (!store_value(ctx, m, slot, index))
 		return REASON_FULL;
+	if (stripe->end <= m->inst)
+		WRITE_ONCE(stripe->end, m->inst + 1);
 	slot->inst = m->inst;
 	slot->client = m->client;
 	slot->request = m->request;
@@ -273,7 +288,7 @@ static __always_inline __u32 phase2a(struct xdp_md *ctx, const struct message *m
 		verdict = VERDICT_REJECTED + REASON_TRIMMED;
 	else
 		verdict = vote(ctx, m, s, slot, index, &flags);
-	verdict = unlock_slot(ctx, m, s, trim, slot, verdict);
+	verdict = unlock_slot(ctx, m, s, trim, slot, index, verdict);
 	if (verdict == VERDICT_CHANGED || verdict == VERDICT_ANSWERED)
 		send_vote(ctx, m, s, flags);
 	return verdict;
@@ -337,7 +352,7 @@ static __always_inline __u32 show(struct xdp_md *ctx, const struct message *m, s
 	return VERDICT_ANSWERED;
 }
 
-/* PHASE1A and QUERY of one instance. The answer is built while the slot is locked. */
+/* PHASE1A and QUERY of one instance. The answer is built while the stripe is locked. */
 static __always_inline __u32 about_instance(struct xdp_md *ctx, const struct message *m,
 					    struct step *s)
 {
@@ -358,22 +373,69 @@ static __always_inline __u32 about_instance(struct xdp_md *ctx, const struct mes
 		verdict = promise(ctx, m, s, slot, index);
 	else
 		verdict = show(ctx, m, s, slot, index);
-	return unlock_slot(ctx, m, s, trim, slot, verdict);
+	return unlock_slot(ctx, m, s, trim, slot, index, verdict);
+}
+
+/* At least the partition's `end` as it was when this was called, and at least `trim`. */
+SUBPROGRAM __u64 end_of(const struct partition *partition, __u64 trim)
+{
+	__u64 end = READ_ONCE(partition->earlier);
+
+	if (end < trim)
+		end = trim;
+	for (int i = 0; i < STRIPES; i++) {
+		__u64 its = READ_ONCE(partition->stripes[i].end);
+
+		if (its > end)
+			end = its;
+	}
+	return end;
 }
 
 static __always_inline void send_range_report(struct xdp_md *ctx, const struct message *m,
 					      struct step *s, __u32 rnd)
 {
+	__u64 trim = READ_ONCE(s->partition->trim);
 	struct answer a = {};
 
 	answer_header(&a.h, s->common.device, m, PHASE1B);
 	set_session(&a.h, m->client, m->request);
 	a.h.rnd = bpf_htonl(rnd);
 	a.h.flags = bpf_htons(FLAG_RANGE);
-	put64(a.value, READ_ONCE(s->partition->end));
-	put64(a.value + 8, READ_ONCE(s->partition->trim));
+	put64(a.value, end_of(s->partition, trim));
+	put64(a.value + 8, trim);
 	put64(a.value + 16, s->membership->nonce);
 	sent(&s->common, send_short(ctx, m->header_at, &a, RANGE_REPORT_LEN), XDP_TX);
+}
+
+/* How often locks are tried by a range promise, in all: some ten microseconds. Whoever votes holds one for
+ * nanoseconds. */
+#define MAX_WAITS 1024
+
+struct awaited {
+	struct partition *partition;
+	/* Stripes whose lock was had. */
+	__u32 stripes;
+};
+
+static long await_stripe(__u32 unused __attribute__((unused)), struct awaited *a)
+{
+	struct stripe *stripe = &a->partition->stripes[a->stripes % STRIPES];
+
+	if (try_lock(&stripe->lock)) {
+		unlock(&stripe->lock);
+		a->stripes++;
+	}
+	return a->stripes == STRIPES;
+}
+
+/* Waits until no vote that found the floor lower is on its way. False = one took too long. */
+static __always_inline int await_votes(struct partition *partition)
+{
+	struct awaited awaited = { .partition = partition };
+
+	bpf_loop(MAX_WAITS, await_stripe, &awaited, 0);
+	return awaited.stripes == STRIPES;
 }
 
 /* Promises a base round for all instances of the partition, and shows how far votes reach. */
@@ -396,10 +458,9 @@ static __always_inline __u32 phase1a_range(struct xdp_md *ctx, const struct mess
 		done = m->rnd == before ||
 		       __sync_val_compare_and_swap(&partition->floor, before, m->rnd) == before;
 	}
-	if (!done)
-		return REASON_BUSY;
-	full_barrier(&partition->floor);
 	/* ... then `end`. */
+	if (!done || !await_votes(partition))
+		return REASON_BUSY;
 	send_range_report(ctx, m, s, m->rnd);
 	return before == m->rnd ? VERDICT_ANSWERED : VERDICT_CHANGED;
 }
@@ -412,12 +473,6 @@ static __always_inline __u32 query_range(struct xdp_md *ctx, const struct messag
 		return REASON_BAD_VALUE;
 	send_range_report(ctx, m, s, READ_ONCE(s->partition->floor));
 	return VERDICT_ANSWERED;
-}
-
-/* `end` first: it is at least `trim` at any time. */
-static __always_inline int raise_trim(struct partition *partition, __u64 trim)
-{
-	return raise(&partition->end, trim) && raise(&partition->trim, trim);
 }
 
 /* TRIM: a replica's report (no round), or the candidate's word (its base round). */
@@ -436,7 +491,7 @@ static __always_inline __u32 trim_to(const struct message *m, struct step *s)
 
 		if (refused)
 			return refused;
-		return raise_trim(partition, trim_point(replicas, reports)) ? VERDICT_CHANGED :
+		return raise(&partition->trim, trim_point(replicas, reports)) ? VERDICT_CHANGED :
 									       REASON_BUSY;
 	}
 	if (!round_is_base(m->rnd))
@@ -445,20 +500,20 @@ static __always_inline __u32 trim_to(const struct message *m, struct step *s)
 		return REASON_STALE;
 	if (m->inst == trim)
 		return REASON_DUPLICATE;
-	return raise_trim(partition, m->inst) ? VERDICT_CHANGED : REASON_BUSY;
+	return raise(&partition->trim, m->inst) ? VERDICT_CHANGED : REASON_BUSY;
 }
 
 static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	struct partition *partition = s->partition;
+	__u64 trim = READ_ONCE(partition->trim);
 	int refused = probe_is_for(ctx, m, PROBE_ACCEPTOR);
 
 	if (refused)
 		return refused;
 	sent(&s->common,
 	     send_probe_ack(ctx, s->common.device, m, READ_ONCE(partition->floor),
-			    READ_ONCE(partition->end), s->membership->nonce,
-			    READ_ONCE(partition->trim)),
+			    end_of(partition, trim), s->membership->nonce, trim),
 	     XDP_TX);
 	return VERDICT_ANSWERED;
 }

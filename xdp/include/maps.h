@@ -177,10 +177,21 @@ static __always_inline void full_barrier(__u32 *any)
 	asm volatile("" : : "r"(old));
 }
 
-/* Try-lock of a slot. The protocol tolerates loss, so nobody waits. */
+/* How often a compare-and-swap is tried before the packet is dropped as `busy`. */
+#define MAX_TRIES 16
+
 static __always_inline int try_lock(__u32 *lock)
 {
 	return __sync_val_compare_and_swap(lock, 0, 1) == 0;
+}
+
+/* The same where several CPUs are likely to meet: each holds the lock for less than these tries take. */
+static __always_inline int lock_soon(__u32 *lock)
+{
+	for (int i = 0; i < MAX_TRIES; i++)
+		if (try_lock(lock))
+			return 1;
+	return 0;
 }
 
 static __always_inline void unlock(__u32 *lock)
@@ -197,8 +208,6 @@ static __always_inline void unlock(__u32 *lock)
 #endif
 }
 
-/* How often a compare-and-swap is tried before the packet is dropped as `busy`. */
-#define MAX_TRIES 16
 
 /* Raises a number that only grows; a full barrier. False if other CPUs always came first. */
 static __always_inline int raise(__u64 *number, __u64 to)

@@ -263,10 +263,8 @@ impl Acceptor {
             return Err(Reason::Conflict.into());
         }
         if !voted_already {
-            // A plane with several CPUs raises `end`, then issues a full barrier, then reads
-            // `floor` (again): a range promise that runs at the same time either sees this
-            // instance in `end`, or its floor stops this vote. The other order loses votes. Here
-            // one step ends before the next begins, so reading `floor` first, above, does no harm.
+            // On a plane with several CPUs this and the look at `floor` above are one step to a range
+            // promise: that either sees this instance in `end`, or its floor stops this vote.
             let partition = &mut self.partitions[h.pid as usize];
             partition.end = partition.end.max(h.inst + 1);
             let slot = &mut self.slots[index];
@@ -342,7 +340,7 @@ impl Acceptor {
                 trim: partition.trim,
             }));
         }
-        // With several CPUs: raise `floor`, then a full barrier, then read `end` (see `phase2a`).
+        // With several CPUs: raise `floor`, then wait for votes on their way, then read `end`.
         partition.floor = h.rnd;
         self.send_range_report(h, h.rnd, out);
         Ok(if before == h.rnd {

@@ -74,8 +74,7 @@ impl Acceptor {
             unsafe {
                 let floor = Round::base(enable.epoch).0;
                 atomic32(&raw mut (*p).floor).fetch_max(floor, SeqCst);
-                // `end` is at least `trim` at any time.
-                atomic64(&raw mut (*p).end).fetch_max(enable.end[at].max(trim), SeqCst);
+                atomic64(&raw mut (*p).earlier).fetch_max(enable.end[at], SeqCst);
                 atomic64(&raw mut (*p).trim).fetch_max(trim, SeqCst);
             }
         }
@@ -145,7 +144,10 @@ impl Acceptor {
 
     /// 1 + the largest instance voted, at least `trim`.
     pub fn end(&self, pid: PartitionId) -> Instance {
-        self.partition(pid).end
+        let partition = self.partition(pid);
+        let voted = partition.stripes.iter().map(|stripe| stripe.end);
+        let end = partition.earlier.max(partition.trim);
+        voted.fold(end, Instance::max)
     }
 
     /// The replicas that may report, with what each has reported of a partition.

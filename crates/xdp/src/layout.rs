@@ -14,6 +14,8 @@ pub const MAX_TRUSTED: usize = 7;
 pub const MAX_KNOWN: usize = 16;
 /// Values up to this length lie in an acceptor's slot itself.
 pub const SHORT_VALUE: usize = 88;
+/// Shares of an acceptor's slots, each with a lock of its own.
+pub const STRIPES: usize = 16;
 /// The largest value that the maps have room for: all that fits a packet.
 pub const MAX_VALUE: usize = paxos::wire::MAX_VALUE_LEN;
 /// The most members of one group behind one port.
@@ -119,6 +121,15 @@ shared! {
         /// The replicas.
         replicas: [Replicas; 2],
     }
+    /// What every sixteenth slot of an acceptor's partition has in common.
+    Stripe {
+        /// 1 + the largest instance voted; 0 = none.
+        end: u64,
+        /// 1 while a CPU works on one of the slots.
+        lock: u32,
+        /// 0; locks of two stripes never share a cache line.
+        unused: [u32; 13],
+    }
     /// Map `partitions` of an acceptor.
     AcceptorPartition {
         /// The round promised for all instances.
@@ -127,8 +138,12 @@ shared! {
         unused: u32,
         /// Everything below is forgotten.
         trim: u64,
-        /// 1 + the largest instance voted.
-        end: u64,
+        /// Earlier epochs may have voted below.
+        earlier: u64,
+        /// 0.
+        padding: [u64; 5],
+        /// What the votes of each share of the slots reach.
+        stripes: [Stripe; STRIPES],
         /// What replicas reported, by bank.
         reports: [[u64; MAX_REPLICAS]; 2],
     }
@@ -150,8 +165,8 @@ shared! {
         len: u16,
         /// The value, if it is short.
         short_value: [u8; SHORT_VALUE],
-        /// 1 while a CPU works on it.
-        lock: u32,
+        /// Readable behind it.
+        padding: u32,
     }
     /// Map `long_values` of an acceptor.
     LongValue {

@@ -98,7 +98,7 @@ impl Acceptor {
         unsafe {
             (&raw mut (*p).floor).write_volatile(saved.floor(pid).0);
             (&raw mut (*p).trim).write_volatile(trim);
-            (&raw mut (*p).end).write_volatile(end);
+            (&raw mut (*p).earlier).write_volatile(end);
             (&raw mut (*p).reports[0]).write_volatile(reports);
         }
         for inst in trim..trim + self.place().slots {
