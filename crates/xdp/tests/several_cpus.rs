@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
 
+use aya::programs::ProgramFd;
 use common::{Loaded, configuration, objects_or_skip};
 use paxos::wire::value::Vector;
 use paxos::{Deployment, Enable, Flags, Header, MsgType, Packet, Program, Round};
@@ -18,6 +19,9 @@ use xdp::run::{action, counter};
 use xdp::sys::{pin_to_cpu, test_run};
 
 const INSTANCES: u64 = 20_000;
+/// Range promises given while votes are cast, and how many of them each meets.
+const TRIALS: u32 = 200;
+const VOTES: u64 = 4_000;
 
 fn place(partitions: u16) -> Place {
     let deployment = Deployment {
@@ -34,6 +38,14 @@ fn load(dir: &Path, role: Role, partitions: u16) -> Loaded {
     Loaded::new(dir, role, place(partitions), 1)
 }
 
+/// What the program makes of a frame, on this thread's CPU.
+fn run(program: &ProgramFd, frame: &[u8]) -> (u32, Vec<u8>) {
+    let mut out = vec![0; 2048];
+    let run = test_run(program.as_fd(), frame, &mut out, 1).expect("it runs");
+    out.truncate(run.len);
+    (run.action, out)
+}
+
 /// Runs one frame after the other on each CPU; gives back what the program made of each.
 fn on_cpus(loaded: &Loaded, frames: &[Vec<Vec<u8>>]) -> Vec<Vec<(u32, Vec<u8>)>> {
     let program = loaded.object.program(loaded.object.role().name());
@@ -46,12 +58,7 @@ fn on_cpus(loaded: &Loaded, frames: &[Vec<Vec<u8>>]) -> Vec<Vec<(u32, Vec<u8>)>>
             .map(|(cpu, frames)| {
                 scope.spawn(move || {
                     pin_to_cpu(cpu % cpus).expect("the CPU is there");
-                    let mut out = vec![0; 2048];
-                    let run = |frame: &Vec<u8>| {
-                        let run = test_run(program.as_fd(), frame, &mut out, 1).expect("it runs");
-                        (run.action, out[..run.len].to_vec())
-                    };
-                    frames.iter().map(run).collect()
+                    frames.iter().map(|frame| run(program, frame)).collect()
                 })
             })
             .collect();
@@ -146,38 +153,34 @@ fn a_promise_sees_every_vote_below_it() {
     assert!(promised > 0 && (stopped > 0 || possible_cpus() == 1));
 }
 
-const TRIALS: u32 = 200;
-const VOTES: u64 = 4_000;
-
 /// One CPU votes for one instance after the other in a round, as fast as it can; meanwhile another
 /// one promises the next round for all of them. The votes cast, and the `end` that the promise shows,
 /// unless it took too long.
 fn vote_and_promise(acceptor: &Loaded, first: u64, round: Round) -> (Vec<u64>, Option<u64>) {
     let program = acceptor.object.program("acceptor").expect("it is loaded");
-    let run = |header: Header| {
-        let mut out = vec![0; 2048];
-        let frame = frame::build(&header.datagram(b""), false);
-        let run = test_run(program.as_fd(), &frame, &mut out, 1).expect("it runs");
-        (run.action == action::TX).then(|| out[..run.len].to_vec())
-    };
-    // Makes room.
-    run(Header {
+    let frame_of = |header: Header| frame::build(&header.datagram(b""), false);
+    let makes_room = frame_of(Header {
         inst: first,
         rnd: round,
         client: 0,
         request: 0,
         ..header(MsgType::Trim)
     });
-    let vote = Header {
+    run(&program, &makes_room);
+    let vote = frame_of(Header {
         rnd: round,
         ..header(MsgType::Phase2a)
-    };
-    let vote = frame::build(&vote.datagram(b""), false);
+    });
+    let promise = frame_of(Header {
+        rnd: Round::base(round.epoch() + 1),
+        flags: Flags::RANGE,
+        ..header(MsgType::Phase1a)
+    });
     let generator = Generator::of(&acceptor.object).expect("it has one");
     generator.load(0, &vote, 1, 0);
     generator.set_made(0, first);
     let voter = Generator::of(&acceptor.object).expect("it has one");
-    let promise = thread::scope(|scope| {
+    let (action, answer) = thread::scope(|scope| {
         let vote = &vote;
         let voting = scope.spawn(move || {
             pin_to_cpu(0).expect("the CPU is there");
@@ -186,14 +189,10 @@ fn vote_and_promise(acceptor: &Loaded, first: u64, round: Round) -> (Vec<u64>, O
         while generator.made(0) < first + VOTES / 8 && !voting.is_finished() {
             std::hint::spin_loop();
         }
-        run(Header {
-            rnd: Round::base(round.epoch() + 1),
-            flags: Flags::RANGE,
-            ..header(MsgType::Phase1a)
-        })
+        run(&program, &promise)
     });
-    let end = promise.map(|frame| {
-        let datagram = frame::datagram(&frame, false, true).expect("a good frame");
+    let end = (action == action::TX).then(|| {
+        let datagram = frame::datagram(&answer, false, true).expect("a good frame");
         let packet = Packet::parse(datagram).expect("a packet");
         assert_eq!(packet.header.msgtype, MsgType::Phase1b);
         let report = paxos::wire::value::RangeReport::parse(packet.value);
