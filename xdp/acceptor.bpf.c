@@ -3,10 +3,10 @@
  * The same rules, step by step, as crates/paxos/src/acceptor.rs. Membership lies in the same memory
  * as the votes; all zero = a stranger, which answers PROBE and nothing else.
  *
- * Several CPUs: slots are shared out to stripes. Who touches a slot holds its stripe's lock,
- * and under that raises the stripe's `end`. A range promise first raises `floor`, then takes each lock
- * in turn to read its `end`: so a vote either lies below the `end` that the promise shows, or has found
- * the floor raised. The other order loses votes. */
+ * Several CPUs: slots are shared out to stripes. Who touches a slot holds its stripe's lock, and looks
+ * at `floor` and raises the stripe's `end` under that. A range promise first raises `floor`, then waits
+ * for each lock, then reads all of `end`: so a vote either lies below the `end` that the promise shows, or
+ * has found the floor raised. The other order loses votes. */
 #include "include/bench.h"
 #include "include/clone.h"
 #include "include/role.h"

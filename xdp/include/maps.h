@@ -208,7 +208,6 @@ static __always_inline void unlock(__u32 *lock)
 #endif
 }
 
-
 /* Raises a number that only grows; a full barrier. False if other CPUs always came first. */
 static __always_inline int raise(__u64 *number, __u64 to)
 {
