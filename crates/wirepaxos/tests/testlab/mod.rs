@@ -135,12 +135,13 @@ impl TestLab {
     /// SIGKILL to a node.
     pub fn kill(&self, node: &str) {
         let pid = self.signal(node, "KILL");
-        // Until then its addresses are in use. Nobody may have asked yet how it ended.
+        // Its addresses are in use until its last thread has ended, some 30 ms after the first, by
+        // which /proc tells it a zombie already. Nobody may have asked yet how it ended.
         eventually("it is gone", || {
-            let remains = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-            remains
-                .map_or(true, |stat| stat.contains(") Z "))
-                .then_some(())
+            let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+            let last = threads.map_or(0, Iterator::count) <= 1;
+            (last && stat.map_or(true, |stat| stat.contains(") Z "))).then_some(())
         });
     }
 
