@@ -408,34 +408,17 @@ static __always_inline void send_range_report(struct xdp_md *ctx, const struct m
 	sent(&s->common, send_short(ctx, m->header_at, &a, RANGE_REPORT_LEN), XDP_TX);
 }
 
-/* How often locks are tried by a range promise, in all: some ten microseconds. Whoever votes holds one for
- * nanoseconds. */
-#define MAX_WAITS 1024
-
-struct awaited {
-	struct partition *partition;
-	/* Stripes whose lock was had. */
-	__u32 stripes;
-};
-
-static long await_stripe(__u32 unused __attribute__((unused)), struct awaited *a)
-{
-	struct stripe *stripe = &a->partition->stripes[a->stripes % STRIPES];
-
-	if (try_lock(&stripe->lock)) {
-		unlock(&stripe->lock);
-		a->stripes++;
-	}
-	return a->stripes == STRIPES;
-}
-
 /* Waits until no vote that found the floor lower is on its way. False = one took too long. */
 static __always_inline int await_votes(struct partition *partition)
 {
-	struct awaited awaited = { .partition = partition };
+	for (int i = 0; i < STRIPES; i++) {
+		__u32 *lock = &partition->stripes[i].lock;
 
-	bpf_loop(MAX_WAITS, await_stripe, &awaited, 0);
-	return awaited.stripes == STRIPES;
+		if (!lock_soon(lock))
+			return 0;
+		unlock(lock);
+	}
+	return 1;
 }
 
 /* Promises a base round for all instances of the partition, and shows how far votes reach. */
