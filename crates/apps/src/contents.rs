@@ -9,7 +9,7 @@ use replica::Error;
 use replica::application::{Record, RecordVisitor};
 
 use crate::known::KnownKeys;
-use crate::store::{Cursor, Engine, Pair, Store};
+use crate::store::{Cursor, Engine, Pair, Store, Written};
 
 const USER: u8 = b'k';
 const RECORD: u8 = b'r';
@@ -188,8 +188,8 @@ impl Contents {
         Ok(())
     }
 
-    pub fn sync(&self) -> Result<(), Error> {
-        self.store.sync()
+    pub fn written(&self) -> Written {
+        self.store.written()
     }
 
     /// A cursor over everything that is committed, from the first key on.

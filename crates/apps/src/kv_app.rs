@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use replica::application::{Record, RecordVisitor, Snapshot};
+use replica::application::{Checkpoint, Record, RecordVisitor, Snapshot};
 use replica::{Application, Error};
 use sha2::{Digest, Sha256};
 
@@ -77,7 +77,7 @@ impl KvApplication {
         })
         .map_err(|e| failed("restore a snapshot into", new_dir, &e))?;
         contents.finish_load()?;
-        contents.sync()?;
+        contents.written().sync()?;
         Ok(contents)
     }
 }
@@ -95,8 +95,9 @@ impl Application for KvApplication {
         self.contents.records(visit)
     }
 
-    fn checkpoint(&mut self) -> Result<(), Error> {
-        self.contents.sync()
+    fn checkpoint(&mut self) -> Result<Checkpoint, Error> {
+        let written = self.contents.written();
+        Ok(Box::new(move || written.sync()))
     }
 
     fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error> {

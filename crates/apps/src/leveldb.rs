@@ -9,7 +9,7 @@ use std::path::Path;
 
 use replica::Error;
 
-use crate::store::{Api, Engine, ErrorText, Kept, Raw, Store};
+use crate::store::{Api, Engine, ErrorText, Kept, Raw, Shared};
 
 /// The library.
 pub(crate) static ENGINE: Engine = Engine {
@@ -69,7 +69,7 @@ fn open(dir: &CStr, error: ErrorText) -> (Raw, Kept) {
 
 /// A synced write would sync only the log file in use, while the one before it, unsynced, may still
 /// be all there is of the memory table that is being written out. So all of them are synced here.
-fn sync(store: &Store) -> Result<(), Error> {
+fn sync(store: &Shared) -> Result<(), Error> {
     sync_logs(store.dir()).map_err(|e| {
         Error(format!(
             "cannot sync the LevelDB store in {}: {e}",

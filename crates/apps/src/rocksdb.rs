@@ -7,7 +7,7 @@ use std::ptr;
 
 use replica::Error;
 
-use crate::store::{Api, Engine, ErrorText, Kept, Raw, Store};
+use crate::store::{Api, Engine, ErrorText, Kept, Raw, Shared};
 
 /// The library.
 pub(crate) static ENGINE: Engine = Engine {
@@ -63,7 +63,7 @@ fn open(dir: &CStr, error: ErrorText) -> (Raw, Kept) {
     }
 }
 
-fn sync(store: &Store) -> Result<(), Error> {
+fn sync(store: &Shared) -> Result<(), Error> {
     let mut error = ptr::null_mut();
     // SAFETY: the database is open as long as `store` lives.
     unsafe { rocksdb_flush_wal(store.raw(), 1, &mut error) };

@@ -70,7 +70,7 @@ pub(crate) struct Engine {
     /// Creates or opens the database in a directory. What comes with it is dropped after closing.
     pub open: fn(dir: &CStr, error: ErrorText) -> (Raw, Kept),
     /// Makes everything written survive a power failure.
-    pub sync: fn(store: &Store) -> Result<(), Error>,
+    pub sync: fn(store: &Shared) -> Result<(), Error>,
 }
 
 /// An open database.
@@ -82,8 +82,8 @@ pub(crate) struct Store {
 // SAFETY: the batch belongs to this value alone and neither library ties it to a thread.
 unsafe impl Send for Store {}
 
-/// What the store shares with its cursors: it closes when the last one of them is gone.
-struct Shared {
+/// What the store shares with its cursors and with [`Written`]: it closes when the last one of them is gone.
+pub(crate) struct Shared {
     engine: &'static Engine,
     db: Raw,
     dir: PathBuf,
@@ -146,16 +146,6 @@ impl Store {
         })
     }
 
-    /// Where it lies.
-    pub fn dir(&self) -> &Path {
-        &self.shared.dir
-    }
-
-    /// The library's own handle, for what only one of them has.
-    pub fn raw(&self) -> Raw {
-        self.shared.db
-    }
-
     /// The value of `key`.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
         let shared = &*self.shared;
@@ -203,7 +193,7 @@ impl Store {
     }
 
     /// Writes the batch in hand atomically and begins a new one. It survives a kill of the process
-    /// from here on, and a power failure from the next [`sync`](Self::sync) on.
+    /// from here on, and a power failure from the next [`Written::sync`] on.
     pub fn write(&mut self) -> Result<(), Error> {
         let shared = &*self.shared;
         let mut error = ptr::null_mut();
@@ -215,9 +205,9 @@ impl Store {
         self.check(error, "write to")
     }
 
-    /// Makes everything written survive a power failure.
-    pub fn sync(&self) -> Result<(), Error> {
-        (self.shared.engine.sync)(self)
+    /// What is written up to now, to be synced from any thread.
+    pub fn written(&self) -> Written {
+        Written(self.shared.clone())
     }
 
     /// A cursor over the contents of this moment, before the first key; may go to another thread.
@@ -228,14 +218,34 @@ impl Store {
         Cursor { shared, iter }
     }
 
-    /// Turns the library's error, if there is one, into one that names what failed and where.
-    pub fn check(&self, error: *mut c_char, doing: &str) -> Result<(), Error> {
+    fn check(&self, error: *mut c_char, doing: &str) -> Result<(), Error> {
         self.shared.check(error, doing)
     }
 }
 
+/// What was written to a store up to some moment.
+pub(crate) struct Written(Arc<Shared>);
+
+impl Written {
+    /// Makes all of it survive a power failure.
+    pub fn sync(&self) -> Result<(), Error> {
+        (self.0.engine.sync)(&self.0)
+    }
+}
+
 impl Shared {
-    fn check(&self, error: *mut c_char, doing: &str) -> Result<(), Error> {
+    /// Where it lies.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The library's own handle, for what only one of them has.
+    pub fn raw(&self) -> Raw {
+        self.db
+    }
+
+    /// Turns the library's error, if there is one, into one that names what failed and where.
+    pub fn check(&self, error: *mut c_char, doing: &str) -> Result<(), Error> {
         take_error(self.engine.api, error).map_err(|e| {
             Error(format!(
                 "cannot {doing} the {} store in {}: {e}",

@@ -221,7 +221,7 @@ fn a_reopened_store_has_what_was_committed_and_nothing_else() {
             value: None,
         };
         app.commit(&[gone]).unwrap();
-        app.checkpoint().unwrap();
+        app.checkpoint().unwrap()().unwrap();
         run(&mut app, &set(b"lost", b"1"));
         drop(app);
         let app = &mut open(name, &dir.0);
@@ -413,7 +413,7 @@ fn echo_keeps_the_records_of_its_last_checkpoint() {
     app.execute(b"hello", &mut reply).unwrap();
     assert_eq!(reply, b"hello");
     app.commit(&[record(b"position", b"1")]).unwrap();
-    app.checkpoint().unwrap();
+    app.checkpoint().unwrap()().unwrap();
     app.commit(&[record(b"position", b"2")]).unwrap();
     let bytes = snapshot(&mut app);
     drop(app);
@@ -495,7 +495,7 @@ fn count_until_killed(store: &str, dir: &Path) {
             .unwrap();
         println!("{n}");
         if n % 1000 < 7 {
-            app.checkpoint().unwrap();
+            app.checkpoint().unwrap()().unwrap();
         }
     }
 }

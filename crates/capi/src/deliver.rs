@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use paxos::Instance;
-use replica::application::{Application, Error, Record, RecordVisitor, Snapshot};
+use replica::application::{Application, Checkpoint, Error, Record, RecordVisitor, Snapshot};
 use replica::memory::{InMemory, StateMachine};
 use replica::storage::CheckpointFile;
 
@@ -114,7 +114,8 @@ impl Application for CallbackApplication {
         self.records.records(visit)
     }
 
-    fn checkpoint(&mut self) -> Result<(), Error> {
+    fn checkpoint(&mut self) -> Result<Checkpoint, Error> {
+        // In this thread, like all callbacks: a program need not expect two at once.
         if !self.callbacks.checkpoint() {
             return Err(Error("the program's checkpoint callback failed".into()));
         }

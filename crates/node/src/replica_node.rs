@@ -11,6 +11,7 @@ mod outbox;
 mod partition;
 mod waker;
 mod worker_thread;
+mod writer;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;

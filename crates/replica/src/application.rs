@@ -44,6 +44,9 @@ pub struct Record {
     pub value: Option<Vec<u8>>,
 }
 
+/// The part of a checkpoint that takes time; see [`Application::checkpoint`].
+pub type Checkpoint = Box<dyn FnOnce() -> Result<(), Error> + Send>;
+
 /// Sees every stored record: key, value.
 pub type RecordVisitor<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
 
@@ -66,8 +69,10 @@ pub trait Application: Send {
     /// Shows all records that are stored; called once, at start.
     fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error>;
 
-    /// Makes everything committed so far survive a power failure before it returns.
-    fn checkpoint(&mut self) -> Result<(), Error>;
+    /// Begins a checkpoint. What it gives back runs in another thread while this one goes on, and
+    /// makes everything that is committed now survive a power failure before it returns. One is
+    /// under way at a time, and no `restore` meanwhile.
+    fn checkpoint(&mut self) -> Result<Checkpoint, Error>;
 
     /// A consistent copy of the committed state, records included, to be sent to another replica
     /// from another thread while this one goes on.
@@ -107,7 +112,7 @@ impl Application for Box<dyn Application> {
         (**self).records(visit)
     }
 
-    fn checkpoint(&mut self) -> Result<(), Error> {
+    fn checkpoint(&mut self) -> Result<Checkpoint, Error> {
         (**self).checkpoint()
     }
 

@@ -13,6 +13,8 @@ pub(crate) struct Checkpoints {
     offset: u64,
     /// Everything below is durable.
     durable: Instance,
+    /// Everything below will be, once the checkpoint that is under way has ended.
+    begun: Option<Instance>,
     /// When the last one was made.
     made: Time,
     /// When TRIM is to be sent again.
@@ -34,6 +36,7 @@ impl Checkpoints {
             trim_interval,
             offset: 0,
             durable,
+            begun: None,
             made: now,
             trim_due: now,
         }
@@ -50,9 +53,26 @@ impl Checkpoints {
 
     pub fn is_due(&self, now: Time, committed: Instance) -> bool {
         let mark = |inst: Instance| (inst + self.offset) / self.every;
-        committed > self.durable
+        self.begun.is_none()
+            && committed > self.durable
             && (mark(committed) > mark(self.durable)
                 || now >= self.made.saturating_add(self.interval))
+    }
+
+    /// Notes that a checkpoint of everything below `committed` is under way.
+    pub fn begin(&mut self, committed: Instance) {
+        self.begun = Some(committed);
+    }
+
+    pub fn is_under_way(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Notes that the one under way has ended well.
+    pub fn end(&mut self, now: Time) {
+        if let Some(committed) = self.begun.take() {
+            self.made(now, committed);
+        }
     }
 
     /// Notes that everything below `committed` is durable.
@@ -74,7 +94,8 @@ impl Checkpoints {
     /// When [`Checkpoints::trim`] or [`Checkpoints::is_due`] may next say yes by itself.
     pub fn next_deadline(&self, committed: Instance) -> Option<Time> {
         let trim = (self.durable > 0).then_some(self.trim_due);
-        let made = (committed > self.durable).then(|| self.made.saturating_add(self.interval));
+        let waits = self.begun.is_none() && committed > self.durable;
+        let made = waits.then(|| self.made.saturating_add(self.interval));
         trim.into_iter().chain(made).min()
     }
 }
@@ -94,6 +115,19 @@ mod tests {
         assert!(!c.is_due(0, 199));
         c.stagger(1, 2);
         assert!(c.is_due(0, 150), "the second replica, half a turn earlier");
+    }
+
+    #[test]
+    fn one_checkpoint_is_under_way_at_a_time() {
+        let mut c = Checkpoints::new(100, 1_000, 50, 0, 0);
+        c.begin(100);
+        assert_eq!(c.durable(), 0);
+        assert_eq!(c.trim(5), None, "not before it has ended");
+        assert!(!c.is_due(2_000, 300));
+        assert_eq!(c.next_deadline(300), None, "its end will be told");
+        c.end(2_000);
+        assert_eq!(c.trim(2_000), Some(100), "what was committed when it began");
+        assert!(c.is_due(2_000, 300));
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod settings;
 pub mod storage;
 mod worker;
 
-pub use application::{Application, Error, Record, Snapshot};
+pub use application::{Application, Checkpoint, Error, Record, Snapshot};
 pub use memory::{InMemory, StateMachine};
 pub use protocol::Status;
 pub use reply::{Output, ReplyTo};

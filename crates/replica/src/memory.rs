@@ -33,11 +33,12 @@
 //! # Ok::<(), replica::Error>(())
 //! ```
 
-use crate::application::{Application, Error, Record, RecordVisitor, Snapshot};
+use crate::application::{Application, Checkpoint, Error, Record, RecordVisitor, Snapshot};
 use crate::storage::Storage;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A deterministic program whose state is in memory.
 pub trait StateMachine: Send + Sized {
@@ -58,7 +59,8 @@ pub trait StateMachine: Send + Sized {
 pub struct InMemory<S, D> {
     state: S,
     records: StoredRecords,
-    storage: D,
+    /// Shared with the checkpoint that is under way.
+    storage: Arc<Mutex<D>>,
     /// Whether anything was executed or committed since the last checkpoint.
     changed: bool,
 }
@@ -68,7 +70,7 @@ type StoredRecords = HashMap<Vec<u8>, Vec<u8>>;
 
 const MAGIC: &[u8; 8] = b"WPCKPT\0\x01";
 
-impl<S: StateMachine, D: Storage> InMemory<S, D> {
+impl<S: StateMachine, D: Storage + 'static> InMemory<S, D> {
     /// Loads the last checkpoint, or begins with `initial` at the first start.
     pub fn open(mut storage: D, initial: S) -> Result<Self, Error> {
         let (state, records) = match storage.load()? {
@@ -78,7 +80,7 @@ impl<S: StateMachine, D: Storage> InMemory<S, D> {
         Ok(InMemory {
             state,
             records,
-            storage,
+            storage: Arc::new(Mutex::new(storage)),
             changed: false,
         })
     }
@@ -153,7 +155,7 @@ fn read_bytes(from: &mut &[u8]) -> io::Result<Vec<u8>> {
     Ok(bytes.to_vec())
 }
 
-impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
+impl<S: StateMachine, D: Storage + 'static> Application for InMemory<S, D> {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         self.changed = true;
         self.state.execute(command, reply);
@@ -185,13 +187,14 @@ impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
         Ok(())
     }
 
-    fn checkpoint(&mut self) -> Result<(), Error> {
-        if self.changed {
-            let checkpoint = self.encode()?;
-            self.storage.replace(&checkpoint)?;
-            self.changed = false;
+    fn checkpoint(&mut self) -> Result<Checkpoint, Error> {
+        if !self.changed {
+            return Ok(Box::new(|| Ok(())));
         }
-        Ok(())
+        let checkpoint = self.encode()?;
+        let storage = self.storage.clone();
+        self.changed = false;
+        Ok(Box::new(move || replace(&storage, &checkpoint)))
     }
 
     fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error> {
@@ -202,7 +205,7 @@ impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
         let mut checkpoint = Vec::new();
         from.read_to_end(&mut checkpoint)?;
         let (state, records) = decode(&checkpoint)?;
-        self.storage.replace(&checkpoint)?;
+        replace(&self.storage, &checkpoint)?;
         self.state = state;
         self.records = records;
         self.changed = false;
@@ -214,6 +217,11 @@ impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
         self.state.save(&mut hash)?;
         Ok(hash.finalize().into())
     }
+}
+
+fn replace(storage: &Mutex<impl Storage>, checkpoint: &[u8]) -> Result<(), Error> {
+    let mut storage = storage.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(storage.replace(checkpoint)?)
 }
 
 struct Copied(Vec<u8>);

@@ -6,14 +6,15 @@
 //! 1. [`Worker::step`] executes decided values; nothing of it has left, nothing of it is stored.
 //! 2. [`Worker::finish_batch`] has the application store the effects together with the position
 //!    and the session table, and only then sends the replies.
-//! 3. A checkpoint makes all of it survive a power failure, and only then TRIM goes out.
+//! 3. A checkpoint, which [`Worker::finish_batch`] only begins, makes all of it survive a power failure,
+//!    and only when [`Worker::end_checkpoint`] says so, TRIM goes out.
 
 use crate::Status;
 mod catch_up;
 mod given_up;
 mod timed;
 
-use crate::application::{Application, Error};
+use crate::application::{Application, Checkpoint, Error};
 use crate::checkpoint::Checkpoints;
 use crate::delivery::{Decided, Ring};
 use crate::gap::Gaps;
@@ -89,6 +90,8 @@ pub struct Worker<A> {
     /// How many decisions came here that nobody had asked for.
     told: u64,
     checkpoints: Checkpoints,
+    /// Begun, and not taken yet.
+    to_write: Option<Checkpoint>,
     /// Acceptors have forgotten everything below.
     trimmed: Instance,
     /// What an operator's override gave up last: these instances hold nothing.
@@ -114,7 +117,7 @@ impl<A: Application> Worker<A> {
         let (next, sessions) = load(&settings, &mut app, now)?;
         // What survived a kill may yet be lost with the power; TRIM must not count on it.
         if next > 0 {
-            app.checkpoint()?;
+            app.checkpoint()?()?;
         }
         let deployment = settings.deployment;
         let mut learner = Learner::new(deployment, settings.buffer);
@@ -149,6 +152,7 @@ impl<A: Application> Worker<A> {
                 next,
                 now,
             ),
+            to_write: None,
             trimmed: 0,
             given_up: 0..0,
             configurations: Vec::new(),
@@ -209,7 +213,8 @@ impl<A: Application> Worker<A> {
         let seen = self.epoch_seen.max(self.recover.later_epoch().unwrap_or(0));
         Wanted {
             lane_for: epoch.filter(|_| repairing && lane != epoch),
-            checkpoint_at_least: (self.next < self.trimmed).then_some(self.trimmed),
+            checkpoint_at_least: (self.next < self.trimmed && !self.is_checkpointing())
+                .then_some(self.trimmed),
             new_epoch: self.recover.needs_epoch(),
             view_with: (seen > known).then_some(seen),
         }
@@ -579,12 +584,12 @@ impl<A: Application> Worker<A> {
 
     // ---- Commit
 
-    /// Ends a batch of steps: commits what was executed, and only then sends the replies; makes a
+    /// Ends a batch of steps: commits what was executed, and only then sends the replies; begins a
     /// checkpoint when one is due. An error is final: nothing more is executed or acknowledged.
     pub fn finish_batch(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         self.flush(now, out)?;
         self.gaps.follow(now, self.next);
-        self.make_checkpoint(now)?;
+        self.begin_checkpoint_if_due(now)?;
         self.send_trim(now, out);
         Ok(())
     }
@@ -617,21 +622,48 @@ impl<A: Application> Worker<A> {
         Ok(())
     }
 
-    fn make_checkpoint(&mut self, now: Time) -> Result<(), Error> {
+    // ---- Checkpoints
+
+    fn begin_checkpoint_if_due(&mut self, now: Time) -> Result<(), Error> {
         if !self.checkpoints.is_due(now, self.committed) {
             return Ok(());
         }
-        self.checkpoint(now)
+        self.begin_checkpoint()
     }
 
-    /// Makes a checkpoint now, due or not: for an orderly stop.
-    pub fn checkpoint(&mut self, now: Time) -> Result<(), Error> {
+    fn begin_checkpoint(&mut self) -> Result<(), Error> {
         self.commit()?;
-        let result = self.app.checkpoint();
+        let begun = self.app.checkpoint();
+        self.to_write = Some(self.final_error(begun)?);
+        self.checkpoints.begin(self.committed);
+        Ok(())
+    }
+
+    /// A checkpoint that has begun, once: it is run in another thread, and
+    /// [`Worker::end_checkpoint`] is told what came of it.
+    pub fn take_checkpoint(&mut self) -> Option<Checkpoint> {
+        self.to_write.take()
+    }
+
+    /// Whether a checkpoint has begun that hasn't ended.
+    pub fn is_checkpointing(&self) -> bool {
+        self.checkpoints.is_under_way()
+    }
+
+    /// The checkpoint that was taken has ended. TRIM follows with the next batch or tick.
+    pub fn end_checkpoint(&mut self, now: Time, result: Result<(), Error>) -> Result<(), Error> {
         self.final_error(result)?;
-        self.checkpoints.made(now, self.committed);
+        self.checkpoints.end(now);
         self.statistics.checkpoints += 1;
         Ok(())
+    }
+
+    /// Makes a checkpoint now, due or not: for an orderly stop. None may be under way.
+    pub fn checkpoint(&mut self, now: Time) -> Result<(), Error> {
+        debug_assert!(!self.is_checkpointing());
+        self.begin_checkpoint()?;
+        let result = self.to_write.take().map_or(Ok(()), |write| write());
+        self.end_checkpoint(now, result)
     }
 
     /// Keeps an error, so that nothing goes on after it.

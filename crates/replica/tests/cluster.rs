@@ -7,7 +7,7 @@ mod common;
 use common::*;
 use paxos::{Acceptor, Enable, Flags, Header, Leader, MsgType, NodeId, Packet, Program, Time, To};
 use replica::protocol::{ReplyAddress, SessionOp};
-use replica::{ReplyTo, Settings, Status, Worker};
+use replica::{Checkpoint, ReplyTo, Settings, Status, Worker};
 use std::collections::{BTreeMap, BTreeSet};
 
 const CLIENT: NodeId = 0;
@@ -47,6 +47,7 @@ impl Network {
 struct Replica {
     node: NodeId,
     worker: Option<Worker<Durable>>,
+    writing: Option<Checkpoint>,
     disk: Disk,
     restart_at: Time,
     out: Out,
@@ -116,6 +117,7 @@ impl Cluster {
         let replica = |node| Replica {
             node,
             worker: None,
+            writing: None,
             disk: Disk::default(),
             restart_at: 0,
             out: Out::default(),
@@ -289,6 +291,7 @@ impl Cluster {
         if self.crashes && self.lanes < 100 && self.net.rng.below(3_000) == 0 {
             // Between a step and the end of its batch, as often as not.
             r.worker = None;
+            r.writing = None;
             r.restart_at = now + self.net.rng.below(400 * MS);
             if self.net.rng.chance(50) {
                 r.disk.power_failure();
@@ -301,6 +304,12 @@ impl Cluster {
         }
         if self.net.rng.chance(40) {
             worker.finish_batch(now, &mut out).unwrap();
+        }
+        r.writing = worker.take_checkpoint().or(r.writing.take());
+        if self.net.rng.chance(20)
+            && let Some(write) = r.writing.take()
+        {
+            worker.end_checkpoint(now, write()).unwrap();
         }
         let wanted = worker.wanted();
         if let Some(epoch) = wanted.lane_for {

@@ -331,6 +331,10 @@ fn trim_follows_a_checkpoint_and_is_repeated() {
         r.give(inst, Flags::NOOP, (0, 0), &[]);
         r.finish();
     }
+    assert!(r.out.of_type(MsgType::Trim).is_empty(), "it has begun");
+    r.write_checkpoint().unwrap();
+    assert!(r.worker.next_deadline().unwrap() <= r.now);
+    r.worker.tick(r.now, &mut r.out).unwrap();
     let sent = r.out.of_type(MsgType::Trim);
     let to: Vec<To> = sent.iter().map(|(to, ..)| *to).collect();
     assert_eq!(to, [To::Acceptors, To::Leader]);
@@ -356,6 +360,8 @@ fn trim_never_covers_what_a_power_failure_takes() {
     for inst in 0..10 {
         r.give(inst, Flags::NOOP, (0, 0), &[]);
     }
+    r.finish();
+    assert!(r.write_checkpoint().is_err());
     assert!(r.worker.finish_batch(0, &mut r.out).is_err());
     assert!(r.out.of_type(MsgType::Trim).is_empty());
     assert_eq!(r.worker.checkpointed(), 0);
@@ -374,6 +380,32 @@ fn trim_never_covers_what_a_power_failure_takes() {
 }
 
 #[test]
+fn trim_covers_no_more_than_was_committed_when_the_checkpoint_began() {
+    let mut r = Fed::new(Settings {
+        checkpoint_every: 10,
+        ..settings(REPLICAS[0])
+    });
+    for inst in 0..35 {
+        r.give(inst, Flags::NOOP, (0, 0), &[]);
+        if inst % 10 != 7 {
+            r.finish();
+        }
+    }
+    assert_eq!(r.worker.checkpointed(), 0);
+    r.write_checkpoint().unwrap();
+    assert_eq!(r.worker.checkpointed(), 10);
+    r.finish();
+    assert_eq!(r.out.of_type(MsgType::Trim)[0].1.inst, 10);
+    assert!(
+        r.worker.is_checkpointing(),
+        "the next one is due long since"
+    );
+    r.disk.power_failure();
+    r.restart();
+    assert_eq!(r.worker.next(), 10);
+}
+
+#[test]
 fn checkpoints_come_by_time_too_but_not_for_nothing() {
     let mut r = fed();
     r.now = r.settings.checkpoint_interval;
@@ -381,6 +413,7 @@ fn checkpoints_come_by_time_too_but_not_for_nothing() {
     assert_eq!(r.worker.statistics().checkpoints, 0);
     r.give(0, Flags::NOOP, (0, 0), &[]);
     r.finish();
+    r.write_checkpoint().unwrap();
     assert_eq!(r.worker.checkpointed(), 1);
     r.worker.tick(r.now * 2, &mut r.out).unwrap();
     assert_eq!(r.worker.statistics().checkpoints, 1);
@@ -495,6 +528,34 @@ fn a_snapshot_brings_sessions_along_and_waiting_values_go_on() {
     );
     behind.restart();
     assert_eq!(behind.log(s, 1, &command(1)), first, "also after a kill");
+}
+
+#[test]
+fn a_snapshot_never_meets_a_checkpoint_under_way() {
+    let mut ahead = fed();
+    let s = ahead.open(1, false, 8);
+    for number in 1..20 {
+        ahead.log(s, number, &command(number));
+    }
+    let (position, bytes) = snapshot(&mut ahead);
+    let mut behind = Fed::new(Settings {
+        checkpoint_every: 10,
+        ..settings(REPLICAS[1])
+    });
+    for inst in 0..10 {
+        behind.give(inst, Flags::NOOP, (0, 0), &[]);
+    }
+    behind.finish();
+    let mut unread = &bytes[..];
+    let restored = behind.worker.restore(0, position, &mut unread).unwrap();
+    assert!(matches!(restored, Restored::Failed(_)));
+    assert_eq!((unread.len(), behind.worker.next()), (bytes.len(), 10));
+    behind.write_checkpoint().unwrap();
+    let restored = behind.worker.restore(0, position, &mut &bytes[..]).unwrap();
+    assert!(matches!(restored, Restored::To(20)));
+    behind.disk.power_failure();
+    behind.restart();
+    assert_eq!(behind.worker.next(), 20);
 }
 
 #[test]
@@ -661,6 +722,24 @@ fn a_damaged_checkpoint_is_never_loaded() {
         assert!(matches!(restored, Restored::Failed(_)));
         assert_eq!(worker.digest().unwrap().0, before);
     }
+}
+
+#[test]
+fn a_program_in_memory_goes_on_while_its_checkpoint_is_written() {
+    let disk = MemoryDisk::default();
+    let mut app = InMemory::open(disk.clone(), Tally::default()).unwrap();
+    let mut reply = Vec::new();
+    app.execute(&command(1), &mut reply).unwrap();
+    let write = app.checkpoint().unwrap();
+    app.execute(&command(2), &mut reply).unwrap();
+    write().unwrap();
+    let stored = InMemory::open(disk.clone(), Tally::default()).unwrap();
+    assert_eq!(stored.state().total, 1, "what it had when that began");
+    app.checkpoint().unwrap()().unwrap();
+    let stored = InMemory::open(disk.clone(), Tally::default()).unwrap();
+    assert_eq!(stored.state().total, 2);
+    disk.0.lock().unwrap().1 = true;
+    app.checkpoint().unwrap()().unwrap();
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use paxos::Instance;
 use replica::application::RecordVisitor;
-use replica::{Application, Error, Record, Snapshot};
+use replica::{Application, Checkpoint, Error, Record, Snapshot};
 
 use crate::linearizability::Op;
 
@@ -125,6 +125,13 @@ pub struct Store {
 struct Commit {
     words: BTreeMap<u64, u64>,
     records: Vec<Record>,
+    executed: u64,
+}
+
+/// What a checkpoint will make durable.
+struct Begun {
+    words: Vec<(u64, u64)>,
+    records: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     executed: u64,
 }
 
@@ -278,6 +285,30 @@ impl Store {
         self.committed.executed = commit.executed;
     }
 
+    /// What a checkpoint that begins now makes durable, and no more: what is committed while it is
+    /// under way stays dirty.
+    fn begin_checkpoint(&self) -> Begun {
+        let word = |key| self.committed.words.get(key).copied().unwrap_or(0);
+        let record = |key| self.committed.records.get(key).cloned();
+        let words = self.dirty_words.iter();
+        let records = self.dirty_records.iter();
+        Begun {
+            words: words.map(|key| (*key, word(key))).collect(),
+            records: records.map(|key| (key.clone(), record(key))).collect(),
+            executed: self.committed.executed,
+        }
+    }
+
+    fn end_checkpoint(&mut self, begun: Begun) {
+        self.dirty_words.drain(..begun.words.len());
+        self.dirty_records.drain(..begun.records.len());
+        self.durable.words.extend(begun.words);
+        for (key, value) in begun.records {
+            self.durable.put(&Record { key, value });
+        }
+        self.durable.executed = begun.executed;
+    }
+
     fn writable(&self) -> Result<(), Error> {
         if self.full {
             return Err(Error("No space left on device".into()));
@@ -360,23 +391,19 @@ impl Application for Kv {
         Ok(())
     }
 
-    fn checkpoint(&mut self) -> Result<(), Error> {
+    fn checkpoint(&mut self) -> Result<Checkpoint, Error> {
         let mut store = self.store.lock();
         store.alive()?;
         store.writable()?;
-        let store = &mut *store;
-        for key in store.dirty_words.drain(..) {
-            let word = store.committed.words.get(&key).copied().unwrap_or(0);
-            store.durable.words.insert(key, word);
-        }
-        for key in store.dirty_records.drain(..) {
-            match store.committed.records.get(&key) {
-                Some(value) => store.durable.records.insert(key, value.clone()),
-                None => store.durable.records.remove(&key),
-            };
-        }
-        store.durable.executed = store.committed.executed;
-        Ok(())
+        let begun = store.begin_checkpoint();
+        let store = self.store.clone();
+        Ok(Box::new(move || {
+            let mut store = store.lock();
+            store.alive()?;
+            store.writable()?;
+            store.end_checkpoint(begun);
+            Ok(())
+        }))
     }
 
     fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error> {
@@ -498,7 +525,7 @@ mod tests {
         let mut app = store.open();
         incr(&mut app, 1);
         app.commit(&[]).unwrap();
-        app.checkpoint().unwrap();
+        app.checkpoint().unwrap()().unwrap();
         incr(&mut app, 2);
         app.commit(&[]).unwrap();
         assert_eq!(incr(&mut app, 3), 3);

@@ -130,6 +130,11 @@ fn a_commit_that_is_reported_before_it_happened() {
 }
 
 #[test]
+fn a_checkpoint_that_counts_before_it_is_written() {
+    assert_found(Mutation::CheckpointReportedEarly, &[Trim]);
+}
+
+#[test]
 fn a_durable_acceptor_that_answers_before_the_sync() {
     let limits = Limits {
         durable: Some(true),

@@ -16,6 +16,7 @@ use super::kernel::Decisions;
 use super::outbox::WorkerOutbox;
 use super::partition::Partition;
 use super::waker::{Wake, Waker, waker_pair};
+use super::writer::Writer;
 use super::{Ask, Services};
 use crate::host::{Stop, is_due, wait};
 use crate::plane::{PlaneOptions, RecvBatch, UdpPlane};
@@ -76,7 +77,8 @@ impl WorkerHandle {
             woken,
             stop: stop.clone(),
         };
-        let thread = WorkerThread::open(partition, services, decisions, link, from_others)?;
+        let writer = Writer::start(format!("checkpoint-{}", partition.pid), wake.clone())?;
+        let thread = WorkerThread::open(partition, services, decisions, link, from_others, writer)?;
         let thread = std::thread::Builder::new()
             .name(format!("worker-{}", partition.pid))
             .spawn(move || thread.run())?;
@@ -129,6 +131,7 @@ struct WorkerThread {
     services: Services,
     link: Link,
     from_others: FromOthers,
+    writer: Writer,
     start: Instant,
     asked_lane: Option<Epoch>,
     asked_view: Option<Instant>,
@@ -156,6 +159,7 @@ impl WorkerThread {
         decisions: Option<Decisions>,
         link: Link,
         from_others: FromOthers,
+        writer: Writer,
     ) -> Result<WorkerThread, Error> {
         let Partition { pid, nonce, .. } = partition;
         let application = (services.open_application)(pid, &partition.directory()?)
@@ -179,6 +183,7 @@ impl WorkerThread {
             services: services.clone(),
             link,
             from_others,
+            writer,
             start: Instant::now(),
             asked_lane: None,
             asked_view: None,
@@ -209,6 +214,7 @@ impl WorkerThread {
                 more = self.take_decisions(now)? | self.receive(now)?;
             }
             self.take_jobs()?;
+            self.follow_checkpoint(now)?;
             self.tick(now)?;
             // Before the next answers to a repair's questions come.
             if let Some(decisions) = &mut self.decisions {
@@ -223,7 +229,27 @@ impl WorkerThread {
     fn end(&mut self) -> Result<(), Error> {
         let now = self.now();
         self.receive(now)?;
+        self.follow_checkpoint(now)?;
+        if self.worker.is_checkpointing() {
+            let ended = self.writer.wait();
+            let ended = self.worker.end_checkpoint(now, ended);
+            ended.map_err(|e| self.fatal(e))?;
+        }
         self.worker.checkpoint(now).map_err(|e| self.fatal(e))
+    }
+
+    /// Hands on a checkpoint that has begun, and takes back one that has ended.
+    fn follow_checkpoint(&mut self, now: Time) -> Result<(), Error> {
+        if let Some(checkpoint) = self.worker.take_checkpoint() {
+            self.writer.write(checkpoint);
+        }
+        match self.writer.ended() {
+            None => Ok(()),
+            Some(ended) => {
+                let ended = self.worker.end_checkpoint(now, ended);
+                ended.map_err(|e| self.fatal(e))
+            }
+        }
     }
 
     /// Takes what the kernel's learner has seen decided. Says whether there may be more.

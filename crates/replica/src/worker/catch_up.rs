@@ -21,7 +21,8 @@ impl<A: Application> Worker<A> {
 
     /// Replaces the whole state by a snapshot of another replica whose next instance was announced
     /// as `position`. Never goes backwards: what this replica reported as covered may be forgotten
-    /// everywhere else. An `Err` is final.
+    /// everywhere else. Not while a checkpoint is under way, whose end would put an older state in the
+    /// place of this one. An `Err` is final.
     pub fn restore(
         &mut self,
         now: Time,
@@ -31,6 +32,10 @@ impl<A: Application> Worker<A> {
         self.commit()?;
         if position <= self.next {
             return Ok(Restored::NotNewer(self.next));
+        }
+        if self.is_checkpointing() {
+            let error = Error("a checkpoint of its own is under way".into());
+            return Ok(Restored::Failed(error));
         }
         let result = self.app.restore(from);
         let loaded = load(&self.settings, &mut self.app, now);

@@ -29,7 +29,7 @@ impl<A: Application> Worker<A> {
         self.repair(now, out);
         self.poll_tail(now, out);
         self.propose_expiry(now, out);
-        self.make_checkpoint(now)?;
+        self.begin_checkpoint_if_due(now)?;
         self.send_trim(now, out);
         Ok(())
     }

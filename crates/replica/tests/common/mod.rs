@@ -10,7 +10,8 @@ use paxos::{
 use replica::application::RecordVisitor;
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::{
-    Application, EpochView, Error, Output, Record, ReplyTo, Settings, Snapshot, Status, Worker,
+    Application, Checkpoint, EpochView, Error, Output, Record, ReplyTo, Settings, Snapshot, Status,
+    Worker,
 };
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -204,14 +205,18 @@ impl Application for Durable {
         Ok(())
     }
 
-    fn checkpoint(&mut self) -> Result<(), Error> {
-        self.disk.with(|d| {
-            if d.fail_checkpoints {
-                return Err(Error("the disk is full".into()));
-            }
-            d.durable = d.committed.clone();
-            Ok(())
-        })
+    fn checkpoint(&mut self) -> Result<Checkpoint, Error> {
+        let disk = self.disk.clone();
+        let begun = disk.committed();
+        Ok(Box::new(move || {
+            disk.with(|d| {
+                if d.fail_checkpoints {
+                    return Err(Error("the disk is full".into()));
+                }
+                d.durable = begun;
+                Ok(())
+            })
+        }))
     }
 
     fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error> {
@@ -404,6 +409,12 @@ impl Fed {
     pub fn finish(&mut self) -> Vec<Reply> {
         self.worker.finish_batch(self.now, &mut self.out).unwrap();
         std::mem::take(&mut self.out.replies)
+    }
+
+    /// Writes the checkpoint that is under way.
+    pub fn write_checkpoint(&mut self) -> Result<(), Error> {
+        let write = self.worker.take_checkpoint().expect("none has begun");
+        self.worker.end_checkpoint(self.now, write())
     }
 
     /// Decides the next instance and ends the batch; the replies.

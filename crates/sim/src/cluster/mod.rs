@@ -250,6 +250,16 @@ impl Cluster {
                     _ => {}
                 }
             }
+            Event::Checkpoint { at, process } => {
+                if self.host(at.node).process != process
+                    || self.paused(at, Event::Checkpoint { at, process })
+                {
+                    return;
+                }
+                if let Kind::Replica(n) = self.kind(at.node) {
+                    self.replicas[n].checkpoint(&mut self.world, at.pid);
+                }
+            }
             Event::Transfer {
                 to,
                 process,

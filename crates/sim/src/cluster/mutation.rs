@@ -46,6 +46,8 @@ pub enum Mutation {
     PositionNotAtomic,
     /// A commit is reported before it has happened.
     CommitReportedEarly,
+    /// A checkpoint counts from when it has begun.
+    CheckpointReportedEarly,
     /// A re-joined acceptor is enabled with the floor of the first epoch.
     KeepsOldMembership,
     /// A durable acceptor answers before its log is synced.
@@ -54,7 +56,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 18] = [
+    pub const ALL: [Mutation; 19] = [
         Mutation::AcceptorForgets,
         Mutation::LeaderReusesRound,
         Mutation::DuplicateVoteCounted,
@@ -71,6 +73,7 @@ impl Mutation {
         Mutation::SessionForgets,
         Mutation::PositionNotAtomic,
         Mutation::CommitReportedEarly,
+        Mutation::CheckpointReportedEarly,
         Mutation::KeepsOldMembership,
         Mutation::AnswersBeforeSync,
     ];

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use control::{EpochState, Message, View};
 use paxos::wire::value::{PackedItem, append_packed};
 use paxos::{Flags, Header, MsgType, Outbox, Packet, Time, To, Verdict};
-use replica::{EpochView, ReplyTo, Restored, Settings, Status, Worker};
+use replica::{Checkpoint, EpochView, ReplyTo, Restored, Settings, Status, Worker};
 
 use super::host::{Alarm, Host};
 use super::layout::{Endpoint, NodeIndex, node_id};
@@ -19,6 +19,8 @@ use crate::queue::{MICROSECOND, MILLISECOND, SECOND};
 
 /// Lanes and views are asked for again after so long.
 const ASK_AGAIN: Time = 20 * MILLISECOND;
+/// A checkpoint takes less.
+const MAX_CHECKPOINT: Time = 20 * MILLISECOND;
 
 /// A reply on its way out of a worker.
 struct Reply {
@@ -58,6 +60,8 @@ impl replica::Output for Output {
 /// One partition.
 struct Shard {
     worker: Option<Worker<Kv>>,
+    /// The checkpoint that is under way.
+    writing: Option<Checkpoint>,
     store: SharedStore,
     alarm: Alarm,
     batch: u8,
@@ -97,6 +101,7 @@ impl ReplicaHost {
         let shards = world.pids().map(|_| Shard {
             worker: None,
             store: SharedStore::default(),
+            writing: None,
             alarm: Alarm::default(),
             batch: 0,
             flush_armed: false,
@@ -175,6 +180,7 @@ impl ReplicaHost {
     pub fn crash(&mut self, power: bool) {
         for shard in &mut self.shards {
             shard.worker = None;
+            shard.writing = None;
             if power {
                 shard.store.lose_power();
             }
@@ -202,6 +208,8 @@ impl ReplicaHost {
         let now = self.host.now(world);
         for pid in 0..self.shards.len() {
             self.finish_batch(world, pid);
+            self.after(world, pid);
+            self.end_checkpoint(world, pid);
             if let Some(worker) = &mut self.shards[pid].worker {
                 let _ = worker.checkpoint(now);
             }
@@ -288,6 +296,22 @@ impl ReplicaHost {
         self.shards[pid].flush_armed = false;
         self.finish_batch(world, pid);
         self.after(world, pid);
+    }
+
+    /// A checkpoint is written.
+    pub fn checkpoint(&mut self, world: &mut World, pid: u8) {
+        let pid = usize::from(pid);
+        self.end_checkpoint(world, pid);
+        self.after(world, pid);
+    }
+
+    fn end_checkpoint(&mut self, world: &mut World, pid: usize) {
+        let now = self.host.now(world);
+        let shard = &mut self.shards[pid];
+        if let (Some(worker), Some(write)) = (&mut shard.worker, shard.writing.take()) {
+            let result = worker.end_checkpoint(now, write());
+            self.finished(world, pid, result);
+        }
     }
 
     /// A deadline may have passed.
@@ -429,9 +453,19 @@ impl ReplicaHost {
     fn after(&mut self, world: &mut World, pid: usize) {
         let now = self.host.now(world);
         let at = self.host.endpoint(pid as u8);
-        let Some(worker) = &self.shards[pid].worker else {
+        let shard = &mut self.shards[pid];
+        let Some(worker) = &mut shard.worker else {
             return;
         };
+        if let Some(write) = worker.take_checkpoint() {
+            shard.writing = Some(write);
+            let delay = world.rng.below(MAX_CHECKPOINT);
+            let process = self.host.process;
+            world.queue.after(delay, Event::Checkpoint { at, process });
+            if world.mutated(Mutation::CheckpointReportedEarly) {
+                let _ = worker.end_checkpoint(now, Ok(()));
+            }
+        }
         let (wanted, mut deadline) = (worker.wanted(), worker.next_deadline());
         let shard = &mut self.shards[pid];
         let asks = wanted.lane_for.is_some()

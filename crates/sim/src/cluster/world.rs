@@ -57,6 +57,13 @@ pub enum Event {
         /// Of which process.
         process: u32,
     },
+    /// A checkpoint is written.
+    Checkpoint {
+        /// Whose.
+        at: Endpoint,
+        /// Of which process.
+        process: u32,
+    },
     /// A transfer of a checkpoint ends.
     Transfer {
         /// Who gets it.
