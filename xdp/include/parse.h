@@ -153,13 +153,13 @@ static __always_inline int parse_header(void *data, void *end, struct message *m
 		return REASON_BAD_LENGTH;
 	m->group = bpf_ntohs(h->group);
 	m->pid = bpf_ntohs(h->pid);
-	m->inst = join64(h->inst_hi, h->inst_lo);
+	m->inst = get64(&h->inst_hi);
 	m->rnd = bpf_ntohl(h->rnd);
 	m->vrnd = bpf_ntohl(h->vrnd);
 	m->swid = bpf_ntohs(h->swid);
 	m->cluster = bpf_ntohl(h->cluster);
-	m->client = join64(h->client_hi, h->client_lo);
-	m->request = join64(h->request_hi, h->request_lo);
+	m->client = get64(&h->client_hi);
+	m->request = get64(&h->request_hi);
 	return 0;
 }
 

@@ -130,9 +130,12 @@ static __always_inline int round_is_valid(__u32 rnd)
 #define VECTOR_HEAD_LEN 6
 #define VECTOR_ENTRY_LEN 10
 
-static __always_inline __u64 join64(__be32 hi, __be32 lo)
+typedef __u64 __attribute__((may_alias)) double_t;
+
+/* The number whose upper half lies at `hi`, and its lower half behind that. */
+static __always_inline __u64 get64(const __be32 *hi)
 {
-	return (__u64)bpf_ntohl(hi) << 32 | bpf_ntohl(lo);
+	return bpf_be64_to_cpu(*(const double_t *)hi);
 }
 
 #endif
