@@ -21,6 +21,15 @@ static __always_inline __u16 csum_fold(__u64 sum)
 	return sum;
 }
 
+/* Whether a sum that isn't 0 folds to 0xffff, so whether 2^16 - 1 divides it: a number is a multiple of an
+ * odd d iff the number times d's inverse modulo 2^64 is at most (2^64 - 1) / d. */
+static __always_inline int csum_is_right(__u64 sum)
+{
+	const __u64 quotient = 0x0001000100010001;
+
+	return sum * -quotient <= quotient;
+}
+
 /* The field for a sum: never 0, which means that there is none. */
 static __always_inline __u16 csum_field(__u64 sum)
 {
@@ -43,13 +52,25 @@ static __always_inline __u64 csum_words(const void *at, __u32 len)
 	return sum;
 }
 
-/* What a checksum field's sum becomes when the `len` bytes at `old` become those at `new`. A wrong
- * checksum stays wrong. 2^32 - 1 is 0 to such sums, and keeps this one above 0. */
-static __always_inline __u64 csum_replace(__u16 check, const void *old, const void *new, __u32 len)
+/* By how much a sum grows when the `len` bytes at `old` become those at `new`. 2^32 - 1 is 0 to such sums,
+ * and keeps this above 0. */
+static __always_inline __u64 csum_change(const void *old, const void *new, __u32 len)
 {
 	__u64 zero = (__u64)0xffffffff * (len / 4);
 
-	return (__u16)~check + zero - csum_words(old, len) + csum_words(new, len);
+	return zero - csum_words(old, len) + csum_words(new, len);
+}
+
+/* The sum behind a checksum field. Whatever is added to it, a wrong checksum stays wrong. */
+static __always_inline __u64 csum_of_field(__u16 check)
+{
+	return (__u16)~check;
+}
+
+/* What a checksum field's sum becomes when the `len` bytes at `old` become those at `new`. */
+static __always_inline __u64 csum_replace(__u16 check, const void *old, const void *new, __u32 len)
+{
+	return csum_of_field(check) + csum_change(old, new, len);
 }
 
 /* Adds `len` bytes at `bytes` to a sum; `max` and three more are readable there. Whole words go to
@@ -154,7 +175,7 @@ static __always_inline int verify_checksum(struct xdp_md *ctx, const struct mess
 		return m->header_at == HEADER_AT_V4 ? 0 : REASON_BAD_CHECKSUM;
 	sum = csum_pseudo(ctx, m->header_at, m->udp_len) + csum_words(udp, head) +
 	      csum_packet(ctx, at + HEADER_LEN, m->udp_len - head);
-	return csum_fold(sum) == 0xffff ? 0 : REASON_BAD_CHECKSUM;
+	return csum_is_right(sum) ? 0 : REASON_BAD_CHECKSUM;
 }
 
 #endif

@@ -191,7 +191,7 @@ static __always_inline __u32 vector_entry_at(__u32 header_at, __u32 partition)
 	return header_at + HEADER_LEN + VECTOR_HEAD_LEN + partition * VECTOR_ENTRY_LEN;
 }
 
-/* The addresses, and behind them the ports that UDP begins with, change as one. */
+/* The addresses are part of both checksums. */
 static __always_inline int address_v4(void *data, void *end, const struct member *to, __u16 port)
 {
 	struct iphdr *ip = data + sizeof(struct ethhdr);
@@ -207,17 +207,24 @@ static __always_inline int address_v4(void *data, void *end, const struct member
 		.port_from = bpf_htons(to->port_from),
 		.port_to = bpf_htons(port),
 	};
+	/* Behind it lies what stays: the protocol. */
+	half_t *ttl = (void *)&ip->ttl;
+	__u64 addresses, sum;
 
 	if ((void *)(udp + 1) > end)
 		return 0;
+	addresses = csum_change(&ip->saddr, &new.from, 8);
 #ifndef MUTATE_EGRESS
-	change(udp, &ip->saddr, &new, sizeof(new));
-#else
-	__builtin_memcpy(&ip->saddr, &new, sizeof(new));
+	if (udp->check) {
+		sum = csum_replace(udp->check, &udp->source, &new.port_from, 4);
+		udp->check = csum_field(sum + addresses);
+	}
 #endif
+	sum = csum_of_field(ip->check) + addresses + 0xffff - *ttl;
 	ip->ttl = 64;
-	ip->check = 0;
-	ip->check = ~csum_fold(csum_words(ip, sizeof(*ip)));
+	ip->check = ~csum_fold(sum + *ttl);
+	/* The ports, which UDP begins with, lie behind the addresses. */
+	__builtin_memcpy(&ip->saddr, &new, sizeof(new));
 	return 1;
 }
 

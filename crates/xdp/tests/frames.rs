@@ -190,6 +190,51 @@ fn copies_behind_one_port_go_to_different_members() {
     assert_eq!(action, action::DROP);
 }
 
+/// The IP header's checksum for what it holds now.
+fn set_ip_checksum(frame: &mut [u8]) {
+    frame[24..26].fill(0);
+    let words = frame[14..34].chunks(2);
+    let sum: u32 = words.map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    frame[24..26].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+}
+
+/// Checksums are changed by what changes in a copy, not made anew.
+#[test]
+fn a_copy_is_as_right_as_what_it_was_made_from() {
+    let Some(dir) = objects_or_skip() else { return };
+    let mut acceptor = acceptor(&dir);
+    let mut link = Link {
+        ifindex: 1,
+        group: 1,
+        entries: 1,
+        members: 1,
+        ..Link::default()
+    };
+    link.member[0] = member(7);
+    acceptor.object.set_links(&[link]).unwrap();
+    let good = frame::build(&proposal(b"a value"), false);
+    // All identifications, so all checksums.
+    for ident in 0..=u16::MAX {
+        let mut sent = good.clone();
+        sent[18..20].copy_from_slice(&ident.to_be_bytes());
+        set_ip_checksum(&mut sent);
+        let (_, mut copy) = acceptor.runner.egress(&sent).expect("it runs");
+        assert!(frame::checksum_is_right(&copy, false), "{ident}");
+        let changed = copy[24..26].to_vec();
+        set_ip_checksum(&mut copy);
+        assert_eq!(copy[24..26], changed, "{ident}");
+    }
+    for at in [18, 24, 26, 33, 40, 60] {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        let (_, copy) = acceptor.runner.egress(&bad).expect("it runs");
+        assert_eq!(frame::ip_checksum_is_right(&copy), at > 33, "byte {at}");
+        assert_eq!(frame::checksum_is_right(&copy, false), at < 26, "byte {at}");
+    }
+}
+
 #[test]
 fn a_forwarder_forwards_and_takes_a_hop_off() {
     let Some(dir) = objects_or_skip() else { return };
