@@ -37,9 +37,14 @@ pub fn run(command: &Command) -> Result<(), Error> {
 }
 
 fn median(of: &[f64]) -> f64 {
+    quantile(of, 0.5)
+}
+
+/// The value that this share of all lies below.
+fn quantile(of: &[f64], share: f64) -> f64 {
     let mut sorted = of.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
+    sorted[(sorted.len() as f64 * share) as usize]
 }
 
 fn least(of: &[f64]) -> f64 {

@@ -1,7 +1,7 @@
 //! Messages a second of one core with live frames over veth: frames are made in the kernel, cross a
 //! link to the role in the driver of its far end, and what the role sends crosses links of its own to
-//! where it is counted and dropped. In the same run bare forwarding, in the role's place, makes as
-//! many frames of each.
+//! where it is counted and dropped. In turns with that bare forwarding, in the role's place, makes as
+//! many frames of each message: a machine that changes its speed every few seconds does so to both.
 
 use std::path::Path;
 use std::thread;
@@ -26,6 +26,9 @@ const BATCH: u32 = 16;
 /// No path is as fast as this.
 const MOST_A_SECOND: f64 = 20e6;
 
+/// Seconds of a turn, at most.
+const TURN: f64 = 0.25;
+
 /// One role at links.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measured {
@@ -33,9 +36,9 @@ pub struct Measured {
     pub role: &'static str,
     /// Frames that it sends for a message: three copies, one, and one for every other.
     pub frames_per_msg: f64,
-    /// Messages that it accepted a second, run by run.
+    /// Messages that it accepted a second, turn by turn.
     pub msgs_per_s: Vec<f64>,
-    /// The same of bare forwarding.
+    /// The same of bare forwarding, in the turns before.
     pub forwarding_msgs_per_s: Vec<f64>,
     /// Of the messages that came in, those that weren't accepted, and of the frames sent, those that
     /// didn't arrive, in all runs together; and the same of bare forwarding.
@@ -67,15 +70,17 @@ fn measure(dir: &Path, role: Role, runs: usize, seconds: f64) -> Result<Measured
         lost: 0,
         forwarding_lost: 0,
     };
+    let turns = (seconds / TURN).ceil();
     for _ in 0..runs {
-        let mut bare = Bench::new(dir, role, true)?;
-        let (rate, lost) = bare.run(seconds)?;
-        measured.forwarding_msgs_per_s.push(rate);
-        measured.forwarding_lost += lost;
-        let mut bench = Bench::new(dir, role, false)?;
-        let (rate, lost) = bench.run(seconds)?;
-        measured.msgs_per_s.push(rate);
-        measured.lost += lost;
+        let bare = Bench::new(dir, role, true)?;
+        let bench = Bench::new(dir, role, false)?;
+        for _ in 0..turns as usize {
+            let rate = bare.send(seconds / turns)?;
+            measured.forwarding_msgs_per_s.push(rate);
+            measured.msgs_per_s.push(bench.send(seconds / turns)?);
+        }
+        measured.forwarding_lost += bare.lost();
+        measured.lost += bench.lost();
     }
     Ok(measured)
 }
@@ -89,7 +94,6 @@ struct Bench {
     acceptor: Option<Acceptor>,
     sink: Object,
     frame: Vec<u8>,
-    shift: u32,
     from: (Namespace, Interface),
     _links: Vec<XdpLink>,
     _namespaces: [Namespace; 2],
@@ -138,10 +142,11 @@ impl Bench {
             Role::Acceptor => (MsgType::Phase2a, 0),
             _ => (MsgType::Phase2b, 1),
         };
+        let frame = ready::message(msgtype);
+        generator.load(CPU, &frame, ready::ACCEPTORS[0], shift);
         Ok(Bench {
             role,
-            frame: ready::message(msgtype),
-            shift,
+            frame,
             source,
             generator,
             node,
@@ -153,11 +158,8 @@ impl Bench {
         })
     }
 
-    /// Messages a second, and what was lost.
-    fn run(&mut self, seconds: f64) -> Result<(f64, u64)> {
-        self.generator
-            .load(CPU, &self.frame, ready::ACCEPTORS[0], self.shift);
-        let rate = self.send(seconds)?;
+    /// What was lost in all turns.
+    fn lost(&self) -> u64 {
         let made = self.generator.made(CPU);
         let accepted = self.node.counter(counter::CHANGED);
         let arrived = self.sink.counter(counter::CHANGED);
@@ -168,8 +170,7 @@ impl Bench {
             }
             _ => accepted,
         };
-        let lost = made.saturating_sub(self.taken()) + expected.saturating_sub(arrived);
-        Ok((rate, lost))
+        made.saturating_sub(self.taken()) + expected.saturating_sub(arrived)
     }
 
     /// Sends frames, on one CPU, and gives back messages a second from the first on: a call takes
@@ -179,14 +180,16 @@ impl Bench {
         let mut generator = Generator::of(&self.source)?;
         generator.batch = BATCH;
         let ((namespace, out), frame) = (&self.from, &self.frame);
+        self.generator.set_limit(CPU, u64::MAX);
         self.make_room()?;
+        let before = self.taken();
         thread::scope(|scope| {
             let sending = scope.spawn(move || {
                 pin_to_cpu(CPU).map_err(|error| error.to_string())?;
                 let frames = (seconds * MOST_A_SECOND) as u32;
                 namespace.inside(|| generator.send(out.index, frame, frames))
             });
-            while self.taken() == 0 && !sending.is_finished() {
+            while self.taken() == before && !sending.is_finished() {
                 thread::sleep(Duration::from_millis(1));
             }
             let (start, first) = (Instant::now(), self.taken());
