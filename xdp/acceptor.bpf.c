@@ -158,9 +158,8 @@ static __always_inline int copy_ends(struct xdp_md *ctx, __u32 at, __u8 *to, __u
 static __always_inline int copy_short(struct xdp_md *ctx, const struct message *m, __u8 *to,
 				      __u32 len)
 {
-	__u32 at = m->header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6;
+	__u32 at = known_place(m->header_at) + HEADER_LEN;
 
-	at += HEADER_LEN;
 	if (len < 8 || m->value_at != at)
 		return !bpf_xdp_load_bytes(ctx, m->value_at, to, len);
 	if (len < 16)

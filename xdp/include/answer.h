@@ -170,7 +170,7 @@ struct stamp {
 static __always_inline int stamp_in_place(struct xdp_md *ctx, const struct device *device,
 					  const struct message *m, const struct stamp *stamp)
 {
-	__u32 at = m->header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6;
+	__u32 at = known_place(m->header_at);
 	struct wire_header *h = (void *)(long)ctx->data + at;
 	struct udphdr *udp = (void *)h - sizeof(*udp);
 	/* The header's words from `inst` to `flags`. */

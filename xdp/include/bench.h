@@ -69,8 +69,7 @@ int bench(struct xdp_md *ctx)
 	if (len == 0 || len > BENCH_HEAD_LEN || bpf_xdp_store_bytes(ctx, 0, b->head, len))
 		return XDP_ABORTED;
 	made = b->made++;
-	h = (void *)(long)ctx->data +
-	    (b->header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6);
+	h = (void *)(long)ctx->data + known_place(b->header_at);
 	udp = (void *)h - sizeof(*udp);
 	if ((void *)(h + 1) > (void *)(long)ctx->data_end)
 		return XDP_ABORTED;

@@ -164,7 +164,7 @@ static __always_inline __u64 csum_packet(struct xdp_md *ctx, __u32 at, __u32 len
 static __always_inline int verify_checksum(struct xdp_md *ctx, const struct message *m)
 {
 	const __u32 head = sizeof(struct udphdr) + HEADER_LEN;
-	__u32 at = m->header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6;
+	__u32 at = known_place(m->header_at);
 	struct udphdr *udp = (void *)(long)ctx->data + at - sizeof(struct udphdr);
 	__u64 sum;
 

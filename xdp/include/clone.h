@@ -43,7 +43,7 @@ static __always_inline int clone_partition(struct cloning *c, __u32 partition)
 			       VECTOR_ENTRY_LEN))
 		return 0;
 	return set_partition((void *)(long)c->skb->data, (void *)(long)c->skb->data_end,
-			     c->header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6, entry);
+			     known_place(c->header_at), entry);
 }
 
 /* Sends the clone of one partition to one member, if there is that one. */
@@ -103,7 +103,7 @@ int clones(struct __sk_buff *skb)
 	c.group = m.group;
 	c.header_at = m.header_at;
 	c.places = c.ports->count * MAX_MEMBERS;
-	h = (void *)(long)skb->data + (m.header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6);
+	h = (void *)(long)skb->data + known_place(m.header_at);
 	if ((void *)(h + 1) > (void *)(long)skb->data_end)
 		return TC_ACT_SHOT;
 	c.partitions = partitions_of(h, (void *)(long)skb->data_end);

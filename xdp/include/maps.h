@@ -177,9 +177,6 @@ static __always_inline void full_barrier(__u32 *any)
 	asm volatile("" : : "r"(old));
 }
 
-/* How often a compare-and-swap is tried before the packet is dropped as `busy`. */
-#define MAX_TRIES 16
-
 static __always_inline int try_lock(__u32 *lock)
 {
 	return __sync_val_compare_and_swap(lock, 0, 1) == 0;
@@ -228,6 +225,9 @@ static __always_inline void unlock(__u32 *lock)
 	asm volatile("" : : "r"(old));
 #endif
 }
+
+/* How often a compare-and-swap is tried before the packet is dropped as `busy`. */
+#define MAX_TRIES 16
 
 /* Raises a number that only grows; a full barrier. False if other CPUs always came first. */
 static __always_inline int raise(__u64 *number, __u64 to)

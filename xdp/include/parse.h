@@ -14,6 +14,13 @@
 #define HEADER_AT_V6 (sizeof(struct ethhdr) + sizeof(struct ipv6hdr) + sizeof(struct udphdr))
 _Static_assert(HEADER_AT_V4 == 42 && HEADER_AT_V6 == 62, "no padding in the kernel's headers");
 
+/* The same place as one of two constants: so the verifier knows it, and offsets from it are computed by the
+ * compiler. */
+static __always_inline __u32 known_place(__u32 header_at)
+{
+	return header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6;
+}
+
 /* A header in host order, and where it lies. */
 struct message {
 	__u64 inst;
