@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use paxos::wire::value::{Probe, ProbeReport};
-use paxos::{Flags, Header, Instance, MsgType, Packet, Reason, Round, To, Verdict};
+use paxos::{Flags, Header, Instance, MsgType, NodeId, Packet, Reason, Round, To, Verdict};
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::storage::Storage;
 use replica::{Application, InMemory, Restored, Settings, Status, Worker};
@@ -320,12 +320,17 @@ fn run_log(log: &[(Flags, u64, u64, Vec<u8>)], disturb: Option<u64>) -> Image {
 
 // ---- Checkpoints
 
+/// A worker with a checkpoint every ten instances.
+fn every_ten(node: NodeId) -> Fed {
+    Fed::new(Settings {
+        checkpoint_every: 10,
+        ..settings(node)
+    })
+}
+
 #[test]
 fn trim_follows_a_checkpoint_and_is_repeated() {
-    let mut r = Fed::new(Settings {
-        checkpoint_every: 10,
-        ..settings(REPLICAS[0])
-    });
+    let mut r = every_ten(REPLICAS[0]);
     for inst in 0..10 {
         assert!(r.out.of_type(MsgType::Trim).is_empty());
         r.give(inst, Flags::NOOP, (0, 0), &[]);
@@ -352,10 +357,7 @@ fn trim_follows_a_checkpoint_and_is_repeated() {
 
 #[test]
 fn trim_never_covers_what_a_power_failure_takes() {
-    let mut r = Fed::new(Settings {
-        checkpoint_every: 10,
-        ..settings(REPLICAS[0])
-    });
+    let mut r = every_ten(REPLICAS[0]);
     r.disk.with(|d| d.fail_checkpoints = true);
     for inst in 0..10 {
         r.give(inst, Flags::NOOP, (0, 0), &[]);
@@ -381,10 +383,7 @@ fn trim_never_covers_what_a_power_failure_takes() {
 
 #[test]
 fn trim_covers_no_more_than_was_committed_when_the_checkpoint_began() {
-    let mut r = Fed::new(Settings {
-        checkpoint_every: 10,
-        ..settings(REPLICAS[0])
-    });
+    let mut r = every_ten(REPLICAS[0]);
     for inst in 0..35 {
         r.give(inst, Flags::NOOP, (0, 0), &[]);
         if inst % 10 != 7 {
@@ -538,10 +537,7 @@ fn a_snapshot_never_meets_a_checkpoint_under_way() {
         ahead.log(s, number, &command(number));
     }
     let (position, bytes) = snapshot(&mut ahead);
-    let mut behind = Fed::new(Settings {
-        checkpoint_every: 10,
-        ..settings(REPLICAS[1])
-    });
+    let mut behind = every_ten(REPLICAS[1]);
     for inst in 0..10 {
         behind.give(inst, Flags::NOOP, (0, 0), &[]);
     }

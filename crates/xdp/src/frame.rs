@@ -42,8 +42,7 @@ pub fn between(from: SocketAddr, to: SocketAddr, datagram: &[u8]) -> Vec<u8> {
             frame.extend([0, 0, 0x40, 0, 9, 17, 0, 0]);
             frame.extend(from.octets());
             frame.extend(to.octets());
-            let check = !sum(&frame[ETHERNET..], 0);
-            frame[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&check.to_be_bytes());
+            set_ip_checksum(&mut frame);
         }
         (from, to) => {
             frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
@@ -162,6 +161,14 @@ fn sum(bytes: &[u8], start: u32) -> u16 {
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// Sets the header checksum of an IPv4 frame to what is right now.
+pub fn set_ip_checksum(frame: &mut [u8]) {
+    let header = &mut frame[ETHERNET..ETHERNET + V4];
+    header[10..12].fill(0);
+    let check = !sum(header, 0);
+    header[10..12].copy_from_slice(&check.to_be_bytes());
 }
 
 /// Whether the header checksum of an IPv4 frame is right.

@@ -11,7 +11,7 @@ use common::random::{SLOTS, deployment};
 use common::{Control, Loaded, configuration, first_enable, objects_or_skip};
 use paxos::{Flags, Header, MsgType, Packet, Reason, Round, Verdict};
 use xdp::frame;
-use xdp::layout::{Decision, Link, MAX_MEMBERS, MulticastMember, Route, RouteKey};
+use xdp::layout::{Decision, Link, MulticastMember, Route, RouteKey};
 use xdp::object::{Object, Role, Sizes};
 use xdp::place::Place;
 use xdp::ring::Ring;
@@ -149,22 +149,26 @@ fn member(last: u8) -> MulticastMember {
     }
 }
 
+/// Group 1's members 1 to `members` behind port 1.
+fn link(members: u8) -> Link {
+    let mut link = Link {
+        ifindex: 1,
+        group: 1,
+        entries: u32::from(members),
+        members: u32::from(members),
+        ..Link::default()
+    };
+    for last in 1..=members {
+        link.member[usize::from(last) - 1] = member(last);
+    }
+    link
+}
+
 #[test]
 fn copies_behind_one_port_go_to_different_members() {
     let Some(dir) = objects_or_skip() else { return };
     let mut acceptor = acceptor(&dir);
-    let mut link = Link {
-        ifindex: 1,
-        group: 1,
-        entries: 3,
-        members: 3,
-        member: [member(0); MAX_MEMBERS],
-        ..Link::default()
-    };
-    for at in 0..3 {
-        link.member[at] = member(at as u8 + 1);
-    }
-    acceptor.object.set_links(&[link]).unwrap();
+    acceptor.object.set_links(&[link(3)]).unwrap();
     // The same packet twice, then another: three copies of each, one a member.
     for value in [b"a", b"a", b"b"] {
         let sent = frame::build(&proposal(value), false);
@@ -190,40 +194,22 @@ fn copies_behind_one_port_go_to_different_members() {
     assert_eq!(action, action::DROP);
 }
 
-/// The IP header's checksum for what it holds now.
-fn set_ip_checksum(frame: &mut [u8]) {
-    frame[24..26].fill(0);
-    let words = frame[14..34].chunks(2);
-    let sum: u32 = words.map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    frame[24..26].copy_from_slice(&(!(sum as u16)).to_be_bytes());
-}
-
 /// Checksums are changed by what changes in a copy, not made anew.
 #[test]
 fn a_copy_is_as_right_as_what_it_was_made_from() {
     let Some(dir) = objects_or_skip() else { return };
     let mut acceptor = acceptor(&dir);
-    let mut link = Link {
-        ifindex: 1,
-        group: 1,
-        entries: 1,
-        members: 1,
-        ..Link::default()
-    };
-    link.member[0] = member(7);
-    acceptor.object.set_links(&[link]).unwrap();
+    acceptor.object.set_links(&[link(1)]).unwrap();
     let good = frame::build(&proposal(b"a value"), false);
     // All identifications, so all checksums.
     for ident in 0..=u16::MAX {
         let mut sent = good.clone();
         sent[18..20].copy_from_slice(&ident.to_be_bytes());
-        set_ip_checksum(&mut sent);
+        frame::set_ip_checksum(&mut sent);
         let (_, mut copy) = acceptor.runner.egress(&sent).expect("it runs");
         assert!(frame::checksum_is_right(&copy, false), "{ident}");
         let changed = copy[24..26].to_vec();
-        set_ip_checksum(&mut copy);
+        frame::set_ip_checksum(&mut copy);
         assert_eq!(copy[24..26], changed, "{ident}");
     }
     for at in [18, 24, 26, 33, 40, 60] {
