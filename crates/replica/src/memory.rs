@@ -70,7 +70,7 @@ type StoredRecords = HashMap<Vec<u8>, Vec<u8>>;
 
 const MAGIC: &[u8; 8] = b"WPCKPT\0\x01";
 
-impl<S: StateMachine, D: Storage + 'static> InMemory<S, D> {
+impl<S: StateMachine, D: Storage> InMemory<S, D> {
     /// Loads the last checkpoint, or begins with `initial` at the first start.
     pub fn open(mut storage: D, initial: S) -> Result<Self, Error> {
         let (state, records) = match storage.load()? {
@@ -155,7 +155,7 @@ fn read_bytes(from: &mut &[u8]) -> io::Result<Vec<u8>> {
     Ok(bytes.to_vec())
 }
 
-impl<S: StateMachine, D: Storage + 'static> Application for InMemory<S, D> {
+impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         self.changed = true;
         self.state.execute(command, reply);

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Holds one checkpoint. The simulator has a disk of its own.
-pub trait Storage: Send {
+pub trait Storage: Send + 'static {
     /// The last checkpoint that was stored completely; `None` at the first start.
     fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
 

@@ -16,7 +16,7 @@ use super::kernel::Decisions;
 use super::outbox::WorkerOutbox;
 use super::partition::Partition;
 use super::waker::{Wake, Waker, waker_pair};
-use super::writer::Writer;
+use super::writer::{Ended, Writer};
 use super::{Ask, Services};
 use crate::host::{Stop, is_due, wait};
 use crate::plane::{PlaneOptions, RecvBatch, UdpPlane};
@@ -232,8 +232,7 @@ impl WorkerThread {
         self.follow_checkpoint(now)?;
         if self.worker.is_checkpointing() {
             let ended = self.writer.wait();
-            let ended = self.worker.end_checkpoint(now, ended);
-            ended.map_err(|e| self.fatal(e))?;
+            self.end_checkpoint(now, ended)?;
         }
         self.worker.checkpoint(now).map_err(|e| self.fatal(e))
     }
@@ -243,13 +242,17 @@ impl WorkerThread {
         if let Some(checkpoint) = self.worker.take_checkpoint() {
             self.writer.write(checkpoint);
         }
-        match self.writer.ended() {
-            None => Ok(()),
-            Some(ended) => {
-                let ended = self.worker.end_checkpoint(now, ended);
-                ended.map_err(|e| self.fatal(e))
-            }
+        if self.worker.is_checkpointing()
+            && let Some(ended) = self.writer.ended()
+        {
+            self.end_checkpoint(now, ended)?;
         }
+        Ok(())
+    }
+
+    fn end_checkpoint(&mut self, now: Time, ended: Ended) -> Result<(), Error> {
+        let ended = self.worker.end_checkpoint(now, ended);
+        ended.map_err(|e| self.fatal(e))
     }
 
     /// Takes what the kernel's learner has seen decided. Says whether there may be more.

@@ -7,7 +7,8 @@ use replica::Checkpoint;
 use super::waker::Wake;
 use crate::Error;
 
-type Ended = Result<(), replica::Error>;
+/// What came of a checkpoint.
+pub type Ended = Result<(), replica::Error>;
 
 /// Ends with the value.
 pub struct Writer {

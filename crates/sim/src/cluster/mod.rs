@@ -237,9 +237,7 @@ impl Cluster {
             }
             Event::Timer { at } => self.timer(at),
             Event::Flush { at, process } => {
-                if self.host(at.node).process != process
-                    || self.paused(at, Event::Flush { at, process })
-                {
+                if !self.reaches(at, process, Event::Flush { at, process }) {
                     return;
                 }
                 let kind = self.kind(at.node);
@@ -251,9 +249,7 @@ impl Cluster {
                 }
             }
             Event::Checkpoint { at, process } => {
-                if self.host(at.node).process != process
-                    || self.paused(at, Event::Checkpoint { at, process })
-                {
+                if !self.reaches(at, process, Event::Checkpoint { at, process }) {
                     return;
                 }
                 if let Kind::Replica(n) = self.kind(at.node) {
@@ -281,6 +277,11 @@ impl Cluster {
                 self.act(&action);
             }
         }
+    }
+
+    /// Whether the process that an event is for still is, and runs.
+    fn reaches(&mut self, at: Endpoint, process: u32, event: Event) -> bool {
+        self.host(at.node).process == process && !self.paused(at, event)
     }
 
     /// A paused process does what is due when it goes on.
