@@ -21,14 +21,6 @@ struct route {
 	__u32 role;
 };
 
-/* Any number of roles: a packet for an entry without a program goes to the kernel's stack. */
-struct {
-	KEPT_MAP(BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 256);
-	__type(key, __u32);
-	__type(value, __u32);
-} roles SEC(".maps");
-
 struct {
 	KEPT_MAP(BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);

@@ -63,7 +63,7 @@ struct device {
 #define DEVICE_CLONES 1
 /* All of `multicast` is in `multicast_small`, too. */
 #define DEVICE_FEW_COPIES 2
-/* The only member is a role of the switch that this one is at, too. */
+/* All members are roles of the switch that this one is at, too, and called in turn. */
 #define DEVICE_WITHIN 4
 
 struct group {
@@ -103,13 +103,25 @@ struct counters {
 
 SHARED_ARRAY(counters, 256, struct counters);
 
-/* Entry 0: the forwarder of the switch that the role is at. */
+/* What a role at a switch calls: the switch's forwarder, or the program `within` of its own, which calls
+ * that for each member. */
+#define CALL_FORWARDER 0
+#define CALL_WITHIN 1
 struct {
 	KEPT_MAP(BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, __u32);
 } own_switch SEC(".maps");
+
+/* The roles of a switch, which its forwarder and they themselves call: one map for all that are at the
+ * same switch. Any number of roles: a packet for an entry without a program goes to the kernel's stack. */
+struct {
+	KEPT_MAP(BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, __u32);
+} roles SEC(".maps");
 
 /* A copy of the datagram, from the UDP header on, for what can't be read from the packet in place. */
 #define SCRATCH_LEN 2048

@@ -24,7 +24,9 @@ struct member {
 	__u16 port_to;
 	__u16 port_from;
 	/* Partition p listens on `port_to + p`. */
-	__u32 port_per_partition;
+	__u16 port_per_partition;
+	/* It is at the same switch: 1 + its entry in `roles`; 0 = it isn't. */
+	__u16 role;
 };
 
 /* What a port is to a group. A group without an entry has no member there: its copies are dropped. */
@@ -43,6 +45,8 @@ struct link {
 
 /* An entry lies at its key's place, or at one of the next few. A hash of the kernel's own costs each
  * copy 20 ns more. */
+/* In place of a port: all members of a group, where they are roles of this switch. */
+#define PORT_WITHIN (~0u)
 #define LINK_PLACES 256
 #define LINK_TRIES 8
 SHARED_ARRAY(port_links, LINK_PLACES, struct link);
@@ -316,16 +320,23 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 		       XDP_DROP;
 }
 
+/* No actions of the kernel's: a role's program ends in a call (`leave`), of `within` or of the role whose
+ * entry in `roles` is added to this. */
+#define TO_WITHIN 0x100
+#define TO_ROLE 0x200
+
 /* Where one copy is all, it gets its address here, which costs less than on egress. */
 static __always_inline int multicast_one(struct xdp_md *ctx, const struct device *device,
 					 __u32 group)
 {
 	struct link *link = link_of(device->only_port, group);
+	__u32 role;
 
 	if (!link || !link->members ||
 	    !address((void *)(long)ctx->data, (void *)(long)ctx->data_end, &link->member[0]))
 		return XDP_DROP;
-	return bpf_redirect_map(&multicast_only, 0, 0);
+	role = link->member[0].role;
+	return role ? TO_ROLE + role - 1 : bpf_redirect_map(&multicast_only, 0, 0);
 }
 
 /* To every member of the group, in as many copies as a command over so many partitions needs. What it
@@ -341,6 +352,8 @@ static __always_inline int multicast_of(struct xdp_md *ctx, const struct device 
 			       bpf_redirect_map(&multicast_many, 0, BPF_F_BROADCAST);
 	if (device->only_port)
 		return multicast_one(ctx, device, group);
+	if (device->flags & DEVICE_WITHIN)
+		return TO_WITHIN;
 	if (device->flags & DEVICE_FEW_COPIES)
 		return bpf_redirect_map(&multicast_small, 0, BPF_F_BROADCAST);
 	return bpf_redirect_map(&multicast, 0, BPF_F_BROADCAST);

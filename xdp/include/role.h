@@ -2,7 +2,7 @@
 #ifndef WIREPAXOS_ROLE_H
 #define WIREPAXOS_ROLE_H
 
-#include "answer.h"
+#include "within.h"
 
 /* Part of every role's `struct step`. */
 struct common {
@@ -42,13 +42,17 @@ static __always_inline void sent(struct common *c, int done, int action)
 		count(COUNT_UNSENT);
 }
 
-/* The end of a packet's way through a role. A copy for the one member that is a role of the same
- * switch needs no link: the forwarder calls that role. */
+/* The end of a packet's way through a role. */
 static __always_inline int leave(struct xdp_md *ctx, const struct common *c)
 {
-	if (c->action == XDP_REDIRECT && (c->device->flags & DEVICE_WITHIN))
-		bpf_tail_call(ctx, &own_switch, 0);
-	return c->action;
+	if (c->action >= TO_ROLE)
+		bpf_tail_call(ctx, &roles, c->action - TO_ROLE);
+	else if (c->action == TO_WITHIN)
+		bpf_tail_call(ctx, &own_switch, CALL_WITHIN);
+	else
+		return c->action;
+	/* Nobody is there. */
+	return XDP_DROP;
 }
 
 #endif

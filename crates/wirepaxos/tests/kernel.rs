@@ -157,6 +157,28 @@ fn machines_die_and_come_back() {
     lab.down();
 }
 
+/// The leader calls acceptors of its switch in turn if a learner there is all that they send to. A run sends
+/// one frame, so else their votes would be lost.
+#[test]
+fn votes_that_leave_a_switch_are_not_lost_in_it() {
+    let _alone = alone();
+    for learners in ["0", "1", "2"] {
+        let up = ["--in-switch", "--learners", learners, "--start"];
+        let Some(lab) = serving('v', &up) else {
+            return;
+        };
+        ready(&lab);
+        let load = Increments::start(&lab, 300);
+        assert_eq!(load.end(), "300");
+        all_agree(&lab, "300");
+        for node in ["leader-1", "leader-2", "acceptor-1"] {
+            let unsent = &status(&lab, node)["counters"]["unsent"];
+            assert_eq!(unsent, 0, "{node}, {learners} learners");
+        }
+        lab.down();
+    }
+}
+
 /// The papers' two switches, with the roles in them.
 #[test]
 fn roles_in_switches_outlive_processes_and_are_replaced() {

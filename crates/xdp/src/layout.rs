@@ -277,7 +277,9 @@ shared! {
         /// Source.
         port_from: u16,
         /// 1 = partition p listens on `port_to + p`.
-        port_per_partition: u32,
+        port_per_partition: u16,
+        /// It is at the same switch: 1 + its entry in `roles`; 0 = it isn't.
+        role: u16,
     }
     /// Map `port_links`: what a port is to a group.
     Link {
@@ -376,8 +378,14 @@ shared! {
 pub const DEVICE_CLONES: u16 = 1;
 /// All of `multicast` is in `multicast_small`, too.
 pub const DEVICE_FEW_COPIES: u16 = 2;
-/// The only member is a role of the switch that this one is at.
+/// All members are roles of the switch that this one is at, and called in turn.
 pub const DEVICE_WITHIN: u16 = 4;
+/// In place of a port: all members of a group, where they are roles of this switch.
+pub const PORT_WITHIN: u32 = u32::MAX;
+/// Entry of `own_switch`: the switch's forwarder.
+pub const CALL_FORWARDER: u32 = 0;
+/// Entry of `own_switch`: the role's program that calls it for each member.
+pub const CALL_WITHIN: u32 = 1;
 /// Learner: decisions leave as DELIVER instead of by the ring.
 pub const GROUP_DELIVER: u32 = 1;
 /// Learner: the partition has a window.

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::layout::{DEVICE_WITHIN, Link, MAX_LINKS, MAX_MEMBERS, MulticastMember};
-use crate::object::{Object, Result, Role};
+use crate::layout::{DEVICE_WITHIN, Link, MAX_LINKS, MAX_MEMBERS, MulticastMember, PORT_WITHIN};
+use crate::object::{Object, Result};
 use crate::station::{Hop, Station};
 
 /// One receiver.
@@ -22,6 +22,8 @@ pub struct Member {
 pub struct Members {
     from: SocketAddr,
     groups: Vec<(u16, Vec<Member>)>,
+    /// Whom members send to, each once.
+    listeners: Vec<IpAddr>,
     /// How each of them was reached when that was last looked up.
     hops: BTreeMap<IpAddr, Hop>,
     /// The ports, each as often as the largest group has members behind it.
@@ -29,11 +31,19 @@ pub struct Members {
 }
 
 impl Members {
-    /// Receivers by group; copies leave in the name of `from`.
-    pub fn new(from: SocketAddr, groups: Vec<(u16, Vec<Member>)>) -> Members {
+    /// Receivers by group, and whom these send to what they make of a copy; copies leave in the name of
+    /// `from`.
+    pub fn new(
+        from: SocketAddr,
+        groups: Vec<(u16, Vec<Member>)>,
+        mut listeners: Vec<IpAddr>,
+    ) -> Members {
+        listeners.sort();
+        listeners.dedup();
         Members {
             from,
             groups,
+            listeners,
             hops: BTreeMap::new(),
             ports: Vec::new(),
         }
@@ -75,31 +85,14 @@ impl Members {
     ) -> Result<()> {
         let most = self.most_behind(hops);
         self.refuse_too_many(&most, station)?;
-        let mut links = Vec::new();
-        for (index, (&port, &entries)) in most.iter().enumerate() {
-            for (group, members) in &self.groups {
-                let mut link = Link {
-                    ifindex: port,
-                    group: (*group).into(),
-                    entries: entries as u32,
-                    index: index as u32,
-                    ..Link::default()
-                };
-                for member in members {
-                    link.add(member, &hops[&member.address.ip()], self.from);
-                }
-                links.push(link);
-            }
-        }
-        object.set_links(&links)?;
+        let within = self.are_within(hops, station);
+        object.set_links(&self.links(&most, within, hops))?;
         let ports = most
             .iter()
             .flat_map(|(&port, &n)| std::iter::repeat_n(port, n));
         let ports: Vec<u32> = ports.collect();
         if ports != self.ports {
             object.multicast_to(&ports, true)?;
-            // A leader makes several copies of a command over several partitions even then.
-            let within = object.role() != Role::Leader && self.is_one_within(station);
             object.change_device(|device| {
                 device.flags &= !DEVICE_WITHIN;
                 device.flags |= if within { DEVICE_WITHIN } else { 0 };
@@ -109,14 +102,52 @@ impl Members {
         Ok(())
     }
 
-    /// Whether there is one member in all, and that is a role of this switch, too.
-    fn is_one_within(&self, station: &Station) -> bool {
-        match (station, self.addresses().as_slice(), &self.groups[..]) {
-            (Station::Switch(switch), [only], [(_, members)]) => {
-                members.len() == 1 && switch.has_role(*only)
+    /// Who is behind each port, for each group; and who are roles of this switch, if all are.
+    fn links(
+        &self,
+        most: &BTreeMap<u32, usize>,
+        within: bool,
+        hops: &BTreeMap<IpAddr, Hop>,
+    ) -> Vec<Link> {
+        let mut links = Vec::new();
+        for (group, members) in &self.groups {
+            let link = |port, entries, index| Link {
+                ifindex: port,
+                group: (*group).into(),
+                entries,
+                index,
+                ..Link::default()
+            };
+            for (index, (&port, &entries)) in (0..).zip(most) {
+                let mut link = link(port, entries as u32, index);
+                for member in members {
+                    let hop = &hops[&member.address.ip()];
+                    if hop.port == port {
+                        link.add(member, hop, self.from);
+                    }
+                }
+                links.push(link);
             }
-            _ => false,
+            if within {
+                let mut link = link(PORT_WITHIN, 0, 0);
+                for member in members {
+                    link.add(member, &hops[&member.address.ip()], self.from);
+                }
+                links.push(link);
+            }
         }
+        links
+    }
+
+    /// Whether all members can be called in turn: they are roles of this switch, too, and all that comes
+    /// of it goes to one role here, as one frame leaves by a run.
+    fn are_within(&self, hops: &BTreeMap<IpAddr, Hop>, station: &Station) -> bool {
+        let few = |(_, members): &(u16, Vec<Member>)| members.len() <= MAX_MEMBERS;
+        let listener_is_here = match (station, &self.listeners[..]) {
+            (Station::Switch(switch), [only]) => switch.hop(*only).is_ok_and(|hop| hop.role != 0),
+            _ => false,
+        };
+        listener_is_here && self.groups.iter().all(few) && hops.values().all(|hop| hop.role != 0)
     }
 
     /// The members that the largest group has behind each port.
@@ -156,11 +187,9 @@ impl Members {
 }
 
 impl Link {
-    /// Notes a member, if it is behind this port and its hardware address is known.
+    /// Notes a member, if its hardware address is known.
     fn add(&mut self, member: &Member, hop: &Hop, from: SocketAddr) {
-        let (Some(mac_to), true) = (hop.mac_to, hop.port == self.ifindex) else {
-            return;
-        };
+        let Some(mac_to) = hop.mac_to else { return };
         self.member[self.members as usize] = MulticastMember {
             mac_to,
             mac_from: hop.mac_from,
@@ -170,6 +199,7 @@ impl Link {
             port_to: member.address.port(),
             port_from: from.port(),
             port_per_partition: member.port_per_partition.into(),
+            role: hop.role,
         };
         self.members += 1;
     }

@@ -89,6 +89,7 @@ impl Runner {
             port_to: 7000,
             port_from: 7001,
             port_per_partition: 1,
+            role: 0,
         };
         let link = Link {
             ifindex: LOOPBACK,

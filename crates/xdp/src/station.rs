@@ -25,6 +25,8 @@ pub struct Hop {
     pub mac_from: [u8; 6],
     /// Their destination; `None` while it isn't known.
     pub mac_to: Option<[u8; 6]>,
+    /// To a role of this switch: 1 + its entry in `roles`; 0 = it is elsewhere.
+    pub role: u16,
 }
 
 impl Station {
@@ -45,6 +47,7 @@ impl Station {
                     port: interface.index,
                     mac_from: interface.mac,
                     mac_to,
+                    role: 0,
                 };
                 Ok(macs.map(hop).collect())
             }

@@ -3,9 +3,10 @@
 //! papers' switches are of this kind; so is a server with several interfaces that forwards between
 //! them.
 //!
-//! Copies for other roles of the same switch go once around: out of one end of a link within the
-//! switch (`Route::port`, for the switch's own addresses) and in by the other, which is a port like
-//! all others.
+//! Copies that are all for roles of the same switch need no link: those are called, one after the other.
+//! Where some are for others, and for a command over several partitions, they go once around: out of one
+//! end of a link within the switch (`Route::port`, for the switch's own addresses) and in by the other,
+//! which is a port like all others.
 
 use std::fs;
 use std::io;
@@ -17,7 +18,7 @@ use aya::maps::{HashMap, Map, MapData, ProgramArray};
 use aya::programs::{ProgramFd, ProgramInfo};
 
 use crate::forwarder::PROGRAM;
-use crate::layout::{Route, RouteKey};
+use crate::layout::{CALL_FORWARDER, CALL_WITHIN, Route, RouteKey};
 use crate::object::{Object, Result, whole};
 use crate::station::Hop;
 
@@ -28,6 +29,9 @@ pub struct Switch {
     name: String,
     routes: HashMap<MapData, RouteKey, Route>,
 }
+
+/// The pinned map of its roles.
+const ROLES: &str = "roles";
 
 /// What begins the names of pins that say that a switch calls a node's program.
 const PIN: &str = "link-switch-";
@@ -63,12 +67,8 @@ impl Switch {
             port: route.port,
             mac_from: route.mac_from,
             mac_to: Some(route.mac_to),
+            role: route.role as u16,
         })
-    }
-
-    /// Whether packets for an address go to a role of this switch.
-    pub(crate) fn has_role(&self, address: IpAddr) -> bool {
-        self.route(address).is_ok_and(|route| route.role != 0)
     }
 
     fn program(&self) -> Result<ProgramFd> {
@@ -83,6 +83,16 @@ impl Switch {
         route.map_err(|e| format!("{} has no route to {to}: {}", self.name, whole(&e)))
     }
 
+    /// Lets an object that is loaded with these pins call the switch's roles: it finds their map there.
+    pub fn lend_roles(&self, pins: &Path) -> Result<()> {
+        let (own, lent) = (self.pins.join(ROLES), pins.join(ROLES));
+        let failed = |e: io::Error| format!("{}: {e}", lent.display());
+        match fs::remove_file(&lent) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(e)),
+            _ => symlink(own, &lent).map_err(failed),
+        }
+    }
+
     /// Has the switch call the role's program for packets to `own`, until the pin in `pins` goes.
     /// True if it called an earlier version, which this one has replaced: no packet passes between.
     pub fn attach(&self, object: &mut Object, own: IpAddr, pins: &Path) -> Result<bool> {
@@ -92,7 +102,9 @@ impl Switch {
                 self.name
             )
         })?;
-        object.call("own_switch", 0, &self.program()?)?;
+        object.call("own_switch", CALL_FORWARDER, &self.program()?)?;
+        let within = object.program("within")?;
+        object.call("own_switch", CALL_WITHIN, &within)?;
         let program = object.program(object.role().name())?;
         // The pin first: what is called can then be found, and taken off.
         let pin = pins.join(format!("{PIN}{slot}"));
@@ -116,7 +128,7 @@ pub(crate) fn take_off(pin: &Path) -> Result<()> {
         return Ok(());
     };
     // A switch that is gone calls nobody.
-    if !switch.join("roles").exists() {
+    if !switch.join(ROLES).exists() {
         return Ok(());
     }
     match roles(&switch)?.clear_index(&slot) {
@@ -132,7 +144,7 @@ pub(crate) fn take_off(pin: &Path) -> Result<()> {
 }
 
 fn roles(pins: &Path) -> Result<ProgramArray<MapData>> {
-    let map = MapData::from_pin(pins.join("roles"));
+    let map = MapData::from_pin(pins.join(ROLES));
     let map = map.map_err(|e| format!("{}: {}", pins.display(), whole(&e)))?;
     Map::ProgramArray(map).try_into().map_err(|e| whole(&e))
 }

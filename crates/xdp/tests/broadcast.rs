@@ -283,6 +283,7 @@ impl Network {
             port_to: 7000 + group,
             port_from: 9000,
             port_per_partition: 0,
+            role: 0,
         }
     }
 

@@ -146,6 +146,7 @@ fn member(last: u8) -> MulticastMember {
         port_to: 9100,
         port_from: 9000,
         port_per_partition: 0,
+        role: 0,
     }
 }
 

@@ -64,6 +64,9 @@ impl XdpPlane {
         let is_new = !Pins::are_left(&cluster.bpffs, cluster.cluster, &node.name);
         let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, &node.name)?;
         let places = places(cluster, node);
+        if let Station::Switch(switch) = &station {
+            switch.lend_roles(pins.path())?;
+        }
         let object = Object::load_kept(&directory, role, &sizes(&places), pins.path())?;
         Ok(XdpPlane {
             socket: listen::udp(node.address, "address")?,
@@ -76,7 +79,7 @@ impl XdpPlane {
             is_new,
             station,
             pins,
-            members: Members::new(node.address, members),
+            members: Members::new(node.address, members, listeners(cluster, role)),
             attachment: None,
             cloning: None,
             unreachable: Vec::new(),
@@ -254,6 +257,21 @@ impl XdpPlane {
             "answered_by_process": self.answered_here,
         });
     }
+}
+
+/// Whom those send to who get a role's multicast.
+fn listeners(cluster: &ClusterFile, role: Role) -> Vec<IpAddr> {
+    if role != Role::Leader {
+        return Vec::new();
+    }
+    let mut listeners = Vec::new();
+    for acceptor in cluster.acceptors() {
+        for group in &cluster.groups {
+            let nodes = cluster.listeners(acceptor, group.id);
+            listeners.extend(nodes.iter().map(|node| node.address.ip()));
+        }
+    }
+    listeners
 }
 
 /// Programs in the kernel record nothing.

@@ -71,6 +71,7 @@ pub(super) fn multicast(
             port_to: crate::frame::PORT,
             port_from: crate::frame::PORT,
             port_per_partition: 0,
+            role: 0,
         };
         links.push(Link {
             ifindex: port.index,

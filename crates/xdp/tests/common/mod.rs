@@ -3,6 +3,7 @@
 
 pub mod host;
 pub mod random;
+pub mod switch;
 
 use std::path::PathBuf;
 

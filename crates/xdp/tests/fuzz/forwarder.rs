@@ -7,7 +7,7 @@ use std::path::Path;
 use aya::maps::{DevMapHash, ProgramArray};
 use aya::programs::ProgramFd;
 use xdp::frame;
-use xdp::layout::{COUNTERS, DEVICE_WITHIN, Device, Route, RouteKey};
+use xdp::layout::{COUNTERS, Link, Route, RouteKey};
 use xdp::object::{Object, Role, Sizes};
 use xdp::place::{self, Place};
 use xdp::run::{Runner, action, counter, test_device};
@@ -96,7 +96,7 @@ impl Switch {
         let acceptors = acceptor.object.program("acceptor").expect("it is there");
         call(&mut object, "roles", At::Itself as u32 - 1, &own);
         call(&mut object, "roles", At::Acceptor as u32 - 1, &acceptors);
-        call(&mut acceptor.object, "own_switch", 0, &own);
+        call(&mut acceptor.object, "roles", 0, &own);
         add_routes(&mut object);
         Switch {
             runner: Runner::new(&mut object, 1).expect("it runs"),
@@ -189,19 +189,19 @@ impl Switch {
     }
 }
 
-/// An acceptor whose only member is behind the switch.
+/// An acceptor whose only member is a role of its switch, as which that calls itself again.
 fn acceptor(dir: &Path) -> Loaded {
     let place = Place::only(deployment(11), SLOTS);
     let mut acceptor = Loaded::new(dir, Role::Acceptor, place, 1);
-    let device = Device {
-        flags: DEVICE_WITHIN,
-        ..test_device(&place)
-    };
     let object = &mut acceptor.object;
+    let mut links = object.memory::<Link>("port_links").expect("a map").copy();
+    links.retain(|link| link.ifindex == LOOPBACK);
+    links[0].member[0].role = 1;
+    object.set_links(&links).expect("there is room");
     object
         .multicast_to(&[LOOPBACK], true)
         .expect("there is room");
-    place::open(object, &place, 0, &device).expect("it fits");
+    place::open(object, &place, 0, &test_device(&place)).expect("it fits");
     acceptor
 }
 

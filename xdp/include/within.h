@@ -1,0 +1,133 @@
+/* Multicast to roles of the same switch: each of them is called with the packet in turn, so a value can
+ * be proposed, voted for and decided in one run of the switch's forwarder.
+ *
+ * XDP can't copy a frame and go on with it. But what a subprogram tail-calls returns to that one's
+ * caller: so the frame is kept, and put back for the next role after one has had it.
+ *
+ * One frame leaves by a run. Where several were to, the last one does, and the others are lost like any
+ * packet. */
+#ifndef WIREPAXOS_WITHIN_H
+#define WIREPAXOS_WITHIN_H
+
+#include "multicast.h"
+
+#define MAX_FRAME (HEADER_AT_V6 + HEADER_LEN + TAG_LEN + MAX_VALUE_LEN)
+
+struct kept_frame {
+	__u32 len;
+	__u8 bytes[MAX_FRAME];
+};
+
+/* On one CPU. */
+struct turns {
+	/* What every member gets. */
+	struct kept_frame copy;
+	/* What leaves the switch in the end. */
+	struct kept_frame leaving;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct turns);
+} turns SEC(".maps");
+
+static __always_inline int keep(struct xdp_md *ctx, struct kept_frame *kept)
+{
+	__u32 len = frame_length(ctx);
+
+	kept->len = len;
+	KEEP(len);
+	return len > 0 && len <= MAX_FRAME && !bpf_xdp_load_bytes(ctx, 0, kept->bytes, len);
+}
+
+static __always_inline int put_back(struct xdp_md *ctx, struct kept_frame *kept)
+{
+	__u32 len = kept->len;
+	int grows = (int)(len - frame_length(ctx));
+
+	if (grows && bpf_xdp_adjust_tail(ctx, grows))
+		return 0;
+	KEEP(len);
+	return len > 0 && len <= MAX_FRAME && !bpf_xdp_store_bytes(ctx, 0, kept->bytes, len);
+}
+
+static __noinline int call_role(struct xdp_md *ctx, __u32 entry)
+{
+	int action = XDP_DROP;
+
+	bpf_tail_call(ctx, &roles, entry);
+	/* Else callers take this for what is always given back. */
+	KEEP(action);
+	return action;
+}
+
+static __noinline int call_forwarder(struct xdp_md *ctx)
+{
+	int action = XDP_DROP;
+
+	bpf_tail_call(ctx, &own_switch, CALL_FORWARDER);
+	KEEP(action);
+	return action;
+}
+
+/* A member's turn, and that of whoever it sends to. Gives back the action for what comes out. */
+static __always_inline int turn_of(struct xdp_md *ctx, const struct member *member)
+{
+	int action;
+
+	if (!address((void *)(long)ctx->data, (void *)(long)ctx->data_end, member))
+		return XDP_DROP;
+	action = call_role(ctx, member->role - 1);
+	/* An answer goes back, which may be to a role of this switch. */
+	return action == XDP_TX ? call_forwarder(ctx) : action;
+}
+
+/* The group of a role's own message. */
+static __always_inline int group_of(struct xdp_md *ctx, __u32 *group)
+{
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct wire_header *h;
+
+	if ((void *)(eth + 1) > end)
+		return 0;
+	h = (void *)eth + (protocol(eth) == bpf_htons(ETH_P_IP) ? HEADER_AT_V4 : HEADER_AT_V6);
+	if ((void *)(h + 1) > end)
+		return 0;
+	*group = bpf_ntohs(h->group);
+	return 1;
+}
+
+SEC("xdp")
+int within(struct xdp_md *ctx)
+{
+	__u32 zero = 0, group;
+	struct turns *turns_here = bpf_map_lookup_elem(&turns, &zero);
+	struct link *link = group_of(ctx, &group) ? link_of(PORT_WITHIN, group) : NULL;
+	int leaves = 0;
+
+	if (!turns_here || !link || !keep(ctx, &turns_here->copy))
+		return XDP_DROP;
+	for (__u32 i = 0; i < MAX_MEMBERS; i++) {
+		int action;
+
+		if (i >= link->members)
+			break;
+#ifndef MUTATE_WITHIN
+		if (i > 0 && !put_back(ctx, &turns_here->copy))
+			break;
+#endif
+		action = turn_of(ctx, &link->member[i]);
+		if (leaves && action == XDP_REDIRECT)
+			count(COUNT_UNSENT);
+		if (action == XDP_REDIRECT)
+			leaves = keep(ctx, &turns_here->leaving);
+		else if (action != XDP_DROP)
+			count(COUNT_UNSENT);
+	}
+	return leaves && put_back(ctx, &turns_here->leaving) ? XDP_REDIRECT : XDP_DROP;
+}
+
+#endif
