@@ -8,6 +8,7 @@
 mod common;
 mod host;
 mod state;
+mod switch;
 
 use std::collections::BTreeMap;
 
