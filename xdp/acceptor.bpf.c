@@ -10,14 +10,12 @@
 #include "include/bench.h"
 #include "include/clone.h"
 #include "include/role.h"
+#include "include/value.h"
 
 /* ---- Types */
 
-/* Values up to this length lie in the slot itself: one place a kilobyte apart for each vote would
- * cost a miss of cache and page table. */
-#define SHORT_VALUE 88
-
-/* All zero is an unused slot: no round, so nothing promised and no vote. */
+/* All zero is an unused slot: no round, so nothing promised and no vote. Short values lie in the slot
+ * itself: one place a kilobyte apart for each vote would cost a miss of cache and page table. */
 struct slot {
 	__u64 inst;
 	__u64 client;
@@ -124,51 +122,6 @@ static __always_inline int send_value_of(struct xdp_md *ctx, const struct messag
 	if (slot->len <= SHORT_VALUE)
 		return send_slot(ctx, m->header_at, a, slot);
 	return send_long(ctx, m->header_at, a, index, slot->len);
-}
-
-static __always_inline void copy_doubles(void *to, const void *from, __u32 len)
-{
-	const double_t *in = from;
-	double_t *out = to;
-
-#pragma clang loop unroll(full)
-	for (__u32 i = 0; i < len / 8; i++)
-		out[i] = in[i];
-}
-
-/* `len` bytes of the packet from `at`, a constant, on: the first ones and the last ones, which meet or overlap. */
-static __always_inline int copy_ends(struct xdp_md *ctx, __u32 at, __u8 *to, __u32 len, __u32 first,
-				     __u32 last)
-{
-	void *end = (void *)(long)ctx->data_end;
-	void *from = (void *)(long)ctx->data + at;
-	__u32 rest = len - last;
-
-	if (from + first > end)
-		return 0;
-	copy_doubles(to, from, first);
-	KEEP(rest);
-	if (rest > first || from + rest + last > end)
-		return 0;
-	copy_doubles(to + rest, from + rest, last);
-	return 1;
-}
-
-/* The helper takes 5 ns more. */
-static __always_inline int copy_short(struct xdp_md *ctx, const struct message *m, __u8 *to,
-				      __u32 len)
-{
-	__u32 at = known_place(m->header_at) + HEADER_LEN;
-
-	if (len < 8 || m->value_at != at)
-		return !bpf_xdp_load_bytes(ctx, m->value_at, to, len);
-	if (len < 16)
-		return copy_ends(ctx, at, to, len, 8, 8);
-	if (len < 32)
-		return copy_ends(ctx, at, to, len, 16, 16);
-	if (len < 64)
-		return copy_ends(ctx, at, to, len, 32, 32);
-	return copy_ends(ctx, at, to, len, 64, SHORT_VALUE - 64);
 }
 
 static __always_inline int store_value(struct xdp_md *ctx, const struct message *m,

@@ -8,6 +8,7 @@
 #include "include/bench.h"
 #include "include/clone.h"
 #include "include/role.h"
+#include "include/value.h"
 
 /* ---- Types */
 
@@ -74,11 +75,10 @@ struct decision {
 };
 
 /* Reservations have constant sizes. */
-#define SMALL_VALUE 88
 #define MEDIUM_VALUE 344
 struct small_decision {
 	struct decision head;
-	__u8 value[SMALL_VALUE];
+	__u8 value[SHORT_VALUE];
 };
 struct medium_decision {
 	struct decision head;
@@ -177,13 +177,25 @@ static __always_inline int sleeps(const struct step *s)
 	return !(READ_ONCE(s->partition->flags) & PARTITION_AWAKE);
 }
 
+/* A worker that also waits at a socket is woken by the packet itself. */
+static __always_inline int is_at_socket(const struct step *s)
+{
+	return s->common.group->flags & GROUP_PASS_OTHERS;
+}
+
 /* A ring wakes its reader from an interrupt that the CPU sends itself, which costs a virtual machine
- * more than all roles together. A worker that also waits at a socket is woken by the vote itself. */
+ * more than all roles together. */
 static __always_inline __u64 wake_up(const struct step *s)
 {
-	if (s->common.group->flags & GROUP_PASS_OTHERS)
-		return BPF_RB_NO_WAKEUP;
-	return sleeps(s) ? 0 : BPF_RB_NO_WAKEUP;
+	return !is_at_socket(s) && sleeps(s) ? 0 : BPF_RB_NO_WAKEUP;
+}
+
+static __always_inline int load_value(struct xdp_md *ctx, const struct message *m, __u8 *to, __u32 len,
+				      __u32 max)
+{
+	if (max == SHORT_VALUE)
+		return copy_short(ctx, m, to, len);
+	return !bpf_xdp_load_bytes(ctx, m->value_at, to, len);
 }
 
 /* One record of one size; `max` is the room for the value. */
@@ -198,22 +210,21 @@ static __always_inline __u64 wake_up(const struct step *s)
 			return 0;                                                                  \
 		describe(&record->head, m);                                                        \
 		KEEP(len);                                                                         \
-		if (len > 0 && len <= (max) &&                                                     \
-		    bpf_xdp_load_bytes(ctx, m->value_at, record->value, len)) {                    \
+		if (len > 0 && len <= (max) && !load_value(ctx, m, record->value, len, max)) {     \
 			bpf_ringbuf_discard(record, 0);                                            \
 			return 0;                                                                  \
 		}                                                                                  \
 		bpf_ringbuf_submit(record, wake_up(s));                                            \
 		return 1;                                                                          \
 	}
-RECORD(record_small, struct small_decision, SMALL_VALUE)
+RECORD(record_small, struct small_decision, SHORT_VALUE)
 RECORD(record_medium, struct medium_decision, MEDIUM_VALUE)
 RECORD(record_large, struct large_decision, MAX_VALUE)
 
 /* The decided value, to the partition's worker. False = its ring is full. */
 static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
-	if (m->value_len <= SMALL_VALUE)
+	if (m->value_len <= SHORT_VALUE)
 		return record_small(ctx, m, s);
 	if (m->value_len <= MEDIUM_VALUE)
 		return record_medium(ctx, m, s);
@@ -376,7 +387,7 @@ static __always_inline __u32 phase2b(struct xdp_md *ctx, const struct message *m
 		if (s->common.group->flags & GROUP_DELIVER)
 			send_decision(ctx, m, s);
 		else
-			s->wakes = sleeps(s);
+			s->wakes = is_at_socket(s) && sleeps(s);
 	}
 	return verdict;
 }
@@ -435,7 +446,7 @@ static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m
 	unlock(&slot->lock);
 	if (verdict == VERDICT_CHANGED) {
 		count(COUNT_DECIDED);
-		s->wakes = sleeps(s);
+		s->wakes = is_at_socket(s) && sleeps(s);
 	}
 	return verdict;
 }
@@ -444,7 +455,7 @@ static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m
  * epoch that it hears of. */
 static __always_inline int is_shown(const struct step *s, __u32 verdict)
 {
-	return (s->common.group->flags & GROUP_PASS_OTHERS) &&
+	return is_at_socket(s) &&
 	       (s->wakes || verdict == REASON_UNKNOWN_EPOCH ||
 		(READ_ONCE(s->partition->flags) & PARTITION_SHOW_VOTES));
 }

@@ -1,0 +1,55 @@
+/* Values out of the packet in hand. */
+#ifndef WIREPAXOS_VALUE_H
+#define WIREPAXOS_VALUE_H
+
+#include "parse.h"
+
+/* Most values are no longer than this, and have their place in slots and small records. */
+#define SHORT_VALUE 88
+
+static __always_inline void copy_doubles(void *to, const void *from, __u32 len)
+{
+	const double_t *in = from;
+	double_t *out = to;
+
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < len / 8; i++)
+		out[i] = in[i];
+}
+
+/* `len` bytes of the packet from `at`, a constant, on: the first ones and the last ones, which meet or overlap. */
+static __always_inline int copy_ends(struct xdp_md *ctx, __u32 at, __u8 *to, __u32 len, __u32 first,
+				     __u32 last)
+{
+	void *end = (void *)(long)ctx->data_end;
+	void *from = (void *)(long)ctx->data + at;
+	__u32 rest = len - last;
+
+	if (from + first > end)
+		return 0;
+	copy_doubles(to, from, first);
+	KEEP(rest);
+	if (rest > first || from + rest + last > end)
+		return 0;
+	copy_doubles(to + rest, from + rest, last);
+	return 1;
+}
+
+/* The helper takes 5 ns more. */
+static __always_inline int copy_short(struct xdp_md *ctx, const struct message *m, __u8 *to,
+				      __u32 len)
+{
+	__u32 at = known_place(m->header_at) + HEADER_LEN;
+
+	if (len < 8 || m->value_at != at)
+		return !bpf_xdp_load_bytes(ctx, m->value_at, to, len);
+	if (len < 16)
+		return copy_ends(ctx, at, to, len, 8, 8);
+	if (len < 32)
+		return copy_ends(ctx, at, to, len, 16, 16);
+	if (len < 64)
+		return copy_ends(ctx, at, to, len, 32, 32);
+	return copy_ends(ctx, at, to, len, 64, SHORT_VALUE - 64);
+}
+
+#endif
