@@ -122,8 +122,8 @@ RING(15);
 struct step {
 	struct common common;
 	struct partition *partition;
-	/* The packet wakes the worker. */
-	__u32 wakes;
+	/* A decision went to the ring. */
+	__u32 decided;
 };
 
 /* ---- Helpers */
@@ -387,7 +387,7 @@ static __always_inline __u32 phase2b(struct xdp_md *ctx, const struct message *m
 		if (s->common.group->flags & GROUP_DELIVER)
 			send_decision(ctx, m, s);
 		else
-			s->wakes = is_at_socket(s) && sleeps(s);
+			s->decided = 1;
 	}
 	return verdict;
 }
@@ -446,7 +446,7 @@ static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m
 	unlock(&slot->lock);
 	if (verdict == VERDICT_CHANGED) {
 		count(COUNT_DECIDED);
-		s->wakes = is_at_socket(s) && sleeps(s);
+		s->decided = 1;
 	}
 	return verdict;
 }
@@ -456,7 +456,7 @@ static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m
 static __always_inline int is_shown(const struct step *s, __u32 verdict)
 {
 	return is_at_socket(s) &&
-	       (s->wakes || verdict == REASON_UNKNOWN_EPOCH ||
+	       ((s->decided && sleeps(s)) || verdict == REASON_UNKNOWN_EPOCH ||
 		(READ_ONCE(s->partition->flags) & PARTITION_SHOW_VOTES));
 }
 

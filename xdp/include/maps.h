@@ -103,8 +103,8 @@ struct counters {
 
 SHARED_ARRAY(counters, 256, struct counters);
 
-/* What a role at a switch calls: the switch's forwarder, or the program `within` of its own, which calls
- * that for each member. */
+/* What a role at a switch calls besides other roles: the switch's forwarder, and the program `within` of its
+ * own, which gives each member its turn. */
 #define CALL_FORWARDER 0
 #define CALL_WITHIN 1
 struct {
@@ -115,7 +115,8 @@ struct {
 } own_switch SEC(".maps");
 
 /* The roles of a switch, which its forwarder and they themselves call: one map for all that are at the
- * same switch. Any number of roles: a packet for an entry without a program goes to the kernel's stack. */
+ * same switch. For an entry without a program, what the forwarder got goes to the kernel's stack, and what
+ * a role sends is dropped. */
 struct {
 	KEPT_MAP(BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 256);

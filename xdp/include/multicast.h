@@ -43,10 +43,11 @@ struct link {
 	struct member member[MAX_MEMBERS];
 };
 
-/* An entry lies at its key's place, or at one of the next few. A hash of the kernel's own costs each
- * copy 20 ns more. */
 /* In place of a port: all members of a group, where they are roles of this switch. */
 #define PORT_WITHIN (~0u)
+
+/* An entry lies at its key's place, or at one of the next few. A hash of the kernel's own costs each
+ * copy 20 ns more. */
 #define LINK_PLACES 256
 #define LINK_TRIES 8
 SHARED_ARRAY(port_links, LINK_PLACES, struct link);
@@ -255,6 +256,12 @@ static __always_inline int address_v6(void *data, void *end, const struct member
 	return 1;
 }
 
+/* Where the header lies in a frame that a role of ours has made. */
+static __always_inline __u32 place_in_own(const struct ethhdr *eth)
+{
+	return protocol(eth) == bpf_htons(ETH_P_IP) ? HEADER_AT_V4 : HEADER_AT_V6;
+}
+
 /* Gives the copy in hand the address of a member. */
 static __always_inline int address(void *data, void *end, const struct member *to)
 {
@@ -265,8 +272,8 @@ static __always_inline int address(void *data, void *end, const struct member *t
 
 	if ((void *)(eth + 1) > end)
 		return 0;
-	family = protocol(eth) == bpf_htons(ETH_P_IP) ? 4 : 6;
-	header_at = family == 4 ? HEADER_AT_V4 : HEADER_AT_V6;
+	header_at = place_in_own(eth);
+	family = header_at == HEADER_AT_V4 ? 4 : 6;
 	h = data + header_at;
 	if (to->family != family || (void *)(h + 1) > end)
 		return 0;
@@ -287,7 +294,7 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 
 	if ((void *)(eth + 1) > end)
 		return XDP_DROP;
-	header_at = protocol(eth) == bpf_htons(ETH_P_IP) ? HEADER_AT_V4 : HEADER_AT_V6;
+	header_at = place_in_own(eth);
 	h = (void *)eth + header_at;
 	if ((void *)(h + 1) > end)
 		return XDP_DROP;

@@ -93,7 +93,7 @@ static __always_inline int group_of(struct xdp_md *ctx, __u32 *group)
 
 	if ((void *)(eth + 1) > end)
 		return 0;
-	h = (void *)eth + (protocol(eth) == bpf_htons(ETH_P_IP) ? HEADER_AT_V4 : HEADER_AT_V6);
+	h = (void *)eth + place_in_own(eth);
 	if ((void *)(h + 1) > end)
 		return 0;
 	*group = bpf_ntohs(h->group);

@@ -88,6 +88,14 @@ impl Object {
         Ok(())
     }
 
+    /// Lets a forwarder's frames leave by a port, which is its key in `ports`. In the port's namespace.
+    pub fn forward_by(&mut self, port: u32) -> Result<()> {
+        let map = self.ebpf().map_mut("ports").ok_or("no map ports")?;
+        let mut map: DevMapHash<_> = map.try_into().map_err(|e| whole(&e))?;
+        map.insert(port, port, None, 0)
+            .map_err(|e| refused(port, &e))
+    }
+
     fn fill_only(&mut self, port: u32) -> Result<()> {
         let map = self.ebpf().map_mut("multicast_only");
         let map = map.ok_or("no map multicast_only")?;

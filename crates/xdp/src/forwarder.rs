@@ -3,13 +3,11 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use aya::maps::DevMapHash;
-
 use crate::attach::Attachment;
 use crate::interface::Interface;
 use crate::layout::{Route, RouteKey};
 use crate::members::octets;
-use crate::object::{Object, Result, Role, Sizes, whole};
+use crate::object::{Object, Result, Role, Sizes};
 
 /// Ports and routes of one switch. All of its functions are about the calling thread's network
 /// namespace.
@@ -31,10 +29,8 @@ impl Forwarder {
 
     /// Lets frames leave by a port.
     pub fn add_port(&mut self, port: &Interface) -> Result<()> {
-        let map = self.object.ebpf().map_mut("ports").ok_or("no map ports")?;
-        let mut map: DevMapHash<_> = map.try_into().map_err(|e| whole(&e))?;
-        map.insert(port.index, port.index, None, 0)
-            .map_err(|e| format!("{}: redirects to it are refused: {}", port.name, whole(&e)))
+        let added = self.object.forward_by(port.index);
+        added.map_err(|e| format!("{}: {e}", port.name))
     }
 
     /// Sends frames for an address out of a port, to the hardware address `to`.

@@ -384,7 +384,7 @@ pub const DEVICE_WITHIN: u16 = 4;
 pub const PORT_WITHIN: u32 = u32::MAX;
 /// Entry of `own_switch`: the switch's forwarder.
 pub const CALL_FORWARDER: u32 = 0;
-/// Entry of `own_switch`: the role's program that calls it for each member.
+/// Entry of `own_switch`: the role's program that gives each member its turn.
 pub const CALL_WITHIN: u32 = 1;
 /// Learner: decisions leave as DELIVER instead of by the ring.
 pub const GROUP_DELIVER: u32 = 1;

@@ -111,27 +111,21 @@ impl Members {
     ) -> Vec<Link> {
         let mut links = Vec::new();
         for (group, members) in &self.groups {
-            let link = |port, entries, index| Link {
-                ifindex: port,
-                group: (*group).into(),
-                entries,
-                index,
-                ..Link::default()
-            };
-            for (index, (&port, &entries)) in (0..).zip(most) {
-                let mut link = link(port, entries as u32, index);
+            let ports = most.iter().map(|(port, entries)| (*port, *entries));
+            let within = within.then_some((PORT_WITHIN, 0));
+            for (index, (port, entries)) in (0..).zip(ports.chain(within)) {
+                let mut link = Link {
+                    ifindex: port,
+                    group: (*group).into(),
+                    entries: entries as u32,
+                    index,
+                    ..Link::default()
+                };
                 for member in members {
                     let hop = &hops[&member.address.ip()];
-                    if hop.port == port {
+                    if port == PORT_WITHIN || hop.port == port {
                         link.add(member, hop, self.from);
                     }
-                }
-                links.push(link);
-            }
-            if within {
-                let mut link = link(PORT_WITHIN, 0, 0);
-                for member in members {
-                    link.add(member, &hops[&member.address.ip()], self.from);
                 }
                 links.push(link);
             }

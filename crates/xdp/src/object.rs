@@ -233,7 +233,7 @@ impl Object {
     }
 
     /// Has the program at `place` of one of its arrays of programs called by it.
-    pub(crate) fn call(&mut self, map: &str, place: u32, program: &ProgramFd) -> Result<()> {
+    pub fn call(&mut self, map: &str, place: u32, program: &ProgramFd) -> Result<()> {
         let found = self.ebpf.map_mut(map);
         let found = found.ok_or_else(|| format!("no map {map}"))?;
         let mut programs: ProgramArray<_> = found.try_into().map_err(|e| whole(&e))?;

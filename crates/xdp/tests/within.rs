@@ -5,9 +5,9 @@ mod common;
 
 use std::path::Path;
 
-use common::random::PARTITIONS;
+use common::random::{PARTITIONS, deployment};
 use common::switch::{ACCEPTORS, CLIENT, LEADER, LEARNER, REPLICA_PORT, Switch};
-use common::{configuration, first_enable, objects_or_skip};
+use common::{first_enable, objects_or_skip};
 use paxos::wire::value::Rejection;
 use paxos::{Deployment, Flags, Header, MsgType, Packet, Program, Reason, Round};
 use xdp::run::{action, counter};
@@ -28,14 +28,10 @@ impl Cluster {
 
     fn with_leader_of(leaders: &Path, dir: &Path, v6: bool) -> Cluster {
         let deployment = Deployment {
-            cluster: 0xc1,
-            group: 1,
-            node: 0,
-            partitions: PARTITIONS,
             max_value: 1408,
+            ..deployment(0)
         };
         let switch = Switch::new([dir, leaders], deployment, SLOTS, v6);
-        let leader = switch.roles[LEADER].role.leader();
         let all = usize::from(PARTITIONS);
         let program = Program {
             epoch: 1,
@@ -46,13 +42,7 @@ impl Cluster {
             replicas: vec![31],
             g: 0,
         };
-        leader.program(&program).expect("its nonce");
-        for acceptor in ACCEPTORS {
-            let acceptor = switch.roles[acceptor].role.acceptor();
-            acceptor.enable(&first_enable(1)).expect("its nonce");
-        }
-        let learner = switch.roles[LEARNER].role.learner();
-        learner.learn(&configuration(1, &ACCEPTORS.map(Switch::node)));
+        switch.begin(&program, &first_enable(1));
         Cluster { switch, sent: 0 }
     }
 

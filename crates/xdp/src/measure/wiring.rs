@@ -1,6 +1,5 @@
 //! Programs at real links, for measurements.
 
-use aya::maps::DevMapHash;
 use aya::programs::xdp::XdpLink;
 use aya::programs::{Xdp, XdpFlags};
 
@@ -37,10 +36,7 @@ pub(super) fn multicast(
 ) -> Result<()> {
     let indices: Vec<u32> = ports.iter().map(|(port, _)| port.index).collect();
     if bare && ports.len() == 1 {
-        let map = object.ebpf().map_mut("ports").ok_or("no map ports")?;
-        let mut map: DevMapHash<_> = map.try_into().map_err(|e| whole(&e))?;
-        let port = indices[0];
-        return map.insert(port, port, None, 0).map_err(|e| whole(&e));
+        return object.forward_by(indices[0]);
     }
     object.multicast_to(&indices, !bare)?;
     let mut links = Vec::new();

@@ -3,9 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use aya::maps::{DevMapHash, ProgramArray};
-use aya::programs::ProgramFd;
-use paxos::{Deployment, NodeId};
+use aya::maps::ProgramArray;
+use paxos::{Configuration, Deployment, Enable, Epoch, NodeId, Program};
 use xdp::frame;
 use xdp::layout::{
     CALL_FORWARDER, CALL_WITHIN, DEVICE_WITHIN, GROUP_DELIVER, Link, MulticastMember, PORT_WITHIN,
@@ -16,7 +15,7 @@ use xdp::object::{Object, Role, Sizes};
 use xdp::place::{self, Place};
 use xdp::run::{Runner, test_device};
 
-use super::Loaded;
+use super::{Loaded, configuration};
 
 /// By entry in `roles`.
 const ROLES: [(Role, NodeId); 5] = [
@@ -64,18 +63,18 @@ impl Switch {
         let programs: Vec<_> = roles.iter().map(program).collect();
         for Loaded { object, .. } in &mut roles {
             let within = object.program("within").expect("it is there");
-            call(object, "own_switch", CALL_FORWARDER, &own);
-            call(object, "own_switch", CALL_WITHIN, &within);
+            object
+                .call("own_switch", CALL_FORWARDER, &own)
+                .expect("there is room");
+            object
+                .call("own_switch", CALL_WITHIN, &within)
+                .expect("there is room");
         }
         let objects = roles.iter_mut().map(|loaded| &mut loaded.object);
         for object in objects.chain([&mut forwarder]) {
             for (entry, program) in (0..).zip(&programs) {
-                call(
-                    object,
-                    "roles",
-                    entry,
-                    program.as_ref().expect("it is there"),
-                );
+                let program = program.as_ref().expect("it is there");
+                object.call("roles", entry, program).expect("there is room");
             }
         }
         add_routes(&mut forwarder, v6);
@@ -85,6 +84,23 @@ impl Switch {
             v6,
             _forwarder: forwarder,
         }
+    }
+
+    /// The control plane's word for all.
+    pub fn begin(&self, program: &Program, enable: &Enable) {
+        let leader = self.roles[LEADER].role.leader();
+        leader.program(program).expect("its nonce");
+        for acceptor in ACCEPTORS {
+            let acceptor = self.roles[acceptor].role.acceptor();
+            acceptor.enable(enable).expect("its nonce");
+        }
+        let learner = self.roles[LEARNER].role.learner();
+        learner.learn(&Switch::members(program.epoch));
+    }
+
+    /// The configuration of an epoch.
+    pub fn members(epoch: Epoch) -> Configuration {
+        configuration(epoch, &ACCEPTORS.map(Switch::node))
     }
 
     /// A client's packet in; the action, and what comes out.
@@ -143,7 +159,7 @@ fn members(role: Role) -> Vec<NodeId> {
     }
 }
 
-fn address(node: NodeId, v6: bool) -> IpAddr {
+pub fn address(node: NodeId, v6: bool) -> IpAddr {
     match v6 {
         false => [10, 0, 0, node as u8].into(),
         true => Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, node).into(),
@@ -215,9 +231,7 @@ fn member_of(to: NodeId, from: NodeId, v6: bool) -> MulticastMember {
 }
 
 fn add_routes(forwarder: &mut Object, v6: bool) {
-    let map = forwarder.ebpf().map_mut("ports").expect("a map");
-    let mut ports: DevMapHash<_> = map.try_into().expect("it has ports");
-    ports.insert(PORT, PORT, None, 0).expect("there is room");
+    forwarder.forward_by(PORT).expect("there is room");
     let nodes = ROLES.iter().map(|(_, node)| *node);
     for (node, role) in nodes.zip(1..).chain([(REPLICA, 0), (CLIENT, 0)]) {
         let route = Route {
@@ -228,10 +242,4 @@ fn add_routes(forwarder: &mut Object, v6: bool) {
         let key = RouteKey::of(address(node, v6));
         forwarder.insert("routes", &key, &route).expect("it fits");
     }
-}
-
-fn call(object: &mut Object, map: &str, place: u32, program: &ProgramFd) {
-    let map = object.ebpf().map_mut(map).expect("it is there");
-    let mut programs: ProgramArray<_> = map.try_into().expect("it has programs");
-    programs.set(place, program, 0).expect("there is room");
 }

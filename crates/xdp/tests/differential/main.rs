@@ -211,12 +211,7 @@ impl Pair {
             Err(reason) => return (Vec::new(), Verdict::Dropped(reason)),
         };
         let mut out = Sent::default();
-        let verdict = match &mut self.rust {
-            Rust::Acceptor(role) => role.step(&packet, &mut out),
-            Rust::Leader(role) => role.step(&packet, &mut out),
-            Rust::Learner(role) => role.step(&packet, &mut out),
-            Rust::Host(_) => unreachable!("it sends nothing"),
-        };
+        let verdict = self.rust.step(&packet, &mut out);
         let bytes =
             |(to, header, value): (To, paxos::Header, Vec<u8>)| (to, header.datagram(&value));
         (out.0.into_iter().map(bytes).collect(), verdict)

@@ -1,7 +1,8 @@
 //! What can be told of a partition and an instance, in Rust and in XDP, in the same words.
 
-use paxos::Round;
 use paxos::learner::SlotView;
+use paxos::outbox::Sent;
+use paxos::{Packet, Round, Verdict};
 
 use crate::common::Control;
 use crate::host::Model;
@@ -15,6 +16,16 @@ pub enum Rust {
 }
 
 impl Rust {
+    /// Takes a packet. A host's learner is asked another way, as it sends nothing.
+    pub fn step(&mut self, packet: &Packet<'_>, out: &mut Sent) -> Verdict {
+        match self {
+            Rust::Acceptor(role) => role.step(packet, out),
+            Rust::Leader(role) => role.step(packet, out),
+            Rust::Learner(role) => role.step(packet, out),
+            Rust::Host(_) => unreachable!("it sends nothing"),
+        }
+    }
+
     pub fn state(&self, pid: u16, inst: u64) -> String {
         match self {
             Rust::Acceptor(role) => format!(

@@ -4,14 +4,12 @@
 use std::collections::BTreeMap;
 
 use paxos::outbox::Sent;
-use paxos::{
-    Configuration, Deployment, Enable, Flags, Header, MsgType, Packet, Program, Round, To,
-};
+use paxos::{Deployment, Enable, Flags, Header, MsgType, Packet, Program, Round, To};
 use xdp::run::action;
 
 use crate::common::random::{self, Near, PARTITIONS, Random, SLOTS, deployment};
 use crate::common::switch::{ACCEPTORS, LEADER, LEARNER, Switch};
-use crate::common::{configuration, first_enable, number, objects_or_skip};
+use crate::common::{first_enable, number, objects_or_skip};
 use crate::state::{self, Rust};
 
 /// Each passes up to seven roles.
@@ -72,19 +70,12 @@ impl Pair {
     /// The same word of the control plane for all.
     fn next_epoch(&mut self) {
         self.epoch = self.model.promised().max(self.epoch) + 1;
-        self.model.next_epoch(self.epoch);
-        let roles = &self.switch.roles;
-        let leader = roles[LEADER].role.leader();
-        leader
-            .program(&self.model.program(self.epoch))
-            .expect("its nonce");
-        for acceptor in ACCEPTORS {
-            let acceptor = roles[acceptor].role.acceptor();
-            acceptor
-                .enable(&self.model.enable(self.epoch))
-                .expect("its nonce");
-        }
-        roles[LEARNER].role.learner().learn(&members(self.epoch));
+        let (program, enable) = (
+            self.model.program(self.epoch),
+            self.model.enable(self.epoch),
+        );
+        self.model.begin(&program, &enable);
+        self.switch.begin(&program, &enable);
         self.move_windows();
     }
 
@@ -176,10 +167,6 @@ fn name(left: &Left) -> String {
     }
 }
 
-fn members(epoch: u32) -> Configuration {
-    configuration(epoch, &ACCEPTORS.map(Switch::node))
-}
-
 /// The Rust roles at the same places.
 struct Model {
     roles: Vec<Rust>,
@@ -201,13 +188,12 @@ impl Model {
         Model { roles }
     }
 
-    fn next_epoch(&mut self, epoch: u32) {
-        let (program, enable) = (self.program(epoch), self.enable(epoch));
+    fn begin(&mut self, program: &Program, enable: &Enable) {
         for role in &mut self.roles {
             match role {
-                Rust::Leader(role) => role.program(&program).expect("its nonce"),
-                Rust::Acceptor(role) => role.enable(&enable).expect("its nonce"),
-                Rust::Learner(role) => drop(role.learn(&members(epoch))),
+                Rust::Leader(role) => role.program(program).expect("its nonce"),
+                Rust::Acceptor(role) => role.enable(enable).expect("its nonce"),
+                Rust::Learner(role) => drop(role.learn(&Switch::members(program.epoch))),
                 Rust::Host(_) => unreachable!("it is in no switch"),
             }
         }
@@ -215,7 +201,7 @@ impl Model {
 
     /// The leader goes on behind all that was trimmed.
     fn program(&self, epoch: u32) -> Program {
-        let from = self.begin();
+        let from = self.first();
         Program {
             epoch,
             nonce: NONCE,
@@ -230,13 +216,13 @@ impl Model {
     fn enable(&self, epoch: u32) -> Enable {
         Enable {
             epoch,
-            trim: self.begin(),
+            trim: self.first(),
             ..first_enable(NONCE)
         }
     }
 
     /// Where an epoch begins: where some role already is, and not so low that a TRIM below wraps.
-    fn begin(&self) -> Vec<u64> {
+    fn first(&self) -> Vec<u64> {
         let of = |pid: u16| {
             let reached = self.roles.iter().map(|role| match role {
                 Rust::Leader(role) => role.next(pid).max(role.trimmed(pid)),
@@ -310,12 +296,7 @@ impl Model {
     fn sent(&mut self, to: usize, datagram: &[u8]) -> Vec<(To, Header, Vec<u8>)> {
         let mut out = Sent::default();
         if let Ok(packet) = Packet::parse(datagram) {
-            let _ = match &mut self.roles[to] {
-                Rust::Leader(role) => role.step(&packet, &mut out),
-                Rust::Acceptor(role) => role.step(&packet, &mut out),
-                Rust::Learner(role) => role.step(&packet, &mut out),
-                Rust::Host(_) => unreachable!("it is in no switch"),
-            };
+            let _ = self.roles[to].step(&packet, &mut out);
         }
         out.0
     }

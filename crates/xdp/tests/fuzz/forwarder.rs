@@ -1,11 +1,9 @@
 //! Such frames through a forwarder: to addresses behind its ports, and to those of roles: one that is
 //! there, one that isn't, and the forwarder itself.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::Path;
 
-use aya::maps::{DevMapHash, ProgramArray};
-use aya::programs::ProgramFd;
 use xdp::frame;
 use xdp::layout::{COUNTERS, Link, Route, RouteKey};
 use xdp::object::{Object, Role, Sizes};
@@ -14,6 +12,7 @@ use xdp::run::{Runner, action, counter, test_device};
 
 use crate::FRAMES;
 use crate::common::random::{self, Near, Random, SLOTS, deployment};
+use crate::common::switch;
 use crate::common::{Loaded, first_enable, number, objects_or_skip};
 use crate::damage::{damage, forge};
 
@@ -94,9 +93,13 @@ impl Switch {
         let mut acceptor = acceptor(dir);
         let own = object.program("forwarder").expect("it is there");
         let acceptors = acceptor.object.program("acceptor").expect("it is there");
-        call(&mut object, "roles", At::Itself as u32 - 1, &own);
-        call(&mut object, "roles", At::Acceptor as u32 - 1, &acceptors);
-        call(&mut acceptor.object, "roles", 0, &own);
+        object
+            .call("roles", At::Itself as u32 - 1, &own)
+            .expect("room");
+        object
+            .call("roles", At::Acceptor as u32 - 1, &acceptors)
+            .expect("room");
+        acceptor.object.call("roles", 0, &own).expect("room");
         add_routes(&mut object);
         Switch {
             runner: Runner::new(&mut object, 1).expect("it runs"),
@@ -205,18 +208,8 @@ fn acceptor(dir: &Path) -> Loaded {
     acceptor
 }
 
-fn call(object: &mut Object, map: &str, place: u32, program: &ProgramFd) {
-    let map = object.ebpf().map_mut(map).expect("it is there");
-    let mut programs: ProgramArray<_> = map.try_into().expect("it has programs");
-    programs.set(place, program, 0).expect("there is room");
-}
-
 fn add_routes(object: &mut Object) {
-    let map = object.ebpf().map_mut("ports").expect("it is there");
-    let mut ports: DevMapHash<_> = map.try_into().expect("it has ports");
-    ports
-        .insert(LOOPBACK, LOOPBACK, None, 0)
-        .expect("there is room");
+    object.forward_by(LOOPBACK).expect("there is room");
     let route = |at: At| Route {
         port: LOOPBACK,
         broadcast: u32::from(at == At::AllPorts),
@@ -240,10 +233,7 @@ fn add_routes(object: &mut Object) {
 }
 
 fn address(at: At, v6: bool) -> IpAddr {
-    match v6 {
-        false => [10, 0, 0, at as u8].into(),
-        true => Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, at as u16).into(),
-    }
+    switch::address(at as u16, v6)
 }
 
 /// What is at a frame's destination, if it has a whole IP header.
