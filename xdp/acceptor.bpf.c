@@ -81,6 +81,10 @@ struct step {
 	struct common common;
 	struct membership *membership;
 	struct partition *partition;
+	/* Of the instance, if that is in the window, and the stripe of that slot. */
+	struct slot *slot;
+	struct stripe *stripe;
+	__u32 index;
 };
 
 /* ---- Helpers */
@@ -138,17 +142,17 @@ static __always_inline int store_value(struct xdp_md *ctx, const struct message 
 	value = bpf_map_lookup_elem(&long_values, &index);
 	if (!value || len > MAX_VALUE)
 		return 0;
-	return !bpf_xdp_load_bytes(ctx, m->value_at, value->bytes, len);
+	return !bpf_xdp_load_bytes(ctx, value_at(m), value->bytes, len);
 }
 
 /* Why an instance may not be answered for, as far as `trim` tells; 0 = it may. */
 static __always_inline __u32 outside(const struct message *m, const struct step *s, __u64 trim)
 {
 	if (m->inst < trim)
-		return REASON_TRIMMED;
+		return because(REASON_TRIMMED);
 	/* The last instance is never used, so `end` can always lie beyond. */
 	if (m->inst - trim >= s->common.group->slots || m->inst == NO_INSTANCE)
-		return REASON_WINDOW;
+		return because(REASON_WINDOW);
 	return 0;
 }
 
@@ -168,47 +172,47 @@ static __always_inline int voted_for(const struct slot *slot, const struct messa
 	       !((slot->flags ^ m->flags) & FLAG_NOOP);
 }
 
-/* By the slot, not the instance: all instances of a slot must have one lock. */
-static __always_inline struct stripe *stripe_of(const struct step *s, __u32 index)
+/* Finds what is kept about an instance. False = the node isn't set up for that. */
+static __always_inline int find(const struct message *m, struct step *s)
 {
-	return &s->partition->stripes[index % STRIPES];
+	const struct group *group = s->common.group;
+	__u32 at = group->first_partition + m->pid;
+
+	s->partition = bpf_map_lookup_elem(&partitions, &at);
+	at = ring_index(group, m->pid, m->inst);
+	s->slot = bpf_map_lookup_elem(&slots, &at);
+	s->index = at;
+	at = group->index;
+	s->membership = bpf_map_lookup_elem(&members, &at);
+	if (!s->partition || !s->slot || !s->membership)
+		return 0;
+	/* By the slot, not the instance: all instances of a slot must have one lock. */
+	s->stripe = &s->partition->stripes[s->index % STRIPES];
+	/* Else it is computed again wherever it is used. */
+	KEEP(s->stripe);
+	return 1;
 }
 
-/* The slot of an instance in the window, its stripe locked; NULL = `verdict` says why there is none. */
-static __always_inline struct slot *lock_slot(struct xdp_md *ctx, const struct message *m,
-					      struct step *s, __u64 trim, __u32 *index,
-					      __u32 *verdict)
+/* Locks the stripe of an instance in the window: 0, or the verdict. */
+static __always_inline __u32 lock_slot(struct xdp_md *ctx, const struct message *m, struct step *s,
+				       __u64 trim)
 {
 	__u32 refused = outside(m, s, trim);
-	struct slot *slot;
 
-	if (refused) {
-		*verdict = reject(ctx, m, s, refused, 0, trim);
-		return NULL;
-	}
-	*index = ring_index(s->common.group, m->pid, m->inst);
-	slot = bpf_map_lookup_elem(&slots, index);
-	if (!slot) {
-		*verdict = REASON_FULL;
-		return NULL;
-	}
-	if (!lock_soon(&stripe_of(s, *index)->lock)) {
-		*verdict = REASON_BUSY;
-		return NULL;
-	}
-	return slot;
+	if (refused)
+		return reject(ctx, m, s, refused, 0, trim);
+	return lock_soon(&s->stripe->lock) ? 0 : because(REASON_BUSY);
 }
 
-/* Unlocks the slot, and tells the sender if it was refused. */
+/* Unlocks it, and tells the sender if it was refused. */
 static __always_inline __u32 unlock_slot(struct xdp_md *ctx, const struct message *m,
-					 struct step *s, __u64 trim, struct slot *slot,
-					 __u32 index, __u32 verdict)
+					 struct step *s, __u64 trim, __u32 verdict)
 {
 	__u32 round = 0;
 
 	if (verdict == VERDICT_REJECTED + REASON_PREEMPTED)
-		round = promised(slot, m->inst, READ_ONCE(s->partition->floor));
-	unlock(&stripe_of(s, index)->lock);
+		round = promised(s->slot, m->inst, READ_ONCE(s->partition->floor));
+	unlock(&s->stripe->lock);
 	if (verdict == VERDICT_REJECTED + REASON_TRIMMED)
 		return reject(ctx, m, s, REASON_TRIMMED, 0, trim);
 	if (verdict == VERDICT_REJECTED + REASON_PREEMPTED)
@@ -220,10 +224,13 @@ static __always_inline __u32 unlock_slot(struct xdp_md *ctx, const struct messag
 
 /* Votes, unless a higher round was promised. The stripe is locked. */
 static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, struct step *s,
-				  struct slot *slot, __u32 index, __u16 *flags)
+				  __u16 *flags)
 {
-	struct stripe *stripe = stripe_of(s, index);
+	struct stripe *stripe = s->stripe;
+	struct slot *slot = s->slot;
 
+	if (slot->inst > m->inst)
+		return VERDICT_REJECTED + REASON_TRIMMED;
 	if (m->rnd < promised(slot, m->inst, READ_ONCE(s->partition->floor)))
 		return VERDICT_REJECTED + REASON_PREEMPTED;
 	if (slot->inst == m->inst && slot->vrnd == m->rnd) {
@@ -232,7 +239,7 @@ static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, s
 		*flags = slot->flags;
 		return VERDICT_ANSWERED;
 	}
-	if (!store_value(ctx, m, slot, index))
+	if (!store_value(ctx, m, slot, s->index))
 		return REASON_FULL;
 	if (stripe->end <= m->inst)
 		WRITE_ONCE(stripe->end, m->inst + 1);
@@ -248,32 +255,27 @@ static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, s
 }
 
 /* PHASE2B with the value in hand: it is the one voted for. */
-static __always_inline void send_vote(struct xdp_md *ctx, const struct message *m, struct step *s,
+static __always_inline void send_vote(struct xdp_md *ctx, struct message *m, struct step *s,
 				      __u16 flags)
 {
 	struct stamp stamp = {
-		.inst = m->inst,
-		.rnd = m->rnd,
 		.vrnd = m->rnd,
 		.flags = flags,
 		.msgtype = PHASE2B,
 	};
-	int done = send_on(ctx, s->common.device, m, &stamp);
+	int action = send_multicast(ctx, s->common.device, m, &stamp, 1);
 
-	sent(&s->common, done, XDP_REDIRECT);
-	if (done)
-		s->common.action = multicast_of(ctx, s->common.device, m->group, 1);
+	sent(&s->common, action != NOT_SENT, action);
 }
 
-static __always_inline __u32 phase2a(struct xdp_md *ctx, const struct message *m, struct step *s)
+static __always_inline __u32 phase2a(struct xdp_md *ctx, struct message *m, struct step *s)
 {
 	__u64 trim = READ_ONCE(s->partition->trim);
-	__u32 index, verdict;
-	struct slot *slot;
 	__u16 flags = 0;
+	__u32 verdict;
 
 	if (!round_is_valid(m->rnd))
-		return REASON_BAD_ROUND;
+		return because(REASON_BAD_ROUND);
 	if (m->flags & FLAG_NOOP) {
 		/* A no-op has no command in it: it is empty or an EPOCH marker. */
 		if ((m->flags & FLAGS_OF_VALUE) != FLAG_NOOP)
@@ -281,23 +283,20 @@ static __always_inline __u32 phase2a(struct xdp_md *ctx, const struct message *m
 		if (m->value_len != 0 && m->value_len != MARKER_LEN)
 			return REASON_BAD_VALUE;
 	}
-	slot = lock_slot(ctx, m, s, trim, &index, &verdict);
-	if (!slot)
+	verdict = lock_slot(ctx, m, s, trim);
+	if (verdict)
 		return verdict;
-	if (slot->inst > m->inst)
-		verdict = VERDICT_REJECTED + REASON_TRIMMED;
-	else
-		verdict = vote(ctx, m, s, slot, index, &flags);
-	verdict = unlock_slot(ctx, m, s, trim, slot, index, verdict);
+	verdict = vote(ctx, m, s, &flags);
+	verdict = unlock_slot(ctx, m, s, trim, verdict);
 	if (verdict == VERDICT_CHANGED || verdict == VERDICT_ANSWERED)
 		send_vote(ctx, m, s, flags);
 	return verdict;
 }
 
 /* Promises a round for one instance, and shows the vote. */
-static __always_inline __u32 promise(struct xdp_md *ctx, const struct message *m, struct step *s,
-				     struct slot *slot, __u32 index)
+static __always_inline __u32 promise(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
+	struct slot *slot = s->slot;
 	struct answer a = {};
 	__u32 verdict = VERDICT_ANSWERED;
 
@@ -323,14 +322,14 @@ static __always_inline __u32 promise(struct xdp_md *ctx, const struct message *m
 	a.h.rnd = bpf_htonl(m->rnd);
 	a.h.vrnd = bpf_htonl(slot->vrnd);
 	a.h.flags = bpf_htons(slot->flags);
-	sent(&s->common, send_value_of(ctx, m, &a, slot, index), XDP_TX);
+	sent(&s->common, send_value_of(ctx, m, &a, slot, s->index), XDP_TX);
 	return verdict;
 }
 
 /* Shows the vote of an instance: something to learn from, never a promise. */
-static __always_inline __u32 show(struct xdp_md *ctx, const struct message *m, struct step *s,
-				  struct slot *slot, __u32 index)
+static __always_inline __u32 show(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
+	struct slot *slot = s->slot;
 	struct answer a = {};
 
 	if (slot->inst == m->inst && slot->vrnd) {
@@ -340,7 +339,7 @@ static __always_inline __u32 show(struct xdp_md *ctx, const struct message *m, s
 		a.h.rnd = bpf_htonl(slot->vrnd);
 		a.h.vrnd = bpf_htonl(slot->vrnd);
 		a.h.flags = bpf_htons(slot->flags);
-		sent(&s->common, send_value_of(ctx, m, &a, slot, index), XDP_TX);
+		sent(&s->common, send_value_of(ctx, m, &a, slot, s->index), XDP_TX);
 		return VERDICT_ANSWERED;
 	}
 	/* No round at all, so that it can't pass for a promise; the asker's own numbers, so that an
@@ -357,23 +356,22 @@ static __always_inline __u32 about_instance(struct xdp_md *ctx, const struct mes
 					    struct step *s)
 {
 	__u64 trim = READ_ONCE(s->partition->trim);
-	__u32 index, verdict;
-	struct slot *slot;
+	__u32 verdict;
 
 	if (m->msgtype == PHASE1A && !round_is_valid(m->rnd))
 		return REASON_BAD_ROUND;
 	if (m->value_len)
 		return REASON_BAD_VALUE;
-	slot = lock_slot(ctx, m, s, trim, &index, &verdict);
-	if (!slot)
+	verdict = lock_slot(ctx, m, s, trim);
+	if (verdict)
 		return verdict;
-	if (slot->inst > m->inst)
+	if (s->slot->inst > m->inst)
 		verdict = VERDICT_REJECTED + REASON_TRIMMED;
 	else if (m->msgtype == PHASE1A)
-		verdict = promise(ctx, m, s, slot, index);
+		verdict = promise(ctx, m, s);
 	else
-		verdict = show(ctx, m, s, slot, index);
-	return unlock_slot(ctx, m, s, trim, slot, index, verdict);
+		verdict = show(ctx, m, s);
+	return unlock_slot(ctx, m, s, trim, verdict);
 }
 
 /* At least the partition's `end` as it was when this was called, and at least `trim`. */
@@ -470,7 +468,7 @@ static __always_inline __u32 trim_to(const struct message *m, struct step *s)
 		__u32 bank = READ_ONCE(s->membership->bank) & 1;
 		const struct replicas *replicas = &s->membership->replicas[bank];
 		__u64 *reports = partition->reports[bank];
-		int refused = note_report(replicas, reports, m->swid, m->inst);
+		int refused = note_report(replicas, reports, sender_of(m), m->inst);
 
 		if (refused)
 			return refused;
@@ -501,14 +499,14 @@ static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, 
 	return VERDICT_ANSWERED;
 }
 
-static __always_inline __u32 handle(struct xdp_md *ctx, const struct message *m, struct step *s)
+static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struct step *s)
 {
 	int range = m->flags & FLAG_RANGE;
 
 	if (m->msgtype == PROBE)
 		return probe(ctx, m, s);
 	if (!READ_ONCE(s->membership->epoch))
-		return REASON_STRANGER;
+		return because(REASON_STRANGER);
 	switch (m->msgtype) {
 	case PHASE2A:
 		return phase2a(ctx, m, s);
@@ -519,7 +517,7 @@ static __always_inline __u32 handle(struct xdp_md *ctx, const struct message *m,
 	case TRIM:
 		return trim_to(m, s);
 	default:
-		return REASON_NOT_FOR_ROLE;
+		return because(REASON_NOT_FOR_ROLE);
 	}
 }
 
@@ -529,22 +527,20 @@ static __always_inline int step(struct xdp_md *ctx)
 	struct step s = {};
 	struct message m;
 	int refused = 0;
-	__u32 at;
 
 	if (!receive(ctx, &m, &s.common))
 		return s.common.action;
+	if (!find(&m, &s))
+		return XDP_ABORTED;
+	/* Long before it is needed, as it comes from far away. */
+	READ_ONCE(s.slot->inst);
+	READ_ONCE(s.slot->padding);
 	/* A value that is stored is shown again, under a checksum of its own: a damaged one must not
 	 * get that far. */
 	if (m.msgtype != REPLY)
-		refused = verify_checksum(ctx, &m);
+		refused = verify_checksum(&m);
 	if (refused)
 		return drop(refused);
-	at = s.common.group->index;
-	s.membership = bpf_map_lookup_elem(&members, &at);
-	at = s.common.group->first_partition + m.pid;
-	s.partition = bpf_map_lookup_elem(&partitions, &at);
-	if (!s.membership || !s.partition)
-		return XDP_ABORTED;
 	count(handle(ctx, &m, &s));
 	return leave(ctx, &s.common);
 }

@@ -97,13 +97,12 @@ static __always_inline int forward(struct xdp_md *ctx)
 	/* The last hop's end is announced by the kernel's stack. */
 	if (!(ip6 ? hop_v6(ip6) : ip4 && hop_v4(ip4)))
 		return pass_on();
-	copy_mac(eth->h_dest, route->mac_to);
-	copy_mac(eth->h_source, route->mac_from);
+	copy_macs(eth, route->mac_to);
 	count(VERDICT_CHANGED);
 	if (route->broadcast) {
 		struct device *device = this_device();
 
-		return device ? multicast_of(ctx, device, 0, 1) : XDP_ABORTED;
+		return device ? broadcast(device, 1) : XDP_ABORTED;
 	}
 	return bpf_redirect_map(&ports, route->port, 0);
 }

@@ -121,8 +121,11 @@ RING(15);
 /* What a handler works on. */
 struct step {
 	struct common common;
+	struct configurations *all;
 	struct partition *partition;
-	/* A decision went to the ring. */
+	/* Of the instance, if that is in the window. */
+	struct slot *slot;
+	/* A decision was handed over, by ring or DELIVER. */
 	__u32 decided;
 };
 
@@ -169,12 +172,12 @@ static __always_inline void describe(struct decision *head, const struct message
 
 /* Whether the ring's reader sleeps, or may soon. A reader first says that it falls asleep, then,
  * behind a barrier, looks for records that are at least reserved. */
-static __always_inline int sleeps(const struct step *s)
+static __always_inline int sleeps(const struct partition *partition)
 {
 	__u32 any = 0;
 
 	full_barrier(&any);
-	return !(READ_ONCE(s->partition->flags) & PARTITION_AWAKE);
+	return !(READ_ONCE(partition->flags) & PARTITION_AWAKE);
 }
 
 /* A worker that also waits at a socket is woken by the packet itself. */
@@ -183,11 +186,17 @@ static __always_inline int is_at_socket(const struct step *s)
 	return s->common.group->flags & GROUP_PASS_OTHERS;
 }
 
+/* Decisions leave as DELIVER. */
+static __always_inline int is_in_network(const struct step *s)
+{
+	return s->common.group->flags & GROUP_DELIVER;
+}
+
 /* A ring wakes its reader from an interrupt that the CPU sends itself, which costs a virtual machine
  * more than all roles together. */
-static __always_inline __u64 wake_up(const struct step *s)
+static __always_inline __u64 wake_up(const struct partition *partition, int at_socket)
 {
-	return !is_at_socket(s) && sleeps(s) ? 0 : BPF_RB_NO_WAKEUP;
+	return !at_socket && sleeps(partition) ? 0 : BPF_RB_NO_WAKEUP;
 }
 
 static __always_inline int load_value(struct xdp_md *ctx, const struct message *m, __u8 *to, __u32 len,
@@ -195,15 +204,15 @@ static __always_inline int load_value(struct xdp_md *ctx, const struct message *
 {
 	if (max == SHORT_VALUE)
 		return copy_short(ctx, m, to, len);
-	return !bpf_xdp_load_bytes(ctx, m->value_at, to, len);
+	return !bpf_xdp_load_bytes(ctx, value_at(m), to, len);
 }
 
 /* One record of one size; `max` is the room for the value. */
 #define RECORD(name, type, max)                                                                    \
 	static __noinline int name(struct xdp_md *ctx, const struct message *m,                    \
-				   const struct step *s)                                           \
+				   const struct partition *partition, int at_socket)               \
 	{                                                                                          \
-		type *record = reserve(s->partition->ring, sizeof(type));                          \
+		type *record = reserve(partition->ring, sizeof(type));                             \
 		__u32 len = m->value_len;                                                          \
                                                                                                    \
 		if (!record)                                                                       \
@@ -214,7 +223,7 @@ static __always_inline int load_value(struct xdp_md *ctx, const struct message *
 			bpf_ringbuf_discard(record, 0);                                            \
 			return 0;                                                                  \
 		}                                                                                  \
-		bpf_ringbuf_submit(record, wake_up(s));                                            \
+		bpf_ringbuf_submit(record, wake_up(partition, at_socket));                         \
 		return 1;                                                                          \
 	}
 RECORD(record_small, struct small_decision, SHORT_VALUE)
@@ -222,31 +231,47 @@ RECORD(record_medium, struct medium_decision, MEDIUM_VALUE)
 RECORD(record_large, struct large_decision, MAX_VALUE)
 
 /* The decided value, to the partition's worker. False = its ring is full. */
-static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m, struct step *s)
+static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m,
+				   const struct step *s)
 {
+	int at_socket = is_at_socket(s);
+
 	if (m->value_len <= SHORT_VALUE)
-		return record_small(ctx, m, s);
+		return record_small(ctx, m, s->partition, at_socket);
 	if (m->value_len <= MEDIUM_VALUE)
-		return record_medium(ctx, m, s);
-	return record_large(ctx, m, s);
+		return record_medium(ctx, m, s->partition, at_socket);
+	return record_large(ctx, m, s->partition, at_socket);
 }
 
 /* The decided value, to the replicas. */
-static __always_inline void send_decision(struct xdp_md *ctx, const struct message *m,
+static __always_inline void send_decision(struct xdp_md *ctx, struct message *m,
 					  struct step *s)
 {
 	struct stamp stamp = {
-		.inst = m->inst,
-		.rnd = m->rnd,
-		.vrnd = m->vrnd,
+		.vrnd = m->rnd,
 		.flags = m->flags & FLAGS_OF_VALUE,
 		.msgtype = DELIVER,
 	};
+	int action = send_multicast(ctx, s->common.device, m, &stamp, 1);
 
-	if (send_on(ctx, s->common.device, m, &stamp))
-		s->common.action = multicast_of(ctx, s->common.device, m->group, 1);
-	else
+	if (action == NOT_SENT)
 		count(COUNT_UNSENT);
+	else
+		s->common.action = action;
+}
+
+/* Finds what is kept about an instance. False = the node isn't set up for that. */
+static __always_inline int find(const struct message *m, struct step *s)
+{
+	const struct group *group = s->common.group;
+	__u32 at = group->first_partition + m->pid;
+
+	s->partition = bpf_map_lookup_elem(&partitions, &at);
+	at = ring_index(group, m->pid, m->inst);
+	s->slot = bpf_map_lookup_elem(&slots, &at);
+	at = group->index;
+	s->all = bpf_map_lookup_elem(&configurations, &at);
+	return s->partition && s->slot && s->all;
 }
 
 /* The configuration of an epoch. */
@@ -293,9 +318,9 @@ static __always_inline int same_value(const struct slot *slot, const struct mess
 
 /* Counts a vote. The slot is locked. */
 static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message *m,
-					struct step *s, struct slot *slot, __u32 vote, __u32 quorum,
-					int *decided)
+					struct step *s, __u32 vote, __u32 quorum, int *decided)
 {
+	struct slot *slot = s->slot;
 	__u32 votes = 0;
 
 	if (m->inst < slot->inst)
@@ -318,7 +343,7 @@ static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message
 	}
 	votes |= vote;
 	*decided = are_quorum(votes, quorum);
-	if (*decided && !(s->common.group->flags & GROUP_DELIVER) && !to_ring(ctx, m, s))
+	if (*decided && !is_in_network(s) && !to_ring(ctx, m, s))
 		return REASON_FULL;
 	slot->inst = m->inst;
 	slot->client = m->client;
@@ -342,53 +367,38 @@ static __always_inline __u32 within_window(const struct message *m, const struct
 	return m->inst - floor >= s->common.group->slots ? REASON_WINDOW : 0;
 }
 
-/* The slot of an instance in the window, locked; NULL = `verdict` says why there is none. */
-static __always_inline struct slot *lock_slot(const struct message *m, const struct step *s,
-					      __u32 *verdict)
+/* Locks the slot of an instance in the window: 0 or a reason. */
+static __always_inline __u32 lock_slot(const struct message *m, const struct step *s)
 {
-	struct slot *slot;
-	__u32 index;
+	__u32 refused = within_window(m, s);
 
-	*verdict = within_window(m, s);
-	if (*verdict)
-		return NULL;
-	index = ring_index(s->common.group, m->pid, m->inst);
-	slot = bpf_map_lookup_elem(&slots, &index);
-	if (!slot)
-		*verdict = REASON_FULL;
-	else if (!try_lock(&slot->lock))
-		*verdict = REASON_BUSY;
-	return *verdict ? NULL : slot;
+	if (refused)
+		return refused;
+	return try_lock(&s->slot->lock) ? 0 : because(REASON_BUSY);
 }
 
-static __always_inline __u32 phase2b(struct xdp_md *ctx, const struct message *m, struct step *s,
-				     struct configurations *all)
+static __always_inline __u32 phase2b(struct xdp_md *ctx, struct message *m, struct step *s)
 {
 	struct known *known;
 	__u32 vote, verdict;
-	struct slot *slot;
 	int decided = 0;
 
-	if (!round_is_valid(m->rnd) || m->rnd != m->vrnd)
-		return REASON_BAD_ROUND;
-	known = known_of(all, round_epoch(m->rnd));
+	if (!round_is_valid(m->rnd) || m->rnd != bpf_ntohl(m->header->vrnd))
+		return because(REASON_BAD_ROUND);
+	known = known_of(s->all, round_epoch(m->rnd));
 	if (!known)
-		return REASON_UNKNOWN_EPOCH;
-	vote = voter(known, m->swid);
+		return because(REASON_UNKNOWN_EPOCH);
+	vote = voter(known, sender_of(m));
 	if (!vote)
-		return REASON_UNKNOWN_SENDER;
-	slot = lock_slot(m, s, &verdict);
-	if (!slot)
+		return because(REASON_UNKNOWN_SENDER);
+	verdict = lock_slot(m, s);
+	if (verdict)
 		return verdict;
-	verdict = count_vote(ctx, m, s, slot, vote, known->quorum, &decided);
-	unlock(&slot->lock);
-	if (verdict == VERDICT_CHANGED && decided) {
-		count(COUNT_DECIDED);
-		if (s->common.group->flags & GROUP_DELIVER)
-			send_decision(ctx, m, s);
-		else
-			s->decided = 1;
-	}
+	verdict = count_vote(ctx, m, s, vote, known->quorum, &decided);
+	unlock(&s->slot->lock);
+	s->decided = verdict == VERDICT_CHANGED && decided;
+	if (s->decided && is_in_network(s))
+		send_decision(ctx, m, s);
 	return verdict;
 }
 
@@ -408,8 +418,10 @@ static __always_inline int is_trusted(__u16 node)
 
 /* Takes a decision over. The slot is locked. */
 static __always_inline __u32 take_decision(struct xdp_md *ctx, const struct message *m,
-					   struct step *s, struct slot *slot)
+					   struct step *s)
 {
+	struct slot *slot = s->slot;
+
 	if (m->inst < slot->inst)
 		return REASON_STALE;
 	if (m->inst == slot->inst && slot->delivered)
@@ -427,27 +439,22 @@ static __always_inline __u32 take_decision(struct xdp_md *ctx, const struct mess
 }
 
 /* What a learner elsewhere has seen decided. */
-static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m, struct step *s,
-				     struct configurations *all)
+static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
-	struct slot *slot;
 	__u32 verdict;
 
-	if (!is_trusted(m->swid))
+	if (!is_trusted(sender_of(m)))
 		return REASON_UNKNOWN_SENDER;
 	if (!round_is_valid(m->rnd))
 		return REASON_BAD_ROUND;
-	if (!known_of(all, round_epoch(m->rnd)))
+	if (!known_of(s->all, round_epoch(m->rnd)))
 		return REASON_UNKNOWN_EPOCH;
-	slot = lock_slot(m, s, &verdict);
-	if (!slot)
+	verdict = lock_slot(m, s);
+	if (verdict)
 		return verdict;
-	verdict = take_decision(ctx, m, s, slot);
-	unlock(&slot->lock);
-	if (verdict == VERDICT_CHANGED) {
-		count(COUNT_DECIDED);
-		s->decided = 1;
-	}
+	verdict = take_decision(ctx, m, s);
+	unlock(&s->slot->lock);
+	s->decided = verdict == VERDICT_CHANGED;
 	return verdict;
 }
 
@@ -456,25 +463,23 @@ static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m
 static __always_inline int is_shown(const struct step *s, __u32 verdict)
 {
 	return is_at_socket(s) &&
-	       ((s->decided && sleeps(s)) || verdict == REASON_UNKNOWN_EPOCH ||
+	       ((s->decided && !is_in_network(s) && sleeps(s->partition)) ||
+		verdict == REASON_UNKNOWN_EPOCH ||
 		(READ_ONCE(s->partition->flags) & PARTITION_SHOW_VOTES));
 }
 
 static __always_inline int is_decision(const struct message *m, const struct step *s)
 {
-	__u32 flags = s->common.group->flags;
-
-	return m->msgtype == DELIVER && (flags & GROUP_PASS_OTHERS) && !(flags & GROUP_DELIVER);
+	return m->msgtype == DELIVER && is_at_socket(s) && !is_in_network(s);
 }
 
 /* Takes one packet. */
 static __always_inline int step(struct xdp_md *ctx)
 {
 	struct step s = {};
-	struct configurations *all;
 	struct message m;
 	int refused = 0;
-	__u32 at, verdict;
+	__u32 verdict;
 
 	if (!receive(ctx, &m, &s.common))
 		return s.common.action;
@@ -483,18 +488,16 @@ static __always_inline int step(struct xdp_md *ctx)
 			return pass_on();
 		return drop(REASON_NOT_FOR_ROLE);
 	}
+	if (!find(&m, &s))
+		return XDP_ABORTED;
+	/* Long before it is needed, as it comes from far away. */
+	READ_ONCE(s.slot->inst);
 	/* Here values leave the network for an application. */
-	refused = verify_checksum(ctx, &m);
+	refused = verify_checksum(&m);
 	if (refused)
 		return drop(refused);
-	at = s.common.group->index;
-	all = bpf_map_lookup_elem(&configurations, &at);
-	at = s.common.group->first_partition + m.pid;
-	s.partition = bpf_map_lookup_elem(&partitions, &at);
-	if (!all || !s.partition)
-		return XDP_ABORTED;
-	verdict = m.msgtype == PHASE2B ? phase2b(ctx, &m, &s, all) : deliver(ctx, &m, &s, all);
-	count(verdict);
+	verdict = m.msgtype == PHASE2B ? phase2b(ctx, &m, &s) : deliver(ctx, &m, &s);
+	count_both(verdict, s.decided ? COUNT_DECIDED : 0);
 	if (is_shown(&s, verdict))
 		return pass_on();
 	return leave(ctx, &s.common);

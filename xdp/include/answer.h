@@ -158,55 +158,59 @@ SUBPROGRAM int send_short(struct xdp_md *ctx, __u32 header_at, struct answer *a,
 
 /* What changes in the header of a message that goes on with its value, to be multicast. */
 struct stamp {
-	__u64 inst;
+	/* The message gets an instance and a round, instead of keeping those that it has. */
+	__u32 orders;
 	__u32 rnd;
+	__u64 inst;
 	__u32 vrnd;
 	__u16 flags;
 	__u16 msgtype;
 };
 
-/* Changes the header in place. An incremental update keeps a wrong checksum wrong, so a damaged
- * value stays visible to whoever verifies it. False = no. */
-static __always_inline int stamp_in_place(struct xdp_md *ctx, const struct device *device,
-					  const struct message *m, const struct stamp *stamp)
+/* Changes the header in place. Gives back by how much the datagram's sum grows: the checksum is changed
+ * later, together with what else changes. That way a wrong one stays wrong, so a damaged value stays
+ * visible to whoever verifies it. */
+static __always_inline __u64 stamp_in_place(const struct device *device, const struct message *m,
+					    const struct stamp *stamp)
 {
-	__u32 at = known_place(m->header_at);
-	struct wire_header *h = (void *)(long)ctx->data + at;
-	struct udphdr *udp = (void *)h - sizeof(*udp);
-	/* The header's words from `inst` to `flags`. */
+	struct wire_header *h = m->header;
+	/* As they follow each other in the header. */
 	struct {
 		__be32 inst_hi;
 		__be32 inst_lo;
 		__be32 rnd;
-		__be32 vrnd;
-		__be16 swid;
-		__be16 flags;
-	} new = {
+	} order = {
 		.inst_hi = bpf_htonl(stamp->inst >> 32),
 		.inst_lo = bpf_htonl(stamp->inst),
 		.rnd = bpf_htonl(stamp->rnd),
+	};
+	struct {
+		__be32 vrnd;
+		__be16 swid;
+		__be16 flags;
+	} vote = {
 		.vrnd = bpf_htonl(stamp->vrnd),
 		.swid = bpf_htons(device->node),
 		.flags = bpf_htons(stamp->flags),
 	};
-	__u64 sum;
+	__u64 grown = csum_change(&h->vrnd, &vote, sizeof(vote)) + 0xffff - bpf_htons(h->msgtype) +
+		      bpf_htons(stamp->msgtype);
 
-	_Static_assert(sizeof(new) == __builtin_offsetof(struct wire_header, cluster) -
-					      __builtin_offsetof(struct wire_header, inst_hi),
-		       "what lies between");
-	if ((void *)(h + 1) > (void *)(long)ctx->data_end)
-		return 0;
-	if (udp->check) {
-		sum = csum_replace(udp->check, &h->inst_hi, &new, sizeof(new));
-		sum += 0xffff - bpf_htons(h->msgtype) + bpf_htons(stamp->msgtype);
-		udp->check = csum_field(sum);
-	}
+	_Static_assert(sizeof(order) + sizeof(vote) ==
+			       __builtin_offsetof(struct wire_header, cluster) -
+				       __builtin_offsetof(struct wire_header, inst_hi),
+		       "all that lies between");
 	h->msgtype = stamp->msgtype;
-	__builtin_memcpy(&h->inst_hi, &new, sizeof(new));
-	return 1;
+	__builtin_memcpy(&h->vrnd, &vote, sizeof(vote));
+	if (stamp->orders) {
+		grown += csum_change(&h->inst_hi, &order, sizeof(order));
+		__builtin_memcpy(&h->inst_hi, &order, sizeof(order));
+	}
+	return grown;
 }
 
-/* The same where the value moves to where a tag was. */
+/* The same where the value moves to where a tag was, under a checksum of its own. False = the frame can't
+ * be that long. */
 SUBPROGRAM int stamp_untagged(struct xdp_md *ctx, const struct device *device,
 			      const struct message *m, const struct stamp *stamp)
 {
@@ -217,23 +221,15 @@ SUBPROGRAM int stamp_untagged(struct xdp_md *ctx, const struct device *device,
 	KEEP(len);
 	if (!copy || len > MAX_VALUE_LEN)
 		return 0;
-	if (len > 0 && bpf_xdp_load_bytes(ctx, m->value_at, copy->datagram, len))
+	if (len > 0 && bpf_xdp_load_bytes(ctx, value_at(m), copy->datagram, len))
 		return 0;
 	answer_header(&a.h, device, m, stamp->msgtype);
-	set_inst(&a.h, stamp->inst);
+	set_inst(&a.h, stamp->orders ? stamp->inst : m->inst);
 	set_session(&a.h, m->client, m->request);
-	a.h.rnd = bpf_htonl(stamp->rnd);
+	a.h.rnd = bpf_htonl(stamp->orders ? stamp->rnd : m->rnd);
 	a.h.vrnd = bpf_htonl(stamp->vrnd);
 	a.h.flags = bpf_htons(stamp->flags);
 	return send_answer(ctx, m->header_at, &a, 0, copy->datagram, len, MAX_VALUE_LEN, 0);
-}
-
-static __always_inline int send_on(struct xdp_md *ctx, const struct device *device,
-				   const struct message *m, const struct stamp *stamp)
-{
-	if (m->flags & FLAG_TAG)
-		return stamp_untagged(ctx, device, m, stamp);
-	return stamp_in_place(ctx, device, m, stamp);
 }
 
 /* What a REJECT says. */
@@ -264,7 +260,7 @@ static __always_inline int probe_is_for(struct xdp_md *ctx, const struct message
 {
 	__be16 asked = 0;
 
-	if (m->value_len != PROBE_LEN || bpf_xdp_load_bytes(ctx, m->value_at, &asked, PROBE_LEN))
+	if (m->value_len != PROBE_LEN || bpf_xdp_load_bytes(ctx, value_at(m), &asked, PROBE_LEN))
 		return REASON_BAD_VALUE;
 	asked = bpf_ntohs(asked);
 	if (asked < PROBE_LEADER || asked > PROBE_REPLICA)

@@ -7,8 +7,6 @@
 
 #include "parse.h"
 
-typedef __u32 __attribute__((may_alias)) word_t;
-
 /* What bpf_csum_diff takes at once on kernel 6.1. */
 #define CSUM_PIECE 512
 
@@ -45,10 +43,11 @@ static __always_inline __u64 csum_words(const void *at, __u32 len)
 	__u64 sum = 0;
 
 #pragma clang loop unroll(full)
-	for (__u32 i = 0; i < len / 4; i++)
+	for (__u32 i = 0; i < len / 4; i++) {
 		sum += word[i];
-	/* Else all words are loaded first, and parked on the stack. */
-	KEEP(sum);
+		/* Else many words are loaded first, and parked on the stack. */
+		KEEP(sum);
+	}
 	return sum;
 }
 
@@ -67,10 +66,11 @@ static __always_inline __u64 csum_of_field(__u16 check)
 	return (__u16)~check;
 }
 
-/* What a checksum field's sum becomes when the `len` bytes at `old` become those at `new`. */
-static __always_inline __u64 csum_replace(__u16 check, const void *old, const void *new, __u32 len)
+/* Brings a datagram's checksum, if it has one, up to date with what its sum has grown by. */
+static __always_inline void csum_grow(struct udphdr *udp, __u64 grown)
 {
-	return csum_of_field(check) + csum_change(old, new, len);
+	if (udp->check)
+		udp->check = csum_field(csum_of_field(udp->check) + grown);
 }
 
 /* Adds `len` bytes at `bytes` to a sum; `max` and three more are readable there. Whole words go to
@@ -119,62 +119,71 @@ static __always_inline __u64 csum_pseudo(struct xdp_md *ctx, __u32 header_at, __
 
 /* The pieces of a datagram are powers of two, as its length has them in binary: so each has a
  * constant length, and the verifier follows. Where one begins, all larger ones have ended. */
-#define PIECE_OF(ctx, at, len, size)                                                               \
-	({                                                                                         \
-		void *piece = (void *)(long)(ctx)->data + (at) + ((len) & (0x7ff & ~(2 * (size)-1))); \
-		piece + (size) > (void *)(long)(ctx)->data_end ? NULL : piece;                     \
-	})
 #define ADD_PIECE(size, sum_of)                                                                    \
 	if (len & (size)) {                                                                        \
-		void *piece = PIECE_OF(ctx, at, len, size);                                        \
+		void *piece = at + (len & (0x7ff & ~(2 * (size)-1)));                              \
                                                                                                    \
-		if (!piece)                                                                        \
+		if (piece + (size) > end)                                                          \
 			return 0;                                                                  \
 		sum += sum_of;                                                                     \
 	}
 #define BY_HELPER(from, size) (__u32)bpf_csum_diff(NULL, 0, (from), (size), 0)
 
-/* The sum of `len` bytes of the packet from `at`, a constant, on. Where they aren't all there, it is
- * some other sum. */
-static __always_inline __u64 csum_packet(struct xdp_md *ctx, __u32 at, __u32 len)
+/* The sum of `len` bytes of the packet, less than 128, from `at` on. Where they aren't all there, it is some
+ * other sum. */
+static __always_inline __u64 csum_short(void *at, void *end, __u32 len)
 {
 	__u64 sum = 0;
 
-	if (len >= 128) {
-		ADD_PIECE(1024, BY_HELPER(piece, 512));
-		ADD_PIECE(1024, BY_HELPER(piece + 512, 512));
-		ADD_PIECE(512, BY_HELPER(piece, 512));
-		ADD_PIECE(256, BY_HELPER(piece, 256));
-		ADD_PIECE(128, BY_HELPER(piece, 128));
-	}
 	ADD_PIECE(64, csum_words(piece, 64));
-	ADD_PIECE(32, csum_words(piece, 32));
-	ADD_PIECE(16, csum_words(piece, 16));
-	ADD_PIECE(8, csum_words(piece, 8));
-	if (len & 7) {
-		ADD_PIECE(4, csum_words(piece, 4));
-		ADD_PIECE(2, *(__u16 *)piece);
-		ADD_PIECE(1, bpf_htons(*(__u8 *)piece << 8));
+	if (len & 63) {
+		ADD_PIECE(32, csum_words(piece, 32));
+		ADD_PIECE(16, csum_words(piece, 16));
+		ADD_PIECE(8, csum_words(piece, 8));
+		if (len & 7) {
+			ADD_PIECE(4, csum_words(piece, 4));
+			ADD_PIECE(2, *(__u16 *)piece);
+			ADD_PIECE(1, bpf_htons(*(__u8 *)piece << 8));
+		}
 	}
 	return sum;
 }
 
+/* The same of any number. */
+SUBPROGRAM __u64 csum_long(void *at, void *end, __u32 len)
+{
+	__u64 sum = 0;
+
+	ADD_PIECE(1024, BY_HELPER(piece, 512));
+	ADD_PIECE(1024, BY_HELPER(piece + 512, 512));
+	ADD_PIECE(512, BY_HELPER(piece, 512));
+	ADD_PIECE(256, BY_HELPER(piece, 256));
+	ADD_PIECE(128, BY_HELPER(piece, 128));
+	return sum + csum_short(at + (len & 0x780), end, len & 127);
+}
+
+static __always_inline __u64 csum_packet(void *at, void *end, __u32 len)
+{
+	return len < 128 ? csum_short(at, end, len & 127) : csum_long(at, end, len);
+}
+
 /* Checks the checksum of the datagram. The network card may have done it too, but doesn't tell. 0 or
  * a reason. */
-static __always_inline int verify_checksum(struct xdp_md *ctx, const struct message *m)
+static __always_inline int verify_checksum(const struct message *m)
 {
 	const __u32 head = sizeof(struct udphdr) + HEADER_LEN;
-	__u32 at = known_place(m->header_at);
-	struct udphdr *udp = (void *)(long)ctx->data + at - sizeof(struct udphdr);
+	struct udphdr *udp = (void *)m->header - sizeof(*udp);
 	__u64 sum;
 
-	if ((void *)udp + head > (void *)(long)ctx->data_end)
-		return REASON_TRUNCATED;
 	if (!udp->check)
 		/* IPv4 knows datagrams without a checksum, IPv6 doesn't. */
 		return m->header_at == HEADER_AT_V4 ? 0 : REASON_BAD_CHECKSUM;
-	sum = csum_pseudo(ctx, m->header_at, m->udp_len) + csum_words(udp, head) +
-	      csum_packet(ctx, at + HEADER_LEN, m->udp_len - head);
+	/* The pseudo header: protocol, length, and the addresses, which lie in front of UDP: 8 bytes of
+	 * IPv4, 32 of IPv6. */
+	sum = bpf_htons(IPPROTO_UDP) + (__u64)udp->len + csum_words((void *)udp - 8, 8 + head);
+	if (m->header_at == HEADER_AT_V6)
+		sum += csum_words((void *)udp - 32, 24);
+	sum += csum_packet(m->header + 1, m->end, bpf_ntohs(udp->len) - head);
 	return csum_is_right(sum) ? 0 : REASON_BAD_CHECKSUM;
 }
 

@@ -153,13 +153,27 @@ static __always_inline struct scratch *this_scratch(void)
 	return bpf_map_lookup_elem(&scratch, &zero);
 }
 
-static __always_inline void count(__u32 what)
+static __always_inline void count_both(__u32 what, __u32 more)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct counters *mine = bpf_map_lookup_elem(&counters, &cpu);
 
-	if (mine && what < COUNTERS)
-		mine->of[what]++;
+	if (mine)
+		mine->of[what % COUNTERS]++;
+	if (mine && more)
+		mine->of[more % COUNTERS]++;
+}
+
+static __always_inline void count(__u32 what)
+{
+	count_both(what, 0);
+}
+
+/* A verdict that is made where it is given, instead of being carried along by the packets that go on. */
+static __always_inline int because(int verdict)
+{
+	KEEP(verdict);
+	return verdict;
 }
 
 static __always_inline int drop(__u32 verdict)

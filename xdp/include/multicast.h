@@ -23,8 +23,8 @@ struct member {
 	/* Host order. */
 	__u16 port_to;
 	__u16 port_from;
-	/* Partition p listens on `port_to + p`. */
-	__u16 port_per_partition;
+	/* All ones: partition p listens on `port_to + p`. 0: they all share that port. */
+	__u16 partitions;
 	/* It is at the same switch: 1 + its entry in `roles`; 0 = it isn't. */
 	__u16 role;
 };
@@ -52,19 +52,31 @@ struct link {
 #define LINK_TRIES 8
 SHARED_ARRAY(port_links, LINK_PLACES, struct link);
 
+static __always_inline struct link *link_at(__u32 place, __u32 ifindex, __u32 group)
+{
+	struct link *link;
+
+	place %= LINK_PLACES;
+	link = bpf_map_lookup_elem(&port_links, &place);
+	return link && link->ifindex == ifindex && link->group == group ? link : NULL;
+}
+
+/* Behind its place. */
+SUBPROGRAM struct link *link_behind(__u32 first, __u32 ifindex, __u32 group)
+{
+	struct link *link = NULL;
+
+	for (__u32 i = 1; i < LINK_TRIES && !link; i++)
+		link = link_at(first + i, ifindex, group);
+	return link;
+}
+
 static __always_inline struct link *link_of(__u32 ifindex, __u32 group)
 {
 	__u32 first = ifindex * 31 + group;
+	struct link *link = link_at(first, ifindex, group);
 
-#pragma clang loop unroll(disable)
-	for (__u32 i = 0; i < LINK_TRIES; i++) {
-		__u32 place = (first + i) % LINK_PLACES;
-		struct link *link = bpf_map_lookup_elem(&port_links, &place);
-
-		if (link && link->ifindex == ifindex && link->group == group)
-			return link;
-	}
-	return NULL;
+	return link ? link : link_behind(first, ifindex, group);
 }
 
 /* The packet whose copies are leaving by a port, and how many have. */
@@ -147,14 +159,6 @@ static __always_inline __u32 number_of_copy(const struct wire_header *h, const s
 	return seen->left++;
 }
 
-/* Sets a header word and keeps the checksum right. */
-static __always_inline void change(struct udphdr *udp, void *at, void *new, __u32 len)
-{
-	if (udp->check)
-		udp->check = csum_field(csum_replace(udp->check, at, new, len));
-	__builtin_memcpy(at, new, len);
-}
-
 /* Makes the packet at `header_at` the copy of a command over several partitions for the one whose
  * `entry` of its vector this is. */
 static __always_inline int set_partition(void *data, void *end, __u32 header_at, const __u8 *entry)
@@ -173,7 +177,8 @@ static __always_inline int set_partition(void *data, void *end, __u32 header_at,
 	place.group = h->group;
 	__builtin_memcpy(&place.pid, entry, 2);
 	__builtin_memcpy(&place.inst_hi, entry + 2, 8);
-	change((void *)h - sizeof(struct udphdr), &h->group, &place, sizeof(place));
+	csum_grow((void *)h - sizeof(struct udphdr), csum_change(&h->group, &place, sizeof(place)));
+	__builtin_memcpy(&h->group, &place, sizeof(place));
 	return 1;
 }
 
@@ -197,9 +202,9 @@ static __always_inline __u32 vector_entry_at(__u32 header_at, __u32 partition)
 }
 
 /* The addresses are part of both checksums. */
-static __always_inline int address_v4(void *data, void *end, const struct member *to, __u16 port)
+static __always_inline void address_v4(struct iphdr *ip, const struct member *to, __u16 port,
+				       __u64 grown)
 {
-	struct iphdr *ip = data + sizeof(struct ethhdr);
 	struct udphdr *udp = (void *)(ip + 1);
 	struct {
 		__be32 from;
@@ -212,30 +217,23 @@ static __always_inline int address_v4(void *data, void *end, const struct member
 		.port_from = bpf_htons(to->port_from),
 		.port_to = bpf_htons(port),
 	};
-	/* Behind it lies what stays: the protocol. */
+	/* The time to live, and behind it the protocol, which stays. */
 	half_t *ttl = (void *)&ip->ttl;
-	__u64 addresses, sum;
+	__u16 hops = (*ttl & bpf_htons(0xff)) | bpf_htons(64 << 8);
+	__u64 addresses = csum_change(&ip->saddr, &new.from, 8);
 
-	if ((void *)(udp + 1) > end)
-		return 0;
-	addresses = csum_change(&ip->saddr, &new.from, 8);
 #ifndef MUTATE_EGRESS
-	if (udp->check) {
-		sum = csum_replace(udp->check, &udp->source, &new.port_from, 4);
-		udp->check = csum_field(sum + addresses);
-	}
+	grown += addresses;
 #endif
-	sum = csum_of_field(ip->check) + addresses + 0xffff - *ttl;
-	ip->ttl = 64;
-	ip->check = ~csum_fold(sum + *ttl);
+	csum_grow(udp, grown + csum_change(&udp->source, &new.port_from, 4));
+	ip->check = ~csum_fold(csum_of_field(ip->check) + addresses + 0xffff - *ttl + hops);
+	*ttl = hops;
 	/* The ports, which UDP begins with, lie behind the addresses. */
 	__builtin_memcpy(&ip->saddr, &new, sizeof(new));
-	return 1;
 }
 
-static __always_inline int address_v6(void *data, void *end, const struct member *to, __u16 port)
+SUBPROGRAM void address_v6(struct ipv6hdr *ip, const struct member *to, __u16 port, __u64 grown)
 {
-	struct ipv6hdr *ip = data + sizeof(struct ethhdr);
 	struct udphdr *udp = (void *)(ip + 1);
 	struct {
 		__be32 from[4];
@@ -247,13 +245,11 @@ static __always_inline int address_v6(void *data, void *end, const struct member
 		.port_to = bpf_htons(port),
 	};
 
-	if ((void *)(udp + 1) > end)
-		return 0;
 	__builtin_memcpy(new.from, to->ip_from, sizeof(new.from));
 	__builtin_memcpy(new.to, to->ip_to, sizeof(new.to));
-	change(udp, &ip->saddr, &new, sizeof(new));
+	csum_grow(udp, grown + csum_change(&ip->saddr, &new, sizeof(new)));
+	__builtin_memcpy(&ip->saddr, &new, sizeof(new));
 	ip->hop_limit = 64;
-	return 1;
 }
 
 /* Where the header lies in a frame that a role of ours has made. */
@@ -262,25 +258,34 @@ static __always_inline __u32 place_in_own(const struct ethhdr *eth)
 	return protocol(eth) == bpf_htons(ETH_P_IP) ? HEADER_AT_V4 : HEADER_AT_V6;
 }
 
-/* Gives the copy in hand the address of a member. */
-static __always_inline int address(void *data, void *end, const struct member *to)
+/* Gives a copy, whose header lies at `h`, the address of a member. Its sum has grown by `grown` since its
+ * checksum was right. False = it is of the other family. */
+static __always_inline int address(struct ethhdr *eth, const struct wire_header *h,
+				   const struct member *to, __u64 grown)
+{
+	int is_v4 = protocol(eth) == bpf_htons(ETH_P_IP);
+	__u16 port = to->port_to + (bpf_ntohs(h->pid) & to->partitions);
+
+	if (to->family != (is_v4 ? 4 : 6))
+		return 0;
+	copy_macs(eth, to->mac_to);
+	if (is_v4)
+		address_v4((void *)(eth + 1), to, port, grown);
+	else
+		address_v6((void *)(eth + 1), to, port, grown);
+	return 1;
+}
+
+/* The same for a frame of which nothing is known but that a role of ours has made it. */
+static __always_inline int address_own(void *data, void *end, const struct member *to)
 {
 	struct ethhdr *eth = data;
 	struct wire_header *h;
-	__u32 family, header_at;
-	__u16 port;
 
 	if ((void *)(eth + 1) > end)
 		return 0;
-	header_at = place_in_own(eth);
-	family = header_at == HEADER_AT_V4 ? 4 : 6;
-	h = data + header_at;
-	if (to->family != family || (void *)(h + 1) > end)
-		return 0;
-	port = to->port_to + (to->port_per_partition ? bpf_ntohs(h->pid) : 0);
-	copy_mac(eth->h_dest, to->mac_to);
-	copy_mac(eth->h_source, to->mac_from);
-	return family == 4 ? address_v4(data, end, to, port) : address_v6(data, end, to, port);
+	h = data + place_in_own(eth);
+	return (void *)(h + 1) <= end && address(eth, h, to, 0);
 }
 
 /* Gives a copy that leaves by `ifindex` the address of one member. */
@@ -321,8 +326,8 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 	}
 	if (copy >= link->members || copy >= MAX_MEMBERS)
 		return XDP_DROP;
-	return address((void *)(long)ctx->data, (void *)(long)ctx->data_end,
-		       &link->member[copy]) ?
+	return address_own((void *)(long)ctx->data, (void *)(long)ctx->data_end,
+			   &link->member[copy]) ?
 		       XDP_PASS :
 		       XDP_DROP;
 }
@@ -332,38 +337,57 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 #define TO_WITHIN 0x100
 #define TO_ROLE 0x200
 
-/* Where one copy is all, it gets its address here, which costs less than on egress. */
-static __always_inline int multicast_one(struct xdp_md *ctx, const struct device *device,
-					 __u32 group)
+/* To every entry of `multicast`, so often as a command over so many partitions needs. */
+static __always_inline int broadcast(const struct device *device, __u32 partitions)
 {
-	struct link *link = link_of(device->only_port, group);
+	if (partitions > VECTOR_FEW)
+		return bpf_redirect_map(&multicast_many, 0, BPF_F_BROADCAST);
+	if (partitions > 1)
+		return bpf_redirect_map(&multicast_few, 0, BPF_F_BROADCAST);
+	if (device->flags & DEVICE_FEW_COPIES)
+		return bpf_redirect_map(&multicast_small, 0, BPF_F_BROADCAST);
+	return bpf_redirect_map(&multicast, 0, BPF_F_BROADCAST);
+}
+
+/* Where one copy is all, it gets its address here, which costs less than on egress. */
+static __always_inline int multicast_one(const struct device *device, const struct message *m,
+					 __u64 grown)
+{
+	struct link *link = link_of(device->only_port, m->group);
 	__u32 role;
 
-	if (!link || !link->members ||
-	    !address((void *)(long)ctx->data, (void *)(long)ctx->data_end, &link->member[0]))
+	if (!link || !link->members || !address(m->eth, m->header, &link->member[0], grown))
 		return XDP_DROP;
 	role = link->member[0].role;
 	return role ? TO_ROLE + role - 1 : bpf_redirect_map(&multicast_only, 0, 0);
 }
 
-/* To every member of the group, in as many copies as a command over so many partitions needs. What it
- * gives back is the program's action. */
-static __always_inline int multicast_of(struct xdp_md *ctx, const struct device *device,
-					__u32 group, __u32 partitions)
+#define NOT_SENT (-1)
+
+/* The message in hand, stamped, to every member of its group, in as many copies as a command over so many
+ * partitions needs. Gives back the program's action; NOT_SENT = the frame has no room for it. */
+static __always_inline int send_multicast(struct xdp_md *ctx, const struct device *device,
+					  struct message *m, const struct stamp *stamp,
+					  __u32 partitions)
 {
+	__u64 grown = 0;
+
+	if (m->flags & FLAG_TAG) {
+		struct stamp moved = *stamp;
+
+		if (!stamp_untagged(ctx, device, m, &moved) || !find_header(ctx, m))
+			return NOT_SENT;
+	} else {
+		grown = stamp_in_place(device, m, stamp);
+	}
+	if (device->only_port && partitions <= 1 && !(device->flags & DEVICE_CLONES))
+		return multicast_one(device, m, grown);
+	csum_grow((void *)m->header - sizeof(struct udphdr), grown);
 	if (device->flags & DEVICE_CLONES)
 		return XDP_PASS;
-	if (partitions > 1)
-		return partitions <= VECTOR_FEW ?
-			       bpf_redirect_map(&multicast_few, 0, BPF_F_BROADCAST) :
-			       bpf_redirect_map(&multicast_many, 0, BPF_F_BROADCAST);
-	if (device->only_port)
-		return multicast_one(ctx, device, group);
-	if (device->flags & DEVICE_WITHIN)
+	if (device->flags & DEVICE_WITHIN && partitions <= 1)
 		return TO_WITHIN;
-	if (device->flags & DEVICE_FEW_COPIES)
-		return bpf_redirect_map(&multicast_small, 0, BPF_F_BROADCAST);
-	return bpf_redirect_map(&multicast, 0, BPF_F_BROADCAST);
+	return broadcast(device, partitions);
 }
 
 SEC("xdp/devmap")

@@ -23,27 +23,37 @@ static __always_inline __u32 known_place(__u32 header_at)
 
 /* A header in host order, and where it lies. */
 struct message {
+	/* In the frame, until that changes its length: then `find_header` finds them again. */
+	struct ethhdr *eth;
+	struct wire_header *header;
+	void *end;
 	__u64 inst;
 	__u64 client;
 	__u64 request;
 	__u32 rnd;
-	__u32 vrnd;
-	__u32 cluster;
 	__u32 header_at;
-	__u32 value_at;
-	__u32 udp_len;
 	__u16 value_len;
 	__u16 group;
 	__u16 pid;
-	__u16 swid;
 	__u16 flags;
 	__u16 msgtype;
 };
+
+static __always_inline __u16 sender_of(const struct message *m)
+{
+	return bpf_ntohs(m->header->swid);
+}
+
+static __always_inline __u32 value_at(const struct message *m)
+{
+	return m->header_at + HEADER_LEN + (m->flags & FLAG_TAG ? TAG_LEN : 0);
+}
 
 #define NOT_OURS (-1)
 
 /* `struct ethhdr` is packed, so its fields would be read and written byte by byte. */
 typedef __u16 __attribute__((may_alias)) half_t;
+typedef __u32 __attribute__((may_alias)) word_t;
 
 static __always_inline __be16 protocol(const struct ethhdr *eth)
 {
@@ -60,7 +70,18 @@ static __always_inline void copy_mac(void *to, const void *from)
 	out[2] = in[2];
 }
 
-static __always_inline __u32 frame_length(struct xdp_md *ctx)
+/* Destination and source, which follow each other. */
+static __always_inline void copy_macs(struct ethhdr *eth, const void *from)
+{
+	word_t *out = (void *)eth;
+	const word_t *in = from;
+
+	out[0] = in[0];
+	out[1] = in[1];
+	out[2] = in[2];
+}
+
+static __always_inline __u64 frame_length(struct xdp_md *ctx)
 {
 	__u64 len = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
 
@@ -78,10 +99,10 @@ static __always_inline int is_own_ip6(const struct device *device, const struct 
 			to[2] == device->ip6[2] && to[3] == device->ip6[3]);
 }
 
-/* Ethernet, IP and UDP. Gives back NOT_OURS, a reason, or 0; then the datagram lies in the frame as
- * a whole. IP options, fragments, extension headers and VLAN tags are the kernel's business. */
-static __always_inline int parse_frame(void *data, void *end, __u32 frame_len,
-				       const struct device *device, struct message *m)
+/* Ethernet, IP and UDP. Gives back NOT_OURS, a reason, or 0; then a datagram of that length lies in the
+ * frame as a whole. IP options, fragments, extension headers and VLAN tags are the kernel's business. */
+static __always_inline int parse_frame(void *data, void *end, __u64 frame_len,
+				       const struct device *device, struct message *m, __u32 *udp_len)
 {
 	struct ethhdr *eth = data;
 	struct udphdr *udp;
@@ -89,20 +110,20 @@ static __always_inline int parse_frame(void *data, void *end, __u32 frame_len,
 	__u32 port;
 
 	if ((void *)(eth + 1) > end)
-		return NOT_OURS;
+		return because(NOT_OURS);
 	if (protocol(eth) == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = (void *)(eth + 1);
 
 		udp = (void *)(ip + 1);
 		if ((void *)(udp + 1) > end)
-			return NOT_OURS;
+			return because(NOT_OURS);
 		if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP)
-			return NOT_OURS;
+			return because(NOT_OURS);
 		/* All but "don't fragment". */
 		if (ip->frag_off & bpf_htons(0xbfff))
-			return NOT_OURS;
+			return because(NOT_OURS);
 		if (device->ip4 && ip->daddr != device->ip4)
-			return NOT_OURS;
+			return because(NOT_OURS);
 		ip_payload = bpf_ntohs(ip->tot_len) - sizeof(*ip);
 		m->header_at = HEADER_AT_V4;
 	} else if (protocol(eth) == bpf_htons(ETH_P_IPV6)) {
@@ -110,64 +131,74 @@ static __always_inline int parse_frame(void *data, void *end, __u32 frame_len,
 
 		udp = (void *)(ip + 1);
 		if ((void *)(udp + 1) > end)
-			return NOT_OURS;
+			return because(NOT_OURS);
 		if (ip->version != 6 || ip->nexthdr != IPPROTO_UDP)
-			return NOT_OURS;
+			return because(NOT_OURS);
 		if (!is_own_ip6(device, ip))
-			return NOT_OURS;
+			return because(NOT_OURS);
 		ip_payload = bpf_ntohs(ip->payload_len);
 		m->header_at = HEADER_AT_V6;
 	} else {
-		return NOT_OURS;
+		return because(NOT_OURS);
 	}
+	m->eth = eth;
+	m->header = (void *)(udp + 1);
+	m->end = end;
 	port = bpf_ntohs(udp->dest);
-	if (port < device->port || port - device->port >= device->ports)
-		return NOT_OURS;
-	m->udp_len = bpf_ntohs(udp->len);
-	if (m->udp_len < sizeof(*udp) || m->udp_len != ip_payload ||
-	    m->header_at - sizeof(*udp) + m->udp_len > frame_len)
-		return REASON_BAD_LENGTH;
+	/* A port below the first is a very large number here. */
+	if (port - device->port >= device->ports)
+		return because(NOT_OURS);
+	*udp_len = bpf_ntohs(udp->len);
+	if (*udp_len < sizeof(*udp) || *udp_len != ip_payload ||
+	    m->header_at - sizeof(*udp) + *udp_len > frame_len)
+		return because(REASON_BAD_LENGTH);
 	return 0;
 }
 
 /* The header, and all that needs no state: version, type, flags and lengths. The same checks in the
  * same order as `Packet::parse`. */
-static __always_inline int parse_header(void *data, void *end, struct message *m)
+static __always_inline int parse_header(struct message *m, __u32 udp_len)
 {
-	struct wire_header *h = data + m->header_at;
-	__u32 rest = m->udp_len - sizeof(struct udphdr);
+	struct wire_header *h = m->header;
+	__u32 rest = udp_len - sizeof(struct udphdr);
 
-	if (rest < HEADER_LEN || (void *)(h + 1) > end)
-		return REASON_TRUNCATED;
+	if (rest < HEADER_LEN || (void *)(h + 1) > m->end)
+		return because(REASON_TRUNCATED);
 	rest -= HEADER_LEN;
 	if (h->version != WIRE_VERSION)
-		return REASON_BAD_VERSION;
+		return because(REASON_BAD_VERSION);
 	if (h->msgtype >= MSGTYPES)
-		return REASON_UNKNOWN_TYPE;
+		return because(REASON_UNKNOWN_TYPE);
 	m->msgtype = h->msgtype;
 	m->flags = bpf_ntohs(h->flags);
 	if (m->flags & ~allowed_flags(m->msgtype))
-		return REASON_BAD_FLAGS;
-	m->value_at = m->header_at + HEADER_LEN;
+		return because(REASON_BAD_FLAGS);
 	if (m->flags & FLAG_TAG) {
 		if (rest < TAG_LEN)
-			return REASON_TRUNCATED;
+			return because(REASON_TRUNCATED);
 		rest -= TAG_LEN;
-		m->value_at += TAG_LEN;
 	}
 	m->value_len = bpf_ntohs(h->value_len);
 	if (m->value_len != rest)
-		return REASON_BAD_LENGTH;
+		return because(REASON_BAD_LENGTH);
 	m->group = bpf_ntohs(h->group);
 	m->pid = bpf_ntohs(h->pid);
 	m->inst = get64(&h->inst_hi);
 	m->rnd = bpf_ntohl(h->rnd);
-	m->vrnd = bpf_ntohl(h->vrnd);
-	m->swid = bpf_ntohs(h->swid);
-	m->cluster = bpf_ntohl(h->cluster);
 	m->client = get64(&h->client_hi);
 	m->request = get64(&h->request_hi);
 	return 0;
+}
+
+/* The same place in a frame that may have changed. False = it isn't there. */
+static __always_inline int find_header(struct xdp_md *ctx, struct message *m)
+{
+	void *data = (void *)(long)ctx->data;
+
+	m->eth = data;
+	m->header = data + known_place(m->header_at);
+	m->end = (void *)(long)ctx->data_end;
+	return (void *)(m->header + 1) <= m->end;
 }
 
 /* NOT_OURS, a reason, or 0. */
@@ -175,9 +206,10 @@ static __always_inline int parse(struct xdp_md *ctx, const struct device *device
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	int refused = parse_frame(data, end, frame_length(ctx), device, m);
+	__u32 udp_len;
+	int refused = parse_frame(data, end, frame_length(ctx), device, m, &udp_len);
 
-	return refused ? refused : parse_header(data, end, m);
+	return refused ? refused : parse_header(m, udp_len);
 }
 
 static __always_inline int has_command(const struct message *m)
@@ -194,17 +226,17 @@ static __always_inline int check(const struct device *device, const struct messa
 	struct group *group;
 	__u32 id = m->group;
 
-	if (m->cluster != device->cluster)
-		return REASON_WRONG_CLUSTER;
+	if (m->header->cluster != bpf_htonl(device->cluster))
+		return because(REASON_WRONG_CLUSTER);
 	group = bpf_map_lookup_elem(&groups, &id);
 	if (!group || !READ_ONCE(group->partitions))
-		return REASON_UNKNOWN_GROUP;
+		return because(REASON_UNKNOWN_GROUP);
 	if (m->pid >= group->partitions)
-		return REASON_UNKNOWN_PARTITION;
+		return because(REASON_UNKNOWN_PARTITION);
 	if (m->value_len > group->max_value && m->msgtype != REPLY)
-		return REASON_VALUE_TOO_LARGE;
+		return because(REASON_VALUE_TOO_LARGE);
 	if (m->flags & FLAG_NOOP ? (m->client | m->request) != 0 : !m->client && has_command(m))
-		return REASON_BAD_SESSION;
+		return because(REASON_BAD_SESSION);
 	*found = group;
 	return 0;
 }

@@ -45,12 +45,12 @@ static __always_inline void sent(struct common *c, int done, int action)
 /* The end of a packet's way through a role. */
 static __always_inline int leave(struct xdp_md *ctx, const struct common *c)
 {
-	if (c->action >= TO_ROLE)
-		bpf_tail_call(ctx, &roles, c->action - TO_ROLE);
-	else if (c->action == TO_WITHIN)
+	if (c->action < TO_WITHIN)
+		return c->action;
+	if (c->action == TO_WITHIN)
 		bpf_tail_call(ctx, &own_switch, CALL_WITHIN);
 	else
-		return c->action;
+		bpf_tail_call(ctx, &roles, c->action - TO_ROLE);
 	/* Nobody is there. */
 	return XDP_DROP;
 }

@@ -17,17 +17,17 @@ static __always_inline void copy_doubles(void *to, const void *from, __u32 len)
 		out[i] = in[i];
 }
 
-/* `len` bytes of the packet from `at`, a constant, on: the first ones and the last ones, which meet or overlap. */
-static __always_inline int copy_ends(struct xdp_md *ctx, __u32 at, __u8 *to, __u32 len, __u32 first,
+/* `len` bytes: the first ones and the last ones, which meet or overlap. */
+static __always_inline int copy_ends(void *from, void *end, __u8 *to, __u32 len, __u32 first,
 				     __u32 last)
 {
-	void *end = (void *)(long)ctx->data_end;
-	void *from = (void *)(long)ctx->data + at;
 	__u32 rest = len - last;
 
 	if (from + first > end)
 		return 0;
 	copy_doubles(to, from, first);
+	if (len == first)
+		return 1;
 	KEEP(rest);
 	if (rest > first || from + rest + last > end)
 		return 0;
@@ -39,17 +39,17 @@ static __always_inline int copy_ends(struct xdp_md *ctx, __u32 at, __u8 *to, __u
 static __always_inline int copy_short(struct xdp_md *ctx, const struct message *m, __u8 *to,
 				      __u32 len)
 {
-	__u32 at = known_place(m->header_at) + HEADER_LEN;
+	void *at = m->header + 1;
 
-	if (len < 8 || m->value_at != at)
-		return !bpf_xdp_load_bytes(ctx, m->value_at, to, len);
+	if (len < 8 || (m->flags & FLAG_TAG))
+		return !bpf_xdp_load_bytes(ctx, value_at(m), to, len);
 	if (len < 16)
-		return copy_ends(ctx, at, to, len, 8, 8);
+		return copy_ends(at, m->end, to, len, 8, 8);
 	if (len < 32)
-		return copy_ends(ctx, at, to, len, 16, 16);
+		return copy_ends(at, m->end, to, len, 16, 16);
 	if (len < 64)
-		return copy_ends(ctx, at, to, len, 32, 32);
-	return copy_ends(ctx, at, to, len, 64, SHORT_VALUE - 64);
+		return copy_ends(at, m->end, to, len, 32, 32);
+	return copy_ends(at, m->end, to, len, 64, SHORT_VALUE - 64);
 }
 
 #endif

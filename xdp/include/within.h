@@ -77,7 +77,7 @@ static __always_inline int turn_of(struct xdp_md *ctx, const struct member *memb
 {
 	int action;
 
-	if (!address((void *)(long)ctx->data, (void *)(long)ctx->data_end, member))
+	if (!address_own((void *)(long)ctx->data, (void *)(long)ctx->data_end, member))
 		return XDP_DROP;
 	action = call_role(ctx, member->role - 1);
 	/* An answer goes back, which may be to a role of this switch. */

@@ -276,8 +276,8 @@ shared! {
         port_to: u16,
         /// Source.
         port_from: u16,
-        /// 1 = partition p listens on `port_to + p`.
-        port_per_partition: u16,
+        /// All ones: partition p listens on `port_to + p`. 0: they all share that port.
+        partitions: u16,
         /// It is at the same switch: 1 + its entry in `roles`; 0 = it isn't.
         role: u16,
     }

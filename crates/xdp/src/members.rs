@@ -192,7 +192,11 @@ impl Link {
             ip_from: octets(from.ip()),
             port_to: member.address.port(),
             port_from: from.port(),
-            port_per_partition: member.port_per_partition.into(),
+            partitions: if member.port_per_partition {
+                u16::MAX
+            } else {
+                0
+            },
             role: hop.role,
         };
         self.members += 1;

@@ -88,7 +88,7 @@ impl Runner {
             ip_from: [10, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
             port_to: 7000,
             port_from: 7001,
-            port_per_partition: 1,
+            partitions: u16::MAX,
             role: 0,
         };
         let link = Link {

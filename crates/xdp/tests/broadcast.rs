@@ -282,7 +282,7 @@ impl Network {
             ip_from: octets(from),
             port_to: 7000 + group,
             port_from: 9000,
-            port_per_partition: 0,
+            partitions: 0,
             role: 0,
         }
     }

@@ -145,7 +145,7 @@ fn member(last: u8) -> MulticastMember {
         ip_from: [10, 2, 0, 99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         port_to: 9100,
         port_from: 9000,
-        port_per_partition: 0,
+        partitions: 0,
         role: 0,
     }
 }

@@ -66,7 +66,7 @@ pub(super) fn multicast(
             ip_from: [10, 4, 0, 99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
             port_to: crate::frame::PORT,
             port_from: crate::frame::PORT,
-            port_per_partition: 0,
+            partitions: 0,
             role: 0,
         };
         links.push(Link {

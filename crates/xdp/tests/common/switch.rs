@@ -225,7 +225,7 @@ fn member_of(to: NodeId, from: NodeId, v6: bool) -> MulticastMember {
             REPLICA_PORT
         },
         port_from: frame::PORT,
-        port_per_partition: 0,
+        partitions: 0,
         role: entry.map_or(0, |entry| 1 + entry as u16),
     }
 }
