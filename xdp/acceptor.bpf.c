@@ -1,7 +1,7 @@
 /* The acceptor: remembers promises and votes (Algorithm 2 of both papers; design §3).
  *
  * The same rules, step by step, as crates/paxos/src/acceptor.rs. Membership lies in the same memory
- * as the votes; all zero = a stranger, which answers PROBE and nothing else.
+ * as the votes; a partition that has promised nothing is a stranger's, which answers PROBE and nothing else.
  *
  * Several CPUs: slots are shared out to stripes. Who touches a slot holds its stripe's lock, and looks
  * at `floor` and raises the stripe's `end` under that. A range promise first raises `floor`, then waits
@@ -46,7 +46,8 @@ _Static_assert(sizeof(struct stripe) == 64, "a stripe is a cache line");
 
 #define STRIPES 16
 struct partition {
-	/* Promised for all instances. */
+	/* Promised for all instances: at least the base round of the epoch that has enabled this memory
+	 * last, and written last of all that it says. So 0 = a stranger. */
 	__u32 floor;
 	__u32 unused;
 	/* Everything below is forgotten. */
@@ -62,7 +63,7 @@ struct partition {
 struct membership {
 	/* Of this memory; drawn when it starts empty, never 0. */
 	__u64 nonce;
-	/* That enabled it last; 0 = a stranger. Written last. */
+	/* That enabled it last. */
 	__u32 epoch;
 	/* Which replicas and reports are in use. */
 	__u32 bank;
@@ -79,7 +80,6 @@ SHARED_ARRAY(long_values, 65536, struct long_value);
 /* What a handler works on. */
 struct step {
 	struct common common;
-	struct membership *membership;
 	struct partition *partition;
 	/* Of the instance, if that is in the window, and the stripe of that slot. */
 	struct slot *slot;
@@ -182,15 +182,29 @@ static __always_inline int find(const struct message *m, struct step *s)
 	at = ring_index(group, m->pid, m->inst);
 	s->slot = bpf_map_lookup_elem(&slots, &at);
 	s->index = at;
-	at = group->index;
-	s->membership = bpf_map_lookup_elem(&members, &at);
-	if (!s->partition || !s->slot || !s->membership)
+	if (!s->partition || !s->slot)
 		return 0;
 	/* By the slot, not the instance: all instances of a slot must have one lock. */
 	s->stripe = &s->partition->stripes[s->index % STRIPES];
 	/* Else it is computed again wherever it is used. */
 	KEEP(s->stripe);
 	return 1;
+}
+
+/* NULL = the node isn't set up for that. */
+static __always_inline struct membership *membership_of(const struct step *s)
+{
+	__u32 at = s->common.group->index;
+
+	return bpf_map_lookup_elem(&members, &at);
+}
+
+/* Of the memory; never 0, except where there is none. */
+static __always_inline __u64 nonce_of(const struct step *s)
+{
+	const struct membership *membership = membership_of(s);
+
+	return membership ? membership->nonce : 0;
 }
 
 /* Locks the stripe of an instance in the window: 0, or the verdict. */
@@ -402,7 +416,7 @@ static __always_inline void send_range_report(struct xdp_md *ctx, const struct m
 	a.h.flags = bpf_htons(FLAG_RANGE);
 	put64(a.value, end_of(s->partition, trim));
 	put64(a.value + 8, trim);
-	put64(a.value + 16, s->membership->nonce);
+	put64(a.value + 16, nonce_of(s));
 	sent(&s->common, send_short(ctx, m->header_at, &a, RANGE_REPORT_LEN), XDP_TX);
 }
 
@@ -456,6 +470,26 @@ static __always_inline __u32 query_range(struct xdp_md *ctx, const struct messag
 	return VERDICT_ANSWERED;
 }
 
+/* What a replica covers. */
+static __always_inline __u32 report(const struct message *m, struct step *s)
+{
+	struct partition *partition = s->partition;
+	const struct membership *membership = membership_of(s);
+	const struct replicas *replicas;
+	__u32 bank, refused;
+	__u64 *reports;
+
+	if (!membership)
+		return REASON_FULL;
+	bank = READ_ONCE(membership->bank) & 1;
+	replicas = &membership->replicas[bank];
+	reports = partition->reports[bank];
+	refused = note_report(replicas, reports, sender_of(m), m->inst);
+	if (refused)
+		return refused;
+	return raise(&partition->trim, trim_point(replicas, reports)) ? VERDICT_CHANGED : REASON_BUSY;
+}
+
 /* TRIM: a replica's report (no round), or the candidate's word (its base round). */
 static __always_inline __u32 trim_to(const struct message *m, struct step *s)
 {
@@ -464,17 +498,8 @@ static __always_inline __u32 trim_to(const struct message *m, struct step *s)
 
 	if (m->value_len)
 		return REASON_BAD_VALUE;
-	if (!m->rnd) {
-		__u32 bank = READ_ONCE(s->membership->bank) & 1;
-		const struct replicas *replicas = &s->membership->replicas[bank];
-		__u64 *reports = partition->reports[bank];
-		int refused = note_report(replicas, reports, sender_of(m), m->inst);
-
-		if (refused)
-			return refused;
-		return raise(&partition->trim, trim_point(replicas, reports)) ? VERDICT_CHANGED :
-									       REASON_BUSY;
-	}
+	if (!m->rnd)
+		return report(m, s);
 	if (!round_is_base(m->rnd))
 		return REASON_BAD_ROUND;
 	if (m->rnd < READ_ONCE(partition->floor) || m->inst < trim)
@@ -494,7 +519,7 @@ static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, 
 		return refused;
 	sent(&s->common,
 	     send_probe_ack(ctx, s->common.device, m, READ_ONCE(partition->floor),
-			    end_of(partition, trim), s->membership->nonce, trim),
+			    end_of(partition, trim), nonce_of(s), trim),
 	     XDP_TX);
 	return VERDICT_ANSWERED;
 }
@@ -505,7 +530,7 @@ static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struc
 
 	if (m->msgtype == PROBE)
 		return probe(ctx, m, s);
-	if (!READ_ONCE(s->membership->epoch))
+	if (!READ_ONCE(s->partition->floor))
 		return because(REASON_STRANGER);
 	switch (m->msgtype) {
 	case PHASE2A:

@@ -66,20 +66,23 @@ impl Acceptor {
         // Refuses impossible replicas in the same words.
         TrimReports::new(1, &enable.replicas, enable.g)?;
         self.change_replicas(&member, enable);
-        for pid in 0..self.place.deployment.partitions {
+        // Partition 0 last: its floor is what PROBE shows, so whoever asks repeats an order of which only
+        // a part was carried out.
+        for pid in (0..self.place.deployment.partitions).rev() {
             let at = usize::from(pid);
             let trim = enable.trim[at].max(self.trim_point(pid));
             let p = self.partitions.at(self.place.partition(pid));
-            // SAFETY: inside the mapping that `self` owns.
+            // SAFETY: inside the mapping that `self` owns. The floor last: a stranger, who has none,
+            // answers nothing while the rest is written.
             unsafe {
-                let floor = Round::base(enable.epoch).0;
-                atomic32(&raw mut (*p).floor).fetch_max(floor, SeqCst);
                 atomic64(&raw mut (*p).earlier).fetch_max(enable.end[at], SeqCst);
                 atomic64(&raw mut (*p).trim).fetch_max(trim, SeqCst);
+                let floor = Round::base(enable.epoch).0;
+                atomic32(&raw mut (*p).floor).fetch_max(floor, SeqCst);
             }
         }
         let member = self.members.at(self.place.index as usize);
-        // SAFETY: as above. Last: a stranger answers nothing while the rest is written.
+        // SAFETY: as above.
         unsafe { atomic32(&raw mut (*member).epoch).store(enable.epoch, SeqCst) };
         Ok(())
     }
