@@ -528,13 +528,14 @@ static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struc
 {
 	int range = m->flags & FLAG_RANGE;
 
-	if (m->msgtype == PROBE)
-		return probe(ctx, m, s);
-	if (!READ_ONCE(s->partition->floor))
+	if (!READ_ONCE(s->partition->floor) && m->msgtype != PROBE)
 		return because(REASON_STRANGER);
-	switch (m->msgtype) {
-	case PHASE2A:
+	/* First what is most frequent. */
+	if (m->msgtype == PHASE2A)
 		return phase2a(ctx, m, s);
+	switch (m->msgtype) {
+	case PROBE:
+		return probe(ctx, m, s);
 	case PHASE1A:
 		return range ? phase1a_range(ctx, m, s) : about_instance(ctx, m, s);
 	case QUERY:

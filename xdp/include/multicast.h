@@ -266,7 +266,7 @@ static __always_inline int address(struct ethhdr *eth, const struct wire_header 
 	int is_v4 = protocol(eth) == bpf_htons(ETH_P_IP);
 	__u16 port = to->port_to + (bpf_ntohs(h->pid) & to->partitions);
 
-	if (to->family != (is_v4 ? 4 : 6))
+	if (is_v4 ? to->family != 4 : to->family != 6)
 		return 0;
 	copy_macs(eth, to->mac_to);
 	if (is_v4)

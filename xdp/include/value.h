@@ -43,13 +43,13 @@ static __always_inline int copy_short(struct xdp_md *ctx, const struct message *
 
 	if (len < 8 || (m->flags & FLAG_TAG))
 		return !bpf_xdp_load_bytes(ctx, value_at(m), to, len);
-	if (len < 16)
-		return copy_ends(at, m->end, to, len, 8, 8);
-	if (len < 32)
-		return copy_ends(at, m->end, to, len, 16, 16);
-	if (len < 64)
+	if (len >= 64)
+		return copy_ends(at, m->end, to, len, 64, SHORT_VALUE - 64);
+	if (len >= 32)
 		return copy_ends(at, m->end, to, len, 32, 32);
-	return copy_ends(at, m->end, to, len, 64, SHORT_VALUE - 64);
+	if (len >= 16)
+		return copy_ends(at, m->end, to, len, 16, 16);
+	return copy_ends(at, m->end, to, len, 8, 8);
 }
 
 #endif
