@@ -175,11 +175,9 @@ static __always_inline int voted_for(const struct slot *slot, const struct messa
 /* Finds what is kept about an instance. False = the node isn't set up for that. */
 static __always_inline int find(const struct message *m, struct step *s)
 {
-	const struct group *group = s->common.group;
-	__u32 at = group->first_partition + m->pid;
+	__u32 at = ring_index(s->common.group, m->pid, m->inst);
 
-	s->partition = bpf_map_lookup_elem(&partitions, &at);
-	at = ring_index(group, m->pid, m->inst);
+	s->partition = partition_in(&partitions, s->common.group, m->pid);
 	s->slot = bpf_map_lookup_elem(&slots, &at);
 	s->index = at;
 	if (!s->partition || !s->slot)

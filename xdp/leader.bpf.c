@@ -67,6 +67,7 @@ struct step {
 
 static __always_inline struct partition_bank *partition_of(const struct step *s, __u16 pid)
 {
+	/* With `partition_in` the verifier went through a quarter more states in the loops over a vector. */
 	__u32 at = s->common.group->first_partition + pid;
 	struct partition *partition = bpf_map_lookup_elem(&partitions, &at);
 
@@ -282,8 +283,8 @@ static __always_inline __u32 request(struct xdp_md *ctx, struct message *m, stru
 	s->trimmed = 0;
 	if (m->flags & FLAG_MULTI) {
 		refused = request_multi(ctx, m, s, &inst, &partitions);
-		/* It is where it was, but to the verifier an address that nobody knows during the loops in there
-		 * halves the states to go through. */
+		/* It is where it was. But an address that the verifier need not know during the loops in there
+		 * halves the states that it goes through. */
 		if (!refused && !find_header(ctx, m))
 			refused = REASON_TRUNCATED;
 	} else {
@@ -355,7 +356,7 @@ static __always_inline __u32 rejected(struct xdp_md *ctx, const struct message *
 }
 
 static __noinline __u32 probe(struct xdp_md *ctx, const struct message *m, struct step *s,
-				   struct partition_bank *p)
+			      struct partition_bank *p)
 {
 	int refused = probe_is_for(ctx, m, PROBE_LEADER);
 

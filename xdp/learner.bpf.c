@@ -264,13 +264,12 @@ static __always_inline void send_decision(struct xdp_md *ctx, struct message *m,
 static __always_inline int find(const struct message *m, struct step *s)
 {
 	const struct group *group = s->common.group;
-	__u32 at = group->first_partition + m->pid;
+	__u32 at = ring_index(group, m->pid, m->inst);
+	__u32 index = group->index;
 
-	s->partition = bpf_map_lookup_elem(&partitions, &at);
-	at = ring_index(group, m->pid, m->inst);
+	s->partition = partition_in(&partitions, group, m->pid);
 	s->slot = bpf_map_lookup_elem(&slots, &at);
-	at = group->index;
-	s->all = bpf_map_lookup_elem(&configurations, &at);
+	s->all = bpf_map_lookup_elem(&configurations, &index);
 	return s->partition && s->slot && s->all;
 }
 

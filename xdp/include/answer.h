@@ -133,7 +133,7 @@ static __always_inline int send_answer(struct xdp_md *ctx, __u32 header_at, stru
 	a->h.value_len = bpf_htons(short_len + long_len);
 
 	own_len = ANSWER_HEAD_LEN + short_len;
-	sum = csum_pseudo(ctx, header_at, udp_len);
+	sum = csum_pseudo(udp, header_at, a->udp.len);
 	sum = csum_bytes((__u8 *)a, own_len, ANSWER_HEAD_LEN + MAX_SHORT_ANSWER, sum);
 	if (max)
 		sum = csum_bytes(value, long_len, max, csum_fold(sum));

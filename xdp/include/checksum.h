@@ -100,21 +100,14 @@ static __always_inline __u64 csum_bytes(__u8 *bytes, __u32 len, __u32 max, __u64
 	return sum;
 }
 
-/* The pseudo header of a frame with a datagram of `udp_len` bytes. */
-static __always_inline __u64 csum_pseudo(struct xdp_md *ctx, __u32 header_at, __u32 udp_len)
+/* The pseudo header of a datagram of `len` bytes: protocol, length, and the addresses, which lie in front of
+ * UDP. */
+static __always_inline __u64 csum_pseudo(const struct udphdr *udp, __u32 header_at, __be16 len)
 {
-	void *network = (void *)(long)ctx->data + sizeof(struct ethhdr);
-	void *end = (void *)(long)ctx->data_end;
-	__u64 sum = bpf_htons(IPPROTO_UDP) + (__u64)bpf_htons(udp_len);
+	const void *from = udp;
+	__u64 sum = bpf_htons(IPPROTO_UDP) + (__u64)len;
 
-	if (header_at == HEADER_AT_V4) {
-		struct iphdr *ip = network;
-
-		return (void *)(ip + 1) > end ? 0 : sum + csum_words(&ip->saddr, 8);
-	}
-	struct ipv6hdr *ip = network;
-
-	return (void *)(ip + 1) > end ? 0 : sum + csum_words(&ip->saddr, 32);
+	return sum + (header_at == HEADER_AT_V4 ? csum_words(from - 8, 8) : csum_words(from - 32, 32));
 }
 
 /* The pieces of a datagram are powers of two, as its length has them in binary: so each has a
@@ -172,18 +165,14 @@ static __always_inline __u64 csum_packet(void *at, void *end, __u32 len)
 static __always_inline int verify_checksum(const struct message *m)
 {
 	const __u32 head = sizeof(struct udphdr) + HEADER_LEN;
-	struct udphdr *udp = (void *)m->header - sizeof(*udp);
+	const struct udphdr *udp = udp_of(m->header);
 	__u64 sum;
 
 	if (!udp->check)
 		/* IPv4 knows datagrams without a checksum, IPv6 doesn't. */
 		return m->header_at == HEADER_AT_V4 ? 0 : REASON_BAD_CHECKSUM;
-	/* The pseudo header: protocol, length, and the addresses, which lie in front of UDP: 8 bytes of
-	 * IPv4, 32 of IPv6. */
-	sum = bpf_htons(IPPROTO_UDP) + (__u64)udp->len + csum_words((void *)udp - 8, 8 + head);
-	if (m->header_at == HEADER_AT_V6)
-		sum += csum_words((void *)udp - 32, 24);
-	sum += csum_packet(m->header + 1, m->end, bpf_ntohs(udp->len) - head);
+	sum = csum_pseudo(udp, m->header_at, udp->len) + csum_words(udp, head) +
+	      csum_packet(m->header + 1, m->end, bpf_ntohs(udp->len) - head);
 	return csum_is_right(sum) ? 0 : REASON_BAD_CHECKSUM;
 }
 

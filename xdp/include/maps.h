@@ -188,6 +188,14 @@ static __always_inline int pass_on(void)
 	return XDP_PASS;
 }
 
+/* In a role's map of partitions, of all its groups; NULL = the node isn't set up for that. */
+static __always_inline void *partition_in(void *partitions, const struct group *group, __u16 pid)
+{
+	__u32 at = group->first_partition + pid;
+
+	return bpf_map_lookup_elem(partitions, &at);
+}
+
 /* The slot of an instance. */
 static __always_inline __u32 ring_index(const struct group *group, __u16 pid, __u64 inst)
 {

@@ -177,7 +177,7 @@ static __always_inline int set_partition(void *data, void *end, __u32 header_at,
 	place.group = h->group;
 	__builtin_memcpy(&place.pid, entry, 2);
 	__builtin_memcpy(&place.inst_hi, entry + 2, 8);
-	csum_grow((void *)h - sizeof(struct udphdr), csum_change(&h->group, &place, sizeof(place)));
+	csum_grow(udp_of(h), csum_change(&h->group, &place, sizeof(place)));
 	__builtin_memcpy(&h->group, &place, sizeof(place));
 	return 1;
 }
@@ -326,10 +326,7 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 	}
 	if (copy >= link->members || copy >= MAX_MEMBERS)
 		return XDP_DROP;
-	return address_own((void *)(long)ctx->data, (void *)(long)ctx->data_end,
-			   &link->member[copy]) ?
-		       XDP_PASS :
-		       XDP_DROP;
+	return address(eth, h, &link->member[copy], 0) ? XDP_PASS : XDP_DROP;
 }
 
 /* No actions of the kernel's: a role's program ends in a call (`leave`), of `within` or of the role whose
@@ -382,7 +379,7 @@ static __always_inline int send_multicast(struct xdp_md *ctx, const struct devic
 	}
 	if (device->only_port && partitions <= 1 && !(device->flags & DEVICE_CLONES))
 		return multicast_one(device, m, grown);
-	csum_grow((void *)m->header - sizeof(struct udphdr), grown);
+	csum_grow(udp_of(m->header), grown);
 	if (device->flags & DEVICE_CLONES)
 		return XDP_PASS;
 	if (device->flags & DEVICE_WITHIN && partitions <= 1)

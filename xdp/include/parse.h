@@ -44,6 +44,11 @@ static __always_inline __u16 sender_of(const struct message *m)
 	return bpf_ntohs(m->header->swid);
 }
 
+static __always_inline struct udphdr *udp_of(struct wire_header *h)
+{
+	return (void *)h - sizeof(struct udphdr);
+}
+
 static __always_inline __u32 value_at(const struct message *m)
 {
 	return m->header_at + HEADER_LEN + (m->flags & FLAG_TAG ? TAG_LEN : 0);
