@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use aya::maps::{DevMap, ProgramArray};
 use aya::programs::ProgramFd;
 
+use crate::features::takes_redirects;
 use crate::frame;
+use crate::interface::Interface;
 use crate::layout::{BENCH_HEAD_LEN, Bench};
 use crate::object::{Object, Result, whole};
 use crate::sys::{Mapped, TestRun, atomic64, live_run, test_run};
@@ -100,6 +102,15 @@ impl Generator {
         live_run(self.bench.as_fd(), ingress, frame, repeat, self.batch).map_err(|error| {
             format!("BPF_PROG_TEST_RUN with live frames: {error}; kernels have them from 5.18 on")
         })
+    }
+}
+
+/// An error where a multicast can't be fed with generated frames: kernels before 6.3, which are those
+/// that don't tell what a driver can do, leave empty what they copy of such a frame.
+pub fn can_be_copied(ingress: &Interface) -> Result<()> {
+    match takes_redirects(ingress) {
+        Some(_) => Ok(()),
+        None => Err("kernels before 6.3 lose what is in a copy of a frame they made".into()),
     }
 }
 

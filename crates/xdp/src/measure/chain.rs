@@ -14,7 +14,7 @@ use paxos::MsgType;
 
 use super::{ready, wiring};
 use crate::acceptor::Acceptor;
-use crate::generator::{Generator, Target};
+use crate::generator::{Generator, Target, can_be_copied};
 use crate::interface::Interface;
 use crate::layout::Decision;
 use crate::learner::decision;
@@ -128,6 +128,9 @@ impl Network {
             });
             network.up.push(links.collect::<Result<_>>()?);
         }
+        network
+            .switch
+            .inside(|| can_be_copied(&network.down[0].0))?;
         Ok(network)
     }
 }
