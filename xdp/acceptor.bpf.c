@@ -138,11 +138,9 @@ static __always_inline int store_value(struct xdp_md *ctx, const struct message 
 	if (len == 0)
 		return 1;
 	if (len <= SHORT_VALUE)
-		return copy_short(ctx, m, slot->short_value, len);
+		return copy_short(ctx, m, m->header, m->end, slot->short_value, len);
 	value = bpf_map_lookup_elem(&long_values, &index);
-	if (!value || len > MAX_VALUE)
-		return 0;
-	return !bpf_xdp_load_bytes(ctx, value_at(m), value->bytes, len);
+	return value && load_bytes(ctx, value_at(m), value->bytes, len, MAX_VALUE);
 }
 
 /* Why an instance may not be answered for, as far as `trim` tells; 0 = it may. */

@@ -136,8 +136,7 @@ static __always_inline int store_vector(struct xdp_md *ctx, const struct message
 						      HEADER_AT_V6 - sizeof(struct udphdr);
 	struct udphdr *udp;
 
-	KEEP(len);
-	if (len == 0 || len > sizeof(*new) || bpf_xdp_store_bytes(ctx, value_at(m), new, len))
+	if (!store_bytes(ctx, value_at(m), new, len, sizeof(*new)))
 		return 0;
 	udp = (void *)(long)ctx->data + udp_at;
 	if ((void *)(udp + 1) > (void *)(long)ctx->data_end)
@@ -163,8 +162,7 @@ static __always_inline __u32 load_vector(struct xdp_md *ctx, const struct messag
 	len = VECTOR_HEAD_LEN + n * VECTOR_ENTRY_LEN;
 	if (m->value_len < len)
 		return REASON_BAD_VALUE;
-	KEEP(len);
-	if (len == 0 || len > sizeof(*v) || bpf_xdp_load_bytes(ctx, value_at(m), v, len))
+	if (!load_bytes(ctx, value_at(m), v, len, sizeof(*v)))
 		return REASON_BAD_VALUE;
 	for (__u32 i = 1; i < MAX_VECTOR; i++) {
 		if (i >= n)

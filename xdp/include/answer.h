@@ -139,14 +139,9 @@ static __always_inline int send_answer(struct xdp_md *ctx, __u32 header_at, stru
 		sum = csum_bytes(value, long_len, max, csum_fold(sum));
 	a->udp.check = csum_field(sum);
 
-	KEEP(own_len);
-	if (own_len < ANSWER_HEAD_LEN || own_len > ANSWER_HEAD_LEN + MAX_SHORT_ANSWER ||
-	    bpf_xdp_store_bytes(ctx, udp_at, a, own_len))
+	if (!store_bytes(ctx, udp_at, a, own_len, ANSWER_HEAD_LEN + MAX_SHORT_ANSWER))
 		return 0;
-	KEEP(long_len);
-	if (max && long_len > 0 && long_len <= max)
-		return !bpf_xdp_store_bytes(ctx, udp_at + ANSWER_HEAD_LEN, value, long_len);
-	return 1;
+	return !max || !long_len || store_bytes(ctx, udp_at + ANSWER_HEAD_LEN, value, long_len, max);
 }
 
 /* An answer whose value, if any, is in `a` itself; back to the sender. */
@@ -221,7 +216,7 @@ SUBPROGRAM int stamp_untagged(struct xdp_md *ctx, const struct device *device,
 	KEEP(len);
 	if (!copy || len > MAX_VALUE_LEN)
 		return 0;
-	if (len > 0 && bpf_xdp_load_bytes(ctx, value_at(m), copy->datagram, len))
+	if (len > 0 && !load_bytes(ctx, value_at(m), copy->datagram, len, MAX_VALUE_LEN))
 		return 0;
 	answer_header(&a.h, device, m, stamp->msgtype);
 	set_inst(&a.h, stamp->orders ? stamp->inst : m->inst);

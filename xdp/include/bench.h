@@ -65,8 +65,7 @@ int bench(struct xdp_md *ctx)
 	if (b->made >= READ_ONCE(b->limit))
 		return XDP_DROP;
 	len = b->len;
-	KEEP(len);
-	if (len == 0 || len > BENCH_HEAD_LEN || bpf_xdp_store_bytes(ctx, 0, b->head, len))
+	if (!store_bytes(ctx, 0, b->head, len, BENCH_HEAD_LEN))
 		return XDP_ABORTED;
 	made = b->made++;
 	h = (void *)(long)ctx->data + known_place(b->header_at);

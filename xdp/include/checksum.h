@@ -85,6 +85,8 @@ static __always_inline __u64 csum_bytes(__u8 *bytes, __u32 len, __u32 max, __u64
 		__u32 piece = words > at ? words - at : 0;
 		__u32 room = max - at < CSUM_PIECE ? max - at : CSUM_PIECE;
 
+		/* Else the compiler makes one comparison of two, which tells the verifier nothing. */
+		KEEP(piece);
 		if (piece > room)
 			piece = room;
 		KEEP(piece);

@@ -95,6 +95,24 @@ static __always_inline __u64 frame_length(struct xdp_md *ctx)
 	return len;
 }
 
+/* `len` bytes of a frame from `at` on; false = they aren't all there, or aren't 1 to `max`. The verifier of
+ * kernel 6.1 needs to see that a length isn't 0, and a comparison doesn't show it: a sum does. */
+static __always_inline int load_bytes(struct xdp_md *ctx, __u32 at, void *to, __u32 len, __u32 max)
+{
+	__u32 less = len - 1;
+
+	KEEP(less);
+	return less < max && !bpf_xdp_load_bytes(ctx, at, to, less + 1);
+}
+
+static __always_inline int store_bytes(struct xdp_md *ctx, __u32 at, void *from, __u32 len, __u32 max)
+{
+	__u32 less = len - 1;
+
+	KEEP(less);
+	return less < max && !bpf_xdp_store_bytes(ctx, at, from, less + 1);
+}
+
 static __always_inline int is_own_ip6(const struct device *device, const struct ipv6hdr *ip)
 {
 	const __be32 *to = ip->daddr.in6_u.u6_addr32;
