@@ -262,6 +262,7 @@ static __always_inline void send_decision(struct xdp_md *ctx, struct message *m,
 	};
 	int action = NOT_SENT;
 
+	/* It is where it was, but to the verifier a record may have been written since, which got the message. */
 	if (find_header(ctx, m))
 		action = send_multicast(ctx, s->common.device, m, &stamp, 1);
 	if (action == NOT_SENT)
