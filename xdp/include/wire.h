@@ -120,7 +120,7 @@ static __always_inline int round_is_valid(__u32 rnd)
 #define RANGE_REPORT_LEN 24
 #define REJECTION_LEN 16
 #define PROBE_LEN 2
-#define PROBE_REPORT_LEN 16
+#define PROBE_REPORT_LEN 24
 #define MARKER_LEN 4
 #define PROBE_LEADER 1
 #define PROBE_ACCEPTOR 2

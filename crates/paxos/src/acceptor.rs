@@ -409,6 +409,7 @@ impl Acceptor {
         let report = ProbeReport {
             nonce: self.nonce,
             trim: partition.trim,
+            start: 0,
         };
         let shown = (partition.floor, partition.end);
         answer::probe(

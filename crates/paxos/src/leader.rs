@@ -274,6 +274,7 @@ impl Leader {
         let report = ProbeReport {
             nonce: self.nonce,
             trim: partition.trimmed,
+            start: 0,
         };
         let shown = (self.round(), partition.next);
         answer::probe(&self.deployment, packet, Probe::Leader, shown, report, out)

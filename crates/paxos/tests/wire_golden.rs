@@ -127,6 +127,7 @@ fn structured_values_parse_to_their_meaning_and_back() {
                     let report = ProbeReport {
                         nonce: text.number("nonce"),
                         trim: text.number("trim"),
+                        start: text.number("start"),
                     };
                     assert_eq!(report.emit()[..], value);
                     report

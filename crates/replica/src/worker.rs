@@ -468,6 +468,7 @@ impl<A: Application> Worker<A> {
         let report = ProbeReport {
             nonce: self.nonce,
             trim: self.checkpoints.durable(),
+            start: 0,
         };
         let header = Header {
             inst: self.committed,

@@ -140,7 +140,11 @@ fn an_answer_from_the_past_makes_nobody_alive() {
         assert!(suspicion.probe(round * 10, &mut out));
     }
     let ack = |sent: &(paxos::To, Header, Vec<u8>)| {
-        let report = ProbeReport { nonce: 5, trim: 0 };
+        let report = ProbeReport {
+            nonce: 5,
+            trim: 0,
+            start: 0,
+        };
         let header = Header {
             msgtype: MsgType::ProbeAck,
             swid: 1,

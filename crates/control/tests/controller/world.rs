@@ -346,6 +346,7 @@ impl World {
         let report = ProbeReport {
             nonce: replica.nonce,
             trim: replica.trim,
+            start: 0,
         };
         let header = Header {
             msgtype: MsgType::ProbeAck,

@@ -63,6 +63,7 @@ impl Acceptor {
             let report = ProbeReport {
                 nonce: self.nonce,
                 trim,
+                start: 0,
             };
             let mine = Probe::parse(packet.value) == Ok(Probe::Acceptor);
             return mine.then(|| probed(h, floor, held(&self.end, &h.pid), report))?;

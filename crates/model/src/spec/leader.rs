@@ -88,6 +88,7 @@ impl Leader {
                 let report = ProbeReport {
                     nonce: self.nonce,
                     trim: trimmed,
+                    start: 0,
                 };
                 let mine = Probe::parse(packet.value) == Ok(Probe::Leader);
                 mine.then(|| probed(h, round, next, report))?

@@ -5,7 +5,7 @@
 //! | PHASE1B with the range flag | [`RangeReport`]: `end` u64, `trim` u64, `nonce` u64 |
 //! | REJECT | [`Rejection`]: `reason` u16, 0 u16, `round` u32, `trim` u64 |
 //! | PROBE | [`Probe`]: `role` u16 |
-//! | PROBE_ACK | [`ProbeReport`]: `nonce` u64, `trim` u64 |
+//! | PROBE_ACK | [`ProbeReport`]: `nonce` u64, `trim` u64, `start` u64 |
 //! | EPOCH marker (no-op) | `epoch` u32 |
 //! | packed | items of `length` u16, `client` u64, `request` u64, bytes |
 //! | multi-partition | `round` u32, `count` u16, then `count` × {`pid` u16, `inst` u64}, then the command |
@@ -126,17 +126,20 @@ pub struct ProbeReport {
     pub nonce: u64,
     /// Its trim point of the partition; a replica's durable checkpoint.
     pub trim: Instance,
+    /// Which start of that memory from disk this is: larger is later. An acceptor's; else 0.
+    pub start: u64,
 }
 
 impl ProbeReport {
     /// Bytes on the wire.
-    pub const LEN: usize = 16;
+    pub const LEN: usize = 24;
 
     /// Writes it.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         out[..8].copy_from_slice(&self.nonce.to_be_bytes());
-        out[8..].copy_from_slice(&self.trim.to_be_bytes());
+        out[8..16].copy_from_slice(&self.trim.to_be_bytes());
+        out[16..].copy_from_slice(&self.start.to_be_bytes());
         out
     }
 
@@ -148,6 +151,7 @@ impl ProbeReport {
         Ok(ProbeReport {
             nonce: u64_at(value, 0),
             trim: u64_at(value, 8),
+            start: u64_at(value, 16),
         })
     }
 }

@@ -93,9 +93,10 @@ fn parse_fixed(name: &str, inner: &str) -> Result<Vec<u8>, String> {
         }
         .emit()
         .to_vec()),
-        ("report", [nonce, trim]) => Ok(ProbeReport {
+        ("report", [nonce, trim, start]) => Ok(ProbeReport {
             nonce: number("nonce", nonce)?,
             trim: number("trim", trim)?,
+            start: number("start", start)?,
         }
         .emit()
         .to_vec()),
@@ -159,7 +160,7 @@ fn print_structure(msgtype: MsgType, flags: Flags, value: &[u8]) -> Option<Strin
         }
         MsgType::ProbeAck => {
             let r = ProbeReport::parse(value).ok()?;
-            Some(format!("report({:#x},{})", r.nonce, r.trim))
+            Some(format!("report({:#x},{},{})", r.nonce, r.trim, r.start))
         }
         MsgType::Phase1b if flags.has(Flags::RANGE) => {
             let r = RangeReport::parse(value).ok()?;
