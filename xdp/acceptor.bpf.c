@@ -2,6 +2,7 @@
  *
  * The same rules, step by step, as crates/paxos/src/acceptor.rs. Membership lies in the same memory
  * as the votes; a partition that has promised nothing is a stranger's, which answers PROBE and nothing else.
+ * PROBE shows a stranger until all partitions are a member's.
  *
  * Several CPUs: slots are shared out to stripes. Who touches a slot holds its stripe's lock, and looks
  * at `floor` and raises the stripe's `end` under that. A range promise first raises `floor`, then waits
@@ -47,7 +48,7 @@ _Static_assert(sizeof(struct stripe) == 64, "a stripe is a cache line");
 #define STRIPES 16
 struct partition {
 	/* Promised for all instances: at least the base round of the epoch that has enabled this memory
-	 * last, and written last of all that it says. So 0 = a stranger. */
+	 * last, and written last of all that it says of this partition. So 0 = a stranger. */
 	__u32 floor;
 	__u32 unused;
 	/* Everything below is forgotten. */
@@ -63,7 +64,7 @@ struct partition {
 struct membership {
 	/* Of this memory; drawn when it starts empty, never 0. */
 	__u64 nonce;
-	/* That enabled it last. */
+	/* That enabled it last; written when all partitions are. */
 	__u32 epoch;
 	/* Which replicas and reports are in use. */
 	__u32 bank;
@@ -505,6 +506,15 @@ static __always_inline __u32 trim_to(const struct message *m, struct step *s)
 	return raise(&partition->trim, m->inst) ? VERDICT_CHANGED : REASON_BUSY;
 }
 
+/* What PROBE shows: nothing in any partition before the order to enable was carried out in all, so that it
+ * is repeated if the process has died on the way. */
+static __always_inline __u32 shown_floor(const struct step *s)
+{
+	const struct membership *membership = membership_of(s);
+
+	return membership && READ_ONCE(membership->epoch) ? READ_ONCE(s->partition->floor) : 0;
+}
+
 static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	struct partition *partition = s->partition;
@@ -514,8 +524,8 @@ static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, 
 	if (refused)
 		return refused;
 	sent(&s->common,
-	     send_probe_ack(ctx, s->common.device, m, READ_ONCE(partition->floor),
-			    end_of(partition, trim), nonce_of(s), trim),
+	     send_probe_ack(ctx, s->common.device, m, shown_floor(s), end_of(partition, trim),
+			    nonce_of(s), trim),
 	     XDP_TX);
 	return VERDICT_ANSWERED;
 }

@@ -66,9 +66,7 @@ impl Acceptor {
         // Refuses impossible replicas in the same words.
         TrimReports::new(1, &enable.replicas, enable.g)?;
         self.change_replicas(&member, enable);
-        // Partition 0 last: its floor is what PROBE shows, so whoever asks repeats an order of which only
-        // a part was carried out.
-        for pid in (0..self.place.deployment.partitions).rev() {
+        for pid in 0..self.place.deployment.partitions {
             let at = usize::from(pid);
             let trim = enable.trim[at].max(self.trim_point(pid));
             let p = self.partitions.at(self.place.partition(pid));
@@ -82,6 +80,8 @@ impl Acceptor {
             }
         }
         let member = self.members.at(self.place.index as usize);
+        // Last of all: until then PROBE shows a stranger in every partition, so whoever asks repeats an
+        // order of which only a part was carried out.
         // SAFETY: as above.
         unsafe { atomic32(&raw mut (*member).epoch).store(enable.epoch, SeqCst) };
         Ok(())

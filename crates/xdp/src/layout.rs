@@ -114,7 +114,7 @@ shared! {
     Membership {
         /// Boot nonce of this memory.
         nonce: u64,
-        /// That enabled it last; 0 = a stranger.
+        /// That enabled it last, in all partitions; 0 = a stranger, as PROBE shows.
         epoch: u32,
         /// Which of the two is in use.
         bank: u32,

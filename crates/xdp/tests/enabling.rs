@@ -40,11 +40,11 @@ fn votes(acceptor: &mut Loaded, pid: PartitionId) -> Verdict {
     acceptor.step(&proposal).1
 }
 
-/// What PROBE shows.
-fn floor(acceptor: &mut Loaded) -> Round {
+/// What PROBE shows of a partition.
+fn floor(acceptor: &mut Loaded, pid: PartitionId) -> Round {
     let question = Header {
         rnd: Round(0),
-        ..message(MsgType::Probe, 0)
+        ..message(MsgType::Probe, pid)
     };
     let asked = (Probe::Acceptor as u16).to_be_bytes();
     let (answers, _) = acceptor.step(&question.datagram(&asked));
@@ -52,10 +52,15 @@ fn floor(acceptor: &mut Loaded) -> Round {
     paxos::Packet::parse(answer).expect("an answer").header.rnd
 }
 
+/// What PROBE shows of each partition: the controller asks one after the other.
+fn floors(acceptor: &mut Loaded) -> Vec<Round> {
+    (0..PARTITIONS).map(|pid| floor(acceptor, pid)).collect()
+}
+
 #[test]
 fn a_part_of_an_order_is_a_stranger_to_probes_and_is_repeated() {
     let Some(dir) = objects_or_skip() else { return };
-    for done in 0..PARTITIONS {
+    for done in 0..=PARTITIONS {
         let mut acceptor = acceptor(&dir);
         acceptor.role.acceptor().enable(&first_enable(1)).unwrap();
         let members = acceptor.object.memory::<Membership>("members").unwrap();
@@ -69,17 +74,18 @@ fn a_part_of_an_order_is_a_stranger_to_probes_and_is_repeated() {
                 ..members.get(0)
             },
         );
-        for pid in 0..PARTITIONS - done {
+        for pid in done..PARTITIONS {
             partitions.set(pid.into(), AcceptorPartition::default());
         }
-        assert_eq!(floor(&mut acceptor), Round(0));
-        assert_eq!(
-            votes(&mut acceptor, 0),
-            Verdict::Dropped(Reason::Stranger),
-            "after {done}"
-        );
+        let strange = vec![Round(0); PARTITIONS.into()];
+        assert_eq!(floors(&mut acceptor), strange, "after {done}");
+        for pid in done..PARTITIONS {
+            let verdict = votes(&mut acceptor, pid);
+            assert_eq!(verdict, Verdict::Dropped(Reason::Stranger), "after {done}");
+        }
         acceptor.role.acceptor().enable(&first_enable(1)).unwrap();
-        assert_eq!(floor(&mut acceptor), Round::base(1));
+        let enabled = vec![Round::base(1); PARTITIONS.into()];
+        assert_eq!(floors(&mut acceptor), enabled, "after {done}");
         for pid in 0..PARTITIONS {
             assert_eq!(votes(&mut acceptor, pid), Verdict::Changed);
         }
@@ -90,15 +96,15 @@ fn a_part_of_an_order_is_a_stranger_to_probes_and_is_repeated() {
 fn what_probes_show_is_written_last() {
     let Some(dir) = objects_or_skip() else { return };
     let mut acceptor = acceptor(&dir);
+    let members = acceptor.object.memory::<Membership>("members").unwrap();
     let partitions = acceptor.object.memory::<AcceptorPartition>("partitions");
     let partitions = partitions.unwrap();
-    let floor = move |pid: PartitionId| partitions.get(pid.into()).floor;
     // Goes up before the memory starts anew, and after: while it is odd, a floor may be of either.
     let memories = AtomicU64::new(0);
     let looks_at_all = move |memories: &AtomicU64| {
         let memory = memories.load(SeqCst);
-        let is_shown = floor(0) != 0;
-        let all = (1..PARTITIONS).all(|pid| floor(pid) != 0);
+        let is_shown = members.get(0).epoch != 0;
+        let all = (0..PARTITIONS).all(|pid| partitions.get(pid.into()).floor != 0);
         fence(SeqCst);
         let is_one = memory % 2 == 0 && memories.load(SeqCst) == memory;
         assert!(!is_one || !is_shown || all, "an order was shown too early");
