@@ -524,10 +524,10 @@ fn a_kill_at_any_moment_repeats_nothing_and_loses_nothing() {
                     pattern: None,
                 },
             );
-            if let Ok(Reply::Array(parts)) = Reply::parse(&bytes)
-                && let Reply::Array(found) = &parts[1]
-            {
-                keys = found.len() as i64;
+            if let Ok(Reply::Array(parts)) = Reply::parse(&bytes) {
+                if let Reply::Array(found) = &parts[1] {
+                    keys = found.len() as i64;
+                }
             }
             expect(app, &Command::Dbsize, &Reply::Int(keys));
         }

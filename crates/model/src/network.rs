@@ -185,7 +185,8 @@ impl Bounds {
                     header.swid = self.node(place(sender));
                 }
                 let range = header.msgtype == MsgType::Phase1b && header.flags.has(Flags::RANGE);
-                if range && let Ok(report) = RangeReport::parse(value) {
+                let report = RangeReport::parse(value).ok().filter(|_| range);
+                if let Some(report) = report {
                     let nonce = nonce(report.nonce);
                     *value = RangeReport { nonce, ..report }.emit().to_vec();
                 }

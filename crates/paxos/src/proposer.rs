@@ -501,11 +501,11 @@ impl Proposer {
 
     /// The open value that a REJECT names: a packed one by its number, another by its command.
     fn rejected_value(&self, header: &Header) -> Option<u32> {
-        if header.client == self.settings.nonce
-            && let Some(&slot) = self.packs.get(&header.request)
-            && self.values[slot as usize].pid == header.pid
-        {
-            return Some(slot);
+        if header.client == self.settings.nonce {
+            let of_partition = |slot: &&u32| self.values[**slot as usize].pid == header.pid;
+            if let Some(&slot) = self.packs.get(&header.request).filter(of_partition) {
+                return Some(slot);
+            }
         }
         let command = *self
             .index
@@ -519,9 +519,10 @@ impl Proposer {
     /// Sends again what has waited too long, and what is queued.
     pub fn tick(&mut self, now: Time, out: &mut impl Outbox) {
         let mut due = std::mem::take(&mut self.due);
-        while let Some(&Reverse((deadline, slot, number))) = self.deadlines.peek()
-            && deadline <= now
-        {
+        while let Some(&Reverse((deadline, slot, number))) = self.deadlines.peek() {
+            if deadline > now {
+                break;
+            }
             self.deadlines.pop();
             if is_armed(&self.values, (deadline, slot, number)) {
                 due.push((number, slot));
@@ -610,9 +611,10 @@ impl Proposer {
 
     /// Keeps an entry that counts on top, so that [`next_deadline`](Self::next_deadline) is exact.
     fn drop_void_deadlines(&mut self) {
-        while let Some(&Reverse(entry)) = self.deadlines.peek()
-            && !is_armed(&self.values, entry)
-        {
+        while let Some(&Reverse(entry)) = self.deadlines.peek() {
+            if is_armed(&self.values, entry) {
+                break;
+            }
             self.deadlines.pop();
         }
     }

@@ -381,10 +381,11 @@ impl Recover {
         let delay = self.backoff.delay(self.settings.retry_after, repair.tries);
         repair.tries += 1;
         repair.resend_at = now.saturating_add(delay);
-        if let Phase::Query { patience, .. } = &repair.phase
-            && *patience > now
-        {
-            repair.resend_at = repair.resend_at.min(*patience);
+        match &repair.phase {
+            Phase::Query { patience, .. } if *patience > now => {
+                repair.resend_at = repair.resend_at.min(*patience);
+            }
+            _ => {}
         }
         self.due = self.due.min(repair.resend_at);
         self.open.insert(inst, repair);

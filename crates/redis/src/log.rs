@@ -124,9 +124,9 @@ impl<P: Plane> Log<P> {
         let mut buffer = [0; 2048];
         while let Some(len) = self.outbox.plane.receive(&mut buffer) {
             // Answers come by the mailbox only: a REPLY here would end a command unheard.
-            if let Ok(packet) = Packet::parse(&buffer[..len.min(buffer.len())])
-                && packet.header.msgtype == MsgType::Reject
-            {
+            let packet = Packet::parse(&buffer[..len.min(buffer.len())]).ok();
+            let rejected = |packet: &Packet<'_>| packet.header.msgtype == MsgType::Reject;
+            if let Some(packet) = packet.filter(rejected) {
                 // What it makes of a REJECT shows in `needs_leader` and in the deadlines.
                 let _ = self.proposer.step(now, &packet, &mut |_, _, _| {});
             }

@@ -414,13 +414,14 @@ impl<P: Plane> Server<P> {
         self.next_idle_check = Instant::now() + self.session_idle / 4;
         for peer in self.peers.iter_mut().flatten() {
             let connection = &mut peer.connection;
-            if let Session::Open(id) = connection.session
-                && connection.is_idle()
-                && connection.last_used.elapsed() >= self.session_idle
-            {
-                self.routes.remove(&id);
-                self.log.close_session(id);
-                connection.forget_session();
+            let unused = connection.last_used.elapsed() >= self.session_idle;
+            match connection.session {
+                Session::Open(id) if connection.is_idle() && unused => {
+                    self.routes.remove(&id);
+                    self.log.close_session(id);
+                    connection.forget_session();
+                }
+                _ => {}
             }
         }
     }

@@ -179,9 +179,8 @@ impl Book {
     /// Only the last reply of an ordered session may be large.
     fn shrink_last(&mut self, id: u64, session: &mut Session) {
         let index = session.slot_of(session.head.max);
-        if let Some(slot) = session.slots.get_mut(index)
-            && slot.reply.len() > self.limits.reply
-        {
+        let too_long = |slot: &&mut Slot| slot.reply.len() > self.limits.reply;
+        if let Some(slot) = session.slots.get_mut(index).filter(too_long) {
             self.recorded -= slot.reply.len();
             slot.keep(Status::ReplyTooLarge, &[]);
             self.mark_slot(id, index, slot);

@@ -306,10 +306,10 @@ impl Cluster {
             worker.finish_batch(now, &mut out).unwrap();
         }
         r.writing = worker.take_checkpoint().or(r.writing.take());
-        if self.net.rng.chance(20)
-            && let Some(write) = r.writing.take()
-        {
-            worker.end_checkpoint(now, write()).unwrap();
+        if self.net.rng.chance(20) {
+            if let Some(write) = r.writing.take() {
+                worker.end_checkpoint(now, write()).unwrap();
+            }
         }
         let wanted = worker.wanted();
         if let Some(epoch) = wanted.lane_for {

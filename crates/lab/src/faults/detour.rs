@@ -85,10 +85,10 @@ impl Detour {
                 break;
             };
             let now = self.now();
-            if !self.ends.contains_key(&index)
-                && let Some(wire) = self.maps.wire(index)
-            {
-                self.ends.insert(index, End::new(wire));
+            if !self.ends.contains_key(&index) {
+                if let Some(wire) = self.maps.wire(index) {
+                    self.ends.insert(index, End::new(wire));
+                }
             }
             // None: from an interface that is no wire.
             if let Some(End {
@@ -122,9 +122,8 @@ impl Detour {
         let handled = self.ends.iter().map(|(index, end)| (*index, end.handled));
         self.maps.set_handled(&handled.collect())?;
         for (index, end) in &mut self.ends {
-            if let Some(wire) = self.maps.wire(*index)
-                && wire.generation != end.wire.generation
-            {
+            let newer = |wire: &Wire| wire.generation != end.wire.generation;
+            if let Some(wire) = self.maps.wire(*index).filter(newer) {
                 *end = End::new(wire);
             }
         }

@@ -188,10 +188,8 @@ impl Acceptor {
         let h = &packet.header;
         let slot = (h.pid, h.inst);
         let value = value_of(packet);
-        if let Some((round, known)) = self.votes.get(&slot)
-            && *round == h.rnd
-            && *known != value
-        {
+        let other = |(round, known): &&(Round, _)| *round == h.rnd && *known != value;
+        if self.votes.get(&slot).is_some_and(|vote| other(&vote)) {
             // Impossible while each round has one value.
             return None;
         }

@@ -59,9 +59,8 @@ impl InKernel for KernelLearner {
             unknown,
         } = self;
         plane.passed(|packet| {
-            if let Some(learner) = of_group(learners, packet.header.group, group)
-                && is_unknown(packet, learner)
-            {
+            let learner = of_group(learners, packet.header.group, group);
+            if learner.is_some_and(|learner| is_unknown(packet, learner)) {
                 *unknown = Some(packet.header.group);
             }
         });

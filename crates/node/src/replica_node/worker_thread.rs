@@ -242,10 +242,10 @@ impl WorkerThread {
         if let Some(checkpoint) = self.worker.take_checkpoint() {
             self.writer.write(checkpoint);
         }
-        if self.worker.is_checkpointing()
-            && let Some(ended) = self.writer.ended()
-        {
-            self.end_checkpoint(now, ended)?;
+        if self.worker.is_checkpointing() {
+            if let Some(ended) = self.writer.ended() {
+                self.end_checkpoint(now, ended)?;
+            }
         }
         Ok(())
     }

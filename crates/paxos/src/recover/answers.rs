@@ -88,10 +88,8 @@ impl Recover {
         if !vote.candidate.is_well_formed() {
             return Err(Reason::BadSession);
         }
-        if let Some(best) = best
-            && best.round == vote.round
-            && best.candidate.identity() != vote.candidate.identity()
-        {
+        let in_same_round = best.as_ref().filter(|best| best.round == vote.round);
+        if in_same_round.is_some_and(|b| b.candidate.identity() != vote.candidate.identity()) {
             return Err(Reason::Conflict);
         }
         count(promised, member)?;

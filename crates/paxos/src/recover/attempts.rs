@@ -58,10 +58,10 @@ impl Attempts {
             .filter_map(|attempt| Some((attempt, Round::repair(self.epoch, lane, attempt)?)))
             .find(|(_, round)| *round > above)?;
         self.next.insert(inst, attempt + 1);
-        if self.next.len() > self.capacity
-            && let Some((_, dropped)) = self.next.pop_first()
-        {
-            self.first = self.first.max(dropped);
+        if self.next.len() > self.capacity {
+            if let Some((_, dropped)) = self.next.pop_first() {
+                self.first = self.first.max(dropped);
+            }
         }
         Some(round)
     }

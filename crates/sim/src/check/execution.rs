@@ -357,10 +357,8 @@ impl Executions {
     ) {
         let log = &mut self.logs[pid as usize];
         log.trim = log.trim.max(trim);
-        if let Some(next) = log.history.get(durable as usize)
-            && next.inst < trim
-        {
-            let inst = next.inst;
+        let next = log.history.get(durable as usize);
+        if let Some(inst) = next.map(|next| next.inst).filter(|inst| *inst < trim) {
             findings.report(Invariant::Trim, || {
                 format!(
                     "replica {replica} reports {trim} in partition {pid} as durable, but instance {inst} is not"

@@ -123,7 +123,7 @@ impl AcceptorHost {
         }
         let slots = world.scenario.slots.into();
         let mut acceptor = Acceptor::new(self.host.deployment(world), slots, self.nonce);
-        if forgets && let Some(enable) = &self.first_enable {
+        if let Some(enable) = self.first_enable.as_ref().filter(|_| forgets) {
             let _ = acceptor.enable(enable);
         } else {
             let node = acceptor.deployment().node;

@@ -286,11 +286,10 @@ impl ClientHost {
         let Message::View(view) = message else {
             return;
         };
-        if self.role.is_some()
-            && self.host.take_view(world, view)
-            && view.active().is_some()
-            && let Some(proposer) = &mut self.role
-        {
+        let Some(proposer) = &mut self.role else {
+            return;
+        };
+        if self.host.take_view(world, view) && view.active().is_some() {
             self.vain_confirmations += u32::from(proposer.needs_leader());
             proposer.leader_changed(now, &mut self.out);
             if let Some(operations) = &mut self.operations {

@@ -227,9 +227,8 @@ impl ControllerHost {
             return;
         }
         let now = self.host.now(world);
-        if let Some(controller) = &mut self.role
-            && controller.next_deadline() <= now
-        {
+        let is_due = |controller: &&mut Controller<_>| controller.next_deadline() <= now;
+        if let Some(controller) = self.role.as_mut().filter(is_due) {
             controller.tick(now, &mut self.out);
             self.post(world, None);
         }

@@ -97,10 +97,11 @@ impl LeaderHost {
             }
             return;
         }
-        if let Message::View(view) = message
-            && self.host.take_view(world, view)
-            && let Some(epoch) = view.begun()
-        {
+        let Message::View(view) = message else {
+            return;
+        };
+        let newer = self.host.take_view(world, view);
+        if let Some(epoch) = view.begun().filter(|_| newer) {
             leader.retire(epoch);
             world.observe(self.host.at, Observed::Retired(epoch));
         }

@@ -95,9 +95,10 @@ impl LearnerHost {
         let Some(learner) = self.role.as_mut() else {
             return;
         };
-        if let Message::View(view) = message
-            && self.host.take_view(world, view)
-        {
+        let Message::View(view) = message else {
+            return;
+        };
+        if self.host.take_view(world, view) {
             for epoch in &view.epochs {
                 learner.learn(&epoch.configuration());
             }

@@ -322,9 +322,8 @@ impl ReplicaHost {
         if !shard.alarm.rings(world) {
             return;
         }
-        if let Some(worker) = &mut shard.worker
-            && worker.next_deadline().is_some_and(|due| due <= now)
-        {
+        let is_due = |worker: &&mut Worker<_>| worker.next_deadline().is_some_and(|due| due <= now);
+        if let Some(worker) = shard.worker.as_mut().filter(is_due) {
             shard.batch = 0;
             let result = worker.tick(now, &mut self.out);
             self.finished(world, pid, result);
@@ -497,9 +496,8 @@ impl ReplicaHost {
         if wanted.view_with.is_some() {
             self.ask(world, Message::ViewRequest { group: GROUP });
         }
-        if wanted.new_epoch
-            && let Some(active) = self.view.as_ref().and_then(View::active)
-        {
+        let active = self.view.as_ref().and_then(View::active);
+        if let Some(active) = active.filter(|_| wanted.new_epoch) {
             let order = Message::Failover {
                 group: GROUP,
                 epoch: active.epoch,
