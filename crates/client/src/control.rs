@@ -4,7 +4,8 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use control::Message;
+use control::{Message, OUTSIDE};
+use node::{ClusterFile, ControlPeers};
 
 /// A question that got no answer, so that the caller can say what to do.
 #[derive(Debug)]
@@ -31,6 +32,7 @@ impl std::error::Error for NoAnswer {}
 
 /// A socket for control messages. They may be lost, so a question is sent again until answered.
 pub struct ControlClient {
+    peers: ControlPeers,
     socket: UdpSocket,
     buffer: Vec<u8>,
 }
@@ -39,13 +41,15 @@ const RESEND_AFTER: Duration = Duration::from_millis(200);
 const MAX_MESSAGE_LEN: usize = 65_536;
 
 impl ControlClient {
-    /// Binds a socket of the same family as `peer`.
-    pub fn new(peer: SocketAddr) -> io::Result<ControlClient> {
-        let any: SocketAddr = match peer {
+    /// Binds a socket of the same family as the controller's.
+    pub fn new(cluster: &ClusterFile) -> io::Result<ControlClient> {
+        let peers = ControlPeers::new(cluster, OUTSIDE);
+        let any: SocketAddr = match peers.controller() {
             SocketAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
         };
         Ok(ControlClient {
+            peers,
             socket: UdpSocket::bind(any)?,
             buffer: vec![0; MAX_MESSAGE_LEN],
         })
@@ -53,12 +57,12 @@ impl ControlClient {
 
     /// Sends one message. Nodes that are down show as errors of later calls; they are ignored.
     pub fn send(&self, to: SocketAddr, message: &Message) {
-        if let Ok(bytes) = serde_json::to_vec(message) {
+        if let Ok(bytes) = self.peers.seal(to, message) {
             let _ = self.socket.send_to(&bytes, to);
         }
     }
 
-    /// The next message, if one comes within `timeout`.
+    /// The next message that counts, if one comes within `timeout`.
     pub fn receive(&mut self, timeout: Duration) -> Option<(SocketAddr, Message)> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -69,7 +73,7 @@ impl ControlClient {
             let Ok((n, from)) = self.socket.recv_from(&mut self.buffer) else {
                 continue;
             };
-            if let Ok(message) = serde_json::from_slice(&self.buffer[..n]) {
+            if let Ok(message) = self.peers.open(&self.buffer[..n], from) {
                 return Some((from, message));
             }
         }

@@ -13,7 +13,7 @@ use paxos::{GroupId, Header, Instance, Outbox, Packet, PartitionId, Time, To};
 
 use crate::control::ControlClient;
 use crate::error::Error;
-use crate::session::{control_nodes, deployment, local_address, random_nonce};
+use crate::session::{deployment, local_address, random_nonce};
 
 /// What an instance holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,19 +74,19 @@ impl Recovery {
         group: GroupId,
         nonce: u64,
     ) -> Result<(), Error> {
-        let peers: Vec<SocketAddr> = control_nodes(cluster, group)
-            .iter()
-            .map(|n| n.control)
-            .collect();
-        let mut control = ControlClient::new(peers[0])?;
+        // It counts votes by what it is told, so by the controller alone.
+        let peers = [cluster.controller_node().control];
+        let mut control = ControlClient::new(cluster)?;
         let ask_view = Message::ViewRequest { group };
         let view = control
             .ask(
                 &peers,
                 &ask_view,
                 ANSWER_TIMEOUT,
-                |_, message| match message {
-                    Message::View(view) if view.group == group && view.active().is_some() => {
+                |from, message| match message {
+                    Message::View(view)
+                        if from == peers[0] && view.group == group && view.active().is_some() =>
+                    {
                         Some(view)
                     }
                     _ => None,
@@ -102,7 +102,7 @@ impl Recovery {
         };
         let lane = control
             .ask(
-                &peers[..1],
+                &peers,
                 &ask_lane,
                 ANSWER_TIMEOUT,
                 |_, message| match message {

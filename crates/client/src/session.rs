@@ -142,7 +142,7 @@ impl Client {
             },
             sessions: vec![Session::default(); usize::from(deployment.partitions)],
             completions: Completions::default(),
-            control: ControlClient::new(controller)?,
+            control: ControlClient::new(cluster)?,
             asked_for_leader: 0,
             vain_confirmations: 0,
             view_version: 0,

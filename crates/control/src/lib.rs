@@ -11,10 +11,12 @@
 //! | [`suspicion`] | who is alive, and in which memory (PROBE) |
 //! | `group` | when a new epoch is needed, and who is in it |
 //! | `attempt` | one epoch on its way from issued to active |
+//! | [`envelope`] | whose control messages count |
 //! | [`store`], [`state`] | what is remembered, and which changes are allowed |
 
 mod attempt;
 pub mod controller;
+pub mod envelope;
 mod group;
 pub mod message;
 pub mod output;
@@ -25,6 +27,7 @@ pub mod store;
 pub mod suspicion;
 
 pub use controller::Controller;
+pub use envelope::{Envelope, OUTSIDE, Sender, Turned};
 pub use message::{EpochRecord, EpochState, Message, View};
 pub use output::{ControlOutbox, Peer};
 pub use settings::{GroupSettings, Settings};

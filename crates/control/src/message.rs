@@ -1,6 +1,6 @@
 //! What controller, nodes, clients and the command line tell one another outside the data plane.
 //!
-//! Messages travel as one JSON object a UDP datagram (node `control` addresses). They may be lost,
+//! Each travels in an [`Envelope`](crate::Envelope) (node `control` addresses). They may be lost,
 //! repeated and reordered: each is idempotent and is sent again until its effect shows. Whether a
 //! leader has been programmed or an acceptor enabled shows in its PROBE_ACK, so devices that answer
 //! PROBE need no agent for that.

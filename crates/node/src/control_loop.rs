@@ -34,7 +34,6 @@ pub(crate) struct ControlLoop<'a> {
     views: Views,
     stop: &'a Stop,
     stoppers: Vec<SocketAddr>,
-    controller: SocketAddr,
     asked_view: Option<Instant>,
 }
 
@@ -46,11 +45,10 @@ impl<'a> ControlLoop<'a> {
         Ok(ControlLoop {
             node,
             groups: cluster.groups.iter().map(|g| g.id).collect(),
-            socket: ControlSocket::bind(node.control)?,
+            socket: ControlSocket::bind(cluster, node)?,
             views: Views::default(),
             stop,
             stoppers: Vec::new(),
-            controller: cluster.controller_node().control,
             asked_view: None,
         })
     }
@@ -60,8 +58,9 @@ impl<'a> ControlLoop<'a> {
     pub fn ask_for_view(&mut self, group: GroupId) {
         if is_due(self.asked_view, ASK_VIEW_INTERVAL) {
             self.asked_view = Some(Instant::now());
+            let controller = self.socket.peers().controller();
             self.socket
-                .send(self.controller, &Message::ViewRequest { group });
+                .send(controller, &Message::ViewRequest { group });
         }
     }
 
@@ -116,7 +115,7 @@ impl<'a> ControlLoop<'a> {
     }
 
     /// Tells those who asked that this node ends.
-    pub fn say_goodbye(&mut self) {
+    pub fn say_goodbye(&self) {
         let stopping = Message::Stopping { node: self.node.id };
         for to in &self.stoppers {
             self.socket.send(*to, &stopping);

@@ -211,7 +211,7 @@ impl Links {
             sender: None,
             batch: SendBatch::new(),
             counters: Counters::default(),
-            control: ControlSocket::bind(node.control)?,
+            control: ControlSocket::bind(cluster, node)?,
             nodes: cluster.nodes.iter().map(|n| (n.id, n.control)).collect(),
             clients: Clients::default(),
         })
@@ -222,8 +222,8 @@ impl Links {
     }
 
     fn peer(&mut self, from: SocketAddr) -> Peer {
-        match self.nodes.iter().find(|(_, address)| *address == from) {
-            Some((node, _)) => Peer::Node(*node),
+        match self.control.peers().node_at(from) {
+            Some(node) => Peer::Node(node),
             None => Peer::Client(self.clients.number(from)),
         }
     }

@@ -13,6 +13,7 @@
 mod acceptor_node;
 pub mod cluster_file;
 mod control_loop;
+mod control_peers;
 mod control_socket;
 mod controller_node;
 mod counters;
@@ -38,6 +39,7 @@ pub mod transfer;
 use std::sync::Arc;
 
 pub use cluster_file::ClusterFile;
+pub use control_peers::ControlPeers;
 pub use error::{Error, random_nonce};
 pub use host::Stop;
 pub use replica_node::Services;
@@ -54,7 +56,7 @@ pub fn run(
 ) -> Result<(), Error> {
     let node = cluster.node(name).ok_or_else(|| unknown(cluster, name))?;
     let _metrics = match node.metrics {
-        Some(address) => Some(metrics::Server::start(address, node.control)?),
+        Some(address) => Some(metrics::Server::start(address, cluster, node)?),
         None => None,
     };
     if let Some(cpu) = node.cpu {

@@ -11,10 +11,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use control::Message;
+use control::{Message, OUTSIDE};
 use serde_json::Value;
 
 use crate::Error;
+use crate::cluster_file::{ClusterFile, Node};
+use crate::control_peers::ControlPeers;
 use crate::host::{Stop, wait};
 
 /// How long a scraper may take, and the node to answer.
@@ -38,15 +40,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on `address` for scrapers of the node whose control plane is `control`.
-    pub fn start(address: SocketAddr, control: SocketAddr) -> Result<Server, Error> {
+    /// Listens on `address` for scrapers of `node`.
+    pub fn start(address: SocketAddr, cluster: &ClusterFile, node: &Node) -> Result<Server, Error> {
+        let (peers, control) = (ControlPeers::new(cluster, OUTSIDE), node.control);
         let listen = || {
             let listener = TcpListener::bind(address)?;
             listener.set_nonblocking(true)?;
             let stop = Stop::new()?;
             let stopped = stop.clone();
             let thread = std::thread::Builder::new().name("metrics".to_owned());
-            let thread = thread.spawn(move || serve(&listener, control, &stopped))?;
+            let thread = thread.spawn(move || serve(&listener, &peers, control, &stopped))?;
             Ok(Server {
                 stop,
                 thread: Some(thread),
@@ -68,25 +71,25 @@ impl Drop for Server {
     }
 }
 
-fn serve(listener: &TcpListener, control: SocketAddr, stop: &Stop) {
+fn serve(listener: &TcpListener, peers: &ControlPeers, control: SocketAddr, stop: &Stop) {
     while !stop.is_requested() {
         if wait(&[listener.as_fd(), stop.as_fd()], None).is_err() {
             return;
         }
         while let Ok((mut scraper, _)) = listener.accept() {
             // A scraper that goes away or dawdles misses its answer.
-            let _ = answer(&mut scraper, control);
+            let _ = answer(&mut scraper, peers, control);
         }
     }
 }
 
-fn answer(scraper: &mut TcpStream, control: SocketAddr) -> io::Result<()> {
+fn answer(scraper: &mut TcpStream, peers: &ControlPeers, control: SocketAddr) -> io::Result<()> {
     scraper.set_nonblocking(false)?;
     scraper.set_read_timeout(Some(TIMEOUT))?;
     scraper.set_write_timeout(Some(TIMEOUT))?;
     // Whatever is asked for, there is one answer; the request only has to be read.
     let _ = scraper.read(&mut [0; 4096])?;
-    let (status, body) = match status_of(control) {
+    let (status, body) = match status_of(peers, control) {
         Ok(document) => ("200 OK", text(&document)),
         Err(e) => (
             "503 Service Unavailable",
@@ -101,7 +104,7 @@ fn answer(scraper: &mut TcpStream, control: SocketAddr) -> io::Result<()> {
     )
 }
 
-fn status_of(control: SocketAddr) -> io::Result<Value> {
+fn status_of(peers: &ControlPeers, control: SocketAddr) -> io::Result<Value> {
     let any = match control {
         SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
         SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
@@ -109,11 +112,11 @@ fn status_of(control: SocketAddr) -> io::Result<Value> {
     let socket = UdpSocket::bind(any)?;
     socket.connect(control)?;
     socket.set_read_timeout(Some(TIMEOUT))?;
-    socket.send(&serde_json::to_vec(&Message::StatusRequest)?)?;
+    socket.send(&peers.seal(control, &Message::StatusRequest)?)?;
     let mut buffer = vec![0; 65_536];
     let n = socket.recv(&mut buffer)?;
-    match serde_json::from_slice(&buffer[..n])? {
-        Message::Status { json } => Ok(serde_json::from_str(&json)?),
+    match peers.open(&buffer[..n], control) {
+        Ok(Message::Status { json }) => Ok(serde_json::from_str(&json)?),
         _ => Err(io::Error::other("it answered something else")),
     }
 }
@@ -203,9 +206,13 @@ mod tests {
     #[test]
     fn a_scraper_gets_the_status_and_the_thread_ends() {
         let host = crate::loopback::draw().unwrap();
-        let (control, free) = ((host, 7000).into(), (host, 7001).into());
-        let mut node = ControlSocket::bind(control).unwrap();
-        let server = Server::start(free, control).unwrap();
+        let sample = include_str!("../../../examples/cluster.toml");
+        let sample = sample.replace("127.0.0.1", &host.to_string());
+        let cluster = crate::cluster_file::parse(&sample, "test").unwrap();
+        let leader = cluster.node("leader-1").unwrap();
+        let free: SocketAddr = (host, 9999).into();
+        let mut node = ControlSocket::bind(&cluster, leader).unwrap();
+        let server = Server::start(free, &cluster, leader).unwrap();
         let mut scraper = TcpStream::connect(free).unwrap();
         scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
         wait(&[node.as_fd()], Some(Duration::from_secs(10))).unwrap();

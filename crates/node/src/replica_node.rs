@@ -13,7 +13,7 @@ mod waker;
 mod worker_thread;
 mod writer;
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
@@ -25,6 +25,7 @@ use replica::{Application, EpochView};
 use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::control_socket::ControlSocket;
 use crate::host::{Stop, is_due, wait};
 use crate::plane::in_kernel;
 use crate::{Error, random_nonce, transfer};
@@ -86,7 +87,6 @@ const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(200);
 const REFRESH_VIEW_INTERVAL: Duration = Duration::from_secs(2);
 const ASK_LANE_INTERVAL: Duration = Duration::from_millis(100);
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
-const MAX_MESSAGE_LEN: usize = 65_536;
 
 /// Runs a replica until `stop` is requested: then it executes what it has, makes a checkpoint and
 /// returns.
@@ -135,16 +135,14 @@ pub fn run(
         }),
     )
     .map_err(|e| Error::new(format!("can't listen on {} (TCP): {e}", node.control)))?;
-    let socket = UdpSocket::bind(node.control)
-        .map_err(|e| Error::new(format!("can't listen on {} (UDP): {e}", node.control)))?;
-    socket.set_nonblocking(true)?;
+    let socket = ControlSocket::bind(cluster, node)?;
     let control = ControlLoop {
         cluster,
         node,
         group,
         nonce,
         services,
-        socket: Arc::new(socket),
+        socket,
         workers: &workers,
         learner: learner.as_ref(),
         view: None,
@@ -181,7 +179,7 @@ struct ControlLoop<'a> {
     group: &'a Group,
     nonce: u64,
     services: &'a Services,
-    socket: Arc<UdpSocket>,
+    socket: ControlSocket,
     workers: &'a [WorkerHandle],
     learner: Option<&'a KernelLearner>,
     view: Option<View>,
@@ -195,7 +193,6 @@ struct ControlLoop<'a> {
 
 impl ControlLoop<'_> {
     fn run(mut self, asked: &mpsc::Receiver<Ask>, woken: &Waker) -> Result<(), Error> {
-        let mut buffer = vec![0; MAX_MESSAGE_LEN];
         while !self.stop.is_requested() {
             let timeout = self.ask();
             wait(
@@ -206,11 +203,8 @@ impl ControlLoop<'_> {
             while let Ok(ask) = asked.try_recv() {
                 self.take(ask);
             }
-            while let Ok((n, from)) = self.socket.recv_from(&mut buffer) {
-                // Anyone may send anything here: what isn't a message is passed over.
-                if let Ok(message) = serde_json::from_slice(&buffer[..n]) {
-                    self.on_message(message, from);
-                }
+            while let Some((message, from)) = self.socket.receive() {
+                self.on_message(message, from);
             }
         }
         Ok(())
@@ -272,7 +266,7 @@ impl ControlLoop<'_> {
             Message::View(view) if view.group == self.group.id => self.on_view(view),
             Message::ViewRequest { group } if group == self.group.id => {
                 if let Some(view) = &self.view {
-                    self.send(&Message::View(view.clone()), from);
+                    self.socket.send(from, &Message::View(view.clone()));
                 }
             }
             Message::Lane {
@@ -289,11 +283,12 @@ impl ControlLoop<'_> {
             }
             Message::StatusRequest => {
                 let json = self.status().to_string();
-                self.send(&Message::Status { json }, from);
+                self.socket.send(from, &Message::Status { json });
             }
             Message::DigestRequest { group } if group == self.group.id => self.digest(from),
             Message::Stop => {
-                self.send(&Message::Stopping { node: self.node.id }, from);
+                self.socket
+                    .send(from, &Message::Stopping { node: self.node.id });
                 self.stop.request();
             }
             _ => {}
@@ -356,6 +351,7 @@ impl ControlLoop<'_> {
             "partitions": partitions,
             "plane": self.learner.map_or(json!({ "name": "udp" }), KernelLearner::status),
             "busy_workers": silent,
+            "control": self.socket.to_json(),
         })
     }
 
@@ -363,13 +359,13 @@ impl ControlLoop<'_> {
     fn digest(&self, from: SocketAddr) {
         let collected = Arc::new(Mutex::new(vec![None; self.workers.len()]));
         for (pid, worker) in self.workers.iter().enumerate() {
-            let (collected, socket) = (collected.clone(), self.socket.clone());
+            let (collected, socket) = (collected.clone(), self.socket.sender());
             let group = self.group.id;
             worker.give(Job::Digest(Box::new(move |next, digest| {
                 let mut collected = collected.lock().unwrap_or_else(|e| e.into_inner());
                 collected[pid] = Some((next, digest));
                 if let Some(partitions) = collected.iter().cloned().collect() {
-                    send(&socket, &Message::Digest { group, partitions }, from);
+                    socket.send(from, &Message::Digest { group, partitions });
                 }
             })));
         }
@@ -382,17 +378,6 @@ impl ControlLoop<'_> {
     }
 
     fn send_to_controller(&self, message: &Message) {
-        self.send(message, self.cluster.controller_node().control);
-    }
-
-    fn send(&self, message: &Message, to: SocketAddr) {
-        send(&self.socket, message, to);
-    }
-}
-
-/// Control messages may be lost, so an error is no more than that.
-fn send(socket: &UdpSocket, message: &Message, to: SocketAddr) {
-    if let Ok(bytes) = serde_json::to_vec(message) {
-        let _ = socket.send_to(&bytes, to);
+        self.socket.send(self.socket.peers().controller(), message);
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{Bed, end, leading_epoch};
 use control::Message;
+use node::ControlPeers;
 use paxos::{Header, MsgType, Packet, PartitionId};
 use serde_json::Value;
 
@@ -197,8 +198,9 @@ fn a_learner_asks_for_the_epoch_of_a_vote_that_it_cant_judge() {
         forced: true,
         accept_data_loss: false,
     };
-    let order = serde_json::to_vec(&order).unwrap();
     let to = replica.bed.cluster.controller_node().control;
+    let peers = ControlPeers::new(&replica.bed.cluster, control::OUTSIDE);
+    let order = peers.seal(to, &order).unwrap();
     replica.client.send_to(&order, to).unwrap();
     let later = replica.bed.until("leader", |document| {
         leading_epoch(document).filter(|later| *later > epoch)

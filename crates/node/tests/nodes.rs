@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use control::{EpochRecord, EpochState, Message, View};
-use node::{ClusterFile, Stop};
+use control::{EpochRecord, EpochState, Message, OUTSIDE, View};
+use node::{ClusterFile, ControlPeers, Stop};
 use paxos::wire::value::{Probe, ProbeReport, Rejection};
 use paxos::{Flags, Header, MsgType, Packet, Reason, Round};
 
@@ -100,12 +100,13 @@ impl Bed {
 
     /// Sends a control message until something that `wanted` takes comes back.
     fn ask<T>(&self, name: &str, message: &Message, wanted: impl Fn(Message) -> Option<T>) -> T {
-        let bytes = serde_json::to_vec(message).unwrap();
+        let peers = ControlPeers::new(&self.cluster, OUTSIDE);
+        let bytes = peers.seal(self.control(name), message).unwrap();
         let mut buffer = vec![0; 65_536];
         repeat(|| {
-            self.controller.send_to(&bytes, self.control(name)).unwrap();
-            let n = self.controller.recv(&mut buffer).ok()?;
-            wanted(serde_json::from_slice(&buffer[..n]).unwrap())
+            self.client.send_to(&bytes, self.control(name)).unwrap();
+            let n = self.client.recv(&mut buffer).ok()?;
+            wanted(peers.open(&buffer[..n], self.control(name)).ok()?)
         })
     }
 
@@ -117,7 +118,8 @@ impl Bed {
     }
 
     fn order(&self, name: &str, order: &Message) {
-        let bytes = serde_json::to_vec(order).unwrap();
+        let peers = ControlPeers::new(&self.cluster, 1);
+        let bytes = peers.seal(self.control(name), order).unwrap();
         self.controller.send_to(&bytes, self.control(name)).unwrap();
     }
 

@@ -67,7 +67,7 @@ pub fn change_leader(
 ) -> Result<Epoch, Error> {
     let group = group.unwrap_or(cluster.groups[0].id);
     let controllers = [cluster.controller_node().control];
-    let mut socket = ControlClient::new(controllers[0])?;
+    let mut socket = ControlClient::new(cluster)?;
     let view = socket.ask(
         &controllers,
         &Message::ViewRequest { group },

@@ -75,6 +75,7 @@ pub fn ask_all(cluster: &ClusterFile) -> Result<BTreeMap<String, Value>, Error> 
         .map(|n| (n.name.clone(), n.control))
         .collect();
     gather(
+        cluster,
         &peers,
         &Message::StatusRequest,
         ANSWER_TIMEOUT,
@@ -101,22 +102,28 @@ pub fn digests(cluster: &ClusterFile) -> Result<Vec<(String, u64, String)>, Erro
             .map(|n| (n.name.clone(), n.control))
             .collect();
         let question = Message::DigestRequest { group: group.id };
-        gather(&peers, &question, DIGEST_TIMEOUT, |name, message| {
-            let Message::Digest {
-                group: answered,
-                partitions,
-            } = message
-            else {
-                return false;
-            };
-            if answered != group.id {
-                return false;
-            }
-            for (next, digest) in partitions {
-                found.push((name.to_string(), next, digest));
-            }
-            true
-        })?;
+        gather(
+            cluster,
+            &peers,
+            &question,
+            DIGEST_TIMEOUT,
+            |name, message| {
+                let Message::Digest {
+                    group: answered,
+                    partitions,
+                } = message
+                else {
+                    return false;
+                };
+                if answered != group.id {
+                    return false;
+                }
+                for (next, digest) in partitions {
+                    found.push((name.to_string(), next, digest));
+                }
+                true
+            },
+        )?;
     }
     found.sort();
     Ok(found)
@@ -124,15 +131,13 @@ pub fn digests(cluster: &ClusterFile) -> Result<Vec<(String, u64, String)>, Erro
 
 /// Sends `question` to all peers until each has given an answer that `take` accepts.
 fn gather(
+    cluster: &ClusterFile,
     peers: &[(String, SocketAddr)],
     question: &Message,
     timeout: Duration,
     mut take: impl FnMut(&str, Message) -> bool,
 ) -> Result<(), Error> {
-    let Some((_, first)) = peers.first() else {
-        return Ok(());
-    };
-    let mut socket = ControlClient::new(*first)?;
+    let mut socket = ControlClient::new(cluster)?;
     let mut open: BTreeMap<SocketAddr, &str> = peers
         .iter()
         .map(|(name, address)| (*address, name.as_str()))

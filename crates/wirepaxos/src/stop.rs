@@ -51,7 +51,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
             .filter(|n| n.role == role)
             .filter(|n| options.name.as_ref().is_none_or(|name| *name == n.name));
         for node in nodes {
-            if stop(node.control)? {
+            if stop(&cluster, node.control)? {
                 stopped.push(node.name.clone());
             } else {
                 silent.push(node.name.clone());
@@ -74,8 +74,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
 }
 
 /// Whether the node said that it is ending.
-fn stop(control: SocketAddr) -> Result<bool, Error> {
-    let mut socket = ControlClient::new(control)?;
+fn stop(cluster: &ClusterFile, control: SocketAddr) -> Result<bool, Error> {
+    let mut socket = ControlClient::new(cluster)?;
     let start = Instant::now();
     let mut silent_for = 0;
     while start.elapsed() < STOP_TIMEOUT && silent_for < 4 {

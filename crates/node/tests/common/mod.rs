@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use control::Message;
-use node::{ClusterFile, Stop};
+use control::{Message, OUTSIDE};
+use node::{ClusterFile, ControlPeers, Stop};
 use serde_json::Value;
 
 /// A cluster of one group, on an address of its own, whose files go with it.
@@ -71,12 +71,12 @@ pub fn end((stop, thread): Running) {
     thread.join().unwrap().unwrap();
 }
 
-fn status(socket: &UdpSocket, control: SocketAddr) -> Option<Value> {
-    let request = serde_json::to_vec(&Message::StatusRequest).unwrap();
+fn status(socket: &UdpSocket, peers: &ControlPeers, control: SocketAddr) -> Option<Value> {
+    let request = peers.seal(control, &Message::StatusRequest).unwrap();
     socket.send_to(&request, control).unwrap();
     let mut buffer = vec![0; 65_536];
     let (n, from) = socket.recv_from(&mut buffer).ok()?;
-    match serde_json::from_slice(&buffer[..n]).unwrap() {
+    match peers.open(&buffer[..n], from).unwrap() {
         Message::Status { json } if from == control => Some(serde_json::from_str(&json).unwrap()),
         _ => None,
     }
@@ -89,10 +89,11 @@ fn until<T>(cluster: &ClusterFile, name: &str, wanted: impl Fn(&Value) -> Option
     let patience = Some(Duration::from_millis(100));
     socket.set_read_timeout(patience).unwrap();
     let control = cluster.node(name).unwrap().control;
+    let peers = ControlPeers::new(cluster, OUTSIDE);
     let begun = Instant::now();
     let mut last = None;
     while begun.elapsed() < Duration::from_secs(60) {
-        if let Some(document) = status(&socket, control) {
+        if let Some(document) = status(&socket, &peers, control) {
             if let Some(found) = wanted(&document) {
                 return found;
             }

@@ -220,10 +220,13 @@ impl Cluster {
                 self.packet(to, from, &bytes, damaged);
                 self.world.give_back(buffer, bytes);
             }
-            Event::Control { to, from, message } => {
+            Event::Control { to, from, envelope } => {
                 if self.host(to).paused {
                     return;
                 }
+                let Some(message) = self.world.open(from, to, *envelope) else {
+                    return;
+                };
                 let kind = self.kind(to);
                 let w = &mut self.world;
                 match kind {

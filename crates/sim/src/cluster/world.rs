@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use control::Message;
+use control::{Envelope, Message, Sender as From};
 use paxos::{Header, MsgType, Outbox, Packet, PartitionId, Time, To, Verdict};
 
 use super::layout::{Endpoint, Layout, NodeIndex, node_id};
@@ -42,8 +42,8 @@ pub enum Event {
         to: NodeIndex,
         /// Who sent it.
         from: NodeIndex,
-        /// The message.
-        message: Box<Message>,
+        /// What was sent.
+        envelope: Box<Envelope>,
     },
     /// A deadline of a node may have passed.
     Timer {
@@ -195,7 +195,6 @@ pub struct World {
     processes: u32,
     buffers: Buffers,
     parked: Vec<(Endpoint, Endpoint, u32)>,
-    parked_control: Vec<(NodeIndex, NodeIndex, Box<Message>)>,
     /// Packets that are caught; with `true` only a copy is kept.
     catches: Vec<(Catch, bool)>,
     caught: Vec<(Endpoint, Endpoint, u32)>,
@@ -227,7 +226,6 @@ impl World {
             processes: 0,
             buffers: Buffers::default(),
             parked: Vec::new(),
-            parked_control: Vec::new(),
             catches: Vec::new(),
             caught: Vec::new(),
             layout,
@@ -524,9 +522,30 @@ impl World {
         for fate in fates.copies.into_iter().flatten() {
             // An hour is beyond any session of the control plane: these packets are dropped.
             let Fate::After(delay) = fate else { continue };
-            let message = Box::new(message.clone());
+            let envelope = Box::new(Envelope {
+                cluster: CLUSTER,
+                to: node_id(self.layout.names[usize::from(to)]),
+                message: message.clone(),
+            });
             self.queue
-                .after(delay, Event::Control { to, from, message });
+                .after(delay, Event::Control { to, from, envelope });
+        }
+    }
+
+    /// A control message that arrives, if it counts there.
+    pub fn open(&mut self, from: NodeIndex, to: NodeIndex, envelope: Envelope) -> Option<Message> {
+        let name = |at| self.layout.names[usize::from(at)];
+        let sender = match name(from) {
+            Name::Controller => From::Controller,
+            Name::Client(_) => From::Outside,
+            node => From::Node(node_id(node)),
+        };
+        match envelope.open(CLUSTER, node_id(name(to)), sender) {
+            Ok(message) => Some(message),
+            Err(why) => {
+                self.note(|w| format!("passed by {}: {}", w.layout.names[to as usize], why.name()));
+                None
+            }
         }
     }
 
@@ -536,11 +555,6 @@ impl World {
         for (from, to, buffer) in std::mem::take(&mut self.parked) {
             let delay = self.rng.below(50 * MILLISECOND);
             self.arrive(delay, from, to, buffer, false);
-        }
-        for (from, to, message) in std::mem::take(&mut self.parked_control) {
-            let delay = self.rng.below(50 * MILLISECOND);
-            self.queue
-                .after(delay, Event::Control { to, from, message });
         }
     }
 

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use control::{EpochRecord, EpochState, Message, View};
-use node::ClusterFile;
 use node::cluster_file::Role;
 use node::host::wait;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
+use node::{ClusterFile, ControlPeers};
 use paxos::wire::value::{PackedItem, append_packed, packed_items};
 use paxos::{Flags, GroupId, Header, MsgType, NodeId, Packet};
 
@@ -34,7 +34,10 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if let Some(cpu) = leader.cpu {
         node::host::pin_to_cpu(cpu)?;
     }
-    let control = std::net::UdpSocket::bind(cluster.controller_node().control)?;
+    // It takes the controller's place, too.
+    let controller = cluster.controller_node();
+    let peers = ControlPeers::new(&cluster, controller.id);
+    let control = std::net::UdpSocket::bind(controller.control)?;
     control.set_nonblocking(true)?;
     let mut plane = UdpPlane::bind(leader.address, PlaneOptions::default())?;
     let (mut inbox, mut outgoing) = (RecvBatch::new(), SendBatch::new());
@@ -61,7 +64,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
             plane.send(&mut outgoing);
         }
         if ready.is_some_and(|r| r.has(1)) {
-            answer_view_requests(&control, leader.id)?;
+            answer_view_requests(&control, &peers, leader.id)?;
         }
     }
 }
@@ -112,11 +115,15 @@ impl Server {
 }
 
 /// Tells clients that this process leads.
-fn answer_view_requests(control: &std::net::UdpSocket, leader: NodeId) -> Result<(), Error> {
+fn answer_view_requests(
+    control: &std::net::UdpSocket,
+    peers: &ControlPeers,
+    leader: NodeId,
+) -> Result<(), Error> {
     let mut buffer = [0; 4096];
     while let Ok((n, from)) = control.recv_from(&mut buffer) {
-        if let Ok(Message::ViewRequest { group }) = serde_json::from_slice(&buffer[..n]) {
-            let answer = serde_json::to_vec(&Message::View(view(group, leader)))?;
+        if let Ok(Message::ViewRequest { group }) = peers.open(&buffer[..n], from) {
+            let answer = peers.seal(from, &Message::View(view(group, leader)))?;
             control.send_to(&answer, from)?;
         }
     }

@@ -1,0 +1,227 @@
+//! What every control message travels in, and who may send which.
+//!
+//! Addresses are used again: by the next cluster, by a node in another's place. So an envelope says
+//! which cluster it belongs to and which node it is for, and what only the controller may say counts
+//! from the controller's address alone.
+
+use crate::Message;
+use paxos::NodeId;
+use serde::{Deserialize, Serialize};
+
+/// `to` of what goes to a client or a command line.
+pub const OUTSIDE: NodeId = 0;
+
+/// A message on its way: one JSON object a datagram.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Envelope<M = Message> {
+    /// The cluster's random number: 8 hex digits, as in the cluster file.
+    #[serde(with = "hex")]
+    pub cluster: u32,
+    /// Whom it is for; [`OUTSIDE`] for whoever asks without being a node.
+    pub to: NodeId,
+    /// What is said.
+    pub message: M,
+}
+
+/// Where a message came from, as far as its address tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sender {
+    /// The controller of the cluster file.
+    Controller,
+    /// Another node of the cluster file.
+    Node(NodeId),
+    /// Somebody else: a client, a command line, another cluster.
+    Outside,
+}
+
+/// Why a message is passed over. Each is counted under its name in `status`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub enum Turned {
+    /// No envelope with a message in it.
+    Malformed,
+    /// Another cluster's.
+    WrongCluster,
+    /// For another node.
+    Misdirected,
+    /// From somebody who has no right to say so.
+    UnknownSender,
+}
+
+impl Turned {
+    /// All of them.
+    pub const ALL: [Turned; 4] = [
+        Turned::Malformed,
+        Turned::WrongCluster,
+        Turned::Misdirected,
+        Turned::UnknownSender,
+    ];
+
+    /// The name in `status`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Turned::Malformed => "malformed",
+            Turned::WrongCluster => "wrong_cluster",
+            Turned::Misdirected => "misdirected",
+            Turned::UnknownSender => "unknown_sender",
+        }
+    }
+}
+
+impl Envelope {
+    /// The message, if it is for `node` ([`OUTSIDE`]: a client) of `cluster` and its sender may say
+    /// it.
+    pub fn open(self, cluster: u32, node: NodeId, sender: Sender) -> Result<Message, Turned> {
+        if self.cluster != cluster {
+            Err(Turned::WrongCluster)
+        } else if self.to != node {
+            Err(Turned::Misdirected)
+        } else if !may_say(sender, &self.message, node) {
+            Err(Turned::UnknownSender)
+        } else {
+            Ok(self.message)
+        }
+    }
+}
+
+fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
+    match message {
+        // A client that only looks for the leader may ask a replica while the controller is away.
+        Message::View(_) if to == OUTSIDE => sender != Sender::Outside,
+        Message::View(_)
+        | Message::Lane { .. }
+        | Message::ProgramLeader { .. }
+        | Message::EnableAcceptor { .. }
+        | Message::FailoverReply { .. } => sender == Sender::Controller,
+        // A node asks in its own name; a command line (`wirepaxos recover`) in nobody's.
+        Message::LaneRequest { node, .. } => *node == OUTSIDE || sender == Sender::Node(*node),
+        Message::Status { .. } | Message::Digest { .. } | Message::Stopping { .. } => {
+            sender != Sender::Outside
+        }
+        Message::ViewRequest { .. }
+        | Message::Failover { .. }
+        | Message::StatusRequest
+        | Message::DigestRequest { .. }
+        | Message::Stop => true,
+    }
+}
+
+mod hex {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(cluster: &u32, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{cluster:08x}"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+        let text = String::deserialize(from)?;
+        let digits = text.len() == 8 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let number = digits
+            .then(|| u32::from_str_radix(&text, 16).ok())
+            .flatten();
+        number.ok_or_else(|| D::Error::custom("a cluster is 8 hex digits"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::View;
+
+    fn open(message: Message, sender: Sender) -> Result<Message, Turned> {
+        let envelope = Envelope {
+            cluster: 7,
+            to: 5,
+            message,
+        };
+        envelope.open(7, 5, sender)
+    }
+
+    fn view() -> Message {
+        Message::View(View {
+            group: 0,
+            version: 1,
+            epochs: Vec::new(),
+            given_up: None,
+        })
+    }
+
+    #[test]
+    fn another_clusters_message_and_one_for_another_node_are_passed_over() {
+        for (cluster, node, why) in [
+            (8, 5, Turned::WrongCluster),
+            (8, 6, Turned::WrongCluster),
+            (7, 6, Turned::Misdirected),
+            (7, OUTSIDE, Turned::Misdirected),
+        ] {
+            let envelope = Envelope {
+                cluster: 7,
+                to: 5,
+                message: Message::Stop,
+            };
+            assert_eq!(envelope.open(cluster, node, Sender::Controller), Err(why));
+        }
+        assert_eq!(open(Message::Stop, Sender::Outside), Ok(Message::Stop));
+    }
+
+    #[test]
+    fn what_only_the_controller_may_say_counts_from_its_address_alone() {
+        let lane = Message::Lane {
+            group: 0,
+            epoch: 1,
+            nonce: 2,
+            lane: 3,
+        };
+        let program = Message::ProgramLeader {
+            group: 0,
+            epoch: 1,
+            nonce: 2,
+            next: vec![1],
+            trimmed: vec![0],
+            window: 8,
+            replicas: vec![4],
+            g: 0,
+        };
+        let enable = Message::EnableAcceptor {
+            group: 0,
+            epoch: 1,
+            nonce: 2,
+            trim: vec![0],
+            end: vec![0],
+            replicas: vec![4],
+            g: 0,
+        };
+        for message in [view(), lane, program, enable] {
+            for sender in [Sender::Outside, Sender::Node(5), Sender::Node(6)] {
+                assert_eq!(open(message.clone(), sender), Err(Turned::UnknownSender));
+            }
+            assert!(open(message, Sender::Controller).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_node_draws_lanes_in_its_own_name() {
+        let request = |node| Message::LaneRequest {
+            group: 0,
+            epoch: 1,
+            node,
+            nonce: 2,
+        };
+        assert!(open(request(6), Sender::Node(6)).is_ok());
+        assert!(open(request(OUTSIDE), Sender::Outside).is_ok());
+        for sender in [Sender::Node(7), Sender::Outside, Sender::Controller] {
+            assert_eq!(open(request(6), sender), Err(Turned::UnknownSender));
+        }
+    }
+
+    #[test]
+    fn a_client_takes_a_view_from_nodes_of_the_file_only() {
+        let to_client = || Envelope {
+            cluster: 7,
+            to: OUTSIDE,
+            message: view(),
+        };
+        assert!(to_client().open(7, OUTSIDE, Sender::Node(6)).is_ok());
+        let refused = to_client().open(7, OUTSIDE, Sender::Outside);
+        assert_eq!(refused, Err(Turned::UnknownSender));
+    }
+}

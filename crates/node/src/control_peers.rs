@@ -1,0 +1,63 @@
+//! Seals and opens envelopes by the cluster file: whose address is whose.
+
+use std::net::SocketAddr;
+
+use control::{Envelope, Message, OUTSIDE, Sender, Turned};
+use paxos::NodeId;
+
+use crate::cluster_file::ClusterFile;
+
+/// What one end of the control plane knows of the others.
+#[derive(Clone, Debug)]
+pub struct ControlPeers {
+    cluster: u32,
+    me: NodeId,
+    controller: SocketAddr,
+    nodes: Vec<(SocketAddr, NodeId)>,
+}
+
+impl ControlPeers {
+    /// Those of a node, or of a client ([`OUTSIDE`]).
+    pub fn new(cluster: &ClusterFile, me: NodeId) -> ControlPeers {
+        ControlPeers {
+            cluster: cluster.cluster,
+            me,
+            controller: cluster.controller_node().control,
+            nodes: cluster.nodes.iter().map(|n| (n.control, n.id)).collect(),
+        }
+    }
+
+    /// A message as it travels to an address.
+    pub fn seal(&self, to: SocketAddr, message: &Message) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec(&Envelope {
+            cluster: self.cluster,
+            to: self.node_at(to).unwrap_or(OUTSIDE),
+            message,
+        })
+    }
+
+    /// The message in what came from an address, if it counts here.
+    pub fn open(&self, bytes: &[u8], from: SocketAddr) -> Result<Message, Turned> {
+        let envelope: Envelope = serde_json::from_slice(bytes).map_err(|_| Turned::Malformed)?;
+        envelope.open(self.cluster, self.me, self.sender_at(from))
+    }
+
+    /// The controller's address.
+    pub fn controller(&self) -> SocketAddr {
+        self.controller
+    }
+
+    /// The node at an address, if there is one.
+    pub fn node_at(&self, address: SocketAddr) -> Option<NodeId> {
+        let node = self.nodes.iter().find(|(at, _)| *at == address);
+        node.map(|(_, id)| *id)
+    }
+
+    fn sender_at(&self, address: SocketAddr) -> Sender {
+        match self.node_at(address) {
+            Some(_) if address == self.controller => Sender::Controller,
+            Some(node) => Sender::Node(node),
+            None => Sender::Outside,
+        }
+    }
+}
