@@ -4,6 +4,11 @@
 #[cfg(feature = "node")]
 pub mod cluster_file;
 pub mod header;
+pub mod input;
+#[cfg(feature = "apps")]
+pub mod kv;
 #[cfg(feature = "redis")]
 pub mod resp;
 pub mod roles;
+#[cfg(feature = "replica")]
+pub mod worker;

@@ -2,6 +2,7 @@
 //! damaged or not. No role panics, a refused packet changes nothing, and everything sent is
 //! well-formed.
 
+use super::input::{Input, NONCE};
 use paxos::acceptor::Enable;
 use paxos::leader::Program;
 use paxos::outbox::Sent;
@@ -15,7 +16,6 @@ use paxos::{
 const PARTITIONS: u16 = 2;
 const MAX_VALUE: u16 = 64;
 const SLOTS: usize = 8;
-const NONCE: u64 = 100;
 /// Datagrams kept for sending them again.
 const MAX_KEPT: usize = 64;
 /// Steps in one run.
@@ -33,47 +33,6 @@ pub fn run(data: &[u8]) {
             world.deliver(role_for(&datagram, choice), &datagram);
         } else {
             world.disturb(choice, &mut input);
-        }
-    }
-}
-
-/// Bytes that decide what happens.
-struct Input<'a>(&'a [u8]);
-
-impl<'a> Input<'a> {
-    fn byte(&mut self) -> Option<u8> {
-        let (&first, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(first)
-    }
-
-    /// A byte, 0 at the end.
-    fn small(&mut self) -> u8 {
-        self.byte().unwrap_or(0)
-    }
-
-    fn bytes(&mut self, max: usize) -> &'a [u8] {
-        let len = usize::from(self.small()).min(max).min(self.0.len());
-        let (bytes, rest) = self.0.split_at(len);
-        self.0 = rest;
-        bytes
-    }
-
-    /// Mostly a small number, sometimes one at the far end.
-    fn number(&mut self) -> u64 {
-        match self.small() {
-            250 => NONCE,
-            n @ 251..=255 => u64::MAX - u64::from(n - 251),
-            n @ 200..250 => u64::from(n % 16),
-            n => u64::from(n % 4),
-        }
-    }
-
-    fn round(&mut self) -> Round {
-        match self.small() {
-            0..64 => Round::NONE,
-            n @ 64..200 => Round((u32::from(n) % 4) << 12),
-            n => Round((u32::from(n) % 4) << 12 | u32::from(self.small())),
         }
     }
 }
@@ -345,11 +304,11 @@ fn candidate() -> Candidate {
 fn made_up(input: &mut Input<'_>) -> Vec<u8> {
     let types = MsgType::ALL.len();
     let msgtype = MsgType::ALL[usize::from(input.small()) % types];
-    let rnd = input.round();
+    let rnd = Round(input.round());
     let vrnd = if msgtype == MsgType::Phase2b {
         rnd
     } else {
-        input.round()
+        Round(input.round())
     };
     let flags = match input.small() {
         0..128 => Flags::NONE,
@@ -380,7 +339,7 @@ fn structured(input: &mut Input<'_>, msgtype: MsgType) -> Vec<u8> {
         (_, 0) => input.bytes(80).to_vec(),
         (MsgType::Reject, _) => Rejection {
             reason: paxos::Reason::ALL[usize::from(input.small()) % paxos::Reason::ALL.len()],
-            round: input.round(),
+            round: Round(input.round()),
             trim: input.number(),
         }
         .emit()

@@ -3,29 +3,17 @@
 
 #[path = "../../../fuzz/src/header.rs"]
 mod header;
+#[allow(dead_code)]
+#[path = "../../../fuzz/src/input.rs"]
+mod input;
+#[path = "../../../fuzz/src/random.rs"]
+mod random;
 #[path = "../../../fuzz/src/roles.rs"]
 mod roles;
 
 use paxos::wire::HEADER_LEN;
 use paxos::{Header, MsgType};
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn bytes(&mut self, max: u64) -> Vec<u8> {
-        let len = self.next() % (max + 1);
-        (0..len).map(|_| self.next() as u8).collect()
-    }
-}
+use random::Random;
 
 #[test]
 fn headers_and_values() {

@@ -1,0 +1,19 @@
+//! The fuzz target's body on a fixed stream of random input, so that it can't rot and an ordinary
+//! test run finds what is easy to find. `fuzz/README.md` has the real thing.
+
+#[allow(dead_code)]
+#[path = "../../../fuzz/src/input.rs"]
+mod input;
+#[allow(dead_code)]
+#[path = "../../../fuzz/src/random.rs"]
+mod random;
+#[path = "../../../fuzz/src/worker.rs"]
+mod worker;
+
+#[test]
+fn packets_times_and_kills_into_a_worker() {
+    let mut random = random::Random(3);
+    for _ in 0..400 {
+        worker::run(&random.bytes(20_000));
+    }
+}
