@@ -5,8 +5,9 @@
  *
  * Several CPUs: an instance is taken by compare-and-swap. A command over several partitions takes
  * all of its instances under the group's lock, so that any two vectors are ordered alike everywhere.
- * What is programmed lies in a bank of its own: a packet that is on its way while another round is
- * programmed ends in the round and with the instances that it began with. */
+ * What is programmed lies in a bank of its own, which isn't written again before all programs have ended that
+ * may use it: a packet that is on its way while another round is programmed ends in the round and with the
+ * instances that it began with. */
 #include "include/bench.h"
 #include "include/clone.h"
 #include "include/role.h"
@@ -61,6 +62,8 @@ struct step {
 	__u64 trimmed;
 	/* Which bank. */
 	__u32 which;
+	/* In which a request is stamped: read once, before an instance is taken. */
+	__u32 rnd;
 };
 
 /* ---- Helpers */
@@ -76,7 +79,7 @@ static __always_inline struct partition_bank *partition_of(const struct step *s,
 
 static __always_inline __u32 round_of(const struct step *s)
 {
-	return READ_ONCE(s->bank->retired) ? 0 : s->bank->rnd;
+	return READ_ONCE(s->bank->retired) ? 0 : READ_ONCE(s->bank->rnd);
 }
 
 static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m, struct step *s,
@@ -185,7 +188,7 @@ static __noinline __u32 take_all(struct step *s, struct vector *v, __u32 n, __u6
 	struct partition_bank *p;
 	__u32 refused = 0;
 
-	put32(v->bytes, s->bank->rnd);
+	put32(v->bytes, s->rnd);
 	for (__u32 i = 0; i < MAX_VECTOR; i++) {
 		if (i >= n)
 			break;
@@ -258,7 +261,7 @@ static __always_inline void send_proposal(struct xdp_md *ctx, struct message *m,
 {
 	struct stamp stamp = {
 		.orders = 1,
-		.rnd = s->bank->rnd,
+		.rnd = s->rnd,
 		.inst = inst,
 		.flags = m->flags & FLAGS_OF_VALUE,
 		.msgtype = PHASE2A,
@@ -276,8 +279,10 @@ static __always_inline __u32 request(struct xdp_md *ctx, struct message *m, stru
 	__u32 partitions = 1, refused;
 	__u64 inst = 0;
 
-	if (!round_of(s))
+	s->rnd = round_of(s);
+	if (!s->rnd)
 		return reject(ctx, m, s, REASON_NOT_LEADER, READ_ONCE(p->trimmed));
+	stop_at(STOP_BEFORE_TAKING);
 	s->trimmed = 0;
 	if (m->flags & FLAG_MULTI) {
 		refused = request_multi(ctx, m, s, &inst, &partitions);
@@ -294,6 +299,7 @@ static __always_inline __u32 request(struct xdp_md *ctx, struct message *m, stru
 		return reject(ctx, m, s, refused, s->trimmed);
 	if (refused)
 		return refused;
+	stop_at(STOP_AFTER_TAKING);
 	send_proposal(ctx, m, s, inst, partitions);
 	return VERDICT_CHANGED;
 }

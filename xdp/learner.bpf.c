@@ -398,6 +398,7 @@ static __always_inline __u32 phase2b(struct xdp_md *ctx, struct message *m, stru
 	known = known_of(s->all, round_epoch(m->rnd));
 	if (!known)
 		return because(REASON_UNKNOWN_EPOCH);
+	stop_at(STOP_AT_CONFIGURATION);
 	vote = voter(known, sender_of(m));
 	if (!vote)
 		return because(REASON_UNKNOWN_SENDER);

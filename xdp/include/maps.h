@@ -277,6 +277,8 @@ static __always_inline int raise(__u64 *number, __u64 to)
 	return 0;
 }
 
+#include "stop.h"
+
 /* ---- TRIM reports of replicas, for acceptors and leader alike */
 
 struct replicas {
@@ -328,6 +330,7 @@ SUBPROGRAM int note_report(const struct replicas *replicas, __u64 *reports, __u1
 			return REASON_STALE;
 		if (inst == reports[i])
 			return REASON_DUPLICATE;
+		stop_at(STOP_AT_REPORT);
 		reports[i] = inst;
 		return 0;
 	}

@@ -312,8 +312,7 @@ impl ControlLoop<'_> {
             })
             .collect();
         if let Some(learner) = self.learner {
-            let configurations = epochs.iter().map(|e| &e.configuration);
-            configurations.for_each(|c| learner.learn(c));
+            learner.learn(epochs.iter().map(|e| &e.configuration));
         }
         let leader = view
             .active()

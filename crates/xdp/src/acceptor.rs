@@ -1,14 +1,15 @@
 //! Control of an in-network acceptor: what the control plane does with its maps.
 //!
 //! Programs run meanwhile, so numbers that grow are raised by atomic operations, and what changes
-//! as a whole is written to the bank not in use, which then becomes the one in use. A process that
-//! dies in between leaves nothing locked and nothing half done.
+//! as a whole is written to the bank not in use, once all programs have ended that may use it, and then becomes
+//! the one in use. A process that dies in between leaves nothing locked and nothing half done.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering::SeqCst;
 
 use paxos::{Enable, Epoch, Instance, NodeId, PartitionId, Round, TrimReports};
 
+use crate::banks::Banks;
 use crate::layout::{
     AcceptorPartition, AcceptorSlot, LongValue, MAX_REPLICAS, Membership, Replicas, SHORT_VALUE,
 };
@@ -24,6 +25,7 @@ pub struct Acceptor {
     pub(crate) partitions: Mapped<AcceptorPartition>,
     pub(crate) slots: Mapped<AcceptorSlot>,
     pub(crate) long_values: Mapped<LongValue>,
+    banks: Banks,
 }
 
 impl Acceptor {
@@ -33,18 +35,19 @@ impl Acceptor {
         if nonce == 0 {
             return Err("a boot nonce is never 0".into());
         }
-        let acceptor = Acceptor {
+        let members: Mapped<Membership> = object.memory("members")?;
+        let member = members.at(place.index as usize);
+        // SAFETY: inside the mapping, which lives on.
+        let known = unsafe { atomic64(&raw mut (*member).nonce) };
+        let is_new = known.compare_exchange(0, nonce, SeqCst, SeqCst).is_ok();
+        Ok(Acceptor {
             place,
-            members: object.memory("members")?,
+            members,
             partitions: object.memory("partitions")?,
             slots: object.memory("slots")?,
             long_values: object.memory("long_values")?,
-        };
-        let member = acceptor.members.at(place.index as usize);
-        // SAFETY: inside the mapping that `acceptor` owns.
-        let known = unsafe { atomic64(&raw mut (*member).nonce) };
-        let _ = known.compare_exchange(0, nonce, SeqCst, SeqCst);
-        Ok(acceptor)
+            banks: Banks::new(is_new)?,
+        })
     }
 
     /// Counts this memory in, like [`paxos::Acceptor::enable`].
@@ -65,7 +68,7 @@ impl Acceptor {
         }
         // Refuses impossible replicas in the same words.
         TrimReports::new(1, &enable.replicas, enable.g)?;
-        self.change_replicas(&member, enable);
+        self.change_replicas(&member, enable)?;
         for pid in 0..self.place.deployment.partitions {
             let at = usize::from(pid);
             let trim = enable.trim[at].max(self.trim_point(pid));
@@ -89,7 +92,11 @@ impl Acceptor {
 
     /// Replicas that go on keep their reports. A report that comes in meanwhile may be lost;
     /// replicas repeat them.
-    fn change_replicas(&self, member: &Membership, enable: &Enable) {
+    fn change_replicas(
+        &self,
+        member: &Membership,
+        enable: &Enable,
+    ) -> std::result::Result<(), &'static str> {
         let old = (member.bank & 1) as usize;
         let new = 1 - old;
         let known = member.replicas[old];
@@ -99,6 +106,10 @@ impl Acceptor {
             ..Replicas::default()
         };
         replicas.node[..enable.replicas.len()].copy_from_slice(&enable.replicas);
+        if known == replicas {
+            return Ok(());
+        }
+        self.banks.settle()?;
         for pid in 0..self.place.deployment.partitions {
             let p = self.partitions.at(self.place.partition(pid));
             let before = self.partition(pid).reports[old];
@@ -118,6 +129,8 @@ impl Acceptor {
             (&raw mut (*member).replicas[new]).write_volatile(replicas);
             atomic32(&raw mut (*member).bank).store(new as u32, SeqCst);
         }
+        self.banks.changed();
+        Ok(())
     }
 
     /// Where it lies.

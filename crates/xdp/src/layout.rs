@@ -335,6 +335,13 @@ shared! {
         /// 0.
         unused: u32,
     }
+    /// Map `stops` of objects that tests stop on their way.
+    Stop {
+        /// Where (`xdp/include/stop.h`); 0 = nowhere.
+        place: u32,
+        /// Where a program has stopped.
+        reached: u32,
+    }
     /// Map `bench_packet`: what a test or a measurement repeats on one CPU.
     Bench {
         /// Packets made so far.

@@ -1,13 +1,15 @@
 //! Control of an in-network leader: what the control plane does with its maps.
 //!
-//! What is programmed goes to the bank not in use, which then becomes the one in use. So a packet
-//! that is on its way meanwhile ends in the round, and with the instances, that it began with.
+//! What is programmed goes to the bank not in use, which then becomes the one in use; no bank is written
+//! before all programs have ended that may use it. So a packet that is on its way meanwhile ends in the round,
+//! and with the instances, that it began with.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering::SeqCst;
 
 use paxos::{Epoch, Instance, PartitionId, Program, Round, TrimReports};
 
+use crate::banks::Banks;
 use crate::layout::{LeaderBank, LeaderGroup, LeaderPartition, LeaderPartitionBank, Replicas};
 use crate::object::{Object, Result};
 use crate::place::Place;
@@ -19,6 +21,7 @@ pub struct Leader {
     place: Place,
     leaders: Mapped<LeaderGroup>,
     partitions: Mapped<LeaderPartition>,
+    banks: Banks,
 }
 
 impl Leader {
@@ -28,16 +31,17 @@ impl Leader {
         if nonce == 0 {
             return Err("a boot nonce is never 0".into());
         }
-        let leader = Leader {
-            place,
-            leaders: object.memory("leaders")?,
-            partitions: object.memory("partitions")?,
-        };
-        let group = leader.leaders.at(place.index as usize);
-        // SAFETY: inside the mapping that `leader` owns.
+        let leaders: Mapped<LeaderGroup> = object.memory("leaders")?;
+        let group = leaders.at(place.index as usize);
+        // SAFETY: inside the mapping, which lives on.
         let known = unsafe { atomic64(&raw mut (*group).nonce) };
-        let _ = known.compare_exchange(0, nonce, SeqCst, SeqCst);
-        Ok(leader)
+        let is_new = known.compare_exchange(0, nonce, SeqCst, SeqCst).is_ok();
+        Ok(Leader {
+            place,
+            leaders,
+            partitions: object.memory("partitions")?,
+            banks: Banks::new(is_new)?,
+        })
     }
 
     /// Takes over a round: once, and only a larger one than any before, like
@@ -67,8 +71,15 @@ impl Leader {
         }
         // Refuses impossible replicas in the same words.
         TrimReports::new(1, &program.replicas, program.g)?;
+        self.banks.settle()?;
         self.write_bank(1 - old, program);
         Ok(())
+    }
+
+    /// Gets ready to be programmed anew, which takes some milliseconds; else [`Leader::program`] does.
+    pub fn settle(&self) {
+        // Where this fails, so will that, which says so.
+        let _ = self.banks.settle();
     }
 
     fn write_bank(&self, new: usize, program: &Program) {
@@ -101,6 +112,7 @@ impl Leader {
             (&raw mut (*group).banks[new]).write_volatile(bank);
             atomic32(&raw mut (*group).bank).store(new as u32, SeqCst);
         }
+        self.banks.changed();
     }
 
     /// Stops stamping if `epoch` is later than this leader's, until it is programmed again.

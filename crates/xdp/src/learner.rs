@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use paxos::{Configuration, Epoch, Instance, NodeId, PartitionId};
 
+use crate::banks::Banks;
 use crate::layout::{
     Configurations, Decision, Known, LearnerPartition, LearnerSlot, MAX_KNOWN, MAX_TRUSTED,
     PARTITION_AWAKE, PARTITION_HAS_FLOOR, PARTITION_SHOW_VOTES, Trusted,
@@ -27,6 +28,7 @@ pub struct Learner {
     configurations: Mapped<Configurations>,
     partitions: Mapped<LearnerPartition>,
     slots: Mapped<LearnerSlot>,
+    banks: Banks,
 }
 
 impl Learner {
@@ -47,9 +49,13 @@ impl Learner {
 
     /// The learner at `place` in the network, whose decisions leave as DELIVER: it has no rings.
     pub fn in_network(object: &Object, place: Place) -> Result<Learner> {
+        let configurations: Mapped<Configurations> = object.memory("configurations")?;
+        let first = configurations.get(place.index as usize).known[0][0];
         Ok(Learner {
             place,
-            configurations: object.memory("configurations")?,
+            // The first change leaves the bank that a new memory begins with, and that is empty.
+            banks: Banks::new(first.epoch == 0)?,
+            configurations,
             partitions: object.memory("partitions")?,
             slots: object.memory("slots")?,
         })
@@ -71,40 +77,43 @@ impl Learner {
 
     /// Notes an epoch's configuration; says whether it is new. Like [`paxos::Learner::learn`].
     pub fn learn(&self, configuration: &Configuration) -> bool {
+        self.learn_all([configuration])
+    }
+
+    /// Notes those of several epochs, all at once; says whether one is new.
+    pub fn learn_all<'a>(&self, all: impl IntoIterator<Item = &'a Configuration>) -> bool {
         let mut known = self.known();
-        let at = known.partition_point(|k| k.epoch > configuration.epoch);
-        let known_already = known
-            .get(at)
-            .is_some_and(|k| k.epoch == configuration.epoch);
-        let too_old = at == MAX_KNOWN;
-        if configuration.invalid().is_some() || known_already || too_old {
+        let mut news = false;
+        for configuration in all {
+            news |= note(&mut known, configuration);
+        }
+        if news && let Err(why) = self.write(known) {
+            eprintln!("epochs aren't learned: {why}");
             return false;
         }
-        let mut new = Known {
-            epoch: configuration.epoch,
-            quorum: configuration.quorum() as u16,
-            count: configuration.acceptors.len() as u16,
-            ..Known::default()
-        };
-        for (node, acceptor) in new.acceptors.iter_mut().zip(&configuration.acceptors) {
-            *node = acceptor.node;
-        }
-        known.insert(at, new);
-        known.resize(MAX_KNOWN, Known::default());
-        self.write(&known);
-        true
+        news
     }
 
     /// Writes the table not in use, which then is the one in use.
-    fn write(&self, known: &[Known]) {
+    fn write(&self, mut known: Vec<Known>) -> std::result::Result<(), &'static str> {
+        known.resize(MAX_KNOWN, Known::default());
         let all = self.configurations.at(self.place.index as usize);
         let table = known.try_into().expect("a whole table");
         let new = 1 - (self.configurations.get(self.place.index as usize).bank & 1);
-        // SAFETY: inside the mapping that `self` owns; programs don't use this bank yet.
+        self.banks.settle()?;
+        // SAFETY: inside the mapping that `self` owns; programs don't use this bank yet, nor any more.
         unsafe {
             (&raw mut (*all).known[new as usize]).write_volatile(table);
             atomic32(&raw mut (*all).bank).store(new, SeqCst);
         }
+        self.banks.changed();
+        Ok(())
+    }
+
+    /// Gets ready to learn more, which takes some milliseconds; else [`Learner::learn_all`] does.
+    pub fn settle(&self) {
+        // Where this fails, so will that, which says so.
+        let _ = self.banks.settle();
     }
 
     /// Starts the window of a partition at `inst`; never moves back. No system call.
@@ -164,4 +173,28 @@ impl Learner {
         let table = all.known[(all.bank & 1) as usize];
         table.into_iter().take_while(|k| k.epoch != 0).collect()
     }
+}
+
+/// Takes a configuration to those that are known, newest first; says whether it is new.
+fn note(known: &mut Vec<Known>, configuration: &Configuration) -> bool {
+    let at = known.partition_point(|k| k.epoch > configuration.epoch);
+    let known_already = known
+        .get(at)
+        .is_some_and(|k| k.epoch == configuration.epoch);
+    let too_old = at == MAX_KNOWN;
+    if configuration.invalid().is_some() || known_already || too_old {
+        return false;
+    }
+    let mut new = Known {
+        epoch: configuration.epoch,
+        quorum: configuration.quorum() as u16,
+        count: configuration.acceptors.len() as u16,
+        ..Known::default()
+    };
+    for (node, acceptor) in new.acceptors.iter_mut().zip(&configuration.acceptors) {
+        *node = acceptor.node;
+    }
+    known.insert(at, new);
+    known.truncate(MAX_KNOWN);
+    true
 }

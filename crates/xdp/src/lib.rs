@@ -9,13 +9,14 @@
 //! binary (libbpf-rs wants libelf, zlib and libbpf's own build). It loads objects that plain clang
 //! has made, with BTF map definitions, and has what is needed here: sizes of maps set when loading,
 //! pinning, devmaps with programs, links. What it lacks stays out of the programs
-//! (maps of maps: a learner has sixteen rings instead) or is small here: BPF_PROG_TEST_RUN and the
-//! mapping of an array's memory in [`sys`], and a reader of rings in [`ring`] (aya 0.13's own
+//! (maps of maps: a learner has sixteen rings instead) or is small here: BPF_PROG_TEST_RUN, the
+//! mapping of an array's memory and the one map of maps that is waited with in [`sys`], and a reader of rings in [`ring`] (aya 0.13's own
 //! failed the test of a full ring in `tests/frames.rs`).
 
 pub mod acceptor;
 pub mod again;
 pub mod attach;
+mod banks;
 pub mod clone;
 mod copies;
 pub mod features;

@@ -1,9 +1,9 @@
-//! The edge to the kernel: one bpf(2) command that no loader offers, and maps as memory.
+//! The edge to the kernel: bpf(2) commands that no loader offers, and maps as memory.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 const BPF_PROG_TEST_RUN: libc::c_long = 10;
@@ -78,6 +78,93 @@ unsafe fn prog_test_run(attr: &mut TestRunAttr) -> io::Result<()> {
             BPF_PROG_TEST_RUN,
             &raw mut *attr,
             size_of::<TestRunAttr>(),
+        )
+    };
+    match done {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+const BPF_MAP_CREATE: libc::c_long = 0;
+const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
+const BPF_MAP_TYPE_ARRAY: u32 = 2;
+const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
+
+/// The part of `union bpf_attr` that BPF_MAP_CREATE reads, as far as it is needed here.
+#[repr(C)]
+#[derive(Default)]
+struct MapCreateAttr {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+}
+
+/// The part that BPF_MAP_UPDATE_ELEM reads.
+#[repr(C)]
+struct MapUpdateAttr {
+    map_fd: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// An array of one number.
+pub(crate) fn create_array() -> io::Result<OwnedFd> {
+    create_map(BPF_MAP_TYPE_ARRAY, 0)
+}
+
+/// An array of one map like this one.
+pub(crate) fn create_array_of_maps(like: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    create_map(BPF_MAP_TYPE_ARRAY_OF_MAPS, like.as_raw_fd() as u32)
+}
+
+fn create_map(map_type: u32, inner_map_fd: u32) -> io::Result<OwnedFd> {
+    let attr = MapCreateAttr {
+        map_type,
+        key_size: 4,
+        value_size: 4,
+        max_entries: 1,
+        map_flags: 0,
+        inner_map_fd,
+    };
+    // SAFETY: `attr` is as large as said and points to nothing.
+    let made = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_MAP_CREATE,
+            &raw const attr,
+            size_of_val(&attr),
+        )
+    };
+    match made {
+        // SAFETY: a fresh descriptor that nobody else owns.
+        0.. => Ok(unsafe { OwnedFd::from_raw_fd(made as i32) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Makes `map` the one in an array of one map.
+pub(crate) fn put_map(array: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<()> {
+    let (key, value) = (0u32, map.as_raw_fd() as u32);
+    let attr = MapUpdateAttr {
+        map_fd: array.as_raw_fd() as u32,
+        padding: 0,
+        key: (&raw const key) as u64,
+        value: (&raw const value) as u64,
+        flags: 0,
+    };
+    // SAFETY: `attr` is as large as said; key and value, four bytes each, live through the call.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_MAP_UPDATE_ELEM,
+            &raw const attr,
+            size_of_val(&attr),
         )
     };
     match done {

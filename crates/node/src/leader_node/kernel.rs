@@ -70,6 +70,8 @@ impl Controlled for KernelLeader {
             let node = leader.place().deployment.node;
             refused(node, &format!("programming epoch {}", program.epoch), why);
         }
+        // It serves by now; the next one needn't wait.
+        leader.settle();
         Ok(())
     }
 

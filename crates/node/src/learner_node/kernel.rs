@@ -93,8 +93,9 @@ impl Controlled for KernelLearner {
 
     fn view(&mut self, view: &View) {
         if let Some(learner) = of_group(&mut self.learners, view.group, group) {
-            for epoch in &view.epochs {
-                learner.learn(&epoch.configuration());
+            let all: Vec<_> = view.epochs.iter().map(|e| e.configuration()).collect();
+            if learner.learn_all(&all) {
+                learner.settle();
             }
         }
     }

@@ -70,9 +70,11 @@ impl KernelLearner {
         })
     }
 
-    /// Notes an epoch's configuration.
-    pub fn learn(&self, configuration: &Configuration) {
-        self.table.learn(configuration);
+    /// Notes the configurations of a view's epochs.
+    pub fn learn<'a>(&self, configurations: impl Iterator<Item = &'a Configuration>) {
+        if self.table.learn_all(configurations) {
+            self.table.settle();
+        }
     }
 
     /// For `status`.
