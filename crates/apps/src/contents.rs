@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
 
-use replica::Error;
 use replica::application::{Record, RecordVisitor};
+use replica::{Error, MOVE_AWAY};
 
 use crate::known::KnownKeys;
-use crate::store::{Cursor, Engine, Pair, Store, Written};
+use crate::store::{Cursor, Engine, Missing, Pair, Store, Written};
 
 const USER: u8 = b'k';
 const RECORD: u8 = b'r';
@@ -30,13 +30,22 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
+    /// Opens the store in `dir`, which is there.
     pub fn open(engine: &'static Engine, dir: &Path) -> Result<Contents, Error> {
-        let store = Store::open(engine, dir)?;
+        Self::of(Store::open(engine, dir, Missing::Refuse)?, dir)
+    }
+
+    /// Makes an empty one in `dir`, unless one that was never used is there.
+    pub fn create(engine: &'static Engine, dir: &Path) -> Result<Contents, Error> {
+        Self::of(Store::open(engine, dir, Missing::Create)?, dir)
+    }
+
+    fn of(store: Store, dir: &Path) -> Result<Contents, Error> {
         let count = match store.get(COUNT_KEY)? {
             None => 0,
             Some(bytes) => parse_count(&bytes).ok_or_else(|| {
                 Error(format!(
-                    "the number of keys in {} is damaged",
+                    "the number of keys in {} is damaged; {MOVE_AWAY}",
                     dir.display()
                 ))
             })?,

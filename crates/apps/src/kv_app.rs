@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use replica::application::{Checkpoint, Record, RecordVisitor, Snapshot};
-use replica::{Application, Error};
+use replica::{Application, Error, MOVE_AWAY};
 use sha2::{Digest, Sha256};
 
 use crate::contents::Contents;
@@ -47,7 +47,11 @@ impl KvApplication {
         let named = read_current(dir)?;
         let generation = named.unwrap_or(1);
         // Its lock comes before the cleaning: another process may be using the directory.
-        let contents = Contents::open(engine, &store_dir(dir, generation))?;
+        let store = store_dir(dir, generation);
+        let contents = match named {
+            Some(_) => Contents::open(engine, &store)?,
+            None => Contents::create(engine, &store)?,
+        };
         if named.is_none() {
             write_current(dir, generation)?;
         }
@@ -62,7 +66,7 @@ impl KvApplication {
 
     /// Fills a new store with a snapshot, all of it on disk when this returns.
     fn load(&self, new_dir: &Path, from: &mut dyn Read) -> Result<Contents, Error> {
-        let mut contents = Contents::open(self.engine, new_dir)?;
+        let mut contents = Contents::create(self.engine, new_dir)?;
         let mut waiting = 0;
         pairs::read(from, |key, value| {
             if !contents.load(key, value) {
@@ -154,26 +158,48 @@ fn store_dir(dir: &Path, generation: u64) -> PathBuf {
     dir.join(format!("db-{generation}"))
 }
 
-/// The generation that a directory's name shows.
+/// The generation that a directory's name shows: there is one name for each.
 fn parse_generation(name: &str) -> Option<u64> {
-    name.strip_prefix("db-")?.parse().ok()
+    let generation: u64 = name.strip_prefix("db-")?.parse().ok()?;
+    (name == format!("db-{generation}")).then_some(generation)
 }
 
+/// Which store is in use; none before the first start has ended.
 fn read_current(dir: &Path) -> Result<Option<u64>, Error> {
     let path = dir.join(CURRENT);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+    let text = match fs::read(&path) {
+        Ok(text) => String::from_utf8_lossy(&text).into_owned(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return none_named(dir),
         Err(e) => return Err(failed("read", &path, &e)),
     };
-    let generation = parse_generation(text.trim_end()).filter(|g| store_dir(dir, *g).is_dir());
-    match generation {
+    let named = text.strip_suffix('\n').and_then(parse_generation);
+    match named.filter(|g| store_dir(dir, *g).is_dir()) {
         Some(generation) => Ok(Some(generation)),
         None => Err(Error(format!(
-            "{} names no store that is there: {text:?}",
+            "{} is damaged: it names no store that is there: {text:?}; {MOVE_AWAY}",
             path.display()
         ))),
     }
+}
+
+/// Only the first store is ever there before one is named: which of others was whole nobody knows.
+fn none_named(dir: &Path) -> Result<Option<u64>, Error> {
+    match generations(dir)?.into_iter().find(|g| *g != 1) {
+        None => Ok(None),
+        Some(other) => Err(Error(format!(
+            "{} is missing, and {} is there; {MOVE_AWAY}",
+            dir.join(CURRENT).display(),
+            store_dir(dir, other).display()
+        ))),
+    }
+}
+
+/// The stores that are there.
+fn generations(dir: &Path) -> Result<Vec<u64>, Error> {
+    let entries = fs::read_dir(dir).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
+    let entries = entries.map_err(|e| failed("read", dir, &e))?;
+    let name = |entry: &fs::DirEntry| entry.file_name().to_str().and_then(parse_generation);
+    Ok(entries.iter().filter_map(name).collect())
 }
 
 /// Names the store in use, durably and atomically. The store's own directory entry comes first.
@@ -187,15 +213,8 @@ fn write_current(dir: &Path, generation: u64) -> Result<(), Error> {
 
 /// Removes what interrupted restores left, and the store before the last one.
 fn remove_others(dir: &Path, generation: u64) -> Result<(), Error> {
-    let entries = fs::read_dir(dir).map_err(|e| failed("read", dir, &e))?;
-    for entry in entries {
-        let entry = entry.map_err(|e| failed("read", dir, &e))?;
-        let other = entry.file_name().to_str().and_then(parse_generation);
-        if other.is_some_and(|other| other != generation) {
-            remove_dir(&entry.path())?;
-        }
-    }
-    Ok(())
+    let mut others = generations(dir)?.into_iter().filter(|g| *g != generation);
+    others.try_for_each(|other| remove_dir(&store_dir(dir, other)))
 }
 
 fn remove_dir(dir: &Path) -> Result<(), Error> {

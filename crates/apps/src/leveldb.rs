@@ -9,7 +9,7 @@ use std::path::Path;
 
 use replica::Error;
 
-use crate::store::{Api, Engine, ErrorText, Kept, Raw, Shared};
+use crate::store::{Api, Engine, ErrorText, Kept, Missing, Raw, Shared};
 
 /// The library.
 pub(crate) static ENGINE: Engine = Engine {
@@ -47,7 +47,7 @@ impl Drop for CacheAndFilter {
     }
 }
 
-fn open(dir: &CStr, error: ErrorText) -> (Raw, Kept) {
+fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
     // SAFETY: the options are alive until the database has copied them; cache and filter live in
     // `CacheAndFilter`, beyond the database. `dir` is a terminated string, `error` points to a null.
     unsafe {
@@ -56,7 +56,7 @@ fn open(dir: &CStr, error: ErrorText) -> (Raw, Kept) {
             filter: leveldb_filterpolicy_create_bloom(BLOOM_BITS_PER_KEY),
         };
         let options = leveldb_options_create();
-        leveldb_options_set_create_if_missing(options, 1);
+        leveldb_options_set_create_if_missing(options, u8::from(missing == Missing::Create));
         leveldb_options_set_cache(options, kept.cache);
         leveldb_options_set_filter_policy(options, kept.filter);
         leveldb_options_set_write_buffer_size(options, WRITE_BUFFER_BYTES);

@@ -7,7 +7,7 @@ use std::ptr;
 
 use replica::Error;
 
-use crate::store::{Api, Engine, ErrorText, Kept, Raw, Shared};
+use crate::store::{Api, Engine, ErrorText, Kept, Missing, Raw, Shared};
 
 /// The library.
 pub(crate) static ENGINE: Engine = Engine {
@@ -32,7 +32,7 @@ const INFO_LOGS: usize = 2;
 /// across files, so what is left is always a state that once was.
 const RECOVER_POINT_IN_TIME: i32 = 2;
 
-fn open(dir: &CStr, error: ErrorText) -> (Raw, Kept) {
+fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
     // SAFETY: objects are created, used and destroyed in the order that the header asks for: the
     // table options own the filter and share the cache, the options copy the table options, and
     // the database copies the options. `dir` is a terminated string, `error` points to a null.
@@ -46,7 +46,7 @@ fn open(dir: &CStr, error: ErrorText) -> (Raw, Kept) {
             rocksdb_filterpolicy_create_bloom_full(BLOOM_BITS_PER_KEY),
         );
         let options = rocksdb_options_create();
-        rocksdb_options_set_create_if_missing(options, 1);
+        rocksdb_options_set_create_if_missing(options, u8::from(missing == Missing::Create));
         rocksdb_options_set_block_based_table_factory(options, table);
         rocksdb_options_set_write_buffer_size(options, WRITE_BUFFER_BYTES);
         rocksdb_options_set_memtable_prefix_bloom_size_ratio(options, MEMTABLE_BLOOM_RATIO);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
 
-use replica::Error;
+use replica::{Error, MOVE_AWAY};
 
 /// A database, batch, iterator or options object of the library.
 pub(crate) type Raw = *mut c_void;
@@ -67,10 +67,19 @@ pub(crate) struct Engine {
     pub name: &'static str,
     /// Its functions.
     pub api: &'static Api,
-    /// Creates or opens the database in a directory. What comes with it is dropped after closing.
-    pub open: fn(dir: &CStr, error: ErrorText) -> (Raw, Kept),
+    /// Opens the database in a directory. What comes with it is dropped after closing.
+    pub open: fn(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept),
     /// Makes everything written survive a power failure.
     pub sync: fn(store: &Shared) -> Result<(), Error>,
+}
+
+/// What becomes of a database that isn't there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// It is made. For one that was there this would be to forget it.
+    Create,
+    /// It is an error.
+    Refuse,
 }
 
 /// An open database.
@@ -101,19 +110,13 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Store {
-    /// Opens the database in `dir`, or creates it.
-    pub fn open(engine: &'static Engine, dir: &Path) -> Result<Store, Error> {
-        let fail = |e: &dyn std::fmt::Display| {
-            Error(format!(
-                "cannot open the {} store in {}: {e}",
-                engine.name,
-                dir.display()
-            ))
-        };
-        let path = CString::new(dir.as_os_str().as_bytes()).map_err(|e| fail(&e))?;
+    /// Opens the database in `dir`.
+    pub fn open(engine: &'static Engine, dir: &Path, missing: Missing) -> Result<Store, Error> {
+        let fail = |e: String| failed(engine, "open", dir, &e);
+        let path = CString::new(dir.as_os_str().as_bytes()).map_err(|e| fail(e.to_string()))?;
         let mut error = ptr::null_mut();
-        let (db, kept) = (engine.open)(&path, &mut error);
-        take_error(engine.api, error).map_err(|e| fail(&e))?;
+        let (db, kept) = (engine.open)(&path, missing, &mut error);
+        take_error(engine.api, error).map_err(fail)?;
         let api = engine.api;
         // SAFETY: creating options and batches has no preconditions; each is destroyed once, by
         // `Drop` of its owner.
@@ -246,13 +249,7 @@ impl Shared {
 
     /// Turns the library's error, if there is one, into one that names what failed and where.
     pub fn check(&self, error: *mut c_char, doing: &str) -> Result<(), Error> {
-        take_error(self.engine.api, error).map_err(|e| {
-            Error(format!(
-                "cannot {doing} the {} store in {}: {e}",
-                self.engine.name,
-                self.dir.display()
-            ))
-        })
+        take_error(self.engine.api, error).map_err(|e| failed(self.engine, doing, &self.dir, &e))
     }
 }
 
@@ -358,6 +355,32 @@ impl Drop for Cursor {
         // SAFETY: created in `Store::cursor`, destroyed here only, before `shared` lets go.
         unsafe { (self.shared.engine.api.iter_destroy)(self.iter) }
     }
+}
+
+/// Names what failed and where, and what to do where the library found damage.
+fn failed(engine: &Engine, doing: &str, dir: &Path, e: &str) -> Error {
+    let name = engine.name;
+    let dir = dir.display();
+    let remedy = if is_damage(e) {
+        format!("; the store is damaged: {MOVE_AWAY}")
+    } else {
+        String::new()
+    };
+    Error(format!(
+        "cannot {doing} the {name} store in {dir}: {e}{remedy}"
+    ))
+}
+
+/// By how the texts of both libraries begin, or by a file that is missing. Locks, full disks and the
+/// like are told as they are.
+fn is_damage(e: &str) -> bool {
+    let kinds = [
+        "Corruption",
+        "Invalid argument",
+        "NotFound",
+        "Not implemented",
+    ];
+    kinds.iter().any(|kind| e.starts_with(kind)) || e.contains("No such file")
 }
 
 /// Copies and frees the library's error text.

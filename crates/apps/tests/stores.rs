@@ -9,6 +9,7 @@ use std::time::Duration;
 use apps::Application;
 use apps::kv::{Command, Refusal, Reply, SetFlags};
 use replica::application::Record;
+use replica::{Error, Settings, Worker};
 
 const STORES: [&str; 2] = ["rocksdb", "leveldb"];
 
@@ -395,6 +396,189 @@ fn a_store_that_is_in_use_or_missing_is_named() {
         fs::write(&file, "").unwrap();
         assert!(message(&file).contains(&file.display().to_string()));
     }
+}
+
+/// What a node says of a directory that it can't open.
+fn refusal(name: &str, dir: &Path) -> String {
+    match apps::open(name, dir) {
+        Ok(_) => panic!("{name} opened {}", dir.display()),
+        Err(e) => e.to_string(),
+    }
+}
+
+#[test]
+fn a_damaged_store_is_refused_with_what_to_do() {
+    for name in STORES {
+        let dir = TempDir::new(&format!("remedy-{name}"));
+        let mut app = open(name, &dir.0);
+        run(&mut app, &set(b"k", b"1"));
+        app.commit(&[record(b"position", b"7")]).unwrap();
+        app.checkpoint().unwrap()().unwrap();
+        drop(app);
+        let told = |damage: &dyn Fn(&Path)| {
+            let copy = dir.0.with_extension("copy");
+            let _ = fs::remove_dir_all(&copy);
+            copy_dir(&dir.0, &copy);
+            damage(&copy);
+            let before = names_below(&copy);
+            let e = refusal(name, &copy);
+            assert!(e.contains("move the directory away"), "{name}: {e}");
+            (e, before, copy)
+        };
+        for text in [
+            "",
+            "db-1",
+            "db-01\n",
+            "db-\u{fffd}\n",
+            "db-1\n\n",
+            "nothing\n",
+        ] {
+            let (e, before, copy) = told(&|dir| fs::write(dir.join("current"), text).unwrap());
+            assert!(e.contains("current"), "{e}");
+            assert_eq!(names_below(&copy), before, "nothing changed");
+        }
+        let (e, before, copy) = told(&|dir| {
+            fs::rename(dir.join("db-1"), dir.join("db-2")).unwrap();
+            fs::remove_file(dir.join("current")).unwrap();
+        });
+        assert!(e.contains("current is missing"), "{e}");
+        assert_eq!(names_below(&copy), before, "the only store is still there");
+        // What the library itself finds.
+        told(&|dir| {
+            fs::remove_dir_all(dir.join("db-1")).unwrap();
+            fs::create_dir(dir.join("db-1")).unwrap();
+        });
+        told(&|dir| fs::remove_file(dir.join("db-1/CURRENT")).unwrap());
+        told(&|dir| fs::write(dir.join("db-1/CURRENT"), "MANIFEST").unwrap());
+        let (_, _, copy) = told(&|dir| {
+            let files = names_below(&dir.join("db-1"));
+            let manifest = files.iter().find(|f| f.contains("MANIFEST")).unwrap();
+            let mut bytes = fs::read(manifest).unwrap();
+            bytes[20] ^= 1;
+            fs::write(manifest, bytes).unwrap();
+        });
+        fs::remove_dir_all(copy).unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_checkpoint_file_is_refused_with_what_to_do() {
+    let dir = TempDir::new("remedy-echo");
+    let mut app = open("echo", &dir.0);
+    app.commit(&[record(b"position", b"1")]).unwrap();
+    app.checkpoint().unwrap()().unwrap();
+    drop(app);
+    let file = dir.0.join("echo.checkpoint");
+    let good = fs::read(&file).unwrap();
+    for at in 0..good.len() {
+        let mut flipped = good.clone();
+        flipped[at] ^= 1 << (at % 8);
+        fs::write(&file, flipped).unwrap();
+        let e = refusal("echo", &dir.0);
+        assert!(e.contains("move the directory away"), "{e}");
+        fs::write(&file, &good[..at]).unwrap();
+        assert!(refusal("echo", &dir.0).contains("move the directory away"));
+    }
+    fs::write(&file, &good).unwrap();
+    assert_eq!(records(&mut open("echo", &dir.0)).len(), 1);
+}
+
+/// Feeds one no-op to a worker on `app`, with a checkpoint behind it.
+fn execute_a_noop(settings: Settings, app: Box<dyn Application>) -> Result<(), Error> {
+    struct Nowhere;
+    impl paxos::Outbox for Nowhere {
+        fn send(&mut self, _: paxos::To, _: &paxos::Header, _: &[u8]) {}
+    }
+    impl replica::Output for Nowhere {
+        fn reply(&mut self, _: &replica::ReplyTo, _: u64, _: u64, _: u8, _: &[u8]) {}
+    }
+    let pid = settings.pid;
+    let deployment = settings.deployment;
+    let mut worker = Worker::open(settings, app, 1, 0)?;
+    let member = |node| paxos::Member { node, nonce: 1 };
+    let configuration = paxos::Configuration {
+        epoch: 1,
+        leader: member(1),
+        acceptors: [11, 12, 13].map(member).to_vec(),
+        f: 1,
+        replicas: vec![21],
+        g: 0,
+    };
+    let active = true;
+    worker.configure(
+        0,
+        &[replica::EpochView {
+            configuration,
+            active,
+        }],
+    );
+    let header = paxos::Header {
+        cluster: deployment.cluster,
+        group: deployment.group,
+        pid,
+        rnd: paxos::Round::base(1),
+        flags: paxos::Flags::NOOP,
+        ..paxos::Header::new(paxos::MsgType::Deliver)
+    };
+    let (tag, value) = (None, &[][..]);
+    let verdict = worker.deliver(0, &paxos::Packet { header, tag, value });
+    assert_eq!(verdict, paxos::Verdict::Changed);
+    worker.finish_batch(0, &mut Nowhere)?;
+    worker.checkpoint(0)
+}
+
+#[test]
+fn every_application_keeps_whose_state_it_holds() {
+    let deployment = |cluster, partitions| paxos::Deployment {
+        cluster,
+        group: 7,
+        partitions,
+        max_value: 1024,
+        node: 21,
+    };
+    for name in apps::NAMES {
+        let dir = TempDir::new(&format!("identity-{name}"));
+        let own = Settings::new(deployment(0xc1, 2), 0);
+        execute_a_noop(own.clone(), open(name, &dir.0)).unwrap();
+        for settings in [
+            Settings::new(deployment(0xc2, 2), 0),
+            Settings::new(deployment(0xc1, 1), 0),
+            Settings::new(deployment(0xc1, 2), 1),
+        ] {
+            let e = execute_a_noop(settings, open(name, &dir.0)).unwrap_err();
+            let e = e.to_string();
+            let owner = "partition 0 of 2 of group 7 of cluster 000000c1";
+            assert!(e.contains(owner), "{name}: {e}");
+        }
+        assert!(Worker::open(own, open(name, &dir.0), 1, 0).unwrap().next() == 1);
+    }
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_dir(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// All files and directories, as paths.
+fn names_below(dir: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        names.push(path.display().to_string());
+        if path.is_dir() {
+            names.extend(names_below(&path));
+        }
+    }
+    names.sort();
+    names
 }
 
 #[test]

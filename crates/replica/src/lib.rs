@@ -17,6 +17,7 @@ pub mod application;
 mod checkpoint;
 mod delivery;
 mod gap;
+mod identity;
 pub mod memory;
 mod poll;
 pub mod protocol;
@@ -27,7 +28,7 @@ mod settings;
 pub mod storage;
 mod worker;
 
-pub use application::{Application, Checkpoint, Error, Record, Snapshot};
+pub use application::{Application, Checkpoint, Error, MOVE_AWAY, Record, Snapshot};
 pub use memory::{InMemory, StateMachine};
 pub use protocol::Status;
 pub use reply::{Output, ReplyTo};

@@ -33,7 +33,9 @@
 //! # Ok::<(), replica::Error>(())
 //! ```
 
-use crate::application::{Application, Checkpoint, Error, Record, RecordVisitor, Snapshot};
+use crate::application::{
+    Application, Checkpoint, Error, MOVE_AWAY, Record, RecordVisitor, Snapshot,
+};
 use crate::storage::Storage;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -74,7 +76,9 @@ impl<S: StateMachine, D: Storage> InMemory<S, D> {
     /// Loads the last checkpoint, or begins with `initial` at the first start.
     pub fn open(mut storage: D, initial: S) -> Result<Self, Error> {
         let (state, records) = match storage.load()? {
-            Some(checkpoint) => decode(&checkpoint)?,
+            Some(checkpoint) => {
+                decode(&checkpoint).map_err(|e| Error(format!("{e}; {MOVE_AWAY}")))?
+            }
             None => (initial, HashMap::new()),
         };
         Ok(InMemory {

@@ -2,17 +2,20 @@
 //!
 //! | record | key | value (big-endian) |
 //! |---|---|---|
-//! | position | `p` | format u8, next instance u64 |
+//! | identity | `i` | format u8, cluster u32, group u16, partition u16, partitions u16 |
+//! | position | `p` | next instance u64 |
 //! | session | `s`, id u64 | flags u8, `window` u16, address, `nonce` u64, `max` u64, `last_inst` u64 |
 //! | reply | `r`, id u64, slot u16 | `request` u64, `status` u8, bytes |
 
-use crate::application::{Error, Record};
+use crate::application::{Error, MOVE_AWAY, Record};
+use crate::identity::Identity;
 use crate::protocol::{ReplyAddress, Status};
 use paxos::Instance;
 
-/// The only format so far. Another one stops the replica instead of being misread.
-const FORMAT: u8 = 1;
+/// Of all records together. Another one stops the replica instead of being misread.
+const FORMAT: u8 = 2;
 
+const IDENTITY: u8 = b'i';
 const POSITION: u8 = b'p';
 const SESSION: u8 = b's';
 const REPLY: u8 = b'r';
@@ -34,6 +37,7 @@ pub(crate) struct Head {
 
 /// A stored record, understood.
 pub(crate) enum Stored<'a> {
+    Identity(Identity),
     Position(Instance),
     Session(u64, Head),
     Reply {
@@ -48,6 +52,7 @@ pub(crate) enum Stored<'a> {
 impl<'a> Stored<'a> {
     pub fn parse(key: &[u8], value: &'a [u8]) -> Result<Stored<'a>, Error> {
         let parsed = match key.split_first() {
+            Some((&IDENTITY, [])) => return parse_identity(value).map(Stored::Identity),
             Some((&POSITION, [])) => parse_position(value).map(Stored::Position),
             Some((&SESSION, id)) => parse_session(id, value),
             Some((&REPLY, id)) => parse_reply(id, value),
@@ -55,15 +60,30 @@ impl<'a> Stored<'a> {
         };
         parsed.ok_or_else(|| {
             Error(format!(
-                "the stored record {key:02x?} is damaged or of another version of this program"
+                "the stored record {key:02x?} is damaged or of another version of this program; \
+                 {MOVE_AWAY}"
             ))
         })
     }
 }
 
+fn parse_identity(value: &[u8]) -> Result<Identity, Error> {
+    let known = value.split_first().filter(|(format, _)| **format == FORMAT);
+    let identity = known.and_then(|(_, rest)| Some(Identity::parse(rest.try_into().ok()?)));
+    identity.ok_or_else(|| other_format(value.first().copied()))
+}
+
+/// Why records that another version wrote aren't read.
+pub(crate) fn other_format(found: Option<u8>) -> Error {
+    let found = found.map_or("an earlier one".into(), |format| format!("format {format}"));
+    Error(format!(
+        "the stored records are of {found}, and this program reads format {FORMAT}: start the \
+         version that wrote them; or {MOVE_AWAY}"
+    ))
+}
+
 fn parse_position(value: &[u8]) -> Option<Instance> {
-    let (format, next) = value.split_first()?;
-    (*format == FORMAT).then_some(u64::from_be_bytes(next.try_into().ok()?))
+    Some(u64::from_be_bytes(value.try_into().ok()?))
 }
 
 fn parse_session(id: &[u8], value: &[u8]) -> Option<Stored<'static>> {
@@ -116,10 +136,16 @@ impl Records {
         &self.pool[..self.used]
     }
 
+    pub fn put_identity(&mut self, identity: &Identity) {
+        let (key, value) = self.next_put();
+        key.push(IDENTITY);
+        value.push(FORMAT);
+        value.extend_from_slice(&identity.emit());
+    }
+
     pub fn put_position(&mut self, next: Instance) {
         let (key, value) = self.next_put();
         key.push(POSITION);
-        value.push(FORMAT);
         value.extend_from_slice(&next.to_be_bytes());
     }
 

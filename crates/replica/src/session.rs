@@ -15,9 +15,10 @@
 //! another request than one within the window holds an older one, so the slot alone tells whether
 //! a request has been executed.
 
-use crate::application::Error;
+use crate::application::{Error, MOVE_AWAY};
+use crate::identity::Identity;
 use crate::protocol::{ReplyAddress, SessionOp, Status};
-use crate::record::{Head, Records, Stored};
+use crate::record::{Head, Records, Stored, other_format};
 use crate::reply::{Replies, ReplyTo};
 use crate::settings::Limits;
 use paxos::{Instance, NodeId, Time};
@@ -489,6 +490,9 @@ fn again(to: &ReplyAddress, node: NodeId) -> Option<ReplyTo> {
 
 /// What the stored records say.
 pub(crate) struct Loader {
+    identity: Option<Identity>,
+    /// Whether anything is stored.
+    any: bool,
     position: Instance,
     sessions: Sessions,
     now: Time,
@@ -499,6 +503,8 @@ pub(crate) struct Loader {
 impl Loader {
     pub fn new(node: NodeId, limits: Limits, now: Time) -> Loader {
         Loader {
+            identity: None,
+            any: false,
             position: 0,
             sessions: Sessions::new(node, limits),
             now,
@@ -507,7 +513,9 @@ impl Loader {
     }
 
     pub fn visit(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.any = true;
         match Stored::parse(key, value)? {
+            Stored::Identity(identity) => self.identity = Some(identity),
             Stored::Position(next) => self.position = next,
             Stored::Session(id, head) => self.sessions.load(id, head, self.now),
             Stored::Reply {
@@ -523,8 +531,13 @@ impl Loader {
         Ok(())
     }
 
-    /// Position and table.
-    pub fn finish(mut self) -> Result<(Instance, Sessions), Error> {
+    /// Position and table, if they are `own` or nothing is stored.
+    pub fn finish(mut self, own: Identity) -> Result<(Instance, Sessions), Error> {
+        match self.identity {
+            Some(stored) if stored != own => return Err(foreign(stored, own)),
+            None if self.any => return Err(other_format(None)),
+            _ => {}
+        }
         for (id, index, request, status, reply) in self.replies {
             let session = self
                 .sessions
@@ -546,4 +559,11 @@ impl Loader {
         }
         Ok((self.position, self.sessions))
     }
+}
+
+fn foreign(stored: Identity, own: Identity) -> Error {
+    Error(format!(
+        "what is stored there belongs to {stored}, and this node serves {own}: correct the cluster \
+         file, or `data` in it; or {MOVE_AWAY}"
+    ))
 }

@@ -18,6 +18,7 @@ use crate::application::{Application, Checkpoint, Error};
 use crate::checkpoint::Checkpoints;
 use crate::delivery::{Decided, Ring};
 use crate::gap::Gaps;
+use crate::identity::Identity;
 use crate::poll::Poll;
 use crate::record::Records;
 use crate::reply::{Output, Replies};
@@ -615,6 +616,9 @@ impl<A: Application> Worker<A> {
             return Ok(());
         }
         self.records.clear();
+        if self.committed == 0 {
+            self.records.put_identity(&self.identity());
+        }
         self.records.put_position(self.next);
         self.sessions.save_changes(&mut self.records);
         let result = self.app.commit(self.records.as_slice());
@@ -672,6 +676,11 @@ impl<A: Application> Worker<A> {
         result.inspect_err(|error| self.failed = Some(Error(error.0.clone())))
     }
 
+    /// Whose state this is.
+    fn identity(&self) -> Identity {
+        Identity::of(&self.settings.deployment, self.settings.pid)
+    }
+
     fn header(&self, msgtype: MsgType) -> Header {
         let deployment = &self.settings.deployment;
         Header {
@@ -698,7 +707,7 @@ fn load(
         }
     })?;
     result?;
-    loader.finish()
+    loader.finish(Identity::of(&settings.deployment, settings.pid))
 }
 
 fn decided<'a>(header: &Header, value: &'a [u8]) -> Decided<'a> {

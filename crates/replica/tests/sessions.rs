@@ -165,8 +165,8 @@ fn an_expired_session_is_unknown_to_late_packets() {
         r.op(s, expire(1, inst)).is_empty(),
         "a repeated expiry does nothing"
     );
-    // Nothing of it is left beside the data but the position.
-    assert_eq!(r.disk.committed().records.len(), 1);
+    // Nothing of it is left beside the data but the position, and whose it is.
+    assert_eq!(r.disk.committed().records.len(), 2);
 }
 
 #[test]

@@ -492,6 +492,9 @@ fn idle_sessions_are_proposed_for_expiry_by_one_replica_after_the_other() {
 
 // ---- Catch-up
 
+/// Where a checkpoint on its way has its position.
+const POSITION: std::ops::Range<usize> = 18..26;
+
 fn snapshot(r: &mut Fed) -> (Instance, Vec<u8>) {
     let (position, mut snapshot) = r.worker.snapshot().unwrap();
     let mut bytes = Vec::new();
@@ -571,8 +574,12 @@ fn a_replica_never_goes_backwards() {
     assert_eq!(status_of(&r.log(s, 1, &command(1))), Status::Ok);
     assert_eq!(r.times(1), 1);
 
-    // A header that lies is found out afterwards, and stops the worker.
-    assert!(r.worker.restore(0, 100, &mut &bytes[..]).is_err());
+    let restored = r.worker.restore(0, 100, &mut &bytes[..]).unwrap();
+    assert!(matches!(restored, Restored::Failed(_)), "announced falsely");
+    // One whose own word is false is found out afterwards, and stops the worker.
+    let mut lies = bytes.clone();
+    lies[POSITION].copy_from_slice(&100u64.to_be_bytes());
+    assert!(r.worker.restore(0, 100, &mut &lies[..]).is_err());
     assert!(r.worker.finish_batch(0, &mut r.out).is_err());
     assert!(r.out.replies.is_empty());
 }
@@ -616,6 +623,93 @@ fn replies_that_were_committed_before_a_restore_still_go_out() {
     r.give(0, Flags::NONE, (1, 0), &op);
     r.worker.restore(0, position, &mut &bytes[..]).unwrap();
     assert_eq!(status_of(&r.finish()), Status::Ok);
+}
+
+// ---- Whose state it is
+
+/// The same partition, but for one thing.
+fn strangers() -> [Settings; 4] {
+    let own = settings(REPLICAS[0]);
+    let with = |change: fn(&mut Settings)| {
+        let mut settings = own.clone();
+        change(&mut settings);
+        settings
+    };
+    [
+        with(|s| s.deployment.cluster += 1),
+        with(|s| s.deployment.group += 1),
+        with(|s| s.deployment.partitions += 1),
+        with(|s| {
+            s.deployment.partitions = 2;
+            s.pid = 1;
+        }),
+    ]
+}
+
+#[test]
+fn anothers_directory_is_refused_by_name() {
+    let mut own = fed();
+    own.open(1, false, 8);
+    let disk = &own.disk;
+    let stored = disk.committed();
+    for settings in strangers() {
+        let serves = settings.deployment;
+        let Err(error) = Worker::open(settings, Durable::open(disk), 1, 0) else {
+            panic!("{serves:?} serves another one's state");
+        };
+        let error = error.to_string();
+        assert!(
+            error.contains("partition 0 of 1 of group 3 of cluster 000000c1"),
+            "{error}"
+        );
+        assert!(error.contains("move the directory away"), "{error}");
+        assert_eq!(disk.committed(), stored);
+    }
+    // Another node of the same group may take the disk over.
+    Worker::open(settings(REPLICAS[1]), Durable::open(disk), 1, 0).unwrap();
+}
+
+#[test]
+fn anothers_checkpoint_is_refused_and_changes_nothing() {
+    let mut ahead = fed();
+    for inst in 0..5 {
+        ahead.give(inst, Flags::NOOP, (0, 0), &[]);
+    }
+    let (position, bytes) = snapshot(&mut ahead);
+    for settings in strangers() {
+        let disk = Disk::default();
+        let mut worker = Worker::open(settings, Durable::open(&disk), 1, 0).unwrap();
+        let restored = worker.restore(0, position, &mut &bytes[..]).unwrap();
+        let Restored::Failed(error) = restored else {
+            panic!("{restored:?}");
+        };
+        assert!(error.to_string().contains("of cluster 000000c1"), "{error}");
+        assert_eq!(
+            (worker.next(), disk.committed()),
+            (0, Image::default()),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn records_of_another_version_are_refused_by_name() {
+    let mut own = fed();
+    own.open(1, false, 8);
+    let opened = || Worker::open(settings(REPLICAS[0]), Durable::open(&own.disk), 1, 0);
+    let identity = own.disk.with(|d| d.committed.records[&b"i"[..]].clone());
+    for (format, named) in [(1, "format 1"), (3, "format 3")] {
+        own.disk
+            .with(|d| d.committed.records.get_mut(&b"i"[..]).unwrap()[0] = format);
+        let error = opened().err().unwrap().to_string();
+        assert!(error.contains(named), "{error}");
+    }
+    own.disk.with(|d| d.committed.records.remove(&b"i"[..]));
+    let error = opened().err().unwrap().to_string();
+    assert!(error.contains("an earlier one"), "{error}");
+    own.disk
+        .with(|d| d.committed.records.insert(b"i".to_vec(), identity));
+    assert!(opened().is_ok());
 }
 
 // ---- Programs in memory

@@ -21,10 +21,15 @@ pub struct Partition<'a> {
 }
 
 impl Partition<'_> {
-    /// Where its state is; made if missing.
-    pub fn directory(&self) -> Result<PathBuf, Error> {
+    /// Where its state is.
+    fn path(&self) -> PathBuf {
         let directory = self.cluster.node_dir(self.node);
-        let directory = directory.join(format!("partition-{}", self.pid));
+        directory.join(format!("partition-{}", self.pid))
+    }
+
+    /// The same; made if missing.
+    pub fn directory(&self) -> Result<PathBuf, Error> {
+        let directory = self.path();
         std::fs::create_dir_all(&directory)
             .map_err(|e| Error::new(format!("can't make {}: {e}", directory.display())))?;
         Ok(directory)
@@ -53,6 +58,11 @@ impl Partition<'_> {
 
     /// Why it can't begin.
     pub fn failed(&self, e: replica::Error) -> Error {
-        Error::new(format!("{}: partition {}: {e}", self.node.name, self.pid))
+        let directory = self.path();
+        let directory = directory.display();
+        Error::new(format!(
+            "{}: can't open partition {} in {directory}: {e}",
+            self.node.name, self.pid
+        ))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Restored, Worker, load};
 use crate::application::{Application, Error, Snapshot};
+use crate::identity::{Named, read_name};
 use paxos::{Instance, Time};
 use std::io;
 
@@ -10,7 +11,12 @@ impl<A: Application> Worker<A> {
     /// that fell behind.
     pub fn snapshot(&mut self) -> Result<(Instance, Box<dyn Snapshot>), Error> {
         self.commit()?;
-        Ok((self.committed, self.app.snapshot()?))
+        let named = Named {
+            identity: self.identity(),
+            position: self.committed,
+            snapshot: self.app.snapshot()?,
+        };
+        Ok((self.committed, Box::new(named)))
     }
 
     /// The next instance, and the digest of the application's contents there.
@@ -35,6 +41,9 @@ impl<A: Application> Worker<A> {
         }
         if self.is_checkpointing() {
             let error = Error("a checkpoint of its own is under way".into());
+            return Ok(Restored::Failed(error));
+        }
+        if let Err(error) = self.check_name(position, from) {
             return Ok(Restored::Failed(error));
         }
         let result = self.app.restore(from);
@@ -62,5 +71,22 @@ impl<A: Application> Worker<A> {
         self.leap();
         self.drain(now);
         Ok(Restored::To(restored))
+    }
+
+    /// Before anything changes: the snapshot is of this partition, and where it was announced.
+    fn check_name(&self, position: Instance, from: &mut dyn io::Read) -> Result<(), Error> {
+        let (of, stands) = read_name(from)?;
+        let own = self.identity();
+        if of != own {
+            return Err(Error(format!(
+                "it is a checkpoint of {of}, and this is {own}"
+            )));
+        }
+        if stands != position {
+            return Err(Error(format!(
+                "announced at instance {position}, it stands at {stands}"
+            )));
+        }
+        Ok(())
     }
 }
