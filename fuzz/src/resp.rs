@@ -39,19 +39,23 @@ fn at_once(mut input: &[u8], limits: &Limits) -> Parsed {
 fn in_pieces(input: &[u8], piece: usize, limits: &Limits) -> Parsed {
     let mut parser = Parser::default();
     let mut requests = Vec::new();
-    let (mut start, mut end) = (0, 0);
+    let (mut start, mut end, mut passed) = (0, 0, 0);
     while end < input.len() {
         end = input.len().min(end + piece);
         loop {
             match parser.parse(&input[start..end], limits) {
-                Ok(Some(request)) => {
+                Ok(Some(mut request)) => {
                     start += request.len;
+                    request.len += std::mem::take(&mut passed);
                     requests.push(request);
                 }
                 Ok(None) => break,
                 Err(error) => return (requests, Some(error)),
             }
         }
+        let thrown_away = parser.take_passed();
+        start += thrown_away;
+        passed += thrown_away;
     }
     (requests, None)
 }

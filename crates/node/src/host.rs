@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::mem;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
@@ -193,6 +194,16 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
 /// Whether something last done at a moment, or never, is to be done again.
 pub(crate) fn is_due(last: Option<Instant>, interval: Duration) -> bool {
     last.is_none_or(|at| at.elapsed() >= interval)
+}
+
+/// Lets so many connections wait to be accepted, as far as the host allows (`somaxconn`); the
+/// standard library makes it 128.
+pub fn set_backlog(listener: &TcpListener, backlog: c_int) -> io::Result<()> {
+    // SAFETY: takes no pointers. To a socket that listens already it gives the new number.
+    match unsafe { libc::listen(listener.as_raw_fd(), backlog) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 #[cfg(test)]

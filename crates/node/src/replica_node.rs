@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use control::{EpochState, Message, View};
 use paxos::{Epoch, PartitionId};
-use replica::{Application, EpochView};
+use replica::{Application, EpochView, LocalSession};
 use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Group, Node};
@@ -59,6 +59,9 @@ pub struct Services {
     pub open_application: Arc<OpenApplication>,
     /// Takes the answers for local sessions.
     pub on_local_reply: Arc<dyn Fn(LocalReply<'_>) + Send + Sync>,
+    /// Told of all local sessions that a partition's state has, when that has been opened or
+    /// replaced by another replica's.
+    pub on_local_sessions: Arc<dyn Fn(PartitionId, Vec<LocalSession>) + Send + Sync>,
     /// Told of every new view.
     pub on_view: Arc<dyn Fn(&View) + Send + Sync>,
     /// Called when a stop is requested, while the workers still execute: the time to finish what
@@ -74,6 +77,7 @@ impl Services {
         Services {
             open_application,
             on_local_reply: Arc::new(|_| {}),
+            on_local_sessions: Arc::new(|_, _| {}),
             on_view: Arc::new(|_| {}),
             before_stop: Arc::new(|| {}),
             on_position: Arc::new(|_, _| {}),

@@ -82,6 +82,7 @@ pub(crate) fn quit(call: &mut Call<'_>) -> Outcome {
 
 pub(crate) fn reset(call: &mut Call<'_>) -> Outcome {
     call.client.resp3 = false;
+    call.client.in_transaction = false;
     call.client.name.clear();
     call.client.authenticated = call.shared.password.is_none();
     call.writer().status("RESET");
@@ -303,6 +304,14 @@ pub(crate) fn config(call: &mut Call<'_>) -> Outcome {
         return wrong_subcommand_arity(call, "config");
     }
     let parameters = [
+        (
+            "client-output-buffer-limit",
+            format!("normal {} 0 0", call.shared.max_output_bytes),
+        ),
+        (
+            "maxmemory-clients",
+            call.shared.max_memory_bytes.to_string(),
+        ),
         ("save", String::new()),
         ("appendonly", "yes".to_owned()),
         ("databases", "1".to_owned()),
@@ -438,9 +447,10 @@ fn info_clients(call: &Call<'_>, text: &mut String) {
     let metrics = &call.shared.metrics;
     let _ = write!(
         text,
-        "connected_clients:{}\r\nmaxclients:{}\r\n",
+        "connected_clients:{}\r\nmaxclients:{}\r\nmem_clients_normal:{}\r\n",
         Metrics::get(&metrics.connected),
         call.shared.max_clients,
+        Metrics::get(&metrics.memory_bytes),
     );
 }
 
@@ -449,10 +459,13 @@ fn info_stats(call: &Call<'_>, text: &mut String) {
     let _ = write!(
         text,
         "total_connections_received:{}\r\nrejected_connections:{}\r\n\
+         client_output_buffer_limit_disconnections:{}\r\nevicted_clients:{}\r\n\
          total_commands_processed:{}\r\ntotal_commands_logged:{}\r\ntotal_error_replies:{}\r\n\
          sessions_lost:{}\r\n",
         Metrics::get(&metrics.connections),
         Metrics::get(&metrics.connections_refused),
+        Metrics::get(&metrics.output_limit_reached),
+        Metrics::get(&metrics.evicted),
         Metrics::get(&metrics.commands),
         Metrics::get(&metrics.logged),
         Metrics::get(&metrics.errors),

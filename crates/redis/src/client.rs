@@ -11,6 +11,8 @@ pub(crate) struct Client {
     pub since: Instant,
     pub authenticated: bool,
     pub resp3: bool,
+    /// After MULTI, until EXEC, DISCARD or RESET: nothing is executed.
+    pub in_transaction: bool,
     pub name: Vec<u8>,
     pub library_name: Vec<u8>,
     pub library_version: Vec<u8>,

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::cursors::Cursors;
 use crate::resp::Writer;
 use crate::settings::Shared;
-use crate::{admin, keys};
+use crate::{admin, keys, transaction};
 
 /// A command in hand.
 pub(crate) struct Call<'a> {
@@ -46,8 +46,8 @@ pub(crate) enum Outcome {
 pub(crate) enum Shape {
     /// As it is.
     Plain,
-    /// SCAN: the key to go on after becomes a cursor.
-    Scan,
+    /// SCAN from this cursor on: the key to go on after becomes the next one.
+    Scan(u64),
     /// KEYS: only the array of keys.
     Keys,
     /// TYPE: a number that says whether the key exists.
@@ -86,6 +86,7 @@ const WRITE: &[&str] = &["write", "denyoom", "fast"];
 const REMOVE: &[&str] = &["write"];
 const ADMIN: &[&str] = &["noscript", "loading", "stale"];
 const CONNECTION: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth"];
+const TRANSACTION: &[&str] = &["noscript", "loading", "stale", "fast"];
 const PLAIN: &[&str] = &["loading", "stale", "fast"];
 
 const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
@@ -137,6 +138,9 @@ commands! {
     "auth" -2 CONNECTION NO_KEYS, admin::auth;
     "hello" -1 CONNECTION NO_KEYS, admin::hello;
     "quit" -1 CONNECTION NO_KEYS, admin::quit;
+    "multi" 1 TRANSACTION NO_KEYS, transaction::multi;
+    "exec" 1 TRANSACTION NO_KEYS, transaction::exec;
+    "discard" 1 TRANSACTION NO_KEYS, transaction::discard;
     "reset" 1 CONNECTION NO_KEYS, admin::reset;
 }
 
@@ -154,7 +158,11 @@ pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
         return Outcome::Close;
     }
-    let Some(spec) = find(name) else {
+    let spec = find(name);
+    if call.client.authenticated && transaction::refuses(call, spec) {
+        return Outcome::Answered;
+    }
+    let Some(spec) = spec else {
         let text = unknown_command(call.args);
         call.fail(text);
         return Outcome::Answered;
@@ -167,6 +175,8 @@ pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
         return Outcome::Answered;
     }
     if !call.client.authenticated && !spec.is_open() {
+        // What follows may come with a password, but is still meant as a part of it.
+        call.client.in_transaction |= spec.name == "multi";
         call.fail("NOAUTH Authentication required.");
         return Outcome::Answered;
     }

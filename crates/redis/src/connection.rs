@@ -23,9 +23,10 @@ use crate::cursors::Cursors;
 use crate::metrics::Metrics;
 use crate::resp::{Limits, Parser, Writer};
 use crate::settings::Shared;
+use crate::{keys, transaction};
 
 /// Answers that a session records, hence commands in flight at most.
-pub(crate) const WINDOW: u16 = 64;
+pub const SESSION_WINDOW: u16 = 64;
 
 /// No more is read from a client while so much of its work is unfinished.
 const MAX_SLOTS: usize = 1024;
@@ -66,6 +67,8 @@ pub(crate) struct Connection {
     used: usize,
     parser: Parser,
     slots: VecDeque<Slot>,
+    /// Bytes of the answers in `slots`.
+    slot_bytes: usize,
     waiting: VecDeque<Logged>,
     waiting_bytes: usize,
     last_request: u64,
@@ -88,6 +91,7 @@ impl Connection {
             used: 0,
             parser: Parser::default(),
             slots: VecDeque::new(),
+            slot_bytes: 0,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             last_request: 0,
@@ -118,7 +122,18 @@ impl Connection {
     fn is_busy(&self) -> bool {
         self.slots.len() >= MAX_SLOTS
             || self.waiting_bytes >= MAX_BACKLOG_BYTES
-            || self.pending_output().len() >= MAX_BACKLOG_BYTES
+            || self.answer_bytes() >= MAX_BACKLOG_BYTES
+    }
+
+    /// Bytes of answers that the client hasn't got.
+    pub fn answer_bytes(&self) -> usize {
+        self.slot_bytes + self.pending_output().len()
+    }
+
+    /// Bytes that the connection keeps in memory.
+    pub fn memory(&self) -> usize {
+        let input = self.input.len() + self.parser.memory();
+        input + self.waiting_bytes + self.slot_bytes + self.output.len()
     }
 
     /// Executes what has arrived, as far as there is room for its answers.
@@ -144,6 +159,7 @@ impl Connection {
         let request = match self.parser.parse(input, &limits) {
             Ok(Some(request)) => request,
             Ok(None) => {
+                self.used += self.parser.take_passed();
                 self.ended |= self.end_of_input;
                 return false;
             }
@@ -155,6 +171,16 @@ impl Connection {
             }
         };
         self.used += request.len;
+        if let Some(len) = request.too_large {
+            Metrics::add(&shared.metrics.commands);
+            Metrics::add(&shared.metrics.errors);
+            self.answer_error(if self.client.in_transaction {
+                transaction::REFUSED.to_owned()
+            } else {
+                keys::too_large(len, shared.max_value)
+            });
+            return true;
+        }
         if request.arguments.is_empty() {
             return true;
         }
@@ -178,7 +204,7 @@ impl Connection {
             Metrics::add(&shared.metrics.errors);
         }
         if !direct && !kept.is_empty() {
-            self.slots.push_back(Slot::Ready(kept));
+            self.push_ready(kept);
         }
         match outcome {
             Outcome::Answered => {}
@@ -213,7 +239,7 @@ impl Connection {
     pub fn next_logged(&mut self, taken: &mut usize, max_value: usize) -> Option<Logged> {
         let next = self.waiting.front()?;
         *taken += PACKED_ITEM_HEADER_LEN + next.bytes.len();
-        let full = *taken > max_value || self.in_flight >= usize::from(WINDOW);
+        let full = *taken > max_value || self.in_flight >= usize::from(SESSION_WINDOW);
         if self.in_flight > 0 && full {
             return None;
         }
@@ -277,6 +303,7 @@ impl Connection {
             Metrics::add(&shared.metrics.errors);
         }
         if index > 0 {
+            self.slot_bytes += kept.len();
             self.slots[index] = Slot::Ready(kept);
         }
         self.release();
@@ -302,6 +329,7 @@ impl Connection {
                 };
                 writer.error(error);
                 Metrics::add(&shared.metrics.errors);
+                self.slot_bytes += out.len();
                 *slot = Slot::Ready(out);
             }
         }
@@ -317,6 +345,21 @@ impl Connection {
         self.ended = true;
     }
 
+    /// The client is given up: what isn't in flight is not executed, and nothing is answered.
+    pub fn abandon(&mut self) {
+        self.ended = true;
+        self.input = Vec::new();
+        self.used = 0;
+        self.parser = Parser::default();
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+        self.slots
+            .retain(|slot| matches!(slot, Slot::Waiting { .. }));
+        self.slots.truncate(self.in_flight);
+        self.slot_bytes = 0;
+        self.discard_output();
+    }
+
     // ---- Output
 
     fn answer_error(&mut self, text: String) {
@@ -326,14 +369,20 @@ impl Connection {
             resp3: self.client.resp3,
         }
         .error(text);
-        self.slots.push_back(Slot::Ready(out));
+        self.push_ready(out);
         self.release();
+    }
+
+    fn push_ready(&mut self, answer: Vec<u8>) {
+        self.slot_bytes += answer.len();
+        self.slots.push_back(Slot::Ready(answer));
     }
 
     /// Moves answers whose turn has come to the output.
     fn release(&mut self) {
         while let Some(Slot::Ready(bytes)) = self.slots.front() {
             self.output.extend_from_slice(bytes);
+            self.slot_bytes -= bytes.len();
             self.slots.pop_front();
         }
     }
@@ -346,6 +395,9 @@ impl Connection {
         self.sent += len;
         if self.sent == self.output.len() {
             self.discard_output();
+        } else if self.sent >= COMPACT_BYTES.max(self.output.len() / 2) {
+            self.output.drain(..self.sent);
+            self.sent = 0;
         }
     }
 
@@ -365,9 +417,9 @@ fn write_reply(writer: &mut Writer<'_>, reply: &Reply<'_>, shape: &Shape, cursor
     match (shape, reply) {
         (Shape::Type, Reply::Int(n)) => writer.status(if *n == 0 { "none" } else { "string" }),
         (Shape::Keys, Reply::Array(parts)) if parts.len() == 2 => write_plain(writer, &parts[1]),
-        (Shape::Scan, Reply::Array(parts)) if parts.len() == 2 => {
+        (Shape::Scan(before), Reply::Array(parts)) if parts.len() == 2 => {
             let cursor = match parts[0] {
-                Reply::Bulk(key) => cursors.number(key),
+                Reply::Bulk(key) => cursors.number(*before, key),
                 _ => 0,
             };
             writer.array(2);

@@ -1,32 +1,103 @@
 //! SCAN's cursors: Redis's are numbers, ours are keys to go on after.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-/// Cursors that are remembered, the newest ones.
-const KEPT: usize = 4096;
+use crate::server::scramble;
+
+/// Memory for cursors; beyond it those go that were not used for longest. A scan in progress needs
+/// two: tens of thousands of them fit.
+const MAX_BYTES: usize = 32 << 20;
+/// What a cursor takes besides its key, roughly.
+const ENTRY_BYTES: usize = 128;
+/// All clients' languages can count so far.
+const NUMBER_BITS: u32 = 53;
 
 /// The keys behind the numbers. They are this front end's own: a client that goes to another
 /// replica begins its scan again.
-#[derive(Default)]
 pub(crate) struct Cursors {
-    keys: BTreeMap<u64, Vec<u8>>,
-    last: u64,
+    cursors: HashMap<u64, Cursor>,
+    by_use: BTreeMap<u64, u64>,
+    bytes: usize,
+    /// Makes the numbers other ones than those of another front end, or of an earlier process: there
+    /// they stand for other keys.
+    seed: u64,
+    given: u64,
+    uses: u64,
+}
+
+struct Cursor {
+    key: Vec<u8>,
+    /// The one that this one continued.
+    before: Option<u64>,
+    last_use: u64,
 }
 
 impl Cursors {
-    /// A number for the key, never 0. The key stays known for a while, also once it was used: a
-    /// client may repeat a call.
-    pub fn number(&mut self, key: &[u8]) -> u64 {
-        self.last += 1;
-        self.keys.insert(self.last, key.to_vec());
-        if self.keys.len() > KEPT {
-            self.keys.pop_first();
+    /// None yet; `seed` is of this start of the front end alone.
+    pub fn new(seed: u64) -> Cursors {
+        Cursors {
+            cursors: HashMap::new(),
+            by_use: BTreeMap::new(),
+            bytes: 0,
+            seed,
+            given: 0,
+            uses: 0,
         }
-        self.last
     }
 
-    pub fn key(&self, number: u64) -> Option<Vec<u8>> {
-        self.keys.get(&number).cloned()
+    /// A number, never 0, for the key that a scan goes on after; the scan came here by the cursor
+    /// `before` (0: it has just begun). That one stays known, since a client may repeat a call, but
+    /// not what was before it.
+    pub fn number(&mut self, before: u64, key: &[u8]) -> u64 {
+        let before = self.cursors.get_mut(&before).map(|cursor| {
+            let oldest = cursor.before.take();
+            (before, oldest)
+        });
+        if let Some((_, Some(oldest))) = before {
+            self.forget(oldest);
+        }
+        let number = self.vacant_number();
+        self.uses += 1;
+        self.by_use.insert(self.uses, number);
+        self.bytes += ENTRY_BYTES + key.len();
+        let cursor = Cursor {
+            key: key.to_vec(),
+            before: before.map(|(number, _)| number),
+            last_use: self.uses,
+        };
+        self.cursors.insert(number, cursor);
+        while self.bytes > MAX_BYTES {
+            let (_, oldest) = self.by_use.first_key_value().expect("what has bytes");
+            self.forget(*oldest);
+        }
+        number
+    }
+
+    /// The key behind a number.
+    pub fn key(&mut self, number: u64) -> Option<Vec<u8>> {
+        let cursor = self.cursors.get_mut(&number)?;
+        self.uses += 1;
+        self.by_use.remove(&cursor.last_use);
+        self.by_use.insert(self.uses, number);
+        cursor.last_use = self.uses;
+        Some(cursor.key.clone())
+    }
+
+    fn vacant_number(&mut self) -> u64 {
+        loop {
+            self.given += 1;
+            let number = scramble(self.seed.wrapping_add(self.given)) >> (64 - NUMBER_BITS);
+            if number != 0 && !self.cursors.contains_key(&number) {
+                return number;
+            }
+        }
+    }
+
+    fn forget(&mut self, number: u64) {
+        if let Some(cursor) = self.cursors.remove(&number) {
+            self.by_use.remove(&cursor.last_use);
+            self.bytes -= ENTRY_BYTES + cursor.key.len();
+        }
     }
 }
 
@@ -35,17 +106,57 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_cursors_are_forgotten_and_new_ones_are_not() {
-        let mut cursors = Cursors::default();
-        let first = cursors.number(b"a");
-        assert_ne!(first, 0);
-        assert_eq!(cursors.key(first), Some(b"a".to_vec()));
-        for _ in 1..KEPT {
-            cursors.number(b"b");
+    fn many_scans_go_on_beside_one_another() {
+        let mut cursors = Cursors::new(7);
+        let mut scans: Vec<u64> = (0..20_000).map(|_| cursors.number(0, b"a")).collect();
+        for _ in 0..10 {
+            for scan in &mut scans {
+                assert!(cursors.key(*scan).is_some());
+                *scan = cursors.number(*scan, &[b'b'; 500]);
+                assert!(*scan > 0 && *scan < 1 << NUMBER_BITS);
+            }
         }
+        assert!(cursors.bytes <= MAX_BYTES);
+    }
+
+    #[test]
+    fn a_call_may_be_repeated() {
+        let mut cursors = Cursors::new(7);
+        let first = cursors.number(0, b"a");
+        let second = cursors.number(first, b"b");
         assert_eq!(cursors.key(first), Some(b"a".to_vec()));
-        let last = cursors.number(b"c");
+        let again = cursors.number(first, b"b");
+        assert_eq!(cursors.key(second), Some(b"b".to_vec()));
+        let third = cursors.number(again, b"c");
         assert_eq!(cursors.key(first), None);
-        assert_eq!(cursors.key(last), Some(b"c".to_vec()));
+        assert_eq!(cursors.key(again), Some(b"b".to_vec()));
+        assert_eq!(cursors.key(third), Some(b"c".to_vec()));
+    }
+
+    #[test]
+    fn what_was_begun_and_left_is_forgotten_first_and_memory_is_bounded() {
+        let mut cursors = Cursors::new(7);
+        let mut used = cursors.number(0, b"used");
+        let left = cursors.number(0, b"left");
+        for n in 0..100_000 {
+            cursors.number(0, &[b'x'; 1_000]);
+            if n % 1_000 == 0 {
+                assert_eq!(cursors.key(used), Some(b"used".to_vec()));
+                used = cursors.number(used, b"used");
+            }
+        }
+        assert_eq!(cursors.key(left), None);
+        assert!(cursors.bytes <= MAX_BYTES);
+        assert_eq!(cursors.by_use.len(), cursors.cursors.len());
+    }
+
+    #[test]
+    fn another_front_ends_cursors_are_unknown() {
+        let (mut ours, mut theirs) = (Cursors::new(1), Cursors::new(1 << 32));
+        for _ in 0..1_000 {
+            let number = ours.number(0, b"k");
+            theirs.number(0, b"k");
+            assert_eq!(theirs.key(number), None);
+        }
     }
 }

@@ -26,12 +26,15 @@ fn logged(call: &mut Call<'_>, command: &Command<'_>, shape: Shape) -> Outcome {
             Ok(()) => bytes.len(),
             Err(kv::TooLong) => call.args[1..].iter().map(|arg| arg.len()).sum(),
         };
-        call.fail(format!(
-            "ERR value too large: {len} bytes, at most {max} fit one value (raise max_value)"
-        ));
+        call.fail(too_large(len as u64, max));
         return Outcome::Answered;
     }
     Outcome::Logged(bytes, shape)
+}
+
+/// Why a command isn't taken.
+pub(crate) fn too_large(len: u64, max: usize) -> String {
+    format!("ERR value too large: {len} bytes, at most {max} fit one value (raise max_value)")
 }
 
 fn refuse(call: &mut Call<'_>, text: &str) -> Outcome {
@@ -220,7 +223,7 @@ pub(crate) fn scan(call: &mut Call<'_>) -> Outcome {
         writer.array(0);
         return Outcome::Answered;
     }
-    // A cursor that was never given out, or long ago, is over; so it is in Redis, more or less.
+    // Never given out, or here, or it has been left for long beside very many others.
     let after = match cursor {
         0 => None,
         _ => match call.cursors.key(cursor) {
@@ -233,7 +236,7 @@ pub(crate) fn scan(call: &mut Call<'_>) -> Outcome {
         after: after.as_deref(),
         pattern,
     };
-    logged(call, &command, Shape::Scan)
+    logged(call, &command, Shape::Scan(cursor))
 }
 
 /// An unsigned 64-bit number, digits only.

@@ -17,7 +17,9 @@ mod metrics;
 pub mod resp;
 mod server;
 mod settings;
+mod transaction;
 
+pub use connection::SESSION_WINDOW;
 pub use log::Plane;
 pub use mailbox::Mailbox;
 pub use metrics::Metrics;

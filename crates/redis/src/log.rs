@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::time::Instant;
 
-use paxos::proposer::{Proposer, ProposerSettings};
+use paxos::proposer::{Proposer, ProposerSettings, Refused};
 use paxos::{Header, MsgType, Outbox, Packet, Time, To};
 use replica::Status;
 use replica::protocol::{ReplyAddress, SessionOp};
@@ -99,12 +99,12 @@ impl<P: Plane> Log<P> {
         self.submit_operation(session, &SessionOp::Close);
     }
 
+    /// One that is under way already is enough.
     fn submit_operation(&mut self, client: u64, operation: &SessionOp) {
-        let mut command = std::mem::take(&mut self.command);
-        command.clear();
-        operation.emit(&mut command);
-        self.submit(client, 0, &command);
-        self.command = command;
+        self.command.clear();
+        operation.emit(&mut self.command);
+        let submitted = self.proposer.submit(PID, client, 0, &self.command);
+        debug_assert!(matches!(submitted, Ok(()) | Err(Refused::Outstanding)));
     }
 
     /// Notes an answer. False if it is none to wait for: a repetition, or to an earlier sending of

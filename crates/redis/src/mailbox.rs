@@ -5,12 +5,15 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::{Registry, Token, Waker};
+use replica::LocalSession;
 
 /// What waits for the front end.
 #[derive(Default)]
 pub(crate) struct Mail {
     replies: Vec<Header>,
     bytes: Vec<u8>,
+    /// All sessions that answer to this front end.
+    pub sessions: Vec<LocalSession>,
     pub leader_changed: bool,
     pub shut_down: bool,
 }
@@ -44,13 +47,15 @@ impl Mail {
     }
 
     fn is_empty(&self) -> bool {
-        self.replies.is_empty() && !self.leader_changed && !self.shut_down
+        let quiet = !self.leader_changed && !self.shut_down;
+        self.replies.is_empty() && self.sessions.is_empty() && quiet
     }
 
     pub fn clear(&mut self) {
         self.replies.clear();
         self.bytes.clear();
         self.bytes.shrink_to(Self::KEEP_BYTES);
+        self.sessions = Vec::new();
         self.leader_changed = false;
         self.shut_down = false;
     }
@@ -88,6 +93,12 @@ impl Mailbox {
                 bytes: start..mail.bytes.len(),
             });
         });
+    }
+
+    /// The sessions whose home is this front end's replica, when it has opened its state or taken
+    /// another one's: those that no connection has are closed.
+    pub fn local_sessions(&self, sessions: Vec<LocalSession>) {
+        self.post(|mail| mail.sessions = sessions);
     }
 
     /// [`Plane::send`](crate::Plane::send) reaches another leader from now on, or the old one was

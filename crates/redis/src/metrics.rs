@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters; all but `connected` only grow.
+/// Counters; all but `connected` and `memory_bytes` only grow.
 #[derive(Default, Debug)]
 #[allow(missing_docs)] // the names say it
 pub struct Metrics {
@@ -10,6 +10,12 @@ pub struct Metrics {
     pub connections_refused: AtomicU64,
     /// Connections open now.
     pub connected: AtomicU64,
+    /// Connections that were ended for letting answers pile up.
+    pub output_limit_reached: AtomicU64,
+    /// Connections that were ended because all together kept too much memory.
+    pub evicted: AtomicU64,
+    /// Bytes that all connections keep in memory now.
+    pub memory_bytes: AtomicU64,
     pub commands: AtomicU64,
     /// Commands that went into the log.
     pub logged: AtomicU64,

@@ -9,16 +9,18 @@ use std::ops::Range;
 /// The longest line: an inline command, or a header that never ends.
 const MAX_LINE_LEN: usize = 64 << 10;
 const MAX_ARGUMENTS: i64 = 1 << 20;
+/// The longest argument that is passed over, as Redis's `proto-max-bulk-len`.
+const MAX_BULK_LEN: i64 = 512 << 20;
 /// What someone may send who hasn't authenticated yet.
 const MAX_ARGUMENTS_UNAUTHENTICATED: i64 = 10;
 const MAX_BULK_LEN_UNAUTHENTICATED: i64 = 16 << 10;
 
-/// What a request may be like.
+/// What a request may be like. One that is larger is passed over, without keeping its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The longest argument.
+    /// The longest argument that is taken.
     pub max_bulk_len: usize,
-    /// The longest request.
+    /// The longest request that is taken.
     pub max_request_len: usize,
     /// Whether the sender may send large requests at all.
     pub authenticated: bool,
@@ -51,6 +53,9 @@ pub struct Request {
     pub arguments: Vec<Argument>,
     /// Bytes of input.
     pub len: usize,
+    /// Larger than the limits: it has no arguments here, but had this many bytes of them, the
+    /// first one aside.
+    pub too_large: Option<u64>,
 }
 
 /// An argument.
@@ -84,34 +89,54 @@ pub struct Parser {
     at: usize,
     /// Arguments still to come; `None` before the header.
     missing: Option<usize>,
+    /// Bytes of the argument in hand that are still to come.
     bulk_len: Option<usize>,
     arguments: Vec<Argument>,
+    /// Bytes of all arguments but the first.
+    size: u64,
+    is_first: bool,
+    /// Nothing of this request is kept.
+    too_large: bool,
 }
 
 impl Parser {
     /// Goes on with the request at the beginning of `input`, which is the input of the last call
-    /// with more at its end; or a new one, if the last call returned a request.
+    /// with more at its end, less what was [passed over](Self::take_passed); or a new one, if the
+    /// last call returned a request.
     pub fn parse(
         &mut self,
         input: &[u8],
         limits: &Limits,
     ) -> Result<Option<Request>, ProtocolError> {
-        let complete = match input.first() {
-            None => false,
-            Some(b'*') => self.parse_array(input, limits)?,
-            Some(_) => self.parse_inline(input)?,
+        let complete = match (self.missing, input.first()) {
+            (None, None) => false,
+            (Some(_), _) | (None, Some(b'*')) => self.parse_array(input, limits)?,
+            (None, Some(_)) => self.parse_inline(input)?,
         };
         if !complete {
-            if input.len() > limits.max_request_len {
-                return Err("too big request".into());
-            }
             return Ok(None);
         }
         let done = std::mem::take(self);
         Ok(Some(Request {
             arguments: done.arguments,
             len: done.at,
+            too_large: done.too_large.then_some(done.size),
         }))
+    }
+
+    /// How much of the beginning of the input belongs to a request that is too large, and may be
+    /// thrown away before the next call.
+    pub fn take_passed(&mut self) -> usize {
+        if self.too_large {
+            std::mem::take(&mut self.at)
+        } else {
+            0
+        }
+    }
+
+    /// Bytes of memory that an incomplete request takes, besides its input.
+    pub fn memory(&self) -> usize {
+        self.arguments.capacity() * size_of::<Argument>()
     }
 
     fn parse_array(&mut self, input: &[u8], limits: &Limits) -> Result<bool, ProtocolError> {
@@ -127,6 +152,7 @@ impl Parser {
                 if !limits.authenticated && count > MAX_ARGUMENTS_UNAUTHENTICATED {
                     return Err("unauthenticated multibulk length".into());
                 }
+                self.is_first = true;
                 count.max(0) as usize
             }
         };
@@ -141,7 +167,7 @@ impl Parser {
     }
 
     fn parse_bulk(&mut self, input: &[u8], limits: &Limits) -> Result<bool, ProtocolError> {
-        let len = match self.bulk_len {
+        let mut len = match self.bulk_len {
             Some(len) => len,
             None => {
                 match input.get(self.at) {
@@ -153,14 +179,28 @@ impl Parser {
                     return Ok(false);
                 };
                 let len = len
-                    .filter(|n| (0..=limits.max_bulk_len as i64).contains(n))
+                    .filter(|n| (0..=MAX_BULK_LEN).contains(n))
                     .ok_or("invalid bulk length")?;
                 if !limits.authenticated && len > MAX_BULK_LEN_UNAUTHENTICATED {
                     return Err("unauthenticated bulk length".into());
                 }
-                len as usize
+                let len = len as usize;
+                if !std::mem::take(&mut self.is_first) {
+                    self.size += len as u64;
+                }
+                let request_len = self.at + len + 2;
+                if len > limits.max_bulk_len || request_len > limits.max_request_len {
+                    self.too_large = true;
+                    self.arguments = Vec::new();
+                }
+                len
             }
         };
+        if self.too_large {
+            let passed = len.min(input.len() - self.at);
+            self.at += passed;
+            len -= passed;
+        }
         self.bulk_len = Some(len);
         let end = self.at + len;
         match input.get(end..end + 2) {
@@ -169,7 +209,9 @@ impl Parser {
             Some(_) => return Err("expected CRLF after a bulk string".into()),
         }
         self.bulk_len = None;
-        self.arguments.push(Argument::At(self.at..end));
+        if !self.too_large {
+            self.arguments.push(Argument::At(self.at..end));
+        }
         self.at = end + 2;
         Ok(true)
     }
@@ -453,7 +495,7 @@ mod tests {
             (b"*1\r\n\r\n", "expected '$', got ' '"),
             (b"*1\r\n$-1\r\n", "invalid bulk length"),
             (b"*1\r\n$x\r\n", "invalid bulk length"),
-            (b"*1\r\n$9999999\r\n", "invalid bulk length"),
+            (b"*1\r\n$536870913\r\n", "invalid bulk length"),
             (b"*1\r\n$1\r\nabc", "expected CRLF after a bulk string"),
             (b"a \"b\r\n", "unbalanced quotes in request"),
             (b"a \"b\"c\r\n", "unbalanced quotes in request"),
@@ -475,16 +517,59 @@ mod tests {
         assert_eq!(error(b"*1\r\n$16385\r\n"), "unauthenticated bulk length");
     }
 
+    /// Feeds `input` in pieces and throws away what may be; the requests, and the most bytes that
+    /// were ever kept.
+    fn in_pieces(input: &[u8], piece: usize) -> (Vec<Request>, usize) {
+        let (mut parser, mut kept) = (Parser::default(), Vec::new());
+        let (mut requests, mut most) = (Vec::new(), 0);
+        for piece in input.chunks(piece) {
+            kept.extend_from_slice(piece);
+            most = most.max(kept.len() + parser.memory());
+            while let Some(request) = parser.parse(&kept, &Limits::default()).unwrap() {
+                kept.drain(..request.len);
+                requests.push(request);
+            }
+            kept.drain(..parser.take_passed());
+        }
+        assert_eq!(kept, b"");
+        (requests, most)
+    }
+
     #[test]
-    fn a_request_that_never_ends_is_refused() {
-        let bulk = [
-            b"$1048576\r\n".to_vec(),
-            vec![b'x'; 1 << 20],
-            b"\r\n".to_vec(),
-        ]
-        .concat();
-        let input = [b"*9\r\n".to_vec(), bulk.repeat(4)].concat();
-        assert_eq!(words(&input), Err("too big request".to_owned()));
+    fn what_is_too_large_is_passed_over_and_not_kept() {
+        let bulk = |len: usize| {
+            let head = format!("${len}\r\n").into_bytes();
+            [head, vec![b'x'; len], b"\r\n".to_vec()].concat()
+        };
+        let limits = Limits::default();
+        let ping = b"*1\r\n$4\r\nPING\r\n".to_vec();
+        let long = 20 << 20;
+        let set = [b"*3\r\n".to_vec(), bulk(3), bulk(1), bulk(long)].concat();
+        let name = [b"*2\r\n".to_vec(), bulk(limits.max_bulk_len + 1), bulk(7)].concat();
+        let many = [b"*9\r\n".to_vec(), bulk(1 << 20).repeat(9)].concat();
+        let empty = [b"*1000000\r\n".to_vec(), bulk(0).repeat(1_000_000)].concat();
+        for (large, size) in [
+            (set, 1 + long as u64),
+            (name, 7),
+            (many, 8 << 20),
+            (empty, 0),
+        ] {
+            let whole = parse(&large, &limits).unwrap().unwrap();
+            assert_eq!((whole.too_large, whole.len), (Some(size), large.len()));
+            assert_eq!(whole.arguments, []);
+            let input = [ping.clone(), large, ping.clone()].concat();
+            for piece in [4_099, 64 << 10] {
+                let (requests, most) = in_pieces(&input, piece);
+                let too_large: Vec<_> = requests.iter().map(|r| r.too_large).collect();
+                assert_eq!(too_large, [None, Some(size), None]);
+                // Up to the limit it might have been one to take, with the ranges of its arguments.
+                assert!(most < 8 * limits.max_request_len, "{most} bytes were kept");
+            }
+        }
+        let broken = [b"*1\r\n".to_vec(), bulk(2 << 20)].concat();
+        let broken = [&broken[..broken.len() - 2], b"xx"].concat();
+        let expected = "expected CRLF after a bulk string".to_owned();
+        assert_eq!(words(&broken), Err(expected));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use paxos::proposer::ProposerSettings;
 use replica::Status;
 
 use crate::client::Client;
-use crate::connection::{Connection, Session, WINDOW};
+use crate::connection::{Connection, SESSION_WINDOW, Session};
 use crate::cursors::Cursors;
 use crate::log::{Log, Plane};
 use crate::mailbox::{Answer, Mail, Mailbox};
@@ -35,6 +35,8 @@ const ROUNDS: usize = 16;
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Unsuccessful retries after which the leader is asked for.
 const RETRIES_BEFORE_ASKING: u32 = 2;
+
+const TOO_MANY_CLIENTS: &str = "ERR max number of clients reached";
 
 /// A running front end. Dropping it leaves it running.
 pub struct FrontEnd {
@@ -90,6 +92,8 @@ struct Peer {
     /// `None` once the client is gone and only its commands in flight are left.
     stream: Option<TcpStream>,
     readable: bool,
+    /// What the server has counted as its memory.
+    memory: usize,
 }
 
 struct Server<P> {
@@ -104,7 +108,8 @@ struct Server<P> {
     mailbox: Mailbox,
     cursors: Cursors,
     shared: Shared,
-    max_output_bytes: usize,
+    /// What all connections keep in memory.
+    memory: usize,
     session_idle: Duration,
     next_idle_check: Instant,
     shutdown_timeout: Duration,
@@ -146,17 +151,19 @@ impl<P: Plane> Server<P> {
             routes: HashMap::new(),
             log,
             mailbox,
-            cursors: Cursors::default(),
+            cursors: Cursors::new(!settings.seed),
             shared: Shared {
                 password: settings.password,
                 max_value: usize::from(settings.deployment.max_value),
                 max_clients: settings.max_clients,
+                max_output_bytes: settings.max_output_bytes,
+                max_memory_bytes: settings.max_memory_bytes,
                 port,
                 describe: settings.describe,
                 metrics: Arc::default(),
                 started: Instant::now(),
             },
-            max_output_bytes: settings.max_output_bytes,
+            memory: 0,
             session_idle: settings.session_idle,
             next_idle_check: Instant::now() + settings.session_idle / 4,
             shutdown_timeout: settings.shutdown_timeout,
@@ -242,7 +249,7 @@ impl<P: Plane> Server<P> {
         if self.peers.len() - self.free.len() >= self.shared.max_clients {
             Metrics::add(&metrics.connections_refused);
             // As far as it goes: nobody waits for a client here.
-            let _ = stream.write(b"-ERR max number of clients reached\r\n");
+            let _ = stream.write(format!("-{TOO_MANY_CLIENTS}\r\n").as_bytes());
             return;
         }
         let index = self.free.pop().unwrap_or_else(|| {
@@ -268,6 +275,7 @@ impl<P: Plane> Server<P> {
             since: Instant::now(),
             authenticated: self.shared.password.is_none(),
             resp3: false,
+            in_transaction: false,
             name: Vec::new(),
             library_name: Vec::new(),
             library_version: Vec::new(),
@@ -277,6 +285,7 @@ impl<P: Plane> Server<P> {
             connection: Connection::new(client),
             stream: Some(stream),
             readable: true,
+            memory: 0,
         }));
         self.pump(index);
     }
@@ -290,11 +299,16 @@ impl<P: Plane> Server<P> {
             peer.connection.run(&self.shared, &mut self.cursors);
             self.propose(index);
             let peer = self.peers[index].as_mut().expect("still there");
-            let wrote = peer.write(self.max_output_bytes);
+            let wrote = peer.write();
+            if peer.connection.answer_bytes() > self.shared.max_output_bytes {
+                Metrics::add(&self.shared.metrics.output_limit_reached);
+                peer.abandon();
+            }
             let read = peer.read(&mut self.read_buffer);
             if peer.connection.is_finished() {
                 return self.remove(index);
             }
+            self.count_memory(index);
             if !wrote && !read {
                 return;
             }
@@ -307,15 +321,57 @@ impl<P: Plane> Server<P> {
             return;
         };
         self.free.push(index);
+        self.memory -= peer.memory;
         self.shared.metrics.connected.fetch_sub(1, Relaxed);
-        if let Session::Open(id) = peer.connection.session {
-            self.routes.remove(&id);
-            self.log.close_session(id);
+        match peer.connection.session {
+            Session::Open(id) => {
+                self.routes.remove(&id);
+                self.log.close_session(id);
+            }
+            // Closed once its id comes.
+            Session::Opening(nonce) => {
+                self.routes.remove(&nonce);
+            }
+            Session::None => {}
         }
         if let Some(mut stream) = peer.stream {
             // Closing the socket ends its registration too.
             let _ = self.poll.registry().deregister(&mut stream);
         }
+    }
+
+    // ---- Memory
+
+    fn count_memory(&mut self, index: usize) {
+        let Some(Some(peer)) = self.peers.get_mut(index) else {
+            return;
+        };
+        let memory = peer.connection.memory();
+        self.memory = self.memory - peer.memory + memory;
+        peer.memory = memory;
+        while self.memory > self.shared.max_memory_bytes && self.evict_largest() {}
+        let now = self.memory as u64;
+        self.shared.metrics.memory_bytes.store(now, Relaxed);
+    }
+
+    /// Gives up the client whose connection keeps most; false if there is none left.
+    fn evict_largest(&mut self) -> bool {
+        let connected = |peer: &&mut Box<Peer>| peer.stream.is_some();
+        let peers = self.peers.iter_mut().enumerate();
+        let peers = peers.filter_map(|(index, peer)| Some((index, peer.as_mut()?)));
+        let Some((index, peer)) = peers
+            .filter(|(_, peer)| connected(peer))
+            .max_by_key(|(_, peer)| peer.memory)
+        else {
+            return false;
+        };
+        Metrics::add(&self.shared.metrics.evicted);
+        peer.abandon();
+        self.memory -= peer.memory;
+        peer.memory = peer.connection.memory();
+        self.memory += peer.memory;
+        self.again.push(index);
+        true
     }
 
     // ---- Sessions
@@ -333,7 +389,7 @@ impl<P: Plane> Server<P> {
                 let nonce = scramble(self.seed.wrapping_add(self.nonces));
                 connection.session = Session::Opening(nonce);
                 self.routes.insert(nonce, index);
-                self.log.open_session(nonce, WINDOW);
+                self.log.open_session(nonce, SESSION_WINDOW);
             }
             Session::Open(id) => {
                 let mut taken = 0;
@@ -350,6 +406,9 @@ impl<P: Plane> Server<P> {
         if mail.leader_changed {
             self.log.leader_changed();
         }
+        for session in &mail.sessions {
+            self.close_unless_ours(session.id, session.nonce);
+        }
         for answer in mail.answers() {
             self.on_answer(&answer);
         }
@@ -361,10 +420,11 @@ impl<P: Plane> Server<P> {
 
     fn on_answer(&mut self, answer: &Answer<'_>) {
         let status = Status::from_u8(answer.status);
-        if !self.log.answered(answer.client, answer.request, status) {
-            return;
-        }
-        let Some(&index) = self.routes.get(&answer.client) else {
+        let awaited = self.log.answered(answer.client, answer.request, status);
+        let Some(&index) = self.routes.get(&answer.client).filter(|_| awaited) else {
+            if let Some(id) = opened(answer) {
+                self.close_unless_ours(id, answer.client);
+            }
             return;
         };
         let peer = self.peers[index].as_mut().expect("routes end with it");
@@ -372,14 +432,13 @@ impl<P: Plane> Server<P> {
         match (connection.session, status) {
             (Session::Opening(nonce), _) => {
                 self.routes.remove(&nonce);
-                match (status, <[u8; 8]>::try_from(answer.bytes)) {
-                    (Some(Status::Ok), Ok(id)) => {
-                        let id = u64::from_be_bytes(id);
-                        connection.session = Session::Open(id);
-                        self.routes.insert(id, index);
-                    }
-                    _ => connection
-                        .fail_all("ERR no session to be had: too many are open", &self.shared),
+                if let Some(id) = opened(answer) {
+                    connection.session = Session::Open(id);
+                    self.routes.insert(id, index);
+                } else {
+                    Metrics::add(&self.shared.metrics.connections_refused);
+                    connection.fail_all(TOO_MANY_CLIENTS, &self.shared);
+                    connection.end();
                 }
             }
             (Session::Open(id), Some(Status::UnknownSession)) => {
@@ -402,6 +461,15 @@ impl<P: Plane> Server<P> {
         // Once for all answers that came together: they are pumped before the loop waits again.
         if self.again.last() != Some(&index) {
             self.again.push(index);
+        }
+    }
+
+    /// Closes a session that answers to this front end and is no connection's: it was opened by an
+    /// earlier process, whose connections ended with it, or by a late repetition of an OPEN. What
+    /// was in flight in it takes effect before that, once, or never; nobody waits to hear which.
+    fn close_unless_ours(&mut self, id: u64, nonce: u64) {
+        if !self.routes.contains_key(&id) && !self.routes.contains_key(&nonce) {
+            self.log.close_session(id);
         }
     }
 
@@ -452,7 +520,7 @@ impl<P: Plane> Server<P> {
 
 impl Peer {
     /// Writes what it can; whether it wrote anything.
-    fn write(&mut self, max_output_bytes: usize) -> bool {
+    fn write(&mut self) -> bool {
         let mut wrote = false;
         while !self.connection.pending_output().is_empty() {
             let Some(stream) = &mut self.stream else {
@@ -465,12 +533,7 @@ impl Peer {
                     wrote = true;
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    if self.connection.pending_output().len() > max_output_bytes {
-                        self.lose();
-                    }
-                    return wrote;
-                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return wrote,
                 Err(_) => self.lose(),
             }
         }
@@ -513,6 +576,19 @@ impl Peer {
         self.connection.discard_output();
         self.connection.end_input();
     }
+
+    /// The client costs too much.
+    fn abandon(&mut self) {
+        self.stream = None;
+        self.connection.abandon();
+    }
+}
+
+/// The session's id, if this is the answer to an OPEN that succeeded.
+fn opened(answer: &Answer<'_>) -> Option<u64> {
+    let ok = answer.request == 0 && Status::from_u8(answer.status) == Some(Status::Ok);
+    let id = <[u8; 8]>::try_from(answer.bytes).ok().filter(|_| ok)?;
+    Some(u64::from_be_bytes(id))
 }
 
 /// Whether accepting failed because that one client is gone.
@@ -524,7 +600,7 @@ fn is_of_the_client(e: &io::Error) -> bool {
 }
 
 /// A fixed mixing of bits (splitmix64's): distinct inputs have distinct results.
-fn scramble(seed: u64) -> u64 {
+pub(crate) fn scramble(seed: u64) -> u64 {
     let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -24,8 +24,12 @@ pub struct Settings {
     pub password: Option<String>,
     /// Connections at most.
     pub max_clients: usize,
-    /// A client that lets this much of its answers pile up is disconnected.
+    /// A client that lets this much of its answers pile up is disconnected. Long before that no
+    /// more of its commands are read.
     pub max_output_bytes: usize,
+    /// What all connections together may keep in memory: beyond it those that keep most are
+    /// disconnected.
+    pub max_memory_bytes: usize,
     /// How long an answer of the replica is waited for before the command is sent again.
     pub retry_after: Time,
     /// Values in flight, of all connections together.
@@ -50,6 +54,7 @@ impl Settings {
             password: None,
             max_clients: 10_000,
             max_output_bytes: 256 << 20,
+            max_memory_bytes: 512 << 20,
             retry_after: 50_000_000,
             max_open_values: 64,
             session_idle: Duration::from_secs(120),
@@ -64,6 +69,8 @@ pub(crate) struct Shared {
     pub password: Option<String>,
     pub max_value: usize,
     pub max_clients: usize,
+    pub max_output_bytes: usize,
+    pub max_memory_bytes: usize,
     pub port: u16,
     pub describe: Describe,
     pub metrics: Arc<Metrics>,

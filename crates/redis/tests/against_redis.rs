@@ -122,7 +122,8 @@ fn commands_and_their_errors() {
         CLIENT NO-EVICT on|CLIENT NO-EVICT maybe|CLIENT NO-EVICT|CLIENT ID x|CLIENT REPLY ON|\
         CONFIG GET save|CONFIG GET nosuch|CONFIG GET|CONFIG NOSUCH|CONFIG|COMMAND NOSUCH|\
         COMMAND INFO nosuch|COMMAND COUNT x|AUTH x|AUTH a b|AUTH a b c|AUTH|AUTH default any|HELLO 1|\
-        HELLO 2 BOGUS|HELLO 2 AUTH x|HELLO 2 AUTH a b|HELLO 2 SETNAME|RESET|GET none|INFO nosuch|TIME x";
+        HELLO 2 BOGUS|HELLO 2 AUTH x|HELLO 2 AUTH a b|HELLO 2 SETNAME|RESET|GET none|INFO nosuch|TIME x|\
+        EXEC|DISCARD|DISCARD x";
     let mut script: Vec<Vec<u8>> = script.split('|').map(words).collect();
     script.push(request(&["SET", "", ""]));
     script.push(request(&["GET", ""]));

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use harness::{Client, Cluster, Faults, eventually, request};
+use replica::Limits;
 
 const BAD_NETWORK: Faults = Faults {
     lost: 10,
@@ -84,6 +85,80 @@ fn a_scan_finds_every_key_once() {
         &["SCAN", "77777"],
         "-ERR invalid cursor: begin again with 0\r\n",
     );
+}
+
+#[test]
+fn scans_by_the_thousands_go_on_beside_one_another() {
+    let cluster = Cluster::start("scans", Faults::default());
+    let mut c = cluster.connect();
+    c.ask(&["MSET", "a", "1", "b", "2", "c", "3"], "+OK\r\n");
+    let scan = |c: &mut Client, cursor: &str, key: &str| {
+        c.send(&request(&["SCAN", cursor, "COUNT", "1"]));
+        c.expect("*2\r\n");
+        let cursor = bulk(c);
+        c.expect(&format!("*1\r\n$1\r\n{key}\r\n"));
+        cursor
+    };
+    let cursors: Vec<String> = (0..5_000).map(|_| scan(&mut c, "0", "a")).collect();
+    for cursor in &cursors {
+        scan(&mut c, cursor, "b");
+    }
+}
+
+#[test]
+fn a_transaction_is_refused_as_a_whole() {
+    let cluster = Cluster::start("multi", Faults::default());
+    let mut c = cluster.connect();
+    let refused =
+        "-ERR transactions are not supported: nothing up to EXEC, DISCARD or RESET is executed\r\n";
+    let aborted = "-EXECABORT Transaction discarded because transactions are not supported.\r\n";
+    c.ask(&["EXEC"], "-ERR EXEC without MULTI\r\n");
+    c.ask(&["DISCARD"], "-ERR DISCARD without MULTI\r\n");
+    for _ in 0..2 {
+        // In one piece, as pipelines of client libraries come.
+        let words: [&[&str]; 6] = [
+            &["MULTI"],
+            &["INCR", "x"],
+            &["INCR"],
+            &["NOSUCH"],
+            &["multi"],
+            &["EXEC"],
+        ];
+        c.send(&words.map(request).concat());
+        for _ in 0..5 {
+            c.expect(refused);
+        }
+        c.expect(aborted);
+    }
+    c.ask(&["GET", "x"], "$-1\r\n");
+    for (end, answer) in [("DISCARD", "+OK\r\n"), ("RESET", "+RESET\r\n")] {
+        c.ask(&["MULTI"], refused);
+        c.ask(&["INCR", "x"], refused);
+        c.ask(&[end], answer);
+        c.ask(&["EXISTS", "x"], ":0\r\n");
+    }
+    // Others' commands have nothing to do with it.
+    c.ask(&["MULTI"], refused);
+    cluster.connect().ask(&["INCR", "x"], ":1\r\n");
+    c.ask(&["QUIT"], "+OK\r\n");
+    assert_eq!(c.rest(), b"");
+}
+
+#[test]
+fn a_transaction_of_a_stranger_is_refused_also_once_he_is_none() {
+    let cluster = Cluster::start_with("multi-password", Faults::default(), |settings| {
+        settings.password = Some("secret".to_owned());
+    });
+    let mut c = cluster.connect();
+    let unknown = "-NOAUTH Authentication required.\r\n";
+    c.ask(&["MULTI"], unknown);
+    c.ask(&["SET", "k", "v"], unknown);
+    c.ask(&["AUTH", "secret"], "+OK\r\n");
+    c.send(&[request(&["SET", "k", "v"]), request(&["EXEC"])].concat());
+    c.expect("-ERR transactions");
+    c.expect(" are not supported: nothing up to EXEC, DISCARD or RESET is executed\r\n");
+    c.expect("-EXECABORT Transaction discarded because transactions are not supported.\r\n");
+    c.ask(&["GET", "k"], "$-1\r\n");
 }
 
 fn number(c: &mut Client, kind: u8) -> usize {
@@ -326,4 +401,146 @@ fn a_client_that_reads_nothing_is_not_served_without_end() {
         assert!(sent < 200 << 20, "everything was taken");
     }
     cluster.connect().ask(&["PING"], "+PONG\r\n");
+}
+
+#[test]
+fn answers_behind_a_command_that_waits_do_not_pile_up() {
+    let cluster = Cluster::start("behind", Faults::default());
+    let mut c = cluster.connect();
+    c.ask(&["GET", "k"], "$-1\r\n");
+    cluster.cut.store(true, Relaxed);
+    c.send(&request(&["GET", "k"]));
+    c.0.set_write_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    let echo = request(&["ECHO", &"x".repeat(1 << 20)]);
+    let mut sent = 0;
+    // One is kept, and what comes behind it isn't read.
+    while std::io::Write::write_all(&mut c.0, &echo).is_ok() {
+        sent += echo.len();
+        assert!(sent < 100 << 20, "everything was taken");
+    }
+    assert!(cluster.metrics().memory_bytes.load(Relaxed) < 8 << 20);
+    cluster.connect().ask(&["PING"], "+PONG\r\n");
+    cluster.cut.store(false, Relaxed);
+    c.expect("$-1\r\n");
+    for _ in 0..sent / echo.len() {
+        c.expect("$1048576\r\n");
+        c.receive((1 << 20) + 2);
+    }
+}
+
+#[test]
+fn a_connection_that_costs_too_much_is_ended() {
+    let cluster = Cluster::start_with("costly", Faults::default(), |settings| {
+        settings.max_output_bytes = 100_000;
+    });
+    let mut c = cluster.connect();
+    c.ask(&["INCR", "n"], ":1\r\n");
+    cluster.cut.store(true, Relaxed);
+    let waiting = request(&["INCR", "n"]);
+    let echo = request(&["ECHO", &"x".repeat(60_000)]);
+    c.send(&[waiting.clone(), echo.clone(), echo, waiting].concat());
+    assert_eq!(c.rest(), b"");
+    assert_eq!(cluster.metrics().output_limit_reached.load(Relaxed), 1);
+    cluster.cut.store(false, Relaxed);
+    eventually("closed", || cluster.sessions.load(Relaxed) == 0);
+    // What was in flight took effect; what came behind the answers was not executed.
+    cluster.connect().ask(&["GET", "n"], "$1\r\n2\r\n");
+}
+
+#[test]
+fn when_all_together_cost_too_much_the_largest_are_ended() {
+    const LIMIT: u64 = 3 << 20;
+    let cluster = Cluster::start_with("all", Faults::default(), |settings| {
+        settings.max_memory_bytes = LIMIT as usize;
+    });
+    let mut small = cluster.connect();
+    small.ask(&["INCR", "n"], ":1\r\n");
+    cluster.cut.store(true, Relaxed);
+    small.send(&request(&["INCR", "n"]));
+    let large: Vec<Client> = (0..8)
+        .map(|_| {
+            let mut c = cluster.connect();
+            c.send(&request(&["INCR", "n"]));
+            let echo = request(&["ECHO", &"x".repeat(900_000)]);
+            // One that is ended meanwhile can't send all of it.
+            let _ = std::io::Write::write_all(&mut c.0, &echo);
+            c
+        })
+        .collect();
+    let evicted = &cluster.metrics().evicted;
+    eventually("ended", || evicted.load(Relaxed) >= 5);
+    assert!(cluster.metrics().memory_bytes.load(Relaxed) <= LIMIT);
+    cluster.cut.store(false, Relaxed);
+    small.expect(":");
+    let mut served = 0;
+    for mut c in large {
+        let mut bytes = [0];
+        served += u64::from(matches!(std::io::Read::read(&mut c.0, &mut bytes), Ok(1)));
+    }
+    assert_eq!(served + evicted.load(Relaxed), 8);
+}
+
+#[test]
+fn connections_beyond_the_sessions_are_told_so() {
+    let limits = Limits {
+        slots: 2 * 64,
+        ..Limits::default()
+    };
+    let cluster = Cluster::start_on("sessions", Faults::default(), limits, 0, |_| {});
+    let (mut a, mut b) = (cluster.connect(), cluster.connect());
+    a.ask(&["INCR", "n"], ":1\r\n");
+    b.ask(&["INCR", "n"], ":2\r\n");
+    let mut c = cluster.connect();
+    c.send(&request(&["INCR", "n"]));
+    assert_eq!(c.rest(), b"-ERR max number of clients reached\r\n");
+    drop(b);
+    eventually("room", || cluster.sessions.load(Relaxed) == 1);
+    cluster.connect().ask(&["INCR", "n"], ":3\r\n");
+    a.ask(&["INCR", "n"], ":4\r\n");
+}
+
+#[test]
+fn sessions_of_an_earlier_process_are_closed_and_no_others() {
+    let earlier = 100;
+    let none = Limits::default();
+    let cluster = Cluster::start_on("earlier", BAD_NETWORK, none, earlier, |_| {});
+    eventually("closed", || cluster.sessions.load(Relaxed) == 0);
+    let mut c = cluster.connect();
+    c.ask(&["INCR", "n"], ":1\r\n");
+    // One whose OPEN was on its way when that process ended.
+    for n in 2..5 {
+        cluster.stray.store(true, Relaxed);
+        eventually("opened", || !cluster.stray.load(Relaxed));
+        eventually("closed", || cluster.sessions.load(Relaxed) == 1);
+        c.ask(&["INCR", "n"], &format!(":{n}\r\n"));
+    }
+}
+
+#[test]
+fn values_of_any_size_are_answered_and_the_connection_goes_on() {
+    let cluster = Cluster::start("huge", Faults::default());
+    let mut c = cluster.connect();
+    for len in [1 << 20, (1 << 20) + 1, 4 << 20, 40 << 20] {
+        c.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${len}\r\n").as_bytes());
+        let piece = vec![b'x'; 1 << 20];
+        let mut left = len;
+        while left > 0 {
+            let now = left.min(piece.len());
+            c.send(&piece[..now]);
+            left -= now;
+            assert!(cluster.metrics().memory_bytes.load(Relaxed) < 4 << 20);
+        }
+        // Behind it in the same pipeline.
+        c.send(&[b"\r\n", &request(&["INCR", "n"])[..]].concat());
+        c.expect(&format!(
+            "-ERR value too large: {} bytes, at most 1024 fit one value (raise max_value)\r\n",
+            len + 1
+        ));
+        number(&mut c, b':');
+    }
+    c.ask(&["GET", "n"], "$1\r\n4\r\n");
+    c.ask(&["EXISTS", "k"], ":0\r\n");
+    c.send(b"*2\r\n$4\r\nECHO\r\n$536870913\r\n");
+    assert_eq!(c.rest(), b"-ERR Protocol error: invalid bulk length\r\n");
 }

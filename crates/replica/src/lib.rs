@@ -32,5 +32,6 @@ pub use application::{Application, Checkpoint, Error, MOVE_AWAY, Record, Snapsho
 pub use memory::{InMemory, StateMachine};
 pub use protocol::Status;
 pub use reply::{Output, ReplyTo};
+pub use session::LocalSession;
 pub use settings::{EpochView, Limits, Settings, Wanted};
 pub use worker::{Restored, Statistics, Worker};

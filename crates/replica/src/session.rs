@@ -202,6 +202,15 @@ pub(crate) struct Idle {
     pub op: SessionOp,
 }
 
+/// A session of the front end beside this replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LocalSession {
+    /// Its id.
+    pub id: u64,
+    /// The number that named the attempt to open it.
+    pub nonce: u64,
+}
+
 /// The table.
 pub(crate) struct Sessions {
     book: Book,
@@ -237,6 +246,22 @@ impl Sessions {
     /// Sessions open.
     pub fn len(&self) -> usize {
         self.open.len()
+    }
+
+    /// Those that are answered here and have no address.
+    pub fn local(&self) -> impl Iterator<Item = LocalSession> + '_ {
+        let here = ReplyAddress {
+            home: self.node,
+            address: None,
+        };
+        let of_front_end = self
+            .open
+            .iter()
+            .filter(move |(_, s)| s.head.reply_to == here);
+        of_front_end.map(|(&id, s)| LocalSession {
+            id,
+            nonce: s.head.nonce,
+        })
     }
 
     /// Handles an application's command: `run` is called if, and only if, it takes effect now.

@@ -22,7 +22,7 @@ use crate::identity::Identity;
 use crate::poll::Poll;
 use crate::record::Records;
 use crate::reply::{Output, Replies};
-use crate::session::{At, Loader, Sessions};
+use crate::session::{At, Loader, LocalSession, Sessions};
 use crate::settings::{EpochView, Settings, Wanted};
 use paxos::wire::value::{self, Probe, ProbeReport, RangeReport};
 use paxos::{
@@ -188,6 +188,11 @@ impl<A: Application> Worker<A> {
     /// Open sessions.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
+    }
+
+    /// Those of them that belong to the front end beside this replica.
+    pub fn local_sessions(&self) -> impl Iterator<Item = LocalSession> + '_ {
+        self.sessions.local()
     }
 
     /// Replies that wait for [`Worker::finish_batch`]: a reason to end a batch early.

@@ -1,6 +1,7 @@
 //! The Redis-protocol front end beside a replica: its sockets, and its ties to the replica.
 
 use std::fmt::Write as _;
+use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +17,8 @@ use crate::error::Error;
 
 /// Commands whose leader has gone may never be answered: a stop doesn't wait for them for long.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Connections that wait to be accepted, as in Redis: many clients come at once.
+const BACKLOG: i32 = 511;
 
 /// Binds the node's redis address, starts the front end and ties it into `services`: it stops when
 /// the replica is about to.
@@ -29,7 +32,7 @@ pub fn start(
         .group
         .and_then(|id| cluster.group(id))
         .ok_or_else(|| Error::new(format!("{} serves no group", node.name)))?;
-    let listener = TcpListener::bind(address)
+    let listener = listen(address)
         .map_err(|e| Error::new(format!("can't listen on {address} (redis): {e}")))?;
     let leader = Leader::default();
     let position = Arc::new(AtomicU64::new(0));
@@ -39,6 +42,8 @@ pub fn start(
         node::random_nonce()?,
     );
     settings.password = node.redis_password.clone();
+    let share = sessions_for_front_ends() / cluster.replicas(group.id).len();
+    settings.max_clients = settings.max_clients.min(share);
     settings.shutdown_timeout = SHUTDOWN_TIMEOUT;
     settings.describe = describe(node, group.id, leader.clone(), position.clone());
     let plane = LeaderPlane {
@@ -49,6 +54,17 @@ pub fn start(
     let front_end = redis::start(settings, plane)?;
     tie(cluster, services, front_end, leader, position);
     Ok(())
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    node::host::set_backlog(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+/// Connections that the replicas' session table has room for, with an eighth left to other clients.
+fn sessions_for_front_ends() -> usize {
+    replica::Limits::default().slots / usize::from(redis::SESSION_WINDOW) / 8 * 7
 }
 
 /// Answers and news for the front end.
@@ -62,6 +78,9 @@ fn tie(
     let mailbox = front_end.mailbox().clone();
     services.on_local_reply =
         Arc::new(move |r| mailbox.reply(r.client, r.request, r.status, r.bytes));
+    let mailbox = front_end.mailbox().clone();
+    // The front end works with one partition only.
+    services.on_local_sessions = Arc::new(move |_, sessions| mailbox.local_sessions(sessions));
     services.on_position = Arc::new(move |_, next| position.store(next, Ordering::Relaxed));
     let (mailbox, cluster) = (front_end.mailbox().clone(), cluster.clone());
     services.on_view = Arc::new(move |view| {
@@ -145,4 +164,21 @@ impl redis::Plane for LeaderPlane {
     /// Nothing to do: the controller tells the replica of a new leader at every change and twice a
     /// second, and that comes here as `leader_changed`.
     fn ask_for_leader(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    #[test]
+    fn many_may_connect_at_once() {
+        let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        let patience = Duration::from_secs(30);
+        // Nobody accepts them.
+        let connect = |_| TcpStream::connect_timeout(&address, patience).unwrap();
+        let clients: Vec<_> = (0..BACKLOG).map(connect).collect();
+        assert_eq!(clients.len(), 511);
+    }
 }

@@ -195,6 +195,7 @@ impl WorkerThread {
     }
 
     fn run(mut self) -> Result<(), Error> {
+        self.tell_local_sessions();
         let result = self.serve().and_then(|()| self.end());
         if result.is_err() {
             self.link.ask(Ask::Failed);
@@ -409,6 +410,7 @@ impl WorkerThread {
             }
         };
         self.fetched = Some(Instant::now());
+        self.tell_local_sessions();
         match restored {
             Restored::To(inst) => eprintln!(
                 "partition {}: restored the checkpoint of {peer}; going on at instance {inst}",
@@ -428,6 +430,10 @@ impl WorkerThread {
             }
         }
         Ok(())
+    }
+
+    fn tell_local_sessions(&self) {
+        (self.services.on_local_sessions)(self.pid, self.worker.local_sessions().collect());
     }
 
     /// Waits for packets, jobs, the stop or the next deadline. Says whether there are packets.

@@ -19,7 +19,8 @@ use paxos::{
     Configuration, Deployment, Header, Instance, Member, MsgType, Outbox, Packet, Reason, Round, To,
 };
 use redis::{FrontEnd, Mailbox, Plane, Settings};
-use replica::{EpochView, Output, ReplyTo, Worker};
+use replica::protocol::{ReplyAddress, SessionOp};
+use replica::{EpochView, Limits, Output, ReplyTo, Worker};
 
 /// How the network between front end and log behaves; each out of 100.
 #[derive(Clone, Copy, Default)]
@@ -42,6 +43,8 @@ pub struct Cluster {
     pub sessions: Arc<AtomicU64>,
     /// Set to let all sessions expire.
     pub expire: Arc<AtomicBool>,
+    /// Set to have a session opened that an earlier process of the front end asked for.
+    pub stray: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     log: Option<JoinHandle<()>>,
     dir: PathBuf,
@@ -68,6 +71,18 @@ impl Cluster {
     }
 
     pub fn start_with(name: &str, faults: Faults, adjust: impl FnOnce(&mut Settings)) -> Cluster {
+        Self::start_on(name, faults, Limits::default(), 0, adjust)
+    }
+
+    /// On a log with limits of its own, in which an earlier process of the front end has left
+    /// `earlier` sessions.
+    pub fn start_on(
+        name: &str,
+        faults: Faults,
+        limits: Limits,
+        earlier: usize,
+        adjust: impl FnOnce(&mut Settings),
+    ) -> Cluster {
         let dir = std::env::temp_dir().join(format!("redis-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         let app = apps::open("leveldb", &dir).unwrap();
@@ -88,10 +103,11 @@ impl Cluster {
 
         let (cut, executed) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (sessions, expire) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let stray = Arc::<AtomicBool>::default();
         let stop = Arc::<AtomicBool>::default();
-        let log = Log {
+        let mut log = Log {
             socket: far,
-            worker: worker(app),
+            worker: worker(app, limits),
             mailbox: front_end.mailbox().clone(),
             faults,
             random: SEED,
@@ -102,7 +118,12 @@ impl Cluster {
             executed: executed.clone(),
             sessions: sessions.clone(),
             expire: expire.clone(),
+            stray: stray.clone(),
         };
+        (0..earlier).for_each(|_| log.open_stray());
+        let left: Vec<_> = log.worker.local_sessions().collect();
+        assert_eq!(left.len(), earlier);
+        log.mailbox.local_sessions(left);
         let stopped = stop.clone();
         Cluster {
             address: front_end.address(),
@@ -111,6 +132,7 @@ impl Cluster {
             executed,
             sessions,
             expire,
+            stray,
             stop,
             log: Some(std::thread::spawn(move || log.run(&stopped))),
             dir,
@@ -170,8 +192,11 @@ impl Plane for SocketPlane {
 
 type App = Box<dyn Application>;
 
-fn worker(app: App) -> Worker<App> {
-    let settings = replica::Settings::new(deployment(), 0);
+fn worker(app: App, limits: Limits) -> Worker<App> {
+    let settings = replica::Settings {
+        limits,
+        ..replica::Settings::new(deployment(), 0)
+    };
     let mut worker = Worker::open(settings, app, 5, 0).unwrap();
     let configuration = Configuration {
         epoch: 1,
@@ -203,6 +228,7 @@ struct Log {
     executed: Arc<AtomicU64>,
     sessions: Arc<AtomicU64>,
     expire: Arc<AtomicBool>,
+    stray: Arc<AtomicBool>,
 }
 
 impl Log {
@@ -224,6 +250,9 @@ impl Log {
                 }
             }
             self.expire();
+            if self.stray.swap(false, Ordering::Relaxed) {
+                self.open_stray();
+            }
             let (now, mut out) = (self.now(), ToMailbox(self.mailbox.clone()));
             self.worker.finish_batch(now, &mut out).unwrap();
             self.executed.store(self.worker.next(), Ordering::Relaxed);
@@ -303,14 +332,33 @@ impl Log {
         assert_eq!(self.worker.next(), self.next);
     }
 
+    /// An OPEN of this front end, but not of this process.
+    fn open_stray(&mut self) {
+        let open = SessionOp::Open {
+            ordered: true,
+            window: 64,
+            reply_to: ReplyAddress {
+                home: NODE,
+                address: None,
+            },
+        };
+        let open = open.to_bytes();
+        let header = Header {
+            cluster: deployment().cluster,
+            client: 1_000_000 + self.next,
+            value_len: open.len() as u16,
+            ..Header::new(MsgType::Phase2b)
+        };
+        self.decide_value(&header, &open);
+    }
+
     /// Ends all sessions through the log, if that was asked for.
     fn expire(&mut self) {
         if !self.expire.swap(false, Ordering::Relaxed) {
             return;
         }
         // Closing has the effect of an expiry; which sessions there are, the worker doesn't tell.
-        let mut close = Vec::new();
-        replica::protocol::SessionOp::Close.emit(&mut close);
+        let close = SessionOp::Close.to_bytes();
         for inst in 0..self.next {
             for index in 0..8 {
                 let header = Header {
