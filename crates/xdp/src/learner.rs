@@ -87,11 +87,14 @@ impl Learner {
         for configuration in all {
             news |= note(&mut known, configuration);
         }
-        if news && let Err(why) = self.write(known) {
-            eprintln!("epochs aren't learned: {why}");
+        if !news {
             return false;
         }
-        news
+        let written = self.write(known);
+        if let Err(why) = written {
+            eprintln!("epochs aren't learned: {why}");
+        }
+        written.is_ok()
     }
 
     /// Writes the table not in use, which then is the one in use.
