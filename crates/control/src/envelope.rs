@@ -142,6 +142,7 @@ mod tests {
             version: 1,
             epochs: Vec::new(),
             given_up: None,
+            begins: None,
         })
     }
 

@@ -7,7 +7,7 @@
 
 use crate::GivenUp;
 use paxos::leader::Program;
-use paxos::{Configuration, Enable, Epoch, GroupId, Instance, Member, NodeId};
+use paxos::{Configuration, Enable, Epoch, GroupId, Instance, Member, NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
 
 /// Where an epoch stands in the store. Moves forward only, and only while no later epoch exists.
@@ -72,6 +72,9 @@ pub struct View {
     /// What the operator gave up last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<GivenUp>,
+    /// E of each partition in the last active epoch, where its marker is; none before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begins: Option<Vec<Instance>>,
 }
 
 impl View {
@@ -81,6 +84,14 @@ impl View {
     /// The last epoch if it is active: the one in which recover and reads are allowed.
     pub fn active(&self) -> Option<&EpochRecord> {
         self.epochs.last().filter(|e| e.state == EpochState::Active)
+    }
+
+    /// The last epoch that became active, and where it begins in a partition.
+    pub fn begins(&self, pid: PartitionId) -> Option<(Epoch, Instance)> {
+        let mut newest_first = self.epochs.iter().rev();
+        let active = newest_first.find(|e| e.state == EpochState::Active)?;
+        let at = self.begins.as_ref()?.get(usize::from(pid))?;
+        Some((active.epoch, *at))
     }
 
     /// The last epoch that may be writing: it has the promises of a quorum, so a leader of an

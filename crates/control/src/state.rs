@@ -154,6 +154,7 @@ impl GroupState {
             version: self.version,
             epochs,
             given_up: self.given_up.clone(),
+            begins: self.handed.as_ref().map(|handed| handed.end.clone()),
         }
     }
 
@@ -374,6 +375,10 @@ mod tests {
             (2, EpochState::Active)
         );
         assert_eq!(view.epochs.last().map(|e| e.epoch), Some(52));
+        assert_eq!(
+            view.begins(0),
+            Some((view.epochs[0].epoch, handed().end[0]))
+        );
         assert_eq!(view.active(), None);
         assert_eq!(
             state.needed().len(),

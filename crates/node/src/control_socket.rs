@@ -198,6 +198,7 @@ mod tests {
             version: 1,
             epochs: Vec::new(),
             given_up: None,
+            begins: None,
         });
         // An old cluster's controller, at the very address of this one's.
         let mut old = cluster.clone();
@@ -232,6 +233,7 @@ mod tests {
             version,
             epochs: Vec::new(),
             given_up: None,
+            begins: None,
         };
         let mut views = Views::default();
         assert!(views.offer(&view(2)).is_some());

@@ -322,11 +322,14 @@ impl ControlLoop<'_> {
             .active()
             .and_then(|e| self.cluster.node_by_id(e.leader.0))
             .map(|n| n.address);
-        self.give_all(|| Job::View {
-            epochs: epochs.clone(),
-            given_up: view.given_up.clone(),
-            leader,
-        });
+        for (worker, pid) in self.workers.iter().zip(0..) {
+            worker.give(Job::View {
+                epochs: epochs.clone(),
+                given_up: view.given_up.clone(),
+                begins: view.begins(pid),
+                leader,
+            });
+        }
         (self.services.on_view)(&view);
         self.view = Some(view);
     }

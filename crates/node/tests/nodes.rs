@@ -290,6 +290,7 @@ fn a_request_is_stamped_voted_for_and_seen_by_the_replica() {
             g: 0,
         }],
         given_up: None,
+        begins: None,
     };
     bed.order("leader", &Message::View(view.clone()));
     // Rejections for the full window may still be waiting.

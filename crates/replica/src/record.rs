@@ -3,14 +3,14 @@
 //! | record | key | value (big-endian) |
 //! |---|---|---|
 //! | identity | `i` | format u8, cluster u32, group u16, partition u16, partitions u16 |
-//! | position | `p` | next instance u64 |
+//! | position | `p` | next instance u64, epoch of the last marker executed u32 |
 //! | session | `s`, id u64 | flags u8, `window` u16, address, `nonce` u64, `max` u64, `last_inst` u64 |
 //! | reply | `r`, id u64, slot u16 | `request` u64, `status` u8, bytes |
 
 use crate::application::{Error, MOVE_AWAY, Record};
 use crate::identity::Identity;
 use crate::protocol::{ReplyAddress, Status};
-use paxos::Instance;
+use paxos::{Epoch, Instance};
 
 /// Of all records together. Another one stops the replica instead of being misread.
 const FORMAT: u8 = 2;
@@ -20,6 +20,15 @@ const POSITION: u8 = b'p';
 const SESSION: u8 = b's';
 const REPLY: u8 = b'r';
 const HEAD_LEN: usize = 1 + 2 + ReplyAddress::LEN + 8 + 8 + 8;
+
+/// How far the log is executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Position {
+    /// The next instance.
+    pub next: Instance,
+    /// The largest epoch whose marker was executed; 0 = none.
+    pub marker: Epoch,
+}
 
 /// What is fixed or counted of a session, without its replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +47,7 @@ pub(crate) struct Head {
 /// A stored record, understood.
 pub(crate) enum Stored<'a> {
     Identity(Identity),
-    Position(Instance),
+    Position(Position),
     Session(u64, Head),
     Reply {
         session: u64,
@@ -82,8 +91,12 @@ pub(crate) fn other_format(found: Option<u8>) -> Error {
     ))
 }
 
-fn parse_position(value: &[u8]) -> Option<Instance> {
-    Some(u64::from_be_bytes(value.try_into().ok()?))
+fn parse_position(value: &[u8]) -> Option<Position> {
+    let (next, marker) = value.split_first_chunk()?;
+    Some(Position {
+        next: u64::from_be_bytes(*next),
+        marker: u32::from_be_bytes(marker.try_into().ok()?),
+    })
 }
 
 fn parse_session(id: &[u8], value: &[u8]) -> Option<Stored<'static>> {
@@ -143,10 +156,11 @@ impl Records {
         value.extend_from_slice(&identity.emit());
     }
 
-    pub fn put_position(&mut self, next: Instance) {
+    pub fn put_position(&mut self, position: Position) {
         let (key, value) = self.next_put();
         key.push(POSITION);
-        value.extend_from_slice(&next.to_be_bytes());
+        value.extend_from_slice(&position.next.to_be_bytes());
+        value.extend_from_slice(&position.marker.to_be_bytes());
     }
 
     pub fn put_session(&mut self, id: u64, head: &Head) {

@@ -18,7 +18,7 @@
 use crate::application::{Error, MOVE_AWAY};
 use crate::identity::Identity;
 use crate::protocol::{ReplyAddress, SessionOp, Status};
-use crate::record::{Head, Records, Stored, other_format};
+use crate::record::{Head, Position, Records, Stored, other_format};
 use crate::reply::{Replies, ReplyTo};
 use crate::settings::Limits;
 use paxos::{Instance, NodeId, Time};
@@ -518,7 +518,7 @@ pub(crate) struct Loader {
     identity: Option<Identity>,
     /// Whether anything is stored.
     any: bool,
-    position: Instance,
+    position: Position,
     sessions: Sessions,
     now: Time,
     /// Replies may be shown before their session.
@@ -530,7 +530,7 @@ impl Loader {
         Loader {
             identity: None,
             any: false,
-            position: 0,
+            position: Position::default(),
             sessions: Sessions::new(node, limits),
             now,
             replies: Vec::new(),
@@ -541,7 +541,7 @@ impl Loader {
         self.any = true;
         match Stored::parse(key, value)? {
             Stored::Identity(identity) => self.identity = Some(identity),
-            Stored::Position(next) => self.position = next,
+            Stored::Position(position) => self.position = position,
             Stored::Session(id, head) => self.sessions.load(id, head, self.now),
             Stored::Reply {
                 session,
@@ -557,7 +557,7 @@ impl Loader {
     }
 
     /// Position and table, if they are `own` or nothing is stored.
-    pub fn finish(mut self, own: Identity) -> Result<(Instance, Sessions), Error> {
+    pub fn finish(mut self, own: Identity) -> Result<(Position, Sessions), Error> {
         match self.identity {
             Some(stored) if stored != own => return Err(foreign(stored, own)),
             None if self.any => return Err(other_format(None)),

@@ -10,6 +10,7 @@
 //!    and only when [`Worker::end_checkpoint`] says so, TRIM goes out.
 
 use crate::Status;
+mod beginning;
 mod catch_up;
 mod given_up;
 mod timed;
@@ -20,7 +21,7 @@ use crate::delivery::{Decided, Ring};
 use crate::gap::Gaps;
 use crate::identity::Identity;
 use crate::poll::Poll;
-use crate::record::Records;
+use crate::record::{Position, Records};
 use crate::reply::{Output, Replies};
 use crate::session::{At, Loader, LocalSession, Sessions};
 use crate::settings::{EpochView, Settings, Wanted};
@@ -77,6 +78,10 @@ pub struct Worker<A> {
     next: Instance,
     /// Everything below is committed.
     committed: Instance,
+    /// The largest epoch whose marker was executed.
+    marker: Epoch,
+    /// The last active epoch, and where it begins.
+    begins: (Epoch, Instance),
     sessions: Sessions,
     replies: Replies,
     records: Records,
@@ -115,7 +120,7 @@ impl<A: Application> Worker<A> {
     /// Begins where the application's records say. `nonce` is drawn at random at every start and
     /// is never 0.
     pub fn open(settings: Settings, mut app: A, nonce: u64, now: Time) -> Result<Self, Error> {
-        let (next, sessions) = load(&settings, &mut app, now)?;
+        let (Position { next, marker }, sessions) = load(&settings, &mut app, now)?;
         // What survived a kill may yet be lost with the power; TRIM must not count on it.
         if next > 0 {
             app.checkpoint()?()?;
@@ -135,6 +140,8 @@ impl<A: Application> Worker<A> {
             nonce,
             next,
             committed: next,
+            marker,
+            begins: (0, 0),
             sessions,
             replies: Replies::default(),
             records: Records::default(),
@@ -528,6 +535,7 @@ impl<A: Application> Worker<A> {
                 self.next += 1;
                 self.statistics.instances += 1;
                 self.leap();
+                self.check_beginning();
             }
             Err(error) => self.failed = Some(error),
         }
@@ -536,6 +544,7 @@ impl<A: Application> Worker<A> {
     fn execute_value(&mut self, now: Time, value: &Decided<'_>) -> Result<(), Error> {
         if value.flags.has(Flags::NOOP) {
             self.statistics.noops += 1;
+            self.note_marker(value.value);
             return Ok(());
         }
         if value.flags.has(Flags::MULTI) {
@@ -624,7 +633,10 @@ impl<A: Application> Worker<A> {
         if self.committed == 0 {
             self.records.put_identity(&self.identity());
         }
-        self.records.put_position(self.next);
+        self.records.put_position(Position {
+            next: self.next,
+            marker: self.marker,
+        });
         self.sessions.save_changes(&mut self.records);
         let result = self.app.commit(self.records.as_slice());
         self.final_error(result)?;
@@ -703,7 +715,7 @@ fn load(
     settings: &Settings,
     app: &mut impl Application,
     now: Time,
-) -> Result<(Instance, Sessions), Error> {
+) -> Result<(Position, Sessions), Error> {
     let mut loader = Loader::new(settings.deployment.node, settings.limits, now);
     let mut result = Ok(());
     app.records(&mut |key, value| {

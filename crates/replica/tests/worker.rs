@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use paxos::wire::value::{Probe, ProbeReport};
+use paxos::wire::value::{Probe, ProbeReport, emit_marker};
 use paxos::{Flags, Header, Instance, MsgType, NodeId, Packet, Reason, Round, To, Verdict};
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::storage::Storage;
@@ -922,4 +922,101 @@ fn who_has_executed_something_that_was_given_up_takes_another_ones_state() {
     r.worker.restore(0, position, &mut &bytes[..]).unwrap();
     assert_eq!(r.worker.next(), GIVEN_UP.end);
     assert_eq!(r.worker.digest().unwrap(), other.worker.digest().unwrap());
+}
+
+// ---- Where epochs begin
+
+fn marker(r: &mut Fed, epoch: u32) {
+    let inst = r.worker.next();
+    r.give(inst, Flags::NOOP, (0, 0), &emit_marker(epoch));
+    r.finish();
+}
+
+/// The worker has stopped: nothing of what came later is stored or answered.
+#[track_caller]
+fn assert_alarmed(r: &mut Fed) {
+    let stored = r.disk.committed();
+    let error = r.worker.finish_batch(r.now, &mut r.out).unwrap_err();
+    assert!(error.to_string().contains("ALARM"), "{error}");
+    assert!(r.worker.is_alarmed());
+    let next = r.worker.next();
+    let more = r.decide(next, Flags::NOOP, (0, 0), &[]);
+    assert_eq!(more, Verdict::Dropped(Reason::Busy));
+    assert!(r.worker.finish_batch(r.now, &mut r.out).is_err());
+    assert!(r.worker.tick(r.now, &mut r.out).is_err());
+    assert!(r.worker.snapshot().is_err());
+    assert_eq!((r.disk.committed(), r.out.replies.len()), (stored, 0));
+}
+
+#[test]
+fn a_replica_stops_where_an_epoch_begins_below_what_it_has_executed() {
+    let mut r = fed();
+    marker(&mut r, 1);
+    let s = r.open(1, true, 8);
+    r.log(s, 1, &command(1));
+    assert_eq!(r.worker.next(), 3);
+    r.worker.begins(1, 0);
+    r.log(s, 2, &command(2));
+    r.worker.begins(2, 3);
+    assert_alarmed(&mut r);
+    // And again, as often as it is started.
+    r.restart();
+    r.worker.begins(2, 3);
+    assert_alarmed(&mut r);
+}
+
+#[test]
+fn a_replica_that_is_told_first_stops_before_it_stores_what_comes_in_the_markers_place() {
+    let mut r = fed();
+    marker(&mut r, 1);
+    let s = r.open(1, true, 8);
+    r.worker.begins(2, 2);
+    r.give(3, Flags::NONE, (s, 2), &command(2));
+    r.give(2, Flags::NONE, (s, 1), &command(1));
+    assert_alarmed(&mut r);
+    assert_eq!(r.disk.committed().tally.total, 0);
+    // A plain no-op is no marker, an older epoch's neither.
+    for value in [&[][..], &emit_marker(1)] {
+        r.restart();
+        r.worker.begins(2, 2);
+        r.give(2, Flags::NOOP, (0, 0), value);
+        assert_alarmed(&mut r);
+    }
+    r.restart();
+    r.worker.begins(2, 2);
+    assert!(!r.worker.is_alarmed(), "the marker is next");
+    marker(&mut r, 2);
+    assert!(!r.worker.is_alarmed());
+}
+
+#[test]
+fn what_is_told_late_or_again_is_no_alarm() {
+    let mut r = fed();
+    for epoch in [1, 2, 3] {
+        marker(&mut r, epoch);
+        r.worker.begins(epoch, r.worker.next() - 1);
+    }
+    // Behind a newer epoch's marker an older one's says nothing.
+    marker(&mut r, 2);
+    r.restart();
+    for (epoch, at) in [(1, 0), (2, 1), (3, 2), (2, 1), (3, 2)] {
+        r.worker.begins(epoch, at);
+        assert!(!r.worker.is_alarmed());
+    }
+    r.finish();
+    // Its state elsewhere: the marker comes with it.
+    let (position, bytes) = snapshot(&mut r);
+    let mut behind = Fed::new(settings(REPLICAS[1]));
+    behind.worker.begins(3, 2);
+    let restored = behind.worker.restore(0, position, &mut &bytes[..]).unwrap();
+    assert!(matches!(restored, Restored::To(4)), "{restored:?}");
+    behind.finish();
+    // What was given up is below where the next epoch begins, also for who stands inside.
+    for next in [2, 3, 4] {
+        let mut r = standing_at(next);
+        r.worker.give_up(GIVEN_UP);
+        r.worker.begins(1, GIVEN_UP.end);
+        r.finish();
+        assert!(!r.worker.is_alarmed());
+    }
 }

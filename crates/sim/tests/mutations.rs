@@ -2,8 +2,8 @@
 //! invariant that it breaks. The same seeds without the mistake are sound (see `seeds.rs`).
 
 use sim::check::Invariant::{
-    self, Acknowledged, Agreement, BadPacket, Convergence, InOrderOnce, Liveness, OneProposer,
-    Remembered, Trim,
+    self, Acknowledged, Agreement, Alarm, BadPacket, Convergence, InOrderOnce, Liveness,
+    OneProposer, Remembered, Trim,
 };
 use sim::cluster::mutation::Mutation;
 use sim::draw::Limits;
@@ -102,6 +102,30 @@ fn a_vote_in_a_stale_round() {
 #[test]
 fn a_candidate_that_does_not_read() {
     assert_found(Mutation::SkipsReading, &[Agreement]);
+}
+
+#[test]
+fn a_replica_that_goes_on_in_an_epoch_that_begins_below_it() {
+    assert_found(Mutation::BeginningIgnored, &[Alarm]);
+}
+
+/// Whatever made the epoch begin there: nobody goes on who has executed more.
+#[test]
+fn replicas_stop_where_an_epoch_begins_below_them() {
+    let mut alarms = 0;
+    for seed in 1..=40 {
+        let outcome = run_seed(
+            seed,
+            &Options {
+                mutation: Some(Mutation::BeginsTooLow),
+                trace: true,
+                ..Options::default()
+            },
+        );
+        assert_eq!(outcome.violations, [], "seed {seed}");
+        alarms += outcome.trace.iter().filter(|l| l.contains("ALARM")).count();
+    }
+    assert!(alarms > 0, "no seed brought it about");
 }
 
 #[test]

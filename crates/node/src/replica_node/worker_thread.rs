@@ -24,10 +24,12 @@ use crate::{Error, transfer};
 
 /// What other threads ask of a worker.
 pub enum Job {
-    /// A newer view: its epochs, what was given up, and the leader's address if one is active.
+    /// A newer view: its epochs, what was given up, where the last active epoch begins, and the
+    /// leader's address if one is active.
     View {
         epochs: Arc<[EpochView]>,
         given_up: Option<GivenUp>,
+        begins: Option<(Epoch, Instance)>,
         leader: Option<SocketAddr>,
     },
     /// A repair lane.
@@ -339,13 +341,19 @@ impl WorkerThread {
                 Job::View {
                     epochs,
                     given_up,
+                    begins,
                     leader,
                 } => {
                     self.outbox.leader = leader;
                     if let Some(given_up) = given_up {
                         self.worker.give_up(given_up.of(self.pid));
                     }
+                    if let Some((epoch, at)) = begins {
+                        self.worker.begins(epoch, at);
+                    }
                     self.worker.configure(now, &epochs);
+                    // Should the epoch begin below what is executed, this is the end.
+                    self.finish(now)?;
                 }
                 Job::Lane { epoch, lane } => self.worker.set_lane(now, epoch, lane),
                 Job::Snapshot(answer) => {
@@ -502,6 +510,6 @@ impl WorkerThread {
 fn fatal(pid: PartitionId, e: replica::Error) -> Error {
     Error::new(format!(
         "partition {pid}: {e}; stopping, and nothing was acknowledged that is not stored. \
-         Free space or repair the disk, then start the node again"
+         If a disk is full or broken, free space or repair it, then start the node again"
     ))
 }

@@ -3,6 +3,7 @@
 use super::{Restored, Worker, load};
 use crate::application::{Application, Error, Snapshot};
 use crate::identity::{Named, read_name};
+use crate::record::Position;
 use paxos::{Instance, Time};
 use std::io;
 
@@ -48,7 +49,13 @@ impl<A: Application> Worker<A> {
         }
         let result = self.app.restore(from);
         let loaded = load(&self.settings, &mut self.app, now);
-        let (restored, sessions) = self.final_error(loaded)?;
+        let (
+            Position {
+                next: restored,
+                marker,
+            },
+            sessions,
+        ) = self.final_error(loaded)?;
         match result {
             Err(error) if restored == self.next => return Ok(Restored::Failed(error)),
             Err(error) => return self.final_error(Err(error)),
@@ -65,10 +72,12 @@ impl<A: Application> Worker<A> {
         self.sessions = sessions;
         self.next = restored;
         self.committed = restored;
+        self.marker = marker;
         self.checkpoints.made(now, restored);
         self.ring.forget(&(0..restored));
         self.recover.forget_below(restored);
         self.leap();
+        self.check_beginning();
         self.drain(now);
         Ok(Restored::To(restored))
     }

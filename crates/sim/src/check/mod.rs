@@ -5,6 +5,7 @@
 //! the records that the controller's store takes, and what clients were told. They never look into
 //! a role.
 
+mod beginnings;
 mod execution;
 mod votes;
 
@@ -12,6 +13,7 @@ use std::fmt;
 
 use paxos::Time;
 
+pub use beginnings::Beginnings;
 pub use execution::{Executions, OpInfo};
 pub use votes::{Asked, Memory, Votes};
 
@@ -34,6 +36,8 @@ pub enum Invariant {
     Linearizable,
     /// 8: a bad packet changes nothing.
     BadPacket,
+    /// 4: a replica that has executed what an active epoch doesn't know of stops when it is told.
+    Alarm,
     /// When all faults have ended, everything outstanding completes in bounded time.
     Liveness,
     /// When all is done, the replicas' contents are equal.
@@ -52,6 +56,7 @@ impl Invariant {
             Invariant::Trim => "I6 trim",
             Invariant::Linearizable => "I7 linearizable",
             Invariant::BadPacket => "I8 bad packet",
+            Invariant::Alarm => "I4 alarm",
             Invariant::Liveness => "L1 completion",
             Invariant::Convergence => "L2 convergence",
         }
@@ -92,6 +97,8 @@ pub struct Findings {
     pub now: Time,
     /// What was found, in order; at most [`Findings::MAX`].
     pub violations: Vec<Violation>,
+    /// In a run whose faults break the others on purpose: the only one that is looked at.
+    pub only: Option<Invariant>,
 }
 
 impl Findings {
@@ -100,7 +107,8 @@ impl Findings {
 
     /// Notes a violation.
     pub fn report(&mut self, invariant: Invariant, message: impl FnOnce() -> String) {
-        if self.violations.len() < Self::MAX {
+        let counts = self.only.is_none_or(|only| only == invariant);
+        if counts && self.violations.len() < Self::MAX {
             let message = message();
             self.violations.push(Violation {
                 invariant,

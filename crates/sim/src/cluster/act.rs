@@ -92,7 +92,7 @@ impl Cluster {
                 false
             }
             Kind::Replica(n) if self.may_lose_disk(n) => {
-                self.replicas[n].wipe(&self.world);
+                self.replicas[n].wipe(&mut self.world);
                 false
             }
             _ => true,

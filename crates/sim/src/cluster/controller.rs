@@ -269,6 +269,7 @@ impl ControllerHost {
             world.observe(self.host.at, observed);
             if record.state == EpochState::Issued {
                 world.votes.epoch(&configuration, &mut world.findings);
+                world.issued.push(record.epoch);
             }
         }
         let leader = {

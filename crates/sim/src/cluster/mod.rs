@@ -199,12 +199,21 @@ impl Cluster {
             self.world.steps += 1;
             self.world.findings.now = self.world.queue.now();
             self.handle(event);
+            self.note_epochs();
             self.begin_transfers();
             if !self.is_sound() {
                 return;
             }
         }
         self.world.queue.advance(end);
+    }
+
+    fn note_epochs(&mut self) {
+        for epoch in std::mem::take(&mut self.world.issued) {
+            for replica in &self.replicas {
+                replica.note_epoch(&mut self.world, epoch);
+            }
+        }
     }
 
     fn handle(&mut self, event: Event) {

@@ -10,6 +10,7 @@ use paxos::{Flags, Header, MsgType, NodeId, Packet, Round};
 
 use super::world::World;
 use crate::application::SharedStore;
+use crate::check::Invariant;
 
 /// A mistake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
@@ -36,6 +37,11 @@ pub enum Mutation {
     StaleRoundAccepted,
     /// The candidate believes that there is nothing to read.
     SkipsReading,
+    /// The candidate believes that there is nothing to read, and what must notice is the replicas'
+    /// alarm alone: not a mistake of theirs.
+    BeginsTooLow,
+    /// The same, and replicas aren't told where an epoch begins.
+    BeginningIgnored,
     /// All repairing hosts get the same lane.
     SharedLane,
     /// The leader begins at the marker's instance instead of behind it.
@@ -55,8 +61,9 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// All of them.
-    pub const ALL: [Mutation; 19] = [
+    /// All of them but [`Mutation::BeginsTooLow`], which is no mistake of those that are to notice it.
+    pub const ALL: [Mutation; 20] = [
+        Mutation::BeginningIgnored,
         Mutation::AcceptorForgets,
         Mutation::LeaderReusesRound,
         Mutation::DuplicateVoteCounted,
@@ -77,6 +84,12 @@ impl Mutation {
         Mutation::KeepsOldMembership,
         Mutation::AnswersBeforeSync,
     ];
+
+    /// The only invariant that a run with this mistake is judged by, if it breaks others at once.
+    pub fn only(self) -> Option<Invariant> {
+        let begins = [Mutation::BeginsTooLow, Mutation::BeginningIgnored];
+        begins.contains(&self).then_some(Invariant::Alarm)
+    }
 }
 
 /// Rewrites what a candidate or a repairing replica gets.
@@ -84,7 +97,9 @@ pub fn rewrite(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header, Vec<u
     let h = &packet.header;
     match mutation {
         Mutation::VotesIgnored => without_vote(h).map(|header| (header, Vec::new())),
-        Mutation::SkipsReading => nothing_to_read(h, packet.value).map(|value| (*h, value)),
+        Mutation::SkipsReading | Mutation::BeginsTooLow | Mutation::BeginningIgnored => {
+            nothing_to_read(h, packet.value).map(|value| (*h, value))
+        }
         _ => None,
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use control::{EpochState, Message, View};
 use paxos::wire::value::{PackedItem, append_packed};
-use paxos::{Flags, Header, MsgType, Outbox, Packet, Time, To, Verdict};
+use paxos::{Epoch, Flags, Header, MsgType, Outbox, Packet, Time, To, Verdict};
 use replica::{Checkpoint, EpochView, ReplyTo, Restored, Settings, Status, Worker};
 
 use super::host::{Alarm, Host};
@@ -146,7 +146,11 @@ impl ReplicaHost {
             (shard.batch, shard.flush_armed, shard.fetching) = (0, false, false);
             shard.asked_at = 0;
             match Worker::open(settings, shard.store.open(), self.nonce, now) {
-                Ok(worker) => shard.worker = Some(worker),
+                Ok(worker) => {
+                    let of = (node_id(self.host.name), pid as u16);
+                    world.beginnings.starts(of, worker.next());
+                    shard.worker = Some(worker);
+                }
                 Err(error) => {
                     world.note(|_| format!("replica can't start: {error}"));
                     return self.crash(false);
@@ -189,9 +193,12 @@ impl ReplicaHost {
 
     /// The disk breaks and is replaced by an empty one. Until this replica has got everything back,
     /// no other may lose its own: g may fail, not more.
-    pub fn wipe(&mut self, world: &World) {
+    pub fn wipe(&mut self, world: &mut World) {
         self.crash(false);
         for (pid, shard) in self.shards.iter_mut().enumerate() {
+            world
+                .beginnings
+                .replaced((node_id(self.host.name), pid as u16));
             shard.store.wipe();
             shard.owes = world.executions.executed(pid as u16);
         }
@@ -535,10 +542,16 @@ impl ReplicaHost {
                         if let Some(given_up) = &view.given_up {
                             worker.give_up(given_up.of(pid as u16));
                         }
+                        let ignored = world.mutated(Mutation::BeginningIgnored);
+                        let begins = view.begins(pid as u16).filter(|_| !ignored);
+                        if let Some((epoch, at)) = begins {
+                            worker.begins(epoch, at);
+                        }
                         worker.configure(now, &epochs);
                     }
                 }
                 self.view = Some(view.clone());
+                self.heed_beginning(world, view);
             }
             Message::ViewRequest { .. } => {
                 if let Some(view) = &self.view {
@@ -561,6 +574,33 @@ impl ReplicaHost {
         }
         for pid in 0..self.shards.len() {
             self.after(world, pid);
+        }
+    }
+
+    /// A worker that was told that an epoch begins below what it has executed stops at once.
+    fn heed_beginning(&mut self, world: &mut World, view: &View) {
+        for pid in 0..self.shards.len() {
+            let (Some(worker), Some(begins)) = (&self.shards[pid].worker, view.begins(pid as u16))
+            else {
+                continue;
+            };
+            let next = worker.next();
+            if worker.is_alarmed() {
+                self.finish_batch(world, pid);
+            }
+            let of = (node_id(self.host.name), pid as u16);
+            let (goes_on, findings) = (self.is_up(), &mut world.findings);
+            world.beginnings.told(of, begins, next, goes_on, findings);
+        }
+    }
+
+    /// Notes where it stands when an epoch is issued.
+    pub fn note_epoch(&self, world: &mut World, epoch: Epoch) {
+        for (pid, shard) in self.shards.iter().enumerate() {
+            if let Some(worker) = &shard.worker {
+                let of = (node_id(self.host.name), pid as u16);
+                world.beginnings.issued(of, epoch, worker.next());
+            }
         }
     }
 
@@ -609,6 +649,10 @@ impl ReplicaHost {
         };
         let mut from = Connection { bytes, whole };
         let result = worker.restore(now, position, &mut from);
+        if matches!(result, Ok(Restored::To(_))) {
+            let of = (node_id(self.host.name), pid.into());
+            world.beginnings.replaced(of);
+        }
         world.note(|w| format!("restores {}: {result:?}", w.name(self.host.endpoint(pid))));
         let result = match result {
             Ok(Restored::To(_) | Restored::NotNewer(_) | Restored::Failed(_)) => Ok(()),

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use control::{Envelope, Message, Sender as From};
-use paxos::{Header, MsgType, Outbox, Packet, PartitionId, Time, To, Verdict};
+use paxos::{Epoch, Header, MsgType, Outbox, Packet, PartitionId, Time, To, Verdict};
 
 use super::layout::{Endpoint, Layout, NodeIndex, node_id};
 use super::mutation::Mutation;
 use super::trace::{brief, describe};
-use crate::check::{Asked, Executions, Findings, Invariant, Votes};
+use crate::check::{Asked, Beginnings, Executions, Findings, Invariant, Votes};
 use crate::linearizability::Operation;
 use crate::network::{Fate, Network};
 use crate::observe::{Observed, Observer};
@@ -172,6 +172,10 @@ pub struct World {
     pub votes: Votes,
     /// Invariant 4.
     pub executions: Executions,
+    /// Invariant 4, of epochs that begin too low.
+    pub beginnings: Beginnings,
+    /// Epochs issued in the step in hand.
+    pub issued: Vec<Epoch>,
     /// What was violated.
     pub findings: Findings,
     /// The deliberate mistake of this run.
@@ -213,7 +217,12 @@ impl World {
             rng: rng.fork(2),
             votes: Votes::new(scenario.partitions.into()),
             executions: Executions::new(scenario.partitions.into()),
-            findings: Findings::default(),
+            beginnings: Beginnings::default(),
+            issued: Vec::new(),
+            findings: Findings {
+                only: mutation.and_then(Mutation::only),
+                ..Findings::default()
+            },
             mutation,
             trace: trace.then(Vec::new),
             observer: None,

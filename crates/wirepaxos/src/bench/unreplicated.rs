@@ -144,5 +144,6 @@ fn view(group: GroupId, leader: NodeId) -> View {
             g: 0,
         }],
         given_up: None,
+        begins: None,
     }
 }
