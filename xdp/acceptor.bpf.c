@@ -50,7 +50,9 @@ struct partition {
 	/* Promised for all instances: at least the base round of the epoch that has enabled this memory
 	 * last, and written last of all that it says of this partition. So 0 = a stranger. */
 	__u32 floor;
-	__u32 unused;
+	/* What `floor` will be of a memory that was read from disk and is mute until the controller lets it
+	 * go on: meanwhile it is as silent as a stranger's. Else 0. */
+	__u32 held;
 	/* Everything below is forgotten. */
 	__u64 trim;
 	/* Earlier epochs may have voted below. `end` of the partition is the largest of this, `trim` and
@@ -64,6 +66,8 @@ struct partition {
 struct membership {
 	/* Of this memory; drawn when it starts empty, never 0. */
 	__u64 nonce;
+	/* Which start of it this is, as PROBE shows it. */
+	__u64 start;
 	/* That enabled it last; written when all partitions are. */
 	__u32 epoch;
 	/* Which replicas and reports are in use. */
@@ -511,8 +515,18 @@ static __always_inline __u32 trim_to(const struct message *m, struct step *s)
 static __always_inline __u32 shown_floor(const struct step *s)
 {
 	const struct membership *membership = membership_of(s);
+	__u32 floor = READ_ONCE(s->partition->floor);
 
-	return membership && READ_ONCE(membership->epoch) ? READ_ONCE(s->partition->floor) : 0;
+	if (!membership || !READ_ONCE(membership->epoch))
+		return 0;
+	return floor ? floor : READ_ONCE(s->partition->held);
+}
+
+static __always_inline __u64 start_of(const struct step *s)
+{
+	const struct membership *membership = membership_of(s);
+
+	return membership ? READ_ONCE(membership->start) : 0;
 }
 
 static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, struct step *s)
@@ -525,9 +539,15 @@ static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, 
 		return refused;
 	sent(&s->common,
 	     send_probe_ack(ctx, s->common.device, m, shown_floor(s), end_of(partition, trim),
-			    nonce_of(s), trim),
+			    nonce_of(s), trim, start_of(s)),
 	     XDP_TX);
 	return VERDICT_ANSWERED;
+}
+
+/* Why a memory that has no floor answers PROBE alone. */
+static __always_inline __u32 silent(const struct step *s)
+{
+	return because(READ_ONCE(s->partition->held) ? REASON_RESTARTED : REASON_STRANGER);
 }
 
 static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struct step *s)
@@ -535,7 +555,7 @@ static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struc
 	int range = m->flags & FLAG_RANGE;
 
 	if (!READ_ONCE(s->partition->floor) && m->msgtype != PROBE)
-		return because(REASON_STRANGER);
+		return silent(s);
 	/* First what is most frequent. */
 	if (m->msgtype == PHASE2A)
 		return phase2a(ctx, m, s);

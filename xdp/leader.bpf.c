@@ -368,7 +368,7 @@ static __noinline __u32 probe(struct xdp_md *ctx, const struct message *m, struc
 		return refused;
 	sent(&s->common,
 	     send_probe_ack(ctx, s->common.device, m, round_of(s), READ_ONCE(p->next), s->leader->nonce,
-			    READ_ONCE(p->trimmed)),
+			    READ_ONCE(p->trimmed), 0),
 	     XDP_TX);
 	return VERDICT_ANSWERED;
 }

@@ -265,7 +265,7 @@ static __always_inline int probe_is_for(struct xdp_md *ctx, const struct message
 
 static __always_inline int send_probe_ack(struct xdp_md *ctx, const struct device *device,
 					  const struct message *m, __u32 rnd, __u64 inst,
-					  __u64 nonce, __u64 trim)
+					  __u64 nonce, __u64 trim, __u64 start)
 {
 	struct answer a = {};
 
@@ -275,6 +275,7 @@ static __always_inline int send_probe_ack(struct xdp_md *ctx, const struct devic
 	a.h.rnd = bpf_htonl(rnd);
 	put64(a.value, nonce);
 	put64(a.value + 8, trim);
+	put64(a.value + 16, start);
 	return send_short(ctx, m->header_at, &a, PROBE_REPORT_LEN);
 }
 

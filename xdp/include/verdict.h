@@ -10,15 +10,15 @@
 #define VERDICT_REJECTED 32
 enum verdict {
 	VERDICT_PASSED = 0, /* not for the programs: to the kernel's own stack */
-	/* 1 to 27: dropped under this reason; 33 to 59: rejected with this reason */
-	VERDICT_CHANGED = 60,
-	VERDICT_ANSWERED = 61,
+	/* 1 to 31: dropped under this reason; 33 to 63: rejected with this reason */
+	VERDICT_CHANGED = 64,
+	VERDICT_ANSWERED = 65,
 	/* Learner: decisions handed over, by ring or DELIVER. */
-	COUNT_DECIDED = 62,
+	COUNT_DECIDED = 66,
 	/* The answer didn't fit the frame: the packet went to the node's process after its verdict had
 	 * been counted. */
-	COUNT_UNSENT = 63,
-	COUNTERS = 64
+	COUNT_UNSENT = 67,
+	COUNTERS = 128
 };
 _Static_assert(REASONS <= VERDICT_REJECTED && VERDICT_REJECTED + REASONS <= VERDICT_CHANGED,
 	       "every reason has a counter");

@@ -242,6 +242,7 @@ fn replay(acceptors: &mut [Acceptor], kind: Kind, bytes: &[u8]) -> Result<(), St
                 .ok_or_else(|| format!("it enables the unknown group {group}"))?;
             acceptor
                 .enable(&enable)
+                .map(|_| ())
                 .map_err(|why| format!("a record doesn't fit what precedes it: {why}"))
         }
     }
@@ -285,18 +286,24 @@ impl Role for AcceptorRole {
             return Ok(());
         };
         trace.enabled(&enable);
-        if let Err(why) = acceptor.enable(&enable) {
-            // An order that comes late, or repeated for a memory that is gone, is nothing special.
-            let node = acceptor.deployment().node;
-            refused(node, &format!("enabling in epoch {}", enable.epoch), why);
-            return Ok(());
+        let changed = match acceptor.enable(&enable) {
+            Ok(changed) => changed,
+            Err(why) => {
+                // An order that comes late, or repeated for a memory that is gone, is nothing special.
+                let node = acceptor.deployment().node;
+                refused(node, &format!("enabling in epoch {}", enable.epoch), why);
+                false
+            }
+        };
+        match &mut self.keeping {
+            // The controller repeats its orders all the time.
+            Keeping::Durable(wal) if changed => {
+                let bytes = serde_json::to_vec(order).map_err(|e| Error::new(e.to_string()))?;
+                wal.append(Kind::Enable, &bytes);
+                self.commit()
+            }
+            _ => Ok(()),
         }
-        if let Keeping::Durable(wal) = &mut self.keeping {
-            let bytes = serde_json::to_vec(order).map_err(|e| Error::new(e.to_string()))?;
-            wal.append(Kind::Enable, &bytes);
-            return self.commit();
-        }
-        Ok(())
     }
 
     fn view(&mut self, _: &control::View) {}

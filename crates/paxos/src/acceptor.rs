@@ -7,7 +7,8 @@
 //!
 //! A memory that starts empty belongs to a stranger: it answers PROBE and nothing else until an
 //! epoch enables it by its boot nonce. So a node that forgot its votes never votes again in an
-//! epoch that counted on them.
+//! epoch that counted on them. A memory that comes from disk may be an old copy: it is mute until the
+//! controller has compared it and lets this very start of it go on.
 //!
 //! PHASE2A comes from whoever holds the round; nothing authenticates its sender. A value's inner
 //! structure (pack, vector) is not looked at: devices can't afford it, hence learners don't rely
@@ -22,6 +23,9 @@ use crate::{
 };
 
 pub mod dump;
+mod start;
+
+pub use start::Start;
 
 // ---- Types
 
@@ -68,6 +72,9 @@ pub struct SlotView<'a> {
 pub struct Acceptor {
     deployment: Deployment,
     nonce: u64,
+    start: Start,
+    /// Read from disk, and not yet let go on.
+    mute: bool,
     /// Of the last [`Enable`]; 0 = a stranger.
     epoch: Epoch,
     partitions: Vec<Partition>,
@@ -124,6 +131,8 @@ impl Acceptor {
         Acceptor {
             deployment,
             nonce,
+            start: Start::FIRST,
+            mute: false,
             epoch: 0,
             partitions: vec![Partition::default(); deployment.partitions as usize],
             reports: TrimReports::none(deployment.partitions),
@@ -133,12 +142,33 @@ impl Acceptor {
         }
     }
 
-    /// Counts this memory in. Refused when it names another memory's nonce or an older epoch; the
-    /// same epoch again changes nothing.
-    pub fn enable(&mut self, enable: &Enable) -> Result<(), &'static str> {
+    /// This memory was read from disk: another start of it, mute. `salt` is drawn at random.
+    pub fn restarted(&mut self, salt: u32) {
+        self.start = self.start.next(salt);
+        self.mute = true;
+    }
+
+    /// The controller has compared what this start shows, and lets it go on. Refused when it names
+    /// another memory, or another start of it. True if that changed anything.
+    pub fn resume(&mut self, nonce: u64, start: Start) -> Result<bool, &'static str> {
+        if nonce != self.nonce {
+            return Err("another boot nonce is let go on");
+        }
+        if start != self.start {
+            return Err("another start of this memory is let go on");
+        }
+        Ok(std::mem::replace(&mut self.mute, false))
+    }
+
+    /// Counts this memory in. Refused when it names another memory's nonce or an older epoch, and
+    /// while it is mute. True if that changed anything: the same order again doesn't.
+    pub fn enable(&mut self, enable: &Enable) -> Result<bool, &'static str> {
         let partitions = self.partitions.len();
         if enable.nonce != self.nonce {
             return Err("the epoch counts on another boot nonce");
+        }
+        if self.mute {
+            return Err("this memory was restarted and not yet let go on");
         }
         if enable.epoch == 0 || enable.epoch > crate::round::MAX_EPOCH {
             return Err("the epoch is out of range");
@@ -149,16 +179,20 @@ impl Acceptor {
         if enable.trim.len() != partitions || enable.end.len() != partitions {
             return Err("trim and end must name every partition");
         }
-        self.reports = self.reports.changed(&enable.replicas, enable.g)?;
+        let reports = self.reports.changed(&enable.replicas, enable.g)?;
+        let mut changed = enable.epoch != self.epoch || reports != self.reports;
+        self.reports = reports;
         self.epoch = enable.epoch;
         for (pid, partition) in self.partitions.iter_mut().enumerate() {
+            let before = *partition;
             partition.floor = partition.floor.max(Round::base(enable.epoch));
             partition.end = partition.end.max(enable.end[pid]);
             partition.raise_trim(enable.trim[pid]);
             // Fewer replicas may fail now, so what they reported before may suffice.
             partition.raise_trim(self.reports.trim_point(pid as PartitionId));
+            changed |= *partition != before;
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// Where it stands.
@@ -169,6 +203,16 @@ impl Acceptor {
     /// The boot nonce of this memory.
     pub fn nonce(&self) -> u64 {
         self.nonce
+    }
+
+    /// Which start of this memory it is.
+    pub fn start(&self) -> Start {
+        self.start
+    }
+
+    /// Whether it was read from disk and not yet let go on.
+    pub fn is_mute(&self) -> bool {
+        self.mute
     }
 
     /// The epoch that enabled it last; 0 = a stranger.
@@ -237,6 +281,7 @@ impl Acceptor {
         let result = match packet.header.msgtype {
             MsgType::Probe => self.probe(packet, out),
             _ if self.is_stranger() => Err(Reason::Stranger.into()),
+            _ if self.mute => Err(Reason::Restarted.into()),
             MsgType::Phase2a => self.phase2a(packet, out),
             MsgType::Phase1a if range => self.phase1a_range(packet, out),
             MsgType::Phase1a => self.phase1a(packet, out),
@@ -409,7 +454,7 @@ impl Acceptor {
         let report = ProbeReport {
             nonce: self.nonce,
             trim: partition.trim,
-            start: 0,
+            start: self.start.shown(self.mute),
         };
         let shown = (partition.floor, partition.end);
         answer::probe(

@@ -7,6 +7,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
+use paxos::acceptor::Start;
 use paxos::{Enable, Epoch, Instance, NodeId, PartitionId, Round, TrimReports};
 
 use crate::banks::Banks;
@@ -36,10 +37,7 @@ impl Acceptor {
             return Err("a boot nonce is never 0".into());
         }
         let members: Mapped<Membership> = object.memory("members")?;
-        let member = members.at(place.index as usize);
-        // SAFETY: inside the mapping, which lives on.
-        let known = unsafe { atomic64(&raw mut (*member).nonce) };
-        let is_new = known.compare_exchange(0, nonce, SeqCst, SeqCst).is_ok();
+        let is_new = begin(members.at(place.index as usize), nonce);
         Ok(Acceptor {
             place,
             members,
@@ -50,12 +48,74 @@ impl Acceptor {
         })
     }
 
+    /// Which start of this memory it is, and whether it is mute.
+    pub fn start(&self) -> (Start, bool) {
+        Start::from_shown(self.member().start).unwrap_or((Start::FIRST, true))
+    }
+
+    /// Lets a memory that was read from disk go on, like [`paxos::Acceptor::resume`].
+    pub fn resume(&self, nonce: u64, start: Start) -> std::result::Result<bool, &'static str> {
+        let (own, mute) = self.start();
+        if nonce != self.nonce() {
+            return Err("another boot nonce is let go on");
+        }
+        if start != own {
+            return Err("another start of this memory is let go on");
+        }
+        if !mute {
+            return Ok(false);
+        }
+        for pid in 0..self.place.deployment.partitions {
+            let p = self.partitions.at(self.place.partition(pid));
+            // SAFETY: inside the mapping that `self` owns.
+            unsafe {
+                let held = atomic32(&raw mut (*p).held).load(SeqCst);
+                atomic32(&raw mut (*p).floor).fetch_max(held, SeqCst);
+                atomic32(&raw mut (*p).held).store(0, SeqCst);
+            }
+        }
+        let member = self.members.at(self.place.index as usize);
+        // Last of all, so that an order of which only a part was carried out is repeated.
+        // SAFETY: as above.
+        unsafe { atomic64(&raw mut (*member).start).store(own.shown(false), SeqCst) };
+        Ok(true)
+    }
+
+    /// Makes a new, empty memory of one that is mute, which no program touches.
+    pub fn discard(&self, nonce: u64) -> std::result::Result<(), &'static str> {
+        if !self.start().1 {
+            return Err("this memory votes");
+        }
+        let member = self.members.at(self.place.index as usize);
+        // SAFETY: inside the mapping that `self` owns. While there is no start, PROBE shows no memory.
+        unsafe { atomic64(&raw mut (*member).start).store(0, SeqCst) };
+        for pid in 0..self.place.deployment.partitions {
+            let empty = AcceptorPartition::default();
+            self.partitions.set(self.place.partition(pid), empty);
+            for inst in 0..self.place.slots {
+                let at = self.place.slot(pid, inst);
+                self.slots.set(at, AcceptorSlot::default());
+            }
+        }
+        // SAFETY: as above.
+        unsafe {
+            atomic32(&raw mut (*member).epoch).store(0, SeqCst);
+            (&raw mut (*member).replicas).write_volatile([Replicas::default(); 2]);
+            atomic64(&raw mut (*member).nonce).store(nonce, SeqCst);
+        }
+        begin(member, nonce);
+        Ok(())
+    }
+
     /// Counts this memory in, like [`paxos::Acceptor::enable`].
     pub fn enable(&self, enable: &Enable) -> std::result::Result<(), &'static str> {
         let partitions = usize::from(self.place.deployment.partitions);
         let member = self.member();
         if enable.nonce != member.nonce {
             return Err("the epoch counts on another boot nonce");
+        }
+        if self.start().1 {
+            return Err("this memory was restarted and not yet let go on");
         }
         if enable.epoch == 0 || enable.epoch > paxos::round::MAX_EPOCH {
             return Err("the epoch is out of range");
@@ -150,7 +210,8 @@ impl Acceptor {
 
     /// The round promised for all instances of a partition.
     pub fn floor(&self, pid: PartitionId) -> Round {
-        Round(self.partition(pid).floor)
+        let partition = self.partition(pid);
+        Round(partition.floor.max(partition.held))
     }
 
     /// Everything below is forgotten.
@@ -210,5 +271,18 @@ impl Acceptor {
         let mut sorted: Vec<_> = self.reports(pid).into_iter().map(|(_, i)| i).collect();
         sorted.sort_unstable_by(|a, b| b.cmp(a));
         sorted.get(usize::from(g)).copied().unwrap_or(0)
+    }
+}
+
+/// Names a memory, if it has no name yet: from then on PROBE shows it. True if it had none.
+fn begin(member: *mut Membership, nonce: u64) -> bool {
+    // SAFETY: `member` is in the mapping of a live acceptor. The start last, so that nobody takes it for one
+    // of another memory.
+    unsafe {
+        let known = atomic64(&raw mut (*member).nonce);
+        let is_new = known.compare_exchange(0, nonce, SeqCst, SeqCst).is_ok();
+        let start = atomic64(&raw mut (*member).start);
+        let _ = start.compare_exchange(0, Start::FIRST.number(), SeqCst, SeqCst);
+        is_new
     }
 }

@@ -29,7 +29,7 @@ pub const LINK_PLACES: usize = 256;
 /// See [`LINK_PLACES`].
 pub const LINK_TRIES: usize = 8;
 /// Counters of one CPU.
-pub const COUNTERS: usize = 64;
+pub const COUNTERS: usize = 128;
 
 macro_rules! shared {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {$(
@@ -114,6 +114,8 @@ shared! {
     Membership {
         /// Boot nonce of this memory.
         nonce: u64,
+        /// Which start of it this is, as PROBE shows it; 0 = not yet there.
+        start: u64,
         /// That enabled it last, in all partitions; 0 = a stranger, as PROBE shows.
         epoch: u32,
         /// Which of the two is in use.
@@ -134,8 +136,8 @@ shared! {
     AcceptorPartition {
         /// The round promised for all instances.
         floor: u32,
-        /// 0.
-        unused: u32,
+        /// What the floor will be of a memory that is still mute; else 0.
+        held: u32,
         /// Everything below is forgotten.
         trim: u64,
         /// Earlier epochs may have voted below.

@@ -27,10 +27,10 @@ pub mod counter {
     #![allow(missing_docs)]
     pub const PASSED: usize = 0;
     pub const REJECTED: usize = 32;
-    pub const CHANGED: usize = 60;
-    pub const ANSWERED: usize = 61;
-    pub const DECIDED: usize = 62;
-    pub const UNSENT: usize = 63;
+    pub const CHANGED: usize = 64;
+    pub const ANSWERED: usize = 65;
+    pub const DECIDED: usize = 66;
+    pub const UNSENT: usize = 67;
 }
 
 /// The verdict that a counter counts; none for those that come beside one.

@@ -21,6 +21,7 @@ impl Acceptor {
         let replicas = member.replicas[(member.bank & 1) as usize];
         let membership = Membership {
             nonce: member.nonce,
+            start: self.start().0,
             epoch: member.epoch,
             g: replicas.g as u8,
             replicas: &replicas.node[..usize::from(replicas.count)],
@@ -69,6 +70,8 @@ impl Acceptor {
         // SAFETY: inside the mapping that `self` owns.
         unsafe {
             atomic64(&raw mut (*member).nonce).store(saved.nonce(), SeqCst);
+            let start = saved.start().shown(saved.is_mute());
+            atomic64(&raw mut (*member).start).store(start, SeqCst);
             atomic32(&raw mut (*member).epoch).store(saved.epoch(), SeqCst);
         }
     }
@@ -96,7 +99,12 @@ impl Acceptor {
         let p = self.partitions.at(self.place().partition(pid));
         // SAFETY: as above.
         unsafe {
-            (&raw mut (*p).floor).write_volatile(saved.floor(pid).0);
+            let (floor, held) = match saved.is_mute() {
+                true => (0, saved.floor(pid).0),
+                false => (saved.floor(pid).0, 0),
+            };
+            (&raw mut (*p).floor).write_volatile(floor);
+            (&raw mut (*p).held).write_volatile(held);
             (&raw mut (*p).trim).write_volatile(trim);
             (&raw mut (*p).earlier).write_volatile(end);
             (&raw mut (*p).reports[0]).write_volatile(reports);

@@ -63,7 +63,7 @@ impl Acceptor {
             let report = ProbeReport {
                 nonce: self.nonce,
                 trim,
-                start: 0,
+                start: paxos::acceptor::Start::FIRST.shown(false),
             };
             let mine = Probe::parse(packet.value) == Ok(Probe::Acceptor);
             return mine.then(|| probed(h, floor, held(&self.end, &h.pid), report))?;

@@ -5,19 +5,19 @@
 //! ```text
 //! magic "WPAC", version u16
 //! cluster u32, group u16, node u16, partitions u16, max_value u16, slots u64
-//! nonce u64, epoch u32, g u8, replicas u8, replicas x node u16
+//! nonce u64, start u64, epoch u32, g u8, replicas u8, replicas x node u16
 //! partitions x {
 //!   floor u32, trim u64, end u64, replicas x report u64, used slots u64,
 //!   used x { inst u64, rnd u32, vrnd u32, client u64, request u64, flags u16, len u16, value }
 //! }
 //! ```
 
-use super::{Acceptor, Partition, Slot, SlotView};
+use super::{Acceptor, Partition, Slot, SlotView, Start};
 use crate::configuration::MAX_REPLICAS;
 use crate::{Deployment, Epoch, Flags, Instance, NodeId, PartitionId, Round, TrimReports};
 
 const MAGIC: [u8; 4] = *b"WPAC";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// What a saved memory says of its membership. Planes that keep an acceptor's memory elsewhere save
 /// it in the same form: this, then each partition.
@@ -25,6 +25,8 @@ const VERSION: u16 = 1;
 pub struct Membership<'a> {
     /// The boot nonce.
     pub nonce: u64,
+    /// Which start of the memory saves it.
+    pub start: Start,
     /// That enabled it last; 0 = a stranger.
     pub epoch: Epoch,
     /// Replicas that may fail without stopping TRIM.
@@ -45,6 +47,7 @@ impl Membership<'_> {
         }
         out.extend_from_slice(&slots.to_be_bytes());
         out.extend_from_slice(&self.nonce.to_be_bytes());
+        out.extend_from_slice(&self.start.number().to_be_bytes());
         out.extend_from_slice(&self.epoch.to_be_bytes());
         out.push(self.g);
         out.push(self.replicas.len() as u8);
@@ -103,6 +106,7 @@ impl Acceptor {
     pub fn save(&self, out: &mut Vec<u8>) {
         let membership = Membership {
             nonce: self.nonce,
+            start: self.start,
             epoch: self.epoch,
             g: self.reports.g(),
             replicas: self.reports.replicas(),
@@ -141,7 +145,8 @@ impl Acceptor {
 
     /// Reads what [`Self::save`] wrote, for the same place in the cluster and the same number of
     /// slots. The bytes may be anything: whatever could not have been saved is refused, and memory
-    /// is taken for `deployment` and `slots` alone.
+    /// is taken for `deployment` and `slots` alone. Whoever takes it from a disk goes on with
+    /// [`Acceptor::restarted`].
     pub fn load(
         deployment: Deployment,
         slots: usize,
@@ -171,7 +176,9 @@ impl Acceptor {
         if nonce == 0 {
             return Err("the boot nonce is 0");
         }
+        let start = Start::from_number(r.u64()?).ok_or("it was never started")?;
         let mut acceptor = Acceptor::new(deployment, slots, nonce);
+        acceptor.start = start;
         acceptor.load_membership(&mut r)?;
         for pid in 0..deployment.partitions {
             acceptor.load_partition(pid, &mut r)?;

@@ -61,11 +61,13 @@ pub enum Reason {
     Busy = 26,
     /// No room left here; the sender tries again.
     Full = 27,
+    /// The acceptor's memory was read from disk, and the controller hasn't compared it yet.
+    Restarted = 28,
 }
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Reason; 27] = [
+    pub const ALL: [Reason; 28] = [
         Reason::Truncated,
         Reason::BadVersion,
         Reason::UnknownType,
@@ -93,6 +95,7 @@ impl Reason {
         Reason::BadChecksum,
         Reason::Busy,
         Reason::Full,
+        Reason::Restarted,
     ];
 
     /// The reason with this number.
@@ -130,6 +133,7 @@ impl Reason {
             Reason::BadChecksum => "bad_checksum",
             Reason::Busy => "busy",
             Reason::Full => "full",
+            Reason::Restarted => "restarted",
         }
     }
 

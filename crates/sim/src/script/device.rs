@@ -1,5 +1,6 @@
 //! What a script drives: one role of one implementation.
 
+use paxos::acceptor::Start;
 use paxos::{
     Acceptor, Configuration, Deployment, Enable, Instance, Leader, Learner, Member, Outbox, Packet,
     PartitionId, Program, To, Verdict,
@@ -140,8 +141,32 @@ impl Device for RustDevice {
                 let mut saved = Vec::new();
                 acceptor.save(&mut saved);
                 let slots = acceptor.slots() as usize;
+                if acceptor.is_mute() {
+                    return Err("a memory is saved as one that isn't mute".into());
+                }
                 *acceptor = Acceptor::load(*acceptor.deployment(), slots, &saved)?;
                 true
+            }
+            ("restart", RustDevice::Acceptor(acceptor)) => {
+                let mut saved = Vec::new();
+                acceptor.save(&mut saved);
+                let slots = acceptor.slots() as usize;
+                *acceptor = Acceptor::load(*acceptor.deployment(), slots, &saved)?;
+                acceptor.restarted(fields.u32("salt", 0)?);
+                true
+            }
+            ("resume", RustDevice::Acceptor(acceptor)) => {
+                let (nonce, start) = parse_resume(&mut fields, acceptor.nonce())?;
+                acceptor.resume(nonce, start).is_ok()
+            }
+            ("discard", RustDevice::Acceptor(acceptor)) => {
+                let nonce = fields.u64("nonce", 0)?;
+                let slots = acceptor.slots() as usize;
+                let is_mute = acceptor.is_mute();
+                if is_mute {
+                    *acceptor = Acceptor::new(*acceptor.deployment(), slots, nonce);
+                }
+                is_mute
             }
             ("program", RustDevice::Leader(leader)) => {
                 let program = parse_program(&mut fields, leader.nonce(), partitions)?;
@@ -238,6 +263,13 @@ pub fn parse_enable(
         replicas: fields.nodes("replicas")?,
         g: fields.u8("g", 0)?,
     })
+}
+
+/// Which start of which memory a `resume` line lets go on, at an acceptor of this boot nonce.
+pub fn parse_resume(fields: &mut Fields<'_>, nonce: u64) -> Result<(u64, Start), String> {
+    let nonce = fields.u64("nonce", nonce)?;
+    let start = Start::from_number(fields.u64("start", 0)?);
+    Ok((nonce, start.ok_or("there is no such start")?))
 }
 
 /// What a `program` line says to a leader of this boot nonce.

@@ -160,7 +160,7 @@ fn print_structure(msgtype: MsgType, flags: Flags, value: &[u8]) -> Option<Strin
         }
         MsgType::ProbeAck => {
             let r = ProbeReport::parse(value).ok()?;
-            Some(format!("report({:#x},{},{})", r.nonce, r.trim, r.start))
+            Some(format!("report({:#x},{},{:#x})", r.nonce, r.trim, r.start))
         }
         MsgType::Phase1b if flags.has(Flags::RANGE) => {
             let r = RangeReport::parse(value).ok()?;

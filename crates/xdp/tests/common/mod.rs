@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use paxos::{
     Configuration, Enable, Epoch, Instance, Member, NodeId, PartitionId, Round, To, Verdict,
 };
-use sim::script::device::{parse_configuration, parse_enable, parse_program};
+use sim::script::device::{parse_configuration, parse_enable, parse_program, parse_resume};
 use sim::script::fields::Fields;
 use sim::script::{Device, Setup, packet, value};
 use xdp::layout::{AcceptorPartition, AcceptorSlot, GROUP_DELIVER, Membership, SHORT_VALUE};
@@ -187,6 +187,7 @@ impl Control {
 
 /// A role in XDP as a script sees it.
 pub struct XdpDevice {
+    dir: PathBuf,
     loaded: Loaded,
     place: Place,
 }
@@ -202,7 +203,11 @@ impl XdpDevice {
         let place = Place::only(setup.deployment, setup.slots as u64);
         let mut loaded = Loaded::new(dir, role, place, setup.nonce);
         loaded.runner.v6 = v6;
-        Ok(Box::new(XdpDevice { loaded, place }))
+        Ok(Box::new(XdpDevice {
+            dir: dir.to_owned(),
+            loaded,
+            place,
+        }))
     }
 
     fn known_partition(&self, pid: PartitionId) -> Result<(), String> {
@@ -232,6 +237,24 @@ impl Device for XdpDevice {
                 let again = Acceptor::new(&self.loaded.object, *acceptor.place(), 0xdead)?;
                 self.loaded.role = Control::Acceptor(again);
                 true
+            }
+            ("restart", Control::Acceptor(acceptor)) => {
+                let slots = acceptor.place().slots as usize;
+                let deployment = acceptor.place().deployment;
+                let mut saved = paxos::Acceptor::load(deployment, slots, &acceptor.save())?;
+                saved.restarted(fields.u32("salt", 0)?);
+                let v6 = self.loaded.runner.v6;
+                self.loaded = Loaded::new(&self.dir, Role::Acceptor, self.place, 1);
+                self.loaded.runner.v6 = v6;
+                self.loaded.role.acceptor().restore(&saved);
+                true
+            }
+            ("discard", Control::Acceptor(acceptor)) => {
+                acceptor.discard(fields.u64("nonce", 0)?).is_ok()
+            }
+            ("resume", Control::Acceptor(acceptor)) => {
+                let (nonce, start) = parse_resume(&mut fields, acceptor.nonce())?;
+                acceptor.resume(nonce, start).is_ok()
             }
             ("program", Control::Leader(leader)) => {
                 let program = parse_program(&mut fields, leader.nonce(), partitions)?;

@@ -239,7 +239,7 @@ impl Pair {
                     replicas: replicas.to_vec(),
                     g,
                 };
-                rust.enable(&enable) == xdp.enable(&enable)
+                rust.enable(&enable).map(|_| ()) == xdp.enable(&enable)
             }
             (Rust::Leader(rust), common::Control::Leader(xdp)) => {
                 if self.random.chance(20) {

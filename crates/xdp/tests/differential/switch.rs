@@ -192,7 +192,9 @@ impl Model {
         for role in &mut self.roles {
             match role {
                 Rust::Leader(role) => role.program(program).expect("its nonce"),
-                Rust::Acceptor(role) => role.enable(enable).expect("its nonce"),
+                Rust::Acceptor(role) => {
+                    role.enable(enable).expect("its nonce");
+                }
                 Rust::Learner(role) => drop(role.learn(&Switch::members(program.epoch))),
                 Rust::Host(_) => unreachable!("it is in no switch"),
             }
