@@ -60,17 +60,25 @@ impl Stop {
         self.requested.load(Ordering::Acquire)
     }
 
-    /// From now on SIGTERM and SIGINT of this process request this stop. For programs that run one
+    /// From now on SIGTERM, SIGINT and SIGHUP of this process request this stop, so that a terminal
+    /// that goes away costs no votes; under `nohup` SIGHUP stays ignored. For programs that run one
     /// node (or one embedded cluster); the handle is kept for good.
     pub fn on_signals(self: &Arc<Stop>) -> io::Result<()> {
         SIGNALLED.store(
             Arc::into_raw(Arc::clone(self)).cast_mut(),
             Ordering::Release,
         );
-        for signal in [libc::SIGTERM, libc::SIGINT] {
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
             // SAFETY: a zeroed sigaction is valid; the handler does only what is allowed in one.
             let result = unsafe {
                 let mut action: libc::sigaction = mem::zeroed();
+                let mut before: libc::sigaction = mem::zeroed();
+                if libc::sigaction(signal, ptr::null(), &mut before) == 0
+                    && signal == libc::SIGHUP
+                    && before.sa_sigaction == libc::SIG_IGN
+                {
+                    continue;
+                }
                 action.sa_sigaction = on_signal as extern "C" fn(c_int) as usize;
                 action.sa_flags = libc::SA_RESTART;
                 libc::sigaction(signal, &action, ptr::null_mut())

@@ -28,7 +28,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Runs the node. SIGTERM, SIGINT and `wirepaxos stop` end it in good order: what it knows is
+/// Runs the node. SIGTERM, SIGINT, SIGHUP and `wirepaxos stop` end it in good order: what it knows is
 /// stored first. In the kernel a signal ends the process alone, and its role serves on.
 pub fn run(options: &Options) -> Result<(), Error> {
     let mut cluster = ClusterFile::load(&options.cluster)?;

@@ -122,6 +122,26 @@ fn a_durable_memory_survives_without_a_stop() {
     assert!(matches!(vote(&mut role, &cluster, 3), Verdict::Rejected(_)));
 }
 
+/// The controller repeats its orders twice a second.
+#[test]
+fn an_order_that_changes_nothing_is_not_logged() {
+    let dir = TestDir::new();
+    let cluster = cluster(&dir, "durable");
+    let mut role = open(&cluster).unwrap();
+    enable(&mut role, 1);
+    let logged = |after: &str| {
+        let segment = dir.path().join("data/acceptor-1/log/segment-000000000000");
+        let bytes = fs::read(segment).expect(after);
+        bytes.iter().rposition(|b| *b != 0)
+    };
+    let first = logged("the first order");
+    assert!(first.is_some());
+    enable(&mut role, 1);
+    assert_eq!(logged("the same again"), first);
+    enable(&mut role, 2);
+    assert!(logged("another one") > first);
+}
+
 #[test]
 fn a_memory_of_other_storage_is_refused_not_revived() {
     let dir = TestDir::new();
