@@ -17,7 +17,7 @@ use crate::control_socket::ControlSocket;
 use crate::counters::Counters;
 use crate::host::{Stop, wait};
 use crate::outbox::{AddressedOutbox, Directory};
-use crate::plane::{RecvBatch, SendBatch, UdpPlane};
+use crate::plane::{RecvBatch, SendBatch, UdpPlane, refuse_deafness};
 use crate::role_loop::open_plane;
 use crate::store::FileStore;
 use crate::trace::{Recorded, Recorder};
@@ -28,6 +28,7 @@ const MAX_CLIENTS: usize = 256;
 
 /// Runs the controller until the stop is requested.
 pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
+    refuse_deafness(node.address, 1)?;
     let plane = open_plane(node)?;
     let links = Links::open(cluster, node)?;
     let directory = cluster.node_dir(node);

@@ -9,6 +9,7 @@ use aya::programs::{Xdp, XdpFlags};
 
 use crate::interface::Interface;
 use crate::object::{Object, Result, whole};
+use crate::occupant::Occupant;
 
 /// Where in the interface's receive path a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,10 +126,16 @@ impl Object {
                 Err(e) => refused.push(whole(&e)),
             }
         }
+        let there = match Occupant::of(interface) {
+            Ok(Some(occupant)) => format!(". {} is there: stop its node", occupant.described()),
+            _ => format!(
+                ". See what is attached there with `ip link show {}`",
+                interface.name
+            ),
+        };
         Err(format!(
-            "{} takes no XDP program: in the driver: {}; in the stack: {}. See what is attached there \
-             with `ip link show {}`, or use the udp plane",
-            interface.name, refused[0], refused[1], interface.name
+            "{} takes no XDP program: in the driver: {}; in the stack: {}{there}, or use the udp plane",
+            interface.name, refused[0], refused[1]
         ))
     }
 

@@ -337,6 +337,23 @@ shared! {
         /// 0.
         unused: u32,
     }
+    /// Map `identity`, which no program uses: whose pins these are, and of which group.
+    Identity {
+        /// See [`crate::identity::FORMAT`].
+        format: u32,
+        /// The cluster's random number.
+        cluster: u32,
+        /// The node.
+        node: u16,
+        /// 1 + its place in [`crate::object::Role::ALL`].
+        role: u16,
+        /// The group.
+        group: u16,
+        /// Its partitions.
+        partitions: u16,
+        /// Slots of each.
+        slots: u64,
+    }
     /// Map `stops` of objects that tests stop on their way.
     Stop {
         /// Where (`xdp/include/stop.h`); 0 = nowhere.

@@ -116,12 +116,10 @@ impl Object {
     }
 
     /// The same for a node: its maps are those that an earlier process pinned in `pins`, with all
-    /// that they hold, or new ones, which are pinned there.
+    /// that they hold, or new ones, which are pinned there. [`crate::pins::Pins::claim`] says whether they are ours.
     pub fn load_kept(dir: &Path, role: Role, sizes: &Sizes, pins: &Path) -> Result<Object> {
         let path = dir.join("kept").join(format!("{}.bpf.o", role.name()));
-        let object = Self::load_file(&path, role, sizes, Some(pins))?;
-        object.refuse_other_sizes(sizes, pins)?;
-        Ok(object)
+        Self::load_file(&path, role, sizes, Some(pins))
     }
 
     fn load_file(path: &Path, role: Role, sizes: &Sizes, pins: Option<&Path>) -> Result<Object> {
@@ -168,36 +166,6 @@ impl Object {
             role,
             counters,
         })
-    }
-
-    /// Maps that another version, or the same with another cluster file, has left can't be read as
-    /// ours.
-    fn refuse_other_sizes(&self, sizes: &Sizes, pins: &Path) -> Result<()> {
-        let wanted: &[(&str, u32)] = match self.role {
-            Role::Leader => &[("leaders", sizes.groups), ("partitions", sizes.partitions)],
-            Role::Acceptor => &[
-                ("members", sizes.groups),
-                ("partitions", sizes.partitions),
-                ("slots", sizes.slots),
-                ("long_values", sizes.slots),
-            ],
-            Role::Learner => &[("configurations", sizes.groups), ("slots", sizes.slots)],
-            Role::Forwarder => &[],
-        };
-        for (name, entries) in wanted {
-            let map = self.ebpf.map(name).and_then(data);
-            let map = map.ok_or_else(|| format!("no map {name}"))?;
-            let found = map.info().map_err(|error| whole(&error))?.max_entries();
-            if found != *entries {
-                return Err(format!(
-                    "the programs that run keep {found} {name}, and this cluster file wants {entries}: \
-                     their memory is in {}. Start the node as it was and stop it in order, or remove \
-                     that directory: then an acceptor re-joins as a new member",
-                    pins.display()
-                ));
-            }
-        }
-        Ok(())
     }
 
     /// What it does.

@@ -1,9 +1,12 @@
 //! The edge to the kernel: bpf(2) commands that no loader offers, and maps as memory.
 #![allow(unsafe_code)]
 
+use std::ffi::CString;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr::NonNull;
 
 const BPF_PROG_TEST_RUN: libc::c_long = 10;
@@ -88,8 +91,10 @@ unsafe fn prog_test_run(attr: &mut TestRunAttr) -> io::Result<()> {
 
 const BPF_MAP_CREATE: libc::c_long = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
+const BPF_OBJ_PIN: libc::c_long = 6;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
+const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// The part of `union bpf_attr` that BPF_MAP_CREATE reads, as far as it is needed here.
 #[repr(C)]
@@ -101,6 +106,14 @@ struct MapCreateAttr {
     max_entries: u32,
     map_flags: u32,
     inner_map_fd: u32,
+}
+
+/// The part that BPF_OBJ_PIN reads.
+#[repr(C)]
+struct ObjPinAttr {
+    pathname: u64,
+    bpf_fd: u32,
+    file_flags: u32,
 }
 
 /// The part that BPF_MAP_UPDATE_ELEM reads.
@@ -115,37 +128,45 @@ struct MapUpdateAttr {
 
 /// An array of one number.
 pub(crate) fn create_array() -> io::Result<OwnedFd> {
-    create_map(BPF_MAP_TYPE_ARRAY, 0)
+    create_map(MapCreateAttr {
+        map_type: BPF_MAP_TYPE_ARRAY,
+        value_size: 4,
+        max_entries: 1,
+        ..MapCreateAttr::default()
+    })
 }
 
 /// An array of one map like this one.
 pub(crate) fn create_array_of_maps(like: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    create_map(BPF_MAP_TYPE_ARRAY_OF_MAPS, like.as_raw_fd() as u32)
-}
-
-fn create_map(map_type: u32, inner_map_fd: u32) -> io::Result<OwnedFd> {
-    let attr = MapCreateAttr {
-        map_type,
-        key_size: 4,
+    create_map(MapCreateAttr {
+        map_type: BPF_MAP_TYPE_ARRAY_OF_MAPS,
         value_size: 4,
         max_entries: 1,
-        map_flags: 0,
-        inner_map_fd,
+        inner_map_fd: like.as_raw_fd() as u32,
+        ..MapCreateAttr::default()
+    })
+}
+
+/// An array that [`Mapped`] can map.
+pub(crate) fn create_mapped_array(value_size: usize, entries: usize) -> io::Result<OwnedFd> {
+    create_map(MapCreateAttr {
+        map_type: BPF_MAP_TYPE_ARRAY,
+        value_size: value_size as u32,
+        max_entries: entries as u32,
+        map_flags: BPF_F_MMAPABLE,
+        ..MapCreateAttr::default()
+    })
+}
+
+fn create_map(kind: MapCreateAttr) -> io::Result<OwnedFd> {
+    let attr = MapCreateAttr {
+        key_size: 4,
+        ..kind
     };
-    // SAFETY: `attr` is as large as said and points to nothing.
-    let made = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_MAP_CREATE,
-            &raw const attr,
-            size_of_val(&attr),
-        )
-    };
-    match made {
-        // SAFETY: a fresh descriptor that nobody else owns.
-        0.. => Ok(unsafe { OwnedFd::from_raw_fd(made as i32) }),
-        _ => Err(io::Error::last_os_error()),
-    }
+    // SAFETY: it points to nothing.
+    let made = unsafe { bpf(BPF_MAP_CREATE, &attr) }?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(made as i32) })
 }
 
 /// Makes `map` the one in an array of one map.
@@ -158,17 +179,36 @@ pub(crate) fn put_map(array: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<
         value: (&raw const value) as u64,
         flags: 0,
     };
-    // SAFETY: `attr` is as large as said; key and value, four bytes each, live through the call.
+    // SAFETY: key and value, four bytes each, live through the call.
+    unsafe { bpf(BPF_MAP_UPDATE_ELEM, &attr) }.map(drop)
+}
+
+/// Pins a map at `path`.
+pub(crate) fn pin(map: &impl AsRawFd, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let attr = ObjPinAttr {
+        pathname: path.as_ptr() as u64,
+        bpf_fd: map.as_raw_fd() as u32,
+        file_flags: 0,
+    };
+    // SAFETY: the path ends with a zero and lives through the call.
+    unsafe { bpf(BPF_OBJ_PIN, &attr) }.map(drop)
+}
+
+/// # Safety
+/// What `attr` points to must be as the command wants it.
+unsafe fn bpf<T>(command: libc::c_long, attr: &T) -> io::Result<i64> {
+    // SAFETY: `attr` is as large as said, and what it points to is the caller's duty.
     let done = unsafe {
         libc::syscall(
             libc::SYS_bpf,
-            BPF_MAP_UPDATE_ELEM,
-            &raw const attr,
-            size_of_val(&attr),
+            command,
+            std::ptr::from_ref(attr),
+            size_of::<T>(),
         )
     };
     match done {
-        0.. => Ok(()),
+        0.. => Ok(done),
         _ => Err(io::Error::last_os_error()),
     }
 }

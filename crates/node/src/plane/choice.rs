@@ -1,5 +1,9 @@
 //! Which plane a node's role runs on.
 
+use std::net::SocketAddr;
+
+use xdp::interface::Interface;
+use xdp::occupant::Occupant;
 use xdp::pins::Pins;
 
 use crate::Error;
@@ -16,7 +20,10 @@ pub(crate) fn in_kernel<T>(
     let why_not = match node.plane {
         Plane::Xdp => return open().map(Some),
         Plane::Udp if left => return Err(still_in_kernel(cluster, node)),
-        Plane::Udp => return Ok(None),
+        Plane::Udp => {
+            refuse_deafness(node.address, node_ports(cluster, node))?;
+            return Ok(None);
+        }
         Plane::Auto if cluster.trace.is_some() => {
             Error::new("what passes in the kernel can't be recorded (`trace`)")
         }
@@ -34,7 +41,45 @@ pub(crate) fn in_kernel<T>(
         },
     };
     eprintln!("plane: udp, since xdp isn't possible: {why_not}");
+    refuse_deafness(node.address, node_ports(cluster, node))?;
     Ok(None)
+}
+
+/// UDP ports from the node's own on.
+fn node_ports(cluster: &ClusterFile, node: &Node) -> u16 {
+    let group = node.group.and_then(|id| cluster.group(id));
+    group.map_or(1, |group| group.partitions)
+}
+
+/// Refuses to wait behind sockets for what a program at the interface takes: another node's, perhaps of another
+/// cluster, or this one's own, pinned elsewhere.
+pub(crate) fn refuse_deafness(first: SocketAddr, ports: u16) -> Result<(), Error> {
+    // Loopback, say, has no programs; and who may not ask learns nothing.
+    let interface = Interface::with_address(first.ip());
+    let Ok(Some(occupant)) = interface
+        .as_ref()
+        .map_err(Clone::clone)
+        .and_then(Occupant::of)
+    else {
+        return Ok(());
+    };
+    let (there, interface) = (
+        occupant.described(),
+        interface.map_or(String::new(), |i| i.name),
+    );
+    match occupant.takes(first, ports) {
+        Some(true) => Err(Error::new(format!(
+            "at {interface} is {there}: it takes what is sent to {first}, and this node would hear nothing. Stop \
+             that node (`wirepaxos stop` with its cluster file), or give this one another address"
+        ))),
+        Some(false) => Ok(()),
+        None => {
+            eprintln!(
+                "plane: at {interface} is {there}: should it take what is sent to {first}, this node hears nothing"
+            );
+            Ok(())
+        }
+    }
 }
 
 /// What a start that failed half-way has left would keep the node from its sockets next time.

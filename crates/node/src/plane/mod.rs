@@ -13,6 +13,6 @@ mod send_batch;
 pub mod udp;
 pub(crate) mod xdp;
 
-pub(crate) use choice::in_kernel;
+pub(crate) use choice::{in_kernel, refuse_deafness};
 pub use send_batch::SendBatch;
 pub use udp::{PlaneOptions, RecvBatch, SendCounters, UdpPlane};

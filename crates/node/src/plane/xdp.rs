@@ -64,6 +64,7 @@ impl XdpPlane {
         let is_new = !Pins::are_left(&cluster.bpffs, cluster.cluster, &node.name);
         let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, &node.name)?;
         let places = places(cluster, node);
+        pins.claim(role, &places)?;
         if let Station::Switch(switch) = &station {
             switch.lend_roles(pins.path())?;
         }

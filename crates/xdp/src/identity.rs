@@ -1,0 +1,124 @@
+//! Whose programs and memory are pinned in a node's directory, and in which form: a map beside them that no
+//! program uses. It is pinned before all others, whole, and never changes.
+
+use std::fs;
+use std::path::Path;
+
+use aya::maps::MapInfo;
+
+use crate::layout::Identity;
+use crate::object::{Result, Role, whole};
+use crate::pins::Pins;
+use crate::place::Place;
+use crate::sys::{Mapped, create_mapped_array, pin};
+
+/// The form of what nodes pin: counts up with each change of a map that outlives its process, in type or in
+/// meaning.
+pub const FORMAT: u32 = 1;
+
+/// The map's name.
+const NAME: &str = "identity";
+
+impl Pins {
+    /// Makes an empty directory that of this role with these groups; refuses one that is anything else's.
+    pub fn claim(&self, role: Role, places: &[Place]) -> Result<()> {
+        let wanted: Vec<Identity> = places.iter().map(|place| identity(role, place)).collect();
+        let path = self.path().join(NAME);
+        if !path.exists() {
+            return match is_empty(self.path())? {
+                true => note(&path, &wanted),
+                false => Err(self.refused(
+                    "was left by a version of WirePaxos that noted no owner",
+                    &wanted,
+                )),
+            };
+        }
+        let found = read(&path).map_err(|why| self.refused(&why, &wanted))?;
+        if found == wanted {
+            return Ok(());
+        }
+        let what = match found.iter().find(|one| one.format != FORMAT) {
+            Some(other) => format!(
+                "has format {}, and this version reads {FORMAT}",
+                other.format
+            ),
+            None => format!("is of {}", described(&found)),
+        };
+        Err(self.refused(&what, &wanted))
+    }
+
+    fn refused(&self, what: &str, wanted: &[Identity]) -> String {
+        format!(
+            "what runs in the kernel with its memory in {directory} {what}; this is {wanted}. Start the node as \
+             it was, with the version and the cluster file that it was started with, and stop it in order \
+             (`wirepaxos stop`): that keeps an acceptor's votes. Or remove that directory: then an acceptor \
+             re-joins as a new member",
+            directory = self.path().display(),
+            wanted = described(wanted),
+        )
+    }
+}
+
+fn identity(role: Role, place: &Place) -> Identity {
+    let deployment = &place.deployment;
+    Identity {
+        format: FORMAT,
+        cluster: deployment.cluster,
+        node: deployment.node,
+        role: 1 + Role::ALL
+            .iter()
+            .position(|r| *r == role)
+            .expect("it is one") as u16,
+        group: deployment.group,
+        partitions: deployment.partitions,
+        slots: place.slots,
+    }
+}
+
+/// In words.
+fn described(all: &[Identity]) -> String {
+    let role = |one: &Identity| {
+        Role::ALL
+            .get(usize::from(one.role).wrapping_sub(1))
+            .copied()
+    };
+    let owner = all.first().map_or(String::from("nobody"), |one| {
+        let role = role(one).map_or("no role", Role::name);
+        format!("{role} {} of cluster {:08x}", one.node, one.cluster)
+    });
+    let group = |one: &Identity| {
+        format!(
+            "group {} of {} partitions with {} slots",
+            one.group, one.partitions, one.slots
+        )
+    };
+    let groups: Vec<String> = all.iter().map(group).collect();
+    format!("{owner} ({})", groups.join(", "))
+}
+
+fn is_empty(directory: &Path) -> Result<bool> {
+    let mut entries =
+        fs::read_dir(directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+    Ok(entries.next().is_none())
+}
+
+fn note(path: &Path, all: &[Identity]) -> Result<()> {
+    let failed = |e| format!("{}: {e}", path.display());
+    let map = create_mapped_array(size_of::<Identity>(), all.len()).map_err(failed)?;
+    let memory = Mapped::new(&map, 0, all.len(), true).map_err(failed)?;
+    for (at, one) in all.iter().enumerate() {
+        memory.set(at, *one);
+    }
+    pin(&map, path).map_err(failed)
+}
+
+fn read(path: &Path) -> std::result::Result<Vec<Identity>, String> {
+    let unreadable = |why: String| format!("has an owner that can't be read ({why})");
+    let info = MapInfo::from_pin(path).map_err(|e| unreadable(whole(&e)))?;
+    if info.value_size() as usize != size_of::<Identity>() {
+        return Err(unreadable(format!("{} bytes a group", info.value_size())));
+    }
+    let map = info.fd().map_err(|e| unreadable(whole(&e)))?;
+    let memory = Mapped::new(map, 0, info.max_entries() as usize, false);
+    Ok(memory.map_err(|e| unreadable(e.to_string()))?.copy())
+}
