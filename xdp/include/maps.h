@@ -65,6 +65,8 @@ struct device {
 #define DEVICE_FEW_COPIES 2
 /* All members are roles of the switch that this one is at, too, and called in turn. */
 #define DEVICE_WITHIN 4
+/* What nodes send comes from where `nodes` says that they are. So always, but in tests. */
+#define DEVICE_KNOWS_NODES 8
 
 struct group {
 	/* Written last; 0 = no such group. */
@@ -95,6 +97,16 @@ struct {
 /* The key is the group's number. An array for all that there can be, as a hash costs each packet
  * 5 ns. */
 SHARED_ARRAY(groups, 65536, struct group);
+
+/* The key is a node's number; network order. All zero = there is no such node. */
+struct node_address {
+	__be32 ip4;
+	__be32 ip6[4];
+	__u32 unused;
+};
+
+/* An array for all that there can be: each vote is looked up. */
+SHARED_ARRAY(nodes, 65536, struct node_address);
 
 /* One entry a CPU, indexed by CPU. No per-CPU map, so that user space reads it in place. */
 struct counters {

@@ -241,8 +241,32 @@ static __always_inline int has_command(const struct message *m)
 	       m->msgtype == DELIVER;
 }
 
-/* The checks that precede every handler: cluster, group, partition, size, and that the session is
- * there exactly where it must be (`Deployment::check`). */
+/* Types that anybody may send: `swid` means nothing in them. */
+#define OF_ANYBODY (1u << REQUEST | 1u << QUERY | 1u << PROBE)
+
+/* Whether a message that is in the name of a node comes from its address (`Senders::parse`). */
+static __always_inline int is_at_home(const struct message *m)
+{
+	__u32 node = sender_of(m);
+	struct node_address *home = bpf_map_lookup_elem(&nodes, &node);
+
+	if (!home)
+		return 0;
+	if (m->header_at == HEADER_AT_V4) {
+		const struct iphdr *ip = (void *)(m->eth + 1);
+
+		return ip->saddr && ip->saddr == home->ip4;
+	}
+	const struct ipv6hdr *ip = (void *)(m->eth + 1);
+	const __be32 *from = ip->saddr.in6_u.u6_addr32;
+
+	return (from[0] | from[1] | from[2] | from[3]) &&
+	       !((from[0] ^ home->ip6[0]) | (from[1] ^ home->ip6[1]) | (from[2] ^ home->ip6[2]) |
+		 (from[3] ^ home->ip6[3]));
+}
+
+/* The checks that precede every handler: cluster, sender's address, group, partition, size, and that the
+ * session is there exactly where it must be (`Deployment::check`). */
 static __always_inline int check(const struct device *device, const struct message *m,
 				 struct group **found)
 {
@@ -251,6 +275,8 @@ static __always_inline int check(const struct device *device, const struct messa
 
 	if (m->header->cluster != bpf_htonl(device->cluster))
 		return because(REASON_WRONG_CLUSTER);
+	if (device->flags & DEVICE_KNOWS_NODES && !(OF_ANYBODY >> m->msgtype & 1) && !is_at_home(m))
+		return because(REASON_FOREIGN_ADDRESS);
 	group = bpf_map_lookup_elem(&groups, &id);
 	if (!group || !READ_ONCE(group->partitions))
 		return because(REASON_UNKNOWN_GROUP);

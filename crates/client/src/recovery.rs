@@ -1,19 +1,20 @@
 //! `recover` of the papers (P4xos, Figure 4): what did an instance decide? If nothing, close it.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use control::Message;
-use node::cluster_file::ClusterFile;
+use node::Senders;
+use node::cluster_file::{ClusterFile, Node, Role};
 use node::host::wait;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use paxos::recover::{Filler, Outcome, Recover, RecoverSettings};
-use paxos::{GroupId, Header, Instance, Outbox, Packet, PartitionId, Time, To};
+use paxos::{Deployment, GroupId, Header, Instance, Outbox, PartitionId, Time, To};
 
 use crate::control::ControlClient;
 use crate::error::Error;
-use crate::session::{deployment, local_address, random_nonce};
+use crate::session::{deployment, random_nonce};
 
 /// What an instance holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,7 @@ pub struct Decided {
 pub struct Recovery {
     start: Instant,
     plane: UdpPlane,
+    senders: Senders,
     inbox: RecvBatch,
     outbox: AcceptorOutbox,
     recover: Recover,
@@ -43,17 +45,21 @@ impl Recovery {
         group: GroupId,
         pid: PartitionId,
     ) -> Result<Recovery, Error> {
-        let deployment = deployment(cluster, group)?;
+        let node = node_here(cluster)?;
+        let deployment = Deployment {
+            node: node.id,
+            ..deployment(cluster, group)?
+        };
         if pid >= deployment.partitions {
             return Err(Error::new(format!(
                 "there is no partition {pid} in group {group}"
             )));
         }
-        let controller = cluster.controller_node().control;
         let nonce = random_nonce()?;
         let mut recovery = Recovery {
             start: Instant::now(),
-            plane: UdpPlane::bind(local_address(controller)?, PlaneOptions::default())?,
+            plane: UdpPlane::bind((node.address.ip(), 0).into(), PlaneOptions::default())?,
+            senders: Senders::of(cluster),
             inbox: RecvBatch::new(),
             outbox: AcceptorOutbox::new(cluster),
             recover: Recover::new(RecoverSettings {
@@ -176,8 +182,8 @@ impl Recovery {
         )?;
         let now = self.now();
         while self.plane.receive(&mut self.inbox)? {
-            for (datagram, _) in self.inbox.iter() {
-                if let Ok(packet) = Packet::parse(datagram) {
+            for (datagram, from) in self.inbox.iter() {
+                if let Ok(packet) = self.senders.parse(datagram, from) {
                     // What is dropped is late or not ours: of no interest here.
                     let _ = self.recover.step(now, &packet, &mut self.outbox);
                 }
@@ -190,6 +196,19 @@ impl Recovery {
     fn now(&self) -> Time {
         self.start.elapsed().as_nanos() as Time
     }
+}
+
+/// The node in whose name this host may propose: acceptors take proposals from nodes' addresses only. A replica,
+/// where there is one, as replicas propose anyway.
+fn node_here(cluster: &ClusterFile) -> Result<&Node, Error> {
+    let replicas = cluster.with_role(Role::Replica);
+    let is_here = |node: &&Node| UdpSocket::bind((node.address.ip(), 0)).is_ok();
+    replicas.chain(&cluster.nodes).find(is_here).ok_or_else(|| {
+        Error::new(
+            "no node of the cluster file has an address of this machine, and acceptors take proposals from nodes' \
+             addresses only: recover on the machine of a node",
+        )
+    })
 }
 
 struct AcceptorOutbox {

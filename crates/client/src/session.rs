@@ -6,11 +6,12 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use control::{Message, View};
+use node::Senders;
 use node::cluster_file::{ClusterFile, Node};
 use node::host::wait;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use paxos::proposer::{Proposer, ProposerSettings, Refused};
-use paxos::{Deployment, GroupId, Header, NodeId, Outbox, Packet, PartitionId, Time, To};
+use paxos::{Deployment, GroupId, Header, NodeId, Outbox, PartitionId, Time, To};
 use replica::protocol::{ReplyAddress, SessionOp, Status};
 
 use crate::completions::{Completion, Completions};
@@ -61,6 +62,7 @@ pub struct Client {
     options: ClientOptions,
     start: Instant,
     plane: UdpPlane,
+    senders: Senders,
     inbox: RecvBatch,
     outbox: LeaderOutbox,
     proposer: Proposer,
@@ -133,6 +135,7 @@ impl Client {
             group,
             start: Instant::now(),
             plane: UdpPlane::bind(local_address(controller)?, PlaneOptions::default())?,
+            senders: Senders::of(cluster),
             inbox: RecvBatch::new(),
             outbox: LeaderOutbox::default(),
             proposer: if options.packing {
@@ -273,8 +276,8 @@ impl Client {
         let (sessions, completions) = (&mut self.sessions, &mut self.completions);
         let confirmations = &mut self.vain_confirmations;
         let mut lost = None;
-        for (datagram, _) in self.inbox.iter() {
-            let Ok(packet) = Packet::parse(datagram) else {
+        for (datagram, from) in self.inbox.iter() {
+            let Ok(packet) = self.senders.parse(datagram, from) else {
                 continue;
             };
             let pid = packet.header.pid;

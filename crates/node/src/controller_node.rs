@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use control::{ControlOutbox, Controller, GroupSettings, Message, Peer, Settings};
-use paxos::{GroupId, Header, NodeId, Outbox, Packet, Time, To, Verdict};
+use paxos::{GroupId, Header, NodeId, Outbox, Time, To, Verdict};
 use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Node, Role};
@@ -19,6 +19,7 @@ use crate::host::{Stop, wait};
 use crate::outbox::{AddressedOutbox, Directory};
 use crate::plane::{RecvBatch, SendBatch, UdpPlane, refuse_deafness};
 use crate::role_loop::open_plane;
+use crate::senders::Senders;
 use crate::store::FileStore;
 use crate::trace::{Recorded, Recorder};
 use crate::{Error, random_nonce, status};
@@ -43,6 +44,7 @@ pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error>
         node,
         controller,
         plane,
+        senders: Senders::of(cluster),
         links,
         started: Instant::now(),
     };
@@ -75,6 +77,7 @@ struct Process<'a> {
     node: &'a Node,
     controller: Controller<FileStore>,
     plane: UdpPlane,
+    senders: Senders,
     links: Links,
     started: Instant,
 }
@@ -122,7 +125,7 @@ impl Process<'_> {
         let now = self.now();
         for (datagram, sender) in inbox.iter() {
             self.links.sender = Some(sender);
-            let verdict = match Packet::parse(datagram) {
+            let verdict = match self.senders.parse(datagram, sender) {
                 Ok(packet) => {
                     let counters = &mut self.links.counters;
                     counters.received.count(packet.header.msgtype);

@@ -29,6 +29,7 @@ mod outbox;
 pub mod plane;
 pub mod replica_node;
 mod role_loop;
+mod senders;
 mod status;
 pub mod store;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub use control_peers::ControlPeers;
 pub use error::{Error, random_nonce};
 pub use host::Stop;
 pub use replica_node::Services;
+pub use senders::Senders;
 
 use cluster_file::Role;
 

@@ -15,6 +15,7 @@ use crate::host::{Stop, wait};
 use crate::listen::cannot_listen;
 use crate::outbox::{AddressedOutbox, Directory};
 use crate::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
+use crate::senders::Senders;
 use crate::{Error, status};
 
 /// A role of all groups.
@@ -53,6 +54,7 @@ pub(crate) trait Role {
 /// fails here.
 pub(crate) struct RoleLoop<'a> {
     groups: Vec<(GroupId, Directory)>,
+    senders: Senders,
     plane: UdpPlane,
     control: ControlLoop<'a>,
     counters: Counters,
@@ -65,6 +67,7 @@ impl<'a> RoleLoop<'a> {
             groups: groups
                 .map(|g| (g.id, Directory::new(cluster, node, g.id)))
                 .collect(),
+            senders: Senders::of(cluster),
             plane: open_plane(node)?,
             control: ControlLoop::open(cluster, node, stop)?,
             counters: Counters::default(),
@@ -111,7 +114,7 @@ impl<'a> RoleLoop<'a> {
 
     fn step_all(&mut self, role: &mut impl Role, inbox: &RecvBatch, batch: &mut SendBatch) {
         for (datagram, sender) in inbox.iter() {
-            let verdict = match Packet::parse(datagram) {
+            let verdict = match self.senders.parse(datagram, sender) {
                 Ok(packet) => {
                     self.counters.received.count(packet.header.msgtype);
                     let group = packet.header.group;

@@ -148,18 +148,23 @@ fn learners_count_the_votes_and_tell_the_replicas_and_may_come_and_go() {
     end(second);
     replica.delivered(0, "learner-1");
 
-    // What is no vote is nothing to it.
+    // What is no vote is nothing to it, nor is what isn't a node's.
     let learner = replica.bed.cluster.node("learner-1").unwrap().address;
-    let stranger = Header {
-        cluster: replica.bed.cluster.cluster,
-        group: 3,
-        ..Header::new(MsgType::Trim)
-    };
-    let datagram = stranger.datagram(&[]);
-    replica.client.send_to(&datagram, learner).unwrap();
+    for msgtype in [MsgType::Request, MsgType::Phase2b] {
+        let stranger = Header {
+            cluster: replica.bed.cluster.cluster,
+            group: 3,
+            client: 5,
+            swid: 1,
+            ..Header::new(msgtype)
+        };
+        let datagram = stranger.datagram(&[]);
+        replica.client.send_to(&datagram, learner).unwrap();
+    }
     replica.bed.until("learner-1", |document| {
         let dropped = &document["counters"]["dropped"];
-        (dropped["not_for_role"] == 1).then_some(())
+        let both = dropped["not_for_role"] == 1 && dropped["foreign_address"] == 1;
+        both.then_some(())
     });
 
     for running in others.into_iter().chain([first, controller]) {

@@ -199,9 +199,11 @@ impl Drop for Bed {
     }
 }
 
+/// In the name of the leader.
 fn header(msgtype: MsgType) -> Header {
     Header {
         cluster: CLUSTER,
+        swid: 2,
         ..Header::new(msgtype)
     }
 }
@@ -347,6 +349,49 @@ fn a_volatile_acceptor_is_a_member_after_a_stop_and_a_stranger_after_a_kill() {
     assert_ne!(nonce, before.1);
     stop.request();
     thread.join().unwrap().unwrap();
+}
+
+/// Packets prove nothing, but a stranger must at least forge an address.
+#[test]
+fn what_is_in_a_nodes_name_counts_from_its_address_alone() {
+    let bed = Bed::new("foreign", "volatile");
+    let (stop, acceptor) = bed.start("acceptor");
+    bed.enable(1);
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let trim = Header {
+        inst: 8,
+        swid: 4,
+        ..header(MsgType::Trim)
+    };
+    let promise = Header {
+        rnd: Round::base(2),
+        swid: 1,
+        flags: Flags::RANGE,
+        ..header(MsgType::Phase1a)
+    };
+    let unnamed = Header {
+        swid: 0,
+        ..proposal(0)
+    };
+    for forged in [trim, promise, proposal(0)] {
+        let datagram = forged.datagram(&[]);
+        stranger
+            .send_to(&datagram, bed.address("acceptor"))
+            .unwrap();
+    }
+    let datagram = unnamed.datagram(&[]);
+    bed.client
+        .send_to(&datagram, bed.address("acceptor"))
+        .unwrap();
+    repeat(|| {
+        let dropped = &bed.status("acceptor")["counters"]["dropped"];
+        (dropped["foreign_address"] == 4).then_some(())
+    });
+    let partition = &bed.status("acceptor")["groups"][0]["partitions"][0];
+    let found = [&partition["floor"], &partition["trim"], &partition["end"]];
+    assert_eq!(found, [1, 0, 0]);
+    stop.request();
+    acceptor.join().unwrap().unwrap();
 }
 
 #[test]

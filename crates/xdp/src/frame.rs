@@ -7,9 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 pub const PORT: u16 = 9000;
 const FROM_PORT: u16 = 9001;
 const MACS: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
-const V4_FROM: [u8; 4] = [10, 0, 0, 2];
+/// Where test frames come from.
+pub const V4_FROM: [u8; 4] = [10, 0, 0, 2];
 const V4_TO: [u8; 4] = [10, 0, 0, 1];
-const V6_FROM: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+/// The same with IPv6.
+pub const V6_FROM: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
 const V6_TO: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
 const ETHERNET: usize = 14;

@@ -94,6 +94,15 @@ shared! {
         /// Entry of the group's first slot in `slots`.
         first_slot: u64,
     }
+    /// Map `nodes`: where a node is; the key is its number. All zero = there is no such node.
+    NodeAddress {
+        /// Its IPv4 address, bytes in network order.
+        ip4: [u8; 4],
+        /// Its IPv6 address.
+        ip6: [u8; 16],
+        /// 0.
+        unused: u32,
+    }
     /// Map `counters`: of one CPU, by verdict.
     Counters {
         /// See `xdp/include/verdict.h`.
@@ -406,6 +415,8 @@ pub const DEVICE_CLONES: u16 = 1;
 pub const DEVICE_FEW_COPIES: u16 = 2;
 /// All members are roles of the switch that this one is at, and called in turn.
 pub const DEVICE_WITHIN: u16 = 4;
+/// What nodes send comes from where map `nodes` says that they are. So always, but in tests.
+pub const DEVICE_KNOWS_NODES: u16 = 8;
 /// In place of a port: all members of a group, where they are roles of this switch.
 pub const PORT_WITHIN: u32 = u32::MAX;
 /// Entry of `own_switch`: the switch's forwarder.

@@ -1,5 +1,6 @@
 //! Loading: one compiled object is one role on one node.
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering::SeqCst, fence};
@@ -7,8 +8,9 @@ use std::sync::atomic::{Ordering::SeqCst, fence};
 use aya::maps::{Map, MapData, ProgramArray};
 use aya::programs::{Program, ProgramFd, Xdp};
 use aya::{Ebpf, EbpfLoader};
+use paxos::NodeId;
 
-use crate::layout::{Counters, Device, Group};
+use crate::layout::{Counters, Device, Group, NodeAddress};
 use crate::sys::{Mapped, Shared};
 
 /// Where the compiled objects are looked for first.
@@ -245,6 +247,26 @@ impl Object {
             ..*device
         };
         map.set(0, device, 0).map_err(|error| whole(&error))
+    }
+
+    /// Says where nodes are; all others are nowhere.
+    pub fn set_nodes(&mut self, nodes: &[(NodeId, IpAddr)]) -> Result<()> {
+        let memory = self.memory::<NodeAddress>("nodes")?;
+        let mut all = vec![NodeAddress::default(); memory.len()];
+        for (node, address) in nodes {
+            let at = &mut all[usize::from(*node)];
+            match address {
+                IpAddr::V4(v4) => at.ip4 = v4.octets(),
+                IpAddr::V6(v6) => at.ip6 = v6.octets(),
+            }
+        }
+        for (node, address) in all.into_iter().enumerate() {
+            // Programs may run.
+            if memory.get(node) != address {
+                memory.set(node, address);
+            }
+        }
+        Ok(())
     }
 
     /// Says what a group is to this node.

@@ -12,7 +12,7 @@ use xdp::attach::{Attachment, Mode};
 use xdp::clone::Cloning;
 use xdp::features;
 use xdp::interface::Interface;
-use xdp::layout::Device;
+use xdp::layout::{DEVICE_KNOWS_NODES, Device};
 use xdp::members::{Member, Members, octets};
 use xdp::object::{self, Object, Role, Sizes};
 use xdp::pins::Pins;
@@ -22,7 +22,7 @@ use xdp::station::Station;
 use xdp::switch::Switch;
 
 use crate::cluster_file::{ClusterFile, Node};
-use crate::{Error, listen};
+use crate::{Error, Senders, listen};
 
 /// A role's programs and where they are.
 pub(crate) struct XdpPlane {
@@ -68,7 +68,9 @@ impl XdpPlane {
         if let Station::Switch(switch) = &station {
             switch.lend_roles(pins.path())?;
         }
-        let object = Object::load_kept(&directory, role, &sizes(&places), pins.path())?;
+        let mut object = Object::load_kept(&directory, role, &sizes(&places), pins.path())?;
+        // Before a program runs that asks for them.
+        object.set_nodes(Senders::of(cluster).nodes())?;
         Ok(XdpPlane {
             socket: listen::udp(node.address, "address")?,
             again: Again::new(&object)?,
@@ -379,6 +381,7 @@ pub(crate) fn device(cluster: &ClusterFile, node: &Node, ports: u16) -> Device {
         node: node.id,
         port: node.address.port(),
         ports,
+        flags: DEVICE_KNOWS_NODES,
         ..Device::default()
     };
     match node.address {

@@ -15,9 +15,9 @@ use xdp::object::{self, MAX_RINGS, Object, Role, Sizes};
 use xdp::place::{self, Place};
 use xdp::ring::Ring;
 
-use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::plane::xdp::{counters, device, refuse_traces, say_what_is_at_interface};
+use crate::{Error, Senders};
 
 /// The learner of all partitions.
 pub(super) struct KernelLearner {
@@ -46,6 +46,7 @@ impl KernelLearner {
         let table = Learner::new(&object, place, 0)?;
         let learners: Vec<_> = cluster.learners().iter().map(|n| n.id).collect();
         Learner::trust(&object, &learners)?;
+        object.set_nodes(Senders::of(cluster).nodes())?;
         let device = device(cluster, node, group.partitions);
         place::open(&mut object, &place, GROUP_PASS_OTHERS, &device)?;
         let attachment = object.attach(&interface)?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use control::GivenUp;
 use paxos::wire::{Reason, ReasonCounters};
-use paxos::{Epoch, Instance, Packet, PartitionId, Time, Verdict};
+use paxos::{Epoch, Instance, PartitionId, Time, Verdict};
 use replica::{Application, EpochView, Restored, Worker};
 use serde_json::{Value, json};
 
@@ -20,6 +20,7 @@ use super::writer::{Ended, Writer};
 use super::{Ask, Services};
 use crate::host::{Stop, is_due, wait};
 use crate::plane::{PlaneOptions, RecvBatch, UdpPlane};
+use crate::senders::Senders;
 use crate::{Error, transfer};
 
 /// What other threads ask of a worker.
@@ -126,6 +127,7 @@ struct WorkerThread {
     window: u64,
     worker: Worker<Box<dyn Application>>,
     plane: UdpPlane,
+    senders: Senders,
     inbox: RecvBatch,
     /// Of a learner in the kernel.
     decisions: Option<Decisions>,
@@ -179,6 +181,7 @@ impl WorkerThread {
             window: partition.group.window,
             worker,
             plane,
+            senders: Senders::of(partition.cluster),
             inbox: RecvBatch::new(),
             decisions,
             outbox: WorkerOutbox::new(partition, services)?,
@@ -289,7 +292,7 @@ impl WorkerThread {
         }
         for (datagram, from) in self.inbox.iter() {
             self.outbox.sender = Some(from);
-            let verdict = match Packet::parse(datagram) {
+            let verdict = match self.senders.parse(datagram, from) {
                 Ok(packet) => {
                     self.outbox.trace.received(datagram);
                     self.worker.step(now, &packet, &mut self.outbox)

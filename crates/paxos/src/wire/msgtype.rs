@@ -70,6 +70,13 @@ impl MsgType {
         Self::ALL.into_iter().find(|t| t.name() == name)
     }
 
+    /// Whether nodes alone send messages of this type. What anybody may send changes nothing but the order of
+    /// commands, and its sender means nothing.
+    #[inline]
+    pub const fn is_of_nodes(self) -> bool {
+        !matches!(self, MsgType::Request | MsgType::Query | MsgType::Probe)
+    }
+
     /// The flags that a message of this type may carry, besides the tag.
     pub const fn allowed_flags(self) -> Flags {
         match self {

@@ -63,11 +63,13 @@ pub enum Reason {
     Full = 27,
     /// The acceptor's memory was read from disk, and the controller hasn't compared it yet.
     Restarted = 28,
+    /// In the name of a node, but not from its address.
+    ForeignAddress = 29,
 }
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Reason; 28] = [
+    pub const ALL: [Reason; 29] = [
         Reason::Truncated,
         Reason::BadVersion,
         Reason::UnknownType,
@@ -96,6 +98,7 @@ impl Reason {
         Reason::Busy,
         Reason::Full,
         Reason::Restarted,
+        Reason::ForeignAddress,
     ];
 
     /// The reason with this number.
@@ -134,6 +137,7 @@ impl Reason {
             Reason::Busy => "busy",
             Reason::Full => "full",
             Reason::Restarted => "restarted",
+            Reason::ForeignAddress => "foreign_address",
         }
     }
 

@@ -45,6 +45,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         reply: Vec::new(),
         item: Vec::new(),
         sessions: 0,
+        node: leader.id,
     };
     let mut more = false;
     loop {
@@ -73,6 +74,8 @@ struct Server {
     reply: Vec<u8>,
     item: Vec<u8>,
     sessions: u64,
+    /// In whose name it answers.
+    node: NodeId,
 }
 
 impl Server {
@@ -95,6 +98,7 @@ impl Server {
         }
         let header = Header {
             msgtype: MsgType::Reply,
+            swid: self.node,
             value_len: self.reply.len() as u16,
             flags: if packed { Flags::PACKED } else { Flags::NONE },
             ..request.header

@@ -7,7 +7,7 @@ use paxos::{Configuration, Deployment, Enable, Flags, Header, Member, MsgType, P
 use super::VALUE_LEN;
 use crate::acceptor::Acceptor;
 use crate::frame;
-use crate::layout::{Route, RouteKey};
+use crate::layout::{DEVICE_KNOWS_NODES, Device, Route, RouteKey};
 use crate::leader::Leader;
 use crate::learner::Learner;
 use crate::object::{Object, Result, Role, Sizes};
@@ -34,6 +34,19 @@ fn place(node: u16) -> Place {
 
 fn load(dir: &Path, role: Role) -> Result<Object> {
     Object::load(dir, role, &Sizes::of(1, 1, SLOTS))
+}
+
+/// As nodes do it; all nodes are where test frames come from.
+fn open(object: &mut Object, place: &Place, flags: u32) -> Result<()> {
+    let nodes: Vec<_> = (0..=u16::MAX)
+        .map(|node| (node, frame::V4_FROM.into()))
+        .collect();
+    object.set_nodes(&nodes)?;
+    let device = Device {
+        flags: DEVICE_KNOWS_NODES,
+        ..test_device(place)
+    };
+    place::open(object, place, flags, &device)
 }
 
 /// Sends what is for the test frames' address to everybody in `multicast`, or to one interface.
@@ -69,7 +82,7 @@ pub(super) fn leader(dir: &Path) -> Result<(Object, Leader)> {
         replicas: vec![REPLICA],
         g: 0,
     })?;
-    place::open(&mut object, &place, 0, &test_device(&place))?;
+    open(&mut object, &place, 0)?;
     Ok((object, leader))
 }
 
@@ -77,7 +90,7 @@ pub(super) fn acceptor(dir: &Path, node: u16) -> Result<(Object, Acceptor)> {
     let (mut object, place) = (load(dir, Role::Acceptor)?, place(node));
     let acceptor = Acceptor::new(&object, place, NONCE)?;
     trim(&acceptor, 0)?;
-    place::open(&mut object, &place, 0, &test_device(&place))?;
+    open(&mut object, &place, 0)?;
     Ok((object, acceptor))
 }
 
@@ -108,7 +121,7 @@ pub(super) fn learner(dir: &Path, flags: u32) -> Result<Object> {
         g: 0,
     });
     learner.set_awake(0, true);
-    place::open(&mut object, &place, flags, &test_device(&place))?;
+    open(&mut object, &place, flags)?;
     Ok(object)
 }
 

@@ -4,8 +4,10 @@ use aya::programs::xdp::XdpLink;
 use aya::programs::{Xdp, XdpFlags};
 
 use super::ready;
+use crate::frame;
 use crate::interface::Interface;
 use crate::layout::{Link, MAX_MEMBERS, MulticastMember};
+use crate::members::octets;
 use crate::network::Namespace;
 use crate::object::{Object, Result, whole};
 
@@ -63,9 +65,9 @@ pub(super) fn multicast(
                 0,
                 0,
             ],
-            ip_from: [10, 4, 0, 99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-            port_to: crate::frame::PORT,
-            port_from: crate::frame::PORT,
+            ip_from: octets(frame::V4_FROM.into()),
+            port_to: frame::PORT,
+            port_from: frame::PORT,
             partitions: 0,
             role: 0,
         };
