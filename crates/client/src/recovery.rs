@@ -122,7 +122,7 @@ impl Recovery {
                 },
             )
             .map_err(|e| Error::new(format!("no repair lane: {e}")))?;
-        for record in &view.epochs {
+        for record in view.begun_epochs() {
             self.recover.learn(&record.configuration());
         }
         let active = view.active().map(|e| e.configuration());

@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use control::{Message, View};
+use control::{EpochState, Message, View};
 use node::Senders;
 use node::cluster_file::{ClusterFile, Node};
 use node::host::wait;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use paxos::proposer::{Proposer, ProposerSettings, Refused};
-use paxos::{Deployment, GroupId, Header, NodeId, Outbox, PartitionId, Time, To};
+use paxos::{Deployment, Epoch, GroupId, Header, NodeId, Outbox, PartitionId, Time, To};
 use replica::protocol::{ReplyAddress, SessionOp, Status};
 
 use crate::completions::{Completion, Completions};
@@ -72,7 +72,8 @@ pub struct Client {
     asked_for_leader: Time,
     /// Times that the leader was confirmed since the last answer.
     vain_confirmations: u32,
-    view_version: u64,
+    /// Of the newest view.
+    view_age: (Epoch, Option<EpochState>, u64),
     /// Whether the socket may hold more than the last batch.
     more: bool,
 }
@@ -148,7 +149,7 @@ impl Client {
             control: ControlClient::new(cluster)?,
             asked_for_leader: 0,
             vain_confirmations: 0,
-            view_version: 0,
+            view_age: View::nothing(group).age(),
             more: false,
             cluster: cluster.clone(),
             options,
@@ -348,10 +349,10 @@ impl Client {
     }
 
     fn take_view(&mut self, view: &View, now: Time) {
-        if view.group != self.group || view.version < self.view_version {
+        if view.group != self.group || view.age() < self.view_age {
             return;
         }
-        self.view_version = view.version;
+        self.view_age = view.age();
         let Some(active) = view.active() else { return };
         let Some(leader) = self.cluster.node_by_id(active.leader.0) else {
             return;

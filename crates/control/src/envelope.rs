@@ -77,6 +77,8 @@ impl Envelope {
             Err(Turned::Misdirected)
         } else if !may_say(sender, &self.message, node) {
             Err(Turned::UnknownSender)
+        } else if matches!(&self.message, Message::View(view) if !view.is_sound()) {
+            Err(Turned::Malformed)
         } else {
             Ok(self.message)
         }
@@ -137,13 +139,7 @@ mod tests {
     }
 
     fn view() -> Message {
-        Message::View(View {
-            group: 0,
-            version: 1,
-            epochs: Vec::new(),
-            given_up: None,
-            begins: None,
-        })
+        Message::View(View::nothing(0))
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! | [`suspicion`] | who is alive, and in which memory (PROBE) |
 //! | `group` | when a new epoch is needed, and who is in it |
 //! | `attempt` | one epoch on its way from issued to active |
-//! | [`envelope`] | whose control messages count |
+//! | [`envelope`], [`views`] | whose control messages count, and which view is the newest |
 //! | [`store`], [`state`] | what is remembered, and which changes are allowed |
 
 mod attempt;
@@ -25,6 +25,7 @@ pub mod state;
 pub mod status;
 pub mod store;
 pub mod suspicion;
+pub mod views;
 
 pub use controller::Controller;
 pub use envelope::{Envelope, OUTSIDE, Sender, Turned};
@@ -34,3 +35,4 @@ pub use settings::{GroupSettings, Settings};
 pub use state::{GivenUp, GroupState, LEAP, Refused};
 pub use status::Status;
 pub use store::{MemoryStore, Store, StoreError};
+pub use views::{Contradiction, Views};

@@ -42,9 +42,33 @@ pub struct EpochRecord {
     pub replicas: Vec<NodeId>,
     /// Replicas that may fail without stopping TRIM.
     pub g: u8,
+    /// Hash of the configuration: FNV-1a, 64 bits, over `epoch` u32; `leader` u16, u64; `f` u8; the
+    /// number of acceptors u8, each u16, u64; `g` u8; the number of replicas u8, each u16; all of it
+    /// big-endian. Whoever remembers only this still knows when an epoch is told otherwise.
+    pub hash: u64,
 }
 
 impl EpochRecord {
+    /// The record of an epoch with this configuration.
+    pub fn new(configuration: &Configuration, state: EpochState) -> EpochRecord {
+        let record = |member: &Member| (member.node, member.nonce);
+        EpochRecord {
+            epoch: configuration.epoch,
+            state,
+            leader: record(&configuration.leader),
+            acceptors: configuration.acceptors.iter().map(record).collect(),
+            f: configuration.f,
+            replicas: configuration.replicas.clone(),
+            g: configuration.g,
+            hash: hash(configuration),
+        }
+    }
+
+    /// Whether its hash is that of its configuration.
+    pub fn is_whole(&self) -> bool {
+        self.hash == hash(&self.configuration())
+    }
+
     /// The configuration that this epoch fixes.
     pub fn configuration(&self) -> Configuration {
         let member = |&(node, nonce): &MemberRecord| Member { node, nonce };
@@ -59,13 +83,31 @@ impl EpochRecord {
     }
 }
 
+fn hash(configuration: &Configuration) -> u64 {
+    let mut bytes = configuration.epoch.to_be_bytes().to_vec();
+    let member = |bytes: &mut Vec<u8>, member: &Member| {
+        bytes.extend(member.node.to_be_bytes());
+        bytes.extend(member.nonce.to_be_bytes());
+    };
+    member(&mut bytes, &configuration.leader);
+    bytes.extend([configuration.f, configuration.acceptors.len() as u8]);
+    let acceptors = configuration.acceptors.iter();
+    acceptors.for_each(|acceptor| member(&mut bytes, acceptor));
+    bytes.extend([configuration.g, configuration.replicas.len() as u8]);
+    let replicas = configuration.replicas.iter();
+    replicas.for_each(|replica| bytes.extend(replica.to_be_bytes()));
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
 /// What a node or a client needs to know of a group: its epochs, oldest first, at most
 /// [`View::MAX_EPOCHS`] of them, always with the last active one and everything after it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct View {
     /// The group.
     pub group: GroupId,
-    /// Grows with every change in the store; an older view never replaces a newer one.
+    /// Grows with every change in the store. Tells which of two views is newer where their last epochs
+    /// are the same ([`View::age`]).
     pub version: u64,
     /// The epochs.
     pub epochs: Vec<EpochRecord>,
@@ -80,6 +122,36 @@ pub struct View {
 impl View {
     /// How many epochs a view shows at most.
     pub const MAX_EPOCHS: usize = 32;
+
+    /// Older than every view.
+    pub fn nothing(group: GroupId) -> View {
+        View {
+            group,
+            version: 0,
+            epochs: Vec::new(),
+            given_up: None,
+            begins: None,
+        }
+    }
+
+    /// Larger in a newer view. Epochs are issued once; versions count anew in a store that was replaced
+    /// by an older copy.
+    pub fn age(&self) -> (Epoch, Option<EpochState>, u64) {
+        let last = self.epochs.last();
+        let epoch = last.map_or(0, |e| e.epoch);
+        (epoch, last.map(|e| e.state), self.version)
+    }
+
+    /// The epochs that may have votes. One that was only issued is nothing to count by yet.
+    pub fn begun_epochs(&self) -> impl DoubleEndedIterator<Item = &EpochRecord> {
+        let begun = |e: &&EpochRecord| e.state >= EpochState::Writing;
+        self.epochs.iter().filter(begun)
+    }
+
+    /// Whether its epochs ascend, each as it was issued.
+    pub fn is_sound(&self) -> bool {
+        are_sound(&self.epochs)
+    }
 
     /// The last epoch if it is active: the one in which recover and reads are allowed.
     pub fn active(&self) -> Option<&EpochRecord> {
@@ -98,10 +170,14 @@ impl View {
     /// earlier one can decide nothing more, and its clients should look for the next one. One that
     /// gets no further than issued stops nobody.
     pub fn begun(&self) -> Option<Epoch> {
-        let mut newest_first = self.epochs.iter().rev();
-        let begun = newest_first.find(|e| e.state >= EpochState::Writing);
-        begun.map(|e| e.epoch)
+        self.begun_epochs().next_back().map(|e| e.epoch)
     }
+}
+
+/// Whether epochs ascend, each with the hash of its configuration.
+pub(crate) fn are_sound(epochs: &[EpochRecord]) -> bool {
+    let ascend = epochs.windows(2).all(|w| w[0].epoch < w[1].epoch);
+    ascend && epochs.iter().all(EpochRecord::is_whole)
 }
 
 /// A control message.
@@ -274,5 +350,37 @@ impl Message {
             g: *g,
         };
         Some((*group, enable))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_of_a_configuration_is_the_same_for_ever() {
+        let member = |node, nonce| Member { node, nonce };
+        let configuration = Configuration {
+            epoch: 3,
+            leader: member(1, 11),
+            acceptors: vec![member(3, 13), member(4, 14), member(5, 15)],
+            f: 1,
+            replicas: vec![6, 7, 8],
+            g: 1,
+        };
+        let record = EpochRecord::new(&configuration, EpochState::Issued);
+        assert_eq!(record.hash, 0x784e_59c1_93ca_f5c7);
+        assert_eq!(record.configuration(), configuration);
+        assert!(record.is_whole());
+        let mut others = vec![record.clone(); 8];
+        others[0].epoch = 4;
+        others[1].leader.1 = 12;
+        others[2].acceptors[1].1 = 13;
+        others[3].acceptors[2].0 = 6;
+        others[4].f = 2;
+        others[5].replicas.pop();
+        others[6].g = 0;
+        others[7].hash += 1;
+        assert!(others.iter().all(|other| !other.is_whole()));
     }
 }

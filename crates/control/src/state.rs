@@ -1,5 +1,6 @@
 //! What is remembered of a group, and the only changes that are allowed.
 
+use crate::message::are_sound;
 use crate::{EpochRecord, EpochState, View};
 use paxos::round::{MAX_EPOCH, MAX_LANE};
 use paxos::{Configuration, Epoch, GroupId, HandOver, Instance, PartitionId};
@@ -109,6 +110,11 @@ impl fmt::Display for Refused {
 }
 
 impl GroupState {
+    /// Whether its epochs ascend, each as it was issued.
+    pub fn is_sound(&self) -> bool {
+        are_sound(&self.epochs)
+    }
+
     /// The last epoch issued; 0 before the first.
     pub fn last_epoch(&self) -> Epoch {
         self.epochs.last().map_or(0, |e| e.epoch)
@@ -160,12 +166,15 @@ impl GroupState {
 
     /// Takes the next epoch's number, if there is one: it makes an epoch that isn't active yet, and
     /// stops all earlier ones from moving on.
-    pub fn issue(&mut self, mut record: EpochRecord) -> Result<Epoch, Refused> {
+    pub fn issue(&mut self, configuration: &Configuration) -> Result<Epoch, Refused> {
         if self.last_epoch() >= MAX_EPOCH {
             return Err(Refused::EpochsExhausted);
         }
-        record.epoch = self.last_epoch() + 1;
-        record.state = EpochState::Issued;
+        let configuration = Configuration {
+            epoch: self.last_epoch() + 1,
+            ..configuration.clone()
+        };
+        let record = EpochRecord::new(&configuration, EpochState::Issued);
         // An epoch that never wrote can't have chosen anything: nobody needs its configuration.
         self.epochs.retain(|e| e.state != EpochState::Issued);
         self.epochs.push(record);
@@ -248,13 +257,14 @@ impl GroupState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use paxos::Member;
 
-    fn record() -> EpochRecord {
-        EpochRecord {
+    fn configuration() -> Configuration {
+        let member = |node, nonce| Member { node, nonce };
+        Configuration {
             epoch: 0,
-            state: EpochState::Active,
-            leader: (1, 11),
-            acceptors: vec![(3, 13), (4, 14), (5, 15)],
+            leader: member(1, 11),
+            acceptors: vec![member(3, 13), member(4, 14), member(5, 15)],
             f: 1,
             replicas: vec![6, 7, 8],
             g: 1,
@@ -270,7 +280,7 @@ mod tests {
     }
 
     fn activate(state: &mut GroupState) -> Epoch {
-        let epoch = state.issue(record()).unwrap();
+        let epoch = state.issue(&configuration()).unwrap();
         state.mark_writing(epoch).unwrap();
         state.mark_active(epoch, handed()).unwrap();
         epoch
@@ -279,7 +289,12 @@ mod tests {
     #[test]
     fn epochs_move_forward_one_step_at_a_time() {
         let mut state = GroupState::default();
-        assert_eq!(state.issue(record()), Ok(1), "whatever the record says");
+        assert_eq!(
+            state.issue(&configuration()),
+            Ok(1),
+            "whatever the configuration says"
+        );
+        assert!(state.is_sound());
         assert_eq!(state.epochs[0].state, EpochState::Issued);
         assert_eq!(state.mark_active(1, handed()), Err(Refused::OutOfOrder));
         assert_eq!(state.mark_writing(1), Ok(()));
@@ -293,11 +308,11 @@ mod tests {
     fn no_epoch_moves_once_a_later_one_exists() {
         let mut state = GroupState::default();
         activate(&mut state);
-        state.issue(record()).unwrap();
+        state.issue(&configuration()).unwrap();
         state.mark_writing(2).unwrap();
-        state.issue(record()).unwrap();
+        state.issue(&configuration()).unwrap();
         assert_eq!(state.mark_active(2, handed()), Err(Refused::Superseded));
-        state.issue(record()).unwrap();
+        state.issue(&configuration()).unwrap();
         assert_eq!(state.mark_writing(3), Err(Refused::Superseded));
     }
 
@@ -306,13 +321,13 @@ mod tests {
         let mut state = GroupState::default();
         activate(&mut state);
         activate(&mut state);
-        state.issue(record()).unwrap();
+        state.issue(&configuration()).unwrap();
         state.mark_writing(3).unwrap();
-        state.issue(record()).unwrap();
+        state.issue(&configuration()).unwrap();
         let needed =
             |state: &GroupState| -> Vec<Epoch> { state.needed().iter().map(|c| c.epoch).collect() };
         assert_eq!(needed(&state), [2, 3]);
-        state.issue(record()).unwrap();
+        state.issue(&configuration()).unwrap();
         assert_eq!(needed(&state), [2, 3]);
         assert_eq!(
             state.last_epoch(),
@@ -338,7 +353,7 @@ mod tests {
         activate(&mut state);
         state.epochs[0].epoch = MAX_EPOCH;
         let before = state.clone();
-        assert_eq!(state.issue(record()), Err(Refused::EpochsExhausted));
+        assert_eq!(state.issue(&configuration()), Err(Refused::EpochsExhausted));
         assert_eq!(state, before);
     }
 
@@ -354,7 +369,7 @@ mod tests {
         assert_eq!(state.draw_lane(1, 5), Ok(5), "the same again");
         assert_eq!(state.version, version);
         assert_eq!(state.draw_lane(1, 1_000), Err(Refused::LanesExhausted));
-        state.issue(record()).unwrap();
+        state.issue(&configuration()).unwrap();
         assert_eq!(state.draw_lane(1, 5), Err(Refused::NotActive));
         assert_eq!(state.draw_lane(2, 5), Err(Refused::NotActive));
     }
@@ -365,7 +380,7 @@ mod tests {
         activate(&mut state);
         activate(&mut state);
         for _ in 0..50 {
-            let epoch = state.issue(record()).unwrap();
+            let epoch = state.issue(&configuration()).unwrap();
             state.mark_writing(epoch).unwrap();
         }
         let view = state.view(1);

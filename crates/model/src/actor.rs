@@ -2,7 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use control::{EpochRecord, EpochState, GroupState};
+use control::GroupState;
 use paxos::outbox::Sent;
 use paxos::recover::{Filler, Outcome};
 use paxos::{
@@ -159,7 +159,7 @@ impl Control {
         for configuration in &mut earlier {
             configuration.f -= self.missing_promises;
         }
-        let epoch = self.store.issue(record(configuration));
+        let epoch = self.store.issue(configuration);
         debug_assert_eq!(epoch, Ok(configuration.epoch));
         let nonce = CANDIDATE_NONCE + u64::from(configuration.epoch);
         let candidate = Candidate::new(self.deployment, configuration.clone(), earlier, nonce);
@@ -261,23 +261,6 @@ impl Control {
 
 fn repairer_node(at: usize) -> NodeId {
     41 + at as NodeId
-}
-
-/// What the store keeps of a configuration.
-pub fn record(configuration: &Configuration) -> EpochRecord {
-    EpochRecord {
-        epoch: configuration.epoch,
-        state: EpochState::Issued,
-        leader: (configuration.leader.node, configuration.leader.nonce),
-        acceptors: configuration
-            .acceptors
-            .iter()
-            .map(|a| (a.node, a.nonce))
-            .collect(),
-        f: configuration.f,
-        replicas: configuration.replicas.clone(),
-        g: configuration.g,
-    }
 }
 
 /// A repairing host.

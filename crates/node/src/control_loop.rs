@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use control::{Message, View};
+use control::{Contradiction, Message, View, Views};
 use paxos::{GroupId, NodeId};
 use serde_json::{Value, json};
 
-use crate::cluster_file::{ClusterFile, Node};
-use crate::control_socket::{ControlSocket, Views};
+use crate::cluster_file::{ClusterFile, Node, Role};
+use crate::control_socket::ControlSocket;
 use crate::host::{Stop, is_due};
 use crate::{Error, status};
 
@@ -32,6 +32,7 @@ pub(crate) struct ControlLoop<'a> {
     groups: Vec<GroupId>,
     socket: ControlSocket,
     views: Views,
+    contradiction: Option<Contradiction>,
     stop: &'a Stop,
     stoppers: Vec<SocketAddr>,
     asked_view: Option<Instant>,
@@ -47,6 +48,7 @@ impl<'a> ControlLoop<'a> {
             groups: cluster.groups.iter().map(|g| g.id).collect(),
             socket: ControlSocket::bind(cluster, node)?,
             views: Views::default(),
+            contradiction: None,
             stop,
             stoppers: Vec::new(),
             asked_view: None,
@@ -64,9 +66,17 @@ impl<'a> ControlLoop<'a> {
         }
     }
 
-    /// Whether the node should end: by the handle or by a message.
+    /// Whether the node should end: by the handle, by a message, or as [`alarm`](Self::alarm) says.
     pub fn is_stopping(&self) -> bool {
-        self.stop.is_requested() || self.was_told_to_stop()
+        self.stop.is_requested() || self.was_told_to_stop() || self.alarm().is_some()
+    }
+
+    /// Why the node must not go on: it counts votes, and was told by two configurations for one epoch.
+    /// The others count nothing by them, and an acceptor's memory is worth more: they only warn.
+    pub fn alarm(&self) -> Option<Error> {
+        let counts_votes = self.node.role == Role::Learner;
+        let why = self.contradiction.filter(|_| counts_votes)?;
+        Some(Error::new(why.to_string()))
     }
 
     /// Whether a message asked for the end, as `wirepaxos stop` does.
@@ -84,9 +94,12 @@ impl<'a> ControlLoop<'a> {
         while let Some((message, from)) = self.socket.receive() {
             match &message {
                 Message::View(view) => {
-                    let known = self.groups.contains(&view.group);
-                    if let Some(view) = known.then(|| self.views.offer(view)).flatten() {
-                        role.view(view);
+                    if self.groups.contains(&view.group) {
+                        match self.views.offer(view) {
+                            Ok(Some(view)) => role.view(view),
+                            Ok(None) => {}
+                            Err(why) => self.contradiction = Some(why),
+                        }
                     }
                 }
                 Message::ViewRequest { group } => {
@@ -110,6 +123,7 @@ impl<'a> ControlLoop<'a> {
         document["control"] = self.socket.to_json();
         let mut warnings = Vec::new();
         role.status(&mut document, &mut warnings);
+        warnings.extend(self.contradiction.map(|why| why.to_string()));
         document["warnings"] = json!(warnings);
         document
     }

@@ -7,8 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use control::{Message, Turned, View};
-use paxos::GroupId;
+use control::{Message, Turned};
 use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Node};
@@ -110,27 +109,6 @@ impl AsFd for ControlSocket {
     }
 }
 
-/// The newest view of each group that this node was told.
-#[derive(Clone, Debug, Default)]
-pub struct Views(BTreeMap<GroupId, View>);
-
-impl Views {
-    /// Keeps a view if it is newer than the one known; returns it then.
-    pub fn offer(&mut self, view: &View) -> Option<&View> {
-        let known = self.0.get(&view.group);
-        if known.is_some_and(|k| k.version >= view.version) {
-            return None;
-        }
-        self.0.insert(view.group, view.clone());
-        self.0.get(&view.group)
-    }
-
-    /// The newest view of a group.
-    pub fn get(&self, group: GroupId) -> Option<&View> {
-        self.0.get(&group)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -138,7 +116,7 @@ mod tests {
     use super::*;
     use crate::cluster_file;
     use crate::host::wait;
-    use control::OUTSIDE;
+    use control::{OUTSIDE, View};
 
     const SAMPLE: &str = include_str!("../../../examples/cluster.toml");
 
@@ -193,13 +171,7 @@ mod tests {
         let mut socket = bind(&cluster, "replica-1");
         let controller = bind(&cluster, "controller");
         let other = bind(&cluster, "leader-2");
-        let view = Message::View(View {
-            group: 0,
-            version: 1,
-            epochs: Vec::new(),
-            given_up: None,
-            begins: None,
-        });
+        let view = Message::View(View::nothing(0));
         // An old cluster's controller, at the very address of this one's.
         let mut old = cluster.clone();
         old.cluster += 1;
@@ -224,21 +196,5 @@ mod tests {
             json!({ "unsent": 0, "malformed": 0, "wrong_cluster": 1, "misdirected": 1,
                     "unknown_sender": 2 })
         );
-    }
-
-    #[test]
-    fn an_older_view_never_replaces_a_newer_one() {
-        let view = |version| View {
-            group: 3,
-            version,
-            epochs: Vec::new(),
-            given_up: None,
-            begins: None,
-        };
-        let mut views = Views::default();
-        assert!(views.offer(&view(2)).is_some());
-        assert!(views.offer(&view(1)).is_none() && views.offer(&view(2)).is_none());
-        assert_eq!(views.get(3).unwrap().version, 2);
-        assert!(views.get(4).is_none());
     }
 }

@@ -64,12 +64,13 @@ pub(crate) fn run<R: InKernel>(
         return Ok(false);
     };
     serve(&mut control, &mut role)?;
-    match control.was_told_to_stop() {
+    let alarm = control.alarm();
+    match control.was_told_to_stop() || alarm.is_some() {
         true => role.leave()?,
         false => role.plane().say_what_stays(),
     }
     control.say_goodbye();
-    Ok(true)
+    alarm.map_or(Ok(true), Err)
 }
 
 fn serve(control: &mut ControlLoop<'_>, role: &mut impl InKernel) -> Result<(), Error> {

@@ -79,7 +79,7 @@ impl Role for LearnerRole {
     fn view(&mut self, view: &View) {
         let group = |learner: &Learner| learner.deployment().group;
         if let Some(learner) = of_group(&mut self.learners, view.group, group) {
-            for epoch in &view.epochs {
+            for epoch in view.begun_epochs() {
                 learner.learn(&epoch.configuration());
             }
         }

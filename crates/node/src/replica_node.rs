@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use control::{EpochState, Message, View};
+use control::{EpochState, Message, View, Views};
 use paxos::{Epoch, PartitionId};
 use replica::{Application, EpochView, LocalSession};
 use serde_json::{Value, json};
@@ -149,7 +149,7 @@ pub fn run(
         socket,
         workers: &workers,
         learner: learner.as_ref(),
-        view: None,
+        views: Views::default(),
         asked_view: None,
         lane: None,
         wanted_lane: None,
@@ -186,7 +186,7 @@ struct ControlLoop<'a> {
     socket: ControlSocket,
     workers: &'a [WorkerHandle],
     learner: Option<&'a KernelLearner>,
-    view: Option<View>,
+    views: Views,
     asked_view: Option<Instant>,
     /// This process's lane; all its partitions share it, rounds being per partition and instance.
     lane: Option<(Epoch, u8)>,
@@ -208,7 +208,7 @@ impl ControlLoop<'_> {
                 self.take(ask);
             }
             while let Some((message, from)) = self.socket.receive() {
-                self.on_message(message, from);
+                self.on_message(message, from)?;
             }
         }
         Ok(())
@@ -228,7 +228,7 @@ impl ControlLoop<'_> {
 
     /// Sends the questions that are due; returns how long to wait for the next one.
     fn ask(&mut self) -> Duration {
-        let view_interval = match self.view.as_ref().and_then(View::active) {
+        let view_interval = match self.view().and_then(View::active) {
             None => ASK_VIEW_INTERVAL,
             Some(_) => REFRESH_VIEW_INTERVAL,
         };
@@ -254,7 +254,7 @@ impl ControlLoop<'_> {
 
     /// Repair rounds are used up: only a new epoch goes on.
     fn ask_for_new_epoch(&self) {
-        if let Some(active) = self.view.as_ref().and_then(View::active) {
+        if let Some(active) = self.view().and_then(View::active) {
             self.send_to_controller(&Message::Failover {
                 group: self.group.id,
                 epoch: active.epoch,
@@ -265,11 +265,11 @@ impl ControlLoop<'_> {
         }
     }
 
-    fn on_message(&mut self, message: Message, from: SocketAddr) {
+    fn on_message(&mut self, message: Message, from: SocketAddr) -> Result<(), Error> {
         match message {
-            Message::View(view) if view.group == self.group.id => self.on_view(view),
+            Message::View(view) if view.group == self.group.id => self.on_view(&view)?,
             Message::ViewRequest { group } if group == self.group.id => {
-                if let Some(view) = &self.view {
+                if let Some(view) = self.view() {
                     self.socket.send(from, &Message::View(view.clone()));
                 }
             }
@@ -297,19 +297,19 @@ impl ControlLoop<'_> {
             }
             _ => {}
         }
+        Ok(())
     }
 
-    fn on_view(&mut self, view: View) {
-        if self
-            .view
-            .as_ref()
-            .is_some_and(|v| v.version >= view.version)
+    fn on_view(&mut self, view: &View) -> Result<(), Error> {
+        let offered = self.views.offer(view);
+        if offered
+            .map_err(|why| Error::new(why.to_string()))?
+            .is_none()
         {
-            return;
+            return Ok(());
         }
         let epochs: Arc<[EpochView]> = view
-            .epochs
-            .iter()
+            .begun_epochs()
             .map(|e| EpochView {
                 configuration: e.configuration(),
                 active: e.state == EpochState::Active,
@@ -330,8 +330,12 @@ impl ControlLoop<'_> {
                 leader,
             });
         }
-        (self.services.on_view)(&view);
-        self.view = Some(view);
+        (self.services.on_view)(view);
+        Ok(())
+    }
+
+    fn view(&self) -> Option<&View> {
+        self.views.get(self.group.id)
     }
 
     fn status(&self) -> Value {
@@ -353,7 +357,7 @@ impl ControlLoop<'_> {
             "role": "replica",
             "group": self.group.id,
             "application": self.group.application.name(),
-            "epoch": self.view.as_ref().and_then(View::active).map(|e| e.epoch),
+            "epoch": self.view().and_then(View::active).map(|e| e.epoch),
             "partitions": partitions,
             "plane": self.learner.map_or(json!({ "name": "udp" }), KernelLearner::status),
             "busy_workers": silent,

@@ -101,7 +101,7 @@ impl<'a> RoleLoop<'a> {
         role.stop()?;
         self.messages(role)?;
         self.control.say_goodbye();
-        Ok(())
+        self.control.alarm().map_or(Ok(()), Err)
     }
 
     fn messages(&mut self, role: &mut impl Role) -> Result<(), Error> {

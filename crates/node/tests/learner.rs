@@ -7,9 +7,9 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use common::{Bed, end, leading_epoch};
-use control::Message;
+use control::{EpochRecord, EpochState, Message, View};
 use node::ControlPeers;
-use paxos::{Header, MsgType, Packet, PartitionId};
+use paxos::{Configuration, Header, Member, MsgType, Packet, PartitionId};
 use serde_json::Value;
 
 const NODES: [(&str, &str); 8] = [
@@ -216,4 +216,50 @@ fn a_learner_asks_for_the_epoch_of_a_vote_that_it_cant_judge() {
     for running in others.into_iter().chain([learner, controller]) {
         end(running);
     }
+}
+
+/// A second store under the same cluster number, say: a learner that goes on counting by what it was
+/// told first might decide what isn't.
+#[test]
+fn a_learner_that_is_told_one_epoch_in_two_ways_stops() {
+    let group = "id = 3\napplication = \"echo\"\n";
+    let bed = Bed::new("learner-contradiction", group, &NODES);
+    let controller = bed.cluster.controller_node();
+    let socket = UdpSocket::bind(controller.control).unwrap();
+    let learner = bed.cluster.node("learner-1").unwrap().control;
+    let peers = ControlPeers::new(&bed.cluster, controller.id);
+    let tell = |nonce| {
+        let member = |node| Member { node, nonce };
+        let configuration = Configuration {
+            epoch: 4,
+            leader: member(2),
+            acceptors: vec![member(3), member(4), member(5)],
+            f: 1,
+            replicas: vec![6],
+            g: 0,
+        };
+        let view = View {
+            version: nonce,
+            epochs: vec![EpochRecord::new(&configuration, EpochState::Active)],
+            ..View::nothing(3)
+        };
+        let bytes = peers.seal(learner, &Message::View(view)).unwrap();
+        socket.send_to(&bytes, learner).unwrap();
+    };
+    let (_, thread) = bed.start("learner-1");
+    bed.until("learner-1", |document| {
+        tell(1);
+        knows(4)(document)
+    });
+    let begun = Instant::now();
+    while !thread.is_finished() && begun.elapsed() < Duration::from_secs(60) {
+        tell(2);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let why = thread.join().unwrap().unwrap_err().to_string();
+    assert!(
+        why.contains("epoch 4 was told with two configurations"),
+        "{why}"
+    );
+    assert!(why.contains("stop every other"), "{why}");
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use control::{EpochRecord, EpochState, Message, OUTSIDE, View};
 use node::{ClusterFile, ControlPeers, Stop};
 use paxos::wire::value::{Probe, ProbeReport, Rejection};
-use paxos::{Flags, Header, MsgType, Packet, Reason, Round};
+use paxos::{Configuration, Flags, Header, Member, MsgType, Packet, Reason, Round};
 
 const CLUSTER: u32 = 0x00c0_ffee;
 /// Names the cluster file to the child process of `a_killed_durable_acceptor_forgets_nothing`.
@@ -279,18 +279,18 @@ fn a_request_is_stamped_voted_for_and_seen_by_the_replica() {
     bed.packets(&bed.replica, "leader", &request, b"hello", |h| h.inst == 8);
 
     // A later epoch that may be writing retires the leader.
+    let configuration = Configuration {
+        epoch: 2,
+        leader: Member { node: 2, nonce: 1 },
+        acceptors: vec![Member { node: 3, nonce: 1 }],
+        f: 0,
+        replicas: vec![4],
+        g: 0,
+    };
     let view = View {
         group: 0,
         version: 9,
-        epochs: vec![EpochRecord {
-            epoch: 2,
-            state: EpochState::Writing,
-            leader: (2, 1),
-            acceptors: vec![(3, 1)],
-            f: 0,
-            replicas: vec![4],
-            g: 0,
-        }],
+        epochs: vec![EpochRecord::new(&configuration, EpochState::Writing)],
         given_up: None,
         begins: None,
     };

@@ -12,7 +12,7 @@ use crate::status::PartitionStatus;
 use crate::suspicion::Watched;
 use crate::{ControlOutbox, EpochRecord, EpochState, GivenUp, Store};
 use paxos::wire::value::Probe;
-use paxos::{Configuration, Instance, NodeId, PartitionId, Round, Time};
+use paxos::{Configuration, Instance, Member, NodeId, PartitionId, Round, Time};
 
 /// How many times an attempt's patience a leader has for taking its round.
 const PROGRAM_PATIENCE: Time = 5;
@@ -38,7 +38,7 @@ impl Group {
         if !self.pace.allows(now) {
             return;
         }
-        let (record, given_up) = match self.next_epoch(now, &need) {
+        let (configuration, given_up) = match self.next_epoch(now, &need) {
             Ok(next) => next,
             Err(why) => {
                 // What has just been started or enabled shows with the next probes. After that, who
@@ -52,7 +52,7 @@ impl Group {
             }
         };
         self.blocked = None;
-        self.issue(now, since, need.reason, record, given_up, store, out);
+        self.issue(now, since, need.reason, configuration, given_up, store, out);
     }
 
     #[allow(clippy::too_many_arguments)] // one call, from right above
@@ -61,14 +61,14 @@ impl Group {
         now: Time,
         since: Time,
         mut reason: String,
-        record: EpochRecord,
+        configuration: Configuration,
         given_up: Option<GivenUp>,
         store: &mut impl Store,
         out: &mut impl ControlOutbox,
     ) {
         let earlier = self.state.needed();
         let mut state = self.state.clone();
-        let epoch = match state.issue(record) {
+        let epoch = match state.issue(&configuration) {
             Ok(epoch) => epoch,
             Err(why) => {
                 self.answer_waiting(Err(why.to_string()), out);
@@ -217,8 +217,12 @@ impl Group {
 
     // ---- Who -------------------------------------------------------------------------------
 
-    /// The record of the next epoch, with what it gives up where data loss was accepted.
-    fn next_epoch(&self, now: Time, need: &Need) -> Result<(EpochRecord, Option<GivenUp>), String> {
+    /// The configuration of the next epoch, with what it gives up where data loss was accepted.
+    fn next_epoch(
+        &self,
+        now: Time,
+        need: &Need,
+    ) -> Result<(Configuration, Option<GivenUp>), String> {
         self.store_is_newest()?;
         let acceptors = match self.state.epochs.last() {
             Some(last) => self.acceptors(last),
@@ -226,26 +230,26 @@ impl Group {
         };
         let leader = self.pick_leader(need)?;
         let s = &self.settings;
-        let record = EpochRecord {
+        let member = |(node, nonce)| Member { node, nonce };
+        let configuration = Configuration {
             epoch: self.state.last_epoch() + 1,
-            state: EpochState::Issued,
-            leader,
-            acceptors,
+            leader: member(leader),
+            acceptors: acceptors.into_iter().map(member).collect(),
             f: s.f,
             replicas: s.replicas.clone(),
             g: s.g,
         };
-        if let Some(why) = record.configuration().invalid() {
+        if let Some(why) = configuration.invalid() {
             return Err(format!("the cluster file is wrong: {why}"));
         }
-        self.has_quorum(&record.configuration())?;
+        self.has_quorum(&configuration)?;
         let accept_data_loss = self.order.is_some_and(|o| o.accept_data_loss);
         let given_up = match self.needed_quorums() {
             Ok(()) if !(accept_data_loss && self.is_stranded(now)) => None,
             Err(why) if !accept_data_loss => return Err(why),
             _ => Some(self.what_is_lost(now)?),
         };
-        Ok((record, given_up))
+        Ok((configuration, given_up))
     }
 
     /// A round that this store never issued was promised: the store is an old copy, and must not

@@ -395,13 +395,13 @@ fn an_override_that_no_replica_can_follow_may_be_repeated() {
 fn nothing_is_given_up_before_an_epoch_goes_on_behind_it() {
     let world = World::started();
     let mut state = world.state();
-    let record = state.epochs[0].clone();
+    let configuration = state.epochs[0].configuration();
     let accepted = GivenUp {
         from: vec![5; PARTITIONS.into()],
         to: vec![5 + LEAP; PARTITIONS.into()],
     };
     let activate = |state: &mut GroupState, trim| {
-        let epoch = state.issue(record.clone()).unwrap();
+        let epoch = state.issue(&configuration).unwrap();
         state.mark_writing(epoch).unwrap();
         let all = |inst| vec![inst; PARTITIONS.into()];
         let handed = Handed {

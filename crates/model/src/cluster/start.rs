@@ -5,7 +5,7 @@ use paxos::{
 };
 
 use super::{Cluster, mask};
-use crate::actor::{Actor, Control, Outputs, Repairer, record};
+use crate::actor::{Actor, Control, Outputs, Repairer};
 use crate::bounds::{leader_nonce, memory_nonce};
 use crate::mutation::Mutation;
 use crate::network::{Message, Payload, Place};
@@ -99,7 +99,7 @@ impl Cluster {
             end: vec![0],
         };
         let store = &mut control.store;
-        store.issue(record(&configuration)).expect("a fresh store");
+        store.issue(&configuration).expect("a fresh store");
         store.mark_writing(1).expect("just issued");
         store.mark_active(1, handed).expect("just marked writing");
         control.draw_first_lanes();

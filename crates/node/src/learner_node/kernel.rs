@@ -93,7 +93,7 @@ impl Controlled for KernelLearner {
 
     fn view(&mut self, view: &View) {
         if let Some(learner) = of_group(&mut self.learners, view.group, group) {
-            let all: Vec<_> = view.epochs.iter().map(|e| e.configuration()).collect();
+            let all: Vec<_> = view.begun_epochs().map(|e| e.configuration()).collect();
             if learner.learn_all(&all) {
                 learner.settle();
             }

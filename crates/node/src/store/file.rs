@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// In the lock's file once a document was written: from then on a missing document is an error.
 const WRITTEN: &str = "the state file beside this one has been written\n";
 
@@ -147,6 +147,9 @@ fn read(path: &Path) -> Result<Option<Body>, StoreError> {
     if checksum(&document.body)? != document.crc32 {
         return Err(damaged(path, "its checksum is wrong"));
     }
+    if !document.body.groups.values().all(GroupState::is_sound) {
+        return Err(damaged(path, "an epoch isn't as it was issued"));
+    }
     Ok(Some(document.body))
 }
 
@@ -210,7 +213,7 @@ fn damaged(path: &Path, why: &str) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::{EpochRecord, EpochState};
+    use paxos::{Configuration, Member};
 
     /// A directory of its own for each test, removed at the end.
     struct Directory(PathBuf);
@@ -235,12 +238,12 @@ mod tests {
         }
     }
 
-    fn record() -> EpochRecord {
-        EpochRecord {
+    fn configuration() -> Configuration {
+        let member = |node, nonce| Member { node, nonce };
+        Configuration {
             epoch: 0,
-            state: EpochState::Issued,
-            leader: (1, u64::MAX),
-            acceptors: vec![(3, 11), (4, 12), (5, 13)],
+            leader: member(1, u64::MAX),
+            acceptors: vec![member(3, 11), member(4, 12), member(5, 13)],
             f: 1,
             replicas: vec![6, 7, 8],
             g: 1,
@@ -250,7 +253,7 @@ mod tests {
     fn issue(store: &mut FileStore) -> GroupState {
         let mut state = store.load(1).unwrap();
         let version = state.version;
-        state.issue(record()).unwrap();
+        state.issue(&configuration()).unwrap();
         store.swap(1, version, &state).unwrap();
         state
     }
@@ -347,7 +350,7 @@ mod tests {
         // A directory in the temporary file's place fails like a disk that is full.
         fs::create_dir(beside(&file, ".new")).unwrap();
         let mut next = state.clone();
-        next.issue(record()).unwrap();
+        next.issue(&configuration()).unwrap();
         let Err(StoreError::Failed(why)) = store.swap(1, state.version, &next) else {
             panic!("the change must fail");
         };

@@ -12,7 +12,7 @@ use node::host::wait;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use node::{ClusterFile, ControlPeers};
 use paxos::wire::value::{PackedItem, append_packed, packed_items};
-use paxos::{Flags, GroupId, Header, MsgType, NodeId, Packet};
+use paxos::{Configuration, Flags, GroupId, Header, Member, MsgType, NodeId, Packet};
 
 use crate::error::Error;
 
@@ -135,19 +135,20 @@ fn answer_view_requests(
 }
 
 fn view(group: GroupId, leader: NodeId) -> View {
+    let configuration = Configuration {
+        epoch: 1,
+        leader: Member {
+            node: leader,
+            nonce: 1,
+        },
+        acceptors: Vec::new(),
+        f: 0,
+        replicas: Vec::new(),
+        g: 0,
+    };
     View {
-        group,
         version: 1,
-        epochs: vec![EpochRecord {
-            epoch: 1,
-            state: EpochState::Active,
-            leader: (leader, 1),
-            acceptors: Vec::new(),
-            f: 0,
-            replicas: Vec::new(),
-            g: 0,
-        }],
-        given_up: None,
-        begins: None,
+        epochs: vec![EpochRecord::new(&configuration, EpochState::Active)],
+        ..View::nothing(group)
     }
 }

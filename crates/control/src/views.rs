@@ -1,0 +1,181 @@
+//! What a process was told of the epochs: the newest view of each group, and whether it fits those
+//! before.
+//!
+//! Views may be lost, repeated, late, and come from a controller whose store was replaced by an older
+//! copy. Which of two is newer is therefore a matter of epochs, which are issued once, and of versions
+//! only where those are equal. One epoch with two configurations can't be told by one controller with
+//! one store: who counts votes by them must stop.
+
+use crate::View;
+use paxos::{Epoch, GroupId};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// So many epochs' configurations are remembered: far more than any view shows.
+const MAX_REMEMBERED: usize = 1024;
+
+/// The newest view of each group that this process was told.
+#[derive(Clone, Debug, Default)]
+pub struct Views(BTreeMap<GroupId, Told>);
+
+#[derive(Clone, Debug)]
+struct Told {
+    newest: View,
+    /// The hash of each epoch's configuration, of those that may have votes.
+    configurations: BTreeMap<Epoch, u64>,
+}
+
+/// One epoch was told with two configurations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Contradiction {
+    /// The group.
+    pub group: GroupId,
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The hash of its configuration as told before.
+    pub before: u64,
+    /// As told now.
+    pub now: u64,
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "group {}: epoch {} was told with two configurations ({:016x} before, {:016x} now): there \
+             are two controllers, or the controller's store was replaced by an old copy. Keep one \
+             controller, the one whose store has the newest epoch (`epochs` of `wirepaxos status`), \
+             stop every other, and then start this node again",
+            self.group, self.epoch, self.before, self.now
+        )
+    }
+}
+
+impl Views {
+    /// Keeps a view if it is newer than the one known; returns it then. A contradiction to what was
+    /// told before changes nothing.
+    pub fn offer(&mut self, view: &View) -> Result<Option<&View>, Contradiction> {
+        let told = self.0.entry(view.group).or_insert_with(|| Told {
+            newest: View::nothing(view.group),
+            configurations: BTreeMap::new(),
+        });
+        told.check(view)?;
+        told.remember(view);
+        if view.age() <= told.newest.age() {
+            return Ok(None);
+        }
+        told.newest = view.clone();
+        Ok(Some(&told.newest))
+    }
+
+    /// The newest view of a group.
+    pub fn get(&self, group: GroupId) -> Option<&View> {
+        self.0.get(&group).map(|told| &told.newest)
+    }
+}
+
+impl Told {
+    fn check(&self, view: &View) -> Result<(), Contradiction> {
+        for record in view.begun_epochs() {
+            let before = self.configurations.get(&record.epoch);
+            if let Some(&before) = before.filter(|before| **before != record.hash) {
+                return Err(Contradiction {
+                    group: view.group,
+                    epoch: record.epoch,
+                    before,
+                    now: record.hash,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, view: &View) {
+        let hashes = view.begun_epochs().map(|e| (e.epoch, e.hash));
+        self.configurations.extend(hashes);
+        while self.configurations.len() > MAX_REMEMBERED {
+            self.configurations.pop_first();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EpochRecord, EpochState};
+    use paxos::{Configuration, Member};
+
+    fn record(epoch: Epoch, state: EpochState, nonce: u64) -> EpochRecord {
+        let member = |node| Member { node, nonce };
+        let configuration = Configuration {
+            epoch,
+            leader: member(1),
+            acceptors: vec![member(3)],
+            f: 0,
+            replicas: vec![6],
+            g: 0,
+        };
+        EpochRecord::new(&configuration, state)
+    }
+
+    fn view(version: u64, epochs: &[EpochRecord]) -> View {
+        View {
+            version,
+            epochs: epochs.to_vec(),
+            ..View::nothing(7)
+        }
+    }
+
+    use EpochState::{Active, Issued, Writing};
+
+    #[test]
+    fn an_older_view_never_replaces_a_newer_one() {
+        let mut views = Views::default();
+        let newest = view(5, &[record(1, Active, 1), record(2, Writing, 1)]);
+        assert_eq!(views.offer(&newest), Ok(Some(&newest)));
+        for older in [
+            view(5, &newest.epochs),
+            view(4, &newest.epochs),
+            // What counts is the epoch: a store that was replaced by an old copy counts versions anew.
+            view(9, &[record(1, Active, 1)]),
+            view(9, &[record(1, Active, 1), record(2, Issued, 1)]),
+        ] {
+            assert_eq!(views.offer(&older), Ok(None));
+        }
+        assert_eq!(views.get(7), Some(&newest));
+        for newer in [
+            view(6, &newest.epochs),
+            view(2, &[record(1, Active, 1), record(2, Active, 1)]),
+            view(3, &[record(2, Active, 1), record(3, Issued, 1)]),
+        ] {
+            assert_eq!(views.offer(&newer), Ok(Some(&newer)));
+        }
+        assert_eq!(views.get(8), None);
+    }
+
+    #[test]
+    fn one_epoch_with_two_configurations_is_an_alarm() {
+        let mut views = Views::default();
+        let first = view(5, &[record(1, Active, 1), record(2, Writing, 1)]);
+        views.offer(&first).unwrap();
+        for other in [
+            view(9, &[record(2, Active, 2)]),
+            view(9, &[record(1, Active, 2), record(2, Active, 1)]),
+            // Also in a view that comes late.
+            view(1, &[record(1, Active, 2)]),
+        ] {
+            let alarm = views.offer(&other).unwrap_err();
+            assert!([1, 2].contains(&alarm.epoch), "{alarm}");
+            assert_eq!(views.get(7), Some(&first));
+        }
+    }
+
+    #[test]
+    fn an_epoch_that_never_wrote_may_be_issued_again() {
+        let mut views = Views::default();
+        let issued = view(5, &[record(1, Active, 1), record(2, Issued, 1)]);
+        views.offer(&issued).unwrap();
+        let other = view(3, &[record(1, Active, 1), record(2, Writing, 2)]);
+        assert_eq!(views.offer(&other), Ok(Some(&other)));
+    }
+}
