@@ -133,6 +133,8 @@ static void store_print(struct store *store)
 static void fail(struct paxos_ctx *ctx)
 {
     fprintf(stderr, "replicated_leveldb: %s\n", paxos_ctx_error(ctx));
+    if (paxos_ctx_outcome(ctx) == PAXOS_UNKNOWN)
+        fprintf(stderr, "replicated_leveldb: some puts may be in the store, and some not\n");
     exit(1);
 }
 

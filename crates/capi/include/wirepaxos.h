@@ -6,6 +6,24 @@
 #include <stdint.h>
 
 /*
+ What became of values. None is ever delivered twice, whatever this says.
+ */
+enum paxos_outcome {
+  /*
+   Delivered on all replicas, or about to be.
+   */
+  PAXOS_EXECUTED = 0,
+  /*
+   Delivered nowhere, now and later: they may be submitted again.
+   */
+  PAXOS_REFUSED = 1,
+  /*
+   Each may have been delivered, or may yet be. Look for them before submitting them again.
+   */
+  PAXOS_UNKNOWN = 2,
+};
+
+/*
  A connection to the replicated service. Fill in the callbacks between `paxos_ctx_new` and
  `paxos_ctx_start`.
  */
@@ -58,7 +76,9 @@ int paxos_ctx_start(struct paxos_ctx *ctx);
 /*
  Proposes a value: it will be delivered on all replicas, once. Returns 0 when it has been handed
  to the proposer, which retries until it is acknowledged; waits while too many are in flight.
- Returns -1 if the value is too large or the context is not started.
+ Returns -1 if it has not been handed over (`PAXOS_REFUSED`): it is too large, too many are in
+ flight and none is acknowledged, or the context is not started. What becomes of values handed
+ over, `paxos_ctx_flush` tells.
 
  # Safety
  `ctx` comes from `paxos_ctx_new`; `value` points to `size` bytes. Not from two threads at once.
@@ -67,7 +87,9 @@ int submit(struct paxos_ctx *ctx, char *value, int size);
 
 /*
  Waits until everything submitted has been acknowledged: delivered on a replica. Returns 0, or
- -1 after `timeout_ms`.
+ -1 if that isn't so of all values since the last call that returned: after `timeout_ms`, or
+ since the replicas answered otherwise. `paxos_ctx_outcome` then says whether all the others
+ have been refused, or the outcome of some is unknown.
 
  # Safety
  `ctx` comes from `paxos_ctx_new`. Not from two threads at once.
@@ -91,6 +113,15 @@ int recover(struct paxos_ctx *ctx, uint64_t instance, char *value, int size);
  `ctx` comes from `paxos_ctx_new`.
  */
 const char *paxos_ctx_error(struct paxos_ctx *ctx);
+
+/*
+ What became of the values that the last call was about: `PAXOS_EXECUTED` if it returned 0, else
+ why they are not acknowledged. Of a context that was not started, `PAXOS_REFUSED`.
+
+ # Safety
+ `ctx` comes from `paxos_ctx_new`.
+ */
+enum paxos_outcome paxos_ctx_outcome(struct paxos_ctx *ctx);
 
 /*
  Stops the replica in good order, after a checkpoint, and frees the context. Returns 0, or -1 if

@@ -11,9 +11,11 @@ use node::replica_node::{Services, run};
 use node::{ClusterFile, Stop};
 use paxos::NodeId;
 use paxos::recover::Filler;
-use replica::{Application, Status};
+use replica::Application;
 
 use crate::deliver::{CallbackApplication, Callbacks};
+use crate::paxos_outcome::{self, PAXOS_EXECUTED, PAXOS_REFUSED};
+use crate::tally::{Failure, Tally};
 
 const RECOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Without any acknowledgement for so long, a full window is an error.
@@ -26,11 +28,14 @@ pub struct Context {
     node_name: Option<String>,
     running: Option<Running>,
     error: CString,
+    outcome: paxos_outcome,
 }
 
 struct Running {
     cluster: ClusterFile,
     client: Client,
+    /// Of values that are acknowledged or given up, since the last flush.
+    tally: Tally,
     replica: Option<Replica>,
 }
 
@@ -48,6 +53,7 @@ impl Context {
             node_name: node_name.map(str::to_owned),
             running: None,
             error: CString::default(),
+            outcome: PAXOS_REFUSED,
         }
     }
 
@@ -56,9 +62,14 @@ impl Context {
         &self.error
     }
 
+    /// What the last call says of its values.
+    pub fn outcome(&self) -> paxos_outcome {
+        self.outcome
+    }
+
     /// Starts replica and client.
     pub fn start(&mut self, callbacks: Callbacks) -> bool {
-        let result = self.try_start(callbacks);
+        let result = self.try_start(callbacks).map_err(Failure::refused);
         self.note(result)
     }
 
@@ -85,6 +96,7 @@ impl Context {
                 self.running = Some(Running {
                     cluster,
                     client,
+                    tally: Tally::default(),
                     replica,
                 });
                 Ok(())
@@ -128,60 +140,70 @@ impl Context {
         running.replica.map_or(Ok(()), Replica::end)
     }
 
-    fn running(&mut self) -> Result<&mut Running, String> {
+    fn running(&mut self) -> Result<&mut Running, Failure> {
         self.running
             .as_mut()
-            .ok_or_else(|| "the context is not started: call paxos_ctx_start".to_string())
+            .ok_or_else(|| Failure::refused("the context is not started: call paxos_ctx_start"))
     }
 
-    fn note(&mut self, result: Result<(), String>) -> bool {
-        let Err(text) = result else { return true };
-        self.error = CString::new(text).unwrap_or_default();
+    fn note(&mut self, result: Result<(), Failure>) -> bool {
+        let Err(failure) = result else {
+            self.outcome = PAXOS_EXECUTED;
+            return true;
+        };
+        self.outcome = failure.outcome;
+        self.error = CString::new(failure.text).unwrap_or_default();
         false
     }
 }
 
 impl Running {
-    fn submit(&mut self, value: &[u8]) -> Result<(), String> {
+    /// Fails only if the value has not been handed over: who sees that may submit it again.
+    fn submit(&mut self, value: &[u8]) -> Result<(), Failure> {
         while !self.client.can_submit(0) {
-            self.take_acknowledgement(SUBMIT_TIMEOUT)?;
+            self.take_acknowledgement(SUBMIT_TIMEOUT)
+                .map_err(|failure| Failure::refused(failure.text))?;
         }
-        self.client.submit(0, value).map_err(|e| e.to_string())?;
+        self.client.submit(0, value).map_err(Failure::refused)?;
         self.client.flush();
-        // Takes what has arrived, so that answers don't pile up in the socket.
-        self.client
-            .poll(Duration::ZERO)
-            .map_err(|e| e.to_string())?
-            .map_or(Ok(()), check)
+        // Takes what has arrived, so that answers don't pile up in the socket. An error of that
+        // comes again with the next call.
+        if let Ok(Some(completion)) = self.client.poll(Duration::ZERO) {
+            self.tally.note(&completion.outcome());
+        }
+        Ok(())
     }
 
-    fn flush(&mut self, timeout: Duration) -> Result<(), String> {
+    fn flush(&mut self, timeout: Duration) -> Result<(), Failure> {
         let deadline = Instant::now() + timeout;
         while self.client.outstanding() > 0 {
             self.take_acknowledgement(deadline.saturating_duration_since(Instant::now()))?;
         }
         while let Some(completion) = self.client.take_completion() {
-            check(completion)?;
+            self.tally.note(&completion.outcome());
+        }
+        self.tally.take()
+    }
+
+    fn take_acknowledgement(&mut self, timeout: Duration) -> Result<(), Failure> {
+        match self.client.poll(timeout).map_err(Failure::unknown)? {
+            Some(completion) => self.tally.note(&completion.outcome()),
+            None => {
+                return Err(Failure::unknown(format!(
+                    "{} values are not acknowledged after {} ms; they are sent again",
+                    self.client.outstanding(),
+                    timeout.as_millis()
+                )));
+            }
         }
         Ok(())
     }
 
-    fn take_acknowledgement(&mut self, timeout: Duration) -> Result<(), String> {
-        match self.client.poll(timeout).map_err(|e| e.to_string())? {
-            Some(completion) => check(completion),
-            None => Err(format!(
-                "{} values are not acknowledged after {} ms",
-                self.client.outstanding(),
-                timeout.as_millis()
-            )),
-        }
-    }
-
-    fn recover(&self, instance: u64, noop: &[u8], callbacks: &Callbacks) -> Result<(), String> {
+    fn recover(&self, instance: u64, noop: &[u8], callbacks: &Callbacks) -> Result<(), Failure> {
         let mut recovery = Recovery::open(&self.cluster, self.cluster.groups[0].id, 0)
-            .map_err(|e| e.to_string())?;
+            .map_err(Failure::refused)?;
         // A session that nobody opened: the replicas refuse to execute the application's no-op.
-        let client = node::random_nonce().map_err(|e| e.to_string())?;
+        let client = node::random_nonce().map_err(Failure::refused)?;
         let filler = Filler::Command {
             client,
             request: 1,
@@ -189,7 +211,7 @@ impl Running {
         };
         let decided = recovery
             .recover(instance, filler, RECOVER_TIMEOUT)
-            .map_err(|e| e.to_string())?;
+            .map_err(Failure::unknown)?;
         callbacks.deliver(instance, &decided.value);
         Ok(())
     }
@@ -230,11 +252,4 @@ fn start_replica(
         .spawn(move || run(&cluster, &node, &services, &stopping))
         .map_err(|e| e.to_string())?;
     Ok(Replica { id, stop, thread })
-}
-
-fn check(completion: client::Completion<'_>) -> Result<(), String> {
-    match completion.status {
-        Status::Ok => Ok(()),
-        other => Err(format!("request {}: {}", completion.request, other.name())),
-    }
 }

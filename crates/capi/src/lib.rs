@@ -6,6 +6,7 @@
 
 mod context;
 mod deliver;
+mod tally;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
@@ -32,6 +33,19 @@ pub struct paxos_ctx {
     pub arg: *mut c_void,
     /// Not yours.
     pub private_: *mut c_void,
+}
+
+/// What became of values. None is ever delivered twice, whatever this says.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(non_camel_case_types)] // C's names
+pub enum paxos_outcome {
+    /// Delivered on all replicas, or about to be.
+    PAXOS_EXECUTED = 0,
+    /// Delivered nowhere, now and later: they may be submitted again.
+    PAXOS_REFUSED = 1,
+    /// Each may have been delivered, or may yet be. Look for them before submitting them again.
+    PAXOS_UNKNOWN = 2,
 }
 
 /// Prepares a context. `cluster_file` is the path of the cluster file; `node_name` names the
@@ -75,7 +89,9 @@ pub unsafe extern "C" fn paxos_ctx_start(ctx: *mut paxos_ctx) -> c_int {
 
 /// Proposes a value: it will be delivered on all replicas, once. Returns 0 when it has been handed
 /// to the proposer, which retries until it is acknowledged; waits while too many are in flight.
-/// Returns -1 if the value is too large or the context is not started.
+/// Returns -1 if it has not been handed over (`PAXOS_REFUSED`): it is too large, too many are in
+/// flight and none is acknowledged, or the context is not started. What becomes of values handed
+/// over, `paxos_ctx_flush` tells.
 ///
 /// # Safety
 /// `ctx` comes from `paxos_ctx_new`; `value` points to `size` bytes. Not from two threads at once.
@@ -86,7 +102,9 @@ pub unsafe extern "C" fn submit(ctx: *mut paxos_ctx, value: *mut c_char, size: c
 }
 
 /// Waits until everything submitted has been acknowledged: delivered on a replica. Returns 0, or
-/// -1 after `timeout_ms`.
+/// -1 if any value since the last flush isn't: after `timeout_ms`, or because the replicas answered
+/// otherwise. `paxos_ctx_outcome` then says whether all of those are refused, or the outcome of
+/// some is unknown.
 ///
 /// # Safety
 /// `ctx` comes from `paxos_ctx_new`. Not from two threads at once.
@@ -124,6 +142,17 @@ pub unsafe extern "C" fn recover(
 pub unsafe extern "C" fn paxos_ctx_error(ctx: *mut paxos_ctx) -> *const c_char {
     // SAFETY: the caller vouches for it.
     unsafe { context(ctx).error().as_ptr() }
+}
+
+/// What became of the values that the last call was about: `PAXOS_EXECUTED` if it returned 0, else
+/// why they are not acknowledged. Of a context that was not started, `PAXOS_REFUSED`.
+///
+/// # Safety
+/// `ctx` comes from `paxos_ctx_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paxos_ctx_outcome(ctx: *mut paxos_ctx) -> paxos_outcome {
+    // SAFETY: the caller vouches for it.
+    unsafe { context(ctx).outcome() }
 }
 
 /// Stops the replica in good order, after a checkpoint, and frees the context. Returns 0, or -1 if

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Client, ClientOptions};
+use client::{Client, ClientOptions, Outcome};
 use node::{ClusterFile, Services, Stop};
 use replica::storage::CheckpointFile;
 use replica::{InMemory, StateMachine};
@@ -49,8 +49,13 @@ fn serve(cluster: &ClusterFile, name: &str) -> Result<(), Box<dyn Error>> {
 
 fn next(cluster: &ClusterFile) -> Result<(), Box<dyn Error>> {
     let mut client = Client::open(cluster, ClientOptions::default())?;
-    let reply = client.call(0, b"next", Duration::from_secs(5))?; // partition 0
-    println!("{}", String::from_utf8_lossy(&reply));
+    // Partition 0.
+    match client.call(0, b"next", Duration::from_secs(5)) {
+        Outcome::Executed(Some(number)) => println!("{}", String::from_utf8_lossy(&number)),
+        Outcome::Executed(None) => println!("counted, but the number is lost"),
+        Outcome::Refused(why) => return Err(format!("not counted: {why}").into()),
+        Outcome::Unknown(why) => return Err(format!("counted or not: {why}").into()),
+    }
     Ok(())
 }
 

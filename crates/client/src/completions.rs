@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use paxos::PartitionId;
 use replica::protocol::Status;
 
+use crate::outcome::Outcome;
+
 /// The answer to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion<'a> {
@@ -12,11 +14,19 @@ pub struct Completion<'a> {
     pub pid: PartitionId,
     /// The number that [`Client::submit`](crate::Client::submit) gave.
     pub request: u64,
-    /// Whether it was executed; if not, why. A request refused as stale or of an expired session
-    /// may or may not have taken effect before.
+    /// What the replicas answered; [`outcome`](Self::outcome) says what it means.
     pub status: Status,
     /// The application's answer.
     pub bytes: &'a [u8],
+    /// Whether it is of an ordered session.
+    pub(crate) ordered: bool,
+}
+
+impl<'a> Completion<'a> {
+    /// What became of the request.
+    pub fn outcome(&self) -> Outcome<&'a [u8]> {
+        Outcome::of_answer(self.status, self.ordered, self.bytes)
+    }
 }
 
 /// Bytes of answers already taken that are left lying, at least, before the others are moved.
@@ -36,6 +46,7 @@ struct Entry {
     pid: PartitionId,
     request: u64,
     status: Status,
+    ordered: bool,
     start: usize,
     len: usize,
 }
@@ -52,6 +63,7 @@ impl Completions {
             pid: completion.pid,
             request: completion.request,
             status: completion.status,
+            ordered: completion.ordered,
             start: self.bytes.len(),
             len: completion.bytes.len(),
         });
@@ -78,6 +90,7 @@ impl Completions {
             pid: entry.pid,
             request: entry.request,
             status: entry.status,
+            ordered: entry.ordered,
             bytes: &self.bytes[entry.start..entry.start + entry.len],
         }
     }
@@ -108,6 +121,7 @@ mod tests {
             request,
             status: Status::Ok,
             bytes,
+            ordered: false,
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::outcome::Refusal;
+
 /// What went wrong and, where there is something to do, what.
 #[derive(Debug)]
 pub struct Error(String);
@@ -23,5 +25,11 @@ impl std::error::Error for Error {}
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Error {
         Error(e.to_string())
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        Error(refusal.to_string())
     }
 }

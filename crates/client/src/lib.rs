@@ -5,11 +5,13 @@
 mod completions;
 mod control;
 mod error;
+mod outcome;
 mod recovery;
 mod session;
 
 pub use self::completions::Completion;
 pub use self::control::{ControlClient, NoAnswer};
 pub use self::error::Error;
+pub use self::outcome::{Doubt, Outcome, Refusal};
 pub use self::recovery::{Decided, Recovery};
 pub use self::session::{Client, ClientOptions};

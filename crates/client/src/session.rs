@@ -17,6 +17,7 @@ use replica::protocol::{ReplyAddress, SessionOp, Status};
 use crate::completions::{Completion, Completions};
 use crate::control::ControlClient;
 use crate::error::Error;
+use crate::outcome::{Doubt, Outcome, Refusal};
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
@@ -166,23 +167,24 @@ impl Client {
     ///
     /// # Errors
     /// If the command doesn't fit a value, or if the window is full: poll for completions first.
-    pub fn submit(&mut self, pid: PartitionId, command: &[u8]) -> Result<u64, Error> {
+    pub fn submit(&mut self, pid: PartitionId, command: &[u8]) -> Result<u64, Refusal> {
         if usize::from(pid) >= self.sessions.len() {
-            return Err(Error::new(format!("there is no partition {pid}")));
+            return Err(Refusal::NoPartition(pid));
         }
         if !self.can_submit(pid) {
-            return Err(Error::new("the session's window is full: poll first"));
+            return Err(Refusal::WindowFull);
         }
         let session = &mut self.sessions[usize::from(pid)];
         let request = session.last_request + 1;
         self.proposer
             .submit(pid, session.id, request, command)
             .map_err(|refused| match refused {
-                Refused::TooLarge { max } => Error::new(format!(
-                    "a command of {} bytes doesn't fit a value of {max}; raise max_value",
-                    command.len()
-                )),
-                other => Error::new(format!("refused: {other:?}")),
+                Refused::TooLarge { max } => {
+                    let len = command.len();
+                    Refusal::TooLarge { len, max }
+                }
+                // Request numbers are never used twice.
+                Refused::Invalid | Refused::Outstanding => Refusal::NoSession,
             })?;
         Ok(session.submitted())
     }
@@ -219,26 +221,21 @@ impl Client {
         self.completions.pop()
     }
 
-    /// Submits one command and waits for its answer.
-    ///
-    /// # Errors
-    /// If it was not executed, or after `timeout`: then its outcome is unknown.
-    pub fn call(
-        &mut self,
-        pid: PartitionId,
-        command: &[u8],
-        timeout: Duration,
-    ) -> Result<Vec<u8>, Error> {
-        let request = self.submit(pid, command)?;
+    /// Submits one command and waits for its answer, until `timeout` at most.
+    pub fn call(&mut self, pid: PartitionId, command: &[u8], timeout: Duration) -> Outcome {
+        let request = match self.submit(pid, command) {
+            Ok(request) => request,
+            Err(refusal) => return Outcome::Refused(refusal),
+        };
         let deadline = Instant::now() + timeout;
         loop {
-            match self.completions.take(pid, request) {
-                Some(c) if c.status == Status::Ok => return Ok(c.bytes.to_vec()),
-                Some(c) => return Err(Error::new(format!("refused: {}", c.status.name()))),
-                None => {}
+            if let Some(completion) = self.completions.take(pid, request) {
+                return completion.outcome().to_owned();
             }
-            if !self.advance(deadline)? {
-                return Err(Error::new("no answer in time; the outcome is unknown"));
+            match self.advance(deadline) {
+                Ok(true) => {}
+                Ok(false) => return Outcome::Unknown(Doubt::NoAnswer),
+                Err(e) => return Outcome::Unknown(Doubt::Failed(e.to_string())),
             }
         }
     }
@@ -276,6 +273,7 @@ impl Client {
         let now = self.start.elapsed().as_nanos() as Time;
         let (sessions, completions) = (&mut self.sessions, &mut self.completions);
         let confirmations = &mut self.vain_confirmations;
+        let ordered = self.options.ordered;
         let mut lost = None;
         for (datagram, from) in self.inbox.iter() {
             let Ok(packet) = self.senders.parse(datagram, from) else {
@@ -303,6 +301,7 @@ impl Client {
                     request,
                     status,
                     bytes,
+                    ordered,
                 });
             });
         }
@@ -403,6 +402,7 @@ impl Client {
                     request,
                     status: Status::UnknownSession,
                     bytes: &[],
+                    ordered: self.options.ordered,
                 });
             }
         }

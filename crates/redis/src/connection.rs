@@ -16,6 +16,7 @@ use std::time::Instant;
 use apps::kv::{Refusal, Reply};
 use paxos::wire::value::PACKED_ITEM_HEADER_LEN;
 use replica::Status;
+use replica::protocol::Effect;
 
 use crate::client::Client;
 use crate::commands::{self, Call, Outcome, Shape};
@@ -33,6 +34,9 @@ const MAX_SLOTS: usize = 1024;
 const MAX_BACKLOG_BYTES: usize = 1 << 20;
 /// Input that was used is thrown away in portions of this size.
 const COMPACT_BYTES: usize = 64 << 10;
+
+/// What a command is answered of which that is all that can be said.
+const UNKNOWN: &str = "UNKNOWN the session is lost: the command took effect, once, or not at all";
 
 /// The connection's session in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -293,11 +297,14 @@ impl Connection {
             (Some(Status::Ok), Err(_)) => {
                 writer.error("ERR the replicated application is no key-value store");
             }
-            (Some(Status::ReplyTooLarge | Status::StaleRequest), _) => {
-                writer.error("ERR the command took effect, but its answer was lost");
-            }
-            (Some(status), _) => writer.error(format!("ERR refused by the log: {}", status.name())),
-            (None, _) => writer.error("ERR refused by the log"),
+            (Some(status), _) => match status.effect(true) {
+                Effect::Executed => {
+                    writer.error("EXECUTED the command took effect, but its answer is lost");
+                }
+                Effect::Refused => writer.error(format!("ERR refused: {}", status.name())),
+                Effect::Unknown => writer.error(UNKNOWN),
+            },
+            (None, _) => writer.error(UNKNOWN),
         }
         if out.get(start) == Some(&b'-') {
             Metrics::add(&shared.metrics.errors);
@@ -318,10 +325,14 @@ impl Connection {
         submitted.take(self.in_flight).collect()
     }
 
-    /// The session is gone, or could not be opened: answers everything with an error.
+    /// The session is gone, or could not be opened: what is in flight may have taken effect, and
+    /// the rest fails with this error.
     pub fn fail_all(&mut self, error: &str, shared: &Shared) {
+        let mut in_flight = self.in_flight;
         for slot in &mut self.slots {
             if let Slot::Waiting { resp3, .. } = *slot {
+                let error = if in_flight > 0 { UNKNOWN } else { error };
+                in_flight = in_flight.saturating_sub(1);
                 let mut out = Vec::new();
                 let mut writer = Writer {
                     out: &mut out,

@@ -447,7 +447,7 @@ impl<P: Plane> Server<P> {
                 for request in connection.in_flight_requests() {
                     self.log.answered(id, request, None);
                 }
-                connection.fail_all("ERR session expired, outcome unknown", &self.shared);
+                connection.fail_all("ERR not executed: the session is lost", &self.shared);
                 connection.end();
             }
             _ => connection.on_answer(

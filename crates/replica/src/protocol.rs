@@ -72,6 +72,33 @@ impl Status {
     }
 }
 
+/// What an answer says about whether its command took effect. No command takes effect twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// It took effect.
+    Executed,
+    /// It didn't and never will.
+    Refused,
+    /// It may have taken effect before, or may yet.
+    Unknown,
+}
+
+impl Status {
+    /// What this answer to a request of a session says. `ordered`: of an ordered one.
+    pub const fn effect(self, ordered: bool) -> Effect {
+        match self {
+            Status::Ok | Status::ReplyTooLarge => Effect::Executed,
+            // An ordered session executes one after the other, without gaps.
+            Status::StaleRequest if ordered => Effect::Executed,
+            // Executed and forgotten, or passed by; closed after it was executed, or before.
+            Status::StaleRequest | Status::UnknownSession => Effect::Unknown,
+            // Another copy may come after the one that is missing.
+            Status::OutOfOrder => Effect::Unknown,
+            Status::Unsupported | Status::Malformed | Status::TooManySessions => Effect::Refused,
+        }
+    }
+}
+
 /// Where a session's replies go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct ReplyAddress {
@@ -270,6 +297,24 @@ mod tests {
             let longer = [&bytes[..], &[0]].concat();
             assert_eq!(SessionOp::parse(&longer), None, "{op:?} with a byte more");
         }
+    }
+
+    /// Refused is only what no replica executes, wherever a copy of it comes from.
+    #[test]
+    fn nothing_that_may_have_taken_effect_is_called_refused() {
+        let all: Vec<Status> = (0..=u8::MAX).filter_map(Status::from_u8).collect();
+        let with = |effect, ordered| -> Vec<&str> {
+            let statuses = all.iter().filter(|s| s.effect(ordered) == effect);
+            statuses.map(|s| s.name()).collect()
+        };
+        let refused = ["unsupported", "malformed", "too_many_sessions"];
+        assert_eq!(with(Effect::Refused, false), refused);
+        assert_eq!(with(Effect::Refused, true), refused);
+        assert_eq!(with(Effect::Executed, false), ["ok", "reply_too_large"]);
+        assert_eq!(
+            with(Effect::Executed, true),
+            ["ok", "stale_request", "reply_too_large"]
+        );
     }
 
     #[test]

@@ -5,6 +5,8 @@ mod common;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use apps::kv::{Command, SetFlags};
+use client::{Client, ClientOptions, Doubt, Outcome, Refusal};
 use common::{TestCluster, eventually, shape, text};
 use serde_json::Value;
 use wirepaxos_cli::demo::resp::{Connection, Reply};
@@ -191,6 +193,41 @@ fn leveldb_with_durable_acceptors_survives_the_kill_of_every_role() {
         ..shape("leveldb")
     };
     increments_survive_kills(&shape, &["acceptor-2", "replica-1", "leader-1"]);
+}
+
+#[test]
+fn a_client_learns_what_became_of_its_commands() {
+    let mut cluster = TestCluster::start(&shape("leveldb"));
+    cluster.call(0, &["SET", "ready", "1"]);
+    let file = node::ClusterFile::load(&cluster.local.file).unwrap();
+    let mut client = Client::open(&file, ClientOptions::default()).unwrap();
+    let encode = |command: Command<'_>| {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes).unwrap();
+        bytes
+    };
+    let patience = Duration::from_secs(30);
+    let set = encode(Command::Set {
+        flags: SetFlags::default(),
+        key: b"large",
+        value: &[b'x'; 900],
+    });
+    let done = client.call(0, &set, patience);
+    assert!(matches!(done, Outcome::Executed(Some(_))), "{done:?}");
+    // Its answer fits no datagram.
+    let keys = vec![&b"large"[..]; 4];
+    let done = client.call(0, &encode(Command::Mget { keys }), patience);
+    assert_eq!(done, Outcome::Executed(None));
+    let refused = client.call(0, &[0; 5_000], patience);
+    assert!(
+        matches!(refused, Outcome::Refused(Refusal::TooLarge { .. })),
+        "{refused:?}"
+    );
+    for acceptor in ["acceptor-1", "acceptor-2"] {
+        cluster.processes.kill(acceptor);
+    }
+    let unknown = client.call(0, &set, Duration::from_millis(100));
+    assert_eq!(unknown, Outcome::Unknown(Doubt::NoAnswer));
 }
 
 #[test]
