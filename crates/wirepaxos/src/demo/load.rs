@@ -2,7 +2,9 @@
 //! that was acknowledged.
 //!
 //! Each connection writes keys of its own. A command whose connection broke before the answer came
-//! is *uncertain*: it may have taken effect, now or later, but at most once.
+//! is *uncertain*: it may have taken effect, now or later, but at most once. It is certain once its
+//! value is seen, and what was there before can't come back then. At the end all is read, and
+//! nothing is uncertain any more.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -51,8 +53,29 @@ impl Progress {
 /// What became of one written key.
 #[derive(Default, Debug)]
 struct Written {
-    acknowledged: Option<Vec<u8>>,
+    /// Acknowledged last, or seen since.
+    known: Option<Vec<u8>>,
     uncertain: Vec<Vec<u8>>,
+}
+
+/// What reading everything back came to.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Resolved {
+    /// Keys that hold neither what was acknowledged last nor what was uncertain.
+    pub lost: u64,
+    /// Writes that were uncertain when their connection broke.
+    pub uncertain: u64,
+    /// Those of them that were seen to have taken effect; the others didn't, or were overwritten.
+    pub took_effect: u64,
+}
+
+impl Resolved {
+    /// Both together.
+    pub fn add(&mut self, other: Resolved) {
+        self.lost += other.lost;
+        self.uncertain += other.uncertain;
+        self.took_effect += other.took_effect;
+    }
 }
 
 /// What one connection did and saw.
@@ -61,6 +84,9 @@ pub struct Record {
     counter_key: Vec<u8>,
     counter_acknowledged: i64,
     counter_uncertain: i64,
+    /// Writes that were uncertain at first, and those of them that were seen since.
+    uncertain: u64,
+    took_effect: u64,
     /// Writes acknowledged.
     pub acknowledged: u64,
     /// Of each answered command.
@@ -134,6 +160,8 @@ impl Worker {
                 counter_key: format!("load:{number}:counter").into_bytes(),
                 counter_acknowledged: 0,
                 counter_uncertain: 0,
+                uncertain: 0,
+                took_effect: 0,
                 acknowledged: 0,
                 latencies: Latencies::new(),
                 wrong: Vec::new(),
@@ -217,15 +245,19 @@ impl Worker {
         match (command, reply) {
             (Sent::Get(key), Reply::Bulk(value)) => {
                 let written = self.record.keys.entry(key.clone()).or_default();
-                if !written.allows(&value) {
-                    let key = String::from_utf8_lossy(key);
-                    self.record.wrong.push(format!("GET {key} gave {value:?}"));
+                match written.see(&value) {
+                    Seen::Known => {}
+                    Seen::Uncertain => self.record.took_effect += 1,
+                    Seen::Impossible => {
+                        let key = String::from_utf8_lossy(key);
+                        self.record.wrong.push(format!("GET {key} gave {value:?}"));
+                    }
                 }
             }
             (Sent::Set(key, value), Reply::Simple(_)) => {
                 self.record.acknowledged += 1;
                 let written = self.record.keys.entry(key.clone()).or_default();
-                written.acknowledged = Some(value.clone());
+                written.known = Some(value.clone());
             }
             (Sent::Incr, Reply::Int(n)) => {
                 self.record.acknowledged += 1;
@@ -236,6 +268,7 @@ impl Worker {
                 }
                 // Increments that were uncertain and lie below n have taken effect.
                 record.counter_uncertain -= n - last - 1;
+                record.took_effect += (n - last - 1).max(0) as u64;
                 record.counter_acknowledged = n;
             }
             (_, other) => self
@@ -246,6 +279,7 @@ impl Worker {
     }
 
     fn uncertain(&mut self, command: &Sent) {
+        self.record.uncertain += u64::from(!matches!(command, Sent::Get(_)));
         match command {
             Sent::Get(_) => {}
             Sent::Set(key, value) => {
@@ -257,32 +291,141 @@ impl Worker {
     }
 }
 
+/// What a value that was read proves.
+enum Seen {
+    Known,
+    /// A write that was uncertain has taken effect.
+    Uncertain,
+    /// No linearizable store holds it now.
+    Impossible,
+}
+
 impl Written {
-    fn allows(&self, value: &Option<Vec<u8>>) -> bool {
-        *value == self.acknowledged || value.as_ref().is_some_and(|v| self.uncertain.contains(v))
+    fn see(&mut self, value: &Option<Vec<u8>>) -> Seen {
+        if *value == self.known {
+            return Seen::Known;
+        }
+        let is_it = |uncertain: &Vec<u8>| Some(uncertain) == value.as_ref();
+        match self.uncertain.iter().position(is_it) {
+            Some(at) => {
+                // What it replaced is gone for good.
+                self.known = Some(self.uncertain.swap_remove(at));
+                Seen::Uncertain
+            }
+            None => Seen::Impossible,
+        }
     }
 }
 
 impl Record {
-    /// Reads every written key back and returns how many acknowledged writes are missing.
-    pub fn count_lost(&self, connection: &mut Connection) -> io::Result<u64> {
+    /// Reads every written key back.
+    pub fn resolve(&mut self, connection: &mut Connection) -> io::Result<Resolved> {
         for key in self.keys.keys().chain([&self.counter_key]) {
             connection.push(&[b"GET", key]);
         }
         connection.flush()?;
-        let mut lost = 0;
-        for written in self.keys.values() {
-            let found = matches!(connection.read()?, Reply::Bulk(v) if written.allows(&v));
-            lost += u64::from(!found);
+        let mut resolved = Resolved {
+            lost: 0,
+            uncertain: self.uncertain,
+            took_effect: self.took_effect,
+        };
+        for written in self.keys.values_mut() {
+            match connection.read()? {
+                Reply::Bulk(value) => match written.see(&value) {
+                    Seen::Known => {}
+                    Seen::Uncertain => resolved.took_effect += 1,
+                    Seen::Impossible => resolved.lost += 1,
+                },
+                _ => resolved.lost += 1,
+            }
         }
         let counter = match connection.read()? {
             Reply::Bulk(Some(text)) => String::from_utf8_lossy(&text).parse().unwrap_or(-1),
             _ => 0,
         };
-        let highest = self.counter_acknowledged + self.counter_uncertain;
-        if counter < self.counter_acknowledged || counter > highest {
-            lost += counter.abs_diff(self.counter_acknowledged);
+        let more = counter - self.counter_acknowledged;
+        if (0..=self.counter_uncertain).contains(&more) {
+            resolved.took_effect += more as u64;
+        } else {
+            resolved.lost += more.unsigned_abs();
         }
-        Ok(lost)
+        Ok(resolved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    fn worker() -> Worker {
+        Worker::new(0, Vec::new())
+    }
+
+    fn set(worker: &mut Worker, key: &[u8], value: &[u8], acknowledged: bool) {
+        let command = Sent::Set(key.to_vec(), value.to_vec());
+        if acknowledged {
+            worker.note(&command, Reply::Simple("OK".into()));
+        } else {
+            worker.uncertain(&command);
+        }
+    }
+
+    /// Reads back from a store that holds these values, the counter last.
+    fn resolve(mut worker: Worker, values: &[&str]) -> Resolved {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let answers: String = values
+            .iter()
+            .map(|v| format!("${}\r\n{v}\r\n", v.len()))
+            .collect();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(answers.as_bytes()).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        let mut connection = Connection::open(address, REPLY_TIMEOUT).unwrap();
+        let resolved = worker.record.resolve(&mut connection).unwrap();
+        drop(connection);
+        server.join().unwrap();
+        resolved
+    }
+
+    #[test]
+    fn what_was_seen_is_certain_and_what_it_replaced_does_not_come_back() {
+        let mut worker = worker();
+        set(&mut worker, b"k", b"old", true);
+        set(&mut worker, b"k", b"new", false);
+        for (value, wrong) in [("old", 0), ("new", 0), ("new", 0), ("old", 1)] {
+            let reply = Reply::Bulk(Some(value.into()));
+            worker.note(&Sent::Get(b"k".to_vec()), reply);
+            assert_eq!(worker.record.wrong.len(), wrong, "{value}");
+        }
+    }
+
+    #[test]
+    fn uncertain_writes_are_resolved_at_the_end() {
+        let load = || {
+            let mut worker = worker();
+            for key in [b"a", b"b"] {
+                set(&mut worker, key, b"old", true);
+                set(&mut worker, key, b"new", false);
+            }
+            worker.note(&Sent::Incr, Reply::Int(1));
+            worker.uncertain(&Sent::Incr);
+            worker.uncertain(&Sent::Incr);
+            worker
+        };
+        let of = |lost, took_effect| Resolved {
+            lost,
+            uncertain: 4,
+            took_effect,
+        };
+        assert_eq!(resolve(load(), &["old", "new", "2"]), of(0, 2));
+        assert_eq!(resolve(load(), &["old", "old", "1"]), of(0, 0));
+        assert_eq!(resolve(load(), &["other", "new", "3"]), of(1, 3));
+        assert_eq!(resolve(load(), &["old", "old", "0"]), of(1, 0));
+        assert_eq!(resolve(load(), &["old", "old", "4"]), of(3, 0));
     }
 }

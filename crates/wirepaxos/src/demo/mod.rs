@@ -261,17 +261,17 @@ impl<'a> Demo<'a> {
             self.phase(&load, say, "replica killed, caught up");
         }
         let elapsed = start.elapsed();
-        let records = load.stop();
+        let mut records = load.stop();
         say.line("load stopped; comparing what was acknowledged with what is there");
         let digests = self.settled_digests()?;
-        let lost = self.count_lost(&records, &dataset)?;
+        let resolved = self.resolve(&mut records, &dataset)?;
         Ok(Report::new(
             self.local.plane(),
             elapsed,
             self.phases,
             &records,
             dataset.len() as u64,
-            lost,
+            resolved,
             digests,
         ))
     }
@@ -368,7 +368,7 @@ impl<'a> Demo<'a> {
     fn settled_digests(&self) -> Result<report::Digests, Error> {
         let deadline = Instant::now() + SETTLE_TIMEOUT;
         loop {
-            let digests = status::digests(&self.cluster)?;
+            let digests = status::digests(&self.cluster)?.found;
             let complete = digests.len() == self.local.redis.len();
             let same_place = digests.windows(2).all(|w| w[0].1 == w[1].1);
             if complete && same_place {
@@ -384,15 +384,17 @@ impl<'a> Demo<'a> {
         }
     }
 
-    fn count_lost(
+    /// Reads everything back: what was acknowledged must be there, and what was uncertain is so no
+    /// longer.
+    fn resolve(
         &self,
-        records: &[load::Record],
+        records: &mut [load::Record],
         dataset: &[dataset::Record],
-    ) -> Result<u64, Error> {
+    ) -> Result<load::Resolved, Error> {
         let mut connection = Connection::open(self.local.redis[2], REPLY_TIMEOUT)?;
-        let mut lost = 0;
+        let mut resolved = load::Resolved::default();
         for record in records {
-            lost += record.count_lost(&mut connection)?;
+            resolved.add(record.resolve(&mut connection)?);
         }
         for chunk in dataset.chunks(1000) {
             for (key, _) in chunk {
@@ -401,10 +403,10 @@ impl<'a> Demo<'a> {
             connection.flush()?;
             for (_, value) in chunk {
                 let found = connection.read()? == Reply::Bulk(Some(value.clone().into_bytes()));
-                lost += u64::from(!found);
+                resolved.lost += u64::from(!found);
             }
         }
-        Ok(lost)
+        Ok(resolved)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::load::Record;
+use super::load::{Record, Resolved};
 use crate::latency::{Latencies, Percentiles};
 
 /// A stretch of load between two faults.
@@ -34,7 +34,7 @@ pub struct Report {
     longest_gap: Duration,
     acknowledged: u64,
     imported: u64,
-    lost: u64,
+    resolved: Resolved,
     wrong: Vec<String>,
     reconnects: u64,
     digests: Digests,
@@ -48,7 +48,7 @@ impl Report {
         phases: Vec<Phase>,
         records: &[Record],
         imported: u64,
-        lost: u64,
+        resolved: Resolved,
         digests: Digests,
     ) -> Report {
         let mut latencies = Latencies::new();
@@ -64,7 +64,7 @@ impl Report {
                 .unwrap_or_default(),
             acknowledged: imported + records.iter().map(|r| r.acknowledged).sum::<u64>(),
             imported,
-            lost,
+            resolved,
             wrong: records
                 .iter()
                 .flat_map(|r| r.wrong.iter().cloned())
@@ -77,8 +77,11 @@ impl Report {
 
     /// Why the demo counts as failed, if it does.
     pub fn failure(&self) -> Option<String> {
-        if self.lost > 0 {
-            Some(format!("{} acknowledged writes are missing", self.lost))
+        if self.resolved.lost > 0 {
+            Some(format!(
+                "{} acknowledged writes are missing",
+                self.resolved.lost
+            ))
         } else if let Some(first) = self.wrong.first() {
             Some(format!(
                 "{} wrong answers, the first: {first}",
@@ -108,7 +111,9 @@ impl Report {
             "longest_gap_ms": millis(self.longest_gap),
             "acknowledged": self.acknowledged,
             "imported": self.imported,
-            "lost": self.lost,
+            "lost": self.resolved.lost,
+            "uncertain": self.resolved.uncertain,
+            "uncertain_took_effect": self.resolved.took_effect,
             "wrong": self.wrong.len(),
             "reconnects": self.reconnects,
             "digests_equal": self.digests.equal,
@@ -145,7 +150,11 @@ impl Report {
             millis(self.longest_gap)
         );
         println!("  acknowledged writes {:>12}", self.acknowledged);
-        println!("  values lost         {:>12}", self.lost);
+        println!("  values lost         {:>12}", self.resolved.lost);
+        println!(
+            "  uncertain writes    {:>12}, all resolved: {} took effect",
+            self.resolved.uncertain, self.resolved.took_effect
+        );
         println!("\n  replica      instance   SHA-256 of its contents");
         for (name, next, digest) in &self.digests.replicas {
             println!("  {name:<12} {next:>8}   {digest}");
