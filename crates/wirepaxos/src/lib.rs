@@ -1,5 +1,8 @@
 //! The commands of `wirepaxos`, one module each.
 
+#[macro_use]
+mod output;
+
 mod bench;
 mod check_trace;
 pub mod demo;
@@ -73,7 +76,7 @@ pub fn main() -> ExitCode {
         Command::Bench(command) => bench::run(&command),
         Command::Failover(options) => failover::run(&options),
         Command::Recover(options) => recover::run(&options),
-        Command::Kv(options) => kv::run(&options),
+        Command::Kv(options) => return kv::run(&options),
         Command::Stop(options) => stop::run(&options),
         Command::Lab(command) => lab::run(&command),
         Command::Sim(options) => return simulate::run(&options),

@@ -1,5 +1,6 @@
 //! `wirepaxos status`: every node of a cluster, asked at once.
 
+mod digests;
 mod summary;
 
 use std::collections::BTreeMap;
@@ -13,11 +14,11 @@ use control::Message;
 use node::ClusterFile;
 use serde_json::{Value, json};
 
+pub use digests::{Digests, digests};
+
 use crate::error::Error;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// A digest reads a replica's whole contents.
-const DIGEST_TIMEOUT: Duration = Duration::from_secs(60);
 const RESEND_AFTER: Duration = Duration::from_secs(5);
 
 /// Options of `wirepaxos status`.
@@ -41,7 +42,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let digests = if options.digest {
         digests(&cluster)?
     } else {
-        Vec::new()
+        Digests::default()
     };
     if options.json {
         print_json(&cluster, &answers, &digests);
@@ -91,44 +92,6 @@ pub fn ask_all(cluster: &ClusterFile) -> Result<BTreeMap<String, Value>, Error> 
     Ok(answers)
 }
 
-/// Where each replica that answers stands, and the digest of its contents there: (name, next
-/// instance, hex), partitions one after the other.
-pub fn digests(cluster: &ClusterFile) -> Result<Vec<(String, u64, String)>, Error> {
-    let mut found = Vec::new();
-    for group in &cluster.groups {
-        let peers: Vec<_> = cluster
-            .replicas(group.id)
-            .iter()
-            .map(|n| (n.name.clone(), n.control))
-            .collect();
-        let question = Message::DigestRequest { group: group.id };
-        gather(
-            cluster,
-            &peers,
-            &question,
-            DIGEST_TIMEOUT,
-            |name, message| {
-                let Message::Digest {
-                    group: answered,
-                    partitions,
-                } = message
-                else {
-                    return false;
-                };
-                if answered != group.id {
-                    return false;
-                }
-                for (next, digest) in partitions {
-                    found.push((name.to_string(), next, digest));
-                }
-                true
-            },
-        )?;
-    }
-    found.sort();
-    Ok(found)
-}
-
 /// Sends `question` to all peers until each has given an answer that `take` accepts.
 fn gather(
     cluster: &ClusterFile,
@@ -163,11 +126,7 @@ fn gather(
     Ok(())
 }
 
-fn print_json(
-    cluster: &ClusterFile,
-    answers: &BTreeMap<String, Value>,
-    digests: &[(String, u64, String)],
-) {
+fn print_json(cluster: &ClusterFile, answers: &BTreeMap<String, Value>, digests: &Digests) {
     let nodes: Vec<Value> = cluster
         .nodes
         .iter()
@@ -181,18 +140,19 @@ fn print_json(
             })
         })
         .collect();
-    let digests: Vec<Value> = digests
+    let found: Vec<Value> = digests
+        .found
         .iter()
         .map(|(name, next, digest)| json!({ "name": name, "next": next, "digest": digest }))
         .collect();
-    println!("{}", json!({ "nodes": nodes, "digests": digests }));
+    let silent = &digests.silent;
+    println!(
+        "{}",
+        json!({ "nodes": nodes, "digests": found, "without_digest": silent })
+    );
 }
 
-fn print_table(
-    cluster: &ClusterFile,
-    answers: &BTreeMap<String, Value>,
-    digests: &[(String, u64, String)],
-) {
+fn print_table(cluster: &ClusterFile, answers: &BTreeMap<String, Value>, digests: &Digests) {
     println!("{:<14} {:<11} {:<4} state", "node", "role", "up");
     for node in &cluster.nodes {
         let answer = answers.get(&node.name);
@@ -205,7 +165,10 @@ fn print_table(
         println!("{:<14} {:<11} {up:<4} {first}", node.name, node.role.name());
         lines.for_each(|line| println!("{:<31} {line}", ""));
     }
-    for (name, next, digest) in digests {
+    for (name, next, digest) in &digests.found {
         println!("digest of {name} at instance {next}: {digest}");
+    }
+    for name in &digests.silent {
+        println!("no digest of {name}: it is silent");
     }
 }

@@ -3,7 +3,10 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{self, Stdio};
+use std::time::{Duration, Instant};
 
 use apps::kv::{Command, SetFlags};
 use client::{Client, ClientOptions, Doubt, Outcome, Refusal};
@@ -228,6 +231,69 @@ fn a_client_learns_what_became_of_its_commands() {
     }
     let unknown = client.call(0, &set, Duration::from_millis(100));
     assert_eq!(unknown, Outcome::Unknown(Doubt::NoAnswer));
+}
+
+#[test]
+fn a_dead_replica_is_named_and_not_waited_for() {
+    let mut cluster = TestCluster::start(&shape("leveldb"));
+    assert_eq!(cluster.call(0, &["SET", "fruit", "apple"]), ok());
+    cluster.processes.kill("replica-3");
+    let start = Instant::now();
+    let output = cluster.run("status", &["--digest", "--json"]);
+    // An upper bound: with the dead one waited for it is a minute.
+    assert!(start.elapsed() < Duration::from_secs(40));
+    let status = json(&output);
+    assert_eq!(status["digests"].as_array().unwrap().len(), 2, "{status}");
+    assert_eq!(status["without_digest"], serde_json::json!(["replica-3"]));
+    assert!(text(&output.stderr).contains("replica-3"));
+}
+
+/// Both ends of `wirepaxos status 2>&1 | head` once head has ended.
+#[test]
+fn nobody_reads_the_output() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    for command in [&["status"][..], &["kv", "GET", "k"], &["sim", "--help"]] {
+        let [out, err] = [(); 2].map(|()| {
+            let (write_end, read_end) = UnixStream::pair().unwrap();
+            drop(read_end);
+            Stdio::from(OwnedFd::from(write_end))
+        });
+        // Where a cluster.toml is.
+        let status = process::Command::new(common::PROGRAM)
+            .args(command)
+            .current_dir(examples)
+            .stdout(out)
+            .stderr(err)
+            .status()
+            .unwrap();
+        let expected = i32::from(command[0] != "sim");
+        assert_eq!(status.code(), Some(expected), "{command:?}: {status}");
+    }
+}
+
+/// Connections that end with their replica leave sessions, which its next process closes.
+#[test]
+fn a_replica_that_starts_again_closes_what_its_clients_left() {
+    let mut cluster = TestCluster::start(&shape("leveldb"));
+    assert_eq!(cluster.call(0, &["SET", "n", "0"]), ok());
+    let sessions = |cluster: &TestCluster| {
+        let status = json(&cluster.run("status", &["--json"]));
+        let nodes = status["nodes"].as_array().unwrap().clone();
+        let partition = |n: &Value| n["status"]["partitions"][0]["sessions"].as_u64();
+        nodes.iter().filter_map(partition).collect::<Vec<u64>>()
+    };
+    let mut connections: Vec<_> = (0..50).map(|_| cluster.connect(2)).collect();
+    for connection in &mut connections {
+        connection.call(&[b"INCR", b"n"]).unwrap();
+    }
+    assert!(sessions(&cluster).iter().all(|n| *n >= 50));
+    cluster.processes.kill("replica-3");
+    cluster.start_node("replica-3");
+    eventually("closed", || {
+        let sessions = sessions(&cluster);
+        (sessions.len() == 3 && sessions.iter().all(|n| *n <= 2)).then_some(())
+    });
+    assert_eq!(cluster.call(2, &["INCR", "n"]), Reply::Int(51));
 }
 
 #[test]

@@ -1,0 +1,120 @@
+//! Digests of the replicas' contents. Making one takes as long as reading all of them, so a replica
+//! is waited for as long as it gives signs of life, and no longer.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use client::ControlClient;
+use control::Message;
+use node::ClusterFile;
+use paxos::GroupId;
+
+use crate::error::Error;
+
+/// Who is silent for so long isn't waited for.
+const PATIENCE: Duration = Duration::from_secs(3);
+const ASK_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+const ASK_DIGEST_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What the replicas answered.
+#[derive(Default)]
+pub struct Digests {
+    /// Where each one stands, and the digest of its contents there: (name, next instance, hex),
+    /// partitions one after the other.
+    pub found: Vec<(String, u64, String)>,
+    /// Those that didn't answer.
+    pub silent: Vec<String>,
+}
+
+struct Asked<'a> {
+    name: &'a str,
+    group: GroupId,
+    heard: Instant,
+}
+
+/// Asks all replicas at once.
+pub fn digests(cluster: &ClusterFile) -> Result<Digests, Error> {
+    let mut socket = ControlClient::new(cluster)?;
+    let start = Instant::now();
+    let mut open = BTreeMap::new();
+    for group in &cluster.groups {
+        for node in cluster.replicas(group.id) {
+            let asked = Asked {
+                name: &node.name,
+                group: group.id,
+                heard: start,
+            };
+            open.insert(node.control, asked);
+        }
+    }
+    let mut result = Digests::default();
+    let mut next_digest = start;
+    while !open.is_empty() {
+        let now = Instant::now();
+        if now >= next_digest {
+            if now > start {
+                say_who_is_waited_for(&open, now - start);
+            }
+            for (&to, asked) in &open {
+                let group = asked.group;
+                socket.send(to, &Message::DigestRequest { group });
+            }
+            next_digest = now + ASK_DIGEST_INTERVAL;
+        }
+        for &to in open.keys() {
+            socket.send(to, &Message::StatusRequest);
+        }
+        receive(
+            &mut socket,
+            &mut open,
+            &mut result,
+            now + ASK_ALIVE_INTERVAL,
+        );
+        open.retain(|_, asked| {
+            let alive = asked.heard.elapsed() < PATIENCE;
+            if !alive {
+                result.silent.push(asked.name.to_owned());
+            }
+            alive
+        });
+    }
+    result.found.sort();
+    result.silent.sort();
+    Ok(result)
+}
+
+/// Takes what comes until then, or until nobody is left.
+fn receive(
+    socket: &mut ControlClient,
+    open: &mut BTreeMap<SocketAddr, Asked<'_>>,
+    result: &mut Digests,
+    until: Instant,
+) {
+    while let Some(left) = until.checked_duration_since(Instant::now())
+        && !open.is_empty()
+    {
+        let Some((from, message)) = socket.receive(left) else {
+            return;
+        };
+        let Some(asked) = open.get_mut(&from) else {
+            continue;
+        };
+        asked.heard = Instant::now();
+        match message {
+            Message::Digest { group, partitions } if group == asked.group => {
+                let name = asked.name;
+                let named = |(next, digest)| (name.to_owned(), next, digest);
+                result.found.extend(partitions.into_iter().map(named));
+                open.remove(&from);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn say_who_is_waited_for(open: &BTreeMap<SocketAddr, Asked<'_>>, waited: Duration) {
+    let names: Vec<&str> = open.values().map(|asked| asked.name).collect();
+    let (names, waited) = (names.join(", "), waited.as_secs());
+    eprintln!("after {waited} s still reading its contents: {names}");
+}
