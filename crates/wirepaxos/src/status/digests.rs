@@ -91,9 +91,10 @@ fn receive(
     result: &mut Digests,
     until: Instant,
 ) {
-    while let Some(left) = until.checked_duration_since(Instant::now())
-        && !open.is_empty()
-    {
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        if open.is_empty() {
+            return;
+        }
         let Some((from, message)) = socket.receive(left) else {
             return;
         };
