@@ -29,7 +29,7 @@ const MAX_CLIENTS: usize = 256;
 
 /// Runs the controller until the stop is requested.
 pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
-    refuse_deafness(node.address, 1)?;
+    refuse_deafness(cluster, node)?;
     let plane = open_plane(node)?;
     let links = Links::open(cluster, node)?;
     let directory = cluster.node_dir(node);

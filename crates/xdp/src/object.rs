@@ -249,6 +249,13 @@ impl Object {
         map.set(0, device, 0).map_err(|error| whole(&error))
     }
 
+    /// Where this node stands, as it was said.
+    pub(crate) fn device(&self) -> Result<Device> {
+        let map = self.ebpf.map("device").ok_or("no map device")?;
+        let map: aya::maps::Array<_, Device> = map.try_into().map_err(|e| whole(&e))?;
+        map.get(&0, 0).map_err(|error| whole(&error))
+    }
+
     /// Says where nodes are; all others are nowhere.
     pub fn set_nodes(&mut self, nodes: &[(NodeId, IpAddr)]) -> Result<()> {
         let memory = self.memory::<NodeAddress>("nodes")?;

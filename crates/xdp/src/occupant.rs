@@ -1,9 +1,9 @@
-//! Whose XDP program is at an interface: what comes for a socket there meets it first.
+//! Whose XDP program is at an interface, or called by a switch: what comes for a socket there meets it first.
 
 use std::net::{IpAddr, SocketAddr};
 
 use aya::maps::{Array, Map, MapData, MapInfo};
-use aya::programs::loaded_programs;
+use aya::programs::{ProgramInfo, loaded_programs};
 use serde_json::Value;
 
 use crate::interface::Interface;
@@ -12,7 +12,7 @@ use crate::layout::Device;
 use crate::members::octets;
 use crate::object::Result;
 
-/// A program at an interface.
+/// A program that meets packets first.
 #[derive(Clone, Debug)]
 pub struct Occupant {
     id: u32,
@@ -30,8 +30,25 @@ impl Occupant {
         Ok(program_in(&shown[0]["xdp"]).map(|(id, name)| Occupant {
             id,
             name,
-            device: device_of(id),
+            device: program(id).as_ref().and_then(device_of),
         }))
+    }
+
+    /// The program of this number.
+    pub(crate) fn numbered(id: u32) -> Occupant {
+        let program = program(id);
+        let name = program.as_ref().and_then(ProgramInfo::name_as_str);
+        Occupant {
+            id,
+            name: name.unwrap_or("unnamed").to_owned(),
+            device: program.as_ref().and_then(device_of),
+        }
+    }
+
+    /// Whether it is an earlier version of the program that stands there.
+    pub(crate) fn is_of(&self, own: &Device) -> bool {
+        self.device
+            .is_some_and(|device| (device.cluster, device.node) == (own.cluster, own.node))
     }
 
     /// Whether it takes what is sent to any of these ports. `None` = that isn't known.
@@ -68,11 +85,13 @@ fn program_in(shown: &Value) -> Option<(u32, String)> {
     Some((id, program["name"].as_str().unwrap_or("unnamed").to_owned()))
 }
 
-/// The map `device` of a program.
-fn device_of(id: u32) -> Option<Device> {
-    let program = loaded_programs()
-        .flatten()
-        .find(|program| program.id() == id)?;
+fn program(id: u32) -> Option<ProgramInfo> {
+    let mut all = loaded_programs().flatten();
+    all.find(|program| program.id() == id)
+}
+
+/// Its map `device`.
+fn device_of(program: &ProgramInfo) -> Option<Device> {
     let maps = program.map_ids().ok()??;
     let found = maps.into_iter().find(|id| {
         let info = MapInfo::from_id(*id);

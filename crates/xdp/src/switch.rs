@@ -11,16 +11,19 @@
 use std::fs;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use aya::maps::{HashMap, Map, MapData, ProgramArray};
+use aya::maps::{HashMap, Map, MapData, MapInfo, ProgramArray};
 use aya::programs::{ProgramFd, ProgramInfo};
 
 use crate::forwarder::PROGRAM;
-use crate::layout::{CALL_FORWARDER, CALL_WITHIN, Route, RouteKey};
+use crate::layout::{CALL_FORWARDER, CALL_WITHIN, Device, Route, RouteKey};
 use crate::object::{Object, Result, whole};
+use crate::occupant::Occupant;
 use crate::station::Hop;
+use crate::sys::program_at;
 
 /// What a forwarder has pinned.
 #[derive(Debug)]
@@ -93,6 +96,30 @@ impl Switch {
         }
     }
 
+    /// Whose program the switch calls for packets to `own`.
+    pub fn occupant(&self, own: IpAddr) -> Result<Option<Occupant>> {
+        let Some(slot) = self.route(own)?.role.checked_sub(1) else {
+            return Ok(None);
+        };
+        let failed = |why: String| format!("{}: {why}", self.name);
+        let info = MapInfo::from_pin(self.pins.join(ROLES)).map_err(|e| failed(whole(&e)))?;
+        let map = info.fd().map_err(|e| failed(whole(&e)))?;
+        let number = program_at(map.as_fd(), slot).map_err(|e| failed(e.to_string()))?;
+        Ok(number.map(Occupant::numbered))
+    }
+
+    fn refuse_occupied(&self, own: IpAddr, by: &Device) -> Result<()> {
+        match self.occupant(own)?.filter(|occupant| !occupant.is_of(by)) {
+            None => Ok(()),
+            Some(other) => Err(format!(
+                "for packets to {own} {} calls {}: stop its node (`wirepaxos stop` with its cluster file), or use \
+                 another of the switch's addresses",
+                self.name,
+                other.described()
+            )),
+        }
+    }
+
     /// Has the switch call the role's program for packets to `own`, until the pin in `pins` goes.
     /// True if it called an earlier version, which this one has replaced: no packet passes between.
     pub fn attach(&self, object: &mut Object, own: IpAddr, pins: &Path) -> Result<bool> {
@@ -102,6 +129,7 @@ impl Switch {
                 self.name
             )
         })?;
+        self.refuse_occupied(own, &object.device()?)?;
         object.call("own_switch", CALL_FORWARDER, &self.program()?)?;
         let within = object.program("within")?;
         object.call("own_switch", CALL_WITHIN, &within)?;

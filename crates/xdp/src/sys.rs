@@ -90,6 +90,7 @@ unsafe fn prog_test_run(attr: &mut TestRunAttr) -> io::Result<()> {
 }
 
 const BPF_MAP_CREATE: libc::c_long = 0;
+const BPF_MAP_LOOKUP_ELEM: libc::c_long = 1;
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
 const BPF_OBJ_PIN: libc::c_long = 6;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
@@ -116,9 +117,9 @@ struct ObjPinAttr {
     file_flags: u32,
 }
 
-/// The part that BPF_MAP_UPDATE_ELEM reads.
+/// The part that BPF_MAP_LOOKUP_ELEM and BPF_MAP_UPDATE_ELEM read.
 #[repr(C)]
-struct MapUpdateAttr {
+struct MapElementAttr {
     map_fd: u32,
     padding: u32,
     key: u64,
@@ -172,7 +173,7 @@ fn create_map(kind: MapCreateAttr) -> io::Result<OwnedFd> {
 /// Makes `map` the one in an array of one map.
 pub(crate) fn put_map(array: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<()> {
     let (key, value) = (0u32, map.as_raw_fd() as u32);
-    let attr = MapUpdateAttr {
+    let attr = MapElementAttr {
         map_fd: array.as_raw_fd() as u32,
         padding: 0,
         key: (&raw const key) as u64,
@@ -181,6 +182,24 @@ pub(crate) fn put_map(array: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<
     };
     // SAFETY: key and value, four bytes each, live through the call.
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &attr) }.map(drop)
+}
+
+/// The number of the program at `place` of an array of programs; `None` = there is none.
+pub(crate) fn program_at(array: BorrowedFd<'_>, place: u32) -> io::Result<Option<u32>> {
+    let mut number = 0u32;
+    let attr = MapElementAttr {
+        map_fd: array.as_raw_fd() as u32,
+        padding: 0,
+        key: (&raw const place) as u64,
+        value: (&raw mut number) as u64,
+        flags: 0,
+    };
+    // SAFETY: key and value, four bytes each, live through the call, which writes the value.
+    match unsafe { bpf(BPF_MAP_LOOKUP_ELEM, &attr) } {
+        Ok(_) => Ok(Some(number)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 /// Pins a map at `path`.

@@ -2,21 +2,34 @@
 
 mod common;
 
-use common::{objects_or_skip, random::deployment};
+use common::mount::Mount;
+use common::objects_or_skip;
+use common::random::{PARTITIONS, deployment};
 use paxos::Deployment;
+use xdp::forwarder::Forwarder;
+use xdp::interface::Interface;
 use xdp::layout::Device;
 use xdp::network::{Namespace, veth};
 use xdp::object::{Object, Role, Sizes};
 use xdp::occupant::Occupant;
 use xdp::place::{self, Place};
+use xdp::switch::Switch;
+
+const SWITCH: &str = "switch-1";
 
 fn loaded(dir: &std::path::Path, cluster: u32) -> Object {
+    let sizes = Sizes::of(1, PARTITIONS, 16);
+    let mut object = Object::load(dir, Role::Acceptor, &sizes).expect("it loads");
+    open(&mut object, cluster);
+    object
+}
+
+/// Says where the node stands.
+fn open(object: &mut Object, cluster: u32) {
     let deployment = Deployment {
         cluster,
         ..deployment(21)
     };
-    let sizes = Sizes::of(1, deployment.partitions, 16);
-    let mut object = Object::load(dir, Role::Acceptor, &sizes).expect("it loads");
     let device = Device {
         cluster,
         node: 21,
@@ -25,8 +38,7 @@ fn loaded(dir: &std::path::Path, cluster: u32) -> Object {
         ip4: [10, 9, 0, 1],
         ..Device::default()
     };
-    place::open(&mut object, &Place::only(deployment, 16), 0, &device).expect("it fits");
-    object
+    place::open(object, &Place::only(deployment, 16), 0, &device).expect("it fits");
 }
 
 #[test]
@@ -76,4 +88,53 @@ fn whose_program_takes_the_frames_is_said() {
     );
     drop(attached);
     assert!(occupant().is_none());
+}
+
+/// A node at the switch, pinned.
+fn start(dir: &std::path::Path, mount: &Mount, cluster: u32) -> Result<bool, String> {
+    let own = [10, 9, 0, 1].into();
+    let switch = Switch::open(mount.path(), SWITCH).expect("it is there");
+    let pins = mount.pins(cluster, "acceptor-1");
+    switch.lend_roles(pins.path()).expect("there is room");
+    let sizes = Sizes::of(1, PARTITIONS, 16);
+    let mut object = Object::load_kept(dir, Role::Acceptor, &sizes, pins.path()).expect("it loads");
+    open(&mut object, cluster);
+    let attached = switch.attach(&mut object, own, pins.path());
+    assert_eq!(pins.is_attached(), attached.is_ok());
+    attached
+}
+
+#[test]
+fn a_switch_calls_one_node_for_an_address() {
+    let Some(dir) = objects_or_skip() else { return };
+    let Some(mount) = Mount::new("switch") else {
+        return;
+    };
+    let pins = mount.path().join(SWITCH);
+    std::fs::create_dir(&pins).expect("it is mounted");
+    let mut forwarder = Forwarder::load_kept(&dir, &pins).expect("it loads");
+    let port = Interface {
+        name: "lo".to_owned(),
+        index: 1,
+        mac: [2, 0, 0, 0, 0, 1],
+    };
+    let added = forwarder.add_role([10, 9, 0, 1].into(), 3, &port, port.mac);
+    added.expect("there is room");
+
+    assert_eq!(start(&dir, &mount, 0xc1), Ok(false));
+    let refused = start(&dir, &mount, 0xc2).expect_err("it is taken");
+    assert!(
+        refused.contains("of node 21 of cluster 000000c1"),
+        "{refused}"
+    );
+    assert_eq!(
+        start(&dir, &mount, 0xc1),
+        Ok(true),
+        "the next version of the first"
+    );
+    mount
+        .pins(0xc1, "acceptor-1")
+        .remove()
+        .expect("it was there");
+    assert_eq!(start(&dir, &mount, 0xc2), Ok(false), "it is free again");
 }

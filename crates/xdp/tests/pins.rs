@@ -1,47 +1,17 @@
 //! What a node finds pinned is its own, or is refused by name.
 
-use std::path::PathBuf;
+mod common;
 
+use common::mount::Mount;
 use paxos::Deployment;
 use xdp::identity::FORMAT;
 use xdp::layout::Identity;
 use xdp::object::Role;
-use xdp::pins::Pins;
 use xdp::place::Place;
 use xdp::sys::Mapped;
 
 const NODE: &str = "acceptor-1";
 const CLUSTER: u32 = 0xc1;
-
-/// A BPF file system for one test; gone with it.
-struct Mount(PathBuf);
-
-impl Mount {
-    /// `None` where that isn't possible.
-    fn new(name: &str) -> Option<Mount> {
-        let path =
-            std::env::temp_dir().join(format!("wirepaxos-pins-{}-{name}", std::process::id()));
-        match Pins::of_node(&path, CLUSTER, NODE) {
-            Ok(_) => Some(Mount(path)),
-            Err(why) => {
-                println!("SKIPPED: {why}");
-                let _ = std::fs::remove_dir(path);
-                None
-            }
-        }
-    }
-
-    fn pins(&self) -> Pins {
-        Pins::of_node(&self.0, CLUSTER, NODE).expect("it was made before")
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg(&self.0).status();
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
 
 /// Groups by number, partitions and slots.
 fn places(cluster: u32, node: u16, groups: &[(u16, u16, u64)]) -> Vec<Place> {
@@ -64,10 +34,19 @@ fn what_is_left_is_found_by_its_owner_alone() {
         return;
     };
     let own = places(CLUSTER, 21, &[(1, 2, 16), (2, 4, 8)]);
-    mount.pins().claim(Role::Acceptor, &own).expect("nobody's");
-    mount.pins().claim(Role::Acceptor, &own).expect("its own");
+    mount
+        .pins(CLUSTER, NODE)
+        .claim(Role::Acceptor, &own)
+        .expect("nobody's");
+    mount
+        .pins(CLUSTER, NODE)
+        .claim(Role::Acceptor, &own)
+        .expect("its own");
     let refused = |role, places: &[Place], why: &str| {
-        let refusal = mount.pins().claim(role, places).expect_err(why);
+        let refusal = mount
+            .pins(CLUSTER, NODE)
+            .claim(role, places)
+            .expect_err(why);
         assert!(refusal.contains(why), "{refusal}");
         assert!(
             refusal.contains("acceptor 21 of cluster 000000c1 (group 1 of 2 "),
@@ -103,7 +82,7 @@ fn what_is_left_is_found_by_its_owner_alone() {
         "with 16 slots). Start",
     );
     mount
-        .pins()
+        .pins(CLUSTER, NODE)
         .claim(Role::Acceptor, &own)
         .expect("refusals change nothing");
 }
@@ -114,11 +93,14 @@ fn pins_without_an_owner_are_an_older_versions() {
         return;
     };
     let own = places(CLUSTER, 21, &[(1, 2, 16)]);
-    mount.pins().claim(Role::Acceptor, &own).expect("nobody's");
-    let directory = mount.pins().path().to_owned();
+    mount
+        .pins(CLUSTER, NODE)
+        .claim(Role::Acceptor, &own)
+        .expect("nobody's");
+    let directory = mount.pins(CLUSTER, NODE).path().to_owned();
     std::fs::rename(directory.join("identity"), directory.join("votes")).expect("it is there");
     let refusal = mount
-        .pins()
+        .pins(CLUSTER, NODE)
         .claim(Role::Acceptor, &own)
         .expect_err("no owner");
     assert!(refusal.contains("noted no owner"), "{refusal}");
@@ -134,8 +116,12 @@ fn another_format_is_refused() {
         return;
     };
     let own = places(CLUSTER, 21, &[(1, 2, 16)]);
-    mount.pins().claim(Role::Acceptor, &own).expect("nobody's");
-    let info = aya::maps::MapInfo::from_pin(mount.pins().path().join("identity")).expect("a map");
+    mount
+        .pins(CLUSTER, NODE)
+        .claim(Role::Acceptor, &own)
+        .expect("nobody's");
+    let info = aya::maps::MapInfo::from_pin(mount.pins(CLUSTER, NODE).path().join("identity"))
+        .expect("a map");
     let memory =
         Mapped::<Identity>::new(info.fd().expect("it is there"), 0, 1, true).expect("memory");
     let other = FORMAT + 1;
@@ -147,7 +133,7 @@ fn another_format_is_refused() {
         },
     );
     let refusal = mount
-        .pins()
+        .pins(CLUSTER, NODE)
         .claim(Role::Acceptor, &own)
         .expect_err("another format");
     assert!(

@@ -1,10 +1,9 @@
 //! Which plane a node's role runs on.
 
-use std::net::SocketAddr;
-
 use xdp::interface::Interface;
 use xdp::occupant::Occupant;
 use xdp::pins::Pins;
+use xdp::switch::Switch;
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node, Plane, Storage};
@@ -21,7 +20,7 @@ pub(crate) fn in_kernel<T>(
         Plane::Xdp => return open().map(Some),
         Plane::Udp if left => return Err(still_in_kernel(cluster, node)),
         Plane::Udp => {
-            refuse_deafness(node.address, node_ports(cluster, node))?;
+            refuse_deafness(cluster, node)?;
             return Ok(None);
         }
         Plane::Auto if cluster.trace.is_some() => {
@@ -41,7 +40,7 @@ pub(crate) fn in_kernel<T>(
         },
     };
     eprintln!("plane: udp, since xdp isn't possible: {why_not}");
-    refuse_deafness(node.address, node_ports(cluster, node))?;
+    refuse_deafness(cluster, node)?;
     Ok(None)
 }
 
@@ -51,31 +50,24 @@ fn node_ports(cluster: &ClusterFile, node: &Node) -> u16 {
     group.map_or(1, |group| group.partitions)
 }
 
-/// Refuses to wait behind sockets for what a program at the interface takes: another node's, perhaps of another
-/// cluster, or this one's own, pinned elsewhere.
-pub(crate) fn refuse_deafness(first: SocketAddr, ports: u16) -> Result<(), Error> {
+/// Refuses to wait behind sockets for what a program takes: another node's, perhaps of another cluster, or this
+/// one's own, pinned elsewhere.
+pub(crate) fn refuse_deafness(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
+    let (first, ports) = (node.address, node_ports(cluster, node));
     // Loopback, say, has no programs; and who may not ask learns nothing.
-    let interface = Interface::with_address(first.ip());
-    let Ok(Some(occupant)) = interface
-        .as_ref()
-        .map_err(Clone::clone)
-        .and_then(Occupant::of)
-    else {
+    let Ok((place, Some(occupant))) = occupant(cluster, node) else {
         return Ok(());
     };
-    let (there, interface) = (
-        occupant.described(),
-        interface.map_or(String::new(), |i| i.name),
-    );
+    let there = occupant.described();
     match occupant.takes(first, ports) {
         Some(true) => Err(Error::new(format!(
-            "at {interface} is {there}: it takes what is sent to {first}, and this node would hear nothing. Stop \
+            "at {place} is {there}: it takes what is sent to {first}, and this node would hear nothing. Stop \
              that node (`wirepaxos stop` with its cluster file), or give this one another address"
         ))),
         Some(false) => Ok(()),
         None => {
             eprintln!(
-                "plane: at {interface} is {there}: should it take what is sent to {first}, this node hears nothing"
+                "plane: at {place} is {there}: should it take what is sent to {first}, this node hears nothing"
             );
             Ok(())
         }
@@ -88,6 +80,22 @@ fn forget_attempt(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
         Pins::of_node(&cluster.bpffs, cluster.cluster, &node.name)?.remove()?;
     }
     Ok(())
+}
+
+/// Whose program is where the node's packets come in.
+fn occupant(cluster: &ClusterFile, node: &Node) -> Result<(String, Option<Occupant>), String> {
+    let own = node.address.ip();
+    match &node.switch {
+        Some(name) => {
+            let occupant = Switch::open(&cluster.bpffs, name)?.occupant(own)?;
+            Ok((name.clone(), occupant))
+        }
+        None => {
+            let interface = Interface::with_address(own)?;
+            let occupant = Occupant::of(&interface)?;
+            Ok((interface.name, occupant))
+        }
+    }
 }
 
 fn still_in_kernel(cluster: &ClusterFile, node: &Node) -> Error {

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod host;
+pub mod mount;
 pub mod random;
 pub mod switch;
 
