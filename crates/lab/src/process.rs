@@ -135,6 +135,7 @@ impl Lab {
         let (output, errors) = open().map_err(Error::at(log.display()))?;
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
         self.place(&mut command, host)?;
+        keep_descriptors_back(&mut command);
         // SAFETY: setsid is async-signal-safe and touches nothing of the parent's memory.
         unsafe {
             command.pre_exec(|| {
@@ -188,6 +189,21 @@ impl Lab {
             self.name,
             names.join(", ")
         )))
+    }
+}
+
+/// The program gets nothing but its standard input and output: whatever else the caller inherited
+/// itself (a lock, a pipe that somebody reads to its end) would stay open as long as it runs.
+pub fn keep_descriptors_back(command: &mut Command) {
+    // SAFETY: the system call only takes numbers, and is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            let flags = libc::CLOSE_RANGE_CLOEXEC;
+            match libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, flags) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
     }
 }
 

@@ -75,6 +75,34 @@ fn a_lab_leaves_nothing_behind() {
     lab.down();
 }
 
+/// A lock or a pipe of whoever called stays open otherwise for as long as the nodes run.
+#[test]
+fn nodes_inherit_no_descriptors() {
+    let Some(lab) = TestLab::new('h') else { return };
+    lab.json(&["up", "--json"]);
+    // The shell has it without close-on-exec, as `flock` and `exec 9>FILE` do.
+    let file = std::env::temp_dir().join(format!("wirepaxos-inherited-{}", lab.name));
+    let script = format!(
+        "exec 9>{}; exec {PROGRAM} lab start leader-1 --name {} --json",
+        file.display(),
+        lab.name
+    );
+    let started = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert!(started.status.success(), "{}", all(&started));
+    let status = lab.json(&["status", "--json"]);
+    let hosts = status["hosts"].as_array().unwrap();
+    let node = hosts
+        .iter()
+        .find(|host| host["name"] == "leader-1")
+        .unwrap();
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", node["node_pid"])).unwrap();
+    let targets = descriptors.filter_map(|d| std::fs::read_link(d.unwrap().path()).ok());
+    let inherited: Vec<PathBuf> = targets.filter(|target| *target == file).collect();
+    std::fs::remove_file(file).unwrap();
+    assert_eq!(inherited, Vec::<PathBuf>::new());
+    lab.down();
+}
+
 #[test]
 fn an_interrupted_up_is_cleaned_up() {
     let Some(lab) = TestLab::new('b') else { return };
