@@ -72,11 +72,6 @@ impl ClusterScript {
         }
     }
 
-    /// What happens in it.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
     /// Runs it; says what was not as expected.
     pub fn run(&self) -> Result<Outcome, String> {
         let options = Options {

@@ -14,11 +14,33 @@
 //! for histories whose claim fails.
 
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::fmt::Debug;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use paxos::Time;
 
-/// What clients do to a key; its state is one word, 0 at first.
+/// What clients can ask a key: how it changes the key's state, and what it answers.
+pub trait Command: Clone + Debug + PartialEq {
+    /// Of a key; the default is where every key starts.
+    type State: Clone + Default + Eq + Hash;
+    /// What a client is told.
+    type Answer: Clone + Debug + PartialEq;
+
+    /// The state after it, and the answer.
+    fn apply(&self, state: &Self::State) -> (Self::State, Self::Answer);
+}
+
+impl Command for Op {
+    type State = u64;
+    type Answer = u64;
+
+    #[inline]
+    fn apply(&self, state: &u64) -> (u64, u64) {
+        Op::apply(*self, *state)
+    }
+}
+
+/// What simulated clients do to a key; its state is one word, 0 at first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Op {
     /// Answers with the state.
@@ -54,15 +76,15 @@ impl Op {
 
 /// One operation as its client saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Operation {
+pub struct Operation<C: Command = Op> {
     /// Which key; keys are independent of one another.
     pub key: u64,
     /// What was asked.
-    pub op: Op,
+    pub op: C,
     /// When it was asked.
     pub call: Time,
     /// When the answer came and what it was; `None` if none came.
-    pub answer: Option<(Time, u64)>,
+    pub answer: Option<(Time, C::Answer)>,
 }
 
 /// What the check found.
@@ -86,18 +108,17 @@ pub enum Linearizable {
 /// far below it; those with many commands in flight at once don't.
 const LIMIT: usize = 300_000;
 
-/// Checks a history. Every key starts with state 0.
-pub fn check(history: &[Operation]) -> Linearizable {
-    let mut keys: BTreeMap<u64, Vec<Operation>> = BTreeMap::new();
+/// Checks a history. Every key starts with the default state.
+pub fn check<C: Command>(history: &[Operation<C>]) -> Linearizable {
+    let mut keys: BTreeMap<u64, Vec<&Operation<C>>> = BTreeMap::new();
     for operation in history {
-        keys.entry(operation.key).or_default().push(*operation);
+        keys.entry(operation.key).or_default().push(operation);
     }
     let mut verdict = Linearizable::Yes;
     for (key, operations) in keys {
         match check_key(&operations) {
             Some(true) => {}
             Some(false) => return Linearizable::No { key },
-            // One that is too hard says nothing of the others.
             None => verdict = Linearizable::Unknown { key },
         }
     }
@@ -142,26 +163,26 @@ struct Entry {
     next: usize,
 }
 
-fn check_key(operations: &[Operation]) -> Option<bool> {
+fn check_key<C: Command>(operations: &[&Operation<C>]) -> Option<bool> {
     let mut list = List::new(operations);
     let mut linearized = Bits::new(operations.len());
-    let mut seen: HashSet<(Bits, u64), BuildHasherDefault<WordHasher>> = HashSet::default();
-    let mut stack: Vec<(usize, u64)> = Vec::new();
-    let mut state = 0;
+    let mut seen: HashSet<(Bits, C::State), BuildHasherDefault<WordHasher>> = HashSet::default();
+    let mut stack: Vec<(usize, C::State)> = Vec::new();
+    let mut state = C::State::default();
     let mut at = list.first();
     while list.first() != HEAD {
         if list.entries[at].is_call {
             let index = list.entries[at].operation;
-            let operation = &operations[index];
-            let (after, result) = operation.op.apply(state);
-            let explained = operation.answer.is_none_or(|(_, answer)| answer == result);
+            let operation = operations[index];
+            let (after, result) = operation.op.apply(&state);
+            let fits = |(_, answer): &(Time, C::Answer)| *answer == result;
+            let explained = operation.answer.as_ref().is_none_or(fits);
             linearized.set(index);
-            if explained && seen.insert((linearized.clone(), after)) {
+            if explained && seen.insert((linearized.clone(), after.clone())) {
                 if seen.len() > LIMIT {
                     return None;
                 }
-                stack.push((at, state));
-                state = after;
+                stack.push((at, std::mem::replace(&mut state, after)));
                 list.lift(at);
                 at = list.first();
             } else {
@@ -189,11 +210,11 @@ struct List {
 }
 
 impl List {
-    fn new(operations: &[Operation]) -> List {
+    fn new<C: Command>(operations: &[&Operation<C>]) -> List {
         let mut events: Vec<(Time, bool, usize)> = Vec::with_capacity(2 * operations.len());
         for (index, operation) in operations.iter().enumerate() {
             events.push((operation.call, false, index));
-            let end = operation.answer.map_or(Time::MAX, |(at, _)| at);
+            let end = operation.answer.as_ref().map_or(Time::MAX, |(at, _)| *at);
             events.push((end, true, index));
         }
         // At equal times calls precede returns: then the two are concurrent, which accuses nobody

@@ -6,7 +6,6 @@ use sim::check::Invariant::{
     OneProposer, Remembered, Trim,
 };
 use sim::cluster::mutation::Mutation;
-use sim::cluster_script::ClusterScript;
 use sim::draw::Limits;
 use sim::plan::Plan;
 use sim::run::{Options, run_plan, run_seed};
@@ -27,13 +26,6 @@ fn find(mutation: Mutation, limits: Limits) -> Option<(u64, Invariant, String)> 
         let first = violations.find(|v| !matches!(v.invariant, Liveness | Convergence))?;
         Some((seed, first.invariant, first.message))
     })
-}
-
-fn mistaken(mutation: Mutation) -> Options {
-    Options {
-        mutation: Some(mutation),
-        ..Options::default()
-    }
 }
 
 fn assert_found(mutation: Mutation, by: &[Invariant]) {
@@ -195,26 +187,17 @@ fn a_fresh_memory_that_votes_in_an_old_epoch() {
         );
     }
     let plan = Plan::parse(&text).unwrap();
-    let violations = run_plan(&plan, &mistaken(Mutation::KeepsOldMembership)).violations;
+    let mistaken = Options {
+        mutation: Some(Mutation::KeepsOldMembership),
+        ..Options::default()
+    };
+    let violations = run_plan(&plan, &mistaken).violations;
     assert_eq!(
         violations.first().map(|v| v.invariant),
         Some(Remembered),
         "{violations:?}"
     );
     assert_eq!(run_plan(&plan, &Options::default()).violations, []);
-}
-
-/// The old cluster's one acceptor votes, and is lost, as `f` of the new one's may be.
-#[test]
-fn an_old_clusters_controller_that_is_believed() {
-    let script = include_str!("../../../testdata/cluster/two_clusters.txt");
-    let plan = ClusterScript::parse(script).unwrap();
-    let violations = run_plan(plan.plan(), &mistaken(Mutation::OldClusterBelieved)).violations;
-    let first = violations.first().map(|v| v.invariant);
-    assert!(
-        matches!(first, Some(Agreement | Acknowledged)),
-        "{violations:?}"
-    );
 }
 
 #[test]

@@ -259,8 +259,7 @@ impl AcceptorHost {
     /// A control message arrives.
     pub fn control(&mut self, world: &mut World, message: &Message) {
         if let Message::View(view) = message {
-            // It counts nothing by configurations: one that contradicts another is passed over.
-            let _ = self.host.take_view(world, view);
+            self.host.take_view(world, view);
         }
         let Some((_, enable)) = message.enable() else {
             return;

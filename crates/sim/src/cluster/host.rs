@@ -1,11 +1,9 @@
 //! What every simulated node has, whatever it runs.
 
-use control::{Contradiction, View, Views};
 use paxos::{Deployment, Time};
 
 use super::clock::Clock;
 use super::layout::{Endpoint, NodeIndex, node_id};
-use super::mutation::Mutation;
 use super::world::{CLUSTER, Event, GROUP, MAX_VALUE, World};
 use crate::plan::Name;
 use crate::queue::MICROSECOND;
@@ -24,8 +22,8 @@ pub struct Host {
     pub paused: bool,
     /// Whom it takes for the leader.
     pub leader: Option<NodeIndex>,
-    /// What it was told of the epochs.
-    pub views: Views,
+    /// Version of the newest view it has seen.
+    pub view_version: u64,
 }
 
 impl Host {
@@ -40,7 +38,7 @@ impl Host {
             process: 0,
             paused: false,
             leader: None,
-            views: Views::default(),
+            view_version: 0,
         }
     }
 
@@ -49,7 +47,7 @@ impl Host {
         self.process = world.new_process();
         self.paused = false;
         self.leader = None;
-        self.views = Views::default();
+        self.view_version = 0;
     }
 
     /// Its place in the deployment.
@@ -74,18 +72,15 @@ impl Host {
     }
 
     /// Notes who leads; false if the view is older than one before.
-    pub fn take_view(&mut self, world: &World, view: &View) -> Result<bool, Contradiction> {
-        if !world.mutated(Mutation::OldClusterBelieved) {
-            self.views.offer(view)?;
+    pub fn take_view(&mut self, world: &World, view: &control::View) -> bool {
+        if view.version < self.view_version {
+            return false;
         }
-        let newest = self.views.get(view.group).map(View::age);
-        if newest.is_some_and(|newest| view.age() < newest) {
-            return Ok(false);
-        }
+        self.view_version = view.version;
         if let Some(active) = view.active() {
             self.leader = world.layout.of_id(active.leader.0);
         }
-        Ok(true)
+        true
     }
 }
 

@@ -58,13 +58,11 @@ pub enum Mutation {
     KeepsOldMembership,
     /// A durable acceptor answers before its log is synced.
     AnswersBeforeSync,
-    /// Whose control message it is doesn't matter, nor whether it fits what was told before.
-    OldClusterBelieved,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`], which is no mistake of those that are to notice it.
-    pub const ALL: [Mutation; 21] = [
+    pub const ALL: [Mutation; 20] = [
         Mutation::BeginningIgnored,
         Mutation::AcceptorForgets,
         Mutation::LeaderReusesRound,
@@ -85,7 +83,6 @@ impl Mutation {
         Mutation::CheckpointReportedEarly,
         Mutation::KeepsOldMembership,
         Mutation::AnswersBeforeSync,
-        Mutation::OldClusterBelieved,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.
