@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -261,18 +262,25 @@ fn node_names(shape: &lab::Shape) -> Vec<String> {
     hosts.filter(|h| h.role.is_node()).map(|h| h.name).collect()
 }
 
-/// Takes the lab down when this process is told to end, which else would leave it behind.
-fn clean_up_on_signals(lab: &Lab) -> Result<(), Error> {
+/// Takes the lab down when this process is told to end, which else would leave it behind: in this
+/// process's place, for whatever its threads are about to make would come too late to be removed.
+pub(crate) fn clean_up_on_signals(lab: &Lab) -> Result<(), Error> {
     let stop = Stop::new()?;
     stop.on_signals()?;
-    let lab = lab.clone();
+    let lab = lab.name().to_string();
+    let program = std::env::current_exe()?;
     std::thread::Builder::new()
         .name("clean-up".to_string())
         .spawn(move || {
             while !stop.is_requested() {
                 let _ = node::host::wait(&[stop.as_fd()], None);
             }
-            let _ = lab.down();
+            let error = Command::new("sh")
+                .args(["-c", "\"$0\" lab down --name \"$1\" >&2; exit 130"])
+                .arg(program)
+                .arg(lab)
+                .exec();
+            eprintln!("wirepaxos: can't clean up: {error}");
             std::process::exit(130);
         })?;
     Ok(())
