@@ -41,6 +41,7 @@ impl Lab {
         let processes = self.kill_all()?;
         let namespaces = self.delete_namespaces()?;
         faults::unmount(&self.bpffs())?;
+        self.remove_disks()?;
         let files = self.directory().exists() || self.state_file().exists();
         // A state that can't be read names no data directory; all others of its files are known.
         if let Ok(Some(state)) = self.state() {

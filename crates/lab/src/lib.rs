@@ -6,12 +6,14 @@
 //! `/run/wirepaxos/LAB`. So [`Lab::down`] also removes what an interrupted [`Lab::up`] has left,
 //! and touches nothing else.
 
+mod cuts;
+mod disks;
 mod down;
 pub mod faults;
 mod forwarders;
 mod interface;
 mod namespace;
-mod process;
+pub mod process;
 mod state;
 mod status;
 pub mod topology;

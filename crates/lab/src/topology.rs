@@ -1,5 +1,6 @@
 //! What a lab consists of: hosts, switches, links, addresses, and the cluster file for them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -96,6 +97,12 @@ pub struct Shape {
     pub ipv6: bool,
     /// Where leaders, acceptors and replicas handle their packets, as the cluster file names it.
     pub plane: String,
+    /// Nodes that are on another plane than `plane`, by name.
+    pub planes: BTreeMap<String, String>,
+    /// More keys of the group, as lines of the cluster file.
+    pub group_keys: String,
+    /// Whether acceptors store their votes on disk.
+    pub durable: bool,
     /// Whether leaders, acceptors and learners are in the switches, as the papers have it, and not on hosts of
     /// their own.
     pub in_switch: bool,
@@ -118,9 +125,22 @@ impl Shape {
             max_value: 1024,
             ipv6: false,
             plane: "udp".to_string(),
+            planes: BTreeMap::new(),
+            group_keys: String::new(),
+            durable: false,
             in_switch: false,
             cpu: None,
         }
+    }
+
+    /// The plane of a node.
+    pub fn plane_of(&self, node: &str) -> &str {
+        self.planes.get(node).unwrap_or(&self.plane)
+    }
+
+    /// Whether any node is, or may be, in the kernel.
+    pub(crate) fn is_in_kernel(&self) -> bool {
+        self.plane != "udp" || self.planes.values().any(|plane| plane != "udp")
     }
 
     /// Says what is wrong with it.
@@ -241,13 +261,14 @@ impl Shape {
         let mut text = format!(
             "# Written by `wirepaxos lab up`.\ncluster = \"{cluster:08x}\"\ndata = {:?}\n\
              bpffs = {:?}\n{}\n\
-             [[group]]\nid = 0\napplication = \"{}\"\npartitions = {}\nmax_value = {}\n",
+             [[group]]\nid = 0\napplication = \"{}\"\npartitions = {}\nmax_value = {}\n{}",
             data.display().to_string(),
             bpffs.display().to_string(),
             trace.unwrap_or_default(),
             self.application,
             self.partitions,
-            self.max_value
+            self.max_value,
+            self.group_keys
         );
         for host in self.hosts().iter().filter(|h| h.role.is_node()) {
             let address = match self.ipv6 {
@@ -263,7 +284,10 @@ impl Shape {
                 host.role.name()
             );
             if host.role != Role::Controller {
-                let _ = writeln!(text, "plane = \"{}\"", self.plane);
+                let _ = writeln!(text, "plane = \"{}\"", self.plane_of(&host.name));
+            }
+            if host.role == Role::Acceptor && self.durable {
+                text.push_str("storage = \"durable\"\n");
             }
             if host.in_switch {
                 let _ = writeln!(text, "switch = \"{}\"", host.machine());

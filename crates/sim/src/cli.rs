@@ -23,8 +23,16 @@ Runs the whole cluster in a deterministic simulation, and checks its invariants 
   --plan                with SEED: prints the plan: cluster, load and faults
   --script FILE         runs a plan from a file instead of a seed
   --shrink, --no-shrink what fails is cut down to what still fails (default)
-  --json                prints one JSON object: seeds, violations, seeds_per_s, commands, ...
+  --json                prints one JSON object: seeds, violations, unknown (verdicts on
+                        linearizability), seeds_per_s, commands, ...
 ";
+
+/// Prints a line. A reader that has seen enough closes the pipe, which is no error.
+macro_rules! say {
+    ($($text:tt)*) => {
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    };
+}
 
 struct Arguments {
     seed: Option<u64>,
@@ -44,7 +52,7 @@ pub fn main(args: &[String]) -> ExitCode {
     let arguments = match parse(args) {
         Ok(Some(arguments)) => arguments,
         Ok(None) => {
-            print!("{HELP}");
+            say!("{HELP}");
             return ExitCode::SUCCESS;
         }
         Err(why) => {
@@ -129,7 +137,7 @@ fn parse(args: &[String]) -> Result<Option<Arguments>, String> {
 
 fn replay(arguments: &Arguments, plan: &Plan) -> bool {
     if arguments.plan {
-        print!("{plan}");
+        say!("{plan}");
         return true;
     }
     let options = Options {
@@ -138,14 +146,11 @@ fn replay(arguments: &Arguments, plan: &Plan) -> bool {
     };
     let outcome = run_plan(plan, &options);
     if arguments.json {
-        let summary = Summary {
-            seeds: 1,
-            steps: outcome.steps,
-            commands: outcome.commands,
-            ..Summary::default()
-        };
-        println!("{}", json(&summary, outcome.violations.len()));
-        return outcome.violations.is_empty();
+        let violations = outcome.violations.len();
+        let mut summary = Summary::default();
+        summary.add(plan.scenario.seed, outcome);
+        say!("{}", json(&summary, violations));
+        return violations == 0;
     }
     let mut out = std::io::stdout().lock();
     for line in &outcome.trace {
@@ -163,7 +168,7 @@ fn replay(arguments: &Arguments, plan: &Plan) -> bool {
 }
 
 fn print_outcome(outcome: &Outcome) {
-    println!(
+    say!(
         "{} steps, {} s, {} instances decided, {} commands acknowledged, last epoch {}",
         outcome.steps,
         seconds(outcome.virtual_time),
@@ -171,14 +176,17 @@ fn print_outcome(outcome: &Outcome) {
         outcome.commands,
         outcome.epochs
     );
+    if outcome.undecided {
+        say!("UNKNOWN whether what clients saw is linearizable: the search was given up");
+    }
     for violation in &outcome.violations {
-        println!("VIOLATED {violation}");
+        say!("VIOLATED {violation}");
     }
 }
 
 fn print_shrunk(plan: &Plan, outcome: &Outcome) {
     let shrunk = shrink::shrink(plan, &outcome.violations[0], &Options::default());
-    println!(
+    say!(
         "\nThe same violation with {} of {} actions (save as a file and run: ./dev sim --script FILE):\n\n{shrunk}",
         shrunk.actions.len(),
         plan.actions.len(),
@@ -220,11 +228,11 @@ fn soak_all(arguments: &Arguments) -> bool {
         &progress,
     );
     if arguments.json {
-        println!("{}", json(&summary, summary.failures.len()));
+        say!("{}", json(&summary, summary.failures.len()));
         return summary.failures.is_empty();
     }
     eprintln!();
-    println!(
+    say!(
         "{} seeds from {}, {:.0} seeds/s, {:.2} million steps/s, {} instances decided, {} commands acknowledged, {} failed",
         summary.seeds,
         arguments.start,
@@ -234,9 +242,16 @@ fn soak_all(arguments: &Arguments) -> bool {
         summary.commands,
         summary.failures.len()
     );
+    if !summary.undecided.is_empty() {
+        say!(
+            "UNKNOWN of {} seeds whether what clients saw is linearizable: {:?}",
+            summary.undecided.len(),
+            summary.undecided
+        );
+    }
     for failure in &summary.failures {
-        println!("seed {}: {}", failure.seed, failure.violations[0]);
-        println!("  reproduce it: ./dev sim {}", failure.seed);
+        say!("seed {}: {}", failure.seed, failure.violations[0]);
+        say!("  reproduce it: ./dev sim {}", failure.seed);
     }
     if let Some(first) = summary.failures.first().filter(|_| arguments.shrink) {
         let plan = draw::plan(first.seed, &draw::Limits::default());
@@ -248,8 +263,9 @@ fn soak_all(arguments: &Arguments) -> bool {
 fn json(summary: &Summary, violations: usize) -> String {
     let seconds = summary.seconds.max(1e-9);
     format!(
-        "{{\"seeds\":{},\"violations\":{violations},\"seeds_per_s\":{:.1},\"commands\":{},\"steps\":{},\"steps_per_s\":{:.0},\"decided\":{},\"seconds\":{:.3},\"failed_seeds\":{:?}}}",
+        "{{\"seeds\":{},\"violations\":{violations},\"unknown\":{},\"seeds_per_s\":{:.1},\"commands\":{},\"steps\":{},\"steps_per_s\":{:.0},\"decided\":{},\"seconds\":{:.3},\"failed_seeds\":{:?}}}",
         summary.seeds,
+        summary.undecided.len(),
         summary.seeds as f64 / seconds,
         summary.commands,
         summary.steps,

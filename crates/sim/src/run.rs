@@ -62,6 +62,8 @@ pub struct Summary {
     pub seeds: u64,
     /// Those that failed, by seed.
     pub failures: Vec<Failure>,
+    /// Those of which it isn't known whether what clients saw is linearizable.
+    pub undecided: Vec<u64>,
     /// Events handled.
     pub steps: u64,
     /// Instances decided.
@@ -73,8 +75,12 @@ pub struct Summary {
 }
 
 impl Summary {
-    fn add(&mut self, seed: u64, outcome: Outcome) {
+    /// Counts a run.
+    pub fn add(&mut self, seed: u64, outcome: Outcome) {
         self.seeds += 1;
+        if outcome.undecided {
+            self.undecided.push(seed);
+        }
         self.steps += outcome.steps;
         self.decided += outcome.decided;
         self.commands += outcome.commands;
@@ -124,6 +130,7 @@ pub fn soak(
     });
     let mut summary = summary.into_inner().expect("all threads have ended");
     summary.failures.sort_by_key(|f| f.seed);
+    summary.undecided.sort_unstable();
     summary.seconds = begun.elapsed().as_secs_f64();
     summary
 }

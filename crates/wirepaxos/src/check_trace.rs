@@ -1,6 +1,6 @@
 //! `wirepaxos check-trace`: holds what the nodes of a cluster recorded against the protocol.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use model::merge::{self, Recorded};
@@ -61,6 +61,13 @@ pub fn run(options: &Options) -> Result<(), Error> {
             v.why
         ))),
     }
+}
+
+/// The same as a function: the first line of any group that isn't as the protocol allows, in words.
+pub(crate) fn first_violation(directory: &Path) -> Result<Option<String>, Error> {
+    let groups = merge::read(directory).map_err(Error::new)?;
+    let found = groups.iter().find_map(violation);
+    Ok(found.map(|v| format!("{}:{}: {}", v.file.display(), v.line, v.why)))
 }
 
 fn violation(group: &Recorded) -> Option<Violation> {

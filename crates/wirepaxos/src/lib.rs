@@ -21,6 +21,7 @@ mod services;
 mod simulate;
 mod status;
 mod stop;
+mod torture;
 
 use std::process::ExitCode;
 
@@ -61,6 +62,8 @@ enum Command {
     /// A whole network on this machine, with faults on its links
     #[command(subcommand)]
     Lab(lab::Command),
+    /// Break a cluster of real processes in every way, and check that nothing was lost
+    Torture(torture::Options),
     /// Run the deterministic simulator
     Sim(simulate::Options),
     /// Hold what the nodes of a cluster recorded (`trace` in its file) against the protocol
@@ -79,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Kv(options) => return kv::run(&options),
         Command::Stop(options) => stop::run(&options),
         Command::Lab(command) => lab::run(&command),
+        Command::Torture(options) => torture::run(&options),
         Command::Sim(options) => return simulate::run(&options),
         Command::CheckTrace(options) => check_trace::run(&options),
     };

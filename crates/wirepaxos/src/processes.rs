@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
@@ -84,6 +84,29 @@ impl Processes {
                 _ => None,
             })
             .collect()
+    }
+
+    /// Children that ended by themselves since the last call, and how.
+    pub fn reap(&mut self) -> Vec<(String, ExitStatus)> {
+        let mut ended = Vec::new();
+        self.children
+            .retain_mut(|(name, child)| match child.try_wait() {
+                Ok(Some(status)) => {
+                    ended.push((name.clone(), status));
+                    false
+                }
+                _ => true,
+            });
+        ended
+    }
+
+    /// Sends a signal to a child that runs.
+    #[allow(unsafe_code)]
+    pub fn signal(&self, name: &str, signal: libc::c_int) {
+        if let Some(pid) = self.pid(name) {
+            // SAFETY: it only takes numbers; the child hasn't been waited for, so it is still itself.
+            unsafe { libc::kill(pid as libc::pid_t, signal) };
+        }
     }
 
     /// Waits until all have ended by themselves; says whether they have.

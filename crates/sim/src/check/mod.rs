@@ -99,6 +99,8 @@ pub struct Findings {
     pub violations: Vec<Violation>,
     /// In a run whose faults break the others on purpose: the only one that is looked at.
     pub only: Option<Invariant>,
+    /// Whether the search for an order that explains what clients saw was given up.
+    pub undecided: bool,
 }
 
 impl Findings {

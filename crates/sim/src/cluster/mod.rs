@@ -56,6 +56,8 @@ pub struct Outcome {
     pub virtual_time: Time,
     /// What was violated.
     pub violations: Vec<Violation>,
+    /// Whether it isn't known if what clients saw is linearizable: the search was given up.
+    pub undecided: bool,
     /// Instances decided.
     pub decided: u64,
     /// Commands acknowledged to clients.
@@ -185,6 +187,7 @@ impl Cluster {
             decided: self.world.votes.decided(),
             commands: self.world.executions.acknowledged_count(),
             epochs: last(&self.controller),
+            undecided: self.world.findings.undecided,
             violations: self.world.findings.violations,
             trace: self.world.trace.unwrap_or_default(),
         }

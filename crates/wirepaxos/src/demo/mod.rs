@@ -423,7 +423,7 @@ fn not_settled(digests: &[(String, u64, String)]) -> Error {
     ))
 }
 
-fn serves(server: Server) -> bool {
+pub(crate) fn serves(server: Server) -> bool {
     let attempt = || -> io::Result<bool> {
         let mut connection = Connection::open(server, Duration::from_secs(2))?;
         let reply = connection.call(&[b"SET", b"demo:ready", b"1"])?;

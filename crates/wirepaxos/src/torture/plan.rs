@@ -1,0 +1,659 @@
+//! What a torture does and when: a pure function of its seed and options.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ::lab::{Shape, Topology};
+use lab::topology::{Role, TRUNK};
+use sim::rng::Rng;
+
+/// Acceptors, and replicas: f = 1 and g = 1.
+const THREE: u8 = 3;
+/// The first fault comes after, and the last one before the end by, so much.
+const CALM_MS: u64 = 3000;
+/// Operations in a run whose packets are recorded: a trace has some kilobytes for each.
+const TRACED_OPERATIONS: f64 = 12_000.0;
+const RATE: f64 = 1200.0;
+
+/// Where the nodes handle their packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Planes {
+    /// All by sockets.
+    Udp,
+    /// All in the kernel.
+    Xdp,
+    /// Each node on the one or the other.
+    Mixed,
+}
+
+/// What the seed doesn't decide.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The seed.
+    pub seed: u64,
+    /// How long there are faults.
+    pub minutes: f64,
+    /// On which planes.
+    pub planes: Planes,
+    /// Whether leaders, acceptors and learners are in the switches.
+    pub in_switch: bool,
+    /// `rocksdb` or `leveldb`.
+    pub app: String,
+    /// Storage of acceptors, where it isn't to be drawn.
+    pub durable: Option<bool>,
+}
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The cluster.
+    pub shape: Shape,
+    /// Whether nodes record their packets.
+    pub trace: bool,
+    /// Operations a second that clients try to send, together.
+    pub rate: f64,
+    /// Faults begin at the start and end here.
+    pub end_ms: u64,
+    /// In the order of time.
+    pub steps: Vec<Step>,
+}
+
+/// A fault and its moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// Since the start.
+    pub at_ms: u64,
+    /// What it is counted as.
+    pub kind: &'static str,
+    /// What happens.
+    pub fault: Fault,
+}
+
+/// What happens to the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// SIGKILL, and a new start later. `machine`: what they have in the kernel goes, too.
+    Kill {
+        nodes: Vec<String>,
+        machine: bool,
+        for_ms: u64,
+    },
+    /// SIGTERM, and a new start later.
+    Stop { nodes: Vec<String>, for_ms: u64 },
+    /// SIGSTOP, and SIGCONT later.
+    Pause { nodes: Vec<String>, for_ms: u64 },
+    /// Nothing of the cluster passes these links.
+    Isolate { links: Vec<String>, for_ms: u64 },
+    /// A link is down.
+    LinkDown { link: String, for_ms: u64 },
+    /// What some send to others is lost, and perhaps what those send back.
+    Cut {
+        from: Vec<String>,
+        to: Vec<String>,
+        both_ways: bool,
+        for_ms: u64,
+    },
+    /// All links lose, double, reorder and corrupt; in thousandths.
+    Weather {
+        loss: u32,
+        duplicate: u32,
+        reorder: u32,
+        corrupt: u32,
+        for_ms: u64,
+    },
+    /// An operator's order.
+    Failover,
+    /// A node is killed and comes back with an empty disk.
+    Wipe { node: String, for_ms: u64 },
+    /// No room on a node's disk.
+    FullDisk { node: String, for_ms: u64 },
+    /// A node's files are changed between stop and start.
+    Damage {
+        node: String,
+        damage: Damage,
+        salt: u64,
+    },
+}
+
+/// What happens to a stopped node's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// A bit of a file is flipped.
+    Flip,
+    /// A file is cut in the middle of what is in it.
+    Truncate,
+    /// A file is gone.
+    Remove,
+    /// An older copy of the whole directory is put back.
+    OldCopy,
+    /// Another cluster's directory is there.
+    Foreign,
+}
+
+impl Damage {
+    const ALL: [(Damage, &'static str); 5] = [
+        (Damage::Flip, "flipped bit"),
+        (Damage::Truncate, "truncated file"),
+        (Damage::Remove, "removed file"),
+        (Damage::OldCopy, "old copy"),
+        (Damage::Foreign, "foreign directory"),
+    ];
+}
+
+/// Draws the run.
+pub fn draw(wanted: &Wanted) -> Plan {
+    let mut rng = Rng::new(wanted.seed);
+    let shape = draw_shape(wanted, &mut rng.fork(1));
+    let trace = wanted.planes == Planes::Udp && rng.chance(400_000);
+    let seconds = wanted.minutes * 60.0;
+    let end_ms = (seconds * 1000.0) as u64;
+    let steps = Drawing::new(&shape, rng.fork(2)).steps(end_ms);
+    Plan {
+        shape,
+        trace,
+        rate: match trace {
+            true => (TRACED_OPERATIONS / seconds).clamp(20.0, RATE),
+            false => RATE,
+        },
+        end_ms,
+        steps,
+    }
+}
+
+fn draw_shape(wanted: &Wanted, rng: &mut Rng) -> Shape {
+    let topology = *rng.pick(&[Topology::OneSwitch, Topology::TwoSwitches]);
+    let durable = rng.chance(500_000) && wanted.planes != Planes::Xdp && !wanted.in_switch;
+    let slots = *rng.pick(&[256, 1024, 4096, 65536]);
+    let mut shape = Shape {
+        acceptors: THREE,
+        replicas: THREE,
+        learners: *rng.pick(&[0, 0, 1, 2]),
+        application: wanted.app.clone(),
+        durable: wanted.durable.unwrap_or(durable),
+        in_switch: wanted.in_switch,
+        plane: match wanted.planes {
+            Planes::Udp => "udp".to_string(),
+            _ => "xdp".to_string(),
+        },
+        group_keys: format!("slots = {slots}\n"),
+        clients: 1,
+        ..Shape::new(topology)
+    };
+    if wanted.planes == Planes::Mixed {
+        shape.planes = mixed(&shape, rng);
+    }
+    shape
+}
+
+/// Durable acceptors are never in the kernel.
+fn mixed(shape: &Shape, rng: &mut Rng) -> BTreeMap<String, String> {
+    let hosts = shape.hosts().into_iter();
+    let by_socket = hosts.filter(|h| {
+        let drawn = rng.chance(500_000);
+        h.role.is_node() && (drawn || h.role == Role::Acceptor && shape.durable)
+    });
+    by_socket.map(|h| (h.name, "udp".to_string())).collect()
+}
+
+struct Drawing {
+    shape: Shape,
+    nodes: Vec<(Role, String)>,
+    rng: Rng,
+}
+
+/// How often which kind is drawn, and how: faults, each so many milliseconds after the first.
+type Kind = (u64, &'static str, fn(&mut Drawing) -> Vec<(u64, Fault)>);
+
+const KINDS: &[Kind] = &[
+    (10, "kill", |d| alone(d.kill(false))),
+    (6, "machine dies", |d| alone(d.kill(true))),
+    (5, "stop", |d| alone(d.stop())),
+    (5, "both leaders", |d| alone(d.kill_all(Role::Leader))),
+    (4, "all replicas", |d| alone(d.kill_all(Role::Replica))),
+    (5, "f+1 acceptors", |d| alone(d.kill_acceptors())),
+    (3, "everything at once", |d| alone(d.everything())),
+    (9, "pause", |d| alone(d.pause())),
+    (7, "isolation", |d| alone(d.isolate())),
+    (4, "link down", |d| alone(d.link_down())),
+    (7, "partition", Drawing::cut),
+    (9, "bad links", |d| alone(d.weather())),
+    (4, "failover by hand", |_| alone(Fault::Failover)),
+    (4, "another majority", Drawing::another_majority),
+    (4, "behind a replica", Drawing::behind_a_replica),
+    (4, "wiped replica", |d| alone(d.wipe(Role::Replica))),
+    (3, "wiped acceptor", |d| alone(d.wipe(Role::Acceptor))),
+    (4, "full disk", |d| alone(d.full_disk())),
+    (5, "flipped bit", |d| alone(d.damage(Damage::Flip))),
+    (3, "truncated file", |d| alone(d.damage(Damage::Truncate))),
+    (2, "removed file", |d| alone(d.damage(Damage::Remove))),
+    (5, "old copy", |d| alone(d.damage(Damage::OldCopy))),
+    (3, "foreign directory", |d| alone(d.damage(Damage::Foreign))),
+];
+
+fn alone(fault: Fault) -> Vec<(u64, Fault)> {
+    vec![(0, fault)]
+}
+
+impl Drawing {
+    fn new(shape: &Shape, rng: Rng) -> Drawing {
+        let hosts = shape.hosts().into_iter();
+        let nodes = hosts.filter(|h| h.role.is_node());
+        Drawing {
+            shape: shape.clone(),
+            nodes: nodes.map(|h| (h.role, h.name)).collect(),
+            rng,
+        }
+    }
+
+    fn steps(mut self, end_ms: u64) -> Vec<Step> {
+        let total: u64 = KINDS.iter().map(|kind| kind.0).sum();
+        let mut steps = Vec::new();
+        let mut at_ms = CALM_MS.min(end_ms / 4);
+        while at_ms + CALM_MS.min(end_ms / 4) < end_ms {
+            let mut left = self.rng.below(total);
+            let chosen = KINDS.iter().find(|kind| {
+                let found = left < kind.0;
+                left = left.saturating_sub(kind.0);
+                found
+            });
+            let (_, kind, make) = chosen.expect("left is below the total");
+            for (after_ms, fault) in make(&mut self) {
+                at_ms += after_ms;
+                steps.push(Step { at_ms, kind, fault });
+            }
+            at_ms += self.rng.between(300, 4500);
+        }
+        steps
+    }
+
+    fn of_roles(&self, roles: &[Role]) -> Vec<String> {
+        let nodes = self.nodes.iter().filter(|(role, _)| roles.contains(role));
+        nodes.map(|(_, name)| name.clone()).collect()
+    }
+
+    fn any(&mut self) -> String {
+        self.rng.pick(&self.nodes).1.clone()
+    }
+
+    fn one_of(&mut self, role: Role) -> String {
+        let names = self.of_roles(&[role]);
+        self.rng.pick(&names).clone()
+    }
+
+    /// Mostly short.
+    fn for_ms(&mut self, longest: u64) -> u64 {
+        let most = match self.rng.below(4) {
+            0 => longest,
+            _ => longest / 4,
+        };
+        self.rng.between(100, most.max(101))
+    }
+
+    fn kill(&mut self, machine: bool) -> Fault {
+        Fault::Kill {
+            nodes: vec![self.any()],
+            machine,
+            for_ms: self.for_ms(6000),
+        }
+    }
+
+    fn stop(&mut self) -> Fault {
+        Fault::Stop {
+            nodes: vec![self.any()],
+            for_ms: self.for_ms(6000),
+        }
+    }
+
+    fn kill_all(&mut self, role: Role) -> Fault {
+        Fault::Kill {
+            nodes: self.of_roles(&[role]),
+            machine: true,
+            for_ms: self.for_ms(4000),
+        }
+    }
+
+    fn kill_acceptors(&mut self) -> Fault {
+        let mut nodes = self.of_roles(&[Role::Acceptor]);
+        if self.rng.chance(500_000) {
+            let spared = self.rng.below(nodes.len() as u64) as usize;
+            nodes.remove(spared);
+        }
+        let for_ms = self.for_ms(4000);
+        match self.shape.durable {
+            true => Fault::Kill {
+                nodes,
+                machine: true,
+                for_ms,
+            },
+            // Their memory is only kept by a stop in good order.
+            false => Fault::Stop { nodes, for_ms },
+        }
+    }
+
+    fn everything(&mut self) -> Fault {
+        let nodes = self.nodes.iter().map(|(_, name)| name.clone()).collect();
+        let for_ms = self.for_ms(3000);
+        match self.shape.durable {
+            true => Fault::Kill {
+                nodes,
+                machine: true,
+                for_ms,
+            },
+            false => Fault::Stop { nodes, for_ms },
+        }
+    }
+
+    fn pause(&mut self) -> Fault {
+        let mut nodes = vec![self.any()];
+        if self.rng.chance(250_000) {
+            nodes.push(self.any());
+            nodes.sort();
+            nodes.dedup();
+        }
+        Fault::Pause {
+            nodes,
+            for_ms: self.for_ms(10_000),
+        }
+    }
+
+    fn links(&self) -> Vec<String> {
+        let links = self.shape.links().into_iter().map(|link| link.name);
+        links.filter(|name| !name.starts_with("client")).collect()
+    }
+
+    fn isolate(&mut self) -> Fault {
+        let all = self.links();
+        let two_switches = self.shape.topology == Topology::TwoSwitches;
+        let mut links = vec![self.rng.pick(&all).clone()];
+        match self.rng.below(4) {
+            0 if two_switches => links = vec![TRUNK.to_string()],
+            1 => links.push(self.rng.pick(&all).clone()),
+            _ => {}
+        }
+        links.sort();
+        links.dedup();
+        Fault::Isolate {
+            links,
+            for_ms: self.for_ms(10_000),
+        }
+    }
+
+    fn link_down(&mut self) -> Fault {
+        let all = self.links();
+        Fault::LinkDown {
+            link: self.rng.pick(&all).clone(),
+            for_ms: self.for_ms(8000),
+        }
+    }
+
+    /// Only where all are behind stacks of hosts of their own.
+    fn cut(&mut self) -> Vec<(u64, Fault)> {
+        if self.shape.plane != "udp" || self.shape.in_switch {
+            return Vec::new();
+        }
+        let (mut from, mut to) = (Vec::new(), Vec::new());
+        for (_, name) in &self.nodes {
+            match self.rng.below(3) {
+                0 => from.push(name.clone()),
+                1 => to.push(name.clone()),
+                // Reaches both sides.
+                _ => {}
+            }
+        }
+        let both_ways = self.rng.chance(600_000);
+        let for_ms = self.for_ms(10_000);
+        match from.is_empty() || to.is_empty() {
+            true => Vec::new(),
+            false => alone(Fault::Cut {
+                from,
+                to,
+                both_ways,
+                for_ms,
+            }),
+        }
+    }
+
+    /// All but one acceptor are cut off for a while, and then that one, while the leader changes: what
+    /// was decided without a majority is gone.
+    fn another_majority(&mut self) -> Vec<(u64, Fault)> {
+        let mut others = self.of_roles(&[Role::Acceptor]);
+        if self.shape.in_switch {
+            return Vec::new();
+        }
+        let chosen = self.rng.below(others.len() as u64) as usize;
+        let one = others.remove(chosen);
+        let for_ms = self.rng.between(300, 2000);
+        let isolate = |links, for_ms| Fault::Isolate { links, for_ms };
+        vec![
+            (0, isolate(others, for_ms)),
+            (for_ms, isolate(vec![one], 3000)),
+            (0, Fault::Failover),
+        ]
+    }
+
+    /// A replica is cut off, and the leader changes meanwhile: it has to learn later what was decided
+    /// before and after.
+    fn behind_a_replica(&mut self) -> Vec<(u64, Fault)> {
+        let links = vec![self.one_of(Role::Replica)];
+        let for_ms = self.rng.between(200, 3000);
+        let cut_off = Fault::Isolate { links, for_ms };
+        let leaders = self.kill_all(Role::Leader);
+        vec![(0, cut_off), (for_ms / 2, leaders)]
+    }
+
+    fn weather(&mut self) -> Fault {
+        let most = *self.rng.pick(&[10, 50, 150]);
+        let mut rate = || match self.rng.chance(600_000) {
+            true => self.rng.between(1, most) as u32,
+            false => 0,
+        };
+        let (loss, duplicate, reorder, corrupt) = (rate().max(1), rate(), rate(), rate() / 4);
+        Fault::Weather {
+            loss,
+            duplicate,
+            reorder,
+            corrupt,
+            for_ms: self.for_ms(20_000),
+        }
+    }
+
+    fn wipe(&mut self, role: Role) -> Fault {
+        Fault::Wipe {
+            node: self.one_of(role),
+            for_ms: self.for_ms(6000),
+        }
+    }
+
+    /// Of those who write all the time.
+    fn full_disk(&mut self) -> Fault {
+        let mut roles = vec![Role::Replica, Role::Controller];
+        if self.shape.durable {
+            roles.push(Role::Acceptor);
+        }
+        let names = self.of_roles(&roles);
+        Fault::FullDisk {
+            node: self.rng.pick(&names).clone(),
+            for_ms: self.for_ms(10_000),
+        }
+    }
+
+    fn damage(&mut self, damage: Damage) -> Fault {
+        let names = self.of_roles(&[Role::Replica, Role::Controller, Role::Acceptor]);
+        Fault::Damage {
+            node: self.rng.pick(&names).clone(),
+            damage,
+            salt: self.rng.next(),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Kill {
+                nodes,
+                machine,
+                for_ms,
+            } => {
+                let what = if *machine {
+                    "the machine of"
+                } else {
+                    "SIGKILL"
+                };
+                write!(f, "{what} {}, back after {for_ms} ms", nodes.join(" "))
+            }
+            Fault::Stop { nodes, for_ms } => {
+                write!(f, "SIGTERM {}, back after {for_ms} ms", nodes.join(" "))
+            }
+            Fault::Pause { nodes, for_ms } => write!(f, "{} for {for_ms} ms", nodes.join(" ")),
+            Fault::Isolate { links, for_ms } => write!(f, "{} for {for_ms} ms", links.join(" ")),
+            Fault::LinkDown { link, for_ms } => write!(f, "{link} for {for_ms} ms"),
+            Fault::Cut {
+                from,
+                to,
+                both_ways,
+                for_ms,
+            } => {
+                let arrow = if *both_ways { "and" } else { "to" };
+                let (from, to) = (from.join(" "), to.join(" "));
+                write!(f, "from {from} {arrow} {to} for {for_ms} ms")
+            }
+            Fault::Weather {
+                loss,
+                duplicate,
+                reorder,
+                corrupt,
+                for_ms,
+            } => write!(
+                f,
+                "of 1000 datagrams {loss} lost, {duplicate} doubled, {reorder} held back, \
+                 {corrupt} damaged, for {for_ms} ms"
+            ),
+            Fault::Failover => write!(f, "to whoever is next"),
+            Fault::Wipe { node, for_ms } => write!(f, "{node}, back after {for_ms} ms"),
+            Fault::FullDisk { node, for_ms } => write!(f, "{node} for {for_ms} ms"),
+            Fault::Damage { node, salt, damage } => {
+                let named = Damage::ALL.iter().find(|(d, _)| d == damage);
+                let name = named.map_or("", |(_, name)| name);
+                write!(f, "{node} ({name}, {salt:016x})")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shape = &self.shape;
+        writeln!(
+            f,
+            "{}, plane {}{}, {} acceptors, {} learners, {}, {}, {:.0} operations/s{}",
+            shape.topology.name(),
+            match shape.planes.is_empty() {
+                true => shape.plane.clone(),
+                false => format!("mixed (udp: {})", names(&shape.planes)),
+            },
+            if shape.in_switch {
+                ", in the switch"
+            } else {
+                ""
+            },
+            if shape.durable { "durable" } else { "volatile" },
+            shape.learners,
+            shape.application,
+            shape.group_keys.trim_end(),
+            self.rate,
+            if self.trace { ", traced" } else { "" },
+        )?;
+        for step in &self.steps {
+            let at = step.at_ms as f64 / 1000.0;
+            writeln!(f, "{at:7.1} s  {:<18} {}", step.kind, step.fault)?;
+        }
+        Ok(())
+    }
+}
+
+fn names(planes: &BTreeMap<String, String>) -> String {
+    let names: Vec<&str> = planes.keys().map(String::as_str).collect();
+    names.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn wanted(seed: u64, planes: Planes) -> Wanted {
+        Wanted {
+            seed,
+            minutes: 2.0,
+            planes,
+            in_switch: false,
+            app: "leveldb".to_string(),
+            durable: None,
+        }
+    }
+
+    #[test]
+    fn a_seed_is_a_plan() {
+        let draw = |seed| draw(&wanted(seed, Planes::Udp));
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+        let text = draw(7).to_string();
+        assert_eq!(text, draw(7).to_string());
+        assert_eq!(text.lines().count(), draw(7).steps.len() + 1);
+    }
+
+    #[test]
+    fn plans_are_in_order_and_leave_time_at_the_end() {
+        for seed in 0..50 {
+            let plan = draw(&wanted(seed, Planes::Udp));
+            let times: Vec<u64> = plan.steps.iter().map(|s| s.at_ms).collect();
+            assert!(times.is_sorted() && *times.last().unwrap() < plan.end_ms);
+            assert!(times.len() > 20, "seed {seed}: {} steps", times.len());
+        }
+    }
+
+    /// f = 1: what is lost at once never goes beyond it.
+    #[test]
+    fn no_two_volatile_acceptors_are_killed_at_once() {
+        for seed in 0..200 {
+            for planes in [Planes::Udp, Planes::Xdp, Planes::Mixed] {
+                let plan = draw(&wanted(seed, planes));
+                plan.shape.check().unwrap();
+                for step in plan.steps {
+                    let Fault::Kill { nodes, .. } = step.fault else {
+                        continue;
+                    };
+                    let acceptors = nodes.iter().filter(|n| n.starts_with("acceptor"));
+                    assert!(plan.shape.durable || acceptors.count() < 2, "seed {seed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn durable_acceptors_are_never_in_the_kernel() {
+        for seed in 0..200 {
+            let shape = draw(&wanted(seed, Planes::Mixed)).shape;
+            for n in 1..=3 {
+                let plane = shape.plane_of(&format!("acceptor-{n}"));
+                assert!(!shape.durable || plane == "udp", "seed {seed}");
+            }
+            assert!(!draw(&wanted(seed, Planes::Xdp)).shape.durable);
+        }
+    }
+
+    #[test]
+    fn every_kind_of_fault_and_of_cluster_is_drawn() {
+        let mut kinds = BTreeSet::new();
+        let mut clusters = BTreeSet::new();
+        for seed in 0..50 {
+            let plan = draw(&wanted(seed, Planes::Udp));
+            kinds.extend(plan.steps.iter().map(|s| s.kind));
+            clusters.insert((plan.shape.durable, plan.trace, plan.shape.learners));
+        }
+        assert_eq!(kinds.len(), KINDS.len());
+        assert_eq!(clusters.len(), 12);
+    }
+}

@@ -1,0 +1,144 @@
+//! Whether the cluster could stand another loss now, by the nodes' own status documents. Faults that
+//! take a node's memory or disk wait for it: beyond f and g a loss would be legitimate.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// Status documents by node.
+pub type Documents = BTreeMap<String, Value>;
+
+/// `Err` says what is missing: an acceptor that isn't a member of the epoch in force, with the memory
+/// that this epoch counts on.
+pub fn of_acceptors(documents: &Documents, acceptors: &[String]) -> Result<(), String> {
+    let controller = documents.get("controller").ok_or("no controller")?;
+    if !controller["groups"][0]["attempt"].is_null() {
+        return Err("an epoch is on its way".to_string());
+    }
+    are_members(documents, acceptors)
+}
+
+/// `Err` says which of these isn't a member of the epoch in force.
+pub fn are_members(documents: &Documents, acceptors: &[String]) -> Result<(), String> {
+    let controller = &documents.get("controller").ok_or("no controller")?["groups"][0];
+    let active = controller["active"].as_u64().ok_or("no epoch in force")?;
+    let epochs = controller["epochs"].as_array().into_iter().flatten();
+    let mut in_force = epochs.filter(|epoch| epoch["epoch"] == active);
+    let epoch = in_force.next().ok_or("an epoch of no members")?;
+    let members: Vec<(u64, u64)> = epoch["acceptors"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|member| Some((member[0].as_u64()?, member[1].as_u64()?)))
+        .collect();
+    for name in acceptors {
+        let document = documents.get(name).ok_or(format!("no {name}"))?;
+        let group = &document["groups"][0];
+        let nonce = group["nonce"].as_str().unwrap_or_default();
+        let memory = u64::from_str_radix(nonce, 16).unwrap_or(0);
+        let node = document["node"].as_u64().unwrap_or(0);
+        let counted_on = members.contains(&(node, memory));
+        if group["member"] != true || group["epoch"] != active || !counted_on {
+            return Err(format!("{name} isn't a member of epoch {active}"));
+        }
+    }
+    Ok(())
+}
+
+/// g + 1 of three replicas: what acceptors have forgotten is on the disks of so many.
+const HOLDERS: usize = 2;
+
+/// `Err` says how many replicas have on their disks what acceptors have forgotten.
+pub fn of_replicas(
+    documents: &Documents,
+    acceptors: &[String],
+    replicas: &[String],
+) -> Result<(), String> {
+    let mut trimmed = 0;
+    for name in acceptors {
+        let document = documents.get(name).ok_or(format!("no {name}"))?;
+        let trim = document["groups"][0]["partitions"][0]["trim"].as_u64();
+        trimmed = trimmed.max(trim.ok_or(format!("{name} doesn't say its trim"))?);
+    }
+    let mut holders = 0;
+    for name in replicas {
+        let document = documents.get(name).ok_or(format!("no {name}"))?;
+        let partition = &document["partitions"][0];
+        if !partition["catching_up"].is_null() {
+            return Err(format!("{name} is catching up"));
+        }
+        holders += usize::from(partition["checkpoint"].as_u64() >= Some(trimmed));
+    }
+    match holders >= HOLDERS {
+        true => Ok(()),
+        false => Err(format!(
+            "{holders} replicas have a checkpoint that covers all below {trimmed}, which is trimmed"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn documents() -> Documents {
+        let epochs = json!([{ "epoch": 3, "acceptors": [[21, 10], [22, 8]] }]);
+        let acceptor = |node: u64, nonce: &str, trim: u64| {
+            json!({ "node": node, "groups": [{ "member": true, "epoch": 3, "nonce": nonce,
+                                 "partitions": [{ "trim": trim }] }] })
+        };
+        let replica = |at: u64| {
+            let none: Option<u64> = None;
+            json!({ "partitions": [{ "checkpoint": at, "catching_up": none }] })
+        };
+        let controller = json!({ "groups": [{ "active": 3, "attempt": null, "epochs": epochs }] });
+        BTreeMap::from([
+            ("controller".to_string(), controller),
+            ("a".to_string(), acceptor(21, "000000000000000a", 100)),
+            ("b".to_string(), acceptor(22, "0000000000000008", 90)),
+            ("r".to_string(), replica(100)),
+            ("s".to_string(), replica(120)),
+            ("t".to_string(), replica(50)),
+        ])
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| name.to_string()).collect()
+    }
+
+    #[test]
+    fn acceptors() {
+        let both = names(&["a", "b"]);
+        let judge = |documents| of_acceptors(&documents, &both);
+        assert_eq!(judge(documents()), Ok(()));
+        let mut on_its_way = documents();
+        on_its_way.get_mut("controller").unwrap()["groups"][0]["attempt"] = json!({});
+        assert!(judge(on_its_way).is_err());
+        for (field, value) in [
+            ("member", json!(false)),
+            ("epoch", json!(2)),
+            ("nonce", json!("9")),
+        ] {
+            let mut changed = documents();
+            changed.get_mut("b").unwrap()["groups"][0][field] = value;
+            assert!(judge(changed).is_err(), "{field}");
+        }
+        let mut silent = documents();
+        silent.remove("a");
+        assert!(judge(silent).is_err());
+    }
+
+    #[test]
+    fn replicas() {
+        let (both, three) = (names(&["a", "b"]), names(&["r", "s", "t"]));
+        let judge = |documents| of_replicas(&documents, &both, &three);
+        assert_eq!(judge(documents()), Ok(()));
+        for (field, value) in [("checkpoint", json!(99)), ("catching_up", json!(100))] {
+            let mut changed = documents();
+            changed.get_mut("r").unwrap()["partitions"][0][field] = value;
+            assert!(judge(changed).is_err(), "{field}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `wirepaxos torture`: a short one of real processes, with everything that it makes gone at the end.
+
+mod testlab;
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use testlab::{PROGRAM, TestLab, all, eventually};
+
+#[test]
+fn a_short_torture_finds_nothing_and_leaves_nothing() {
+    // For its fault injector, and to know whether there can be labs.
+    let Some(lab) = TestLab::new('s') else { return };
+    if let Err(why) = lab.compile_all() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    let output = Command::new(PROGRAM)
+        .args([
+            "torture",
+            "--minutes",
+            "0.2",
+            "--seed",
+            "5",
+            "--app",
+            "leveldb",
+            "--json",
+        ])
+        .env("WIREPAXOS_BPF_DIR", &lab.bpf)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["linearizable"], true, "{report}");
+    assert_eq!(
+        (&report["lost"], &report["executed_twice"]),
+        (&0.into(), &0.into())
+    );
+    assert!(report["operations"].as_u64().unwrap() > 0, "{report}");
+    assert!(
+        !report["faults"].as_object().unwrap().is_empty(),
+        "{report}"
+    );
+    assert!(report["directory"].is_null(), "{report}");
+}
+
+#[test]
+fn an_interrupted_torture_leaves_nothing() {
+    let Some(lab) = TestLab::new('i') else { return };
+    if let Err(why) = lab.compile_all() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    // Early, as soon as there is something, and later.
+    for milliseconds in [0, 60, 300] {
+        let out = std::env::temp_dir().join(format!("wirepaxos-out-{}", lab.name));
+        let mut torture = Command::new(PROGRAM)
+            .args(["torture", "--seed", "6", "--json", "--out"])
+            .arg(&out)
+            .env("WIREPAXOS_BPF_DIR", &lab.bpf)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = torture.id().to_string();
+        let own = TestLab {
+            name: format!("tort{pid}"),
+            bpf: lab.bpf.join("none"),
+        };
+        eventually("a lab", || (!own.traces().is_empty()).then_some(()));
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        Command::new("kill")
+            .args(["-s", "INT", &pid])
+            .status()
+            .unwrap();
+        assert_eq!(torture.wait().unwrap().code(), Some(130));
+        assert_eq!(own.traces(), Vec::<String>::new());
+        std::fs::remove_dir_all(out).unwrap();
+    }
+}
+
+#[test]
+fn a_seed_is_a_plan() {
+    let plan = |seed: &str| {
+        let output = Command::new(PROGRAM)
+            .args(["torture", "--plan", "--minutes", "1", "--seed", seed])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", all(&output));
+        output.stdout
+    };
+    assert_eq!(plan("3"), plan("3"));
+    assert_ne!(plan("3"), plan("4"));
+}
