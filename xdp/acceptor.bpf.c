@@ -10,6 +10,7 @@
  * has found the floor raised. The other order loses votes. */
 #include "include/bench.h"
 #include "include/clone.h"
+#include "include/reports.h"
 #include "include/role.h"
 #include "include/value.h"
 
@@ -58,9 +59,12 @@ struct partition {
 	/* Earlier epochs may have voted below. `end` of the partition is the largest of this, `trim` and
 	 * that of each stripe. */
 	__u64 earlier;
-	__u64 padding[5];
+	/* A lock. */
+	__u32 reporting;
+	__u32 unused;
+	__u64 padding[4];
 	struct stripe stripes[STRIPES];
-	__u64 reports[2][MAX_REPLICAS];
+	struct trim_report reports[2][MAX_REPLICAS];
 };
 
 struct membership {
@@ -476,19 +480,15 @@ static __always_inline __u32 report(const struct message *m, struct step *s)
 {
 	struct partition *partition = s->partition;
 	const struct membership *membership = membership_of(s);
-	const struct replicas *replicas;
 	__u32 bank, refused;
-	__u64 *reports;
 
 	if (!membership)
 		return REASON_FULL;
 	bank = READ_ONCE(membership->bank) & 1;
-	replicas = &membership->replicas[bank];
-	reports = partition->reports[bank];
-	refused = note_report(replicas, reports, sender_of(m), m->inst);
-	if (refused)
-		return refused;
-	return raise(&partition->trim, trim_point(replicas, reports)) ? VERDICT_CHANGED : REASON_BUSY;
+	refused = take_report(m, &membership->replicas[bank], partition->reports[bank],
+			      &partition->reporting, round_epoch(READ_ONCE(partition->floor)),
+			      &partition->trim);
+	return refused ? refused : VERDICT_CHANGED;
 }
 
 /* TRIM: a replica's report (no round), or the candidate's word (its base round). */

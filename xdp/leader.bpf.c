@@ -10,6 +10,7 @@
  * instances that it began with. */
 #include "include/bench.h"
 #include "include/clone.h"
+#include "include/reports.h"
 #include "include/role.h"
 
 /* ---- Types */
@@ -36,7 +37,10 @@ struct partition_bank {
 	__u64 next;
 	/* Acceptors have forgotten everything below. */
 	__u64 trimmed;
-	__u64 reports[MAX_REPLICAS];
+	struct trim_report reports[MAX_REPLICAS];
+	/* A lock. */
+	__u32 reporting;
+	__u32 unused;
 };
 
 struct partition {
@@ -313,13 +317,10 @@ static __always_inline __u32 trim_to(const struct message *m, struct step *s,
 	if (m->value_len)
 		return REASON_BAD_VALUE;
 	if (!m->rnd) {
-		int refused = note_report(&s->bank->replicas, p->reports, sender_of(m), m->inst);
+		__u32 refused = take_report(m, &s->bank->replicas, p->reports, &p->reporting,
+					    round_epoch(s->bank->rnd), &p->trimmed);
 
-		if (refused)
-			return refused;
-		return raise(&p->trimmed, trim_point(&s->bank->replicas, p->reports)) ?
-			       VERDICT_CHANGED :
-			       REASON_BUSY;
+		return refused ? refused : VERDICT_CHANGED;
 	}
 	if (!round_is_base(m->rnd))
 		return REASON_BAD_ROUND;

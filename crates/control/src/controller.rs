@@ -53,6 +53,7 @@ impl<S: Store> Controller<S> {
         let id = match *message {
             Message::ViewRequest { group }
             | Message::LaneRequest { group, .. }
+            | Message::IncarnationRequest { group, .. }
             | Message::Failover { group, .. } => group,
             _ => return,
         };

@@ -91,11 +91,13 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         Message::View(_) if to == OUTSIDE => sender != Sender::Outside,
         Message::View(_)
         | Message::Lane { .. }
+        | Message::Incarnation { .. }
         | Message::ProgramLeader { .. }
         | Message::EnableAcceptor { .. }
         | Message::FailoverReply { .. } => sender == Sender::Controller,
         // A node asks in its own name; a command line (`wirepaxos recover`) in nobody's.
         Message::LaneRequest { node, .. } => *node == OUTSIDE || sender == Sender::Node(*node),
+        Message::IncarnationRequest { node, .. } => sender == Sender::Node(*node),
         Message::Status { .. } | Message::Digest { .. } | Message::Stopping { .. } => {
             sender != Sender::Outside
         }

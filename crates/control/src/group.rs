@@ -181,6 +181,9 @@ impl Group {
             Message::LaneRequest { epoch, nonce, .. } => {
                 self.draw_lane(from, *epoch, *nonce, store, out);
             }
+            Message::IncarnationRequest { node, nonce, .. } => {
+                self.draw_incarnation(from, *node, *nonce, store, out);
+            }
             Message::Failover {
                 epoch,
                 to,
@@ -233,6 +236,31 @@ impl Group {
             }
             Err(Refused::LanesExhausted) => self.lanes_gone = epoch,
             Err(_) => {}
+        }
+    }
+
+    fn draw_incarnation(
+        &mut self,
+        from: Peer,
+        node: NodeId,
+        nonce: u64,
+        store: &mut impl Store,
+        out: &mut impl ControlOutbox,
+    ) {
+        if !self.settings.replicas.contains(&node) {
+            return;
+        }
+        let mut state = self.state.clone();
+        let Ok(incarnation) = state.draw_incarnation(node, nonce) else {
+            return;
+        };
+        if self.save(state, store).is_ok() {
+            let told = Message::Incarnation {
+                group: self.id(),
+                nonce,
+                incarnation,
+            };
+            out.control(from, told);
         }
     }
 

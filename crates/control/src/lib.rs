@@ -32,7 +32,7 @@ pub use envelope::{Envelope, OUTSIDE, Sender, Turned};
 pub use message::{EpochRecord, EpochState, Message, View};
 pub use output::{ControlOutbox, Peer};
 pub use settings::{GroupSettings, Settings};
-pub use state::{GivenUp, GroupState, LEAP, Refused};
+pub use state::{Disk, GivenUp, GroupState, LEAP, Refused};
 pub use status::Status;
 pub use store::{MemoryStore, Store, StoreError};
 pub use views::{Contradiction, Views};

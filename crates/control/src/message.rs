@@ -250,6 +250,24 @@ pub enum Message {
         /// The lane.
         lane: u8,
     },
+    /// Replica → controller: a number for its disk, at each start of its process.
+    IncarnationRequest {
+        /// The group.
+        group: GroupId,
+        /// Who asks.
+        node: NodeId,
+        /// Drawn at random at this process start: the same one gets the same number.
+        nonce: u64,
+    },
+    /// Controller → replica.
+    Incarnation {
+        /// The group.
+        group: GroupId,
+        /// The nonce of the request.
+        nonce: u64,
+        /// Larger than all that this replica's disks had before.
+        incarnation: u64,
+    },
     /// Client or operator → controller: change the leader.
     Failover {
         /// The group.

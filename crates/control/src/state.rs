@@ -3,7 +3,7 @@
 use crate::message::are_sound;
 use crate::{EpochRecord, EpochState, View};
 use paxos::round::{MAX_EPOCH, MAX_LANE};
-use paxos::{Configuration, Epoch, GroupId, HandOver, Instance, PartitionId};
+use paxos::{Configuration, Epoch, GroupId, HandOver, Instance, NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
@@ -23,6 +23,9 @@ pub struct GroupState {
     /// The repair lanes of the last epoch, in the order of their numbers from 1: the nonces of the
     /// process starts that drew them.
     pub lanes: Vec<u64>,
+    /// The disk of each replica, as its last process found it.
+    #[serde(default)]
+    pub disks: Vec<Disk>,
     /// What the last active epoch hands over.
     pub handed: Option<Handed>,
     /// What the operator gives up in an epoch that was issued since the last active one.
@@ -31,6 +34,17 @@ pub struct GroupState {
     /// What was given up last, as an epoch that goes on behind it has become active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<GivenUp>,
+}
+
+/// A replica's disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Disk {
+    /// The replica.
+    pub node: NodeId,
+    /// The nonce of the process start that drew the number.
+    pub nonce: u64,
+    /// The number.
+    pub incarnation: u64,
 }
 
 /// How far an epoch that accepts data loss leaps: over everything that may have been decided and can't
@@ -252,6 +266,30 @@ impl GroupState {
         };
         Ok(drawn as u8 + 1)
     }
+
+    /// The number of the disk that a replica's process of this nonce has found: larger than all before,
+    /// and the same one when it asks again. It begins with the epoch, so that a store which
+    /// doesn't know the last ones draws none of them again once it has issued an epoch.
+    pub fn draw_incarnation(&mut self, node: NodeId, nonce: u64) -> Result<u64, Refused> {
+        let epoch = self.in_force().ok_or(Refused::NotActive)?.epoch;
+        let known = self.disks.iter().position(|d| d.node == node);
+        let same = known.map(|at| self.disks[at]);
+        if let Some(disk) = same.filter(|disk| disk.nonce == nonce) {
+            return Ok(disk.incarnation);
+        }
+        let last = self.disks.iter().map(|d| d.incarnation).max();
+        let drawn = Disk {
+            node,
+            nonce,
+            incarnation: last.unwrap_or(0).max(u64::from(epoch) << 32) + 1,
+        };
+        match known {
+            Some(at) => self.disks[at] = drawn,
+            None => self.disks.push(drawn),
+        }
+        self.version += 1;
+        Ok(drawn.incarnation)
+    }
 }
 
 #[cfg(test)]
@@ -372,6 +410,25 @@ mod tests {
         state.issue(&configuration()).unwrap();
         assert_eq!(state.draw_lane(1, 5), Err(Refused::NotActive));
         assert_eq!(state.draw_lane(2, 5), Err(Refused::NotActive));
+    }
+
+    #[test]
+    fn a_disk_has_a_larger_number_than_all_before() {
+        let mut state = GroupState::default();
+        assert_eq!(state.draw_incarnation(6, 70), Err(Refused::NotActive));
+        activate(&mut state);
+        let first = state.draw_incarnation(6, 70).unwrap();
+        let version = state.version;
+        assert_eq!(state.draw_incarnation(6, 70), Ok(first), "the same again");
+        assert_eq!(state.version, version);
+        let other = state.draw_incarnation(7, 80).unwrap();
+        let second = state.draw_incarnation(6, 71).unwrap();
+        assert!(first < other && other < second);
+        assert_eq!(state.disks.len(), 2, "one of each replica");
+        // An old copy of the store issues the next epoch before it draws any.
+        activate(&mut state);
+        let later = state.draw_incarnation(6, 72).unwrap();
+        assert!(later > second && later >> 32 == 2);
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub struct GroupStatus {
     pub leader: Option<NodeId>,
     /// Everybody who is probed.
     pub members: Vec<MemberStatus>,
+    /// Replicas that must catch up: what comes next for them is trimmed. Another replica's disk is not to
+    /// be given up meanwhile.
+    pub behind: Vec<NodeId>,
     /// Nodes that don't answer.
     pub suspects: Vec<NodeId>,
     /// The epoch on its way, if there is one.

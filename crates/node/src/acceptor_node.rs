@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 
 use control::Message;
 use paxos::{
-    Acceptor, Epoch, GroupId, Header, Instance, NodeId, Outbox, Packet, Round, To, Verdict, trace,
+    Acceptor, Epoch, GroupId, Header, Instance, NodeId, Outbox, Packet, Round, To, TrimReport,
+    Verdict, trace,
 };
 use serde_json::{Value, json};
 
@@ -362,7 +363,7 @@ struct ShownPartition {
     trim: Instance,
     end: Instance,
     /// Up to where each replica's checkpoint reaches: who holds back the trim.
-    reports: Vec<(NodeId, Instance)>,
+    reports: Vec<(NodeId, TrimReport)>,
 }
 
 impl Shown {
@@ -372,7 +373,9 @@ impl Shown {
             let full = status::ring_warning("the ring", self.group, pid, used, self.slots);
             warnings.extend(full);
             let reports = p.reports.iter();
-            let reports = reports.map(|(node, trim)| json!({ "replica": node, "trim": trim }));
+            let reports = reports.map(|(node, report)| {
+                json!({ "replica": node, "trim": report.inst, "incarnation": report.incarnation })
+            });
             json!({
                 "pid": pid,
                 "floor": p.floor.epoch(),

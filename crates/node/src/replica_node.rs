@@ -154,6 +154,9 @@ pub fn run(
         lane: None,
         wanted_lane: None,
         asked_lane: None,
+        incarnation: None,
+        wants_incarnation: false,
+        asked_incarnation: None,
         stop,
     };
     let result = control.run(&asked, &woken);
@@ -169,6 +172,8 @@ pub fn run(
 enum Ask {
     /// A repair lane in this epoch.
     Lane(Epoch),
+    /// A number for the disk.
+    Incarnation,
     /// Votes of an epoch that is not known here have been seen.
     View,
     /// Repair rounds are used up.
@@ -192,6 +197,10 @@ struct ControlLoop<'a> {
     lane: Option<(Epoch, u8)>,
     wanted_lane: Option<Epoch>,
     asked_lane: Option<Instant>,
+    /// The number of this process's disk; all its partitions share it.
+    incarnation: Option<u64>,
+    wants_incarnation: bool,
+    asked_incarnation: Option<Instant>,
     stop: &'a Arc<Stop>,
 }
 
@@ -220,6 +229,10 @@ impl ControlLoop<'_> {
                 Some((of, lane)) if of == epoch => self.give_all(|| Job::Lane { epoch, lane }),
                 _ => self.wanted_lane = Some(epoch),
             },
+            Ask::Incarnation => match self.incarnation {
+                Some(number) => self.give_all(|| Job::Incarnation(number)),
+                None => self.wants_incarnation = true,
+            },
             Ask::View => self.asked_view = None,
             Ask::NewEpoch => self.ask_for_new_epoch(),
             Ask::Failed => self.stop.request(),
@@ -237,8 +250,20 @@ impl ControlLoop<'_> {
             let group = self.group.id;
             self.send_to_controller(&Message::ViewRequest { group });
         }
+        if self.wants_incarnation && is_due(self.asked_incarnation, ASK_LANE_INTERVAL) {
+            self.asked_incarnation = Some(Instant::now());
+            self.send_to_controller(&Message::IncarnationRequest {
+                group: self.group.id,
+                node: self.node.id,
+                nonce: self.nonce,
+            });
+        }
         let Some(epoch) = self.wanted_lane else {
-            return view_interval;
+            return if self.wants_incarnation {
+                ASK_LANE_INTERVAL
+            } else {
+                view_interval
+            };
         };
         if is_due(self.asked_lane, ASK_LANE_INTERVAL) {
             self.asked_lane = Some(Instant::now());
@@ -284,6 +309,15 @@ impl ControlLoop<'_> {
                     self.wanted_lane = None;
                 }
                 self.give_all(|| Job::Lane { epoch, lane });
+            }
+            Message::Incarnation {
+                group,
+                nonce,
+                incarnation,
+            } if group == self.group.id && nonce == self.nonce => {
+                self.incarnation = Some(incarnation);
+                self.wants_incarnation = false;
+                self.give_all(|| Job::Incarnation(incarnation));
             }
             Message::StatusRequest => {
                 let json = self.status().to_string();

@@ -270,6 +270,8 @@ fn a_request_is_stamped_voted_for_and_seen_by_the_replica() {
     let trim = Header {
         inst: 8,
         swid: 4,
+        client: 1,
+        request: 1,
         ..header(MsgType::Trim)
     };
     for name in ["leader", "acceptor"] {

@@ -19,7 +19,7 @@ use crate::ring::Ring;
 use crate::wire::value::{Probe, ProbeReport, RangeReport, Rejection, parse_marker};
 use crate::{
     Deployment, Epoch, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, PartitionId,
-    Reason, Round, To, TrimReports, Verdict,
+    Reason, Round, To, TrimReport, TrimReports, Verdict,
 };
 
 pub mod dump;
@@ -431,7 +431,12 @@ impl Acceptor {
         no_value(packet)?;
         let partition = &mut self.partitions[h.pid as usize];
         if h.rnd.is_none() {
-            self.reports.report(h.pid, h.swid, h.inst)?;
+            // From before this floor, and so before this memory was counted in, if it is new: then it
+            // may tell of a disk that was gone by that time.
+            if h.request < u64::from(partition.floor.epoch()) {
+                return Err(Reason::Stale.into());
+            }
+            self.reports.report(h.pid, h.swid, TrimReport::said_by(h))?;
             partition.raise_trim(self.reports.trim_point(h.pid));
             // Also where `trim` stays: a log that lacks this report would trim less when replayed.
             return Ok(Verdict::Changed);

@@ -18,7 +18,7 @@ use crate::wire::MAX_VALUE_LEN;
 use crate::wire::value::{Probe, ProbeReport, Rejection, Vector};
 use crate::{
     Deployment, Epoch, Header, Instance, MsgType, NodeId, Outbox, Packet, PartitionId, Reason,
-    Round, To, TrimReports, Verdict,
+    Round, To, TrimReport, TrimReports, Verdict,
 };
 
 // ---- Types
@@ -234,7 +234,11 @@ impl Leader {
         }
         let partition = &mut self.partitions[h.pid as usize];
         if h.rnd.is_none() {
-            self.reports.report(h.pid, h.swid, h.inst)?;
+            // As an acceptor does: its reports begin anew with each epoch.
+            if h.request < u64::from(self.rnd.epoch()) {
+                return Err(Reason::Stale.into());
+            }
+            self.reports.report(h.pid, h.swid, TrimReport::said_by(h))?;
             partition.trimmed = partition.trimmed.max(self.reports.trim_point(h.pid));
             return Ok(Verdict::Changed);
         }

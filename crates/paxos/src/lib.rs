@@ -40,7 +40,7 @@ pub use leader::{Leader, Program};
 pub use learner::{Learned, Learner};
 pub use outbox::{Outbox, To, Verdict};
 pub use proposer::{Proposer, ProposerSettings};
-pub use quorum::TrimReports;
+pub use quorum::{TrimReport, TrimReports};
 pub use recover::{Recover, RecoverSettings};
 pub use round::{Epoch, Round};
 pub use wire::{Flags, Header, MsgType, Packet, Reason};

@@ -1,22 +1,42 @@
 //! Counting: TRIM reports of replicas, for acceptors and leader alike.
 
 use crate::configuration::MAX_REPLICAS;
-use crate::{Instance, NodeId, PartitionId, Reason};
+use crate::{Header, Instance, NodeId, PartitionId, Reason};
 
 // ---- Types
 
-/// The largest trim point that each replica of a configuration has reported, partition by
-/// partition.
+/// What a replica reports of a partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default, PartialOrd, Ord)]
+pub struct TrimReport {
+    /// Which disk says so: those of one replica are numbered in the order in which it had them. 0 =
+    /// nothing was reported yet.
+    pub incarnation: u64,
+    /// Everything below is in a durable checkpoint on it.
+    pub inst: Instance,
+}
+
+impl TrimReport {
+    /// What a replica's TRIM says.
+    pub fn said_by(header: &Header) -> TrimReport {
+        TrimReport {
+            incarnation: header.client,
+            inst: header.inst,
+        }
+    }
+}
+
+/// The last that each replica of a configuration has reported, partition by partition.
 ///
 /// What g+1 replicas cover with durable checkpoints may be forgotten: at least one of them
-/// survives the loss of g, and the others fetch its checkpoint.
+/// survives the loss of g, and the others fetch its checkpoint. A disk that is gone covers nothing:
+/// what the next one reports takes the place of what it had reported, however little that is.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct TrimReports {
     replicas: Vec<NodeId>,
     g: u8,
     partitions: u16,
-    /// Partition by partition, in the order of `replicas`; 0 = none yet.
-    reports: Vec<Instance>,
+    /// Partition by partition, in the order of `replicas`.
+    reports: Vec<TrimReport>,
 }
 
 // ---- State
@@ -48,7 +68,7 @@ impl TrimReports {
             replicas: replicas.to_vec(),
             g,
             partitions,
-            reports: vec![0; replicas.len() * partitions as usize],
+            reports: vec![TrimReport::default(); replicas.len() * partitions as usize],
         })
     }
 
@@ -78,37 +98,40 @@ impl TrimReports {
     }
 
     /// What every replica has reported of a partition, in the order of [`Self::replicas`].
-    pub fn of(&self, pid: PartitionId) -> &[Instance] {
+    pub fn of(&self, pid: PartitionId) -> &[TrimReport] {
         let start = self.at(pid, 0);
         &self.reports[start..start + self.replicas.len()]
     }
 
     /// Puts back what [`Self::of`] has shown.
-    pub(crate) fn of_mut(&mut self, pid: PartitionId) -> &mut [Instance] {
+    pub(crate) fn of_mut(&mut self, pid: PartitionId) -> &mut [TrimReport] {
         let start = self.at(pid, 0);
         &mut self.reports[start..start + self.replicas.len()]
     }
 
     // ---- Handlers
 
-    /// Notes that `replica` covers everything below `inst`. An older report, delayed on its way,
-    /// takes nothing back.
+    /// Notes what `replica` covers. An older report, delayed on its way, takes nothing back; one of
+    /// an older disk counts for nothing; the first one of a newer disk counts, whatever it says.
     pub fn report(
         &mut self,
         pid: PartitionId,
         replica: NodeId,
-        inst: Instance,
+        report: TrimReport,
     ) -> Result<(), Reason> {
+        if report.incarnation == 0 {
+            return Err(Reason::BadSession);
+        }
         let index = self.position(replica).ok_or(Reason::UnknownSender)?;
         let at = self.at(pid, index);
         let known = &mut self.reports[at];
-        if inst < *known {
+        if report < *known {
             return Err(Reason::Stale);
         }
-        if inst == *known {
+        if report == *known {
             return Err(Reason::Duplicate);
         }
-        *known = inst;
+        *known = report;
         Ok(())
     }
 
@@ -116,7 +139,9 @@ impl TrimReports {
     pub fn trim_point(&self, pid: PartitionId) -> Instance {
         let mut sorted = [0; MAX_REPLICAS];
         let sorted = &mut sorted[..self.replicas.len()];
-        sorted.copy_from_slice(self.of(pid));
+        for (inst, report) in sorted.iter_mut().zip(self.of(pid)) {
+            *inst = report.inst;
+        }
         sorted.sort_unstable_by(|a, b| b.cmp(a));
         sorted.get(self.g as usize).copied().unwrap_or(0)
     }
@@ -136,25 +161,46 @@ impl TrimReports {
 mod tests {
     use super::*;
 
+    fn of(incarnation: u64, inst: Instance) -> TrimReport {
+        TrimReport { incarnation, inst }
+    }
+
+    #[test]
+    fn a_disk_that_is_gone_covers_nothing() {
+        let mut reports = TrimReports::new(1, &[7, 8, 9], 1).unwrap();
+        for (replica, inst) in [(7, 1000), (8, 400), (9, 400)] {
+            reports.report(0, replica, of(1, inst)).unwrap();
+        }
+        assert_eq!(reports.trim_point(0), 400);
+        reports.report(0, 7, of(4, 0)).unwrap();
+        reports.report(0, 8, of(1, 900)).unwrap();
+        assert_eq!(reports.trim_point(0), 400, "one replica alone has 900");
+        assert_eq!(reports.report(0, 7, of(1, 2000)), Err(Reason::Stale));
+        assert_eq!(reports.report(0, 7, of(4, 0)), Err(Reason::Duplicate));
+        assert_eq!(reports.report(0, 7, of(0, 2000)), Err(Reason::BadSession));
+        reports.report(0, 7, of(4, 900)).unwrap();
+        assert_eq!(reports.trim_point(0), 900);
+    }
+
     #[test]
     fn trims_to_what_g_plus_one_replicas_cover() {
         let mut reports = TrimReports::new(2, &[7, 8, 9], 1).unwrap();
-        reports.report(1, 7, 10).unwrap();
+        reports.report(1, 7, of(1, 10)).unwrap();
         assert_eq!(reports.trim_point(1), 0, "one of g+1 = 2");
-        reports.report(1, 9, 5).unwrap();
+        reports.report(1, 9, of(1, 5)).unwrap();
         assert_eq!((reports.trim_point(0), reports.trim_point(1)), (0, 5));
-        reports.report(1, 8, 30).unwrap();
+        reports.report(1, 8, of(1, 30)).unwrap();
         assert_eq!(reports.trim_point(1), 10);
     }
 
     #[test]
     fn one_replica_cannot_report_twice() {
         let mut reports = TrimReports::new(1, &[7, 8, 9], 1).unwrap();
-        reports.report(0, 7, 10).unwrap();
-        reports.report(0, 7, 20).unwrap();
-        assert_eq!(reports.report(0, 7, 20), Err(Reason::Duplicate));
-        assert_eq!(reports.report(0, 7, 19), Err(Reason::Stale));
-        assert_eq!(reports.report(0, 6, 20), Err(Reason::UnknownSender));
+        reports.report(0, 7, of(1, 10)).unwrap();
+        reports.report(0, 7, of(1, 20)).unwrap();
+        assert_eq!(reports.report(0, 7, of(1, 20)), Err(Reason::Duplicate));
+        assert_eq!(reports.report(0, 7, of(1, 19)), Err(Reason::Stale));
+        assert_eq!(reports.report(0, 6, of(1, 20)), Err(Reason::UnknownSender));
         assert_eq!(reports.trim_point(0), 0);
     }
 
@@ -162,12 +208,13 @@ mod tests {
     fn replicas_that_go_on_keep_their_reports() {
         let mut reports = TrimReports::new(2, &[7, 8, 9], 1).unwrap();
         for (pid, replica, inst) in [(0, 7, 10), (0, 8, 20), (1, 8, 40), (1, 9, 50)] {
-            reports.report(pid, replica, inst).unwrap();
+            reports.report(pid, replica, of(1, inst)).unwrap();
         }
+        let none = TrimReport::default();
         let changed = reports.changed(&[8, 10, 11], 1).unwrap();
         assert_eq!(
             (changed.of(0), changed.of(1)),
-            (&[20, 0, 0][..], &[40, 0, 0][..])
+            (&[of(1, 20), none, none][..], &[of(1, 40), none, none][..])
         );
         assert_eq!(reports.changed(&[8], 0).unwrap().trim_point(1), 40);
     }
@@ -180,7 +227,7 @@ mod tests {
         assert!(TrimReports::new(1, &(1..=33).collect::<Vec<_>>(), 1).is_err());
         assert!(TrimReports::new(1, &[], 0).is_err());
         assert_eq!(
-            TrimReports::none(1).report(0, 7, 1),
+            TrimReports::none(1).report(0, 7, of(1, 1)),
             Err(Reason::UnknownSender)
         );
         assert_eq!(TrimReports::none(1).trim_point(0), 0);

@@ -27,7 +27,8 @@ struct Model {
     trim: Instance,
     end: Instance,
     entries: BTreeMap<Instance, Entry>,
-    reports: BTreeMap<NodeId, Instance>,
+    /// Of each replica: its disk, and what is on that.
+    reports: BTreeMap<NodeId, (u64, Instance)>,
 }
 
 /// Verdict, and what is sent.
@@ -133,12 +134,19 @@ impl Model {
 
     fn trim(&mut self, h: &Header) -> Verdict {
         if h.rnd.is_none() {
+            if h.request < u64::from(self.floor.epoch()) {
+                return Verdict::Dropped(Reason::Stale);
+            }
+            if h.client == 0 {
+                return Verdict::Dropped(Reason::BadSession);
+            }
             if !REPLICAS.contains(&h.swid) {
                 return Verdict::Dropped(Reason::UnknownSender);
             }
             let report = self.reports.entry(h.swid).or_default();
-            if h.inst <= *report {
-                let same = h.inst == *report;
+            let told = (h.client, h.inst);
+            if told <= *report {
+                let same = told == *report;
                 let reason = if same {
                     Reason::Duplicate
                 } else {
@@ -146,10 +154,11 @@ impl Model {
                 };
                 return Verdict::Dropped(reason);
             }
-            *report = h.inst;
+            *report = told;
             // g = 1: the largest instance that two have reported.
-            let covered = |t: &Instance| self.reports.values().filter(|r| *r >= t).count() >= 2;
-            let point = self.reports.values().copied().filter(covered).max();
+            let reported = || self.reports.values().map(|(_, inst)| *inst);
+            let covered = |t: &Instance| reported().filter(|r| r >= t).count() >= 2;
+            let point = reported().filter(covered).max();
             self.raise_trim(point.unwrap_or(0));
             return Verdict::Changed;
         }
@@ -313,7 +322,11 @@ fn random_packet(random: &mut Random, trim: Instance) -> (Header, Vec<u8>) {
 }
 
 fn trim_by(random: &mut Random, inst: Instance) -> Header {
-    trim(random.one_of(&[31, 32, 33, 33, 34]), inst)
+    Header {
+        client: random.one_of(&[0, 1, 1, 1, 1, 2]),
+        request: random.one_of(&[1, 2, 3, u64::MAX, u64::MAX, u64::MAX]),
+        ..trim(random.one_of(&[31, 32, 33, 33, 34]), inst)
+    }
 }
 
 #[test]

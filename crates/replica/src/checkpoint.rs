@@ -82,18 +82,20 @@ impl Checkpoints {
         self.trim_due = now;
     }
 
-    /// The TRIM that is to be sent now, if any.
+    /// The TRIM that is to be sent now, if any. Also one that nothing is durable yet: acceptors are to
+    /// know that what an earlier disk held is gone.
     pub fn trim(&mut self, now: Time) -> Option<Instance> {
-        if self.durable == 0 || now < self.trim_due {
+        if now < self.trim_due {
             return None;
         }
         self.trim_due = now.saturating_add(self.trim_interval);
         Some(self.durable)
     }
 
-    /// When [`Checkpoints::trim`] or [`Checkpoints::is_due`] may next say yes by itself.
-    pub fn next_deadline(&self, committed: Instance) -> Option<Time> {
-        let trim = (self.durable > 0).then_some(self.trim_due);
+    /// When [`Checkpoints::trim`], if this replica `reports`, or [`Checkpoints::is_due`] may next say
+    /// yes by itself.
+    pub fn next_deadline(&self, committed: Instance, reports: bool) -> Option<Time> {
+        let trim = reports.then_some(self.trim_due);
         let waits = self.begun.is_none() && committed > self.durable;
         let made = waits.then(|| self.made.saturating_add(self.interval));
         trim.into_iter().chain(made).min()
@@ -122,9 +124,9 @@ mod tests {
         let mut c = Checkpoints::new(100, 1_000, 50, 0, 0);
         c.begin(100);
         assert_eq!(c.durable(), 0);
-        assert_eq!(c.trim(5), None, "not before it has ended");
+        assert_eq!(c.trim(5), Some(0), "not before it has ended");
         assert!(!c.is_due(2_000, 300));
-        assert_eq!(c.next_deadline(300), None, "its end will be told");
+        assert_eq!(c.next_deadline(300, false), None, "its end will be told");
         c.end(2_000);
         assert_eq!(c.trim(2_000), Some(100), "what was committed when it began");
         assert!(c.is_due(2_000, 300));
@@ -133,7 +135,7 @@ mod tests {
     #[test]
     fn trim_is_sent_at_once_and_again() {
         let mut c = Checkpoints::new(100, 1_000, 50, 0, 0);
-        assert_eq!(c.trim(0), None, "nothing is durable");
+        assert_eq!(c.trim(0), Some(0), "nothing is durable");
         c.made(10, 100);
         assert_eq!(c.trim(10), Some(100));
         assert_eq!(c.trim(59), None);

@@ -4,19 +4,21 @@
 //! |---|---|---|
 //! | identity | `i` | format u8, cluster u32, group u16, partition u16, partitions u16 |
 //! | position | `p` | next instance u64, epoch of the last marker executed u32 |
+//! | incarnation | `d` | `node` u16, incarnation u64: under which number that replica reports what this disk holds |
 //! | session | `s`, id u64 | flags u8, `window` u16, address, `nonce` u64, `max` u64, `last_inst` u64 |
 //! | reply | `r`, id u64, slot u16 | `request` u64, `status` u8, bytes |
 
 use crate::application::{Error, MOVE_AWAY, Record};
 use crate::identity::Identity;
 use crate::protocol::{ReplyAddress, Status};
-use paxos::{Epoch, Instance};
+use paxos::{Epoch, Instance, NodeId};
 
 /// Of all records together. Another one stops the replica instead of being misread.
 const FORMAT: u8 = 2;
 
 const IDENTITY: u8 = b'i';
 const POSITION: u8 = b'p';
+const INCARNATION: u8 = b'd';
 const SESSION: u8 = b's';
 const REPLY: u8 = b'r';
 const HEAD_LEN: usize = 1 + 2 + ReplyAddress::LEN + 8 + 8 + 8;
@@ -48,6 +50,7 @@ pub(crate) struct Head {
 pub(crate) enum Stored<'a> {
     Identity(Identity),
     Position(Position),
+    Incarnation(NodeId, u64),
     Session(u64, Head),
     Reply {
         session: u64,
@@ -63,6 +66,7 @@ impl<'a> Stored<'a> {
         let parsed = match key.split_first() {
             Some((&IDENTITY, [])) => return parse_identity(value).map(Stored::Identity),
             Some((&POSITION, [])) => parse_position(value).map(Stored::Position),
+            Some((&INCARNATION, [])) => parse_incarnation(value),
             Some((&SESSION, id)) => parse_session(id, value),
             Some((&REPLY, id)) => parse_reply(id, value),
             _ => None,
@@ -97,6 +101,12 @@ fn parse_position(value: &[u8]) -> Option<Position> {
         next: u64::from_be_bytes(*next),
         marker: u32::from_be_bytes(marker.try_into().ok()?),
     })
+}
+
+fn parse_incarnation(value: &[u8]) -> Option<Stored<'static>> {
+    let (node, incarnation) = value.split_first_chunk()?;
+    let incarnation = u64::from_be_bytes(incarnation.try_into().ok()?);
+    (incarnation != 0).then_some(Stored::Incarnation(u16::from_be_bytes(*node), incarnation))
 }
 
 fn parse_session(id: &[u8], value: &[u8]) -> Option<Stored<'static>> {
@@ -161,6 +171,13 @@ impl Records {
         key.push(POSITION);
         value.extend_from_slice(&position.next.to_be_bytes());
         value.extend_from_slice(&position.marker.to_be_bytes());
+    }
+
+    pub fn put_incarnation(&mut self, node: NodeId, incarnation: u64) {
+        let (key, value) = self.next_put();
+        key.push(INCARNATION);
+        value.extend_from_slice(&node.to_be_bytes());
+        value.extend_from_slice(&incarnation.to_be_bytes());
     }
 
     pub fn put_session(&mut self, id: u64, head: &Head) {

@@ -514,11 +514,21 @@ fn again(to: &ReplyAddress, node: NodeId) -> Option<ReplyTo> {
 }
 
 /// What the stored records say.
+pub(crate) struct Loaded {
+    pub position: Position,
+    /// Of this replica's disk; `None` if it has none yet.
+    pub incarnation: Option<u64>,
+    pub sessions: Sessions,
+}
+
+/// Gathers them.
 pub(crate) struct Loader {
+    node: NodeId,
     identity: Option<Identity>,
     /// Whether anything is stored.
     any: bool,
     position: Position,
+    incarnation: Option<u64>,
     sessions: Sessions,
     now: Time,
     /// Replies may be shown before their session.
@@ -528,9 +538,11 @@ pub(crate) struct Loader {
 impl Loader {
     pub fn new(node: NodeId, limits: Limits, now: Time) -> Loader {
         Loader {
+            node,
             identity: None,
             any: false,
             position: Position::default(),
+            incarnation: None,
             sessions: Sessions::new(node, limits),
             now,
             replies: Vec::new(),
@@ -542,6 +554,10 @@ impl Loader {
         match Stored::parse(key, value)? {
             Stored::Identity(identity) => self.identity = Some(identity),
             Stored::Position(position) => self.position = position,
+            // Another replica's, if this is a copy of its state: then this disk has no number yet.
+            Stored::Incarnation(node, incarnation) => {
+                self.incarnation = Some(incarnation).filter(|_| node == self.node);
+            }
             Stored::Session(id, head) => self.sessions.load(id, head, self.now),
             Stored::Reply {
                 session,
@@ -556,8 +572,8 @@ impl Loader {
         Ok(())
     }
 
-    /// Position and table, if they are `own` or nothing is stored.
-    pub fn finish(mut self, own: Identity) -> Result<(Position, Sessions), Error> {
+    /// What the records say, if they are `own` or nothing is stored.
+    pub fn finish(mut self, own: Identity) -> Result<Loaded, Error> {
         match self.identity {
             Some(stored) if stored != own => return Err(foreign(stored, own)),
             None if self.any => return Err(other_format(None)),
@@ -582,7 +598,11 @@ impl Loader {
                 reply,
             };
         }
-        Ok((self.position, self.sessions))
+        Ok(Loaded {
+            position: self.position,
+            incarnation: self.incarnation,
+            sessions: self.sessions,
+        })
     }
 }
 

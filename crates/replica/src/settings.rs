@@ -105,6 +105,8 @@ pub struct EpochView {
 pub struct Wanted {
     /// A repair lane in this epoch ([`Worker::set_lane`](crate::Worker::set_lane)).
     pub lane_for: Option<Epoch>,
+    /// A number under which this process reports what its disk holds ([`Worker::set_incarnation`](crate::Worker::set_incarnation)).
+    pub incarnation: bool,
     /// Another replica's checkpoint at this instance or a later one
     /// ([`Worker::restore`](crate::Worker::restore)): what comes next here has been trimmed.
     pub checkpoint_at_least: Option<Instance>,

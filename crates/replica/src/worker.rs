@@ -23,7 +23,7 @@ use crate::identity::Identity;
 use crate::poll::Poll;
 use crate::record::{Position, Records};
 use crate::reply::{Output, Replies};
-use crate::session::{At, Loader, LocalSession, Sessions};
+use crate::session::{At, Loaded, Loader, LocalSession, Sessions};
 use crate::settings::{EpochView, Settings, Wanted};
 use paxos::wire::value::{self, Probe, ProbeReport, RangeReport};
 use paxos::{
@@ -106,6 +106,9 @@ pub struct Worker<A> {
     /// Whether the last configuration is active.
     active: bool,
     lane: Option<(Epoch, u8)>,
+    /// The disk's number, and whether this process has drawn one.
+    incarnation: Option<u64>,
+    has_drawn: bool,
     /// The last epoch that a packet mentioned.
     epoch_seen: Epoch,
     /// When the table is next searched for idle sessions, and how old they must be.
@@ -120,7 +123,11 @@ impl<A: Application> Worker<A> {
     /// Begins where the application's records say. `nonce` is drawn at random at every start and
     /// is never 0.
     pub fn open(settings: Settings, mut app: A, nonce: u64, now: Time) -> Result<Self, Error> {
-        let (Position { next, marker }, sessions) = load(&settings, &mut app, now)?;
+        let Loaded {
+            position: Position { next, marker },
+            incarnation,
+            sessions,
+        } = load(&settings, &mut app, now)?;
         // What survived a kill may yet be lost with the power; TRIM must not count on it.
         if next > 0 {
             app.checkpoint()?()?;
@@ -166,6 +173,8 @@ impl<A: Application> Worker<A> {
             configurations: Vec::new(),
             active: false,
             lane: None,
+            incarnation,
+            has_drawn: false,
             epoch_seen: 0,
             expire_due: now,
             expire_after: settings.session_timeout,
@@ -226,6 +235,7 @@ impl<A: Application> Worker<A> {
         let seen = self.epoch_seen.max(self.recover.later_epoch().unwrap_or(0));
         Wanted {
             lane_for: epoch.filter(|_| repairing && lane != epoch),
+            incarnation: !self.has_drawn && epoch.is_some(),
             checkpoint_at_least: (self.next < self.trimmed && !self.is_checkpointing())
                 .then_some(self.trimmed),
             new_epoch: self.recover.needs_epoch(),
@@ -272,6 +282,43 @@ impl<A: Application> Worker<A> {
             self.lane = Some((epoch, lane));
             self.tell_epoch(now);
         }
+    }
+
+    /// Under which number this replica reports what its disk holds; `None` = not yet.
+    pub fn incarnation(&self) -> Option<u64> {
+        self.incarnation
+    }
+
+    /// Gives the disk a number for this process, which lies with the records from then on. A second one
+    /// is ignored. An `Err` is final.
+    ///
+    /// What a number was told to stand for must be on every disk that bears it. So a disk that was
+    /// empty gets its first one here, a copy of another replica's state brings none, and each process
+    /// draws a new one, for its disk may be an old copy. Until then it reports under the last one,
+    /// which then is `stale` to all that know better. A number that a power failure takes back does no
+    /// harm: the next one is larger.
+    pub fn set_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
+        if self.has_drawn {
+            return Ok(());
+        }
+        self.has_drawn = true;
+        if Some(incarnation) <= self.incarnation.or(Some(0)) {
+            return Ok(());
+        }
+        self.commit()?;
+        self.store_incarnation(incarnation)?;
+        self.incarnation = Some(incarnation);
+        Ok(())
+    }
+
+    fn store_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
+        self.records.clear();
+        let node = self.settings.deployment.node;
+        // It may be the first thing on the disk.
+        self.records.put_identity(&self.identity());
+        self.records.put_incarnation(node, incarnation);
+        let result = self.app.commit(self.records.as_slice());
+        self.final_error(result)
     }
 
     fn active_epoch(&self) -> Option<Epoch> {
@@ -481,7 +528,7 @@ impl<A: Application> Worker<A> {
         let report = ProbeReport {
             nonce: self.nonce,
             trim: self.checkpoints.durable(),
-            start: 0,
+            start: self.incarnation.unwrap_or(0),
         };
         let header = Header {
             inst: self.committed,
@@ -710,12 +757,8 @@ impl<A: Application> Worker<A> {
     }
 }
 
-/// Position and session table of the application's records.
-fn load(
-    settings: &Settings,
-    app: &mut impl Application,
-    now: Time,
-) -> Result<(Position, Sessions), Error> {
+/// What the application's records say.
+fn load(settings: &Settings, app: &mut impl Application, now: Time) -> Result<Loaded, Error> {
     let mut loader = Loader::new(settings.deployment.node, settings.limits, now);
     let mut result = Ok(());
     app.records(&mut |key, value| {

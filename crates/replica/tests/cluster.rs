@@ -316,6 +316,10 @@ impl Cluster {
             self.lanes += 1;
             worker.set_lane(now, epoch, self.lanes);
         }
+        if wanted.incarnation {
+            self.boots += 1;
+            worker.set_incarnation(self.boots).unwrap();
+        }
         assert!(!wanted.new_epoch, "rounds are used up, lane {}", self.lanes);
         let node = r.node;
         self.forward(node, 0, out);
@@ -477,7 +481,16 @@ impl Cluster {
             [self.leader.next(0); 3],
             "all at the end, seed {seed}"
         );
-        let images: Vec<_> = self.replicas.iter().map(|r| r.disk.committed()).collect();
+        let image = |r: &Replica| {
+            let mut image = r.disk.committed();
+            let number = image.records.remove(&b"d"[..]);
+            assert!(
+                number.is_some(),
+                "each disk has one of its own, seed {seed}"
+            );
+            image
+        };
+        let images: Vec<_> = self.replicas.iter().map(image).collect();
         assert_eq!(images[0], images[1], "seed {seed}");
         assert_eq!(images[0], images[2], "seed {seed}");
         let by_command = &images[0].tally.by_command;

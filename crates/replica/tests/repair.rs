@@ -121,6 +121,7 @@ fn what_is_missing_is_asked_for_when_it_is_old_and_nothing_else() {
     }
     assert_eq!(r.worker.next(), 5);
     r.finish();
+    r.worker.set_incarnation(7).unwrap();
     assert_eq!(r.worker.wanted(), Wanted::default());
     assert!(queried(&r.wait()).is_empty());
 }
@@ -244,6 +245,7 @@ fn repair_rounds_need_an_active_epoch_and_a_lane_of_it() {
         let _ = r.answer(no_vote, &[]);
     }
     r.worker.set_lane(r.now, 2, 5);
+    r.worker.set_incarnation(7).unwrap();
     assert_eq!(r.worker.wanted(), Wanted::default());
     let phase1a = |sent: Vec<(To, Header, Vec<u8>)>| {
         sent.into_iter()

@@ -338,6 +338,9 @@ fn trim_follows_a_checkpoint_and_is_repeated() {
     }
     assert!(r.out.of_type(MsgType::Trim).is_empty(), "it has begun");
     r.write_checkpoint().unwrap();
+    r.finish();
+    assert!(r.out.of_type(MsgType::Trim).is_empty(), "as which disk?");
+    r.worker.set_incarnation(7).unwrap();
     assert!(r.worker.next_deadline().unwrap() <= r.now);
     r.worker.tick(r.now, &mut r.out).unwrap();
     let sent = r.out.of_type(MsgType::Trim);
@@ -346,6 +349,8 @@ fn trim_follows_a_checkpoint_and_is_repeated() {
     for (_, header, _) in &sent {
         assert_eq!((header.inst, header.swid), (10, REPLICAS[0]));
         assert!(header.rnd.is_none());
+        // The disk, and the newest epoch that the replica knows.
+        assert_eq!((header.client, header.request), (7, 1));
     }
     r.out.sent.clear();
     r.worker.tick(SECOND - 1, &mut r.out).unwrap();
@@ -355,9 +360,72 @@ fn trim_follows_a_checkpoint_and_is_repeated() {
     assert!(r.worker.next_deadline().unwrap() <= 2 * SECOND);
 }
 
+/// What the next TRIM says: disk and instance.
+fn report(r: &mut Fed) -> Option<(u64, Instance)> {
+    r.out.sent.clear();
+    r.now += 10 * SECOND;
+    r.worker.tick(r.now, &mut r.out).unwrap();
+    let said = r.out.of_type(MsgType::Trim);
+    said.first().map(|(_, h, _)| (h.client, h.inst))
+}
+
+#[test]
+fn an_empty_disk_says_so_at_once_and_keeps_its_number() {
+    let mut r = every_ten(REPLICAS[0]);
+    assert!(r.worker.wanted().incarnation);
+    assert_eq!(report(&mut r), None, "it has no number");
+    r.worker.set_incarnation(7).unwrap();
+    assert!(!r.worker.wanted().incarnation);
+    assert_eq!(report(&mut r), Some((7, 0)), "that an older disk is gone");
+    r.worker.set_incarnation(8).unwrap();
+    assert_eq!(report(&mut r), Some((7, 0)), "one number a process");
+    r.restart();
+    assert_eq!(r.worker.incarnation(), Some(7), "alone on the disk");
+
+    // The next process goes on with it, whether or not it gets another one.
+    for inst in 0..10 {
+        r.give(inst, Flags::NOOP, (0, 0), &[]);
+    }
+    r.finish();
+    r.restart();
+    assert!(r.worker.wanted().incarnation);
+    assert_eq!(report(&mut r), Some((7, 10)));
+    r.worker.set_incarnation(9).unwrap();
+    assert_eq!(report(&mut r), Some((9, 10)));
+
+    // A number that isn't larger would be another disk's.
+    r.restart();
+    r.worker.set_incarnation(8).unwrap();
+    assert_eq!(report(&mut r), Some((9, 10)));
+}
+
+#[test]
+fn another_replicas_state_brings_no_number_of_a_disk() {
+    let mut ahead = fed();
+    ahead.worker.set_incarnation(7).unwrap();
+    let s = ahead.open(1, false, 8);
+    ahead.log(s, 1, &command(1));
+    let (position, bytes) = snapshot(&mut ahead);
+
+    // Not even if the process dies before it can do anything about it.
+    let mut r = Fed::new(settings(REPLICAS[1]));
+    r.worker.restore(0, position, &mut &bytes[..]).unwrap();
+    r.restart();
+    assert_eq!(r.worker.next(), 2);
+    assert_eq!(r.worker.incarnation(), None);
+
+    let mut r = Fed::new(settings(REPLICAS[1]));
+    r.worker.set_incarnation(3).unwrap();
+    r.worker.restore(0, position, &mut &bytes[..]).unwrap();
+    assert_eq!(report(&mut r), Some((3, 2)));
+    r.restart();
+    assert_eq!(report(&mut r), Some((3, 2)));
+}
+
 #[test]
 fn trim_never_covers_what_a_power_failure_takes() {
     let mut r = every_ten(REPLICAS[0]);
+    r.worker.set_incarnation(7).unwrap();
     r.disk.with(|d| d.fail_checkpoints = true);
     for inst in 0..10 {
         r.give(inst, Flags::NOOP, (0, 0), &[]);
@@ -365,7 +433,8 @@ fn trim_never_covers_what_a_power_failure_takes() {
     r.finish();
     assert!(r.write_checkpoint().is_err());
     assert!(r.worker.finish_batch(0, &mut r.out).is_err());
-    assert!(r.out.of_type(MsgType::Trim).is_empty());
+    let said = r.out.of_type(MsgType::Trim);
+    assert!(!said.is_empty() && said.iter().all(|(_, h, _)| h.inst == 0));
     assert_eq!(r.worker.checkpointed(), 0);
     assert!(
         r.worker.finish_batch(0, &mut r.out).is_err(),
@@ -393,6 +462,7 @@ fn trim_covers_no_more_than_was_committed_when_the_checkpoint_began() {
     assert_eq!(r.worker.checkpointed(), 0);
     r.write_checkpoint().unwrap();
     assert_eq!(r.worker.checkpointed(), 10);
+    r.worker.set_incarnation(7).unwrap();
     r.finish();
     assert_eq!(r.out.of_type(MsgType::Trim)[0].1.inst, 10);
     assert!(
@@ -837,12 +907,14 @@ fn a_full_disk_stops_a_program_in_memory_before_trim() {
     let disk = MemoryDisk::default();
     let mut worker = in_memory(&disk);
     let mut out = Out::default();
+    worker.set_incarnation(7).unwrap();
     let op = open(true, 8, ReplyAddress::default()).to_bytes();
     feed(&mut worker, &mut out, (1, 0), &op);
     disk.0.lock().unwrap().1 = true;
     assert!(worker.checkpoint(0).is_err());
     assert!(worker.tick(100 * SECOND, &mut out).is_err());
-    assert!(out.of_type(MsgType::Trim).is_empty());
+    let said = out.of_type(MsgType::Trim);
+    assert!(said.iter().all(|(_, h, _)| h.inst == 0));
 }
 
 #[test]

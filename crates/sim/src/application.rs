@@ -242,6 +242,14 @@ impl SharedStore {
         self.lock().durable.executed
     }
 
+    /// Everything below this instance is in what the power leaves.
+    pub fn durable_instance(&self) -> Instance {
+        let store = self.lock();
+        let position = store.durable.records.get(&b"p"[..]);
+        let next = position.and_then(|p| p.first_chunk::<8>());
+        next.map_or(0, |next| Instance::from_be_bytes(*next))
+    }
+
     /// Commands that the committed state contains.
     pub fn committed_position(&self) -> u64 {
         self.lock().committed.executed

@@ -72,6 +72,11 @@ impl ClusterScript {
         }
     }
 
+    /// What it does, without what is expected.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
     /// Runs it; says what was not as expected.
     pub fn run(&self) -> Result<Outcome, String> {
         let options = Options {

@@ -42,6 +42,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
     } else {
         faults(&scenario, duration, length, &mut rng, &mut actions);
         loss(&scenario, duration, &mut actions);
+        disks(&scenario, duration, &mut actions);
     }
     actions.sort_by_key(|(at, _)| *at);
     Plan { scenario, actions }
@@ -193,6 +194,21 @@ fn loss(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) 
             let order = at + rng.below(800 * MILLISECOND);
             actions.push((order, Action::AcceptLoss));
         }
+    }
+}
+
+/// In one of eight runs the replicas' disks are replaced, one after the other. Drawn apart, too.
+fn disks(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x0064_6973_6b73);
+    if !rng.chance(125_000) {
+        return;
+    }
+    for _ in 0..rng.between(2, 12) {
+        let at = BEGIN + rng.below(duration);
+        let replica = Name::Replica(rng.between(1, scenario.replicas.into()) as u8);
+        actions.push((at, Action::Wipe(replica)));
+        let back = at + rng.below(50 * MILLISECOND);
+        actions.push((back, Action::Restart(replica)));
     }
 }
 

@@ -6,6 +6,7 @@ use sim::check::Invariant::{
     OneProposer, Remembered, Trim,
 };
 use sim::cluster::mutation::Mutation;
+use sim::cluster_script::ClusterScript;
 use sim::draw::Limits;
 use sim::plan::Plan;
 use sim::run::{Options, run_plan, run_seed};
@@ -198,6 +199,26 @@ fn a_fresh_memory_that_votes_in_an_old_epoch() {
         "{violations:?}"
     );
     assert_eq!(run_plan(&plan, &Options::default()).violations, []);
+}
+
+/// The violation that a cluster script leads to with a mistake. Without it there is none
+/// (`cluster_scripts.rs`).
+fn found_by_script(script: &str, mutation: Mutation) -> Option<Invariant> {
+    let script = ClusterScript::parse(script).unwrap();
+    let mistaken = Options {
+        mutation: Some(mutation),
+        ..Options::default()
+    };
+    let violations = run_plan(script.plan(), &mistaken).violations;
+    println!("{mutation:?}: {violations:?}");
+    violations.first().map(|v| v.invariant)
+}
+
+#[test]
+fn a_report_of_a_disk_that_is_gone() {
+    let script = include_str!("../../../testdata/cluster/disk_replaced.txt");
+    let found = found_by_script(script, Mutation::DisksNotNumbered);
+    assert_eq!(found, Some(Trim));
 }
 
 #[test]

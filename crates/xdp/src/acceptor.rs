@@ -8,11 +8,12 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use paxos::acceptor::Start;
-use paxos::{Enable, Epoch, Instance, NodeId, PartitionId, Round, TrimReports};
+use paxos::{Enable, Epoch, Instance, NodeId, PartitionId, Round, TrimReport, TrimReports};
 
 use crate::banks::Banks;
 use crate::layout::{
-    AcceptorPartition, AcceptorSlot, LongValue, MAX_REPLICAS, Membership, Replicas, SHORT_VALUE,
+    AcceptorPartition, AcceptorSlot, LongValue, MAX_REPLICAS, Membership, Replicas, Report,
+    SHORT_VALUE,
 };
 use crate::object::{Object, Result};
 use crate::place::Place;
@@ -172,12 +173,11 @@ impl Acceptor {
         self.banks.settle()?;
         for pid in 0..self.place.deployment.partitions {
             let p = self.partitions.at(self.place.partition(pid));
-            let before = self.partition(pid).reports[old];
-            let mut reports = [0; MAX_REPLICAS];
+            let mut reports = [Report::default(); MAX_REPLICAS];
             for (at, replica) in enable.replicas.iter().enumerate() {
                 let known = &known.node[..usize::from(known.count)];
                 if let Some(position) = known.iter().position(|node| node == replica) {
-                    reports[at] = before[position];
+                    reports[at] = self.report(pid, old, position);
                 }
             }
             // SAFETY: inside the mapping; programs don't use this bank yet.
@@ -228,13 +228,16 @@ impl Acceptor {
     }
 
     /// The replicas that may report, with what each has reported of a partition.
-    pub fn reports(&self, pid: PartitionId) -> Vec<(NodeId, Instance)> {
+    pub fn reports(&self, pid: PartitionId) -> Vec<(NodeId, TrimReport)> {
         let member = self.member();
         let bank = (member.bank & 1) as usize;
         let replicas = member.replicas[bank];
-        let reports = self.partition(pid).reports[bank];
-        let nodes = replicas.node.into_iter().zip(reports);
-        nodes.take(replicas.count.into()).collect()
+        let nodes = replicas.node.into_iter().take(replicas.count.into());
+        let report = |(at, node)| {
+            let Report { incarnation, inst } = self.report(pid, bank, at);
+            (node, TrimReport { incarnation, inst })
+        };
+        nodes.enumerate().map(report).collect()
     }
 
     /// What is remembered of an instance, with the value; `None` where nothing was promised or
@@ -264,11 +267,24 @@ impl Acceptor {
         self.partitions.get(self.place.partition(pid))
     }
 
+    /// A report, while programs may write another one. They make it 0 before they change the disk, so
+    /// that what is read of the disk first and of the instances then is never more than either.
+    fn report(&self, pid: PartitionId, bank: usize, at: usize) -> Report {
+        let p = self.partitions.at(self.place.partition(pid));
+        // SAFETY: inside the mapping that `self` owns.
+        unsafe {
+            let report = &raw mut (*p).reports[bank][at];
+            let incarnation = atomic64(&raw mut (*report).incarnation).load(SeqCst);
+            let inst = atomic64(&raw mut (*report).inst).load(SeqCst);
+            Report { incarnation, inst }
+        }
+    }
+
     /// What g+1 replicas cover.
     fn trim_point(&self, pid: PartitionId) -> Instance {
         let member = self.member();
         let g = member.replicas[(member.bank & 1) as usize].g;
-        let mut sorted: Vec<_> = self.reports(pid).into_iter().map(|(_, i)| i).collect();
+        let mut sorted: Vec<_> = self.reports(pid).into_iter().map(|(_, r)| r.inst).collect();
         sorted.sort_unstable_by(|a, b| b.cmp(a));
         sorted.get(usize::from(g)).copied().unwrap_or(0)
     }

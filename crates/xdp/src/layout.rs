@@ -119,6 +119,13 @@ shared! {
         /// 0.
         unused: u32,
     }
+    /// What a replica reports of a partition: see [`paxos::TrimReport`].
+    Report {
+        /// Of its disk; 0 = nothing was reported.
+        incarnation: u64,
+        /// Everything below is durable there.
+        inst: u64,
+    }
     /// Map `members`: an acceptor's membership in a group.
     Membership {
         /// Boot nonce of this memory.
@@ -151,12 +158,16 @@ shared! {
         trim: u64,
         /// Earlier epochs may have voted below.
         earlier: u64,
+        /// 1 while a CPU works on the reports.
+        reporting: u32,
         /// 0.
-        padding: [u64; 5],
+        unused: u32,
+        /// 0.
+        padding: [u64; 4],
         /// What the votes of each share of the slots reach.
         stripes: [Stripe; STRIPES],
         /// What replicas reported, by bank.
-        reports: [[u64; MAX_REPLICAS]; 2],
+        reports: [[Report; MAX_REPLICAS]; 2],
     }
     /// Map `slots` of an acceptor.
     AcceptorSlot {
@@ -215,7 +226,11 @@ shared! {
         /// Acceptors have forgotten everything below.
         trimmed: u64,
         /// What replicas reported.
-        reports: [u64; MAX_REPLICAS],
+        reports: [Report; MAX_REPLICAS],
+        /// 1 while a CPU works on the reports.
+        reporting: u32,
+        /// 0.
+        unused: u32,
     }
     /// Map `partitions` of a leader.
     LeaderPartition {

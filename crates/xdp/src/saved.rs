@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use paxos::acceptor::SlotView;
 use paxos::acceptor::dump::{Membership, SavedPartition};
-use paxos::{Flags, Instance, NodeId, PartitionId, Round};
+use paxos::{Flags, NodeId, PartitionId, Round, TrimReport};
 
 use crate::acceptor::Acceptor;
-use crate::layout::{AcceptorSlot, LongValue, MAX_REPLICAS, Replicas, SHORT_VALUE};
+use crate::layout::{AcceptorSlot, LongValue, MAX_REPLICAS, Replicas, Report, SHORT_VALUE};
 use crate::sys::{atomic32, atomic64};
 
 impl Acceptor {
@@ -28,7 +28,7 @@ impl Acceptor {
         };
         membership.save(&place.deployment, place.slots, &mut out);
         for pid in 0..place.deployment.partitions {
-            let reports: Vec<Instance> = self.reports(pid).into_iter().map(|(_, at)| at).collect();
+            let reports: Vec<TrimReport> = self.reports(pid).into_iter().map(|(_, r)| r).collect();
             let partition = SavedPartition {
                 floor: self.floor(pid),
                 trim: self.trim(pid),
@@ -94,8 +94,10 @@ impl Acceptor {
     fn restore_partition(&self, saved: &paxos::Acceptor, pid: PartitionId) {
         let (trim, end) = (saved.trim(pid), saved.end(pid));
         let known = saved.reports().of(pid);
-        let mut reports = [0; MAX_REPLICAS];
-        reports[..known.len()].copy_from_slice(known);
+        let mut reports = [Report::default(); MAX_REPLICAS];
+        for (report, &TrimReport { incarnation, inst }) in reports.iter_mut().zip(known) {
+            *report = Report { incarnation, inst };
+        }
         let p = self.partitions.at(self.place().partition(pid));
         // SAFETY: as above.
         unsafe {

@@ -404,7 +404,11 @@ impl Group {
         shown.max(handed).max(accepted).unwrap_or(0)
     }
 
-    fn shown(&self, role: Probe, pid: PartitionId) -> impl Iterator<Item = &PartitionStatus> {
+    pub(super) fn shown(
+        &self,
+        role: Probe,
+        pid: PartitionId,
+    ) -> impl Iterator<Item = &PartitionStatus> {
         self.suspicion
             .iter()
             .filter(move |w| w.role == role && !self.suspicion.is_suspect(w))

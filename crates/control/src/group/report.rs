@@ -17,6 +17,7 @@ impl Group {
             epochs: self.state.epochs.clone(),
             leader: in_force.map(|e| e.leader.0),
             members: self.suspicion.iter().map(|w| self.member(w)).collect(),
+            behind: self.behind(),
             suspects,
             attempt: self.attempt.as_ref().map(|a| a.status(now)),
             last_failover: self.last_failover.clone(),
@@ -41,6 +42,17 @@ impl Group {
                 .map(|p| p.unwrap_or_default())
                 .collect(),
         }
+    }
+
+    /// Replicas whose next instance lies below what an acceptor has trimmed.
+    fn behind(&self) -> Vec<NodeId> {
+        let trimmed = |pid: u16| self.shown(Probe::Acceptor, pid).map(|p| p.trim).max();
+        let pids = || (0..self.settings.partitions).map(|pid| (usize::from(pid), trimmed(pid)));
+        let is_behind = |w: &Watched| {
+            pids().any(|(at, trimmed)| w.partitions[at].is_some_and(|p| Some(p.inst) < trimmed))
+        };
+        let replicas = self.suspicion.iter().filter(|w| w.role == Probe::Replica);
+        replicas.filter(|w| is_behind(w)).map(|w| w.node).collect()
     }
 
     fn suspects(&self, wanted: impl Fn(&Watched) -> bool) -> Vec<NodeId> {
@@ -77,6 +89,13 @@ impl Group {
                 "more than g = {} replicas don't answer: {replicas:?}; trim is held back, and the \
                  leader stops when its window of {} instances is full",
                 s.g, s.window
+            ));
+        }
+        let behind = self.behind();
+        if !behind.is_empty() {
+            warnings.push(format!(
+                "replicas {behind:?} aren't whole: they need another one's checkpoint. Keep the \
+                 others' disks until they have it"
             ));
         }
         warnings.extend((0..s.partitions).filter_map(|pid| self.trim_held_back(pid)));

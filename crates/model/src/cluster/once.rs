@@ -50,6 +50,9 @@ impl Cluster {
                     group: 1,
                     inst: *to,
                     swid: *replica,
+                    client: 1,
+                    // It knows every epoch.
+                    request: u64::MAX,
                     ..Header::new(MsgType::Trim)
                 };
                 for receivers in [To::Acceptors, To::Leader] {

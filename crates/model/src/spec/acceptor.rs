@@ -89,7 +89,7 @@ impl Acceptor {
 
     fn trimmed(&mut self, h: &Header, floor: Round) {
         if h.rnd.is_none() {
-            self.reports.note(h);
+            self.reports.note(h, floor);
             self.trim_to(h.pid, self.reports.covered(h.pid));
         } else if h.rnd.is_base() && h.rnd >= floor {
             self.trim_to(h.pid, h.inst);

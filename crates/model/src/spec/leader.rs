@@ -125,7 +125,7 @@ impl Leader {
 
     fn trim(&mut self, h: &Header) {
         if h.rnd.is_none() {
-            self.reports.note(h);
+            self.reports.note(h, self.round);
             let covered = self.reports.covered(h.pid);
             raise(&mut self.trimmed, h.pid, covered);
         } else if h.rnd.is_base() && !self.round.is_none() && h.rnd >= self.round {

@@ -106,6 +106,8 @@ fn a_durable_memory_survives_without_a_stop() {
         cluster: cluster.cluster,
         inst: 4,
         swid: 31,
+        client: 1,
+        request: 1,
         ..Header::new(MsgType::Trim)
     };
     assert_eq!(

@@ -35,6 +35,8 @@ pub enum Job {
     },
     /// A repair lane.
     Lane { epoch: Epoch, lane: u8 },
+    /// A number for the disk.
+    Incarnation(u64),
     /// A copy of the state, for another replica.
     Snapshot(mpsc::Sender<transfer::Offer>),
     /// The digest of the contents; takes as long as reading all of them.
@@ -138,6 +140,7 @@ struct WorkerThread {
     writer: Writer,
     start: Instant,
     asked_lane: Option<Epoch>,
+    asked_incarnation: bool,
     asked_view: Option<Instant>,
     asked_epoch: Option<Instant>,
     fetched: Option<Instant>,
@@ -191,6 +194,7 @@ impl WorkerThread {
             writer,
             start: Instant::now(),
             asked_lane: None,
+            asked_incarnation: false,
             asked_view: None,
             asked_epoch: None,
             fetched: None,
@@ -359,6 +363,10 @@ impl WorkerThread {
                     self.finish(now)?;
                 }
                 Job::Lane { epoch, lane } => self.worker.set_lane(now, epoch, lane),
+                Job::Incarnation(number) => self
+                    .worker
+                    .set_incarnation(number)
+                    .map_err(|e| fatal(self.pid, e))?,
                 Job::Snapshot(answer) => {
                     // The asker may have given up meanwhile.
                     let _ = answer.send(self.worker.snapshot().map_err(|e| e.to_string()));
@@ -383,6 +391,10 @@ impl WorkerThread {
         {
             self.asked_lane = Some(epoch);
             self.link.ask(Ask::Lane(epoch));
+        }
+        if wanted.incarnation && !self.asked_incarnation {
+            self.asked_incarnation = true;
+            self.link.ask(Ask::Incarnation);
         }
         if wanted.view_with.is_some() && is_due(self.asked_view, ASK_VIEW_INTERVAL) {
             self.asked_view = Some(Instant::now());
@@ -485,6 +497,7 @@ impl WorkerThread {
             "pid": self.pid,
             "next": next,
             "checkpoint": checkpointed,
+            "incarnation": self.worker.incarnation(),
             "waiting": self.worker.waiting(),
             "sessions": self.worker.sessions(),
             "commands": statistics.commands,

@@ -7,17 +7,19 @@
 //! cluster u32, group u16, node u16, partitions u16, max_value u16, slots u64
 //! nonce u64, start u64, epoch u32, g u8, replicas u8, replicas x node u16
 //! partitions x {
-//!   floor u32, trim u64, end u64, replicas x report u64, used slots u64,
+//!   floor u32, trim u64, end u64, replicas x report { incarnation u64, inst u64 }, used slots u64,
 //!   used x { inst u64, rnd u32, vrnd u32, client u64, request u64, flags u16, len u16, value }
 //! }
 //! ```
 
 use super::{Acceptor, Partition, Slot, SlotView, Start};
 use crate::configuration::MAX_REPLICAS;
-use crate::{Deployment, Epoch, Flags, Instance, NodeId, PartitionId, Round, TrimReports};
+use crate::{
+    Deployment, Epoch, Flags, Instance, NodeId, PartitionId, Round, TrimReport, TrimReports,
+};
 
 const MAGIC: [u8; 4] = *b"WPAC";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// What a saved memory says of its membership. Planes that keep an acceptor's memory elsewhere save
 /// it in the same form: this, then each partition.
@@ -67,7 +69,7 @@ pub struct SavedPartition<'a> {
     /// 1 + the largest instance voted.
     pub end: Instance,
     /// By replica.
-    pub reports: &'a [Instance],
+    pub reports: &'a [TrimReport],
 }
 
 impl SavedPartition<'_> {
@@ -78,7 +80,8 @@ impl SavedPartition<'_> {
         out.extend_from_slice(&self.trim.to_be_bytes());
         out.extend_from_slice(&self.end.to_be_bytes());
         for report in self.reports {
-            out.extend_from_slice(&report.to_be_bytes());
+            out.extend_from_slice(&report.incarnation.to_be_bytes());
+            out.extend_from_slice(&report.inst.to_be_bytes());
         }
         let count_at = out.len();
         out.extend_from_slice(&[0; 8]);
@@ -231,7 +234,13 @@ impl Acceptor {
             return Err("the end lies below the trim point");
         }
         for report in self.reports.of_mut(pid) {
-            *report = r.u64()?;
+            *report = TrimReport {
+                incarnation: r.u64()?,
+                inst: r.u64()?,
+            };
+            if report.incarnation == 0 && report.inst != 0 {
+                return Err("a replica has reported, but no disk of it");
+            }
         }
         if self.reports.trim_point(pid) > partition.trim {
             return Err("the trim point lies below the reported one");

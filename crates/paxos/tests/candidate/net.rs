@@ -443,6 +443,8 @@ impl Net {
                 pid,
                 inst,
                 swid: *replica,
+                client: 1,
+                request: u64::MAX,
                 ..Header::new(MsgType::Trim)
             };
             for &node in to {

@@ -196,10 +196,13 @@ pub fn query(inst: Instance) -> Header {
     }
 }
 
+/// The report of a replica's first disk; the replica knows every epoch.
 pub fn trim(replica: NodeId, inst: Instance) -> Header {
     Header {
         inst,
         swid: replica,
+        client: 1,
+        request: u64::MAX,
         ..message(MsgType::Trim, &[])
     }
 }

@@ -49,13 +49,11 @@ impl<A: Application> Worker<A> {
         }
         let result = self.app.restore(from);
         let loaded = load(&self.settings, &mut self.app, now);
-        let (
-            Position {
-                next: restored,
-                marker,
-            },
-            sessions,
-        ) = self.final_error(loaded)?;
+        let loaded = self.final_error(loaded)?;
+        let Position {
+            next: restored,
+            marker,
+        } = loaded.position;
         match result {
             Err(error) if restored == self.next => return Ok(Restored::Failed(error)),
             Err(error) => return self.final_error(Err(error)),
@@ -69,10 +67,13 @@ impl<A: Application> Worker<A> {
             }
             Ok(()) => {}
         }
-        self.sessions = sessions;
+        self.sessions = loaded.sessions;
         self.next = restored;
         self.committed = restored;
         self.marker = marker;
+        if let Some(incarnation) = self.incarnation {
+            self.store_incarnation(incarnation)?;
+        }
         self.checkpoints.made(now, restored);
         self.ring.forget(&(0..restored));
         self.recover.forget_below(restored);

@@ -5,7 +5,7 @@ use crate::application::{Application, Error};
 use crate::reply::Output;
 use paxos::recover::{Filler, Outcome};
 use paxos::wire::value::Probe;
-use paxos::{Flags, Header, MsgType, Reason, Time, To};
+use paxos::{Epoch, Flags, Header, MsgType, Reason, Time, To};
 
 impl<A: Application> Worker<A> {
     /// When [`Worker::tick`] is next due.
@@ -13,7 +13,8 @@ impl<A: Application> Worker<A> {
         let deadlines = [
             self.gaps.next_deadline(),
             self.recover.next_deadline(),
-            self.checkpoints.next_deadline(self.committed),
+            self.checkpoints
+                .next_deadline(self.committed, self.reports_as().is_some()),
             // There is nobody to ask before the first view.
             self.poll
                 .next_deadline()
@@ -132,10 +133,20 @@ impl<A: Application> Worker<A> {
         }
     }
 
+    /// As which disk, and as a replica that knows which epoch, TRIM is sent; `None` = not yet.
+    fn reports_as(&self) -> Option<(u64, Epoch)> {
+        Some((self.incarnation?, self.configurations.last()?.epoch))
+    }
+
     pub(super) fn send_trim(&mut self, now: Time, out: &mut impl Output) {
+        let Some((incarnation, epoch)) = self.reports_as() else {
+            return;
+        };
         if let Some(inst) = self.checkpoints.trim(now) {
             let header = Header {
                 inst,
+                client: incarnation,
+                request: epoch.into(),
                 ..self.header(MsgType::Trim)
             };
             out.send(To::Acceptors, &header, &[]);

@@ -309,6 +309,12 @@ impl Executions {
         true
     }
 
+    /// Behind everything that operators have given up in a partition.
+    pub fn given_up_end(&self, pid: PartitionId) -> Instance {
+        let given_up = self.logs[pid as usize].given_up.last();
+        given_up.map_or(0, |instances| instances.end)
+    }
+
     /// Whether an operator has given something up.
     pub fn has_given_up(&self) -> bool {
         self.logs.iter().any(|log| !log.given_up.is_empty())

@@ -4,7 +4,9 @@
 //! sends waits until everything before it in the log is synced (group commit).
 
 use control::Message;
-use paxos::{Acceptor, Enable, Header, MsgType, Outbox, Packet, Reason, To, Verdict};
+use paxos::{
+    Acceptor, Enable, Epoch, Header, MsgType, NodeId, Outbox, Packet, Reason, To, Verdict,
+};
 
 use super::host::Host;
 use super::layout::Endpoint;
@@ -165,6 +167,25 @@ impl AcceptorHost {
         self.role = None;
     }
 
+    /// Whether this memory is a member in `epoch`, or a later one, and counts a disk of a replica with a
+    /// larger number than this.
+    pub fn counts_later_disk(&self, epoch: Epoch, replica: NodeId, pid: usize, than: u64) -> bool {
+        self.role.as_ref().is_some_and(|acceptor| {
+            let reports = acceptor.reports();
+            let at = reports.replicas().iter().position(|r| *r == replica);
+            let report = at.map(|at| reports.of(pid as u16)[at]);
+            acceptor.epoch() >= epoch && report.is_some_and(|r| r.incarnation > than)
+        })
+    }
+
+    fn note_trimmed(&self, world: &mut World) {
+        let Some(acceptor) = &self.role else { return };
+        for pid in world.pids() {
+            let trimmed = &mut world.trimmed[usize::from(pid)];
+            *trimmed = acceptor.trim(pid).max(*trimmed);
+        }
+    }
+
     /// A packet arrives.
     pub fn packet(
         &mut self,
@@ -187,6 +208,9 @@ impl AcceptorHost {
         }
         if let Some(kept) = kept {
             *acceptor = kept;
+        }
+        if packet.header.msgtype == MsgType::Trim {
+            self.note_trimmed(world);
         }
         if world.mutated(Mutation::StaleRoundAccepted) {
             accept_stale(packet, verdict, &mut out);
@@ -271,6 +295,7 @@ impl AcceptorHost {
             return;
         }
         self.member = true;
+        self.note_trimmed(world);
         world.observe(self.host.at, Observed::Enabled(&enable));
         self.first_enable.get_or_insert(enable);
         if world.scenario.durable {

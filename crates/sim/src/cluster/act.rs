@@ -1,10 +1,13 @@
 //! What a plan does to a cluster.
 
+use super::acceptor::AcceptorHost;
 use super::client::Wish;
 use super::layout;
 use super::layout::NodeIndex;
 use super::leader::LeaderHost;
 use super::learner::LearnerHost;
+use super::mutation::Mutation;
+use super::replica::ReplicaHost;
 use super::{Cluster, Kind};
 use crate::plan::{Action, Direction, Name};
 
@@ -93,6 +96,7 @@ impl Cluster {
             }
             Kind::Replica(n) if self.may_lose_disk(n) => {
                 self.replicas[n].wipe(&mut self.world);
+                self.check_held();
                 false
             }
             _ => true,
@@ -110,14 +114,29 @@ impl Cluster {
         }
     }
 
-    /// g replicas may fail; here one at a time does.
-    fn may_lose_disk(&self, replica: usize) -> bool {
-        let others = self
-            .replicas
-            .iter()
-            .enumerate()
-            .filter(|(n, _)| *n != replica);
-        self.replicas.len() > 1 && others.into_iter().all(|(_, r)| r.is_whole())
+    /// g replicas may fail at once. One whose disk was replaced has failed until it is whole.
+    fn may_lose_disk(&mut self, replica: usize) -> bool {
+        self.make_whole();
+        let others = self.replicas.iter().enumerate();
+        let lost = others.filter(|(n, r)| *n != replica && r.is_lost());
+        lost.count() < self.g()
+    }
+
+    /// Notes who has become whole again.
+    pub(super) fn make_whole(&mut self) {
+        if !self.replicas.iter().any(ReplicaHost::is_lost) {
+            return;
+        }
+        let numbered = !self.world.mutated(Mutation::DisksNotNumbered);
+        let epoch = self.controller.last_epoch();
+        let counts =
+            |a: &AcceptorHost, node, pid, lost| a.counts_later_disk(epoch, node, pid, lost);
+        let acceptors = &self.acceptors;
+        let known =
+            |node, pid, lost| !numbered || acceptors.iter().all(|a| counts(a, node, pid, lost));
+        for replica in &mut self.replicas {
+            replica.make_whole(&self.world, known);
+        }
     }
 
     fn may_crash(&self, acceptor: usize) -> bool {

@@ -134,6 +134,11 @@ impl ControllerHost {
         self.store.0.borrow().state.needed()
     }
 
+    /// The last epoch issued.
+    pub fn last_epoch(&self) -> Epoch {
+        self.store.0.borrow().state.last_epoch()
+    }
+
     /// Whether the last epoch is active.
     pub fn in_force(&self) -> bool {
         self.store.0.borrow().state.in_force().is_some()

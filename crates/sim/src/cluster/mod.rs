@@ -17,9 +17,10 @@ mod world;
 
 pub use world::{CLUSTER, GROUP, MAX_VALUE};
 
-use paxos::{Packet, Time};
+use control::LEAP;
+use paxos::{Instance, Packet, Time};
 
-use crate::check::Violation;
+use crate::check::{Invariant, Violation};
 use crate::observe::Observer;
 use crate::plan::{Action, Name, Plan};
 use crate::queue::{MICROSECOND, MILLISECOND};
@@ -45,6 +46,8 @@ pub struct Cluster {
     learners: Vec<LearnerHost>,
     clients: Vec<ClientHost>,
     actions: Vec<(Time, Action)>,
+    /// By partition: the trim point that [`Cluster::check_held`] has looked at.
+    held: Vec<Instance>,
 }
 
 /// What a run came to.
@@ -126,6 +129,7 @@ impl Cluster {
             learners,
             clients,
             actions: plan.actions.clone(),
+            held: vec![0; scenario.partitions.into()],
         };
         cluster.start_all();
         for client in &mut cluster.clients {
@@ -204,6 +208,12 @@ impl Cluster {
             self.handle(event);
             self.note_epochs();
             self.begin_transfers();
+            if self.world.steps % 64 == 0 {
+                self.make_whole();
+            }
+            if self.world.trimmed != self.held {
+                self.check_held();
+            }
             if !self.is_sound() {
                 return;
             }
@@ -292,6 +302,31 @@ impl Cluster {
                 self.act(&action);
             }
         }
+    }
+
+    fn g(&self) -> usize {
+        (self.replicas.len() - 1) / 2
+    }
+
+    /// Invariant 6, at the disks: what is trimmed is on g+1 of them, but for those that broke.
+    fn check_held(&mut self) {
+        for (pid, &trim) in self.world.trimmed.iter().enumerate() {
+            let holds = |r: &&ReplicaHost| r.holds(pid) >= trim;
+            let holders = self.replicas.iter().filter(holds).count();
+            let lost = self.replicas.iter().filter(|r| r.is_lost() && !holds(r));
+            // An operator who accepts data loss leaps, whoever is there.
+            let furthest = self.replicas.iter().map(|r| r.holds(pid)).max();
+            let leapt = trim.saturating_sub(furthest.unwrap_or(0)) >= LEAP / 2
+                || trim <= self.world.executions.given_up_end(pid as u16);
+            if holders + lost.count() <= self.g() && !leapt {
+                self.world.findings.report(Invariant::Trim, || {
+                    format!(
+                        "partition {pid} is trimmed to {trim}, and {holders} replicas hold that"
+                    )
+                });
+            }
+        }
+        self.held.clone_from(&self.world.trimmed);
     }
 
     /// Whether the process that an event is for still is, and runs.

@@ -58,11 +58,13 @@ pub enum Mutation {
     KeepsOldMembership,
     /// A durable acceptor answers before its log is synced.
     AnswersBeforeSync,
+    /// All disks of a replica have the same number.
+    DisksNotNumbered,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`], which is no mistake of those that are to notice it.
-    pub const ALL: [Mutation; 20] = [
+    pub const ALL: [Mutation; 21] = [
         Mutation::BeginningIgnored,
         Mutation::AcceptorForgets,
         Mutation::LeaderReusesRound,
@@ -83,6 +85,7 @@ impl Mutation {
         Mutation::CheckpointReportedEarly,
         Mutation::KeepsOldMembership,
         Mutation::AnswersBeforeSync,
+        Mutation::DisksNotNumbered,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.
@@ -154,6 +157,13 @@ pub fn second_vote(
 pub fn overstate_trim(world: &World, header: &mut Header) {
     if world.mutated(Mutation::FalseTrim) {
         header.inst += u64::from(world.scenario.checkpoint_every);
+    }
+}
+
+/// Makes a replica's TRIM say nothing of its disk.
+pub fn number_no_disks(world: &World, header: &mut Header) {
+    if world.mutated(Mutation::DisksNotNumbered) {
+        header.client = 1;
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use control::{EpochState, Message, View};
 use paxos::wire::value::{PackedItem, append_packed};
-use paxos::{Epoch, Flags, Header, MsgType, Outbox, Packet, Time, To, Verdict};
+use paxos::{Epoch, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, Time, To, Verdict};
 use replica::{Checkpoint, EpochView, ReplyTo, Restored, Settings, Status, Worker};
 
 use super::host::{Alarm, Host};
@@ -68,8 +68,12 @@ struct Shard {
     flush_armed: bool,
     asked_at: Time,
     fetching: bool,
-    /// Commands that it must have stored before another replica's disk may break.
-    owes: u64,
+    /// The largest instance that it has ever reported as covered.
+    reported: Instance,
+    /// Since its disk broke: under which number that had last reported.
+    lost: Option<u64>,
+    /// Under which number it has reported last.
+    number: u64,
 }
 
 /// A replica.
@@ -107,7 +111,9 @@ impl ReplicaHost {
             flush_armed: false,
             asked_at: 0,
             fetching: false,
-            owes: 0,
+            reported: 0,
+            lost: None,
+            number: 0,
         });
         ReplicaHost {
             host,
@@ -191,8 +197,7 @@ impl ReplicaHost {
         }
     }
 
-    /// The disk breaks and is replaced by an empty one. Until this replica has got everything back,
-    /// no other may lose its own: g may fail, not more.
+    /// The disk breaks and is replaced by an empty one.
     pub fn wipe(&mut self, world: &mut World) {
         self.crash(false);
         for (pid, shard) in self.shards.iter_mut().enumerate() {
@@ -200,14 +205,31 @@ impl ReplicaHost {
                 .beginnings
                 .replaced((node_id(self.host.name), pid as u16));
             shard.store.wipe();
-            shard.owes = world.executions.executed(pid as u16);
+            shard.lost = Some(shard.number);
         }
     }
 
-    /// Whether it has everything on disk that it had before its disk broke.
-    pub fn is_whole(&self) -> bool {
-        let whole = |s: &Shard| s.store.durable_position() >= s.owes;
-        self.shards.iter().all(whole)
+    /// Whether its disk broke and it isn't known to be whole again.
+    pub fn is_lost(&self) -> bool {
+        self.shards.iter().any(|s| s.lost.is_some())
+    }
+
+    /// Everything below is on its disk.
+    pub fn holds(&self, pid: usize) -> Instance {
+        self.shards[pid].store.durable_instance()
+    }
+
+    /// Notes whether a disk that broke has been made good, which is for its operator to see: what is on
+    /// the new one covers what is trimmed, and no acceptor counts on the old one any more. `known` says
+    /// whether all of them count a disk of a later number than this.
+    pub fn make_whole(&mut self, world: &World, known: impl Fn(NodeId, usize, u64) -> bool) {
+        let node = node_id(self.host.name);
+        for (pid, shard) in self.shards.iter_mut().enumerate() {
+            let holds = shard.store.durable_instance();
+            let told = |lost| holds >= shard.reported || known(node, pid, lost);
+            let whole = |lost: &u64| holds >= world.trimmed[pid] && told(*lost);
+            shard.lost = shard.lost.filter(|lost| !whole(lost));
+        }
     }
 
     /// Stops in good order: with a checkpoint.
@@ -379,6 +401,9 @@ impl ReplicaHost {
             let mut header = *header;
             if header.msgtype == MsgType::Trim {
                 mutation::overstate_trim(world, &mut header);
+                shard.reported = shard.reported.max(header.inst);
+                shard.number = shard.number.max(header.client);
+                mutation::number_no_disks(world, &mut header);
                 let (inst, durable) = (header.inst, shard.store.durable_position());
                 let findings = &mut world.findings;
                 world
@@ -475,6 +500,7 @@ impl ReplicaHost {
         let (wanted, mut deadline) = (worker.wanted(), worker.next_deadline());
         let shard = &mut self.shards[pid];
         let asks = wanted.lane_for.is_some()
+            || wanted.incarnation
             || wanted.new_epoch
             || wanted.view_with.is_some()
             || wanted.checkpoint_at_least.is_some() && !shard.fetching;
@@ -499,6 +525,14 @@ impl ReplicaHost {
                 nonce: self.nonce,
             };
             self.ask(world, lane);
+        }
+        if wanted.incarnation {
+            let incarnation = Message::IncarnationRequest {
+                group: GROUP,
+                node: node_id(self.host.name),
+                nonce: self.nonce,
+            };
+            self.ask(world, incarnation);
         }
         if wanted.view_with.is_some() {
             self.ask(world, Message::ViewRequest { group: GROUP });
@@ -570,6 +604,9 @@ impl ReplicaHost {
                     }
                 }
             }
+            Message::Incarnation {
+                nonce, incarnation, ..
+            } if *nonce == self.nonce => self.take_incarnation(world, *incarnation),
             _ => {}
         }
         for pid in 0..self.shards.len() {
@@ -600,6 +637,15 @@ impl ReplicaHost {
             if let Some(worker) = &shard.worker {
                 let of = (node_id(self.host.name), pid as u16);
                 world.beginnings.issued(of, epoch, worker.next());
+            }
+        }
+    }
+
+    fn take_incarnation(&mut self, world: &mut World, incarnation: u64) {
+        for pid in 0..self.shards.len() {
+            if let Some(worker) = &mut self.shards[pid].worker {
+                let result = worker.set_incarnation(incarnation);
+                self.finished(world, pid, result);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use control::{Envelope, Message, Sender as From};
-use paxos::{Epoch, Header, MsgType, Outbox, Packet, PartitionId, Time, To, Verdict};
+use paxos::{Epoch, Header, Instance, MsgType, Outbox, Packet, PartitionId, Time, To, Verdict};
 
 use super::layout::{Endpoint, Layout, NodeIndex, node_id};
 use super::mutation::Mutation;
@@ -194,6 +194,8 @@ pub struct World {
     pub history: Vec<Operation>,
     /// Which command a (partition, session, request) is.
     pub requests: BTreeMap<(PartitionId, u64, u64), u64>,
+    /// By partition: the largest trim point that an acceptor has had.
+    pub trimmed: Vec<Instance>,
     /// Whether more than f acceptors may have lost their memory.
     pub has_forgotten: bool,
     processes: u32,
@@ -231,6 +233,7 @@ impl World {
             fetches: Vec::new(),
             history: Vec::new(),
             requests: BTreeMap::new(),
+            trimmed: vec![0; scenario.partitions.into()],
             has_forgotten: false,
             processes: 0,
             buffers: Buffers::default(),

@@ -166,6 +166,8 @@ fn trim(inst: Instance) -> Vec<u8> {
         cluster: 1,
         group: 1,
         swid: REPLICA,
+        client: 1,
+        request: 1,
         inst,
         ..Header::new(MsgType::Trim)
     };

@@ -174,6 +174,7 @@ pub fn for_acceptor(random: &mut Random, near: &Near) -> Vec<u8> {
             h.inst = from
                 .wrapping_add(random.below(4))
                 .wrapping_sub(random.below(2));
+            report(random, &mut h, floor);
             h.rnd = match random.below(10) {
                 0..7 => Round::NONE,
                 7..9 => Round::base(floor.epoch().max(1)),
@@ -187,6 +188,16 @@ pub fn for_acceptor(random: &mut Random, near: &Near) -> Vec<u8> {
         value.push(b'?');
     }
     finish(random, h, &value)
+}
+
+/// Of which disk, and of a replica that knows which epoch.
+fn report(random: &mut Random, h: &mut Header, floor: Round) {
+    h.client = random.pick(&[1, 1, 1, 1, 1, 1, 2, 1 << 32, 0]);
+    h.request = match random.below(10) {
+        0 => u64::from(floor.epoch()).wrapping_sub(1),
+        1 => 1 << 40,
+        _ => floor.epoch().into(),
+    };
 }
 
 /// A packet that a leader may get.
@@ -219,6 +230,7 @@ pub fn for_leader(random: &mut Random, near: &Near) -> Vec<u8> {
         }
         MsgType::Trim => {
             h.inst = from.wrapping_add(random.below(7)).wrapping_sub(1);
+            report(random, &mut h, floor);
             h.rnd = match random.below(10) {
                 0..6 => Round::NONE,
                 6..9 => floor,

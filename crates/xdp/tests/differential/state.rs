@@ -62,7 +62,7 @@ pub fn of_xdp(role: &Control, pid: u16, inst: u64) -> String {
     match role {
         Control::Acceptor(role) => {
             let reports = role.reports(pid);
-            let reports: Vec<_> = reports.iter().map(|(_, inst)| *inst).collect();
+            let reports: Vec<_> = reports.iter().map(|(_, report)| *report).collect();
             format!(
                 "{:?} {:?} {:?} {:?} {:?} {:?}",
                 role.epoch(),
