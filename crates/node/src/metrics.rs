@@ -6,7 +6,6 @@
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,7 +16,8 @@ use serde_json::Value;
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_peers::ControlPeers;
-use crate::host::{Stop, wait};
+use crate::host::Stop;
+use crate::listen::Connections;
 
 /// How long a scraper may take, and the node to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -49,7 +49,7 @@ impl Server {
             let stop = Stop::new()?;
             let stopped = stop.clone();
             let thread = std::thread::Builder::new().name("metrics".to_owned());
-            let thread = thread.spawn(move || serve(&listener, &peers, control, &stopped))?;
+            let thread = thread.spawn(move || serve(listener, &peers, control, &stopped))?;
             Ok(Server {
                 stop,
                 thread: Some(thread),
@@ -71,15 +71,10 @@ impl Drop for Server {
     }
 }
 
-fn serve(listener: &TcpListener, peers: &ControlPeers, control: SocketAddr, stop: &Stop) {
-    while !stop.is_requested() {
-        if wait(&[listener.as_fd(), stop.as_fd()], None).is_err() {
-            return;
-        }
-        while let Ok((mut scraper, _)) = listener.accept() {
-            // A scraper that goes away or dawdles misses its answer.
-            let _ = answer(&mut scraper, peers, control);
-        }
+fn serve(listener: TcpListener, peers: &ControlPeers, control: SocketAddr, stop: &Stop) {
+    for mut scraper in Connections::new(listener, "metrics", stop) {
+        // A scraper that goes away or dawdles misses its answer.
+        let _ = answer(&mut scraper, peers, control);
     }
 }
 
@@ -179,7 +174,9 @@ fn plain(key: &str) -> String {
 mod tests {
     use super::*;
     use crate::control_socket::ControlSocket;
+    use crate::host::wait;
     use serde_json::json;
+    use std::os::fd::AsFd;
 
     #[test]
     fn a_document_becomes_named_and_labelled_numbers() {

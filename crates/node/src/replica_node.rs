@@ -6,6 +6,7 @@
 //! that it decides. On the XDP plane the learner is in the kernel (`kernel.rs`) and a ring takes the
 //! place of the votes. The control thread passes views and lanes to the workers and asks for them.
 
+mod fetcher;
 mod kernel;
 mod outbox;
 mod partition;
@@ -128,15 +129,17 @@ pub fn run(
         })
         .collect::<Result<Vec<_>, _>>()?;
     let workers = Arc::new(workers);
-    let serve = workers.clone();
+    let sources = (0..workers.len()).map(|at| {
+        let serve = workers.clone();
+        transfer::Source {
+            standing: workers[at].standing.clone(),
+            ask: Box::new(move |answer| serve[at].give(Job::Snapshot(answer))),
+        }
+    });
     let _transfer = transfer::Server::start(
         node.control,
-        cluster.cluster,
-        group.id,
-        Arc::new(move |request: transfer::SnapshotRequest| {
-            let worker = serve.get(usize::from(request.pid));
-            worker.is_some_and(|w| w.give(Job::Snapshot(request.answer)))
-        }),
+        cluster.deployment(node, group),
+        sources.collect(),
     )
     .map_err(|e| Error::new(format!("can't listen on {} (TCP): {e}", node.control)))?;
     let socket = ControlSocket::bind(cluster, node)?;

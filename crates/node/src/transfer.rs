@@ -1,79 +1,152 @@
 //! Checkpoint transfer: a replica that fell below the trim point fetches another one's state.
 //!
-//! TCP to the other replica's `control` address. The request is one JSON line, the answer one JSON
-//! line and then frames: `length` u32, bytes; an empty frame ends the stream and is followed by the
-//! CRC-32 of all bytes. A stream that ends early or doesn't match its checksum is an error to the
-//! reader, who then changes nothing.
+//! TCP to the other replica's `control` address. Lines are JSON:
+//!
+//! | who | says | |
+//! |---|---|---|
+//! | asker | the question | whose state, and from where on |
+//! | replica | `willing` with its position, or `refused` | at once, whatever its workers do; a replica that needs a checkpoint itself refuses |
+//! | asker | `go` | to one of those that are willing |
+//! | replica | `position`, or `refused` | then frames: `length` u32, bytes; an empty frame ends the stream and is followed by the CRC-32 of all bytes |
+//!
+//! All replicas are asked at once, so that one that doesn't answer holds up nobody. What comes is kept in
+//! a file until it is whole. A stream that ends early or doesn't match its checksum changes nothing.
 
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use paxos::{GroupId, Instance, PartitionId};
+use paxos::{Deployment, GroupId, Instance, PartitionId};
 use replica::Snapshot;
 use serde::{Deserialize, Serialize};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A peer that sends nothing for so long has failed; the fetch is tried elsewhere.
-const IO_TIMEOUT: Duration = Duration::from_secs(20);
+use crate::host::Stop;
+use crate::listen::Connections;
+
 const FRAME_LEN: usize = 256 * 1024;
 const MAX_LINE_LEN: u64 = 4096;
 const MAX_TRANSFERS: usize = 4;
+/// Name of the file, in the partition's directory, that a state on its way here has while it is opened.
+const INCOMING: &str = "incoming";
 
-#[derive(Serialize, Deserialize)]
-struct Request {
+/// How long the other side may be silent.
+#[derive(Clone, Copy)]
+pub struct Patience {
+    /// Until it has answered a question, which takes it no time.
+    pub answer: Duration,
+    /// In the middle of a state.
+    pub stream: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience {
+            answer: Duration::from_secs(2),
+            stream: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Whose state is wanted, and from where on.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Question {
     cluster: u32,
     group: GroupId,
+    partitions: u16,
     pid: PartitionId,
     at_least: Instance,
+}
+
+impl Question {
+    /// For a state of this partition that covers at least everything below `at_least`.
+    pub fn new(deployment: &Deployment, pid: PartitionId, at_least: Instance) -> Question {
+        Question {
+            cluster: deployment.cluster,
+            group: deployment.group,
+            partitions: deployment.partitions,
+            pid,
+            at_least,
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
+    /// A state from about here on can be had.
+    Willing(Instance),
     /// The state before this instance follows.
     Position(Instance),
     Refused(String),
 }
 
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Choice {
+    Go,
+}
+
+/// Where a worker stands, shown to other threads without asking it.
+#[derive(Default)]
+pub struct Standing {
+    next: AtomicU64,
+    catching_up: AtomicBool,
+}
+
+impl Standing {
+    /// Shows the next instance, and whether the worker needs another replica's state.
+    pub fn show(&self, next: Instance, catching_up: bool) {
+        self.next.store(next, Ordering::Relaxed);
+        self.catching_up.store(catching_up, Ordering::Relaxed);
+    }
+}
+
 /// A worker's snapshot with its position, or why there is none.
 pub type Offer = Result<(Instance, Box<dyn Snapshot>), String>;
 
-/// Asks the worker of a partition for a snapshot; the worker answers through the sender.
-pub struct SnapshotRequest {
-    /// Which worker.
-    pub pid: PartitionId,
-    /// Where the worker puts it.
-    pub answer: mpsc::Sender<Offer>,
+/// Asks a worker for a snapshot; it answers through the sender. False if it has ended.
+pub type Ask = Box<dyn Fn(mpsc::Sender<Offer>) -> bool + Send + Sync>;
+
+/// The worker of a partition, as far as those see it who hand its state out.
+pub struct Source {
+    /// Where it stands.
+    pub standing: Arc<Standing>,
+    /// The way to it.
+    pub ask: Ask,
 }
 
 /// Serves checkpoints until dropped.
 pub struct Server {
-    stop: Arc<AtomicBool>,
-    address: SocketAddr,
+    stop: Arc<Stop>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Server {
-    /// Listens on `address`. `ask` hands a request to the partition's worker and wakes it.
+    /// Listens on `address` for those who want the state of one of the partitions.
     pub fn start(
         address: SocketAddr,
-        cluster: u32,
-        group: GroupId,
-        ask: Arc<dyn Fn(SnapshotRequest) -> bool + Send + Sync>,
+        deployment: Deployment,
+        partitions: Vec<Source>,
     ) -> io::Result<Server> {
         let listener = TcpListener::bind(address)?;
-        let address = listener.local_addr()?;
-        let stop = Arc::new(AtomicBool::new(false));
+        listener.set_nonblocking(true)?;
+        let stop = Stop::new()?;
         let stopping = stop.clone();
+        let sources = Arc::new(Sources {
+            deployment,
+            partitions,
+            patience: Patience::default(),
+        });
         let thread = std::thread::Builder::new()
             .name("transfer".into())
-            .spawn(move || accept_loop(&listener, cluster, group, &ask, &stopping))?;
+            .spawn(move || accept_loop(listener, &sources, &stopping))?;
         Ok(Server {
             stop,
-            address,
             thread: Some(thread),
         })
     }
@@ -81,39 +154,25 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        // Wakes the accept; the connection itself is of no use to anyone.
-        let _ = TcpStream::connect_timeout(&self.address, CONNECT_TIMEOUT);
+        self.stop.request();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-type Ask = Arc<dyn Fn(SnapshotRequest) -> bool + Send + Sync>;
-
-fn accept_loop(
-    listener: &TcpListener,
-    cluster: u32,
-    group: GroupId,
-    ask: &Ask,
-    stop: &Arc<AtomicBool>,
-) {
+fn accept_loop(listener: TcpListener, sources: &Arc<Sources>, stop: &Stop) {
     let running = Arc::new(AtomicUsize::new(0));
-    for stream in listener.incoming() {
-        if stop.load(Ordering::Acquire) {
-            return;
-        }
-        let Ok(stream) = stream else { continue };
+    for stream in Connections::new(listener, "checkpoint transfer", stop) {
         if running.fetch_add(1, Ordering::AcqRel) >= MAX_TRANSFERS {
             running.fetch_sub(1, Ordering::AcqRel);
             continue; // closed: the other side tries elsewhere, or later
         }
-        let (ask, done) = (ask.clone(), running.clone());
+        let (sources, done) = (sources.clone(), running.clone());
         let spawned = std::thread::Builder::new()
             .name("transfer-send".into())
             .spawn(move || {
-                if let Err(e) = serve(stream, cluster, group, &ask) {
+                if let Err(e) = sources.serve(stream) {
                     eprintln!("checkpoint transfer: {e}");
                 }
                 done.fetch_sub(1, Ordering::AcqRel);
@@ -124,81 +183,178 @@ fn accept_loop(
     }
 }
 
-fn serve(stream: TcpStream, cluster: u32, group: GroupId, ask: &Ask) -> io::Result<()> {
-    stream.set_read_timeout(Some(IO_TIMEOUT))?;
-    stream.set_write_timeout(Some(IO_TIMEOUT))?;
-    let request: Request = read_line(&mut BufReader::new(&stream))?;
-    let mut out = BufWriter::with_capacity(FRAME_LEN, &stream);
-    let offer = if request.cluster == cluster && request.group == group {
-        offer(request.pid, request.at_least, ask)
-    } else {
-        Err("another cluster or group".to_string())
-    };
-    match offer {
-        Err(why) => write_line(&mut out, &Answer::Refused(why)),
-        Ok((position, mut snapshot)) => {
-            write_line(&mut out, &Answer::Position(position))?;
-            let mut frames = FrameWriter::new(&mut out);
-            snapshot.write_to(&mut frames)?;
-            frames.finish()
+/// What is handed out.
+struct Sources {
+    deployment: Deployment,
+    partitions: Vec<Source>,
+    patience: Patience,
+}
+
+impl Sources {
+    fn serve(&self, stream: TcpStream) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(self.patience.answer))?;
+        stream.set_write_timeout(Some(self.patience.stream))?;
+        let mut input = BufReader::new(&stream);
+        let question: Question = read_line(&mut input)?;
+        let mut out = BufWriter::with_capacity(FRAME_LEN, &stream);
+        let (source, next) = match self.willing(&question) {
+            Ok(willing) => willing,
+            Err(why) => {
+                write_line(&mut out, &Answer::Refused(why))?;
+                return out.flush();
+            }
+        };
+        write_line(&mut out, &Answer::Willing(next))?;
+        out.flush()?;
+        // Who has found another one goes without a word.
+        let Ok(Choice::Go) = read_line(&mut input) else {
+            return Ok(());
+        };
+        match self.offer(source, question.at_least) {
+            Err(why) => write_line(&mut out, &Answer::Refused(why))?,
+            Ok((position, mut snapshot)) => {
+                write_line(&mut out, &Answer::Position(position))?;
+                let mut frames = FrameWriter::new(&mut out);
+                snapshot.write_to(&mut frames)?;
+                frames.finish()?;
+            }
         }
-    }?;
-    out.flush()
+        out.flush()
+    }
+
+    /// The worker that can help and its position, without asking it.
+    fn willing(&self, question: &Question) -> Result<(&Source, Instance), String> {
+        let own = &self.deployment;
+        if (question.cluster, question.group) != (own.cluster, own.group) {
+            return Err("another cluster or group".into());
+        }
+        if question.partitions != own.partitions {
+            return Err(format!("{} partitions here", own.partitions));
+        }
+        let source = self.partitions.get(usize::from(question.pid));
+        let source = source.ok_or_else(|| format!("no partition {} here", question.pid))?;
+        if source.standing.catching_up.load(Ordering::Relaxed) {
+            return Err("catching up myself".into());
+        }
+        let next = source.standing.next.load(Ordering::Relaxed);
+        enough(next, question.at_least)?;
+        Ok((source, next))
+    }
+
+    fn offer(&self, source: &Source, at_least: Instance) -> Offer {
+        let (answer, offered) = mpsc::channel();
+        if !(source.ask)(answer) {
+            return Err("stopping".into());
+        }
+        let offered = offered.recv_timeout(self.patience.stream);
+        let (position, snapshot) = offered.map_err(|_| "the worker is busy or stopping")??;
+        enough(position, at_least)?;
+        Ok((position, snapshot))
+    }
 }
 
-fn offer(pid: PartitionId, at_least: Instance, ask: &Ask) -> Offer {
-    let (answer, offered) = mpsc::channel();
-    if !ask(SnapshotRequest { pid, answer }) {
-        return Err(format!("no partition {pid} here"));
+fn enough(next: Instance, at_least: Instance) -> Result<(), String> {
+    if next < at_least {
+        return Err(format!("only at instance {next} myself"));
     }
-    let (position, snapshot) = offered
-        .recv_timeout(IO_TIMEOUT)
-        .map_err(|_| "the worker is busy or stopping".to_string())??;
-    if position < at_least {
-        return Err(format!("only at instance {position} myself"));
-    }
-    Ok((position, snapshot))
+    Ok(())
 }
 
-/// A state on its way here.
-pub struct Incoming {
-    /// The state before this instance.
+/// A state that has come whole.
+pub struct Fetched {
+    /// Whose it was.
+    pub from: SocketAddr,
+    /// It is the state before this instance.
     pub position: Instance,
-    frames: FrameReader<BufReader<TcpStream>>,
+    /// It, from its beginning on.
+    pub state: File,
 }
 
-impl Read for Incoming {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.frames.read(buf)
-    }
-}
-
-/// Asks the replica at `from` for a state that covers at least everything below `at_least`.
+/// Asks all `peers` at once for a state and takes it from the first one that has it. It is kept in
+/// a file without a name, on the file system of `directory`.
 pub fn fetch(
-    from: SocketAddr,
-    cluster: u32,
-    group: GroupId,
-    pid: PartitionId,
-    at_least: Instance,
-) -> io::Result<Incoming> {
-    let stream = TcpStream::connect_timeout(&from, CONNECT_TIMEOUT)?;
-    stream.set_read_timeout(Some(IO_TIMEOUT))?;
-    stream.set_write_timeout(Some(IO_TIMEOUT))?;
-    let request = Request {
-        cluster,
-        group,
-        pid,
-        at_least,
-    };
-    write_line(&mut &stream, &request)?;
+    peers: &[SocketAddr],
+    question: Question,
+    directory: &Path,
+    patience: Patience,
+) -> io::Result<Fetched> {
+    let (tell, answers) = mpsc::channel();
+    for &peer in peers {
+        let tell = tell.clone();
+        std::thread::Builder::new()
+            .name("transfer-ask".into())
+            .spawn(move || {
+                // Fails if another one was quicker.
+                let _ = tell.send((peer, ask(peer, &question, patience)));
+            })?;
+    }
+    drop(tell);
+    let mut why = Vec::new();
+    for (from, willing) in answers {
+        match willing.and_then(|stream| receive(stream, directory, patience)) {
+            Ok((position, state)) => {
+                return Ok(Fetched {
+                    from,
+                    position,
+                    state,
+                });
+            }
+            Err(e) => why.push(format!("{from}: {e}")),
+        }
+    }
+    why.sort();
+    Err(io::Error::other(why.join("; ")))
+}
+
+/// A connection to a peer that is willing.
+fn ask(
+    peer: SocketAddr,
+    question: &Question,
+    patience: Patience,
+) -> io::Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect_timeout(&peer, patience.answer)?;
+    stream.set_read_timeout(Some(patience.answer))?;
+    stream.set_write_timeout(Some(patience.answer))?;
+    write_line(&mut &stream, question)?;
     let mut input = BufReader::with_capacity(FRAME_LEN, stream);
     match read_line(&mut input)? {
+        Answer::Willing(_) => Ok(input),
         Answer::Refused(why) => Err(io::Error::other(why)),
-        Answer::Position(position) => Ok(Incoming {
-            position,
-            frames: FrameReader::new(input),
-        }),
+        Answer::Position(_) => Err(damaged("a state that nobody chose")),
     }
+}
+
+fn receive(
+    mut input: BufReader<TcpStream>,
+    directory: &Path,
+    patience: Patience,
+) -> io::Result<(Instance, File)> {
+    input.get_ref().set_read_timeout(Some(patience.stream))?;
+    write_line(&mut input.get_ref(), &Choice::Go)?;
+    let position = match read_line(&mut input)? {
+        Answer::Position(position) => position,
+        Answer::Refused(why) => return Err(io::Error::other(why)),
+        Answer::Willing(_) => return Err(damaged("the same answer twice")),
+    };
+    let mut state = nameless(directory)?;
+    io::copy(&mut FrameReader::new(input), &mut state)?;
+    state.rewind()?;
+    Ok((position, state))
+}
+
+/// A file that goes with its descriptor.
+fn nameless(directory: &Path) -> io::Result<File> {
+    let path = directory.join(INCOMING);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
 }
 
 fn write_line(out: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
@@ -357,26 +513,130 @@ mod tests {
         }
     }
 
+    fn deployment() -> Deployment {
+        Deployment {
+            cluster: 9,
+            group: 1,
+            partitions: 4,
+            max_value: 512,
+            node: 1,
+        }
+    }
+
+    fn question(pid: PartitionId, at_least: Instance) -> Question {
+        Question::new(&deployment(), pid, at_least)
+    }
+
+    /// Never ends what a test waits for.
+    const ENDLESS: Patience = Patience {
+        answer: Duration::from_secs(86_400),
+        stream: Duration::from_secs(86_400),
+    };
+
+    /// Partition 3 of 4 at `next`; the others stand nowhere.
+    fn serve(host: std::net::Ipv4Addr, next: Instance, catching_up: bool) -> (SocketAddr, Server) {
+        let source = |pid: u16| {
+            let standing = Arc::new(Standing::default());
+            standing.show(if pid == 3 { next } else { 0 }, catching_up);
+            let ask = move |answer: mpsc::Sender<Offer>| {
+                if catching_up {
+                    // As a worker that waits for a state itself would: it never answers.
+                    std::mem::forget(answer);
+                    return true;
+                }
+                let state = Box::new(Bytes(b"state".to_vec()));
+                answer.send(Ok((next, state as Box<dyn Snapshot>))).is_ok()
+            };
+            Source {
+                standing,
+                ask: Box::new(ask),
+            }
+        };
+        let address = (host, 7100).into();
+        let sources = (0..4).map(source).collect();
+        let server = Server::start(address, deployment(), sources).unwrap();
+        (address, server)
+    }
+
+    fn fetch_from(peers: &[SocketAddr], question: Question) -> io::Result<(Instance, Vec<u8>)> {
+        let directory = crate::test_dir::TestDir::new();
+        let mut fetched = fetch(peers, question, directory.path(), ENDLESS)?;
+        let mut state = Vec::new();
+        fetched.state.read_to_end(&mut state)?;
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        Ok((fetched.position, state))
+    }
+
     #[test]
     fn a_replica_fetches_from_another_one() {
-        let ask = Arc::new(|request: SnapshotRequest| {
-            let known = request.pid == 3;
-            if known {
-                let offer = Ok((77, Box::new(Bytes(b"state".to_vec())) as Box<dyn Snapshot>));
-                request.answer.send(offer).unwrap();
-            }
-            known
-        });
-        let server = Server::start("127.0.0.1:0".parse().unwrap(), 9, 1, ask).unwrap();
-        let mut incoming = fetch(server.address, 9, 1, 3, 70).unwrap();
-        assert_eq!(incoming.position, 77);
-        let mut state = Vec::new();
-        incoming.read_to_end(&mut state).unwrap();
-        assert_eq!(state, b"state");
+        let (address, _server) = serve(crate::loopback::draw().unwrap(), 77, false);
+        let (position, state) = fetch_from(&[address], question(3, 70)).unwrap();
+        assert_eq!((position, &state[..]), (77, &b"state"[..]));
 
-        let too_far = fetch(server.address, 9, 1, 3, 78).err().unwrap();
-        assert!(too_far.to_string().contains("only at instance 77"));
-        assert!(fetch(server.address, 9, 1, 4, 0).is_err());
-        assert!(fetch(server.address, 8, 1, 3, 0).is_err());
+        let refused = |question: Question| {
+            let refused = fetch_from(&[address], question).unwrap_err();
+            refused.to_string()
+        };
+        assert!(refused(question(3, 78)).contains("only at instance 77"));
+        assert!(refused(question(4, 0)).contains("no partition 4"));
+        let other = |change: fn(&mut Question)| {
+            let mut question = question(3, 0);
+            change(&mut question);
+            question
+        };
+        assert!(refused(other(|q| q.cluster = 8)).contains("another cluster"));
+        assert!(refused(other(|q| q.group = 2)).contains("another cluster or group"));
+        assert!(refused(other(|q| q.partitions = 2)).contains("4 partitions"));
+    }
+
+    /// The test ends by itself only if nobody waits for the silent ones.
+    #[test]
+    fn a_peer_that_never_answers_holds_up_nobody() {
+        let host = crate::loopback::draw().unwrap();
+        let silent: Vec<TcpListener> = (0..2)
+            .map(|n| TcpListener::bind((host, 7200 + n)).unwrap())
+            .collect();
+        let mut peers: Vec<SocketAddr> = silent.iter().map(|s| s.local_addr().unwrap()).collect();
+        let (address, _server) = serve(host, 77, false);
+        peers.insert(1, address);
+        assert_eq!(fetch_from(&peers, question(3, 70)).unwrap().0, 77);
+    }
+
+    /// Three replicas that need a state, each asking the others: nobody waits.
+    #[test]
+    fn who_needs_a_state_refuses_at_once() {
+        let hosts: Vec<_> = (0..3).map(|_| crate::loopback::draw().unwrap()).collect();
+        let servers: Vec<_> = hosts.iter().map(|host| serve(*host, 77, true)).collect();
+        for of in 0..3 {
+            let peers: Vec<_> = (0..3).filter(|n| *n != of).map(|n| servers[n].0).collect();
+            let e = fetch_from(&peers, question(3, 70)).unwrap_err();
+            assert_eq!(e.to_string().matches("catching up myself").count(), 2);
+        }
+        drop(servers);
+        let peers: Vec<_> = [(0, true), (1, false)]
+            .map(|(n, catching_up)| serve(hosts[n], 78, catching_up))
+            .into();
+        let addresses: Vec<_> = peers.iter().map(|(address, _)| *address).collect();
+        assert_eq!(fetch_from(&addresses, question(3, 70)).unwrap().0, 78);
+    }
+
+    #[test]
+    fn a_peer_that_breaks_off_is_followed_by_the_next() {
+        let host = crate::loopback::draw().unwrap();
+        let breaks = TcpListener::bind((host, 7200)).unwrap();
+        let address = breaks.local_addr().unwrap();
+        let peer = std::thread::spawn(move || {
+            let (stream, _) = breaks.accept().unwrap();
+            let mut input = BufReader::new(&stream);
+            let _: Question = read_line(&mut input).unwrap();
+            write_line(&mut &stream, &Answer::Willing(90)).unwrap();
+            if read_line::<Choice>(&mut input).is_ok() {
+                write_line(&mut &stream, &Answer::Position(90)).unwrap();
+                (&stream).write_all(&[0, 0, 0, 9, 1, 2]).unwrap();
+            }
+        });
+        let e = fetch_from(&[address], question(3, 70)).unwrap_err();
+        assert!(e.to_string().contains(&address.to_string()), "{e}");
+        peer.join().unwrap();
     }
 }

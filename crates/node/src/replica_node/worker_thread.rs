@@ -1,5 +1,6 @@
 //! The thread of one partition: packets in, execution, replies out.
 
+use std::io::BufReader;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, mpsc};
@@ -8,20 +9,22 @@ use std::time::{Duration, Instant};
 
 use control::GivenUp;
 use paxos::wire::{Reason, ReasonCounters};
-use paxos::{Epoch, Instance, PartitionId, Time, Verdict};
+use paxos::{Deployment, Epoch, Instance, PartitionId, Time, Verdict};
 use replica::{Application, EpochView, Restored, Worker};
 use serde_json::{Value, json};
 
+use super::fetcher::Fetcher;
 use super::kernel::Decisions;
 use super::outbox::WorkerOutbox;
 use super::partition::Partition;
 use super::waker::{Wake, Waker, waker_pair};
 use super::writer::{Ended, Writer};
 use super::{Ask, Services};
+use crate::Error;
 use crate::host::{Stop, is_due, wait};
 use crate::plane::{PlaneOptions, RecvBatch, UdpPlane};
 use crate::senders::Senders;
-use crate::{Error, transfer};
+use crate::transfer::{self, Fetched, Question, Standing};
 
 /// What other threads ask of a worker.
 pub enum Job {
@@ -63,6 +66,8 @@ impl Link {
 pub struct WorkerHandle {
     jobs: Mutex<mpsc::Sender<Job>>,
     wake: Wake,
+    /// Where it stands.
+    pub standing: Arc<Standing>,
     thread: Mutex<Option<JoinHandle<Result<(), Error>>>>,
 }
 
@@ -82,14 +87,25 @@ impl WorkerHandle {
             woken,
             stop: stop.clone(),
         };
-        let writer = Writer::start(format!("checkpoint-{}", partition.pid), wake.clone())?;
-        let thread = WorkerThread::open(partition, services, decisions, link, from_others, writer)?;
+        let helpers = Helpers {
+            writer: Writer::start(format!("checkpoint-{}", partition.pid), wake.clone())?,
+            fetcher: Fetcher::start(
+                format!("fetch-{}", partition.pid),
+                partition.peers(),
+                partition.directory()?,
+                wake.clone(),
+            )?,
+        };
+        let thread =
+            WorkerThread::open(partition, services, decisions, link, from_others, helpers)?;
+        let standing = thread.standing.clone();
         let thread = std::thread::Builder::new()
             .name(format!("worker-{}", partition.pid))
             .spawn(move || thread.run())?;
         Ok(WorkerHandle {
             jobs: Mutex::new(jobs),
             wake,
+            standing,
             thread: Mutex::new(Some(thread)),
         })
     }
@@ -120,12 +136,17 @@ struct FromOthers {
     stop: Arc<Stop>,
 }
 
+/// Threads that wait for disk and network in a worker's place.
+struct Helpers {
+    writer: Writer,
+    fetcher: Fetcher,
+}
+
 struct WorkerThread {
     pid: PartitionId,
-    group: paxos::GroupId,
-    cluster: u32,
-    /// Where other replicas hand out checkpoints.
-    peers: Vec<SocketAddr>,
+    deployment: Deployment,
+    /// Shown to those who hand out checkpoints.
+    standing: Arc<Standing>,
     window: u64,
     worker: Worker<Box<dyn Application>>,
     plane: UdpPlane,
@@ -137,19 +158,21 @@ struct WorkerThread {
     services: Services,
     link: Link,
     from_others: FromOthers,
-    writer: Writer,
+    helpers: Helpers,
+    /// Another replica's state, to be taken over when no checkpoint is under way.
+    fetched: Option<Fetched>,
     start: Instant,
     asked_lane: Option<Epoch>,
     asked_incarnation: bool,
     asked_view: Option<Instant>,
     asked_epoch: Option<Instant>,
-    fetched: Option<Instant>,
-    /// Whose turn it is to be asked for a checkpoint.
-    next_peer: usize,
+    asked_peers: Option<Instant>,
+    /// Why the last fetch failed: said once.
+    not_fetched: String,
     dropped: ReasonCounters,
 }
 
-/// A worker that waits for a checkpoint asks the next peer so often.
+/// A worker that waits for a checkpoint asks its peers so often.
 const FETCH_INTERVAL: Duration = Duration::from_millis(200);
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(20);
 const ASK_EPOCH_INTERVAL: Duration = Duration::from_secs(2);
@@ -166,7 +189,7 @@ impl WorkerThread {
         decisions: Option<Decisions>,
         link: Link,
         from_others: FromOthers,
-        writer: Writer,
+        helpers: Helpers,
     ) -> Result<WorkerThread, Error> {
         let Partition { pid, nonce, .. } = partition;
         let application = (services.open_application)(pid, &partition.directory()?)
@@ -178,9 +201,10 @@ impl WorkerThread {
             .map_err(|e| Error::new(format!("can't listen on {address} (UDP): {e}")))?;
         Ok(WorkerThread {
             pid,
-            group: partition.group.id,
-            cluster: partition.cluster.cluster,
-            peers: partition.peers(),
+            deployment: partition
+                .cluster
+                .deployment(partition.node, partition.group),
+            standing: Arc::default(),
             window: partition.group.window,
             worker,
             plane,
@@ -191,14 +215,15 @@ impl WorkerThread {
             services: services.clone(),
             link,
             from_others,
-            writer,
+            helpers,
+            fetched: None,
             start: Instant::now(),
             asked_lane: None,
             asked_incarnation: false,
             asked_view: None,
             asked_epoch: None,
-            fetched: None,
-            next_peer: usize::from(partition.node.id),
+            asked_peers: None,
+            not_fetched: String::new(),
             dropped: ReasonCounters::default(),
         })
     }
@@ -225,12 +250,13 @@ impl WorkerThread {
             }
             self.take_jobs()?;
             self.follow_checkpoint(now)?;
+            self.follow_fetch(now)?;
             self.tick(now)?;
             // Before the next answers to a repair's questions come.
             if let Some(decisions) = &mut self.decisions {
                 decisions.follow(self.worker.next(), self.worker.wants_votes());
             }
-            self.grant_wishes()?;
+            self.grant_wishes();
         }
         Ok(())
     }
@@ -241,7 +267,7 @@ impl WorkerThread {
         self.receive(now)?;
         self.follow_checkpoint(now)?;
         if self.worker.is_checkpointing() {
-            let ended = self.writer.wait();
+            let ended = self.helpers.writer.wait();
             self.end_checkpoint(now, ended)?;
         }
         self.worker.checkpoint(now).map_err(|e| self.fatal(e))
@@ -250,10 +276,10 @@ impl WorkerThread {
     /// Hands on a checkpoint that has begun, and takes back one that has ended.
     fn follow_checkpoint(&mut self, now: Time) -> Result<(), Error> {
         if let Some(checkpoint) = self.worker.take_checkpoint() {
-            self.writer.write(checkpoint);
+            self.helpers.writer.write(checkpoint);
         }
         if self.worker.is_checkpointing() {
-            if let Some(ended) = self.writer.ended() {
+            if let Some(ended) = self.helpers.writer.ended() {
                 self.end_checkpoint(now, ended)?;
             }
         }
@@ -383,7 +409,7 @@ impl WorkerThread {
         Ok(())
     }
 
-    fn grant_wishes(&mut self) -> Result<(), Error> {
+    fn grant_wishes(&mut self) {
         let wanted = self.worker.wanted();
         if let Some(epoch) = wanted
             .lane_for
@@ -404,52 +430,62 @@ impl WorkerThread {
             self.asked_epoch = Some(Instant::now());
             self.link.ask(Ask::NewEpoch);
         }
-        match wanted.checkpoint_at_least {
-            Some(at_least) if is_due(self.fetched, FETCH_INTERVAL) => self.fetch(at_least),
-            _ => Ok(()),
+        let catching_up = wanted.checkpoint_at_least;
+        self.standing
+            .show(self.worker.next(), catching_up.is_some());
+        if let Some(at_least) = catching_up.filter(|_| is_due(self.asked_peers, FETCH_INTERVAL)) {
+            let question = Question::new(&self.deployment, self.pid, at_least);
+            self.helpers.fetcher.begin(question);
         }
     }
 
-    /// Fetches another replica's checkpoint. The worker has nothing else to do meanwhile: what
-    /// comes next here is forgotten everywhere else.
-    fn fetch(&mut self, at_least: Instance) -> Result<(), Error> {
-        if self.peers.is_empty() {
+    /// Takes over another replica's state, once it has come and no checkpoint is under way.
+    fn follow_fetch(&mut self, now: Time) -> Result<(), Error> {
+        match self.helpers.fetcher.ended() {
+            None => {}
+            Some(Ok(fetched)) => self.fetched = Some(fetched),
+            Some(Err(e)) => {
+                self.asked_peers = Some(Instant::now());
+                let why = e.to_string();
+                if why != self.not_fetched {
+                    eprintln!("partition {}: no checkpoint yet: {why}", self.pid);
+                    self.not_fetched = why;
+                }
+            }
+        }
+        if self.worker.is_checkpointing() {
             return Ok(());
         }
-        let peer = self.peers[self.next_peer % self.peers.len()];
-        self.next_peer += 1;
-        let restored = match transfer::fetch(peer, self.cluster, self.group, self.pid, at_least) {
-            Err(e) => {
-                eprintln!("partition {}: no checkpoint from {peer}: {e}", self.pid);
-                self.fetched = Some(Instant::now());
-                return Ok(());
-            }
-            Ok(mut incoming) => {
-                let now = self.now();
-                let position = incoming.position;
-                self.worker
-                    .restore(now, position, &mut incoming)
-                    .map_err(|e| fatal(self.pid, e))?
-            }
-        };
-        self.fetched = Some(Instant::now());
+        let fetched = self.fetched.take();
+        fetched.map_or(Ok(()), |fetched| self.restore(now, fetched))
+    }
+
+    fn restore(&mut self, now: Time, fetched: Fetched) -> Result<(), Error> {
+        let Fetched {
+            from,
+            position,
+            state,
+        } = fetched;
+        self.asked_peers = Some(Instant::now());
+        let mut state = BufReader::new(state);
+        let restored = self
+            .worker
+            .restore(now, position, &mut state)
+            .map_err(|e| fatal(self.pid, e))?;
         self.tell_local_sessions();
+        let pid = self.pid;
         match restored {
-            Restored::To(inst) => eprintln!(
-                "partition {}: restored the checkpoint of {peer}; going on at instance {inst}",
-                self.pid
-            ),
-            Restored::NotNewer(inst) => {
+            Restored::To(inst) => {
+                self.not_fetched.clear();
                 eprintln!(
-                    "partition {}: {peer} is not past instance {inst} either",
-                    self.pid
+                    "partition {pid}: restored the checkpoint of {from}; going on at instance {inst}"
                 );
+            }
+            Restored::NotNewer(inst) => {
+                eprintln!("partition {pid}: {from} is not past instance {inst} either");
             }
             Restored::Failed(e) => {
-                eprintln!(
-                    "partition {}: checkpoint of {peer}: {e}; nothing changed",
-                    self.pid
-                );
+                eprintln!("partition {pid}: checkpoint of {from}: {e}; nothing changed");
             }
         }
         Ok(())
@@ -464,7 +500,8 @@ impl WorkerThread {
         let now = self.now();
         let deadline = self.worker.next_deadline();
         let timeout = deadline.map_or(IDLE_WAIT, |at| Duration::from_nanos(at.saturating_sub(now)));
-        let fetching = self.worker.wanted().checkpoint_at_least.is_some();
+        let wants = self.worker.wanted().checkpoint_at_least.is_some();
+        let fetching = wants && !self.helpers.fetcher.is_under_way();
         let timeout = timeout.min(if fetching { FETCH_INTERVAL } else { IDLE_WAIT });
         if self.decisions.as_ref().is_some_and(|d| !d.fall_asleep()) {
             return Ok(true);
