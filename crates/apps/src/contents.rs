@@ -1,5 +1,15 @@
 //! What a store holds: user keys, the replica's records and the number of keys in one keyspace
 //! under different prefixes, and the writes that are not committed yet.
+//!
+//! | key | value (big-endian) |
+//! |---|---|
+//! | `k`, user key | a short value, then 0; or of a long one its length u64, then 1 |
+//! | `l`, length of the user key u16, user key, number u32 | a piece of a long value: all but the last are [`PIECE`] bytes |
+//! | `r`, key | a record |
+//! | `count` | number of user keys u64 |
+//!
+//! So APPEND to a long value writes what it appends, and the last piece again. Only APPEND makes long
+//! values: everything else comes in one datagram.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,21 +19,96 @@ use replica::application::{Record, RecordVisitor};
 use replica::{Error, MOVE_AWAY};
 
 use crate::known::KnownKeys;
-use crate::store::{Cursor, Engine, Missing, Pair, Store, Written};
+use crate::kv::MAX_STRING_LEN;
+use crate::store::{Cursor, Engine, Missing, Store, Written};
+
+/// Values up to this length lie beside their key.
+const SHORT: usize = 2048;
+/// Bytes in a piece of a longer one.
+const PIECE: usize = 1024;
 
 const USER: u8 = b'k';
+const LONG: u8 = b'l';
 const RECORD: u8 = b'r';
 /// The number of user keys, so that DBSIZE needs no walk.
 const COUNT_KEY: &[u8] = b"count";
 
+/// What the next commit does to a key.
+struct Change {
+    stored: As,
+    now: Now,
+}
+
+/// What is committed of a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum As {
+    Absent,
+    Short,
+    /// In pieces, of so many bytes together.
+    Long(usize),
+}
+
+impl As {
+    /// Bytes in pieces.
+    fn long(self) -> usize {
+        match self {
+            As::Long(len) => len,
+            As::Absent | As::Short => 0,
+        }
+    }
+}
+
+enum Now {
+    Gone,
+    Whole(Vec<u8>),
+    /// The long value that is committed, with this behind it.
+    Grown(Vec<u8>),
+}
+
+impl Change {
+    fn held(&self) -> Option<Held<'_>> {
+        match &self.now {
+            Now::Gone => None,
+            Now::Whole(value) => Some(Held::Whole(value)),
+            Now::Grown(tail) => Some(Held::Long {
+                stored: self.stored.long(),
+                tail,
+            }),
+        }
+    }
+}
+
+/// A value, as far as it is at hand.
+#[derive(Clone, Copy)]
+pub(crate) enum Held<'a> {
+    /// All of it.
+    Whole(&'a [u8]),
+    /// Pieces in the store, and what waits behind them.
+    Long {
+        /// Bytes in the store.
+        stored: usize,
+        /// Not committed yet.
+        tail: &'a [u8],
+    },
+}
+
+impl Held<'_> {
+    pub fn len(&self) -> usize {
+        match self {
+            Held::Whole(value) => value.len(),
+            Held::Long { stored, tail } => stored + tail.len(),
+        }
+    }
+}
+
 /// A store and the writes that wait for the next commit.
 pub(crate) struct Contents {
     store: Store,
-    /// Uncommitted: user key to new value, or deletion.
-    overlay: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Uncommitted.
+    overlay: BTreeMap<Vec<u8>, Change>,
     count: u64,
     committed_count: u64,
-    /// Committed keys that need no look into the store.
+    /// Committed keys of short values, which need no look into the store.
     known: KnownKeys,
     /// A key with its prefix; kept for its memory.
     prefixed: Vec<u8>,
@@ -65,57 +150,169 @@ impl Contents {
         self.count
     }
 
-    /// Shows the value of a user key.
-    pub fn read<R>(
+    /// Looks a user key up.
+    pub fn look<R>(
         &mut self,
         key: &[u8],
-        show: impl FnOnce(Option<&[u8]>) -> R,
+        show: impl FnOnce(Option<Held<'_>>) -> R,
     ) -> Result<R, Error> {
-        if let Some(value) = self.overlay.get(key) {
-            return Ok(show(value.as_deref()));
+        if let Some(change) = self.overlay.get(key) {
+            return Ok(show(change.held()));
         }
         set_prefixed(&mut self.prefixed, USER, key);
-        let value = self.store.get(&self.prefixed)?;
-        Ok(show(value.as_deref()))
+        let stored = self.store.get(&self.prefixed)?;
+        let held = stored.as_deref().map(|value| self.parse(key, value));
+        Ok(show(held.transpose()?))
     }
 
-    pub fn exists(&mut self, key: &[u8]) -> Result<bool, Error> {
-        if let Some(value) = self.overlay.get(key) {
-            return Ok(value.is_some());
-        }
-        if self.known.contains(key) {
-            return Ok(true);
-        }
-        let existed = self.read(key, |value| value.is_some())?;
-        if existed {
-            self.known.insert(key.to_vec());
-        }
-        Ok(existed)
-    }
-
-    /// Sets a user key; the caller knows whether it existed.
-    pub fn put(&mut self, key: &[u8], value: Vec<u8>, existed: bool) {
-        self.count += u64::from(!existed);
-        match self.overlay.get_mut(key) {
-            Some(slot) => *slot = Some(value),
-            None => {
-                self.overlay.insert(key.to_vec(), Some(value));
+    /// Shows the value of a user key part by part; false if there is none.
+    pub fn read(&mut self, key: &[u8], mut show: impl FnMut(&[u8])) -> Result<bool, Error> {
+        let long = self.look(key, |held| match held {
+            None => Some(None),
+            Some(Held::Whole(value)) => {
+                show(value);
+                None
+            }
+            Some(Held::Long { stored, tail }) => Some(Some((stored, tail.to_vec()))),
+        })?;
+        match long {
+            None => Ok(true),
+            Some(None) => Ok(false),
+            Some(Some((stored, tail))) => {
+                let tail = &tail;
+                self.show(key, Held::Long { stored, tail }, show)?;
+                Ok(true)
             }
         }
     }
 
-    /// Removes a user key that exists.
-    pub fn remove(&mut self, key: &[u8]) {
-        self.count -= 1;
-        self.overlay.insert(key.to_vec(), None);
+    /// Shows a value of `key` part by part.
+    pub fn show(
+        &self,
+        key: &[u8],
+        held: Held<'_>,
+        mut show: impl FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        let (stored, tail) = match held {
+            Held::Whole(value) => (0, value),
+            Held::Long { stored, tail } => (stored, tail),
+        };
+        if stored > 0 {
+            let mut cursor = self.store.cursor();
+            cursor.seek(&piece_key(key, 0));
+            for number in 0..pieces(stored) {
+                let (len, at) = (piece_len(stored, number), piece_key(key, number));
+                match cursor.entry()? {
+                    Some((found, piece)) if found == at && piece.len() == len => show(piece),
+                    _ => return Err(self.damaged(key)),
+                }
+                cursor.advance();
+            }
+        }
+        show(tail);
+        Ok(())
     }
 
-    /// Shows user keys and values in order, from the first one after `after` on, while `visit`
-    /// returns true.
+    fn damaged(&self, key: &[u8]) -> Error {
+        let key = String::from_utf8_lossy(key);
+        let dir = self.store.dir().display();
+        Error(format!(
+            "the value of {key:?} in {dir} is damaged; {MOVE_AWAY}"
+        ))
+    }
+
+    fn parse<'a>(&self, key: &[u8], value: &'a [u8]) -> Result<Held<'a>, Error> {
+        parse_value(value).ok_or_else(|| self.damaged(key))
+    }
+
+    pub fn exists(&mut self, key: &[u8]) -> Result<bool, Error> {
+        match self.overlay.get(key) {
+            Some(change) => Ok(change.held().is_some()),
+            None => Ok(self.committed_as(key)? != As::Absent),
+        }
+    }
+
+    /// How a key that no change waits for is stored.
+    fn committed_as(&mut self, key: &[u8]) -> Result<As, Error> {
+        if self.known.contains(key) {
+            return Ok(As::Short);
+        }
+        let found = self.look(key, |held| match held {
+            None => As::Absent,
+            Some(Held::Whole(_)) => As::Short,
+            Some(Held::Long { stored, .. }) => As::Long(stored),
+        })?;
+        if found == As::Short {
+            self.known.insert(key.to_vec());
+        }
+        Ok(found)
+    }
+
+    /// Sets a user key.
+    pub fn put(&mut self, key: &[u8], value: Vec<u8>) -> Result<(), Error> {
+        if let Some(change) = self.overlay.get_mut(key) {
+            self.count += u64::from(change.held().is_none());
+            change.now = Now::Whole(value);
+            return Ok(());
+        }
+        let stored = self.committed_as(key)?;
+        self.count += u64::from(stored == As::Absent);
+        self.change(key, stored, Now::Whole(value));
+        Ok(())
+    }
+
+    /// Removes a user key; false if there is none.
+    pub fn remove(&mut self, key: &[u8]) -> Result<bool, Error> {
+        let existed = if let Some(change) = self.overlay.get_mut(key) {
+            let existed = change.held().is_some();
+            change.now = Now::Gone;
+            existed
+        } else {
+            let stored = self.committed_as(key)?;
+            let existed = stored != As::Absent;
+            if existed {
+                self.change(key, stored, Now::Gone);
+            }
+            existed
+        };
+        self.count -= u64::from(existed);
+        Ok(existed)
+    }
+
+    /// Adds `tail` to the value of a user key, or makes it one. The new length, or `None`, and nothing
+    /// changed, if that would be more than [`MAX_STRING_LEN`].
+    pub fn append(&mut self, key: &[u8], tail: &[u8]) -> Result<Option<usize>, Error> {
+        let len = self.look(key, |held| held.map(|held| held.len()))?;
+        let new = len.unwrap_or(0) + tail.len();
+        if new > MAX_STRING_LEN {
+            return Ok(None);
+        }
+        self.count += u64::from(len.is_none());
+        if let Some(change) = self.overlay.get_mut(key) {
+            match &mut change.now {
+                Now::Whole(value) | Now::Grown(value) => value.extend_from_slice(tail),
+                now @ Now::Gone => *now = Now::Whole(tail.to_vec()),
+            }
+            return Ok(Some(new));
+        }
+        let (stored, now) = self.look(key, |held| match held {
+            None => (As::Absent, Now::Whole(tail.to_vec())),
+            Some(Held::Whole(value)) => (As::Short, Now::Whole([value, tail].concat())),
+            Some(Held::Long { stored, .. }) => (As::Long(stored), Now::Grown(tail.to_vec())),
+        })?;
+        self.change(key, stored, now);
+        Ok(Some(new))
+    }
+
+    fn change(&mut self, key: &[u8], stored: As, now: Now) {
+        self.overlay.insert(key.to_vec(), Change { stored, now });
+    }
+
+    /// Visits user keys in order, from the first one after `after` on, while `visit` returns true.
     pub fn walk(
         &self,
         after: Option<&[u8]>,
-        mut visit: impl FnMut(&[u8], &[u8]) -> bool,
+        mut visit: impl FnMut(&[u8], Held<'_>) -> bool,
     ) -> Result<(), Error> {
         let mut stored = self.store.cursor();
         let mut seek_key = vec![USER];
@@ -130,7 +327,7 @@ impl Contents {
             .range::<[u8], _>((from, Bound::Unbounded))
             .peekable();
         loop {
-            let entry = user_entry(&stored)?;
+            let entry = self.user_entry(&stored)?;
             let (take_stored, take_waiting) = match (entry, waiting.peek()) {
                 (None, None) => return Ok(()),
                 (Some(_), None) => (true, false),
@@ -141,10 +338,10 @@ impl Contents {
             };
             // At equal keys the uncommitted write hides what is stored.
             let go_on = if take_waiting {
-                let (key, value) = waiting.next().expect("just peeked");
-                value.as_ref().is_none_or(|value| visit(key, value))
+                let (key, change) = waiting.next().expect("just peeked");
+                change.held().is_none_or(|held| visit(key, held))
             } else {
-                entry.is_none_or(|(key, value)| visit(key, value))
+                entry.is_none_or(|(key, held)| visit(key, held))
             };
             if !go_on {
                 return Ok(());
@@ -160,18 +357,8 @@ impl Contents {
         if self.overlay.is_empty() && records.is_empty() {
             return Ok(());
         }
-        for (key, value) in std::mem::take(&mut self.overlay) {
-            set_prefixed(&mut self.prefixed, USER, &key);
-            match value {
-                Some(value) => {
-                    self.store.put(&self.prefixed, &value);
-                    self.known.insert(key);
-                }
-                None => {
-                    self.store.delete(&self.prefixed);
-                    self.known.remove(&key);
-                }
-            }
+        for (key, change) in std::mem::take(&mut self.overlay) {
+            self.write_change(key, change)?;
         }
         if self.count != self.committed_count {
             self.store.put(COUNT_KEY, &self.count.to_be_bytes());
@@ -187,6 +374,60 @@ impl Contents {
         self.store.write()
     }
 
+    /// Adds a change to the batch: the key, pieces that are new or longer, and the removal of others.
+    fn write_change(&mut self, key: Vec<u8>, change: Change) -> Result<(), Error> {
+        let had = change.stored.long();
+        let has = match change.now {
+            Now::Grown(ref tail) => {
+                let begun = had / PIECE * PIECE;
+                let mut end = self.piece_begun(&key, had)?;
+                end.extend_from_slice(tail);
+                self.write_pieces(&key, begun, &end)
+            }
+            Now::Whole(ref value) if value.len() > SHORT => self.write_pieces(&key, 0, value),
+            Now::Whole(_) | Now::Gone => 0,
+        };
+        for number in pieces(has)..pieces(had) {
+            self.store.delete(&piece_key(&key, number));
+        }
+        set_prefixed(&mut self.prefixed, USER, &key);
+        match change.now {
+            Now::Gone => self.store.delete(&self.prefixed),
+            Now::Whole(mut value) if has == 0 => {
+                value.push(WHOLE);
+                self.store.put(&self.prefixed, &value);
+                self.known.insert(key);
+                return Ok(());
+            }
+            Now::Whole(_) | Now::Grown(_) => {
+                let mut head = (has as u64).to_be_bytes().to_vec();
+                head.push(PIECES);
+                self.store.put(&self.prefixed, &head);
+            }
+        }
+        self.known.remove(&key);
+        Ok(())
+    }
+
+    /// The last piece of a long value of `len` bytes, if there is room in it.
+    fn piece_begun(&self, key: &[u8], len: usize) -> Result<Vec<u8>, Error> {
+        if len % PIECE == 0 {
+            return Ok(Vec::new());
+        }
+        let last = pieces(len) - 1;
+        let piece = self.store.get(&piece_key(key, last))?;
+        let piece = piece.filter(|piece| piece.len() == piece_len(len, last));
+        Ok(piece.ok_or_else(|| self.damaged(key))?.to_vec())
+    }
+
+    /// Adds pieces to the batch: `end` is a long value from byte `from` on. Its length.
+    fn write_pieces(&mut self, key: &[u8], from: usize, end: &[u8]) -> usize {
+        for (piece, number) in end.chunks(PIECE).zip((from / PIECE) as u32..) {
+            self.store.put(&piece_key(key, number), piece);
+        }
+        from + end.len()
+    }
+
     pub fn records(&self, visit: &mut RecordVisitor<'_>) -> Result<(), Error> {
         let mut cursor = self.store.cursor();
         cursor.seek(&[RECORD]);
@@ -195,6 +436,14 @@ impl Contents {
             cursor.advance();
         }
         Ok(())
+    }
+
+    /// Key and value under the cursor, if it is still among the user keys.
+    fn user_entry<'a>(&self, cursor: &'a Cursor) -> Result<Option<(&'a [u8], Held<'a>)>, Error> {
+        match cursor.entry()? {
+            Some(([USER, key @ ..], value)) => Ok(Some((key, self.parse(key, value)?))),
+            _ => Ok(None),
+        }
     }
 
     pub fn written(&self) -> Written {
@@ -212,7 +461,8 @@ impl Contents {
     /// [`finish_load`](Self::finish_load) at the latest. False if such a key can't be.
     pub fn load(&mut self, key: &[u8], value: &[u8]) -> bool {
         match key {
-            [USER, ..] => self.count += 1,
+            [USER, ..] if parse_value(value).is_some() => self.count += 1,
+            [LONG, ..] if is_piece_key(key) => {}
             [RECORD, ..] => {}
             // Counted here instead of believed.
             _ => return key == COUNT_KEY,
@@ -229,12 +479,53 @@ impl Contents {
     }
 }
 
-/// Key (without prefix) and value under the cursor, if it is still among the user keys.
-fn user_entry(cursor: &Cursor) -> Result<Option<Pair<'_>>, Error> {
-    Ok(match cursor.entry()? {
-        Some(([USER, key @ ..], value)) => Some((key, value)),
+/// A short value ends with this; a long one's length with the other.
+const WHOLE: u8 = 0;
+const PIECES: u8 = 1;
+
+/// What lies under a user key.
+fn parse_value(value: &[u8]) -> Option<Held<'_>> {
+    let (kind, value) = value.split_last()?;
+    match *kind {
+        WHOLE if value.len() <= SHORT => Some(Held::Whole(value)),
+        PIECES => {
+            let stored = u64::from_be_bytes(value.try_into().ok()?);
+            let sound = SHORT as u64 + 1..=MAX_STRING_LEN as u64;
+            sound.contains(&stored).then_some(Held::Long {
+                stored: stored as usize,
+                tail: &[],
+            })
+        }
         _ => None,
-    })
+    }
+}
+
+/// How many pieces a long value of so many bytes has.
+fn pieces(len: usize) -> u32 {
+    len.div_ceil(PIECE) as u32
+}
+
+fn piece_len(len: usize, number: u32) -> usize {
+    (len - number as usize * PIECE).min(PIECE)
+}
+
+fn piece_key(key: &[u8], number: u32) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1 + 2 + key.len() + 4);
+    out.push(LONG);
+    // Keys of the language have a length of 16 bits.
+    out.extend_from_slice(&(key.len() as u16).to_be_bytes());
+    out.extend_from_slice(key);
+    out.extend_from_slice(&number.to_be_bytes());
+    out
+}
+
+fn is_piece_key(key: &[u8]) -> bool {
+    match key {
+        [LONG, high, low, rest @ ..] => {
+            rest.len() == usize::from(u16::from_be_bytes([*high, *low])) + 4
+        }
+        _ => false,
+    }
 }
 
 fn set_prefixed(into: &mut Vec<u8>, prefix: u8, key: &[u8]) {

@@ -23,7 +23,7 @@
 
 use std::fmt;
 
-/// The longest value that APPEND may build, in bytes.
+/// The longest value that APPEND may build, in bytes: a whole one fits an answer.
 pub const MAX_STRING_LEN: usize = 16 << 20;
 /// The longest answer, in bytes: a single command can name hundreds of the longest values.
 pub const MAX_REPLY_LEN: usize = 64 << 20;
@@ -339,6 +339,12 @@ impl<'a> Reply<'a> {
         input.end()?;
         Ok(reply)
     }
+}
+
+/// Ends a string that was begun empty and whose bytes were appended since.
+pub(crate) fn end_bulk(bulk: &mut [u8]) {
+    let len = bulk.len() - 5;
+    bulk[1..5].copy_from_slice(&(len as u32).to_be_bytes());
 }
 
 /// Appends the head of an array; its items follow.

@@ -1,7 +1,7 @@
 //! A key-value store as a replicated application.
 //!
 //! ```text
-//! dir/current        names the directory in use
+//! dir/current        names the engine, the format and the directory in use
 //! dir/db-1           the store: user keys, our records, the number of keys
 //! dir/db-2           one that a restore is filling; removed at the next start if it was interrupted
 //! ```
@@ -19,6 +19,8 @@ use crate::store::{Cursor, Engine};
 use crate::{kv_exec, leveldb, pairs, rocksdb};
 
 const CURRENT: &str = "current";
+/// Of what a store holds; another one is refused.
+const FORMAT: &str = "2";
 /// Bytes that a restore collects before it writes them.
 const LOAD_BATCH_BYTES: usize = 1 << 20;
 
@@ -44,7 +46,7 @@ impl KvApplication {
 
     fn open(engine: &'static Engine, dir: &Path) -> Result<KvApplication, Error> {
         fs::create_dir_all(dir).map_err(|e| failed("create", dir, &e))?;
-        let named = read_current(dir)?;
+        let named = read_current(engine, dir)?;
         let generation = named.unwrap_or(1);
         // Its lock comes before the cleaning: another process may be using the directory.
         let store = store_dir(dir, generation);
@@ -53,7 +55,7 @@ impl KvApplication {
             None => Contents::create(engine, &store)?,
         };
         if named.is_none() {
-            write_current(dir, generation)?;
+            write_current(engine, dir, generation)?;
         }
         remove_others(dir, generation)?;
         Ok(KvApplication {
@@ -120,7 +122,7 @@ impl Application for KvApplication {
                 return Err(e);
             }
         };
-        write_current(&self.dir, generation)?;
+        write_current(self.engine, &self.dir, generation)?;
         self.contents = contents;
         self.generation = generation;
         remove_others(&self.dir, generation)
@@ -128,13 +130,18 @@ impl Application for KvApplication {
 
     fn digest(&mut self) -> Result<[u8; 32], Error> {
         let mut sha = Sha256::new();
-        self.contents.walk(None, |key, value| {
-            for bytes in [key, value] {
-                sha.update((bytes.len() as u64).to_be_bytes());
-                sha.update(bytes);
-            }
-            true
+        let contents = &self.contents;
+        let mut failed = None;
+        contents.walk(None, |key, value| {
+            sha.update((key.len() as u64).to_be_bytes());
+            sha.update(key);
+            sha.update((value.len() as u64).to_be_bytes());
+            // However it is stored.
+            let shown = contents.show(key, value, |part| sha.update(part));
+            failed = shown.err();
+            failed.is_none()
         })?;
+        failed.map_or(Ok(()), Err)?;
         Ok(sha.finalize().into())
     }
 }
@@ -165,20 +172,29 @@ fn parse_generation(name: &str) -> Option<u64> {
 }
 
 /// Which store is in use; none before the first start has ended.
-fn read_current(dir: &Path) -> Result<Option<u64>, Error> {
+fn read_current(engine: &Engine, dir: &Path) -> Result<Option<u64>, Error> {
     let path = dir.join(CURRENT);
     let text = match fs::read(&path) {
         Ok(text) => String::from_utf8_lossy(&text).into_owned(),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return none_named(dir),
         Err(e) => return Err(failed("read", &path, &e)),
     };
-    let named = text.strip_suffix('\n').and_then(parse_generation);
-    match named.filter(|g| store_dir(dir, *g).is_dir()) {
-        Some(generation) => Ok(Some(generation)),
-        None => Err(Error(format!(
-            "{} is damaged: it names no store that is there: {text:?}; {MOVE_AWAY}",
-            path.display()
-        ))),
+    let refused = |why: &str| {
+        let path = path.display();
+        Err(Error(format!("{path} {why}: {text:?}; {MOVE_AWAY}")))
+    };
+    let words: Vec<_> = text.strip_suffix('\n').unwrap_or("").split(' ').collect();
+    match words[..] {
+        [of, FORMAT, store] if of == engine.name => {
+            let named = parse_generation(store).filter(|g| store_dir(dir, *g).is_dir());
+            named.map_or_else(|| refused("names no store that is there"), |g| Ok(Some(g)))
+        }
+        [_, FORMAT, _] => refused(&format!("names a store that isn't {}", engine.name)),
+        [_, _, _] => refused("names a store of another version of this program"),
+        [store] if parse_generation(store).is_some() => {
+            refused("names a store of an earlier version of this program")
+        }
+        _ => refused("is damaged"),
     }
 }
 
@@ -203,11 +219,15 @@ fn generations(dir: &Path) -> Result<Vec<u64>, Error> {
 }
 
 /// Names the store in use, durably and atomically. The store's own directory entry comes first.
-fn write_current(dir: &Path, generation: u64) -> Result<(), Error> {
+fn write_current(engine: &Engine, dir: &Path, generation: u64) -> Result<(), Error> {
     let path = dir.join(CURRENT);
     pairs::sync_dir(dir)
         .and_then(|()| pairs::sync_dir(&store_dir(dir, generation)))
-        .and_then(|()| pairs::replace_file(&path, |out| writeln!(out, "db-{generation}")))
+        .and_then(|()| {
+            pairs::replace_file(&path, |out| {
+                writeln!(out, "{} {FORMAT} db-{generation}", engine.name)
+            })
+        })
         .map_err(|e| failed("write", &path, &e))
 }
 

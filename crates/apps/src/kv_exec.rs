@@ -2,9 +2,9 @@
 
 use replica::Error;
 
-use crate::contents::Contents;
+use crate::contents::{Contents, Held};
 use crate::glob;
-use crate::kv::{self, Command, MAX_REPLY_LEN, MAX_STRING_LEN, Refusal, Reply, SetFlags};
+use crate::kv::{self, Command, MAX_REPLY_LEN, Refusal, Reply, SetFlags};
 
 /// Executes one command and appends the answer. Deterministic: what is committed and what still
 /// waits makes no difference. A refused command changes nothing.
@@ -18,10 +18,12 @@ pub(crate) fn execute(
         return Ok(());
     };
     match command {
-        Command::Get { key } => contents.read(key, |value| answer_value(value, out))?,
+        Command::Get { key } => {
+            answer_with(contents, key, out)?;
+        }
         Command::Set { flags, key, value } => set(contents, flags, key, value, out)?,
         Command::Del { keys } => {
-            let deleted = count_keys(&keys, |key| delete(contents, key))?;
+            let deleted = count_keys(&keys, |key| contents.remove(key))?;
             Reply::Int(deleted).encode(out);
         }
         Command::Exists { keys } => {
@@ -31,14 +33,14 @@ pub(crate) fn execute(
         Command::Mget { keys } => mget(contents, &keys, out)?,
         Command::Mset { pairs } => {
             for (key, value) in pairs {
-                put(contents, key, value.to_vec())?;
+                contents.put(key, value.to_vec())?;
             }
             Reply::Ok.encode(out);
         }
         Command::IncrBy { key, delta } => increment(contents, key, delta, out)?,
         Command::Append { key, value } => append(contents, key, value, out)?,
         Command::Strlen { key } => {
-            let len = contents.read(key, |value| value.map_or(0, <[u8]>::len))?;
+            let len = contents.look(key, |held| held.map_or(0, |held| held.len()))?;
             Reply::Int(len as i64).encode(out);
         }
         Command::Scan {
@@ -48,20 +50,26 @@ pub(crate) fn execute(
         } => scan(contents, count, after, pattern, out)?,
         Command::Dbsize => Reply::Int(contents.count() as i64).encode(out),
         Command::GetDel { key } => {
-            let existed = contents.read(key, |value| {
-                answer_value(value, out);
-                value.is_some()
-            })?;
-            if existed {
-                contents.remove(key);
+            if answer_with(contents, key, out)? {
+                contents.remove(key)?;
             }
         }
     }
     Ok(())
 }
 
-fn answer_value(value: Option<&[u8]>, out: &mut Vec<u8>) {
-    value.map_or(Reply::Nil, Reply::Bulk).encode(out);
+/// Answers with a key's value, however it is stored; false if there is none.
+fn answer_with(contents: &mut Contents, key: &[u8], out: &mut Vec<u8>) -> Result<bool, Error> {
+    let start = out.len();
+    Reply::Bulk(&[]).encode(out);
+    let found = contents.read(key, |part| out.extend_from_slice(part))?;
+    if found {
+        kv::end_bulk(&mut out[start..]);
+    } else {
+        out.truncate(start);
+        Reply::Nil.encode(out);
+    }
+    Ok(found)
 }
 
 fn set(
@@ -71,17 +79,15 @@ fn set(
     value: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
+    let conditional = flags.if_absent || flags.if_present;
     let existed = if flags.get {
-        contents.read(key, |old| {
-            answer_value(old, out);
-            old.is_some()
-        })?
+        answer_with(contents, key, out)?
     } else {
-        contents.exists(key)?
+        conditional && contents.exists(key)?
     };
     let holds = !(flags.if_absent && existed || flags.if_present && !existed);
     if holds {
-        contents.put(key, value.to_vec(), existed);
+        contents.put(key, value.to_vec())?;
     }
     match (flags.get, flags.answer_int, holds) {
         (true, ..) => {}
@@ -90,20 +96,6 @@ fn set(
         (_, _, false) => Reply::Nil.encode(out),
     }
     Ok(())
-}
-
-fn put(contents: &mut Contents, key: &[u8], value: Vec<u8>) -> Result<(), Error> {
-    let existed = contents.exists(key)?;
-    contents.put(key, value, existed);
-    Ok(())
-}
-
-fn delete(contents: &mut Contents, key: &[u8]) -> Result<bool, Error> {
-    let existed = contents.exists(key)?;
-    if existed {
-        contents.remove(key);
-    }
-    Ok(existed)
 }
 
 fn count_keys(
@@ -118,7 +110,7 @@ fn mget(contents: &mut Contents, keys: &[&[u8]], out: &mut Vec<u8>) -> Result<()
     let start = out.len();
     kv::put_array_header(out, keys.len());
     for key in keys {
-        contents.read(key, |value| answer_value(value, out))?;
+        answer_with(contents, key, out)?;
         if refuse_if_large(out, start) {
             break;
         }
@@ -142,15 +134,16 @@ fn increment(
     delta: i64,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
-    let (number, existed) = contents.read(key, |value| match value {
-        None => (Some(0), false),
-        Some(text) => (kv::parse_integer(text), true),
+    let number = contents.look(key, |held| match held {
+        None => Some(0),
+        Some(Held::Whole(text)) => kv::parse_integer(text),
+        Some(Held::Long { .. }) => None,
     })?;
     let answer = match number.map(|number| number.checked_add(delta)) {
         None => Reply::Error(Refusal::NotAnInteger),
         Some(None) => Reply::Error(Refusal::Overflow),
         Some(Some(sum)) => {
-            contents.put(key, sum.to_string().into_bytes(), existed);
+            contents.put(key, sum.to_string().into_bytes())?;
             Reply::Int(sum)
         }
     };
@@ -164,16 +157,11 @@ fn append(
     tail: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
-    let (mut value, existed) = contents.read(key, |value| {
-        (value.unwrap_or_default().to_vec(), value.is_some())
-    })?;
-    if value.len() + tail.len() > MAX_STRING_LEN {
-        Reply::Error(Refusal::StringTooLong).encode(out);
-        return Ok(());
-    }
-    value.extend_from_slice(tail);
-    Reply::Int(value.len() as i64).encode(out);
-    contents.put(key, value, existed);
+    let answer = match contents.append(key, tail)? {
+        Some(len) => Reply::Int(len as i64),
+        None => Reply::Error(Refusal::StringTooLong),
+    };
+    answer.encode(out);
     Ok(())
 }
 
@@ -203,7 +191,8 @@ fn scan(
     })?;
     let ended = looked_at < count.max(1);
     kv::put_array_header(out, 2);
-    answer_value((!ended).then_some(&last), out);
+    let after = (!ended).then_some(Reply::Bulk(&last));
+    after.unwrap_or(Reply::Nil).encode(out);
     kv::put_array_header(out, found_count);
     out.extend_from_slice(&found);
     refuse_if_large(out, start);

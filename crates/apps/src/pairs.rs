@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
-const MAGIC: &[u8; 8] = b"WPsnap\0\x01";
+const MAGIC: &[u8; 8] = b"WPsnap\0\x02";
 /// In place of a key's length.
 const END: u32 = u32::MAX;
 const MAX_KEY_LEN: u32 = 1 << 20;

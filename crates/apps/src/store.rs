@@ -19,7 +19,7 @@ pub(crate) type ErrorText = *mut *mut c_char;
 /// What has to outlive an open database.
 pub(crate) type Kept = Box<dyn Send + Sync>;
 /// Key and value.
-pub(crate) type Pair<'a> = (&'a [u8], &'a [u8]);
+type Pair<'a> = (&'a [u8], &'a [u8]);
 
 /// The library's functions.
 pub(crate) struct Api {
@@ -147,6 +147,11 @@ impl Store {
             shared: Arc::new(shared),
             batch,
         })
+    }
+
+    /// Where it lies.
+    pub fn dir(&self) -> &Path {
+        self.shared.dir()
     }
 
     /// The value of `key`.

@@ -1,5 +1,6 @@
 //! RocksDB and LevelDB, as installed, under the key-value application: contents, snapshots, kills.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::{Child, Command as Process, Stdio};
 use std::time::Duration;
 
 use apps::Application;
-use apps::kv::{Command, Refusal, Reply, SetFlags};
+use apps::kv::{Command, MAX_STRING_LEN, Refusal, Reply, SetFlags};
 use replica::application::Record;
 use replica::{Error, Settings, Worker};
 
@@ -233,6 +234,226 @@ fn a_reopened_store_has_what_was_committed_and_nothing_else() {
     }
 }
 
+fn append<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
+    Command::Append { key, value }
+}
+
+fn encoded(reply: &Reply<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    reply.encode(&mut bytes);
+    bytes
+}
+
+fn del(key: &[u8]) -> Command<'_> {
+    Command::Del { keys: vec![key] }
+}
+
+/// What `expect` compares with, whatever the lengths.
+fn model_answers(app: &mut Box<dyn Application>, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
+    for (key, value) in model {
+        expect(app, &Command::Get { key }, &Reply::Bulk(value));
+        let len = value.len() as i64;
+        expect(app, &Command::Strlen { key }, &Reply::Int(len));
+    }
+    expect(app, &Command::Dbsize, &Reply::Int(model.len() as i64));
+    let all = Command::Scan {
+        count: u32::MAX,
+        after: None,
+        pattern: None,
+    };
+    let keys = model.keys().map(|key| Reply::Bulk(key)).collect();
+    let scanned = Reply::Array(vec![Reply::Nil, Reply::Array(keys)]);
+    expect(app, &all, &scanned);
+}
+
+/// What a store holds but for whose it is: snapshots are equal where contents are.
+fn leftovers(app: &mut Box<dyn Application>, key: &[u8]) -> usize {
+    let bytes = snapshot(app);
+    bytes.windows(key.len()).filter(|w| *w == key).count()
+}
+
+#[test]
+fn long_values_are_as_if_they_were_whole() {
+    for name in STORES {
+        let dir = TempDir::new(&format!("long-{name}"));
+        let mut app = open(name, &dir.0);
+        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        let keys: [&[u8]; 4] = [b"a", b"ab", b"b\0", b""];
+        let mut draw = 7u64;
+        let mut next = |below: u64| {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (draw >> 33) % below
+        };
+        let mut longest = 0;
+        for step in 0..3000u64 {
+            let key = keys[next(4) as usize];
+            // Around the sizes where a value becomes long and where pieces end.
+            let lens = [0, 1, 900, 1023, 1024, 1025, 1400, 2048];
+            let bytes = vec![step as u8; lens[next(8) as usize]];
+            let old = model.get(key).cloned();
+            let answer = |value: Option<&[u8]>| match value {
+                Some(value) => encoded(&Reply::Bulk(value)),
+                None => encoded(&Reply::Nil),
+            };
+            match next(20) {
+                0 => {
+                    let get = SetFlags {
+                        get: true,
+                        ..SetFlags::default()
+                    };
+                    let reply = run(&mut app, &set_with(get, key, &bytes));
+                    assert_eq!(reply, answer(old.as_deref()));
+                    model.insert(key.to_vec(), bytes);
+                }
+                1 => {
+                    let reply = run(&mut app, &Command::GetDel { key });
+                    assert_eq!(reply, answer(old.as_deref()));
+                    model.remove(key);
+                }
+                2 => {
+                    let existed = model.remove(key).is_some();
+                    expect(&mut app, &del(key), &Reply::Int(existed.into()));
+                }
+                3 => {
+                    run(&mut app, &set(key, &bytes));
+                    model.insert(key.to_vec(), bytes);
+                }
+                _ => {
+                    let value = model.entry(key.to_vec()).or_default();
+                    value.extend_from_slice(&bytes);
+                    longest = longest.max(value.len());
+                    let len = value.len() as i64;
+                    expect(&mut app, &append(key, &bytes), &Reply::Int(len));
+                }
+            }
+            if next(6) == 0 {
+                app.commit(&[]).unwrap();
+            }
+            if next(60) == 0 {
+                model_answers(&mut app, &model);
+            }
+            if next(600) == 0 {
+                app.commit(&[]).unwrap();
+                drop(app);
+                app = open(name, &dir.0);
+            }
+        }
+        assert!(longest > 20_000, "{longest}");
+        app.commit(&[]).unwrap();
+        model_answers(&mut app, &model);
+
+        // However it came about, equal contents have equal digests, also elsewhere.
+        let digest = app.digest().unwrap();
+        let (whole, other) = (
+            TempDir::new(&format!("long-whole-{name}")),
+            TempDir::new(&format!("long-other-{name}")),
+        );
+        let mut at_once = open(name, &whole.0);
+        for (key, value) in &model {
+            run(&mut at_once, &set(key, b""));
+            for part in value.chunks(1000) {
+                run(&mut at_once, &append(key, part));
+            }
+        }
+        assert_eq!(at_once.digest().unwrap(), digest, "waiting");
+        at_once.commit(&[]).unwrap();
+        assert_eq!(at_once.digest().unwrap(), digest);
+        let mut restored = open(name, &other.0);
+        restored.restore(&mut &snapshot(&mut app)[..]).unwrap();
+        assert_eq!(restored.digest().unwrap(), digest);
+        model_answers(&mut restored, &model);
+
+        // Nothing of a long value is left behind its key.
+        let key = b"a key of its own";
+        for _ in 0..30 {
+            run(&mut app, &append(key, &[1; 900]));
+            app.commit(&[]).unwrap();
+        }
+        assert!(leftovers(&mut app, key) > 20);
+        run(&mut app, &set(key, b"short"));
+        app.commit(&[]).unwrap();
+        assert_eq!(leftovers(&mut app, key), 1);
+        for _ in 0..30 {
+            run(&mut app, &append(key, &[1; 900]));
+        }
+        app.commit(&[]).unwrap();
+        run(&mut app, &del(key));
+        run(&mut app, &append(key, b"anew"));
+        app.commit(&[]).unwrap();
+        assert_eq!(leftovers(&mut app, key), 1);
+        run(&mut app, &del(key));
+        app.commit(&[]).unwrap();
+        assert_eq!(leftovers(&mut app, key), 0);
+    }
+}
+
+#[test]
+fn a_string_has_a_largest_length_with_the_error_of_redis() {
+    assert_eq!(
+        Refusal::StringTooLong.to_string(),
+        "string exceeds maximum allowed size"
+    );
+    for name in STORES {
+        let dir = TempDir::new(&format!("longest-{name}"));
+        let app = &mut open(name, &dir.0);
+        let part = vec![b'x'; 60_000];
+        let mut len = 0;
+        while len + part.len() <= MAX_STRING_LEN {
+            run(app, &append(b"k", &part));
+            len += part.len();
+            if len % 7 == 0 {
+                app.commit(&[]).unwrap();
+            }
+        }
+        for _ in 0..2 {
+            let refused = Reply::Error(Refusal::StringTooLong);
+            expect(app, &append(b"k", &part), &refused);
+            expect(app, &Command::Strlen { key: b"k" }, &Reply::Int(len as i64));
+            let not_a_number = Reply::Error(Refusal::NotAnInteger);
+            expect(app, &incr(b"k", 1), &not_a_number);
+            app.commit(&[]).unwrap();
+        }
+        let rest = vec![b'x'; MAX_STRING_LEN - len];
+        let longest = Reply::Int(MAX_STRING_LEN as i64);
+        expect(app, &append(b"k", &rest), &longest);
+        // The longest one fits an answer; several that don't are refused.
+        let whole = vec![b'x'; MAX_STRING_LEN];
+        expect(app, &Command::Get { key: b"k" }, &Reply::Bulk(&whole));
+        let keys = vec![&b"k"[..]; 5];
+        let too_large = Reply::Error(Refusal::ReplyTooLarge);
+        expect(app, &Command::Mget { keys }, &too_large);
+    }
+}
+
+/// What this process has given the kernel to write, in bytes.
+fn bytes_written() -> u64 {
+    let io = fs::read_to_string("/proc/self/io").unwrap();
+    let line = io.lines().find_map(|l| l.strip_prefix("wchar: "));
+    line.unwrap().parse().unwrap()
+}
+
+#[test]
+fn an_append_writes_what_it_appends() {
+    // Tests share the process: the smallest of several rounds is this one's own.
+    const APPENDS: u64 = 300;
+    for name in STORES {
+        let dir = TempDir::new(&format!("append-cost-{name}"));
+        let app = &mut open(name, &dir.0);
+        let per_append = |app: &mut Box<dyn Application>| {
+            let before = bytes_written();
+            for _ in 0..APPENDS {
+                run(app, &append(b"k", &[b'x'; 900]));
+                app.commit(&[record(b"position", b"7")]).unwrap();
+            }
+            (bytes_written() - before) / APPENDS
+        };
+        let rounds: Vec<_> = (0..8).map(|_| per_append(app)).collect();
+        println!("{name}: bytes written for an append of 900, by hundreds: {rounds:?}");
+        let last = rounds[4..].iter().min().unwrap();
+        assert!(*last < 4 * 900, "{name}: {rounds:?}");
+    }
+}
+
 fn fill(app: &mut Box<dyn Application>, keys: u32) {
     for n in 0..keys {
         let key = format!("key:{n:06}");
@@ -390,7 +611,7 @@ fn a_store_that_is_in_use_or_missing_is_named() {
         let path = dir.0.join("db-1").display().to_string();
         assert!(message(&dir.0).contains(&path));
         drop(app);
-        fs::write(dir.0.join("current"), "db-7\n").unwrap();
+        fs::write(dir.0.join("current"), "RocksDB 2 db-7\n").unwrap();
         assert!(message(&dir.0).contains("current"));
         let file = dir.0.join("file");
         fs::write(&file, "").unwrap();
@@ -641,6 +862,7 @@ fn child_process() {
         Path::new(parts.next().unwrap()),
     );
     match role {
+        "append" => append_until_killed(store, dir),
         "count" => count_until_killed(store, dir),
         "restore" => restore_until_killed(store, dir),
         "starve" => fill_until_it_fails(store, dir),
@@ -719,6 +941,39 @@ fn a_kill_at_any_moment_repeats_nothing_and_loses_nothing() {
             position(&mut open(store, &dir.0)) > 100,
             "the children did nothing"
         );
+    }
+}
+
+fn append_until_killed(store: &str, dir: &Path) {
+    let app = &mut open(store, dir);
+    let mut n = position(app);
+    loop {
+        if n % 90 == 89 {
+            run(app, &set(b"long", b""));
+        }
+        run(app, &append(b"long", &[n as u8; 900]));
+        n += 1;
+        app.commit(&[record(b"position", &n.to_be_bytes())])
+            .unwrap();
+        println!("{n}");
+    }
+}
+
+#[test]
+fn a_kill_while_a_long_value_grows_or_goes_leaves_all_of_a_change_or_nothing() {
+    for store in STORES {
+        let dir = TempDir::new(&format!("kill-append-{store}"));
+        for round in 0..8u64 {
+            let mut process = child("append", store, &dir.0).spawn().unwrap();
+            let acknowledged =
+                kill_after(&mut process, Duration::from_millis(30 + round * 17 % 60));
+            let app = &mut open(store, &dir.0);
+            let position = position(app);
+            assert!(position >= acknowledged);
+            let begun = (0..position).rev().find(|n| n % 90 == 89).unwrap_or(0);
+            let value: Vec<u8> = (begun..position).flat_map(|n| [n as u8; 900]).collect();
+            expect(app, &Command::Get { key: b"long" }, &Reply::Bulk(&value));
+        }
     }
 }
 

@@ -51,8 +51,9 @@ impl Replies {
         });
     }
 
-    pub fn len(&self) -> usize {
-        self.entries.len()
+    /// How many there are; of large ones each 32 KiB count as one more.
+    pub fn weight(&self) -> usize {
+        self.entries.len() + (self.bytes.len() >> 15)
     }
 
     pub fn send(&mut self, out: &mut impl Output) {

@@ -36,6 +36,8 @@ use std::ops::Range;
 const MAX_CONFIGURATIONS: usize = 32;
 /// Instances executed in a row without a commit. Bounds what a batch keeps in memory.
 const MAX_BATCH: u64 = 1_024;
+/// Replies that a batch may have waiting before it executes what came early: 16 MiB of large ones.
+const MAX_REPLIES: usize = 512;
 /// Sessions proposed for expiry at a time.
 const EXPIRE_AT_ONCE: usize = 64;
 /// The table is searched for idle sessions at most this often.
@@ -211,9 +213,10 @@ impl<A: Application> Worker<A> {
         self.sessions.local()
     }
 
-    /// Replies that wait for [`Worker::finish_batch`]: a reason to end a batch early.
+    /// Replies that wait for [`Worker::finish_batch`], of large ones each 32 KiB as one more: a reason
+    /// to end a batch early.
     pub fn pending_replies(&self) -> usize {
-        self.replies.len()
+        self.replies.weight()
     }
 
     /// Decided values that wait for their turn.
@@ -565,7 +568,10 @@ impl<A: Application> Worker<A> {
 
     /// Executes what waits in order, as long as the batch isn't too large.
     fn drain(&mut self, now: Time) {
-        while self.failed.is_none() && self.next - self.committed < MAX_BATCH {
+        while self.failed.is_none()
+            && self.next - self.committed < MAX_BATCH
+            && self.replies.weight() < MAX_REPLIES
+        {
             let Some(taken) = self.ring.take(self.next) else {
                 break;
             };
