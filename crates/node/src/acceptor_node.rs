@@ -27,7 +27,7 @@ use self::kernel::KernelAcceptor;
 use self::wal::{Kind, Memory, Wal};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::control_loop::{of_group, refused};
-use crate::host::Stop;
+use crate::host::{Stop, private_directory};
 use crate::outbox::AddressedOutbox;
 use crate::role_loop::{Role, RoleLoop};
 use crate::trace::{Recorded, Recorder};
@@ -117,7 +117,7 @@ impl AcceptorRole {
 /// must not vote again later: in the meantime another one votes under the same node id.
 fn memory_on_disk(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
     let directory = cluster.node_dir(node);
-    fs::create_dir_all(&directory)
+    private_directory(&directory)
         .map_err(|e| Error::new(format!("can't create {}: {e}", directory.display())))?;
     let (dump, log) = (directory.join("acceptor.state"), directory.join("log"));
     let (mine, other) = match node.storage {

@@ -3,7 +3,6 @@
 //! Whatever it must remember is in the store before it acts on it, so it can be killed at any time;
 //! meanwhile everything but failover goes on.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use serde_json::{Value, json};
 use crate::cluster_file::{ClusterFile, Node, Role};
 use crate::control_socket::ControlSocket;
 use crate::counters::Counters;
-use crate::host::{Stop, wait};
+use crate::host::{Stop, private_directory, wait};
 use crate::outbox::{AddressedOutbox, Directory};
 use crate::plane::{RecvBatch, SendBatch, UdpPlane, refuse_deafness};
 use crate::role_loop::open_plane;
@@ -33,7 +32,7 @@ pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error>
     let plane = open_plane(node)?;
     let links = Links::open(cluster, node)?;
     let directory = cluster.node_dir(node);
-    fs::create_dir_all(&directory)
+    private_directory(&directory)
         .map_err(|e| Error::new(format!("can't create {}: {e}", directory.display())))?;
     let store = FileStore::open(&directory.join("epochs.json"), cluster.cluster)
         .map_err(|e| Error::new(e.to_string()))?;

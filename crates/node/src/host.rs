@@ -1,11 +1,14 @@
-//! What a node asks of its host besides sockets and files: waiting, stopping, pinning, disk space.
+//! What a node asks of its host besides sockets and files: waiting, stopping, pinning, disk space, who
+//! may read what it stores.
 #![allow(unsafe_code)]
 
-use std::fs::File;
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::mem;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -199,6 +202,25 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// From now on what this process makes is its owner's alone, whoever makes it (RocksDB, for one):
+/// files 0600, directories 0700. For programs; a library leaves its process's mask as it is.
+pub fn keep_private() {
+    // SAFETY: takes no pointers, and can't fail.
+    unsafe { libc::umask(0o077) };
+}
+
+/// Makes a directory that its owner alone may look into, and those above it that are missing. One
+/// that is there already is closed to others.
+pub(crate) fn private_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let mut permissions = fs::metadata(path)?.permissions();
+    if permissions.mode() & 0o077 != 0 {
+        permissions.set_mode(0o700);
+        fs::set_permissions(path, permissions)?;
+    }
+    Ok(())
+}
+
 /// Whether something last done at a moment, or never, is to be done again.
 pub(crate) fn is_due(last: Option<Instant>, interval: Duration) -> bool {
     last.is_none_or(|at| at.elapsed() >= interval)
@@ -217,6 +239,18 @@ pub fn set_backlog(listener: &TcpListener, backlog: c_int) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_node_stores_is_in_directories_of_its_owner() {
+        let directory = crate::test_dir::TestDir::new();
+        let (above, own) = (directory.path().join("a"), directory.path().join("a/b"));
+        private_directory(&own).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&above), mode(&own)), (0o700, 0o700));
+        fs::set_permissions(&own, PermissionsExt::from_mode(0o755)).unwrap();
+        private_directory(&own).unwrap();
+        assert_eq!(mode(&own), 0o700, "closed, as it was open");
+    }
 
     #[test]
     fn a_request_wakes_every_waiter_and_stays() {

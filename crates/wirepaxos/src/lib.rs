@@ -72,7 +72,12 @@ enum Command {
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
-    let result = match CommandLine::parse().command {
+    let command = CommandLine::parse().command;
+    // What an operator runs in a lab is none of ours.
+    if !matches!(command, Command::Lab(lab::Command::Exec(_))) {
+        node::host::keep_private();
+    }
+    let result = match command {
         Command::Demo(options) => demo::run(&options),
         Command::Node(options) => run_node::run(&options),
         Command::Status(options) => status::run(&options),

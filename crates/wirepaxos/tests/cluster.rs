@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::{self, Stdio};
 use std::time::{Duration, Instant};
@@ -31,6 +32,36 @@ fn json(output: &std::process::Output) -> Value {
             text(&output.stderr)
         )
     })
+}
+
+/// Values and passwords are in these files.
+#[test]
+fn what_nodes_store_is_their_owners_alone() {
+    let shape = Shape {
+        durable: true,
+        ..shape("rocksdb")
+    };
+    let cluster = TestCluster::start(&shape);
+    cluster.call(0, &["SET", "secret", "word"]);
+    let stopped = cluster.run("stop", &[]);
+    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
+    let data = cluster.local.directory().join("data");
+    let mut files = 0;
+    let mut open = vec![data];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = std::fs::symlink_metadata(&path).unwrap();
+            let mode = metadata.permissions().mode() & 0o777;
+            let expected = if metadata.is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(mode, expected, "{} is {mode:o}", path.display());
+            files += usize::from(metadata.is_file());
+            if metadata.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    assert!(files > 20, "only {files} files");
 }
 
 /// Waits until all replicas stand at the same instance with the same contents.

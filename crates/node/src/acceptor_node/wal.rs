@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use super::image;
-use crate::host::preallocate;
+use crate::host::{preallocate, private_directory};
 use crate::{Error, random_nonce};
 
 const MAGIC: u32 = 0x5750_4c46;
@@ -82,7 +82,7 @@ impl Wal {
         segments_per_snapshot: u64,
         memory: &mut impl Memory,
     ) -> Result<Wal, Error> {
-        fs::create_dir_all(directory).map_err(|e| failed(directory, "be created", &e))?;
+        private_directory(directory).map_err(|e| failed(directory, "be created", &e))?;
         image::sync_directory_of(directory).map_err(|e| failed(directory, "be created", &e))?;
         let key = key(directory)?;
         let (snapshots, segments) = list(directory)?;

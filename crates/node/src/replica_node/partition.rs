@@ -8,6 +8,7 @@ use replica::Settings;
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::host::private_directory;
 
 /// See the module.
 #[derive(Clone, Copy)]
@@ -30,7 +31,7 @@ impl Partition<'_> {
     /// The same; made if missing.
     pub fn directory(&self) -> Result<PathBuf, Error> {
         let directory = self.path();
-        std::fs::create_dir_all(&directory)
+        private_directory(&directory)
             .map_err(|e| Error::new(format!("can't make {}: {e}", directory.display())))?;
         Ok(directory)
     }
