@@ -2,11 +2,9 @@
 //! sequences of commands on a real LevelDB beside a model of what they mean.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::input::Input;
+use super::scratch::Scratch;
 use apps::kv::{Command, Refusal, Reply, SetFlags, parse_integer};
 use apps::{Application, KvApplication};
 use replica::application::Record;
@@ -42,36 +40,12 @@ fn bytes(data: &[u8]) {
     }
 }
 
-/// A directory of its own, in memory where there is such a place, removed in the end.
-struct TempDir(PathBuf);
-
-impl TempDir {
-    fn new() -> TempDir {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let memory = Path::new("/dev/shm");
-        let parent = match memory.is_dir() {
-            true => memory.to_owned(),
-            false => std::env::temp_dir(),
-        };
-        let path = parent.join(format!("wirepaxos-fuzz-kv-{}-{number}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        TempDir(path)
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 // ---- Snapshots from elsewhere
 
 /// A snapshot of any bytes, or a damaged one, is refused and changes nothing, or is taken whole;
 /// afterwards every command gets an answer.
 fn foreign(input: &mut Input<'_>) {
-    let dir = TempDir::new();
+    let dir = Scratch::new();
     let mut app = KvApplication::open_leveldb(&dir.0).expect("a new store");
     let mut model = Model::default();
     for _ in 0..input.small() % 8 {
@@ -132,7 +106,7 @@ fn raw_pairs(input: &mut Input<'_>) -> Vec<u8> {
 struct Model(BTreeMap<Vec<u8>, Vec<u8>>);
 
 fn commands(input: &mut Input<'_>) {
-    let dir = TempDir::new();
+    let dir = Scratch::new();
     let mut app = KvApplication::open_leveldb(&dir.0).expect("a new store");
     let (mut model, mut committed) = (Model::default(), Model::default());
     for _ in 0..MAX_COMMANDS {
@@ -162,7 +136,7 @@ fn commit(app: &mut KvApplication) {
     app.commit(&[record]).expect("there is room");
 }
 
-fn reopened(app: KvApplication, dir: &TempDir) -> KvApplication {
+fn reopened(app: KvApplication, dir: &Scratch) -> KvApplication {
     drop(app);
     KvApplication::open_leveldb(&dir.0).expect("our own store")
 }

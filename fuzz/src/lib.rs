@@ -2,13 +2,21 @@
 //! so that ordinary tests include the same files and run them on random input.
 
 #[cfg(feature = "node")]
+pub mod checkpoint;
+#[cfg(feature = "node")]
 pub mod cluster_file;
+#[cfg(feature = "node")]
+pub mod control;
 pub mod header;
+pub mod image;
 pub mod input;
 #[cfg(feature = "apps")]
 pub mod kv;
+#[cfg(feature = "node")]
+pub mod log;
 #[cfg(feature = "redis")]
 pub mod resp;
 pub mod roles;
+pub mod scratch;
 #[cfg(feature = "replica")]
 pub mod worker;

@@ -8,6 +8,8 @@ mod input;
 mod kv;
 #[path = "../../../fuzz/src/random.rs"]
 mod random;
+#[path = "../../../fuzz/src/scratch.rs"]
+mod scratch;
 
 #[test]
 fn bytes_commands_and_snapshots() {

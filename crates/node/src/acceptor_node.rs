@@ -10,6 +10,8 @@
 
 mod image;
 mod kernel;
+#[cfg(any(test, fuzzing))]
+pub mod stored;
 mod wal;
 
 use std::fs;

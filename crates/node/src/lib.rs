@@ -18,6 +18,8 @@ mod control_socket;
 mod controller_node;
 mod counters;
 mod error;
+#[cfg(test)]
+mod fuzz_smoke;
 pub mod host;
 mod kernel_node;
 mod leader_node;
@@ -37,8 +39,13 @@ mod test_dir;
 mod trace;
 pub mod transfer;
 
+#[cfg(test)]
+extern crate self as node;
+
 use std::sync::Arc;
 
+#[cfg(any(test, fuzzing))]
+pub use acceptor_node::stored;
 pub use cluster_file::ClusterFile;
 pub use control_peers::ControlPeers;
 pub use error::{Error, random_nonce};

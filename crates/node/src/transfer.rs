@@ -332,15 +332,20 @@ fn receive(
 ) -> io::Result<(Instance, File)> {
     input.get_ref().set_read_timeout(Some(patience.stream))?;
     write_line(&mut input.get_ref(), &Choice::Go)?;
-    let position = match read_line(&mut input)? {
-        Answer::Position(position) => position,
-        Answer::Refused(why) => return Err(io::Error::other(why)),
-        Answer::Willing(_) => return Err(damaged("the same answer twice")),
-    };
+    let (position, mut frames) = answered(input)?;
     let mut state = nameless(directory)?;
-    io::copy(&mut FrameReader::new(input), &mut state)?;
+    io::copy(&mut frames, &mut state)?;
     state.rewind()?;
     Ok((position, state))
+}
+
+/// What another replica answers in the end: a state's position and the state, or why there is none.
+pub fn answered<R: BufRead>(mut input: R) -> io::Result<(Instance, FrameReader<R>)> {
+    match read_line(&mut input)? {
+        Answer::Position(position) => Ok((position, FrameReader::new(input))),
+        Answer::Refused(why) => Err(io::Error::other(why)),
+        Answer::Willing(_) => Err(damaged("the same answer twice")),
+    }
 }
 
 /// A file that goes with its descriptor.
@@ -370,20 +375,23 @@ fn read_line<T: for<'a> Deserialize<'a>>(input: &mut impl BufRead) -> io::Result
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("bad request line: {e}")))
 }
 
-struct FrameWriter<W> {
+/// Writes a state as it travels.
+pub struct FrameWriter<W> {
     out: W,
     crc: crc32fast::Hasher,
 }
 
 impl<W: Write> FrameWriter<W> {
-    fn new(out: W) -> Self {
+    /// Into `out`, behind the answer's line.
+    pub fn new(out: W) -> Self {
         FrameWriter {
             out,
             crc: crc32fast::Hasher::new(),
         }
     }
 
-    fn finish(mut self) -> io::Result<()> {
+    /// Ends the stream: all of it was written.
+    pub fn finish(mut self) -> io::Result<()> {
         self.out.write_all(&0u32.to_be_bytes())?;
         self.out.write_all(&self.crc.finalize().to_be_bytes())
     }
@@ -405,7 +413,8 @@ impl<W: Write> Write for FrameWriter<W> {
     }
 }
 
-struct FrameReader<R> {
+/// Reads a state as it travels: an error before its end means that all of it is void.
+pub struct FrameReader<R> {
     input: R,
     crc: crc32fast::Hasher,
     left_in_frame: usize,

@@ -3,7 +3,8 @@
 
 #[path = "../../../fuzz/src/header.rs"]
 mod header;
-#[allow(dead_code)]
+#[path = "../../../fuzz/src/image.rs"]
+mod image;
 #[path = "../../../fuzz/src/input.rs"]
 mod input;
 #[path = "../../../fuzz/src/random.rs"]
@@ -37,5 +38,13 @@ fn packets_into_every_role() {
     let mut random = Random(2);
     for _ in 0..400 {
         roles::run(&random.bytes(4000));
+    }
+}
+
+#[test]
+fn saved_acceptors() {
+    let mut random = Random(8);
+    for _ in 0..5_000 {
+        image::run(&random.bytes(600));
     }
 }

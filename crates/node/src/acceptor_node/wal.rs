@@ -30,7 +30,12 @@ use crate::{Error, random_nonce};
 const MAGIC: u32 = 0x5750_4c46;
 const FRAME_HEAD: usize = 24;
 const ALIGNMENT: usize = 512;
-const SEGMENT_BYTES: u64 = 32 << 20;
+/// Small where many logs are opened and few votes written.
+const SEGMENT_BYTES: u64 = if cfg!(any(test, fuzzing)) {
+    4 << 10
+} else {
+    32 << 20
+};
 /// A new snapshot is made, and older segments are removed, after so many segments.
 const SEGMENTS_PER_SNAPSHOT: u64 = 4;
 
