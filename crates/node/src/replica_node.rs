@@ -428,3 +428,6 @@ impl ControlLoop<'_> {
         self.socket.send(self.socket.peers().controller(), message);
     }
 }
+
+#[cfg(test)]
+mod tests;
