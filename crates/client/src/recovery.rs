@@ -238,3 +238,36 @@ impl Outbox for AcceptorOutbox {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_on_no_nodes_machine_is_told_so() {
+        // Addresses that nobody has (RFC 5737).
+        let node = |id: u16, role: &str| {
+            format!(
+                "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\n\
+                 address = \"203.0.113.{id}:7000\"\ncontrol = \"203.0.113.{id}:7001\"\n"
+            )
+        };
+        let roles = ["controller", "leader", "acceptor", "replica"];
+        let nodes: String = (1..).zip(roles).map(|(id, role)| node(id, role)).collect();
+        let text = format!(
+            "cluster = \"0badcafe\"\ndata = \"data\"\n[[group]]\nid = 0\napplication = \"echo\"\n{nodes}"
+        );
+        let directory =
+            std::env::temp_dir().join(format!("wirepaxos-recover-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let file = directory.join("cluster.toml");
+        std::fs::write(&file, text).unwrap();
+        let cluster = ClusterFile::load(&file);
+        std::fs::remove_dir_all(&directory).unwrap();
+        let Err(refused) = Recovery::open(&cluster.unwrap(), 0, 0) else {
+            panic!("nobody has these addresses");
+        };
+        let said = refused.to_string();
+        assert!(said.contains("on the machine of a node"), "{said}");
+    }
+}

@@ -86,6 +86,26 @@ fn all_agree(lab: &TestLab, count: &str) {
     assert!(digests.iter().all(|d| *d == digests[0]), "{digests:?}");
 }
 
+/// Another cluster's node at the address of one whose program runs would hear nothing.
+fn nobody_else_starts_behind(lab: &TestLab, node: &str) {
+    let directory = format!("/run/wirepaxos/{}", lab.name);
+    let text = std::fs::read_to_string(format!("{directory}/cluster.toml")).unwrap();
+    let own = |line: &str| line.starts_with("cluster = ") || line.starts_with("data = ");
+    let others: Vec<&str> = text.lines().filter(|line| !own(line)).collect();
+    let file = format!("{directory}/another.toml");
+    let head = "cluster = \"0badcafe\"\ndata = \"another\"\n";
+    std::fs::write(&file, head.to_owned() + &others.join("\n")).unwrap();
+    for plane in ["udp", "auto"] {
+        let command = [
+            PROGRAM, "node", "-c", &file, "--name", node, "--plane", plane,
+        ];
+        let output = lab.exec(node, &command);
+        let said = all(&output);
+        let named = said.contains("it takes what is sent to") && said.contains("`acceptor`");
+        assert!(!output.status.success() && named, "{plane}: {said}");
+    }
+}
+
 #[test]
 fn programs_outlive_processes_and_are_replaced_without_losing_a_vote() {
     let _alone = alone();
@@ -110,6 +130,7 @@ fn programs_outlive_processes_and_are_replaced_without_losing_a_vote() {
         lab.kill(node);
     }
     lab.redis("client-1", REPLICAS[0], &["INCR", "unattended"]);
+    nobody_else_starts_behind(&lab, "acceptor-1");
     for node in [leads, "acceptor-1", "acceptor-2", "acceptor-3"] {
         lab.json(&["start", node, "--json"]);
     }
