@@ -168,6 +168,9 @@ pub enum Action {
     Forget(Name),
     /// An operator orders a change of leader and accepts the loss of what only acceptors knew.
     AcceptLoss,
+    /// The forgotten controller of an old cluster of one acceptor, at the same addresses, tells
+    /// everybody its epochs.
+    OldCluster,
 }
 
 /// A run, as far as it is decided in advance.
@@ -198,6 +201,7 @@ mod tests {
                     1.800000 release\n\
                     1.850000 forget acceptor-1\n\
                     1.900000 accept-loss\n\
+                    1.950000 old-cluster\n\
                     2.000000 hour\n";
         let plan = Plan::parse(text).unwrap();
         assert_eq!(plan.to_string(), text);

@@ -29,6 +29,13 @@ fn find(mutation: Mutation, limits: Limits) -> Option<(u64, Invariant, String)> 
     })
 }
 
+fn mistaken(mutation: Mutation) -> Options {
+    Options {
+        mutation: Some(mutation),
+        ..Options::default()
+    }
+}
+
 fn assert_found(mutation: Mutation, by: &[Invariant]) {
     assert_found_with(mutation, Limits::default(), by);
 }
@@ -188,11 +195,7 @@ fn a_fresh_memory_that_votes_in_an_old_epoch() {
         );
     }
     let plan = Plan::parse(&text).unwrap();
-    let mistaken = Options {
-        mutation: Some(Mutation::KeepsOldMembership),
-        ..Options::default()
-    };
-    let violations = run_plan(&plan, &mistaken).violations;
+    let violations = run_plan(&plan, &mistaken(Mutation::KeepsOldMembership)).violations;
     assert_eq!(
         violations.first().map(|v| v.invariant),
         Some(Remembered),
@@ -205,11 +208,7 @@ fn a_fresh_memory_that_votes_in_an_old_epoch() {
 /// (`cluster_scripts.rs`).
 fn found_by_script(script: &str, mutation: Mutation) -> Option<Invariant> {
     let script = ClusterScript::parse(script).unwrap();
-    let mistaken = Options {
-        mutation: Some(mutation),
-        ..Options::default()
-    };
-    let violations = run_plan(script.plan(), &mistaken).violations;
+    let violations = run_plan(script.plan(), &mistaken(mutation)).violations;
     println!("{mutation:?}: {violations:?}");
     violations.first().map(|v| v.invariant)
 }
@@ -219,6 +218,14 @@ fn a_report_of_a_disk_that_is_gone() {
     let script = include_str!("../../../testdata/cluster/disk_replaced.txt");
     let found = found_by_script(script, Mutation::DisksNotNumbered);
     assert_eq!(found, Some(Trim));
+}
+
+/// The old cluster's one acceptor votes, and is lost, as `f` of the new one's may be.
+#[test]
+fn an_old_clusters_controller_that_is_believed() {
+    let script = include_str!("../../../testdata/cluster/two_clusters.txt");
+    let found = found_by_script(script, Mutation::OldClusterBelieved);
+    assert!(matches!(found, Some(Agreement | Acknowledged)), "{found:?}");
 }
 
 #[test]

@@ -283,7 +283,8 @@ impl AcceptorHost {
     /// A control message arrives.
     pub fn control(&mut self, world: &mut World, message: &Message) {
         if let Message::View(view) = message {
-            self.host.take_view(world, view);
+            // It counts nothing by configurations: one that contradicts another is passed over.
+            let _ = self.host.take_view(world, view);
         }
         let Some((_, enable)) = message.enable() else {
             return;

@@ -1,5 +1,8 @@
 //! What a plan does to a cluster.
 
+use control::{Envelope, EpochRecord, EpochState, Message, View};
+use paxos::{Configuration, Member};
+
 use super::acceptor::AcceptorHost;
 use super::client::Wish;
 use super::layout;
@@ -8,6 +11,7 @@ use super::leader::LeaderHost;
 use super::learner::LearnerHost;
 use super::mutation::Mutation;
 use super::replica::ReplicaHost;
+use super::world::{CLUSTER, GROUP};
 use super::{Cluster, Kind};
 use crate::plan::{Action, Direction, Name};
 
@@ -61,6 +65,7 @@ impl Cluster {
             Action::Failover => self.controller.order_failover(&mut self.world),
             Action::Forget(name) => self.forget(name),
             Action::AcceptLoss => self.controller.accept_loss(&mut self.world),
+            Action::OldCluster => self.old_cluster(),
         }
     }
 
@@ -111,6 +116,38 @@ impl Cluster {
         if let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) {
             self.acceptors[n].wipe(&mut self.world);
             self.world.has_forgotten = true;
+        }
+    }
+
+    /// The views of a cluster that had these addresses before: acceptor 1 alone, after four failovers.
+    fn old_cluster(&mut self) {
+        let member = |name, nonce| Member {
+            node: layout::node_id(name),
+            nonce,
+        };
+        let record = |epoch| {
+            let configuration = Configuration {
+                epoch,
+                leader: member(Name::Leader(1), 1),
+                acceptors: vec![member(Name::Acceptor(1), 1)],
+                f: 0,
+                replicas: vec![layout::node_id(Name::Replica(1))],
+                g: 0,
+            };
+            EpochRecord::new(&configuration, EpochState::Active)
+        };
+        let view = View {
+            version: 15,
+            epochs: (1..=5).map(record).collect(),
+            ..View::nothing(GROUP)
+        };
+        for to in 1..self.world.layout.names.len() {
+            let envelope = Envelope {
+                cluster: CLUSTER + 1,
+                to: layout::node_id(self.world.layout.names[to]),
+                message: Message::View(view.clone()),
+            };
+            self.world.deliver(0, to as NodeIndex, envelope);
         }
     }
 

@@ -289,7 +289,9 @@ impl ClientHost {
         let Some(proposer) = &mut self.role else {
             return;
         };
-        if self.host.take_view(world, view) && view.active().is_some() {
+        // It only looks for the leader: a view that contradicts another is passed over.
+        let newer = self.host.take_view(world, view).unwrap_or(false);
+        if newer && view.active().is_some() {
             self.vain_confirmations += u32::from(proposer.needs_leader());
             proposer.leader_changed(now, &mut self.out);
             if let Some(operations) = &mut self.operations {

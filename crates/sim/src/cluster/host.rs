@@ -1,9 +1,11 @@
 //! What every simulated node has, whatever it runs.
 
+use control::{Contradiction, View, Views};
 use paxos::{Deployment, Time};
 
 use super::clock::Clock;
 use super::layout::{Endpoint, NodeIndex, node_id};
+use super::mutation::Mutation;
 use super::world::{CLUSTER, Event, GROUP, MAX_VALUE, World};
 use crate::plan::Name;
 use crate::queue::MICROSECOND;
@@ -22,8 +24,8 @@ pub struct Host {
     pub paused: bool,
     /// Whom it takes for the leader.
     pub leader: Option<NodeIndex>,
-    /// Version of the newest view it has seen.
-    pub view_version: u64,
+    /// What it was told of the epochs.
+    pub views: Views,
 }
 
 impl Host {
@@ -38,7 +40,7 @@ impl Host {
             process: 0,
             paused: false,
             leader: None,
-            view_version: 0,
+            views: Views::default(),
         }
     }
 
@@ -47,7 +49,7 @@ impl Host {
         self.process = world.new_process();
         self.paused = false;
         self.leader = None;
-        self.view_version = 0;
+        self.views = Views::default();
     }
 
     /// Its place in the deployment.
@@ -72,15 +74,18 @@ impl Host {
     }
 
     /// Notes who leads; false if the view is older than one before.
-    pub fn take_view(&mut self, world: &World, view: &control::View) -> bool {
-        if view.version < self.view_version {
-            return false;
+    pub fn take_view(&mut self, world: &World, view: &View) -> Result<bool, Contradiction> {
+        if !world.mutated(Mutation::OldClusterBelieved) {
+            self.views.offer(view)?;
         }
-        self.view_version = view.version;
+        let newest = self.views.get(view.group).map(View::age);
+        if newest.is_some_and(|newest| view.age() < newest) {
+            return Ok(false);
+        }
         if let Some(active) = view.active() {
             self.leader = world.layout.of_id(active.leader.0);
         }
-        true
+        Ok(true)
     }
 }
 

@@ -100,7 +100,8 @@ impl LeaderHost {
         let Message::View(view) = message else {
             return;
         };
-        let newer = self.host.take_view(world, view);
+        // It counts nothing by configurations: one that contradicts another is passed over.
+        let newer = self.host.take_view(world, view).unwrap_or(false);
         if let Some(epoch) = view.begun().filter(|_| newer) {
             leader.retire(epoch);
             world.observe(self.host.at, Observed::Retired(epoch));

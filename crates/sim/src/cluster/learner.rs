@@ -91,16 +91,23 @@ impl LearnerHost {
     }
 
     /// A control message arrives.
-    pub fn control(&mut self, world: &World, message: &Message) {
+    pub fn control(&mut self, world: &mut World, message: &Message) {
         let Some(learner) = self.role.as_mut() else {
             return;
         };
         let Message::View(view) = message else {
             return;
         };
-        if self.host.take_view(world, view) {
-            for epoch in &view.epochs {
-                learner.learn(&epoch.configuration());
+        match self.host.take_view(world, view) {
+            Ok(true) => {
+                for epoch in view.begun_epochs() {
+                    learner.learn(&epoch.configuration());
+                }
+            }
+            Ok(false) => {}
+            Err(why) => {
+                world.note(|_| format!("stops    {}: {why}", self.host.name));
+                self.crash();
             }
         }
     }

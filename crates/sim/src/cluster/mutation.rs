@@ -60,11 +60,13 @@ pub enum Mutation {
     AnswersBeforeSync,
     /// All disks of a replica have the same number.
     DisksNotNumbered,
+    /// Whose control message it is doesn't matter, nor whether it fits what was told before.
+    OldClusterBelieved,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`], which is no mistake of those that are to notice it.
-    pub const ALL: [Mutation; 21] = [
+    pub const ALL: [Mutation; 22] = [
         Mutation::BeginningIgnored,
         Mutation::AcceptorForgets,
         Mutation::LeaderReusesRound,
@@ -86,6 +88,7 @@ impl Mutation {
         Mutation::KeepsOldMembership,
         Mutation::AnswersBeforeSync,
         Mutation::DisksNotNumbered,
+        Mutation::OldClusterBelieved,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.

@@ -567,10 +567,15 @@ impl ReplicaHost {
         let now = self.host.now(world);
         match message {
             Message::View(view) => {
-                if !self.host.take_view(world, view) {
-                    return;
+                match self.host.take_view(world, view) {
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    Err(why) => {
+                        world.note(|_| format!("stops    {}: {why}", self.host.name));
+                        return self.crash(false);
+                    }
                 }
-                let epochs: Vec<EpochView> = view.epochs.iter().map(epoch_view).collect();
+                let epochs: Vec<EpochView> = view.begun_epochs().map(epoch_view).collect();
                 for (pid, shard) in self.shards.iter_mut().enumerate() {
                     if let Some(worker) = &mut shard.worker {
                         if let Some(given_up) = &view.given_up {

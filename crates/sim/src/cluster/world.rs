@@ -513,6 +513,16 @@ impl World {
     /// Puts a control message on the network. Its loss and delay are the packets'; its form isn't
     /// bytes, for it has its own parser and its own tests.
     pub fn control(&mut self, from: NodeIndex, to: NodeIndex, message: Message) {
+        let envelope = Envelope {
+            cluster: CLUSTER,
+            to: node_id(self.layout.names[usize::from(to)]),
+            message,
+        };
+        self.deliver(from, to, envelope);
+    }
+
+    /// The same, of any cluster.
+    pub fn deliver(&mut self, from: NodeIndex, to: NodeIndex, envelope: Envelope) {
         let fates = self.network.send(from.into(), to.into());
         self.note(|w| {
             let arrow = if fates.copies == [None, None] {
@@ -528,17 +538,13 @@ impl World {
                 "{arrow} {} -> {}: {}",
                 w.name(from),
                 w.name(to),
-                brief(&message)
+                brief(&envelope.message)
             )
         });
         for fate in fates.copies.into_iter().flatten() {
             // An hour is beyond any session of the control plane: these packets are dropped.
             let Fate::After(delay) = fate else { continue };
-            let envelope = Box::new(Envelope {
-                cluster: CLUSTER,
-                to: node_id(self.layout.names[usize::from(to)]),
-                message: message.clone(),
-            });
+            let envelope = Box::new(envelope.clone());
             self.queue
                 .after(delay, Event::Control { to, from, envelope });
         }
@@ -552,6 +558,9 @@ impl World {
             Name::Client(_) => From::Outside,
             node => From::Node(node_id(node)),
         };
+        if self.mutated(Mutation::OldClusterBelieved) {
+            return Some(envelope.message);
+        }
         match envelope.open(CLUSTER, node_id(name(to)), sender) {
             Ok(message) => Some(message),
             Err(why) => {

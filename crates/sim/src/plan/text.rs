@@ -128,6 +128,7 @@ impl fmt::Display for Action {
             Action::Failover => f.write_str("failover"),
             Action::Forget(name) => write!(f, "forget {name}"),
             Action::AcceptLoss => f.write_str("accept-loss"),
+            Action::OldCluster => f.write_str("old-cluster"),
         }
     }
 }
@@ -330,6 +331,7 @@ impl Action {
             "failover" => Action::Failover,
             "forget" => Action::Forget(name(1)?),
             "accept-loss" => Action::AcceptLoss,
+            "old-cluster" => Action::OldCluster,
             other => return Err(format!("'{other}' is nothing that can be done")),
         })
     }
