@@ -69,6 +69,12 @@ impl<S: Store> Controller<S> {
         }
     }
 
+    /// Why this controller must not go on: its process ends with this message, and nothing is sent
+    /// any more.
+    pub fn alarm(&self) -> Option<&str> {
+        self.groups.iter().find_map(Group::alarm)
+    }
+
     /// When the next [`tick`](Self::tick) is due.
     pub fn next_deadline(&self) -> Time {
         let deadlines = self.groups.iter().map(Group::next_deadline);

@@ -13,13 +13,13 @@ use crate::settings::Settings;
 use crate::state::Handed;
 use crate::status::FailoverStatus;
 use crate::suspicion::Suspicion;
-use crate::{ControlOutbox, GroupSettings, GroupState, Message, Peer, Refused, Store, StoreError};
+use crate::{ControlOutbox, GroupSettings, GroupState, Message, Peer, Refused, Store};
 use order::Order;
 use pace::Pace;
-use paxos::wire::value::Probe;
+use paxos::wire::value::{Probe, Rejection};
 use paxos::{
     Candidate, Configuration, Deployment, Effect, Epoch, GroupId, Instance, MsgType, NodeId,
-    Packet, Reason, Stage, Time, Verdict,
+    Packet, Reason, Round, Stage, Time, Verdict,
 };
 
 pub(crate) struct Group {
@@ -36,8 +36,17 @@ pub(crate) struct Group {
     waiting: Vec<Peer>,
     /// Since when a configuration other than the one in force is wanted.
     changed: Option<Time>,
-    /// A process start found no lane left in this epoch.
+    /// A process start found no lane in this epoch that it may have.
     lanes_gone: Epoch,
+    /// The last epoch that this process issued; 0 = none yet. Another one's lanes are another process's.
+    issued: Epoch,
+    /// A change failed, and whether it was stored isn't known: nothing is believed until it is written
+    /// again.
+    doubtful: bool,
+    /// The store ends before what the cluster shows.
+    stale: Option<String>,
+    /// Why this controller must not go on.
+    alarm: Option<String>,
     /// The last epoch whose leader was seen to be programmed. Its order is never repeated.
     programmed: Epoch,
     /// Since when the epoch in force has been so, or this process has run.
@@ -86,6 +95,10 @@ impl Group {
             waiting: Vec::new(),
             changed: None,
             lanes_gone: 0,
+            issued: 0,
+            doubtful: false,
+            stale: None,
+            alarm: None,
             programmed: 0,
             in_force_since: now,
             ordered: None,
@@ -109,6 +122,11 @@ impl Group {
         &self.state
     }
 
+    /// Why this controller must not go on.
+    pub fn alarm(&self) -> Option<&str> {
+        self.alarm.as_deref()
+    }
+
     pub fn next_deadline(&self) -> Time {
         let candidate = self
             .attempt
@@ -121,7 +139,14 @@ impl Group {
     // ---- Inputs ----------------------------------------------------------------------------
 
     pub fn tick(&mut self, now: Time, store: &mut impl Store, out: &mut impl ControlOutbox) {
+        if self.alarm.is_some() {
+            return;
+        }
+        if self.doubtful {
+            self.reload(store);
+        }
         let probed = self.suspicion.probe(now, out);
+        self.stale = self.store_is_newest().err();
         if let Some(attempt) = &mut self.attempt {
             attempt.candidate.tick(now, out);
         }
@@ -150,6 +175,9 @@ impl Group {
         if let Err(reason) = self.deployment.check(packet) {
             return Verdict::Dropped(reason);
         }
+        if self.alarm.is_some() {
+            return Verdict::Dropped(Reason::Unexpected);
+        }
         if packet.header.msgtype == MsgType::ProbeAck {
             let result = self.suspicion.answer(packet);
             self.note_programmed(now);
@@ -161,6 +189,11 @@ impl Group {
         let Some(attempt) = &mut self.attempt else {
             return Verdict::Dropped(Reason::Unexpected);
         };
+        if let Some(why) = taken_by_another(attempt.candidate.configuration(), packet) {
+            self.alarm = Some(why);
+            self.attempt = None;
+            return Verdict::Dropped(Reason::Conflict);
+        }
         let verdict = attempt.candidate.step(now, packet, out);
         self.drive(now, store, out);
         verdict
@@ -174,6 +207,9 @@ impl Group {
         store: &mut impl Store,
         out: &mut impl ControlOutbox,
     ) {
+        if self.alarm.is_some() {
+            return;
+        }
         match message {
             Message::ViewRequest { .. } => {
                 out.control(from, Message::View(self.state.view(self.id())));
@@ -218,6 +254,13 @@ impl Group {
         store: &mut impl Store,
         out: &mut impl ControlOutbox,
     ) {
+        let in_force = self.state.in_force().is_some_and(|e| e.epoch == epoch);
+        if in_force && self.issued != epoch {
+            // Which of its lanes an earlier process gave out isn't known for sure: the store may be an
+            // older copy of what that process had.
+            self.lanes_gone = epoch;
+            return;
+        }
         let mut state = self.state.clone();
         match state.draw_lane(epoch, nonce) {
             Ok(lane) => {
@@ -386,6 +429,11 @@ impl Group {
         if state.version == self.state.version {
             return Ok(());
         }
+        if self.doubtful {
+            // It was made from what is known; what is stored may be something else.
+            self.reload(store);
+            return Err(());
+        }
         match store.swap(self.settings.id, self.state.version, &state) {
             Ok(()) => {
                 self.state = state;
@@ -393,22 +441,36 @@ impl Group {
                 Ok(())
             }
             Err(why) => {
-                self.store_trouble = Some(why.to_string());
                 self.reload(store);
+                self.store_trouble.get_or_insert(why.to_string());
                 Err(())
             }
         }
     }
 
-    /// After a failed change the old state may or may not have been replaced.
+    /// After a failed change the old state may or may not have been replaced, and what is there may
+    /// yet be lost (a rename that isn't synced): it counts once it has been stored as a change of its
+    /// own. Until then what was known before stays true, and nothing new is.
     fn reload(&mut self, store: &mut impl Store) {
-        match store.load(self.settings.id) {
-            Ok(state) => self.state = state,
-            Err(StoreError::Failed(why)) => self.store_trouble = Some(why),
+        self.doubtful = true;
+        let id = self.settings.id;
+        let stored = store.load(id).and_then(|mut state| {
+            let version = state.version;
+            state.version += 1;
+            store.swap(id, version, &state)?;
+            Ok(state)
+        });
+        match stored {
+            Ok(state) => {
+                self.state = state;
+                self.doubtful = false;
+                self.store_trouble = None;
+            }
             Err(why) => self.store_trouble = Some(why.to_string()),
         }
         let on_its_way = |a: &Attempt| a.candidate.configuration().epoch;
-        if self.attempt.as_ref().map(on_its_way) != Some(self.state.last_epoch()) {
+        let last = self.state.last_epoch();
+        if self.doubtful || self.attempt.as_ref().map(on_its_way) != Some(last) {
             self.attempt = None;
         }
     }
@@ -460,6 +522,22 @@ impl Group {
             None => Candidate::new(self.deployment, configuration, earlier, nonce),
         }
     }
+}
+
+/// Who else proposes in an epoch that is ours alone: an acceptor refused it as a conflict, since
+/// another candidate raised the floor to this round, or proposed another value in it.
+fn taken_by_another(ours: &Configuration, packet: &Packet<'_>) -> Option<String> {
+    let header = &packet.header;
+    let refused = header.msgtype == MsgType::Reject && header.rnd == Round::base(ours.epoch);
+    let rejection = Rejection::parse(packet.value).ok().filter(|_| refused)?;
+    (rejection.reason == Reason::Conflict).then(|| {
+        format!(
+            "group {}: acceptor {} has heard of another candidate for epoch {}: two controllers work on \
+             this cluster, the other one with a copy of this one's state file. This controller stops. \
+             Find the other one, and keep the one whose store has the newest epoch",
+            header.group, header.swid, ours.epoch
+        )
+    })
 }
 
 /// Steele, Lea and Flood's SplitMix64: numbers that differ, not secrets.

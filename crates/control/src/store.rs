@@ -32,7 +32,8 @@ pub trait Store {
     fn load(&mut self, group: GroupId) -> Result<GroupState, StoreError>;
 
     /// Replaces the state whose version is `expected` by `state`, durably before it returns. After
-    /// an error the old state may or may not have been replaced: load it again before going on.
+    /// an error the old state may or may not have been replaced, and what [`load`](Self::load) shows may
+    /// still get lost: it must be stored again before it counts.
     fn swap(&mut self, group: GroupId, expected: u64, state: &GroupState)
     -> Result<(), StoreError>;
 }

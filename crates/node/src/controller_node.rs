@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use control::status::GroupStatus;
 use control::{ControlOutbox, Controller, GroupSettings, Message, Peer, Settings};
 use paxos::{GroupId, Header, NodeId, Outbox, Time, To, Verdict};
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use crate::cluster_file::{ClusterFile, Node, Role};
 use crate::control_socket::ControlSocket;
 use crate::counters::Counters;
-use crate::host::{Stop, private_directory, wait};
+use crate::host::{Stop, is_due, private_directory, wait};
 use crate::outbox::{AddressedOutbox, Directory};
 use crate::plane::{RecvBatch, SendBatch, UdpPlane, refuse_deafness};
 use crate::role_loop::open_plane;
@@ -25,6 +26,9 @@ use crate::{Error, random_nonce, status};
 
 /// Clients whose questions may still be answered.
 const MAX_CLIENTS: usize = 256;
+
+/// How often the log is told what is new.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the controller until the stop is requested.
 pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
@@ -46,6 +50,8 @@ pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error>
         senders: Senders::of(cluster),
         links,
         started: Instant::now(),
+        looked: None,
+        said: Vec::new(),
     };
     process.run(stop)
 }
@@ -79,6 +85,9 @@ struct Process<'a> {
     senders: Senders,
     links: Links,
     started: Instant,
+    looked: Option<Instant>,
+    /// The warnings when it was looked last.
+    said: Vec<String>,
 }
 
 impl Process<'_> {
@@ -101,6 +110,10 @@ impl Process<'_> {
             }
             self.record()?;
             self.plane.send(&mut self.links.batch);
+            self.say_news();
+            if let Some(why) = self.controller.alarm() {
+                return Err(Error::new(why));
+            }
         }
         for to in stoppers {
             let stopping = Message::Stopping { node: self.node.id };
@@ -161,18 +174,38 @@ impl Process<'_> {
         }
     }
 
+    /// Logs warnings once, as they come up.
+    fn say_news(&mut self) {
+        if !is_due(self.looked, LOOK_INTERVAL) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        let warnings = self.warnings();
+        for news in warnings.iter().filter(|w| !self.said.contains(w)) {
+            eprintln!("{}: {news}", self.node.name);
+        }
+        self.said = warnings;
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let groups = self.controller.status(self.now()).groups;
+        let named = |group: &GroupStatus| {
+            let named = |warning| format!("group {}: {warning}", group.group);
+            group.warnings.iter().map(named).collect::<Vec<_>>()
+        };
+        groups.iter().flat_map(named).collect()
+    }
+
     fn status(&self) -> Value {
         let status = self.controller.status(self.now());
         let mut warnings = status::plane_warnings(&self.plane);
-        for group in &status.groups {
-            let named = |warning| format!("group {}: {warning}", group.group);
-            warnings.extend(group.warnings.iter().map(named));
-        }
+        warnings.extend(self.warnings());
         let mut document = status::document(self.node);
-        document["warnings"] = json!(warnings);
         document["groups"] = json!(status.groups);
         document["counters"] = self.links.counters.to_json(self.plane.counters());
         document["control"] = self.links.control.to_json();
+        warnings.extend(status::conflict_warning(&document));
+        document["warnings"] = json!(warnings);
         document
     }
 

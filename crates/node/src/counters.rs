@@ -1,7 +1,7 @@
 //! What a role counts.
 
 use paxos::wire::ReasonCounters;
-use paxos::{MsgType, Verdict};
+use paxos::{MsgType, Reason, Verdict};
 use serde_json::{Map, Value, json};
 
 use crate::plane::SendCounters;
@@ -51,8 +51,17 @@ impl Counters {
     pub fn conclude(&mut self, verdict: Verdict) {
         match verdict {
             Verdict::Changed | Verdict::Answered => {}
-            Verdict::Rejected(reason) => self.rejected.count(reason),
-            Verdict::Dropped(reason) => self.dropped.count(reason),
+            Verdict::Rejected(reason) => self.count(reason, |c| &mut c.rejected),
+            Verdict::Dropped(reason) => self.count(reason, |c| &mut c.dropped),
+        }
+    }
+
+    fn count(&mut self, reason: Reason, of: fn(&mut Counters) -> &mut ReasonCounters) {
+        let counters = of(self);
+        counters.count(reason);
+        if reason == Reason::Conflict && counters.get(reason).is_power_of_two() {
+            let n = counters.get(reason);
+            eprintln!("conflict: {n} packets so far showed a second proposer in one round");
         }
     }
 

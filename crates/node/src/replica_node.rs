@@ -29,7 +29,7 @@ use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::control_socket::ControlSocket;
 use crate::host::{Stop, is_due, wait};
 use crate::plane::in_kernel;
-use crate::{Error, random_nonce, transfer};
+use crate::{Error, random_nonce, status, transfer};
 use kernel::KernelLearner;
 use partition::Partition;
 use waker::{Waker, waker_pair};
@@ -390,7 +390,7 @@ impl ControlLoop<'_> {
         }
         partitions.sort_by_key(|p: &Value| p["pid"].as_u64());
         let silent = self.workers.len() - partitions.len();
-        json!({
+        let mut document = json!({
             "role": "replica",
             "group": self.group.id,
             "application": self.group.application.name(),
@@ -399,7 +399,10 @@ impl ControlLoop<'_> {
             "plane": self.learner.map_or(json!({ "name": "udp" }), KernelLearner::status),
             "busy_workers": silent,
             "control": self.socket.to_json(),
-        })
+        });
+        let warning = status::conflict_warning(&document);
+        document["warnings"] = warning.into_iter().collect();
+        document
     }
 
     /// Collects the workers' digests without waiting for them; the last one sends the answer.

@@ -39,3 +39,48 @@ pub(crate) fn ring_warning(
     };
     (percent >= 90).then(warning)
 }
+
+/// Two values, or two proposers, in one round: no fault in the model can cause that.
+pub(crate) fn conflict_warning(document: &Value) -> Option<String> {
+    let conflicts = conflicts(document);
+    (conflicts > 0).then(|| {
+        format!(
+            "conflict: {conflicts} packets showed a second proposer or a second value in one round: two \
+             controllers, or a restored store or memory. Stop the other one, keep all data directories"
+        )
+    })
+}
+
+/// Whatever the document counts under this reason, in any role's form.
+fn conflicts(document: &Value) -> u64 {
+    match document {
+        Value::Object(members) => {
+            let count = |(key, value): (&String, &Value)| match key.as_str() {
+                "conflict" => value.as_u64().unwrap_or(0),
+                _ => conflicts(value),
+            };
+            members.iter().map(count).sum()
+        }
+        Value::Array(entries) => entries.iter().map(conflicts).sum(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conflict_is_a_warning_wherever_it_is_counted() {
+        assert_eq!(
+            conflict_warning(&json!({ "dropped": { "stale": 3 } })),
+            None
+        );
+        let document = json!({
+            "counters": { "dropped": { "conflict": 2 }, "rejected": { "conflict": 1 } },
+            "partitions": [{ "dropped": { "conflict": 4 } }],
+        });
+        let warning = conflict_warning(&document).unwrap();
+        assert!(warning.starts_with("conflict: 7 packets"), "{warning}");
+    }
+}

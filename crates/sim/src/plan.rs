@@ -168,6 +168,10 @@ pub enum Action {
     Forget(Name),
     /// An operator orders a change of leader and accepts the loss of what only acceptors knew.
     AcceptLoss,
+    /// The controller's store is copied.
+    BackUp,
+    /// The controller dies, and its store is replaced by the copy.
+    Restore,
     /// The forgotten controller of an old cluster of one acceptor, at the same addresses, tells
     /// everybody its epochs.
     OldCluster,
@@ -202,6 +206,8 @@ mod tests {
                     1.850000 forget acceptor-1\n\
                     1.900000 accept-loss\n\
                     1.950000 old-cluster\n\
+                    1.960000 back-up\n\
+                    1.970000 restore\n\
                     2.000000 hour\n";
         let plan = Plan::parse(text).unwrap();
         assert_eq!(plan.to_string(), text);

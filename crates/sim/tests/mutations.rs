@@ -228,6 +228,14 @@ fn an_old_clusters_controller_that_is_believed() {
     assert!(matches!(found, Some(Agreement | Acknowledged)), "{found:?}");
 }
 
+/// Replica 3 repairs in the lane that replica 1 has used.
+#[test]
+fn lanes_that_are_given_out_again_after_a_backup_was_restored() {
+    let script = include_str!("../../../testdata/cluster/restored_store.txt");
+    let found = found_by_script(script, Mutation::LanesOfEarlierProcess);
+    assert_eq!(found, Some(OneProposer));
+}
+
 #[test]
 fn every_mutation_has_a_test() {
     let tested = include_str!("mutations.rs");

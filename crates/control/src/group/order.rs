@@ -74,6 +74,12 @@ impl Group {
         }
     }
 
+    /// Tells who waits what the store complained about.
+    pub(super) fn answer_trouble(&mut self, out: &mut impl ControlOutbox) {
+        let why = self.store_trouble.clone().unwrap_or_default();
+        self.answer_waiting(Err(format!("no epoch can be stored: {why}")), out);
+    }
+
     fn reply(&self, to: Peer, result: Result<Epoch, String>, out: &mut impl ControlOutbox) {
         let group = self.id();
         out.control(to, Message::FailoverReply { group, result });

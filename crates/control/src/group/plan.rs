@@ -35,6 +35,10 @@ impl Group {
             return;
         };
         let since = *self.needed_since.get_or_insert(now);
+        if self.doubtful {
+            self.answer_trouble(out);
+            return;
+        }
         if !self.pace.allows(now) {
             return;
         }
@@ -82,8 +86,10 @@ impl Group {
         }
         if self.save(state, store).is_err() {
             self.pace.failed(now);
+            self.answer_trouble(out);
             return;
         }
+        self.issued = epoch;
         if let Some(GivenUp { from, to, .. }) = &given_up {
             reason = format!(
                 "DATA LOSS ACCEPTED BY THE OPERATOR; given up from {from:?}, going on at {to:?}"
@@ -141,7 +147,14 @@ impl Group {
             return need(reason, None, Some(leader));
         }
         if self.lanes_gone == last.epoch {
-            return need("the repair lanes are used up".into(), Some(leader), None);
+            let reason = match self.issued == last.epoch {
+                true => "the repair lanes are used up".into(),
+                false => format!(
+                    "a repair lane is asked for, and those of epoch {} were an earlier process's to give",
+                    last.epoch
+                ),
+            };
+            return need(reason, Some(leader), None);
         }
         let wanted = self.change_wanted(&last);
         self.changed = wanted.is_some().then(|| self.changed.unwrap_or(now));
@@ -223,7 +236,9 @@ impl Group {
         now: Time,
         need: &Need,
     ) -> Result<(Configuration, Option<GivenUp>), String> {
-        self.store_is_newest()?;
+        if let Some(why) = &self.stale {
+            return Err(why.clone());
+        }
         let acceptors = match self.state.epochs.last() {
             Some(last) => self.acceptors(last),
             None => self.first_acceptors()?,
@@ -254,7 +269,7 @@ impl Group {
 
     /// A round that this store never issued was promised: the store is an old copy, and must not
     /// issue the numbers in between a second time.
-    fn store_is_newest(&self) -> Result<(), String> {
+    pub(super) fn store_is_newest(&self) -> Result<(), String> {
         let newer = self
             .suspicion
             .iter()

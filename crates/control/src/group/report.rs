@@ -68,11 +68,18 @@ impl Group {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let mut warnings: Vec<String> = [&self.loss, &self.blocked, &self.store_trouble]
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect();
+        let mut warnings: Vec<String> = [
+            &self.alarm,
+            &self.loss,
+            &self.stale,
+            &self.blocked,
+            &self.store_trouble,
+        ]
+        .into_iter()
+        .flatten()
+        .cloned()
+        .collect();
+        warnings.dedup();
         let s = &self.settings;
         let acceptors =
             self.suspects(|w| w.role == Probe::Acceptor && s.acceptors.contains(&w.node));

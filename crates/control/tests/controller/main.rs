@@ -532,11 +532,71 @@ fn every_process_start_has_a_lane_of_its_own_also_across_controllers() {
     let mut world = World::started();
     assert_eq!(lane(&mut world, 1, 70), Some(1));
     assert_eq!(lane(&mut world, 1, 71), Some(2));
+    assert_eq!(lane(&mut world, 2, 71), None, "not the epoch in force");
     world.kill_controller();
     world.start_controller();
+    world.run(1_000);
+    assert_eq!(world.epoch(), 1, "a start costs no epoch");
+    assert_eq!(lane(&mut world, 1, 72), None, "an earlier process's lanes");
+    assert!(world.run_until(1_000, |w| w.is_served() && w.epoch() == 2));
+    assert_eq!(world.leader(), LEADERS[0], "the leader stays");
+    assert_eq!(lane(&mut world, 2, 72), Some(1));
+}
+
+/// As operations.md advises: the state file is backed up, the machine lost, the backup restored. The
+/// epoch is the same, but lanes were given out since.
+#[test]
+fn no_lane_is_given_out_twice_after_a_backup_was_restored() {
+    let mut world = World::started();
+    let backup = world.state();
     assert_eq!(lane(&mut world, 1, 70), Some(1));
-    assert_eq!(lane(&mut world, 1, 72), Some(3));
-    assert_eq!(lane(&mut world, 2, 72), None, "not the epoch in force");
+    world.kill_controller();
+    world.shared.put(backup);
+    world.start_controller();
+    world.run(1_000);
+    assert_eq!(lane(&mut world, 1, 71), None);
+    assert!(world.run_until(1_000, |w| w.is_served() && w.epoch() == 2));
+}
+
+#[test]
+fn a_lane_whose_storing_is_doubtful_is_not_given() {
+    let mut world = World::started();
+    world.shared.0.borrow_mut().lying = true;
+    assert_eq!(lane(&mut world, 1, 70), None);
+    assert_eq!(
+        lane(&mut world, 1, 70),
+        None,
+        "it is there, but may yet get lost"
+    );
+    assert_eq!(lane(&mut world, 1, 71), None);
+    world.shared.lose_power();
+    world.shared.0.borrow_mut().lying = false;
+    assert_eq!(lane(&mut world, 1, 72), None, "first it is written again");
+    let given: Vec<_> = [70, 71, 72]
+        .map(|nonce| lane(&mut world, 1, nonce))
+        .to_vec();
+    assert_eq!(given, [Some(1), Some(2), Some(3)]);
+    assert_eq!(world.warnings(), "");
+}
+
+/// What a doubtful store holds is believed once it is written again.
+#[test]
+fn a_doubtful_epoch_is_written_again_before_it_counts() {
+    let mut world = World::started();
+    world.shared.0.borrow_mut().lying = true;
+    world.down.insert(LEADERS[0]);
+    world.run(5_000);
+    assert_eq!(world.programs.iter().map(|p| p.1).max(), Some(1));
+    let promised = |w: &World| w.acceptors.values().any(|a| a.floor(0) > Round::base(1));
+    assert!(
+        !promised(&world),
+        "no acceptor was asked in an epoch that may get lost"
+    );
+    assert!(world.warnings().contains("the disk lies"));
+    world.shared.lose_power();
+    world.shared.0.borrow_mut().lying = false;
+    assert!(world.run_until(10_000, |w| w.is_served()));
+    assert_eq!(world.warnings(), "");
 }
 
 #[test]
@@ -546,8 +606,74 @@ fn a_lane_that_is_not_stored_is_not_given() {
     assert_eq!(lane(&mut world, 1, 70), None);
     assert!(world.warnings().contains("no space left"));
     world.shared.0.borrow_mut().store.failing = None;
+    world.run(100);
     assert_eq!(lane(&mut world, 1, 71), Some(1));
     assert_eq!(world.warnings(), "");
+}
+
+#[test]
+fn an_order_that_cannot_be_stored_is_answered_with_the_stores_complaint() {
+    let mut world = World::started();
+    world.shared.0.borrow_mut().store.failing = Some("no space left on device".into());
+    for _ in 0..2 {
+        world.told.clear();
+        world.failover(None, false);
+        world.run(1_000);
+        let told = world.told_failover();
+        assert!(
+            told[0].as_ref().unwrap_err().contains("no space left"),
+            "{told:?}"
+        );
+    }
+    world.shared.0.borrow_mut().store.failing = None;
+    world.run(100);
+    world.told.clear();
+    world.failover(None, false);
+    assert!(world.run_until(10_000, |w| w.is_served() && w.epoch() > 1));
+    assert!(world.told_failover()[0].is_ok());
+}
+
+#[test]
+fn an_old_copy_of_the_store_is_reported_at_once() {
+    let mut world = World::started();
+    let backup = world.state();
+    world.failover(None, false);
+    assert!(world.run_until(3_000, |w| w.is_served() && w.epoch() == 2));
+    world.kill_controller();
+    world.shared.put(backup);
+    world.start_controller();
+    world.run(200);
+    assert!(
+        world.warnings().contains("has seen epoch 2"),
+        "{}",
+        world.warnings()
+    );
+    world.run(3_000);
+    assert_eq!(world.state().last_epoch(), 1, "and nothing is issued on it");
+}
+
+// ---- Two controllers -------------------------------------------------------------------------
+
+/// Another controller has a copy of the store, at another address, and took the same epoch first.
+#[test]
+fn a_controller_whose_epoch_another_candidate_took_stops() {
+    let mut world = World::started();
+    world.refused_as_conflict = true;
+    world.down.insert(LEADERS[0]);
+    world.run(3_000);
+    let alarm = world
+        .controller
+        .as_ref()
+        .unwrap()
+        .alarm()
+        .unwrap()
+        .to_owned();
+    assert!(alarm.contains("two controllers"), "{alarm}");
+    assert!(alarm.contains("epoch 2"), "{alarm}");
+    let told = world.told.len();
+    world.say(OPERATOR, Message::ViewRequest { group: GROUP });
+    assert_eq!(world.told.len(), told, "it is silent");
+    assert_eq!(world.state().last_epoch(), 2);
 }
 
 #[test]

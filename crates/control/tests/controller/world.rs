@@ -4,10 +4,10 @@ use control::{
     ControlOutbox, Controller, GroupSettings, GroupState, MemoryStore, Message, Peer, Settings,
     Store, StoreError,
 };
-use paxos::wire::value::ProbeReport;
+use paxos::wire::value::{ProbeReport, Rejection};
 use paxos::{
-    Acceptor, Deployment, Epoch, GroupId, Header, Instance, Leader, MsgType, NodeId, Outbox,
-    Packet, Round, Time, To,
+    Acceptor, Deployment, Epoch, Flags, GroupId, Header, Instance, Leader, MsgType, NodeId, Outbox,
+    Packet, Reason, Round, Time, To,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,8 +30,10 @@ pub struct Shared(pub Rc<RefCell<Disk>>);
 #[derive(Default)]
 pub struct Disk {
     pub store: MemoryStore,
-    /// Every change is written but reported as failed.
+    /// Every change is written but reported as failed: a rename whose directory isn't synced.
     pub lying: bool,
+    /// What is left when power fails.
+    synced: MemoryStore,
     pub changes: u64,
 }
 
@@ -52,8 +54,27 @@ impl Store for Shared {
         disk.changes += 1;
         match disk.lying {
             true => Err(StoreError::Failed("the disk lies".into())),
-            false => Ok(()),
+            false => {
+                disk.synced = disk.store.clone();
+                Ok(())
+            }
         }
+    }
+}
+
+impl Shared {
+    /// Another copy takes the place of what is stored.
+    pub fn put(&self, state: GroupState) {
+        let mut disk = self.0.borrow_mut();
+        disk.store = MemoryStore::default();
+        disk.store.swap(GROUP, 0, &state).unwrap();
+        disk.synced = disk.store.clone();
+    }
+
+    /// What was renamed but not synced is gone.
+    pub fn lose_power(&self) {
+        let mut disk = self.0.borrow_mut();
+        disk.store = disk.synced.clone();
     }
 }
 
@@ -104,6 +125,8 @@ pub struct World {
     pub kill_after: Option<u64>,
     /// Controller packets that are thrown away by type.
     pub deaf_to: Option<MsgType>,
+    /// Acceptors answer range promises as if another candidate had raised their floors to that round.
+    pub refused_as_conflict: bool,
     random: u64,
     nonces: u64,
 }
@@ -137,6 +160,7 @@ impl World {
             loss: 0,
             kill_after: None,
             deaf_to: None,
+            refused_as_conflict: false,
             random: 1,
             nonces: 100,
         };
@@ -332,6 +356,8 @@ impl World {
         let mut out = Out::default();
         if let Some(leader) = self.leaders.get_mut(&node) {
             let _ = leader.step(&packet, &mut out);
+        } else if self.refused_as_conflict && packet.header.msgtype == MsgType::Phase1a {
+            return vec![conflict(node, &packet.header)];
         } else if let Some(acceptor) = self.acceptors.get_mut(&node) {
             let _ = acceptor.step(&packet, &mut out);
         } else {
@@ -418,6 +444,23 @@ impl World {
         };
         self.acceptors.values().filter(holds).count()
     }
+}
+
+fn conflict(node: NodeId, question: &Header) -> Vec<u8> {
+    let rejection = Rejection {
+        reason: Reason::Conflict,
+        round: Round::NONE,
+        trim: 0,
+    };
+    let value = rejection.emit();
+    let header = Header {
+        msgtype: MsgType::Reject,
+        flags: Flags::NONE,
+        swid: node,
+        value_len: value.len() as u16,
+        ..*question
+    };
+    header.datagram(&value)
 }
 
 pub fn deployment(node: NodeId) -> Deployment {

@@ -66,6 +66,8 @@ impl Cluster {
             Action::Forget(name) => self.forget(name),
             Action::AcceptLoss => self.controller.accept_loss(&mut self.world),
             Action::OldCluster => self.old_cluster(),
+            Action::BackUp => self.controller.back_up(),
+            Action::Restore => self.controller.restore(),
         }
     }
 

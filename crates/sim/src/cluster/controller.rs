@@ -80,6 +80,7 @@ pub struct ControllerHost {
     pub host: Host,
     role: Option<Controller<SimStore>>,
     store: SimStore,
+    backup: GroupState,
     alarm: Alarm,
     out: Output,
 }
@@ -118,6 +119,7 @@ impl ControllerHost {
             host,
             role: None,
             store: SimStore::default(),
+            backup: GroupState::default(),
             alarm: Alarm::default(),
             out: Output::default(),
         }
@@ -147,6 +149,17 @@ impl ControllerHost {
     /// Lets the store fail, or work again.
     pub fn set_full(&mut self, full: bool) {
         self.store.0.borrow_mut().full = full;
+    }
+
+    /// The store is copied.
+    pub fn back_up(&mut self) {
+        self.backup = self.store.0.borrow().state.clone();
+    }
+
+    /// The process dies, and the copy takes the store's place.
+    pub fn restore(&mut self) {
+        self.crash();
+        self.store.0.borrow_mut().state = self.backup.clone();
     }
 
     /// A new process.
@@ -196,7 +209,9 @@ impl ControllerHost {
             Name::Client(n) => Peer::Client(n.into()),
             name => Peer::Node(node_id(name)),
         };
-        controller.message(now, peer, message, &mut self.out);
+        if !mutation::gives_any_lane(world, &mut self.store, message, peer, &mut self.out) {
+            controller.message(now, peer, message, &mut self.out);
+        }
         self.post(world, None);
         self.after(world);
     }
@@ -247,6 +262,10 @@ impl ControllerHost {
     }
 
     fn after(&mut self, world: &mut World) {
+        if let Some(why) = self.role.as_ref().and_then(Controller::alarm) {
+            world.note(|_| format!("stops    controller: {why}"));
+            self.role = None;
+        }
         if let Some(controller) = &self.role {
             let deadline = controller.next_deadline();
             let at = self.host.endpoint(0);

@@ -4,7 +4,7 @@
 //! sends, spoils what it has stored, or sets it up falsely, so that the cluster behaves as if the
 //! rule in question had been left out.
 
-use control::Message;
+use control::{ControlOutbox, Message, Peer, Store};
 use paxos::wire::value::RangeReport;
 use paxos::{Flags, Header, MsgType, NodeId, Packet, Round};
 
@@ -62,11 +62,13 @@ pub enum Mutation {
     DisksNotNumbered,
     /// Whose control message it is doesn't matter, nor whether it fits what was told before.
     OldClusterBelieved,
+    /// Lanes are drawn from whatever the store holds, also if an earlier process has issued the epoch.
+    LanesOfEarlierProcess,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`], which is no mistake of those that are to notice it.
-    pub const ALL: [Mutation; 22] = [
+    pub const ALL: [Mutation; 23] = [
         Mutation::BeginningIgnored,
         Mutation::AcceptorForgets,
         Mutation::LeaderReusesRound,
@@ -89,6 +91,7 @@ impl Mutation {
         Mutation::AnswersBeforeSync,
         Mutation::DisksNotNumbered,
         Mutation::OldClusterBelieved,
+        Mutation::LanesOfEarlierProcess,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.
@@ -192,6 +195,44 @@ pub fn spoil_order(world: &World, mut message: Message) -> Message {
         _ => {}
     }
     message
+}
+
+/// Gives out a lane in the controller's place, where that mistake is made.
+pub fn gives_any_lane(
+    world: &World,
+    store: &mut impl Store,
+    message: &Message,
+    from: Peer,
+    out: &mut impl ControlOutbox,
+) -> bool {
+    let Message::LaneRequest {
+        group,
+        epoch,
+        nonce,
+        ..
+    } = *message
+    else {
+        return false;
+    };
+    if !world.mutated(Mutation::LanesOfEarlierProcess) {
+        return false;
+    }
+    let Ok(mut state) = store.load(group) else {
+        return true;
+    };
+    let version = state.version;
+    if let Ok(lane) = state.draw_lane(epoch, nonce) {
+        if store.swap(group, version, &state).is_ok() {
+            let lane = Message::Lane {
+                group,
+                epoch,
+                nonce,
+                lane,
+            };
+            out.control(from, lane);
+        }
+    }
+    true
 }
 
 /// A range answer that says that nothing was voted.

@@ -129,6 +129,8 @@ impl fmt::Display for Action {
             Action::Forget(name) => write!(f, "forget {name}"),
             Action::AcceptLoss => f.write_str("accept-loss"),
             Action::OldCluster => f.write_str("old-cluster"),
+            Action::BackUp => f.write_str("back-up"),
+            Action::Restore => f.write_str("restore"),
         }
     }
 }
@@ -332,6 +334,8 @@ impl Action {
             "forget" => Action::Forget(name(1)?),
             "accept-loss" => Action::AcceptLoss,
             "old-cluster" => Action::OldCluster,
+            "back-up" => Action::BackUp,
+            "restore" => Action::Restore,
             other => return Err(format!("'{other}' is nothing that can be done")),
         })
     }
