@@ -174,12 +174,14 @@ pub fn resident_mib(pid: u32) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
-/// Has the kernel kill the child when this process dies, however it dies.
+/// Has the kernel kill the child when this process dies, however it dies. The child hears SIGHUP, also
+/// where this process doesn't (`nohup`).
 #[allow(unsafe_code)]
 fn die_with_parent(command: &mut Command) {
-    // SAFETY: prctl is async-signal-safe and touches nothing of the parent's memory.
+    // SAFETY: both calls are async-signal-safe and touch nothing of the parent's memory.
     unsafe {
         command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             Ok(())
         });

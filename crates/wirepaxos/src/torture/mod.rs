@@ -295,10 +295,9 @@ fn observe(
     played?;
     let digests = settled_digests(bed)?;
     let nodes = bed.nodes();
-    for node in bed.stop(&nodes) {
-        outcome
-            .failures
-            .push(format!("{node} doesn't end by SIGTERM"));
+    for ended in bed.stop(&nodes, false) {
+        let failure = format!("{}, told to end: {}", ended.node, ended.why);
+        outcome.failures.push(failure);
     }
     Ok(Saw {
         outcome,

@@ -135,7 +135,11 @@ impl<'a> Nemesis<'a> {
                 machine,
                 for_ms,
             } => self.kill(nodes, *machine, *for_ms),
-            Fault::Stop { nodes, for_ms } => self.stop(nodes, *for_ms),
+            Fault::Stop {
+                nodes,
+                hang_up,
+                for_ms,
+            } => self.stop(nodes, *hang_up, *for_ms),
             Fault::Pause { nodes, for_ms } => Ok(self.pause(nodes, *for_ms)),
             Fault::Isolate { links, for_ms } => {
                 self.bed.set_cut_off(links, true)?;
@@ -217,7 +221,12 @@ impl<'a> Nemesis<'a> {
         Ok(Ok(()))
     }
 
-    fn stop(&mut self, nodes: &[String], for_ms: u64) -> Result<Result<(), Skipped>, Error> {
+    fn stop(
+        &mut self,
+        nodes: &[String],
+        hang_up: bool,
+        for_ms: u64,
+    ) -> Result<Result<(), Skipped>, Error> {
         let up = self.those_up(nodes);
         if up.is_empty() {
             return Ok(Err("down already".to_string()));
@@ -228,14 +237,18 @@ impl<'a> Nemesis<'a> {
                 return Ok(Err(why));
             }
         }
-        self.stop_in_order(&up);
+        self.stop_in_order(&up, hang_up);
         self.take_down(&up, for_ms);
         Ok(Ok(()))
     }
 
-    fn stop_in_order(&mut self, nodes: &[String]) {
-        for node in self.bed.stop(nodes) {
-            self.fail(format!("{node} doesn't end by SIGTERM"));
+    /// Who has no room on its disk can't store what it knows, and says so.
+    fn stop_in_order(&mut self, nodes: &[String], hang_up: bool) {
+        for ended in self.bed.stop(nodes, hang_up) {
+            if !self.full.contains_key(&ended.node) {
+                let failure = format!("{}, told to end: {}", ended.node, ended.why);
+                self.fail(failure);
+            }
         }
     }
 
@@ -296,7 +309,7 @@ impl<'a> Nemesis<'a> {
         let disk = self.bed.disk(node)?;
         let (kept, old) = (self.bed.aside(node), self.bed.aside(&format!("old-{node}")));
         if self.bed.is_volatile_acceptor(node) || salt % 2 == 0 {
-            self.stop_in_order(&one);
+            self.stop_in_order(&one, false);
         }
         if damage == Damage::OldCopy {
             self.bed.kill(node, false)?;

@@ -78,8 +78,12 @@ pub enum Fault {
         machine: bool,
         for_ms: u64,
     },
-    /// SIGTERM, and a new start later.
-    Stop { nodes: Vec<String>, for_ms: u64 },
+    /// SIGTERM or SIGHUP, which both end a node in good order, and a new start later.
+    Stop {
+        nodes: Vec<String>,
+        hang_up: bool,
+        for_ms: u64,
+    },
     /// SIGSTOP, and SIGCONT later.
     Pause { nodes: Vec<String>, for_ms: u64 },
     /// Nothing of the cluster passes these links.
@@ -300,6 +304,7 @@ impl Drawing {
     fn stop(&mut self) -> Fault {
         Fault::Stop {
             nodes: vec![self.any()],
+            hang_up: self.rng.chance(300_000),
             for_ms: self.for_ms(6000),
         }
     }
@@ -326,7 +331,11 @@ impl Drawing {
                 for_ms,
             },
             // Their memory is only kept by a stop in good order.
-            false => Fault::Stop { nodes, for_ms },
+            false => Fault::Stop {
+                nodes,
+                hang_up: false,
+                for_ms,
+            },
         }
     }
 
@@ -339,7 +348,11 @@ impl Drawing {
                 machine: true,
                 for_ms,
             },
-            false => Fault::Stop { nodes, for_ms },
+            false => Fault::Stop {
+                nodes,
+                hang_up: false,
+                for_ms,
+            },
         }
     }
 
@@ -502,8 +515,13 @@ impl fmt::Display for Fault {
                 };
                 write!(f, "{what} {}, back after {for_ms} ms", nodes.join(" "))
             }
-            Fault::Stop { nodes, for_ms } => {
-                write!(f, "SIGTERM {}, back after {for_ms} ms", nodes.join(" "))
+            Fault::Stop {
+                nodes,
+                hang_up,
+                for_ms,
+            } => {
+                let signal = if *hang_up { "SIGHUP" } else { "SIGTERM" };
+                write!(f, "{signal} {}, back after {for_ms} ms", nodes.join(" "))
             }
             Fault::Pause { nodes, for_ms } => write!(f, "{} for {for_ms} ms", nodes.join(" ")),
             Fault::Isolate { links, for_ms } => write!(f, "{} for {for_ms} ms", links.join(" ")),

@@ -49,6 +49,8 @@ pub struct Testbed {
 pub struct Ended {
     /// Its node.
     pub node: String,
+    /// Whether in good order.
+    pub well: bool,
     /// Its status and its last words.
     pub why: String,
 }
@@ -151,23 +153,34 @@ impl Testbed {
         Ok(())
     }
 
-    /// SIGTERM to all of them, SIGKILL where that takes too long; says to whom.
-    pub fn stop(&mut self, nodes: &[String]) -> Vec<String> {
+    /// SIGTERM or SIGHUP to all of them, SIGKILL where that takes too long; gives back who didn't end
+    /// in good order.
+    pub fn stop(&mut self, nodes: &[String], hang_up: bool) -> Vec<Ended> {
+        self.reap();
+        let signal = if hang_up { libc::SIGHUP } else { libc::SIGTERM };
         for node in nodes {
-            self.processes.signal(node, libc::SIGTERM);
+            self.processes.signal(node, signal);
         }
         let deadline = Instant::now() + STOP_TIMEOUT;
-        loop {
-            self.reap();
-            self.ended.retain(|ended| !nodes.contains(&ended.node));
-            let running = nodes.iter().filter(|node| self.runs(node));
-            let stubborn: Vec<String> = running.cloned().collect();
-            if stubborn.is_empty() || Instant::now() > deadline {
-                stubborn.iter().for_each(|node| self.processes.kill(node));
-                return stubborn;
-            }
+        while nodes.iter().any(|node| self.runs(node)) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
+            self.reap();
         }
+        let told = |ended: &Ended| nodes.contains(&ended.node);
+        let (ended, others) = std::mem::take(&mut self.ended)
+            .into_iter()
+            .partition::<Vec<_>, _>(told);
+        self.ended = others;
+        let mut badly: Vec<Ended> = ended.into_iter().filter(|e| !e.well).collect();
+        for node in nodes.iter().filter(|node| self.runs(node)) {
+            badly.push(Ended {
+                node: node.clone(),
+                well: false,
+                why: format!("it doesn't in {STOP_TIMEOUT:?}"),
+            });
+        }
+        nodes.iter().for_each(|node| self.processes.kill(node));
+        badly
     }
 
     /// SIGSTOP or SIGCONT.
@@ -193,6 +206,7 @@ impl Testbed {
             let last = self.last_words(&node);
             Ended {
                 why: format!("{how}: {last}"),
+                well: status.success(),
                 node,
             }
         };
@@ -330,7 +344,7 @@ impl Testbed {
         }
         let written = self.write_some();
         let nodes = self.nodes();
-        self.stop(&nodes);
+        self.stop(&nodes, false);
         written?;
         for node in nodes {
             let from = data.join(&node);
