@@ -326,7 +326,7 @@ fn ask(
 }
 
 fn receive(
-    mut input: BufReader<TcpStream>,
+    input: BufReader<TcpStream>,
     directory: &Path,
     patience: Patience,
 ) -> io::Result<(Instance, File)> {
