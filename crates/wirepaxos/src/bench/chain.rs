@@ -28,7 +28,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Measures and prints; fails if values are lost.
+/// Measures and prints; fails if values are lost, repeated, or not those that were sent.
 pub fn run(options: &Options) -> Result<(), Error> {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
     let cpus = match options.cpus.is_empty() {
@@ -46,6 +46,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let (rates, bare) = (of(|r| r.values_per_s), of(|r| r.forwarding_values_per_s));
     let sent: u64 = measured.iter().map(|run| run.sent).sum();
     let delivered: u64 = measured.iter().map(|run| run.delivered).sum();
+    let repeated: u64 = measured.iter().map(|run| run.repeated).sum();
+    let wrong: u64 = measured.iter().map(|run| run.wrong).sum();
     if options.json {
         println!(
             "{}",
@@ -56,6 +58,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
                 "value_bytes": xdp::measure::VALUE_LEN,
                 "sent": sent,
                 "delivered": delivered,
+                "repeated": repeated,
+                "wrong": wrong,
                 "values_per_s": median(&rates).round(),
                 "values_per_s_runs": rates,
                 "forwarding_values_per_s": median(&bare).round(),
@@ -76,9 +80,14 @@ pub fn run(options: &Options) -> Result<(), Error> {
             );
         }
         println!(
-            "sent {sent}, delivered {delivered}, lost {}",
+            "sent {sent}, delivered {delivered}, lost {}, repeated {repeated}, wrong {wrong}",
             sent - delivered
         );
+    }
+    if repeated + wrong > 0 {
+        return Err(Error::new(format!(
+            "{repeated} instances were delivered again, and {wrong} decisions were not of what was sent"
+        )));
     }
     if delivered == sent {
         return Ok(());

@@ -1,19 +1,27 @@
 //! `wirepaxos bench e2e`: a closed loop of requests through a whole cluster on loopback or in a lab,
-//! every node a process of its own. Throughput counts replies received by the client.
+//! every node a process of its own. Throughput counts replies received by the client, each of which
+//! it has checked.
+
+mod disk;
+mod load;
+mod work;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use apps::kv::{Command, SetFlags};
 use clap::{Args, ValueEnum};
-use client::{Client, ClientOptions};
+use client::ClientOptions;
 use node::ClusterFile;
-use node::cluster_file::Plane;
-use paxos::PartitionId;
-use replica::Status;
+use node::cluster_file::{Plane, Role};
 use serde_json::{Value, json};
 
+use self::disk::{FileSystem, Tables};
+use self::load::{Load, Until, run_all};
+
+use super::unreplicated;
 use crate::error::Error;
 use crate::lab::plane;
 use crate::latency::Latencies;
@@ -44,9 +52,17 @@ pub struct Options {
     /// Clients, each a thread with a session of its own, that share the requests in flight
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     clients: u16,
-    /// Seconds measured a load, after half a second of warming up
+    /// Beside one client, which packs all that is in flight: the same load by so many independent ones,
+    /// where each has a request in flight at least; 0: not measured
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(0..=64))]
+    independent: u16,
+    /// Seconds measured a load, after half a second of warming up; with a store, until every replica has
+    /// had a memtable full, too
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
+    /// Don't wait for full memtables: the figures are then of memory, faster than a store goes on
+    #[arg(long)]
+    short: bool,
     /// Replicas, odd
     #[arg(long, default_value_t = 3)]
     replicas: usize,
@@ -66,7 +82,7 @@ pub struct Options {
     #[arg(long, default_value_t = MAX_VALUE, value_parser = clap::value_parser!(u16).range(64..=1408))]
     max_value: u16,
     /// Values in flight at most; further commands are packed into the next ones
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = ClientOptions::default().max_open_values)]
     open_values: usize,
     /// A value for each command: operations are values then
     #[arg(long)]
@@ -74,6 +90,12 @@ pub struct Options {
     /// Acceptors store their votes on disk
     #[arg(long)]
     durable: bool,
+    /// Where to make the directory with the nodes' data; by default where temporary files go
+    #[arg(long, value_name = "DIRECTORY")]
+    data: Option<PathBuf>,
+    /// Measure --durable on a RAM disk, too
+    #[arg(long)]
+    allow_ram_disk: bool,
     /// Where processes run
     #[arg(long, value_enum, default_value_t = Pinned::None)]
     pinned: Pinned,
@@ -133,9 +155,8 @@ impl Pinned {
 }
 
 const WARM_UP: Duration = Duration::from_millis(500);
-const POLL: Duration = Duration::from_millis(100);
-/// Without any reply for so long the run has failed.
-const STALL: Duration = Duration::from_secs(10);
+/// How often stores are looked at.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Starts a cluster, loads it, prints a line a load; with a baseline, each load is followed by the
 /// same one on it.
@@ -144,26 +165,80 @@ pub fn run(options: &Options) -> Result<(), Error> {
         node::host::pin_to_cpu(cpu)?;
     }
     let local = Rc::new(make_cluster(options)?);
+    let file_system = FileSystem::of(local.directory())?;
+    if options.durable && !options.allow_ram_disk {
+        file_system.refuse_ram()?;
+    }
     let system = System::start(local.clone())?;
     let baseline = match options.baseline {
         None => None,
         Some(Baseline::Unreplicated) => Some(System::unreplicated(local)?),
     };
     if !options.json {
-        println!(
-            "{:>12} {:>11} {:>12} {:>9} {:>9} {:>9}   CPU seconds",
-            "", "outstanding", "ops/s", "p50 µs", "p99 µs", "p99.9 µs"
-        );
+        print_head(options, &file_system);
     }
     for &outstanding in &options.outstanding {
-        let replicated = system.measure(options, outstanding)?;
-        let baseline = match &baseline {
+        let clients = options.clients.min(outstanding);
+        let mut rows = measure(options, &system, baseline.as_ref(), outstanding, clients)?;
+        rows.independent = match options.independent_beside(outstanding) {
             None => None,
-            Some(system) => Some(system.measure(options, outstanding)?),
+            Some(clients) => {
+                let beside = measure(options, &system, baseline.as_ref(), outstanding, clients)?;
+                Some(Box::new(beside))
+            }
         };
-        print(options, outstanding, &replicated, baseline.as_ref());
+        match options.json {
+            true => println!("{}", rows.json(options, &file_system)),
+            false => rows.print(),
+        }
     }
     Ok(())
+}
+
+fn print_head(options: &Options, file_system: &FileSystem) {
+    if options.durable {
+        println!(
+            "votes are stored on {}, mounted at {}",
+            file_system.kind,
+            file_system.mount.display()
+        );
+    }
+    match (options.app.as_str(), options.short) {
+        ("echo", _) => {}
+        (_, false) => println!("each line lasts until every store has had a memtable full"),
+        (_, true) => println!("--short: stores may have written to memory alone"),
+    }
+    println!(
+        "{:>12} {:>7} {:>11} {:>12} {:>9} {:>9} {:>9}   CPU seconds",
+        "", "clients", "outstanding", "ops/s", "p50 µs", "p99 µs", "p99.9 µs"
+    );
+}
+
+impl Options {
+    /// How many independent clients stand beside the one.
+    fn independent_beside(&self, outstanding: u16) -> Option<u16> {
+        let wanted = self.clients == 1 && self.independent > 1;
+        (wanted && outstanding >= self.independent).then_some(self.independent)
+    }
+}
+
+fn measure(
+    options: &Options,
+    system: &System,
+    baseline: Option<&System>,
+    outstanding: u16,
+    clients: u16,
+) -> Result<Rows, Error> {
+    let measured = system.measure(options, outstanding, clients)?;
+    let baseline = match baseline {
+        None => None,
+        Some(system) => Some(system.measure(options, outstanding, clients)?),
+    };
+    Ok(Rows {
+        measured,
+        baseline,
+        independent: None,
+    })
 }
 
 fn make_cluster(options: &Options) -> Result<LocalCluster, Error> {
@@ -185,10 +260,14 @@ fn make_cluster(options: &Options) -> Result<LocalCluster, Error> {
         if options.in_switch {
             return Err(Error::new("--in-switch is for --plane xdp, or with --lab"));
         }
-        return Ok(LocalCluster::create(&std::env::temp_dir(), &shape)?);
+        let data = options.data.clone();
+        let parent = data.unwrap_or_else(std::env::temp_dir);
+        return Ok(LocalCluster::create(&parent, &shape)?);
     }
-    if options.durable {
-        return Err(Error::new("--durable is for --plane udp, without --lab"));
+    if options.durable || options.data.is_some() {
+        return Err(Error::new(
+            "--durable and --data are for --plane udp, without --lab",
+        ));
     }
     LocalCluster::in_lab(&shape, options.plane, None)
 }
@@ -196,6 +275,8 @@ fn make_cluster(options: &Options) -> Result<LocalCluster, Error> {
 /// What is measured: processes of one cluster file.
 struct System {
     cluster: ClusterFile,
+    /// Where its stores are, one a replica and partition.
+    stores: Vec<PathBuf>,
     // Killed before their directory is removed: fields are dropped in this order.
     processes: Processes,
     _local: Rc<LocalCluster>,
@@ -207,8 +288,11 @@ impl System {
         for name in &local.nodes {
             processes.start_node(&local, name)?;
         }
+        let cluster = ClusterFile::load(&local.file)?;
+        let replicas = cluster.with_role(Role::Replica);
         Ok(System {
-            cluster: ClusterFile::load(&local.file)?,
+            stores: replicas.map(|node| cluster.node_dir(node)).collect(),
+            cluster,
             processes,
             _local: local,
         })
@@ -224,27 +308,44 @@ impl System {
         local.place(&mut command, &host)?;
         let mut processes = Processes::new(program);
         processes.start(command, local.directory(), "unreplicated")?;
+        let cluster = ClusterFile::load(&file)?;
         Ok(System {
-            cluster: ClusterFile::load(&file)?,
+            stores: vec![unreplicated::data(&cluster)],
+            cluster,
             processes,
             _local: local,
         })
     }
 
-    fn measure(&self, options: &Options, outstanding: u16) -> Result<Measured, Error> {
-        let clients = options.clients.min(outstanding);
+    fn measure(
+        &self,
+        options: &Options,
+        outstanding: u16,
+        clients: u16,
+    ) -> Result<Measured, Error> {
         let share = |n| (outstanding + n) / clients;
         let loads = (0..clients).map(|n| Load::open(&self.cluster, options, share(n)));
         let mut loads = loads.collect::<Result<Vec<_>, _>>()?;
         let spread = options.pinned == Pinned::Spread;
-        run_all(&mut loads, WARM_UP, spread)?;
+        let warm_up = Until {
+            time: WARM_UP,
+            enough: &AtomicBool::new(true),
+        };
+        run_all(&mut loads, warm_up, spread)?;
         let before = cpu_by_process(&self.processes);
         let memory_before = memory_by_process(&self.processes);
-        let (elapsed, latencies) =
-            run_all(&mut loads, Duration::from_secs(options.seconds), spread)?;
+        let tables = Tables::since_now(self.stores.clone());
+        let time = Duration::from_secs(options.seconds);
+        let waits = options.app != "echo" && !options.short;
+        let (elapsed, latencies) = run_until_full(&tables, waits, |enough| {
+            run_all(&mut loads, Until { time, enough }, spread)
+        })?;
         Ok(Measured {
+            outstanding,
+            clients,
             elapsed,
             latencies,
+            tables_written: tables.written(),
             cpu_s: difference(&before, &cpu_by_process(&self.processes)),
             memory_before,
             memory_after: memory_by_process(&self.processes),
@@ -252,164 +353,49 @@ impl System {
     }
 }
 
-struct Load {
-    client: Client,
-    command: Vec<u8>,
-    value: Vec<u8>,
-    random: u64,
-    key_value: bool,
-    outstanding: u16,
-    next_pid: PartitionId,
-    /// Start of each request, by partition and request number modulo the window.
-    started: Vec<Vec<Instant>>,
+/// Runs what ends when it is told that every store has written a table, or by itself.
+fn run_until_full<T>(
+    tables: &Tables,
+    waits: bool,
+    run: impl FnOnce(&AtomicBool) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let enough = AtomicBool::new(!waits);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        if waits {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    if tables.written().iter().all(|written| *written > 0) {
+                        return enough.store(true, Ordering::Relaxed);
+                    }
+                    std::thread::sleep(LOOK);
+                }
+            });
+        }
+        let result = run(&enough);
+        over.store(true, Ordering::Relaxed);
+        result
+    })
 }
 
 /// One load on one system; CPU seconds and memory by process.
 struct Measured {
+    outstanding: u16,
+    clients: u16,
     elapsed: Duration,
     latencies: Latencies,
+    /// By store: files that it has written out of its memory.
+    tables_written: Vec<usize>,
     cpu_s: ByProcess,
     memory_before: ByProcess,
     memory_after: ByProcess,
 }
 
-const WINDOW: usize = 1024;
-
-/// Runs loads side by side, each on a CPU of its own if they are to be spread: how long that took,
-/// and the latencies of all.
-fn run_all(
-    loads: &mut [Load],
-    time: Duration,
-    spread: bool,
-) -> Result<(Duration, Latencies), Error> {
-    if let [only] = loads {
-        return only.run(time);
-    }
-    let cpus = std::thread::available_parallelism()?.get();
-    let start = Instant::now();
-    let ran: Vec<_> = std::thread::scope(|scope| {
-        let run = |(n, load): (usize, &'_ mut Load)| {
-            if spread {
-                node::host::pin_to_cpu(n % cpus).map_err(|e| e.to_string())?;
-            }
-            load.run(time).map_err(|e| e.to_string())
-        };
-        let spawn = |numbered| scope.spawn(move || run(numbered));
-        let threads: Vec<_> = loads.iter_mut().enumerate().map(spawn).collect();
-        let join = |t: std::thread::ScopedJoinHandle<_>| t.join().expect("a load doesn't panic");
-        threads.into_iter().map(join).collect()
-    });
-    let elapsed = start.elapsed();
-    let mut all = Latencies::new();
-    for ran in ran {
-        let (_, latencies) = ran.map_err(Error::new)?;
-        all.add(&latencies);
-    }
-    Ok((elapsed, all))
-}
-
-impl Load {
-    fn open(cluster: &ClusterFile, options: &Options, outstanding: u16) -> Result<Load, Error> {
-        let client = Client::open(
-            cluster,
-            ClientOptions {
-                window: WINDOW as u16,
-                max_open_values: match options.unpacked {
-                    true => WINDOW,
-                    false => options.open_values,
-                },
-                packing: !options.unpacked,
-                ..ClientOptions::default()
-            },
-        )?;
-        Ok(Load {
-            command: vec![0x5a; usize::from(options.value_bytes)],
-            value: vec![0x5a; usize::from(options.value_bytes)],
-            random: 1,
-            key_value: options.app != "echo",
-            outstanding,
-            next_pid: 0,
-            started: vec![vec![Instant::now(); WINDOW]; usize::from(client.partitions())],
-            client,
-        })
-    }
-
-    fn run(&mut self, time: Duration) -> Result<(Duration, Latencies), Error> {
-        let start = Instant::now();
-        let mut latencies = Latencies::new();
-        let mut last_reply = start;
-        self.fill()?;
-        while start.elapsed() < time {
-            let Some(first) = self.client.poll(POLL)? else {
-                if last_reply.elapsed() > STALL {
-                    return Err(Error::new("no replies; see wirepaxos status"));
-                }
-                continue;
-            };
-            let now = Instant::now();
-            last_reply = now;
-            let mut completion = Some(first);
-            // All that arrived together is answered by new requests that leave together.
-            while let Some(done) = completion {
-                if done.status != Status::Ok {
-                    return Err(Error::new(format!("refused: {}", done.status.name())));
-                }
-                let begun = self.started[usize::from(done.pid)][done.request as usize % WINDOW];
-                latencies.record(now.duration_since(begun));
-                completion = self.client.take_completion();
-            }
-            self.fill()?;
-        }
-        Ok((start.elapsed(), latencies))
-    }
-
-    /// Submits up to the number outstanding, as far as the sessions' windows allow: a request that
-    /// lags (its packet was lost) holds its session up.
-    fn fill(&mut self) -> Result<(), Error> {
-        // One for all: reading the clock costs as much as submitting.
-        let now = Instant::now();
-        let mut full = 0;
-        while self.client.outstanding() < usize::from(self.outstanding)
-            && full < self.client.partitions()
-        {
-            if self.client.can_submit(self.next_pid) {
-                self.submit(now)?;
-                full = 0;
-            } else {
-                self.next_pid = (self.next_pid + 1) % self.client.partitions();
-                full += 1;
-            }
-        }
-        Ok(())
-    }
-
-    fn submit(&mut self, now: Instant) -> Result<(), Error> {
-        let pid = self.next_pid;
-        self.next_pid = (pid + 1) % self.client.partitions();
-        if self.key_value {
-            self.next_put()?;
-        }
-        let request = self.client.submit(pid, &self.command)?;
-        self.started[usize::from(pid)][request as usize % WINDOW] = now;
-        Ok(())
-    }
-
-    /// Makes the command a put of a random 16-byte key.
-    fn next_put(&mut self) -> Result<(), Error> {
-        self.random = self
-            .random
-            .wrapping_mul(0x5851_f42d_4c95_7f2d)
-            .wrapping_add(0x1405_7b7e_f767_814f);
-        let key = format!("{:016x}", self.random >> 8);
-        let put = Command::Set {
-            flags: SetFlags::default(),
-            key: key.as_bytes(),
-            value: &self.value,
-        };
-        self.command.clear();
-        put.encode(&mut self.command)
-            .map_err(|_| Error::new("the value is too long"))
-    }
+/// One load on all systems, and beside it by independent clients.
+struct Rows {
+    measured: Measured,
+    baseline: Option<Measured>,
+    independent: Option<Box<Rows>>,
 }
 
 type ByProcess = BTreeMap<String, f64>;
@@ -440,18 +426,26 @@ fn difference(before: &ByProcess, after: &ByProcess) -> ByProcess {
         .collect()
 }
 
-fn print(options: &Options, outstanding: u16, m: &Measured, baseline: Option<&Measured>) {
-    if options.json {
-        let mut line = m.json(options, outstanding);
-        if let Some(baseline) = baseline {
-            line["baseline"] = baseline.json(options, outstanding);
+impl Rows {
+    fn print(&self) {
+        self.measured.row("");
+        if let Some(baseline) = &self.baseline {
+            baseline.row("unreplicated");
         }
-        println!("{line}");
-        return;
+        if let Some(independent) = &self.independent {
+            independent.print();
+        }
     }
-    m.row("", outstanding);
-    if let Some(baseline) = baseline {
-        baseline.row("unreplicated", outstanding);
+
+    fn json(&self, options: &Options, file_system: &FileSystem) -> Value {
+        let mut line = self.measured.json(options, file_system);
+        if let Some(baseline) = &self.baseline {
+            line["baseline"] = baseline.json(options, file_system);
+        }
+        if let Some(independent) = &self.independent {
+            line["independent"] = independent.json(options, file_system);
+        }
+        line
     }
 }
 
@@ -460,11 +454,13 @@ impl Measured {
         self.latencies.count() as f64 / self.elapsed.as_secs_f64()
     }
 
-    fn row(&self, what: &str, outstanding: u16) {
+    fn row(&self, what: &str) {
         let latency = self.latencies.percentiles_us();
         let cpu = self.cpu_s.iter().map(|(name, s)| format!("{name} {s:.2}"));
         println!(
-            "{what:>12} {outstanding:>11} {:>12.0} {:>9} {:>9} {:>9}   {}",
+            "{what:>12} {:>7} {:>11} {:>12.0} {:>9} {:>9} {:>9}   {}",
+            self.clients,
+            self.outstanding,
             self.ops_per_s(),
             latency.p50,
             latency.p99,
@@ -473,15 +469,15 @@ impl Measured {
         );
     }
 
-    fn json(&self, options: &Options, outstanding: u16) -> Value {
+    fn json(&self, options: &Options, file_system: &FileSystem) -> Value {
         json!({
             "plane": options.plane.name(),
             "network": if options.lab || options.plane != Plane::Udp { "namespaces" } else { "loopback" },
             "app": options.app,
-            "outstanding": outstanding,
-            "clients": options.clients.min(outstanding),
+            "outstanding": self.outstanding,
+            "clients": self.clients,
             "in_switch": options.in_switch,
-            "packed": !options.unpacked && outstanding > 1,
+            "packed": !options.unpacked && self.outstanding > self.clients,
             "partitions": options.partitions,
             "replicas": options.replicas,
             "acceptors": options.acceptors,
@@ -491,6 +487,8 @@ impl Measured {
             "max_value": options.max_value,
             "open_values": options.open_values,
             "durable": options.durable,
+            "file_system": file_system.json(),
+            "tables_written": self.tables_written,
             "ops_per_s": self.ops_per_s().round(),
             "latency_us": self.latencies.percentiles_us().json(),
             "cpu_s": rounded(&self.cpu_s),
@@ -506,4 +504,66 @@ impl Measured {
 fn rounded(values: &ByProcess) -> BTreeMap<&String, Value> {
     let round = |v: &f64| json!((v * 1000.0).round() / 1000.0);
     values.iter().map(|(name, v)| (name, round(v))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(line: &str) -> Options {
+        let words = std::iter::once("e2e").chain(line.split_whitespace());
+        Line::try_parse_from(words)
+            .ok()
+            .expect("a valid line")
+            .options
+    }
+
+    #[test]
+    fn values_in_flight_are_the_librarys_by_default() {
+        let by_default = options("").open_values;
+        assert_eq!(by_default, ClientOptions::default().max_open_values);
+        assert_eq!(options("--open-values 8").open_values, 8);
+    }
+
+    #[test]
+    fn independent_clients_stand_beside_the_one_where_each_has_a_request() {
+        let beside = |line, outstanding| options(line).independent_beside(outstanding);
+        assert_eq!(beside("", 256), Some(32));
+        assert_eq!(beside("", 32), Some(32));
+        assert_eq!(beside("", 31), None);
+        assert_eq!(beside("--independent 4", 8), Some(4));
+        assert_eq!(beside("--independent 0", 256), None);
+        assert_eq!(beside("--clients 2", 256), None);
+    }
+
+    #[test]
+    fn a_run_ends_when_every_store_has_written() {
+        let dir = std::env::temp_dir().join(format!("wirepaxos-bench-full-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let tables = Tables::since_now(vec![dir.clone()]);
+        let waited = run_until_full(&tables, true, |enough| {
+            assert!(!enough.load(Ordering::Relaxed));
+            std::fs::write(dir.join("000001.sst"), "")?;
+            while !enough.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        assert!(waited.is_ok());
+        let at_once = run_until_full(&tables, false, |enough| Ok(enough.load(Ordering::Relaxed)));
+        assert!(at_once.unwrap());
+        // A run that fails ends the waiting, too.
+        let tables = Tables::since_now(vec![dir.clone()]);
+        let failed = run_until_full(&tables, true, |_| Err::<(), _>(Error::new("no replies")));
+        assert!(failed.is_err());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

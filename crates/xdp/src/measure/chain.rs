@@ -1,9 +1,11 @@
 //! The whole chain at real links, driven by the kernel: requests to the leader, three acceptors on
-//! links of their own, quorum learners at the replicas' links, their rings, a callback in user space.
+//! links of their own, quorum learners at the replicas' links, their rings, a callback in user space,
+//! which checks that each instance comes once and holds what was sent.
 //!
 //! Frames are made on every CPU given, as a network card's queues would bring them; what a frame
 //! leads to happens on its CPU. The same links with bare forwarding are measured beside.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -56,8 +58,13 @@ pub struct Options {
 pub struct Run {
     /// Values stamped by the leader.
     pub sent: u64,
-    /// Values that the callbacks of all replicas have seen: that of the one that saw least.
+    /// Values that the callbacks of all replicas have seen, each instance once and with what was sent:
+    /// that of the one that saw least.
     pub delivered: u64,
+    /// Instances that came again, at all replicas together.
+    pub repeated: u64,
+    /// Decisions that hold something else than what was sent, or lie elsewhere.
+    pub wrong: u64,
     /// Delivered values a second.
     pub values_per_s: f64,
     /// The same for frames that take the same links by bare forwarding; the slowest sink counts.
@@ -72,12 +79,10 @@ pub fn chain(options: &Options) -> Result<Vec<Run>> {
     (0..options.runs)
         .map(|_| {
             let forwarding = bare.run(options)?;
-            let (sent, delivered, values_per_s) = roles.run(options)?;
+            let run = roles.run(options)?;
             Ok(Run {
-                sent,
-                delivered,
-                values_per_s,
                 forwarding_values_per_s: forwarding,
+                ..run
             })
         })
         .collect()
@@ -198,10 +203,10 @@ impl Roles {
         })
     }
 
-    /// Values stamped and delivered, and the rate.
-    fn run(&mut self, options: &Options) -> Result<(u64, u64, f64)> {
+    /// What came of one run, without bare forwarding.
+    fn run(&mut self, options: &Options) -> Result<Run> {
         let before = self.stamped();
-        let progress = Progress::new(self.learners.len());
+        let progress = Progress::new(self.learners.len(), options.cpus.clone());
         let mut rings = Vec::new();
         for learner in &self.learners {
             rings.push(Ring::open(learner, 0)?);
@@ -213,10 +218,9 @@ impl Roles {
             generators.push((*cpu, generator));
         }
         let (switch, ingress) = (&self.network.switch, self.network.down[0].0.index);
-        let frame = ready::message(MsgType::Request);
         let mut limits = Vec::new();
         for (cpu, generator) in &generators {
-            generator.load(*cpu, &frame, 0, 0);
+            generator.load(*cpu, &request(*cpu), 0, 0);
             generator.set_limit(*cpu, OUTSTANDING / 2 / options.cpus.len() as u64);
             limits.push((*cpu, Generator::of(&self.leader)?));
         }
@@ -224,7 +228,8 @@ impl Roles {
         let trimmed = &mut self.trimmed;
         let result = thread::scope(|scope| {
             for (ring, seen) in rings.into_iter().zip(&progress.delivered) {
-                scope.spawn(|| progress.read(ring, seen));
+                let progress = &progress;
+                scope.spawn(move || progress.read(ring, before, seen));
             }
             let sending: Vec<_> = generators
                 .into_iter()
@@ -249,8 +254,14 @@ impl Roles {
         });
         progress.over.store(true, Relaxed);
         let (timed, seconds) = result?;
-        let sent = self.stamped() - before;
-        Ok((sent, progress.least(), timed as f64 / seconds))
+        Ok(Run {
+            sent: self.stamped() - before,
+            delivered: progress.least(),
+            repeated: progress.repeated.load(Relaxed),
+            wrong: progress.wrong.load(Relaxed),
+            values_per_s: timed as f64 / seconds,
+            forwarding_values_per_s: 0.0,
+        })
     }
 
     fn stamped(&self) -> u64 {
@@ -258,10 +269,77 @@ impl Roles {
     }
 }
 
+/// What a CPU sends: as a client of its own, so that values of different CPUs differ.
+fn request(cpu: usize) -> Vec<u8> {
+    ready::message_of(MsgType::Request, cpu as u64)
+}
+
+/// What a replica's callback was given in one run.
+struct Taken {
+    /// By client: the value that it sends.
+    values: Vec<Option<[u8; super::VALUE_LEN]>>,
+    first: u64,
+    /// Everything from the first instance up to here came, and these behind it.
+    next: u64,
+    ahead: BTreeSet<u64>,
+    repeated: u64,
+    wrong: u64,
+}
+
+impl Taken {
+    /// From an instance on, from these CPUs.
+    fn new(first: u64, cpus: &[usize]) -> Taken {
+        let clients = 0..=cpus.iter().copied().max().unwrap_or(0);
+        let value = |cpu| cpus.contains(&cpu).then(|| ready::value_of(cpu as u64));
+        Taken {
+            values: clients.map(value).collect(),
+            first,
+            next: first,
+            ahead: BTreeSet::new(),
+            repeated: 0,
+            wrong: 0,
+        }
+    }
+
+    /// Instances that came, each once and with what was sent.
+    fn count(&self) -> u64 {
+        self.next - self.first + self.ahead.len() as u64
+    }
+
+    fn record(&mut self, record: &[u8]) {
+        let head = decision(record).expect("a whole record");
+        let value = record[size_of::<Decision>()..].get(..usize::from(head.len));
+        self.take(&head, value.unwrap_or_default());
+    }
+
+    fn take(&mut self, decision: &Decision, value: &[u8]) {
+        let client = usize::try_from(decision.client).ok();
+        let sent = client.and_then(|client| self.values.get(client)?.as_ref());
+        let whole = sent.is_some_and(|sent| sent[..] == *value);
+        let plain = decision.request == ready::REQUEST && decision.flags == 0;
+        if !whole || !plain || decision.pid != 0 || decision.inst < self.first {
+            self.wrong += 1;
+        } else if decision.inst < self.next || self.ahead.contains(&decision.inst) {
+            self.repeated += 1;
+        } else if decision.inst > self.next {
+            self.ahead.insert(decision.inst);
+        } else {
+            self.next += 1;
+            while self.ahead.remove(&self.next) {
+                self.next += 1;
+            }
+        }
+    }
+}
+
 /// What threads tell each other.
 struct Progress {
+    /// Who sends.
+    cpus: Vec<usize>,
     /// By replica.
     delivered: Vec<AtomicU64>,
+    repeated: AtomicU64,
+    wrong: AtomicU64,
     /// Nothing more is sent.
     stop: AtomicBool,
     /// Nothing more is read.
@@ -269,8 +347,11 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(replicas: usize) -> Progress {
+    fn new(replicas: usize, cpus: Vec<usize>) -> Progress {
         Progress {
+            cpus,
+            repeated: AtomicU64::new(0),
+            wrong: AtomicU64::new(0),
             delivered: (0..replicas).map(|_| AtomicU64::new(0)).collect(),
             stop: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -285,33 +366,29 @@ impl Progress {
     /// Makes requests on one CPU until it is told to stop; `limit` says how many.
     fn send(&self, generator: &Generator, cpu: usize, ingress: u32) -> Result<()> {
         pin_to_cpu(cpu).map_err(|e| e.to_string())?;
-        let frame = ready::message(MsgType::Request);
+        let frame = request(cpu);
         while !self.stop.load(Relaxed) {
             generator.send(ingress, &frame, CHUNK)?;
         }
         Ok(())
     }
 
-    /// Reads a replica's ring until it is told that nothing more comes. The callback takes each
-    /// decision once.
-    fn read(&self, mut ring: Ring, delivered: &AtomicU64) {
-        let mut count = 0;
+    /// Reads a replica's ring until it is told that nothing more comes.
+    fn read(&self, mut ring: Ring, first: u64, delivered: &AtomicU64) {
+        let mut taken = Taken::new(first, &self.cpus);
+        let mut read = 0u32;
         while !self.over.load(Relaxed) {
-            while let Some(head) = ring.next(decision) {
-                let Decision { len, .. } = head.expect("a whole record");
-                assert_eq!(
-                    usize::from(len),
-                    super::VALUE_LEN,
-                    "the value that was sent"
-                );
-                count += 1;
-                if count % 256 == 0 {
-                    delivered.store(count, Relaxed);
+            while ring.next(|record| taken.record(record)).is_some() {
+                read = read.wrapping_add(1);
+                if read % 256 == 0 {
+                    delivered.store(taken.count(), Relaxed);
                 }
             }
-            delivered.store(count, Relaxed);
+            delivered.store(taken.count(), Relaxed);
             thread::sleep(NAP);
         }
+        self.repeated.fetch_add(taken.repeated, Relaxed);
+        self.wrong.fetch_add(taken.wrong, Relaxed);
     }
 
     /// Lets the run go on for its time: tells generators how far they may go, and acceptors what to
@@ -459,4 +536,49 @@ fn flood(generator: &Generator, cpu: usize, ingress: u32, stop: &AtomicBool) -> 
         generator.send(ingress, &frame, CHUNK)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(inst: u64, client: u64) -> Decision {
+        Decision {
+            inst,
+            client,
+            request: ready::REQUEST,
+            len: super::super::VALUE_LEN as u16,
+            ..Decision::default()
+        }
+    }
+
+    #[test]
+    fn each_instance_counts_once_in_any_order() {
+        let mut taken = Taken::new(10, &[0, 2]);
+        for inst in [10, 12, 13, 11, 12, 10, 15] {
+            taken.take(&of(inst, 2), &ready::value_of(2));
+        }
+        assert_eq!((taken.count(), taken.repeated, taken.wrong), (5, 2, 0));
+        assert_eq!((taken.next, taken.ahead.len()), (14, 1));
+    }
+
+    #[test]
+    fn what_nobody_sent_doesnt_count() {
+        let mut taken = Taken::new(10, &[0, 2]);
+        let mut value = ready::value_of(2);
+        taken.take(&of(10, 0), &value);
+        taken.take(&of(10, 1), &ready::value_of(1));
+        taken.take(&of(10, u64::MAX), &value);
+        taken.take(&of(9, 2), &value);
+        taken.take(&of(10, 2), &value[..63]);
+        let noop = Decision {
+            flags: 1,
+            ..of(10, 2)
+        };
+        taken.take(&noop, &value);
+        value[63] ^= 1;
+        taken.take(&of(10, 2), &value);
+        assert_eq!((taken.count(), taken.repeated, taken.wrong), (0, 0, 7));
+        assert_ne!(ready::value_of(0), ready::value_of(2));
+    }
 }

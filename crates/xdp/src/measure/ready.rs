@@ -20,6 +20,7 @@ pub(super) const SLOTS: u32 = 65_536;
 const LEADER: u16 = 1;
 const REPLICA: u16 = 31;
 const NONCE: u64 = 1;
+pub(super) const REQUEST: u64 = 1;
 
 fn place(node: u16) -> Place {
     let deployment = Deployment {
@@ -127,6 +128,11 @@ pub(super) fn learner(dir: &Path, flags: u32) -> Result<Object> {
 
 /// A frame with a message of this type, as a role accepts it; instance and sender 0.
 pub(super) fn message(msgtype: MsgType) -> Vec<u8> {
+    message_of(msgtype, 7)
+}
+
+/// The same from a client, whose value is its own.
+pub(super) fn message_of(msgtype: MsgType, client: u64) -> Vec<u8> {
     let round = match msgtype {
         MsgType::Request => Round::NONE,
         _ => Round::base(1),
@@ -137,9 +143,14 @@ pub(super) fn message(msgtype: MsgType) -> Vec<u8> {
         rnd: round,
         vrnd: round,
         flags: Flags::NONE,
-        client: 7,
-        request: 1,
+        client,
+        request: REQUEST,
         ..Header::new(msgtype)
     };
-    frame::build(&header.datagram(&[b'x'; VALUE_LEN]), false)
+    frame::build(&header.datagram(&value_of(client)), false)
+}
+
+/// What a client sends.
+pub(super) fn value_of(client: u64) -> [u8; VALUE_LEN] {
+    std::array::from_fn(|at| (client.wrapping_mul(0x9e37_79b9) >> (at % 24)) as u8 ^ at as u8)
 }
