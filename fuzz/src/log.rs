@@ -43,6 +43,7 @@ pub fn run(data: &[u8]) {
     let found = votes(acceptor.acceptor());
     assert!(known.contains(&found), "invented: {found:?}");
     // It goes on from there, over the next start too.
+    resume(&mut acceptor);
     acceptor.order(&enabled(acceptor.acceptor(), 2));
     acceptor.take(&vote(acceptor.acceptor(), 2, 3, b"later"));
     let later = votes(acceptor.acceptor());
@@ -86,6 +87,7 @@ fn write(cluster: &ClusterFile, known: &mut Vec<Votes>, input: &mut Input<'_>, v
                     false => drop(acceptor),
                 }
                 acceptor = Stored::open(cluster).expect("its own files");
+                resume(&mut acceptor);
                 acceptor.order(&order);
             }
             Some(n @ 10..20) => {
@@ -108,6 +110,16 @@ fn write(cluster: &ClusterFile, known: &mut Vec<Votes>, input: &mut Input<'_>, v
     if volatile {
         acceptor.stop();
     }
+}
+
+/// As a controller does that knows no better.
+fn resume(acceptor: &mut Stored) {
+    let order = Message::ResumeAcceptor {
+        group: 0,
+        nonce: acceptor.acceptor().nonce(),
+        start: acceptor.acceptor().start().number(),
+    };
+    acceptor.order(&order);
 }
 
 fn enabled(acceptor: &Acceptor, epoch: u32) -> Message {

@@ -94,6 +94,8 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         | Message::Incarnation { .. }
         | Message::ProgramLeader { .. }
         | Message::EnableAcceptor { .. }
+        | Message::ResumeAcceptor { .. }
+        | Message::DiscardMemory { .. }
         | Message::FailoverReply { .. } => sender == Sender::Controller,
         // A node asks in its own name; a command line (`wirepaxos recover`) in nobody's.
         Message::LaneRequest { node, .. } => *node == OUTSIDE || sender == Sender::Node(*node),

@@ -3,12 +3,14 @@
 //! When a new epoch is needed, and who is in it, is decided in [`plan`].
 
 mod enrol;
+mod memories;
 mod order;
 mod pace;
 mod plan;
 mod report;
 
 use crate::attempt::Attempt;
+use crate::memory::MemoryRecord;
 use crate::settings::Settings;
 use crate::state::Handed;
 use crate::status::FailoverStatus;
@@ -64,6 +66,10 @@ pub(crate) struct Group {
     last_failover: Option<FailoverStatus>,
     loss: Option<String>,
     views_at: Time,
+    /// What acceptors have shown; as much of it as matters is in the store.
+    memories: Vec<MemoryRecord>,
+    /// When positions are stored next.
+    memories_at: Time,
 }
 
 impl Group {
@@ -85,6 +91,8 @@ impl Group {
                 nonce,
             ),
             settings: settings.sorted(),
+            memories: state.memories.clone(),
+            memories_at: now + timing.memory_interval,
             timing: timing.clone(),
             deployment,
             state,
@@ -157,7 +165,9 @@ impl Group {
         }
         if probed {
             self.repeat_orders(out, false);
+            self.order_all_restarted(out);
         }
+        self.store_positions(now, store);
         if now >= self.views_at {
             self.views_at = now + self.timing.view_interval;
             self.send_views(out);
@@ -181,8 +191,11 @@ impl Group {
         if packet.header.msgtype == MsgType::ProbeAck {
             let result = self.suspicion.answer(packet);
             self.note_programmed(now);
+            if result == Ok(Probe::Acceptor) {
+                self.note_memory(packet.header.swid, store, out);
+            }
             return match result {
-                Ok(()) => Verdict::Changed,
+                Ok(_) => Verdict::Changed,
                 Err(reason) => Verdict::Dropped(reason),
             };
         }
@@ -425,7 +438,7 @@ impl Group {
     }
 
     /// Stores `state`; nothing that follows from it may be done if this fails.
-    fn save(&mut self, state: GroupState, store: &mut impl Store) -> Result<(), ()> {
+    fn save(&mut self, mut state: GroupState, store: &mut impl Store) -> Result<(), ()> {
         if state.version == self.state.version {
             return Ok(());
         }
@@ -434,8 +447,10 @@ impl Group {
             self.reload(store);
             return Err(());
         }
+        state.memories = self.memories_to_keep(&state);
         match store.swap(self.settings.id, self.state.version, &state) {
             Ok(()) => {
+                self.memories.clone_from(&state.memories);
                 self.state = state;
                 self.store_trouble = None;
                 Ok(())

@@ -12,12 +12,14 @@
 //! | `group` | when a new epoch is needed, and who is in it |
 //! | `attempt` | one epoch on its way from issued to active |
 //! | [`envelope`], [`views`] | whose control messages count, and which view is the newest |
+//! | [`memory`] | whether an acceptor's memory went backwards |
 //! | [`store`], [`state`] | what is remembered, and which changes are allowed |
 
 mod attempt;
 pub mod controller;
 pub mod envelope;
 mod group;
+pub mod memory;
 pub mod message;
 pub mod output;
 pub mod settings;
@@ -29,6 +31,7 @@ pub mod views;
 
 pub use controller::Controller;
 pub use envelope::{Envelope, OUTSIDE, Sender, Turned};
+pub use memory::MemoryRecord;
 pub use message::{EpochRecord, EpochState, Message, View};
 pub use output::{ControlOutbox, Peer};
 pub use settings::{GroupSettings, Settings};

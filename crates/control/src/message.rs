@@ -6,6 +6,7 @@
 //! PROBE need no agent for that.
 
 use crate::GivenUp;
+use paxos::acceptor::Start;
 use paxos::leader::Program;
 use paxos::{Configuration, Enable, Epoch, GroupId, Instance, Member, NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
@@ -228,6 +229,26 @@ pub enum Message {
         /// g: TRIM needs g+1 of them.
         g: u8,
     },
+    /// Controller → acceptor whose memory was read from disk: what this start of it shows was compared
+    /// with what it had shown before; go on.
+    ResumeAcceptor {
+        /// The group.
+        group: GroupId,
+        /// Boot nonce of the memory meant.
+        nonce: u64,
+        /// The start meant ([`Start::number`]).
+        start: u64,
+    },
+    /// Controller → acceptor whose memory was read from disk: it went backwards. Put it aside, and
+    /// begin with an empty one.
+    DiscardMemory {
+        /// The group.
+        group: GroupId,
+        /// Boot nonce of the memory meant.
+        nonce: u64,
+        /// The start meant ([`Start::number`]).
+        start: u64,
+    },
     /// Repairing host → controller: a lane for this process start in `epoch`.
     LaneRequest {
         /// The group.
@@ -343,6 +364,30 @@ impl Message {
             g: *g,
         };
         Some((*group, program))
+    }
+
+    /// Which start of which memory a [`Message::ResumeAcceptor`] lets go on, and the group.
+    pub fn resume(&self) -> Option<(GroupId, u64, Start)> {
+        match *self {
+            Message::ResumeAcceptor {
+                group,
+                nonce,
+                start,
+            } => Some((group, nonce, Start::from_number(start)?)),
+            _ => None,
+        }
+    }
+
+    /// Which start of which memory a [`Message::DiscardMemory`] gives up, and the group.
+    pub fn discard(&self) -> Option<(GroupId, u64, Start)> {
+        match *self {
+            Message::DiscardMemory {
+                group,
+                nonce,
+                start,
+            } => Some((group, nonce, Start::from_number(start)?)),
+            _ => None,
+        }
     }
 
     /// What a [`Message::EnableAcceptor`] tells an acceptor, and the group.

@@ -19,6 +19,8 @@ pub struct Settings {
     pub suspect_after: u32,
     /// Between two rounds of views and re-sent orders.
     pub view_interval: Time,
+    /// Between two times that acceptors' positions are stored while they move on.
+    pub memory_interval: Time,
     /// How long a restarted acceptor waits for others that restarted with it before an epoch is
     /// spent on it.
     pub rejoin_delay: Time,
@@ -39,6 +41,7 @@ impl Settings {
             probe_interval: 20 * MILLISECOND,
             suspect_after: 5,
             view_interval: 500 * MILLISECOND,
+            memory_interval: 10_000 * MILLISECOND,
             rejoin_delay: 200 * MILLISECOND,
             attempt_timeout: 1_000 * MILLISECOND,
             epoch_interval: 1_000 * MILLISECOND,

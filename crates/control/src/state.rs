@@ -1,5 +1,6 @@
 //! What is remembered of a group, and the only changes that are allowed.
 
+use crate::memory::MemoryRecord;
 use crate::message::are_sound;
 use crate::{EpochRecord, EpochState, View};
 use paxos::round::{MAX_EPOCH, MAX_LANE};
@@ -34,6 +35,9 @@ pub struct GroupState {
     /// What was given up last, as an epoch that goes on behind it has become active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<GivenUp>,
+    /// What acceptors' memories have shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memories: Vec<MemoryRecord>,
 }
 
 /// A replica's disk.

@@ -48,6 +48,12 @@ pub struct MemberStatus {
     pub alive: bool,
     /// Boot nonce of its memory, once it answered.
     pub nonce: Option<u64>,
+    /// An acceptor's: how many starts of this memory there were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<u32>,
+    /// An acceptor's memory was read from disk and isn't compared yet, or has forgotten.
+    #[serde(default)]
+    pub mute: bool,
     /// By partition, as far as it answered.
     pub partitions: Vec<PartitionStatus>,
 }

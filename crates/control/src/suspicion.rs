@@ -2,6 +2,7 @@
 //! data plane, PROBE_ACK shows boot nonce, round, position and trim point.
 
 use crate::status::PartitionStatus;
+use paxos::acceptor::Start;
 use paxos::wire::value::{Probe, ProbeReport};
 use paxos::{Deployment, Header, MsgType, NodeId, Outbox, Packet, Reason, Round, Time, To};
 
@@ -13,10 +14,18 @@ pub struct Watched {
     pub role: Probe,
     /// Boot nonce of the memory that answered last.
     pub memory: Option<u64>,
+    /// Which start of it, of an acceptor.
+    pub start: Option<Start>,
+    /// It was read from disk and not yet let go on.
+    pub mute: bool,
+    /// It has forgotten: nobody counts on it.
+    pub lost: bool,
     /// What it answered last, by partition.
     pub partitions: Vec<Option<PartitionStatus>>,
     missed: u32,
     answered: u64,
+    /// The last PROBE that had been sent when this start of this memory was first seen.
+    since: u64,
 }
 
 impl Watched {
@@ -68,9 +77,13 @@ impl Suspicion {
                 node,
                 role,
                 memory: None,
+                start: None,
+                mute: false,
+                lost: false,
                 partitions: vec![None; self.deployment.partitions as usize],
                 missed: 0,
                 answered: self.sequence,
+                since: 0,
             });
         }
     }
@@ -90,10 +103,20 @@ impl Suspicion {
         self.memory(role, node).is_some()
     }
 
-    /// The memory that answers, while it is alive.
+    /// The memory that answers, while it is alive. One that is mute or has forgotten is there, but is
+    /// none to count on.
     pub fn memory(&self, role: Probe, node: NodeId) -> Option<u64> {
         let watched = self.get(role, node)?;
-        watched.memory.filter(|_| !self.is_suspect(watched))
+        let counts = !self.is_suspect(watched) && !watched.mute && !watched.lost;
+        watched.memory.filter(|_| counts)
+    }
+
+    /// Whether an acceptor's memory has forgotten.
+    pub fn set_lost(&mut self, node: NodeId, lost: bool) {
+        let is_meant = |w: &&mut Watched| w.role == Probe::Acceptor && w.node == node;
+        for watched in self.watched.iter_mut().filter(is_meant) {
+            watched.lost = lost;
+        }
     }
 
     /// Whether too many PROBEs in a row stayed unanswered.
@@ -135,8 +158,10 @@ impl Suspicion {
     }
 
     /// Notes a PROBE_ACK. One that is older than what is known, or than the PROBEs that would have
-    /// made a suspect, says nothing about the present.
-    pub fn answer(&mut self, packet: &Packet<'_>) -> Result<(), Reason> {
+    /// made a suspect, says nothing about the present; nor does one of another start or memory, unless
+    /// it answers a PROBE that was sent when the one known had been seen: the network may deliver a
+    /// PROBE late, to the process after the one that answered the next PROBE.
+    pub fn answer(&mut self, packet: &Packet<'_>) -> Result<Probe, Reason> {
         let header = &packet.header;
         let report = ProbeReport::parse(packet.value)?;
         if header.client != self.nonce {
@@ -144,6 +169,7 @@ impl Suspicion {
         }
         let (sequence, role) = (header.request >> ROLE_BITS, header.request & 3);
         let patience = u64::from(self.suspect_after);
+        let latest = self.sequence;
         if sequence > self.sequence || sequence + patience <= self.sequence {
             return Err(Reason::Stale);
         }
@@ -155,10 +181,29 @@ impl Suspicion {
         if sequence <= watched.answered {
             return Err(Reason::Stale);
         }
+        let (start, mute) = match watched.role {
+            Probe::Acceptor => {
+                let (start, mute) = Start::from_shown(report.start).ok_or(Reason::BadValue)?;
+                (Some(start), mute)
+            }
+            Probe::Leader | Probe::Replica => (None, false),
+        };
+        let same_memory = watched.memory == Some(report.nonce);
+        let same = same_memory && watched.start == start;
+        let count = |start: Option<Start>| start.map_or(0, Start::count);
+        let later = same_memory && count(start) > count(watched.start);
+        if !same && !later && watched.memory.is_some() && sequence <= watched.since {
+            return Err(Reason::Stale);
+        }
         watched.answered = sequence;
         watched.missed = 0;
-        if watched.memory != Some(report.nonce) {
+        // Once it was let go on, it is.
+        watched.mute = mute && (!same || watched.mute);
+        if !same {
             watched.memory = Some(report.nonce);
+            watched.start = start;
+            watched.since = latest;
+            watched.lost = false;
             watched.partitions.fill(None);
         }
         watched.partitions[header.pid as usize] = Some(PartitionStatus {
@@ -166,6 +211,6 @@ impl Suspicion {
             inst: header.inst,
             trim: report.trim,
         });
-        Ok(())
+        Ok(watched.role)
     }
 }

@@ -26,20 +26,23 @@ impl Observer for Recorder {
 
 fn recorded(node: NodeId, event: Observed<'_>) -> Event {
     match event {
-        Observed::AcceptorStarted { nonce } => Event::Start {
+        Observed::AcceptorStarted { nonce, start } => Event::Start {
             node,
             role: Role::Acceptor,
             nonce,
+            start: start.number(),
         },
         Observed::LeaderStarted { nonce } => Event::Start {
             node,
             role: Role::Leader,
             nonce,
+            start: 0,
         },
         Observed::Issued(configuration) => Event::Epoch(configuration.clone()),
         Observed::Writing(epoch) => Event::Writing(epoch),
         Observed::Active(epoch) => Event::Active(epoch),
         Observed::Enabled(enable) => Event::Enable(node, enable.clone()),
+        Observed::Resumed(start) => Event::Resume(node, start.number()),
         Observed::Programmed(program) => Event::Program(node, program.clone()),
         Observed::Retired(epoch) => Event::Retire(node, epoch),
         Observed::Received(packet) => Event::Recv(node, packet.header.datagram(packet.value)),

@@ -33,6 +33,7 @@ mod reports;
 
 use std::collections::BTreeMap;
 
+use paxos::acceptor::Start;
 use paxos::trace::{Event, Role, Settings};
 use paxos::{Epoch, Flags, Header, Instance, MsgType, NodeId, Packet, PartitionId, Program, Round};
 
@@ -111,7 +112,17 @@ impl Spec {
     /// Takes the next event, or says why it can't be.
     pub fn take(&mut self, event: &Event) -> Result<(), String> {
         match event {
-            Event::Start { node, role, nonce } => self.start(*node, *role, *nonce)?,
+            Event::Start {
+                node,
+                role,
+                nonce,
+                start,
+            } => self.start(*node, *role, *nonce, *start)?,
+            Event::Resume(node, start) => {
+                let acceptor = self.acceptors.get_mut(node);
+                let start = Start::from_number(*start).ok_or("there is no such start")?;
+                acceptor.ok_or("let go on before it ran")?.resume(start)?;
+            }
             Event::Epoch(configuration) => self.epochs.issue(configuration)?,
             Event::Enable(node, enable) => {
                 let acceptor = self.acceptors.get_mut(node);
@@ -135,7 +146,7 @@ impl Spec {
     }
 
     /// What wasn't sent before the process died never will be.
-    fn start(&mut self, node: NodeId, role: Role, nonce: u64) -> Result<(), String> {
+    fn start(&mut self, node: NodeId, role: Role, nonce: u64, start: u64) -> Result<(), String> {
         let sender = Sender {
             settings: self.settings.clone(),
             node,
@@ -147,12 +158,16 @@ impl Spec {
                     return Err(format!("leader {node} starts with an old boot nonce"));
                 }
             }
-            Role::Acceptor => match self.acceptors.get_mut(&node) {
-                Some(memory) if memory.nonce() == nonce => memory.restart(),
-                _ => {
-                    self.acceptors.insert(node, Memory::empty(sender, nonce));
+            Role::Acceptor => {
+                let start = Start::from_number(start).ok_or("there is no such start")?;
+                match self.acceptors.get_mut(&node) {
+                    Some(memory) if memory.nonce() == nonce => memory.restart(start),
+                    _ => {
+                        let memory = Memory::empty(sender, nonce, start);
+                        self.acceptors.insert(node, memory);
+                    }
                 }
-            },
+            }
         }
         Ok(())
     }

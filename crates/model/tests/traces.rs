@@ -298,7 +298,7 @@ fn an_epoch_that_writes_without_promises_is_found() {
 }
 
 /// What a durable acceptor says of an instance for which it got a proposal, after it was killed.
-fn after_a_kill(vote_was_sent: bool, still_there: bool) -> Result<(), String> {
+fn after_a_kill(vote_was_sent: bool, still_there: bool, resumed: bool) -> Result<(), String> {
     let in_round = |msgtype, rnd| Header {
         cluster: 1,
         group: 1,
@@ -320,10 +320,10 @@ fn after_a_kill(vote_was_sent: bool, still_there: bool) -> Result<(), String> {
         ..in_round(MsgType::Phase1b, Round::NONE)
     };
     let sent = |header: Header, value: &[u8]| Event::Send(11, header.datagram(value));
-    let start = Event::parse("start 11 acceptor nonce=5").unwrap();
+    let start = Event::parse("start 11 acceptor nonce=5 start=4294967296");
     let epoch = "epoch 1 leader=1:1 acceptors=11:5,12:6,13:7 f=1 replicas=21 g=0";
     let enable = "enable 11 epoch=1 nonce=5 trim=0 end=0 replicas=21 g=0";
-    let mut events = vec![Event::parse(epoch).unwrap(), start.clone()];
+    let mut events = vec![Event::parse(epoch).unwrap(), start.unwrap()];
     events.push(Event::parse(enable).unwrap());
     // Something that shows the enabling.
     events.push(Event::Recv(11, question.clone()));
@@ -332,7 +332,10 @@ fn after_a_kill(vote_was_sent: bool, still_there: bool) -> Result<(), String> {
     if vote_was_sent {
         events.push(sent(vote, b"x"));
     }
-    events.push(start);
+    events.push(Event::parse("start 11 acceptor nonce=5 start=8589934599").unwrap());
+    if resumed {
+        events.push(Event::parse("resume 11 start=8589934599").unwrap());
+    }
     events.push(Event::Recv(11, question));
     events.push(match still_there {
         true => sent(vote, b"x"),
@@ -345,9 +348,29 @@ fn after_a_kill(vote_was_sent: bool, still_there: bool) -> Result<(), String> {
 
 #[test]
 fn a_log_may_lose_only_what_nobody_saw() {
-    assert_eq!(after_a_kill(true, true), Ok(()));
-    assert_eq!(after_a_kill(false, true), Ok(()));
-    assert_eq!(after_a_kill(false, false), Ok(()));
-    let found = after_a_kill(true, false).unwrap_err();
+    assert_eq!(after_a_kill(true, true, true), Ok(()));
+    assert_eq!(after_a_kill(false, true, true), Ok(()));
+    assert_eq!(after_a_kill(false, false, true), Ok(()));
+    let found = after_a_kill(true, false, true).unwrap_err();
     assert!(found.contains("hasn't earned"), "{found}");
+}
+
+#[test]
+fn a_restarted_memory_says_nothing_before_it_may_go_on() {
+    let found = after_a_kill(true, true, false).unwrap_err();
+    assert!(found.contains("hasn't earned"), "{found}");
+}
+
+/// An old copy was put back: what it shows was never true of this start.
+#[test]
+fn an_old_copy_must_not_go_on() {
+    let first = "trace cluster=1 group=1 partitions=1 max_value=64 slots=8\n\
+                 start 11 acceptor nonce=5 start=4294967296\n\
+                 start 11 acceptor nonce=5 start=8589934599\n\
+                 resume 11 start=8589934599\n\
+                 start 11 acceptor nonce=5 start=8589934600\n";
+    assert_eq!(verdict(&Trace::parse(first).unwrap()), Ok(()));
+    let resumed = format!("{first}resume 11 start=8589934600\n");
+    let found = verdict(&Trace::parse(&resumed).unwrap()).unwrap_err();
+    assert!(found.contains("has forgotten is let go on"), "{found}");
 }

@@ -19,9 +19,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use control::Message;
+use paxos::acceptor::Start;
 use paxos::{
-    Acceptor, Epoch, GroupId, Header, Instance, NodeId, Outbox, Packet, Round, To, TrimReport,
-    Verdict, trace,
+    Acceptor, Deployment, Epoch, GroupId, Header, Instance, NodeId, Outbox, Packet, Round, To,
+    TrimReport, Verdict, trace,
 };
 use serde_json::{Value, json};
 
@@ -68,7 +69,11 @@ impl AcceptorRole {
         };
         let mut traces = Recorder::open_all(cluster, node)?;
         for (trace, acceptor) in traces.iter_mut().zip(&acceptors) {
-            trace.started(trace::Role::Acceptor, acceptor.nonce());
+            trace.started(
+                trace::Role::Acceptor,
+                acceptor.nonce(),
+                acceptor.start().number(),
+            );
         }
         Ok(AcceptorRole {
             acceptors,
@@ -82,7 +87,10 @@ impl AcceptorRole {
         node: &Node,
         dump: &Path,
     ) -> Result<(Vec<Acceptor>, Keeping), Error> {
-        let dumped = read_dump(cluster, node, dump)?;
+        let mut dumped = read_dump(cluster, node, dump)?;
+        for acceptor in dumped.iter_mut().flatten() {
+            acceptor.restarted(random_nonce()? as u32);
+        }
         let acceptors = strangers_for_none(dumped, cluster, node)?;
         // Before the first vote: from then on the dump would be a memory that forgot it.
         remove_dump(dump)?;
@@ -101,14 +109,19 @@ impl AcceptorRole {
         };
         let mut wal = Wal::open(log, &mut memory)?;
         let acceptors = match memory.acceptors {
-            Some(acceptors) => acceptors,
+            Some(mut acceptors) => {
+                for acceptor in &mut acceptors {
+                    acceptor.restarted(random_nonce()? as u32);
+                }
+                acceptors
+            }
             None => {
                 let nothing = cluster.groups.iter().map(|_| None);
                 strangers_for_none(nothing.collect(), cluster, node)?
             }
         };
-        // The boot nonce of a memory that starts empty stands in its first snapshot, so there must
-        // be one before the first frame; later ones keep starts short.
+        // The boot nonce of a memory and the number of its starts stand in its snapshots, so there must
+        // be one before it shows them.
         wal.snapshot(image::encode(&acceptors))?;
         wal.finish_snapshot()?;
         Ok((acceptors, Keeping::Durable(Box::new(wal))))
@@ -281,6 +294,11 @@ impl Role for AcceptorRole {
     }
 
     fn order(&mut self, order: &Message) -> Result<(), Error> {
+        if let Some((group, nonce, start)) = order.resume() {
+            self.resume(group, nonce, start);
+        } else if let Some((group, nonce, start)) = order.discard() {
+            self.discard(group, nonce, start)?;
+        }
         let Some((group, enable)) = order.enable() else {
             return Ok(());
         };
@@ -329,6 +347,8 @@ impl Role for AcceptorRole {
                 group: acceptor.deployment().group,
                 epoch: acceptor.epoch(),
                 nonce: acceptor.nonce(),
+                start: acceptor.start(),
+                mute: acceptor.is_mute(),
                 storage,
                 slots: acceptor.slots(),
                 partitions: partitions.map(|pid| of_partition(acceptor, pid)).collect(),
@@ -337,6 +357,79 @@ impl Role for AcceptorRole {
         };
         self.acceptors.iter().map(status).collect()
     }
+}
+
+impl AcceptorRole {
+    /// The controller has compared what this start of a memory shows.
+    fn resume(&mut self, group: GroupId, nonce: u64, start: Start) {
+        let mut acceptors = self.acceptors.iter_mut().zip(&mut self.traces);
+        let Some((acceptor, trace)) = acceptors.find(|(a, _)| a.deployment().group == group) else {
+            return;
+        };
+        match acceptor.resume(nonce, start) {
+            Ok(true) => trace.resumed(start),
+            Ok(false) => {}
+            Err(why) => refused(acceptor.deployment().node, "going on", why),
+        }
+    }
+
+    /// The controller has seen more of this memory than it has: it is put aside for an empty one.
+    fn discard(&mut self, group: GroupId, nonce: u64, start: Start) -> Result<(), Error> {
+        let mut acceptors = self.acceptors.iter();
+        let Some(at) = acceptors.position(|a| a.deployment().group == group) else {
+            return Ok(());
+        };
+        let acceptor = &self.acceptors[at];
+        let is_meant = (acceptor.nonce(), acceptor.start()) == (nonce, start);
+        if !is_meant || !acceptor.is_mute() {
+            let why = "it is meant for another memory, or another start of it";
+            refused(acceptor.deployment().node, "giving up its memory", why);
+            return Ok(());
+        }
+        let empty = Acceptor::new(
+            *acceptor.deployment(),
+            acceptor.slots() as usize,
+            random_nonce()?,
+        );
+        match &mut self.keeping {
+            Keeping::Volatile(dump) => {
+                let aside = put_aside_as(dump, nonce);
+                write_dump(&aside, &image::encode(std::slice::from_ref(acceptor)))?;
+                say_what_was_put_aside(acceptor.deployment(), &aside);
+                self.acceptors[at] = empty;
+            }
+            Keeping::Durable(wal) => {
+                let aside = put_aside_as(wal.directory(), nonce);
+                wal.keep_as(&aside)?;
+                say_what_was_put_aside(acceptor.deployment(), &aside);
+                self.acceptors[at] = empty;
+                wal.snapshot(image::encode(&self.acceptors))?;
+                wal.finish_snapshot()?;
+            }
+        }
+        let acceptor = &self.acceptors[at];
+        let start = acceptor.start().number();
+        self.traces[at].started(trace::Role::Acceptor, acceptor.nonce(), start);
+        Ok(())
+    }
+}
+
+/// Where a memory that has forgotten is kept, for who wants to look at it.
+fn put_aside_as(memory: &Path, nonce: u64) -> PathBuf {
+    let mut name = memory.as_os_str().to_owned();
+    name.push(format!(".forgotten-{nonce:016x}"));
+    name.into()
+}
+
+fn say_what_was_put_aside(deployment: &Deployment, aside: &Path) {
+    eprintln!(
+        "node {}, group {}: THIS MEMORY HAS FORGOTTEN VOTES that the controller had seen: an old copy \
+         of its files was put back, or the disk lost writes. It is kept as {}, and this acceptor \
+         joins again with an empty one",
+        deployment.node,
+        deployment.group,
+        aside.display()
+    );
 }
 
 fn of_partition(acceptor: &Acceptor, pid: u16) -> ShownPartition {
@@ -355,6 +448,8 @@ struct Shown {
     group: GroupId,
     epoch: Epoch,
     nonce: u64,
+    start: Start,
+    mute: bool,
     storage: Storage,
     slots: u64,
     partitions: Vec<ShownPartition>,
@@ -388,11 +483,20 @@ impl Shown {
             })
         };
         let partitions: Vec<_> = self.partitions.iter().enumerate().map(partition).collect();
+        if self.mute {
+            warnings.push(format!(
+                "group {}: the memory was read from disk, and the acceptor stays silent until the \
+                 controller has compared it with what it had shown before",
+                self.group
+            ));
+        }
         json!({
             "group": self.group,
             "member": self.epoch != 0,
             "epoch": self.epoch,
             "nonce": format!("{:016x}", self.nonce),
+            "start": self.start.count(),
+            "mute": self.mute,
             "storage": self.storage.name(),
             "slots": self.slots,
             "partitions": partitions,

@@ -34,7 +34,7 @@ pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error>
     let leaders: Vec<Leader> = leaders.collect::<Result<_, Error>>()?;
     let mut traces = Recorder::open_all(cluster, node)?;
     for (trace, leader) in traces.iter_mut().zip(&leaders) {
-        trace.started(trace::Role::Leader, leader.nonce());
+        trace.started(trace::Role::Leader, leader.nonce(), 0);
     }
     role_loop.run(&mut LeaderRole { leaders, traces })
 }

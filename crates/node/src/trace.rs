@@ -13,6 +13,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use control::{EpochRecord, EpochState, GroupState};
+use paxos::acceptor::Start;
 use paxos::trace::{Event, Role, Settings};
 use paxos::{Enable, Epoch, Header, NodeId, Outbox, PartitionId, Program, To};
 
@@ -79,9 +80,19 @@ impl Recorder {
             .collect()
     }
 
-    /// A leader or an acceptor begins, with this boot nonce.
-    pub fn started(&mut self, role: Role, nonce: u64) {
-        self.note(|node| Event::Start { node, role, nonce });
+    /// A leader or an acceptor begins, with this boot nonce; an acceptor's memory for the `start`-th time.
+    pub fn started(&mut self, role: Role, nonce: u64, start: u64) {
+        self.note(|node| Event::Start {
+            node,
+            role,
+            nonce,
+            start,
+        });
+    }
+
+    /// An acceptor is let go on after this start.
+    pub fn resumed(&mut self, start: Start) {
+        self.note(|node| Event::Resume(node, start.number()));
     }
 
     /// A well-formed packet has arrived and is handled next.
@@ -265,7 +276,7 @@ mod tests {
         let cluster = cluster(&dir, 7);
         let path = dir.path().join("traces/acceptor-1.0.trace");
         let mut first = recorder(&cluster).unwrap();
-        first.started(Role::Acceptor, 5);
+        first.started(Role::Acceptor, 5, 1 << 32);
         first.received(&[1, 2]);
         first.sent(&Header::new(MsgType::Probe), b"x");
         first.flush().unwrap();
@@ -292,6 +303,7 @@ mod tests {
                 node,
                 role: Role::Acceptor,
                 nonce: 5,
+                start: 1 << 32,
             },
             Event::Recv(node, vec![1, 2]),
             Event::Send(node, sent),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use control::{EpochRecord, EpochState, Message, OUTSIDE, View};
 use node::{ClusterFile, ControlPeers, Stop};
+use paxos::acceptor::Start;
 use paxos::wire::value::{Probe, ProbeReport, Rejection};
 use paxos::{Configuration, Flags, Header, Member, MsgType, Packet, Reason, Round};
 
@@ -171,6 +172,35 @@ impl Bed {
             let (floor, _) = self.probe("acceptor", Probe::Acceptor);
             (floor == Round::base(epoch)).then_some(())
         });
+    }
+
+    /// Lets the acceptor go on after a restart.
+    fn resume(&self) {
+        repeat(|| {
+            let (nonce, start, mute) = self.start_of_acceptor();
+            assert!(start.count() > 1);
+            let order = Message::ResumeAcceptor {
+                group: 0,
+                nonce,
+                start: start.number(),
+            };
+            self.order("acceptor", &order);
+            (!mute).then_some(())
+        });
+    }
+
+    fn start_of_acceptor(&self) -> (u64, Start, bool) {
+        // Answers of the process before may still be waiting.
+        self.client.set_nonblocking(true).unwrap();
+        while self.client.recv(&mut [0; 2048]).is_ok() {}
+        self.client.set_nonblocking(false).unwrap();
+        let probe = header(MsgType::Probe);
+        let value = Probe::Acceptor.emit();
+        let is_ack = |h: &Header| h.msgtype == MsgType::ProbeAck;
+        let (_, value) = self.packets(&self.client, "acceptor", &probe, &value, is_ack);
+        let report = ProbeReport::parse(&value).unwrap();
+        let (start, mute) = Start::from_shown(report.start).unwrap();
+        (report.nonce, start, mute)
     }
 
     fn program(&self, epoch: u32) {
@@ -419,6 +449,7 @@ fn a_killed_durable_acceptor_forgets_nothing() {
             child.wait().unwrap();
             child = spawn_acceptor(&bed);
             assert_eq!(bed.probe("acceptor", Probe::Acceptor), before);
+            bed.resume();
             for known in 0..=inst {
                 let query = Header {
                     inst: known,
@@ -431,6 +462,23 @@ fn a_killed_durable_acceptor_forgets_nothing() {
             }
         }
     }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_terminal_that_is_closed_costs_no_votes() {
+    let _alone = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let bed = Bed::new("hangup", "volatile");
+    let mut child = spawn_acceptor(&bed);
+    bed.enable(1);
+    let before = bed.probe("acceptor", Probe::Acceptor);
+    let pid = child.id().to_string();
+    let hangup = Command::new("kill").args(["-HUP", &pid]).status();
+    assert!(hangup.unwrap().success());
+    assert!(child.wait().unwrap().success(), "it stops in order");
+    let mut child = spawn_acceptor(&bed);
+    assert_eq!(bed.probe("acceptor", Probe::Acceptor), before);
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -452,7 +500,9 @@ fn the_child_process() {
         return;
     };
     let cluster = ClusterFile::load(file.as_ref()).unwrap();
-    node::run(&cluster, "acceptor", None, &Stop::new().unwrap()).unwrap();
+    let stop = Stop::new().unwrap();
+    stop.on_signals().unwrap();
+    node::run(&cluster, "acceptor", None, &stop).unwrap();
 }
 
 #[test]

@@ -6,6 +6,8 @@
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
+#[cfg(doc)]
+use crate::acceptor::Start;
 use crate::round::MAX_EPOCH;
 use crate::{Configuration, Enable, Epoch, GroupId, Member, NodeId, PartitionId, Program};
 
@@ -55,6 +57,8 @@ pub enum Event {
         role: Role,
         /// The boot nonce of its memory.
         nonce: u64,
+        /// Of an acceptor: which start of that memory ([`Start::number`]); else 0.
+        start: u64,
     },
     /// The store has issued an epoch, or is read again after a restart.
     Epoch(Configuration),
@@ -64,6 +68,8 @@ pub enum Event {
     Active(Epoch),
     /// An acceptor was told of an epoch.
     Enable(NodeId, Enable),
+    /// An acceptor was let go on after this start.
+    Resume(NodeId, u64),
     /// A leader was given a round.
     Program(NodeId, Program),
     /// A leader was told that a later epoch exists.
@@ -89,9 +95,16 @@ impl Display for Settings {
 impl Display for Event {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Start { node, role, nonce } => {
-                write!(f, "start {node} {} nonce={nonce}", role.name())
+            Event::Start {
+                node,
+                role,
+                nonce,
+                start,
+            } => {
+                let role = role.name();
+                write!(f, "start {node} {role} nonce={nonce} start={start}")
             }
+            Event::Resume(node, start) => write!(f, "resume {node} start={start}"),
             Event::Epoch(c) => {
                 let member = |m: &Member| format!("{}:{}", m.node, m.nonce);
                 let acceptors: Vec<_> = c.acceptors.iter().map(member).collect();
@@ -183,8 +196,10 @@ impl Event {
                     node,
                     role: Role::ALL.into_iter().find(|known| known.name() == role)?,
                     nonce: fields.number("nonce")?,
+                    start: fields.number("start")?,
                 }
             }
+            "resume" => Event::Resume(node, fields.number("start")?),
             "enable" => Event::Enable(node, fields.enable()?),
             "program" => Event::Program(node, fields.program()?),
             "retire" => Event::Retire(node, epoch(fields.text("epoch")?)?),
@@ -286,8 +301,9 @@ mod tests {
     #[test]
     fn what_is_printed_is_read_again() {
         let lines = [
-            "start 11 acceptor nonce=9187",
-            "start 1 leader nonce=77",
+            "start 11 acceptor nonce=9187 start=4294967296",
+            "resume 11 start=8589934599",
+            "start 1 leader nonce=77 start=0",
             "epoch 1 leader=1:77 acceptors=11:9187,12:5,13:6 f=1 replicas=21,22,23 g=1",
             "writing 1",
             "active 1",
@@ -315,7 +331,9 @@ mod tests {
             "recv 11 0g",
             "recv 11 +1",
             "recv x 00",
-            "start 11 learner nonce=1",
+            "start 11 learner nonce=1 start=0",
+            "start 11 acceptor nonce=1",
+            "resume 11",
             "start 11 acceptor",
             "enable 11 epoch=1 nonce=9187 trim=0,x end=0 replicas=21 g=1",
             "epoch 1 leader=1 acceptors=11:1 f=1 replicas=21 g=1",

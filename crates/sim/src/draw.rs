@@ -43,6 +43,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         faults(&scenario, duration, length, &mut rng, &mut actions);
         loss(&scenario, duration, &mut actions);
         disks(&scenario, duration, &mut actions);
+        old_copies(&scenario, duration, &mut actions);
     }
     actions.sort_by_key(|(at, _)| *at);
     Plan { scenario, actions }
@@ -209,6 +210,37 @@ fn disks(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>)
         actions.push((at, Action::Wipe(replica)));
         let back = at + rng.below(50 * MILLISECOND);
         actions.push((back, Action::Restart(replica)));
+    }
+}
+
+/// In a quarter of the runs with disks somebody copies an acceptor's, and puts it back later. Drawn apart, too.
+fn old_copies(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x6f6c_6463_6f70);
+    if !rng.chance(250_000) {
+        return;
+    }
+    for _ in 0..rng.between(1, 3) {
+        let acceptor = Name::Acceptor(rng.between(1, scenario.acceptors.into()) as u8);
+        let copied = BEGIN + rng.below(duration);
+        // A volatile one's memory is on disk between a stop and a start alone.
+        let in_order = !scenario.durable || rng.chance(200_000);
+        if in_order {
+            actions.push((copied, Action::Stop));
+        }
+        actions.push((copied, Action::CopyDisk(acceptor)));
+        let again = copied + rng.below(100 * MILLISECOND);
+        match in_order {
+            true => actions.push((again, Action::Start)),
+            false if rng.chance(500_000) => {
+                actions.push((again, Action::Crash(acceptor)));
+                actions.push((again + MILLISECOND, Action::Restart(acceptor)));
+            }
+            false => {}
+        }
+        let back = again + rng.below(500 * MILLISECOND);
+        actions.push((back, Action::PutBack(acceptor)));
+        let restart = back + rng.below(50 * MILLISECOND);
+        actions.push((restart, Action::Restart(acceptor)));
     }
 }
 

@@ -1,5 +1,6 @@
 //! For who wants to see what happens at each node, to record it.
 
+use paxos::acceptor::Start;
 use paxos::{Configuration, Enable, Epoch, Header, NodeId, Packet, Program};
 
 /// What happens at a node.
@@ -9,6 +10,8 @@ pub enum Observed<'a> {
     AcceptorStarted {
         /// The boot nonce of its memory, which is the one from before if the nonce is.
         nonce: u64,
+        /// Which start of it.
+        start: Start,
     },
     /// A leader's process started, with an empty memory.
     LeaderStarted {
@@ -23,6 +26,8 @@ pub enum Observed<'a> {
     Active(Epoch),
     /// An acceptor took an order.
     Enabled(&'a Enable),
+    /// An acceptor was let go on.
+    Resumed(Start),
     /// A leader took a round.
     Programmed(&'a Program),
     /// A leader learned of an epoch.

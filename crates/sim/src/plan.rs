@@ -164,6 +164,10 @@ pub enum Action {
     Start,
     /// An operator orders a change of leader.
     Failover,
+    /// Somebody copies an acceptor's disk.
+    CopyDisk(Name),
+    /// And puts the copy back in the disk's place; the process is killed.
+    PutBack(Name),
     /// An acceptor loses its memory, also if that makes more than f.
     Forget(Name),
     /// An operator orders a change of leader and accepts the loss of what only acceptors knew.
@@ -203,6 +207,8 @@ mod tests {
                     1.600000 hold acceptor-1 any PHASE2B\n\
                     1.700000 copy any leader-1 REQUEST\n\
                     1.800000 release\n\
+                    1.830000 copy-disk acceptor-1\n\
+                    1.840000 put-back acceptor-1\n\
                     1.850000 forget acceptor-1\n\
                     1.900000 accept-loss\n\
                     1.950000 old-cluster\n\

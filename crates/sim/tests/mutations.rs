@@ -137,6 +137,11 @@ fn replicas_stop_where_an_epoch_begins_below_them() {
 }
 
 #[test]
+fn an_old_copy_that_votes_before_it_is_compared() {
+    assert_found(Mutation::RestartedIsNotMute, &[Remembered, Agreement]);
+}
+
+#[test]
 fn two_hosts_with_one_lane() {
     assert_found(Mutation::SharedLane, &[OneProposer]);
 }

@@ -2,6 +2,7 @@
 
 use super::Group;
 use crate::status::FailoverStatus;
+use crate::suspicion::Watched;
 use crate::{ControlOutbox, Message, Peer};
 use paxos::wire::value::Probe;
 use paxos::{Configuration, Instance, Member, Round, Time};
@@ -17,7 +18,8 @@ impl Group {
         };
         for acceptor in &configuration.acceptors {
             let watched = self.suspicion.get(Probe::Acceptor, acceptor.node);
-            let Some(watched) = watched.filter(|w| w.memory == Some(acceptor.nonce)) else {
+            let there = |w: &&Watched| w.memory == Some(acceptor.nonce) && !w.mute && !w.lost;
+            let Some(watched) = watched.filter(there) else {
                 continue;
             };
             if all || !watched.has_round() {

@@ -327,7 +327,7 @@ impl Group {
     }
 
     /// Whether f+1 of every configuration that must promise can do so.
-    fn needed_quorums(&self) -> Result<(), String> {
+    pub(super) fn needed_quorums(&self) -> Result<(), String> {
         // Members of a first epoch that was left unfinished are enabled by the next one.
         let first = self.state.last_active().is_none();
         for configuration in self.state.needed() {

@@ -36,6 +36,8 @@ impl Group {
             role: role.into(),
             alive: self.suspicion.is_alive(watched.role, watched.node),
             nonce: watched.memory,
+            start: watched.start.map(|start| start.count()),
+            mute: watched.mute,
             partitions: watched
                 .partitions
                 .iter()
@@ -80,6 +82,7 @@ impl Group {
         .cloned()
         .collect();
         warnings.dedup();
+        warnings.extend(self.forgotten());
         let s = &self.settings;
         let acceptors =
             self.suspects(|w| w.role == Probe::Acceptor && s.acceptors.contains(&w.node));

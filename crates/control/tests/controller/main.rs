@@ -1,5 +1,6 @@
 //! The controller with real leaders and acceptors.
 
+mod restarts;
 mod world;
 
 use control::state::Handed;
@@ -159,7 +160,7 @@ fn an_answer_from_the_past_makes_nobody_alive() {
     }
     assert!(!suspicion.is_alive(Probe::Leader, 1));
     let packet = paxos::Packet::parse(&datagrams[9]).unwrap();
-    assert_eq!(suspicion.answer(&packet), Ok(()));
+    assert_eq!(suspicion.answer(&packet), Ok(Probe::Leader));
     assert_eq!(suspicion.answer(&packet), Err(paxos::Reason::Stale), "once");
     assert_eq!(suspicion.memory(Probe::Leader, 1), Some(5));
     assert!(

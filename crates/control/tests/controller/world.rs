@@ -4,6 +4,7 @@ use control::{
     ControlOutbox, Controller, GroupSettings, GroupState, MemoryStore, Message, Peer, Settings,
     Store, StoreError,
 };
+use paxos::acceptor::Start;
 use paxos::wire::value::{ProbeReport, Rejection};
 use paxos::{
     Acceptor, Deployment, Epoch, Flags, GroupId, Header, Instance, Leader, MsgType, NodeId, Outbox,
@@ -127,6 +128,9 @@ pub struct World {
     pub deaf_to: Option<MsgType>,
     /// Acceptors answer range promises as if another candidate had raised their floors to that round.
     pub refused_as_conflict: bool,
+    /// Starts that acceptors were let go on, and acceptors that were emptied.
+    pub resumed: Vec<(NodeId, Start)>,
+    pub discarded: Vec<NodeId>,
     random: u64,
     nonces: u64,
 }
@@ -161,6 +165,8 @@ impl World {
             kill_after: None,
             deaf_to: None,
             refused_as_conflict: false,
+            resumed: Vec::new(),
+            discarded: Vec::new(),
             random: 1,
             nonces: 100,
         };
@@ -200,6 +206,27 @@ impl World {
             self.acceptors
                 .insert(node, Acceptor::new(deployment(node), 64, nonce));
         }
+    }
+
+    /// What an acceptor's files hold now.
+    pub fn saved(&self, node: NodeId) -> Vec<u8> {
+        let mut saved = Vec::new();
+        self.acceptors[&node].save(&mut saved);
+        saved
+    }
+
+    /// An acceptor's process starts from such files.
+    pub fn restart_from(&mut self, node: NodeId, saved: &[u8]) {
+        self.nonces += 1;
+        let mut acceptor = Acceptor::load(deployment(node), 64, saved).unwrap();
+        acceptor.restarted(self.nonces as u32);
+        self.acceptors.insert(node, acceptor);
+    }
+
+    /// From its newest ones.
+    pub fn restart(&mut self, node: NodeId) {
+        let saved = self.saved(node);
+        self.restart_from(node, &saved);
     }
 
     pub fn start_controller(&mut self) {
@@ -404,6 +431,17 @@ impl World {
             let _ = self.leaders.get_mut(&node).unwrap().program(&program);
         } else if let Some((_, enable)) = message.enable() {
             let _ = self.acceptors.get_mut(&node).unwrap().enable(&enable);
+        } else if let Some((_, nonce, start)) = message.resume() {
+            let acceptor = self.acceptors.get_mut(&node).unwrap();
+            if acceptor.resume(nonce, start) == Ok(true) {
+                self.resumed.push((node, start));
+            }
+        } else if let Some((_, nonce, start)) = message.discard() {
+            let a = &self.acceptors[&node];
+            if a.is_mute() && (a.nonce(), a.start()) == (nonce, start) {
+                self.discarded.push(node);
+                self.boot(node);
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use paxos::acceptor::Start;
 use paxos::wire::value::{Probe, ProbeReport, RangeReport};
 use paxos::{Enable, Epoch, Flags, Header, Instance, MsgType, Packet, PartitionId, Reason, Round};
 
@@ -9,9 +10,12 @@ use super::answer::{Answer, held, probed, raise, reject};
 use super::reports::Reports;
 use super::{Slot, Value, value_of};
 
-#[derive(Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Acceptor {
     nonce: u64,
+    start: Start,
+    /// Read from disk and not yet let go on.
+    mute: bool,
     slots: u64,
     /// 0 = a stranger.
     epoch: Epoch,
@@ -25,12 +29,33 @@ pub(super) struct Acceptor {
 
 impl Acceptor {
     /// An empty memory.
-    pub fn stranger(nonce: u64, slots: u64) -> Acceptor {
+    pub fn stranger(nonce: u64, start: Start, slots: u64) -> Acceptor {
         Acceptor {
             nonce,
+            start,
+            mute: start != Start::FIRST,
             slots,
-            ..Acceptor::default()
+            epoch: 0,
+            reports: Reports::default(),
+            floor: BTreeMap::new(),
+            trim: BTreeMap::new(),
+            end: BTreeMap::new(),
+            promised: BTreeMap::new(),
+            votes: BTreeMap::new(),
         }
+    }
+
+    pub fn start(&self) -> Start {
+        self.start
+    }
+
+    pub fn restart(&mut self, start: Start) {
+        self.start = start;
+        self.mute = true;
+    }
+
+    pub fn resume(&mut self, start: Start) {
+        self.mute &= start != self.start;
     }
 
     pub fn nonce(&self) -> u64 {
@@ -38,7 +63,7 @@ impl Acceptor {
     }
 
     pub fn enable(&mut self, enable: &Enable) {
-        if enable.nonce != self.nonce || enable.epoch < self.epoch {
+        if enable.nonce != self.nonce || enable.epoch < self.epoch || self.mute {
             return;
         }
         self.epoch = enable.epoch;
@@ -63,14 +88,14 @@ impl Acceptor {
             let report = ProbeReport {
                 nonce: self.nonce,
                 trim,
-                start: paxos::acceptor::Start::FIRST.shown(false),
+                start: self.start.shown(self.mute),
             };
             let mine = Probe::parse(packet.value) == Ok(Probe::Acceptor);
             return mine.then(|| probed(h, floor, held(&self.end, &h.pid), report))?;
         }
-        // A stranger answers nothing else, and questions carry no value.
+        // A stranger answers nothing else, nor does a mute memory, and questions carry no value.
         let question = matches!(h.msgtype, MsgType::Phase1a | MsgType::Query | MsgType::Trim);
-        if self.epoch == 0 || question && !packet.value.is_empty() {
+        if self.epoch == 0 || self.mute || question && !packet.value.is_empty() {
             return None;
         }
         match h.msgtype {

@@ -6,7 +6,9 @@
 
 use std::collections::VecDeque;
 
-use paxos::{Enable, Packet};
+use paxos::acceptor::Start;
+use paxos::wire::value::ProbeReport;
+use paxos::{Enable, MsgType, Packet};
 
 use super::acceptor::Acceptor;
 use super::answer::Sender;
@@ -15,6 +17,8 @@ pub(super) struct Memory {
     sender: Sender,
     /// Never empty, while nothing was sent that isn't allowed.
     ideas: Vec<Idea>,
+    /// An old copy of it was put back: it may show what it likes to PROBE, and must never go on.
+    forgot: bool,
 }
 
 struct Idea {
@@ -32,15 +36,17 @@ struct Idea {
 enum Input {
     Packet(Vec<u8>),
     Enable(Enable),
+    Resume(Start),
 }
 
 impl Memory {
     /// A stranger's.
-    pub fn empty(sender: Sender, nonce: u64) -> Memory {
-        let stranger = Acceptor::stranger(nonce, sender.settings.slots);
+    pub fn empty(sender: Sender, nonce: u64, start: Start) -> Memory {
+        let stranger = Acceptor::stranger(nonce, start, sender.settings.slots);
         Memory {
             sender,
             ideas: vec![Idea::of(stranger)],
+            forgot: false,
         }
     }
 
@@ -50,9 +56,23 @@ impl Memory {
     }
 
     /// A new process goes on with what is stored.
-    pub fn restart(&mut self) {
+    pub fn restart(&mut self, start: Start) {
+        self.forgot |= start.count() <= self.ideas[0].now.start().count();
         let ideas = std::mem::take(&mut self.ideas);
-        self.ideas = ideas.into_iter().flat_map(Idea::restarted).collect();
+        let restarted = ideas.into_iter().flat_map(|idea| idea.restarted(start));
+        self.ideas = restarted.collect();
+    }
+
+    /// The controller lets it go on.
+    pub fn resume(&mut self, start: Start) -> Result<(), String> {
+        if self.forgot {
+            return Err("a memory that has forgotten is let go on".to_owned());
+        }
+        for idea in &mut self.ideas {
+            idea.now.resume(start);
+            idea.note(Input::Resume(start), None);
+        }
+        Ok(())
     }
 
     /// An order has arrived.
@@ -74,9 +94,23 @@ impl Memory {
 
     /// Whether it may send this now. If not, there is nothing more to say about it.
     pub fn may_send(&mut self, datagram: &[u8]) -> bool {
+        let earned = |idea: &Idea| idea.earned.iter().any(|(_, bytes)| bytes == datagram);
+        if shows_mute(datagram) && !self.ideas.iter().any(earned) {
+            self.forgot = true;
+            return true;
+        }
         self.ideas.retain_mut(|idea| idea.may_send(datagram));
         !self.ideas.is_empty()
     }
+}
+
+/// Whether this is what a mute memory answers to PROBE.
+fn shows_mute(datagram: &[u8]) -> bool {
+    let packet = Packet::parse(datagram).ok();
+    let packet = packet.filter(|p| p.header.msgtype == MsgType::ProbeAck);
+    let report = packet.and_then(|p| ProbeReport::parse(p.value).ok());
+    let start = report.and_then(|report| Start::from_shown(report.start));
+    start.is_some_and(|(_, mute)| mute)
 }
 
 impl Idea {
@@ -109,7 +143,7 @@ impl Idea {
     }
 
     /// What may be left of it.
-    fn restarted(self) -> Vec<Idea> {
+    fn restarted(self, start: Start) -> Vec<Idea> {
         let mut memories = vec![self.shown];
         for input in self.since {
             let mut longer = memories[memories.len() - 1].clone();
@@ -117,6 +151,9 @@ impl Idea {
             if memories.last() != Some(&longer) {
                 memories.push(longer);
             }
+        }
+        for memory in &mut memories {
+            memory.restart(start);
         }
         memories.into_iter().map(Idea::of).collect()
     }
@@ -130,6 +167,7 @@ impl Input {
                 acceptor.answer(&packet);
             }
             Input::Enable(enable) => acceptor.enable(enable),
+            Input::Resume(start) => acceptor.resume(*start),
         }
     }
 }

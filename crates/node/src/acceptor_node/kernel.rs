@@ -8,11 +8,16 @@
 use std::path::PathBuf;
 
 use control::{Message, View};
+use paxos::GroupId;
+use paxos::acceptor::Start;
 use serde_json::Value;
 use xdp::acceptor::Acceptor;
 use xdp::object;
 
-use super::{Shown, ShownPartition, image, memory_on_disk, read_dump, remove_dump, write_dump};
+use super::{
+    Shown, ShownPartition, image, memory_on_disk, put_aside_as, read_dump, remove_dump,
+    say_what_was_put_aside, write_dump,
+};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::control_loop::{Controlled, of_group, refused};
 use crate::kernel_node::{InKernel, listeners};
@@ -43,7 +48,10 @@ impl InKernel for KernelAcceptor {
         let acceptors = plane.places().iter().copied().map(acceptor);
         let acceptors = acceptors.collect::<Result<Vec<_>, Error>>()?;
         if plane.is_new() {
-            let dumped = read_dump(cluster, node, &dump)?;
+            let mut dumped = read_dump(cluster, node, &dump)?;
+            for saved in dumped.iter_mut().flatten() {
+                saved.restarted(random_nonce()? as u32);
+            }
             for (acceptor, saved) in acceptors.iter().zip(&dumped) {
                 if let Some(saved) = saved {
                     acceptor.restore(saved);
@@ -80,8 +88,47 @@ impl InKernel for KernelAcceptor {
     }
 }
 
+impl KernelAcceptor {
+    fn of_group(&self, group: GroupId) -> Option<&Acceptor> {
+        let mut acceptors = self.acceptors.iter();
+        acceptors.find(|a| a.place().deployment.group == group)
+    }
+
+    /// The controller has compared what this start of a memory shows.
+    fn resume(&self, group: GroupId, nonce: u64, start: Start) {
+        let Some(acceptor) = self.of_group(group) else {
+            return;
+        };
+        if let Err(why) = acceptor.resume(nonce, start) {
+            refused(acceptor.place().deployment.node, "going on", why);
+        }
+    }
+
+    /// The controller has seen more of this memory than it has: it is put aside for an empty one.
+    fn discard(&self, group: GroupId, nonce: u64, start: Start) -> Result<(), Error> {
+        let Some(acceptor) = self.of_group(group) else {
+            return Ok(());
+        };
+        let deployment = acceptor.place().deployment;
+        if (acceptor.nonce(), acceptor.start()) != (nonce, (start, true)) {
+            let why = "it is meant for another memory, or another start of it";
+            refused(deployment.node, "giving up its memory", why);
+            return Ok(());
+        }
+        let aside = put_aside_as(&self.dump, nonce);
+        write_dump(&aside, &image::of_saved(&[(group, acceptor.save())]))?;
+        say_what_was_put_aside(&deployment, &aside);
+        acceptor.discard(random_nonce()?).map_err(Error::new)
+    }
+}
+
 impl Controlled for KernelAcceptor {
     fn order(&mut self, order: &Message) -> Result<(), Error> {
+        if let Some((group, nonce, start)) = order.resume() {
+            self.resume(group, nonce, start);
+        } else if let Some((group, nonce, start)) = order.discard() {
+            self.discard(group, nonce, start)?;
+        }
         let Some((group, enable)) = order.enable() else {
             return Ok(());
         };
@@ -107,6 +154,8 @@ impl Controlled for KernelAcceptor {
                 group: place.deployment.group,
                 epoch: acceptor.epoch(),
                 nonce: acceptor.nonce(),
+                start: acceptor.start().0,
+                mute: acceptor.start().1,
                 storage: Storage::Volatile,
                 slots: place.slots,
                 partitions: partitions

@@ -24,6 +24,37 @@ fn open(cluster: &ClusterFile) -> Result<AcceptorRole, Error> {
     AcceptorRole::open(cluster, cluster.node("acceptor-1").unwrap())
 }
 
+/// What it remembers, but for the number of its start.
+fn remembered(role: &AcceptorRole) -> String {
+    let a = &role.acceptors[0];
+    let slots: Vec<_> = (0..64)
+        .map(|inst| format!("{:?}", a.slot(0, inst)))
+        .collect();
+    let state = (a.nonce(), a.epoch(), a.floor(0), a.trim(0), a.end(0), slots);
+    format!("{state:?} {:?}", a.reports())
+}
+
+/// As the controller does when it has compared what the acceptor shows.
+fn resume(role: &mut AcceptorRole) {
+    let (nonce, start) = (role.acceptors[0].nonce(), role.acceptors[0].start());
+    let order = Message::ResumeAcceptor {
+        group: 0,
+        nonce,
+        start: start.number(),
+    };
+    role.order(&order).unwrap();
+    assert!(!role.acceptors[0].is_mute());
+}
+
+fn discard(role: &mut AcceptorRole, start: u64) {
+    let order = Message::DiscardMemory {
+        group: 0,
+        nonce: role.acceptors[0].nonce(),
+        start,
+    };
+    role.order(&order).unwrap();
+}
+
 fn refusal(cluster: &ClusterFile) -> String {
     open(cluster).map(|_| ()).unwrap_err().to_string()
 }
@@ -74,10 +105,14 @@ fn an_orderly_stop_keeps_a_volatile_memory_for_one_start() {
     let mut role = open(&cluster).unwrap();
     enable(&mut role, 1);
     assert_eq!(vote(&mut role, &cluster, 0), Verdict::Changed);
-    let (nonce, state) = (role.acceptors[0].nonce(), role.acceptors[0].state_hash());
+    let (nonce, state) = (role.acceptors[0].nonce(), remembered(&role));
     role.stop().unwrap();
-    let back = open(&cluster).unwrap();
-    assert_eq!(back.acceptors[0].state_hash(), state);
+    let mut back = open(&cluster).unwrap();
+    assert_eq!(remembered(&back), state);
+    let silent = vote(&mut back, &cluster, 1);
+    assert_eq!(silent, Verdict::Dropped(paxos::Reason::Restarted));
+    resume(&mut back);
+    assert_eq!(vote(&mut back, &cluster, 1), Verdict::Changed);
     drop(back);
     // Killed: the dump was used, so this is a stranger with a nonce of its own.
     let stranger = open(&cluster).unwrap();
@@ -98,6 +133,7 @@ fn a_durable_memory_survives_without_a_stop() {
         nonce,
         "a stranger's nonce is durable too"
     );
+    resume(&mut role);
     enable(&mut role, 1);
     for inst in 0..10 {
         assert_eq!(vote(&mut role, &cluster, inst), Verdict::Changed);
@@ -115,13 +151,62 @@ fn a_durable_memory_survives_without_a_stop() {
         Verdict::Changed
     );
     enable(&mut role, 2);
-    let state = role.acceptors[0].state_hash();
-    for _ in 0..2 {
+    let state = remembered(&role);
+    for starts in [3, 4] {
         drop(role);
         role = open(&cluster).unwrap();
-        assert_eq!(role.acceptors[0].state_hash(), state);
+        assert_eq!(remembered(&role), state);
+        assert_eq!(role.acceptors[0].start().count(), starts);
     }
+    resume(&mut role);
     assert!(matches!(vote(&mut role, &cluster, 3), Verdict::Rejected(_)));
+}
+
+#[test]
+fn a_memory_that_has_forgotten_is_put_aside_for_an_empty_one() {
+    for storage in ["durable", "volatile"] {
+        let dir = TestDir::new();
+        let cluster = cluster(&dir, storage);
+        let mut role = open(&cluster).unwrap();
+        enable(&mut role, 1);
+        assert_eq!(vote(&mut role, &cluster, 0), Verdict::Changed);
+        role.stop().unwrap();
+        drop(role);
+        let mut role = open(&cluster).unwrap();
+        let (nonce, state) = (role.acceptors[0].nonce(), remembered(&role));
+        let start = role.acceptors[0].start().number();
+        discard(&mut role, start + 1);
+        assert_eq!(remembered(&role), state, "meant for another start");
+        discard(&mut role, start);
+        let fresh = role.acceptors[0].nonce();
+        assert!(role.acceptors[0].is_stranger() && fresh != nonce);
+        let name = match storage {
+            "durable" => "log",
+            _ => "acceptor.state",
+        };
+        let aside = format!("data/acceptor-1/{name}.forgotten-{nonce:016x}");
+        assert!(dir.path().join(&aside).exists(), "{aside}");
+        enable(&mut role, 2);
+        assert!(
+            !role.acceptors[0].is_stranger(),
+            "a first start needs no order to go on"
+        );
+        role.stop().unwrap();
+        drop(role);
+        let mut role = open(&cluster).unwrap();
+        assert_eq!(
+            (role.acceptors[0].nonce(), role.acceptors[0].epoch()),
+            (fresh, 2)
+        );
+        let start = role.acceptors[0].start().number();
+        resume(&mut role);
+        discard(&mut role, start);
+        assert_eq!(
+            role.acceptors[0].nonce(),
+            fresh,
+            "what votes is never emptied"
+        );
+    }
 }
 
 /// The controller repeats its orders twice a second.

@@ -197,6 +197,35 @@ impl Wal {
         self.remove_before(self.last_snapshot)
     }
 
+    /// Where it lies.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Keeps what is there under another name, too. It costs no room while it is as it was found.
+    pub fn keep_as(&self, aside: &Path) -> Result<(), Error> {
+        let unused = self.directory.join(segment_name(self.segment));
+        let keep = || {
+            fs::create_dir_all(aside)?;
+            for entry in fs::read_dir(&self.directory)? {
+                let path = entry?.path();
+                let Some(name) = path.file_name() else {
+                    continue;
+                };
+                if self.offset == 0 && path == unused {
+                    continue;
+                }
+                match fs::hard_link(&path, aside.join(name)) {
+                    Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+                    _ => {}
+                }
+            }
+            image::sync_directory_of(aside)?;
+            File::open(aside)?.sync_all()
+        };
+        keep().map_err(|e| failed(aside, "be written", &e))
+    }
+
     fn seal_frame(&mut self) {
         let length = (self.frame.len() - FRAME_HEAD) as u32;
         let padded = self.frame.len().next_multiple_of(ALIGNMENT);

@@ -3,7 +3,8 @@
 //! The durable form keeps a snapshot and a log of the packets that changed something. What a step
 //! sends waits until everything before it in the log is synced (group commit).
 
-use control::Message;
+use control::memory::Positions;
+use control::{MemoryRecord, Message};
 use paxos::{
     Acceptor, Enable, Epoch, Header, MsgType, NodeId, Outbox, Packet, Reason, To, Verdict,
 };
@@ -41,6 +42,8 @@ pub struct AcceptorHost {
     /// Whether an epoch has enabled this memory.
     member: bool,
     memory: u16,
+    /// Those that were here, by boot nonce, as the checkers number them.
+    memories: Vec<(u64, u16)>,
     /// The disk.
     pub disk: Disk,
     log_len: usize,
@@ -48,6 +51,8 @@ pub struct AcceptorHost {
     flush_armed: bool,
     waiting: Vec<Waiting>,
     spare: Vec<Outgoing>,
+    /// A copy of the disk, that somebody may put back.
+    backup: Option<Disk>,
     /// For a mutation: the order that made it a member first.
     first_enable: Option<Enable>,
 }
@@ -61,12 +66,14 @@ impl AcceptorHost {
             nonce: 0,
             member: false,
             memory: 0,
+            memories: Vec::new(),
             disk: Disk::default(),
             log_len: 0,
             unsynced: false,
             flush_armed: false,
             waiting: Vec::new(),
             spare: Vec::new(),
+            backup: None,
             first_enable: None,
         }
     }
@@ -90,31 +97,78 @@ impl AcceptorHost {
         }
         self.host.start(world);
         self.flush_armed = false;
-        let deployment = self.host.deployment(world);
-        let slots = world.scenario.slots.into();
-        let load = |bytes| Acceptor::load(deployment, slots, bytes).expect("our own snapshot");
-        if let Some(bytes) = self.disk.read(DUMP) {
-            self.role = Some(load(bytes));
-            // Votes given from now on are not in it: it must never be loaded again.
-            self.disk.remove(DUMP);
-            self.observe_start(world);
-            return;
+        match self.load(world, &self.disk) {
+            Some(acceptor) => self.go_on_with(world, acceptor),
+            None => self.empty_memory(world),
         }
-        if let Some(bytes) = self.disk.read(SNAPSHOT) {
-            let mut acceptor = load(bytes);
-            self.log_len = replay(&mut acceptor, self.disk.read(LOG).unwrap_or_default());
-            self.disk.truncate(LOG, self.log_len);
-            self.role = Some(acceptor);
-            self.observe_start(world);
-            return;
-        }
-        self.empty_memory(world);
         self.observe_start(world);
     }
 
+    /// What a disk holds.
+    fn load(&self, world: &World, disk: &Disk) -> Option<Acceptor> {
+        let bytes = disk.read(DUMP).or_else(|| disk.read(SNAPSHOT))?;
+        let deployment = self.host.deployment(world);
+        let slots = world.scenario.slots.into();
+        let mut acceptor = Acceptor::load(deployment, slots, bytes).expect("our own snapshot");
+        replay(&mut acceptor, disk.read(LOG).unwrap_or_default());
+        Some(acceptor)
+    }
+
+    /// Another start of a memory.
+    fn go_on_with(&mut self, world: &mut World, mut acceptor: Acceptor) {
+        acceptor.restarted(world.rng.next() as u32);
+        if world.mutated(Mutation::RestartedIsNotMute) {
+            let _ = acceptor.resume(acceptor.nonce(), acceptor.start());
+        }
+        self.nonce = acceptor.nonce();
+        let mut known = self.memories.iter();
+        let known = known.find(|(nonce, _)| *nonce == self.nonce);
+        self.memory = known.expect("it was empty once").1;
+        self.role = Some(acceptor);
+        // Votes given from now on are not in it: it must never be loaded again.
+        self.disk.remove(DUMP);
+        // The start must be on disk before it is told.
+        if world.scenario.durable && self.snapshot().is_err() {
+            self.role = None;
+        }
+    }
+
     fn observe_start(&self, world: &mut World) {
-        let nonce = self.nonce;
-        world.observe(self.host.at, Observed::AcceptorStarted { nonce });
+        let Some(acceptor) = &self.role else { return };
+        let (nonce, start) = (acceptor.nonce(), acceptor.start());
+        world.observe(self.host.at, Observed::AcceptorStarted { nonce, start });
+    }
+
+    /// Somebody copies the disk.
+    pub fn back_up(&mut self) {
+        self.backup = Some(self.disk.clone());
+    }
+
+    /// What the copy of the disk would show after a start, if there is a memory in it.
+    pub fn shown_by_backup(&self, world: &World) -> Option<MemoryRecord> {
+        let acceptor = self.load(world, self.backup.as_ref()?)?;
+        let positions = |pid| Positions {
+            floor: acceptor.floor(pid).0,
+            end: acceptor.end(pid),
+            trim: acceptor.trim(pid),
+        };
+        Some(MemoryRecord {
+            node: acceptor.deployment().node,
+            nonce: acceptor.nonce(),
+            start: acceptor.start().next(u32::MAX).number(),
+            shown: world.pids().map(positions).collect(),
+            forgot: None,
+        })
+    }
+
+    /// The copy is put back in the place of the disk: what came since is forgotten.
+    pub fn restore(&mut self, world: &mut World) {
+        let Some(backup) = self.backup.clone() else {
+            return;
+        };
+        self.crash(world, false);
+        self.disk = backup;
+        self.member = false;
     }
 
     fn empty_memory(&mut self, world: &mut World) {
@@ -131,6 +185,7 @@ impl AcceptorHost {
             let node = acceptor.deployment().node;
             let nonce = self.nonce;
             self.memory = world.votes.memory(Memory { node, nonce });
+            self.memories.push((nonce, self.memory));
         }
         self.role = Some(acceptor);
         if world.scenario.durable && self.snapshot().is_err() {
@@ -286,10 +341,26 @@ impl AcceptorHost {
             // It counts nothing by configurations: one that contradicts another is passed over.
             let _ = self.host.take_view(world, view);
         }
-        let Some((_, enable)) = message.enable() else {
+        let Some(acceptor) = self.role.as_mut() else {
             return;
         };
-        let Some(acceptor) = self.role.as_mut() else {
+        if let Some((_, nonce, start)) = message.resume() {
+            if acceptor.resume(nonce, start) == Ok(true) {
+                self.member = !acceptor.is_stranger();
+                world.observe(self.host.at, Observed::Resumed(start));
+            }
+            return;
+        }
+        if let Some((_, nonce, start)) = message.discard() {
+            let is_meant = (acceptor.nonce(), acceptor.start()) == (nonce, start);
+            if acceptor.is_mute() && is_meant {
+                self.disk.wipe();
+                self.empty_memory(world);
+                self.observe_start(world);
+            }
+            return;
+        }
+        let Some((_, enable)) = message.enable() else {
             return;
         };
         if acceptor.enable(&enable).is_err() {

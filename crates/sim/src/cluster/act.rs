@@ -63,6 +63,8 @@ impl Cluster {
             Action::Stop => self.stop_all(),
             Action::Start => self.start_all(),
             Action::Failover => self.controller.order_failover(&mut self.world),
+            Action::CopyDisk(name) => self.copy_disk(name),
+            Action::PutBack(name) => self.put_back(name),
             Action::Forget(name) => self.forget(name),
             Action::AcceptLoss => self.controller.accept_loss(&mut self.world),
             Action::OldCluster => self.old_cluster(),
@@ -118,6 +120,28 @@ impl Cluster {
         if let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) {
             self.acceptors[n].wipe(&mut self.world);
             self.world.has_forgotten = true;
+        }
+    }
+
+    fn copy_disk(&mut self, name: Name) {
+        if let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) {
+            self.acceptors[n].back_up();
+        }
+    }
+
+    /// An old copy of an acceptor's disk is put back. Copies that show all that the controller knows can't be told
+    /// from the newest state; who puts back such a one is on his own.
+    fn put_back(&mut self, name: Name) {
+        let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) else {
+            return;
+        };
+        let shown = self.acceptors[n].shown_by_backup(&self.world);
+        let noticed = shown.is_some_and(|shown| self.controller.would_notice(&shown));
+        if noticed && self.may_forget(n) {
+            self.acceptors[n].restore(&mut self.world);
+        } else {
+            self.world
+                .note(|_| format!("spared   {name}: too much would be lost, or nobody would see"));
         }
     }
 

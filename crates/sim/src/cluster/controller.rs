@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use control::{
     ControlOutbox, Controller, EpochRecord, EpochState, GivenUp, GroupSettings, GroupState,
-    Message, Peer, Settings, Store, StoreError,
+    MemoryRecord, Message, Peer, Settings, Store, StoreError,
 };
 use paxos::{Configuration, Epoch, GroupId, Header, NodeId, Outbox, Packet, To, Verdict};
 
@@ -105,6 +105,7 @@ fn settings(world: &World) -> Settings {
         probe_interval: 10 * MILLISECOND,
         suspect_after: 4,
         view_interval: 100 * MILLISECOND,
+        memory_interval: 200 * MILLISECOND,
         rejoin_delay: 20 * MILLISECOND,
         attempt_timeout: 100 * MILLISECOND,
         epoch_interval: 50 * MILLISECOND,
@@ -139,6 +140,14 @@ impl ControllerHost {
     /// The last epoch issued.
     pub fn last_epoch(&self) -> Epoch {
         self.store.0.borrow().state.last_epoch()
+    }
+
+    /// Whether an acceptor that shows this has gone backwards, as far as the store knows.
+    pub fn would_notice(&self, shown: &MemoryRecord) -> bool {
+        let stored = self.store.0.borrow();
+        let mut known = stored.state.memories.iter();
+        let known = known.find(|m| (m.node, m.nonce) == (shown.node, shown.nonce));
+        known.is_some_and(|m| !m.clone().take(shown, true))
     }
 
     /// Whether the last epoch is active.

@@ -64,11 +64,13 @@ pub enum Mutation {
     OldClusterBelieved,
     /// Lanes are drawn from whatever the store holds, also if an earlier process has issued the epoch.
     LanesOfEarlierProcess,
+    /// An acceptor that was read from disk votes before it was compared.
+    RestartedIsNotMute,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`], which is no mistake of those that are to notice it.
-    pub const ALL: [Mutation; 23] = [
+    pub const ALL: [Mutation; 24] = [
         Mutation::BeginningIgnored,
         Mutation::AcceptorForgets,
         Mutation::LeaderReusesRound,
@@ -92,6 +94,7 @@ impl Mutation {
         Mutation::DisksNotNumbered,
         Mutation::OldClusterBelieved,
         Mutation::LanesOfEarlierProcess,
+        Mutation::RestartedIsNotMute,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.

@@ -1,0 +1,153 @@
+//! Acceptors that were read from disk: compared, and let go on or emptied ([`crate::memory`]).
+
+use super::Group;
+use crate::memory::{MemoryRecord, Positions};
+use crate::status::PartitionStatus;
+use crate::suspicion::Watched;
+use crate::{ControlOutbox, GroupState, Message, Peer, Store};
+use paxos::wire::value::Probe;
+use paxos::{NodeId, Time};
+
+impl Group {
+    /// An acceptor has shown its memory. A start of it is stored before it may go on, so that no later
+    /// controller takes an older copy for it.
+    pub(super) fn note_memory(
+        &mut self,
+        node: NodeId,
+        store: &mut impl Store,
+        out: &mut impl ControlOutbox,
+    ) {
+        let Some(watched) = self.suspicion.get(Probe::Acceptor, node) else {
+            return;
+        };
+        let (mute, Some(shown)) = (watched.mute, shown(watched)) else {
+            return;
+        };
+        let same = |m: &MemoryRecord| (m.node, m.nonce) == (shown.node, shown.nonce);
+        let kept = match self.memories.iter_mut().find(|m| same(m)) {
+            Some(known) => known.take(&shown, mute),
+            None => {
+                self.memories.push(shown.clone());
+                true
+            }
+        };
+        self.suspicion.set_lost(node, !kept);
+        let stored = self.state.memories.iter().find(|m| same(m));
+        let stored = stored.is_some_and(|m| m.start == shown.start && m.forgot.is_none() == kept);
+        if (mute || !kept) && !stored {
+            let _ = self.store_memories(store);
+        }
+        self.order_restarted(node, out);
+    }
+
+    /// Repeats what restarted memories are told, until they show it.
+    pub(super) fn order_all_restarted(&self, out: &mut impl ControlOutbox) {
+        for acceptor in self.suspicion.iter().filter(|w| w.mute) {
+            self.order_restarted(acceptor.node, out);
+        }
+    }
+
+    fn order_restarted(&self, node: NodeId, out: &mut impl ControlOutbox) {
+        let watched = self.suspicion.get(Probe::Acceptor, node);
+        let Some(shown) = watched.filter(|w| w.mute).and_then(shown) else {
+            return;
+        };
+        let group = self.id();
+        let (nonce, start) = (shown.nonce, shown.start);
+        let mut stored = self.state.memories.iter();
+        let message = match stored.find(|m| (m.node, m.nonce) == (node, nonce)) {
+            Some(m) if m.forgot.is_some() && self.may_be_emptied() => Message::DiscardMemory {
+                group,
+                nonce,
+                start,
+            },
+            Some(m) if m.forgot.is_none() && m.start == start => Message::ResumeAcceptor {
+                group,
+                nonce,
+                start,
+            },
+            _ => return,
+        };
+        out.control(Peer::Node(node), message);
+    }
+
+    /// What has forgotten is still better than nothing to an operator who has nothing else.
+    fn may_be_emptied(&self) -> bool {
+        self.needed_quorums().is_ok() || self.order.is_some_and(|o| o.accept_data_loss)
+    }
+
+    /// Positions are stored with every change of the store, and now and then while they move on.
+    pub(super) fn store_positions(&mut self, now: Time, store: &mut impl Store) {
+        if now < self.memories_at {
+            return;
+        }
+        self.memories_at = now + self.timing.memory_interval;
+        if self.memories_to_keep(&self.state) != self.state.memories {
+            let _ = self.store_memories(store);
+        }
+    }
+
+    fn store_memories(&mut self, store: &mut impl Store) -> Result<(), ()> {
+        self.change(store, |state| {
+            state.version += 1;
+            Ok(())
+        })
+    }
+
+    /// Those that an epoch of the store names, or that answer now: nobody counts on others.
+    pub(super) fn memories_to_keep(&self, state: &GroupState) -> Vec<MemoryRecord> {
+        let named = |m: &&MemoryRecord| {
+            let mut epochs = state.epochs.iter();
+            epochs.any(|e| e.acceptors.contains(&(m.node, m.nonce)))
+        };
+        let answers = |m: &&MemoryRecord| {
+            let watched = self.suspicion.get(Probe::Acceptor, m.node);
+            watched.is_some_and(|w| w.memory == Some(m.nonce))
+        };
+        let kept = self.memories.iter().filter(|m| named(m) || answers(m));
+        kept.cloned().collect()
+    }
+
+    /// What an operator must know of memories that went backwards and are still there.
+    pub(super) fn forgotten(&self) -> impl Iterator<Item = String> + '_ {
+        let lost = self.suspicion.iter().filter(|w| w.lost);
+        lost.filter_map(|w| {
+            let mut known = self.memories.iter();
+            let m = known.find(|m| m.node == w.node && Some(m.nonce) == w.memory)?;
+            let next = match (w.mute, self.may_be_emptied()) {
+                (false, _) => "stop it and start it again",
+                (true, true) => "it is being emptied, and joins again with a new memory",
+                (true, false) => {
+                    "with it more than f are lost, so it is kept as it is: put its newest files \
+                     back, or give up what is lost with `wirepaxos failover --accept-data-loss`"
+                }
+            };
+            Some(format!(
+                "ACCEPTOR {} HAS FORGOTTEN VOTES: {}. An old copy of its files was put back, or its \
+                 disk lost writes. It counts as lost; {next}",
+                m.node,
+                m.forgot.as_ref()?
+            ))
+        })
+    }
+}
+
+/// What a memory shows: once it is mute, all of it, so nothing until each partition has answered.
+fn shown(watched: &Watched) -> Option<MemoryRecord> {
+    let position = |p: &Option<PartitionStatus>| match p {
+        Some(p) => Some(Positions {
+            floor: p.round,
+            end: p.inst,
+            trim: p.trim,
+        }),
+        None => (!watched.mute).then(Positions::default),
+    };
+    let partitions = watched.partitions.iter();
+    Some(MemoryRecord {
+        node: watched.node,
+        nonce: watched.memory?,
+        start: watched.start?.number(),
+        shown: partitions.map(position).collect::<Option<_>>()?,
+        forgot: None,
+    })
+}

@@ -1,0 +1,149 @@
+//! What an acceptor's memory has shown, to notice one that went backwards.
+//!
+//! A copy of a memory's files that is put back knows fewer votes than others count on, and nothing in
+//! it says so. But the controller has seen the memory go further: each start is counted, and
+//! positions only grow. So one that is read from disk is mute until what it shows was compared with
+//! what it had shown before; what went backwards has forgotten, and is as lost as an empty one.
+
+use paxos::acceptor::Start;
+use paxos::{Instance, NodeId, PartitionId, Round};
+use serde::{Deserialize, Serialize};
+
+/// What one memory, (node, boot nonce), has shown at most.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MemoryRecord {
+    /// The node.
+    pub node: NodeId,
+    /// The boot nonce.
+    pub nonce: u64,
+    /// Its last start, as a number ([`Start::number`]).
+    pub start: u64,
+    /// By partition.
+    pub shown: Vec<Positions>,
+    /// How it went backwards. It is never counted on again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forgot: Option<String>,
+}
+
+/// Where a memory stands in a partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Positions {
+    /// The round promised for all instances.
+    pub floor: u32,
+    /// 1 + the largest instance voted.
+    pub end: Instance,
+    /// Everything below is forgotten.
+    pub trim: Instance,
+}
+
+impl MemoryRecord {
+    /// Takes what the same memory shows now. False = it went backwards, now or earlier. `mute`: it was
+    /// read from disk and shows all that it has; else an answer may be older than what is known.
+    pub fn take(&mut self, shown: &MemoryRecord, mute: bool) -> bool {
+        if self.forgot.is_none() {
+            self.forgot = self.went_backwards(shown, mute);
+        }
+        if self.forgot.is_some() {
+            return false;
+        }
+        self.start = shown.start;
+        for (known, new) in self.shown.iter_mut().zip(&shown.shown) {
+            known.floor = known.floor.max(new.floor);
+            known.end = known.end.max(new.end);
+            known.trim = known.trim.max(new.trim);
+        }
+        true
+    }
+
+    fn went_backwards(&self, shown: &MemoryRecord, mute: bool) -> Option<String> {
+        let (known, new) = (count(self.start), count(shown.start));
+        if shown.start != self.start && new <= known {
+            return Some(format!("it shows start {new} after start {known}"));
+        }
+        if !mute {
+            return None;
+        }
+        (0..)
+            .zip(self.shown.iter().zip(&shown.shown))
+            .find_map(|(pid, (known, new))| known.went_backwards(new, pid))
+    }
+}
+
+impl Positions {
+    fn went_backwards(&self, new: &Positions, pid: PartitionId) -> Option<String> {
+        let round = |floor| u64::from(Round(floor).epoch());
+        let what = if new.floor < self.floor {
+            ("floor", round(new.floor), round(self.floor))
+        } else if new.end < self.end {
+            ("end", new.end, self.end)
+        } else if new.trim < self.trim {
+            ("trim point", new.trim, self.trim)
+        } else {
+            return None;
+        };
+        let (what, new, known) = what;
+        Some(format!(
+            "it shows {what} {new} of partition {pid} after {known}"
+        ))
+    }
+}
+
+fn count(start: u64) -> u32 {
+    Start::from_number(start).map_or(0, Start::count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(start: Start, floor: u32, end: Instance, trim: Instance) -> MemoryRecord {
+        MemoryRecord {
+            node: 3,
+            nonce: 7,
+            start: start.number(),
+            shown: vec![Positions::default(), Positions { floor, end, trim }],
+            forgot: None,
+        }
+    }
+
+    #[test]
+    fn a_later_start_that_shows_as_much_goes_on() {
+        let first = Start::FIRST;
+        let mut known = record(first, 2, 9, 4);
+        assert!(known.take(&record(first.next(5), 2, 9, 4), true));
+        assert!(known.take(&record(first.next(5).next(1), 3, 10, 4), true));
+        assert_eq!(known, record(first.next(5).next(1), 3, 10, 4));
+    }
+
+    #[test]
+    fn answers_out_of_order_are_no_step_back() {
+        let mut known = record(Start::FIRST, 2, 9, 4);
+        assert!(known.take(&record(Start::FIRST, 1, 8, 0), false));
+        assert_eq!(known, record(Start::FIRST, 2, 9, 4));
+    }
+
+    #[test]
+    fn less_than_was_shown_is_forgotten_for_good() {
+        let later = Start::FIRST.next(5);
+        let copies = [
+            (
+                record(Start::FIRST.next(6), 2, 9, 4),
+                "start 2 after start 2",
+            ),
+            (record(Start::FIRST, 2, 9, 4), "start 1 after start 2"),
+            (record(later.next(1), 1, 9, 4), "floor"),
+            (
+                record(later.next(1), 2, 8, 4),
+                "end 8 of partition 1 after 9",
+            ),
+            (record(later.next(1), 2, 9, 3), "trim point 3"),
+        ];
+        for (copy, why) in copies {
+            let mut known = record(later, 2, 9, 4);
+            assert!(!known.take(&copy, true));
+            let forgot = known.forgot.clone().unwrap();
+            assert!(forgot.contains(why), "{forgot}");
+            assert!(!known.take(&record(later.next(1).next(2), 2, 9, 4), true));
+        }
+    }
+}

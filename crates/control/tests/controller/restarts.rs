@@ -1,0 +1,225 @@
+//! Acceptors that are read from disk.
+
+use crate::world::{ACCEPTORS, World};
+
+const ALIVE: u64 = 500;
+
+fn voted(world: &mut World, inst: u64) {
+    let epoch = world.epoch();
+    world.stamp(epoch, 0, inst);
+    world.stamp(epoch, 1, inst);
+    world.run(100);
+}
+
+#[test]
+fn a_restarted_acceptor_goes_on_as_the_member_that_it_was() {
+    let mut world = World::started();
+    voted(&mut world, 5);
+    world.restart(3);
+    assert!(world.acceptors[&3].is_mute());
+    world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute());
+    assert_eq!(world.resumed.len(), 1);
+    world.run(ALIVE);
+    assert_eq!((world.epoch(), world.discarded.len()), (1, 0));
+    let start = world.acceptors[&3].start().number();
+    let stored = world.state().memories;
+    assert!(stored.iter().any(|m| m.node == 3 && m.start == start));
+}
+
+#[test]
+fn an_old_copy_is_emptied_and_joins_again() {
+    let mut world = World::started();
+    voted(&mut world, 5);
+    let copy = world.saved(3);
+    let nonce = world.acceptors[&3].nonce();
+    voted(&mut world, 6);
+    world.restart_from(3, &copy);
+    world.run_until(3_000, |w| w.epoch() == 2 && w.acceptors[&3].epoch() == 2);
+    assert_eq!(world.discarded, [3]);
+    assert!(world.resumed.is_empty(), "an old copy never goes on");
+    assert_ne!(world.acceptors[&3].nonce(), nonce);
+}
+
+/// What a stop had left is used a second time, after a kill: what it shows was true once, and the start
+/// that it makes had been let go on.
+#[test]
+fn a_copy_that_makes_a_start_twice_is_noticed_by_the_start() {
+    let mut world = World::started();
+    let copy = world.saved(3);
+    world.restart_from(3, &copy);
+    world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute());
+    world.restart_from(3, &copy);
+    world.run(ALIVE);
+    assert_eq!(
+        (world.resumed.len(), world.discarded.as_slice()),
+        (1, &[3][..])
+    );
+}
+
+#[test]
+fn a_later_controller_notices_by_what_is_stored() {
+    let mut world = World::started();
+    let copy = world.saved(3);
+    world.restart(3);
+    world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute());
+    world.kill_controller();
+    world.restart_from(3, &copy);
+    world.run(ALIVE);
+    assert!(world.acceptors[&3].is_mute(), "nobody has compared it");
+    world.start_controller();
+    world.run(ALIVE);
+    assert_eq!(
+        (world.resumed.len(), world.discarded.as_slice()),
+        (1, &[3][..])
+    );
+}
+
+/// Positions are stored while they move on, not with each answer.
+#[test]
+fn positions_reach_the_store() {
+    let mut world = World::started();
+    voted(&mut world, 7);
+    let changes = world.shared.0.borrow().changes;
+    let copy = world.saved(3);
+    voted(&mut world, 8);
+    world.run(12_000);
+    let written = world.shared.0.borrow().changes - changes;
+    assert!((1..=3).contains(&written), "{written} writes");
+    world.run(60_000);
+    let idle = world.shared.0.borrow().changes - changes - written;
+    assert_eq!(idle, 0, "nothing moved on");
+    world.kill_controller();
+    world.restart_from(3, &copy);
+    world.start_controller();
+    world.run(ALIVE);
+    assert_eq!(
+        (world.resumed.len(), world.discarded.as_slice()),
+        (0, &[3][..])
+    );
+}
+
+#[test]
+fn what_more_than_f_have_forgotten_is_kept_until_an_operator_says_otherwise() {
+    let mut world = World::started();
+    voted(&mut world, 5);
+    let copies: Vec<_> = [3, 4].map(|node| (node, world.saved(node))).into();
+    voted(&mut world, 6);
+    for (node, copy) in &copies {
+        world.restart_from(*node, copy);
+    }
+    world.run(3_000);
+    assert!(world.discarded.is_empty() && world.resumed.is_empty());
+    let warnings = world.warnings();
+    assert!(
+        warnings.contains("ACCEPTOR 3 HAS FORGOTTEN VOTES") && warnings.contains("so it is kept"),
+        "{warnings}"
+    );
+    for _ in 0..3 {
+        world.failover(None, true);
+        world.run(1_000);
+    }
+    assert_eq!(world.discarded.len(), 2);
+    assert!(world.is_served(), "{}", world.warnings());
+}
+
+#[test]
+fn no_start_goes_on_before_it_is_stored() {
+    let mut world = World::started();
+    world.shared.0.borrow_mut().store.failing = Some("the disk is full".into());
+    world.restart(3);
+    world.run(ALIVE);
+    assert!(world.acceptors[&3].is_mute());
+    world.shared.0.borrow_mut().store.failing = None;
+    assert!(world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute()));
+}
+
+/// Crashes of acceptors and of the controller, half of all packets and orders lost, votes all the time.
+#[test]
+fn a_hundred_healthy_restarts_are_never_taken_for_forgetting() {
+    let mut world = World::started();
+    world.loss = 50;
+    for i in 0..100 {
+        let node = ACCEPTORS[i % ACCEPTORS.len()];
+        if i % 7 == 3 {
+            world.kill_controller();
+        }
+        let epoch = world.epoch().max(1);
+        world.stamp(epoch, 0, i as u64 % 40);
+        world.restart(node);
+        if world.controller.is_none() {
+            world.start_controller();
+        }
+        world.run((i as u64 * 37) % 200);
+    }
+    world.loss = 0;
+    assert!(world.run_until(5_000, |w| w.acceptors.values().all(|a| !a.is_mute())));
+    assert!(world.discarded.is_empty(), "{:?}", world.discarded);
+}
+
+#[test]
+fn all_at_once_come_back_by_themselves() {
+    let mut world = World::started();
+    voted(&mut world, 5);
+    world.kill_controller();
+    for node in ACCEPTORS {
+        world.restart(node);
+    }
+    for leader in crate::world::LEADERS {
+        world.boot(leader);
+    }
+    world.start_controller();
+    assert!(world.run_until(5_000, |w| w.epoch() == 2 && w.is_served()));
+    assert!(world.discarded.is_empty());
+}
+
+/// A PROBE that is late reaches the process after the one that answered the next PROBE, and the answers come in
+/// the order of neither.
+#[test]
+fn a_late_answer_of_the_start_before_is_stale() {
+    use paxos::acceptor::Start;
+    use paxos::outbox::Sent;
+    use paxos::wire::value::{Probe, ProbeReport};
+    use paxos::{Header, MsgType, Packet, Reason};
+    let mut suspicion = control::suspicion::Suspicion::new(crate::world::deployment(9), 10, 9, 44);
+    suspicion.watch(Probe::Acceptor, 3);
+    let mut out = Sent::default();
+    let mut probes = 0;
+    let mut probe = |suspicion: &mut control::suspicion::Suspicion| {
+        probes += 10;
+        suspicion.probe(probes, &mut out);
+        out.0.last().unwrap().1
+    };
+    let answer = |probe: Header, start: u64| {
+        let report = ProbeReport {
+            nonce: 5,
+            trim: 0,
+            start,
+        };
+        let header = Header {
+            msgtype: MsgType::ProbeAck,
+            swid: 3,
+            value_len: ProbeReport::LEN as u16,
+            ..probe
+        };
+        header.datagram(&report.emit())
+    };
+    let (before, after) = (Start::FIRST, Start::FIRST.next(7));
+    let (late, next) = (probe(&mut suspicion), probe(&mut suspicion));
+    let give = |suspicion: &mut control::suspicion::Suspicion, datagram: &[u8]| {
+        suspicion.answer(&Packet::parse(datagram).unwrap())
+    };
+    let told = give(&mut suspicion, &answer(late, after.shown(true)));
+    assert_eq!(told, Ok(Probe::Acceptor));
+    let told = give(&mut suspicion, &answer(next, before.shown(false)));
+    assert_eq!(told, Err(Reason::Stale), "it was asked before");
+    let watched = suspicion.get(Probe::Acceptor, 3).unwrap();
+    assert_eq!((watched.start, watched.mute), (Some(after), true));
+    // One that was asked after the later start had been seen is no late one.
+    let newest = probe(&mut suspicion);
+    let told = give(&mut suspicion, &answer(newest, before.shown(false)));
+    assert_eq!(told, Ok(Probe::Acceptor));
+    assert_eq!(
+        suspicion.get(Probe::Acceptor, 3).unwrap().start,
+        Some(before)
+    );
+}
