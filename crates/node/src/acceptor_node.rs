@@ -27,10 +27,10 @@ use paxos::{
 use serde_json::{Value, json};
 
 use self::kernel::KernelAcceptor;
-use self::wal::{Kind, Memory, Wal};
+use self::wal::{Kind, Memory, Owner, Wal};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::control_loop::{of_group, refused};
-use crate::host::{Stop, private_directory};
+use crate::host::Stop;
 use crate::outbox::AddressedOutbox;
 use crate::role_loop::{Role, RoleLoop};
 use crate::trace::{Recorded, Recorder};
@@ -107,7 +107,11 @@ impl AcceptorRole {
             node,
             acceptors: None,
         };
-        let mut wal = Wal::open(log, &mut memory)?;
+        let owner = Owner {
+            cluster: cluster.cluster,
+            node: node.id,
+        };
+        let mut wal = Wal::open(log, owner, &mut memory)?;
         let acceptors = match memory.acceptors {
             Some(mut acceptors) => {
                 for acceptor in &mut acceptors {
@@ -132,7 +136,7 @@ impl AcceptorRole {
 /// must not vote again later: in the meantime another one votes under the same node id.
 fn memory_on_disk(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
     let directory = cluster.node_dir(node);
-    private_directory(&directory)
+    image::create_directory(&directory)
         .map_err(|e| Error::new(format!("can't create {}: {e}", directory.display())))?;
     let (dump, log) = (directory.join("acceptor.state"), directory.join("log"));
     let (mine, other) = match node.storage {

@@ -2,6 +2,7 @@
 //! as the snapshots of a durable one's log.
 //!
 //! ```text
+//! magic "WPAI", version u16, cluster u32, node u16,
 //! count u16, count x { group u16, length u64, what Acceptor::save wrote }, CRC-32 of all before u32
 //! ```
 
@@ -9,27 +10,36 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use paxos::{Acceptor, GroupId};
+use paxos::{Acceptor, Deployment, NodeId};
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
+use crate::host::private_directory;
+
+const MAGIC: [u8; 4] = *b"WPAI";
+const VERSION: u16 = 2;
 
 /// All acceptors as bytes.
 pub fn encode(acceptors: &[Acceptor]) -> Vec<u8> {
     let saved = acceptors.iter().map(|acceptor| {
         let mut bytes = Vec::new();
         acceptor.save(&mut bytes);
-        (acceptor.deployment().group, bytes)
+        (*acceptor.deployment(), bytes)
     });
     of_saved(&saved.collect::<Vec<_>>())
 }
 
-/// The same of acceptors that were saved, with their groups.
-pub fn of_saved(acceptors: &[(GroupId, Vec<u8>)]) -> Vec<u8> {
-    let mut out = Vec::new();
+/// The same of acceptors that were saved, with where they stand.
+pub fn of_saved(acceptors: &[(Deployment, Vec<u8>)]) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.extend_from_slice(&VERSION.to_be_bytes());
+    let place = acceptors.first().map(|(d, _)| (d.cluster, d.node));
+    let (cluster, node) = place.unwrap_or_default();
+    out.extend_from_slice(&cluster.to_be_bytes());
+    out.extend_from_slice(&node.to_be_bytes());
     out.extend_from_slice(&(acceptors.len() as u16).to_be_bytes());
-    for (group, saved) in acceptors {
-        out.extend_from_slice(&group.to_be_bytes());
+    for (deployment, saved) in acceptors {
+        out.extend_from_slice(&deployment.group.to_be_bytes());
         out.extend_from_slice(&(saved.len() as u64).to_be_bytes());
         out.extend_from_slice(saved);
     }
@@ -49,6 +59,7 @@ pub fn decode(
     if crc32fast::hash(body) != u32::from_be_bytes(*crc) {
         return Err("its checksum is wrong".to_owned());
     }
+    let body = of_this_place(body, cluster, node)?;
     let mut acceptors: Vec<Option<Acceptor>> = cluster.groups.iter().map(|_| None).collect();
     let (count, mut rest) = body.split_first_chunk::<2>().ok_or("it is too short")?;
     for _ in 0..u16::from_be_bytes(*count) {
@@ -76,6 +87,52 @@ pub fn decode(
     }
 }
 
+/// What follows the head of an image, if it is this node's.
+fn of_this_place<'a>(
+    body: &'a [u8],
+    cluster: &ClusterFile,
+    node: &Node,
+) -> Result<&'a [u8], String> {
+    let (head, rest) = body.split_first_chunk::<12>().ok_or("it is too short")?;
+    if head[..4] != MAGIC || head[4..6] != VERSION.to_be_bytes() {
+        return Err("it was written by another version".to_owned());
+    }
+    let of = (
+        u32::from_be_bytes(head[6..10].try_into().expect("four bytes")),
+        u16::from_be_bytes([head[10], head[11]]),
+    );
+    match of == (cluster.cluster, node.id) {
+        true => Ok(rest),
+        false => Err(foreign(of, (cluster.cluster, node.id))),
+    }
+}
+
+/// Says whose a memory is that is somebody else's.
+pub fn foreign(of: (u32, NodeId), here: (u32, NodeId)) -> String {
+    format!(
+        "it belongs to node {} of cluster {:08x}, and this is node {} of cluster {:08x}: look at `data` \
+         in the cluster file",
+        of.1, of.0, here.1, here.0
+    )
+}
+
+/// Makes a directory of its owner's, and those above it that are missing, such that it survives a crash.
+pub fn create_directory(path: &Path) -> io::Result<()> {
+    let mut made = path;
+    let mut missing = Vec::new();
+    while !made.exists() {
+        missing.push(made);
+        made = directory_of(made);
+    }
+    private_directory(path)?;
+    missing.into_iter().try_for_each(sync_directory_of)
+}
+
+fn directory_of(path: &Path) -> &Path {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
 /// Replaces a file: after a crash the old one is there, or the new one, whole.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let fresh = path.with_extension("new");
@@ -94,7 +151,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
 
 /// Makes what was created, renamed or removed in a file's directory survive a crash.
 pub fn sync_directory_of(path: &Path) -> io::Result<()> {
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+    File::open(directory_of(path))?.sync_all()
 }
 
 /// An error about a file that can't be used, with the way out.

@@ -79,10 +79,10 @@ impl InKernel for KernelAcceptor {
     /// Leaves its memory on disk.
     fn leave(&mut self) -> Result<(), Error> {
         self.plane.detach()?;
-        let saved = self.acceptors.iter().map(|acceptor| {
-            let group = acceptor.place().deployment.group;
-            (group, acceptor.save())
-        });
+        let saved = self
+            .acceptors
+            .iter()
+            .map(|acceptor| (acceptor.place().deployment, acceptor.save()));
         write_dump(&self.dump, &image::of_saved(&saved.collect::<Vec<_>>()))?;
         self.plane.forget()
     }
@@ -116,7 +116,7 @@ impl KernelAcceptor {
             return Ok(());
         }
         let aside = put_aside_as(&self.dump, nonce);
-        write_dump(&aside, &image::of_saved(&[(group, acceptor.save())]))?;
+        write_dump(&aside, &image::of_saved(&[(deployment, acceptor.save())]))?;
         say_what_was_put_aside(&deployment, &aside);
         acceptor.discard(random_nonce()?).map_err(Error::new)
     }

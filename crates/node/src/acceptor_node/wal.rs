@@ -5,16 +5,23 @@
 //! batch sent leaves. Frames are numbered without gaps over all segments:
 //!
 //! ```text
-//! segment-<n>    frames, each on a multiple of 512 bytes; preallocated, zeros behind the last one
-//! snapshot-<n>   all state before the first frame of segment n (image.rs), and its number
-//! frame          magic u32, length u32, CRC-32 u32, 0 u32, number u64, length bytes of records
+//! key            identity: magic "WPLK", version u16, cluster u32, node u16, size of a segment u64, key u64,
+//!                CRC-32 of all before u32
+//! segment-<n>    frames in sectors of 512 bytes (segment.rs); preallocated, zeros behind the last one
+//! snapshot-<n>   number of the first frame of segment n u64, all state before it (image.rs), CRC-32 u32
+//! progress       how many frames were synced at least u64, CRC-32 u32
 //! record         length u16, kind u8, bytes: a datagram, or the JSON of an EnableAcceptor
 //! ```
 //!
-//! A frame that is not whole ends the log if no later frame exists: the crash came before its sync,
-//! so nothing rests on it. If a later one does exist, it was synced once and the disk has lost it:
-//! the node refuses to start. Every start begins a new segment, so an unfinished frame is never
-//! written over, and the numbers show that nothing is missing.
+//! Every start begins a new segment, so an unfinished frame is never written over, and the numbers show
+//! that nothing is missing. The end of the log is where a frame lacks sectors: the crash came before
+//! its sync, so nothing rests on it. But if `progress` says that it was synced, the disk has lost it,
+//! and the node refuses to start; as it does where there is anything that nobody wrote there.
+//!
+//! `progress` is written after each sync and not synced itself: a process that is killed leaves it
+//! true, a power failure may leave an earlier one. So what can't be told from a crash is whole sectors
+//! of zeros (or a missing or an old file) at the end of the log, in place of what was synced right
+//! before a power failure. The controller notices if it had seen that much (`control::memory`).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,12 +31,14 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use super::image;
-use crate::host::{preallocate, private_directory};
+use crate::host::preallocate;
 use crate::{Error, random_nonce};
+use paxos::NodeId;
 
-const MAGIC: u32 = 0x5750_4c46;
-const FRAME_HEAD: usize = 24;
-const ALIGNMENT: usize = 512;
+mod segment;
+
+const MAGIC: [u8; 4] = *b"WPLK";
+const VERSION: u16 = 2;
 /// Small where many logs are opened and few votes written.
 const SEGMENT_BYTES: u64 = if cfg!(any(test, fuzzing)) {
     4 << 10
@@ -68,49 +77,61 @@ pub struct Wal {
     segment_bytes: u64,
     segments_per_snapshot: u64,
     next_frame: u64,
-    /// The frame being collected, its head included.
-    frame: Vec<u8>,
+    progress: File,
+    /// The records being collected, behind room for what precedes them.
+    records: Vec<u8>,
+    /// The frame being written.
+    sectors: Vec<u8>,
     last_snapshot: u64,
     snapshot: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Wal {
-    /// Reads the log in `directory`, which is created where it isn't there, into `memory`, and goes
-    /// on in a new segment.
-    pub fn open(directory: &Path, memory: &mut impl Memory) -> Result<Wal, Error> {
-        Self::open_sized(directory, SEGMENT_BYTES, SEGMENTS_PER_SNAPSHOT, memory)
+    /// Reads the log of `owner` in `directory`, which is created where it isn't there, into `memory`, and
+    /// goes on in a new segment.
+    pub fn open(directory: &Path, owner: Owner, memory: &mut impl Memory) -> Result<Wal, Error> {
+        Self::open_sized(
+            directory,
+            owner,
+            SEGMENT_BYTES,
+            SEGMENTS_PER_SNAPSHOT,
+            memory,
+        )
     }
 
     fn open_sized(
         directory: &Path,
+        owner: Owner,
         segment_bytes: u64,
         segments_per_snapshot: u64,
         memory: &mut impl Memory,
     ) -> Result<Wal, Error> {
-        private_directory(directory).map_err(|e| failed(directory, "be created", &e))?;
-        image::sync_directory_of(directory).map_err(|e| failed(directory, "be created", &e))?;
-        let key = key(directory)?;
+        image::create_directory(directory).map_err(|e| failed(directory, "be created", &e))?;
+        let key = key(directory, owner, segment_bytes)?;
+        let (progress, synced) = progress(directory, key)?;
         let (snapshots, segments) = list(directory)?;
         let mut next_frame = 0;
         let base = snapshots.last_key_value().map_or(0, |(n, _)| *n);
         if let Some(path) = snapshots.get(&base) {
-            let bytes = read(path)?;
-            let head = bytes.split_first_chunk::<8>();
-            let (number, image) = head.ok_or_else(|| image::unusable(path, "it is too short"))?;
-            memory
-                .restore(image)
-                .map_err(|why| image::unusable(path, &why))?;
-            next_frame = u64::from_be_bytes(*number);
+            next_frame = restore(&read(path)?, key, memory).map_err(|why| unusable(path, &why))?;
+            if !segments.contains_key(&base) {
+                let missing = directory.join(segment_name(base));
+                return Err(unusable(&missing, "it is missing"));
+            }
         }
         let mut expected = base;
         for (n, path) in segments.range(base..) {
             if *n != expected {
                 let missing = directory.join(segment_name(expected));
-                return Err(image::unusable(&missing, "it is missing"));
+                return Err(unusable(&missing, "it is missing"));
             }
             expected += 1;
-            replay_segment(&read(path)?, key, &mut next_frame, memory)
-                .map_err(|why| image::unusable(path, &why))?;
+            replay_segment(&read(path)?, key, segment_bytes, &mut next_frame, memory)
+                .map_err(|why| unusable(path, &why))?;
+        }
+        if next_frame < synced {
+            let why = format!("{synced} frames were synced, and only {next_frame} are there");
+            return Err(unusable(directory, &why));
         }
         let wal = Wal {
             directory: directory.to_owned(),
@@ -121,7 +142,9 @@ impl Wal {
             segment_bytes,
             segments_per_snapshot,
             next_frame,
-            frame: vec![0; FRAME_HEAD],
+            progress,
+            records: vec![0; segment::PREFIX],
+            sectors: Vec::new(),
             last_snapshot: base,
             snapshot: None,
         };
@@ -132,34 +155,42 @@ impl Wal {
     /// Adds a record to the frame being collected.
     pub fn append(&mut self, kind: Kind, bytes: &[u8]) {
         let length = u16::try_from(bytes.len()).expect("a record fits a datagram");
-        self.frame.extend_from_slice(&length.to_be_bytes());
-        self.frame.push(kind as u8);
-        self.frame.extend_from_slice(bytes);
+        self.records.extend_from_slice(&length.to_be_bytes());
+        self.records.push(kind as u8);
+        self.records.extend_from_slice(bytes);
     }
 
     /// Writes the collected frame and syncs it. True if it is time for a snapshot.
     pub fn commit(&mut self) -> Result<bool, Error> {
-        if self.frame.len() == FRAME_HEAD {
+        if self.records.len() == segment::PREFIX {
             return Ok(false);
         }
         if self.snapshot.as_ref().is_some_and(JoinHandle::is_finished) {
             self.finish_snapshot()?;
         }
-        self.seal_frame();
+        segment::seal(
+            self.key,
+            self.next_frame,
+            &mut self.records,
+            &mut self.sectors,
+        );
         let mut due = false;
-        if self.offset > 0 && self.offset + self.frame.len() as u64 > self.segment_bytes {
+        if self.offset > 0 && self.offset + self.sectors.len() as u64 > self.segment_bytes {
             self.segment += 1;
             self.file = create_segment(&self.directory, self.segment, self.segment_bytes)?;
             self.offset = 0;
             due = self.segment - self.last_snapshot >= self.segments_per_snapshot;
         }
         self.file
-            .write_all_at(&self.frame, self.offset)
+            .write_all_at(&self.sectors, self.offset)
             .and_then(|()| self.file.sync_data())
             .map_err(|e| self.failed("be written", &e))?;
-        self.offset += self.frame.len() as u64;
+        self.offset += self.sectors.len() as u64;
         self.next_frame += 1;
-        self.frame.truncate(FRAME_HEAD);
+        self.records.truncate(segment::PREFIX);
+        self.progress
+            .write_all_at(&with_checksum(self.key, self.next_frame.to_be_bytes()), 0)
+            .map_err(|e| failed(&self.directory.join(PROGRESS), "be written", &e))?;
         Ok(due)
     }
 
@@ -174,6 +205,7 @@ impl Wal {
         }
         let mut bytes = self.next_frame.to_be_bytes().to_vec();
         bytes.extend_from_slice(&image);
+        let bytes = with_checksum(self.key, bytes);
         self.last_snapshot = self.segment;
         let path = self.directory.join(snapshot_name(self.segment));
         let write = move || image::write(&path, &bytes);
@@ -193,6 +225,7 @@ impl Wal {
         thread
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+            .and_then(|()| self.progress.sync_data())
             .map_err(|e| self.failed("be written", &e))?;
         self.remove_before(self.last_snapshot)
     }
@@ -215,7 +248,12 @@ impl Wal {
                 if self.offset == 0 && path == unused {
                     continue;
                 }
-                match fs::hard_link(&path, aside.join(name)) {
+                let to = aside.join(name);
+                if name == PROGRESS && !to.exists() {
+                    // The only one that is written in place.
+                    fs::copy(&path, &to)?;
+                }
+                match fs::hard_link(&path, to) {
                     Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
                     _ => {}
                 }
@@ -224,17 +262,6 @@ impl Wal {
             File::open(aside)?.sync_all()
         };
         keep().map_err(|e| failed(aside, "be written", &e))
-    }
-
-    fn seal_frame(&mut self) {
-        let length = (self.frame.len() - FRAME_HEAD) as u32;
-        let padded = self.frame.len().next_multiple_of(ALIGNMENT);
-        let crc = checksum(self.key, self.next_frame, &self.frame[FRAME_HEAD..]);
-        self.frame[..4].copy_from_slice(&MAGIC.to_be_bytes());
-        self.frame[4..8].copy_from_slice(&length.to_be_bytes());
-        self.frame[8..12].copy_from_slice(&crc.to_be_bytes());
-        self.frame[16..24].copy_from_slice(&self.next_frame.to_be_bytes());
-        self.frame.resize(padded, 0);
     }
 
     fn remove_before(&self, n: u64) -> Result<(), Error> {
@@ -283,39 +310,128 @@ fn snapshot_name(n: u64) -> String {
     format!("snapshot-{n:012}")
 }
 
+/// It has its name once it has its size: one of another size was damaged.
 fn create_segment(directory: &Path, n: u64, bytes: u64) -> Result<File, Error> {
     let path = directory.join(segment_name(n));
+    let fresh = path.with_extension("new");
     let create = || {
-        let file = File::create_new(&path)?;
+        let file = File::create(&fresh)?;
         preallocate(&file, bytes)?;
         file.sync_all()?;
+        fs::rename(&fresh, &path)?;
         image::sync_directory_of(&path)?;
         Ok(file)
     };
     create().map_err(|e| failed(&path, "be created", &e))
 }
 
+/// Whose log it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// The cluster's number.
+    pub cluster: u32,
+    /// The node.
+    pub node: NodeId,
+}
+
+const KEY: &str = "key";
+const PROGRESS: &str = "progress";
+
 /// The log's own number, drawn when it is created.
-fn key(directory: &Path) -> Result<u64, Error> {
-    let path = directory.join("key");
+fn key(directory: &Path, owner: Owner, segment_bytes: u64) -> Result<u64, Error> {
+    let path = directory.join(KEY);
     match fs::read(&path) {
-        Ok(bytes) => {
-            let bytes = bytes.try_into();
-            let bytes = bytes.map_err(|_| image::unusable(&path, "it is not 8 bytes long"))?;
-            Ok(u64::from_be_bytes(bytes))
-        }
+        Ok(bytes) => parse_key(&bytes, owner, segment_bytes).map_err(|why| unusable(&path, &why)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            if list(directory)?.1.is_empty() {
-                let key = random_nonce()?;
-                image::write(&path, &key.to_be_bytes())
-                    .map_err(|e| failed(&path, "be created", &e))?;
-                Ok(key)
-            } else {
-                Err(image::unusable(&path, "it is missing"))
+            let (snapshots, segments) = list(directory)?;
+            if !snapshots.is_empty() || !segments.is_empty() {
+                return Err(unusable(&path, "it is missing"));
             }
+            create_key(directory, owner, segment_bytes)
         }
         Err(e) => Err(failed(&path, "be read", &e)),
     }
+}
+
+fn create_key(directory: &Path, owner: Owner, segment_bytes: u64) -> Result<u64, Error> {
+    let key = random_nonce()?;
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&VERSION.to_be_bytes());
+    bytes.extend_from_slice(&owner.cluster.to_be_bytes());
+    bytes.extend_from_slice(&owner.node.to_be_bytes());
+    bytes.extend_from_slice(&segment_bytes.to_be_bytes());
+    bytes.extend_from_slice(&key.to_be_bytes());
+    // The key last: a directory that has one has the rest.
+    let files = [
+        (PROGRESS, with_checksum(key, 0u64.to_be_bytes())),
+        (KEY, with_checksum(0, bytes)),
+    ];
+    for (name, bytes) in files {
+        let path = directory.join(name);
+        image::write(&path, &bytes).map_err(|e| failed(&path, "be created", &e))?;
+    }
+    Ok(key)
+}
+
+fn parse_key(bytes: &[u8], owner: Owner, segment_bytes: u64) -> Result<u64, String> {
+    if bytes.get(..6) != Some([&MAGIC[..], &VERSION.to_be_bytes()].concat().as_slice()) {
+        return Err("it is of another version, or damaged".to_owned());
+    }
+    let bytes = without_checksum(0, bytes).ok_or("its checksum is wrong")?;
+    let bytes: &[u8; 28] = bytes.try_into().map_err(|_| "its length is wrong")?;
+    let of = Owner {
+        cluster: u32::from_be_bytes(bytes[6..10].try_into().expect("four bytes")),
+        node: u16::from_be_bytes([bytes[10], bytes[11]]),
+    };
+    if of != owner {
+        return Err(image::foreign(
+            (of.cluster, of.node),
+            (owner.cluster, owner.node),
+        ));
+    }
+    if bytes[12..20] != segment_bytes.to_be_bytes() {
+        return Err("its segments have another size".to_owned());
+    }
+    let key = bytes[20..].try_into().expect("eight bytes");
+    Ok(u64::from_be_bytes(key))
+}
+
+/// How many frames were synced at least, and the file that says so.
+fn progress(directory: &Path, key: u64) -> Result<(File, u64), Error> {
+    let path = directory.join(PROGRESS);
+    let bytes = match fs::read(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return Err(unusable(&path, "it is missing"));
+        }
+        read => read.map_err(|e| failed(&path, "be read", &e))?,
+    };
+    let synced = without_checksum(key, &bytes).and_then(|bytes| bytes.try_into().ok());
+    let synced = synced.ok_or_else(|| unusable(&path, "its checksum is wrong"))?;
+    let file = File::options().write(true).open(&path);
+    let file = file.map_err(|e| failed(&path, "be written", &e))?;
+    Ok((file, u64::from_be_bytes(synced)))
+}
+
+fn with_checksum(key: u64, bytes: impl Into<Vec<u8>>) -> Vec<u8> {
+    let mut bytes = bytes.into();
+    let crc = segment::checksum(key, &bytes);
+    bytes.extend_from_slice(&crc.to_be_bytes());
+    bytes
+}
+
+fn without_checksum(key: u64, bytes: &[u8]) -> Option<&[u8]> {
+    let (bytes, crc) = bytes.split_last_chunk::<4>()?;
+    (segment::checksum(key, bytes) == u32::from_be_bytes(*crc)).then_some(bytes)
+}
+
+/// An error about a log that can't be trusted, with the way out.
+fn unusable(path: &Path, why: &str) -> Error {
+    Error::new(format!(
+        "{} can't be used: {why}. The votes in this log can't be relied on any more: move the whole \
+         directory `log` away and start again. This acceptor then joins as a new member, which is \
+         safe while no more than f acceptors do so at once",
+        path.display()
+    ))
 }
 
 type Numbered = BTreeMap<u64, PathBuf>;
@@ -344,41 +460,29 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|e| failed(path, "be read", &e))
 }
 
+/// Takes a snapshot; gives back the number of the frame after it.
+fn restore(bytes: &[u8], key: u64, memory: &mut impl Memory) -> Result<u64, String> {
+    let bytes = without_checksum(key, bytes).ok_or("its checksum is wrong")?;
+    let (number, image) = bytes.split_first_chunk::<8>().ok_or("it is too short")?;
+    memory.restore(image)?;
+    Ok(u64::from_be_bytes(*number))
+}
+
 fn replay_segment(
     bytes: &[u8],
     key: u64,
+    segment_bytes: u64,
     next_frame: &mut u64,
     memory: &mut impl Memory,
 ) -> Result<(), String> {
-    let mut at = 0;
-    while let Some((number, records)) = frame(bytes, at, key) {
-        if number != *next_frame {
-            return Err(format!(
-                "frame {next_frame} is missing: it goes on with frame {number}"
-            ));
-        }
-        replay_records(records, memory)?;
-        *next_frame += 1;
-        at += (FRAME_HEAD + records.len()).next_multiple_of(ALIGNMENT);
+    // A frame that is larger makes its segment longer.
+    if (bytes.len() as u64) < segment_bytes || bytes.len() % segment::SECTOR != 0 {
+        let bytes = bytes.len();
+        return Err(format!("it has {bytes} bytes instead of {segment_bytes}"));
     }
-    let mut rest = (at..bytes.len()).step_by(ALIGNMENT);
-    match rest.find_map(|at| frame(bytes, at, key)) {
-        Some((number, _)) => Err(format!(
-            "frame {next_frame} is damaged, and frame {number} after it is not: the disk has lost \
-             what was stored"
-        )),
-        None => Ok(()),
-    }
-}
-
-/// The frame at an offset, if a whole one is there: its number and its records.
-fn frame(bytes: &[u8], at: usize, key: u64) -> Option<(u64, &[u8])> {
-    let (head, rest) = bytes.get(at..)?.split_first_chunk::<FRAME_HEAD>()?;
-    let u32_at = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
-    let number = u64::from_be_bytes(head[16..].try_into().expect("eight bytes"));
-    let records = rest.get(..u32_at(4) as usize)?;
-    let whole = u32_at(0) == MAGIC && u32_at(8) == checksum(key, number, records);
-    whole.then_some((number, records))
+    segment::replay(bytes, key, next_frame, |records| {
+        replay_records(records, memory)
+    })
 }
 
 fn replay_records(mut records: &[u8], memory: &mut impl Memory) -> Result<(), String> {
@@ -396,14 +500,6 @@ fn replay_records(mut records: &[u8], memory: &mut impl Memory) -> Result<(), St
         records = rest;
     }
     Ok(())
-}
-
-fn checksum(key: u64, number: u64, records: &[u8]) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(&key.to_be_bytes());
-    crc.update(&number.to_be_bytes());
-    crc.update(records);
-    crc.finalize()
 }
 
 #[cfg(test)]

@@ -169,8 +169,17 @@ impl Acceptor {
             partitions: r.u16()?,
             max_value: r.u16()?,
         };
-        if saved_for != deployment {
-            return Err("saved for another place, other partitions or another maximum value");
+        if (saved_for.cluster, saved_for.node) != (deployment.cluster, deployment.node) {
+            return Err("saved by another node, or in another cluster");
+        }
+        if saved_for.group != deployment.group {
+            return Err("saved for another group");
+        }
+        if saved_for.partitions != deployment.partitions {
+            return Err("saved with another number of partitions");
+        }
+        if saved_for.max_value != deployment.max_value {
+            return Err("saved with another maximum value");
         }
         if r.u64()? != slots as u64 {
             return Err("saved with another number of slots");
