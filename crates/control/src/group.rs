@@ -2,6 +2,7 @@
 //!
 //! When a new epoch is needed, and who is in it, is decided in [`plan`].
 
+mod belief;
 mod enrol;
 mod memories;
 mod order;
@@ -16,6 +17,7 @@ use crate::state::Handed;
 use crate::status::FailoverStatus;
 use crate::suspicion::Suspicion;
 use crate::{ControlOutbox, GroupSettings, GroupState, Message, Peer, Refused, Store};
+use belief::Claim;
 use order::Order;
 use pace::Pace;
 use paxos::wire::value::{Probe, Rejection};
@@ -45,6 +47,8 @@ pub(crate) struct Group {
     /// A change failed, and whether it was stored isn't known: nothing is believed until it is written
     /// again.
     doubtful: bool,
+    /// What acceptors say of their memories and the replicas don't confirm.
+    claims: Vec<Claim>,
     /// The store ends before what the cluster shows.
     stale: Option<String>,
     /// Why this controller must not go on.
@@ -105,6 +109,7 @@ impl Group {
             lanes_gone: 0,
             issued: 0,
             doubtful: false,
+            claims: Vec::new(),
             stale: None,
             alarm: None,
             programmed: 0,
@@ -155,6 +160,8 @@ impl Group {
         }
         let probed = self.suspicion.probe(now, out);
         self.stale = self.store_is_newest().err();
+        self.review_claims();
+        self.tell_positions();
         if let Some(attempt) = &mut self.attempt {
             attempt.candidate.tick(now, out);
         }
@@ -207,6 +214,13 @@ impl Group {
             self.attempt = None;
             return Verdict::Dropped(Reason::Conflict);
         }
+        if let Err(reason) = self.believe(packet) {
+            return Verdict::Dropped(reason);
+        }
+        self.tell_positions();
+        let Some(attempt) = &mut self.attempt else {
+            return Verdict::Dropped(Reason::Unexpected);
+        };
         let verdict = attempt.candidate.step(now, packet, out);
         self.drive(now, store, out);
         verdict

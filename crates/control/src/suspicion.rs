@@ -22,6 +22,8 @@ pub struct Watched {
     pub lost: bool,
     /// What it answered last, by partition.
     pub partitions: Vec<Option<PartitionStatus>>,
+    /// The PROBE that each partition answered last ([`Suspicion::sequence`]); 0 = none.
+    pub asked: Vec<u64>,
     missed: u32,
     answered: u64,
     /// The last PROBE that had been sent when this start of this memory was first seen.
@@ -81,6 +83,7 @@ impl Suspicion {
                 mute: false,
                 lost: false,
                 partitions: vec![None; self.deployment.partitions as usize],
+                asked: vec![0; self.deployment.partitions as usize],
                 missed: 0,
                 answered: self.sequence,
                 since: 0,
@@ -122,6 +125,11 @@ impl Suspicion {
     /// Whether too many PROBEs in a row stayed unanswered.
     pub fn is_suspect(&self, watched: &Watched) -> bool {
         watched.missed >= self.suspect_after
+    }
+
+    /// The number of the last PROBE: what comes in answer to a later one was said after this moment.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
     }
 
     /// When [`probe`](Self::probe) is due.
@@ -206,6 +214,7 @@ impl Suspicion {
             watched.lost = false;
             watched.partitions.fill(None);
         }
+        watched.asked[header.pid as usize] = sequence;
         watched.partitions[header.pid as usize] = Some(PartitionStatus {
             round: header.rnd.0,
             inst: header.inst,

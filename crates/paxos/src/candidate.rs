@@ -241,6 +241,26 @@ impl Candidate {
         self.progress
     }
 
+    /// What replicas have executed was voted: in each partition promises count only once one of them
+    /// knows of votes up to here. If none does, some memory went back.
+    pub fn expect_ends(&mut self, ends: &[Instance]) {
+        if self.stage == Stage::Promising {
+            for (partition, &end) in self.partitions.iter_mut().zip(ends) {
+                partition.least_end = partition.least_end.max(end);
+            }
+        }
+    }
+
+    /// A partition in which f+1 have promised, but know of less than
+    /// [`expect_ends`](Self::expect_ends) said: with their E and what was expected.
+    pub fn lacks_votes(&self) -> Option<(PartitionId, Instance, Instance)> {
+        let lacking = |p: &Partition| p.end < p.least_end && p.is_quorum(u64::MAX, &self.earlier);
+        let asking = self.stage == Stage::Promising && !self.earlier.is_empty();
+        let mut partitions = self.each_partition().filter(|_| asking);
+        let (pid, partition) = partitions.find(|(_, p)| lacking(p))?;
+        Some((pid, partition.end, partition.least_end))
+    }
+
     /// When it wants the next [`tick`](Self::tick).
     pub fn next_deadline(&self) -> Option<Time> {
         match self.stage {

@@ -334,6 +334,7 @@ impl Group {
             let able = |node: NodeId, nonce: u64| {
                 let watched = self.suspicion.get(Probe::Acceptor, node);
                 self.suspicion.memory(Probe::Acceptor, node) == Some(nonce)
+                    && !self.is_disbelieved(node, nonce)
                     && watched.is_some_and(|w| first || w.has_round())
             };
             let lacking = lacking(&configuration, able);
@@ -353,8 +354,10 @@ impl Group {
 
     /// Whether f+1 of the new configuration can vote once they are enabled.
     fn has_quorum(&self, configuration: &Configuration) -> Result<(), String> {
-        let able =
-            |node: NodeId, nonce: u64| self.suspicion.memory(Probe::Acceptor, node) == Some(nonce);
+        let able = |node: NodeId, nonce: u64| {
+            self.suspicion.memory(Probe::Acceptor, node) == Some(nonce)
+                && !self.is_disbelieved(node, nonce)
+        };
         let lacking = lacking(configuration, able);
         if configuration.acceptors.len() - lacking.len() >= configuration.quorum() {
             return Ok(());

@@ -83,6 +83,7 @@ impl Group {
         .collect();
         warnings.dedup();
         warnings.extend(self.forgotten());
+        warnings.extend(self.doubts());
         let s = &self.settings;
         let acceptors =
             self.suspects(|w| w.role == Probe::Acceptor && s.acceptors.contains(&w.node));

@@ -653,6 +653,69 @@ fn an_old_copy_of_the_store_is_reported_at_once() {
     assert_eq!(world.state().last_epoch(), 1, "and nothing is issued on it");
 }
 
+// ---- Memories that can't be as they say ------------------------------------------------------
+
+/// One TRIM of 48 bytes (round of epoch 2^20 - 1, instance 2^63) to one acceptor, then an ordinary
+/// failover: all acceptors stood at 2^63.
+#[test]
+fn a_trim_point_that_no_replica_has_reached_makes_the_acceptor_lost() {
+    for (trim, end) in [(1 << 63, 1 << 63), (0, 1 << 40), (1_000, 1_000)] {
+        let mut world = World::started();
+        world.stamp(1, 0, 1);
+        world.run(200);
+        world.spoilt = Some((ACCEPTORS[0], trim, end));
+        world.down.insert(LEADERS[0]);
+        assert!(world.run_until(5_000, |w| w.is_served() && w.epoch() >= 2));
+        assert_eq!(
+            world.leaders[&LEADERS[1]].next(0),
+            3 + u64::from(world.epoch() - 2)
+        );
+        assert!(world.acceptors.values().all(|a| a.trim(0) == 0));
+        assert!(world.holding(0, 1) >= 2);
+        // Another one must not fail now.
+        world.down = [LEADERS[1], ACCEPTORS[1]].into();
+        world.run(5_000);
+        assert!(world.acceptors.values().all(|a| a.trim(0) == 0));
+        assert!(
+            world.warnings().contains("acceptor 3, partition 0"),
+            "{}",
+            world.warnings()
+        );
+    }
+}
+
+/// Replicas go on making checkpoints while nobody asks: what they have reported to the acceptors may be
+/// ahead of what the controller has heard.
+#[test]
+fn a_trim_point_that_a_checkpoint_confirms_later_is_waited_for() {
+    let mut world = World::started();
+    world.spoilt = Some((ACCEPTORS[0], 2, 2));
+    world.replicas.get_mut(&REPLICAS[0]).unwrap().next = 2;
+    world.stamp(1, 0, 1);
+    world.stamp(1, 1, 1);
+    world.down.extend([LEADERS[0], ACCEPTORS[1]]);
+    world.run(1_000);
+    assert_eq!(world.epoch(), 0, "{}", world.warnings());
+    world.replicas.get_mut(&REPLICAS[0]).unwrap().trim = 2;
+    assert!(world.run_until(10_000, |w| w.is_served()));
+}
+
+/// An old copy of an acceptor's memory was put in its place.
+#[test]
+fn an_epoch_waits_if_no_memory_knows_what_a_replica_has_executed() {
+    let mut world = World::started();
+    world.replicas.get_mut(&REPLICAS[0]).unwrap().next = 5;
+    world.run(200);
+    world.down.extend([LEADERS[0], ACCEPTORS[2]]);
+    world.run(500);
+    assert_eq!(world.epoch(), 0);
+    assert!(
+        world.warnings().contains("a memory went back"),
+        "{}",
+        world.warnings()
+    );
+}
+
 // ---- Two controllers -------------------------------------------------------------------------
 
 /// Another controller has a copy of the store, at another address, and took the same epoch first.

@@ -5,7 +5,7 @@ use control::{
     Store, StoreError,
 };
 use paxos::acceptor::Start;
-use paxos::wire::value::{ProbeReport, Rejection};
+use paxos::wire::value::{ProbeReport, RangeReport, Rejection};
 use paxos::{
     Acceptor, Deployment, Epoch, Flags, GroupId, Header, Instance, Leader, MsgType, NodeId, Outbox,
     Packet, Reason, Round, Time, To,
@@ -126,6 +126,9 @@ pub struct World {
     pub kill_after: Option<u64>,
     /// Controller packets that are thrown away by type.
     pub deaf_to: Option<MsgType>,
+    /// This acceptor's memory says in partition 0 that everything below is forgotten, as after a forged
+    /// TRIM of 48 bytes; and with the second number that it voted up to there.
+    pub spoilt: Option<(NodeId, Instance, Instance)>,
     /// Acceptors answer range promises as if another candidate had raised their floors to that round.
     pub refused_as_conflict: bool,
     /// Starts that acceptors were let go on, and acceptors that were emptied.
@@ -167,6 +170,7 @@ impl World {
             refused_as_conflict: false,
             resumed: Vec::new(),
             discarded: Vec::new(),
+            spoilt: None,
             random: 1,
             nonces: 100,
         };
@@ -391,7 +395,29 @@ impl World {
             return vec![self.replica_answer(node, &packet)];
         }
         let to_sender = out.packets.into_iter().filter(|(to, _)| *to == To::Sender);
-        to_sender.map(|(_, bytes)| bytes).collect()
+        to_sender.map(|(_, bytes)| self.spoil(bytes)).collect()
+    }
+
+    /// What an acceptor with a spoilt memory says instead.
+    fn spoil(&self, bytes: Vec<u8>) -> Vec<u8> {
+        let packet = Packet::parse(&bytes).unwrap();
+        let header = packet.header;
+        match self.spoilt {
+            Some((node, trim, end)) if header.swid == node && header.pid == 0 => {
+                match RangeReport::parse(packet.value) {
+                    Ok(report) if header.flags.has(Flags::RANGE) => {
+                        let report = RangeReport {
+                            trim,
+                            end,
+                            ..report
+                        };
+                        header.datagram(&report.emit())
+                    }
+                    _ => bytes,
+                }
+            }
+            _ => bytes,
+        }
     }
 
     fn replica_answer(&self, node: NodeId, packet: &Packet<'_>) -> Vec<u8> {

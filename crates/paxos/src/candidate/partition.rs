@@ -56,6 +56,8 @@ pub(super) struct Partition {
     pub trim: Instance,
     /// E.
     pub end: Instance,
+    /// E is known to be no less.
+    pub least_end: Instance,
     /// For each peer, the boot nonce of the memory that promised.
     pub memory: Vec<Option<u64>>,
     /// For each peer, how far the new configuration's member is known to have trimmed.
@@ -77,6 +79,7 @@ impl Partition {
         Partition {
             trim: start,
             end: start,
+            least_end: 0,
             memory: vec![None; peers],
             trims: vec![0; peers],
             read_next: start,

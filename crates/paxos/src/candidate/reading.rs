@@ -92,7 +92,10 @@ impl Candidate {
     }
 
     pub(super) fn finish_promises(&mut self) {
-        let enough = |p: &Partition| p.is_quorum(u64::MAX, &self.earlier);
+        // Without earlier configurations nobody is asked, and E is given.
+        let asked = !self.earlier.is_empty();
+        let enough =
+            |p: &Partition| p.is_quorum(u64::MAX, &self.earlier) && !(asked && p.end < p.least_end);
         if self.partitions.iter().all(enough) {
             self.stage = Stage::MarkingWriting;
             self.effects.push(Effect::MarkWriting);

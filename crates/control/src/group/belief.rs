@@ -1,0 +1,193 @@
+//! What an acceptor says of its memory is believed only as far as it can be true.
+//!
+//! T, the largest trim point, and E, the largest `end`, decide what a new epoch takes for forgotten and
+//! where it goes on: a single acceptor with a wrong `trim` would take everybody there. An acceptor trims
+//! to what g+1 replicas have in durable checkpoints, and votes less than 2^22 instances above that. So
+//! one that claims a trim point above every position that the replicas show, or votes further above, has
+//! a spoilt memory and counts as lost. One that claims more than a checkpoint shows so far waits until
+//! one does.
+
+use super::Group;
+use crate::status::PartitionStatus;
+use paxos::wire::value::{Probe, RangeReport, Rejection};
+use paxos::{Flags, Instance, MsgType, NodeId, Packet, PartitionId, Reason};
+
+/// Acceptors have fewer slots than that.
+const MAX_OPEN: u64 = 1 << 22;
+
+/// A claim that the replicas don't confirm.
+#[derive(Clone, Copy)]
+pub(super) struct Claim {
+    pub node: NodeId,
+    /// The memory that claims it.
+    pub nonce: u64,
+    pid: PartitionId,
+    trim: Instance,
+    end: Instance,
+    /// The last PROBE before it came: older answers say nothing about it.
+    since: u64,
+    /// Whether it can't be true.
+    pub refuted: bool,
+}
+
+impl Group {
+    /// Whether a packet of an acceptor may go to the candidate.
+    pub(super) fn believe(&mut self, packet: &Packet<'_>) -> Result<(), Reason> {
+        let header = &packet.header;
+        let memory = self.suspicion.get(Probe::Acceptor, header.swid);
+        let memory = memory.and_then(|w| w.memory);
+        let claim = match header.msgtype {
+            MsgType::Phase1b if header.flags.has(Flags::RANGE) => {
+                let report = RangeReport::parse(packet.value)?;
+                Some((report.nonce, report.trim, report.end))
+            }
+            MsgType::Reject => {
+                let rejection = Rejection::parse(packet.value)?;
+                let trimmed = rejection.reason == Reason::Trimmed;
+                memory
+                    .filter(|_| trimmed)
+                    .map(|nonce| (nonce, rejection.trim, 0))
+            }
+            _ => None,
+        };
+        if let Some((nonce, trim, end)) = claim {
+            self.note_claim(header.swid, nonce, header.pid, trim, end);
+            let open = |c: &Claim| (c.node, c.nonce, c.pid) == (header.swid, nonce, header.pid);
+            if self.claims.iter().any(open) {
+                return Err(Reason::BadValue);
+            }
+        }
+        match memory.is_some_and(|nonce| self.is_disbelieved(header.swid, nonce)) {
+            true => Err(Reason::BadValue),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether what this memory says can't be true: it counts as lost.
+    pub(super) fn is_disbelieved(&self, node: NodeId, nonce: u64) -> bool {
+        let of = |c: &Claim| c.refuted && (c.node, c.nonce) == (node, nonce);
+        self.claims.iter().any(of)
+    }
+
+    /// Looks at what acceptors show by PROBE, and again at what was claimed.
+    pub(super) fn review_claims(&mut self) {
+        let mut shown = Vec::new();
+        for watched in self.suspicion.iter().filter(|w| w.role == Probe::Acceptor) {
+            for (pid, at) in (0..).zip(&watched.partitions) {
+                if let (Some(nonce), Some(at)) = (watched.memory, at) {
+                    shown.push((watched.node, nonce, pid, at.trim, at.inst));
+                }
+            }
+        }
+        for (node, nonce, pid, trim, end) in shown {
+            self.note_claim(node, nonce, pid, trim, end);
+        }
+        let claims = std::mem::take(&mut self.claims);
+        for claim in claims {
+            // A memory that is gone claims nothing any more.
+            let watched = self.suspicion.get(Probe::Acceptor, claim.node);
+            if watched.is_some_and(|w| w.memory == Some(claim.nonce)) {
+                self.claims.extend(self.judged(claim));
+            }
+        }
+    }
+
+    fn note_claim(
+        &mut self,
+        node: NodeId,
+        nonce: u64,
+        pid: PartitionId,
+        trim: Instance,
+        end: Instance,
+    ) {
+        let of = |c: &Claim| (c.node, c.nonce, c.pid) == (node, nonce, pid);
+        let known = self.claims.iter().position(of);
+        let known = known.map(|at| self.claims.swap_remove(at));
+        let claim = match known {
+            // An older packet may say less.
+            Some(known) if trim <= known.trim => known,
+            _ => Claim {
+                node,
+                nonce,
+                pid,
+                trim,
+                end,
+                since: self.suspicion.sequence(),
+                refuted: false,
+            },
+        };
+        self.claims.extend(self.judged(claim));
+    }
+
+    /// The claim as it stands now; none if there is nothing to say against it.
+    fn judged(&self, claim: Claim) -> Option<Claim> {
+        let beyond = claim.end.saturating_sub(claim.trim) > MAX_OPEN;
+        if !beyond && claim.trim <= self.confirmed_trim(claim.pid) {
+            return None;
+        }
+        let replicas = self.suspicion.iter().filter(|w| w.role == Probe::Replica);
+        let fresh = |at: u64| at > claim.since;
+        let answered = replicas.filter(|w| fresh(w.asked[usize::from(claim.pid)]));
+        let enough = answered.count() > usize::from(self.settings.g);
+        let position = self.shown_by_replicas(claim.pid, |at| at.inst.max(at.trim));
+        Some(Claim {
+            refuted: beyond || claim.refuted || enough && claim.trim > position,
+            ..claim
+        })
+    }
+
+    /// The largest trim point of a partition that somebody has answered for: a replica by a checkpoint,
+    /// or an epoch that began there.
+    fn confirmed_trim(&self, pid: PartitionId) -> Instance {
+        let handed = self.state.handed.as_ref();
+        let handed = handed.and_then(|h| h.trim.get(usize::from(pid)).copied());
+        let leaps = [&self.state.accepted, &self.state.given_up].into_iter();
+        let leapt = leaps.flatten().map(|g| g.of(pid).end).max();
+        let shown = self.shown_by_replicas(pid, |at| at.trim);
+        shown.max(handed.unwrap_or(0)).max(leapt.unwrap_or(0))
+    }
+
+    /// The largest that any replica has shown, also one that doesn't answer now.
+    fn shown_by_replicas(
+        &self,
+        pid: PartitionId,
+        of: fn(&PartitionStatus) -> Instance,
+    ) -> Instance {
+        let replicas = self.suspicion.iter().filter(|w| w.role == Probe::Replica);
+        let shown = replicas.filter_map(|w| w.partitions[usize::from(pid)].as_ref());
+        shown.map(of).max().unwrap_or(0)
+    }
+
+    /// What was decided below a replica's position was voted, so one of f+1 memories knows of it: a
+    /// candidate that hears of less waits for the others.
+    pub(super) fn tell_positions(&mut self) {
+        let pids = 0..self.settings.partitions;
+        let positions: Vec<_> = pids
+            .map(|pid| self.shown_by_replicas(pid, |at| at.inst))
+            .collect();
+        if let Some(attempt) = &mut self.attempt {
+            attempt.candidate.expect_ends(&positions);
+        }
+    }
+
+    /// For `status` and the log.
+    pub(super) fn doubts(&self) -> Vec<String> {
+        let refuted = self.claims.iter().filter(|c| c.refuted).map(|c| {
+            format!(
+                "acceptor {}, partition {}: its memory says trim {} and end {}, which no replica's position \
+                 confirms: it counts as lost. If a replica that got that far is down, start it; else stop \
+                 the acceptor, remove its state, and start it as a new memory",
+                c.node, c.pid, c.trim, c.end
+            )
+        });
+        let candidate = self.attempt.as_ref().map(|a| &a.candidate);
+        let short = candidate.and_then(|c| c.lacks_votes()).map(|(pid, end, position)| {
+            format!(
+                "partition {pid}: a replica stands at {position}, but the acceptors that promised know of \
+                 nothing from {end} on: a memory went back, as if an old copy was put in its place. The \
+                 epoch waits for the other acceptors: start them"
+            )
+        });
+        refuted.chain(short).collect()
+    }
+}
