@@ -61,6 +61,9 @@ fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
         leveldb_options_set_filter_policy(options, kept.filter);
         leveldb_options_set_write_buffer_size(options, WRITE_BUFFER_BYTES);
         leveldb_options_set_max_open_files(options, MAX_OPEN_FILES);
+        // Without this it passes over what is damaged in its log and keeps what comes later: a state
+        // that no replica ever had.
+        leveldb_options_set_paranoid_checks(options, 1);
         let db = leveldb_open(options, dir.as_ptr(), error);
         leveldb_options_destroy(options);
         (db, Box::new(kept))
@@ -103,6 +106,7 @@ unsafe extern "C" {
     fn leveldb_options_set_filter_policy(options: Raw, filter: Raw);
     fn leveldb_options_set_write_buffer_size(options: Raw, bytes: usize);
     fn leveldb_options_set_max_open_files(options: Raw, files: i32);
+    fn leveldb_options_set_paranoid_checks(options: Raw, on: u8);
     fn leveldb_cache_create_lru(bytes: usize) -> Raw;
     fn leveldb_cache_destroy(cache: Raw);
     fn leveldb_filterpolicy_create_bloom(bits_per_key: i32) -> Raw;

@@ -682,6 +682,45 @@ fn a_damaged_store_is_refused_with_what_to_do() {
     }
 }
 
+/// A later write without an earlier one would be a state that no replica has ever had.
+#[test]
+fn a_flipped_bit_in_a_log_takes_no_write_from_between_others() {
+    const COMMITS: u8 = 40;
+    for name in STORES {
+        let dir = TempDir::new(&format!("flipped-{name}"));
+        let mut app = open(name, &dir.0);
+        for n in 1..=COMMITS {
+            // Of several to a block of the log, which is what a library may pass over.
+            run(&mut app, &set(&[n], &[n; 2000]));
+            app.commit(&[record(b"position", &[n])]).unwrap();
+        }
+        drop(app);
+        let files = names_below(&dir.0.join("db-1"));
+        let log = files.iter().find(|f| f.ends_with(".log")).unwrap();
+        let whole = fs::read(dir.0.join("db-1").join(log)).unwrap();
+        assert!(whole.len() > usize::from(COMMITS) * 2000);
+        for at in (100..whole.len()).step_by(whole.len() / 16) {
+            let copy = dir.0.with_extension("copy");
+            let _ = fs::remove_dir_all(&copy);
+            copy_dir(&dir.0, &copy);
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1;
+            fs::write(copy.join("db-1").join(log), flipped).unwrap();
+            match apps::open(name, &copy) {
+                Err(e) => assert!(e.0.contains("move the directory away"), "{name}: {e}"),
+                Ok(mut app) => {
+                    let reached = records(&mut app).pop().map_or(0, |(_, value)| value[0]);
+                    for n in 1..=COMMITS {
+                        let there = run(&mut app, &Command::Get { key: &[n] }) != encoded(&Reply::Nil);
+                        assert_eq!(there, n <= reached, "{name}: flipped at {at}: {n}");
+                    }
+                }
+            }
+            fs::remove_dir_all(copy).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_damaged_checkpoint_file_is_refused_with_what_to_do() {
     let dir = TempDir::new("remedy-echo");
