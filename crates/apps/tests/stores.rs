@@ -711,7 +711,8 @@ fn a_flipped_bit_in_a_log_takes_no_write_from_between_others() {
                 Ok(mut app) => {
                     let reached = records(&mut app).pop().map_or(0, |(_, value)| value[0]);
                     for n in 1..=COMMITS {
-                        let there = run(&mut app, &Command::Get { key: &[n] }) != encoded(&Reply::Nil);
+                        let there =
+                            run(&mut app, &Command::Get { key: &[n] }) != encoded(&Reply::Nil);
                         assert_eq!(there, n <= reached, "{name}: flipped at {at}: {n}");
                     }
                 }

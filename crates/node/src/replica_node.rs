@@ -10,6 +10,7 @@ mod fetcher;
 mod kernel;
 mod outbox;
 mod partition;
+mod reached;
 mod waker;
 mod worker_thread;
 mod writer;

@@ -68,6 +68,11 @@ impl Checkpoints {
         self.begun.is_some()
     }
 
+    /// What the one under way covers.
+    pub fn begun(&self) -> Option<Instance> {
+        self.begun
+    }
+
     /// Notes that the one under way has ended well.
     pub fn end(&mut self, now: Time) {
         if let Some(committed) = self.begun.take() {

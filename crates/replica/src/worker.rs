@@ -720,6 +720,11 @@ impl<A: Application> Worker<A> {
         self.to_write.take()
     }
 
+    /// Everything below will be durable when the checkpoint that is under way has ended.
+    pub fn checkpointing(&self) -> Option<Instance> {
+        self.checkpoints.begun()
+    }
+
     /// Whether a checkpoint has begun that hasn't ended.
     pub fn is_checkpointing(&self) -> bool {
         self.checkpoints.is_under_way()

@@ -17,6 +17,7 @@ use super::fetcher::Fetcher;
 use super::kernel::Decisions;
 use super::outbox::WorkerOutbox;
 use super::partition::Partition;
+use super::reached::Reached;
 use super::waker::{Wake, Waker, waker_pair};
 use super::writer::{Ended, Writer};
 use super::{Ask, Services};
@@ -88,7 +89,11 @@ impl WorkerHandle {
             stop: stop.clone(),
         };
         let helpers = Helpers {
-            writer: Writer::start(format!("checkpoint-{}", partition.pid), wake.clone())?,
+            writer: Writer::start(
+                format!("checkpoint-{}", partition.pid),
+                Reached::new(&partition.directory()?),
+                wake.clone(),
+            )?,
             fetcher: Fetcher::start(
                 format!("fetch-{}", partition.pid),
                 partition.peers(),
@@ -196,6 +201,9 @@ impl WorkerThread {
             .map_err(|e| partition.failed(e))?;
         let worker = Worker::open(partition.settings(), application, nonce, 0)
             .map_err(|e| partition.failed(e))?;
+        Reached::new(&partition.directory()?)
+            .check(worker.next())
+            .map_err(|e| partition.failed(e))?;
         let address = partition.node.partition_address(pid);
         let plane = UdpPlane::bind(address, PlaneOptions::default())
             .map_err(|e| Error::new(format!("can't listen on {address} (UDP): {e}")))?;
@@ -276,7 +284,8 @@ impl WorkerThread {
     /// Hands on a checkpoint that has begun, and takes back one that has ended.
     fn follow_checkpoint(&mut self, now: Time) -> Result<(), Error> {
         if let Some(checkpoint) = self.worker.take_checkpoint() {
-            self.helpers.writer.write(checkpoint);
+            let upto = self.worker.checkpointing();
+            self.helpers.writer.write(checkpoint, upto);
         }
         if self.worker.is_checkpointing() {
             if let Some(ended) = self.helpers.writer.ended() {

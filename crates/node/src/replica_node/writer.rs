@@ -2,8 +2,10 @@
 
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 
+use paxos::Instance;
 use replica::Checkpoint;
 
+use super::reached::Reached;
 use super::waker::Wake;
 use crate::Error;
 
@@ -12,18 +14,19 @@ pub type Ended = Result<(), replica::Error>;
 
 /// Ends with the value.
 pub struct Writer {
-    begun: Sender<Checkpoint>,
+    begun: Sender<(Checkpoint, Option<Instance>)>,
     ended: Receiver<Ended>,
 }
 
 impl Writer {
     /// `wake` is called whenever a checkpoint has ended.
-    pub fn start(name: String, wake: Wake) -> Result<Writer, Error> {
-        let (begun, to_write) = mpsc::channel::<Checkpoint>();
+    pub fn start(name: String, mut reached: Reached, wake: Wake) -> Result<Writer, Error> {
+        let (begun, to_write) = mpsc::channel::<(Checkpoint, Option<Instance>)>();
         let (tell, ended) = mpsc::channel();
         std::thread::Builder::new().name(name).spawn(move || {
-            for write in to_write {
-                if tell.send(write()).is_err() {
+            for (write, upto) in to_write {
+                let written = write().and_then(|()| upto.map_or(Ok(()), |i| reached.note(i)));
+                if tell.send(written).is_err() {
                     break;
                 }
                 wake.wake();
@@ -32,9 +35,10 @@ impl Writer {
         Ok(Writer { begun, ended })
     }
 
-    pub fn write(&self, checkpoint: Checkpoint) {
+    /// Writes a checkpoint of everything below `upto`.
+    pub fn write(&self, checkpoint: Checkpoint, upto: Option<Instance>) {
         // Fails only if the thread has panicked, which `ended` tells.
-        let _ = self.begun.send(checkpoint);
+        let _ = self.begun.send((checkpoint, upto));
     }
 
     /// What came of the one under way, if it has ended.
