@@ -59,10 +59,13 @@ struct partition {
 	/* Earlier epochs may have voted below. `end` of the partition is the largest of this, `trim` and
 	 * that of each stripe. */
 	__u64 earlier;
-	/* A lock. */
+	/* The nonce of the candidate that has the promise of the round `raised`. Who has none of `floor` is the
+	 * first to ask for it, where an epoch that enabled this memory set it. */
+	__u64 raiser;
+	__u32 raised;
+	/* A lock, also of the two before. */
 	__u32 reporting;
-	__u32 unused;
-	__u64 padding[4];
+	__u64 padding[3];
 	struct stripe stripes[STRIPES];
 	struct trim_report reports[2][MAX_REPLICAS];
 };
@@ -438,31 +441,56 @@ static __always_inline int await_votes(struct partition *partition)
 	return 1;
 }
 
+/* Raises the floor for its candidate, or finds that this has been done. A round has one: another one is that
+ * of a second controller, on a copied store. The partition is locked, but its process may raise the
+ * floor at any time. */
+static __always_inline __u32 raise_floor(struct partition *partition, const struct message *m,
+					 __u32 *before)
+{
+	for (int i = 0; i < MAX_TRIES; i++) {
+		__u32 floor = READ_ONCE(partition->floor);
+
+		*before = floor;
+		if (m->rnd < floor)
+			return VERDICT_REJECTED + REASON_PREEMPTED;
+		if (m->rnd == floor && partition->raised == m->rnd)
+			return partition->raiser == m->client ? VERDICT_ANSWERED : REASON_CONFLICT;
+		if (__sync_val_compare_and_swap(&partition->floor, floor, m->rnd) != floor)
+			continue;
+		partition->raiser = m->client;
+		partition->raised = m->rnd;
+		return VERDICT_CHANGED;
+	}
+	return REASON_BUSY;
+}
+
 /* Promises a base round for all instances of the partition, and shows how far votes reach. */
 static __always_inline __u32 phase1a_range(struct xdp_md *ctx, const struct message *m,
 					   struct step *s)
 {
 	struct partition *partition = s->partition;
-	__u32 before = 0;
-	int done = 0;
+	__u32 before = 0, verdict;
 
 	if (!round_is_base(m->rnd))
 		return REASON_BAD_ROUND;
 	if (m->value_len)
 		return REASON_BAD_VALUE;
+	if (!m->client)
+		return REASON_BAD_SESSION;
 	/* First `floor`, ... */
-	for (int i = 0; i < MAX_TRIES && !done; i++) {
-		before = READ_ONCE(partition->floor);
-		if (m->rnd < before)
-			return reject(ctx, m, s, REASON_PREEMPTED, before, READ_ONCE(partition->trim));
-		done = m->rnd == before ||
-		       __sync_val_compare_and_swap(&partition->floor, before, m->rnd) == before;
-	}
+	if (!lock_soon(&partition->reporting))
+		return REASON_BUSY;
+	verdict = raise_floor(partition, m, &before);
+	unlock(&partition->reporting);
+	if (verdict == VERDICT_REJECTED + REASON_PREEMPTED)
+		return reject(ctx, m, s, REASON_PREEMPTED, before, READ_ONCE(partition->trim));
+	if (verdict != VERDICT_ANSWERED && verdict != VERDICT_CHANGED)
+		return verdict;
 	/* ... then `end`. */
-	if (!done || !await_votes(partition))
+	if (!await_votes(partition))
 		return REASON_BUSY;
 	send_range_report(ctx, m, s, m->rnd);
-	return before == m->rnd ? VERDICT_ANSWERED : VERDICT_CHANGED;
+	return verdict;
 }
 
 /* Shows how far votes reach, and under which floor; linearizable reads rest on it. */

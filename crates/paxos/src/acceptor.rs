@@ -89,6 +89,9 @@ pub struct Acceptor {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Partition {
     floor: Round,
+    /// The nonce of the candidate that has the promise of `floor`; 0 = nobody yet, as an epoch that
+    /// enabled this memory set it.
+    raiser: u64,
     trim: Instance,
     end: Instance,
 }
@@ -185,7 +188,10 @@ impl Acceptor {
         self.epoch = enable.epoch;
         for (pid, partition) in self.partitions.iter_mut().enumerate() {
             let before = *partition;
-            partition.floor = partition.floor.max(Round::base(enable.epoch));
+            if partition.floor < Round::base(enable.epoch) {
+                partition.floor = Round::base(enable.epoch);
+                partition.raiser = 0;
+            }
             partition.end = partition.end.max(enable.end[pid]);
             partition.raise_trim(enable.trim[pid]);
             // Fewer replicas may fail now, so what they reported before may suffice.
@@ -233,6 +239,11 @@ impl Acceptor {
     /// The round promised for all instances of a partition.
     pub fn floor(&self, pid: PartitionId) -> Round {
         self.partitions[pid as usize].floor
+    }
+
+    /// The nonce of the candidate that has the promise of that round; 0 = nobody has.
+    pub fn raiser(&self, pid: PartitionId) -> u64 {
+        self.partitions[pid as usize].raiser
     }
 
     /// Everything below is forgotten.
@@ -376,19 +387,27 @@ impl Acceptor {
             return Err(Reason::BadRound.into());
         }
         no_value(packet)?;
+        if h.client == 0 {
+            return Err(Reason::BadSession.into());
+        }
         let partition = &mut self.partitions[h.pid as usize];
-        let before = partition.floor;
-        if h.rnd < before {
+        let before = (partition.floor, partition.raiser);
+        if h.rnd < partition.floor {
             return Err(Refusal::Reject(Rejection {
                 reason: Reason::Preempted,
-                round: before,
+                round: partition.floor,
                 trim: partition.trim,
             }));
         }
+        // A round has one candidate. Another one is that of a second controller, on a copied store.
+        if h.rnd == partition.floor && partition.raiser != 0 && partition.raiser != h.client {
+            return Err(Reason::Conflict.into());
+        }
+        partition.raiser = h.client;
         // With several CPUs: raise `floor`, then wait for votes on their way, then read `end`.
         partition.floor = h.rnd;
         self.send_range_report(h, h.rnd, out);
-        Ok(if before == h.rnd {
+        Ok(if before == (h.rnd, h.client) {
             Verdict::Answered
         } else {
             Verdict::Changed

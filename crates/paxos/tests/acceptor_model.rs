@@ -24,6 +24,8 @@ struct Entry {
 #[derive(Default)]
 struct Model {
     floor: Round,
+    /// Who was promised which round last.
+    asker: (Round, u64),
     trim: Instance,
     end: Instance,
     entries: BTreeMap<Instance, Entry>,
@@ -127,7 +129,15 @@ impl Model {
         if h.rnd < self.floor {
             return self.reject(h, Reason::Preempted, self.floor);
         }
-        let verdict = changed_if(self.floor != h.rnd);
+        if h.client == 0 {
+            return dropped(Reason::BadSession);
+        }
+        let asked = (h.rnd, h.client);
+        if self.asker.0 == h.rnd && self.asker != asked {
+            return dropped(Reason::Conflict);
+        }
+        let verdict = changed_if(self.asker != asked);
+        self.asker = asked;
         self.floor = h.rnd;
         (verdict, vec![self.range_report(h, h.rnd)])
     }

@@ -44,6 +44,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         loss(&scenario, duration, &mut actions);
         disks(&scenario, duration, &mut actions);
         old_copies(&scenario, duration, &mut actions);
+        rivals(&scenario, duration, &mut actions);
     }
     actions.sort_by_key(|(at, _)| *at);
     Plan { scenario, actions }
@@ -241,6 +242,18 @@ fn old_copies(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Acti
         actions.push((back, Action::PutBack(acceptor)));
         let restart = back + rng.below(50 * MILLISECOND);
         actions.push((restart, Action::Restart(acceptor)));
+    }
+}
+
+/// In one of sixteen runs there is a second controller on a copy of the store. Drawn apart, too.
+fn rivals(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x7269_7661_6c73);
+    if !rng.chance(62_500) {
+        return;
+    }
+    for _ in 0..rng.between(1, 6) {
+        actions.push((BEGIN + rng.below(duration), Action::Failover));
+        actions.push((BEGIN + rng.below(duration), Action::Rival));
     }
 }
 

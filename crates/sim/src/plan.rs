@@ -162,6 +162,8 @@ pub enum Action {
     Stop,
     /// Every node is started.
     Start,
+    /// A second controller, on a copy of the store, asks for the promises of the last epoch.
+    Rival,
     /// An operator orders a change of leader.
     Failover,
     /// Somebody copies an acceptor's disk.

@@ -242,6 +242,13 @@ fn lanes_that_are_given_out_again_after_a_backup_was_restored() {
 }
 
 #[test]
+fn a_round_that_is_promised_to_two_candidates() {
+    let script = include_str!("../../../testdata/cluster/two_controllers.txt");
+    let found = found_by_script(script, Mutation::PromisesToAnyone);
+    assert_eq!(found, Some(OneProposer));
+}
+
+#[test]
 fn every_mutation_has_a_test() {
     let tested = include_str!("mutations.rs");
     for mutation in Mutation::ALL {

@@ -214,6 +214,13 @@ impl Acceptor {
         Round(partition.floor.max(partition.held))
     }
 
+    /// The nonce of the candidate that has the promise of that round; 0 = nobody has.
+    pub fn raiser(&self, pid: PartitionId) -> u64 {
+        let partition = self.partition(pid);
+        let has = self.floor(pid) == Round(partition.raised);
+        if has { partition.raiser } else { 0 }
+    }
+
     /// Everything below is forgotten.
     pub fn trim(&self, pid: PartitionId) -> Instance {
         self.partition(pid).trim

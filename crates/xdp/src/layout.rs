@@ -158,12 +158,14 @@ shared! {
         trim: u64,
         /// Earlier epochs may have voted below.
         earlier: u64,
-        /// 1 while a CPU works on the reports.
+        /// The candidate that has the promise of the round `raised`.
+        raiser: u64,
+        /// See `raiser`.
+        raised: u32,
+        /// 1 while a CPU works on the reports, or on who has the promise.
         reporting: u32,
         /// 0.
-        unused: u32,
-        /// 0.
-        padding: [u64; 4],
+        padding: [u64; 3],
         /// What the votes of each share of the slots reach.
         stripes: [Stripe; STRIPES],
         /// What replicas reported, by bank.

@@ -31,6 +31,7 @@ impl Acceptor {
             let reports: Vec<TrimReport> = self.reports(pid).into_iter().map(|(_, r)| r).collect();
             let partition = SavedPartition {
                 floor: self.floor(pid),
+                raiser: self.raiser(pid),
                 trim: self.trim(pid),
                 end: self.end(pid),
                 reports: &reports,
@@ -98,6 +99,8 @@ impl Acceptor {
         for (report, &TrimReport { incarnation, inst }) in reports.iter_mut().zip(known) {
             *report = Report { incarnation, inst };
         }
+        let raiser = saved.raiser(pid);
+        let raised = if raiser == 0 { 0 } else { saved.floor(pid).0 };
         let p = self.partitions.at(self.place().partition(pid));
         // SAFETY: as above.
         unsafe {
@@ -107,6 +110,8 @@ impl Acceptor {
             };
             (&raw mut (*p).floor).write_volatile(floor);
             (&raw mut (*p).held).write_volatile(held);
+            (&raw mut (*p).raiser).write_volatile(raiser);
+            (&raw mut (*p).raised).write_volatile(raised);
             (&raw mut (*p).trim).write_volatile(trim);
             (&raw mut (*p).earlier).write_volatile(end);
             (&raw mut (*p).reports[0]).write_volatile(reports);

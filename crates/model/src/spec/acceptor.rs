@@ -21,6 +21,8 @@ pub(super) struct Acceptor {
     epoch: Epoch,
     reports: Reports,
     floor: BTreeMap<PartitionId, Round>,
+    /// Who has the promise of the last round that somebody asked for.
+    asker: BTreeMap<PartitionId, (Round, u64)>,
     trim: BTreeMap<PartitionId, Instance>,
     end: BTreeMap<PartitionId, Instance>,
     promised: BTreeMap<Slot, Round>,
@@ -38,6 +40,7 @@ impl Acceptor {
             epoch: 0,
             reports: Reports::default(),
             floor: BTreeMap::new(),
+            asker: BTreeMap::new(),
             trim: BTreeMap::new(),
             end: BTreeMap::new(),
             promised: BTreeMap::new(),
@@ -128,6 +131,16 @@ impl Acceptor {
         if h.rnd < floor {
             return reject(h, Reason::Preempted, floor, trim);
         }
+        // One candidate a round.
+        let asker = (h.rnd, h.client);
+        let other = self
+            .asker
+            .get(&h.pid)
+            .is_some_and(|known| known.0 == h.rnd && *known != asker);
+        if h.client == 0 || other {
+            return None;
+        }
+        self.asker.insert(h.pid, asker);
         self.floor.insert(h.pid, h.rnd);
         Some(self.report(h, h.rnd))
     }

@@ -7,7 +7,7 @@
 //! cluster u32, group u16, node u16, partitions u16, max_value u16, slots u64
 //! nonce u64, start u64, epoch u32, g u8, replicas u8, replicas x node u16
 //! partitions x {
-//!   floor u32, trim u64, end u64, replicas x report { incarnation u64, inst u64 }, used slots u64,
+//!   floor u32, raiser u64, trim u64, end u64, replicas x report { incarnation u64, inst u64 }, used slots u64,
 //!   used x { inst u64, rnd u32, vrnd u32, client u64, request u64, flags u16, len u16, value }
 //! }
 //! ```
@@ -19,7 +19,7 @@ use crate::{
 };
 
 const MAGIC: [u8; 4] = *b"WPAC";
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 
 /// What a saved memory says of its membership. Planes that keep an acceptor's memory elsewhere save
 /// it in the same form: this, then each partition.
@@ -64,6 +64,8 @@ impl Membership<'_> {
 pub struct SavedPartition<'a> {
     /// The round promised for all instances.
     pub floor: Round,
+    /// The nonce of the candidate that has the promise of it; 0 = nobody has.
+    pub raiser: u64,
     /// Everything below is forgotten.
     pub trim: Instance,
     /// 1 + the largest instance voted.
@@ -77,6 +79,7 @@ impl SavedPartition<'_> {
     /// forgotten are left out.
     pub fn save(&self, out: &mut Vec<u8>, slots: impl FnOnce(&mut dyn FnMut(&SlotView<'_>))) {
         out.extend_from_slice(&self.floor.0.to_be_bytes());
+        out.extend_from_slice(&self.raiser.to_be_bytes());
         out.extend_from_slice(&self.trim.to_be_bytes());
         out.extend_from_slice(&self.end.to_be_bytes());
         for report in self.reports {
@@ -124,6 +127,7 @@ impl Acceptor {
         let partition = &self.partitions[pid as usize];
         let saved = SavedPartition {
             floor: partition.floor,
+            raiser: partition.raiser,
             trim: partition.trim,
             end: partition.end,
             reports: self.reports.of(pid),
@@ -228,6 +232,7 @@ impl Acceptor {
     fn load_partition(&mut self, pid: PartitionId, r: &mut Reader<'_>) -> Result<(), &'static str> {
         let partition = Partition {
             floor: Round(r.u32()?),
+            raiser: r.u64()?,
             trim: r.u64()?,
             end: r.u64()?,
         };

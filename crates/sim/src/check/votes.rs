@@ -99,6 +99,8 @@ struct MemoryRecord {
 #[derive(Clone, Copy, Default, Debug)]
 struct MemoryPartition {
     promised: Round,
+    /// The last range promise, and the number of who got it.
+    promised_to: (Round, u64),
     /// 1 + the largest instance it has voted in.
     end: Instance,
 }
@@ -262,6 +264,9 @@ impl Votes {
         }
         match (header.msgtype, asked.msgtype()) {
             (MsgType::Phase1b, _) if header.flags.has(Flags::RANGE) => {
+                if asked.msgtype() == Some(MsgType::Phase1a) {
+                    self.range_promise(memory, header, findings);
+                }
                 self.range_answer(memory, header, value, findings);
             }
             (MsgType::Phase1b, Some(MsgType::Phase1a)) => {
@@ -279,6 +284,22 @@ impl Votes {
             }
             (MsgType::Reject, _) => self.rejects(memory, header, value, findings),
             _ => {}
+        }
+    }
+
+    /// Of two controllers on copies of one store only one may get a quorum's promises in a round.
+    fn range_promise(&mut self, memory: u16, header: &Header, findings: &mut Findings) {
+        let record = &mut self.memories[memory as usize];
+        let known = &mut record.partitions[header.pid as usize];
+        let (who, before) = (record.memory.node, known.promised_to);
+        known.promised_to = (header.rnd, header.client);
+        if before.0 == header.rnd && before.1 != header.client {
+            findings.report(Invariant::OneProposer, || {
+                format!(
+                    "acceptor {who} promises round {} of partition {} to two candidates",
+                    header.rnd, header.pid
+                )
+            });
         }
     }
 

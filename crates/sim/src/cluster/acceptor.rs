@@ -5,8 +5,9 @@
 
 use control::memory::Positions;
 use control::{MemoryRecord, Message};
+use paxos::wire::value::RangeReport;
 use paxos::{
-    Acceptor, Enable, Epoch, Header, MsgType, NodeId, Outbox, Packet, Reason, To, Verdict,
+    Acceptor, Enable, Epoch, Flags, Header, MsgType, NodeId, Outbox, Packet, Reason, To, Verdict,
 };
 
 use super::host::Host;
@@ -264,6 +265,9 @@ impl AcceptorHost {
         if let Some(kept) = kept {
             *acceptor = kept;
         }
+        if world.mutated(Mutation::PromisesToAnyone) {
+            promise_again(acceptor, packet, verdict, &mut out);
+        }
         if packet.header.msgtype == MsgType::Trim {
             self.note_trimmed(world);
         }
@@ -425,6 +429,27 @@ fn replay(acceptor: &mut Acceptor, log: &[u8]) -> usize {
         at += 12 + len;
     }
     at
+}
+
+/// The mutation of an acceptor that promises a round to a second candidate.
+fn promise_again(acceptor: &Acceptor, packet: &Packet<'_>, verdict: Verdict, out: &mut Outgoing) {
+    let h = packet.header;
+    let range = h.msgtype == MsgType::Phase1a && h.flags.has(Flags::RANGE);
+    if verdict != Verdict::Dropped(Reason::Conflict) || !range {
+        return;
+    }
+    let report = RangeReport {
+        end: acceptor.end(h.pid),
+        trim: acceptor.trim(h.pid),
+        nonce: acceptor.nonce(),
+    };
+    let promise = Header {
+        msgtype: MsgType::Phase1b,
+        value_len: RangeReport::LEN as u16,
+        swid: acceptor.deployment().node,
+        ..h
+    };
+    out.send(To::Sender, &promise, &report.emit());
 }
 
 /// The mutation of an acceptor that votes in a round below its promise.

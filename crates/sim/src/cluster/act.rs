@@ -62,6 +62,7 @@ impl Cluster {
             Action::Hour => self.hour(),
             Action::Stop => self.stop_all(),
             Action::Start => self.start_all(),
+            Action::Rival => self.controller.rival(&mut self.world),
             Action::Failover => self.controller.order_failover(&mut self.world),
             Action::CopyDisk(name) => self.copy_disk(name),
             Action::PutBack(name) => self.put_back(name),

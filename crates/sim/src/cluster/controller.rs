@@ -7,7 +7,10 @@ use control::{
     ControlOutbox, Controller, EpochRecord, EpochState, GivenUp, GroupSettings, GroupState,
     MemoryRecord, Message, Peer, Settings, Store, StoreError,
 };
-use paxos::{Configuration, Epoch, GroupId, Header, NodeId, Outbox, Packet, To, Verdict};
+use paxos::{
+    Configuration, Epoch, Flags, GroupId, Header, MsgType, NodeId, Outbox, Packet, Round, To,
+    Verdict,
+};
 
 use super::host::{Alarm, Host};
 use super::layout::{Endpoint, NodeIndex, node_id};
@@ -223,6 +226,31 @@ impl ControllerHost {
         }
         self.post(world, None);
         self.after(world);
+    }
+
+    /// A second controller, on a copy of the store, asks for the promises of the last epoch. The
+    /// checkers don't see it ask, as what it does breaks the rules: they see who answers.
+    pub fn rival(&self, world: &mut World) {
+        let epoch = self.last_epoch();
+        if epoch == 0 {
+            return;
+        }
+        let client = world.rng.nonce();
+        for pid in world.pids() {
+            let header = Header {
+                cluster: CLUSTER,
+                group: GROUP,
+                pid,
+                rnd: Round::base(epoch),
+                flags: Flags::RANGE,
+                swid: node_id(self.host.name),
+                client,
+                request: 1,
+                ..Header::new(MsgType::Phase1a)
+            };
+            let at = self.host.endpoint(0);
+            world.send(at, None, None, To::Acceptors, &header, &[]);
+        }
     }
 
     /// An operator orders another leader.

@@ -66,11 +66,13 @@ pub enum Mutation {
     LanesOfEarlierProcess,
     /// An acceptor that was read from disk votes before it was compared.
     RestartedIsNotMute,
+    /// An acceptor promises a round to each candidate that asks.
+    PromisesToAnyone,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`], which is no mistake of those that are to notice it.
-    pub const ALL: [Mutation; 24] = [
+    pub const ALL: [Mutation; 25] = [
         Mutation::BeginningIgnored,
         Mutation::AcceptorForgets,
         Mutation::LeaderReusesRound,
@@ -95,6 +97,7 @@ impl Mutation {
         Mutation::OldClusterBelieved,
         Mutation::LanesOfEarlierProcess,
         Mutation::RestartedIsNotMute,
+        Mutation::PromisesToAnyone,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.

@@ -166,6 +166,8 @@ pub fn for_acceptor(random: &mut Random, near: &Near) -> Vec<u8> {
         }
         MsgType::Phase1a | MsgType::Query if random.chance(25) => {
             h.flags = Flags::RANGE;
+            // Mostly the same candidate.
+            h.client = if random.chance(3) { random.below(3) } else { 1 };
             if random.chance(80) {
                 h.rnd = Round::base(floor.epoch().max(1));
             }

@@ -29,9 +29,10 @@ impl Rust {
     pub fn state(&self, pid: u16, inst: u64) -> String {
         match self {
             Rust::Acceptor(role) => format!(
-                "{:?} {:?} {:?} {:?} {:?} {:?}",
+                "{:?} {:?} {:?} {:?} {:?} {:?} {:?}",
                 role.epoch(),
                 role.floor(pid),
+                role.raiser(pid),
                 role.trim(pid),
                 role.end(pid),
                 role.reports().of(pid),
@@ -64,9 +65,10 @@ pub fn of_xdp(role: &Control, pid: u16, inst: u64) -> String {
             let reports = role.reports(pid);
             let reports: Vec<_> = reports.iter().map(|(_, report)| *report).collect();
             format!(
-                "{:?} {:?} {:?} {:?} {:?} {:?}",
+                "{:?} {:?} {:?} {:?} {:?} {:?} {:?}",
                 role.epoch(),
                 role.floor(pid),
+                role.raiser(pid),
                 role.trim(pid),
                 role.end(pid),
                 reports,
