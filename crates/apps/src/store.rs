@@ -327,14 +327,15 @@ impl Cursor {
         unsafe { (self.shared.engine.api.iter_next)(self.iter) }
     }
 
-    /// Key and value here; `None` at the end.
+    /// Key and value here; `None` at the end. LevelDB leaves out what it can't read and goes on behind it, so
+    /// whoever stops before the end must be told as well.
     pub fn entry(&self) -> Result<Option<Pair<'_>>, Error> {
         let api = self.shared.engine.api;
+        let mut error = ptr::null_mut();
+        // SAFETY: the iterator is alive.
+        unsafe { (api.iter_get_error)(self.iter, &mut error) };
+        self.shared.check(error, "read from")?;
         if !self.is_valid() {
-            let mut error = ptr::null_mut();
-            // SAFETY: the iterator is alive.
-            unsafe { (api.iter_get_error)(self.iter, &mut error) };
-            self.shared.check(error, "read from")?;
             return Ok(None);
         }
         let (mut key_len, mut value_len) = (0, 0);
@@ -376,8 +377,8 @@ fn failed(engine: &Engine, doing: &str, dir: &Path, e: &str) -> Error {
     ))
 }
 
-/// By how the texts of both libraries begin, or by a file that is missing. Locks, full disks and the
-/// like are told as they are.
+/// By how the texts of both libraries begin, or by a file that is missing or empty (LevelDB can't map one).
+/// Locks, full disks and the like are told as they are.
 fn is_damage(e: &str) -> bool {
     let kinds = [
         "Corruption",
@@ -385,7 +386,9 @@ fn is_damage(e: &str) -> bool {
         "NotFound",
         "Not implemented",
     ];
-    kinds.iter().any(|kind| e.starts_with(kind)) || e.contains("No such file")
+    kinds.iter().any(|kind| e.starts_with(kind))
+        || e.contains("No such file")
+        || e.ends_with("Invalid argument")
 }
 
 /// Copies and frees the library's error text.

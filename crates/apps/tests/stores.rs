@@ -696,8 +696,9 @@ fn a_flipped_bit_in_a_log_takes_no_write_from_between_others() {
         }
         drop(app);
         let files = names_below(&dir.0.join("db-1"));
-        let log = files.iter().find(|f| f.ends_with(".log")).unwrap();
-        let whole = fs::read(dir.0.join("db-1").join(log)).unwrap();
+        let log = Path::new(files.iter().find(|f| f.ends_with(".log")).unwrap());
+        let whole = fs::read(log).unwrap();
+        let log = log.file_name().unwrap();
         assert!(whole.len() > usize::from(COMMITS) * 2000);
         for at in (100..whole.len()).step_by(whole.len() / 16) {
             let copy = dir.0.with_extension("copy");
@@ -719,6 +720,87 @@ fn a_flipped_bit_in_a_log_takes_no_write_from_between_others() {
             }
             fs::remove_dir_all(copy).unwrap();
         }
+    }
+}
+
+/// A table isn't read before somebody asks for what is in it.
+#[test]
+fn a_damaged_table_answers_rightly_or_not_at_all() {
+    const KEYS: u8 = 60;
+    let value = |n: u8| [n; 100].map(|b| b.wrapping_mul(n));
+    for name in STORES {
+        let dir = TempDir::new(&format!("table-{name}"));
+        let mut app = open(name, &dir.0);
+        for n in 1..=KEYS {
+            run(&mut app, &set(&[n], &value(n)));
+            app.commit(&[record(b"position", &[n])]).unwrap();
+        }
+        drop(app);
+        // Opening makes a table of the log.
+        let digest = open(name, &dir.0).digest().unwrap();
+        let files = names_below(&dir.0.join("db-1"));
+        let is_table = |file: &&String| file.ends_with(".sst") || file.ends_with(".ldb");
+        let tables: Vec<_> = files.iter().filter(is_table).collect();
+        assert_eq!(tables.len(), 1, "{files:?}");
+        let table = Path::new(tables[0]);
+        let whole = fs::read(table).unwrap();
+        let table = table.file_name().unwrap();
+
+        // Filter, index and properties stand at the end.
+        let densely = whole.len() - 200;
+        let flips = (0..whole.len()).filter(|at| at % 61 == 0 || (*at > densely && at % 5 == 0));
+        let flips = flips.map(|at| {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1 << (at % 8);
+            (format!("flipped at {at}"), Some(flipped))
+        });
+        let cuts = [0, 1, whole.len() / 2, whole.len() - 1];
+        let cuts = cuts.map(|len| (format!("cut to {len}"), Some(whole[..len].to_vec())));
+        let gone = ("gone".to_owned(), None);
+        let copy = dir.0.with_extension("copy");
+        let mut noticed = 0;
+        for (what, bytes) in flips.chain(cuts).chain([gone]) {
+            let _ = fs::remove_dir_all(&copy);
+            copy_dir(&dir.0, &copy);
+            match bytes {
+                Some(bytes) => fs::write(copy.join("db-1").join(table), bytes).unwrap(),
+                None => fs::remove_file(copy.join("db-1").join(table)).unwrap(),
+            }
+            let mut refusals = Vec::new();
+            match apps::open(name, &copy) {
+                Err(e) => refusals.push(e),
+                Ok(mut app) => {
+                    for n in 1..=KEYS {
+                        let (mut bytes, mut reply) = (Vec::new(), Vec::new());
+                        Command::Get { key: &[n] }.encode(&mut bytes).unwrap();
+                        match app.execute(&bytes, &mut reply) {
+                            Ok(()) => {
+                                assert_eq!(
+                                    reply,
+                                    encoded(&Reply::Bulk(&value(n))),
+                                    "{name}: {what}"
+                                );
+                            }
+                            Err(e) => refusals.push(e),
+                        }
+                    }
+                    match app.digest() {
+                        Ok(found) => assert_eq!(found, digest, "{name}: {what}"),
+                        Err(e) => refusals.push(e),
+                    }
+                }
+            }
+            noticed += usize::from(!refusals.is_empty());
+            for e in refusals {
+                assert!(
+                    e.0.contains("move the directory away"),
+                    "{name}: {what}: {e}"
+                );
+                assert!(e.0.contains("db-1"), "{name}: {what}: {e}");
+            }
+        }
+        fs::remove_dir_all(copy).unwrap();
+        assert!(noticed > 20, "{name}: {noticed}");
     }
 }
 
