@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 const FORMAT: u32 = 2;
 /// In the lock's file once a document was written: from then on a missing document is an error.
-const WRITTEN: &str = "the state file beside this one has been written\n";
+const WRITTEN: &[u8] = b"the state file beside this one has been written\n";
 
 #[derive(Serialize, Deserialize)]
 struct Document {
@@ -74,7 +74,7 @@ impl FileStore {
         };
         if body.cluster != cluster {
             return Err(failed(format!(
-                "{} belongs to cluster {}, but the cluster file says {cluster}: use the cluster \
+                "{} belongs to cluster {:08x}, but the cluster file says {cluster:08x}: use the cluster \
                  file that it belongs to, or another directory",
                 path.display(),
                 body.cluster
@@ -338,7 +338,9 @@ mod tests {
     fn another_clusters_store_is_refused() {
         let directory = Directory::new("cluster");
         issue(&mut FileStore::open(&directory.file(), 7).unwrap());
-        assert!(message(FileStore::open(&directory.file(), 8)).contains("belongs to cluster 7"));
+        assert!(
+            message(FileStore::open(&directory.file(), 8)).contains("belongs to cluster 00000007")
+        );
     }
 
     #[test]

@@ -27,18 +27,18 @@ impl Lock {
     }
 
     /// What the holder noted in the lock's file.
-    pub fn note(&mut self) -> io::Result<String> {
-        let mut note = String::new();
+    pub fn note(&mut self) -> io::Result<Vec<u8>> {
+        let mut note = Vec::new();
         self.0.rewind()?;
-        self.0.read_to_string(&mut note)?;
+        self.0.read_to_end(&mut note)?;
         Ok(note)
     }
 
     /// Notes something in the lock's file, durably.
-    pub fn set_note(&mut self, note: &str) -> io::Result<()> {
+    pub fn set_note(&mut self, note: &[u8]) -> io::Result<()> {
         self.0.rewind()?;
         self.0.set_len(0)?;
-        self.0.write_all(note.as_bytes())?;
+        self.0.write_all(note)?;
         self.0.sync_all()
     }
 }
