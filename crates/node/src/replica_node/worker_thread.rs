@@ -187,6 +187,24 @@ const MAX_PENDING_REPLIES: usize = 512;
 /// Decisions of one turn.
 const MAX_DECISIONS: usize = 512;
 
+/// Opens the state of a partition, unless it isn't all that was reported as durable.
+pub fn open_worker(
+    partition: Partition<'_>,
+    services: &Services,
+) -> Result<Worker<Box<dyn Application>>, Error> {
+    let directory = partition.directory()?;
+    let open = || {
+        let application = (services.open_application)(partition.pid, &directory)?;
+        let worker = Worker::open(partition.settings(), application, partition.nonce, 0)?;
+        let mut reached = Reached::new(&directory);
+        reached.check(worker.next())?;
+        // Opening has made it durable, and TRIM counts on it from now on.
+        reached.note(worker.next())?;
+        Ok(worker)
+    };
+    open().map_err(|e| partition.failed(e))
+}
+
 impl WorkerThread {
     fn open(
         partition: Partition<'_>,
@@ -196,14 +214,8 @@ impl WorkerThread {
         from_others: FromOthers,
         helpers: Helpers,
     ) -> Result<WorkerThread, Error> {
-        let Partition { pid, nonce, .. } = partition;
-        let application = (services.open_application)(pid, &partition.directory()?)
-            .map_err(|e| partition.failed(e))?;
-        let worker = Worker::open(partition.settings(), application, nonce, 0)
-            .map_err(|e| partition.failed(e))?;
-        Reached::new(&partition.directory()?)
-            .check(worker.next())
-            .map_err(|e| partition.failed(e))?;
+        let pid = partition.pid;
+        let worker = open_worker(partition, services)?;
         let address = partition.node.partition_address(pid);
         let plane = UdpPlane::bind(address, PlaneOptions::default())
             .map_err(|e| Error::new(format!("can't listen on {address} (UDP): {e}")))?;
