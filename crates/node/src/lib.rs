@@ -17,6 +17,8 @@ mod control_peers;
 mod control_socket;
 mod controller_node;
 mod counters;
+#[cfg(test)]
+mod damage;
 mod error;
 #[cfg(test)]
 mod fuzz_smoke;

@@ -32,8 +32,12 @@ use crate::host::{Stop, is_due, wait};
 use crate::plane::in_kernel;
 use crate::{Error, random_nonce, status, transfer};
 use kernel::KernelLearner;
-use partition::Partition;
+pub(crate) use partition::Partition;
+#[cfg(test)]
+pub(crate) use reached::Reached;
 use waker::{Waker, waker_pair};
+#[cfg(test)]
+pub(crate) use worker_thread::open_worker;
 use worker_thread::{Job, WorkerHandle};
 
 /// An answer for a session of the front end beside this replica.
