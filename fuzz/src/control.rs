@@ -372,6 +372,14 @@ fn nonce(input: &mut Input<'_>) -> u64 {
     }
 }
 
+/// In order, as only such a view is one.
+fn records(input: &mut Input<'_>) -> Vec<EpochRecord> {
+    let mut records: Vec<_> = (0..input.small() % 4).map(|_| record(input)).collect();
+    records.sort_by_key(|record| record.epoch);
+    records.dedup_by_key(|record| record.epoch);
+    records
+}
+
 fn record(input: &mut Input<'_>) -> EpochRecord {
     let acceptors: Vec<(NodeId, u64)> = match input.small() {
         0..200 => ACCEPTORS.map(|node| (node, NONCE)).to_vec(),
@@ -414,7 +422,7 @@ fn message(input: &mut Input<'_>) -> Message {
         0 => Message::View(View {
             group,
             version: input.number(),
-            epochs: (0..input.small() % 4).map(|_| record(input)).collect(),
+            epochs: records(input),
             begins: (input.small() > 100).then(|| instances(input)),
             given_up: (input.small() > 200).then(|| GivenUp {
                 from: instances(input),

@@ -87,9 +87,9 @@ int submit(struct paxos_ctx *ctx, char *value, int size);
 
 /*
  Waits until everything submitted has been acknowledged: delivered on a replica. Returns 0, or
- -1 if that isn't so of all values since the last call that returned: after `timeout_ms`, or
- since the replicas answered otherwise. `paxos_ctx_outcome` then says whether all the others
- have been refused, or the outcome of some is unknown.
+ -1 if any value since the last flush isn't: after `timeout_ms`, or because the replicas answered
+ otherwise. `paxos_ctx_outcome` then says whether all of those are refused, or the outcome of
+ some is unknown.
 
  # Safety
  `ctx` comes from `paxos_ctx_new`. Not from two threads at once.
