@@ -40,9 +40,10 @@ pub(crate) struct Group {
     waiting: Vec<Peer>,
     /// Since when a configuration other than the one in force is wanted.
     changed: Option<Time>,
-    /// A process start found no lane in this epoch that it may have.
-    lanes_gone: Epoch,
-    /// The last epoch that this process issued; 0 = none yet. Another one's lanes are another process's.
+    /// A process start found no lane or incarnation in this epoch that it may have.
+    used_up: Epoch,
+    /// The last epoch that this process issued; 0 = none yet. Another one's lanes and incarnations are
+    /// another process's.
     issued: Epoch,
     /// A change failed, and whether it was stored isn't known: nothing is believed until it is written
     /// again.
@@ -106,7 +107,7 @@ impl Group {
             order: None,
             waiting: Vec::new(),
             changed: None,
-            lanes_gone: 0,
+            used_up: 0,
             issued: 0,
             doubtful: false,
             claims: Vec::new(),
@@ -271,7 +272,7 @@ impl Group {
         }
     }
 
-    // ---- Lanes -----------------------------------------------------------------------------
+    // ---- Lanes and incarnations ------------------------------------------------------------
 
     fn draw_lane(
         &mut self,
@@ -281,31 +282,17 @@ impl Group {
         store: &mut impl Store,
         out: &mut impl ControlOutbox,
     ) {
-        let in_force = self.state.in_force().is_some_and(|e| e.epoch == epoch);
-        if in_force && self.issued != epoch {
-            // Which of its lanes an earlier process gave out isn't known for sure: the store may be an
-            // older copy of what that process had.
-            self.lanes_gone = epoch;
+        if self.state.in_force().is_none_or(|e| e.epoch != epoch) {
             return;
         }
-        let mut state = self.state.clone();
-        match state.draw_lane(epoch, nonce) {
-            Ok(lane) => {
-                if self.save(state, store).is_ok() {
-                    let group = self.id();
-                    out.control(
-                        from,
-                        Message::Lane {
-                            group,
-                            epoch,
-                            nonce,
-                            lane,
-                        },
-                    );
-                }
-            }
-            Err(Refused::LanesExhausted) => self.lanes_gone = epoch,
-            Err(_) => {}
+        if let Some(lane) = self.draw(store, |state| state.draw_lane(epoch, nonce)) {
+            let told = Message::Lane {
+                group: self.id(),
+                epoch,
+                nonce,
+                lane,
+            };
+            out.control(from, told);
         }
     }
 
@@ -320,17 +307,37 @@ impl Group {
         if !self.settings.replicas.contains(&node) {
             return;
         }
-        let mut state = self.state.clone();
-        let Ok(incarnation) = state.draw_incarnation(node, nonce) else {
-            return;
-        };
-        if self.save(state, store).is_ok() {
+        if let Some(incarnation) = self.draw(store, |state| state.draw_incarnation(node, nonce)) {
             let told = Message::Incarnation {
                 group: self.id(),
                 nonce,
                 incarnation,
             };
             out.control(from, told);
+        }
+    }
+
+    /// A number that nobody else gets, from the epoch in force. It is stored before anybody is told.
+    fn draw<T>(
+        &mut self,
+        store: &mut impl Store,
+        draw: impl FnOnce(&mut GroupState) -> Result<T, Refused>,
+    ) -> Option<T> {
+        let epoch = self.state.in_force()?.epoch;
+        if self.issued != epoch {
+            // Which of its numbers an earlier process gave out isn't known for sure: the store may be an
+            // older copy of what that process had.
+            self.used_up = epoch;
+            return None;
+        }
+        let mut state = self.state.clone();
+        match draw(&mut state) {
+            Ok(drawn) => self.save(state, store).is_ok().then_some(drawn),
+            Err(Refused::LanesExhausted) => {
+                self.used_up = epoch;
+                None
+            }
+            Err(_) => None,
         }
     }
 

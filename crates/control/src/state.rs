@@ -273,7 +273,8 @@ impl GroupState {
 
     /// The number of the disk that a replica's process of this nonce has found: larger than all before,
     /// and the same one when it asks again. It begins with the epoch, so that a store which
-    /// doesn't know the last ones draws none of them again once it has issued an epoch.
+    /// doesn't know the last ones draws none of them again once it has issued an epoch, and the
+    /// controller gives out none before.
     pub fn draw_incarnation(&mut self, node: NodeId, nonce: u64) -> Result<u64, Refused> {
         let epoch = self.in_force().ok_or(Refused::NotActive)?.epoch;
         let known = self.disks.iter().position(|d| d.node == node);

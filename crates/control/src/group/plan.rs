@@ -146,11 +146,11 @@ impl Group {
             let reason = format!("leader {leader} doesn't take its round");
             return need(reason, None, Some(leader));
         }
-        if self.lanes_gone == last.epoch {
+        if self.used_up == last.epoch {
             let reason = match self.issued == last.epoch {
                 true => "the repair lanes are used up".into(),
                 false => format!(
-                    "a repair lane is asked for, and those of epoch {} were an earlier process's to give",
+                    "a repair lane or incarnation is asked for, and those of epoch {} were an earlier process's to give",
                     last.epoch
                 ),
             };

@@ -580,6 +580,58 @@ fn a_lane_whose_storing_is_doubtful_is_not_given() {
     assert_eq!(world.warnings(), "");
 }
 
+fn incarnation(world: &mut World, nonce: u64) -> Option<u64> {
+    world.told.clear();
+    let request = Message::IncarnationRequest {
+        group: GROUP,
+        node: REPLICAS[0],
+        nonce,
+    };
+    world.say(Peer::Client(6), request);
+    match world.told.first() {
+        Some((_, Message::Incarnation { incarnation, .. })) => Some(*incarnation),
+        _ => None,
+    }
+}
+
+/// The same with the numbers of replicas' disks, of which acceptors believe the largest.
+#[test]
+fn no_incarnation_is_given_out_twice_after_a_backup_was_restored() {
+    let mut world = World::started();
+    let backup = world.state();
+    let first = incarnation(&mut world, 70).unwrap();
+    world.kill_controller();
+    world.shared.put(backup);
+    world.start_controller();
+    world.run(1_000);
+    assert_eq!(incarnation(&mut world, 71), None);
+    assert!(world.run_until(1_000, |w| w.is_served() && w.epoch() == 2));
+    assert_eq!(world.leader(), LEADERS[0], "the leader stays");
+    assert!(incarnation(&mut world, 71).unwrap() > first);
+}
+
+#[test]
+fn an_incarnation_whose_storing_is_doubtful_is_not_given() {
+    let mut world = World::started();
+    world.shared.0.borrow_mut().lying = true;
+    assert_eq!(incarnation(&mut world, 70), None);
+    assert_eq!(incarnation(&mut world, 70), None, "it may yet get lost");
+    world.shared.lose_power();
+    world.shared.0.borrow_mut().lying = false;
+    assert_eq!(
+        incarnation(&mut world, 71),
+        None,
+        "first it is written again"
+    );
+    let given = [71, 72].map(|nonce| incarnation(&mut world, nonce).unwrap());
+    assert!(given[0] < given[1]);
+    assert_eq!(
+        incarnation(&mut world, 72),
+        Some(given[1]),
+        "the same again"
+    );
+}
+
 /// What a doubtful store holds is believed once it is written again.
 #[test]
 fn a_doubtful_epoch_is_written_again_before_it_counts() {
