@@ -21,7 +21,9 @@
 //! however often it arrives; nothing that happens later makes it untrue. It is therefore judged by
 //! the configuration of its round's epoch alone. A promise counts for the very round in which it
 //! was asked for. A "no vote" proves nothing after it was sent: it only ends the waiting for the
-//! question whose number it echoes, and decides nothing.
+//! question whose number it echoes, and decides nothing. "Trimmed" says that checkpoints cover the
+//! instance; it ends a repair when f+1 members say it, since a single one may be wrong. Ignoring it
+//! is like losing it: the repair goes on with the others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -82,11 +84,11 @@ pub enum Outcome {
         /// The value.
         value: Vec<u8>,
     },
-    /// The acceptors have forgotten the instance: it is covered by checkpoints.
+    /// f+1 acceptors have forgotten the instance: it is covered by checkpoints.
     Trimmed {
         /// The instance.
         inst: Instance,
-        /// Everything below is forgotten.
+        /// Everything below is forgotten by f+1.
         trim: Instance,
     },
 }
@@ -232,6 +234,13 @@ impl Recover {
         self.later_epoch
     }
 
+    /// A trim point that fewer than f+1 members claim, above the lowest instance whose repair is stuck:
+    /// the others may be down, or lack reports of replicas that are. Repair goes on; a checkpoint that
+    /// reaches it would confirm it.
+    pub fn doubtful_trim(&self) -> Option<Instance> {
+        self.open.values().find_map(Repair::doubtful_trim)
+    }
+
     /// When [`tick`](Self::tick) is due. May be early, never late.
     pub fn next_deadline(&self) -> Option<Time> {
         (self.active.is_some() && !self.open.is_empty()).then_some(self.due)
@@ -269,7 +278,7 @@ impl Recover {
             }
             MsgType::Phase1b => self.on_promise(inst, member, packet),
             MsgType::Phase2b => self.on_vote(inst, member, packet),
-            _ => self.on_reject(now, inst, packet),
+            _ => self.on_reject(now, inst, member, packet),
         };
         match result {
             Ok(()) => {

@@ -461,7 +461,10 @@ fn what_is_trimmed_is_reported_and_never_repaired() {
         bench.reject(1, Round::NONE, trimmed(0)),
         Verdict::Dropped(Reason::BadValue)
     );
-    assert_eq!(bench.reject(1, Round::NONE, trimmed(2)), Verdict::Changed);
+    assert_eq!(bench.reject(1, Round::NONE, trimmed(9)), Verdict::Changed);
+    assert_eq!(bench.recover.poll(), None, "one of f+1");
+    // They needn't have trimmed to the same place: both have got as far as the lower one.
+    assert_eq!(bench.reject(3, Round::NONE, trimmed(2)), Verdict::Changed);
     for inst in 0..2 {
         assert_eq!(
             bench.recover.poll(),
@@ -473,6 +476,84 @@ fn what_is_trimmed_is_reported_and_never_repaired() {
     assert_eq!(again, Err(Reason::Trimmed));
     bench.recover.forget_below(3);
     assert_eq!(bench.recover.open(), 0);
+}
+
+#[test]
+fn one_acceptor_with_a_wrong_trim_ends_no_repair() {
+    let wrong = |trim| Rejection {
+        reason: Reason::Trimmed,
+        round: Round::NONE,
+        trim,
+    };
+    let (mut bench, round) = Bench::in_phase1();
+    // However often it says so, late or twice, also with ever larger numbers.
+    for (trim, verdict) in [
+        (1, Verdict::Changed),
+        (1, Verdict::Dropped(Reason::Duplicate)),
+        (1 << 63, Verdict::Changed),
+        (7, Verdict::Dropped(Reason::Duplicate)),
+    ] {
+        assert_eq!(bench.reject(3, round, wrong(trim)), verdict);
+    }
+    // A stranger's word counts for nothing.
+    let stranger = bench.reject(9, round, wrong(1));
+    assert_eq!(stranger, Verdict::Dropped(Reason::UnknownSender));
+    assert_eq!(bench.recover.poll(), None);
+
+    // The others bring it to its end, and nothing remains of what the one has said.
+    for from in [1, 2] {
+        assert_eq!(
+            bench.promise(from, round, Round::NONE, b""),
+            Verdict::Changed
+        );
+    }
+    assert_eq!(bench.vote(1, 0, round, b""), Verdict::Changed);
+    assert_eq!(bench.vote(2, 0, round, b""), Verdict::Changed);
+    let ended = bench.recover.poll();
+    assert!(matches!(ended, Some(Outcome::Decided { .. })), "{ended:?}");
+    bench.recover(0);
+    assert_eq!(bench.reject(1, Round::NONE, wrong(1)), Verdict::Changed);
+    assert_eq!(bench.recover.poll(), None);
+}
+
+#[test]
+fn members_of_another_configuration_confirm_no_trim() {
+    let mut bench = Bench::new();
+    let trimmed = Rejection {
+        reason: Reason::Trimmed,
+        round: Round::NONE,
+        trim: 1,
+    };
+    bench.recover(0);
+    let _ = bench.reject(1, Round::NONE, trimmed);
+    bench.epoch(3, &[1, 4, 5], Some(5));
+    let _ = bench.reject(4, Round::NONE, trimmed);
+    assert_eq!(bench.recover.poll(), None, "1 of epoch 3, 1 of epoch 2");
+    let _ = bench.reject(1, Round::NONE, trimmed);
+    assert!(bench.recover.poll().is_some());
+}
+
+/// The others may be dead, or lack the last reports of replicas that are.
+#[test]
+fn a_repair_that_gets_no_further_would_have_a_checkpoint_confirm_the_trim() {
+    let mut bench = Bench::new();
+    let trimmed = |trim| Rejection {
+        reason: Reason::Trimmed,
+        round: Round::NONE,
+        trim,
+    };
+    bench.recover(0);
+    assert_eq!(bench.vote(2, 0, BASE, b"x"), Verdict::Changed);
+    let _ = bench.reject(1, Round::NONE, trimmed(5));
+    assert_eq!(bench.recover.doubtful_trim(), None, "the third may answer");
+    for _ in 0..8 {
+        bench.tick(LATER);
+    }
+    assert_eq!(bench.recover.doubtful_trim(), Some(5));
+    assert_eq!(bench.recover.poll(), None);
+    assert_eq!(bench.recover.open(), 1, "it goes on meanwhile");
+    assert_eq!(bench.vote(3, 0, BASE, b"x"), Verdict::Changed);
+    assert_eq!(bench.recover.doubtful_trim(), None);
 }
 
 #[test]

@@ -108,7 +108,8 @@ pub struct Wanted {
     /// A number under which this process reports what its disk holds ([`Worker::set_incarnation`](crate::Worker::set_incarnation)).
     pub incarnation: bool,
     /// Another replica's checkpoint at this instance or a later one
-    /// ([`Worker::restore`](crate::Worker::restore)): what comes next here has been trimmed.
+    /// ([`Worker::restore`](crate::Worker::restore)): what comes next here has been
+    /// trimmed; or one acceptor says so, its repair is stuck, and such a checkpoint would confirm it.
     pub checkpoint_at_least: Option<Instance>,
     /// A new epoch: repair rounds of this one are used up.
     pub new_epoch: bool,

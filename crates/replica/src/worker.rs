@@ -239,11 +239,23 @@ impl<A: Application> Worker<A> {
         Wanted {
             lane_for: epoch.filter(|_| repairing && lane != epoch),
             incarnation: !self.has_drawn && epoch.is_some(),
-            checkpoint_at_least: (self.next < self.trimmed && !self.is_checkpointing())
-                .then_some(self.trimmed),
+            checkpoint_at_least: self.needs_state_from().filter(|_| !self.is_checkpointing()),
             new_epoch: self.recover.needs_epoch(),
             view_with: (seen > known).then_some(seen),
         }
+    }
+
+    /// Whether what comes next is gone from the acceptors: without another replica's checkpoint it
+    /// can't go on.
+    pub fn is_behind(&self) -> bool {
+        self.next < self.trimmed
+    }
+
+    /// Where a checkpoint would help: at what is trimmed, or, while a repair is stuck, at what an
+    /// acceptor alone says is.
+    fn needs_state_from(&self) -> Option<Instance> {
+        let trimmed = self.is_behind().then_some(self.trimmed);
+        trimmed.or_else(|| self.recover.doubtful_trim())
     }
 
     /// Tells the epochs, oldest first. An older view than one before is ignored.

@@ -266,13 +266,20 @@ fn what_has_been_forgotten_is_fetched_from_another_replica() {
         round: Round::NONE,
         trim: 3,
     };
-    let rejection = Header {
+    let rejection = |from| Header {
         inst: 1,
-        swid: ACCEPTORS[1],
+        swid: from,
         ..Header::new(MsgType::Reject)
     };
-    let _ = r.answer(rejection, &trimmed.emit());
+    let _ = r.answer(rejection(ACCEPTORS[1]), &trimmed.emit());
+    assert_eq!(r.worker.wanted().checkpoint_at_least, None, "one of f+1");
+    assert!(!r.worker.is_behind());
+    let sent = r.wait();
+    assert!(queried(&sent).contains(&2), "it goes on asking");
+    // The third acceptor is down.
+    let _ = r.answer(rejection(ACCEPTORS[0]), &trimmed.emit());
     assert_eq!(r.worker.wanted().checkpoint_at_least, Some(3));
+    assert!(r.worker.is_behind());
     assert!(
         !queried(&r.wait()).contains(&2),
         "it is not asked for again"
@@ -287,7 +294,8 @@ fn what_has_been_forgotten_is_fetched_from_another_replica() {
     snapshot.write_to(&mut bytes).unwrap();
     r.worker.restore(r.now, position, &mut &bytes[..]).unwrap();
     assert_eq!(r.worker.wanted().checkpoint_at_least, None);
-    assert_eq!(queried(&r.wait()), [4], "and the rest is repaired");
+    let asked = [r.wait(), r.wait()].concat();
+    assert_eq!(queried(&asked), [4], "and the rest is repaired");
 }
 
 #[test]

@@ -453,7 +453,7 @@ impl WorkerThread {
         }
         let catching_up = wanted.checkpoint_at_least;
         self.standing
-            .show(self.worker.next(), catching_up.is_some());
+            .show(self.worker.next(), self.worker.is_behind());
         if let Some(at_least) = catching_up.filter(|_| is_due(self.asked_peers, FETCH_INTERVAL)) {
             let question = Question::new(&self.deployment, self.pid, at_least);
             self.helpers.fetcher.begin(question);

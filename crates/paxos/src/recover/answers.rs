@@ -178,14 +178,14 @@ impl Recover {
         &mut self,
         now: Time,
         inst: Instance,
+        member: usize,
         packet: &Packet<'_>,
     ) -> Result<(), Reason> {
         let rejection = Rejection::parse(packet.value)?;
         match rejection.reason {
             Reason::Preempted => self.on_preempted(now, inst, packet.header.rnd, rejection.round),
             Reason::Trimmed if rejection.trim > inst => {
-                self.on_trimmed(rejection.trim);
-                Ok(())
+                self.on_trimmed(inst, member, rejection.trim)
             }
             // That acceptor is behind in trimming: it has no answer for now.
             Reason::Window => Err(Reason::Window),
@@ -225,8 +225,23 @@ impl Recover {
         Ok(())
     }
 
-    /// Acceptors forget only what checkpoints cover: everything below `trim` is over.
-    fn on_trimmed(&mut self, trim: Instance) {
+    /// Acceptors forget only what checkpoints cover. One of them may err, so f+1 must say it; then
+    /// everything below is over.
+    fn on_trimmed(&mut self, inst: Instance, member: usize, claim: Instance) -> Result<(), Reason> {
+        let quorum = self.active.as_ref().ok_or(Reason::Unexpected)?.quorum();
+        let repair = self.open.get_mut(&inst).expect("checked");
+        let known = &mut repair.trims[member];
+        if claim <= *known {
+            return Err(Reason::Duplicate);
+        }
+        *known = claim;
+        if let Some(trim) = repair.confirmed_trim(quorum) {
+            self.end_below(trim);
+        }
+        Ok(())
+    }
+
+    fn end_below(&mut self, trim: Instance) {
         let kept = self.open.split_off(&trim);
         for inst in std::mem::replace(&mut self.open, kept).into_keys() {
             self.outcomes.push_back(Outcome::Trimmed { inst, trim });

@@ -1,7 +1,10 @@
 //! What is known of one instance under repair.
 
 use super::Filler;
-use crate::{Flags, Packet, Reason, Round, Time};
+use crate::{Flags, Instance, Packet, Reason, Round, Time};
+
+/// A phase that was sent so often has not got what it waits for.
+const STUCK_AFTER: u32 = 4;
 
 /// A value with what identifies it within a round.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
@@ -94,6 +97,9 @@ pub(super) struct Repair {
     pub(super) phase: Phase,
     /// The latest vote of each member of the active configuration.
     pub(super) votes: Vec<Option<Vote>>,
+    /// The largest trim point above this instance that each member has claimed; 0 = none. What is
+    /// trimmed stays so: unlike a "no vote", such an answer may be late.
+    pub(super) trims: Vec<Instance>,
     /// Number of the question in the QUERYs that are out.
     pub(super) question: u64,
     /// A promise that is in the way; the next round must be higher.
@@ -114,6 +120,7 @@ impl Repair {
             filler,
             phase: Phase::query(0),
             votes: Vec::new(),
+            trims: Vec::new(),
             question: 0,
             preempted_by: Round::NONE,
             preemptions: 0,
@@ -127,9 +134,25 @@ impl Repair {
     pub(super) fn ask(&mut self, now: Time, patience: Time, members: usize) {
         self.phase = Phase::query(now.saturating_add(patience));
         self.votes.resize_with(members, || None);
+        self.trims.resize(members, 0);
         self.question = 0;
         self.tries = 0;
         self.resend_at = now;
+    }
+
+    /// The trim point that `quorum` members have reached, if they have trimmed this instance: of
+    /// their claims the `quorum`-th largest.
+    pub(super) fn confirmed_trim(&self, quorum: usize) -> Option<Instance> {
+        let mut claims = self.trims.clone();
+        claims.sort_unstable_by(|a, b| b.cmp(a));
+        let trim = claims.get(quorum.checked_sub(1)?).copied();
+        trim.filter(|&trim| trim > 0)
+    }
+
+    /// The lowest trim point that a member claims, if the repair has been stuck for a while.
+    pub(super) fn doubtful_trim(&self) -> Option<Instance> {
+        let claims = self.trims.iter().copied().filter(|&trim| trim > 0);
+        claims.min().filter(|_| self.tries > STUCK_AFTER)
     }
 }
 
