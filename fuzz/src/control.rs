@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::input::{Input, NONCE};
 use control::{
     ControlOutbox, Controller, Envelope, EpochRecord, GivenUp, GroupSettings, MemoryStore, Message,
-    OUTSIDE, Peer, Sender, Settings, View,
+    OUTSIDE, Peer, Sender, Settings, Turned, View,
 };
 use node::{ClusterFile, ControlPeers};
 use paxos::wire::value::ProbeReport;
@@ -100,12 +100,24 @@ fn travels(message: &Message) {
         );
         if order {
             let opened = to.open(&bytes, controller.control);
-            assert_eq!(opened.as_ref(), Ok(message));
+            if is_whole(message) {
+                assert_eq!(opened.as_ref(), Ok(message));
+            } else {
+                assert_eq!(opened, Err(Turned::Malformed));
+            }
             assert!(to.open(&bytes, ([127, 0, 0, 1], 1).into()).is_err());
         }
         let client = ControlPeers::new(cluster, OUTSIDE);
         assert!(client.open(&bytes, controller.control).is_err());
     });
+}
+
+/// Some records have another configuration's hash.
+fn is_whole(message: &Message) -> bool {
+    match message {
+        Message::View(view) => view.epochs.iter().all(EpochRecord::is_whole),
+        _ => true,
+    }
 }
 
 // ---- A cluster

@@ -485,7 +485,10 @@ fn a_terminal_that_is_closed_costs_no_votes() {
 
 /// Runs the acceptor in a process of its own, so that it can be killed.
 fn spawn_acceptor(bed: &Bed) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+    // Under `nohup` it would inherit that SIGHUP is ignored.
+    Command::new("env")
+        .arg("--default-signal=HUP")
+        .arg(std::env::current_exe().unwrap())
         .args(["--exact", "the_child_process", "--nocapture"])
         .env(CHILD, bed.dir.join("cluster.toml"))
         .stdout(std::process::Stdio::null())
