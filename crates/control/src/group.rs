@@ -223,6 +223,11 @@ impl Group {
             return Verdict::Dropped(Reason::Unexpected);
         };
         let verdict = attempt.candidate.step(now, packet, out);
+        if attempt.candidate.stage() == Stage::Conflict {
+            self.alarm = Some(votes_differ(packet));
+            self.attempt = None;
+            return verdict;
+        }
         self.drive(now, store, out);
         verdict
     }
@@ -574,6 +579,15 @@ fn taken_by_another(ours: &Configuration, packet: &Packet<'_>) -> Option<String>
             header.group, header.swid, ours.epoch
         )
     })
+}
+
+/// What was chosen can't be told from votes that contradict one another.
+fn votes_differ(packet: &Packet<'_>) -> String {
+    let header = &packet.header;
+    format!(
+        "group {}: partition {}, instance {}: acceptor {} has voted for another value in round {} than another          acceptor has: there were two controllers, or a memory or the state file was restored from an old          copy. This controller stops. Keep the data directories of all nodes, and find out which",
+        header.group, header.pid, header.inst, header.swid, header.vrnd
+    )
 }
 
 /// Steele, Lea and Flood's SplitMix64: numbers that differ, not secrets.

@@ -96,6 +96,8 @@ pub enum Stage {
     Done,
     /// A later epoch's round was promised: gave up.
     Superseded,
+    /// Two votes of one round differ, which no fault may cause: what is chosen can't be told.
+    Conflict,
 }
 
 impl Stage {
@@ -109,6 +111,7 @@ impl Stage {
             Stage::MarkingActive => "marking the epoch as active",
             Stage::Done => "done",
             Stage::Superseded => "superseded",
+            Stage::Conflict => "conflict",
         }
     }
 }
@@ -264,7 +267,7 @@ impl Candidate {
     /// When it wants the next [`tick`](Self::tick).
     pub fn next_deadline(&self) -> Option<Time> {
         match self.stage {
-            Stage::Done | Stage::Superseded => None,
+            Stage::Done | Stage::Superseded | Stage::Conflict => None,
             _ => Some(self.ticked + TICK),
         }
     }
@@ -305,7 +308,8 @@ impl Candidate {
                 self.send_proposals(now, out);
                 self.finish_proposals();
             }
-            Stage::MarkingWriting | Stage::MarkingActive | Stage::Done | Stage::Superseded => {}
+            Stage::MarkingWriting | Stage::MarkingActive => {}
+            Stage::Done | Stage::Superseded | Stage::Conflict => {}
         }
     }
 
@@ -411,11 +415,15 @@ impl Candidate {
         if by.epoch() <= self.configuration.epoch || self.stage >= Stage::Done {
             return Err(Reason::Stale);
         }
-        self.stage = Stage::Superseded;
         self.superseded_by = by;
+        self.stop(Stage::Superseded);
+        Ok(())
+    }
+
+    fn stop(&mut self, stage: Stage) {
+        self.stage = stage;
         self.effects.clear();
         self.partitions.iter_mut().for_each(Partition::forget_all);
-        Ok(())
     }
 
     fn trimmed(

@@ -792,6 +792,22 @@ fn a_controller_whose_epoch_another_candidate_took_stops() {
     assert_eq!(world.state().last_epoch(), 2);
 }
 
+/// What each has voted in one round differs: which one is false can't be said.
+#[test]
+fn a_controller_that_reads_two_values_of_one_round_stops() {
+    let mut world = World::started();
+    for (node, request) in ACCEPTORS.into_iter().zip(1..) {
+        world.stamp_at(node, 1, 0, 1, request);
+    }
+    world.down.insert(LEADERS[0]);
+    world.run(3_000);
+    let alarm = world.controller.as_ref().unwrap().alarm();
+    let alarm = alarm.expect("it stops").to_owned();
+    assert!(alarm.contains("partition 0, instance 1"), "{alarm}");
+    assert!(alarm.contains("another value"), "{alarm}");
+    assert!(!world.is_served());
+}
+
 #[test]
 fn exhausted_lanes_bring_a_new_epoch() {
     let mut world = World::started();

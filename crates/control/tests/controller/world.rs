@@ -483,6 +483,13 @@ impl World {
 
     /// The leader's PHASE2A of an instance, to all acceptors that are up.
     pub fn stamp(&mut self, epoch: Epoch, pid: u16, inst: Instance) {
+        for node in ACCEPTORS {
+            self.stamp_at(node, epoch, pid, inst, inst + 1);
+        }
+    }
+
+    /// Lets one of them vote, if it is up.
+    pub fn stamp_at(&mut self, node: NodeId, epoch: Epoch, pid: u16, inst: Instance, request: u64) {
         let header = Header {
             group: GROUP,
             cluster: 77,
@@ -490,13 +497,11 @@ impl World {
             inst,
             rnd: Round::base(epoch),
             client: 1,
-            request: inst + 1,
+            request,
             ..Header::new(MsgType::Phase2a)
         };
-        for node in ACCEPTORS {
-            if !self.down.contains(&node) {
-                self.answer(node, &header.datagram(&[]));
-            }
+        if !self.down.contains(&node) {
+            self.answer(node, &header.datagram(&[]));
         }
     }
 

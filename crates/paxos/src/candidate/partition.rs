@@ -17,6 +17,27 @@ pub(super) struct Vote {
 }
 
 impl Vote {
+    fn of(packet: &Packet<'_>) -> Vote {
+        let header = &packet.header;
+        Vote {
+            round: header.vrnd,
+            flags: header.flags.of_value(),
+            client: header.client,
+            request: header.request,
+            value: packet.value.into(),
+        }
+    }
+
+    /// Votes of one round are equal if they agree in this.
+    fn identity(&self) -> (u64, u64, bool) {
+        (self.client, self.request, self.flags.has(Flags::NOOP))
+    }
+
+    /// A round has one proposer, who proposes one value for an instance.
+    fn contradicts(&self, other: &Vote) -> bool {
+        !self.round.is_none() && self.round == other.round && self.identity() != other.identity()
+    }
+
     fn no_op(value: &[u8]) -> Vote {
         Vote {
             flags: Flags::NOOP,
@@ -138,16 +159,14 @@ impl Partition {
         if reading.answered & 1 << peer != 0 {
             return Err(Reason::Duplicate);
         }
+        let vote = Vote::of(packet);
+        if vote.contradicts(&reading.best) {
+            return Err(Reason::Conflict);
+        }
         reading.answered |= 1 << peer;
-        if header.vrnd > reading.best.round {
+        if vote.round > reading.best.round {
             reading.agreeing = 0;
-            reading.best = Vote {
-                round: header.vrnd,
-                flags: header.flags.of_value(),
-                client: header.client,
-                request: header.request,
-                value: packet.value.into(),
-            };
+            reading.best = vote;
         }
         if header.vrnd == reading.best.round {
             reading.agreeing |= 1 << peer;

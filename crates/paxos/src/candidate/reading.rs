@@ -158,13 +158,18 @@ impl Candidate {
             return Err(Reason::Unexpected);
         }
         let partition = &mut self.partitions[header.pid as usize];
-        match partition.answered(peer, packet, &self.earlier, self.configuration.quorum())? {
-            Answer::Counted => Ok(()),
-            Answer::Decided => {
+        match partition.answered(peer, packet, &self.earlier, self.configuration.quorum()) {
+            Ok(Answer::Counted) => Ok(()),
+            Ok(Answer::Decided) => {
                 self.send_reads_of(header.pid, now, out);
                 self.finish_reads(now, out);
                 Ok(())
             }
+            Err(Reason::Conflict) => {
+                self.stop(Stage::Conflict);
+                Err(Reason::Conflict)
+            }
+            Err(reason) => Err(reason),
         }
     }
 }

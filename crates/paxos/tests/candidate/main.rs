@@ -517,6 +517,38 @@ fn the_vote_of_the_highest_round_is_proposed() {
     assert_eq!(hand.proposed(), [(0, 3, false), (1, 0, true), (2, 0, true)]);
 }
 
+/// A round has one proposer: one of the two memories is false, and nobody can say which.
+#[test]
+fn two_votes_of_one_round_that_differ_stop_it() {
+    let vote = |from, client, request, flags| Header {
+        rnd: Round::base(5),
+        vrnd: Round::base(3),
+        client,
+        request,
+        flags,
+        ..header(MsgType::Phase1b, from)
+    };
+    let others = [
+        vote(4, 2, 1, Flags::NONE),
+        vote(4, 1, 2, Flags::NONE),
+        vote(4, 0, 0, Flags::NOOP),
+    ];
+    for other in others {
+        let mut hand = ByHand::new(&OLD);
+        hand.ranges(1, 0);
+        assert_eq!(hand.step(vote(3, 1, 1, Flags::NONE), &[]), Verdict::Changed);
+        assert_eq!(hand.step(other, &[]), Verdict::Dropped(Reason::Conflict));
+        assert_eq!(hand.candidate.stage(), Stage::Conflict);
+        assert_eq!(hand.candidate.next_deadline(), None);
+        assert_eq!(
+            hand.step(vote(5, 1, 1, Flags::NONE), &[]),
+            Verdict::Dropped(Reason::Unexpected)
+        );
+        assert_eq!(hand.candidate.poll(), None);
+        assert_eq!(hand.proposed(), []);
+    }
+}
+
 #[test]
 fn an_instance_is_skipped_only_if_a_quorum_that_continues_agrees() {
     let mut hand = ByHand::new(&OLD);
