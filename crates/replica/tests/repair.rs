@@ -298,6 +298,35 @@ fn what_has_been_forgotten_is_fetched_from_another_replica() {
     assert_eq!(queried(&asked), [4], "and the rest is repaired");
 }
 
+/// Another acceptor is down, and the third lacks the reports of a replica that is.
+#[test]
+fn a_stuck_repair_takes_a_checkpoint_on_the_word_of_one_acceptor() {
+    let mut r = fed();
+    let _ = r.vote(ACCEPTORS[0], 0);
+    assert_eq!(queried(&r.wait()), [0]);
+    let trimmed = Rejection {
+        reason: Reason::Trimmed,
+        round: Round::NONE,
+        trim: 3,
+    };
+    let rejection = Header {
+        swid: ACCEPTORS[1],
+        ..Header::new(MsgType::Reject)
+    };
+    let _ = r.answer(rejection, &trimmed.emit());
+    assert_eq!(r.worker.wanted().checkpoint_at_least, None);
+    for _ in 0..100 {
+        let _ = r.wait();
+    }
+    assert_eq!(r.worker.wanted().checkpoint_at_least, Some(3));
+    assert!(!r.worker.is_behind(), "it serves others meanwhile");
+    let _ = r.vote(ACCEPTORS[2], 0);
+    assert_eq!(
+        (r.worker.next(), r.worker.wanted().checkpoint_at_least),
+        (1, None)
+    );
+}
+
 #[test]
 fn replicas_repair_one_after_the_other() {
     let deadline = |node| {
