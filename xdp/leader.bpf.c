@@ -15,6 +15,16 @@
 
 /* ---- Types */
 
+/* Which acceptors of the leader's epoch said that they have promised a later one (`Preemption`). */
+struct preemption {
+	__u16 count;
+	/* f+1. */
+	__u16 quorum;
+	__u16 node[MAX_ACCEPTORS];
+	/* Whose word came: bit i is the i-th acceptor. */
+	__u32 told;
+};
+
 struct leader_bank {
 	/* The base round; 0 = never programmed. */
 	__u32 rnd;
@@ -22,6 +32,7 @@ struct leader_bank {
 	__u32 retired;
 	__u64 window;
 	struct replicas replicas;
+	struct preemption preemption;
 };
 
 struct leader {
@@ -331,8 +342,37 @@ static __always_inline __u32 trim_to(const struct message *m, struct step *s,
 	return raise(&p->trimmed, m->inst) ? VERDICT_CHANGED : REASON_BUSY;
 }
 
-/* An acceptor refused a proposal. A promise to a later epoch retires this leader; one to a repair
- * round of its own epoch concerns that instance alone, and whoever repairs it. */
+/* The bit of an acceptor; 0 = it is none. */
+static __always_inline __u32 acceptor_bit(const struct preemption *p, __u16 node)
+{
+	for (__u32 i = 0; i < MAX_ACCEPTORS; i++) {
+		if (i >= p->count)
+			break;
+		if (p->node[i] == node)
+			return 1u << i;
+	}
+	return 0;
+}
+
+/* Notes an acceptor's word: 0 or a reason. Of several CPUs the one that notes the last bit sees all of them. */
+static __noinline __u32 note_preemption(struct leader_bank *bank, __u16 acceptor)
+{
+	__u32 bit = acceptor_bit(&bank->preemption, acceptor);
+	__u32 told;
+
+	if (!bit)
+		return REASON_UNKNOWN_SENDER;
+	told = __sync_fetch_and_or(&bank->preemption.told, bit);
+	if (told & bit)
+		return REASON_DUPLICATE;
+	if (are_quorum(told | bit, bank->preemption.quorum))
+		WRITE_ONCE(bank->retired, 1);
+	return 0;
+}
+
+/* An acceptor refused a proposal. Promises of f+1 to later epochs, the same one or not, retire this
+ * leader: fewer may be forged, and the others still make a quorum. One to a repair round of its own
+ * epoch concerns that instance alone, and whoever repairs it. */
 static __always_inline __u32 rejected(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	struct {
@@ -341,7 +381,7 @@ static __always_inline __u32 rejected(struct xdp_md *ctx, const struct message *
 		__be32 round;
 		__be32 trim[2];
 	} rejection = {};
-	__u32 round, reason;
+	__u32 round, reason, refused;
 
 	if (m->value_len != REJECTION_LEN ||
 	    bpf_xdp_load_bytes(ctx, value_at(m), &rejection, REJECTION_LEN))
@@ -356,8 +396,8 @@ static __always_inline __u32 rejected(struct xdp_md *ctx, const struct message *
 		return REASON_BAD_ROUND;
 	if (!round_of(s) || m->rnd != s->bank->rnd || round_epoch(round) <= round_epoch(s->bank->rnd))
 		return REASON_STALE;
-	WRITE_ONCE(s->bank->retired, 1);
-	return VERDICT_CHANGED;
+	refused = note_preemption(s->bank, sender_of(m));
+	return refused ? refused : VERDICT_CHANGED;
 }
 
 static __noinline __u32 probe(struct xdp_md *ctx, const struct message *m, struct step *s,

@@ -307,17 +307,6 @@ static __always_inline __u32 voter(const struct known *known, __u16 node)
 	return 0;
 }
 
-/* Whether at least so many bits are set: of one less, each in turn is taken away. */
-static __always_inline int are_quorum(__u32 votes, __u32 quorum)
-{
-	for (__u32 i = 1; i < MAX_ACCEPTORS; i++) {
-		if (i >= quorum)
-			break;
-		votes &= votes - 1;
-	}
-	return votes != 0;
-}
-
 static __always_inline int same_value(const struct slot *slot, const struct message *m)
 {
 	return slot->client == m->client && slot->request == m->request &&

@@ -449,6 +449,8 @@ fn message(input: &mut Input<'_>) -> Message {
             next: instances(input),
             trimmed: instances(input),
             window: input.number(),
+            acceptors: nodes(input),
+            f: input.small() % 3,
             replicas: nodes(input),
             g: input.small() % 3,
         },

@@ -147,6 +147,8 @@ impl World {
             next: vec![next; PARTITIONS.into()],
             trimmed: vec![next; PARTITIONS.into()],
             window: SLOTS as u64,
+            acceptors: vec![1, 2, 3],
+            f: 1,
             replicas: vec![5, 6, 7],
             g: 1,
         });

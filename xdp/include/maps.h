@@ -165,6 +165,17 @@ static __always_inline struct scratch *this_scratch(void)
 	return bpf_map_lookup_elem(&scratch, &zero);
 }
 
+/* Whether at least so many bits are set: of one less, each in turn is taken away. */
+static __always_inline int are_quorum(__u32 votes, __u32 quorum)
+{
+	for (__u32 i = 1; i < MAX_ACCEPTORS; i++) {
+		if (i >= quorum)
+			break;
+		votes &= votes - 1;
+	}
+	return votes != 0;
+}
+
 static __always_inline void count_both(__u32 what, __u32 more)
 {
 	__u32 cpu = bpf_get_smp_processor_id();

@@ -179,6 +179,8 @@ mod tests {
             next: vec![1],
             trimmed: vec![0],
             window: 8,
+            acceptors: vec![3],
+            f: 0,
             replicas: vec![4],
             g: 0,
         };

@@ -207,6 +207,10 @@ pub enum Message {
         trimmed: Vec<Instance>,
         /// Instances that may be open at once, at most the acceptors' slots.
         window: u64,
+        /// The acceptors, ascending.
+        acceptors: Vec<NodeId>,
+        /// f: f+1 of them that have promised a later epoch retire the leader.
+        f: u8,
         /// The replicas whose TRIM counts, ascending.
         replicas: Vec<NodeId>,
         /// g: TRIM needs g+1 of them.
@@ -348,6 +352,8 @@ impl Message {
             next,
             trimmed,
             window,
+            acceptors,
+            f,
             replicas,
             g,
         } = self
@@ -360,6 +366,8 @@ impl Message {
             next: next.clone(),
             trimmed: trimmed.clone(),
             window: *window,
+            acceptors: acceptors.clone(),
+            f: *f,
             replicas: replicas.clone(),
             g: *g,
         };

@@ -230,6 +230,8 @@ impl Control {
                         next: hand_over.next,
                         trimmed: hand_over.trimmed,
                         window: self.window,
+                        acceptors: configuration.acceptors.iter().map(|a| a.node).collect(),
+                        f: configuration.f,
                         replicas: configuration.replicas.clone(),
                         g: configuration.g,
                     };

@@ -132,6 +132,7 @@ impl Spec {
             Event::Active(epoch) => self.active(*epoch)?,
             Event::Program(node, program) => {
                 self.begins_behind_marker(*node, program)?;
+                self.knows_its_acceptors(*node, program)?;
                 let leader = self.leaders.get_mut(node);
                 leader.ok_or("programmed before it ran")?.program(program);
             }
@@ -215,6 +216,18 @@ impl Spec {
             }
         }
         Ok(())
+    }
+
+    fn knows_its_acceptors(&self, leader: NodeId, program: &Program) -> Result<(), String> {
+        let epoch = program.epoch;
+        let configuration = self.epochs.get(epoch).ok_or("there is no such epoch")?;
+        let members = configuration.acceptors.iter().map(|a| a.node);
+        if members.eq(program.acceptors.iter().copied()) && configuration.f == program.f {
+            return Ok(());
+        }
+        Err(format!(
+            "leader {leader} is told of other acceptors than those of epoch {epoch}"
+        ))
     }
 
     /// Whether f+1 members have voted for the marker of their epoch, there or anywhere.

@@ -254,6 +254,18 @@ fn a_leader_that_begins_elsewhere_is_found() {
 }
 
 #[test]
+fn a_leader_that_is_told_of_other_acceptors_is_found() {
+    is_found(|trace| {
+        let is_program = |e: &Event| matches!(e, Event::Program(..));
+        let at = trace.events.iter().position(is_program).unwrap();
+        if let Event::Program(_, program) = &mut trace.events[at] {
+            program.f = 0;
+        }
+        at
+    });
+}
+
+#[test]
 fn an_epoch_that_is_active_before_its_marker_is_found() {
     is_found(|trace| {
         let at = |wanted| trace.events.iter().position(|e| *e == wanted).unwrap();

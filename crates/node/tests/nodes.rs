@@ -212,6 +212,8 @@ impl Bed {
             next: vec![0],
             trimmed: vec![0],
             window: 8,
+            acceptors: vec![3],
+            f: 0,
             replicas: vec![4],
             g: 0,
         };

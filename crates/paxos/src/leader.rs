@@ -11,9 +11,11 @@
 //!
 //! A pack's inner structure is not looked at: devices can't afford it, and a value that is no pack
 //! does no harm in the log. Who executes a pack must check it anyway. REJECT and TRIM come
-//! unauthenticated; a forged REJECT can at most stop this leader until the next epoch.
+//! unauthenticated; f forged or stray REJECTs do nothing, f+1 can at most stop this leader until the next
+//! epoch.
 
 use crate::answer::{self, Refusal};
+use crate::configuration::MAX_ACCEPTORS;
 use crate::wire::MAX_VALUE_LEN;
 use crate::wire::value::{Probe, ProbeReport, Rejection, Vector};
 use crate::{
@@ -36,10 +38,23 @@ pub struct Program {
     pub trimmed: Vec<Instance>,
     /// Instances that may be open at once, at most the acceptors' slots.
     pub window: u64,
+    /// The epoch's acceptors, exactly 2f+1, in ascending order.
+    pub acceptors: Vec<NodeId>,
+    /// How many of them may fail: f+1 that have promised a later epoch retire the leader.
+    pub f: u8,
     /// The epoch's replicas, in ascending order.
     pub replicas: Vec<NodeId>,
     /// How many of them may fail without stopping TRIM.
     pub g: u8,
+}
+
+/// Which acceptors of the leader's epoch said that they have promised a later one.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct Preemption {
+    acceptors: Vec<NodeId>,
+    f: u8,
+    /// Whose word came: bit i is the i-th acceptor.
+    told: u32,
 }
 
 // ---- State
@@ -55,6 +70,7 @@ pub struct Leader {
     retired: bool,
     window: u64,
     partitions: Vec<Partition>,
+    preemption: Preemption,
     reports: TrimReports,
 }
 
@@ -79,6 +95,7 @@ impl Leader {
             retired: false,
             window: 0,
             partitions: vec![Partition::default(); deployment.partitions as usize],
+            preemption: Preemption::none(),
             reports: TrimReports::none(deployment.partitions),
         }
     }
@@ -109,7 +126,9 @@ impl Leader {
         if program.window == 0 {
             return Err("a window of 0 never opens");
         }
+        let preemption = Preemption::new(&program.acceptors, program.f)?;
         let reports = TrimReports::new(self.deployment.partitions, &program.replicas, program.g)?;
+        self.preemption = preemption;
         self.reports = reports;
         self.rnd = Round::base(program.epoch);
         self.retired = false;
@@ -255,8 +274,9 @@ impl Leader {
         Ok(Verdict::Changed)
     }
 
-    /// An acceptor refused a proposal. A promise to a later epoch retires this leader; one to a
-    /// repair round of its own epoch concerns that instance alone, and whoever repairs it.
+    /// An acceptor refused a proposal. Promises of f+1 to later epochs, the same one or not, retire this
+    /// leader: fewer may be forged, and the others still make a quorum. One to a repair round of its own
+    /// epoch concerns that instance alone, and whoever repairs it.
     fn rejected(&mut self, packet: &Packet<'_>) -> Result<Verdict, Refusal> {
         let rejection = Rejection::parse(packet.value)?;
         if rejection.reason != Reason::Preempted {
@@ -269,7 +289,8 @@ impl Leader {
         if !ours || rejection.round.epoch() <= self.rnd.epoch() {
             return Err(Reason::Stale.into());
         }
-        self.retire(rejection.round.epoch());
+        self.preemption.note(packet.header.swid)?;
+        self.retired = self.preemption.is_certain();
         Ok(Verdict::Changed)
     }
 
@@ -338,5 +359,51 @@ impl Leader {
             round,
             trim: self.partitions[pid as usize].trimmed,
         })
+    }
+}
+
+// ---- Counting refusals
+
+impl Preemption {
+    /// Of nobody, while the leader isn't programmed.
+    fn none() -> Preemption {
+        Preemption {
+            acceptors: Vec::new(),
+            f: 0,
+            told: 0,
+        }
+    }
+
+    /// Of an epoch's acceptors, none of whom has said so yet.
+    pub fn new(acceptors: &[NodeId], f: u8) -> Result<Preemption, &'static str> {
+        if acceptors.len() > MAX_ACCEPTORS {
+            return Err("too many acceptors");
+        }
+        if acceptors.len() != 2 * f as usize + 1 {
+            return Err("there are not exactly 2f+1 acceptors");
+        }
+        if !acceptors.windows(2).all(|pair| pair[0] < pair[1]) {
+            return Err("acceptors repeat or are out of order");
+        }
+        Ok(Preemption {
+            acceptors: acceptors.to_vec(),
+            f,
+            told: 0,
+        })
+    }
+
+    fn note(&mut self, acceptor: NodeId) -> Result<(), Reason> {
+        let index = self.acceptors.iter().position(|known| *known == acceptor);
+        let bit = 1 << index.ok_or(Reason::UnknownSender)?;
+        if self.told & bit != 0 {
+            return Err(Reason::Duplicate);
+        }
+        self.told |= bit;
+        Ok(())
+    }
+
+    /// Whether no quorum can be left in the leader's epoch.
+    fn is_certain(&self) -> bool {
+        self.told.count_ones() > self.f.into()
     }
 }

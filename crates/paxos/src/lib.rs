@@ -36,7 +36,7 @@ pub use acceptor::{Acceptor, Enable};
 pub use candidate::{Candidate, Effect, HandOver, Stage};
 pub use configuration::{Configuration, Member};
 pub use deployment::Deployment;
-pub use leader::{Leader, Program};
+pub use leader::{Leader, Preemption, Program};
 pub use learner::{Learned, Learner};
 pub use outbox::{Outbox, To, Verdict};
 pub use proposer::{Proposer, ProposerSettings};

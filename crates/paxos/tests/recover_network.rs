@@ -211,6 +211,8 @@ impl World {
                 next: vec![0],
                 trimmed: vec![0],
                 window: SLOTS as u64,
+                acceptors: ACCEPTORS.to_vec(),
+                f: 1,
                 replicas: RECOVERERS.to_vec(),
                 g: 0,
             })

@@ -96,6 +96,8 @@ impl Cluster {
                 next: vec![0],
                 trimmed: vec![0],
                 window: SLOTS as u64,
+                acceptors: c.acceptors.iter().map(|a| a.node).collect(),
+                f: c.f,
                 replicas: c.replicas.clone(),
                 g: c.g,
             })

@@ -199,6 +199,17 @@ shared! {
         /// Readable behind it.
         padding: u64,
     }
+    /// Which acceptors of a leader's epoch said that they have promised a later one.
+    Preemption {
+        /// How many acceptors.
+        count: u16,
+        /// f+1.
+        quorum: u16,
+        /// In ascending order.
+        node: [u16; MAX_ACCEPTORS],
+        /// Whose word came: bit i is the i-th acceptor.
+        told: u32,
+    }
     /// One round's programming of a leader.
     LeaderBank {
         /// The base round; 0 = never programmed.
@@ -209,6 +220,8 @@ shared! {
         window: u64,
         /// Who may report TRIM.
         replicas: Replicas,
+        /// Who may retire it.
+        preemption: Preemption,
     }
     /// Map `leaders`: a leader of a group.
     LeaderGroup {

@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use paxos::{Epoch, Instance, PartitionId, Program, Round, TrimReports};
 
 use crate::banks::Banks;
-use crate::layout::{LeaderBank, LeaderGroup, LeaderPartition, LeaderPartitionBank, Replicas};
+use crate::layout::{
+    LeaderBank, LeaderGroup, LeaderPartition, LeaderPartitionBank, Preemption, Replicas,
+};
 use crate::object::{Object, Result};
 use crate::place::Place;
 use crate::sys::{Mapped, atomic32, atomic64};
@@ -69,7 +71,8 @@ impl Leader {
         if program.window == 0 {
             return Err("a window of 0 never opens");
         }
-        // Refuses impossible replicas in the same words.
+        // Refuse impossible acceptors and replicas in the same words.
+        paxos::Preemption::new(&program.acceptors, program.f)?;
         TrimReports::new(1, &program.replicas, program.g)?;
         self.banks.settle()?;
         self.write_bank(1 - old, program);
@@ -89,6 +92,12 @@ impl Leader {
             ..Replicas::default()
         };
         replicas.node[..program.replicas.len()].copy_from_slice(&program.replicas);
+        let mut preemption = Preemption {
+            count: program.acceptors.len() as u16,
+            quorum: u16::from(program.f) + 1,
+            ..Preemption::default()
+        };
+        preemption.node[..program.acceptors.len()].copy_from_slice(&program.acceptors);
         for pid in 0..self.place.deployment.partitions {
             let at = usize::from(pid);
             let bank = LeaderPartitionBank {
@@ -105,6 +114,7 @@ impl Leader {
             retired: 0,
             window: program.window,
             replicas,
+            preemption,
         };
         let group = self.leaders.at(self.place.index as usize);
         // SAFETY: the same, and then the bank is in use.

@@ -86,6 +86,8 @@ fn program(epoch: u32, next: Instance) -> Program {
         next: vec![next],
         trimmed: vec![0],
         window: 1 << 40,
+        acceptors: vec![11, 12, 13],
+        f: 1,
         replicas: vec![31],
         g: 0,
     }

@@ -226,6 +226,8 @@ impl Network {
                     next: vec![0; all],
                     trimmed: vec![0; all],
                     window: u64::MAX,
+                    acceptors: vec![11],
+                    f: 0,
                     replicas: vec![31],
                     g: 0,
                 })

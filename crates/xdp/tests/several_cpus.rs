@@ -219,6 +219,8 @@ fn stamping_is_unique_and_vectors_are_ordered_alike() {
             next: vec![0; 2],
             trimmed: vec![0; 2],
             window: 1 << 40,
+            acceptors: vec![11, 12, 13],
+            f: 1,
             replicas: vec![31],
             g: 0,
         })

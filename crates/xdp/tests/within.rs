@@ -39,6 +39,8 @@ impl Cluster {
             next: vec![0; all],
             trimmed: vec![0; all],
             window: SLOTS,
+            acceptors: vec![11, 12, 13],
+            f: 1,
             replicas: vec![31],
             g: 0,
         };
@@ -145,10 +147,17 @@ fn a_refusal_goes_back_to_the_leader_and_the_others_decide() {
             cluster.is_decision(&out, 0, &value(len)),
             "{len} bytes, acceptor {acceptor}: {out:02x?}"
         );
-        // The request, and the news of a later round: it stamps no more.
+        // The request, and one acceptor's news of a later round: it stamps on.
         assert_eq!(cluster.counted(LEADER, counter::CHANGED), 2);
-        let (action, _) = cluster.request(b"again");
-        assert_ne!(action, action::REDIRECT, "a leader that is preempted");
+        let out = cluster.request(b"again");
+        assert!(cluster.is_decision(&out, 1, b"again"), "{out:02x?}");
+        // Those of f+1: it stamps no more.
+        cluster.preempt(ACCEPTORS[acceptor % 3]);
+        cluster.request(b"undecided");
+        let stamped = cluster.counted(LEADER, counter::CHANGED);
+        let (action, _) = cluster.request(b"late");
+        assert_eq!(action, action::TX, "a leader that is preempted refuses");
+        assert_eq!(cluster.counted(LEADER, counter::CHANGED), stamped);
     }
 }
 

@@ -98,6 +98,8 @@ impl Group {
             next: handed.next.clone(),
             trimmed: handed.trim.clone(),
             window: self.settings.window,
+            acceptors: record.acceptors.iter().map(|(node, _)| *node).collect(),
+            f: record.f,
             replicas: record.replicas.clone(),
             g: record.g,
         };

@@ -80,12 +80,15 @@ impl Cluster {
     }
 
     fn first_program(&self) -> Program {
+        let first = self.bounds.configuration(1).expect("the first epoch");
         Program {
             epoch: 1,
             nonce: leader_nonce(0, 1),
             next: vec![0],
             trimmed: vec![0],
             window: self.bounds.window,
+            acceptors: first.acceptors.iter().map(|a| a.node).collect(),
+            f: first.f,
             replicas: self.bounds.replicas.clone(),
             g: self.bounds.g,
         }

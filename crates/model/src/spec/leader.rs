@@ -1,9 +1,11 @@
 //! A leader: what it may answer and stamp.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use paxos::wire::value::{Probe, ProbeReport, Rejection};
-use paxos::{Epoch, Flags, Header, Instance, MsgType, Packet, PartitionId, Program, Reason, Round};
+use paxos::{
+    Epoch, Flags, Header, Instance, MsgType, NodeId, Packet, PartitionId, Program, Reason, Round,
+};
 
 use super::answer::{Answer, Sender, held, probed, raise, reject};
 use super::reports::Reports;
@@ -18,6 +20,11 @@ pub(super) struct Leader {
     window: u64,
     next: BTreeMap<PartitionId, Instance>,
     trimmed: BTreeMap<PartitionId, Instance>,
+    /// The acceptors of its epoch, and how many of them may fail.
+    acceptors: BTreeSet<NodeId>,
+    f: u8,
+    /// Those that have promised a later epoch.
+    preempted: BTreeSet<NodeId>,
     reports: Reports,
 }
 
@@ -33,6 +40,9 @@ impl Leader {
             window: 0,
             next: BTreeMap::new(),
             trimmed: BTreeMap::new(),
+            acceptors: BTreeSet::new(),
+            f: 0,
+            preempted: BTreeSet::new(),
             reports: Reports::default(),
         }
     }
@@ -61,6 +71,9 @@ impl Leader {
         self.round = round;
         self.retired = false;
         self.window = program.window;
+        self.acceptors = program.acceptors.iter().copied().collect();
+        self.f = program.f;
+        self.preempted.clear();
         self.reports = Reports::default();
         self.reports.change(&program.replicas, program.g);
         self.next = (0..).zip(program.next.iter().copied()).collect();
@@ -138,8 +151,10 @@ impl Leader {
             return;
         };
         let preempted = rejection.reason == Reason::Preempted && rejection.round.is_valid();
-        if preempted && self.stamps() && h.rnd == self.round {
-            self.retire(rejection.round.epoch());
+        let later = preempted && rejection.round.epoch() > self.round.epoch();
+        if later && self.stamps() && h.rnd == self.round && self.acceptors.contains(&h.swid) {
+            self.preempted.insert(h.swid);
+            self.retired = self.preempted.len() > usize::from(self.f);
         }
     }
 }

@@ -83,6 +83,8 @@ pub fn program(epoch: u32, next: Instance) -> Program {
         next: vec![next; PARTITIONS as usize],
         trimmed: vec![0; PARTITIONS as usize],
         window: SLOTS as u64,
+        acceptors: ACCEPTORS.to_vec(),
+        f: 1,
         replicas: REPLICAS.to_vec(),
         g: 1,
     }

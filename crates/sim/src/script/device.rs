@@ -284,6 +284,8 @@ pub fn parse_program(
         next: fields.list("next", partitions)?,
         trimmed: fields.list("trimmed", partitions)?,
         window: fields.u64("window", 8)?,
+        acceptors: fields.nodes("acceptors")?,
+        f: fields.u8("f", 0)?,
         replicas: fields.nodes("replicas")?,
         g: fields.u8("g", 0)?,
     })

@@ -205,6 +205,8 @@ fn leader(time: Duration) -> f64 {
         next: vec![0],
         trimmed: vec![0],
         window: SLOTS as u64,
+        acceptors: ACCEPTORS.to_vec(),
+        f: 1,
         replicas: vec![REPLICA],
         g: 0,
     })

@@ -80,6 +80,8 @@ pub(super) fn leader(dir: &Path) -> Result<(Object, Leader)> {
         next: vec![0],
         trimmed: vec![0],
         window: u64::MAX,
+        acceptors: ACCEPTORS.to_vec(),
+        f: 1,
         replicas: vec![REPLICA],
         g: 0,
     })?;

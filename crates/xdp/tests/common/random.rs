@@ -207,8 +207,8 @@ pub fn for_leader(random: &mut Random, near: &Near) -> Vec<u8> {
     let msgtype = match random.below(100) {
         0..70 => MsgType::Request,
         70..88 => MsgType::Trim,
-        88..91 => MsgType::Reject,
-        91..95 => MsgType::Probe,
+        88..92 => MsgType::Reject,
+        92..95 => MsgType::Probe,
         _ => random.pick(&MsgType::ALL),
     };
     let mut h = header(random, msgtype);
@@ -254,6 +254,7 @@ pub fn for_leader(random: &mut Random, near: &Near) -> Vec<u8> {
                 },
                 trim: 0,
             };
+            h.swid = random.pick(&[11, 12, 13, 12, 13, 14, 31, 0]);
             value = rejection.emit().to_vec();
             if random.chance(10) {
                 let at = random.below(16) as usize;

@@ -249,12 +249,16 @@ impl Pair {
                 // A damaged TRIM may have closed a window for ever.
                 let trimmed = (0..PARTITIONS).map(|pid| rust.trimmed(pid) % (1 << 40));
                 let trimmed: Vec<u64> = trimmed.collect();
+                let acceptors = [&[11, 12, 13][..], &[12, 13, 14], &[13]];
+                let acceptors = acceptors[self.random.below(3) as usize];
                 let program = Program {
                     epoch,
                     nonce: NONCE + u64::from(self.random.chance(5) && !first),
                     next: trimmed.iter().map(|t| t + self.random.below(4)).collect(),
                     trimmed,
                     window: 1 + self.random.below(40),
+                    acceptors: acceptors.to_vec(),
+                    f: acceptors.len() as u8 / 2,
                     replicas: replicas.to_vec(),
                     g,
                 };

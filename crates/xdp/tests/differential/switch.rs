@@ -210,6 +210,8 @@ impl Model {
             next: from.clone(),
             trimmed: from,
             window: SLOTS,
+            acceptors: vec![11, 12, 13],
+            f: 1,
             replicas: vec![31, 32, 33],
             g: 1,
         }

@@ -157,6 +157,8 @@ impl Target {
                     next: vec![0; all],
                     trimmed: vec![0; all],
                     window: 1 << 20,
+                    acceptors: MEMBERS.to_vec(),
+                    f: 1,
                     replicas: vec![31, 32, 33],
                     g: 1,
                 })
