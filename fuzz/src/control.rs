@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::input::{Input, NONCE};
 use control::{
-    ControlOutbox, Controller, Envelope, EpochRecord, GivenUp, GroupSettings, MemoryStore, Message,
-    OUTSIDE, Peer, Sender, Settings, Turned, View,
+    Assembler, ControlOutbox, Controller, Envelope, EpochRecord, GivenUp, GroupSettings,
+    MemoryStore, Message, OUTSIDE, Peer, Sender, Settings, Turned, View,
 };
 use node::{ClusterFile, ControlPeers};
 use paxos::wire::value::ProbeReport;
@@ -31,6 +31,7 @@ pub fn run(data: &[u8]) {
     bytes(data);
     let mut input = Input(data);
     let mut world = World::new();
+    let mut asker = Assembler::new(0);
     // The first epoch comes into force before anybody disturbs.
     for _ in 0..input.small() % 64 {
         world.tick(10_000_000);
@@ -43,6 +44,7 @@ pub fn run(data: &[u8]) {
             Some(choice) => {
                 let message = message(&mut input);
                 travels(&message);
+                asker.take(message.clone());
                 world.hear(choice, &message);
             }
         }
@@ -76,7 +78,8 @@ fn bytes(data: &[u8]) {
     );
 }
 
-/// A message reaches its node as it was, from the controller; orders reach nobody from outside.
+/// A message reaches its node as it was, from the controller, unless it is no sound view; orders reach
+/// nobody from outside.
 fn travels(message: &Message) {
     thread_local! {
         static CLUSTER: ClusterFile = node::cluster_file::parse(
@@ -476,8 +479,18 @@ fn message(input: &mut Input<'_>) -> Message {
             forced: input.small() > 60,
             accept_data_loss: input.small() > 200,
         },
-        _ => match input.small() % 5 {
-            0 => Message::StatusRequest,
+        _ => match input.small() % 6 {
+            0 => Message::StatusRequest {
+                id: input.number(),
+                part: epoch(input),
+            },
+            5 => Message::Status {
+                id: 0,
+                part: u32::from(input.small() % 3),
+                parts: u32::from(input.small() % 4),
+                sum: input.number(),
+                json: "{}".to_owned(),
+            },
             1 => Message::Stop,
             2 => Message::DigestRequest { group },
             3 => Message::Stopping { node: 1 },

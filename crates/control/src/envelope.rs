@@ -105,7 +105,7 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         }
         Message::ViewRequest { .. }
         | Message::Failover { .. }
-        | Message::StatusRequest
+        | Message::StatusRequest { .. }
         | Message::DigestRequest { .. }
         | Message::Stop => true,
     }

@@ -12,6 +12,7 @@
 //! | `group` | when a new epoch is needed, and who is in it |
 //! | `attempt` | one epoch on its way from issued to active |
 //! | [`envelope`], [`views`] | whose control messages count, and which view is the newest |
+//! | [`parts`] | how a status document larger than a datagram is told |
 //! | [`memory`] | whether an acceptor's memory went backwards |
 //! | [`store`], [`state`] | what is remembered, and which changes are allowed |
 
@@ -22,6 +23,7 @@ mod group;
 pub mod memory;
 pub mod message;
 pub mod output;
+pub mod parts;
 pub mod settings;
 pub mod state;
 pub mod status;
@@ -34,6 +36,7 @@ pub use envelope::{Envelope, OUTSIDE, Sender, Turned};
 pub use memory::MemoryRecord;
 pub use message::{EpochRecord, EpochState, Message, View};
 pub use output::{ControlOutbox, Peer};
+pub use parts::{Assembler, Documents, Progress};
 pub use settings::{GroupSettings, Settings};
 pub use state::{Disk, GivenUp, GroupState, LEAP, Refused};
 pub use status::Status;

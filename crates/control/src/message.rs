@@ -97,6 +97,11 @@ fn hash(configuration: &Configuration) -> u64 {
     bytes.extend([configuration.g, configuration.replicas.len() as u8]);
     let replicas = configuration.replicas.iter();
     replicas.for_each(|replica| bytes.extend(replica.to_be_bytes()));
+    fnv(&bytes)
+}
+
+/// FNV-1a, 64 bits.
+pub(crate) fn fnv(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
@@ -314,11 +319,25 @@ pub enum Message {
         /// The new epoch, or why there is none.
         result: Result<Epoch, String>,
     },
-    /// Command line → any node.
-    StatusRequest,
-    /// Node → command line: a JSON document (schema in docs/operations.md).
+    /// Command line → any node: a part of your status document.
+    StatusRequest {
+        /// Drawn at random by who asks. The node keeps the document under it for a while, so that all
+        /// parts are of one.
+        id: u64,
+        /// Which part, from 0.
+        part: u32,
+    },
+    /// Node → command line: a part of a JSON document (schema in docs/operations.md).
     Status {
-        /// The document.
+        /// The id of the request.
+        id: u64,
+        /// Which part: the last one where a later one was asked for.
+        part: u32,
+        /// How many there are.
+        parts: u32,
+        /// FNV-1a, 64 bits, over the whole document.
+        sum: u64,
+        /// The part, at most 16 KiB.
         json: String,
     },
     /// Command line → replica: where do you stand, and what is the digest of your contents there?

@@ -107,9 +107,11 @@ impl<'a> ControlLoop<'a> {
                         self.socket.send(from, &Message::View(view.clone()));
                     }
                 }
-                Message::StatusRequest => {
-                    let json = self.status(role).to_string();
-                    self.socket.send(from, &Message::Status { json });
+                Message::StatusRequest { id, part } => {
+                    if !self.socket.has_status(*id) {
+                        self.socket.keep_status(*id, &self.status(role));
+                    }
+                    self.socket.send_status(from, *id, *part);
                 }
                 Message::Stop => self.stoppers.push(from),
                 order => role.order(order)?,

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use control::{Message, Turned};
+use control::{Documents, Message, Turned};
 use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Node};
@@ -22,6 +22,7 @@ pub struct ControlSocket {
     sender: ControlSender,
     buffer: Vec<u8>,
     turned: BTreeMap<Turned, u64>,
+    documents: Documents,
 }
 
 /// The half that sends, for any thread.
@@ -44,6 +45,7 @@ impl ControlSocket {
             sender,
             buffer: vec![0; MAX_MESSAGE_LEN + 1],
             turned: BTreeMap::new(),
+            documents: Documents::default(),
         })
     }
 
@@ -68,6 +70,23 @@ impl ControlSocket {
     /// Sends a message; it may be lost, as every message may.
     pub fn send(&self, to: SocketAddr, message: &Message) {
         self.sender.send(to, message);
+    }
+
+    /// Whether a status document is kept for who asks under this id.
+    pub fn has_status(&self, id: u64) -> bool {
+        self.documents.has(id)
+    }
+
+    /// Keeps one for a while.
+    pub fn keep_status(&mut self, id: u64, document: &Value) {
+        self.documents.keep(id, &document.to_string());
+    }
+
+    /// Sends a part of one that is kept.
+    pub fn send_status(&self, to: SocketAddr, id: u64, part: u32) {
+        if let Some(part) = self.documents.part(id, part) {
+            self.send(to, &part);
+        }
     }
 
     /// The half that sends.
@@ -159,8 +178,11 @@ mod tests {
         assert_eq!(receive(&mut socket), Some((Message::Stop, from)));
         assert_eq!(socket.receive(), None);
         assert_eq!(socket.to_json()["malformed"], garbage.len());
-        let json = "x".repeat(70_000);
-        peer.send(at("leader-1"), &Message::Status { json });
+        let large = Message::FailoverReply {
+            group: 0,
+            result: Err("x".repeat(70_000)),
+        };
+        peer.send(at("leader-1"), &large);
         assert_eq!(peer.to_json()["unsent"], 1);
     }
 

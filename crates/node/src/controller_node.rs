@@ -159,9 +159,11 @@ impl Process<'_> {
     fn messages(&mut self, stoppers: &mut Vec<SocketAddr>) {
         while let Some((message, from)) = self.links.control.receive() {
             match message {
-                Message::StatusRequest => {
-                    let json = self.status().to_string();
-                    self.links.control.send(from, &Message::Status { json });
+                Message::StatusRequest { id, part } => {
+                    if !self.links.control.has_status(id) {
+                        self.links.control.keep_status(id, &self.status());
+                    }
+                    self.links.control.send_status(from, id, part);
                 }
                 Message::Stop => stoppers.push(from),
                 message => {

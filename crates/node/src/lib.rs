@@ -54,6 +54,7 @@ pub use error::{Error, random_nonce};
 pub use host::Stop;
 pub use replica_node::Services;
 pub use senders::Senders;
+pub use status::ask as ask_status;
 
 use cluster_file::Role;
 

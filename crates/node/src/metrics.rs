@@ -5,12 +5,12 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use control::{Message, OUTSIDE};
+use control::OUTSIDE;
 use serde_json::Value;
 
 use crate::Error;
@@ -18,6 +18,7 @@ use crate::cluster_file::{ClusterFile, Node};
 use crate::control_peers::ControlPeers;
 use crate::host::Stop;
 use crate::listen::Connections;
+use crate::status;
 
 /// How long a scraper may take, and the node to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -84,11 +85,13 @@ fn answer(scraper: &mut TcpStream, peers: &ControlPeers, control: SocketAddr) ->
     scraper.set_write_timeout(Some(TIMEOUT))?;
     // Whatever is asked for, there is one answer; the request only has to be read.
     let _ = scraper.read(&mut [0; 4096])?;
-    let (status, body) = match status_of(peers, control) {
-        Ok(document) => ("200 OK", text(&document)),
-        Err(e) => (
+    let answers = status::ask(peers, &[control], TIMEOUT);
+    let answer = answers.ok().and_then(|mut all| all.remove(&control));
+    let (status, body) = match answer {
+        Some(document) => ("200 OK", text(&document)),
+        None => (
             "503 Service Unavailable",
-            format!("the node doesn't answer: {e}\n"),
+            "the node doesn't answer\n".to_owned(),
         ),
     };
     write!(
@@ -97,23 +100,6 @@ fn answer(scraper: &mut TcpStream, peers: &ControlPeers, control: SocketAddr) ->
          Connection: close\r\n\r\n{body}",
         body.len()
     )
-}
-
-fn status_of(peers: &ControlPeers, control: SocketAddr) -> io::Result<Value> {
-    let any = match control {
-        SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
-        SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
-    };
-    let socket = UdpSocket::bind(any)?;
-    socket.connect(control)?;
-    socket.set_read_timeout(Some(TIMEOUT))?;
-    socket.send(&peers.seal(control, &Message::StatusRequest)?)?;
-    let mut buffer = vec![0; 65_536];
-    let n = socket.recv(&mut buffer)?;
-    match peers.open(&buffer[..n], control) {
-        Ok(Message::Status { json }) => Ok(serde_json::from_str(&json)?),
-        _ => Err(io::Error::other("it answered something else")),
-    }
 }
 
 /// Every number and truth value of a document, named by its path; list entries by their labels.
@@ -175,6 +161,7 @@ mod tests {
     use super::*;
     use crate::control_socket::ControlSocket;
     use crate::host::wait;
+    use control::Message;
     use serde_json::json;
     use std::os::fd::AsFd;
 
@@ -214,9 +201,11 @@ mod tests {
         scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
         wait(&[node.as_fd()], Some(Duration::from_secs(10))).unwrap();
         let (message, from) = node.receive().unwrap();
-        assert_eq!(message, Message::StatusRequest);
-        let json = json!({ "node": 7, "commands": 12 }).to_string();
-        node.send(from, &Message::Status { json });
+        let Message::StatusRequest { id, part: 0 } = message else {
+            panic!("{message:?}");
+        };
+        node.keep_status(id, &json!({ "node": 7, "commands": 12 }));
+        node.send_status(from, id, 0);
         let mut shown = String::new();
         scraper.read_to_string(&mut shown).unwrap();
         assert!(shown.starts_with("HTTP/1.1 200 OK\r\n"), "{shown}");

@@ -327,9 +327,11 @@ impl ControlLoop<'_> {
                 self.wants_incarnation = false;
                 self.give_all(|| Job::Incarnation(incarnation));
             }
-            Message::StatusRequest => {
-                let json = self.status().to_string();
-                self.socket.send(from, &Message::Status { json });
+            Message::StatusRequest { id, part } => {
+                if !self.socket.has_status(id) {
+                    self.socket.keep_status(id, &self.status());
+                }
+                self.socket.send_status(from, id, part);
             }
             Message::DigestRequest { group } if group == self.group.id => self.digest(from),
             Message::Stop => {

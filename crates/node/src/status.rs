@@ -1,10 +1,22 @@
 //! What the roles' status documents have in common (docs/operations.md describes them).
 
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use control::{Assembler, Message, Progress};
 use paxos::Instance;
 use serde_json::{Value, json};
 
 use crate::cluster_file::Node;
+use crate::control_peers::ControlPeers;
+use crate::host::is_due;
 use crate::plane::UdpPlane;
+use crate::random_nonce;
+
+/// Then a part counts as lost.
+const RESEND_AFTER: Duration = Duration::from_millis(200);
 
 /// The beginning of every status document.
 pub(crate) fn document(node: &Node) -> Value {
@@ -49,6 +61,56 @@ pub(crate) fn conflict_warning(document: &Value) -> Option<String> {
              controllers, or a restored store or memory. Stop the other one, keep all data directories"
         )
     })
+}
+
+/// Asks nodes for their status documents, over a socket of its own; a silent one is missing.
+pub fn ask(
+    peers: &ControlPeers,
+    nodes: &[SocketAddr],
+    timeout: Duration,
+) -> io::Result<BTreeMap<SocketAddr, Value>> {
+    let socket = match peers.controller() {
+        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
+        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
+    };
+    socket.set_read_timeout(Some(RESEND_AFTER))?;
+    let send = |node, request: &Message| {
+        // To a node that is down it is lost.
+        let _ = socket.send_to(&peers.seal(node, request)?, node);
+        io::Result::Ok(())
+    };
+    let mut open = BTreeMap::new();
+    for node in nodes {
+        let id = random_nonce().map_err(io::Error::other)?;
+        open.insert(*node, Assembler::new(id));
+    }
+    let mut answers = BTreeMap::new();
+    let mut buffer = vec![0; 65_536];
+    let (begun, mut asked) = (Instant::now(), None);
+    while !open.is_empty() && begun.elapsed() < timeout {
+        if is_due(asked, RESEND_AFTER) {
+            for (node, assembler) in &open {
+                send(*node, &assembler.request())?;
+            }
+            asked = Some(Instant::now());
+        }
+        let Ok((n, from)) = socket.recv_from(&mut buffer) else {
+            continue;
+        };
+        let (Some(assembler), Ok(message)) = (open.get_mut(&from), peers.open(&buffer[..n], from))
+        else {
+            continue;
+        };
+        match assembler.take(message) {
+            Progress::None => {}
+            Progress::Part => send(from, &assembler.request())?,
+            Progress::Whole(json) => {
+                answers.insert(from, serde_json::from_str(&json).unwrap_or_default());
+                open.remove(&from);
+            }
+        }
+    }
+    Ok(answers)
 }
 
 /// Whatever the document counts under this reason, in any role's form.

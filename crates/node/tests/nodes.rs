@@ -112,9 +112,13 @@ impl Bed {
     }
 
     fn status(&self, name: &str) -> serde_json::Value {
-        self.ask(name, &Message::StatusRequest, |answer| match answer {
-            Message::Status { json } => Some(serde_json::from_str(&json).unwrap()),
-            _ => None,
+        let (peers, control) = (
+            ControlPeers::new(&self.cluster, OUTSIDE),
+            self.control(name),
+        );
+        repeat(|| {
+            let answers = node::ask_status(&peers, &[control], Duration::from_secs(1));
+            answers.unwrap().remove(&control)
         })
     }
 

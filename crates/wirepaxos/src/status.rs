@@ -4,14 +4,13 @@ mod digests;
 mod summary;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
-use client::ControlClient;
-use control::Message;
-use node::ClusterFile;
+use control::OUTSIDE;
+use node::cluster_file::Node;
+use node::{ClusterFile, ControlPeers};
 use serde_json::{Value, json};
 
 pub use digests::{Digests, digests};
@@ -19,7 +18,6 @@ pub use digests::{Digests, digests};
 use crate::error::Error;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-const RESEND_AFTER: Duration = Duration::from_secs(5);
 
 /// Options of `wirepaxos status`.
 #[derive(Args)]
@@ -69,61 +67,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
 
 /// Each node's status document, by name; a silent node is missing.
 pub fn ask_all(cluster: &ClusterFile) -> Result<BTreeMap<String, Value>, Error> {
-    let mut answers = BTreeMap::new();
-    let peers: Vec<_> = cluster
-        .nodes
-        .iter()
-        .map(|n| (n.name.clone(), n.control))
-        .collect();
-    gather(
-        cluster,
-        &peers,
-        &Message::StatusRequest,
-        ANSWER_TIMEOUT,
-        |name, message| {
-            let Message::Status { json } = message else {
-                return false;
-            };
-            let document = serde_json::from_str(&json).unwrap_or(Value::Null);
-            answers.insert(name.to_string(), document);
-            true
-        },
-    )?;
-    Ok(answers)
-}
-
-/// Sends `question` to all peers until each has given an answer that `take` accepts.
-fn gather(
-    cluster: &ClusterFile,
-    peers: &[(String, SocketAddr)],
-    question: &Message,
-    timeout: Duration,
-    mut take: impl FnMut(&str, Message) -> bool,
-) -> Result<(), Error> {
-    let mut socket = ControlClient::new(cluster)?;
-    let mut open: BTreeMap<SocketAddr, &str> = peers
-        .iter()
-        .map(|(name, address)| (*address, name.as_str()))
-        .collect();
-    let deadline = Instant::now() + timeout;
-    while !open.is_empty() && Instant::now() < deadline {
-        for &peer in open.keys() {
-            socket.send(peer, question);
-        }
-        let resend_at = deadline.min(Instant::now() + RESEND_AFTER);
-        while let Some(left) = resend_at.checked_duration_since(Instant::now()) {
-            let Some((from, message)) = socket.receive(left) else {
-                break;
-            };
-            if open.get(&from).is_some_and(|name| take(name, message)) {
-                open.remove(&from);
-                if open.is_empty() {
-                    break;
-                }
-            }
-        }
-    }
-    Ok(())
+    let peers = ControlPeers::new(cluster, OUTSIDE);
+    let nodes: Vec<_> = cluster.nodes.iter().map(|n| n.control).collect();
+    let mut answers = node::ask_status(&peers, &nodes, ANSWER_TIMEOUT)?;
+    let named = |n: &Node| Some((n.name.clone(), answers.remove(&n.control)?));
+    Ok(cluster.nodes.iter().filter_map(named).collect())
 }
 
 fn print_json(cluster: &ClusterFile, answers: &BTreeMap<String, Value>, digests: &Digests) {

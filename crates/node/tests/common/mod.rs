@@ -1,13 +1,13 @@
 //! The nodes of a cluster as threads of one process.
 #![allow(dead_code)] // each test program uses a part
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use control::{Message, OUTSIDE};
+use control::OUTSIDE;
 use node::{ClusterFile, ControlPeers, Stop};
 use serde_json::Value;
 
@@ -71,29 +71,16 @@ pub fn end((stop, thread): Running) {
     thread.join().unwrap().unwrap();
 }
 
-fn status(socket: &UdpSocket, peers: &ControlPeers, control: SocketAddr) -> Option<Value> {
-    let request = peers.seal(control, &Message::StatusRequest).unwrap();
-    socket.send_to(&request, control).unwrap();
-    let mut buffer = vec![0; 65_536];
-    let (n, from) = socket.recv_from(&mut buffer).ok()?;
-    match peers.open(&buffer[..n], from).unwrap() {
-        Message::Status { json } if from == control => Some(serde_json::from_str(&json).unwrap()),
-        _ => None,
-    }
-}
-
 /// Asks a node for its status until `wanted` finds something in it. The limit is there only so
 /// that a failing test ends.
 fn until<T>(cluster: &ClusterFile, name: &str, wanted: impl Fn(&Value) -> Option<T>) -> T {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let patience = Some(Duration::from_millis(100));
-    socket.set_read_timeout(patience).unwrap();
     let control = cluster.node(name).unwrap().control;
     let peers = ControlPeers::new(cluster, OUTSIDE);
     let begun = Instant::now();
     let mut last = None;
     while begun.elapsed() < Duration::from_secs(60) {
-        if let Some(document) = status(&socket, &peers, control) {
+        let answers = node::ask_status(&peers, &[control], Duration::from_secs(1));
+        if let Some(document) = answers.unwrap().remove(&control) {
             if let Some(found) = wanted(&document) {
                 return found;
             }

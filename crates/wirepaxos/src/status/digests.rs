@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use client::ControlClient;
 use control::Message;
-use node::ClusterFile;
+use node::{ClusterFile, random_nonce};
 use paxos::GroupId;
 
 use crate::error::Error;
@@ -50,6 +50,11 @@ pub fn digests(cluster: &ClusterFile) -> Result<Digests, Error> {
     }
     let mut result = Digests::default();
     let mut next_digest = start;
+    // Any answer will do.
+    let alive = Message::StatusRequest {
+        id: random_nonce()?,
+        part: 0,
+    };
     while !open.is_empty() {
         let now = Instant::now();
         if now >= next_digest {
@@ -63,7 +68,7 @@ pub fn digests(cluster: &ClusterFile) -> Result<Digests, Error> {
             next_digest = now + ASK_DIGEST_INTERVAL;
         }
         for &to in open.keys() {
-            socket.send(to, &Message::StatusRequest);
+            socket.send(to, &alive);
         }
         receive(
             &mut socket,
