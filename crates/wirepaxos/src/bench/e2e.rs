@@ -520,10 +520,7 @@ mod tests {
 
     fn options(line: &str) -> Options {
         let words = std::iter::once("e2e").chain(line.split_whitespace());
-        Line::try_parse_from(words)
-            .ok()
-            .expect("a valid line")
-            .options
+        Line::try_parse_from(words).expect("a valid line").options
     }
 
     #[test]
