@@ -84,6 +84,7 @@ impl Cluster {
         let promise = Header {
             rnd: Round::base(2),
             flags: Flags::RANGE,
+            client: 9,
             ..message(MsgType::Phase1a)
         };
         let (action, _) = self.switch.takes(acceptor, &promise.datagram(&[]));
