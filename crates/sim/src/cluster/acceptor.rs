@@ -54,6 +54,8 @@ pub struct AcceptorHost {
     spare: Vec<Outgoing>,
     /// A copy of the disk, that somebody may put back.
     backup: Option<Disk>,
+    /// An old copy was put back that the controller hasn't had discarded yet.
+    restored: bool,
     /// For a mutation: the order that made it a member first.
     first_enable: Option<Enable>,
 }
@@ -75,6 +77,7 @@ impl AcceptorHost {
             waiting: Vec::new(),
             spare: Vec::new(),
             backup: None,
+            restored: false,
             first_enable: None,
         }
     }
@@ -170,6 +173,12 @@ impl AcceptorHost {
         self.crash(world, false);
         self.disk = backup;
         self.member = false;
+        self.restored = true;
+    }
+
+    /// Whether its memory is an old copy that still waits to be discarded.
+    pub fn is_restored(&self) -> bool {
+        self.restored
     }
 
     fn empty_memory(&mut self, world: &mut World) {
@@ -208,6 +217,7 @@ impl AcceptorHost {
     pub fn wipe(&mut self, world: &mut World) {
         self.crash(world, false);
         self.disk.wipe();
+        self.restored = false;
     }
 
     /// Stops in good order: a volatile memory is dumped.
@@ -359,6 +369,7 @@ impl AcceptorHost {
             let is_meant = (acceptor.nonce(), acceptor.start()) == (nonce, start);
             if acceptor.is_mute() && is_meant {
                 self.disk.wipe();
+                self.restored = false;
                 self.empty_memory(world);
                 self.observe_start(world);
             }
