@@ -1,6 +1,6 @@
 //! What a Redis client may send: the server's parser of requests.
 
-use redis::resp::{Limits, Parser, ProtocolError, Request, parse};
+use front_end::resp::{Limits, Parser, ProtocolError, Request, parse};
 
 /// The first byte says how small the pieces are in which the rest arrives.
 pub fn run(data: &[u8]) {

@@ -4,9 +4,9 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use xdp::forwarder::Forwarder;
-use xdp::interface::Interface;
-use xdp::object;
+use loader::forwarder::Forwarder;
+use loader::interface::Interface;
+use loader::object;
 
 use crate::topology::{Host, Role};
 use crate::up::queues;

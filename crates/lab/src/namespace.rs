@@ -74,7 +74,7 @@ pub(crate) fn inside<T: Send>(name: &str, work: impl FnOnce() -> Result<T> + Sen
 /// Runs lines of `ip`'s language, in a namespace or in the caller's; stops at the first that fails.
 pub(crate) fn ip(namespace: Option<&str>, lines: &[String]) -> Result<()> {
     let options = namespace.map_or(vec![], |name| vec!["-n", name]);
-    let output = xdp::ip::run(&options, lines).map_err(|e| cannot_run("ip", &e))?;
+    let output = loader::ip::run(&options, lines).map_err(|e| cannot_run("ip", &e))?;
     if output.status.success() {
         return Ok(());
     }

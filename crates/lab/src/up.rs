@@ -112,7 +112,7 @@ impl Lab {
                 .shape
                 .cluster_file(random()?, &state.data, &self.bpffs(), trace.as_deref());
         // Here, not by a node: `ip netns exec` would take its mount away with it.
-        xdp::pins::mount_bpffs(&self.bpffs()).map_err(Error::new)?;
+        loader::pins::mount_bpffs(&self.bpffs()).map_err(Error::new)?;
         let file = self.cluster_file();
         fs::write(&file, text).map_err(Error::at(file.display()))
     }
@@ -201,7 +201,7 @@ const MAX_QUEUES: usize = 64;
 /// A queue for each CPU at either end: what two CPUs send into one of a few hundred frames is lost
 /// sooner.
 pub(crate) fn queues() -> String {
-    let cpus = xdp::object::possible_cpus().min(MAX_QUEUES);
+    let cpus = loader::object::possible_cpus().min(MAX_QUEUES);
     format!("numtxqueues {cpus} numrxqueues {cpus}")
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use loader::members::Member;
 use paxos::GroupId;
-use xdp::members::Member;
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node, Role};

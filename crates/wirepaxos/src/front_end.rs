@@ -36,7 +36,7 @@ pub fn start(
         .map_err(|e| Error::new(format!("can't listen on {address} (redis): {e}")))?;
     let leader = Leader::default();
     let position = Arc::new(AtomicU64::new(0));
-    let mut settings = redis::Settings::new(
+    let mut settings = front_end::Settings::new(
         listener,
         cluster.deployment(node, group),
         node::random_nonce()?,
@@ -51,7 +51,7 @@ pub fn start(
         leader: leader.clone(),
     };
     plane.socket.set_nonblocking(true)?;
-    let front_end = redis::start(settings, plane)?;
+    let front_end = front_end::start(settings, plane)?;
     tie(cluster, services, front_end, leader, position);
     Ok(())
 }
@@ -64,14 +64,14 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Connections that the replicas' session table has room for, with an eighth left to other clients.
 fn sessions_for_front_ends() -> usize {
-    replica::Limits::default().slots / usize::from(redis::SESSION_WINDOW) / 8 * 7
+    replica::Limits::default().slots / usize::from(front_end::SESSION_WINDOW) / 8 * 7
 }
 
 /// Answers and news for the front end.
 fn tie(
     cluster: &ClusterFile,
     services: &mut Services,
-    front_end: redis::FrontEnd,
+    front_end: front_end::FrontEnd,
     leader: Leader,
     position: Arc<AtomicU64>,
 ) {
@@ -118,7 +118,12 @@ impl Leader {
 }
 
 /// INFO's section on replication.
-fn describe(node: &Node, group: u16, leader: Leader, position: Arc<AtomicU64>) -> redis::Describe {
+fn describe(
+    node: &Node,
+    group: u16,
+    leader: Leader,
+    position: Arc<AtomicU64>,
+) -> front_end::Describe {
     let name = node.name.clone();
     Box::new(move |out| {
         let _ = write!(
@@ -143,7 +148,7 @@ struct LeaderPlane {
     leader: Leader,
 }
 
-impl redis::Plane for LeaderPlane {
+impl front_end::Plane for LeaderPlane {
     fn send(&mut self, datagram: &[u8]) {
         if let Some((leader, _)) = self.leader.get() {
             // What is lost is sent again.

@@ -13,9 +13,9 @@ use std::process::Command;
 use lab::faults::Rates;
 use lab::topology::{REDIS_PASSWORD, REDIS_PORT};
 use lab::{Lab, Topology, UpOptions};
+use loader::pins::Pins;
 use node::cluster_file::Plane;
 use node::{ClusterFile, Stop};
-use xdp::pins::Pins;
 
 use crate::demo::resp::Server;
 use crate::error::Error;

@@ -1,5 +1,5 @@
 //! A learner whose ring is full counts no vote: its replica repairs what it has missed, at links as in
-//! test-run (`xdp/tests/frames.rs`).
+//! test-run (`crates/loader/tests/frames.rs`).
 
 mod testlab;
 

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use loader::pins::Pins;
 use node::ClusterFile;
 use testlab::{PROGRAM, REPLICAS, TestLab, all, digests, eventually, ready, serving, status};
 use wirepaxos_cli::local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
-use xdp::pins::Pins;
 
 /// Each test has a dozen processes: more than one at a time only slows all down.
 fn alone() -> MutexGuard<'static, ()> {

@@ -1,4 +1,4 @@
-//! The structures of `xdp/include/fault.h`.
+//! The structures of `programs/xdp/include/fault.h`.
 #![allow(unsafe_code)]
 
 use aya::Pod;

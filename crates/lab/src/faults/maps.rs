@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use aya::maps::{HashMap, Map, MapData, PerCpuHashMap, PerCpuValues};
 use aya::programs::Xdp;
 use aya::util::nr_cpus;
-use xdp::object::whole;
+use loader::object::whole;
 
 use super::layout::{Handled, Wire, WireState};
 use crate::{Error, Result};
@@ -40,7 +40,7 @@ pub(super) fn load(bpffs: &Path) -> Result<()> {
         return Ok(());
     }
     let object = object()?;
-    xdp::pins::mount_bpffs(bpffs).map_err(Error::new)?;
+    loader::pins::mount_bpffs(bpffs).map_err(Error::new)?;
     let cannot = |e: &dyn std::error::Error| {
         Error::new(format!(
             "the fault injector, {}: {}; it needs a kernel of 6.1 or later with BPF and XDP, and CAP_BPF",
@@ -83,7 +83,7 @@ fn object() -> Result<PathBuf> {
     let mut objects = candidates.iter().map(|dir| dir.join(OBJECT));
     objects.find(|path| path.is_file()).ok_or_else(|| {
         Error::new(format!(
-            "faults need the compiled program {OBJECT}: build it with `make -C xdp` (packages \
+            "faults need the compiled program {OBJECT}: build it with `make -C programs/xdp` (packages \
              make clang libbpf-dev), or say in {DIR_VARIABLE} in which directory it is"
         ))
     })

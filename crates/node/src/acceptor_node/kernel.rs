@@ -8,11 +8,11 @@
 use std::path::PathBuf;
 
 use control::{Message, View};
+use loader::acceptor::Acceptor;
+use loader::object;
 use paxos::GroupId;
 use paxos::acceptor::Start;
 use serde_json::Value;
-use xdp::acceptor::Acceptor;
-use xdp::object;
 
 use super::{
     Shown, ShownPartition, image, memory_on_disk, put_aside_as, read_dump, remove_dump,

@@ -42,9 +42,11 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         cluster,
         data: dir.join(raw.data.into_inner()),
         trace: raw.trace.map(|trace| dir.join(trace.into_inner())),
-        bpffs: raw.bpffs.map_or(xdp::pins::DEFAULT_MOUNT.into(), |path| {
-            dir.join(path.into_inner())
-        }),
+        bpffs: raw
+            .bpffs
+            .map_or(loader::pins::DEFAULT_MOUNT.into(), |path| {
+                dir.join(path.into_inner())
+            }),
         groups,
         nodes,
         controller,

@@ -5,10 +5,10 @@
 //! order to stop takes it off.
 
 use control::{Message, View};
+use loader::leader::Leader;
+use loader::members::Member;
+use loader::object;
 use serde_json::Value;
-use xdp::leader::Leader;
-use xdp::members::Member;
-use xdp::object;
 
 use super::Shown;
 use crate::cluster_file::{ClusterFile, Node};

@@ -5,12 +5,12 @@
 //! a vote of an unknown epoch.
 
 use control::{Message, View};
+use loader::layout::{GROUP_DELIVER, GROUP_PASS_OTHERS};
+use loader::learner::Learner;
+use loader::object;
+use loader::run::counter;
 use paxos::{GroupId, MsgType, Packet};
 use serde_json::{Value, json};
-use xdp::layout::{GROUP_DELIVER, GROUP_PASS_OTHERS};
-use xdp::learner::Learner;
-use xdp::object;
-use xdp::run::counter;
 
 use super::shown;
 use crate::Error;

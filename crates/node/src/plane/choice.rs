@@ -1,9 +1,9 @@
 //! Which plane a node's role runs on.
 
-use xdp::interface::Interface;
-use xdp::occupant::Occupant;
-use xdp::pins::Pins;
-use xdp::switch::Switch;
+use loader::interface::Interface;
+use loader::occupant::Occupant;
+use loader::pins::Pins;
+use loader::switch::Switch;
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node, Plane, Storage};

@@ -5,21 +5,21 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use loader::again::Again;
+use loader::attach::{Attachment, Mode};
+use loader::clone::Cloning;
+use loader::features;
+use loader::interface::Interface;
+use loader::layout::{DEVICE_KNOWS_NODES, Device};
+use loader::members::{Member, Members, octets};
+use loader::object::{self, Object, Role, Sizes};
+use loader::pins::Pins;
+use loader::place::{self, Place};
+use loader::run::{counter, verdict_of};
+use loader::station::Station;
+use loader::switch::Switch;
 use paxos::Packet;
 use serde_json::{Map, Value, json};
-use xdp::again::Again;
-use xdp::attach::{Attachment, Mode};
-use xdp::clone::Cloning;
-use xdp::features;
-use xdp::interface::Interface;
-use xdp::layout::{DEVICE_KNOWS_NODES, Device};
-use xdp::members::{Member, Members, octets};
-use xdp::object::{self, Object, Role, Sizes};
-use xdp::pins::Pins;
-use xdp::place::{self, Place};
-use xdp::run::{counter, verdict_of};
-use xdp::station::Station;
-use xdp::switch::Switch;
 
 use crate::cluster_file::{ClusterFile, Node};
 use crate::{Error, Senders, listen};

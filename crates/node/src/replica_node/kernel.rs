@@ -5,15 +5,15 @@
 //! Its memory is the process's: when that ends, so does the program, and the next one begins at what
 //! the replica has executed.
 
+use loader::attach::Attachment;
+use loader::interface::Interface;
+use loader::layout::{Decision, GROUP_PASS_OTHERS};
+use loader::learner::{Learner, decision};
+use loader::object::{self, MAX_RINGS, Object, Role, Sizes};
+use loader::place::{self, Place};
+use loader::ring::Ring;
 use paxos::{Configuration, Flags, Header, Instance, MsgType, Packet, PartitionId, Round};
 use serde_json::{Value, json};
-use xdp::attach::Attachment;
-use xdp::interface::Interface;
-use xdp::layout::{Decision, GROUP_PASS_OTHERS};
-use xdp::learner::{Learner, decision};
-use xdp::object::{self, MAX_RINGS, Object, Role, Sizes};
-use xdp::place::{self, Place};
-use xdp::ring::Ring;
 
 use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::plane::xdp::{counters, device, refuse_traces, say_what_is_at_interface};

@@ -2,8 +2,8 @@
 //! by the kernel, with a callback in user space.
 
 use clap::Args;
+use loader::measure::chain::{self, Run};
 use serde_json::json;
-use xdp::measure::chain::{self, Run};
 
 use super::{least, median, most};
 use crate::error::Error;
@@ -55,7 +55,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
                 "plane": "xdp",
                 "replicas": options.replicas,
                 "cpus": cpus,
-                "value_bytes": xdp::measure::VALUE_LEN,
+                "value_bytes": loader::measure::VALUE_LEN,
                 "sent": sent,
                 "delivered": delivered,
                 "repeated": repeated,

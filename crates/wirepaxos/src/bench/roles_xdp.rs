@@ -1,8 +1,8 @@
 //! The roles' programs in the kernel, alone and at links.
 
+use loader::measure::live;
+use loader::measure::{RoleMeasurement, VALUE_LEN, roles};
 use serde_json::{Value, json};
-use xdp::measure::live;
-use xdp::measure::{RoleMeasurement, VALUE_LEN, roles};
 
 use super::{median, quantile};
 use crate::error::Error;

@@ -11,8 +11,8 @@ use lab::faults::Rates;
 use lab::process::keep_descriptors_back;
 use lab::topology::{REDIS_PASSWORD, REDIS_PORT, Role};
 use lab::{Lab, Shape, UpOptions};
+use loader::pins::Pins;
 use node::ClusterFile;
-use xdp::pins::Pins;
 
 use super::tamper;
 use super::wholeness::Documents;

@@ -1,0 +1,469 @@
+//! A front end on a log of its own: one replica's worker with the real session table and a real
+//! store, behind a network that loses, repeats and reorders as asked.
+
+#![allow(dead_code)] // each test binary uses a part
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use apps::Application;
+use front_end::{FrontEnd, Mailbox, Plane, Settings};
+use paxos::wire::value::Rejection;
+use paxos::{
+    Configuration, Deployment, Header, Instance, Member, MsgType, Outbox, Packet, Reason, Round, To,
+};
+use replica::protocol::{ReplyAddress, SessionOp};
+use replica::{EpochView, Limits, Output, ReplyTo, Worker};
+
+/// How the network between front end and log behaves; each out of 100.
+#[derive(Clone, Copy, Default)]
+pub struct Faults {
+    pub lost: u64,
+    pub repeated: u64,
+    pub delayed: u64,
+    pub rejected: u64,
+}
+
+/// A front end and its log; ends with the test.
+pub struct Cluster {
+    front_end: Option<FrontEnd>,
+    pub address: SocketAddr,
+    /// While set, nothing gets through to the log.
+    pub cut: Arc<AtomicBool>,
+    /// Instances executed.
+    pub executed: Arc<AtomicU64>,
+    /// Open sessions.
+    pub sessions: Arc<AtomicU64>,
+    /// Set to let all sessions expire.
+    pub expire: Arc<AtomicBool>,
+    /// Set to have a session opened that an earlier process of the front end asked for.
+    pub stray: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+    log: Option<JoinHandle<()>>,
+    dir: PathBuf,
+}
+
+/// Seeds are fixed: the threads' timing is random enough.
+const SEED: u64 = 0x5eed;
+const NODE: u16 = 7;
+const ACCEPTOR: Member = Member { node: 1, nonce: 99 };
+
+pub fn deployment() -> Deployment {
+    Deployment {
+        cluster: 0xc1,
+        group: 0,
+        partitions: 1,
+        max_value: 1024,
+        node: NODE,
+    }
+}
+
+impl Cluster {
+    pub fn start(name: &str, faults: Faults) -> Cluster {
+        Self::start_with(name, faults, |_| {})
+    }
+
+    pub fn start_with(name: &str, faults: Faults, adjust: impl FnOnce(&mut Settings)) -> Cluster {
+        Self::start_on(name, faults, Limits::default(), 0, adjust)
+    }
+
+    /// On a log with limits of its own, in which an earlier process of the front end has left
+    /// `earlier` sessions.
+    pub fn start_on(
+        name: &str,
+        faults: Faults,
+        limits: Limits,
+        earlier: usize,
+        adjust: impl FnOnce(&mut Settings),
+    ) -> Cluster {
+        let dir = std::env::temp_dir().join(format!("redis-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        let app = apps::open("leveldb", &dir).unwrap();
+
+        let (near, far) = (udp(), udp());
+        near.connect(far.local_addr().unwrap()).unwrap();
+        near.set_nonblocking(true).unwrap();
+        far.connect(near.local_addr().unwrap()).unwrap();
+        far.set_read_timeout(Some(Duration::from_millis(5)))
+            .unwrap();
+
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut settings = Settings::new(listener, deployment(), SEED);
+        settings.retry_after = 20_000_000;
+        settings.describe = Box::new(|text| text.push_str("wirepaxos_position:42\r\n"));
+        adjust(&mut settings);
+        let front_end = front_end::start(settings, SocketPlane(near)).unwrap();
+
+        let (cut, executed) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let (sessions, expire) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let stray = Arc::<AtomicBool>::default();
+        let stop = Arc::<AtomicBool>::default();
+        let mut log = Log {
+            socket: far,
+            worker: worker(app, limits),
+            mailbox: front_end.mailbox().clone(),
+            faults,
+            random: SEED,
+            next: 0,
+            held: Vec::new(),
+            started: Instant::now(),
+            cut: cut.clone(),
+            executed: executed.clone(),
+            sessions: sessions.clone(),
+            expire: expire.clone(),
+            stray: stray.clone(),
+        };
+        (0..earlier).for_each(|_| log.open_stray());
+        let left: Vec<_> = log.worker.local_sessions().collect();
+        assert_eq!(left.len(), earlier);
+        log.mailbox.local_sessions(left);
+        let stopped = stop.clone();
+        Cluster {
+            address: front_end.address(),
+            front_end: Some(front_end),
+            cut,
+            executed,
+            sessions,
+            expire,
+            stray,
+            stop,
+            log: Some(std::thread::spawn(move || log.run(&stopped))),
+            dir,
+        }
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    pub fn metrics(&self) -> &front_end::Metrics {
+        self.front_end.as_ref().unwrap().metrics()
+    }
+
+    pub fn shut_down(&mut self) {
+        self.front_end.take().unwrap().shut_down();
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(front_end) = self.front_end.take() {
+            front_end.shut_down();
+        }
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.log.take().unwrap().join();
+        let _ = fs::remove_dir_all(&self.dir);
+        if !std::thread::panicking() {
+            ended.unwrap();
+        }
+    }
+}
+
+fn udp() -> UdpSocket {
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
+}
+
+struct SocketPlane(UdpSocket);
+
+impl Plane for SocketPlane {
+    fn send(&mut self, datagram: &[u8]) {
+        let _ = self.0.send(datagram);
+    }
+
+    fn flush(&mut self) {}
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        self.0.recv(buffer).ok()
+    }
+
+    fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    fn ask_for_leader(&mut self) {}
+}
+
+type App = Box<dyn Application>;
+
+fn worker(app: App, limits: Limits) -> Worker<App> {
+    let settings = replica::Settings {
+        limits,
+        ..replica::Settings::new(deployment(), 0)
+    };
+    let mut worker = Worker::open(settings, app, 5, 0).unwrap();
+    let configuration = Configuration {
+        epoch: 1,
+        leader: Member { node: 2, nonce: 98 },
+        acceptors: vec![ACCEPTOR],
+        f: 0,
+        replicas: vec![NODE],
+        g: 0,
+    };
+    let view = EpochView {
+        configuration,
+        active: true,
+    };
+    worker.configure(0, &[view]);
+    worker
+}
+
+/// Stamps what gets through, decides it at once and has the worker execute it.
+struct Log {
+    socket: UdpSocket,
+    worker: Worker<App>,
+    mailbox: Mailbox,
+    faults: Faults,
+    random: u64,
+    next: Instance,
+    held: Vec<Vec<u8>>,
+    started: Instant,
+    cut: Arc<AtomicBool>,
+    executed: Arc<AtomicU64>,
+    sessions: Arc<AtomicU64>,
+    expire: Arc<AtomicBool>,
+    stray: Arc<AtomicBool>,
+}
+
+impl Log {
+    fn run(mut self, stop: &AtomicBool) {
+        let mut buffer = [0; 2048];
+        while !stop.load(Ordering::Relaxed) {
+            let received = self.socket.recv(&mut buffer);
+            if self.cut.load(Ordering::Relaxed) {
+                self.held.clear();
+                continue;
+            }
+            match received {
+                Ok(len) => self.arrive(&buffer[..len]),
+                // Nothing new: what was held back comes late.
+                Err(_) => {
+                    for datagram in std::mem::take(&mut self.held) {
+                        self.decide(&datagram);
+                    }
+                }
+            }
+            self.expire();
+            if self.stray.swap(false, Ordering::Relaxed) {
+                self.open_stray();
+            }
+            let (now, mut out) = (self.now(), ToMailbox(self.mailbox.clone()));
+            self.worker.finish_batch(now, &mut out).unwrap();
+            self.executed.store(self.worker.next(), Ordering::Relaxed);
+            self.sessions
+                .store(self.worker.sessions() as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn now(&self) -> paxos::Time {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % 100 < percent
+    }
+
+    fn arrive(&mut self, datagram: &[u8]) {
+        if self.chance(self.faults.lost) {
+            return;
+        }
+        if self.chance(self.faults.rejected) {
+            return self.reject(datagram);
+        }
+        if self.chance(self.faults.delayed) {
+            self.held.push(datagram.to_vec());
+            return;
+        }
+        self.decide(datagram);
+        if self.chance(self.faults.repeated) {
+            self.decide(datagram);
+        }
+        if !self.held.is_empty() && self.chance(50) {
+            let late = self.held.remove(0);
+            self.decide(&late);
+        }
+    }
+
+    fn reject(&mut self, datagram: &[u8]) {
+        let packet = Packet::parse(datagram).unwrap();
+        let rejection = Rejection {
+            reason: Reason::Window,
+            round: Round::NONE,
+            trim: 0,
+        };
+        let header = Header {
+            msgtype: MsgType::Reject,
+            flags: paxos::Flags::NONE,
+            ..packet.header
+        };
+        let _ = self.socket.send(&header.datagram(&rejection.emit()));
+    }
+
+    fn decide(&mut self, datagram: &[u8]) {
+        let packet = Packet::parse(datagram).unwrap();
+        assert_eq!(packet.header.msgtype, MsgType::Request);
+        self.decide_value(&packet.header, packet.value);
+    }
+
+    fn decide_value(&mut self, header: &Header, value: &[u8]) {
+        let round = Round::base(1);
+        let header = Header {
+            msgtype: MsgType::Phase2b,
+            inst: self.next,
+            rnd: round,
+            vrnd: round,
+            swid: ACCEPTOR.node,
+            ..*header
+        };
+        self.next += 1;
+        let datagram = header.datagram(value);
+        let packet = Packet::parse(&datagram).unwrap();
+        let (now, mut out) = (self.now(), ToMailbox(self.mailbox.clone()));
+        let _ = self.worker.step(now, &packet, &mut out);
+        assert_eq!(self.worker.next(), self.next);
+    }
+
+    /// An OPEN of this front end, but not of this process.
+    fn open_stray(&mut self) {
+        let open = SessionOp::Open {
+            ordered: true,
+            window: 64,
+            reply_to: ReplyAddress {
+                home: NODE,
+                address: None,
+            },
+        };
+        let open = open.to_bytes();
+        let header = Header {
+            cluster: deployment().cluster,
+            client: 1_000_000 + self.next,
+            value_len: open.len() as u16,
+            ..Header::new(MsgType::Phase2b)
+        };
+        self.decide_value(&header, &open);
+    }
+
+    /// Ends all sessions through the log, if that was asked for.
+    fn expire(&mut self) {
+        if !self.expire.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        // Closing has the effect of an expiry; which sessions there are, the worker doesn't tell.
+        let close = SessionOp::Close.to_bytes();
+        for inst in 0..self.next {
+            for index in 0..8 {
+                let header = Header {
+                    cluster: deployment().cluster,
+                    client: (inst + 1) << 16 | index,
+                    value_len: close.len() as u16,
+                    ..Header::new(MsgType::Phase2b)
+                };
+                self.decide_value(&header, &close);
+            }
+        }
+    }
+}
+
+struct ToMailbox(Mailbox);
+
+impl Outbox for ToMailbox {
+    fn send(&mut self, _: To, _: &Header, _: &[u8]) {}
+}
+
+impl Output for ToMailbox {
+    fn reply(&mut self, to: &ReplyTo, client: u64, request: u64, status: u8, bytes: &[u8]) {
+        assert_eq!(*to, ReplyTo::Local);
+        self.0.reply(client, request, status, bytes);
+    }
+}
+
+/// A connection that speaks in bytes.
+pub struct Client(pub TcpStream);
+
+/// How long anything may take before a test fails: an upper bound, not a measurement.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client(stream)
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    /// The next `len` bytes.
+    pub fn receive(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[track_caller]
+    pub fn expect(&mut self, expected: &str) {
+        let mut got = Vec::new();
+        let mut byte = [0];
+        while got.len() < expected.len() && expected.as_bytes().starts_with(&got) {
+            match self.0.read(&mut byte) {
+                Ok(1) => got.push(byte[0]),
+                other => panic!("{other:?} after {:?}", String::from_utf8_lossy(&got)),
+            }
+        }
+        if got != expected.as_bytes() {
+            self.0
+                .set_read_timeout(Some(Duration::from_millis(50)))
+                .unwrap();
+            let mut rest = [0; 500];
+            let len = self.0.read(&mut rest).unwrap_or(0);
+            got.extend_from_slice(&rest[..len]);
+            panic!(
+                "{:?} instead of {expected:?}",
+                String::from_utf8_lossy(&got)
+            );
+        }
+    }
+
+    /// Sends a command and checks its answer.
+    #[track_caller]
+    pub fn ask(&mut self, command: &[&str], expected: &str) {
+        self.send(&request(command));
+        self.expect(expected);
+    }
+
+    /// Everything up to the end of the connection.
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.0.read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+}
+
+pub fn request(command: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
+    for word in command {
+        bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+    }
+    bytes
+}
+
+/// Waits until something holds.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

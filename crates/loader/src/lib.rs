@@ -1,0 +1,45 @@
+//! The roles as XDP programs: loads the objects that `programs/xdp/Makefile` builds, does the control plane's
+//! writes to their maps, drives them packet by packet for tests, and measures them.
+//!
+//! The objects are loaded at run time, so building this crate needs neither clang nor libbpf. See
+//! `programs/xdp/README.md` for what each map holds.
+//!
+//! # Why aya
+//! The loader is [aya]: pure Rust, so there is no C library to build or to install beside the
+//! binary (libbpf-rs wants libelf, zlib and libbpf's own build). It loads objects that plain clang
+//! has made, with BTF map definitions, and has what is needed here: sizes of maps set when loading,
+//! pinning, devmaps with programs, links. What it lacks stays out of the programs
+//! (maps of maps: a learner has sixteen rings instead) or is small here: BPF_PROG_TEST_RUN, the
+//! mapping of an array's memory and the one map of maps that is waited with in [`sys`], and a reader of rings in [`ring`] (aya 0.13's own
+//! failed the test of a full ring in `tests/frames.rs`).
+
+pub mod acceptor;
+pub mod again;
+pub mod attach;
+mod banks;
+pub mod clone;
+mod copies;
+pub mod features;
+pub mod forwarder;
+pub mod frame;
+pub mod generator;
+pub mod identity;
+pub mod interface;
+pub mod ip;
+pub mod layout;
+pub mod leader;
+pub mod learner;
+pub mod measure;
+pub mod members;
+pub mod neighbour;
+pub mod network;
+pub mod object;
+pub mod occupant;
+pub mod pins;
+pub mod place;
+pub mod ring;
+pub mod run;
+mod saved;
+pub mod station;
+pub mod switch;
+pub mod sys;

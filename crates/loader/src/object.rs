@@ -1,0 +1,368 @@
+//! Loading: one compiled object is one role on one node.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{Ordering::SeqCst, fence};
+
+use aya::maps::{Map, MapData, ProgramArray};
+use aya::programs::{Program, ProgramFd, Xdp};
+use aya::{Ebpf, EbpfLoader};
+use paxos::NodeId;
+
+use crate::layout::{Counters, Device, Group, NodeAddress};
+use crate::sys::{Mapped, Shared};
+
+/// Where the compiled objects are looked for first.
+pub const DIR_VARIABLE: &str = "WIREPAXOS_BPF_DIR";
+
+/// What went wrong, as a text that says what to do.
+pub type Result<T> = std::result::Result<T, String>;
+
+/// What a node does in the network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Role {
+    Leader,
+    Acceptor,
+    Learner,
+    Forwarder,
+}
+
+impl Role {
+    /// All roles.
+    pub const ALL: [Role; 4] = [Role::Leader, Role::Acceptor, Role::Learner, Role::Forwarder];
+
+    /// The name of the role, of its program and of its object.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Role::Leader => "leader",
+            Role::Acceptor => "acceptor",
+            Role::Learner => "learner",
+            Role::Forwarder => "forwarder",
+        }
+    }
+}
+
+/// Entries of the maps whose size is the deployment's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// Groups on this node.
+    pub groups: u32,
+    /// Partitions, of all groups together.
+    pub partitions: u32,
+    /// Slots, of all partitions together.
+    pub slots: u32,
+    /// Bytes of each ring of a learner: a power of two, at least a page.
+    pub ring_bytes: u32,
+    /// Rings of a learner that are used, one a partition.
+    pub rings: u32,
+}
+
+impl Sizes {
+    /// For groups of this many partitions and slots each, with rings of 4 MiB.
+    pub fn of(groups: u32, partitions: u16, slots: u32) -> Sizes {
+        Sizes {
+            groups,
+            partitions: groups * u32::from(partitions),
+            slots: groups * u32::from(partitions) * slots,
+            ring_bytes: 1 << 22,
+            rings: groups * u32::from(partitions),
+        }
+    }
+}
+
+/// The directory with the compiled objects: `WIREPAXOS_BPF_DIR`, else `bpf` beside the running
+/// program or above it, else `target/bpf` of the source tree.
+pub fn directory() -> Result<PathBuf> {
+    if let Some(given) = std::env::var_os(DIR_VARIABLE) {
+        return Ok(given.into());
+    }
+    let binary = std::env::current_exe().map_err(|error| error.to_string())?;
+    let beside = binary.ancestors().skip(1).map(|dir| dir.join("bpf"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bpf");
+    beside
+        .chain([source])
+        .find(|dir| dir.join("acceptor.bpf.o").is_file())
+        .ok_or_else(|| {
+            format!("no compiled XDP programs found: build them with `make -C programs/xdp`, or say in {DIR_VARIABLE} where they are")
+        })
+}
+
+/// CPUs that programs may run on, whatever this process is bound to.
+pub fn possible_cpus() -> usize {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible");
+    let last = text
+        .ok()
+        .and_then(|text| text.trim().rsplit(['-', ',']).next()?.parse::<usize>().ok());
+    last.map_or(1, |last| last + 1)
+}
+
+/// A role's loaded object.
+#[derive(Debug)]
+pub struct Object {
+    ebpf: Ebpf,
+    role: Role,
+    counters: Mapped<Counters>,
+}
+
+impl Object {
+    /// Loads a role's object from `dir`: creates its maps and hands its programs to the kernel.
+    pub fn load(dir: &Path, role: Role, sizes: &Sizes) -> Result<Object> {
+        Self::load_file(
+            &dir.join(format!("{}.bpf.o", role.name())),
+            role,
+            sizes,
+            None,
+        )
+    }
+
+    /// The same for a node: its maps are those that an earlier process pinned in `pins`, with all
+    /// that they hold, or new ones, which are pinned there. [`crate::pins::Pins::claim`] says whether they are ours.
+    pub fn load_kept(dir: &Path, role: Role, sizes: &Sizes, pins: &Path) -> Result<Object> {
+        let path = dir.join("kept").join(format!("{}.bpf.o", role.name()));
+        Self::load_file(&path, role, sizes, Some(pins))
+    }
+
+    fn load_file(path: &Path, role: Role, sizes: &Sizes, pins: Option<&Path>) -> Result<Object> {
+        let mut loader = EbpfLoader::new();
+        if let Some(pins) = pins {
+            loader.map_pin_path(pins);
+        }
+        let ring_names: Vec<String> = (0..MAX_RINGS).map(|ring| format!("ring{ring}")).collect();
+        match role {
+            Role::Leader => {
+                loader.set_max_entries("leaders", sizes.groups);
+                loader.set_max_entries("partitions", sizes.partitions);
+            }
+            Role::Acceptor => {
+                loader.set_max_entries("members", sizes.groups);
+                loader.set_max_entries("partitions", sizes.partitions);
+                loader.set_max_entries("slots", sizes.slots);
+                loader.set_max_entries("long_values", sizes.slots);
+            }
+            Role::Learner => {
+                loader.set_max_entries("configurations", sizes.groups);
+                loader.set_max_entries("partitions", sizes.partitions);
+                loader.set_max_entries("slots", sizes.slots);
+                for (ring, name) in ring_names.iter().enumerate() {
+                    let used = (ring as u32) < sizes.rings;
+                    loader.set_max_entries(name, if used { sizes.ring_bytes } else { 4096 });
+                }
+            }
+            Role::Forwarder => {}
+        }
+        let mut ebpf = loader
+            .load_file(path)
+            .map_err(|error| format!("{}: {}", path.display(), whole(&error)))?;
+        for (name, program) in ebpf.programs_mut() {
+            let loaded = match program {
+                Program::SchedClassifier(program) => program.load(),
+                program => <&mut Xdp>::try_from(program).and_then(Xdp::load),
+            };
+            loaded.map_err(|error| format!("{} {name}: {}", path.display(), whole(&error)))?;
+        }
+        let counters = map_memory(&ebpf, "counters", 0, Some(possible_cpus()), false)?;
+        Ok(Object {
+            ebpf,
+            role,
+            counters,
+        })
+    }
+
+    /// What it does.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The loaded maps and programs, to pin and to attach them.
+    pub fn ebpf(&mut self) -> &mut Ebpf {
+        &mut self.ebpf
+    }
+
+    /// A loaded program's descriptor.
+    pub fn program(&self, name: &str) -> Result<ProgramFd> {
+        let program = self.ebpf.program(name);
+        let program: &Xdp = program
+            .ok_or_else(|| format!("the object has no program {name}"))?
+            .try_into()
+            .map_err(|error| whole(&error))?;
+        let fd = program.fd().map_err(|error| whole(&error))?;
+        fd.try_clone().map_err(|error| whole(&error))
+    }
+
+    /// Pins the role's program, in the place of what is pinned there.
+    pub(crate) fn pin_program(&mut self, path: &Path) -> Result<()> {
+        let failed = |why: String| format!("{}: {why}", path.display());
+        let program = self.ebpf.program_mut(self.role.name());
+        let program = program.ok_or_else(|| failed("no program".to_owned()))?;
+        if path.exists() {
+            std::fs::remove_file(path).map_err(|e| failed(e.to_string()))?;
+        }
+        program.pin(path).map_err(|e| failed(whole(&e)))
+    }
+
+    /// Has the program at `place` of one of its arrays of programs called by it.
+    pub fn call(&mut self, map: &str, place: u32, program: &ProgramFd) -> Result<()> {
+        let found = self.ebpf.map_mut(map);
+        let found = found.ok_or_else(|| format!("no map {map}"))?;
+        let mut programs: ProgramArray<_> = found.try_into().map_err(|e| whole(&e))?;
+        programs
+            .set(place, program, 0)
+            .map_err(|e| format!("map {map}: {}", whole(&e)))
+    }
+
+    /// The memory of one of its array maps, all entries.
+    pub fn memory<T: Shared>(&self, name: &str) -> Result<Mapped<T>> {
+        map_memory(&self.ebpf, name, 0, None, true)
+    }
+
+    /// A ring of a learner, and its size in bytes.
+    pub(crate) fn ring(&self, ring: usize) -> Result<(BorrowedFd<'_>, usize)> {
+        let map = self.ebpf.map(&format!("ring{ring}")).and_then(data);
+        let map = map.ok_or_else(|| format!("no ring {ring}"))?;
+        let info = map.info().map_err(|error| whole(&error))?;
+        Ok((map.fd().as_fd(), info.max_entries() as usize))
+    }
+
+    /// The memory of one of its array maps as words, whatever its entries are; to be read.
+    pub fn words(&self, name: &str) -> Result<Mapped<u64>> {
+        let map = self.ebpf.map(name).and_then(data);
+        let map = map.ok_or_else(|| format!("no map {name}"))?;
+        let info = map.info().map_err(|error| whole(&error))?;
+        // The kernel lays entries out in whole words.
+        let words = info.value_size().div_ceil(8) as usize * info.max_entries() as usize;
+        Mapped::new(map.fd(), 0, words, false).map_err(|error| format!("map {name}: {error}"))
+    }
+
+    /// Says where this node stands.
+    pub fn set_device(&mut self, device: &Device) -> Result<()> {
+        let map = self.ebpf.map_mut("device").ok_or("no map device")?;
+        let mut map: aya::maps::Array<_, Device> = map.try_into().map_err(|e| whole(&e))?;
+        let before = map.get(&0, 0).map_err(|error| whole(&error))?;
+        let device = Device {
+            // How multicast leaves is said elsewhere.
+            flags: before.flags | device.flags,
+            only_port: before.only_port,
+            ..*device
+        };
+        map.set(0, device, 0).map_err(|error| whole(&error))
+    }
+
+    /// Where this node stands, as it was said.
+    pub(crate) fn device(&self) -> Result<Device> {
+        let map = self.ebpf.map("device").ok_or("no map device")?;
+        let map: aya::maps::Array<_, Device> = map.try_into().map_err(|e| whole(&e))?;
+        map.get(&0, 0).map_err(|error| whole(&error))
+    }
+
+    /// Says where nodes are; all others are nowhere.
+    pub fn set_nodes(&mut self, nodes: &[(NodeId, IpAddr)]) -> Result<()> {
+        let memory = self.memory::<NodeAddress>("nodes")?;
+        let mut all = vec![NodeAddress::default(); memory.len()];
+        for (node, address) in nodes {
+            let at = &mut all[usize::from(*node)];
+            match address {
+                IpAddr::V4(v4) => at.ip4 = v4.octets(),
+                IpAddr::V6(v6) => at.ip6 = v6.octets(),
+            }
+        }
+        for (node, address) in all.into_iter().enumerate() {
+            // Programs may run.
+            if memory.get(node) != address {
+                memory.set(node, address);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what a group is to this node.
+    pub fn set_group(&mut self, id: u16, group: &Group) -> Result<()> {
+        let groups = self.memory::<Group>("groups")?;
+        if groups.get(id.into()) == *group {
+            return Ok(());
+        }
+        // Programs must not see half of it.
+        let closed = Group {
+            partitions: 0,
+            ..*group
+        };
+        groups.set(id.into(), closed);
+        fence(SeqCst);
+        groups.set(id.into(), *group);
+        Ok(())
+    }
+
+    /// Writes an entry of a hash map.
+    pub fn insert<K: aya::Pod, V: aya::Pod>(
+        &mut self,
+        name: &str,
+        key: &K,
+        value: &V,
+    ) -> Result<()> {
+        let map = self.ebpf.map_mut(name);
+        let map = map.ok_or_else(|| format!("no map {name}"))?;
+        let mut map: aya::maps::HashMap<_, K, V> = map.try_into().map_err(|e| whole(&e))?;
+        map.insert(key, value, 0).map_err(|error| whole(&error))
+    }
+
+    /// What was counted under a verdict, on all CPUs.
+    pub fn counter(&self, which: usize) -> u64 {
+        (0..self.counters.len())
+            .map(|cpu| self.counters.get(cpu).of[which])
+            .sum()
+    }
+
+    /// How many CPUs count.
+    pub fn cpus(&self) -> usize {
+        self.counters.len()
+    }
+
+    /// All counters of one CPU.
+    pub fn counters_of(&self, cpu: usize) -> Counters {
+        self.counters.get(cpu)
+    }
+}
+
+/// Rings of a learner's object.
+pub const MAX_RINGS: usize = 16;
+
+/// An error with all its causes; what two in a row say alike, once.
+pub fn whole(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |e| e.source());
+    let mut texts: Vec<String> = causes.map(ToString::to_string).collect();
+    texts.dedup();
+    texts.join(": ")
+}
+
+/// The data of any kind of map.
+fn data(map: &Map) -> Option<&MapData> {
+    match map {
+        Map::Array(data) | Map::HashMap(data) | Map::RingBuf(data) | Map::DevMapHash(data) => {
+            Some(data)
+        }
+        _ => None,
+    }
+}
+
+fn map_memory<T: Shared>(
+    ebpf: &Ebpf,
+    name: &str,
+    offset: usize,
+    entries: Option<usize>,
+    write: bool,
+) -> Result<Mapped<T>> {
+    let map = ebpf.map(name).and_then(data);
+    let map = map.ok_or_else(|| format!("no map {name}"))?;
+    let info = map.info().map_err(|error| whole(&error))?;
+    if info.value_size() as usize != size_of::<T>() {
+        return Err(format!(
+            "map {name}: the program's entries have {} bytes, here they have {}",
+            info.value_size(),
+            size_of::<T>()
+        ));
+    }
+    let all = info.max_entries() as usize;
+    let entries = entries.unwrap_or(all).min(all);
+    Mapped::new(map.fd(), offset, entries, write).map_err(|e| format!("map {name}: {e}"))
+}

@@ -1,0 +1,80 @@
+//! What a replica's worker does with the learner in its host's kernel.
+
+use loader::layout::Decision;
+use loader::learner::{Learner, decision};
+use loader::object::Object;
+use loader::ring::Ring;
+use paxos::{Packet, PartitionId, Reason, Verdict};
+
+use super::random::{PARTITIONS, Random, TRUSTED};
+
+/// Rings and what was said of their readers, partition by partition.
+pub struct Host {
+    rings: Vec<Ring>,
+    awake: [bool; PARTITIONS as usize],
+    repairs: [bool; PARTITIONS as usize],
+}
+
+impl Host {
+    pub fn new(object: &Object) -> Host {
+        Learner::trust(object, &TRUSTED).expect("a map");
+        let ring = |pid| Ring::open(object, pid).expect("a ring");
+        Host {
+            rings: (0..PARTITIONS.into()).map(ring).collect(),
+            awake: [false; PARTITIONS as usize],
+            repairs: [false; PARTITIONS as usize],
+        }
+    }
+
+    /// Workers fall asleep, wake, begin to repair, and have done so.
+    pub fn turn(&mut self, random: &mut Random, learner: &Learner) {
+        for pid in 0..PARTITIONS {
+            let at = usize::from(pid);
+            self.awake[at] = random.chance(50);
+            self.repairs[at] = random.chance(15);
+            learner.set_awake(pid, self.awake[at]);
+            learner.show_votes(pid, self.repairs[at]);
+        }
+    }
+
+    /// Whether the host's sockets get a vote or a decision, too.
+    pub fn sees(&self, pid: PartitionId, verdict: Verdict, decided: bool) -> bool {
+        let at = usize::from(pid);
+        let wakes = decided && !self.awake[at];
+        wakes || verdict == Verdict::Dropped(Reason::UnknownEpoch) || self.repairs[at]
+    }
+
+    /// The rings hold the decision that `packet` has brought, and nothing else; now they are empty.
+    pub fn hold(&mut self, packet: Option<&Packet<'_>>) -> Result<(), String> {
+        let mut found = Vec::new();
+        for (ring, records) in self.rings.iter_mut().enumerate() {
+            while let Some(record) = records.next(<[u8]>::to_vec) {
+                let head = decision(&record).ok_or("half a record")?;
+                let value = &record[size_of::<Decision>()..][..usize::from(head.len)];
+                found.push((ring, head, value.to_vec()));
+            }
+        }
+        let expected: Vec<_> = packet.into_iter().map(expected).collect();
+        if found == expected {
+            Ok(())
+        } else {
+            Err(format!("the rings hold {found:?}, expected {expected:?}"))
+        }
+    }
+}
+
+fn expected(packet: &Packet<'_>) -> (usize, Decision, Vec<u8>) {
+    let h = &packet.header;
+    let head = Decision {
+        inst: h.inst,
+        client: h.client,
+        request: h.request,
+        rnd: h.rnd.0,
+        group: h.group,
+        pid: h.pid,
+        flags: h.flags.of_value().0,
+        len: packet.value.len() as u16,
+        unused: 0,
+    };
+    (h.pid.into(), head, packet.value.to_vec())
+}

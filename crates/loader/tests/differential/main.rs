@@ -1,0 +1,358 @@
+//! The same packets at random into a Rust role and its XDP program: output bytes, verdict and state
+//! must be the same after each.
+//!
+//! `XDP_PACKETS=n` sets how many packets each role gets, `XDP_SEED=n` which ones. What a failure
+//! prints says both.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod host;
+mod state;
+mod switch;
+
+use std::collections::BTreeMap;
+
+use common::host::Host;
+use common::random::{self, Near, PARTITIONS, Random, SLOTS, deployment};
+use common::{Loaded, number, objects_or_skip};
+use loader::layout::{GROUP_DELIVER, GROUP_PASS_OTHERS};
+use loader::object::Role;
+use loader::place::Place;
+use loader::run::Step;
+use paxos::outbox::Sent;
+use paxos::{Enable, Packet, Program, Round, To, Verdict};
+use state::Rust;
+
+/// All four together: more than a million.
+const PACKETS: u64 = 260_000;
+/// Packets until an acceptor starts anew: random promises and TRIMs have closed most of it by then.
+const LIFE: u64 = 100_000;
+const NODE: u16 = 11;
+const NONCE: u64 = 0xa1;
+
+#[test]
+fn acceptors_agree() {
+    compare(Role::Acceptor, GROUP_DELIVER);
+}
+
+#[test]
+fn leaders_agree() {
+    compare(Role::Leader, GROUP_DELIVER);
+}
+
+#[test]
+fn learners_in_the_network_agree() {
+    compare(Role::Learner, GROUP_DELIVER);
+}
+
+#[test]
+fn learners_in_hosts_agree() {
+    compare(Role::Learner, GROUP_PASS_OTHERS);
+}
+
+/// The tests bite: one wrong line in each program is found.
+#[test]
+fn mutants_are_found() {
+    let Some(dir) = objects_or_skip() else { return };
+    let mutants = dir.join("mutants");
+    if !mutants.is_dir() {
+        println!("SKIPPED: no mutants: build them with `make -C programs/xdp mutants`");
+        return;
+    }
+    for (role, flags) in [
+        (Role::Acceptor, GROUP_DELIVER),
+        (Role::Leader, GROUP_DELIVER),
+        (Role::Learner, GROUP_DELIVER),
+        (Role::Learner, GROUP_PASS_OTHERS),
+    ] {
+        let mut pair = Pair::new(&mutants, role, flags, 7);
+        let found = (0..20_000).find_map(|_| pair.step().err());
+        println!("{}: {}", role.name(), found.as_deref().unwrap_or("missed"));
+        assert!(
+            found.is_some(),
+            "the mutant of the {} was missed",
+            role.name()
+        );
+    }
+}
+
+fn compare(role: Role, flags: u32) {
+    let Some(dir) = objects_or_skip() else { return };
+    let (packets, seed) = (number("XDP_PACKETS", PACKETS), number("XDP_SEED", 1));
+    let mut pair = Pair::new(&dir, role, flags, seed);
+    let mut histogram = BTreeMap::new();
+    for done in 0..packets {
+        if role == Role::Acceptor && done % LIFE == 0 && done > 0 {
+            pair.start_anew();
+        }
+        match pair.step() {
+            Ok(verdict) => *histogram.entry(format!("{verdict:?}")).or_insert(0u64) += 1,
+            Err(difference) => panic!(
+                "{} differs at packet {done} of seed {seed}: {difference}",
+                role.name()
+            ),
+        }
+    }
+    let host = if pair.host.is_some() {
+        " in a host"
+    } else {
+        ""
+    };
+    println!("{}{host}: {packets} packets", role.name());
+    for (verdict, n) in &histogram {
+        println!("  {n:>9} {verdict}");
+    }
+    let accepted = |name: &str| histogram.get(name).copied().unwrap_or(0);
+    let accepted = accepted("Changed") + accepted("Answered");
+    assert!(
+        accepted * 100 >= packets * 30,
+        "only {accepted} of {packets} were accepted: this compares little"
+    );
+}
+
+/// A Rust role and an XDP program in the same state.
+struct Pair {
+    rust: Rust,
+    xdp: Loaded,
+    random: Random,
+    near: Near,
+    epoch: u32,
+    /// Around a learner that is in a replica's host.
+    host: Option<Host>,
+}
+
+impl Pair {
+    fn new(dir: &std::path::Path, role: Role, flags: u32, seed: u64) -> Pair {
+        let place = Place::only(deployment(NODE), SLOTS);
+        let rust = match role {
+            Role::Acceptor => Rust::Acceptor(paxos::Acceptor::new(
+                deployment(NODE),
+                SLOTS as usize,
+                NONCE,
+            )),
+            Role::Leader => Rust::Leader(paxos::Leader::new(deployment(NODE), NONCE)),
+            _ if flags == GROUP_PASS_OTHERS => Rust::Host(host::Model::new(deployment(NODE))),
+            _ => Rust::Learner(paxos::Learner::new(deployment(NODE), SLOTS as usize)),
+        };
+        let xdp = Loaded::with_flags(dir, role, place, NONCE, flags);
+        let host = matches!(rust, Rust::Host(_)).then(|| Host::new(&xdp.object));
+        let mut pair = Pair {
+            rust,
+            xdp,
+            host,
+            random: Random::seeded(seed),
+            near: Near::start(),
+            epoch: 0,
+        };
+        pair.control().expect("the first time nothing differs");
+        pair
+    }
+
+    /// An acceptor's first day, on both sides.
+    fn start_anew(&mut self) {
+        let role = paxos::Acceptor::new(deployment(NODE), SLOTS as usize, NONCE);
+        self.rust = Rust::Acceptor(role);
+        self.xdp.forget(NONCE);
+        self.near = Near::start();
+        self.epoch = 0;
+        self.control().expect("the first time nothing differs");
+    }
+
+    /// One packet, or a word of the control plane before it.
+    fn step(&mut self) -> Result<Verdict, String> {
+        if self.random.below(3000) == 0 {
+            self.control()?;
+        }
+        let datagram = match &self.rust {
+            Rust::Acceptor(_) => random::for_acceptor(&mut self.random, &self.near),
+            Rust::Leader(_) => random::for_leader(&mut self.random, &self.near),
+            Rust::Learner(_) => random::for_learner(&mut self.random, &self.near),
+            Rust::Host(_) => random::for_host(&mut self.random, &self.near),
+        };
+        // Egress of several copies is looked at in IPv4 frames.
+        self.xdp.runner.v6 = self.random.chance(20);
+        if matches!(self.rust, Rust::Leader(_)) {
+            self.xdp.runner.v6 &= datagram.get(27).is_none_or(|flags| flags & 8 == 0);
+        }
+        let verdict = match (&mut self.rust, &mut self.host) {
+            (Rust::Host(model), Some(host)) => host::step(model, host, &mut self.xdp, &datagram),
+            _ => self.step_in_network(&datagram),
+        }?;
+        if let Ok(packet) = Packet::parse(&datagram) {
+            let h = packet.header;
+            if h.pid < PARTITIONS {
+                self.same_state(h.pid, h.inst)
+                    .map_err(|difference| format!("{datagram:02x?}: {difference}"))?;
+            }
+        }
+        if self.random.below(1000) == 0 {
+            self.same_everywhere()?;
+        }
+        self.follow();
+        Ok(verdict)
+    }
+
+    fn step_in_network(&mut self, datagram: &[u8]) -> Result<Verdict, String> {
+        let expected = self.rust_step(datagram);
+        let found = self.xdp.runner.step(&self.xdp.object, datagram);
+        let found = found.map_err(|error| format!("{error}, after {datagram:02x?}"))?;
+        if found == expected {
+            Ok(expected.1)
+        } else {
+            Err(format!(
+                "{datagram:02x?} leads to\n{found:02x?}, expected\n{expected:02x?}"
+            ))
+        }
+    }
+
+    fn rust_step(&mut self, datagram: &[u8]) -> Step {
+        let packet = match Packet::parse(datagram) {
+            Ok(packet) => packet,
+            Err(reason) => return (Vec::new(), Verdict::Dropped(reason)),
+        };
+        let mut out = Sent::default();
+        let verdict = self.rust.step(&packet, &mut out);
+        let bytes =
+            |(to, header, value): (To, paxos::Header, Vec<u8>)| (to, header.datagram(&value));
+        (out.0.into_iter().map(bytes).collect(), verdict)
+    }
+
+    /// A later epoch, an older one or the same again.
+    fn control(&mut self) -> Result<(), String> {
+        let first = self.epoch == 0;
+        self.epoch += u32::from(first || self.random.chance(50));
+        let epoch = if first || self.random.chance(80) {
+            self.epoch
+        } else {
+            self.random.below(u64::from(self.epoch) + 1) as u32
+        };
+        let all = usize::from(PARTITIONS);
+        let replicas = [&[31, 32, 33][..], &[32, 33, 34], &[31]][self.random.below(3) as usize];
+        let g = replicas.len() as u8 / 2;
+        let same = match (&mut self.rust, &self.xdp.role) {
+            (Rust::Acceptor(rust), common::Control::Acceptor(xdp)) => {
+                let enable = Enable {
+                    epoch,
+                    nonce: NONCE + u64::from(self.random.chance(5) && !first),
+                    trim: vec![self.random.below(4); all],
+                    end: vec![self.random.below(9); all],
+                    replicas: replicas.to_vec(),
+                    g,
+                };
+                rust.enable(&enable).map(|_| ()) == xdp.enable(&enable)
+            }
+            (Rust::Leader(rust), common::Control::Leader(xdp)) => {
+                if self.random.chance(20) {
+                    rust.retire(epoch + 1);
+                    xdp.retire(epoch + 1);
+                }
+                // A damaged TRIM may have closed a window for ever.
+                let trimmed = (0..PARTITIONS).map(|pid| rust.trimmed(pid) % (1 << 40));
+                let trimmed: Vec<u64> = trimmed.collect();
+                let acceptors = [&[11, 12, 13][..], &[12, 13, 14], &[13]];
+                let acceptors = acceptors[self.random.below(3) as usize];
+                let program = Program {
+                    epoch,
+                    nonce: NONCE + u64::from(self.random.chance(5) && !first),
+                    next: trimmed.iter().map(|t| t + self.random.below(4)).collect(),
+                    trimmed,
+                    window: 1 + self.random.below(40),
+                    acceptors: acceptors.to_vec(),
+                    f: acceptors.len() as u8 / 2,
+                    replicas: replicas.to_vec(),
+                    g,
+                };
+                rust.program(&program) == xdp.program(&program)
+            }
+            (rust, common::Control::Learner(xdp)) => {
+                let acceptors = [&[11, 12, 13][..], &[12, 13, 14]][self.random.below(2) as usize];
+                let configuration = common::configuration(epoch, acceptors);
+                if let Some(host) = &mut self.host {
+                    host.turn(&mut self.random, xdp);
+                }
+                let new = match rust {
+                    Rust::Host(model) => model.learn(&configuration),
+                    Rust::Learner(role) => role.learn(&configuration),
+                    _ => unreachable!("one role"),
+                };
+                new == xdp.learn(&configuration)
+            }
+            _ => unreachable!("one role"),
+        };
+        self.follow();
+        if same {
+            self.same_everywhere()
+        } else {
+            Err("the control plane's word was taken differently".into())
+        }
+    }
+
+    /// Packets follow the role's state.
+    fn follow(&mut self) {
+        match &self.rust {
+            Rust::Acceptor(role) => {
+                for pid in 0..PARTITIONS {
+                    self.near.floor[usize::from(pid)] = role.floor(pid);
+                    self.near.from[usize::from(pid)] = role.trim(pid);
+                }
+            }
+            Rust::Leader(role) => {
+                if !role.round().is_none() {
+                    self.near.floor.fill(role.round());
+                } else if self.random.chance(15) {
+                    // Nothing but a later epoch revives it.
+                    self.epoch += 1;
+                    let _ = self.control();
+                }
+                if let Rust::Leader(role) = &self.rust {
+                    for (pid, from) in self.near.from.iter_mut().enumerate() {
+                        *from = role.trimmed(pid as u16);
+                    }
+                }
+            }
+            Rust::Learner(_) | Rust::Host(_) => {
+                self.near.floor.fill(Round::base(self.epoch.max(1)));
+                if self.random.chance(40) {
+                    let pid = self.random.below(PARTITIONS.into()) as usize;
+                    self.near.from[pid] += self.random.below(3);
+                    // The last partition's learner has no window, like one in the network.
+                    if pid < usize::from(PARTITIONS) - 1 {
+                        self.set_floor(pid as u16, self.near.from[pid]);
+                    }
+                }
+            }
+        }
+    }
+
+    fn set_floor(&mut self, pid: u16, inst: u64) {
+        match &mut self.rust {
+            Rust::Host(model) => model.set_floor(pid, inst),
+            Rust::Learner(role) => role.set_floor(pid, inst),
+            _ => unreachable!("no window"),
+        }
+        self.xdp.role.learner().set_floor(pid, inst);
+    }
+
+    /// Every slot of every partition that can be told from an unused one.
+    fn same_everywhere(&self) -> Result<(), String> {
+        for pid in 0..PARTITIONS {
+            let from = self.near.from[usize::from(pid)].saturating_sub(SLOTS);
+            for inst in from..from.saturating_add(3 * SLOTS) {
+                self.same_state(pid, inst)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn same_state(&self, pid: u16, inst: u64) -> Result<(), String> {
+        let rust = self.rust.state(pid, inst);
+        let xdp = state::of_xdp(&self.xdp.role, pid, inst);
+        if rust == xdp {
+            Ok(())
+        } else {
+            Err(format!(
+                "partition {pid}, instance {inst}: {xdp}, expected {rust}"
+            ))
+        }
+    }
+}

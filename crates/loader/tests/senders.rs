@@ -1,0 +1,121 @@
+//! What is in the name of a node counts only if it comes from that node's address, as on the UDP plane.
+
+mod common;
+
+use common::random::deployment;
+use common::{Loaded, configuration, first_enable, objects_or_skip};
+use loader::frame;
+use loader::layout::{DEVICE_KNOWS_NODES, Device};
+use loader::object::Role;
+use loader::place::Place;
+use loader::run::test_device;
+use paxos::{Header, MsgType, Reason, Round, Verdict};
+
+/// Where test frames come from, a node elsewhere, and one that isn't in the cluster file.
+const HERE: u16 = 11;
+const ELSEWHERE: u16 = 12;
+const NOWHERE: u16 = 13;
+
+/// A role that knows where nodes are, and takes what it is told by them.
+fn knowing(dir: &std::path::Path, role: Role, v6: bool) -> Loaded {
+    let place = Place::only(deployment(21), 16);
+    let mut loaded = Loaded::new(dir, role, place, 1);
+    match role {
+        Role::Acceptor => loaded.role.acceptor().enable(&first_enable(1)).unwrap(),
+        Role::Learner => drop(
+            loaded
+                .role
+                .learner()
+                .learn(&configuration(1, &[11, 12, 13])),
+        ),
+        _ => {}
+    }
+    let nodes = match v6 {
+        false => [
+            (HERE, frame::V4_FROM.into()),
+            (ELSEWHERE, [10, 0, 0, 3].into()),
+        ],
+        true => [
+            (HERE, frame::V6_FROM.into()),
+            (ELSEWHERE, [0xfd00, 0, 0, 0, 0, 0, 0, 3].into()),
+        ],
+    };
+    loaded.object.set_nodes(&nodes).unwrap();
+    let device = Device {
+        flags: DEVICE_KNOWS_NODES,
+        ..test_device(&place)
+    };
+    loaded.object.set_device(&device).unwrap();
+    loaded.runner.v6 = v6;
+    loaded
+}
+
+#[test]
+fn nodes_are_believed_at_their_own_addresses() {
+    let Some(dir) = objects_or_skip() else { return };
+    for role in [Role::Leader, Role::Acceptor, Role::Learner] {
+        for v6 in [false, true] {
+            let mut loaded = knowing(&dir, role, v6);
+            for msgtype in MsgType::ALL {
+                for swid in [0, ELSEWHERE, NOWHERE, u16::MAX, HERE] {
+                    let what = format!("{role:?}, {msgtype:?} of {swid}, IPv6 {v6}");
+                    let header = Header {
+                        swid,
+                        rnd: Round::base(1),
+                        vrnd: Round::base(1),
+                        cluster: 0xc1,
+                        group: 1,
+                        client: 7,
+                        request: 1,
+                        ..Header::new(msgtype)
+                    };
+                    let before = loaded.memory();
+                    let (sent, verdict) = loaded.step(&header.datagram(b""));
+                    let foreign = Verdict::Dropped(Reason::ForeignAddress);
+                    if msgtype.is_of_nodes() && swid != HERE {
+                        assert_eq!((sent.len(), verdict), (0, foreign), "{what}");
+                        assert_eq!(loaded.memory(), before, "{what}");
+                    } else {
+                        assert_ne!(verdict, foreign, "{what}");
+                    }
+                }
+            }
+            let takes = match role {
+                Role::Acceptor => loaded.role.acceptor().slot(0, 0).is_some(),
+                Role::Learner => loaded.role.learner().slot(0, 0).is_some(),
+                _ => true,
+            };
+            assert!(takes, "{role:?} takes what comes from its home");
+        }
+    }
+}
+
+#[test]
+fn nodes_that_move_are_believed_where_they_are_now() {
+    let Some(dir) = objects_or_skip() else { return };
+    let mut acceptor = knowing(&dir, Role::Acceptor, false);
+    let vote = Header {
+        swid: ELSEWHERE,
+        rnd: Round::base(1),
+        cluster: 0xc1,
+        group: 1,
+        client: 7,
+        request: 1,
+        ..Header::new(MsgType::Phase2a)
+    };
+    let datagram = vote.datagram(b"");
+    assert_eq!(
+        acceptor.step(&datagram).1,
+        Verdict::Dropped(Reason::ForeignAddress)
+    );
+    acceptor
+        .object
+        .set_nodes(&[(ELSEWHERE, frame::V4_FROM.into())])
+        .unwrap();
+    assert_eq!(acceptor.step(&datagram).1, Verdict::Changed);
+    let of_here = Header { swid: HERE, ..vote }.datagram(b"");
+    assert_eq!(
+        acceptor.step(&of_here).1,
+        Verdict::Dropped(Reason::ForeignAddress)
+    );
+}

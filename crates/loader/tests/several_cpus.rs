@@ -1,0 +1,285 @@
+//! Several CPUs handle packets of one partition, of one instance even, at once.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::thread;
+
+use aya::programs::ProgramFd;
+use common::{Loaded, configuration, objects_or_skip};
+use loader::frame;
+use loader::generator::{Generator, Target};
+use loader::object::{Role, possible_cpus};
+use loader::place::Place;
+use loader::run::{action, counter};
+use loader::sys::{pin_to_cpu, test_run};
+use paxos::wire::value::Vector;
+use paxos::{Deployment, Enable, Flags, Header, MsgType, Packet, Program, Round};
+
+const INSTANCES: u64 = 20_000;
+/// Range promises given while votes are cast, and how many of them each meets.
+const TRIALS: u32 = 200;
+const VOTES: u64 = 4_000;
+
+fn place(partitions: u16) -> Place {
+    let deployment = Deployment {
+        cluster: 0xc1,
+        group: 1,
+        partitions,
+        max_value: 64,
+        node: 9,
+    };
+    Place::only(deployment, 1 << 15)
+}
+
+fn load(dir: &Path, role: Role, partitions: u16) -> Loaded {
+    Loaded::new(dir, role, place(partitions), 1)
+}
+
+/// What the program makes of a frame, on this thread's CPU.
+fn run(program: &ProgramFd, frame: &[u8]) -> (u32, Vec<u8>) {
+    let mut out = vec![0; 2048];
+    let run = test_run(program.as_fd(), frame, &mut out, 1).expect("it runs");
+    out.truncate(run.len);
+    (run.action, out)
+}
+
+/// Runs one frame after the other on each CPU; gives back what the program made of each.
+fn on_cpus(loaded: &Loaded, frames: &[Vec<Vec<u8>>]) -> Vec<Vec<(u32, Vec<u8>)>> {
+    let program = loaded.object.program(loaded.object.role().name());
+    let program = &program.expect("it is loaded");
+    thread::scope(|scope| {
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = frames
+            .iter()
+            .enumerate()
+            .map(|(cpu, frames)| {
+                scope.spawn(move || {
+                    pin_to_cpu(cpu % cpus).expect("the CPU is there");
+                    frames.iter().map(|frame| run(program, frame)).collect()
+                })
+            })
+            .collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().expect("it ends");
+        threads.into_iter().map(join).collect()
+    })
+}
+
+fn header(msgtype: MsgType) -> Header {
+    Header {
+        cluster: 0xc1,
+        group: 1,
+        client: 7,
+        request: 1,
+        ..Header::new(msgtype)
+    }
+}
+
+#[test]
+fn an_instance_is_decided_once() {
+    let Some(dir) = objects_or_skip() else { return };
+    let learner = load(&dir, Role::Learner, 1);
+    learner
+        .role
+        .learner()
+        .learn(&configuration(1, &[11, 12, 13]));
+    let votes = |swid| {
+        let vote = |inst| Header {
+            inst,
+            swid,
+            rnd: Round::base(1),
+            vrnd: Round::base(1),
+            ..header(MsgType::Phase2b)
+        };
+        let frame = |inst| frame::build(&vote(inst).datagram(b"value"), false);
+        (0..INSTANCES).map(frame).collect::<Vec<_>>()
+    };
+    let out = on_cpus(&learner, &[votes(11), votes(12), votes(13)]);
+    let mut decided = BTreeMap::new();
+    for (action, frame) in out.iter().flatten() {
+        if *action == action::REDIRECT {
+            let datagram = frame::datagram(frame, false, false).expect("a good frame");
+            let inst = Packet::parse(datagram).expect("a packet").header.inst;
+            *decided.entry(inst).or_insert(0) += 1;
+        }
+    }
+    assert!(decided.values().all(|times| *times == 1));
+    let busy = learner.object.counter(paxos::Reason::Busy as usize);
+    let missing = INSTANCES - decided.len() as u64;
+    assert!(missing <= busy, "{missing} undecided, {busy} busy");
+    assert_eq!(
+        learner.object.counter(counter::DECIDED),
+        decided.len() as u64
+    );
+    println!(
+        "{} decided, {busy} votes found their slot busy",
+        decided.len()
+    );
+}
+
+#[test]
+fn a_promise_sees_every_vote_below_it() {
+    let Some(dir) = objects_or_skip() else { return };
+    let mut acceptor = load(&dir, Role::Acceptor, 1);
+    acceptor
+        .role
+        .acceptor()
+        .enable(&Enable {
+            epoch: 1,
+            nonce: 1,
+            trim: vec![0],
+            end: vec![0],
+            replicas: vec![31],
+            g: 0,
+        })
+        .expect("its nonce");
+    Generator::new(&mut acceptor.object, Target::Program("acceptor")).expect("it has one");
+    // Beside CPU 0, which votes.
+    pin_to_cpu(possible_cpus() - 1).expect("the CPU is there");
+    let (mut stopped, mut promised) = (0, 0);
+    for trial in 0..TRIALS {
+        let first = u64::from(trial) * VOTES;
+        let (votes, end) = vote_and_promise(&acceptor, first, Round::base(1 + trial));
+        stopped += usize::from(votes.len() < VOTES as usize);
+        let Some(end) = end else { continue };
+        promised += 1;
+        // Whatever was voted in a smaller round came before the promise, so it is seen.
+        let unseen = votes.iter().find(|inst| **inst >= end);
+        assert_eq!(unseen, None, "trial {trial}: promised with end {end}");
+    }
+    println!("{promised} of {TRIALS} promises given, {stopped} while votes were cast");
+    assert!(promised > 0 && (stopped > 0 || possible_cpus() == 1));
+}
+
+/// One CPU votes for one instance after the other in a round, as fast as it can; meanwhile another
+/// one promises the next round for all of them. The votes cast, and the `end` that the promise shows,
+/// unless it took too long.
+fn vote_and_promise(acceptor: &Loaded, first: u64, round: Round) -> (Vec<u64>, Option<u64>) {
+    let program = acceptor.object.program("acceptor").expect("it is loaded");
+    let frame_of = |header: Header| frame::build(&header.datagram(b""), false);
+    let makes_room = frame_of(Header {
+        inst: first,
+        rnd: round,
+        client: 0,
+        request: 0,
+        ..header(MsgType::Trim)
+    });
+    run(&program, &makes_room);
+    let vote = frame_of(Header {
+        rnd: round,
+        ..header(MsgType::Phase2a)
+    });
+    let promise = frame_of(Header {
+        rnd: Round::base(round.epoch() + 1),
+        flags: Flags::RANGE,
+        ..header(MsgType::Phase1a)
+    });
+    let generator = Generator::of(&acceptor.object).expect("it has one");
+    generator.load(0, &vote, 1, 0);
+    generator.set_made(0, first);
+    let voter = Generator::of(&acceptor.object).expect("it has one");
+    let (action, answer) = thread::scope(|scope| {
+        let vote = &vote;
+        let voting = scope.spawn(move || {
+            pin_to_cpu(0).expect("the CPU is there");
+            voter.run(vote, VOTES as u32).expect("it runs");
+        });
+        while generator.made(0) < first + VOTES / 8 && !voting.is_finished() {
+            std::hint::spin_loop();
+        }
+        run(&program, &promise)
+    });
+    let end = (action == action::TX).then(|| {
+        let datagram = frame::datagram(&answer, false, true).expect("a good frame");
+        let packet = Packet::parse(datagram).expect("a packet");
+        assert_eq!(packet.header.msgtype, MsgType::Phase1b);
+        let report = paxos::wire::value::RangeReport::parse(packet.value);
+        report.expect("a report").end
+    });
+    let role = acceptor.role.acceptor();
+    let cast = |inst: &u64| {
+        role.slot(0, *inst)
+            .is_some_and(|(slot, _)| slot.vrnd == round.0)
+    };
+    ((first..first + VOTES).filter(cast).collect(), end)
+}
+
+#[test]
+fn stamping_is_unique_and_vectors_are_ordered_alike() {
+    let Some(dir) = objects_or_skip() else { return };
+    let leader = load(&dir, Role::Leader, 2);
+    leader
+        .role
+        .leader()
+        .program(&Program {
+            epoch: 1,
+            nonce: 1,
+            next: vec![0; 2],
+            trimmed: vec![0; 2],
+            window: 1 << 40,
+            acceptors: vec![11, 12, 13],
+            f: 1,
+            replicas: vec![31],
+            g: 0,
+        })
+        .expect("its nonce");
+    let mut vector = Vec::new();
+    Vector::reserve(&[0, 1], &mut vector);
+    let requests: Vec<_> = (0..INSTANCES)
+        .map(|n| match n % 3 {
+            0 => {
+                let header = Header {
+                    flags: Flags::MULTI,
+                    ..header(MsgType::Request)
+                };
+                frame::build(&header.datagram(&vector), false)
+            }
+            n => {
+                let header = Header {
+                    pid: n as u16 - 1,
+                    ..header(MsgType::Request)
+                };
+                frame::build(&header.datagram(b"value"), false)
+            }
+        })
+        .collect();
+    let out = on_cpus(&leader, &[requests.clone(), requests.clone(), requests]);
+    let mut taken = [BTreeSet::new(), BTreeSet::new()];
+    let mut vectors = BTreeMap::new();
+    for (_, frame) in out
+        .iter()
+        .flatten()
+        .filter(|(action, _)| *action == action::REDIRECT)
+    {
+        let datagram = frame::datagram(frame, false, false).expect("a good frame");
+        let packet = Packet::parse(datagram).expect("a packet");
+        let mut take = |pid: u16, inst| {
+            assert!(taken[usize::from(pid)].insert(inst), "{inst} twice");
+        };
+        if packet.header.flags.has(Flags::MULTI) {
+            let vector = Vector::parse(packet.value).expect("a vector");
+            let stamped: Vec<_> = vector.iter().collect();
+            for (pid, inst) in &stamped {
+                take(*pid, *inst);
+            }
+            vectors.insert(stamped[0].1, stamped[1].1);
+        } else {
+            take(packet.header.pid, packet.header.inst);
+        }
+    }
+    let second: Vec<_> = vectors.values().collect();
+    assert!(
+        second.is_sorted(),
+        "two vectors are in another order elsewhere"
+    );
+    for pid in 0..2 {
+        assert_eq!(
+            leader.role.leader().next(pid),
+            taken[usize::from(pid)].len() as u64
+        );
+    }
+    println!("{} vectors", vectors.len());
+    assert!(!vectors.is_empty());
+}
