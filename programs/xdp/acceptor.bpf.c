@@ -1,4 +1,4 @@
-/* The acceptor: remembers promises and votes (Algorithm 2 of both papers; design §3).
+/* The acceptor: remembers promises and votes (Algorithm 2 of both papers; docs/protocol.md, "Acceptor").
  *
  * The same rules, step by step, as crates/paxos/src/acceptor.rs. Membership lies in the same memory
  * as the votes; a partition that has promised nothing is a stranger's, which answers PROBE and nothing else.

@@ -1,4 +1,4 @@
-/* The leader: puts requests in order (Algorithm 1 of both papers; design §3).
+/* The leader: puts requests in order (Algorithm 1 of both papers; docs/protocol.md, "Leader").
  *
  * The same rules, step by step, as crates/paxos/src/leader.rs. A leader that boots stamps nothing
  * until it is programmed, once for each round, by naming its boot nonce.

@@ -1,9 +1,9 @@
 /*
- * Commands over two partitions: the rule of design §3 "Multi-partition commands", for two replicas
- * with one worker a partition, over one change of epoch. What each instance decides is drawn as the
- * protocol of single.pml allows (see `DECIDE`), in any order: whatever was stamped there, or a
- * no-op of a candidate or repairer, and behind the marker even a copy that an older leader stamped
- * and a repair has found at an acceptor that no candidate asked.
+ * Commands over two partitions, stamped by [L-MULTI]: how replicas are to judge them (INV-5 in
+ * docs/invariants.md), for two replicas with one worker a partition, over one change of epoch. What
+ * each instance decides is drawn as the protocol of single.pml allows (see `DECIDE`), in any order:
+ * whatever was stamped there, or a no-op of a candidate or repairer, and behind the marker even a
+ * copy that an older leader stamped and a repair has found at an acceptor that no candidate asked.
  *
  * INV-5: a command takes effect in both partitions or in none, in all replicas alike; and replicas
  * don't wait for each other's partitions for ever, which a cyclic order would make them.
