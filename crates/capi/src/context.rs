@@ -7,8 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use client::{Client, ClientOptions, Recovery};
-use node::replica_node::{Services, run};
-use node::{ClusterFile, Stop};
+use node::{ClusterFile, Services, Stop, run_replica};
 use paxos::NodeId;
 use paxos::recover::Filler;
 use replica::Application;
@@ -249,7 +248,7 @@ fn start_replica(
     let (stopping, cluster) = (stop.clone(), cluster.clone());
     let thread = std::thread::Builder::new()
         .name("replica".into())
-        .spawn(move || run(&cluster, &node, &services, &stopping))
+        .spawn(move || run_replica(&cluster, &node, &services, &stopping))
         .map_err(|e| e.to_string())?;
     Ok(Replica { id, stop, thread })
 }

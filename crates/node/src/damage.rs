@@ -5,9 +5,9 @@
 //! | files | flips, cuts, loss of one | another cluster's, another node's | old copies |
 //! |---|---|---|---|
 //! | controller: `epochs.json`, `epochs.json.lock` | here | here | of `epochs.json` *unnoticed* here |
-//! | acceptor: `acceptor.state` | here, `acceptor_node/tests.rs` | here | noticed by the controller |
-//! | acceptor: `log/*` | `acceptor_node/wal/tests.rs` | here, there | of one file there; of all noticed by the controller |
-//! | replica: `partition-N/*` | here, `replica_node/reached.rs`, `apps/tests/stores.rs` | here (cluster), there | of the store here; with `reached` *unnoticed* |
+//! | acceptor: `acceptor.state` | here, `roles/acceptor/tests.rs` | here | noticed by the controller |
+//! | acceptor: `log/*` | `roles/acceptor/wal/tests.rs` | here, there | of one file there; of all noticed by the controller |
+//! | replica: `partition-N/*` | here, `roles/replica/reached.rs`, `apps/tests/stores.rs` | here (cluster), there | of the store here; with `reached` *unnoticed* |
 //!
 //! What can't be noticed where it lies, since each file fits the others as it did then:
 //!
@@ -30,7 +30,7 @@ use paxos::{Configuration, Header, Member, MsgType, Round};
 use replica::MOVE_AWAY;
 
 use crate::cluster_file::ClusterFile;
-use crate::replica_node::{Partition, Reached, Services, open_worker};
+use crate::roles::replica::{Partition, Reached, Services, open_worker};
 use crate::store::FileStore;
 use crate::stored::{Stored, cluster};
 use crate::test_dir::TestDir;

@@ -10,12 +10,9 @@
 //! | replica | one thread a partition, one for control | UDP data each, UDP control, TCP checkpoints |
 //! | controller | one thread | UDP data, UDP control |
 
-mod acceptor_node;
 pub mod cluster_file;
-mod control_loop;
 mod control_peers;
 mod control_socket;
-mod controller_node;
 mod counters;
 #[cfg(test)]
 mod damage;
@@ -23,16 +20,11 @@ mod error;
 #[cfg(test)]
 mod fuzz_smoke;
 pub mod host;
-mod kernel_node;
-mod leader_node;
-mod learner_node;
 mod listen;
 pub mod loopback;
 mod metrics;
-mod outbox;
 pub mod plane;
-pub mod replica_node;
-mod role_loop;
+mod roles;
 mod senders;
 mod status;
 pub mod store;
@@ -46,17 +38,18 @@ extern crate self as node;
 
 use std::sync::Arc;
 
-#[cfg(any(test, fuzzing))]
-pub use acceptor_node::stored;
 pub use cluster_file::ClusterFile;
 pub use control_peers::ControlPeers;
 pub use error::{Error, random_nonce};
 pub use host::Stop;
-pub use replica_node::Services;
+#[cfg(any(test, fuzzing))]
+pub use roles::acceptor::stored;
+pub use roles::replica::{LocalReply, OpenApplication, Services, run as run_replica};
 pub use senders::Senders;
 pub use status::ask as ask_status;
 
 use cluster_file::Role;
+use roles::{acceptor, controller, leader, learner, replica};
 
 /// Plays the role of the node `name` in the calling thread until `stop` is requested. A replica
 /// needs `services`; the others have no use for them.
@@ -76,13 +69,13 @@ pub fn run(
             .map_err(|e| Error::new(format!("{name}: can't stay on CPU {cpu} (`cpu`): {e}")))?;
     }
     match node.role {
-        Role::Controller => controller_node::run(cluster, node, stop),
-        Role::Leader => leader_node::run(cluster, node, stop),
-        Role::Acceptor => acceptor_node::run(cluster, node, stop),
-        Role::Learner => learner_node::run(cluster, node, stop),
+        Role::Controller => controller::run(cluster, node, stop),
+        Role::Leader => leader::run(cluster, node, stop),
+        Role::Acceptor => acceptor::run(cluster, node, stop),
+        Role::Learner => learner::run(cluster, node, stop),
         Role::Replica => {
             let none = || Error::new(format!("{name} is a replica and has nothing to replicate"));
-            replica_node::run(cluster, node, services.ok_or_else(none)?, stop)
+            replica::run(cluster, node, services.ok_or_else(none)?, stop)
         }
     }
 }

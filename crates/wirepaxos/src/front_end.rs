@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use control::View;
 use node::ClusterFile;
+use node::Services;
 use node::cluster_file::Node;
-use node::replica_node::Services;
 
 use crate::error::Error;
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use node::ClusterFile;
+use node::Services;
 use node::cluster_file::Node;
-use node::replica_node::Services;
 
 use crate::error::Error;
 use crate::front_end;

@@ -9,9 +9,9 @@ use super::AcceptorRole;
 use crate::Error;
 use crate::cluster_file::{self, ClusterFile};
 use crate::counters::MessageCounters;
-use crate::outbox::{AddressedOutbox, Directory};
 use crate::plane::SendBatch;
-use crate::role_loop::Role;
+use crate::roles::outbox::{AddressedOutbox, Directory};
+use crate::roles::sockets::Role;
 
 /// `acceptor-1` of the example's cluster, with another `storage` and small rings.
 pub struct Stored {
@@ -21,7 +21,7 @@ pub struct Stored {
 
 /// The example's cluster with its data in `directory`.
 pub fn cluster(directory: &Path, storage: &str) -> ClusterFile {
-    let text = include_str!("../../../../examples/cluster.toml")
+    let text = include_str!("../../../../../examples/cluster.toml")
         .replacen(
             "storage = \"volatile\"",
             &format!("storage = {storage:?}"),

@@ -29,16 +29,17 @@ use serde_json::{Value, json};
 use self::kernel::KernelAcceptor;
 use self::wal::{Kind, Memory, Owner, Wal};
 use crate::cluster_file::{ClusterFile, Node, Storage};
-use crate::control_loop::{of_group, refused};
 use crate::host::Stop;
-use crate::outbox::AddressedOutbox;
-use crate::role_loop::{Role, RoleLoop};
+use crate::roles::control_loop::{of_group, refused};
+use crate::roles::kernel as in_kernel;
+use crate::roles::outbox::AddressedOutbox;
+use crate::roles::sockets::{Role, RoleLoop};
 use crate::trace::{Recorded, Recorder};
-use crate::{Error, kernel_node, random_nonce, status};
+use crate::{Error, random_nonce, status};
 
 /// Runs an acceptor until the stop is requested.
 pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
-    if kernel_node::run::<KernelAcceptor>(cluster, node, stop)? {
+    if in_kernel::run::<KernelAcceptor>(cluster, node, stop)? {
         return Ok(());
     }
     let role_loop = RoleLoop::open(cluster, node, stop)?;

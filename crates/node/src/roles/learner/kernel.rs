@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use super::shown;
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
-use crate::control_loop::{Controlled, of_group};
-use crate::kernel_node::{InKernel, listeners};
 use crate::plane::xdp::XdpPlane;
+use crate::roles::control_loop::{Controlled, of_group};
+use crate::roles::kernel::{InKernel, listeners};
 
 pub(super) struct KernelLearner {
     plane: XdpPlane,

@@ -11,16 +11,17 @@ use serde_json::{Value, json};
 
 use self::kernel::KernelLeader;
 use crate::cluster_file::{ClusterFile, Node};
-use crate::control_loop::refused;
 use crate::host::Stop;
-use crate::outbox::AddressedOutbox;
-use crate::role_loop::{Role, RoleLoop};
+use crate::roles::control_loop::refused;
+use crate::roles::kernel as in_kernel;
+use crate::roles::outbox::AddressedOutbox;
+use crate::roles::sockets::{Role, RoleLoop};
 use crate::trace::{Recorded, Recorder};
-use crate::{Error, kernel_node, random_nonce, status};
+use crate::{Error, random_nonce, status};
 
 /// Runs a leader until the stop is requested.
 pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
-    if kernel_node::run::<KernelLeader>(cluster, node, stop)? {
+    if in_kernel::run::<KernelLeader>(cluster, node, stop)? {
         return Ok(());
     }
     let role_loop = RoleLoop::open(cluster, node, stop)?;

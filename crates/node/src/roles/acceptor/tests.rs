@@ -1,12 +1,12 @@
 use super::*;
 use crate::cluster_file;
 use crate::counters::MessageCounters;
-use crate::outbox::Directory;
 use crate::plane::SendBatch;
+use crate::roles::outbox::Directory;
 use crate::test_dir::TestDir;
 use paxos::{Flags, MsgType, Round};
 
-const SAMPLE: &str = include_str!("../../../../examples/cluster.toml");
+const SAMPLE: &str = include_str!("../../../../../examples/cluster.toml");
 
 fn cluster(dir: &TestDir, storage: &str) -> ClusterFile {
     let text = SAMPLE

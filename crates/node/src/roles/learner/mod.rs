@@ -16,17 +16,18 @@ use paxos::{Epoch, GroupId, Learner, Packet, Reason, Verdict};
 use serde_json::{Value, json};
 
 use self::kernel::KernelLearner;
+use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
-use crate::control_loop::of_group;
 use crate::host::Stop;
-use crate::outbox::AddressedOutbox;
-use crate::role_loop::{Role, RoleLoop};
+use crate::roles::control_loop::of_group;
+use crate::roles::kernel as in_kernel;
+use crate::roles::outbox::AddressedOutbox;
+use crate::roles::sockets::{Role, RoleLoop};
 use crate::trace::{Recorded, Recorder};
-use crate::{Error, kernel_node};
 
 /// Runs a learner until the stop is requested.
 pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
-    if kernel_node::run::<KernelLearner>(cluster, node, stop)? {
+    if in_kernel::run::<KernelLearner>(cluster, node, stop)? {
         return Ok(());
     }
     let role_loop = RoleLoop::open(cluster, node, stop)?;

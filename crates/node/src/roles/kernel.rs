@@ -7,10 +7,10 @@ use paxos::GroupId;
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node, Role};
-use crate::control_loop::{ControlLoop, Controlled};
 use crate::host::{Stop, wait};
 use crate::plane::in_kernel;
 use crate::plane::xdp::XdpPlane;
+use crate::roles::control_loop::{ControlLoop, Controlled};
 
 /// A role whose packets the kernel handles.
 pub(crate) trait InKernel: Controlled + Sized {

@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use super::Shown;
 use crate::cluster_file::{ClusterFile, Node};
-use crate::control_loop::{Controlled, of_group, refused};
-use crate::kernel_node::InKernel;
 use crate::plane::xdp::XdpPlane;
+use crate::roles::control_loop::{Controlled, of_group, refused};
+use crate::roles::kernel::InKernel;
 use crate::{Error, random_nonce};
 
 pub(super) struct KernelLeader {

@@ -19,9 +19,9 @@ use super::{
     say_what_was_put_aside, write_dump,
 };
 use crate::cluster_file::{ClusterFile, Node, Storage};
-use crate::control_loop::{Controlled, of_group, refused};
-use crate::kernel_node::{InKernel, listeners};
 use crate::plane::xdp::XdpPlane;
+use crate::roles::control_loop::{Controlled, of_group, refused};
+use crate::roles::kernel::{InKernel, listeners};
 use crate::{Error, random_nonce};
 
 pub(super) struct KernelAcceptor {

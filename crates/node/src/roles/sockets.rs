@@ -9,12 +9,12 @@ use paxos::{GroupId, Packet, Reason, Verdict};
 use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Node};
-use crate::control_loop::{ControlLoop, Controlled};
 use crate::counters::Counters;
 use crate::host::{Stop, wait};
 use crate::listen::cannot_listen;
-use crate::outbox::{AddressedOutbox, Directory};
 use crate::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
+use crate::roles::control_loop::{ControlLoop, Controlled};
+use crate::roles::outbox::{AddressedOutbox, Directory};
 use crate::senders::Senders;
 use crate::{Error, status};
 

@@ -36,7 +36,7 @@ fn services() -> Services {
 fn a_worker_that_waits_for_a_state_goes_on() {
     let directory = TestDir::new();
     let host = crate::loopback::draw().unwrap().to_string();
-    let sample = include_str!("../../../../examples/cluster.toml").replace("127.0.0.1", &host);
+    let sample = include_str!("../../../../../examples/cluster.toml").replace("127.0.0.1", &host);
     let file = directory.path().join("cluster.toml");
     let cluster = parse(&sample, &file.display().to_string()).unwrap();
     let node = cluster.node("replica-1").unwrap();

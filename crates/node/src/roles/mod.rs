@@ -1,0 +1,23 @@
+//! What a node does, by its role.
+//!
+//! | module | role | sockets | kernel |
+//! |---|---|---|---|
+//! | [`leader`] | gives each value its place in the log | one loop for all groups | an XDP program |
+//! | [`acceptor`] | votes, and remembers its votes | one loop for all groups, memory or a log | an XDP program |
+//! | [`learner`] | counts votes for the replicas | one loop for all groups | an XDP program |
+//! | [`replica`] | executes what is decided | a thread a partition | the program counts the votes |
+//! | [`controller`] | probes, and changes epochs | one loop for all groups | never |
+//!
+//! What they share: the end of the control plane (`control_loop.rs`), the loop behind sockets
+//! (`sockets.rs`), the process of a role in the kernel (`kernel.rs`) and the way from a role's
+//! destinations to addresses (`outbox.rs`).
+
+pub(crate) mod acceptor;
+mod control_loop;
+pub(crate) mod controller;
+mod kernel;
+pub(crate) mod leader;
+pub(crate) mod learner;
+mod outbox;
+pub(crate) mod replica;
+mod sockets;
