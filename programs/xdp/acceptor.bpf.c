@@ -169,10 +169,6 @@ static __always_inline __u32 outside(const struct message *m, const struct step 
 /* In a slot taken over from an older instance the old promise is void and `floor` holds. */
 static __always_inline __u32 promised(const struct slot *slot, __u64 inst, __u32 floor)
 {
-#ifdef MUTATE
-	if (slot->inst != inst)
-		return 0;
-#endif
 	return slot->inst == inst && slot->rnd > floor ? slot->rnd : floor;
 }
 

@@ -46,9 +46,6 @@ static __always_inline int hop_v4(struct iphdr *ip)
 	/* The high byte of a word counts down by one, so its complement's sum goes up by as much. */
 	check += bpf_htons(0x0100);
 	ip->check = check + (check >= 0xffff);
-#ifdef MUTATE
-	ip->check = 0;
-#endif
 	ip->ttl--;
 	return 1;
 }

@@ -114,9 +114,6 @@ static __always_inline int window_open(const struct partition_bank *p, __u64 nex
 {
 	__u64 trimmed = READ_ONCE(p->trimmed);
 
-#ifdef MUTATE
-	window++;
-#endif
 	/* The last instance is never used: `next` must not wrap. */
 	return next != NO_INSTANCE && (next <= trimmed ? 0 : next - trimmed) < window;
 }

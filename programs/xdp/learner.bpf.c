@@ -330,13 +330,8 @@ static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message
 		/* One round has one value, and so has every round after a decision. */
 		if ((m->rnd == slot->rnd || slot->delivered) && !same_value(slot, m))
 			return REASON_CONFLICT;
-#ifndef MUTATE
 		if (slot->delivered || (m->rnd == slot->rnd && (slot->votes & vote)))
 			return REASON_DUPLICATE;
-#else
-		if (slot->delivered)
-			return REASON_DUPLICATE;
-#endif
 		if (m->rnd == slot->rnd)
 			votes = slot->votes;
 	}

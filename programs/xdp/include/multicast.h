@@ -222,9 +222,7 @@ static __always_inline void address_v4(struct iphdr *ip, const struct member *to
 	__u16 hops = (*ttl & bpf_htons(0xff)) | bpf_htons(64 << 8);
 	__u64 addresses = csum_change(&ip->saddr, &new.from, 8);
 
-#ifndef MUTATE_EGRESS
 	grown += addresses;
-#endif
 	csum_grow(udp, grown + csum_change(&udp->source, &new.port_from, 4));
 	ip->check = ~csum_fold(csum_of_field(ip->check) + addresses + 0xffff - *ttl + hops);
 	*ttl = hops;

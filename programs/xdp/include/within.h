@@ -115,10 +115,8 @@ int within(struct xdp_md *ctx)
 
 		if (i >= link->members)
 			break;
-#ifndef MUTATE_WITHIN
 		if (i > 0 && !put_back(ctx, &turns_here->copy))
 			break;
-#endif
 		action = turn_of(ctx, &link->member[i]);
 		if (leaves && action == XDP_REDIRECT)
 			count(COUNT_UNSENT);
