@@ -155,7 +155,7 @@ static __always_inline int store_value(struct xdp_md *ctx, const struct message 
 	return value && load_bytes(ctx, value_at(m), value->bytes, len, MAX_VALUE);
 }
 
-/* Why an instance may not be answered for, as far as `trim` tells; 0 = it may. */
+/* Why an instance may not be answered for, as far as `trim` tells; 0 = it may. [A-WINDOW] */
 static __always_inline __u32 outside(const struct message *m, const struct step *s, __u64 trim)
 {
 	if (m->inst < trim)
@@ -166,7 +166,7 @@ static __always_inline __u32 outside(const struct message *m, const struct step 
 	return 0;
 }
 
-/* In a slot taken over from an older instance the old promise is void and `floor` holds. */
+/* In a slot taken over from an older instance the old promise is void and `floor` holds. [A-PREEMPT] */
 static __always_inline __u32 promised(const struct slot *slot, __u64 inst, __u32 floor)
 {
 	return slot->inst == inst && slot->rnd > floor ? slot->rnd : floor;
@@ -240,7 +240,7 @@ static __always_inline __u32 unlock_slot(struct xdp_md *ctx, const struct messag
 
 /* ---- Handlers: each gives back a verdict and sets `common.action` */
 
-/* Votes, unless a higher round was promised. The stripe is locked. */
+/* Votes, unless a higher round was promised. The stripe is locked. [A-VOTE] */
 static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, struct step *s,
 				  __u16 *flags)
 {
@@ -252,6 +252,7 @@ static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, s
 	if (m->rnd < promised(slot, m->inst, READ_ONCE(s->partition->floor)))
 		return VERDICT_REJECTED + REASON_PREEMPTED;
 	if (slot->inst == m->inst && slot->vrnd == m->rnd) {
+		/* [A-CONFLICT] */
 		if (!voted_for(slot, m))
 			return REASON_CONFLICT;
 		*flags = slot->flags;
@@ -311,7 +312,7 @@ static __always_inline __u32 phase2a(struct xdp_md *ctx, struct message *m, stru
 	return verdict;
 }
 
-/* Promises a round for one instance, and shows the vote. */
+/* Promises a round for one instance, and shows the vote. [A-PROMISE] */
 static __always_inline __u32 promise(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	struct slot *slot = s->slot;
@@ -344,7 +345,7 @@ static __always_inline __u32 promise(struct xdp_md *ctx, const struct message *m
 	return verdict;
 }
 
-/* Shows the vote of an instance: something to learn from, never a promise. */
+/* Shows the vote of an instance: something to learn from, never a promise. [A-QUERY] */
 static __always_inline __u32 show(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	struct slot *slot = s->slot;
@@ -424,7 +425,7 @@ static __always_inline void send_range_report(struct xdp_md *ctx, const struct m
 	sent(&s->common, send_short(ctx, m->header_at, &a, RANGE_REPORT_LEN), XDP_TX);
 }
 
-/* Waits until no vote that found the floor lower is on its way. False = one took too long. */
+/* Waits until no vote that found the floor lower is on its way. False = one took too long. [A-CPUS] */
 static __always_inline int await_votes(struct partition *partition)
 {
 	for (int i = 0; i < STRIPES; i++) {
@@ -439,7 +440,7 @@ static __always_inline int await_votes(struct partition *partition)
 
 /* Raises the floor for its candidate, or finds that this has been done. A round has one: another one is that
  * of a second controller, on a copied store. The partition is locked, but its process may raise the
- * floor at any time. */
+ * floor at any time. [A-ONE] */
 static __always_inline __u32 raise_floor(struct partition *partition, const struct message *m,
 					 __u32 *before)
 {
@@ -460,7 +461,7 @@ static __always_inline __u32 raise_floor(struct partition *partition, const stru
 	return REASON_BUSY;
 }
 
-/* Promises a base round for all instances of the partition, and shows how far votes reach. */
+/* Promises a base round for all instances of the partition, and shows how far votes reach. [A-RANGE] */
 static __always_inline __u32 phase1a_range(struct xdp_md *ctx, const struct message *m,
 					   struct step *s)
 {
@@ -515,7 +516,7 @@ static __always_inline __u32 report(const struct message *m, struct step *s)
 	return refused ? refused : VERDICT_CHANGED;
 }
 
-/* TRIM: a replica's report (no round), or the candidate's word (its base round). */
+/* TRIM: a replica's report (no round), or the candidate's word (its base round). [A-TRIM] */
 static __always_inline __u32 trim_to(const struct message *m, struct step *s)
 {
 	struct partition *partition = s->partition;
@@ -535,7 +536,7 @@ static __always_inline __u32 trim_to(const struct message *m, struct step *s)
 }
 
 /* What PROBE shows: nothing in any partition before the order to enable was carried out in all, so that it
- * is repeated if the process has died on the way. */
+ * is repeated if the process has died on the way. [A-ENABLE] */
 static __always_inline __u32 shown_floor(const struct step *s)
 {
 	const struct membership *membership = membership_of(s);
@@ -568,7 +569,7 @@ static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, 
 	return VERDICT_ANSWERED;
 }
 
-/* Why a memory that has no floor answers PROBE alone. */
+/* Why a memory that has no floor answers PROBE alone. [A-STRANGER] [A-MUTE] */
 static __always_inline __u32 silent(const struct step *s)
 {
 	return because(READ_ONCE(s->partition->held) ? REASON_RESTARTED : REASON_STRANGER);

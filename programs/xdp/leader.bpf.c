@@ -92,6 +92,7 @@ static __always_inline struct partition_bank *partition_of(const struct step *s,
 	return partition ? &partition->banks[s->which & 1] : NULL;
 }
 
+/* [L-PROGRAM] */
 static __always_inline __u32 round_of(const struct step *s)
 {
 	return READ_ONCE(s->bank->retired) ? 0 : READ_ONCE(s->bank->rnd);
@@ -110,6 +111,7 @@ static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m,
 	return VERDICT_REJECTED + reason;
 }
 
+/* [L-WINDOW] */
 static __always_inline int window_open(const struct partition_bank *p, __u64 next, __u64 window)
 {
 	__u64 trimmed = READ_ONCE(p->trimmed);
@@ -118,7 +120,7 @@ static __always_inline int window_open(const struct partition_bank *p, __u64 nex
 	return next != NO_INSTANCE && (next <= trimmed ? 0 : next - trimmed) < window;
 }
 
-/* Takes an instance: 0 or a reason. */
+/* Takes an instance: 0 or a reason. [L-STAMP] */
 static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 *inst)
 {
 	for (int i = 0; i < MAX_TRIES; i++) {
@@ -194,7 +196,7 @@ static __always_inline __u32 load_vector(struct xdp_md *ctx, const struct messag
 	return 0;
 }
 
-/* One instance of every partition named, or of none. */
+/* One instance of every partition named, or of none. [L-MULTI] */
 static __noinline __u32 take_all(struct step *s, struct vector *v, __u32 n, __u64 *trimmed)
 {
 	struct partition_bank *p;
@@ -284,7 +286,7 @@ static __always_inline void send_proposal(struct xdp_md *ctx, struct message *m,
 }
 
 /* Stamps, if this is the leader and the window is open. Instance, round and sender in a REQUEST
- * mean nothing. */
+ * mean nothing. [L-STAMP] */
 static __always_inline __u32 request(struct xdp_md *ctx, struct message *m, struct step *s,
 				     struct partition_bank *p)
 {
@@ -316,7 +318,7 @@ static __always_inline __u32 request(struct xdp_md *ctx, struct message *m, stru
 	return VERDICT_CHANGED;
 }
 
-/* TRIM opens the window: a replica's report (no round), or a candidate's word (its base round). */
+/* TRIM opens the window: a replica's report (no round), or a candidate's word (its base round). [L-TRIM] */
 static __always_inline __u32 trim_to(const struct message *m, struct step *s,
 				     struct partition_bank *p)
 {
@@ -369,7 +371,7 @@ static __noinline __u32 note_preemption(struct leader_bank *bank, __u16 acceptor
 
 /* An acceptor refused a proposal. Promises of f+1 to later epochs, the same one or not, retire this
  * leader: fewer may be forged, and the others still make a quorum. One to a repair round of its own
- * epoch concerns that instance alone, and whoever repairs it. */
+ * epoch concerns that instance alone, and whoever repairs it. [L-RETIRE] */
 static __always_inline __u32 rejected(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	struct {

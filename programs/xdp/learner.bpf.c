@@ -284,7 +284,7 @@ static __always_inline int find(const struct message *m, struct step *s)
 	return s->partition && s->slot && s->all;
 }
 
-/* The configuration of an epoch. */
+/* The configuration of an epoch. [D-VOTE] */
 static __always_inline struct known *known_of(struct configurations *all, __u32 epoch)
 {
 	struct known *table = all->known[READ_ONCE(all->bank) & 1];
@@ -315,19 +315,21 @@ static __always_inline int same_value(const struct slot *slot, const struct mess
 
 /* ---- Handlers: each gives back a verdict and sets `common.action` */
 
-/* Counts a vote. The slot is locked. */
+/* Counts a vote. The slot is locked. [D-QUORUM] */
 static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message *m,
 					struct step *s, __u32 vote, __u32 quorum, int *decided)
 {
 	struct slot *slot = s->slot;
 	__u32 votes = 0;
 
+	/* [D-SLOT] */
 	if (m->inst < slot->inst)
 		return REASON_STALE;
 	if (m->inst == slot->inst && slot->rnd) {
+		/* Votes of a newer round begin anew below; "delivered" stays. [D-ROUND] */
 		if (m->rnd < slot->rnd)
 			return REASON_STALE;
-		/* One round has one value, and so has every round after a decision. */
+		/* One round has one value, and so has every round after a decision. [D-CONFLICT] */
 		if ((m->rnd == slot->rnd || slot->delivered) && !same_value(slot, m))
 			return REASON_CONFLICT;
 		if (slot->delivered || (m->rnd == slot->rnd && (slot->votes & vote)))
@@ -349,6 +351,7 @@ static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message
 	return VERDICT_CHANGED;
 }
 
+/* [D-WINDOW] */
 static __always_inline __u32 within_window(const struct message *m, const struct step *s)
 {
 	__u64 floor;
@@ -433,7 +436,7 @@ static __always_inline __u32 take_decision(struct xdp_md *ctx, const struct mess
 	return VERDICT_CHANGED;
 }
 
-/* What a learner elsewhere has seen decided. */
+/* What a learner elsewhere has seen decided. [D-DELIVER] */
 static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	__u32 verdict;

@@ -57,6 +57,7 @@ fn floors(acceptor: &mut Loaded) -> Vec<Round> {
     (0..PARTITIONS).map(|pid| floor(acceptor, pid)).collect()
 }
 
+/// [A-ENABLE]
 #[test]
 fn a_part_of_an_order_is_a_stranger_to_probes_and_is_repeated() {
     let Some(dir) = objects_or_skip() else { return };

@@ -104,6 +104,7 @@ fn the_vote_that_decides_wakes_who_sleeps() {
     }
 }
 
+/// [D-DELIVER]
 #[test]
 fn decisions_of_learners_elsewhere_count_once() {
     let Some(dir) = objects_or_skip() else { return };

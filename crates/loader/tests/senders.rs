@@ -50,6 +50,7 @@ fn knowing(dir: &std::path::Path, role: Role, v6: bool) -> Loaded {
     loaded
 }
 
+/// [M-SENDER]
 #[test]
 fn nodes_are_believed_at_their_own_addresses() {
     let Some(dir) = objects_or_skip() else { return };

@@ -77,6 +77,7 @@ fn header(msgtype: MsgType) -> Header {
     }
 }
 
+/// [D-QUORUM]
 #[test]
 fn an_instance_is_decided_once() {
     let Some(dir) = objects_or_skip() else { return };
@@ -119,6 +120,7 @@ fn an_instance_is_decided_once() {
     );
 }
 
+/// [A-CPUS]
 #[test]
 fn a_promise_sees_every_vote_below_it() {
     let Some(dir) = objects_or_skip() else { return };
@@ -206,6 +208,7 @@ fn vote_and_promise(acceptor: &Loaded, first: u64, round: Round) -> (Vec<u64>, O
     ((first..first + VOTES).filter(cast).collect(), end)
 }
 
+/// [L-STAMP] [L-MULTI]
 #[test]
 fn stamping_is_unique_and_vectors_are_ordered_alike() {
     let Some(dir) = objects_or_skip() else { return };

@@ -29,41 +29,49 @@ fn breaks(bounds: &Bounds, mutation: Mutation, invariant: &str) -> CounterExampl
     way
 }
 
+/// [C-PROPOSE]
 #[test]
 fn votes_ignored_by_the_candidate_break_agreement() {
     breaks(&named("failover"), Mutation::VotesIgnored, "INV-1");
 }
 
+/// [C-READ]
 #[test]
 fn a_candidate_that_reads_nothing_breaks_agreement() {
     breaks(&named("failover"), Mutation::NothingToRead, "INV-1");
 }
 
+/// [C-PROMISE]
 #[test]
 fn promises_of_f_break_agreement() {
     breaks(&named("failover"), Mutation::PromisesOfF, "INV-1");
 }
 
+/// [A-QUERY]
 #[test]
 fn an_answer_to_a_query_that_passes_for_a_promise_breaks_agreement() {
     breaks(&named("repair"), Mutation::QueryIsPromise, "INV-1");
 }
 
+/// [D-VOTE]
 #[test]
 fn one_vote_counted_twice_delivers_what_is_not_decided() {
     breaks(&named("stamping"), Mutation::VoteCountedTwice, "INV-1");
 }
 
+/// [A-RANGE]
 #[test]
 fn a_range_promise_that_raises_no_floor_is_forgotten() {
     breaks(&named("failover"), Mutation::RangeRaisesNoFloor, "INV-2");
 }
 
+/// [A-PREEMPT]
 #[test]
 fn a_vote_below_a_promise_is_not_remembered() {
     breaks(&named("failover"), Mutation::VotesBelowPromise, "INV-2");
 }
 
+/// [A-STRANGER]
 #[test]
 fn an_acceptor_that_forgets_is_noticed() {
     let bounds = Bounds {
@@ -73,6 +81,7 @@ fn an_acceptor_that_forgets_is_noticed() {
     breaks(&bounds, Mutation::AcceptorForgets, "INV-2");
 }
 
+/// [L-PROGRAM]
 #[test]
 fn a_leader_that_begins_its_round_again_gives_one_round_two_values() {
     let bounds = Bounds {
@@ -82,6 +91,7 @@ fn a_leader_that_begins_its_round_again_gives_one_round_two_values() {
     breaks(&bounds, Mutation::LeaderStampsAgain, "INV-3");
 }
 
+/// [C-HANDOVER]
 #[test]
 fn a_leader_that_begins_at_the_marker_gives_one_round_two_values() {
     let bounds = Bounds {
@@ -92,21 +102,25 @@ fn a_leader_that_begins_at_the_marker_gives_one_round_two_values() {
     breaks(&bounds, Mutation::NextIsMarker, "INV-3");
 }
 
+/// [E-LANE]
 #[test]
 fn a_shared_lane_gives_one_round_two_values() {
     breaks(&named("two-repairs"), Mutation::SharedLane, "INV-3");
 }
 
+/// [T-QUORUM]
 #[test]
 fn trimming_by_one_replica_is_too_far() {
     breaks(&named("trim"), Mutation::TrimByOne, "INV-6");
 }
 
+/// [M-REFUSE]
 #[test]
 fn a_refusal_with_an_effect_is_noticed() {
     breaks(&named("stamping"), Mutation::RefusalChanges, "INV-8");
 }
 
+/// [C-ENABLE]
 #[test]
 fn a_member_that_rejoins_in_an_old_epoch_breaks_agreement() {
     breaks(

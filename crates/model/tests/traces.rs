@@ -150,6 +150,7 @@ fn a_vote_given_many_times_is_found() {
     }
 }
 
+/// [L-STAMP]
 #[test]
 fn an_instance_stamped_twice_is_found() {
     is_found(|trace| {
@@ -160,6 +161,7 @@ fn an_instance_stamped_twice_is_found() {
     });
 }
 
+/// [A-PROMISE]
 #[test]
 fn a_promise_that_hides_its_vote_is_found() {
     let shows = |h: &Header| h.msgtype == MsgType::Phase1b && !h.vrnd.is_none() && !h.rnd.is_none();
@@ -179,6 +181,7 @@ fn a_promise_that_hides_its_vote_is_found() {
     });
 }
 
+/// [D-QUORUM]
 #[test]
 fn a_decision_that_a_learner_node_didnt_hear_is_found() {
     let with_learners = || seeds_with(of_type(MsgType::Deliver));
@@ -210,6 +213,7 @@ fn a_decision_that_a_learner_node_didnt_hear_is_found() {
     });
 }
 
+/// [A-STRANGER]
 #[test]
 fn a_stranger_that_answers_is_found() {
     let enabled = |e: &Event| matches!(e, Event::Enable(11, _));
@@ -235,12 +239,14 @@ fn a_proposal_without_promises_is_found() {
     });
 }
 
+/// [L-PROGRAM]
 #[test]
 fn a_leader_that_stamps_without_a_round_is_found() {
     let programmed = |e: &Event| matches!(e, Event::Program(1, _));
     lack_is_found(1, programmed, MsgType::Phase2a);
 }
 
+/// [C-HANDOVER]
 #[test]
 fn a_leader_that_begins_elsewhere_is_found() {
     is_found(|trace| {
@@ -253,6 +259,7 @@ fn a_leader_that_begins_elsewhere_is_found() {
     });
 }
 
+/// [L-RETIRE]
 #[test]
 fn a_leader_that_is_told_of_other_acceptors_is_found() {
     is_found(|trace| {
@@ -265,6 +272,7 @@ fn a_leader_that_is_told_of_other_acceptors_is_found() {
     });
 }
 
+/// [C-SEAL]
 #[test]
 fn an_epoch_that_is_active_before_its_marker_is_found() {
     is_found(|trace| {
@@ -276,6 +284,7 @@ fn an_epoch_that_is_active_before_its_marker_is_found() {
     });
 }
 
+/// [C-PROMISE]
 #[test]
 fn an_epoch_that_writes_without_promises_is_found() {
     let mut found = 0;
@@ -358,6 +367,7 @@ fn after_a_kill(vote_was_sent: bool, still_there: bool, resumed: bool) -> Result
     verdict(&Trace { settings, events })
 }
 
+/// [A-DURABLE]
 #[test]
 fn a_log_may_lose_only_what_nobody_saw() {
     assert_eq!(after_a_kill(true, true, true), Ok(()));
@@ -367,13 +377,14 @@ fn a_log_may_lose_only_what_nobody_saw() {
     assert!(found.contains("hasn't earned"), "{found}");
 }
 
+/// [A-MUTE]
 #[test]
 fn a_restarted_memory_says_nothing_before_it_may_go_on() {
     let found = after_a_kill(true, true, false).unwrap_err();
     assert!(found.contains("hasn't earned"), "{found}");
 }
 
-/// An old copy was put back: what it shows was never true of this start.
+/// An old copy was put back: what it shows was never true of this start. [A-COMPARE]
 #[test]
 fn an_old_copy_must_not_go_on() {
     let first = "trace cluster=1 group=1 partitions=1 max_value=64 slots=8\n\

@@ -146,13 +146,14 @@ impl Acceptor {
     }
 
     /// This memory was read from disk: another start of it, mute. `salt` is drawn at random.
+    /// [A-MUTE]
     pub fn restarted(&mut self, salt: u32) {
         self.start = self.start.next(salt);
         self.mute = true;
     }
 
     /// The controller has compared what this start shows, and lets it go on. Refused when it names
-    /// another memory, or another start of it. True if that changed anything.
+    /// another memory, or another start of it. True if that changed anything. [A-MUTE]
     pub fn resume(&mut self, nonce: u64, start: Start) -> Result<bool, &'static str> {
         if nonce != self.nonce {
             return Err("another boot nonce is let go on");
@@ -164,7 +165,7 @@ impl Acceptor {
     }
 
     /// Counts this memory in. Refused when it names another memory's nonce or an older epoch, and
-    /// while it is mute. True if that changed anything: the same order again doesn't.
+    /// while it is mute. True if that changed anything: the same order again doesn't. [A-ENABLE]
     pub fn enable(&mut self, enable: &Enable) -> Result<bool, &'static str> {
         let partitions = self.partitions.len();
         if enable.nonce != self.nonce {
@@ -291,7 +292,9 @@ impl Acceptor {
         let range = packet.header.flags.has(Flags::RANGE);
         let result = match packet.header.msgtype {
             MsgType::Probe => self.probe(packet, out),
+            // [A-STRANGER]
             _ if self.is_stranger() => Err(Reason::Stranger.into()),
+            // [A-MUTE]
             _ if self.mute => Err(Reason::Restarted.into()),
             MsgType::Phase2a => self.phase2a(packet, out),
             MsgType::Phase1a if range => self.phase1a_range(packet, out),
@@ -304,7 +307,7 @@ impl Acceptor {
         answer::conclude(&self.deployment, packet, result, out)
     }
 
-    /// Votes, unless a higher round was promised.
+    /// Votes, unless a higher round was promised. [A-VOTE]
     #[inline]
     fn phase2a(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
         let h = &packet.header;
@@ -315,12 +318,14 @@ impl Acceptor {
 
         let slot = &self.slots[index];
         let voted_already = slot.inst == h.inst && slot.vrnd == h.rnd;
+        // [A-CONFLICT]
         if voted_already && !slot.voted_for(h) {
             return Err(Reason::Conflict.into());
         }
         if !voted_already {
             // On a plane with several CPUs this and the look at `floor` above are one step to a range
             // promise: that either sees this instance in `end`, or its floor stops this vote.
+            // [A-CPUS]
             let partition = &mut self.partitions[h.pid as usize];
             partition.end = partition.end.max(h.inst + 1);
             let slot = &mut self.slots[index];
@@ -341,7 +346,7 @@ impl Acceptor {
         })
     }
 
-    /// Promises a round for one instance, and shows the vote.
+    /// Promises a round for one instance, and shows the vote. [A-PROMISE]
     fn phase1a(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
         let h = &packet.header;
         valid_round(h)?;
@@ -377,6 +382,7 @@ impl Acceptor {
     }
 
     /// Promises a base round for all instances of the partition, and shows how far votes reach.
+    /// [A-RANGE]
     fn phase1a_range(
         &mut self,
         packet: &Packet<'_>,
@@ -400,11 +406,13 @@ impl Acceptor {
             }));
         }
         // A round has one candidate. Another one is that of a second controller, on a copied store.
+        // [A-ONE]
         if h.rnd == partition.floor && partition.raiser != 0 && partition.raiser != h.client {
             return Err(Reason::Conflict.into());
         }
         partition.raiser = h.client;
         // With several CPUs: raise `floor`, then wait for votes on their way, then read `end`.
+        // [A-CPUS]
         partition.floor = h.rnd;
         self.send_range_report(h, h.rnd, out);
         Ok(if before == (h.rnd, h.client) {
@@ -414,7 +422,7 @@ impl Acceptor {
         })
     }
 
-    /// Shows the vote of an instance: something to learn from, never a promise.
+    /// Shows the vote of an instance: something to learn from, never a promise. [A-QUERY]
     fn query(&self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
         let h = &packet.header;
         no_value(packet)?;
@@ -444,14 +452,14 @@ impl Acceptor {
         Ok(Verdict::Answered)
     }
 
-    /// TRIM: a replica's report (no round), or the candidate's word (its base round).
+    /// TRIM: a replica's report (no round), or the candidate's word (its base round). [A-TRIM]
     fn trim_to(&mut self, packet: &Packet<'_>) -> Result<Verdict, Refusal> {
         let h = &packet.header;
         no_value(packet)?;
         let partition = &mut self.partitions[h.pid as usize];
         if h.rnd.is_none() {
             // From before this floor, and so before this memory was counted in, if it is new: then it
-            // may tell of a disk that was gone by that time.
+            // may tell of a disk that was gone by that time. [T-EPOCH]
             if h.request < u64::from(partition.floor.epoch()) {
                 return Err(Reason::Stale.into());
             }
@@ -493,7 +501,7 @@ impl Acceptor {
 
     // ---- Helpers
 
-    /// The slot of an instance that may be answered for.
+    /// The slot of an instance that may be answered for. [A-WINDOW]
     #[inline]
     fn locate(&self, h: &Header) -> Result<usize, Refusal> {
         let trim = self.partitions[h.pid as usize].trim;
@@ -519,7 +527,7 @@ impl Acceptor {
     }
 
     /// Refuses a round below the promised one. In a slot taken over from an older instance the
-    /// old promise is void and `floor` holds.
+    /// old promise is void and `floor` holds. [A-PREEMPT]
     #[inline]
     fn not_preempted(&self, h: &Header, index: usize) -> Result<(), Refusal> {
         let partition = &self.partitions[h.pid as usize];

@@ -30,6 +30,7 @@ pub(crate) fn header(deployment: &Deployment, msgtype: MsgType, question: &Heade
 }
 
 /// Turns a handler's result into a verdict, and sends the REJECT if there is one to send.
+/// [M-REFUSE]
 #[inline]
 pub(crate) fn conclude(
     deployment: &Deployment,

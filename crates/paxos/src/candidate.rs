@@ -23,7 +23,7 @@
 //! ```
 //!
 //! What must be stored or sent outside the data plane comes out of [`Candidate::poll`] as an
-//! [`Effect`]. A candidate that crashes is never resumed: a later epoch takes its place.
+//! [`Effect`]. A candidate that crashes is never resumed: a later epoch takes its place. [C-FENCE]
 
 mod open;
 mod partition;
@@ -164,6 +164,7 @@ impl Candidate {
 
     /// The operator's override after more than f acceptors lost their memory: no promises and no
     /// reading; every partition goes on from `start`, and what only the acceptors knew is lost.
+    /// [G-ORDER]
     pub fn accepting_data_loss(
         deployment: Deployment,
         configuration: Configuration,
@@ -245,7 +246,7 @@ impl Candidate {
     }
 
     /// What replicas have executed was voted: in each partition promises count only once one of them
-    /// knows of votes up to here. If none does, some memory went back.
+    /// knows of votes up to here. If none does, some memory went back. [C-ENDS]
     pub fn expect_ends(&mut self, ends: &[Instance]) {
         if self.stage == Stage::Promising {
             for (partition, &end) in self.partitions.iter_mut().zip(ends) {
@@ -313,7 +314,7 @@ impl Candidate {
         }
     }
 
-    /// The epoch is marked *writing*: T and E are fixed and reading begins.
+    /// The epoch is marked *writing*: T and E are fixed and reading begins. [C-READ]
     pub fn marked_writing(&mut self, now: Time, out: &mut impl Outbox) {
         if self.stage != Stage::MarkingWriting {
             return;
@@ -372,6 +373,7 @@ impl Candidate {
 
     // ---- Step 5 --------------------------------------------------------------------------
 
+    /// [C-HANDOVER]
     fn hand_over(&self) -> HandOver {
         HandOver {
             next: self.partitions.iter().map(|p| p.end + 1).collect(),
@@ -410,7 +412,7 @@ impl Candidate {
                 .is_some_and(|v| (v.client, v.request) == (header.client, header.request))
     }
 
-    /// Only a later epoch's round stops a candidate: within its own epoch it is alone.
+    /// Only a later epoch's round stops a candidate: within its own epoch it is alone. [C-FENCE]
     fn preempted(&mut self, by: Round) -> Result<(), Reason> {
         if by.epoch() <= self.configuration.epoch || self.stage >= Stage::Done {
             return Err(Reason::Stale);

@@ -8,7 +8,7 @@ pub const MAX_ACCEPTORS: usize = 32;
 pub const MAX_REPLICAS: usize = 32;
 
 /// A node together with the boot nonce of the memory that the epoch counts on. A node that lost
-/// its memory has a new nonce, hence is another member.
+/// its memory has a new nonce, hence is another member. [E-MEMBERS]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct Member {
     /// The node.
@@ -45,7 +45,7 @@ impl Configuration {
         self.acceptors.iter().position(|a| a.node == node)
     }
 
-    /// Says what is wrong with it, if anything.
+    /// Says what is wrong with it, if anything. [E-MEMBERS]
     pub fn invalid(&self) -> Option<&'static str> {
         let sorted = self.acceptors.windows(2).all(|w| w[0].node < w[1].node)
             && self.replicas.windows(2).all(|w| w[0] < w[1]);

@@ -19,7 +19,7 @@ pub struct Deployment {
 
 impl Deployment {
     /// The checks that precede every handler: cluster, group, partition, size, and that the
-    /// session is there exactly where it must be.
+    /// session is there exactly where it must be. [M-PACKET]
     #[inline]
     pub fn check(&self, packet: &Packet<'_>) -> Result<(), Reason> {
         let h = &packet.header;

@@ -100,7 +100,7 @@ impl Leader {
         }
     }
 
-    /// Takes over a round: once, and only a larger one than any before.
+    /// Takes over a round: once, and only a larger one than any before. [L-PROGRAM]
     pub fn program(&mut self, program: &Program) -> Result<(), &'static str> {
         let partitions = self.partitions.len();
         if program.nonce != self.nonce {
@@ -141,6 +141,7 @@ impl Leader {
     }
 
     /// Stops stamping if `epoch` is later than this leader's, until it is programmed again.
+    /// [L-RETIRE]
     pub fn retire(&mut self, epoch: Epoch) {
         if !self.rnd.is_none() && epoch > self.rnd.epoch() {
             self.retired = true;
@@ -196,7 +197,7 @@ impl Leader {
     }
 
     /// Stamps, if this is the leader and the window is open. Instance, round and sender in a
-    /// REQUEST mean nothing.
+    /// REQUEST mean nothing. [L-STAMP]
     #[inline]
     fn request(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
         let h = &packet.header;
@@ -213,6 +214,7 @@ impl Leader {
     }
 
     /// One instance of every partition named, or of none; each copy carries the whole vector.
+    /// [L-MULTI]
     fn request_multi(
         &mut self,
         packet: &Packet<'_>,
@@ -245,7 +247,7 @@ impl Leader {
     }
 
     /// TRIM opens the window: a replica's report (no round), or a candidate's word (its base
-    /// round).
+    /// round). [L-TRIM]
     fn trim_to(&mut self, packet: &Packet<'_>) -> Result<Verdict, Refusal> {
         let h = &packet.header;
         if !packet.value.is_empty() {
@@ -253,7 +255,7 @@ impl Leader {
         }
         let partition = &mut self.partitions[h.pid as usize];
         if h.rnd.is_none() {
-            // As an acceptor does: its reports begin anew with each epoch.
+            // As an acceptor does: its reports begin anew with each epoch. [T-EPOCH]
             if h.request < u64::from(self.rnd.epoch()) {
                 return Err(Reason::Stale.into());
             }
@@ -276,7 +278,7 @@ impl Leader {
 
     /// An acceptor refused a proposal. Promises of f+1 to later epochs, the same one or not, retire this
     /// leader: fewer may be forged, and the others still make a quorum. One to a repair round of its own
-    /// epoch concerns that instance alone, and whoever repairs it.
+    /// epoch concerns that instance alone, and whoever repairs it. [L-RETIRE]
     fn rejected(&mut self, packet: &Packet<'_>) -> Result<Verdict, Refusal> {
         let rejection = Rejection::parse(packet.value)?;
         if rejection.reason != Reason::Preempted {
@@ -307,6 +309,7 @@ impl Leader {
 
     // ---- Helpers
 
+    /// [L-WINDOW]
     #[inline]
     fn window_open(&self, pid: PartitionId) -> Result<(), Refusal> {
         let partition = &self.partitions[pid as usize];

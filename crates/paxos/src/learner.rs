@@ -2,6 +2,7 @@
 //!
 //! A vote counts once, and only if an acceptor of the configuration of its round's epoch sent it.
 //! f+1 equal votes of that configuration decide; the value is that of the last vote counted.
+//! [D-QUORUM]
 //!
 //! A host calls [`Learner::vote`] and moves a window along with [`Learner::set_floor`], so that no
 //! vote from far ahead displaces one that is still needed. A learner in the network has no such
@@ -217,6 +218,7 @@ impl Learner {
             return Err(Reason::BadRound);
         }
         let configuration = self.configuration(h.rnd.epoch());
+        // [D-VOTE]
         let configuration = configuration.ok_or(Reason::UnknownEpoch)?;
         let voter = configuration.voter(h.swid).ok_or(Reason::UnknownSender)?;
         let quorum = configuration.quorum;
@@ -224,6 +226,7 @@ impl Learner {
 
         let index = self.ring.index(h.pid, h.inst);
         let slot = &mut self.slots[index];
+        // [D-SLOT]
         if h.inst < slot.inst {
             return Err(Reason::Stale);
         }
@@ -232,13 +235,15 @@ impl Learner {
         } else if h.rnd < slot.rnd {
             return Err(Reason::Stale);
         } else if (h.rnd == slot.rnd || slot.delivered) && !slot.same_value(h) {
-            // One round has one value, and so has every round after a decision.
+            // One round has one value, and so has every round after a decision. [D-CONFLICT]
             return Err(Reason::Conflict);
         } else if slot.delivered || h.rnd == slot.rnd && slot.votes & voter != 0 {
             return Err(Reason::Duplicate);
         } else if h.rnd > slot.rnd {
+            // [D-ROUND]
             *slot = Slot::unvoted(h);
         }
+        // [D-QUORUM]
         slot.votes |= voter;
         slot.delivered = slot.votes.count_ones() >= quorum;
         Ok(slot.delivered)
@@ -252,6 +257,7 @@ impl Learner {
         self.known.iter().rev().find(|known| known.epoch == epoch)
     }
 
+    /// [D-WINDOW]
     #[inline]
     fn within_window(&self, h: &Header) -> Result<(), Reason> {
         match self.floors[h.pid as usize] {

@@ -4,7 +4,7 @@
 //! packed into one REQUEST where they fit. A command is outstanding until it is answered; until
 //! then it is sent again, always with its own (client, request), so that replicas recognise it
 //! however often it gets into the log. What is sent again is packed anew: the value that carried a
-//! command isn't its identity, and answered neighbours must not travel again.
+//! command isn't its identity, and answered neighbours must not travel again. [P-AGAIN]
 //!
 //! At most `max_open_values` values of a partition are in flight. Beyond that commands wait in the
 //! queue and leave together when a value is done: an idle proposer sends at once, a loaded one
@@ -465,7 +465,7 @@ impl Proposer {
         completed: &mut impl FnMut(u64, u64, &[u8]),
     ) -> bool {
         // An out-of-order answer may be to an earlier sending of a command that has since been
-        // sent again and executed, so it must not end it.
+        // sent again and executed, so it must not end it. [P-AGAIN]
         let ends = answer[0] != STATUS_OUT_OF_ORDER && self.reply(pid, client, request);
         if ends {
             completed(client, request, answer);

@@ -113,6 +113,7 @@ impl TrimReports {
 
     /// Notes what `replica` covers. An older report, delayed on its way, takes nothing back; one of
     /// an older disk counts for nothing; the first one of a newer disk counts, whatever it says.
+    /// [T-NEWEST]
     pub fn report(
         &mut self,
         pid: PartitionId,
@@ -135,7 +136,7 @@ impl TrimReports {
         Ok(())
     }
 
-    /// Everything below is covered by g+1 replicas: the (g+1)-th largest report.
+    /// Everything below is covered by g+1 replicas: the (g+1)-th largest report. [T-QUORUM]
     pub fn trim_point(&self, pid: PartitionId) -> Instance {
         let mut sorted = [0; MAX_REPLICAS];
         let sorted = &mut sorted[..self.replicas.len()];
@@ -165,6 +166,7 @@ mod tests {
         TrimReport { incarnation, inst }
     }
 
+    /// [T-NEWEST]
     #[test]
     fn a_disk_that_is_gone_covers_nothing() {
         let mut reports = TrimReports::new(1, &[7, 8, 9], 1).unwrap();
@@ -182,6 +184,7 @@ mod tests {
         assert_eq!(reports.trim_point(0), 900);
     }
 
+    /// [T-QUORUM]
     #[test]
     fn trims_to_what_g_plus_one_replicas_cover() {
         let mut reports = TrimReports::new(2, &[7, 8, 9], 1).unwrap();
@@ -219,6 +222,7 @@ mod tests {
         assert_eq!(reports.changed(&[8], 0).unwrap().trim_point(1), 40);
     }
 
+    /// [E-MEMBERS]
     #[test]
     fn impossible_configurations_are_refused() {
         assert!(TrimReports::new(1, &[7, 8], 1).is_err());

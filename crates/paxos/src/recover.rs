@@ -11,11 +11,12 @@
 //!
 //! Proposes only in an active epoch and with its members: only there f+1 members know all that any
 //! epoch before may have chosen. What f+1 members have voted can be learned in any epoch.
+//! [R-ACTIVE]
 //!
 //! **A round is never used twice.** Rounds are per instance, so the attempts of one lane are
 //! counted per instance. A count must outlive the repair (which ends early when the learner was
 //! faster, and may be asked for again), so it is kept for as long as the lane: see `Attempts`. A
-//! process that starts draws a fresh lane, a new epoch begins anew.
+//! process that starts draws a fresh lane, a new epoch begins anew. [R-ROUND]
 //!
 //! **What an answer proves.** A PHASE2B says that its sender voted so, whenever it was sent and
 //! however often it arrives; nothing that happens later makes it untrue. It is therefore judged by
@@ -311,7 +312,7 @@ impl Recover {
             } => {
                 let hopeless = no_vote.count_ones() >= quorum && repair.preemptions == 0;
                 let waited = answered.count_ones() >= quorum && *patience <= now;
-                // A later epoch's promise can't be outdone: its epoch is to be awaited.
+                // A later epoch's promise can't be outdone: its epoch is to be awaited. [R-RETREAT]
                 let epoch_over = repair.preempted_by.epoch() > self.attempts.epoch;
                 if !(hopeless || waited) || self.attempts.lane.is_none() || epoch_over {
                     return false;
@@ -334,7 +335,7 @@ impl Recover {
                 if promised.count_ones() < quorum {
                     return false;
                 }
-                // What may have been chosen, else the no-op.
+                // What may have been chosen, else the no-op. [R-VALUE]
                 let chosen = best.take().map(|vote| vote.candidate);
                 Phase::Accept {
                     round: *round,
@@ -379,6 +380,7 @@ impl Recover {
                 self.send_to_all_but(*promised, &header, &[], out);
             }
             Phase::Accept { round, candidate } => {
+                // [R-CONFIRM]
                 let voted = voters(&repair.votes, *round);
                 let header = self.value_header(MsgType::Phase2a, inst, *round, candidate);
                 self.send_to_all_but(voted, &header, &candidate.bytes, out);

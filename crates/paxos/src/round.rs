@@ -2,7 +2,7 @@
 //!
 //! A round is `epoch << 12 | sub`. The base round of an epoch (`sub` = 0) belongs to its leader and
 //! its candidate, the others to repair: `sub = attempt << 7 | lane`. Lane 0 is never issued, so no
-//! repair round is ever a base round, and no round has two proposers.
+//! repair round is ever a base round, and no round has two proposers. [E-ROUND]
 
 use std::fmt;
 
@@ -40,7 +40,7 @@ impl Round {
     }
 
     /// The repair round of `attempt` in `lane`, or `None` when either is out of range: then only
-    /// a new epoch goes on.
+    /// a new epoch goes on. [E-LANE]
     pub const fn repair(epoch: Epoch, lane: u8, attempt: u8) -> Option<Round> {
         if lane == 0 || lane > MAX_LANE || attempt > MAX_ATTEMPT {
             return None;
@@ -66,6 +66,7 @@ impl Round {
     }
 
     /// Whether the number names a round of a real epoch: a base round or a repair round with a lane.
+    /// [E-ROUND]
     pub const fn is_valid(self) -> bool {
         let sub = self.0 & ((1 << SUB_BITS) - 1);
         self.epoch() != 0 && (sub == 0 || sub & MAX_LANE as u32 != 0)
@@ -100,6 +101,7 @@ impl fmt::Debug for Round {
 mod tests {
     use super::*;
 
+    /// [E-ROUND]
     #[test]
     fn later_attempts_outrank_and_epochs_outrank_all() {
         let first = Round::repair(1, 5, 0).unwrap();
@@ -109,6 +111,7 @@ mod tests {
         assert!(Round::base(1).is_base() && !first.is_base() && !Round::NONE.is_base());
     }
 
+    /// [E-LANE]
     #[test]
     fn exhausted_lanes_and_attempts_are_refused() {
         assert_eq!(Round::repair(1, 0, 0), None);
@@ -116,6 +119,7 @@ mod tests {
         assert_eq!(Round::repair(1, 1, MAX_ATTEMPT + 1), None);
     }
 
+    /// [E-ROUND]
     #[test]
     fn a_sub_round_without_a_lane_is_no_round() {
         assert!(!Round(1 << SUB_BITS | 1 << LANE_BITS).is_valid());

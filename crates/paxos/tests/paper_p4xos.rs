@@ -11,7 +11,7 @@ const ROUND: Round = Round::base(1);
 const LATER: Round = Round::base(2);
 
 /// Section III-A, Algorithm 1, lines 5 to 10: a REQUEST becomes a PHASE2A with the next instance,
-/// and is multicast to the acceptors.
+/// and is multicast to the acceptors. [L-STAMP]
 #[test]
 fn leader_turns_requests_into_proposals_in_order() {
     let mut leader = leader(1, 0);
@@ -43,6 +43,7 @@ fn leader_drops_what_is_no_request() {
 /// Departs from Algorithm 1, lines 2 and 7: there the primary leader is in round 0 and at
 /// instance 0 whenever it boots, so after a reboot it proposes a second value for instance 0 in
 /// round 0, and acceptors vote for it. Here round 0 is "none", and who boots stamps nothing.
+/// [L-PROGRAM]
 #[test]
 fn a_leader_that_boots_stamps_nothing_until_it_is_programmed() {
     let mut rebooted = Leader::new(deployment(LEADER), LEADER_NONCE + 1);
@@ -57,6 +58,7 @@ fn a_leader_that_boots_stamps_nothing_until_it_is_programmed() {
 
 /// Departs from Algorithm 2, lines 2 to 4: there "no vote" and "voted in round 0" look alike. Here
 /// round 0 is no round: nobody votes in it, and a promise with `vrnd` 0 says "never voted".
+/// [A-QUERY]
 #[test]
 fn no_vote_cannot_be_taken_for_a_vote_in_round_0() {
     let mut acceptor = acceptor(11);
@@ -91,6 +93,7 @@ fn a_backup_leader_reserves_instances_with_phase_1() {
 }
 
 /// Algorithm 2, lines 8 to 14: a promise stores the round, and shows the vote's round and value.
+/// [A-PROMISE]
 #[test]
 fn a_promise_shows_the_vote() {
     let mut acceptor = acceptor(11);
@@ -105,7 +108,7 @@ fn a_promise_shows_the_vote() {
 }
 
 /// Algorithm 2, lines 15 to 21: a vote stores round, round of the vote and value, and goes to the
-/// learners under the acceptor's own id.
+/// learners under the acceptor's own id. [A-VOTE]
 #[test]
 fn a_vote_is_stored_and_goes_to_the_learners() {
     let mut acceptor = acceptor(12);
@@ -126,7 +129,7 @@ fn a_vote_is_stored_and_goes_to_the_learners() {
 
 /// Algorithm 2, lines 6 and 24: a packet with a smaller round than promised does nothing. (The
 /// paper drops it; here a REJECT with the promised round answers it, so that the sender needn't
-/// time out.)
+/// time out.) [A-PREEMPT]
 #[test]
 fn a_smaller_round_does_nothing() {
     let mut acceptor = acceptor(11);
@@ -155,6 +158,7 @@ fn duplicate_proposals_are_harmless() {
 
 /// Section III-A, "Acceptor": "only one value can be decided for a particular instance". Algorithm
 /// 2 would overwrite a vote at an equal round; here that is refused and raises an alarm.
+/// [A-CONFLICT]
 #[test]
 fn a_second_value_in_an_equal_round_is_refused() {
     let mut acceptor = acceptor(11);
@@ -168,7 +172,7 @@ fn a_second_value_in_an_equal_round_is_refused() {
 }
 
 /// Section III-A, "Learner", and Algorithm 3, lines 25 and 26: delivered on f+1 votes of different
-/// acceptors, and once.
+/// acceptors, and once. [D-QUORUM]
 #[test]
 fn a_majority_of_votes_delivers_once() {
     let mut learner = learner();
@@ -182,7 +186,7 @@ fn a_majority_of_votes_delivers_once() {
     assert_eq!(deliveries, [0, 1, 0]);
 }
 
-/// Algorithm 3, lines 20 to 24: an acceptor's second vote in a round is dropped.
+/// Algorithm 3, lines 20 to 24: an acceptor's second vote in a round is dropped. [D-VOTE]
 #[test]
 fn one_acceptor_counts_once() {
     let mut learner = learner();
@@ -195,7 +199,7 @@ fn one_acceptor_counts_once() {
 }
 
 /// Algorithm 3, lines 10 to 18, and Section III-A, "Learner": votes are counted again in a newer
-/// round, and those of an older one no longer count.
+/// round, and those of an older one no longer count. [D-ROUND]
 #[test]
 fn a_newer_round_is_counted_afresh() {
     let mut learner = learner();
@@ -209,7 +213,7 @@ fn a_newer_round_is_counted_afresh() {
 }
 
 /// Departs from Algorithm 3, line 18: there a recount in a newer round delivers a second time.
-/// Here what was delivered is remembered.
+/// Here what was delivered is remembered. [D-ROUND]
 #[test]
 fn a_recount_does_not_deliver_again() {
     let mut learner = learner();
@@ -258,6 +262,7 @@ fn one_acceptor_may_fail_and_return() {
 
 /// Section IV, "Acceptor failure": "Paxos requires acceptors to remember the instances in which they
 /// participated before the failure". One that can't is no member until an epoch says so.
+/// [A-STRANGER]
 #[test]
 fn an_acceptor_that_forgot_is_mute() {
     let mut forgetful = Acceptor::new(deployment(11), SLOTS, ACCEPTOR_NONCE + 1);
@@ -285,7 +290,7 @@ fn groups_are_apart() {
 
 /// Section V, "Memory limitations": the log is a circular buffer; a slot is used again only after
 /// f+1 learners have a checkpoint that covers what it holds. (Here g+1 replicas: how many of those
-/// may fail is another number than how many acceptors may.)
+/// may fail is another number than how many acceptors may.) [T-QUORUM] [A-WINDOW]
 #[test]
 fn a_slot_is_used_again_only_after_enough_checkpoints() {
     let mut acceptor = acceptor(11);
@@ -308,6 +313,7 @@ fn a_slot_is_used_again_only_after_enough_checkpoints() {
 
 /// Departs from Section V, "Memory limitations": there instance numbers are used again after a
 /// checkpoint. Here they never are, so a delayed packet of an earlier lap can't pass for a new one.
+/// [A-WINDOW]
 #[test]
 fn a_packet_of_an_earlier_lap_changes_nothing() {
     let mut acceptor = acceptor(11);

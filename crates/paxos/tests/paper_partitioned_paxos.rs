@@ -42,7 +42,7 @@ fn acceptor_keeps_a_log_for_each_partition() {
 }
 
 /// Section 3.2: phase 1 is implemented as well as phase 2, here also for all instances of a
-/// partition at once.
+/// partition at once. [A-RANGE]
 #[test]
 fn a_range_promise_covers_all_instances_of_its_partition_alone() {
     let mut acceptor = acceptor(11);
@@ -62,7 +62,7 @@ fn a_range_promise_covers_all_instances_of_its_partition_alone() {
 }
 
 /// Section 3.2, "Acceptor": the history "allows the protocol to tolerate lost or duplicate
-/// messages", also when a higher round comes between.
+/// messages", also when a higher round comes between. [A-PREEMPT]
 #[test]
 fn a_delayed_duplicate_cannot_undo_a_higher_vote() {
     let mut acceptor = acceptor(11);
@@ -74,7 +74,7 @@ fn a_delayed_duplicate_cannot_undo_a_higher_vote() {
 }
 
 /// Section 3.3: the log of a partition is a ring buffer; TRIM removes what lies below an instance,
-/// in that partition.
+/// in that partition. [A-TRIM]
 #[test]
 fn trim_forgets_below_an_instance_in_one_partition() {
     let mut acceptor = acceptor(11);
@@ -96,7 +96,7 @@ fn trim_forgets_below_an_instance_in_one_partition() {
 }
 
 /// Departs from Section 3.3: there one replica's TRIM removes state, so a replica that is behind
-/// finds it gone. Here g+1 must have a durable checkpoint.
+/// finds it gone. Here g+1 must have a durable checkpoint. [T-QUORUM]
 #[test]
 fn one_replica_alone_trims_nothing() {
     let mut acceptor = acceptor(11);
@@ -107,6 +107,7 @@ fn one_replica_alone_trims_nothing() {
 }
 
 /// Section 3.3: TRIM is a data plane command; it reaches the leader too, whose window it opens.
+/// [L-TRIM]
 #[test]
 fn trim_opens_the_leaders_window() {
     let mut leader = leader(1, 0);
@@ -147,6 +148,7 @@ fn a_new_leader_finds_what_may_be_decided() {
 
 /// Section 4: a command that names several shards is ordered in all of them, and the order is
 /// acyclic. The leader takes an instance of each at once; every copy shows the whole vector.
+/// [L-MULTI]
 #[test]
 fn a_command_over_several_partitions_is_stamped_in_all() {
     let mut leader = leader(1, 0);
@@ -172,7 +174,7 @@ fn a_command_over_several_partitions_is_stamped_in_all() {
     }
 }
 
-/// Section 4: all or nothing: where one shard has no room, none gives an instance.
+/// Section 4: all or nothing: where one shard has no room, none gives an instance. [L-MULTI]
 #[test]
 fn a_full_partition_stops_the_whole_command() {
     let mut leader = leader(1, 0);

@@ -201,6 +201,7 @@ fn a_reply_ends_a_command_once() {
     assert!(tick(&mut proposer, Time::MAX).is_empty());
 }
 
+/// [P-AGAIN]
 #[test]
 fn an_answered_neighbour_does_not_travel_again() {
     let mut proposer = Proposer::new(settings());
@@ -279,6 +280,7 @@ fn malformed_replies_change_nothing() {
     assert_eq!(proposer.outstanding(), 1);
 }
 
+/// [P-AGAIN]
 #[test]
 fn out_of_order_is_no_answer() {
     let mut proposer = Proposer::new(settings());
@@ -291,6 +293,7 @@ fn out_of_order_is_no_answer() {
     assert_eq!(answers.len(), 1);
 }
 
+/// [P-AGAIN]
 #[test]
 fn retries_back_off_and_ask_for_a_leader() {
     let mut proposer = Proposer::new(settings());

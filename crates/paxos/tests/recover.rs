@@ -190,6 +190,7 @@ fn vote(from: NodeId, inst: Instance, round: Round, value: &[u8]) -> Header {
 
 const BASE: Round = Round::base(2);
 
+/// [R-QUERY]
 #[test]
 fn two_equal_votes_decide_without_a_proposal() {
     let mut bench = Bench::new();
@@ -236,6 +237,7 @@ fn votes_of_different_rounds_or_values_or_strangers_do_not_decide() {
     assert_eq!(bench.recover.poll(), None);
 }
 
+/// [R-QUERY]
 #[test]
 fn votes_are_judged_by_the_configuration_of_their_round() {
     let mut bench = Bench::new();
@@ -257,6 +259,7 @@ fn votes_are_judged_by_the_configuration_of_their_round() {
     assert_eq!(bench.all(MsgType::Phase1a).len(), 3);
 }
 
+/// [R-VALUE] [R-CONFIRM]
 #[test]
 fn an_empty_instance_gets_the_noop_and_is_confirmed_by_queries() {
     let (mut bench, round) = Bench::in_phase1();
@@ -291,6 +294,7 @@ fn an_empty_instance_gets_the_noop_and_is_confirmed_by_queries() {
     ));
 }
 
+/// [R-VALUE]
 #[test]
 fn the_vote_of_the_highest_round_is_proposed_not_the_filler() {
     let (mut bench, round) = Bench::in_phase1();
@@ -301,6 +305,7 @@ fn the_vote_of_the_highest_round_is_proposed_not_the_filler() {
     assert_eq!(bench.all(MsgType::Phase2a).len(), 3);
 }
 
+/// [R-VALUE]
 #[test]
 fn a_promise_counts_for_its_own_round_only() {
     let (mut bench, first) = Bench::in_phase1();
@@ -346,6 +351,7 @@ fn two_values_in_one_round_are_reported() {
     assert!(bench.all(MsgType::Phase2a).is_empty());
 }
 
+/// [A-QUERY] [R-QUERY]
 #[test]
 fn an_old_no_vote_answers_no_new_question() {
     let mut bench = Bench::new();
@@ -361,6 +367,7 @@ fn an_old_no_vote_answers_no_new_question() {
     assert_eq!(bench.receive(answer, &[]), Verdict::Dropped(Reason::Stale));
 }
 
+/// [R-ROUND]
 #[test]
 fn a_repair_that_begins_again_takes_a_fresh_round() {
     let (mut bench, first) = Bench::in_phase1();
@@ -400,6 +407,7 @@ fn a_new_epoch_begins_anew_and_an_old_one_is_ignored() {
     );
 }
 
+/// [R-ACTIVE]
 #[test]
 fn without_an_active_epoch_nothing_is_sent_and_without_a_lane_nothing_proposed() {
     let mut bench = Bench::new();
@@ -425,6 +433,7 @@ fn without_an_active_epoch_nothing_is_sent_and_without_a_lane_nothing_proposed()
     );
 }
 
+/// [R-RETREAT] [E-LANE]
 #[test]
 fn used_up_rounds_and_later_epochs_need_the_control_plane() {
     let (mut bench, first) = Bench::in_phase1();
@@ -444,6 +453,7 @@ fn used_up_rounds_and_later_epochs_need_the_control_plane() {
     assert_eq!(bench.recover.later_epoch(), None);
 }
 
+/// [R-TRIMMED]
 #[test]
 fn what_is_trimmed_is_reported_and_never_repaired() {
     let mut bench = Bench::new();
@@ -478,6 +488,7 @@ fn what_is_trimmed_is_reported_and_never_repaired() {
     assert_eq!(bench.recover.open(), 0);
 }
 
+/// [R-TRIMMED]
 #[test]
 fn one_acceptor_with_a_wrong_trim_ends_no_repair() {
     let wrong = |trim| Rejection {
@@ -516,6 +527,7 @@ fn one_acceptor_with_a_wrong_trim_ends_no_repair() {
     assert_eq!(bench.recover.poll(), None);
 }
 
+/// [R-TRIMMED]
 #[test]
 fn members_of_another_configuration_confirm_no_trim() {
     let mut bench = Bench::new();

@@ -53,21 +53,25 @@ fn assert_found_with(mutation: Mutation, limits: Limits, by: &[Invariant]) {
     );
 }
 
+/// [A-STRANGER]
 #[test]
 fn an_acceptor_that_forgets_its_votes_and_goes_on() {
     assert_found(Mutation::AcceptorForgets, &[Remembered, Agreement]);
 }
 
+/// [L-PROGRAM]
 #[test]
 fn a_leader_that_begins_its_round_again_after_a_restart() {
     assert_found(Mutation::LeaderReusesRound, &[OneProposer]);
 }
 
+/// [D-VOTE]
 #[test]
 fn a_learner_that_counts_a_vote_twice() {
     assert_found(Mutation::DuplicateVoteCounted, &[Agreement]);
 }
 
+/// [D-VOTE]
 #[test]
 fn a_learner_node_that_counts_a_vote_twice() {
     let limits = Limits {
@@ -77,47 +81,55 @@ fn a_learner_node_that_counts_a_vote_twice() {
     assert_found_with(Mutation::LearnerNodeCountsTwice, limits, &[Agreement]);
 }
 
+/// [C-PROMISE] [C-SEAL]
 #[test]
 fn a_candidate_with_a_quorum_of_f() {
     assert_found(Mutation::QuorumOfF, &[Agreement, Remembered, OneProposer]);
 }
 
+/// [T-CHECKPOINT]
 #[test]
 fn slots_used_again_before_they_are_trimmed() {
     assert_found(Mutation::FalseTrim, &[Trim]);
 }
 
+/// [C-PROPOSE] [R-VALUE]
 #[test]
 fn a_no_op_over_a_value_that_may_have_been_chosen() {
     assert_found(Mutation::VotesIgnored, &[Agreement]);
 }
 
+/// [A-QUERY] [C-READ]
 #[test]
 fn an_answer_to_query_that_passes_for_a_promise() {
     assert_found(Mutation::QueryCountedAsPromise, &[Remembered, Agreement]);
 }
 
+/// [A-RANGE]
 #[test]
 fn a_range_promise_that_is_not_kept() {
     assert_found(Mutation::IgnoresFloor, &[Remembered]);
 }
 
+/// [A-PREEMPT]
 #[test]
 fn a_vote_in_a_stale_round() {
     assert_found(Mutation::StaleRoundAccepted, &[Remembered, Agreement]);
 }
 
+/// [C-READ]
 #[test]
 fn a_candidate_that_does_not_read() {
     assert_found(Mutation::SkipsReading, &[Agreement]);
 }
 
+/// [X-BEGIN]
 #[test]
 fn a_replica_that_goes_on_in_an_epoch_that_begins_below_it() {
     assert_found(Mutation::BeginningIgnored, &[Alarm]);
 }
 
-/// Whatever made the epoch begin there: nobody goes on who has executed more.
+/// Whatever made the epoch begin there: nobody goes on who has executed more. [X-BEGIN]
 #[test]
 fn replicas_stop_where_an_epoch_begins_below_them() {
     let mut alarms = 0;
@@ -136,41 +148,49 @@ fn replicas_stop_where_an_epoch_begins_below_them() {
     assert!(alarms > 0, "no seed brought it about");
 }
 
+/// [A-MUTE]
 #[test]
 fn an_old_copy_that_votes_before_it_is_compared() {
     assert_found(Mutation::RestartedIsNotMute, &[Remembered, Agreement]);
 }
 
+/// [E-LANE]
 #[test]
 fn two_hosts_with_one_lane() {
     assert_found(Mutation::SharedLane, &[OneProposer]);
 }
 
+/// [C-HANDOVER]
 #[test]
 fn a_leader_that_begins_at_the_marker() {
     assert_found(Mutation::NextIsMarker, &[OneProposer]);
 }
 
+/// [S-ONCE]
 #[test]
 fn a_session_that_forgets_what_it_executed() {
     assert_found(Mutation::SessionForgets, &[InOrderOnce]);
 }
 
+/// [X-ATOMIC]
 #[test]
 fn a_position_that_is_stored_apart_from_the_effects() {
     assert_found(Mutation::PositionNotAtomic, &[InOrderOnce]);
 }
 
+/// [X-ATOMIC]
 #[test]
 fn a_commit_that_is_reported_before_it_happened() {
     assert_found(Mutation::CommitReportedEarly, &[Acknowledged]);
 }
 
+/// [T-CHECKPOINT]
 #[test]
 fn a_checkpoint_that_counts_before_it_is_written() {
     assert_found(Mutation::CheckpointReportedEarly, &[Trim]);
 }
 
+/// [A-DURABLE]
 #[test]
 fn a_durable_acceptor_that_answers_before_the_sync() {
     let limits = Limits {
@@ -182,7 +202,7 @@ fn a_durable_acceptor_that_answers_before_the_sync() {
 }
 
 /// An old leader that doesn't hear of the new epoch goes on stamping; the fresh memory must not
-/// vote for it.
+/// vote for it. [C-ENABLE]
 #[test]
 fn a_fresh_memory_that_votes_in_an_old_epoch() {
     let mut text = String::from(
@@ -218,6 +238,7 @@ fn found_by_script(script: &str, mutation: Mutation) -> Option<Invariant> {
     violations.first().map(|v| v.invariant)
 }
 
+/// [T-DISK]
 #[test]
 fn a_report_of_a_disk_that_is_gone() {
     let script = include_str!("../../../testdata/cluster/disk_replaced.txt");
@@ -225,7 +246,7 @@ fn a_report_of_a_disk_that_is_gone() {
     assert_eq!(found, Some(Trim));
 }
 
-/// The old cluster's one acceptor votes, and is lost, as `f` of the new one's may be.
+/// The old cluster's one acceptor votes, and is lost, as `f` of the new one's may be. [E-VIEW]
 #[test]
 fn an_old_clusters_controller_that_is_believed() {
     let script = include_str!("../../../testdata/cluster/two_clusters.txt");
@@ -233,7 +254,7 @@ fn an_old_clusters_controller_that_is_believed() {
     assert!(matches!(found, Some(Agreement | Acknowledged)), "{found:?}");
 }
 
-/// Replica 3 repairs in the lane that replica 1 has used.
+/// Replica 3 repairs in the lane that replica 1 has used. [E-OWN]
 #[test]
 fn lanes_that_are_given_out_again_after_a_backup_was_restored() {
     let script = include_str!("../../../testdata/cluster/restored_store.txt");
@@ -241,6 +262,7 @@ fn lanes_that_are_given_out_again_after_a_backup_was_restored() {
     assert_eq!(found, Some(OneProposer));
 }
 
+/// [A-ONE]
 #[test]
 fn a_round_that_is_promised_to_two_candidates() {
     let script = include_str!("../../../testdata/cluster/two_controllers.txt");

@@ -234,7 +234,7 @@ struct rejection {
 	__u32 reason;
 };
 
-/* REJECT names the refused message by its instance, round, client and request. */
+/* REJECT names the refused message by its instance, round, client and request. [M-REFUSE] */
 SUBPROGRAM int send_reject(struct xdp_md *ctx, const struct device *device,
 			   const struct message *m, const struct rejection *says)
 {

@@ -179,7 +179,7 @@ static __always_inline int parse_frame(void *data, void *end, __u64 frame_len,
 }
 
 /* The header, and all that needs no state: version, type, flags and lengths. The same checks in the
- * same order as `Packet::parse`. */
+ * same order as `Packet::parse`. [M-PACKET] */
 static __always_inline int parse_header(struct message *m, __u32 udp_len)
 {
 	struct wire_header *h = m->header;
@@ -244,7 +244,7 @@ static __always_inline int has_command(const struct message *m)
 /* Types that anybody may send: `swid` means nothing in them. */
 #define OF_ANYBODY (1u << REQUEST | 1u << QUERY | 1u << PROBE)
 
-/* Whether a message that is in the name of a node comes from its address (`Senders::parse`). */
+/* Whether a message that is in the name of a node comes from its address (`Senders::parse`). [M-SENDER] */
 static __always_inline int is_at_home(const struct message *m)
 {
 	__u32 node = sender_of(m);
@@ -266,7 +266,7 @@ static __always_inline int is_at_home(const struct message *m)
 }
 
 /* The checks that precede every handler: cluster, sender's address, group, partition, size, and that the
- * session is there exactly where it must be (`Deployment::check`). */
+ * session is there exactly where it must be (`Deployment::check`). [M-PACKET] */
 static __always_inline int check(const struct device *device, const struct message *m,
 				 struct group **found)
 {

@@ -25,7 +25,7 @@ static __always_inline __u64 below(__u64 a, __u64 b)
 }
 
 /* Everything below is covered by g+1 replicas: the (g+1)-th largest report. Reports beyond `count`
- * are 0 and so never win. */
+ * are 0 and so never win. [T-QUORUM] */
 SUBPROGRAM __u64 trim_point(const struct replicas *replicas, const struct trim_report *reports)
 {
 	__u64 g = replicas->g;
@@ -56,7 +56,7 @@ static __always_inline void in_order(__u64 *number, __u64 to)
 
 /* Notes that `replica` covers everything below `inst` on the disk of that incarnation; gives back 0 or a
  * reason. Who calls it holds the lock of the reports. The process may read them meanwhile, `incarnation`
- * first: it must never see a newer one with an older `inst`. */
+ * first: it must never see a newer one with an older `inst`. [T-NEWEST] */
 SUBPROGRAM int note_report(const struct replicas *replicas, struct trim_report *reports,
 			   __u16 replica, __u64 incarnation, __u64 inst)
 {
@@ -86,7 +86,7 @@ SUBPROGRAM int note_report(const struct replicas *replicas, struct trim_report *
 }
 
 /* A replica's TRIM: notes it, and raises `trim` to what g+1 replicas cover. A replica that doesn't know
- * `epoch` may tell of a disk that was gone before this memory was counted in. 0 or a reason. */
+ * `epoch` may tell of a disk that was gone before this memory was counted in. 0 or a reason. [T-EPOCH] */
 static __always_inline __u32 take_report(const struct message *m, const struct replicas *replicas,
 					 struct trim_report *reports, __u32 *lock, __u32 epoch,
 					 __u64 *trim)

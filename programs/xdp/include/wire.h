@@ -108,6 +108,7 @@ static __always_inline int round_is_base(__u32 rnd)
 	return rnd != 0 && (rnd & ROUND_SUB_MASK) == 0;
 }
 
+/* [E-ROUND] */
 static __always_inline int round_is_valid(__u32 rnd)
 {
 	return round_epoch(rnd) != 0 &&

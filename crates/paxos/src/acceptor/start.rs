@@ -2,7 +2,7 @@
 //!
 //! A memory that is read from disk may be an old copy of itself. So each time it is, it counts that,
 //! draws a salt, and is *mute*: it answers PROBE alone, until the controller has compared what it
-//! shows with what it has shown before, and lets exactly this start go on.
+//! shows with what it has shown before, and lets exactly this start go on. [A-MUTE]
 
 use std::fmt;
 
@@ -64,6 +64,7 @@ impl fmt::Display for Start {
 mod tests {
     use super::*;
 
+    /// [A-MUTE]
     #[test]
     fn starts_are_counted_and_salted() {
         let second = Start::FIRST.next(0xabcd);

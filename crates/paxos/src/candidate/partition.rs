@@ -33,7 +33,7 @@ impl Vote {
         (self.client, self.request, self.flags.has(Flags::NOOP))
     }
 
-    /// A round has one proposer, who proposes one value for an instance.
+    /// A round has one proposer, who proposes one value for an instance. [C-CONFLICT]
     fn contradicts(&self, other: &Vote) -> bool {
         !self.round.is_none() && self.round == other.round && self.identity() != other.identity()
     }
@@ -120,7 +120,7 @@ impl Partition {
         self.continuing |= u64::from(continues) << peer;
     }
 
-    /// Whether those in `mask` who promised are f+1 of every earlier configuration.
+    /// Whether those in `mask` who promised are f+1 of every earlier configuration. [C-PROMISE]
     pub fn is_quorum(&self, mask: u64, earlier: &[Configuration]) -> bool {
         self.promised
             .iter()
@@ -176,6 +176,7 @@ impl Partition {
             return Ok(Answer::Counted);
         }
         let reading = self.reads.close(header.inst).expect("looked up above");
+        // [C-PROPOSE]
         if !self.may_skip(&reading, earlier, new_quorum) {
             let vote = match reading.best.round {
                 Round::NONE => Vote::no_op(&[]),
@@ -187,7 +188,7 @@ impl Partition {
     }
 
     /// Whether the members that continue hold the vote already: f+1 of them in the same round, and
-    /// that the highest. Where f differs between the configurations, by the largest.
+    /// that the highest. Where f differs between the configurations, by the largest. [C-SKIP]
     fn may_skip(&self, reading: &Reading, earlier: &[Configuration], new_quorum: usize) -> bool {
         let quorum = earlier
             .iter()
@@ -203,6 +204,7 @@ impl Partition {
 
     // ---- Proposing -------------------------------------------------------------------------
 
+    /// [C-SEAL]
     pub fn write_marker(&mut self, epoch: Epoch) {
         if self.end >= self.trim {
             self.waiting
@@ -229,7 +231,7 @@ impl Partition {
         self.proposals.get(inst).map(|p| &p.vote)
     }
 
-    /// Counts a vote in the new base round. Decided: f+1 have it.
+    /// Counts a vote in the new base round. Decided: f+1 have it. [C-SEAL]
     pub fn confirmed(
         &mut self,
         peer: usize,
@@ -254,7 +256,7 @@ impl Partition {
 
     // ---- Trimming --------------------------------------------------------------------------
 
-    /// Whether `quorum` of `members` are known to have trimmed to T.
+    /// Whether `quorum` of `members` are known to have trimmed to T. [C-TRIMMED]
     pub fn is_trimmed(&self, members: u64, quorum: usize) -> bool {
         let reached =
             |(peer, &trim): (usize, &Instance)| members & 1 << peer != 0 && trim >= self.trim;

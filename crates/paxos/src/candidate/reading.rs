@@ -45,7 +45,7 @@ impl Candidate {
     }
 
     /// Counts for a configuration only if (node, nonce) is its member: another memory at the same
-    /// address knows nothing of that configuration's votes.
+    /// address knows nothing of that configuration's votes. [C-PROMISE]
     pub(super) fn range_promise(
         &mut self,
         peer: usize,
@@ -92,7 +92,7 @@ impl Candidate {
     }
 
     pub(super) fn finish_promises(&mut self) {
-        // Without earlier configurations nobody is asked, and E is given.
+        // Without earlier configurations nobody is asked, and E is given. [C-ENDS]
         let asked = !self.earlier.is_empty();
         let enough =
             |p: &Partition| p.is_quorum(u64::MAX, &self.earlier) && !(asked && p.end < p.least_end);
@@ -150,7 +150,7 @@ impl Candidate {
         out: &mut impl Outbox,
     ) -> Result<(), Reason> {
         let header = &packet.header;
-        // The round must be exactly ours: an answer to a QUERY is no promise.
+        // The round must be exactly ours: an answer to a QUERY is no promise. [C-READ]
         if header.rnd != self.round || header.vrnd >= self.round {
             return Err(Reason::BadRound);
         }
@@ -165,6 +165,7 @@ impl Candidate {
                 self.finish_reads(now, out);
                 Ok(())
             }
+            // [C-CONFLICT]
             Err(Reason::Conflict) => {
                 self.stop(Stage::Conflict);
                 Err(Reason::Conflict)

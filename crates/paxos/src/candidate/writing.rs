@@ -16,6 +16,7 @@ impl Candidate {
         for partition in &mut self.partitions {
             partition.write_marker(self.configuration.epoch);
         }
+        // [C-ENABLE]
         self.effects.push(Effect::EnableFresh {
             trim: self.partitions.iter().map(|p| p.trim).collect(),
             end: self.partitions.iter().map(|p| p.end).collect(),
@@ -32,7 +33,7 @@ impl Candidate {
     }
 
     /// Each PHASE2A is followed by a QUERY: the votes themselves go to the learners, and the
-    /// candidate isn't one of them.
+    /// candidate isn't one of them. [R-CONFIRM]
     pub(super) fn send_proposals_of(&mut self, pid: PartitionId, now: Time, out: &mut impl Outbox) {
         let members = self.members;
         let propose = Header {
@@ -87,7 +88,7 @@ impl Candidate {
 
     /// Asks members of the new configuration how far they have trimmed, where f+1 aren't yet known
     /// to have reached T: what lies below T would be missing for a later candidate that reads
-    /// another quorum.
+    /// another quorum. [C-TRIMMED]
     pub(super) fn ask_trims(&self, out: &mut impl Outbox) {
         let members = self.members;
         for (pid, partition) in self.each_partition() {
@@ -128,7 +129,7 @@ impl Candidate {
     }
 
     /// Active only once every instance up to and including the marker is held, skipped or trimmed
-    /// by f+1 members of the new configuration.
+    /// by f+1 members of the new configuration. [C-SEAL] [C-TRIMMED]
     pub(super) fn finish_proposals(&mut self) {
         let members = self.members;
         let quorum = self.configuration.quorum();

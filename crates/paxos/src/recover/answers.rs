@@ -28,7 +28,7 @@ impl Recover {
         Ok((h.inst, member))
     }
 
-    /// PHASE1B to a QUERY: the member has no vote.
+    /// PHASE1B to a QUERY: the member has no vote. [R-QUERY]
     pub(super) fn on_no_vote(
         &mut self,
         inst: Instance,
@@ -54,7 +54,7 @@ impl Recover {
         Ok(())
     }
 
-    /// PHASE1B to a PHASE1A.
+    /// PHASE1B to a PHASE1A. [R-VALUE]
     pub(super) fn on_promise(
         &mut self,
         inst: Instance,
@@ -139,7 +139,7 @@ impl Recover {
         Ok(())
     }
 
-    /// Whether f+1 of the configuration of this member's vote's epoch voted as it did.
+    /// Whether f+1 of the configuration of this member's vote's epoch voted as it did. [R-QUERY]
     fn is_chosen(&self, inst: Instance, member: usize) -> bool {
         let Some(repair) = self.open.get(&inst) else {
             return false;
@@ -194,7 +194,7 @@ impl Recover {
         }
     }
 
-    /// A higher round was promised: withdraws for a while, then goes on above it.
+    /// A higher round was promised: withdraws for a while, then goes on above it. [R-RETREAT]
     fn on_preempted(
         &mut self,
         now: Time,
@@ -226,7 +226,7 @@ impl Recover {
     }
 
     /// Acceptors forget only what checkpoints cover. One of them may err, so f+1 must say it; then
-    /// everything below is over.
+    /// everything below is over. [R-TRIMMED]
     fn on_trimmed(&mut self, inst: Instance, member: usize, claim: Instance) -> Result<(), Reason> {
         let quorum = self.active.as_ref().ok_or(Reason::Unexpected)?.quorum();
         let repair = self.open.get_mut(&inst).expect("checked");

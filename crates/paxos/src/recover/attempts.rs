@@ -51,6 +51,7 @@ impl Attempts {
     }
 
     /// Takes the lowest unused round of `inst` above `above`; `None` when there is none left.
+    /// [R-ROUND]
     pub(super) fn take(&mut self, inst: Instance, above: Round) -> Option<Round> {
         let lane = self.lane?;
         let first = *self.next.get(&inst).unwrap_or(&self.first);
@@ -80,6 +81,7 @@ mod tests {
         Round::repair(3, lane, attempt)
     }
 
+    /// [R-ROUND] [E-LANE]
     #[test]
     fn an_instance_never_gets_a_round_twice() {
         let mut attempts = Attempts::new(3, Some(5));
@@ -95,6 +97,7 @@ mod tests {
         assert_eq!(attempts.take(7, Round::NONE), round(6, 1));
     }
 
+    /// [R-ROUND]
     #[test]
     fn what_was_forgotten_for_want_of_room_skips_rounds() {
         let mut attempts = Attempts::new(3, Some(5));

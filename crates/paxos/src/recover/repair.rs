@@ -141,7 +141,7 @@ impl Repair {
     }
 
     /// The trim point that `quorum` members have reached, if they have trimmed this instance: of
-    /// their claims the `quorum`-th largest.
+    /// their claims the `quorum`-th largest. [R-TRIMMED]
     pub(super) fn confirmed_trim(&self, quorum: usize) -> Option<Instance> {
         let mut claims = self.trims.clone();
         claims.sort_unstable_by(|a, b| b.cmp(a));

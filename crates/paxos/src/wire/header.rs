@@ -166,7 +166,7 @@ pub struct Packet<'a> {
 
 impl<'a> Packet<'a> {
     /// Parses a datagram and checks all that needs no state: version, type, lengths and flags.
-    /// Inlined so that a role's loop touches each byte once.
+    /// Inlined so that a role's loop touches each byte once. [M-PACKET]
     #[inline]
     pub fn parse(datagram: &'a [u8]) -> Result<Packet<'a>, Reason> {
         let Some((head, rest)) = datagram.split_first_chunk::<HEADER_LEN>() else {

@@ -22,6 +22,7 @@ fn is_marker(value: &net::Value, epoch: u32) -> bool {
 
 // ---- Whole runs ------------------------------------------------------------------------------
 
+/// [C-SEAL]
 #[test]
 fn the_first_epoch_starts_with_a_marker_in_instance_0() {
     let net = started(1);
@@ -31,6 +32,7 @@ fn the_first_epoch_starts_with_a_marker_in_instance_0() {
     }
 }
 
+/// [C-PROPOSE]
 #[test]
 fn chosen_values_survive_and_holes_become_no_ops() {
     let mut net = started(2);
@@ -98,6 +100,7 @@ fn a_full_ring_waits_for_the_replicas_to_trim() {
     net.assert_chosen_is_held();
 }
 
+/// [C-TRIMMED]
 #[test]
 fn one_trimmed_acceptor_makes_the_others_trim_before_the_epoch_is_active() {
     let mut net = started(5);
@@ -436,6 +439,7 @@ impl ByHand {
     }
 }
 
+/// [C-PROMISE] [E-MEMBERS]
 #[test]
 fn only_the_memory_that_a_configuration_names_counts_for_it() {
     let mut hand = ByHand::new(&OLD);
@@ -463,6 +467,7 @@ fn only_the_memory_that_a_configuration_names_counts_for_it() {
     assert_eq!(hand.candidate.poll(), Some(Effect::MarkWriting));
 }
 
+/// [C-PROMISE] [C-FENCE]
 #[test]
 fn every_earlier_epoch_that_wrote_must_promise() {
     let other = [(3, 13), (4, 14), (6, 16)];
@@ -485,6 +490,7 @@ fn every_earlier_epoch_that_wrote_must_promise() {
     assert_eq!(hand.candidate.poll(), Some(Effect::MarkWriting));
 }
 
+/// [C-READ]
 #[test]
 fn an_answer_to_a_query_is_no_promise() {
     let mut hand = ByHand::new(&OLD);
@@ -506,6 +512,7 @@ fn an_answer_to_a_query_is_no_promise() {
     assert_eq!(hand.candidate.stage(), Stage::Reading);
 }
 
+/// [C-PROPOSE]
 #[test]
 fn the_vote_of_the_highest_round_is_proposed() {
     let mut hand = ByHand::new(&OLD);
@@ -518,6 +525,7 @@ fn the_vote_of_the_highest_round_is_proposed() {
 }
 
 /// A round has one proposer: one of the two memories is false, and nobody can say which.
+/// [C-CONFLICT]
 #[test]
 fn two_votes_of_one_round_that_differ_stop_it() {
     let vote = |from, client, request, flags| Header {
@@ -549,6 +557,7 @@ fn two_votes_of_one_round_that_differ_stop_it() {
     }
 }
 
+/// [C-SKIP]
 #[test]
 fn an_instance_is_skipped_only_if_a_quorum_that_continues_agrees() {
     let mut hand = ByHand::new(&OLD);
@@ -566,6 +575,7 @@ fn an_instance_is_skipped_only_if_a_quorum_that_continues_agrees() {
     assert_eq!(hand.proposed(), [(0, 4, false), (1, 0, true)]);
 }
 
+/// [C-ENABLE]
 #[test]
 fn fresh_members_are_enabled_only_after_everything_was_read() {
     let mut hand = ByHand::new(&[(3, 13), (4, 14), (5, 25)]);
@@ -582,6 +592,7 @@ fn fresh_members_are_enabled_only_after_everything_was_read() {
     assert_eq!(hand.candidate.poll(), Some(enabled));
 }
 
+/// [C-READ]
 #[test]
 fn a_trimmed_instance_is_forgotten_and_everybody_is_told() {
     let mut hand = ByHand::new(&OLD);
@@ -643,6 +654,7 @@ fn a_trimmed_instance_is_forgotten_and_everybody_is_told() {
     assert_eq!(hand.candidate.stage(), Stage::MarkingActive);
 }
 
+/// [C-SEAL] [R-CONFIRM]
 #[test]
 fn only_votes_in_the_new_base_round_of_new_members_confirm_a_proposal() {
     let mut hand = ByHand::new(&[(3, 13), (4, 14), (6, 16)]);
@@ -677,6 +689,7 @@ fn only_votes_in_the_new_base_round_of_new_members_confirm_a_proposal() {
     assert_eq!(hand.candidate.stage(), Stage::MarkingActive);
 }
 
+/// [C-FENCE]
 #[test]
 fn only_a_later_epoch_stops_it() {
     let mut hand = ByHand::new(&OLD);
@@ -712,6 +725,7 @@ fn a_later_epoch_cannot_be_an_earlier_one() {
     assert!(Candidate::new(deployment(1), new, earlier, 7).is_err());
 }
 
+/// [G-ORDER]
 #[test]
 fn data_loss_accepted_starts_where_it_is_told() {
     let new = configuration(5, &OLD);
@@ -735,6 +749,7 @@ fn data_loss_accepted_starts_where_it_is_told() {
     );
 }
 
+/// [C-FENCE]
 #[test]
 fn a_crashed_candidates_epoch_never_becomes_active() {
     let mut net = started(6);
