@@ -1,5 +1,5 @@
 //! The roles as XDP programs: loads the objects that `programs/xdp/Makefile` builds, does the control plane's
-//! writes to their maps, drives them packet by packet for tests, and measures them.
+//! writes to their maps, and drives them packet by packet for tests.
 //!
 //! The objects are loaded at run time, so building this crate needs neither clang nor libbpf. See
 //! `programs/xdp/README.md` for what each map holds.
@@ -29,7 +29,6 @@ pub mod ip;
 pub mod layout;
 pub mod leader;
 pub mod learner;
-pub mod measure;
 pub mod members;
 pub mod neighbour;
 pub mod network;

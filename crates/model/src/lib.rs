@@ -32,3 +32,4 @@ pub mod network;
 pub mod record;
 pub mod spec;
 pub mod trace;
+pub mod verdict;

@@ -1,14 +1,14 @@
-//! The command line's error: one text that says what is wrong and what to do.
+//! What goes wrong, as a text that says what to do.
 
 use std::fmt;
 
-/// What goes to standard error before the process ends with 1.
+/// What went wrong.
 #[derive(Debug)]
 pub struct Error(String);
 
 impl Error {
     /// With this text.
-    pub fn new(text: impl Into<String>) -> Error {
+    pub(crate) fn new(text: impl Into<String>) -> Error {
         Error(text.into())
     }
 }
@@ -19,8 +19,28 @@ impl fmt::Display for Error {
     }
 }
 
-impl<E: std::error::Error> From<E> for Error {
-    fn from(e: E) -> Error {
+impl std::error::Error for Error {}
+
+impl From<std::io::Error> for Error {
+    fn from(e: std::io::Error) -> Error {
+        Error(e.to_string())
+    }
+}
+
+impl From<client::Error> for Error {
+    fn from(e: client::Error) -> Error {
+        Error(e.to_string())
+    }
+}
+
+impl From<node::Error> for Error {
+    fn from(e: node::Error) -> Error {
+        Error(e.to_string())
+    }
+}
+
+impl From<client::NoAnswer> for Error {
+    fn from(e: client::NoAnswer) -> Error {
         Error(e.to_string())
     }
 }

@@ -1,5 +1,5 @@
 /* Why a packet was dropped or rejected. The numbers are on the wire in REJECT and must be those of
- * crates/paxos/src/wire/reason.rs; a test of the crate `xdp` compares the lists. */
+ * crates/paxos/src/wire/reason.rs; a test of the crate `loader` compares the lists. */
 #ifndef WIREPAXOS_REASONS_H
 #define WIREPAXOS_REASONS_H
 

@@ -1,0 +1,91 @@
+//! The commands of `wirepaxos`, one module each.
+
+#[macro_use]
+extern crate local_cluster;
+
+mod check_trace;
+mod failover;
+mod kv;
+mod lab;
+mod recover;
+mod run_node;
+mod simulate;
+mod status;
+mod stop;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Consensus as a network service.
+#[derive(Parser)]
+#[command(
+    name = "wirepaxos",
+    version,
+    about = "Consensus as a network service",
+    propagate_version = true
+)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show a replicated database that survives a dead leader, acceptor and replica
+    Demo(demo::Options),
+    /// Run one node of a cluster
+    Node(run_node::Options),
+    /// Show every node of a cluster
+    Status(status::Options),
+    /// Measure
+    #[command(subcommand)]
+    Bench(measure::Command),
+    /// Change the leader by hand
+    Failover(failover::Options),
+    /// Find out what an instance decided, or close it with a no-op
+    Recover(recover::Options),
+    /// Send one Redis command to the replicated store
+    Kv(kv::Options),
+    /// Stop a cluster, or one node, in good order
+    Stop(stop::Options),
+    /// A whole network on this machine, with faults on its links
+    #[command(subcommand)]
+    Lab(lab::Command),
+    /// Break a cluster of real processes in every way, and check that nothing was lost
+    Torture(torture::Options),
+    /// Run the deterministic simulator
+    Sim(simulate::Options),
+    /// Hold what the nodes of a cluster recorded (`trace` in its file) against the protocol
+    CheckTrace(check_trace::Options),
+}
+
+/// Runs the command that the arguments name.
+pub fn main() -> ExitCode {
+    let command = CommandLine::parse().command;
+    // What an operator runs in a lab is none of ours.
+    if !matches!(command, Command::Lab(lab::Command::Exec(_))) {
+        node::host::keep_private();
+    }
+    let result = match command {
+        Command::Demo(options) => demo::run(&options),
+        Command::Node(options) => run_node::run(&options),
+        Command::Status(options) => status::run(&options),
+        Command::Bench(command) => measure::run(&command),
+        Command::Failover(options) => failover::run(&options),
+        Command::Recover(options) => recover::run(&options),
+        Command::Kv(options) => return kv::run(&options),
+        Command::Stop(options) => stop::run(&options),
+        Command::Lab(command) => lab::run(&command),
+        Command::Torture(options) => torture::run(&options),
+        Command::Sim(options) => return simulate::run(&options),
+        Command::CheckTrace(options) => check_trace::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("wirepaxos: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

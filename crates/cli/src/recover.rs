@@ -1,0 +1,78 @@
+//! `wirepaxos recover`: what an instance decided, or closing it with a no-op.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use client::Recovery;
+use node::ClusterFile;
+use paxos::recover::Filler;
+use paxos::{Flags, GroupId, Instance, PartitionId};
+use serde_json::json;
+
+use local_cluster::Error;
+
+/// Options of `wirepaxos recover`.
+#[derive(Args)]
+pub struct Options {
+    /// The cluster file
+    #[arg(short, long, default_value = "cluster.toml")]
+    cluster: PathBuf,
+    /// The group (default: the first one)
+    #[arg(long)]
+    group: Option<GroupId>,
+    /// The partition
+    #[arg(long, default_value_t = 0)]
+    pid: PartitionId,
+    /// The instance
+    #[arg(long)]
+    instance: Instance,
+    /// Seconds to wait for a quorum of acceptors
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Recovers one instance and prints what it holds.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let cluster = ClusterFile::load(&options.cluster)?;
+    let group = options.group.unwrap_or(cluster.groups[0].id);
+    let decided = Recovery::open(&cluster, group, options.pid)?.recover(
+        options.instance,
+        Filler::Noop,
+        Duration::from_secs(options.timeout),
+    )?;
+    let h = &decided.header;
+    let noop = h.flags.has(Flags::NOOP);
+    let hex: String = decided.value.iter().map(|b| format!("{b:02x}")).collect();
+    if options.json {
+        println!(
+            "{}",
+            json!({
+                "group": group,
+                "pid": options.pid,
+                "instance": options.instance,
+                "noop": noop,
+                "packed": h.flags.has(Flags::PACKED),
+                "round": h.rnd.0,
+                "client": h.client,
+                "request": h.request,
+                "value": hex,
+            })
+        );
+    } else if noop {
+        println!("instance {}: no-op (round {})", options.instance, h.rnd);
+    } else {
+        println!(
+            "instance {}: client {:016x} request {} (round {}), {} bytes: {hex}",
+            options.instance,
+            h.client,
+            h.request,
+            h.rnd,
+            decided.value.len()
+        );
+    }
+    Ok(())
+}

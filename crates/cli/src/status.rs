@@ -1,0 +1,106 @@
+//! `wirepaxos status`: every node of a cluster, asked at once.
+
+mod summary;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+use node::ClusterFile;
+use serde_json::{Value, json};
+
+use local_cluster::Error;
+use wirepaxos::admin::{self, Digests};
+
+/// Options of `wirepaxos status`.
+#[derive(Args)]
+pub struct Options {
+    /// The cluster file
+    #[arg(short, long, default_value = "cluster.toml")]
+    cluster: PathBuf,
+    /// Ask the replicas for digests of their contents, too (reads all of them)
+    #[arg(long)]
+    digest: bool,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the cluster's state; an error if any node is silent.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let cluster = ClusterFile::load(&options.cluster)?;
+    let answers = admin::ask_all(&cluster)?;
+    let digests = if options.digest {
+        admin::digests(&cluster)?
+    } else {
+        Digests::default()
+    };
+    if options.json {
+        print_json(&cluster, &answers, &digests);
+    } else {
+        print_table(&cluster, &answers, &digests);
+    }
+    let silent: Vec<&str> = cluster
+        .nodes
+        .iter()
+        .map(|n| n.name.as_str())
+        .filter(|name| !answers.contains_key(*name))
+        .collect();
+    if silent.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::new(format!(
+            "no answer from {}; start with: wirepaxos node -c {} --name {}",
+            silent.join(", "),
+            options.cluster.display(),
+            silent[0]
+        )))
+    }
+}
+
+fn print_json(cluster: &ClusterFile, answers: &BTreeMap<String, Value>, digests: &Digests) {
+    let nodes: Vec<Value> = cluster
+        .nodes
+        .iter()
+        .map(|n| {
+            json!({
+                "name": n.name,
+                "role": n.role.name(),
+                "id": n.id,
+                "up": answers.contains_key(&n.name),
+                "status": answers.get(&n.name),
+            })
+        })
+        .collect();
+    let found: Vec<Value> = digests
+        .found
+        .iter()
+        .map(|(name, next, digest)| json!({ "name": name, "next": next, "digest": digest }))
+        .collect();
+    let silent = &digests.silent;
+    println!(
+        "{}",
+        json!({ "nodes": nodes, "digests": found, "without_digest": silent })
+    );
+}
+
+fn print_table(cluster: &ClusterFile, answers: &BTreeMap<String, Value>, digests: &Digests) {
+    println!("{:<14} {:<11} {:<4} state", "node", "role", "up");
+    for node in &cluster.nodes {
+        let answer = answers.get(&node.name);
+        let up = if answer.is_some() { "yes" } else { "NO" };
+        let mut lines = answer
+            .map(|a| summary::lines(a, cluster))
+            .unwrap_or_default()
+            .into_iter();
+        let first = lines.next().unwrap_or_default();
+        println!("{:<14} {:<11} {up:<4} {first}", node.name, node.role.name());
+        lines.for_each(|line| println!("{:<31} {line}", ""));
+    }
+    for (name, next, digest) in &digests.found {
+        println!("digest of {name} at instance {next}: {digest}");
+    }
+    for name in &digests.silent {
+        println!("no digest of {name}: it is silent");
+    }
+}

@@ -1,0 +1,89 @@
+//! `wirepaxos stop`: an orderly stop, after which a cold start finds everything again.
+//!
+//! Leaders stop first, so that nothing new is stamped; replicas execute what is decided and make a
+//! checkpoint; acceptors store their votes; the controller goes last.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use client::ControlClient;
+use control::Message;
+use node::ClusterFile;
+use node::cluster_file::Role;
+use serde_json::json;
+
+use local_cluster::Error;
+
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+const RESEND_AFTER: Duration = Duration::from_millis(500);
+
+/// Options of `wirepaxos stop`.
+#[derive(Args)]
+pub struct Options {
+    /// The cluster file
+    #[arg(short, long, default_value = "cluster.toml")]
+    cluster: PathBuf,
+    /// Only this node
+    #[arg(long)]
+    name: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Stops the cluster, or one node of it.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let cluster = ClusterFile::load(&options.cluster)?;
+    let mut stopped = Vec::new();
+    let mut silent = Vec::new();
+    for role in [
+        Role::Leader,
+        Role::Replica,
+        Role::Acceptor,
+        Role::Learner,
+        Role::Controller,
+    ] {
+        let nodes = cluster
+            .nodes
+            .iter()
+            .filter(|n| n.role == role)
+            .filter(|n| options.name.as_ref().is_none_or(|name| *name == n.name));
+        for node in nodes {
+            if stop(&cluster, node.control)? {
+                stopped.push(node.name.clone());
+            } else {
+                silent.push(node.name.clone());
+            }
+        }
+    }
+    if options.json {
+        println!("{}", json!({ "stopped": stopped, "silent": silent }));
+    } else {
+        println!("stopped: {}", stopped.join(", "));
+    }
+    if silent.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::new(format!(
+            "no answer from {}: not running?",
+            silent.join(", ")
+        )))
+    }
+}
+
+/// Whether the node said that it is ending.
+fn stop(cluster: &ClusterFile, control: SocketAddr) -> Result<bool, Error> {
+    let mut socket = ControlClient::new(cluster)?;
+    let start = Instant::now();
+    let mut silent_for = 0;
+    while start.elapsed() < STOP_TIMEOUT && silent_for < 4 {
+        socket.send(control, &Message::Stop);
+        match socket.receive(RESEND_AFTER) {
+            Some((_, Message::Stopping { .. })) => return Ok(true),
+            _ => silent_for += 1,
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,428 @@
+//! A whole cluster as its operator sees it: real processes, real databases, real kills.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::{self, Stdio};
+use std::time::{Duration, Instant};
+
+use apps::kv::{Command, SetFlags};
+use client::{Client, ClientOptions, Doubt, Outcome, Refusal};
+use common::{TestCluster, eventually, shape, text};
+use local_cluster::Shape;
+use local_cluster::resp::{Connection, Reply};
+use serde_json::Value;
+
+fn ok() -> Reply {
+    Reply::Simple("OK".into())
+}
+
+fn bulk(value: &str) -> Reply {
+    Reply::Bulk(Some(value.as_bytes().to_vec()))
+}
+
+fn json(output: &std::process::Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| {
+        panic!(
+            "no JSON ({e}): {} {}",
+            text(&output.stdout),
+            text(&output.stderr)
+        )
+    })
+}
+
+/// Values and passwords are in these files.
+#[test]
+fn what_nodes_store_is_their_owners_alone() {
+    let shape = Shape {
+        durable: true,
+        ..shape("rocksdb")
+    };
+    let cluster = TestCluster::start(&shape);
+    cluster.call(0, &["SET", "secret", "word"]);
+    let stopped = cluster.run("stop", &[]);
+    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
+    let data = cluster.local.directory().join("data");
+    let mut files = 0;
+    let mut open = vec![data];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = std::fs::symlink_metadata(&path).unwrap();
+            let mode = metadata.permissions().mode() & 0o777;
+            let expected = if metadata.is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(mode, expected, "{} is {mode:o}", path.display());
+            files += usize::from(metadata.is_file());
+            if metadata.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    assert!(files > 20, "only {files} files");
+}
+
+/// Waits until all replicas stand at the same instance with the same contents.
+fn assert_replicas_agree(cluster: &TestCluster, replicas: usize) {
+    eventually("equal replicas", || {
+        let status = json(&cluster.run("status", &["--digest", "--json"]));
+        let digests = status["digests"].as_array()?.clone();
+        let places: BTreeSet<String> = digests.iter().map(|d| d["next"].to_string()).collect();
+        let contents: BTreeSet<String> = digests.iter().map(|d| d["digest"].to_string()).collect();
+        if digests.len() == replicas && places.len() == 1 {
+            assert_eq!(
+                contents.len(),
+                1,
+                "same instance, other contents: {digests:?}"
+            );
+            return Some(());
+        }
+        None
+    });
+}
+
+#[test]
+fn commands_of_an_operator() {
+    let mut cluster = TestCluster::start(&shape("leveldb"));
+    assert_eq!(cluster.call(0, &["SET", "fruit", "apple"]), ok());
+    assert_eq!(cluster.call(2, &["GET", "fruit"]), bulk("apple"));
+
+    let kv = cluster.run("kv", &["--json", "GET", "fruit"]);
+    assert_eq!(json(&kv)["reply"], "apple");
+
+    let status = json(&cluster.run("status", &["--json"]));
+    let nodes = status["nodes"].as_array().unwrap();
+    assert!(
+        nodes.len() == 9 && nodes.iter().all(|n| n["up"] == true),
+        "{status}"
+    );
+
+    // By hand: the backup leads, and nothing is lost.
+    // (A machine that stalls may hold nodes for dead for a moment; the order is refused then.)
+    let failover = eventually("a failover by hand", || {
+        let output = cluster.run("failover", &["--json", "--to", "leader-2"]);
+        output.status.success().then(|| json(&output))
+    });
+    assert!(failover["epoch"].as_u64().unwrap() >= 2);
+    assert_eq!(cluster.call(1, &["GET", "fruit"]), bulk("apple"));
+    let unknown = cluster.run("failover", &["--to", "nobody"]);
+    assert!(!unknown.status.success() && text(&unknown.stderr).contains("nobody"));
+
+    // An instance that was decided, and one far ahead that nobody will ever decide.
+    let decided = json(&cluster.run("recover", &["--instance", "0", "--json"]));
+    assert_eq!(decided["instance"], 0);
+    let beyond = cluster.run("recover", &["--instance", "99999999", "--timeout", "1"]);
+    assert!(!beyond.status.success());
+
+    // A silent node is named, with what to do.
+    cluster.processes.kill("acceptor-3");
+    let status = cluster.run("status", &[]);
+    assert!(!status.status.success());
+    assert!(
+        text(&status.stderr).contains("acceptor-3"),
+        "{}",
+        text(&status.stderr)
+    );
+    assert_eq!(cluster.call(0, &["SET", "fruit", "pear"]), ok());
+}
+
+#[test]
+fn an_orderly_stop_and_a_cold_start_keep_all_data() {
+    let mut cluster = TestCluster::start(&shape("rocksdb"));
+    let mut connection = cluster.connect(0);
+    cluster.call(0, &["SET", "ready", "1"]);
+    for n in 0..300 {
+        let (key, value) = (format!("key:{n}"), format!("value {n}"));
+        assert_eq!(
+            connection
+                .call(&[b"SET", key.as_bytes(), value.as_bytes()])
+                .unwrap(),
+            ok()
+        );
+    }
+    for round in 0..2 {
+        let stop = cluster.run("stop", &["--json"]);
+        assert!(stop.status.success(), "{}", text(&stop.stderr));
+        assert_eq!(json(&stop)["stopped"].as_array().unwrap().len(), 9);
+        assert!(
+            cluster.processes.wait_all(Duration::from_secs(20)),
+            "some node did not end"
+        );
+        cluster.start_all();
+        for n in (0..300).step_by(37) {
+            assert_eq!(
+                cluster.call(round, &["GET", &format!("key:{n}")]),
+                bulk(&format!("value {n}"))
+            );
+        }
+    }
+    assert_eq!(cluster.call(0, &["DBSIZE"]), Reply::Int(301));
+    assert_replicas_agree(&cluster, 3);
+}
+
+/// INCR shows what SET would hide: a command that took effect twice, or not at all.
+fn increments_survive_kills(shape: &Shape, victims: &[&str]) {
+    let mut cluster = TestCluster::start(shape);
+    cluster.call(0, &["SET", "counter", "0"]);
+    let mut connection = cluster.connect(0);
+    let (mut acknowledged, mut uncertain) = (0i64, 0i64);
+    for (n, victim) in victims.iter().enumerate() {
+        for step in 0..200 {
+            if step == 100 {
+                cluster.processes.kill(victim);
+            }
+            match connection.call(&[b"INCR", b"counter"]) {
+                Ok(Reply::Int(now)) => {
+                    assert!(
+                        now > acknowledged && now <= acknowledged + uncertain + 1,
+                        "INCR gave {now}; acknowledged {acknowledged}, uncertain {uncertain}"
+                    );
+                    uncertain -= now - acknowledged - 1;
+                    acknowledged = now;
+                }
+                other => {
+                    uncertain += 1;
+                    assert!(!matches!(other, Ok(Reply::Int(_))));
+                    // The replica of this connection is gone: another one serves.
+                    let replica = if victim.starts_with("replica") {
+                        1
+                    } else {
+                        n % 2
+                    };
+                    connection = cluster.connect(replica);
+                }
+            }
+        }
+        cluster.start_node(victim);
+        assert_eq!(cluster.call(0, &["SET", "ready", victim]), ok());
+        connection = cluster.connect(0);
+    }
+    let Reply::Bulk(Some(value)) = cluster.call(1, &["GET", "counter"]) else {
+        panic!("the counter is gone");
+    };
+    let value: i64 = text(&value).parse().unwrap();
+    assert!(value >= acknowledged && value <= acknowledged + uncertain);
+    assert_replicas_agree(&cluster, 3);
+}
+
+#[test]
+fn rocksdb_survives_the_kill_of_every_role() {
+    let victims = [
+        "leader-1",
+        "acceptor-1",
+        "replica-1",
+        "leader-2",
+        "acceptor-2",
+        "replica-3",
+    ];
+    increments_survive_kills(&shape("rocksdb"), &victims);
+}
+
+#[test]
+fn leveldb_with_durable_acceptors_survives_the_kill_of_every_role() {
+    let shape = Shape {
+        durable: true,
+        ..shape("leveldb")
+    };
+    increments_survive_kills(&shape, &["acceptor-2", "replica-1", "leader-1"]);
+}
+
+#[test]
+fn a_client_learns_what_became_of_its_commands() {
+    let mut cluster = TestCluster::start(&shape("leveldb"));
+    cluster.call(0, &["SET", "ready", "1"]);
+    let file = node::ClusterFile::load(&cluster.local.file).unwrap();
+    let mut client = Client::open(&file, ClientOptions::default()).unwrap();
+    let encode = |command: Command<'_>| {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes).unwrap();
+        bytes
+    };
+    let patience = Duration::from_secs(30);
+    let set = encode(Command::Set {
+        flags: SetFlags::default(),
+        key: b"large",
+        value: &[b'x'; 900],
+    });
+    let done = client.call(0, &set, patience);
+    assert!(matches!(done, Outcome::Executed(Some(_))), "{done:?}");
+    // Its answer fits no datagram.
+    let keys = vec![&b"large"[..]; 4];
+    let done = client.call(0, &encode(Command::Mget { keys }), patience);
+    assert_eq!(done, Outcome::Executed(None));
+    let refused = client.call(0, &[0; 5_000], patience);
+    assert!(
+        matches!(refused, Outcome::Refused(Refusal::TooLarge { .. })),
+        "{refused:?}"
+    );
+    for acceptor in ["acceptor-1", "acceptor-2"] {
+        cluster.processes.kill(acceptor);
+    }
+    let unknown = client.call(0, &set, Duration::from_millis(100));
+    assert_eq!(unknown, Outcome::Unknown(Doubt::NoAnswer));
+}
+
+#[test]
+fn a_dead_replica_is_named_and_not_waited_for() {
+    let mut cluster = TestCluster::start(&shape("leveldb"));
+    assert_eq!(cluster.call(0, &["SET", "fruit", "apple"]), ok());
+    cluster.processes.kill("replica-3");
+    let start = Instant::now();
+    let output = cluster.run("status", &["--digest", "--json"]);
+    // An upper bound: with the dead one waited for it is a minute.
+    assert!(start.elapsed() < Duration::from_secs(40));
+    let status = json(&output);
+    assert_eq!(status["digests"].as_array().unwrap().len(), 2, "{status}");
+    assert_eq!(status["without_digest"], serde_json::json!(["replica-3"]));
+    assert!(text(&output.stderr).contains("replica-3"));
+}
+
+/// Both ends of `wirepaxos status 2>&1 | head` once head has ended.
+#[test]
+fn nobody_reads_the_output() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    for command in [&["status"][..], &["kv", "GET", "k"], &["sim", "--help"]] {
+        let [out, err] = [(); 2].map(|()| {
+            let (write_end, read_end) = UnixStream::pair().unwrap();
+            drop(read_end);
+            Stdio::from(OwnedFd::from(write_end))
+        });
+        // Where a cluster.toml is.
+        let status = process::Command::new(common::PROGRAM)
+            .args(command)
+            .current_dir(examples)
+            .stdout(out)
+            .stderr(err)
+            .status()
+            .unwrap();
+        let expected = i32::from(command[0] != "sim");
+        assert_eq!(status.code(), Some(expected), "{command:?}: {status}");
+    }
+}
+
+/// Connections that end with their replica leave sessions, which its next process closes.
+#[test]
+fn a_replica_that_starts_again_closes_what_its_clients_left() {
+    let mut cluster = TestCluster::start(&shape("leveldb"));
+    assert_eq!(cluster.call(0, &["SET", "n", "0"]), ok());
+    let sessions = |cluster: &TestCluster| {
+        let status = json(&cluster.run("status", &["--json"]));
+        let nodes = status["nodes"].as_array().unwrap().clone();
+        let partition = |n: &Value| n["status"]["partitions"][0]["sessions"].as_u64();
+        nodes.iter().filter_map(partition).collect::<Vec<u64>>()
+    };
+    let mut connections: Vec<_> = (0..50).map(|_| cluster.connect(2)).collect();
+    for connection in &mut connections {
+        connection.call(&[b"INCR", b"n"]).unwrap();
+    }
+    assert!(sessions(&cluster).iter().all(|n| *n >= 50));
+    cluster.processes.kill("replica-3");
+    cluster.start_node("replica-3");
+    eventually("closed", || {
+        let sessions = sessions(&cluster);
+        (sessions.len() == 3 && sessions.iter().all(|n| *n <= 2)).then_some(())
+    });
+    assert_eq!(cluster.call(2, &["INCR", "n"]), Reply::Int(51));
+}
+
+#[test]
+fn durable_acceptors_survive_the_kill_of_everything() {
+    let shape = Shape {
+        durable: true,
+        ..shape("rocksdb")
+    };
+    let mut cluster = TestCluster::start(&shape);
+    cluster.call(0, &["SET", "ready", "1"]);
+    let mut connection = cluster.connect(0);
+    for n in 1..=100 {
+        assert_eq!(
+            connection.call(&[b"INCR", b"counter"]).unwrap(),
+            Reply::Int(n)
+        );
+    }
+    for name in cluster.local.nodes.clone() {
+        cluster.processes.kill(&name);
+    }
+    cluster.start_all();
+    assert_eq!(cluster.call(1, &["GET", "counter"]), bulk("100"));
+    assert_replicas_agree(&cluster, 3);
+}
+
+#[test]
+fn without_the_controller_only_failover_stops() {
+    let mut cluster = TestCluster::start(&shape("leveldb"));
+    cluster.call(0, &["SET", "ready", "1"]);
+    let mut connection = cluster.connect(0);
+    cluster.processes.kill("controller");
+    for n in 1..=200 {
+        assert_eq!(
+            connection.call(&[b"INCR", b"counter"]).unwrap(),
+            Reply::Int(n)
+        );
+    }
+    // No leader, no controller: nothing moves, and nothing is acknowledged.
+    cluster.processes.kill("leader-1");
+    let mut waiting = Connection::open(cluster.local.redis[1], Duration::from_secs(1)).unwrap();
+    assert!(waiting.call(&[b"SET", b"x", b"1"]).is_err());
+    cluster.start_node("controller");
+    assert_eq!(
+        connection.call(&[b"INCR", b"counter"]).unwrap(),
+        Reply::Int(201)
+    );
+}
+
+#[test]
+fn more_than_f_lost_memories_need_the_operators_override() {
+    let mut cluster = TestCluster::start(&shape("leveldb"));
+    assert_eq!(cluster.call(0, &["SET", "fruit", "apple"]), ok());
+    assert_replicas_agree(&cluster, 3);
+    for acceptor in ["acceptor-1", "acceptor-2"] {
+        cluster.processes.kill(acceptor);
+    }
+    for acceptor in ["acceptor-1", "acceptor-2"] {
+        cluster.start_node(acceptor);
+    }
+    let mut waiting = Connection::open(cluster.local.redis[1], Duration::from_secs(2)).unwrap();
+    assert!(
+        waiting.call(&[b"SET", b"x", b"1"]).is_err(),
+        "two zeroed memories voted"
+    );
+    eventually("the override", || {
+        let output = cluster.run("failover", &["--accept-data-loss", "--json"]);
+        output.status.success().then_some(())
+    });
+    assert_eq!(cluster.call(0, &["GET", "fruit"]), bulk("apple"));
+    assert_eq!(cluster.call(0, &["SET", "fruit", "pear"]), ok());
+    assert_replicas_agree(&cluster, 3);
+}
+
+#[test]
+fn a_replica_that_was_away_for_long_catches_up() {
+    let shape = Shape {
+        slots: 512,
+        ..shape("rocksdb")
+    };
+    let mut cluster = TestCluster::start(&shape);
+    cluster.call(0, &["SET", "ready", "1"]);
+    cluster.processes.kill("replica-3");
+    // More instances than the window holds: the log it missed is trimmed meanwhile.
+    let mut connection = cluster.connect(0);
+    for n in 0..60_000u32 {
+        connection.push(&[
+            b"SET",
+            format!("key:{}", n % 5000).as_bytes(),
+            &n.to_be_bytes(),
+        ]);
+        if n % 1000 == 999 {
+            connection.flush().unwrap();
+            for _ in 0..1000 {
+                assert_eq!(connection.read().unwrap(), ok());
+            }
+        }
+    }
+    cluster.start_node("replica-3");
+    assert_eq!(cluster.call(2, &["DBSIZE"]), Reply::Int(5001));
+    assert_replicas_agree(&cluster, 3);
+}

@@ -1,0 +1,161 @@
+//! A cluster of real processes on loopback.
+#![allow(dead_code)] // no test uses all of it
+
+#[path = "../waiting/mod.rs"]
+pub mod waiting;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use local_cluster::processes::Processes;
+use local_cluster::resp::{Connection, Reply};
+use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
+use node::ClusterFile;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_wirepaxos");
+const TIMEOUT: Duration = Duration::from_secs(40);
+
+pub struct TestCluster {
+    pub local: LocalCluster,
+    pub processes: Processes,
+}
+
+pub fn shape(application: &str) -> Shape {
+    Shape {
+        leaders: 2,
+        acceptors: 3,
+        learners: 0,
+        replicas: 3,
+        partitions: 1,
+        slots: SLOTS,
+        max_value: MAX_VALUE,
+        application: application.to_string(),
+        redis: true,
+        durable: false,
+        in_switch: false,
+        cpu_of: |_| None,
+    }
+}
+
+impl TestCluster {
+    pub fn start(shape: &Shape) -> TestCluster {
+        let mut cluster = TestCluster::create(shape);
+        cluster.start_all();
+        cluster
+    }
+
+    /// A cluster whose nodes record what they do, with the directory of the traces.
+    pub fn start_recording(shape: &Shape) -> (TestCluster, PathBuf) {
+        TestCluster::start_recording_with(shape, 0)
+    }
+
+    /// The same with learner nodes.
+    pub fn start_recording_with(shape: &Shape, learners: u16) -> (TestCluster, PathBuf) {
+        let mut cluster = TestCluster::create(shape);
+        cluster.add_learners(learners);
+        let file = &cluster.local.file;
+        let text = std::fs::read_to_string(file).unwrap();
+        std::fs::write(file, format!("trace = \"trace\"\n{text}")).unwrap();
+        let directory = cluster.local.directory().join("trace");
+        cluster.start_all();
+        (cluster, directory)
+    }
+
+    fn add_learners(&mut self, count: u16) {
+        let file = &self.local.file;
+        let host = ClusterFile::load(file).unwrap().controller_node().address;
+        let mut text = std::fs::read_to_string(file).unwrap();
+        for n in 1..=count {
+            let (name, id) = (format!("learner-{n}"), 100 + n);
+            let at = |port| SocketAddr::new(host.ip(), port);
+            let (address, control) = (at(9800 + n), at(9900 + n));
+            text += &format!(
+                "\n[[node]]\nname = \"{name}\"\nid = {id}\nrole = \"learner\"\n\
+                 address = \"{address}\"\ncontrol = \"{control}\"\n"
+            );
+            self.local.nodes.push(name);
+        }
+        std::fs::write(file, text).unwrap();
+    }
+
+    fn create(shape: &Shape) -> TestCluster {
+        TestCluster {
+            local: LocalCluster::create(&std::env::temp_dir(), shape).unwrap(),
+            processes: Processes::new(PROGRAM),
+        }
+    }
+
+    pub fn start_all(&mut self) {
+        for name in self.local.nodes.clone() {
+            self.start_node(&name);
+        }
+    }
+
+    pub fn start_node(&mut self, name: &str) {
+        self.processes.start_node(&self.local, name).unwrap();
+    }
+
+    /// Runs `wirepaxos COMMAND -c FILE ARGUMENTS`.
+    pub fn run(&self, command: &str, arguments: &[&str]) -> Output {
+        Command::new(PROGRAM)
+            .arg(command)
+            .arg("-c")
+            .arg(&self.local.file)
+            .args(arguments)
+            .output()
+            .unwrap()
+    }
+
+    pub fn connect(&self, replica: usize) -> Connection {
+        let address = self.local.redis[replica];
+        eventually("a connection", || Connection::open(address, TIMEOUT).ok())
+    }
+
+    /// A command that succeeds sooner or later; for commands that may take effect twice.
+    pub fn call(&self, replica: usize, command: &[&str]) -> Reply {
+        let address = self.local.redis[replica];
+        let arguments: Vec<&[u8]> = command.iter().map(|a| a.as_bytes()).collect();
+        eventually(
+            &format!("an answer to {command:?} of replica {replica}"),
+            || {
+                let mut connection = Connection::open(address, Duration::from_secs(5)).ok()?;
+                match connection.call(&arguments).ok()? {
+                    Reply::Error(_) => None,
+                    reply => Some(reply),
+                }
+            },
+        )
+    }
+
+    /// What the nodes logged; for a failing test's message.
+    pub fn logs(&self) -> String {
+        let mut logs = String::new();
+        for name in &self.local.nodes {
+            let path = self.local.directory().join(format!("{name}.log"));
+            logs += &format!(
+                "--- {name}\n{}",
+                std::fs::read_to_string(path).unwrap_or_default()
+            );
+        }
+        logs
+    }
+}
+
+impl Drop for TestCluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+    }
+}
+
+#[track_caller]
+pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
+    waiting::within(TIMEOUT, what, attempt)
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,395 @@
+//! Clusters whose roles run in the kernel, in labs: what happens to processes, programs and machines,
+//! and that nothing is lost or doubled. INCR shows both.
+
+mod testlab;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use loader::pins::Pins;
+use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
+use node::ClusterFile;
+use testlab::{PROGRAM, REPLICAS, TestLab, all, digests, eventually, ready, serving, status};
+
+/// Each test has a dozen processes: more than one at a time only slows all down.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Increments that go on while something happens.
+struct Increments(Child);
+
+impl Increments {
+    fn start(lab: &TestLab, count: u32) -> Increments {
+        let script = format!(
+            "for i in $(seq {count}); do echo INCR counter; sleep 0.005; done | \
+             redis-cli -h 10.77.0.32 -a lab --no-auth-warning | tail -n 1"
+        );
+        let mut command = lab.lab(&[
+            "exec", "client-1", "--", "timeout", "100", "sh", "-c", &script,
+        ]);
+        Increments(command.stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// The last answer.
+    fn end(self) -> String {
+        let output = self.0.wait_with_output().unwrap();
+        String::from_utf8_lossy(&output.stdout).trim().to_string()
+    }
+}
+
+fn leader(lab: &TestLab) -> (&'static str, u64) {
+    eventually("a leader", || {
+        let group = &status(lab, "controller")["groups"][0];
+        let name = match group["leader"].as_u64()? {
+            11 => "leader-1",
+            _ => "leader-2",
+        };
+        Some((name, group["active"].as_u64()?))
+    })
+}
+
+/// What tells an acceptor's memory from a new one.
+fn memory(lab: &TestLab, acceptor: &str) -> (String, u64) {
+    let group = &status(lab, acceptor)["groups"][0];
+    let nonce = group["nonce"].as_str().unwrap().to_string();
+    (nonce, group["partitions"][0]["end"].as_u64().unwrap())
+}
+
+fn member(lab: &TestLab, acceptor: &str) {
+    eventually(&format!("{acceptor} is a member"), || {
+        (status(lab, acceptor)["groups"][0]["member"] == true).then_some(())
+    });
+}
+
+fn log(lab: &TestLab, node: &str) -> String {
+    let file = format!("/run/wirepaxos/{}/{node}.log", lab.name);
+    std::fs::read_to_string(file).unwrap_or_default()
+}
+
+/// What remains of a node whose machine has died: nothing.
+fn crash(lab: &TestLab, node: &str) {
+    lab.kill(node);
+    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
+    let cluster = ClusterFile::load(Path::new(&file)).unwrap();
+    let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, node).unwrap();
+    pins.remove().unwrap();
+}
+
+fn all_agree(lab: &TestLab, count: &str) {
+    for replica in REPLICAS {
+        assert_eq!(lab.redis("client-1", replica, &["GET", "counter"]), count);
+    }
+    let digests = digests(lab);
+    assert!(digests.iter().all(|d| *d == digests[0]), "{digests:?}");
+}
+
+/// Another cluster's node at the address of one whose program runs would hear nothing.
+fn nobody_else_starts_behind(lab: &TestLab, node: &str) {
+    let directory = format!("/run/wirepaxos/{}", lab.name);
+    let text = std::fs::read_to_string(format!("{directory}/cluster.toml")).unwrap();
+    let own = |line: &str| line.starts_with("cluster = ") || line.starts_with("data = ");
+    let others: Vec<&str> = text.lines().filter(|line| !own(line)).collect();
+    let file = format!("{directory}/another.toml");
+    let head = "cluster = \"0badcafe\"\ndata = \"another\"\n";
+    std::fs::write(&file, head.to_owned() + &others.join("\n")).unwrap();
+    for plane in ["udp", "auto"] {
+        let command = [
+            PROGRAM, "node", "-c", &file, "--name", node, "--plane", plane,
+        ];
+        let output = lab.exec(node, &command);
+        let said = all(&output);
+        let named = said.contains("it takes what is sent to") && said.contains("`acceptor`");
+        assert!(!output.status.success() && named, "{plane}: {said}");
+    }
+}
+
+#[test]
+fn programs_outlive_processes_and_are_replaced_without_losing_a_vote() {
+    let _alone = alone();
+    let Some(lab) = serving('k', &[]) else {
+        return;
+    };
+    // A controller that gets no CPU for a while must not take that for the leader's death.
+    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text + "\n[controller]\nsuspect_after = 200\n").unwrap();
+    lab.json(&["start", "--json"]);
+    ready(&lab);
+    let (leads, epoch) = leader(&lab);
+    for node in [leads, "acceptor-1", "replica-1"] {
+        assert_eq!(status(&lab, node)["plane"]["name"], "xdp", "{node}");
+    }
+    let load = Increments::start(&lab, 800);
+    let (nonce, end) = memory(&lab, "acceptor-1");
+
+    // No process: the programs decide on, and nobody thinks that the leader is gone.
+    for node in [leads, "acceptor-1", "acceptor-2", "acceptor-3"] {
+        lab.kill(node);
+    }
+    lab.redis("client-1", REPLICAS[0], &["INCR", "unattended"]);
+    nobody_else_starts_behind(&lab, "acceptor-1");
+    for node in [leads, "acceptor-1", "acceptor-2", "acceptor-3"] {
+        lab.json(&["start", node, "--json"]);
+    }
+    let (same_nonce, later) = memory(&lab, "acceptor-1");
+    assert_eq!(same_nonce, nonce);
+    assert!(later > end, "{later} {end}");
+    assert!(log(&lab, "acceptor-1").contains("replaced in place"));
+    assert_eq!(leader(&lab), (leads, epoch));
+    assert_eq!(load.end(), "800");
+    all_agree(&lab, "800");
+    lab.down();
+}
+
+#[test]
+fn machines_die_and_come_back() {
+    let _alone = alone();
+    let Some(lab) = serving('m', &["--start"]) else {
+        return;
+    };
+    ready(&lab);
+    let load = Increments::start(&lab, 1500);
+    let (leads, epoch) = leader(&lab);
+    crash(&lab, leads);
+    let (next, later) = eventually("another leader", || {
+        let (next, later) = leader(&lab);
+        (later > epoch).then_some((next, later))
+    });
+    assert_ne!(next, leads);
+    lab.json(&["start", leads, "--json"]);
+
+    let (nonce, _) = memory(&lab, "acceptor-3");
+    crash(&lab, "acceptor-3");
+    lab.json(&["start", "acceptor-3", "--json"]);
+    member(&lab, "acceptor-3");
+    assert_ne!(memory(&lab, "acceptor-3").0, nonce);
+    assert!(
+        leader(&lab).1 > later,
+        "it counts from an epoch of its own on"
+    );
+
+    lab.kill("replica-3");
+    lab.json(&["start", "replica-3", "--json"]);
+    assert_eq!(load.end(), "1500");
+    all_agree(&lab, "1500");
+    lab.down();
+}
+
+/// The leader calls acceptors of its switch in turn if a learner there is all that they send to. A run sends
+/// one frame, so else their votes would be lost.
+#[test]
+fn votes_that_leave_a_switch_are_not_lost_in_it() {
+    let _alone = alone();
+    for learners in ["0", "1", "2"] {
+        let up = ["--in-switch", "--learners", learners, "--start"];
+        let Some(lab) = serving('v', &up) else {
+            return;
+        };
+        ready(&lab);
+        let load = Increments::start(&lab, 300);
+        assert_eq!(load.end(), "300");
+        all_agree(&lab, "300");
+        for node in ["leader-1", "leader-2", "acceptor-1"] {
+            let unsent = &status(&lab, node)["counters"]["unsent"];
+            assert_eq!(unsent, 0, "{node}, {learners} learners");
+        }
+        lab.down();
+    }
+}
+
+/// The papers' two switches, with the roles in them.
+#[test]
+fn roles_in_switches_outlive_processes_and_are_replaced() {
+    let _alone = alone();
+    let up = [
+        "--topology",
+        "two-switches",
+        "--in-switch",
+        "--learners",
+        "2",
+    ];
+    let Some(lab) = serving('w', &[&up[..], &["--start"]].concat()) else {
+        return;
+    };
+    ready(&lab);
+    let load = Increments::start(&lab, 1500);
+    let (leads, epoch) = leader(&lab);
+    let (nonce, end) = memory(&lab, "acceptor-1");
+    assert_eq!(status(&lab, "acceptor-3")["plane"]["switch"], "switch-2");
+
+    // Their processes end, and others take over.
+    let unattended = ["acceptor-1", "acceptor-2", "learner-1", "learner-2"];
+    for node in unattended {
+        lab.kill(node);
+    }
+    lab.redis("client-1", REPLICAS[0], &["INCR", "unattended"]);
+    for node in unattended {
+        lab.json(&["start", node, "--json"]);
+        eventually(&format!("{node} is replaced"), || {
+            log(&lab, node).contains("replaced in place").then_some(())
+        });
+    }
+    let (same_nonce, later) = memory(&lab, "acceptor-1");
+    assert_eq!(same_nonce, nonce);
+    assert!(later > end, "{later} {end}");
+
+    // The leader's memory is lost, then an acceptor's.
+    crash(&lab, leads);
+    let (next, _) = eventually("another leader", || {
+        let (next, later) = leader(&lab);
+        (later > epoch).then_some((next, later))
+    });
+    assert_ne!(next, leads);
+    lab.json(&["start", leads, "--json"]);
+    crash(&lab, "acceptor-3");
+    lab.json(&["start", "acceptor-3", "--json"]);
+    member(&lab, "acceptor-3");
+
+    // One is taken off, and comes back with its votes.
+    let (nonce, _) = memory(&lab, "acceptor-2");
+    let stopped = lab.wirepaxos("controller", &["stop", "--name", "acceptor-2"]);
+    assert!(stopped.status.success(), "{}", all(&stopped));
+    eventually("its process is gone", || {
+        let started = lab.json(&["start", "acceptor-2", "--json"]);
+        (!started["started"].as_array()?.is_empty()).then_some(())
+    });
+    assert_eq!(memory(&lab, "acceptor-2").0, nonce);
+    assert_eq!(load.end(), "1500");
+    all_agree(&lab, "1500");
+    lab.down();
+}
+
+#[test]
+fn an_acceptor_that_is_stopped_is_taken_off_and_comes_back_with_its_votes() {
+    let _alone = alone();
+    let Some(lab) = serving('s', &["--start"]) else {
+        return;
+    };
+    ready(&lab);
+    let (nonce, end) = memory(&lab, "acceptor-2");
+    let attached = || {
+        let output = lab.exec("acceptor-2", &["ip", "link", "show", "eth0"]);
+        String::from_utf8_lossy(&output.stdout).contains("xdp")
+    };
+    assert!(attached());
+    let stopped = lab.wirepaxos("controller", &["stop", "--name", "acceptor-2"]);
+    assert!(stopped.status.success(), "{}", all(&stopped));
+    eventually("it is off", || (!attached()).then_some(()));
+    let dump = format!("/run/wirepaxos/{}/data/acceptor-2/acceptor.state", lab.name);
+    assert!(Path::new(&dump).exists());
+
+    // On the other plane, with the same votes; and back.
+    for plane in ["udp", "xdp"] {
+        set_plane(&lab, "acceptor-2", plane);
+        eventually("its process is gone", || {
+            let started = lab.json(&["start", "acceptor-2", "--json"]);
+            (!started["started"].as_array()?.is_empty()).then_some(())
+        });
+        assert_eq!(memory(&lab, "acceptor-2"), (nonce.clone(), end), "{plane}");
+        assert_eq!(status(&lab, "acceptor-2")["plane"]["name"], plane);
+        assert!(!Path::new(&dump).exists(), "a dump is used once");
+        if plane == "udp" {
+            lab.wirepaxos("controller", &["stop", "--name", "acceptor-2"]);
+        }
+    }
+    // Two acceptors of one name, one of them in the kernel, would be one too many.
+    lab.kill("acceptor-2");
+    let refused = lab.wirepaxos(
+        "acceptor-2",
+        &["node", "--name", "acceptor-2", "--plane", "udp"],
+    );
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("run in the kernel"),
+        "{said}"
+    );
+    lab.down();
+}
+
+#[test]
+fn planes_mix() {
+    let _alone = alone();
+    let Some(lab) = serving('x', &[]) else { return };
+    for node in ["leader-1", "acceptor-2", "replica-3"] {
+        set_plane(&lab, node, "udp");
+    }
+    lab.json(&["start", "--json"]);
+    ready(&lab);
+    let load = Increments::start(&lab, 300);
+    // Leadership goes from one plane to the other and back.
+    for to in ["leader-2", "leader-1", "leader-2"] {
+        if leader(&lab).0 == to {
+            continue;
+        }
+        // Refused while the next leader hasn't answered yet.
+        eventually("another leader", || {
+            let changed = lab.wirepaxos("controller", &["failover", "--to", to]);
+            changed.status.success().then_some(())
+        });
+        assert_eq!(leader(&lab).0, to);
+    }
+    assert_eq!(load.end(), "300");
+    all_agree(&lab, "300");
+    lab.down();
+}
+
+fn set_plane(lab: &TestLab, node: &str, plane: &str) {
+    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut nodes: Vec<String> = text.split("[[node]]").map(str::to_string).collect();
+    let of_node = nodes
+        .iter_mut()
+        .find(|n| n.contains(&format!("name = \"{node}\"")));
+    let of_node = of_node.unwrap();
+    for old in ["udp", "xdp"] {
+        let old = format!("plane = \"{old}\"");
+        *of_node = of_node.replace(&old, &format!("plane = \"{plane}\""));
+    }
+    std::fs::write(&file, nodes.join("[[node]]")).unwrap();
+}
+
+/// On loopback there is no interface for XDP, with root or without.
+#[test]
+fn auto_falls_back_to_sockets_and_says_why() {
+    let shape = Shape {
+        leaders: 1,
+        acceptors: 1,
+        learners: 0,
+        replicas: 1,
+        partitions: 1,
+        slots: SLOTS,
+        max_value: MAX_VALUE,
+        application: "echo".to_string(),
+        redis: false,
+        durable: false,
+        in_switch: false,
+        cpu_of: |_| None,
+    };
+    let local = LocalCluster::create(&std::env::temp_dir(), &shape).unwrap();
+    let node = |plane: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["node", "--name", "acceptor-1", "--plane", plane, "-c"]);
+        command.arg(&local.file);
+        command
+    };
+    let refused = node("xdp").output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("is on loopback"),
+        "{said}"
+    );
+
+    let mut running = node("auto").stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    let mut lines = std::io::BufReader::new(running.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut lines, &mut said).unwrap();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert!(
+        said.contains("plane: udp, since xdp isn't possible"),
+        "{said}"
+    );
+}

@@ -1,0 +1,433 @@
+//! `wirepaxos demo`: a replicated database that survives a dead leader, a dead acceptor and a dead
+//! replica, with the proof at the end.
+
+#[macro_use]
+extern crate local_cluster;
+
+mod dataset;
+mod load;
+mod report;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use lab::faults::Rates;
+use node::ClusterFile;
+use node::cluster_file::Plane;
+
+use load::Load;
+use local_cluster::arguments::{plane, rate};
+use local_cluster::processes::Processes;
+use local_cluster::resp::{Connection, Reply, Server};
+use local_cluster::{Error, Narrator};
+use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
+use report::Report;
+use wirepaxos::Embedded;
+use wirepaxos::admin;
+
+const CONNECTIONS: usize = 16;
+/// Kernels before 6.3 take their time to verify programs.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long packets that are reordered are held back at most.
+const HOLD_US: u32 = 1000;
+const RECORDS_WITH_FAULTS: usize = 5_000;
+/// Back from the dead after so long.
+const RESTART_AFTER: Duration = Duration::from_secs(1);
+
+/// Options of `wirepaxos demo`.
+#[derive(Args)]
+pub struct Options {
+    /// The replicated application: rocksdb or leveldb
+    #[arg(long, default_value = "rocksdb")]
+    app: String,
+    /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; wants
+    /// root. auto: xdp where that is possible
+    #[arg(long, default_value = "udp", value_parser = plane)]
+    plane: Plane,
+    /// Learners that tell replicas what is decided; without any, replicas get the votes
+    #[arg(long, default_value_t = 0, conflicts_with = "embedded")]
+    learners: usize,
+    /// Leaders, acceptors and learners are in a switch, as in the papers, and not on hosts of their own; with
+    /// xdp or faults
+    #[arg(long, conflicts_with = "embedded")]
+    in_switch: bool,
+    /// This share of packets is lost, duplicated and reordered on every link, as in 1%; wants root
+    #[arg(long, value_parser = rate)]
+    faults: Option<f64>,
+    /// All roles in this one process; then only the leader is changed, by hand-over
+    #[arg(long, conflicts_with = "faults")]
+    embedded: bool,
+    /// Seconds of load between two faults
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Keep the cluster's directory (logs and data) and say where it is
+    #[arg(long)]
+    keep: bool,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the demo.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let shape = Shape {
+        leaders: 2,
+        acceptors: 3,
+        learners: options.learners,
+        replicas: 3,
+        partitions: 1,
+        slots: SLOTS,
+        max_value: MAX_VALUE,
+        application: options.app.clone(),
+        redis: true,
+        durable: false,
+        in_switch: options.in_switch,
+        cpu_of: |_| None,
+    };
+    let say = Narrator::new(options.json);
+    let mut cluster = make_cluster(options, &shape, &say)?;
+    if options.keep {
+        cluster.keep();
+    }
+    let report = Demo::start(options, &cluster, &say)?.play(&say)?;
+    if options.keep {
+        say.line(&format!("kept: {}", cluster.directory().display()));
+    }
+    report.print(options.json);
+    match report.failure() {
+        Some(why) => Err(Error::new(why)),
+        None => Ok(()),
+    }
+}
+
+fn make_cluster(options: &Options, shape: &Shape, say: &Narrator) -> Result<LocalCluster, Error> {
+    if options.embedded && options.plane != Plane::Udp {
+        return Err(Error::new("--embedded is for --plane udp"));
+    }
+    if options.in_switch && options.plane == Plane::Udp && options.faults.is_none() {
+        return Err(Error::new(
+            "--in-switch is for --plane xdp, or with --faults",
+        ));
+    }
+    let rates = options.faults.map(|rate| Rates {
+        loss: rate,
+        duplicate: rate,
+        reorder: rate,
+        hold_us: HOLD_US,
+        seed: 1,
+        ..Rates::default()
+    });
+    let in_lab = |plane| LocalCluster::in_lab(shape, plane, rates.as_ref());
+    match options.plane {
+        Plane::Udp if rates.is_none() => Ok(LocalCluster::create(&std::env::temp_dir(), shape)?),
+        Plane::Udp => in_lab(Plane::Udp),
+        Plane::Xdp => in_lab(Plane::Xdp),
+        Plane::Auto => match in_lab(Plane::Xdp) {
+            Ok(cluster) => {
+                say.line("plane: xdp, in a network of namespaces");
+                Ok(cluster)
+            }
+            Err(why) if rates.is_some() => Err(why),
+            Err(why) => {
+                say.line(&format!("plane: udp, since xdp isn't possible: {why}"));
+                Ok(LocalCluster::create(&std::env::temp_dir(), shape)?)
+            }
+        },
+    }
+}
+
+/// The nodes: processes that can be killed, or threads of this one.
+enum Nodes {
+    Separate(Processes),
+    Embedded { _running: Embedded },
+}
+
+struct Demo<'a> {
+    options: &'a Options,
+    local: &'a LocalCluster,
+    cluster: ClusterFile,
+    nodes: Nodes,
+    phases: Vec<report::Phase>,
+}
+
+impl<'a> Demo<'a> {
+    fn start(options: &'a Options, local: &'a LocalCluster, say: &Narrator) -> Result<Self, Error> {
+        let cluster = ClusterFile::load(&local.file)?;
+        let nodes = if options.embedded {
+            Nodes::Embedded {
+                _running: Embedded::start(&cluster)?,
+            }
+        } else {
+            let mut processes = Processes::new(std::env::current_exe()?);
+            for name in &local.nodes {
+                processes.start_node(local, name)?;
+            }
+            Nodes::Separate(processes)
+        };
+        say.line(&format!(
+            "started {} nodes: {} ({})",
+            local.nodes.len(),
+            local.nodes.join(", "),
+            match (options.embedded, local.lab()) {
+                (true, _) => "one process",
+                (false, None) => "a process each",
+                (false, Some(_)) => "a host each",
+            }
+        ));
+        let mut demo = Demo {
+            options,
+            local,
+            cluster,
+            nodes,
+            phases: Vec::new(),
+        };
+        demo.await_service()?;
+        say.line("the first epoch is active: the cluster serves");
+        Ok(demo)
+    }
+
+    /// Waits until a write succeeds through every replica.
+    fn await_service(&mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        for &server in &self.local.redis {
+            while !server.serves() {
+                self.complain_about_dead_nodes()?;
+                if Instant::now() > deadline {
+                    return Err(Error::new(format!(
+                        "the replica at {} does not serve after {} s; rerun with --keep and read its log",
+                        server.address,
+                        START_TIMEOUT.as_secs()
+                    )));
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        Ok(())
+    }
+
+    fn complain_about_dead_nodes(&mut self) -> Result<(), Error> {
+        let Nodes::Separate(processes) = &mut self.nodes else {
+            return Ok(());
+        };
+        match processes.ended().first() {
+            None => Ok(()),
+            Some(name) => {
+                let log = self.local.directory().join(format!("{name}.log"));
+                let log = std::fs::read_to_string(log).unwrap_or_default();
+                Err(Error::new(format!("{name} ended by itself:\n{log}")))
+            }
+        }
+    }
+
+    fn play(mut self, say: &Narrator) -> Result<Report, Error> {
+        let dataset = self.import(say)?;
+        let load = Load::start(&self.local.redis, CONNECTIONS);
+        let start = Instant::now();
+        self.phase(&load, say, "steady load");
+        if self.options.embedded {
+            self.change_leader(say)?;
+            self.phase(&load, say, "leader changed by hand-over");
+        } else {
+            let leader = self.leader()?;
+            self.crash(say, &leader)?;
+            self.phase(&load, say, "leader killed");
+            self.crash_and_restart(say, "acceptor-1")?;
+            self.phase(&load, say, "acceptor killed, re-joined");
+            self.crash_and_restart(say, "replica-3")?;
+            self.phase(&load, say, "replica killed, caught up");
+        }
+        let elapsed = start.elapsed();
+        let mut records = load.stop();
+        say.line("load stopped; comparing what was acknowledged with what is there");
+        let digests = self.settled_digests()?;
+        let resolved = self.resolve(&mut records, &dataset)?;
+        Ok(Report::new(
+            self.local.plane(),
+            elapsed,
+            self.phases,
+            &records,
+            dataset.len() as u64,
+            resolved,
+            digests,
+        ))
+    }
+
+    fn import(&self, say: &Narrator) -> Result<Vec<dataset::Record>, Error> {
+        let mut records = dataset::collect();
+        if self.options.faults.is_some() {
+            // Each loss holds up what comes after it: a hundred thousand would take minutes.
+            records.truncate(RECORDS_WITH_FAULTS);
+        }
+        let path = self.local.directory().join("records.resp");
+        dataset::write_commands(&records, &path)?;
+        let start = Instant::now();
+        redis_cli_pipe(self.local.redis[0], &path)?;
+        let seconds = start.elapsed().as_secs_f64();
+        say.line(&format!(
+            "imported {} records with redis-cli --pipe in {seconds:.1} s ({:.0} records/s)",
+            records.len(),
+            records.len() as f64 / seconds
+        ));
+        Ok(records)
+    }
+
+    /// Lets the load run, with a line a second.
+    fn phase(&mut self, load: &Load, say: &Narrator, name: &'static str) {
+        let start = Instant::now();
+        let mut before = load
+            .progress
+            .operations
+            .load(std::sync::atomic::Ordering::Relaxed);
+        let first = before;
+        for _ in 0..self.options.seconds {
+            std::thread::sleep(Duration::from_secs(1));
+            let now = load
+                .progress
+                .operations
+                .load(std::sync::atomic::Ordering::Relaxed);
+            say.line(&format!("  {:>8} operations/s   {name}", now - before));
+            before = now;
+        }
+        self.phases.push(report::Phase {
+            name,
+            ops_per_s: (before - first) as f64 / start.elapsed().as_secs_f64(),
+            longest_gap: load.progress.take_longest_gap(),
+        });
+    }
+
+    /// Who leads: the first one in the file, unless others were sooner ready.
+    fn leader(&self) -> Result<String, Error> {
+        let controller = self.cluster.controller_node();
+        let deadline = Instant::now() + REPLY_TIMEOUT;
+        while Instant::now() < deadline {
+            let status = admin::ask_all(&self.cluster)?;
+            let controller = status.get(&controller.name);
+            let leader = controller.and_then(|s| s["groups"][0]["leader"].as_u64());
+            if let Some(node) = leader.and_then(|id| self.cluster.node_by_id(id as u16)) {
+                return Ok(node.name.clone());
+            }
+        }
+        Err(Error::new("the controller doesn't say who leads"))
+    }
+
+    fn crash(&mut self, say: &Narrator, name: &str) -> Result<(), Error> {
+        if let Nodes::Separate(processes) = &mut self.nodes {
+            self.local.crash(processes, name)?;
+            let lost = match self.local.lab() {
+                Some(_) => ", what it had in the kernel is gone",
+                None => "",
+            };
+            say.line(&format!("SIGKILL to {name}{lost}"));
+        }
+        Ok(())
+    }
+
+    fn crash_and_restart(&mut self, say: &Narrator, name: &str) -> Result<(), Error> {
+        self.crash(say, name)?;
+        std::thread::sleep(RESTART_AFTER);
+        if let Nodes::Separate(processes) = &mut self.nodes {
+            processes.start_node(self.local, name)?;
+            say.line(&format!("{name} started again"));
+        }
+        Ok(())
+    }
+
+    fn change_leader(&self, say: &Narrator) -> Result<(), Error> {
+        let epoch = wirepaxos::admin::change_leader(&self.cluster, None, None, false)?;
+        say.line(&format!(
+            "handed over to the backup leader in epoch {epoch}"
+        ));
+        Ok(())
+    }
+
+    /// Waits until all replicas stand at the same instance, then compares their contents.
+    fn settled_digests(&self) -> Result<report::Digests, Error> {
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
+        loop {
+            let digests = admin::digests(&self.cluster)?.found;
+            let complete = digests.len() == self.local.redis.len();
+            let same_place = digests.windows(2).all(|w| w[0].1 == w[1].1);
+            if complete && same_place {
+                return Ok(report::Digests {
+                    equal: digests.windows(2).all(|w| w[0].2 == w[1].2),
+                    replicas: digests,
+                });
+            }
+            if Instant::now() > deadline {
+                return Err(not_settled(&digests));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Reads everything back: what was acknowledged must be there, and what was uncertain is so no
+    /// longer.
+    fn resolve(
+        &self,
+        records: &mut [load::Record],
+        dataset: &[dataset::Record],
+    ) -> Result<load::Resolved, Error> {
+        let mut connection = Connection::open(self.local.redis[2], REPLY_TIMEOUT)?;
+        let mut resolved = load::Resolved::default();
+        for record in records {
+            resolved.add(record.resolve(&mut connection)?);
+        }
+        for chunk in dataset.chunks(1000) {
+            for (key, _) in chunk {
+                connection.push(&[b"GET", key.as_bytes()]);
+            }
+            connection.flush()?;
+            for (_, value) in chunk {
+                let found = connection.read()? == Reply::Bulk(Some(value.clone().into_bytes()));
+                resolved.lost += u64::from(!found);
+            }
+        }
+        Ok(resolved)
+    }
+}
+
+fn not_settled(digests: &[(String, u64, String)]) -> Error {
+    let places = digests
+        .iter()
+        .map(|(replica, next, _)| format!("{replica} at instance {next}"))
+        .collect::<Vec<_>>();
+    Error::new(format!(
+        "after {} s not all replicas stand at the same instance ({}), so their contents can't be \
+         compared; rerun with --keep and read their logs",
+        SETTLE_TIMEOUT.as_secs(),
+        places.join(", ")
+    ))
+}
+
+fn redis_cli_pipe(server: Server, file: &PathBuf) -> Result<(), Error> {
+    let address = server.address;
+    let output = Command::new("redis-cli")
+        .args([
+            "-h",
+            &address.ip().to_string(),
+            "-p",
+            &address.port().to_string(),
+            "--pipe",
+        ])
+        .envs(server.password.map(|password| ("REDISCLI_AUTH", password)))
+        .stdin(Stdio::from(std::fs::File::open(file)?))
+        .output()
+        .map_err(|e| {
+            Error::new(format!(
+                "redis-cli can't be run ({e}); ./dev setup installs it"
+            ))
+        })?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if output.status.success() && text.contains("errors: 0") {
+        Ok(())
+    } else {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        Err(Error::new(format!(
+            "redis-cli --pipe failed:\n{text}{errors}"
+        )))
+    }
+}

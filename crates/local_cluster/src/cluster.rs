@@ -1,0 +1,368 @@
+//! A cluster on this machine, for the demo, the benchmarks and the tests: its file, its addresses
+//! and its directory. It is on loopback, or in a lab of its own, where nodes can be in the kernel and
+//! links can have faults.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lab::faults::Rates;
+use lab::topology::{REDIS_PASSWORD, REDIS_PORT};
+use lab::{Lab, Topology, UpOptions};
+use loader::pins::Pins;
+use node::cluster_file::Plane;
+use node::{ClusterFile, Stop};
+
+use crate::error::Error;
+use crate::processes::Processes;
+use crate::resp::Server;
+
+/// Slots of a ring by default.
+pub const SLOTS: usize = 65_536;
+/// Bytes of a value at most by default.
+pub const MAX_VALUE: u16 = 1024;
+
+/// What a local cluster is made of.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Leaders: the first one leads, the others are backups.
+    pub leaders: usize,
+    /// Acceptors, odd.
+    pub acceptors: usize,
+    /// Learners between acceptors and replicas.
+    pub learners: usize,
+    /// Replicas, odd.
+    pub replicas: usize,
+    /// Partitions of the one group.
+    pub partitions: u16,
+    /// Largest value in bytes.
+    pub max_value: u16,
+    /// Slots of an acceptor's ring.
+    pub slots: usize,
+    /// `echo`, `rocksdb` or `leveldb`.
+    pub application: String,
+    /// Whether replicas run a Redis front end.
+    pub redis: bool,
+    /// Whether acceptors store their votes on disk.
+    pub durable: bool,
+    /// In a lab: leaders, acceptors and learners are in the switch.
+    pub in_switch: bool,
+    /// CPU that each node is pinned to, by name; `None` leaves it to the scheduler.
+    pub cpu_of: fn(&str) -> Option<usize>,
+}
+
+/// A cluster's directory and addresses.
+pub struct LocalCluster {
+    /// Removed when dropped, unless kept.
+    directory: PathBuf,
+    keep: bool,
+    /// The cluster file.
+    pub file: PathBuf,
+    /// Names of all nodes, controller first.
+    pub nodes: Vec<String>,
+    /// The replicas' front ends.
+    pub redis: Vec<Server>,
+    /// None: on loopback.
+    lab: Option<Lab>,
+    plane: Plane,
+}
+
+/// Of a server in a replica's place; no node has it.
+const SERVER_PORT: u16 = 9700;
+
+/// The host that this process moves to when the cluster is in a lab.
+const CLIENT: &str = "client-1";
+
+impl LocalCluster {
+    /// Draws a loopback address, makes a directory under `parent` and writes the cluster file.
+    pub fn create(parent: &Path, shape: &Shape) -> io::Result<LocalCluster> {
+        let mut random = [0; 4];
+        getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
+        let cluster = u32::from_be_bytes(random);
+        let host = node::loopback::draw().map_err(|e| io::Error::other(e.to_string()))?;
+        let directory = parent.join(format!("wirepaxos-{cluster:08x}"));
+        std::fs::create_dir_all(&directory)?;
+        let mut writer = FileWriter::new(host);
+        writer.head(cluster, shape);
+        writer.nodes(shape);
+        let file = directory.join("cluster.toml");
+        std::fs::write(&file, &writer.text)?;
+        Ok(LocalCluster {
+            directory,
+            keep: false,
+            file,
+            nodes: writer.names,
+            redis: writer.redis.into_iter().map(Server::from).collect(),
+            lab: None,
+            plane: Plane::Udp,
+        })
+    }
+
+    /// Makes a lab of one switch whose nodes are on `plane`, with `faults` on every link, and moves
+    /// this thread, and those that it starts, to a client's host. The lab goes when this is dropped
+    /// or the process is told to end.
+    pub fn in_lab(
+        shape: &Shape,
+        plane: Plane,
+        faults: Option<&Rates>,
+    ) -> Result<LocalCluster, Error> {
+        let mut random = [0; 4];
+        getrandom::fill(&mut random).map_err(|e| Error::new(e.to_string()))?;
+        let lab = Lab::named(&format!("own{:08x}", u32::from_be_bytes(random)))?;
+        clean_up_on_signals(&lab)?;
+        let of_lab = lab_shape(shape, plane);
+        let wires = faults.is_some();
+        lab.up(
+            &of_lab,
+            &UpOptions {
+                wires,
+                ..UpOptions::default()
+            },
+        )?;
+        let cluster = LocalCluster {
+            directory: lab.directory(),
+            keep: false,
+            file: lab.cluster_file(),
+            nodes: node_names(&of_lab),
+            redis: Vec::new(),
+            lab: Some(lab),
+            plane,
+        };
+        cluster.furnish(shape, &of_lab, faults)
+    }
+
+    fn furnish(
+        mut self,
+        shape: &Shape,
+        of_lab: &lab::Shape,
+        faults: Option<&Rates>,
+    ) -> Result<LocalCluster, Error> {
+        let lab = self.lab.as_ref().expect("it is in one");
+        if let Some(rates) = faults {
+            let program = std::env::current_exe()?;
+            lab.set_faults(&program, &["all".to_string()], rates)?;
+        }
+        if shape.redis {
+            let hosts = of_lab.hosts().into_iter();
+            let replicas = hosts.filter(|h| h.name.starts_with("replica-"));
+            let server = |host: lab::Host| {
+                Ok(Server {
+                    address: SocketAddr::new(host.ipv4().parse()?, REDIS_PORT),
+                    password: Some(REDIS_PASSWORD),
+                })
+            };
+            self.redis = replicas.map(server).collect::<Result<_, Error>>()?;
+        }
+        lab.enter(CLIENT)?;
+        Ok(self)
+    }
+
+    /// Has a command run where `host` is: the name of a node.
+    pub fn place(&self, command: &mut Command, host: &str) -> Result<(), Error> {
+        match &self.lab {
+            None => Ok(()),
+            Some(lab) => Ok(lab.place(command, host)?),
+        }
+    }
+
+    /// What happens to a node when its machine dies: its process goes, and what it has in the
+    /// kernel, with all that it remembers.
+    pub fn crash(&self, processes: &mut Processes, name: &str) -> Result<(), Error> {
+        processes.kill(name);
+        let cluster = ClusterFile::load(&self.file)?;
+        if Pins::are_left(&cluster.bpffs, cluster.cluster, name) {
+            let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, name);
+            pins.and_then(|pins| pins.remove()).map_err(Error::new)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a cluster file in which the first replica's host serves as leader and controller, on
+    /// ports of their own, and gives back its path and that host: for a server in the replica's
+    /// place.
+    pub fn file_for_server(&self) -> Result<(PathBuf, String), Error> {
+        let text = std::fs::read_to_string(&self.file)?;
+        let cluster = ClusterFile::load(&self.file)?;
+        let host = "replica-1".to_string();
+        let address = |name: &str| cluster.node(name).map(|n| n.address);
+        let (Some(replica), Some(leader)) = (address(&host), address("leader-1")) else {
+            return Err(Error::new("the cluster has no leader or no replica"));
+        };
+        let control = cluster.controller_node().control;
+        let at = |port| SocketAddr::new(replica.ip(), port);
+        let text = text
+            .replace(
+                &format!("\"{leader}\""),
+                &format!("\"{}\"", at(SERVER_PORT)),
+            )
+            .replace(
+                &format!("\"{control}\""),
+                &format!("\"{}\"", at(SERVER_PORT + 1)),
+            );
+        let file = self.directory.join("server.toml");
+        std::fs::write(&file, text)?;
+        Ok((file, host))
+    }
+
+    /// The plane of its nodes, for people.
+    pub fn plane(&self) -> &'static str {
+        self.plane.name()
+    }
+
+    /// The name of its lab, if it is in one.
+    pub fn lab(&self) -> Option<&str> {
+        self.lab.as_ref().map(Lab::name)
+    }
+
+    /// Where the nodes keep their data and logs.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Leaves the directory in place, for a look at the logs.
+    pub fn keep(&mut self) {
+        self.keep = true;
+    }
+}
+
+impl Drop for LocalCluster {
+    fn drop(&mut self) {
+        if self.keep {
+            return;
+        }
+        if let Some(lab) = &self.lab {
+            let _ = lab.down();
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn lab_shape(shape: &Shape, plane: Plane) -> lab::Shape {
+    lab::Shape {
+        leaders: shape.leaders as u8,
+        acceptors: shape.acceptors as u8,
+        learners: shape.learners as u8,
+        replicas: shape.replicas as u8,
+        application: shape.application.clone(),
+        partitions: shape.partitions,
+        max_value: shape.max_value,
+        plane: plane.name().to_string(),
+        in_switch: shape.in_switch,
+        cpu: (shape.cpu_of)("replica-1"),
+        ..lab::Shape::new(Topology::OneSwitch)
+    }
+}
+
+fn node_names(shape: &lab::Shape) -> Vec<String> {
+    let hosts = shape.hosts().into_iter();
+    hosts.filter(|h| h.role.is_node()).map(|h| h.name).collect()
+}
+
+/// Takes the lab down when this process is told to end, which else would leave it behind: in this
+/// process's place, for whatever its threads are about to make would come too late to be removed.
+pub fn clean_up_on_signals(lab: &Lab) -> Result<(), Error> {
+    let stop = Stop::new()?;
+    stop.on_signals()?;
+    let lab = lab.name().to_string();
+    let program = std::env::current_exe()?;
+    std::thread::Builder::new()
+        .name("clean-up".to_string())
+        .spawn(move || {
+            while !stop.is_requested() {
+                let _ = node::host::wait(&[stop.as_fd()], None);
+            }
+            let error = Command::new("sh")
+                .args(["-c", "\"$0\" lab down --name \"$1\" >&2; exit 130"])
+                .arg(program)
+                .arg(lab)
+                .exec();
+            eprintln!("wirepaxos: can't clean up: {error}");
+            std::process::exit(130);
+        })?;
+    Ok(())
+}
+
+struct FileWriter {
+    text: String,
+    names: Vec<String>,
+    redis: Vec<SocketAddr>,
+    host: Ipv4Addr,
+    next_port: u16,
+    next_id: u16,
+}
+
+impl FileWriter {
+    fn new(host: Ipv4Addr) -> FileWriter {
+        FileWriter {
+            text: String::new(),
+            names: Vec::new(),
+            redis: Vec::new(),
+            host,
+            next_port: 7000,
+            next_id: 1,
+        }
+    }
+
+    fn head(&mut self, cluster: u32, shape: &Shape) {
+        let _ = write!(
+            self.text,
+            "cluster = \"{cluster:08x}\"\ndata = \"data\"\n\n\
+             [[group]]\nid = 1\npartitions = {}\nslots = {}\nmax_value = {}\napplication = \"{}\"\n",
+            shape.partitions, shape.slots, shape.max_value, shape.application
+        );
+    }
+
+    fn nodes(&mut self, shape: &Shape) {
+        self.node("controller", "controller", shape);
+        for (role, count) in [
+            ("leader", shape.leaders),
+            ("acceptor", shape.acceptors),
+            ("learner", shape.learners),
+            ("replica", shape.replicas),
+        ] {
+            for n in 1..=count {
+                self.node(&format!("{role}-{n}"), role, shape);
+            }
+        }
+    }
+
+    fn node(&mut self, name: &str, role: &str, shape: &Shape) {
+        let ports = if role == "replica" {
+            shape.partitions
+        } else {
+            1
+        };
+        let address = self.ports(ports);
+        let control = self.ports(1);
+        let _ = write!(
+            self.text,
+            "\n[[node]]\nname = \"{name}\"\nid = {}\nrole = \"{role}\"\n\
+             address = \"{address}\"\ncontrol = \"{control}\"\n",
+            self.next_id
+        );
+        if role == "acceptor" && shape.durable {
+            self.text.push_str("storage = \"durable\"\n");
+        }
+        if role == "replica" && shape.redis {
+            let redis = self.ports(1);
+            let _ = writeln!(self.text, "redis = \"{redis}\"");
+            self.redis.push(redis);
+        }
+        if let Some(cpu) = (shape.cpu_of)(name) {
+            let _ = writeln!(self.text, "cpu = {cpu}");
+        }
+        self.next_id += 1;
+        self.names.push(name.to_string());
+    }
+
+    /// The first of `count` ports in a row.
+    fn ports(&mut self, count: u16) -> SocketAddr {
+        let first = self.next_port;
+        self.next_port += count;
+        (self.host, first).into()
+    }
+}

@@ -1,0 +1,189 @@
+//! Child processes that never outlive their parent.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::LocalCluster;
+use crate::error::Error;
+
+/// The nodes of a cluster as child processes. Dropping it kills what is left.
+pub struct Processes {
+    program: PathBuf,
+    children: Vec<(String, Child)>,
+}
+
+impl Processes {
+    /// None yet. Nodes run `program`, a `wirepaxos`.
+    pub fn new(program: impl Into<PathBuf>) -> Processes {
+        Processes {
+            program: program.into(),
+            children: Vec::new(),
+        }
+    }
+
+    /// Starts `wirepaxos node` for `name` where it belongs; its output goes to a log file in the
+    /// cluster's directory.
+    pub fn start_node(&mut self, cluster: &LocalCluster, name: &str) -> Result<(), Error> {
+        let mut command = Command::new(&self.program);
+        command
+            .arg("node")
+            .arg("-c")
+            .arg(&cluster.file)
+            .args(["--name", name]);
+        cluster.place(&mut command, name)?;
+        Ok(self.start(command, cluster.directory(), name)?)
+    }
+
+    /// Starts `command` as `name`; its output goes to a log file in `directory`.
+    pub fn start(&mut self, mut command: Command, directory: &Path, name: &str) -> io::Result<()> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(directory.join(format!("{name}.log")))?;
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        die_with_parent(&mut command);
+        self.children.push((name.to_string(), command.spawn()?));
+        Ok(())
+    }
+
+    /// The process id of a running node.
+    pub fn pid(&self, name: &str) -> Option<u32> {
+        self.child(name).map(|c| c.id())
+    }
+
+    /// Names and process ids of all.
+    pub fn pids(&self) -> Vec<(String, u32)> {
+        self.children
+            .iter()
+            .map(|(name, child)| (name.clone(), child.id()))
+            .collect()
+    }
+
+    /// SIGKILL, at once.
+    pub fn kill(&mut self, name: &str) {
+        if let Some(at) = self.children.iter().position(|(n, _)| n == name) {
+            let (_, mut child) = self.children.remove(at);
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Names of children that ended by themselves, which none should.
+    pub fn ended(&mut self) -> Vec<String> {
+        self.children
+            .iter_mut()
+            .filter_map(|(name, child)| match child.try_wait() {
+                Ok(Some(_)) => Some(name.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Children that ended by themselves since the last call, and how.
+    pub fn reap(&mut self) -> Vec<(String, ExitStatus)> {
+        let mut ended = Vec::new();
+        self.children
+            .retain_mut(|(name, child)| match child.try_wait() {
+                Ok(Some(status)) => {
+                    ended.push((name.clone(), status));
+                    false
+                }
+                _ => true,
+            });
+        ended
+    }
+
+    /// Sends a signal to a child that runs.
+    #[allow(unsafe_code)]
+    pub fn signal(&self, name: &str, signal: libc::c_int) {
+        if let Some(pid) = self.pid(name) {
+            // SAFETY: it only takes numbers; the child hasn't been waited for, so it is still itself.
+            unsafe { libc::kill(pid as libc::pid_t, signal) };
+        }
+    }
+
+    /// Waits until all have ended by themselves; says whether they have.
+    pub fn wait_all(&mut self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        while Instant::now() < deadline {
+            self.children
+                .retain_mut(|(_, child)| !matches!(child.try_wait(), Ok(Some(_))));
+            if self.children.is_empty() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
+    fn child(&self, name: &str) -> Option<&Child> {
+        self.children
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, child)| child)
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.children {
+            let _ = child.kill();
+        }
+        for (_, child) in &mut self.children {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// CPU seconds that this process has used so far, threads that have ended included.
+#[allow(unsafe_code)]
+pub fn own_cpu_seconds() -> f64 {
+    // SAFETY: all zero is a usage, and the call writes one.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// CPU seconds that the threads of a process have used so far, from the scheduler's statistics.
+pub fn cpu_seconds(pid: u32) -> Option<f64> {
+    let mut nanoseconds = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        let path = task.ok()?.path().join("schedstat");
+        let text = std::fs::read_to_string(path).ok()?;
+        nanoseconds += text.split_whitespace().next()?.parse::<u64>().ok()?;
+    }
+    Some(nanoseconds as f64 / 1e9)
+}
+
+/// Resident memory of a process in MiB.
+pub fn resident_mib(pid: u32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    let kib: f64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+/// Has the kernel kill the child when this process dies, however it dies. The child hears SIGHUP, also
+/// where this process doesn't (`nohup`).
+#[allow(unsafe_code)]
+fn die_with_parent(command: &mut Command) {
+    // SAFETY: both calls are async-signal-safe and touch nothing of the parent's memory.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,99 @@
+//! `wirepaxos bench chain`: leader, three acceptors and learners as XDP programs at real links, driven
+//! by the kernel, with a callback in user space.
+
+use crate::xdp::chain::{self, Run};
+use clap::Args;
+use serde_json::json;
+
+use super::{least, median, most};
+use local_cluster::Error;
+
+/// Options of `wirepaxos bench chain`.
+#[derive(Args)]
+pub struct Options {
+    /// Learners, each with a ring and a callback
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
+    replicas: u64,
+    /// Seconds a run
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Runs
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    runs: u64,
+    /// CPUs that frames come in on: all, if none is given
+    #[arg(long, value_delimiter = ',')]
+    cpus: Vec<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures and prints; fails if values are lost, repeated, or not those that were sent.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpus = match options.cpus.is_empty() {
+        true => (0..all).collect(),
+        false => options.cpus.clone(),
+    };
+    let measured = chain::chain(&chain::Options {
+        replicas: options.replicas as usize,
+        runs: options.runs as usize,
+        seconds: options.seconds.clamp(0.1, 600.0),
+        cpus: cpus.clone(),
+    })
+    .map_err(Error::new)?;
+    let of = |pick: fn(&Run) -> f64| measured.iter().map(pick).collect::<Vec<_>>();
+    let (rates, bare) = (of(|r| r.values_per_s), of(|r| r.forwarding_values_per_s));
+    let sent: u64 = measured.iter().map(|run| run.sent).sum();
+    let delivered: u64 = measured.iter().map(|run| run.delivered).sum();
+    let repeated: u64 = measured.iter().map(|run| run.repeated).sum();
+    let wrong: u64 = measured.iter().map(|run| run.wrong).sum();
+    if options.json {
+        println!(
+            "{}",
+            json!({
+                "plane": "xdp",
+                "replicas": options.replicas,
+                "cpus": cpus,
+                "value_bytes": crate::xdp::VALUE_LEN,
+                "sent": sent,
+                "delivered": delivered,
+                "repeated": repeated,
+                "wrong": wrong,
+                "values_per_s": median(&rates).round(),
+                "values_per_s_runs": rates,
+                "forwarding_values_per_s": median(&bare).round(),
+                "forwarding_values_per_s_runs": bare,
+            })
+        );
+    } else {
+        println!(
+            "leader, 3 acceptors, {} learner(s), CPUs {cpus:?}, {} runs",
+            options.replicas, options.runs
+        );
+        for (name, rates) in [("chain", &rates), ("bare forwarding", &bare)] {
+            println!(
+                "{name:<16} {:>10.0} values/s (runs from {:.0} to {:.0})",
+                median(rates),
+                least(rates),
+                most(rates)
+            );
+        }
+        println!(
+            "sent {sent}, delivered {delivered}, lost {}, repeated {repeated}, wrong {wrong}",
+            sent - delivered
+        );
+    }
+    if repeated + wrong > 0 {
+        return Err(Error::new(format!(
+            "{repeated} instances were delivered again, and {wrong} decisions were not of what was sent"
+        )));
+    }
+    if delivered == sent {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "{} values were lost: with less on the machine's CPUs the links' queues don't overflow",
+        sent - delivered
+    )))
+}

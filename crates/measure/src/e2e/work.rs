@@ -1,0 +1,120 @@
+//! What a client asks for, and what the answer must be.
+
+use apps::kv::{Command, Reply, SetFlags};
+
+use local_cluster::Error;
+
+/// Commands without end: of random bytes, or puts of such values to keys that nobody has used.
+pub(super) struct Work {
+    /// No two have the same among all that run.
+    stream: u64,
+    drawn: u64,
+    /// The answer to a put; an echo is answered by itself.
+    put: Option<Vec<u8>>,
+    value: Vec<u8>,
+}
+
+/// Drawn at most from a stream.
+const STREAM_BITS: u32 = 40;
+
+impl Work {
+    pub fn new(app: &str, value_bytes: u16, stream: u64) -> Work {
+        let mut ok = Vec::new();
+        Reply::Ok.encode(&mut ok);
+        Work {
+            stream,
+            drawn: 0,
+            put: (app != "echo").then_some(ok),
+            value: vec![0; usize::from(value_bytes)],
+        }
+    }
+
+    /// Writes the next command.
+    pub fn next(&mut self, command: &mut Vec<u8>) -> Result<(), Error> {
+        let key = self.draw();
+        let mut random = key;
+        for piece in self.value.chunks_mut(8) {
+            random = scramble(random.wrapping_add(1));
+            piece.copy_from_slice(&random.to_be_bytes()[..piece.len()]);
+        }
+        command.clear();
+        if self.put.is_none() {
+            command.extend_from_slice(&self.value);
+            return Ok(());
+        }
+        let key = format!("{key:016x}");
+        let put = Command::Set {
+            flags: SetFlags::default(),
+            key: key.as_bytes(),
+            value: &self.value,
+        };
+        put.encode(command)
+            .map_err(|_| Error::new("the value is too long"))
+    }
+
+    /// Whether this is what the application must answer.
+    pub fn is_right(&self, command: &[u8], answer: &[u8]) -> bool {
+        answer == self.put.as_deref().unwrap_or(command)
+    }
+
+    /// A number that no stream has drawn before.
+    fn draw(&mut self) -> u64 {
+        let number = self.stream << STREAM_BITS | self.drawn;
+        self.drawn += 1;
+        scramble(number)
+    }
+}
+
+/// One to one (splitmix64's mixing), so what goes in once comes out once.
+fn scramble(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_put_has_a_key_and_a_value_of_its_own() {
+        let (mut keys, mut values) = (BTreeSet::new(), BTreeSet::new());
+        for stream in 0..3 {
+            let mut work = Work::new("rocksdb", 61, stream);
+            for _ in 0..1_000 {
+                let mut bytes = Vec::new();
+                work.next(&mut bytes).unwrap();
+                let Ok(Command::Set { key, value, .. }) = Command::parse(&bytes) else {
+                    panic!("not a put: {bytes:?}");
+                };
+                assert_eq!((key.len(), value.len()), (16, 61));
+                assert!(value.iter().collect::<BTreeSet<_>>().len() > 20, "constant");
+                assert!(keys.insert(key.to_vec()) && values.insert(value.to_vec()));
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_counts_only_if_it_is_the_right_one() {
+        let mut command = Vec::new();
+        let mut echo = Work::new("echo", 64, 1);
+        echo.next(&mut command).unwrap();
+        assert!(echo.is_right(&command, &command));
+        let mut other = command.clone();
+        other[63] ^= 1;
+        assert!(!echo.is_right(&command, &other));
+        assert!(!echo.is_right(&command, &command[..63]));
+
+        let put = Work::new("leveldb", 64, 1);
+        let answer = |reply: Reply<'_>| {
+            let mut bytes = Vec::new();
+            reply.encode(&mut bytes);
+            put.is_right(&command, &bytes)
+        };
+        assert!(answer(Reply::Ok));
+        assert!(!answer(Reply::Nil) && !answer(Reply::Int(1)));
+        assert!(!put.is_right(&command, &command));
+    }
+}

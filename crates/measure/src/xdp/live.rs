@@ -1,0 +1,226 @@
+//! Messages a second of one core with live frames over veth: frames are made in the kernel, cross a
+//! link to the role in the driver of its far end, and what the role sends crosses links of its own to
+//! where it is counted and dropped. In turns with that bare forwarding, in the role's place, makes as
+//! many frames of each message: a machine that changes its speed every few seconds does so to both.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aya::programs::xdp::XdpLink;
+use paxos::MsgType;
+
+use super::{ready, wiring};
+use loader::acceptor::Acceptor;
+use loader::generator::{Generator, Target};
+use loader::interface::Interface;
+use loader::layout::GROUP_DELIVER;
+use loader::network::{Namespace, veth};
+use loader::object::{Object, Result, Role, Sizes, directory};
+use loader::run::counter;
+use loader::sys::pin_to_cpu;
+
+const CPU: usize = 0;
+/// Frames at once: few enough for the links' queues when the kernel leaves some to its thread.
+const BATCH: u32 = 16;
+/// No path is as fast as this.
+const MOST_A_SECOND: f64 = 20e6;
+
+/// Seconds of a turn, at most.
+const TURN: f64 = 0.25;
+
+/// One role at links.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Measured {
+    /// `leader`, `acceptor` or `learner`.
+    pub role: &'static str,
+    /// Frames that it sends for a message: three copies, one, and one for every other.
+    pub frames_per_msg: f64,
+    /// Messages that it accepted a second, turn by turn.
+    pub msgs_per_s: Vec<f64>,
+    /// The same of bare forwarding, in the turns before.
+    pub forwarding_msgs_per_s: Vec<f64>,
+    /// Of the messages that came in, those that weren't accepted, and of the frames sent, those that
+    /// didn't arrive, in all runs together; and the same of bare forwarding.
+    pub lost: u64,
+    /// As above.
+    pub forwarding_lost: u64,
+}
+
+/// Measures all roles on the first CPU, in `runs` runs of `seconds` each; needs the
+/// privilege to make namespaces and to load programs.
+pub fn roles(runs: usize, seconds: f64) -> Result<Vec<Measured>> {
+    let dir = directory()?;
+    [Role::Leader, Role::Acceptor, Role::Learner]
+        .into_iter()
+        .map(|role| measure(&dir, role, runs, seconds))
+        .collect()
+}
+
+fn measure(dir: &Path, role: Role, runs: usize, seconds: f64) -> Result<Measured> {
+    let mut measured = Measured {
+        role: role.name(),
+        frames_per_msg: match role {
+            Role::Leader => 3.0,
+            Role::Learner => 0.5,
+            _ => 1.0,
+        },
+        msgs_per_s: Vec::new(),
+        forwarding_msgs_per_s: Vec::new(),
+        lost: 0,
+        forwarding_lost: 0,
+    };
+    let turns = (seconds / TURN).ceil();
+    for _ in 0..runs {
+        let bare = Bench::new(dir, role, true)?;
+        let bench = Bench::new(dir, role, false)?;
+        for _ in 0..turns as usize {
+            let rate = bare.send(seconds / turns)?;
+            measured.forwarding_msgs_per_s.push(rate);
+            measured.msgs_per_s.push(bench.send(seconds / turns)?);
+        }
+        measured.forwarding_lost += bare.lost();
+        measured.lost += bench.lost();
+    }
+    Ok(measured)
+}
+
+/// A source, a node under test and sinks.
+struct Bench {
+    role: Role,
+    source: Object,
+    generator: Generator,
+    node: Object,
+    acceptor: Option<Acceptor>,
+    sink: Object,
+    frame: Vec<u8>,
+    from: (Namespace, Interface),
+    _links: Vec<XdpLink>,
+    _namespaces: [Namespace; 2],
+}
+
+impl Bench {
+    fn new(dir: &Path, role: Role, bare: bool) -> Result<Bench> {
+        let [from, at, to] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
+        let (out, into) = veth((&from, "out"), (&at, "in"))?;
+        let ports = if role == Role::Leader { 3 } else { 1 };
+        let mut ends = Vec::new();
+        for port in 0..ports {
+            let name = format!("port{port}");
+            ends.push(veth((&at, &name), (&to, &name))?);
+        }
+        let mut acceptor = None;
+        let mut node = match role {
+            _ if bare => ready::forwarder(dir, (ports == 1).then_some(ends[0].0.index))?,
+            Role::Leader => ready::leader(dir)?.0,
+            Role::Acceptor => {
+                let (object, control) = ready::acceptor(dir, ready::ACCEPTORS[0])?;
+                acceptor = Some(control);
+                object
+            }
+            _ => ready::learner(dir, GROUP_DELIVER)?,
+        };
+        let mut source = Object::load(dir, Role::Forwarder, &Sizes::of(1, 1, 1))?;
+        let mut sink = Object::load(dir, Role::Forwarder, &Sizes::of(1, 1, 1))?;
+        let to_each: Vec<_> = ends.iter().map(|(near, far)| (near, far.mac)).collect();
+        at.inside(|| wiring::multicast(&mut node, &to_each, bare))?;
+        let program = match role {
+            // Every other message leads to no frame, as every other vote does.
+            Role::Learner if bare => "bench_every_other",
+            _ => node.role().name(),
+        };
+        let mut links = vec![wiring::attach(&mut node, program, &at, &into)?];
+        for (_, far) in &ends {
+            links.push(wiring::attach(&mut sink, "bench_sink", &to, far)?);
+        }
+        let generator = from.inside(|| Generator::new(&mut source, Target::Port(out.index)))?;
+        if program != node.role().name() {
+            loader::generator::aim(&mut node, Target::Program("forwarder"))?;
+        }
+        let (msgtype, shift) = match role {
+            Role::Leader => (MsgType::Request, 0),
+            Role::Acceptor => (MsgType::Phase2a, 0),
+            _ => (MsgType::Phase2b, 1),
+        };
+        let frame = ready::message(msgtype);
+        generator.load(CPU, &frame, ready::ACCEPTORS[0], shift);
+        Ok(Bench {
+            role,
+            frame,
+            source,
+            generator,
+            node,
+            acceptor,
+            sink,
+            from: (from, out),
+            _links: links,
+            _namespaces: [at, to],
+        })
+    }
+
+    /// What was lost in all turns.
+    fn lost(&self) -> u64 {
+        let made = self.generator.made(CPU);
+        let accepted = self.node.counter(counter::CHANGED);
+        let arrived = self.sink.counter(counter::CHANGED);
+        let expected = match self.role {
+            Role::Leader => 3 * accepted,
+            Role::Learner if self.node.role() == Role::Learner => {
+                self.node.counter(counter::DECIDED)
+            }
+            _ => accepted,
+        };
+        made.saturating_sub(self.taken()) + expected.saturating_sub(arrived)
+    }
+
+    /// Sends frames, on one CPU, and gives back messages a second from the first on: a call takes
+    /// milliseconds, on a busy machine a second, to begin and to end. Meanwhile an acceptor is trimmed,
+    /// and no instance sent that it has no room for.
+    fn send(&self, seconds: f64) -> Result<f64> {
+        let mut generator = Generator::of(&self.source)?;
+        generator.batch = BATCH;
+        let ((namespace, out), frame) = (&self.from, &self.frame);
+        self.generator.set_limit(CPU, u64::MAX);
+        self.make_room()?;
+        let before = self.taken();
+        thread::scope(|scope| {
+            let sending = scope.spawn(move || {
+                pin_to_cpu(CPU).map_err(|error| error.to_string())?;
+                let frames = (seconds * MOST_A_SECOND) as u32;
+                namespace.inside(|| generator.send(out.index, frame, frames))
+            });
+            while self.taken() == before && !sending.is_finished() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let (start, first) = (Instant::now(), self.taken());
+            let mut result = Ok(());
+            while result.is_ok() && start.elapsed().as_secs_f64() < seconds {
+                thread::sleep(Duration::from_millis(1));
+                result = self.make_room();
+            }
+            let rate = (self.taken() - first) as f64 / start.elapsed().as_secs_f64();
+            // What is left of the call goes by in no time.
+            self.generator.set_limit(CPU, 0);
+            sending.join().expect("it doesn't panic")?;
+            result.map(|()| rate)
+        })
+    }
+
+    /// Counted from what was made, not from what was taken: a frame that is lost leaves no gap that
+    /// would narrow the window for good.
+    fn make_room(&self) -> Result<()> {
+        let Some(acceptor) = &self.acceptor else {
+            return Ok(());
+        };
+        let made = self.generator.made(CPU);
+        let half = u64::from(ready::SLOTS) / 2;
+        ready::trim(acceptor, made.saturating_sub(half))?;
+        self.generator.set_limit(CPU, made + half);
+        Ok(())
+    }
+
+    /// Messages that the node has accepted.
+    fn taken(&self) -> u64 {
+        self.node.counter(counter::CHANGED) + self.node.counter(counter::ANSWERED)
+    }
+}

@@ -1,0 +1,189 @@
+//! How long a role's program takes, message by message, by BPF_PROG_TEST_RUN.
+//!
+//! A wrapper makes the packet new before each repetition, with the next instance, so the whole ring
+//! is walked; every repetition must be accepted, else there is no result. The wrapper's own time,
+//! measured by turns with the role's, is taken off.
+
+pub mod chain;
+pub mod live;
+mod ready;
+mod wiring;
+
+use std::path::Path;
+
+use paxos::MsgType;
+
+use loader::generator::{self, Generator, Target};
+use loader::object::{Object, Result, Role, directory};
+use loader::ring::Ring;
+use loader::run::{Runner, action, counter};
+use loader::sys::pin_to_this_cpu;
+
+/// Bytes of a value: with Ethernet, IPv4 and UDP the frame has 154 bytes.
+pub const VALUE_LEN: usize = 64;
+/// Repetitions of one system call: half a ring, as acceptors are trimmed in between.
+const CHUNK: u32 = 32_768;
+const CHUNKS: usize = 32;
+
+/// What one role takes for a message.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RoleMeasurement {
+    /// `leader`, `acceptor`, `learner`, `forwarder`, or `egress`: what each multicast copy takes.
+    pub role: &'static str,
+    /// Nanoseconds a message, the wrapper's taken off; the median of all chunks.
+    pub ns_per_msg: f64,
+    /// Messages a second of one core at that rate.
+    pub msgs_per_s: f64,
+    /// The same for bare forwarding, measured in the same run.
+    pub forwarding_ns_per_msg: f64,
+    /// What was taken off: making the packet, and the tail call.
+    pub wrapper_ns: f64,
+    /// Messages of this measurement, all accepted.
+    pub messages: u64,
+}
+
+/// Measures all roles, one after the other, on the CPU of the calling thread. Takes a second or
+/// two; needs the privilege to load programs.
+pub fn roles() -> Result<Vec<RoleMeasurement>> {
+    roles_from(&directory()?)
+}
+
+/// The same with the objects of another directory.
+pub fn roles_from(dir: &Path) -> Result<Vec<RoleMeasurement>> {
+    let mut measured = vec![forwarder(dir)?];
+    measured.extend(leader(dir)?);
+    measured.push(acceptor(dir)?);
+    measured.push(learner(dir)?);
+    let forwarding = measured[0].ns_per_msg;
+    for role in &mut measured {
+        role.forwarding_ns_per_msg = forwarding;
+    }
+    Ok(measured)
+}
+
+fn forwarder(dir: &Path) -> Result<RoleMeasurement> {
+    // To every entry of `multicast`: that there is none doesn't matter in a test run.
+    let object = ready::forwarder(dir, None)?;
+    let mut bench = Wrapped::new(object, Role::Forwarder.name(), MsgType::Request, 0)?;
+    bench.measure(action::REDIRECT, |_, _| Ok(()))
+}
+
+/// The leader, and what each copy of its proposals takes on egress.
+fn leader(dir: &Path) -> Result<[RoleMeasurement; 2]> {
+    let (mut object, _) = ready::leader(dir)?;
+    Runner::new(&mut object, ready::GROUP)?;
+    let mut bench = Wrapped::new(object, Role::Leader.name(), MsgType::Request, 0)?;
+    let stamping = bench.measure(action::REDIRECT, |_, _| Ok(()))?;
+    let mut bench = Wrapped::new(bench.object, "test_egress", MsgType::Phase2a, 0)?;
+    let egress = bench.measure(action::PASS, |_, _| Ok(()))?;
+    Ok([stamping, egress])
+}
+
+fn acceptor(dir: &Path) -> Result<RoleMeasurement> {
+    let (object, acceptor) = ready::acceptor(dir, ready::ACCEPTORS[0])?;
+    let mut bench = Wrapped::new(object, Role::Acceptor.name(), MsgType::Phase2a, 0)?;
+    // Makes room for the next chunk.
+    bench.measure(action::REDIRECT, |_, next| ready::trim(&acceptor, next))
+}
+
+fn learner(dir: &Path) -> Result<RoleMeasurement> {
+    let object = ready::learner(dir, 0)?;
+    // Two votes an instance: the first is counted, the second decides. A third would be dropped.
+    let mut bench = Wrapped::new(object, Role::Learner.name(), MsgType::Phase2b, 1)?;
+    bench.measure(action::DROP, |object, next| {
+        let mut ring = Ring::open(object, 0)?;
+        let mut decided = 0;
+        while ring.next(|_| ()).is_some() {
+            decided += 1;
+        }
+        let expected = if next == 0 { 0 } else { u64::from(CHUNK) / 2 };
+        if decided == expected {
+            Ok(())
+        } else {
+            Err(format!(
+                "{decided} decisions in the ring, expected {expected}"
+            ))
+        }
+    })
+}
+
+/// A program behind the wrapper.
+struct Wrapped {
+    object: Object,
+    name: &'static str,
+    generator: Generator,
+    cpu: usize,
+    frame: Vec<u8>,
+    shift: u32,
+}
+
+impl Wrapped {
+    fn new(
+        mut object: Object,
+        name: &'static str,
+        msgtype: MsgType,
+        shift: u32,
+    ) -> Result<Wrapped> {
+        let cpu = pin_to_this_cpu().map_err(|error| error.to_string())?;
+        let frame = ready::message(msgtype);
+        let generator = Generator::new(&mut object, Target::Program(name))?;
+        generator.load(cpu, &frame, ready::ACCEPTORS[0], shift);
+        Ok(Wrapped {
+            object,
+            name,
+            generator,
+            cpu,
+            frame,
+            shift,
+        })
+    }
+
+    /// `between` is told the next instance before each chunk.
+    fn measure(
+        &mut self,
+        expected: u32,
+        mut between: impl FnMut(&mut Object, u64) -> Result<()>,
+    ) -> Result<RoleMeasurement> {
+        let is_role = self.name == self.object.role().name();
+        let before = self.object.counter(counter::CHANGED);
+        let (mut alone, mut with_role) = (Vec::new(), Vec::new());
+        let mut made = 0;
+        for _ in 0..CHUNKS {
+            generator::aim(&mut self.object, Target::Program("bench_nothing"))?;
+            alone.push(self.chunk(action::DROP)?);
+            // The role's packets follow each other without a gap.
+            self.generator.set_made(self.cpu, made);
+            between(&mut self.object, made >> self.shift)?;
+            generator::aim(&mut self.object, Target::Program(self.name))?;
+            with_role.push(self.chunk(expected)?);
+            made += u64::from(CHUNK);
+        }
+        let accepted = self.object.counter(counter::CHANGED) - before;
+        if is_role && accepted != made {
+            return Err(format!("{}: {accepted} of {made} accepted", self.name));
+        }
+        let wrapper_ns = median(&mut alone);
+        let ns_per_msg = (median(&mut with_role) - wrapper_ns).max(1.0);
+        Ok(RoleMeasurement {
+            role: if is_role { self.name } else { "egress" },
+            ns_per_msg,
+            msgs_per_s: 1e9 / ns_per_msg,
+            forwarding_ns_per_msg: 0.0,
+            wrapper_ns,
+            messages: made,
+        })
+    }
+
+    fn chunk(&self, expected: u32) -> Result<f64> {
+        let run = self.generator.run(&self.frame, CHUNK)?;
+        if run.action != expected {
+            return Err(format!("{} gave back {}", self.name, run.action));
+        }
+        Ok(f64::from(run.ns))
+    }
+}
+
+fn median(of: &mut [f64]) -> f64 {
+    of.sort_by(f64::total_cmp);
+    of[of.len() / 2]
+}

@@ -1,0 +1,158 @@
+//! Roles that are ready for traffic: a group of one partition, 65,536 slots, three acceptors.
+
+use std::path::Path;
+
+use paxos::{Configuration, Deployment, Enable, Flags, Header, Member, MsgType, Program, Round};
+
+use super::VALUE_LEN;
+use loader::acceptor::Acceptor;
+use loader::frame;
+use loader::layout::{DEVICE_KNOWS_NODES, Device, Route, RouteKey};
+use loader::leader::Leader;
+use loader::learner::Learner;
+use loader::object::{Object, Result, Role, Sizes};
+use loader::place::{self, Place};
+use loader::run::test_device;
+
+pub(super) const GROUP: u16 = 1;
+pub(super) const ACCEPTORS: [u16; 3] = [11, 12, 13];
+pub(super) const SLOTS: u32 = 65_536;
+const LEADER: u16 = 1;
+const REPLICA: u16 = 31;
+const NONCE: u64 = 1;
+pub(super) const REQUEST: u64 = 1;
+
+fn place(node: u16) -> Place {
+    let deployment = Deployment {
+        cluster: 0xc1,
+        group: GROUP,
+        partitions: 1,
+        max_value: 1024,
+        node,
+    };
+    Place::only(deployment, SLOTS.into())
+}
+
+fn load(dir: &Path, role: Role) -> Result<Object> {
+    Object::load(dir, role, &Sizes::of(1, 1, SLOTS))
+}
+
+/// As nodes do it; all nodes are where test frames come from.
+fn open(object: &mut Object, place: &Place, flags: u32) -> Result<()> {
+    let nodes: Vec<_> = (0..=u16::MAX)
+        .map(|node| (node, frame::V4_FROM.into()))
+        .collect();
+    object.set_nodes(&nodes)?;
+    let device = Device {
+        flags: DEVICE_KNOWS_NODES,
+        ..test_device(place)
+    };
+    place::open(object, place, flags, &device)
+}
+
+/// Sends what is for the test frames' address to everybody in `multicast`, or to one interface.
+pub(super) fn forwarder(dir: &Path, to: Option<u32>) -> Result<Object> {
+    let mut object = load(dir, Role::Forwarder)?;
+    for address in [[10, 0, 0, 1], [10, 4, 0, 1]] {
+        let mut key = RouteKey {
+            address: [0; 16],
+            family: 4,
+        };
+        key.address[..4].copy_from_slice(&address);
+        let route = Route {
+            broadcast: to.is_none().into(),
+            port: to.unwrap_or(0),
+            mac_to: [2, 0, 0, 0, 0, 1],
+            mac_from: [2, 0, 0, 0, 0, 2],
+            role: 0,
+        };
+        object.insert("routes", &key, &route)?;
+    }
+    Ok(object)
+}
+
+pub(super) fn leader(dir: &Path) -> Result<(Object, Leader)> {
+    let (mut object, place) = (load(dir, Role::Leader)?, place(LEADER));
+    let leader = Leader::new(&object, place, NONCE)?;
+    leader.program(&Program {
+        epoch: 1,
+        nonce: NONCE,
+        next: vec![0],
+        trimmed: vec![0],
+        window: u64::MAX,
+        acceptors: ACCEPTORS.to_vec(),
+        f: 1,
+        replicas: vec![REPLICA],
+        g: 0,
+    })?;
+    open(&mut object, &place, 0)?;
+    Ok((object, leader))
+}
+
+pub(super) fn acceptor(dir: &Path, node: u16) -> Result<(Object, Acceptor)> {
+    let (mut object, place) = (load(dir, Role::Acceptor)?, place(node));
+    let acceptor = Acceptor::new(&object, place, NONCE)?;
+    trim(&acceptor, 0)?;
+    open(&mut object, &place, 0)?;
+    Ok((object, acceptor))
+}
+
+/// What replicas' TRIM does.
+pub(super) fn trim(acceptor: &Acceptor, to: u64) -> Result<()> {
+    Ok(acceptor.enable(&Enable {
+        epoch: 1,
+        nonce: NONCE,
+        trim: vec![to],
+        end: vec![0],
+        replicas: vec![REPLICA],
+        g: 0,
+    })?)
+}
+
+/// Decisions go to ring 0, or where the group's flags say; to a ring
+/// whose reader never waits for a wake-up.
+pub(super) fn learner(dir: &Path, flags: u32) -> Result<Object> {
+    let (mut object, place) = (load(dir, Role::Learner)?, place(REPLICA));
+    let learner = Learner::new(&object, place, 0)?;
+    let member = |node| Member { node, nonce: NONCE };
+    learner.learn(&Configuration {
+        epoch: 1,
+        leader: member(LEADER),
+        acceptors: ACCEPTORS.map(member).to_vec(),
+        f: 1,
+        replicas: vec![REPLICA],
+        g: 0,
+    });
+    learner.set_awake(0, true);
+    open(&mut object, &place, flags)?;
+    Ok(object)
+}
+
+/// A frame with a message of this type, as a role accepts it; instance and sender 0.
+pub(super) fn message(msgtype: MsgType) -> Vec<u8> {
+    message_of(msgtype, 7)
+}
+
+/// The same from a client, whose value is its own.
+pub(super) fn message_of(msgtype: MsgType, client: u64) -> Vec<u8> {
+    let round = match msgtype {
+        MsgType::Request => Round::NONE,
+        _ => Round::base(1),
+    };
+    let header = Header {
+        group: GROUP,
+        cluster: 0xc1,
+        rnd: round,
+        vrnd: round,
+        flags: Flags::NONE,
+        client,
+        request: REQUEST,
+        ..Header::new(msgtype)
+    };
+    frame::build(&header.datagram(&value_of(client)), false)
+}
+
+/// What a client sends.
+pub(super) fn value_of(client: u64) -> [u8; VALUE_LEN] {
+    std::array::from_fn(|at| (client.wrapping_mul(0x9e37_79b9) >> (at % 24)) as u8 ^ at as u8)
+}

@@ -1,0 +1,260 @@
+//! Clients: connections to all front ends, a few commands at a time, everything on record.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use sim::rng::Rng;
+
+use super::history::{Answer, Event, Op};
+use local_cluster::resp::{Connection, Reply, Server};
+
+/// Longer pauses leave what was sent open, and the client goes on elsewhere.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
+/// At the end, when there are no faults any more.
+const FINAL_TIMEOUT: Duration = Duration::from_secs(20);
+const RECONNECT_AFTER: Duration = Duration::from_millis(150);
+const MOST_AT_ONCE: u64 = 5;
+/// Keys of a kind at any time.
+const KEYS: u64 = 3;
+/// A key is left alone after so many commands, or so many seconds: the search for an order takes
+/// longer the more of them have no answer.
+const COMMANDS_OF_A_KEY: u64 = 40;
+const SECONDS_OF_A_KEY: u64 = 3;
+/// Now and then a value fills half a packet.
+const LONG_VALUE: usize = 500;
+
+/// What all clients share.
+pub struct Shared {
+    start: Instant,
+    stop: AtomicBool,
+    /// Commands answered.
+    pub answered: AtomicU64,
+    /// Commands begun, by kind of key and number.
+    begun: Vec<AtomicU64>,
+}
+
+impl Shared {
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// Reads all keys of a history at the end, through one front end.
+    pub fn read_all(&self, server: Server, history: &[Event]) -> io::Result<Vec<Event>> {
+        let keys: BTreeSet<&String> = history.iter().map(|event| &event.key).collect();
+        let keys: Vec<&String> = keys.into_iter().collect();
+        let mut connection = Connection::open(server, FINAL_TIMEOUT)?;
+        let mut read = Vec::new();
+        for some in keys.chunks(50) {
+            let call = self.now();
+            some.iter()
+                .for_each(|key| connection.push(&[b"GET", key.as_bytes()]));
+            connection.flush()?;
+            for key in some {
+                let answer = understand(&Op::Get, connection.read()?);
+                let answer = answer.map_err(io::Error::other)?;
+                read.push(Event {
+                    client: 0,
+                    key: key.to_string(),
+                    op: Op::Get,
+                    call,
+                    answer: Some((self.now(), answer)),
+                });
+            }
+        }
+        Ok(read)
+    }
+}
+
+/// Running clients.
+pub struct Load {
+    /// Their progress.
+    pub shared: Arc<Shared>,
+    threads: Vec<JoinHandle<Vec<Event>>>,
+}
+
+impl Load {
+    /// Starts `clients` clients, spread over `servers`, that send `rate` commands a second together.
+    pub fn start(servers: &[Server], clients: u32, rate: f64, seed: u64) -> Load {
+        let shared = Arc::new(Shared {
+            start: Instant::now(),
+            stop: AtomicBool::new(false),
+            answered: AtomicU64::new(0),
+            begun: (0..KINDS.len() as u64 * KEYS)
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+        });
+        let mut rng = Rng::new(seed);
+        let threads = (1..=clients)
+            .map(|number| {
+                let client = Client {
+                    number,
+                    servers: servers.to_vec(),
+                    rng: rng.fork(u64::from(number)),
+                    sequence: 0,
+                    pause: Duration::from_secs_f64(f64::from(clients) / rate),
+                    shared: shared.clone(),
+                    history: Vec::new(),
+                };
+                std::thread::spawn(move || client.run())
+            })
+            .collect();
+        Load { shared, threads }
+    }
+
+    /// Ends them; gives back what they saw.
+    pub fn stop(self) -> Vec<Event> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let histories = self.threads.into_iter().map(|thread| {
+            let joined = thread.join();
+            joined.expect("a client doesn't panic")
+        });
+        histories.flatten().collect()
+    }
+}
+
+struct Client {
+    number: u32,
+    servers: Vec<Server>,
+    rng: Rng,
+    sequence: u64,
+    /// After each command.
+    pause: Duration,
+    shared: Arc<Shared>,
+    history: Vec<Event>,
+}
+
+/// Draws what is done to a key.
+type Draw = fn(&mut Client) -> Op;
+
+/// Kinds of keys, by what is done to them.
+const KINDS: [(&str, Draw); 4] = [
+    ("register", |c| match c.rng.below(10) {
+        0..4 => Op::Get,
+        4..9 => Op::Set(c.value()),
+        _ => Op::Del,
+    }),
+    ("counter", |c| match c.rng.below(4) {
+        0 => Op::Get,
+        _ => Op::Incr,
+    }),
+    ("list", |c| match c.rng.below(4) {
+        0 => Op::Get,
+        _ => Op::Append(c.unique()),
+    }),
+    ("number", |c| match c.rng.below(8) {
+        0..2 => Op::Get,
+        2..5 => Op::Incr,
+        5..7 => Op::Set(c.rng.below(1000).to_string()),
+        _ => Op::Del,
+    }),
+];
+
+impl Client {
+    fn run(mut self) -> Vec<Event> {
+        let mut server = self.number as usize;
+        while !self.is_stopped() {
+            let at = self.servers[server % self.servers.len()];
+            let ended = Connection::open(at, REPLY_TIMEOUT)
+                .and_then(|mut connection| self.converse(&mut connection));
+            if ended.is_err() {
+                server += 1;
+                sleep(RECONNECT_AFTER);
+            }
+        }
+        self.history
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.shared.stop.load(Ordering::Relaxed)
+    }
+
+    fn converse(&mut self, connection: &mut Connection) -> io::Result<()> {
+        // One by one at first: a front end that isn't ready takes few with it.
+        let mut most = 1;
+        while !self.is_stopped() {
+            let count = self.rng.between(1, most);
+            let batch: Vec<(String, Op)> = (0..count).map(|_| self.draw()).collect();
+            for (key, op) in &batch {
+                push(connection, key, op);
+            }
+            let call = self.shared.now();
+            let first = self.history.len();
+            self.history
+                .extend(batch.into_iter().map(|(key, op)| Event {
+                    client: self.number,
+                    key,
+                    op,
+                    call,
+                    answer: None,
+                }));
+            let ended = self.answers(connection, first);
+            // What has no answer and no effect says nothing.
+            let sent = self.history.split_off(first);
+            let telling = |event: &Event| event.answer.is_some() || event.op.writes();
+            self.history.extend(sent.into_iter().filter(telling));
+            ended?;
+            most = MOST_AT_ONCE;
+            sleep(self.pause * count as u32);
+        }
+        Ok(())
+    }
+
+    fn answers(&mut self, connection: &mut Connection, first: usize) -> io::Result<()> {
+        connection.flush()?;
+        for at in first..self.history.len() {
+            let reply = connection.read()?;
+            // An error may come although the command took effect: it stays open.
+            let answer = understand(&self.history[at].op, reply).map_err(io::Error::other)?;
+            self.history[at].answer = Some((self.shared.now(), answer));
+            self.shared.answered.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn draw(&mut self) -> (String, Op) {
+        let kind = self.rng.below(KINDS.len() as u64);
+        let number = self.rng.below(KEYS);
+        let begun = &self.shared.begun[(kind * KEYS + number) as usize];
+        let generation = begun.fetch_add(1, Ordering::Relaxed) / COMMANDS_OF_A_KEY;
+        let time = self.shared.start.elapsed().as_secs() / SECONDS_OF_A_KEY;
+        let (name, draw) = KINDS[kind as usize];
+        (format!("{name}-{number}:{generation}.{time}"), draw(self))
+    }
+
+    fn unique(&mut self) -> String {
+        self.sequence += 1;
+        format!("{}.{};", self.number, self.sequence)
+    }
+
+    fn value(&mut self) -> String {
+        let unique = self.unique();
+        match self.rng.below(20) {
+            0 => unique + &"x".repeat(LONG_VALUE),
+            _ => unique,
+        }
+    }
+}
+
+fn push(connection: &mut Connection, key: &str, op: &Op) {
+    let (name, argument) = op.words();
+    let mut words = vec![name.as_bytes(), key.as_bytes()];
+    words.extend(argument.map(str::as_bytes));
+    connection.push(&words);
+}
+
+fn understand(op: &Op, reply: Reply) -> Result<Answer, String> {
+    match (op, reply) {
+        (Op::Set(_), Reply::Simple(_)) => Ok(Answer::Done),
+        (Op::Get, Reply::Bulk(None)) => Ok(Answer::Nil),
+        (Op::Get, Reply::Bulk(Some(text))) => {
+            Ok(Answer::Text(String::from_utf8_lossy(&text).into_owned()))
+        }
+        (Op::Incr | Op::Append(_) | Op::Del, Reply::Int(n)) => Ok(Answer::Number(n)),
+        (Op::Incr, Reply::Error(e)) if e.contains("not an integer") => Ok(Answer::NotANumber),
+        (op, reply) => Err(format!("{op:?} was answered {reply:?}")),
+    }
+}

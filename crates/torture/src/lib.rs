@@ -1,0 +1,325 @@
+//! `wirepaxos torture`: a cluster of real processes, clients, and a seeded plan of faults; then the
+//! question whether anything was lost.
+
+#[macro_use]
+extern crate local_cluster;
+
+mod client;
+mod history;
+mod nemesis;
+mod plan;
+mod porcupine;
+mod report;
+mod tamper;
+mod testbed;
+mod verdict;
+mod wholeness;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use self::client::Load;
+use self::history::{Answer, Event};
+use self::nemesis::{Nemesis, Outcome};
+use self::plan::{Damage, Fault, Plan, Planes, Wanted};
+use self::report::Report;
+use self::testbed::Testbed;
+use local_cluster::resp::Server;
+use local_cluster::{Error, Narrator};
+use model::verdict::first_violation;
+
+const CLIENTS: u32 = 9;
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Options of `wirepaxos torture`.
+#[derive(Args)]
+pub struct Options {
+    /// How long there are faults
+    #[arg(long, default_value_t = 1.0)]
+    minutes: f64,
+    /// Decides the cluster and all faults
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the nodes handle their packets; mixed: some here, some there
+    #[arg(long, value_enum, default_value = "udp")]
+    plane: Planes,
+    /// Leaders, acceptors and learners are in the switches
+    #[arg(long)]
+    in_switch: bool,
+    /// rocksdb or leveldb
+    #[arg(long, default_value = "rocksdb")]
+    app: String,
+    /// Acceptors' storage, else drawn: true or false
+    #[arg(long)]
+    durable: Option<bool>,
+    /// Print the plan and do nothing
+    #[arg(long)]
+    plan: bool,
+    /// What a failing run leaves goes into this new directory
+    #[arg(long, value_name = "DIRECTORY")]
+    out: Option<PathBuf>,
+    /// The `wirepaxos` that the nodes run, else this one
+    #[arg(long, value_name = "FILE")]
+    nodes: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the torture. Anything found is an error.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let plan = plan::draw(&wanted(options)?);
+    if options.plan {
+        print!("{plan}");
+        return Ok(());
+    }
+    let out = Out::create(options)?;
+    fs::write(out.0.join("plan.txt"), plan.to_string())?;
+    let say = Narrator::new(options.json);
+    let report = torture(options, &plan, &out, &say)?;
+    match report.failures.is_empty() {
+        true => out.remove(),
+        false => out.describe(&report)?,
+    }
+    report.print(options.json);
+    match report.failures.first() {
+        None => Ok(()),
+        Some(why) => Err(Error::new(format!(
+            "{why}\nhistory, logs and traces: {}\nonce more: {}",
+            out.0.display(),
+            report.command
+        ))),
+    }
+}
+
+fn wanted(options: &Options) -> Result<Wanted, Error> {
+    if !(0.05..=600.0).contains(&options.minutes) {
+        return Err(Error::new("--minutes: take 0.05 to 600"));
+    }
+    if options.app == "echo" {
+        return Err(Error::new(
+            "--app: take rocksdb or leveldb, which keep something",
+        ));
+    }
+    let in_kernel = options.plane == Planes::Xdp || options.in_switch;
+    if options.in_switch && options.plane == Planes::Udp {
+        return Err(Error::new("--in-switch is for --plane xdp and mixed"));
+    }
+    if options.durable == Some(true) && in_kernel {
+        return Err(Error::new("acceptors in the kernel are volatile"));
+    }
+    Ok(Wanted {
+        seed: options.seed,
+        minutes: options.minutes,
+        planes: options.plane,
+        in_switch: options.in_switch,
+        app: options.app.clone(),
+        durable: options.durable,
+    })
+}
+
+/// Says how a run is repeated.
+fn command(options: &Options) -> String {
+    let mut words = vec![
+        "./dev torture".to_string(),
+        format!("--minutes {}", options.minutes),
+        format!("--seed {}", options.seed),
+        format!("--app {}", options.app),
+        format!(
+            "--plane {}",
+            match options.plane {
+                Planes::Udp => "udp",
+                Planes::Xdp => "xdp",
+                Planes::Mixed => "mixed",
+            }
+        ),
+    ];
+    words.extend(options.in_switch.then(|| "--in-switch".to_string()));
+    words.extend(options.durable.map(|yes| format!("--durable {yes}")));
+    words.join(" ")
+}
+
+/// The directory that a failing run leaves.
+struct Out(PathBuf);
+
+impl Out {
+    fn create(options: &Options) -> Result<Out, Error> {
+        let name = format!("wirepaxos-torture-{}-{}", options.seed, std::process::id());
+        let path = options
+            .out
+            .clone()
+            .unwrap_or(std::env::temp_dir().join(name));
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+        fs::create_dir(&path).map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
+        Ok(Out(path))
+    }
+
+    fn history(&self) -> PathBuf {
+        self.0.join("history.jsonl")
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.0.join("trace")
+    }
+
+    fn remove(&self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+
+    fn describe(&self, report: &Report) -> Result<(), Error> {
+        Ok(fs::write(
+            self.0.join("report.json"),
+            report.json().to_string(),
+        )?)
+    }
+}
+
+fn torture(options: &Options, plan: &Plan, out: &Out, say: &Narrator) -> Result<Report, Error> {
+    let program = match &options.nodes {
+        Some(program) => program.clone(),
+        None => std::env::current_exe()?,
+    };
+    let trace = plan.trace.then(|| out.trace());
+    let mut bed = Testbed::new(&plan.shape, program, trace)?;
+    say.line(&format!("lab {}: {}", bed.name(), first_line(plan)));
+    let saw = observe(options, plan, out, say, &mut bed);
+    bed.save_logs(&out.0)?;
+    drop(bed);
+    let saw = saw?;
+    say.line("checking");
+    let mut report = Report::new(options.minutes, options.seed, command(options), saw.outcome);
+    report.directory = out.0.clone();
+    report.digests(&saw.digests);
+    report.contents(&saw.history, &saw.finals);
+    report.linearizability(&saw.history, &out.history());
+    if plan.trace {
+        let violation = first_violation(&out.trace());
+        report.trace(
+            violation
+                .map(|found| found.map(|v| v.to_string()))
+                .map_err(Error::new),
+        );
+    }
+    Ok(report)
+}
+
+fn first_line(plan: &Plan) -> String {
+    plan.to_string()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_string()
+}
+
+/// All that is to be judged.
+struct Saw {
+    outcome: Outcome,
+    history: Vec<Event>,
+    finals: BTreeMap<String, Answer>,
+    digests: Vec<(String, u64, String)>,
+}
+
+fn observe(
+    options: &Options,
+    plan: &Plan,
+    out: &Out,
+    say: &Narrator,
+    bed: &mut Testbed,
+) -> Result<Saw, Error> {
+    if plan.steps.iter().any(|step| is_foreign(&step.fault)) {
+        bed.make_foreign()?;
+        say.line("another cluster's directories are ready");
+    }
+    for node in bed.nodes() {
+        bed.start(&node)?;
+    }
+    let servers = bed.servers()?;
+    await_service(&servers, START_TIMEOUT)?;
+    say.line("the cluster serves");
+    let load = Load::start(&servers, CLIENTS, plan.rate, options.seed);
+    let shared = load.shared.clone();
+    let mut nemesis = Nemesis::new(bed, say);
+    let played = nemesis.play(plan);
+    let mut outcome = std::mem::take(&mut nemesis.outcome);
+    if let Err(why) = await_service(&servers, SETTLE_TIMEOUT) {
+        outcome
+            .failures
+            .push(format!("after the last fault: {why}"));
+    }
+    let mut history = load.stop();
+    let answered = shared.answered.load(Ordering::Relaxed);
+    say.line(&format!("{answered} operations; reading all keys"));
+    let mut read = shared.read_all(servers[0], &history);
+    for &server in &servers[1..] {
+        // Whoever was damaged may be slow.
+        if read.is_err() {
+            read = shared.read_all(server, &history);
+        }
+    }
+    let mut finals = BTreeMap::new();
+    match read {
+        Ok(events) => {
+            for event in events {
+                let answer = event.answer.as_ref().map(|(_, answer)| answer.clone());
+                finals.extend(answer.map(|answer| (event.key.clone(), answer)));
+                history.push(event);
+            }
+        }
+        Err(e) => {
+            let failure = format!("after the last fault: the keys can't be read: {e}");
+            outcome.failures.push(failure);
+        }
+    }
+    history::write(&history, &out.history())?;
+    played?;
+    let digests = settled_digests(bed)?;
+    let nodes = bed.nodes();
+    for ended in bed.stop(&nodes, false) {
+        let failure = format!("{}, told to end: {}", ended.node, ended.why);
+        outcome.failures.push(failure);
+    }
+    Ok(Saw {
+        outcome,
+        history,
+        finals,
+        digests,
+    })
+}
+
+fn is_foreign(fault: &Fault) -> bool {
+    matches!(fault, Fault::Damage { damage, .. } if *damage == Damage::Foreign)
+}
+
+/// Until a write succeeds through every replica.
+fn await_service(servers: &[Server], limit: Duration) -> Result<(), Error> {
+    let deadline = Instant::now() + limit;
+    for &server in servers {
+        while !server.serves() {
+            if Instant::now() > deadline {
+                let address = server.address;
+                return Err(Error::new(format!("{address} doesn't serve in {limit:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    Ok(())
+}
+
+/// The replicas' digests as soon as they stand at one instance, or as they are after a while.
+fn settled_digests(bed: &Testbed) -> Result<Vec<(String, u64, String)>, Error> {
+    let deadline = Instant::now() + SETTLE_TIMEOUT;
+    loop {
+        let digests = bed.digests()?;
+        let settled = report::at_one_place(&digests);
+        if settled || Instant::now() > deadline {
+            return Ok(digests);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}

@@ -1,0 +1,277 @@
+//! What a torture found.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sim::linearizability::Linearizable;
+
+use super::history::{self, Answer, Event};
+use super::nemesis::Outcome;
+use super::{porcupine, verdict};
+use local_cluster::Error;
+
+/// Three of them: g = 1.
+const REPLICAS: usize = 3;
+
+/// What was found, item by item. A run is good if there are no failures.
+pub struct Report {
+    minutes: f64,
+    seed: u64,
+    /// What repeats the run.
+    pub command: String,
+    outcome: Outcome,
+    operations: u64,
+    unknown: u64,
+    own: String,
+    porcupine: String,
+    linearizable: Value,
+    lost: u64,
+    executed_twice: u64,
+    digests_equal: bool,
+    traces: Value,
+    longest_gap_ms: u64,
+    /// What is wrong.
+    pub failures: Vec<String>,
+    /// Where everything is.
+    pub directory: PathBuf,
+}
+
+impl Report {
+    /// With what the nemesis saw.
+    pub fn new(minutes: f64, seed: u64, command: String, mut outcome: Outcome) -> Report {
+        Report {
+            minutes,
+            seed,
+            command,
+            failures: std::mem::take(&mut outcome.failures),
+            outcome,
+            operations: 0,
+            unknown: 0,
+            own: String::new(),
+            porcupine: String::new(),
+            linearizable: Value::Null,
+            lost: 0,
+            executed_twice: 0,
+            digests_equal: false,
+            traces: Value::Null,
+            longest_gap_ms: 0,
+            directory: PathBuf::new(),
+        }
+    }
+
+    /// The replicas' contents, at one instance.
+    pub fn digests(&mut self, digests: &[(String, u64, String)]) {
+        let same = digests.windows(2).all(|w| w[0].2 == w[1].2);
+        self.digests_equal = at_one_place(digests) && same;
+        if !self.digests_equal {
+            self.failures.push(format!("replicas differ: {digests:?}"));
+        }
+    }
+
+    /// What is there at the end, and how long nobody was answered.
+    pub fn contents(&mut self, history: &[Event], finals: &BTreeMap<String, Answer>) {
+        let count = verdict::count(history, finals);
+        self.lost = count.lost;
+        self.executed_twice = count.executed_twice;
+        if count.lost + count.executed_twice > 0 {
+            self.failures.push(format!(
+                "{} acknowledged writes lost, {} executed twice: {}",
+                count.lost,
+                count.executed_twice,
+                count.examples.join(", ")
+            ));
+        }
+        let mut ends: Vec<u64> = history
+            .iter()
+            .filter_map(|event| event.answer.as_ref().map(|(at, _)| *at))
+            .collect();
+        ends.sort_unstable();
+        let gaps = ends.windows(2).map(|w| w[1] - w[0]);
+        self.longest_gap_ms = gaps.max().unwrap_or(0) / 1_000_000;
+        self.operations = ends.len() as u64;
+        self.unknown = history.len() as u64 - self.operations;
+        if self.operations == 0 {
+            self.failures.push("no operation was answered".to_string());
+        }
+    }
+
+    /// Both checkers.
+    pub fn linearizability(&mut self, history: &[Event], file: &Path) {
+        let (own, key) = history::check(history);
+        let key = key.unwrap_or_default();
+        self.own = match own {
+            Linearizable::Yes => "yes".to_string(),
+            Linearizable::No { .. } => format!("no: {key}"),
+            Linearizable::Unknown { .. } => format!("unknown: {key}"),
+        };
+        let other = porcupine::check(file);
+        self.porcupine = other.text();
+        let refuted =
+            matches!(own, Linearizable::No { .. }) || matches!(other, porcupine::Verdict::No(_));
+        let proved = own == Linearizable::Yes || other == porcupine::Verdict::Yes;
+        self.linearizable = match (refuted, proved) {
+            (true, _) => json!(false),
+            (_, true) => json!(true),
+            _ => json!("unknown"),
+        };
+        if self.linearizable != json!(true) {
+            self.failures.push(format!(
+                "linearizable: {} by our checker, {} by porcupine",
+                self.own, self.porcupine
+            ));
+        }
+    }
+
+    /// What `check-trace` says.
+    pub fn trace(&mut self, checked: Result<Option<String>, Error>) {
+        match checked {
+            Ok(None) => self.traces = json!("as the protocol allows"),
+            Ok(Some(why)) => {
+                self.failures.push(format!("trace: {why}"));
+                self.traces = json!(why);
+            }
+            Err(e) => self.failures.push(format!("trace: {e}")),
+        }
+    }
+
+    /// As one object.
+    pub fn json(&self) -> Value {
+        json!({
+            "minutes": self.minutes,
+            "seed": self.seed,
+            "command": self.command,
+            "operations": self.operations,
+            "unknown": self.unknown,
+            "linearizable": self.linearizable,
+            "checkers": { "own": self.own, "porcupine": self.porcupine },
+            "lost": self.lost,
+            "executed_twice": self.executed_twice,
+            "digests_equal": self.digests_equal,
+            "traces": self.traces,
+            "longest_gap_ms": self.longest_gap_ms,
+            "faults": self.outcome.faults,
+            "left_out": self.outcome.skipped,
+            "refused": self.outcome.refusals.len(),
+            "refusals": self.outcome.refusals,
+            "tolerated": self.outcome.tolerated,
+            "stopped_on_full_disk": self.outcome.stopped_on_full_disk,
+            "failures": self.failures,
+            "directory": (!self.failures.is_empty()).then_some(&self.directory),
+        })
+    }
+
+    /// For a machine or for people.
+    pub fn print(&self, json: bool) {
+        if json {
+            println!("{}", self.json());
+            return;
+        }
+        let faults: u64 = self.outcome.faults.values().sum();
+        let skipped: u64 = self.outcome.skipped.values().sum();
+        println!();
+        for (what, value) in [
+            ("operations answered", self.operations.to_string()),
+            ("without an answer", self.unknown.to_string()),
+            (
+                "linearizable",
+                format!("{} (ours), {} (porcupine)", self.own, self.porcupine),
+            ),
+            ("acknowledged, lost", self.lost.to_string()),
+            ("executed twice", self.executed_twice.to_string()),
+            ("replicas equal", self.digests_equal.to_string()),
+            (
+                "traces",
+                self.traces.as_str().unwrap_or("not recorded").to_string(),
+            ),
+            ("longest gap", format!("{} ms", self.longest_gap_ms)),
+            ("faults", format!("{faults}, {skipped} left out")),
+            ("damage refused", self.outcome.refusals.len().to_string()),
+        ] {
+            println!("{what:<22} {value}");
+        }
+        for (kind, count) in &self.outcome.faults {
+            println!("  {kind:<20} {count}");
+        }
+        for failure in &self.failures {
+            println!("FAILURE: {failure}");
+        }
+    }
+}
+
+/// Whether all replicas are there, at the same instance.
+pub fn at_one_place(digests: &[(String, u64, String)]) -> bool {
+    digests.len() == REPLICAS && digests.windows(2).all(|w| w[0].1 == w[1].1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::Op;
+    use super::super::history::tests::event;
+    use super::*;
+
+    fn report() -> Report {
+        Report::new(1.0, 7, "again".to_string(), Outcome::default())
+    }
+
+    fn digests(contents: [&str; 3], places: [u64; 3]) -> Vec<(String, u64, String)> {
+        let both = contents.into_iter().zip(places);
+        both.map(|(digest, next)| ("r".to_string(), next, digest.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn replicas_that_differ_are_a_failure() {
+        for (found, good) in [
+            (digests(["a", "a", "a"], [1, 1, 1]), true),
+            (digests(["a", "b", "a"], [1, 1, 1]), false),
+            (digests(["a", "a", "a"], [1, 2, 1]), false),
+            (digests(["a", "a", "a"], [1, 1, 1])[..2].to_vec(), false),
+        ] {
+            let mut report = report();
+            report.digests(&found);
+            assert_eq!(
+                (report.digests_equal, report.failures.is_empty()),
+                (good, good)
+            );
+        }
+    }
+
+    #[test]
+    fn histories_that_cannot_be_are_a_failure() {
+        let good = [
+            event("k", Op::Incr, 1, Some((2_000_000, Answer::Number(1)))),
+            event("k", Op::Incr, 3_000_000, None),
+            event(
+                "k",
+                Op::Get,
+                4_000_000,
+                Some((5_000_000, Answer::Text("1".into()))),
+            ),
+        ];
+        let directory =
+            std::env::temp_dir().join(format!("wirepaxos-report-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let file = directory.join("history.jsonl");
+        let judge = |history: &[Event], found: &str| {
+            history::write(history, &file).unwrap();
+            let mut report = report();
+            let finals = BTreeMap::from([("k".to_string(), Answer::Text(found.to_string()))]);
+            report.contents(history, &finals);
+            report.linearizability(history, &file);
+            report
+        };
+        let report = judge(&good, "1");
+        assert!(report.failures.is_empty(), "{:?}", report.failures);
+        assert_eq!(
+            (report.operations, report.unknown, report.longest_gap_ms),
+            (2, 1, 3)
+        );
+        let mut bad = good.clone();
+        bad[2].answer = Some((5_000_000, Answer::Nil));
+        let report = judge(&bad, "0");
+        assert_eq!(report.json()["linearizable"], false);
+        assert_eq!((report.lost, report.failures.len()), (1, 2));
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}
