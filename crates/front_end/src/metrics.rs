@@ -1,4 +1,4 @@
-//! What the front end has done; read by the node while it runs.
+//! What the front end has done: in INFO, and in the status and metrics of the node beside it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -27,6 +27,38 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// All of them by name, for the node's status.
+    pub fn named(&self) -> Vec<(&'static str, u64)> {
+        let Metrics {
+            connections,
+            connections_refused,
+            connected,
+            output_limit_reached,
+            evicted,
+            memory_bytes,
+            commands,
+            logged,
+            errors,
+            protocol_errors,
+            sessions_lost,
+        } = self;
+        [
+            ("connections", connections),
+            ("connections_refused", connections_refused),
+            ("connected", connected),
+            ("output_limit_reached", output_limit_reached),
+            ("evicted", evicted),
+            ("memory_bytes", memory_bytes),
+            ("commands", commands),
+            ("logged", logged),
+            ("errors", errors),
+            ("protocol_errors", protocol_errors),
+            ("sessions_lost", sessions_lost),
+        ]
+        .map(|(name, counter)| (name, Metrics::get(counter)))
+        .to_vec()
+    }
+
     pub(crate) fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Relaxed);
     }

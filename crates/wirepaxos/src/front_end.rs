@@ -81,6 +81,8 @@ fn tie(
     let mailbox = front_end.mailbox().clone();
     // The front end works with one partition only.
     services.on_local_sessions = Arc::new(move |_, sessions| mailbox.local_sessions(sessions));
+    let metrics = front_end.metrics().clone();
+    services.front_end_counters = Arc::new(move || metrics.named());
     services.on_position = Arc::new(move |_, next| position.store(next, Ordering::Relaxed));
     let (mailbox, cluster) = (front_end.mailbox().clone(), cluster.clone());
     services.on_view = Arc::new(move |view| {

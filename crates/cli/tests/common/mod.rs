@@ -63,6 +63,20 @@ impl TestCluster {
         (cluster, directory)
     }
 
+    /// A cluster whose first replica serves metrics, with their address.
+    pub fn start_with_metrics(shape: &Shape) -> (TestCluster, SocketAddr) {
+        let mut cluster = TestCluster::create(shape);
+        let file = &cluster.local.file;
+        let host = ClusterFile::load(file).unwrap().controller_node().address;
+        let metrics = SocketAddr::new(host.ip(), 9700);
+        let name = "name = \"replica-1\"\n";
+        let text = std::fs::read_to_string(file).unwrap();
+        let text = text.replace(name, &format!("{name}metrics = \"{metrics}\"\n"));
+        std::fs::write(file, text).unwrap();
+        cluster.start_all();
+        (cluster, metrics)
+    }
+
     fn add_learners(&mut self, count: u16) {
         let file = &self.local.file;
         let host = ClusterFile::load(file).unwrap().controller_node().address;

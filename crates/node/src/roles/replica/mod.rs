@@ -75,6 +75,8 @@ pub struct Services {
     pub before_stop: Arc<dyn Fn() + Send + Sync>,
     /// How many instances the workers have executed, by partition, for the front end's INFO.
     pub on_position: Arc<dyn Fn(PartitionId, u64) + Send + Sync>,
+    /// What the front end has counted, by name, for the replica's status; nothing without one.
+    pub front_end_counters: Arc<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
 }
 
 impl Services {
@@ -87,6 +89,7 @@ impl Services {
             on_view: Arc::new(|_| {}),
             before_stop: Arc::new(|| {}),
             on_position: Arc::new(|_, _| {}),
+            front_end_counters: Arc::new(Vec::new),
         }
     }
 }
@@ -397,16 +400,23 @@ impl ControlLoop<'_> {
         }
         partitions.sort_by_key(|p: &Value| p["pid"].as_u64());
         let silent = self.workers.len() - partitions.len();
-        let mut document = json!({
-            "role": "replica",
-            "group": self.group.id,
-            "application": self.group.application.name(),
-            "epoch": self.view().and_then(View::active).map(|e| e.epoch),
-            "partitions": partitions,
-            "plane": self.learner.map_or(json!({ "name": "udp" }), KernelLearner::status),
-            "busy_workers": silent,
-            "control": self.socket.to_json(),
-        });
+        let mut document = status::document(self.node);
+        document["group"] = json!(self.group.id);
+        document["application"] = json!(self.group.application.name());
+        document["epoch"] = json!(self.view().and_then(View::active).map(|e| e.epoch));
+        document["partitions"] = json!(partitions);
+        document["plane"] = self
+            .learner
+            .map_or(json!({ "name": "udp" }), KernelLearner::status);
+        document["busy_workers"] = json!(silent);
+        document["control"] = self.socket.to_json();
+        let front_end = (self.services.front_end_counters)();
+        if !front_end.is_empty() {
+            let front_end = front_end
+                .into_iter()
+                .map(|(name, n)| (name.to_owned(), json!(n)));
+            document["front_end"] = front_end.collect();
+        }
         let warning = status::conflict_warning(&document);
         document["warnings"] = warning.into_iter().collect();
         document
