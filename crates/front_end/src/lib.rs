@@ -3,7 +3,7 @@
 //! It runs beside a replica, in a thread of its own ([`start`]), and knows the node by two things:
 //! a [`Plane`], over which its proposals reach the leader, and the [`Mailbox`], into which the
 //! replica's worker puts the answers to sessions whose home it is. So answers can have any size,
-//! and a client sees its own writes wherever the leader is.
+//! and a client sees its own writes wherever the leader is. The node reads its [`Metrics`].
 
 mod admin;
 mod client;

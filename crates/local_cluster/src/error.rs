@@ -1,4 +1,4 @@
-//! The command line's error: one text that says what is wrong and what to do.
+//! The error of commands: one text that says what is wrong and what to do.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Model checker of the roles that ship, and validation of recorded traces; never ships.
+//! Model checker of the roles that ship, and validation of recorded traces. No node uses it; the program
+//! has it for its commands `check-trace` and `torture`.
 //!
 //! **Model checking.** The actors are the very roles of `paxos` ([`actor`]), the store of epochs is
 //! the one of `control`, and the network is the set of all messages ever sent ([`network`]): any of

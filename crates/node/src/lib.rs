@@ -1,14 +1,19 @@
 //! Binds the roles to sockets, disks, clocks and threads.
 //!
 //! A cluster is described by one [`ClusterFile`]; [`run`] plays the role of one of its nodes in the
-//! calling thread until its [`Stop`] is requested. There is no global state, so the nodes of an
-//! embedded cluster run as threads of one process.
+//! calling thread until its [`Stop`] is requested. Nodes share nothing, so those of an embedded cluster
+//! run as threads of one process. Only programs set what a process has once: who its signals stop
+//! ([`Stop::on_signals`]), and its file mode mask ([`host::keep_private`]).
 //!
-//! | role | loop | sockets |
+//! | role | threads | sockets |
 //! |---|---|---|
-//! | leader, acceptor, learner | one thread | UDP data, UDP control |
-//! | replica | one thread a partition, one for control | UDP data each, UDP control, TCP checkpoints |
-//! | controller | one thread | UDP data, UDP control |
+//! | leader, learner | one | UDP data, UDP control |
+//! | acceptor | one; a durable one now and then another, for a snapshot | UDP data, UDP control |
+//! | replica | three a partition (worker, writer and fetcher of checkpoints), one for control, and those that hand out checkpoints | UDP data each, UDP control, TCP checkpoints |
+//! | controller | one | UDP data, UDP control |
+//!
+//! A node with a `metrics` address has one more thread and a TCP socket. Where leader, acceptor or learner
+//! is in the kernel, the data socket only gets what the program passes on.
 
 pub mod cluster_file;
 mod control_peers;

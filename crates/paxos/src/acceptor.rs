@@ -10,7 +10,8 @@
 //! epoch that counted on them. A memory that comes from disk may be an old copy: it is mute until the
 //! controller has compared it and lets this very start of it go on.
 //!
-//! PHASE2A comes from whoever holds the round; nothing authenticates its sender. A value's inner
+//! PHASE2A comes from whoever holds the round. Nothing here proves who that is: nodes and programs look at
+//! source addresses before a packet comes here. A value's inner
 //! structure (pack, vector) is not looked at: devices can't afford it, hence learners don't rely
 //! on it.
 

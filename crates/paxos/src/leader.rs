@@ -11,7 +11,7 @@
 //!
 //! A pack's inner structure is not looked at: devices can't afford it, and a value that is no pack
 //! does no harm in the log. Who executes a pack must check it anyway. REJECT and TRIM come
-//! unauthenticated; f forged or stray REJECTs do nothing, f+1 can at most stop this leader until the next
+//! with nothing but a source address to prove their sender; f forged or stray REJECTs do nothing, f+1 can at most stop this leader until the next
 //! epoch.
 
 use crate::answer::{self, Refusal};

@@ -1,9 +1,13 @@
-//! The agreement protocols, sans-I/O.
+//! The agreement protocol, sans-I/O.
 //!
 //! Every role is a deterministic state machine: packets and the time go in, packets and a
 //! [`Verdict`] come out through an [`Outbox`]. There is no clock, no thread, no randomness and no
 //! map with random order here, so the simulator, the scripts in `testdata/` and the shipped node
-//! run the very same code. Each role is one file and carries the name that its XDP program has.
+//! run the very same code.
+//!
+//! The rules of leader, acceptor and learner are one file each, of the name that the XDP program has;
+//! what an acceptor needs besides (its image on disk, its starts) is in a folder of that name. Candidate
+//! and recover have folders, too: they run in processes only.
 //!
 //! ```text
 //! client        leader         acceptors (2f+1)      learner / replica

@@ -1,4 +1,5 @@
-//! Deterministic simulator of the roles, the replicas and the controller; never ships.
+//! Deterministic simulator of the roles, the replicas and the controller. No node uses it; the program has it
+//! for its command `sim`, `torture` for its random numbers and its checker of histories.
 //!
 //! A seed is a run: the cluster, the clients' commands, every fault and every packet's fate follow
 //! from it. The code that runs is the code that ships: leaders, acceptors, workers, controllers and

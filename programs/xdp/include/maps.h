@@ -2,7 +2,8 @@
  *
  * Maps that the control plane writes while packets pass are BPF_F_MMAPABLE arrays: user space maps
  * their memory and uses the same atomic operations as the programs. Whatever has to change as a
- * whole lies in two banks: user space fills the one not in use, then flips `bank` by one store. */
+ * whole lies in two banks: user space fills the one not in use, once no program is left that may use it, then
+ * flips `bank` by one store. */
 #ifndef WIREPAXOS_MAPS_H
 #define WIREPAXOS_MAPS_H
 

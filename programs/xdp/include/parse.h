@@ -1,4 +1,4 @@
-/* From a frame to a message: the cursor, what every role checks, and checksums. */
+/* From a frame to a message, and what every role checks of it. */
 #ifndef WIREPAXOS_PARSE_H
 #define WIREPAXOS_PARSE_H
 

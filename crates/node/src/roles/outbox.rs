@@ -82,7 +82,7 @@ impl Outbox for AddressedOutbox<'_> {
                 return self.batch.push_all(learners, header, value);
             }
             To::Sender => self.sender,
-            // Only proposers send there, and they have outboxes of their own.
+            // Proposers and replicas send there, and have outboxes of their own.
             To::Leader => None,
             To::Node(node) => directory.node(node, header.pid),
         };

@@ -9,13 +9,13 @@
 //! | PHASE1B | acceptor | the asker | PHASE1A, QUERY | promise with the vote, or "no vote" |
 //! | PHASE2A | leader, candidate, recover | acceptors | a value for an instance | vote |
 //! | PHASE2B | acceptor | learners; the asker of a QUERY | PHASE2A, QUERY | f+1 equal ones decide |
-//! | DELIVER | in-network learner | replicas | a decision | as a decision |
+//! | DELIVER | learner node | replicas | a decision | as a decision |
 //! | REPLY | replica | client | execution | ends the request |
 //! | REJECT | leader, acceptor | the sender | a refused message | names the reason |
-//! | QUERY | replica, recover, candidate | acceptors | gap | shows a vote, changes nothing |
+//! | QUERY | replica, recover, candidate | acceptors | a gap, a check | shows a vote, changes nothing |
 //! | TRIM | replica, candidate | acceptors, leader | checkpoint | forgets below an instance |
 //! | PROBE | controller | every role | timer | PROBE_ACK |
-//! | PROBE_ACK | every role | the prober | PROBE | shows boot nonce and round |
+//! | PROBE_ACK | every role | the prober | PROBE | shows boot nonce, start, round, position and trim point |
 
 mod header;
 mod msgtype;

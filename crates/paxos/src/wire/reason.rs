@@ -1,6 +1,6 @@
 //! Why a packet was dropped or rejected.
 //!
-//! One list for the Rust roles, the XDP counters and the P4 counters; `wirepaxos status` shows the
+//! One list for the Rust roles and the XDP counters, and for P4 to come; `wirepaxos status` shows the
 //! counts under these names. Numbers are on the wire in REJECT: append, never renumber.
 
 /// A named reason. Those marked *answered* travel back in a REJECT; the others are only counted.
