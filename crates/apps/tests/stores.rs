@@ -870,6 +870,7 @@ fn execute_a_noop(settings: Settings, app: Box<dyn Application>) -> Result<(), E
     worker.checkpoint(0)
 }
 
+/// [X-NAME]
 #[test]
 fn every_application_keeps_whose_state_it_holds() {
     let deployment = |cluster, partitions| paxos::Deployment {
@@ -1028,6 +1029,7 @@ fn count_until_killed(store: &str, dir: &Path) {
     }
 }
 
+/// [X-ATOMIC]
 #[test]
 fn a_kill_at_any_moment_repeats_nothing_and_loses_nothing() {
     for store in STORES {

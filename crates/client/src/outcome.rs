@@ -8,7 +8,7 @@ use replica::protocol::Effect;
 
 use crate::error::Error;
 
-/// What became of a command. Whatever this says, it never takes effect twice.
+/// What became of a command. Whatever this says, it never takes effect twice. [S-SAYS]
 ///
 /// ```
 /// # use client::{Outcome, Refusal};
@@ -140,6 +140,7 @@ impl fmt::Display for Doubt {
 mod tests {
     use super::*;
 
+    /// [S-SAYS]
     #[test]
     fn every_answer_has_its_outcome() {
         use Outcome::{Executed, Refused, Unknown};

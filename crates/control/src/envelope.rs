@@ -2,7 +2,7 @@
 //!
 //! Addresses are used again: by the next cluster, by a node in another's place. So an envelope says
 //! which cluster it belongs to and which node it is for, and what only the controller may say counts
-//! from the controller's address alone.
+//! from the controller's address alone. [E-VIEW]
 
 use crate::Message;
 use paxos::NodeId;
@@ -69,7 +69,7 @@ impl Turned {
 
 impl Envelope {
     /// The message, if it is for `node` ([`OUTSIDE`]: a client) of `cluster` and its sender may say
-    /// it.
+    /// it. [E-VIEW]
     pub fn open(self, cluster: u32, node: NodeId, sender: Sender) -> Result<Message, Turned> {
         if self.cluster != cluster {
             Err(Turned::WrongCluster)
@@ -146,6 +146,7 @@ mod tests {
         Message::View(View::nothing(0))
     }
 
+    /// [E-VIEW]
     #[test]
     fn another_clusters_message_and_one_for_another_node_are_passed_over() {
         for (cluster, node, why) in [
@@ -164,6 +165,7 @@ mod tests {
         assert_eq!(open(Message::Stop, Sender::Outside), Ok(Message::Stop));
     }
 
+    /// [E-VIEW]
     #[test]
     fn what_only_the_controller_may_say_counts_from_its_address_alone() {
         let lane = Message::Lane {
@@ -201,6 +203,7 @@ mod tests {
         }
     }
 
+    /// [E-LANE]
     #[test]
     fn a_node_draws_lanes_in_its_own_name() {
         let request = |node| Message::LaneRequest {

@@ -323,6 +323,7 @@ impl Group {
     }
 
     /// A number that nobody else gets, from the epoch in force. It is stored before anybody is told.
+    /// [E-OWN]
     fn draw<T>(
         &mut self,
         store: &mut impl Store,
@@ -378,7 +379,7 @@ impl Group {
                             }
                         })
                 }
-                // What is handed over was stored with the epoch's last step.
+                // What is handed over was stored with the epoch's last step. [C-HANDOVER]
                 Effect::HandOver(_) => {
                     self.finish(now, out);
                     Ok(())
@@ -491,7 +492,7 @@ impl Group {
 
     /// After a failed change the old state may or may not have been replaced, and what is there may
     /// yet be lost (a rename that isn't synced): it counts once it has been stored as a change of its
-    /// own. Until then what was known before stays true, and nothing new is.
+    /// own. Until then what was known before stays true, and nothing new is. [E-DOUBT]
     fn reload(&mut self, store: &mut impl Store) {
         self.doubtful = true;
         let id = self.settings.id;
@@ -566,7 +567,7 @@ impl Group {
 }
 
 /// Who else proposes in an epoch that is ours alone: an acceptor refused it as a conflict, since
-/// another candidate raised the floor to this round, or proposed another value in it.
+/// another candidate raised the floor to this round, or proposed another value in it. [C-ALONE]
 fn taken_by_another(ours: &Configuration, packet: &Packet<'_>) -> Option<String> {
     let header = &packet.header;
     let refused = header.msgtype == MsgType::Reject && header.rnd == Round::base(ours.epoch);
@@ -581,7 +582,7 @@ fn taken_by_another(ours: &Configuration, packet: &Packet<'_>) -> Option<String>
     })
 }
 
-/// What was chosen can't be told from votes that contradict one another.
+/// What was chosen can't be told from votes that contradict one another. [C-CONFLICT]
 fn votes_differ(packet: &Packet<'_>) -> String {
     let header = &packet.header;
     format!(

@@ -55,6 +55,7 @@ impl MemoryRecord {
         true
     }
 
+    /// [A-COMPARE]
     fn went_backwards(&self, shown: &MemoryRecord, mute: bool) -> Option<String> {
         let (known, new) = (count(self.start), count(shown.start));
         if shown.start != self.start && new <= known {
@@ -106,6 +107,7 @@ mod tests {
         }
     }
 
+    /// [A-COMPARE]
     #[test]
     fn a_later_start_that_shows_as_much_goes_on() {
         let first = Start::FIRST;
@@ -122,6 +124,7 @@ mod tests {
         assert_eq!(known, record(Start::FIRST, 2, 9, 4));
     }
 
+    /// [A-COMPARE]
     #[test]
     fn less_than_was_shown_is_forgotten_for_good() {
         let later = Start::FIRST.next(5);

@@ -141,14 +141,14 @@ impl View {
     }
 
     /// Larger in a newer view. Epochs are issued once; versions count anew in a store that was replaced
-    /// by an older copy.
+    /// by an older copy. [E-NEWER]
     pub fn age(&self) -> (Epoch, Option<EpochState>, u64) {
         let last = self.epochs.last();
         let epoch = last.map_or(0, |e| e.epoch);
         (epoch, last.map(|e| e.state), self.version)
     }
 
-    /// The epochs that may have votes. One that was only issued is nothing to count by yet.
+    /// The epochs that may have votes. One that was only issued is nothing to count by yet. [E-ONE]
     pub fn begun_epochs(&self) -> impl DoubleEndedIterator<Item = &EpochRecord> {
         let begun = |e: &&EpochRecord| e.state >= EpochState::Writing;
         self.epochs.iter().filter(begun)
@@ -174,7 +174,7 @@ impl View {
 
     /// The last epoch that may be writing: it has the promises of a quorum, so a leader of an
     /// earlier one can decide nothing more, and its clients should look for the next one. One that
-    /// gets no further than issued stops nobody.
+    /// gets no further than issued stops nobody. [L-RETIRE]
     pub fn begun(&self) -> Option<Epoch> {
         self.begun_epochs().next_back().map(|e| e.epoch)
     }

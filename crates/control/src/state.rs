@@ -150,7 +150,7 @@ impl GroupState {
     }
 
     /// The configurations that a new epoch needs promises from: the last active one and every later
-    /// one that is marked writing.
+    /// one that is marked writing. [C-PROMISE] [C-FENCE]
     pub fn needed(&self) -> Vec<Configuration> {
         let active = self.last_active().map_or(0, |e| e.epoch);
         self.epochs
@@ -183,7 +183,7 @@ impl GroupState {
     }
 
     /// Takes the next epoch's number, if there is one: it makes an epoch that isn't active yet, and
-    /// stops all earlier ones from moving on.
+    /// stops all earlier ones from moving on. [E-ISSUE]
     pub fn issue(&mut self, configuration: &Configuration) -> Result<Epoch, Refused> {
         if self.last_epoch() >= MAX_EPOCH {
             return Err(Refused::EpochsExhausted);
@@ -218,6 +218,7 @@ impl GroupState {
 
     /// Where T has leapt, what lies below it is gone for good, whether it is the epoch for which that
     /// was accepted or one after it. Else nothing of that epoch is left, and nothing given up.
+    /// [G-TOLD]
     fn give_up(&mut self, trim: &[Instance]) {
         let Some(accepted) = self.accepted.take() else {
             return;
@@ -244,6 +245,7 @@ impl GroupState {
         }
     }
 
+    /// [E-ISSUE]
     fn advance(&mut self, epoch: Epoch, from: EpochState, to: EpochState) -> Result<(), Refused> {
         match self.epochs.last_mut() {
             Some(last) if last.epoch == epoch && last.state == from => last.state = to,
@@ -255,6 +257,7 @@ impl GroupState {
     }
 
     /// The repair lane of the process start with this nonce: the same one when it asks again.
+    /// [E-LANE]
     pub fn draw_lane(&mut self, epoch: Epoch, nonce: u64) -> Result<u8, Refused> {
         if self.in_force().is_none_or(|e| e.epoch != epoch) {
             return Err(Refused::NotActive);
@@ -274,7 +277,7 @@ impl GroupState {
     /// The number of the disk that a replica's process of this nonce has found: larger than all before,
     /// and the same one when it asks again. It begins with the epoch, so that a store which
     /// doesn't know the last ones draws none of them again once it has issued an epoch, and the
-    /// controller gives out none before.
+    /// controller gives out none before. [T-DISK]
     pub fn draw_incarnation(&mut self, node: NodeId, nonce: u64) -> Result<u64, Refused> {
         let epoch = self.in_force().ok_or(Refused::NotActive)?.epoch;
         let known = self.disks.iter().position(|d| d.node == node);
@@ -329,6 +332,7 @@ mod tests {
         epoch
     }
 
+    /// [E-ISSUE]
     #[test]
     fn epochs_move_forward_one_step_at_a_time() {
         let mut state = GroupState::default();
@@ -347,6 +351,7 @@ mod tests {
         assert_eq!(state.mark_writing(2), Err(Refused::OutOfOrder));
     }
 
+    /// [E-ISSUE]
     #[test]
     fn no_epoch_moves_once_a_later_one_exists() {
         let mut state = GroupState::default();
@@ -359,6 +364,7 @@ mod tests {
         assert_eq!(state.mark_writing(3), Err(Refused::Superseded));
     }
 
+    /// [C-PROMISE] [C-FENCE]
     #[test]
     fn promises_are_needed_from_the_last_active_epoch_and_all_that_wrote_since() {
         let mut state = GroupState::default();
@@ -390,6 +396,7 @@ mod tests {
         }
     }
 
+    /// [E-ISSUE]
     #[test]
     fn the_last_epoch_is_never_followed_by_another() {
         let mut state = GroupState::default();
@@ -400,6 +407,7 @@ mod tests {
         assert_eq!(state, before);
     }
 
+    /// [E-LANE]
     #[test]
     fn a_lane_belongs_to_one_process_start_of_one_epoch() {
         let mut state = GroupState::default();
@@ -417,6 +425,7 @@ mod tests {
         assert_eq!(state.draw_lane(2, 5), Err(Refused::NotActive));
     }
 
+    /// [T-DISK]
     #[test]
     fn a_disk_has_a_larger_number_than_all_before() {
         let mut state = GroupState::default();

@@ -33,7 +33,7 @@ pub trait Store {
 
     /// Replaces the state whose version is `expected` by `state`, durably before it returns. After
     /// an error the old state may or may not have been replaced, and what [`load`](Self::load) shows may
-    /// still get lost: it must be stored again before it counts.
+    /// still get lost: it must be stored again before it counts. [E-ISSUE] [E-DOUBT]
     fn swap(&mut self, group: GroupId, expected: u64, state: &GroupState)
     -> Result<(), StoreError>;
 }

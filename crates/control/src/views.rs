@@ -4,7 +4,7 @@
 //! Views may be lost, repeated, late, and come from a controller whose store was replaced by an older
 //! copy. Which of two is newer is therefore a matter of epochs, which are issued once, and of versions
 //! only where those are equal. One epoch with two configurations can't be told by one controller with
-//! one store: who counts votes by them must stop.
+//! one store: who counts votes by them must stop. [E-NEWER] [E-ONE]
 
 use crate::View;
 use paxos::{Epoch, GroupId};
@@ -53,7 +53,7 @@ impl fmt::Display for Contradiction {
 
 impl Views {
     /// Keeps a view if it is newer than the one known; returns it then. A contradiction to what was
-    /// told before changes nothing.
+    /// told before changes nothing. [E-NEWER]
     pub fn offer(&mut self, view: &View) -> Result<Option<&View>, Contradiction> {
         let told = self.0.entry(view.group).or_insert_with(|| Told {
             newest: View::nothing(view.group),
@@ -75,6 +75,7 @@ impl Views {
 }
 
 impl Told {
+    /// [E-ONE]
     fn check(&self, view: &View) -> Result<(), Contradiction> {
         for record in view.begun_epochs() {
             let before = self.configurations.get(&record.epoch);
@@ -128,6 +129,7 @@ mod tests {
 
     use EpochState::{Active, Issued, Writing};
 
+    /// [E-NEWER]
     #[test]
     fn an_older_view_never_replaces_a_newer_one() {
         let mut views = Views::default();
@@ -153,6 +155,7 @@ mod tests {
         assert_eq!(views.get(8), None);
     }
 
+    /// [E-ONE]
     #[test]
     fn one_epoch_with_two_configurations_is_an_alarm() {
         let mut views = Views::default();
@@ -170,6 +173,7 @@ mod tests {
         }
     }
 
+    /// [E-ONE]
     #[test]
     fn an_epoch_that_never_wrote_may_be_issued_again() {
         let mut views = Views::default();

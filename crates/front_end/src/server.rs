@@ -467,6 +467,7 @@ impl<P: Plane> Server<P> {
     /// Closes a session that answers to this front end and is no connection's: it was opened by an
     /// earlier process, whose connections ended with it, or by a late repetition of an OPEN. What
     /// was in flight in it takes effect before that, once, or never; nobody waits to hear which.
+    /// [S-CLOSE]
     fn close_unless_ours(&mut self, id: u64, nonce: u64) {
         if !self.routes.contains_key(&id) && !self.routes.contains_key(&nonce) {
             self.log.close_session(id);

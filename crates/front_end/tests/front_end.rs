@@ -507,6 +507,7 @@ fn connections_beyond_the_sessions_are_told_so() {
     a.ask(&["INCR", "n"], ":4\r\n");
 }
 
+/// [S-CLOSE]
 #[test]
 fn sessions_of_an_earlier_process_are_closed_and_no_others() {
     let earlier = 100;

@@ -36,7 +36,7 @@ impl ControlPeers {
         })
     }
 
-    /// The message in what came from an address, if it counts here.
+    /// The message in what came from an address, if it counts here. [E-VIEW]
     pub fn open(&self, bytes: &[u8], from: SocketAddr) -> Result<Message, Turned> {
         let envelope: Envelope = serde_json::from_slice(bytes).map_err(|_| Turned::Malformed)?;
         envelope.open(self.cluster, self.me, self.sender_at(from))

@@ -186,6 +186,7 @@ mod tests {
         assert_eq!(peer.to_json()["unsent"], 1);
     }
 
+    /// [E-VIEW]
     #[test]
     fn what_does_not_count_is_counted_by_name_and_passed_over() {
         let cluster = cluster();

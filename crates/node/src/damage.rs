@@ -251,6 +251,7 @@ fn own_of(cluster: &ClusterFile) -> PathBuf {
     cluster.node_dir(cluster.node("acceptor-1").unwrap())
 }
 
+/// [A-DURABLE]
 #[test]
 fn an_acceptor_never_votes_with_less_than_it_had() {
     for storage in ["volatile", "durable"] {
@@ -450,6 +451,7 @@ fn a_replica_has_all_that_it_reported(name: &'static str) {
     assert_eq!(open(&files), Ok(next));
 }
 
+/// [T-REACHED]
 #[test]
 fn a_replica_in_memory_has_all_that_it_reported() {
     a_replica_has_all_that_it_reported("echo");

@@ -1,5 +1,5 @@
 //! Where nodes send from. Nothing in a packet proves who has made it; but what only nodes send counts only
-//! if it comes from the address of the node in whose name it is.
+//! if it comes from the address of the node in whose name it is. [M-SENDER]
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -63,6 +63,7 @@ mod tests {
 
     use super::*;
 
+    /// [M-SENDER]
     #[test]
     fn nodes_are_believed_at_their_own_addresses() {
         let senders = Senders {

@@ -11,6 +11,7 @@
 //!
 //! All replicas are asked at once, so that one that doesn't answer holds up nobody. What comes is kept in
 //! a file until it is whole. A stream that ends early or doesn't match its checksum changes nothing.
+//! [X-CATCHUP]
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
@@ -500,6 +501,7 @@ mod tests {
         Ok(out)
     }
 
+    /// [X-CATCHUP]
     #[test]
     fn a_stream_arrives_whole_or_not_at_all() {
         let state: Vec<u8> = (0..700_000u32).map(|i| i as u8).collect();
@@ -611,7 +613,7 @@ mod tests {
         assert_eq!(fetch_from(&peers, question(3, 70)).unwrap().0, 77);
     }
 
-    /// Three replicas that need a state, each asking the others: nobody waits.
+    /// Three replicas that need a state, each asking the others: nobody waits. [X-CATCHUP]
     #[test]
     fn who_needs_a_state_refuses_at_once() {
         let hosts: Vec<_> = (0..3).map(|_| crate::loopback::draw().unwrap()).collect();

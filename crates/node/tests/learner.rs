@@ -219,7 +219,7 @@ fn a_learner_asks_for_the_epoch_of_a_vote_that_it_cant_judge() {
 }
 
 /// A second store under the same cluster number, say: a learner that goes on counting by what it was
-/// told first might decide what isn't.
+/// told first might decide what isn't. [E-ONE]
 #[test]
 fn a_learner_that_is_told_one_epoch_in_two_ways_stops() {
     let group = "id = 3\napplication = \"echo\"\n";

@@ -389,7 +389,7 @@ fn a_volatile_acceptor_is_a_member_after_a_stop_and_a_stranger_after_a_kill() {
     thread.join().unwrap().unwrap();
 }
 
-/// Packets prove nothing, but a stranger must at least forge an address.
+/// Packets prove nothing, but a stranger must at least forge an address. [M-SENDER]
 #[test]
 fn what_is_in_a_nodes_name_counts_from_its_address_alone() {
     let bed = Bed::new("foreign", "volatile");
@@ -432,6 +432,7 @@ fn what_is_in_a_nodes_name_counts_from_its_address_alone() {
     acceptor.join().unwrap().unwrap();
 }
 
+/// [A-DURABLE]
 #[test]
 fn a_killed_durable_acceptor_forgets_nothing() {
     let _alone = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -433,6 +433,20 @@ fn without_an_active_epoch_nothing_is_sent_and_without_a_lane_nothing_proposed()
     );
 }
 
+/// [R-RETREAT]
+#[test]
+fn who_is_preempted_asks_again_and_waits_before_the_next_round() {
+    let (mut bench, first) = Bench::in_phase1();
+    let in_the_way = Round::repair(2, 3, 9).unwrap();
+    assert_eq!(bench.preempt(first, in_the_way), Verdict::Changed);
+    for from in 1..=3 {
+        assert_eq!(bench.no_vote(from, 0), Verdict::Changed, "a new question");
+    }
+    assert_eq!(bench.last(MsgType::Phase1a).rnd, first, "not yet");
+    bench.tick(LATER);
+    assert!(bench.last(MsgType::Phase1a).rnd > in_the_way);
+}
+
 /// [R-RETREAT] [E-LANE]
 #[test]
 fn used_up_rounds_and_later_epochs_need_the_control_plane() {

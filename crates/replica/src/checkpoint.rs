@@ -1,7 +1,7 @@
 //! When to make a checkpoint, and TRIM.
 //!
 //! A replica reports TRIM(T) only when everything below T is in a checkpoint that survives a power
-//! failure; acceptors forget what g+1 replicas have reported.
+//! failure; acceptors forget what g+1 replicas have reported. [T-CHECKPOINT]
 
 use paxos::{Instance, Time};
 
@@ -124,6 +124,7 @@ mod tests {
         assert!(c.is_due(0, 150), "the second replica, half a turn earlier");
     }
 
+    /// [T-CHECKPOINT]
     #[test]
     fn one_checkpoint_is_under_way_at_a_time() {
         let mut c = Checkpoints::new(100, 1_000, 50, 0, 0);
@@ -137,6 +138,7 @@ mod tests {
         assert!(c.is_due(2_000, 300));
     }
 
+    /// [T-CHECKPOINT]
     #[test]
     fn trim_is_sent_at_once_and_again() {
         let mut c = Checkpoints::new(100, 1_000, 50, 0, 0);

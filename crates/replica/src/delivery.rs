@@ -153,6 +153,7 @@ mod tests {
         }
     }
 
+    /// [X-ORDER]
     #[test]
     fn values_come_out_once_and_only_under_their_own_number() {
         let mut ring = Ring::new(4);

@@ -72,6 +72,7 @@ impl Gaps {
 mod tests {
     use super::*;
 
+    /// [X-REPAIR]
     #[test]
     fn only_what_stays_open_gets_old() {
         let mut gaps = Gaps::new(10);

@@ -1,5 +1,5 @@
 //! Whose state it is: the cluster, group and partition that stored records, and checkpoints on their
-//! way to another replica, belong to.
+//! way to another replica, belong to. [X-NAME]
 //!
 //! | checkpoint on its way (big-endian) | |
 //! |---|---|

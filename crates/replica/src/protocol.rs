@@ -84,7 +84,7 @@ pub enum Effect {
 }
 
 impl Status {
-    /// What this answer to a request of a session says. `ordered`: of an ordered one.
+    /// What this answer to a request of a session says. `ordered`: of an ordered one. [S-SAYS]
     pub const fn effect(self, ordered: bool) -> Effect {
         match self {
             Status::Ok | Status::ReplyTooLarge => Effect::Executed,
@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// Refused is only what no replica executes, wherever a copy of it comes from.
+    /// Refused is only what no replica executes, wherever a copy of it comes from. [S-SAYS]
     #[test]
     fn nothing_that_may_have_taken_effect_is_called_refused() {
         let all: Vec<Status> = (0..=u8::MAX).filter_map(Status::from_u8).collect();

@@ -2,7 +2,7 @@
 //!
 //! It is replicated state: a function of the log alone, equal on all replicas at the same
 //! instance, and committed together with the application's effects. Hence a command takes effect
-//! once, however often it is proposed, in whatever packs, and whatever dies in between.
+//! once, however often it is proposed, in whatever packs, and whatever dies in between. [S-ONCE]
 //!
 //! | a request of an open session | unordered | ordered |
 //! |---|---|---|
@@ -13,7 +13,7 @@
 //!
 //! The reply of request r lies in slot `r mod window`. In an unordered session a slot that holds
 //! another request than one within the window holds an older one, so the slot alone tells whether
-//! a request has been executed.
+//! a request has been executed. [S-ONCE] [S-ORDERED]
 
 use crate::application::{Error, MOVE_AWAY};
 use crate::identity::Identity;
@@ -93,6 +93,7 @@ impl Session {
             .filter(|slot| slot.request == request)
     }
 
+    /// [S-ONCE] [S-ORDERED]
     fn judge(&self, request: u64) -> Judgement<'_> {
         let Head { ordered, max, .. } = self.head;
         if let Some(slot) = self.recorded(request) {
@@ -325,6 +326,7 @@ impl Sessions {
                 last_request,
                 last_inst,
             }) => {
+                // [S-EXPIRE]
                 let seen = self
                     .open
                     .get(&client)
@@ -349,6 +351,7 @@ impl Sessions {
         }
     }
 
+    /// [S-OPEN]
     fn open(
         &mut self,
         at: At,
@@ -498,14 +501,14 @@ fn insert<'a>(
     })
 }
 
-/// Who hears the first answer from this replica: it is given by the home replica alone.
+/// Who hears the first answer from this replica: it is given by the home replica alone. [S-HOME]
 fn first(to: &ReplyAddress, node: NodeId) -> Option<ReplyTo> {
     let at_home = to.home == 0 || to.home == node;
     at_home.then_some(to.address.map_or(ReplyTo::Local, ReplyTo::Address))
 }
 
 /// Who hears an answer to a repetition, or a refusal: it is given by all, since the home replica
-/// may be gone. A front end hears only its own replica.
+/// may be gone. A front end hears only its own replica. [S-HOME]
 fn again(to: &ReplyAddress, node: NodeId) -> Option<ReplyTo> {
     match to.address {
         Some(address) => Some(ReplyTo::Address(address)),

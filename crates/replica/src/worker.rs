@@ -7,7 +7,7 @@
 //! 2. [`Worker::finish_batch`] has the application store the effects together with the position
 //!    and the session table, and only then sends the replies.
 //! 3. A checkpoint, which [`Worker::finish_batch`] only begins, makes all of it survive a power failure,
-//!    and only when [`Worker::end_checkpoint`] says so, TRIM goes out.
+//!    and only when [`Worker::end_checkpoint`] says so, TRIM goes out. [X-ATOMIC]
 
 use crate::Status;
 mod beginning;
@@ -252,7 +252,7 @@ impl<A: Application> Worker<A> {
     }
 
     /// Where a checkpoint would help: at what is trimmed, or, while a repair is stuck, at what an
-    /// acceptor alone says is.
+    /// acceptor alone says is. [X-CATCHUP]
     fn needs_state_from(&self) -> Option<Instance> {
         let trimmed = self.is_behind().then_some(self.trimmed);
         trimmed.or_else(|| self.recover.doubtful_trim())
@@ -311,7 +311,7 @@ impl<A: Application> Worker<A> {
     /// empty gets its first one here, a copy of another replica's state brings none, and each process
     /// draws a new one, for its disk may be an old copy. Until then it reports under the last one,
     /// which then is `stale` to all that know better. A number that a power failure takes back does no
-    /// harm: the next one is larger.
+    /// harm: the next one is larger. [T-DISK]
     pub fn set_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
         if self.has_drawn {
             return Ok(());
@@ -472,6 +472,7 @@ impl<A: Application> Worker<A> {
         }
     }
 
+    /// [D-DELIVER]
     fn on_deliver(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
         let h = &packet.header;
         if self.settings.learners.is_empty() {
@@ -505,7 +506,7 @@ impl<A: Application> Worker<A> {
         Ok(Verdict::Changed)
     }
 
-    /// An acceptor's answer to our poll.
+    /// An acceptor's answer to our poll. [X-POLL]
     fn on_range(&mut self, packet: &Packet<'_>) -> Result<Verdict, Reason> {
         let h = &packet.header;
         let report = RangeReport::parse(packet.value)?;
@@ -559,7 +560,7 @@ impl<A: Application> Worker<A> {
     // ---- Execution
 
     /// Executes a decided value if it is next, and what waited for it; keeps it otherwise. False
-    /// if it was known. The caller has checked that it lies within the ring.
+    /// if it was known. The caller has checked that it lies within the ring. [X-ORDER]
     fn decided(&mut self, now: Time, value: &Decided<'_>) -> bool {
         let asked = self.recover.open() > 0 && self.recover.decided_elsewhere(value.inst);
         self.told += u64::from(!asked);
@@ -613,7 +614,7 @@ impl<A: Application> Worker<A> {
             return Ok(());
         }
         if value.flags.has(Flags::MULTI) {
-            // Executed nowhere: no replica does, so all stay equal.
+            // Executed nowhere: no replica does, so all stay equal. [X-MULTI]
             self.sessions.answer(
                 value.client,
                 value.request,
@@ -667,6 +668,7 @@ impl<A: Application> Worker<A> {
 
     /// Ends a batch of steps: commits what was executed, and only then sends the replies; begins a
     /// checkpoint when one is due. An error is final: nothing more is executed or acknowledged.
+    /// [X-ATOMIC]
     pub fn finish_batch(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         self.flush(now, out)?;
         self.gaps.follow(now, self.next);
@@ -743,6 +745,7 @@ impl<A: Application> Worker<A> {
     }
 
     /// The checkpoint that was taken has ended. TRIM follows with the next batch or tick.
+    /// [T-CHECKPOINT]
     pub fn end_checkpoint(&mut self, now: Time, result: Result<(), Error>) -> Result<(), Error> {
         self.final_error(result)?;
         self.checkpoints.end(now);
@@ -763,7 +766,7 @@ impl<A: Application> Worker<A> {
         result.inspect_err(|error| self.failed = Some(Error(error.0.clone())))
     }
 
-    /// Whose state this is.
+    /// Whose state this is. [X-NAME]
     fn identity(&self) -> Identity {
         Identity::of(&self.settings.deployment, self.settings.pid)
     }

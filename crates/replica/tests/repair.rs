@@ -102,6 +102,7 @@ fn votes_are_counted_with_a_real_quorum() {
     assert_eq!(r.vote(ACCEPTORS[1], 0), Verdict::Dropped(Reason::Stale));
 }
 
+/// [X-REPAIR]
 #[test]
 fn what_is_missing_is_asked_for_when_it_is_old_and_nothing_else() {
     let mut r = fed();
@@ -126,6 +127,7 @@ fn what_is_missing_is_asked_for_when_it_is_old_and_nothing_else() {
     assert!(queried(&r.wait()).is_empty());
 }
 
+/// [X-POLL]
 #[test]
 fn a_replica_that_starts_asks_how_far_the_acceptors_are() {
     let mut r = fed();
@@ -213,6 +215,7 @@ fn a_replica_that_learns_by_asking_alone_goes_on_asking() {
     }
 }
 
+/// [R-ACTIVE]
 #[test]
 fn repair_rounds_need_an_active_epoch_and_a_lane_of_it() {
     let mut r = fed();
@@ -256,6 +259,7 @@ fn repair_rounds_need_an_active_epoch_and_a_lane_of_it() {
     assert_eq!(Some(header.rnd), Round::repair(2, 5, 0));
 }
 
+/// [X-CATCHUP]
 #[test]
 fn what_has_been_forgotten_is_fetched_from_another_replica() {
     let mut r = fed();
@@ -299,6 +303,7 @@ fn what_has_been_forgotten_is_fetched_from_another_replica() {
 }
 
 /// Another acceptor is down, and the third lacks the reports of a replica that is.
+/// [X-CATCHUP] [R-TRIMMED]
 #[test]
 fn a_stuck_repair_takes_a_checkpoint_on_the_word_of_one_acceptor() {
     let mut r = fed();

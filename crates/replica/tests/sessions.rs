@@ -11,6 +11,7 @@ fn fed() -> Fed {
     Fed::new(settings(REPLICAS[0]))
 }
 
+/// [S-ONCE]
 #[test]
 fn a_repeated_command_takes_effect_once_and_is_answered_alike() {
     let mut r = fed();
@@ -23,6 +24,7 @@ fn a_repeated_command_takes_effect_once_and_is_answered_alike() {
     assert_eq!(r.times(100), 1);
 }
 
+/// [S-ONCE]
 #[test]
 fn a_retry_in_another_pack_takes_effect_once() {
     let mut r = fed();
@@ -46,6 +48,7 @@ fn a_retry_in_another_pack_takes_effect_once() {
     }
 }
 
+/// [S-ONCE]
 #[test]
 fn requests_of_an_unordered_session_execute_in_any_order_within_the_window() {
     let mut r = fed();
@@ -88,6 +91,7 @@ fn requests_of_an_unordered_session_execute_in_any_order_within_the_window() {
     );
 }
 
+/// [S-ORDERED]
 #[test]
 fn an_ordered_session_executes_without_gaps() {
     let mut r = fed();
@@ -150,6 +154,7 @@ fn expire(request: u64, inst: u64) -> SessionOp {
     }
 }
 
+/// [S-EXPIRE]
 #[test]
 fn an_expired_session_is_unknown_to_late_packets() {
     let mut r = fed();
@@ -169,6 +174,7 @@ fn an_expired_session_is_unknown_to_late_packets() {
     assert_eq!(r.disk.committed().records.len(), 2);
 }
 
+/// [S-EXPIRE]
 #[test]
 fn expiry_has_no_effect_when_the_log_has_something_of_the_session_first() {
     let mut r = fed();
@@ -190,6 +196,7 @@ fn expiry_has_no_effect_when_the_log_has_something_of_the_session_first() {
     assert_eq!(r.worker.sessions(), 0);
 }
 
+/// [S-OPEN]
 #[test]
 fn a_repeated_open_names_the_same_session_while_it_lives() {
     let mut r = fed();
@@ -221,6 +228,7 @@ fn a_repeated_open_names_the_same_session_while_it_lives() {
     );
 }
 
+/// [S-OPEN]
 #[test]
 fn ids_are_given_by_the_log_and_differ_within_a_pack() {
     let mut r = fed();
@@ -360,6 +368,7 @@ fn recorded_replies_are_bounded_over_all_sessions() {
     );
 }
 
+/// [X-MULTI] [S-SAYS]
 #[test]
 fn what_is_not_executed_says_so_and_leaves_no_trace() {
     let mut r = fed();
@@ -403,6 +412,7 @@ fn what_is_not_executed_says_so_and_leaves_no_trace() {
     );
 }
 
+/// [S-HOME]
 #[test]
 fn the_home_replica_answers_first_and_all_answer_a_repetition() {
     let home = REPLICAS[1];

@@ -17,6 +17,7 @@ fn fed() -> Fed {
 
 // ---- Order
 
+/// [X-ORDER]
 #[test]
 fn values_execute_in_instance_order_however_they_come() {
     let mut r = fed();
@@ -57,6 +58,7 @@ fn values_beyond_the_buffer_are_dropped() {
     assert_eq!(r.worker.waiting(), 1);
 }
 
+/// [M-REFUSE] [D-DELIVER]
 #[test]
 fn bad_packets_change_nothing() {
     let mut r = fed();
@@ -156,6 +158,7 @@ fn a_probe_shows_what_is_committed_and_what_is_durable() {
 
 // ---- Commit
 
+/// [X-ATOMIC]
 #[test]
 fn replies_leave_only_after_the_commit() {
     let mut r = fed();
@@ -214,7 +217,7 @@ fn an_application_that_can_not_go_on_stops_the_worker_at_that_instance() {
 }
 
 /// One log of everything that sessions can do, executed in different batches with kills at any
-/// step: what is committed in the end is the same, to the byte.
+/// step: what is committed in the end is the same, to the byte. [X-ATOMIC]
 #[test]
 fn kills_and_batches_make_no_difference() {
     for seed in 0..60 {
@@ -328,6 +331,7 @@ fn every_ten(node: NodeId) -> Fed {
     })
 }
 
+/// [T-CHECKPOINT]
 #[test]
 fn trim_follows_a_checkpoint_and_is_repeated() {
     let mut r = every_ten(REPLICAS[0]);
@@ -369,6 +373,7 @@ fn report(r: &mut Fed) -> Option<(u64, Instance)> {
     said.first().map(|(_, h, _)| (h.client, h.inst))
 }
 
+/// [T-DISK]
 #[test]
 fn an_empty_disk_says_so_at_once_and_keeps_its_number() {
     let mut r = every_ten(REPLICAS[0]);
@@ -399,6 +404,7 @@ fn an_empty_disk_says_so_at_once_and_keeps_its_number() {
     assert_eq!(report(&mut r), Some((9, 10)));
 }
 
+/// [T-DISK]
 #[test]
 fn another_replicas_state_brings_no_number_of_a_disk() {
     let mut ahead = fed();
@@ -422,6 +428,7 @@ fn another_replicas_state_brings_no_number_of_a_disk() {
     assert_eq!(report(&mut r), Some((3, 2)));
 }
 
+/// [T-CHECKPOINT]
 #[test]
 fn trim_never_covers_what_a_power_failure_takes() {
     let mut r = every_ten(REPLICAS[0]);
@@ -450,6 +457,7 @@ fn trim_never_covers_what_a_power_failure_takes() {
     assert_eq!(r.worker.next(), 10);
 }
 
+/// [T-CHECKPOINT]
 #[test]
 fn trim_covers_no_more_than_was_committed_when_the_checkpoint_began() {
     let mut r = every_ten(REPLICAS[0]);
@@ -602,6 +610,7 @@ fn a_snapshot_brings_sessions_along_and_waiting_values_go_on() {
     assert_eq!(behind.log(s, 1, &command(1)), first, "also after a kill");
 }
 
+/// [T-CHECKPOINT]
 #[test]
 fn a_snapshot_never_meets_a_checkpoint_under_way() {
     let mut ahead = fed();
@@ -627,6 +636,7 @@ fn a_snapshot_never_meets_a_checkpoint_under_way() {
     assert_eq!(behind.worker.next(), 20);
 }
 
+/// [X-CATCHUP]
 #[test]
 fn a_replica_never_goes_backwards() {
     let mut old = fed();
@@ -716,6 +726,7 @@ fn strangers() -> [Settings; 4] {
     ]
 }
 
+/// [X-NAME]
 #[test]
 fn anothers_directory_is_refused_by_name() {
     let mut own = fed();
@@ -739,6 +750,7 @@ fn anothers_directory_is_refused_by_name() {
     Worker::open(settings(REPLICAS[1]), Durable::open(disk), 1, 0).unwrap();
 }
 
+/// [X-NAME]
 #[test]
 fn anothers_checkpoint_is_refused_and_changes_nothing() {
     let mut ahead = fed();
@@ -950,6 +962,7 @@ fn standing_at(next: Instance) -> Fed {
     r
 }
 
+/// [G-LEAP]
 #[test]
 fn who_has_executed_all_that_stays_goes_on_behind_what_was_given_up() {
     let mut r = standing_at(3);
@@ -967,6 +980,7 @@ fn who_has_executed_all_that_stays_goes_on_behind_what_was_given_up() {
     assert_eq!((r.times(1), r.times(2)), (0, 1));
 }
 
+/// [G-LEAP] [G-BEHIND]
 #[test]
 fn who_is_behind_executes_what_stays_and_nothing_that_was_given_up() {
     let mut r = standing_at(2);
@@ -980,6 +994,7 @@ fn who_is_behind_executes_what_stays_and_nothing_that_was_given_up() {
     assert_eq!(r.times(1), 0);
 }
 
+/// [G-BEHIND]
 #[test]
 fn who_has_executed_something_that_was_given_up_takes_another_ones_state() {
     let mut r = standing_at(4);
@@ -1020,6 +1035,7 @@ fn assert_alarmed(r: &mut Fed) {
     assert_eq!((r.disk.committed(), r.out.replies.len()), (stored, 0));
 }
 
+/// [X-BEGIN]
 #[test]
 fn a_replica_stops_where_an_epoch_begins_below_what_it_has_executed() {
     let mut r = fed();
@@ -1061,6 +1077,7 @@ fn a_replica_that_is_told_first_stops_before_it_stores_what_comes_in_the_markers
     assert!(!r.worker.is_alarmed());
 }
 
+/// [X-BEGIN]
 #[test]
 fn what_is_told_late_or_again_is_no_alarm() {
     let mut r = fed();

@@ -5,7 +5,7 @@
 //! to what g+1 replicas have in durable checkpoints, and votes less than 2^22 instances above that. So
 //! one that claims a trim point above every position that the replicas show, or votes further above, has
 //! a spoilt memory and counts as lost. One that claims more than a checkpoint shows so far waits until
-//! one does.
+//! one does. [C-BELIEF]
 
 use super::Group;
 use crate::status::PartitionStatus;
@@ -159,7 +159,7 @@ impl Group {
     }
 
     /// What was decided below a replica's position was voted, so one of f+1 memories knows of it: a
-    /// candidate that hears of less waits for the others.
+    /// candidate that hears of less waits for the others. [C-ENDS]
     pub(super) fn tell_positions(&mut self) {
         let pids = 0..self.settings.partitions;
         let positions: Vec<_> = pids

@@ -50,7 +50,7 @@ impl Group {
     }
 
     /// The members of the last active epoch; if a later one was issued, those that are strangers
-    /// still: it became active without them, but the next one may need their promise.
+    /// still: it became active without them, but the next one may need their promise. [C-LATE]
     fn enabling_active(&self) -> Option<(Configuration, Vec<Instance>, Vec<Instance>)> {
         let handed = self.state.handed.as_ref()?;
         let mut configuration = self.state.last_active()?.configuration();
@@ -62,7 +62,7 @@ impl Group {
 
     /// Where a first epoch was left unfinished, its members may still be strangers, who can't
     /// promise anything to the next one. Enabling them is that promise: a stranger has truly never
-    /// voted, and with the new floor it never will in the unfinished epoch.
+    /// voted, and with the new floor it never will in the unfinished epoch. [C-FIRST]
     fn enabling_first(
         &self,
         mut configuration: Configuration,
@@ -84,6 +84,7 @@ impl Group {
         watched.is_some_and(|w| !w.has_round())
     }
 
+    /// [C-HANDOVER]
     pub(super) fn program_leader(&self, out: &mut impl ControlOutbox) {
         let (Some(record), Some(handed)) = (self.state.in_force(), &self.state.handed) else {
             return;

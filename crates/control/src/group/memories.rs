@@ -10,7 +10,7 @@ use paxos::{NodeId, Time};
 
 impl Group {
     /// An acceptor has shown its memory. A start of it is stored before it may go on, so that no later
-    /// controller takes an older copy for it.
+    /// controller takes an older copy for it. [A-COMPARE]
     pub(super) fn note_memory(
         &mut self,
         node: NodeId,
@@ -72,6 +72,7 @@ impl Group {
     }
 
     /// What has forgotten is still better than nothing to an operator who has nothing else.
+    /// [A-DISCARD]
     fn may_be_emptied(&self) -> bool {
         self.needed_quorums().is_ok() || self.order.is_some_and(|o| o.accept_data_loss)
     }

@@ -268,7 +268,7 @@ impl Group {
     }
 
     /// A round that this store never issued was promised: the store is an old copy, and must not
-    /// issue the numbers in between a second time.
+    /// issue the numbers in between a second time. [E-NEWEST]
     pub(super) fn store_is_newest(&self) -> Result<(), String> {
         let newer = self
             .suspicion
@@ -326,7 +326,7 @@ impl Group {
         spare.ok_or_else(|| "no leader answers: start one".into())
     }
 
-    /// Whether f+1 of every configuration that must promise can do so.
+    /// Whether f+1 of every configuration that must promise can do so. [G-ORDER]
     pub(super) fn needed_quorums(&self) -> Result<(), String> {
         // Members of a first epoch that was left unfinished are enabled by the next one.
         let first = self.state.last_active().is_none();
@@ -371,7 +371,7 @@ impl Group {
 
     /// What to give up when what the acceptors knew is lost: everything that no replica has executed.
     /// All acceptors must be there, each in the memory that the new epoch names, so that no old vote
-    /// comes back later.
+    /// comes back later. [G-RANGE]
     fn what_is_lost(&self, now: Time) -> Result<GivenUp, String> {
         for &node in &self.settings.acceptors {
             if !self.suspicion.is_alive(Probe::Acceptor, node) {
@@ -434,7 +434,7 @@ impl Group {
     }
 
     /// Whether nobody can go on behind what was given up last: all replicas answer, and each one had
-    /// executed some of it before it was told, or has lost what comes before.
+    /// executed some of it before it was told, or has lost what comes before. [G-AGAIN]
     fn is_stranded(&self, now: Time) -> bool {
         let Some(given_up) = &self.state.given_up else {
             return false;

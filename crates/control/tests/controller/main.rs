@@ -59,6 +59,7 @@ fn losses_delay_a_start_but_do_not_prevent_it() {
 
 // ---- Leaders ---------------------------------------------------------------------------------
 
+/// [C-PROPOSE]
 #[test]
 fn a_dead_leader_is_replaced_and_nothing_chosen_is_lost() {
     let mut world = World::started();
@@ -91,6 +92,7 @@ fn a_leader_that_is_back_stays_a_backup() {
     assert!(world.leaders[&LEADERS[0]].round().is_none());
 }
 
+/// [L-PROGRAM]
 #[test]
 fn a_leader_that_restarted_quickly_gets_a_new_epoch() {
     let mut world = World::started();
@@ -186,6 +188,7 @@ fn a_dead_acceptor_triggers_nothing() {
     );
 }
 
+/// [C-ENABLE] [E-MEMBERS]
 #[test]
 fn an_acceptor_that_lost_its_memory_joins_in_a_new_epoch() {
     let mut world = World::started();
@@ -277,6 +280,7 @@ fn a_membership_change_in_the_cluster_file_takes_effect_at_the_next_start() {
 
 // ---- More than f -------------------------------------------------------------------------------
 
+/// [G-ORDER]
 #[test]
 fn more_than_f_lost_spends_no_epochs_and_says_so() {
     let mut world = World::started();
@@ -311,6 +315,7 @@ fn more_than_f_down_goes_on_once_they_are_back() {
     assert_eq!(world.leader(), LEADERS[1]);
 }
 
+/// [G-ORDER] [G-RANGE]
 #[test]
 fn an_operator_may_accept_data_loss() {
     let mut world = World::started();
@@ -358,6 +363,7 @@ fn an_operator_may_accept_data_loss() {
     assert_eq!(world.state().given_up.unwrap().of(0), given_up);
 }
 
+/// [G-AGAIN]
 #[test]
 fn an_override_that_no_replica_can_follow_may_be_repeated() {
     let mut world = World::started();
@@ -392,6 +398,7 @@ fn an_override_that_no_replica_can_follow_may_be_repeated() {
     assert_eq!(world.state().given_up.unwrap().of(0), second);
 }
 
+/// [G-TOLD]
 #[test]
 fn nothing_is_given_up_before_an_epoch_goes_on_behind_it() {
     let world = World::started();
@@ -528,6 +535,7 @@ fn lane(world: &mut World, epoch: Epoch, nonce: u64) -> Option<u8> {
     }
 }
 
+/// [E-LANE]
 #[test]
 fn every_process_start_has_a_lane_of_its_own_also_across_controllers() {
     let mut world = World::started();
@@ -545,7 +553,7 @@ fn every_process_start_has_a_lane_of_its_own_also_across_controllers() {
 }
 
 /// As operations.md advises: the state file is backed up, the machine lost, the backup restored. The
-/// epoch is the same, but lanes were given out since.
+/// epoch is the same, but lanes were given out since. [E-OWN]
 #[test]
 fn no_lane_is_given_out_twice_after_a_backup_was_restored() {
     let mut world = World::started();
@@ -559,6 +567,7 @@ fn no_lane_is_given_out_twice_after_a_backup_was_restored() {
     assert!(world.run_until(1_000, |w| w.is_served() && w.epoch() == 2));
 }
 
+/// [E-DOUBT]
 #[test]
 fn a_lane_whose_storing_is_doubtful_is_not_given() {
     let mut world = World::started();
@@ -595,6 +604,7 @@ fn incarnation(world: &mut World, nonce: u64) -> Option<u64> {
 }
 
 /// The same with the numbers of replicas' disks, of which acceptors believe the largest.
+/// [E-OWN] [T-DISK]
 #[test]
 fn no_incarnation_is_given_out_twice_after_a_backup_was_restored() {
     let mut world = World::started();
@@ -610,6 +620,7 @@ fn no_incarnation_is_given_out_twice_after_a_backup_was_restored() {
     assert!(incarnation(&mut world, 71).unwrap() > first);
 }
 
+/// [E-DOUBT]
 #[test]
 fn an_incarnation_whose_storing_is_doubtful_is_not_given() {
     let mut world = World::started();
@@ -632,7 +643,7 @@ fn an_incarnation_whose_storing_is_doubtful_is_not_given() {
     );
 }
 
-/// What a doubtful store holds is believed once it is written again.
+/// What a doubtful store holds is believed once it is written again. [E-DOUBT]
 #[test]
 fn a_doubtful_epoch_is_written_again_before_it_counts() {
     let mut world = World::started();
@@ -686,6 +697,7 @@ fn an_order_that_cannot_be_stored_is_answered_with_the_stores_complaint() {
     assert!(world.told_failover()[0].is_ok());
 }
 
+/// [E-NEWEST]
 #[test]
 fn an_old_copy_of_the_store_is_reported_at_once() {
     let mut world = World::started();
@@ -708,7 +720,7 @@ fn an_old_copy_of_the_store_is_reported_at_once() {
 // ---- Memories that can't be as they say ------------------------------------------------------
 
 /// One TRIM of 48 bytes (round of epoch 2^20 - 1, instance 2^63) to one acceptor, then an ordinary
-/// failover: all acceptors stood at 2^63.
+/// failover: all acceptors stood at 2^63. [C-BELIEF]
 #[test]
 fn a_trim_point_that_no_replica_has_reached_makes_the_acceptor_lost() {
     for (trim, end) in [(1 << 63, 1 << 63), (0, 1 << 40), (1_000, 1_000)] {
@@ -737,7 +749,7 @@ fn a_trim_point_that_no_replica_has_reached_makes_the_acceptor_lost() {
 }
 
 /// Replicas go on making checkpoints while nobody asks: what they have reported to the acceptors may be
-/// ahead of what the controller has heard.
+/// ahead of what the controller has heard. [C-BELIEF]
 #[test]
 fn a_trim_point_that_a_checkpoint_confirms_later_is_waited_for() {
     let mut world = World::started();
@@ -752,7 +764,7 @@ fn a_trim_point_that_a_checkpoint_confirms_later_is_waited_for() {
     assert!(world.run_until(10_000, |w| w.is_served()));
 }
 
-/// An old copy of an acceptor's memory was put in its place.
+/// An old copy of an acceptor's memory was put in its place. [C-ENDS]
 #[test]
 fn an_epoch_waits_if_no_memory_knows_what_a_replica_has_executed() {
     let mut world = World::started();
@@ -771,6 +783,7 @@ fn an_epoch_waits_if_no_memory_knows_what_a_replica_has_executed() {
 // ---- Two controllers -------------------------------------------------------------------------
 
 /// Another controller has a copy of the store, at another address, and took the same epoch first.
+/// [C-ALONE]
 #[test]
 fn a_controller_whose_epoch_another_candidate_took_stops() {
     let mut world = World::started();
@@ -792,7 +805,7 @@ fn a_controller_whose_epoch_another_candidate_took_stops() {
     assert_eq!(world.state().last_epoch(), 2);
 }
 
-/// What each has voted in one round differs: which one is false can't be said.
+/// What each has voted in one round differs: which one is false can't be said. [C-CONFLICT]
 #[test]
 fn a_controller_that_reads_two_values_of_one_round_stops() {
     let mut world = World::started();
@@ -808,6 +821,7 @@ fn a_controller_that_reads_two_values_of_one_round_stops() {
     assert!(!world.is_served());
 }
 
+/// [E-LANE]
 #[test]
 fn exhausted_lanes_bring_a_new_epoch() {
     let mut world = World::started();
@@ -836,7 +850,7 @@ fn a_restarted_controller_leaves_a_healthy_epoch_alone() {
 }
 
 /// Killed after every single input of a first start and of a failover in which an acceptor joins,
-/// with everything stored and nothing sent.
+/// with everything stored and nothing sent. [C-FENCE] [C-HANDOVER] [C-FIRST]
 #[test]
 fn a_controller_killed_at_any_point_is_resumed_by_the_next() {
     let mut killed = 0;
@@ -892,6 +906,7 @@ fn nothing_goes_on_while_the_store_fails() {
     assert!(world.run_until(10_000, |w| w.is_served()));
 }
 
+/// [E-ISSUE]
 #[test]
 fn two_controllers_on_one_store_do_no_harm() {
     let mut world = World::new();
@@ -913,6 +928,7 @@ fn two_controllers_on_one_store_do_no_harm() {
     );
 }
 
+/// [E-NEWEST]
 #[test]
 fn an_old_copy_of_the_store_is_noticed() {
     let mut world = World::started();

@@ -26,6 +26,7 @@ fn a_restarted_acceptor_goes_on_as_the_member_that_it_was() {
     assert!(stored.iter().any(|m| m.node == 3 && m.start == start));
 }
 
+/// [A-COMPARE] [A-DISCARD]
 #[test]
 fn an_old_copy_is_emptied_and_joins_again() {
     let mut world = World::started();
@@ -41,7 +42,7 @@ fn an_old_copy_is_emptied_and_joins_again() {
 }
 
 /// What a stop had left is used a second time, after a kill: what it shows was true once, and the start
-/// that it makes had been let go on.
+/// that it makes had been let go on. [A-COMPARE]
 #[test]
 fn a_copy_that_makes_a_start_twice_is_noticed_by_the_start() {
     let mut world = World::started();
@@ -56,6 +57,7 @@ fn a_copy_that_makes_a_start_twice_is_noticed_by_the_start() {
     );
 }
 
+/// [A-COMPARE]
 #[test]
 fn a_later_controller_notices_by_what_is_stored() {
     let mut world = World::started();
@@ -98,6 +100,7 @@ fn positions_reach_the_store() {
     );
 }
 
+/// [A-DISCARD]
 #[test]
 fn what_more_than_f_have_forgotten_is_kept_until_an_operator_says_otherwise() {
     let mut world = World::started();
@@ -122,6 +125,7 @@ fn what_more_than_f_have_forgotten_is_kept_until_an_operator_says_otherwise() {
     assert!(world.is_served(), "{}", world.warnings());
 }
 
+/// [A-COMPARE]
 #[test]
 fn no_start_goes_on_before_it_is_stored() {
     let mut world = World::started();

@@ -73,6 +73,7 @@ impl<'a> ControlLoop<'a> {
 
     /// Why the node must not go on: it counts votes, and was told by two configurations for one epoch.
     /// The others count nothing by them, and an acceptor's memory is worth more: they only warn.
+    /// [E-ONE]
     pub fn alarm(&self) -> Option<Error> {
         let counts_votes = self.node.role == Role::Learner;
         let why = self.contradiction.filter(|_| counts_votes)?;

@@ -273,6 +273,7 @@ mod tests {
         assert_eq!(store.load(2), Ok(GroupState::default()));
     }
 
+    /// [E-ISSUE]
     #[test]
     fn a_change_based_on_an_old_state_fails() {
         let directory = Directory::new("conflict");
@@ -281,6 +282,7 @@ mod tests {
         assert_eq!(store.swap(1, 0, &state), Err(StoreError::Conflict));
     }
 
+    /// [E-ISSUE]
     #[test]
     fn two_controllers_cannot_share_it() {
         let directory = Directory::new("shared");

@@ -6,7 +6,7 @@
 //! Agreement is lost, and nothing that this replica could do mends it; so it stops and keeps what it has.
 //!
 //! Delayed or forged packets can't bring this about: only what the controller tells of an epoch that is
-//! active counts, against what was executed.
+//! active counts, against what was executed. [X-BEGIN]
 
 use super::Worker;
 use crate::application::{Application, Error};

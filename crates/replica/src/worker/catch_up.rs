@@ -29,7 +29,7 @@ impl<A: Application> Worker<A> {
     /// Replaces the whole state by a snapshot of another replica whose next instance was announced
     /// as `position`. Never goes backwards: what this replica reported as covered may be forgotten
     /// everywhere else. Not while a checkpoint is under way, whose end would put an older state in the
-    /// place of this one. An `Err` is final.
+    /// place of this one. An `Err` is final. [X-CATCHUP]
     pub fn restore(
         &mut self,
         now: Time,
@@ -84,6 +84,7 @@ impl<A: Application> Worker<A> {
     }
 
     /// Before anything changes: the snapshot is of this partition, and where it was announced.
+    /// [X-NAME]
     fn check_name(&self, position: Instance, from: &mut dyn io::Read) -> Result<(), Error> {
         let (of, stands) = read_name(from)?;
         let own = self.identity();

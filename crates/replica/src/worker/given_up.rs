@@ -6,7 +6,7 @@
 //! decided twice, and a position alone says whether a state is from before or after.
 //!
 //! Who has executed everything before the range goes on behind it. Who hasn't, or has executed
-//! something in it, needs another replica's checkpoint from behind it.
+//! something in it, needs another replica's checkpoint from behind it. [G-LEAP] [G-BEHIND]
 
 use super::Worker;
 use crate::application::Application;

@@ -45,7 +45,7 @@ impl<A: Application> Worker<A> {
         self.recover.tick(now, out);
     }
 
-    /// Begins as many repairs as may be open at once.
+    /// Begins as many repairs as may be open at once. [X-REPAIR]
     fn start_repairs(&mut self, now: Time) {
         if self.configurations.is_empty() {
             return;
@@ -91,7 +91,7 @@ impl<A: Application> Worker<A> {
     /// Asks the acceptors how far they are, after a change of epochs and when nothing comes any
     /// more: the last votes of all may have been lost on the way here. The leader is asked too: what
     /// it has stamped and no acceptor has got fills its window for good unless somebody repairs it,
-    /// and nothing else shows that it was begun.
+    /// and nothing else shows that it was begun. [X-POLL]
     fn poll_tail(&mut self, now: Time, out: &mut impl Output) {
         if self.configurations.is_empty() {
             return;
@@ -116,7 +116,7 @@ impl<A: Application> Worker<A> {
     }
 
     /// Proposes the expiry of idle sessions. It takes effect where the log has it, and only if the
-    /// log has nothing of the session before that.
+    /// log has nothing of the session before that. [S-EXPIRE]
     fn propose_expiry(&mut self, now: Time, out: &mut impl Output) {
         if now < self.expire_due {
             return;
@@ -138,6 +138,7 @@ impl<A: Application> Worker<A> {
         Some((self.incarnation?, self.configurations.last()?.epoch))
     }
 
+    /// [T-CHECKPOINT]
     pub(super) fn send_trim(&mut self, now: Time, out: &mut impl Output) {
         let Some((incarnation, epoch)) = self.reports_as() else {
             return;

@@ -3,10 +3,10 @@
 //!
 //! *Volatile*: in memory. An orderly stop writes them to `acceptor.state`, which the next start
 //! reads and removes before it serves: a dump is used once. After a crash there is none, and the
-//! acceptor starts as a stranger with a new boot nonce.
+//! acceptor starts as a stranger with a new boot nonce. [A-MUTE]
 //!
 //! *Durable*: in memory and in a log; nothing that a packet caused leaves before the packet is on
-//! disk (see `wal.rs`).
+//! disk (see `wal.rs`). [A-DURABLE]
 
 mod image;
 mod kernel;
@@ -126,7 +126,7 @@ impl AcceptorRole {
             }
         };
         // The boot nonce of a memory and the number of its starts stand in its snapshots, so there must
-        // be one before it shows them.
+        // be one before it shows them. [A-MUTE]
         wal.snapshot(image::encode(&acceptors))?;
         wal.finish_snapshot()?;
         Ok((acceptors, Keeping::Durable(Box::new(wal))))
@@ -287,6 +287,7 @@ impl Role for AcceptorRole {
         verdict
     }
 
+    /// [A-DURABLE]
     fn commit(&mut self) -> Result<(), Error> {
         if let Keeping::Durable(wal) = &mut self.keeping {
             let mut traces = self.traces.iter_mut();
@@ -365,7 +366,7 @@ impl Role for AcceptorRole {
 }
 
 impl AcceptorRole {
-    /// The controller has compared what this start of a memory shows.
+    /// The controller has compared what this start of a memory shows. [A-MUTE]
     fn resume(&mut self, group: GroupId, nonce: u64, start: Start) {
         let mut acceptors = self.acceptors.iter_mut().zip(&mut self.traces);
         let Some((acceptor, trace)) = acceptors.find(|(a, _)| a.deployment().group == group) else {
@@ -379,6 +380,7 @@ impl AcceptorRole {
     }
 
     /// The controller has seen more of this memory than it has: it is put aside for an empty one.
+    /// [A-DISCARD]
     fn discard(&mut self, group: GroupId, nonce: u64, start: Start) -> Result<(), Error> {
         let mut acceptors = self.acceptors.iter();
         let Some(at) = acceptors.position(|a| a.deployment().group == group) else {

@@ -98,6 +98,7 @@ fn step(role: &mut AcceptorRole, cluster: &ClusterFile, datagram: &[u8]) -> Verd
     verdict
 }
 
+/// [A-MUTE]
 #[test]
 fn an_orderly_stop_keeps_a_volatile_memory_for_one_start() {
     let dir = TestDir::new();
@@ -120,6 +121,7 @@ fn an_orderly_stop_keeps_a_volatile_memory_for_one_start() {
     assert_ne!(stranger.acceptors[0].nonce(), nonce);
 }
 
+/// [A-DURABLE] [A-MUTE]
 #[test]
 fn a_durable_memory_survives_without_a_stop() {
     let dir = TestDir::new();
@@ -162,6 +164,7 @@ fn a_durable_memory_survives_without_a_stop() {
     assert!(matches!(vote(&mut role, &cluster, 3), Verdict::Rejected(_)));
 }
 
+/// [A-DISCARD]
 #[test]
 fn a_memory_that_has_forgotten_is_put_aside_for_an_empty_one() {
     for storage in ["durable", "volatile"] {

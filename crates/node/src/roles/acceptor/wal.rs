@@ -160,7 +160,7 @@ impl Wal {
         self.records.extend_from_slice(bytes);
     }
 
-    /// Writes the collected frame and syncs it. True if it is time for a snapshot.
+    /// Writes the collected frame and syncs it. True if it is time for a snapshot. [A-DURABLE]
     pub fn commit(&mut self) -> Result<bool, Error> {
         if self.records.len() == segment::PREFIX {
             return Ok(false);

@@ -94,6 +94,7 @@ impl Role for LeaderRole {
         Ok(())
     }
 
+    /// [L-RETIRE]
     fn view(&mut self, view: &View) {
         if let (Some(epoch), Some((leader, trace))) = (view.begun(), self.of_group(view.group)) {
             trace.retired(epoch);

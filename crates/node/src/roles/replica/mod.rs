@@ -347,6 +347,7 @@ impl ControlLoop<'_> {
         Ok(())
     }
 
+    /// [E-ONE]
     fn on_view(&mut self, view: &View) -> Result<(), Error> {
         let offered = self.views.offer(view);
         if offered

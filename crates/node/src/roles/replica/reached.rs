@@ -2,7 +2,7 @@
 //!
 //! Other nodes count on what a replica reported as durable. A store may lose that without a word: RocksDB
 //! takes a flipped bit in its log for the end of it, and an old copy of a directory looks like any other. Such
-//! a store ends below a checkpoint that it had made, which a file of its own remembers.
+//! a store ends below a checkpoint that it had made, which a file of its own remembers. [T-REACHED]
 //!
 //! A copy of the whole directory, this file included, can't be told from the directory itself.
 
@@ -90,6 +90,7 @@ mod tests {
     use super::*;
     use crate::test_dir::TestDir;
 
+    /// [T-REACHED]
     #[test]
     fn a_store_that_ends_below_a_checkpoint_is_refused() {
         let dir = TestDir::new();

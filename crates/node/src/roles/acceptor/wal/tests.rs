@@ -66,6 +66,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// [A-DURABLE]
 #[test]
 fn what_was_committed_is_replayed_over_many_starts() {
     let dir = TestDir::new();
