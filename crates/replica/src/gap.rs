@@ -1,7 +1,7 @@
 //! When to repair which instances.
 //!
-//! An instance is *open* here if it is not decided, yet something shows that it was begun: a vote
-//! for it or for a later one, or an acceptor's `end`. What has been open for a while is repaired.
+//! An instance is *open* here if it is not decided, yet something shows that it was begun: a decision or a
+//! vote further on, or what f+1 acceptors or the leader say. What has been open for a while is repaired.
 //! Age is measured with one mark instead of a clock per instance: everything below the mark was
 //! begun when the mark was set.
 
@@ -35,6 +35,11 @@ impl Gaps {
     #[inline]
     pub fn begun_below(&mut self, end: Instance) {
         self.begun = self.begun.max(end);
+    }
+
+    /// 1 + the largest instance known to be begun.
+    pub fn begun(&self) -> Instance {
+        self.begun
     }
 
     /// Begins to wait when something is open, and ends it when nothing is.

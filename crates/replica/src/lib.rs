@@ -25,6 +25,7 @@ mod record;
 mod reply;
 mod session;
 mod settings;
+mod shown;
 pub mod storage;
 mod worker;
 

@@ -5,6 +5,8 @@ use paxos::{Header, Time};
 pub(crate) struct Poll {
     interval: Time,
     due: Time,
+    /// When the next question may be asked, however good the reason.
+    soonest: Time,
     /// Of the last question.
     number: u64,
     /// How many decisions had come by themselves when it was last looked at.
@@ -17,6 +19,7 @@ impl Poll {
         Poll {
             interval,
             due: now,
+            soonest: now,
             number: 0,
             last_told: 0,
         }
@@ -26,6 +29,12 @@ impl Poll {
     pub fn hurry(&mut self, now: Time) {
         self.due = self.due.min(now);
         // Progress is no reason to wait.
+        self.last_told = u64::MAX;
+    }
+
+    /// Asks soon, but not in every moment: something was mentioned that only acceptors can confirm.
+    pub fn soon(&mut self) {
+        self.due = self.due.min(self.soonest);
         self.last_told = u64::MAX;
     }
 
@@ -41,6 +50,7 @@ impl Poll {
         self.due = now.saturating_add(self.interval);
         self.last_told = told;
         (urgent || idle).then(|| {
+            self.soonest = now.saturating_add(self.interval / 16);
             self.number += 1;
             self.number
         })

@@ -52,6 +52,8 @@ pub struct Settings {
     pub repair_after: Time,
     /// Instances under repair at once.
     pub repair_limit: usize,
+    /// Instances that a leader may have open: what one says that it has stamped is believed so far ahead.
+    pub window: u64,
     /// While no decision comes by itself, acceptors are asked this often whether there is one.
     pub poll_interval: Time,
     /// Instances between checkpoints; a quarter of the leader's window or less.
@@ -78,6 +80,7 @@ impl Settings {
             learners: Vec::new(),
             repair_after: 10 * MILLISECOND,
             repair_limit: 64,
+            window: 65_536,
             poll_interval: SECOND,
             checkpoint_every: 16_384,
             checkpoint_interval: 30 * SECOND,

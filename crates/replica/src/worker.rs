@@ -25,6 +25,7 @@ use crate::record::{Position, Records};
 use crate::reply::{Output, Replies};
 use crate::session::{At, Loaded, Loader, LocalSession, Sessions};
 use crate::settings::{EpochView, Settings, Wanted};
+use crate::shown::Shown;
 use paxos::wire::value::{self, Probe, ProbeReport, RangeReport};
 use paxos::{
     Configuration, Epoch, Flags, Header, Instance, Learned, Learner, MsgType, Outbox, Packet,
@@ -91,6 +92,7 @@ pub struct Worker<A> {
     learner: Learner,
     recover: Recover,
     gaps: Gaps,
+    shown: Shown,
     /// Instances below that are undecided are old enough to be repaired, from `repair_from` on.
     repair_below: Instance,
     repair_from: Instance,
@@ -158,6 +160,7 @@ impl<A: Application> Worker<A> {
             learner,
             recover,
             gaps: Gaps::new(settings.repair_after),
+            shown: Shown::default(),
             repair_below: 0,
             repair_from: 0,
             poll: Poll::new(settings.poll_interval, now),
@@ -277,6 +280,7 @@ impl<A: Application> Worker<A> {
             .map(|e| e.configuration.clone())
             .collect();
         self.active = last.active;
+        self.shown.configure(&last.configuration);
         for configuration in &self.configurations {
             self.learner.learn(configuration);
             self.recover.learn(configuration);
@@ -438,21 +442,24 @@ impl<A: Application> Worker<A> {
         packet: &Packet<'_>,
         out: &mut impl Output,
     ) -> Result<Verdict, Reason> {
-        let inst = packet.header.inst;
+        let end = packet.header.inst.saturating_add(1);
         let learned = self.learner.vote(packet);
         let verdict = match learned {
             Learned::Decided => {
-                self.gaps.begun_below(inst.saturating_add(1));
+                self.gaps.begun_below(end);
                 self.decided(now, &decided(&packet.header, packet.value));
                 Ok(Verdict::Changed)
             }
             Learned::Counted => {
-                self.gaps.begun_below(inst.saturating_add(1));
+                // Nearby one acceptor's vote is enough: who waits for a reply doesn't wait for a poll.
+                let near = self.next.saturating_add(self.settings.repair_limit as u64);
+                self.gaps.begun_below(end.min(near));
+                self.shown.by_acceptor(packet.header.swid, end);
                 Ok(Verdict::Answered)
             }
             Learned::Dropped(Reason::Window) => {
-                // Not a slot yet, but a sign that everything below was begun.
-                self.gaps.begun_below(inst.saturating_add(1));
+                // Not a slot yet, but with others' a sign that everything below was begun.
+                self.shown.by_acceptor(packet.header.swid, end);
                 Err(Reason::Window)
             }
             Learned::Dropped(Reason::UnknownEpoch) => {
@@ -496,14 +503,24 @@ impl<A: Application> Worker<A> {
         if h.inst < self.next {
             return Err(Reason::Stale);
         }
-        self.gaps.begun_below(h.inst.saturating_add(1));
         if h.inst - self.next >= self.ring.len() {
+            self.ask_about(h.inst);
             return Err(Reason::Window);
         }
+        self.gaps.begun_below(h.inst + 1);
         if !self.decided(now, &decided(h, packet.value)) {
             return Err(Reason::Duplicate);
         }
         Ok(Verdict::Changed)
+    }
+
+    /// An instance is said to be decided that has no slot yet. That is one packet's word: acceptors are
+    /// asked, unless there is enough to repair before it.
+    fn ask_about(&mut self, inst: Instance) {
+        let begun = self.gaps.begun();
+        if begun <= inst && begun < self.next.saturating_add(self.ring.len()) {
+            self.poll.soon();
+        }
     }
 
     /// An acceptor's answer to our poll. [X-POLL]
@@ -517,12 +534,13 @@ impl<A: Application> Worker<A> {
         if !members.any(|m| m.node == h.swid && m.nonce == report.nonce) {
             return Err(Reason::UnknownSender);
         }
-        self.gaps.begun_below(report.end.max(report.trim));
+        self.shown.by_acceptor(h.swid, report.end.max(report.trim));
         Ok(Verdict::Answered)
     }
 
     /// The leader's answer to our poll: everything below its next instance was begun, whether or not
-    /// an acceptor has heard of it.
+    /// an acceptor has heard of it. It counts once it was given twice, and as far as the leader's window
+    /// reaches from here.
     fn on_leader_shows(&mut self, packet: &Packet<'_>) -> Result<Verdict, Reason> {
         let h = &packet.header;
         ProbeReport::parse(packet.value)?;
@@ -533,7 +551,10 @@ impl<A: Application> Worker<A> {
         if self.active_epoch().map(Round::base) != Some(h.rnd) {
             return Err(Reason::Stale);
         }
-        self.gaps.begun_below(h.inst);
+        if let Some(next) = self.shown.by_leader(h.rnd, h.request, h.inst) {
+            let bound = self.next.saturating_add(self.settings.window);
+            self.gaps.begun_below(next.min(bound));
+        }
         Ok(Verdict::Answered)
     }
 
@@ -671,10 +692,16 @@ impl<A: Application> Worker<A> {
     /// [X-ATOMIC]
     pub fn finish_batch(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         self.flush(now, out)?;
-        self.gaps.follow(now, self.next);
+        self.follow_gaps(now);
         self.begin_checkpoint_if_due(now)?;
         self.send_trim(now, out);
         Ok(())
+    }
+
+    /// Takes what was begun since, and waits for it.
+    fn follow_gaps(&mut self, now: Time) {
+        self.gaps.begun_below(self.shown.by_quorum());
+        self.gaps.follow(now, self.next);
     }
 
     /// Commits and answers, also what a full batch had to leave waiting.

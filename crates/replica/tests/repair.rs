@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use paxos::wire::value::{RangeReport, Rejection};
+use paxos::wire::value::{ProbeReport, RangeReport, Rejection};
 use paxos::{Flags, Header, Instance, MsgType, NodeId, Packet, Reason, Round, To, Verdict};
 use replica::{EpochView, Wanted};
 
@@ -41,6 +41,20 @@ impl Fed {
             ..Header::new(MsgType::Phase2b)
         };
         self.answer(vote, &[])
+    }
+
+    /// Acceptors answer a poll with `end` and `trim`.
+    fn ends(&mut self, question: &Header, answers: &[(NodeId, Instance, Instance)]) {
+        for &(node, end, trim) in answers {
+            let verdict = self.answer(range_answer(question, node), &report(end, trim, node));
+            assert_eq!(verdict, Verdict::Answered);
+        }
+    }
+
+    /// The last instance that it asks for within a while.
+    fn furthest(&mut self) -> Option<Instance> {
+        let asked: Vec<_> = (0..10).flat_map(|_| self.wait()).collect();
+        queried(&asked).last().copied()
     }
 
     /// Until the worker's patience is over, whatever its turn and jitter.
@@ -169,11 +183,119 @@ fn a_replica_that_starts_asks_how_far_the_acceptors_are() {
         assert_eq!(verdict, Verdict::Dropped(reason));
     }
     assert!(queried(&r.wait()).is_empty());
-    assert_eq!(
-        r.answer(good, &report(3, 0, ACCEPTORS[0])),
-        Verdict::Answered
-    );
+    r.ends(question, &[(ACCEPTORS[0], 3, 0), (ACCEPTORS[1], 3, 0)]);
     assert_eq!(queried(&r.wait()), [0, 1, 2]);
+}
+
+/// What nobody voted for would get a no-op: a window ahead of the leader, and then the next one. [X-BEGUN]
+#[test]
+fn one_acceptors_word_burns_nothing() {
+    for (end, trim) in [(1 << 63, 0), (1 << 63, 1 << 63), (3, 1 << 63)] {
+        let mut r = fed();
+        let question = polls(&r.tick(0))[0];
+        r.ends(&question, &[(ACCEPTORS[0], end, trim)]);
+        assert_eq!(queried(&r.wait()), []);
+        r.ends(&question, &[(ACCEPTORS[1], 3, 0)]);
+        let sent = r.wait();
+        assert_eq!(queried(&sent), [0, 1, 2], "f+1 have voted so far");
+        assert_eq!(r.worker.wanted().checkpoint_at_least, None);
+    }
+}
+
+#[test]
+fn answers_to_different_polls_make_no_quorum() {
+    let mut r = fed();
+    for (n, acceptor) in ACCEPTORS.into_iter().enumerate() {
+        let interval = r.settings.poll_interval;
+        let question = polls(&r.tick(n as u64 * interval))[0];
+        r.ends(&question, &[(acceptor, 1 << 63, 0)]);
+        assert_eq!(queried(&r.wait()), []);
+    }
+}
+
+/// A vote nearby is a command that somebody waits for. One far ahead is nothing without others.
+#[test]
+fn one_far_vote_burns_no_more_than_is_repaired_at_once() {
+    let settings = replica::Settings {
+        repair_limit: 8,
+        ..settings(REPLICAS[0])
+    };
+    for far in [40, 1 << 63] {
+        let mut r = Fed::new(settings.clone());
+        r.tick(0);
+        let _ = r.vote(ACCEPTORS[0], far);
+        assert_eq!(r.furthest(), (far == 40).then_some(7));
+        let _ = r.vote(ACCEPTORS[1], far + 1);
+        assert_eq!(r.furthest(), Some(7), "so many are repaired at once");
+        for inst in 0..8 {
+            let _ = r.vote(ACCEPTORS[0], inst);
+            let _ = r.vote(ACCEPTORS[1], inst);
+        }
+        assert_eq!(r.furthest(), Some(15));
+    }
+}
+
+#[test]
+fn a_decision_far_ahead_makes_it_ask_the_acceptors() {
+    let mut r = fed();
+    assert_eq!(polls(&r.tick(0)).len(), 1);
+    let far = |r: &mut Fed| r.decide(1 << 63, Flags::NOOP, (0, 0), &[]);
+    assert_eq!(far(&mut r), Verdict::Dropped(Reason::Window));
+    let soon = r.settings.poll_interval / 10;
+    let question = polls(&r.tick(soon));
+    assert_eq!(question.len(), 1, "before the next one is due");
+    let _ = far(&mut r);
+    assert_eq!(polls(&r.tick(soon)).len(), 0, "but not for each packet");
+    assert_eq!(queried(&r.wait()), []);
+    let question = polls(&r.tick(2 * soon))[0];
+    let ends = [(ACCEPTORS[0], 100, 0), (ACCEPTORS[2], 80, 0)];
+    r.ends(&question, &ends);
+    assert_eq!(queried(&r.wait()), (0..64).collect::<Vec<_>>());
+    let _ = far(&mut r);
+    assert_eq!(polls(&r.tick(3 * soon)).len(), 0, "there is enough to do");
+}
+
+/// No acceptor may have heard of what it has stamped, so nobody can confirm it.
+#[test]
+fn the_leader_must_say_twice_how_far_it_has_stamped() {
+    let mut r = Fed::new(replica::Settings {
+        window: 5,
+        ..settings(REPLICAS[0])
+    });
+    let shows = |r: &mut Fed, now, next| {
+        let question = polls(&r.tick(now))[0];
+        let answer = Header {
+            swid: LEADER,
+            rnd: Round::base(1),
+            inst: next,
+            client: question.client,
+            request: question.request,
+            ..Header::new(MsgType::ProbeAck)
+        };
+        let report = ProbeReport {
+            nonce: 1,
+            trim: 0,
+            start: 0,
+        };
+        for _ in 0..2 {
+            let verdict = r.answer(answer, &report.emit());
+            assert_eq!(verdict, Verdict::Answered);
+        }
+        r.furthest()
+    };
+    let interval = r.settings.poll_interval;
+    assert_eq!(shows(&mut r, 0, 1 << 63), None);
+    assert_eq!(shows(&mut r, interval, 3), Some(2));
+    assert_eq!(shows(&mut r, 2 * interval, 1 << 63), Some(2));
+    assert_eq!(shows(&mut r, 3 * interval, 1 << 63), Some(4));
+}
+
+#[test]
+fn an_epochs_beginning_is_repaired_whoever_answers() {
+    let mut r = fed();
+    r.worker.begins(2, 2);
+    r.worker.configure(0, &[active(1), active(2)]);
+    assert_eq!(queried(&r.wait()), [0, 1, 2], "and its marker");
 }
 
 #[test]
@@ -204,8 +326,8 @@ fn a_replica_that_learns_by_asking_alone_goes_on_asking() {
         let now = inst * interval;
         let questions = polls(&r.tick(now));
         assert_eq!(questions.len(), 1, "{inst}");
-        let answer = range_answer(&questions[0], ACCEPTORS[0]);
-        let _ = r.answer(answer, &report(inst + 1, 0, ACCEPTORS[0]));
+        let ends = [(ACCEPTORS[0], inst + 1, 0), (ACCEPTORS[1], inst + 1, 0)];
+        r.ends(&questions[0], &ends);
         assert_eq!(queried(&r.wait()), [inst]);
         for acceptor in [ACCEPTORS[0], ACCEPTORS[1]] {
             let _ = r.vote(acceptor, inst);

@@ -170,6 +170,8 @@ pub enum Action {
     CopyDisk(Name),
     /// And puts the copy back in the disk's place; the process is killed.
     PutBack(Name),
+    /// From now on an acceptor tells replicas that it has voted further than it has.
+    Exaggerate(Name),
     /// An acceptor loses its memory, also if that makes more than f.
     Forget(Name),
     /// An operator orders a change of leader and accepts the loss of what only acceptors knew.
@@ -212,6 +214,7 @@ mod tests {
                     1.830000 copy-disk acceptor-1\n\
                     1.840000 put-back acceptor-1\n\
                     1.850000 forget acceptor-1\n\
+                    1.860000 exaggerate acceptor-1\n\
                     1.900000 accept-loss\n\
                     1.950000 old-cluster\n\
                     1.960000 back-up\n\

@@ -2,7 +2,7 @@
 //! invariant that it breaks. The same seeds without the mistake are sound (see `seeds.rs`).
 
 use sim::check::Invariant::{
-    self, Acknowledged, Agreement, Alarm, BadPacket, Convergence, InOrderOnce, Liveness,
+    self, Acknowledged, Agreement, Ahead, Alarm, BadPacket, Convergence, InOrderOnce, Liveness,
     OneProposer, Remembered, Trim,
 };
 use sim::cluster::mutation::Mutation;
@@ -268,6 +268,13 @@ fn a_round_that_is_promised_to_two_candidates() {
     let script = include_str!("../../../testdata/cluster/two_controllers.txt");
     let found = found_by_script(script, Mutation::PromisesToAnyone);
     assert_eq!(found, Some(OneProposer));
+}
+
+#[test]
+fn an_end_that_one_acceptor_alone_shows() {
+    let script = include_str!("../../../testdata/cluster/acceptor_exaggerates.txt");
+    let found = found_by_script(script, Mutation::OneEndBelieved);
+    assert_eq!(found, Some(Ahead));
 }
 
 #[test]

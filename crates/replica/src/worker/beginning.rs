@@ -19,6 +19,8 @@ impl<A: Application> Worker<A> {
     pub fn begins(&mut self, epoch: Epoch, at: Instance) {
         if epoch > self.begins.0 {
             self.begins = (epoch, at);
+            // Its marker is decided there.
+            self.gaps.begun_below(at.saturating_add(1));
             self.check_beginning();
         }
     }

@@ -37,6 +37,7 @@ impl<A: Application> Worker<A> {
 
     fn repair(&mut self, now: Time, out: &mut impl Output) {
         self.recover.forget_below(self.next);
+        self.follow_gaps(now);
         if let Some(old) = self.gaps.old_below(now, self.next) {
             self.repair_below = old;
             self.repair_from = self.next;
@@ -97,6 +98,7 @@ impl<A: Application> Worker<A> {
             return;
         }
         if let Some(number) = self.poll.due(now, self.told) {
+            self.shown.ask_anew();
             let header = Header {
                 flags: Flags::RANGE,
                 client: self.nonce,

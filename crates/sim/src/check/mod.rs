@@ -38,6 +38,8 @@ pub enum Invariant {
     BadPacket,
     /// 4: a replica that has executed what an active epoch doesn't know of stops when it is told.
     Alarm,
+    /// 9: nobody repairs what was never begun.
+    Ahead,
     /// When all faults have ended, everything outstanding completes in bounded time.
     Liveness,
     /// When all is done, the replicas' contents are equal.
@@ -57,6 +59,7 @@ impl Invariant {
             Invariant::Linearizable => "I7 linearizable",
             Invariant::BadPacket => "I8 bad packet",
             Invariant::Alarm => "I4 alarm",
+            Invariant::Ahead => "I9 nothing ahead of the leader",
             Invariant::Liveness => "L1 completion",
             Invariant::Convergence => "L2 convergence",
         }

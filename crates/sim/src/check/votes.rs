@@ -65,6 +65,8 @@ pub struct Votes {
 #[derive(Default, Debug)]
 struct Partition {
     instances: BTreeMap<Instance, InstanceRecord>,
+    /// 1 + the largest instance that a leader or a candidate has proposed for.
+    begun: Instance,
     /// Who asked for promises in a round.
     askers: BTreeMap<Round, u32>,
     /// What each replica said it has stored durably.
@@ -182,7 +184,26 @@ impl Votes {
         match header.msgtype {
             MsgType::Phase1a => self.asks(process, header, findings),
             MsgType::Phase2a => self.proposes(process, header, value, findings),
-            _ => {}
+            _ => return,
+        }
+        self.keeps_behind(process, header, findings);
+    }
+
+    /// A repair puts no-ops where nothing is, so it must not get ahead of the leader.
+    fn keeps_behind(&mut self, process: u32, header: &Header, findings: &mut Findings) {
+        let begun = &mut self.partitions[header.pid as usize].begun;
+        if header.rnd.is_base() {
+            if header.msgtype == MsgType::Phase2a {
+                *begun = (header.inst + 1).max(*begun);
+            }
+        } else if header.inst >= *begun {
+            let begun = *begun;
+            findings.report(Invariant::Ahead, || {
+                format!(
+                    "process {process} repairs instance {} of partition {}, which was begun up to {begun} only",
+                    header.inst, header.pid
+                )
+            });
         }
     }
 

@@ -56,6 +56,8 @@ pub struct AcceptorHost {
     backup: Option<Disk>,
     /// An old copy was put back that the controller hasn't had discarded yet.
     restored: bool,
+    /// Whether it tells replicas a false `end`.
+    exaggerates: bool,
     /// For a mutation: the order that made it a member first.
     first_enable: Option<Enable>,
 }
@@ -78,6 +80,7 @@ impl AcceptorHost {
             spare: Vec::new(),
             backup: None,
             restored: false,
+            exaggerates: false,
             first_enable: None,
         }
     }
@@ -174,6 +177,11 @@ impl AcceptorHost {
         self.disk = backup;
         self.member = false;
         self.restored = true;
+    }
+
+    /// From now on it tells replicas that it has voted further than it has.
+    pub fn exaggerate(&mut self) {
+        self.exaggerates = true;
     }
 
     /// Whether its memory is an old copy that still waits to be discarded.
@@ -277,6 +285,9 @@ impl AcceptorHost {
         }
         if world.mutated(Mutation::PromisesToAnyone) {
             promise_again(acceptor, packet, verdict, &mut out);
+        }
+        if self.exaggerates && packet.header.msgtype == MsgType::Query {
+            out = exaggerated(&out);
         }
         if packet.header.msgtype == MsgType::Trim {
             self.note_trimmed(world);
@@ -440,6 +451,21 @@ fn replay(acceptor: &mut Acceptor, log: &[u8]) -> usize {
         at += 12 + len;
     }
     at
+}
+
+/// Answers whose `end` is too large.
+fn exaggerated(out: &Outgoing) -> Outgoing {
+    let mut changed = Outgoing::default();
+    for (to, header, value) in out.iter() {
+        match RangeReport::parse(value) {
+            Ok(report) if header.flags.has(Flags::RANGE) => {
+                let end = report.end + 20;
+                changed.send(to, header, &RangeReport { end, ..report }.emit());
+            }
+            _ => changed.send(to, header, value),
+        }
+    }
+    changed
 }
 
 /// The mutation of an acceptor that promises a round to a second candidate.

@@ -66,6 +66,11 @@ impl Cluster {
             Action::Failover => self.controller.order_failover(&mut self.world),
             Action::CopyDisk(name) => self.copy_disk(name),
             Action::PutBack(name) => self.put_back(name),
+            Action::Exaggerate(name) => {
+                if let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) {
+                    self.acceptors[n].exaggerate();
+                }
+            }
             Action::Forget(name) => self.forget(name),
             Action::AcceptLoss => self.controller.accept_loss(&mut self.world),
             Action::OldCluster => self.old_cluster(),

@@ -376,12 +376,16 @@ impl Cluster {
         let verdict = match kind {
             Kind::Controller => {
                 let verdict = self.controller.packet(w, from, &packet);
-                self.answer_again(from, &packet);
+                self.answer_again(to, from, &packet);
                 verdict
             }
             Kind::Leader(n) => self.leaders[n].packet(w, from, &packet, damaged),
             Kind::Acceptor(n) => self.acceptors[n].packet(w, from, &packet, bytes, damaged),
-            Kind::Replica(n) => self.replicas[n].packet(w, to, from, &packet, damaged),
+            Kind::Replica(n) => {
+                let verdict = self.replicas[n].packet(w, to, from, &packet, damaged);
+                self.answer_again(to, from, &packet);
+                verdict
+            }
             Kind::Learner(n) => self.learners[n].packet(w, from, &packet, damaged),
             Kind::Client(n) => self.clients[n].packet(w, &packet),
         };
@@ -398,9 +402,13 @@ impl Cluster {
         }
     }
 
-    /// The mutation of a candidate that is content with too few.
-    fn answer_again(&mut self, from: Endpoint, packet: &Packet<'_>) {
-        if !self.world.mutated(Mutation::QuorumOfF) {
+    /// The mutations of a candidate and of a replica that are content with too few.
+    fn answer_again(&mut self, to: Endpoint, from: Endpoint, packet: &Packet<'_>) {
+        let mistake = match self.kind(to.node) {
+            Kind::Controller => Mutation::QuorumOfF,
+            _ => Mutation::OneEndBelieved,
+        };
+        if !self.world.mutated(mistake) {
             return;
         }
         let Kind::Acceptor(n) = self.kind(from.node) else {
@@ -411,13 +419,18 @@ impl Cluster {
             layout::node_id(other.host.name),
             other.memory_nonce().unwrap_or(1),
         );
-        if let Some((header, value)) = mutation::second_answer(&self.world, packet, id, nonce) {
+        if let Some((header, value)) = mutation::second_answer(mistake, packet, id, nonce) {
             let again = Packet {
                 header,
                 tag: None,
                 value: &value,
             };
-            self.controller.packet(&mut self.world, from, &again);
+            let kind = self.kind(to.node);
+            let w = &mut self.world;
+            let _ = match kind {
+                Kind::Replica(n) => self.replicas[n].packet(w, to, from, &again, false),
+                _ => self.controller.packet(w, from, &again),
+            };
         }
     }
 

@@ -68,11 +68,13 @@ pub enum Mutation {
     RestartedIsNotMute,
     /// An acceptor promises a round to each candidate that asks.
     PromisesToAnyone,
+    /// A replica repairs as far as one acceptor says that it has voted.
+    OneEndBelieved,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`], which is no mistake of those that are to notice it.
-    pub const ALL: [Mutation; 25] = [
+    pub const ALL: [Mutation; 26] = [
         Mutation::BeginningIgnored,
         Mutation::AcceptorForgets,
         Mutation::LeaderReusesRound,
@@ -98,6 +100,7 @@ impl Mutation {
         Mutation::LanesOfEarlierProcess,
         Mutation::RestartedIsNotMute,
         Mutation::PromisesToAnyone,
+        Mutation::OneEndBelieved,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.
@@ -132,14 +135,15 @@ pub fn not_remembered(world: &World, header: &Header) -> bool {
 
 /// An answer once more, as if another acceptor, whose memory is `nonce`, had given it.
 pub fn second_answer(
-    world: &World,
+    mistake: Mutation,
     packet: &Packet<'_>,
     other: NodeId,
     nonce: u64,
 ) -> Option<(Header, Vec<u8>)> {
     let h = &packet.header;
     let answer = matches!(h.msgtype, MsgType::Phase1b | MsgType::Phase2b);
-    if !answer || !world.mutated(Mutation::QuorumOfF) {
+    let poll = h.msgtype == MsgType::Phase1b && h.flags.has(Flags::RANGE);
+    if !answer || mistake == Mutation::OneEndBelieved && !poll {
         return None;
     }
     let header = Header { swid: other, ..*h };

@@ -173,6 +173,7 @@ impl ReplicaHost {
             buffer: usize::from(scenario.slots),
             repair_after: 2 * MILLISECOND,
             repair_limit: 8,
+            window: scenario.window.into(),
             poll_interval: 200 * MILLISECOND,
             checkpoint_every: scenario.checkpoint_every.into(),
             checkpoint_interval: 2 * SECOND,

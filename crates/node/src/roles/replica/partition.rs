@@ -42,6 +42,7 @@ impl Partition<'_> {
         let deployment = self.cluster.deployment(self.node, group);
         Settings {
             repair_after: group.gap_timeout_ms * 1_000_000,
+            window: group.window,
             checkpoint_every: group.checkpoint_every,
             session_timeout: group.session_timeout_s * 1_000_000_000,
             seed: self.nonce,

@@ -1,0 +1,125 @@
+//! How far others say that the log has been begun, and whose word that takes. [X-BEGUN]
+//!
+//! Who repairs an instance that holds nothing puts a no-op there. So one acceptor that errs, or one bit that
+//! flips, must not make this replica repair what no leader has stamped yet: it would fill the log with no-ops
+//! ahead of the leader. What is decided was voted by f+1 acceptors, so what f+1 of them show is enough; what
+//! they don't show together, since f others are gone, the leader does, or the next epoch's beginning.
+//!
+//! Nothing is kept for long: what acceptors showed counts until the next question, so that errors of months
+//! don't add up to a quorum.
+
+use paxos::{Configuration, Instance, NodeId, Round};
+
+#[derive(Default)]
+pub(crate) struct Shown {
+    quorum: usize,
+    /// The acceptors of the last configuration, and 1 + the largest instance that each has shown.
+    acceptors: Vec<(NodeId, Instance)>,
+    leader: Option<Leader>,
+}
+
+/// What the leader answered last.
+#[derive(Clone, Copy)]
+struct Leader {
+    rnd: Round,
+    question: u64,
+    next: Instance,
+}
+
+impl Shown {
+    /// From now on these acceptors count.
+    pub fn configure(&mut self, configuration: &Configuration) {
+        self.quorum = configuration.quorum();
+        let nodes = configuration.acceptors.iter().map(|member| member.node);
+        self.acceptors = nodes.map(|node| (node, self.by(node))).collect();
+    }
+
+    fn by(&self, acceptor: NodeId) -> Instance {
+        let mut known = self.acceptors.iter();
+        known.find(|(node, _)| *node == acceptor).map_or(0, |a| a.1)
+    }
+
+    /// An acceptor shows that it has voted below `end`.
+    #[inline]
+    pub fn by_acceptor(&mut self, acceptor: NodeId, end: Instance) {
+        let mut known = self.acceptors.iter_mut();
+        if let Some((_, shown)) = known.find(|(node, _)| *node == acceptor) {
+            *shown = end.max(*shown);
+        }
+    }
+
+    /// What f+1 acceptors have shown: the (f+1)-th largest.
+    pub fn by_quorum(&self) -> Instance {
+        let ends = || self.acceptors.iter().map(|a| a.1);
+        let shown = |end: &Instance| ends().filter(|e| e >= end).count() >= self.quorum;
+        ends().filter(shown).max().unwrap_or(0)
+    }
+
+    /// A question goes out: the answers count, not what was shown before.
+    pub fn ask_anew(&mut self) {
+        self.acceptors.iter_mut().for_each(|a| a.1 = 0);
+    }
+
+    /// The leader answers a question. Below the smaller of its answers to two questions, if this is the second
+    /// one in this round.
+    pub fn by_leader(&mut self, rnd: Round, question: u64, next: Instance) -> Option<Instance> {
+        let known = self.leader.filter(|known| known.rnd == rnd);
+        if known.is_some_and(|known| known.question == question) {
+            return None;
+        }
+        self.leader = Some(Leader {
+            rnd,
+            question,
+            next,
+        });
+        known.map(|known| known.next.min(next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paxos::Member;
+
+    fn shown(acceptors: &[NodeId]) -> Shown {
+        let member = |&node: &NodeId| Member { node, nonce: 1 };
+        let mut shown = Shown::default();
+        shown.configure(&Configuration {
+            epoch: 1,
+            leader: member(&1),
+            acceptors: acceptors.iter().map(member).collect(),
+            f: (acceptors.len() / 2) as u8,
+            replicas: vec![31],
+            g: 0,
+        });
+        shown
+    }
+
+    #[test]
+    fn it_takes_the_word_of_f_plus_one_acceptors() {
+        let mut five = shown(&[1, 2, 3, 4, 5]);
+        for (acceptor, end) in [(1, 1 << 63), (2, 1 << 62), (9, 50)] {
+            five.by_acceptor(acceptor, end);
+        }
+        assert_eq!(five.by_quorum(), 0, "f, and a stranger");
+        five.by_acceptor(3, 7);
+        five.by_acceptor(3, 6);
+        assert_eq!(five.by_quorum(), 7);
+        five.ask_anew();
+        five.by_acceptor(4, 9);
+        assert_eq!(five.by_quorum(), 0, "errors don't add up over time");
+        assert_eq!(Shown::default().by_quorum(), 0);
+    }
+
+    #[test]
+    fn the_leader_says_it_twice() {
+        let mut one = shown(&[1]);
+        let (old, new) = (Round::base(1), Round::base(2));
+        assert_eq!(one.by_leader(old, 1, 9), None);
+        assert_eq!(one.by_leader(old, 1, 9), None, "a duplicate");
+        assert_eq!(one.by_leader(old, 2, 1 << 63), Some(9));
+        assert_eq!(one.by_leader(old, 3, 10), Some(10));
+        assert_eq!(one.by_leader(new, 4, 11), None, "another leader");
+        assert_eq!(one.by_leader(new, 5, 12), Some(11));
+    }
+}
