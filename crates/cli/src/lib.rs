@@ -3,6 +3,7 @@
 #[macro_use]
 extern crate local_cluster;
 
+mod bench;
 mod check_trace;
 mod failover;
 mod kv;
@@ -40,7 +41,7 @@ enum Command {
     Status(status::Options),
     /// Measure
     #[command(subcommand)]
-    Bench(measure::Command),
+    Bench(bench::Command),
     /// Change the leader by hand
     Failover(failover::Options),
     /// Find out what an instance decided, or close it with a no-op
@@ -71,7 +72,7 @@ pub fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Node(options) => run_node::run(&options),
         Command::Status(options) => status::run(&options),
-        Command::Bench(command) => measure::run(&command),
+        Command::Bench(command) => bench::run(&command),
         Command::Failover(options) => failover::run(&options),
         Command::Recover(options) => recover::run(&options),
         Command::Kv(options) => return kv::run(&options),

@@ -22,7 +22,7 @@ pub fn run(options: &[&str], lines: &[String]) -> io::Result<Output> {
 }
 
 /// Runs lines, and gives back what they print.
-pub(crate) fn batch(options: &[&str], lines: &[String]) -> Result<Vec<u8>> {
+pub fn batch(options: &[&str], lines: &[String]) -> Result<Vec<u8>> {
     let output = run(options, lines).map_err(|e| format!("ip: {e}; apt-get install iproute2"))?;
     if output.status.success() {
         return Ok(output.stdout);

@@ -407,7 +407,7 @@ impl<T> Drop for Mapped<T> {
 ///
 /// # Safety
 /// `number` must lie in a [`Mapped`] that outlives the result, and be aligned.
-pub(crate) unsafe fn atomic64<'a>(number: *mut u64) -> &'a std::sync::atomic::AtomicU64 {
+pub unsafe fn atomic64<'a>(number: *mut u64) -> &'a std::sync::atomic::AtomicU64 {
     // SAFETY: the caller's promise.
     unsafe { std::sync::atomic::AtomicU64::from_ptr(number) }
 }

@@ -14,16 +14,16 @@ use common::objects_or_skip;
 use loader::attach::Attachment;
 use loader::clone::Cloning;
 use loader::frame;
-use loader::generator::{Generator, Target, can_be_copied};
 use loader::interface::Interface;
 use loader::layout::{Link, MulticastMember};
 use loader::leader::Leader;
 use loader::members::octets;
-use loader::network::{Namespace, veth};
 use loader::object::{Object, Role, Sizes};
 use loader::place::{self, Place};
 use loader::run::test_device;
 use loader::sys::pin_to_cpu;
+use measure::generator::{Generator, Target, can_be_copied};
+use measure::network::{Namespace, veth};
 use paxos::wire::value::Vector;
 use paxos::{Deployment, Flags, Header, MsgType, Packet, Program};
 

@@ -8,11 +8,11 @@ use common::random::{PARTITIONS, deployment};
 use loader::forwarder::Forwarder;
 use loader::interface::Interface;
 use loader::layout::Device;
-use loader::network::{Namespace, veth};
 use loader::object::{Object, Role, Sizes};
 use loader::occupant::Occupant;
 use loader::place::{self, Place};
 use loader::switch::Switch;
+use measure::network::{Namespace, veth};
 use paxos::Deployment;
 
 const SWITCH: &str = "switch-1";

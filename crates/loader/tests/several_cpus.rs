@@ -10,11 +10,11 @@ use std::thread;
 use aya::programs::ProgramFd;
 use common::{Loaded, configuration, objects_or_skip};
 use loader::frame;
-use loader::generator::{Generator, Target};
 use loader::object::{Role, possible_cpus};
 use loader::place::Place;
 use loader::run::{action, counter};
 use loader::sys::{pin_to_cpu, test_run};
+use measure::generator::{Generator, Target};
 use paxos::wire::value::Vector;
 use paxos::{Deployment, Enable, Flags, Header, MsgType, Packet, Program, Round};
 

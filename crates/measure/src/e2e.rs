@@ -1,4 +1,4 @@
-//! `wirepaxos bench e2e`: a closed loop of requests through a whole cluster on loopback or in a lab,
+//! End to end: a closed loop of requests through a whole cluster on loopback or in a lab,
 //! every node a process of its own. Throughput counts replies received by the client, each of which
 //! it has checked.
 
@@ -12,123 +12,80 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use client::ClientOptions;
 use node::ClusterFile;
 use node::cluster_file::{Plane, Role};
-use serde_json::{Value, json};
 
-use self::disk::{FileSystem, Tables};
+pub use self::disk::FileSystem;
+use self::disk::Tables;
 use self::load::{Load, Until, run_all};
 
 use super::unreplicated;
 use local_cluster::Error;
-use local_cluster::arguments::plane;
 use local_cluster::latency::Latencies;
 use local_cluster::processes::{Processes, cpu_seconds, own_cpu_seconds, resident_mib};
-use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
+use local_cluster::{LocalCluster, SLOTS, Shape};
 
-/// Options of `wirepaxos bench e2e`.
-#[derive(Args)]
-pub struct Options {
-    /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; wants
-    /// root
-    #[arg(long, default_value = "udp", value_parser = plane)]
-    plane: Plane,
-    /// Sockets too in the network of namespaces that xdp uses
-    #[arg(long)]
-    lab: bool,
-    /// In that network: leader, acceptors and learners are in the switch, as in the papers, and
-    /// not on hosts of their own
-    #[arg(long)]
-    in_switch: bool,
-    /// The replicated application: echo, rocksdb or leveldb
-    #[arg(long, default_value = "echo")]
-    app: String,
-    /// Requests in flight; a list gives a line each
-    #[arg(long, value_delimiter = ',', default_value = "1,8,64,256",
-          value_parser = clap::value_parser!(u16).range(1..=1024))]
-    outstanding: Vec<u16>,
-    /// Clients, each a thread with a session of its own, that share the requests in flight
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    clients: u16,
-    /// Beside one client, which packs all that is in flight: the same load by so many independent ones,
-    /// where each has a request in flight at least; 0: not measured
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(0..=64))]
-    independent: u16,
-    /// Seconds measured a load, after half a second of warming up; with a store, until every replica has
-    /// had a memtable full, too
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    seconds: u64,
-    /// Don't wait for full memtables: the figures are then of memory, faster than a store goes on
-    #[arg(long)]
-    short: bool,
-    /// Replicas, odd
-    #[arg(long, default_value_t = 3)]
-    replicas: usize,
-    /// Learners that tell replicas what is decided; without any, replicas get the votes
-    #[arg(long, default_value_t = 0)]
-    learners: usize,
-    /// Acceptors, odd
-    #[arg(long, default_value_t = 3)]
-    acceptors: usize,
-    /// Partitions
-    #[arg(long, default_value_t = 1)]
-    partitions: u16,
-    /// Bytes of a command
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    value_bytes: u16,
-    /// Bytes of a value, which packs several commands, at most
-    #[arg(long, default_value_t = MAX_VALUE, value_parser = clap::value_parser!(u16).range(64..=1408))]
-    max_value: u16,
-    /// Values in flight at most; further commands are packed into the next ones
-    #[arg(long, default_value_t = ClientOptions::default().max_open_values)]
-    open_values: usize,
-    /// A value for each command: operations are values then
-    #[arg(long)]
-    unpacked: bool,
-    /// Acceptors store their votes on disk
-    #[arg(long)]
-    durable: bool,
-    /// Where to make the directory with the nodes' data; by default where temporary files go
-    #[arg(long, value_name = "DIRECTORY")]
-    data: Option<PathBuf>,
-    /// Measure --durable on a RAM disk, too
-    #[arg(long)]
-    allow_ram_disk: bool,
-    /// Where processes run
-    #[arg(long, value_enum, default_value_t = Pinned::None)]
-    pinned: Pinned,
-    /// Measure this beside it, in the same run, under the same load
-    #[arg(long, value_enum)]
-    baseline: Option<Baseline>,
-    /// One JSON object a line
-    #[arg(long)]
-    json: bool,
-}
-
-/// What to compare with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Baseline {
-    /// One process that answers by itself, on the same plane, with the same client and packing
-    Unreplicated,
+/// What is measured, and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the nodes handle their packets; all but UDP in a network of namespaces.
+    pub plane: Plane,
+    /// UDP, too, in a network of namespaces and not on loopback.
+    pub lab: bool,
+    /// In that network: leader, acceptors and learners are in the switch.
+    pub in_switch: bool,
+    /// `echo`, `rocksdb` or `leveldb`.
+    pub app: String,
+    /// How many of each there are.
+    pub replicas: usize,
+    /// See `replicas`.
+    pub learners: usize,
+    /// See `replicas`.
+    pub acceptors: usize,
+    /// See `replicas`.
+    pub partitions: u16,
+    /// Bytes of a command.
+    pub value_bytes: u16,
+    /// Bytes of a value, which packs several commands, at most.
+    pub max_value: u16,
+    /// Values that a client has in flight at most; further commands are packed into the next ones.
+    pub open_values: usize,
+    /// A value for each command.
+    pub unpacked: bool,
+    /// How long a load is measured, after half a second of warming up.
+    pub time: Duration,
+    /// Also until each store has written a file.
+    pub until_full: bool,
+    /// Acceptors store their votes on disk.
+    pub durable: bool,
+    /// Durable nodes may store on a RAM disk.
+    pub allow_ram_disk: bool,
+    /// Where to make the directory with the nodes' data.
+    pub data: PathBuf,
+    /// Where processes run.
+    pub pinned: Pinned,
+    /// Whether each load is also put on a server without replication.
+    pub unreplicated: bool,
 }
 
 /// Placement of the processes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Pinned {
-    /// As the scheduler likes
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pinned {
+    /// As the scheduler likes.
     None,
-    /// Everything on CPU 0
+    /// Everything on CPU 0.
     One,
-    /// The client on CPU 1, everything else on CPU 0
+    /// The client on CPU 1, everything else on CPU 0.
     Two,
     /// The clients on all CPUs in turn, everything else as the scheduler likes: a frame is handled
-    /// where it is sent, so else one CPU may get all of them
+    /// where it is sent, so one CPU may get all of them otherwise.
     Spread,
 }
 
 impl Pinned {
+    /// All there are.
+    pub const ALL: [Pinned; 4] = [Pinned::None, Pinned::One, Pinned::Two, Pinned::Spread];
+
     fn node_cpu(self) -> fn(&str) -> Option<usize> {
         match self {
             Pinned::None | Pinned::Spread => |_| None,
@@ -144,7 +101,8 @@ impl Pinned {
         }
     }
 
-    fn name(self) -> &'static str {
+    /// As in arguments and results.
+    pub fn name(self) -> &'static str {
         match self {
             Pinned::None => "none",
             Pinned::One => "one",
@@ -158,118 +116,75 @@ const WARM_UP: Duration = Duration::from_millis(500);
 /// How often stores are looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Starts a cluster, loads it, prints a line a load; with a baseline, each load is followed by the
-/// same one on it.
-pub fn run(options: &Options) -> Result<(), Error> {
-    if let Some(cpu) = options.pinned.client_cpu() {
-        node::host::pin_to_cpu(cpu)?;
-    }
-    let local = Rc::new(make_cluster(options)?);
-    let file_system = FileSystem::of(local.directory())?;
-    if options.durable && !options.allow_ram_disk {
-        file_system.refuse_ram()?;
-    }
-    let system = System::start(local.clone())?;
-    let baseline = match options.baseline {
-        None => None,
-        Some(Baseline::Unreplicated) => Some(System::unreplicated(local)?),
-    };
-    if !options.json {
-        print_head(options, &file_system);
-    }
-    for &outstanding in &options.outstanding {
-        let clients = options.clients.min(outstanding);
-        let mut rows = measure(options, &system, baseline.as_ref(), outstanding, clients)?;
-        rows.independent = match options.independent_beside(outstanding) {
-            None => None,
-            Some(clients) => {
-                let beside = measure(options, &system, baseline.as_ref(), outstanding, clients)?;
-                Some(Box::new(beside))
-            }
-        };
-        match options.json {
-            true => println!("{}", rows.json(options, &file_system)),
-            false => rows.print(),
+/// A running cluster, and the server beside it.
+pub struct Bench {
+    settings: Settings,
+    file_system: FileSystem,
+    system: System,
+    baseline: Option<System>,
+}
+
+impl Bench {
+    /// Starts the cluster. The calling thread, which becomes the client, is pinned and, with a network of
+    /// namespaces, moved to a host of its own.
+    pub fn start(settings: Settings) -> Result<Bench, Error> {
+        if let Some(cpu) = settings.pinned.client_cpu() {
+            node::host::pin_to_cpu(cpu)?;
         }
+        let local = Rc::new(make_cluster(&settings)?);
+        let file_system = FileSystem::of(local.directory())?;
+        if settings.durable && !settings.allow_ram_disk {
+            file_system.refuse_ram()?;
+        }
+        let system = System::start(local.clone())?;
+        let baseline = match settings.unreplicated {
+            false => None,
+            true => Some(System::unreplicated(local)?),
+        };
+        Ok(Bench {
+            settings,
+            file_system,
+            system,
+            baseline,
+        })
     }
-    Ok(())
+
+    /// Where the nodes store their data.
+    pub fn file_system(&self) -> &FileSystem {
+        &self.file_system
+    }
+
+    /// Puts one load on the cluster, then the same one on the server beside it.
+    pub fn measure(&self, outstanding: u16, clients: u16) -> Result<Pair, Error> {
+        let clients = clients.min(outstanding);
+        let measured = self.system.measure(&self.settings, outstanding, clients)?;
+        let baseline = match &self.baseline {
+            None => None,
+            Some(system) => Some(system.measure(&self.settings, outstanding, clients)?),
+        };
+        Ok(Pair { measured, baseline })
+    }
 }
 
-fn print_head(options: &Options, file_system: &FileSystem) {
-    if options.durable {
-        println!(
-            "votes are stored on {}, mounted at {}",
-            file_system.kind,
-            file_system.mount.display()
-        );
-    }
-    match (options.app.as_str(), options.short) {
-        ("echo", _) => {}
-        (_, false) => println!("each line lasts until every store has had a memtable full"),
-        (_, true) => println!("--short: stores may have written to memory alone"),
-    }
-    println!(
-        "{:>12} {:>7} {:>11} {:>12} {:>9} {:>9} {:>9}   CPU seconds",
-        "", "clients", "outstanding", "ops/s", "p50 µs", "p99 µs", "p99.9 µs"
-    );
-}
-
-impl Options {
-    /// How many independent clients stand beside the one.
-    fn independent_beside(&self, outstanding: u16) -> Option<u16> {
-        let wanted = self.clients == 1 && self.independent > 1;
-        (wanted && outstanding >= self.independent).then_some(self.independent)
-    }
-}
-
-fn measure(
-    options: &Options,
-    system: &System,
-    baseline: Option<&System>,
-    outstanding: u16,
-    clients: u16,
-) -> Result<Rows, Error> {
-    let measured = system.measure(options, outstanding, clients)?;
-    let baseline = match baseline {
-        None => None,
-        Some(system) => Some(system.measure(options, outstanding, clients)?),
-    };
-    Ok(Rows {
-        measured,
-        baseline,
-        independent: None,
-    })
-}
-
-fn make_cluster(options: &Options) -> Result<LocalCluster, Error> {
+fn make_cluster(settings: &Settings) -> Result<LocalCluster, Error> {
     let shape = Shape {
         leaders: 1,
-        acceptors: options.acceptors,
-        learners: options.learners,
-        replicas: options.replicas,
-        partitions: options.partitions,
+        acceptors: settings.acceptors,
+        learners: settings.learners,
+        replicas: settings.replicas,
+        partitions: settings.partitions,
         slots: SLOTS,
-        max_value: options.max_value,
-        application: options.app.clone(),
+        max_value: settings.max_value,
+        application: settings.app.clone(),
         redis: false,
-        durable: options.durable,
-        in_switch: options.in_switch,
-        cpu_of: options.pinned.node_cpu(),
+        durable: settings.durable,
+        in_switch: settings.in_switch,
+        cpu_of: settings.pinned.node_cpu(),
     };
-    if options.plane == Plane::Udp && !options.lab {
-        if options.in_switch {
-            return Err(Error::new("--in-switch is for --plane xdp, or with --lab"));
-        }
-        let data = options.data.clone();
-        let parent = data.unwrap_or_else(std::env::temp_dir);
-        return Ok(LocalCluster::create(&parent, &shape)?);
+    if settings.plane == Plane::Udp && !settings.lab {
+        return Ok(LocalCluster::create(&settings.data, &shape)?);
     }
-    if options.durable || options.data.is_some() {
-        return Err(Error::new(
-            "--durable and --data are for --plane udp, without --lab",
-        ));
-    }
-    LocalCluster::in_lab(&shape, options.plane, None)
+    LocalCluster::in_lab(&shape, settings.plane, None)
 }
 
 /// What is measured: processes of one cluster file.
@@ -319,14 +234,14 @@ impl System {
 
     fn measure(
         &self,
-        options: &Options,
+        settings: &Settings,
         outstanding: u16,
         clients: u16,
     ) -> Result<Measured, Error> {
         let share = |n| (outstanding + n) / clients;
-        let loads = (0..clients).map(|n| Load::open(&self.cluster, options, share(n)));
+        let loads = (0..clients).map(|n| Load::open(&self.cluster, settings, share(n)));
         let mut loads = loads.collect::<Result<Vec<_>, _>>()?;
-        let spread = options.pinned == Pinned::Spread;
+        let spread = settings.pinned == Pinned::Spread;
         let warm_up = Until {
             time: WARM_UP,
             enough: &AtomicBool::new(true),
@@ -335,8 +250,7 @@ impl System {
         let before = cpu_by_process(&self.processes);
         let memory_before = memory_by_process(&self.processes);
         let tables = Tables::since_now(self.stores.clone());
-        let time = Duration::from_secs(options.seconds);
-        let waits = options.app != "echo" && !options.short;
+        let (time, waits) = (settings.time, settings.until_full);
         let (elapsed, latencies) = run_until_full(&tables, waits, |enough| {
             run_all(&mut loads, Until { time, enough }, spread)
         })?;
@@ -378,27 +292,43 @@ fn run_until_full<T>(
     })
 }
 
-/// One load on one system; CPU seconds and memory by process.
-struct Measured {
-    outstanding: u16,
-    clients: u16,
-    elapsed: Duration,
-    latencies: Latencies,
+/// One load on the cluster and on the server beside it.
+pub struct Pair {
+    /// The cluster.
+    pub measured: Measured,
+    /// The server.
+    pub baseline: Option<Measured>,
+}
+
+/// One load on one of them.
+pub struct Measured {
+    /// Requests in flight.
+    pub outstanding: u16,
+    /// Clients that shared them.
+    pub clients: u16,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Of each command.
+    pub latencies: Latencies,
     /// By store: files that it has written out of its memory.
-    tables_written: Vec<usize>,
-    cpu_s: ByProcess,
-    memory_before: ByProcess,
-    memory_after: ByProcess,
+    pub tables_written: Vec<usize>,
+    /// CPU seconds.
+    pub cpu_s: ByProcess,
+    /// Resident memory in MiB.
+    pub memory_before: ByProcess,
+    /// See `memory_before`.
+    pub memory_after: ByProcess,
 }
 
-/// One load on all systems, and beside it by independent clients.
-struct Rows {
-    measured: Measured,
-    baseline: Option<Measured>,
-    independent: Option<Box<Rows>>,
+impl Measured {
+    /// Commands a second.
+    pub fn ops_per_s(&self) -> f64 {
+        self.latencies.count() as f64 / self.elapsed.as_secs_f64()
+    }
 }
 
-type ByProcess = BTreeMap<String, f64>;
+/// Something of each process, by its name.
+pub type ByProcess = BTreeMap<String, f64>;
 
 fn cpu_by_process(processes: &Processes) -> ByProcess {
     by_process(processes, cpu_seconds, Some(own_cpu_seconds()))
@@ -426,120 +356,9 @@ fn difference(before: &ByProcess, after: &ByProcess) -> ByProcess {
         .collect()
 }
 
-impl Rows {
-    fn print(&self) {
-        self.measured.row("");
-        if let Some(baseline) = &self.baseline {
-            baseline.row("unreplicated");
-        }
-        if let Some(independent) = &self.independent {
-            independent.print();
-        }
-    }
-
-    fn json(&self, options: &Options, file_system: &FileSystem) -> Value {
-        let mut line = self.measured.json(options, file_system);
-        if let Some(baseline) = &self.baseline {
-            line["baseline"] = baseline.json(options, file_system);
-        }
-        if let Some(independent) = &self.independent {
-            line["independent"] = independent.json(options, file_system);
-        }
-        line
-    }
-}
-
-impl Measured {
-    fn ops_per_s(&self) -> f64 {
-        self.latencies.count() as f64 / self.elapsed.as_secs_f64()
-    }
-
-    fn row(&self, what: &str) {
-        let latency = self.latencies.percentiles_us();
-        let cpu = self.cpu_s.iter().map(|(name, s)| format!("{name} {s:.2}"));
-        println!(
-            "{what:>12} {:>7} {:>11} {:>12.0} {:>9} {:>9} {:>9}   {}",
-            self.clients,
-            self.outstanding,
-            self.ops_per_s(),
-            latency.p50,
-            latency.p99,
-            latency.p999,
-            cpu.collect::<Vec<_>>().join(", ")
-        );
-    }
-
-    fn json(&self, options: &Options, file_system: &FileSystem) -> Value {
-        json!({
-            "plane": options.plane.name(),
-            "network": if options.lab || options.plane != Plane::Udp { "namespaces" } else { "loopback" },
-            "app": options.app,
-            "outstanding": self.outstanding,
-            "clients": self.clients,
-            "in_switch": options.in_switch,
-            "packed": !options.unpacked && self.outstanding > self.clients,
-            "partitions": options.partitions,
-            "replicas": options.replicas,
-            "acceptors": options.acceptors,
-            "learners": options.learners,
-            "pinned": options.pinned.name(),
-            "value_bytes": options.value_bytes,
-            "max_value": options.max_value,
-            "open_values": options.open_values,
-            "durable": options.durable,
-            "file_system": file_system.json(),
-            "tables_written": self.tables_written,
-            "ops_per_s": self.ops_per_s().round(),
-            "latency_us": self.latencies.percentiles_us().json(),
-            "cpu_s": rounded(&self.cpu_s),
-            "memory_mib": {
-                "before": rounded(&self.memory_before),
-                "after": rounded(&self.memory_after),
-            },
-            "seconds": self.elapsed.as_secs_f64(),
-        })
-    }
-}
-
-fn rounded(values: &ByProcess) -> BTreeMap<&String, Value> {
-    let round = |v: &f64| json!((v * 1000.0).round() / 1000.0);
-    values.iter().map(|(name, v)| (name, round(v))).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        options: Options,
-    }
-
-    fn options(line: &str) -> Options {
-        let words = std::iter::once("e2e").chain(line.split_whitespace());
-        Line::try_parse_from(words).expect("a valid line").options
-    }
-
-    #[test]
-    fn values_in_flight_are_the_librarys_by_default() {
-        let by_default = options("").open_values;
-        assert_eq!(by_default, ClientOptions::default().max_open_values);
-        assert_eq!(options("--open-values 8").open_values, 8);
-    }
-
-    #[test]
-    fn independent_clients_stand_beside_the_one_where_each_has_a_request() {
-        let beside = |line, outstanding| options(line).independent_beside(outstanding);
-        assert_eq!(beside("", 256), Some(32));
-        assert_eq!(beside("", 32), Some(32));
-        assert_eq!(beside("", 31), None);
-        assert_eq!(beside("--independent 4", 8), Some(4));
-        assert_eq!(beside("--independent 0", 256), None);
-        assert_eq!(beside("--clients 2", 256), None);
-    }
 
     #[test]
     fn a_run_ends_when_every_store_has_written() {

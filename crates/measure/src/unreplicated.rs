@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use apps::Application;
-use clap::Args;
 use control::{EpochRecord, EpochState, Message, View};
 use node::cluster_file::Role;
 use node::host::wait;
@@ -17,17 +16,8 @@ use paxos::{Configuration, Flags, GroupId, Header, Member, MsgType, NodeId, Pack
 
 use local_cluster::Error;
 
-/// Options of the server process.
-#[derive(Args)]
-pub struct Options {
-    /// The cluster file; its first leader's addresses are served
-    #[arg(short, long)]
-    cluster: PathBuf,
-}
-
-/// Serves until killed.
-pub fn run(options: &Options) -> Result<(), Error> {
-    let cluster = ClusterFile::load(&options.cluster)?;
+/// Serves at the addresses of the cluster's first leader, until killed.
+pub fn serve(cluster: &ClusterFile) -> Result<(), Error> {
     let leader = cluster
         .with_role(Role::Leader)
         .next()
@@ -37,12 +27,12 @@ pub fn run(options: &Options) -> Result<(), Error> {
     }
     // It takes the controller's place, too.
     let controller = cluster.controller_node();
-    let peers = ControlPeers::new(&cluster, controller.id);
+    let peers = ControlPeers::new(cluster, controller.id);
     let control = std::net::UdpSocket::bind(controller.control)?;
     control.set_nonblocking(true)?;
     let mut plane = UdpPlane::bind(leader.address, PlaneOptions::default())?;
     let (mut inbox, mut outgoing) = (RecvBatch::new(), SendBatch::new());
-    let mut server = Server::open(&cluster, leader.id)?;
+    let mut server = Server::open(cluster, leader.id)?;
     let mut more = false;
     loop {
         let ready = if more {

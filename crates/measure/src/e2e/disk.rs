@@ -5,13 +5,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
-
 use local_cluster::Error;
 
 /// Where a directory is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct FileSystem {
+pub struct FileSystem {
     /// `ext4`, `tmpfs`, ...
     pub kind: String,
     /// Where it is mounted.
@@ -19,7 +17,7 @@ pub(super) struct FileSystem {
 }
 
 impl FileSystem {
-    pub fn of(directory: &Path) -> Result<FileSystem, Error> {
+    pub(super) fn of(directory: &Path) -> Result<FileSystem, Error> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let directory = directory.canonicalize()?;
         find(&mounts, &directory)
@@ -32,7 +30,7 @@ impl FileSystem {
     }
 
     /// An error where durable storage would be measured on a RAM disk.
-    pub fn refuse_ram(&self) -> Result<(), Error> {
+    pub(super) fn refuse_ram(&self) -> Result<(), Error> {
         if !self.is_ram() {
             return Ok(());
         }
@@ -42,10 +40,6 @@ impl FileSystem {
             self.mount.display(),
             self.kind
         )))
-    }
-
-    pub fn json(&self) -> Value {
-        json!({ "type": self.kind, "mount": self.mount })
     }
 }
 

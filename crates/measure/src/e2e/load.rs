@@ -8,7 +8,7 @@ use node::ClusterFile;
 use paxos::PartitionId;
 use replica::Status;
 
-use super::Options;
+use super::Settings;
 use super::work::Work;
 use local_cluster::Error;
 use local_cluster::latency::Latencies;
@@ -78,17 +78,21 @@ pub(super) fn run_all(
 }
 
 impl Load {
-    pub fn open(cluster: &ClusterFile, options: &Options, outstanding: u16) -> Result<Load, Error> {
+    pub fn open(
+        cluster: &ClusterFile,
+        settings: &Settings,
+        outstanding: u16,
+    ) -> Result<Load, Error> {
         static STREAMS: AtomicU64 = AtomicU64::new(0);
         let client = Client::open(
             cluster,
             ClientOptions {
                 window: WINDOW as u16,
-                max_open_values: match options.unpacked {
+                max_open_values: match settings.unpacked {
                     true => WINDOW,
-                    false => options.open_values,
+                    false => settings.open_values,
                 },
-                packing: !options.unpacked,
+                packing: !settings.unpacked,
                 ..ClientOptions::default()
             },
         )?;
@@ -98,7 +102,7 @@ impl Load {
         };
         let stream = STREAMS.fetch_add(1, Ordering::Relaxed);
         Ok(Load {
-            work: Work::new(&options.app, options.value_bytes, stream),
+            work: Work::new(&settings.app, settings.value_bytes, stream),
             command: Vec::new(),
             outstanding,
             next_pid: 0,

@@ -15,12 +15,12 @@ use aya::programs::xdp::XdpLink;
 use paxos::MsgType;
 
 use super::{ready, wiring};
+use crate::generator::{Generator, Target, can_be_copied};
+use crate::network::{Namespace, veth};
 use loader::acceptor::Acceptor;
-use loader::generator::{Generator, Target, can_be_copied};
 use loader::interface::Interface;
 use loader::layout::Decision;
 use loader::learner::decision;
-use loader::network::{Namespace, veth};
 use loader::object::{Object, Result, directory};
 use loader::ring::Ring;
 use loader::run::counter;

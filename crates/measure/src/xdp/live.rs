@@ -11,11 +11,11 @@ use aya::programs::xdp::XdpLink;
 use paxos::MsgType;
 
 use super::{ready, wiring};
+use crate::generator::{Generator, Target};
+use crate::network::{Namespace, veth};
 use loader::acceptor::Acceptor;
-use loader::generator::{Generator, Target};
 use loader::interface::Interface;
 use loader::layout::GROUP_DELIVER;
-use loader::network::{Namespace, veth};
 use loader::object::{Object, Result, Role, Sizes, directory};
 use loader::run::counter;
 use loader::sys::pin_to_cpu;
@@ -135,7 +135,7 @@ impl Bench {
         }
         let generator = from.inside(|| Generator::new(&mut source, Target::Port(out.index)))?;
         if program != node.role().name() {
-            loader::generator::aim(&mut node, Target::Program("forwarder"))?;
+            crate::generator::aim(&mut node, Target::Program("forwarder"))?;
         }
         let (msgtype, shift) = match role {
             Role::Leader => (MsgType::Request, 0),

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use paxos::MsgType;
 
-use loader::generator::{self, Generator, Target};
+use crate::generator::{self, Generator, Target};
 use loader::object::{Object, Result, Role, directory};
 use loader::ring::Ring;
 use loader::run::{Runner, action, counter};

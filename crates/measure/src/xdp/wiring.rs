@@ -4,11 +4,11 @@ use aya::programs::xdp::XdpLink;
 use aya::programs::{Xdp, XdpFlags};
 
 use super::ready;
+use crate::network::Namespace;
 use loader::frame;
 use loader::interface::Interface;
 use loader::layout::{Link, MAX_MEMBERS, MulticastMember};
 use loader::members::octets;
-use loader::network::Namespace;
 use loader::object::{Object, Result, whole};
 
 /// Puts a program at an interface, in the driver, until the link is dropped.

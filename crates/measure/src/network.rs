@@ -6,9 +6,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::interface::Interface;
-use crate::ip;
-use crate::object::Result;
+use loader::interface::Interface;
+use loader::ip;
+use loader::object::Result;
 
 const OWN: &str = "/proc/thread-self/ns/net";
 

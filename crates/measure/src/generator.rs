@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use aya::maps::{DevMap, ProgramArray};
 use aya::programs::ProgramFd;
 
-use crate::features::takes_redirects;
-use crate::frame;
-use crate::interface::Interface;
-use crate::layout::{BENCH_HEAD_LEN, Bench};
-use crate::object::{Object, Result, whole};
-use crate::sys::{Mapped, TestRun, atomic64, live_run, test_run};
+use loader::features::takes_redirects;
+use loader::frame;
+use loader::interface::Interface;
+use loader::layout::{BENCH_HEAD_LEN, Bench};
+use loader::object::{Object, Result, whole};
+use loader::sys::{Mapped, TestRun, atomic64, live_run, test_run};
 
 /// Where a generator's frames go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,12 +1,12 @@
 //! `wirepaxos bench chain`: leader, three acceptors and learners as XDP programs at real links, driven
 //! by the kernel, with a callback in user space.
 
-use crate::xdp::chain::{self, Run};
 use clap::Args;
-use serde_json::json;
-
-use super::{least, median, most};
 use local_cluster::Error;
+use measure::stats::{least, median, most};
+use measure::xdp::VALUE_LEN;
+use measure::xdp::chain::{self, Run};
+use serde_json::json;
 
 /// Options of `wirepaxos bench chain`.
 #[derive(Args)]
@@ -55,7 +55,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
                 "plane": "xdp",
                 "replicas": options.replicas,
                 "cpus": cpus,
-                "value_bytes": crate::xdp::VALUE_LEN,
+                "value_bytes": VALUE_LEN,
                 "sent": sent,
                 "delivered": delivered,
                 "repeated": repeated,

@@ -7,6 +7,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use crate::stats::median;
 use paxos::acceptor::{Acceptor, Enable};
 use paxos::leader::{Leader, Program};
 use paxos::learner::{Learned, Learner};
@@ -15,66 +16,41 @@ use paxos::{
     Configuration, Deployment, Header, Instance, Member, MsgType, NodeId, Outbox, Packet, Round,
     To, Verdict,
 };
-use serde_json::json;
 
-use super::median;
-
-const SLOTS: usize = 65_536;
-const VALUE_LEN: usize = 64;
+/// Slots of the acceptor's ring.
+pub const SLOTS: usize = 65_536;
+/// Bytes of a value.
+pub const VALUE_LEN: usize = 64;
 const REPLICA: NodeId = 21;
 const ACCEPTORS: [NodeId; 3] = [11, 12, 13];
 const NONCE: u64 = 7;
 
-/// Nanoseconds a message of every role, medians.
-pub(super) struct Measured {
-    /// `forwarder` first: parsing and copying alone.
-    roles: [(&'static str, f64); 4],
+/// The median of what one message takes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Measured {
+    /// `forwarder`, `leader`, `acceptor` or `learner`.
+    pub role: &'static str,
+    /// Nanoseconds a message.
+    pub ns_per_msg: f64,
 }
 
-/// Measures all roles, one after the other, this often and this long each time.
-pub(super) fn measure(runs: usize, seconds: f64) -> Measured {
+/// Measures all roles, one after the other, this often and this long each time. The forwarder comes
+/// first: parsing and copying alone.
+pub fn measure(runs: usize, seconds: f64) -> [Measured; 4] {
     let time = Duration::from_secs_f64(seconds);
-    let median_of = |run: fn(Duration) -> f64| {
+    let roles: [(&'static str, fn(Duration) -> f64); 4] = [
+        ("forwarder", forward),
+        ("leader", leader),
+        ("acceptor", acceptor),
+        ("learner", learner),
+    ];
+    roles.map(|(role, run)| {
         let all: Vec<f64> = (0..runs).map(|_| run(time)).collect();
-        median(&all)
-    };
-    Measured {
-        roles: [
-            ("forwarder", median_of(forward)),
-            ("leader", median_of(leader)),
-            ("acceptor", median_of(acceptor)),
-            ("learner", median_of(learner)),
-        ],
-    }
-}
-
-impl Measured {
-    /// One JSON object a line.
-    pub(super) fn print_json(&self) {
-        let tenths = |ns: f64| (ns * 10.0).round() / 10.0;
-        let (_, forwarding) = self.roles[0];
-        for (role, ns) in self.roles {
-            let line = json!({
-                "plane": "udp",
-                "role": role,
-                "ns_per_msg": tenths(ns),
-                "msgs_per_s": (1e9 / ns).round(),
-                "forwarding_ns_per_msg": tenths(forwarding),
-                "value_bytes": VALUE_LEN,
-                "slots": SLOTS,
-            });
-            println!("{line}");
+        Measured {
+            role,
+            ns_per_msg: median(&all),
         }
-    }
-
-    /// As a table.
-    pub(super) fn print(&self) {
-        println!("udp plane: the roles as libraries (one core, medians)");
-        println!("{:<10} {:>9} {:>14}", "role", "ns/msg", "messages/s");
-        for (role, ns) in self.roles {
-            println!("{role:<10} {ns:>9.1} {:>14.0}", 1e9 / ns);
-        }
-    }
+    })
 }
 
 fn deployment(node: NodeId) -> Deployment {

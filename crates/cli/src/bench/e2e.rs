@@ -1,0 +1,297 @@
+//! `wirepaxos bench e2e`: end to end.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use client::ClientOptions;
+use local_cluster::arguments::plane;
+use local_cluster::{Error, MAX_VALUE};
+use measure::e2e::{Bench, ByProcess, FileSystem, Measured, Pair, Pinned, Settings};
+use node::cluster_file::Plane;
+use serde_json::{Value, json};
+
+/// Options of `wirepaxos bench e2e`.
+#[derive(Args)]
+pub struct Options {
+    /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; wants
+    /// root
+    #[arg(long, default_value = "udp", value_parser = plane)]
+    plane: Plane,
+    /// Sockets too in the network of namespaces that xdp uses
+    #[arg(long)]
+    lab: bool,
+    /// In that network: leader, acceptors and learners are in the switch, as in the papers, and
+    /// not on hosts of their own
+    #[arg(long)]
+    in_switch: bool,
+    /// The replicated application: echo, rocksdb or leveldb
+    #[arg(long, default_value = "echo")]
+    app: String,
+    /// Requests in flight; a list gives a line each
+    #[arg(long, value_delimiter = ',', default_value = "1,8,64,256",
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    outstanding: Vec<u16>,
+    /// Clients, each a thread with a session of its own, that share the requests in flight
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    clients: u16,
+    /// Beside one client, which packs all that is in flight: the same load by so many independent ones,
+    /// where each has a request in flight at least; 0: not measured
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(0..=64))]
+    independent: u16,
+    /// Seconds measured a load, after half a second of warming up; with a store, until every replica has
+    /// had a memtable full, too
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Don't wait for full memtables: the figures are then of memory, faster than a store goes on
+    #[arg(long)]
+    short: bool,
+    /// Replicas, odd
+    #[arg(long, default_value_t = 3)]
+    replicas: usize,
+    /// Learners that tell replicas what is decided; without any, replicas get the votes
+    #[arg(long, default_value_t = 0)]
+    learners: usize,
+    /// Acceptors, odd
+    #[arg(long, default_value_t = 3)]
+    acceptors: usize,
+    /// Partitions
+    #[arg(long, default_value_t = 1)]
+    partitions: u16,
+    /// Bytes of a command
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    value_bytes: u16,
+    /// Bytes of a value, which packs several commands, at most
+    #[arg(long, default_value_t = MAX_VALUE, value_parser = clap::value_parser!(u16).range(64..=1408))]
+    max_value: u16,
+    /// Values in flight at most; further commands are packed into the next ones
+    #[arg(long, default_value_t = ClientOptions::default().max_open_values)]
+    open_values: usize,
+    /// A value for each command: operations are values then
+    #[arg(long)]
+    unpacked: bool,
+    /// Acceptors store their votes on disk
+    #[arg(long)]
+    durable: bool,
+    /// Where to make the directory with the nodes' data; by default where temporary files go
+    #[arg(long, value_name = "DIRECTORY")]
+    data: Option<PathBuf>,
+    /// Measure --durable on a RAM disk, too
+    #[arg(long)]
+    allow_ram_disk: bool,
+    /// Where processes run. none: as the scheduler likes. one: everything on CPU 0. two: the client on CPU 1,
+    /// everything else on CPU 0. spread: the clients on all CPUs in turn
+    #[arg(long, default_value = "none", value_parser = pinned)]
+    pinned: Pinned,
+    /// Measure this beside it, in the same run, under the same load
+    #[arg(long, value_enum)]
+    baseline: Option<Baseline>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to compare with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Baseline {
+    /// One process that answers by itself, on the same plane, with the same client and packing
+    Unreplicated,
+}
+
+fn pinned(name: &str) -> Result<Pinned, String> {
+    let found = Pinned::ALL.into_iter().find(|p| p.name() == name);
+    found.ok_or("take none, one, two or spread".to_string())
+}
+
+/// Starts a cluster, loads it, prints a line a load; with a baseline, each load is followed by the
+/// same one on it.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let bench = Bench::start(options.settings()?)?;
+    if !options.json {
+        print_head(options, bench.file_system());
+    }
+    for &outstanding in &options.outstanding {
+        let one = bench.measure(outstanding, options.clients)?;
+        let independent = match options.independent_beside(outstanding) {
+            None => None,
+            Some(clients) => Some(bench.measure(outstanding, clients)?),
+        };
+        match options.json {
+            true => {
+                let mut line = pair_json(&one, options, bench.file_system());
+                if let Some(independent) = &independent {
+                    line["independent"] = pair_json(independent, options, bench.file_system());
+                }
+                println!("{line}");
+            }
+            false => {
+                print(&one);
+                independent.iter().for_each(print);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn print_head(options: &Options, file_system: &FileSystem) {
+    if options.durable {
+        println!(
+            "votes are stored on {}, mounted at {}",
+            file_system.kind,
+            file_system.mount.display()
+        );
+    }
+    match (options.app.as_str(), options.short) {
+        ("echo", _) => {}
+        (_, false) => println!("each line lasts until every store has had a memtable full"),
+        (_, true) => println!("--short: stores may have written to memory alone"),
+    }
+    println!(
+        "{:>12} {:>7} {:>11} {:>12} {:>9} {:>9} {:>9}   CPU seconds",
+        "", "clients", "outstanding", "ops/s", "p50 µs", "p99 µs", "p99.9 µs"
+    );
+}
+
+impl Options {
+    fn settings(&self) -> Result<Settings, Error> {
+        let on_loopback = self.plane == Plane::Udp && !self.lab;
+        if self.in_switch && on_loopback {
+            return Err(Error::new("--in-switch is for --plane xdp, or with --lab"));
+        }
+        if !on_loopback && (self.durable || self.data.is_some()) {
+            return Err(Error::new(
+                "--durable and --data are for --plane udp, without --lab",
+            ));
+        }
+        Ok(Settings {
+            plane: self.plane,
+            lab: self.lab,
+            in_switch: self.in_switch,
+            app: self.app.clone(),
+            replicas: self.replicas,
+            learners: self.learners,
+            acceptors: self.acceptors,
+            partitions: self.partitions,
+            value_bytes: self.value_bytes,
+            max_value: self.max_value,
+            open_values: self.open_values,
+            unpacked: self.unpacked,
+            time: Duration::from_secs(self.seconds),
+            until_full: self.app != "echo" && !self.short,
+            durable: self.durable,
+            allow_ram_disk: self.allow_ram_disk,
+            data: self.data.clone().unwrap_or_else(std::env::temp_dir),
+            pinned: self.pinned,
+            unreplicated: self.baseline.is_some(),
+        })
+    }
+
+    /// How many independent clients stand beside the one.
+    fn independent_beside(&self, outstanding: u16) -> Option<u16> {
+        let wanted = self.clients == 1 && self.independent > 1;
+        (wanted && outstanding >= self.independent).then_some(self.independent)
+    }
+}
+
+fn print(pair: &Pair) {
+    print_row("", &pair.measured);
+    if let Some(baseline) = &pair.baseline {
+        print_row("unreplicated", baseline);
+    }
+}
+
+fn print_row(what: &str, row: &Measured) {
+    let latency = row.latencies.percentiles_us();
+    let cpu = row.cpu_s.iter().map(|(name, s)| format!("{name} {s:.2}"));
+    println!(
+        "{what:>12} {:>7} {:>11} {:>12.0} {:>9} {:>9} {:>9}   {}",
+        row.clients,
+        row.outstanding,
+        row.ops_per_s(),
+        latency.p50,
+        latency.p99,
+        latency.p999,
+        cpu.collect::<Vec<_>>().join(", ")
+    );
+}
+
+fn pair_json(pair: &Pair, options: &Options, file_system: &FileSystem) -> Value {
+    let mut line = json_of(&pair.measured, options, file_system);
+    if let Some(baseline) = &pair.baseline {
+        line["baseline"] = json_of(baseline, options, file_system);
+    }
+    line
+}
+
+fn json_of(row: &Measured, options: &Options, file_system: &FileSystem) -> Value {
+    json!({
+        "plane": options.plane.name(),
+        "network": if options.lab || options.plane != Plane::Udp { "namespaces" } else { "loopback" },
+        "app": options.app,
+        "outstanding": row.outstanding,
+        "clients": row.clients,
+        "in_switch": options.in_switch,
+        "packed": !options.unpacked && row.outstanding > row.clients,
+        "partitions": options.partitions,
+        "replicas": options.replicas,
+        "acceptors": options.acceptors,
+        "learners": options.learners,
+        "pinned": options.pinned.name(),
+        "value_bytes": options.value_bytes,
+        "max_value": options.max_value,
+        "open_values": options.open_values,
+        "durable": options.durable,
+        "file_system": json!({ "type": file_system.kind, "mount": file_system.mount }),
+        "tables_written": row.tables_written,
+        "ops_per_s": row.ops_per_s().round(),
+        "latency_us": row.latencies.percentiles_us().json(),
+        "cpu_s": rounded(&row.cpu_s),
+        "memory_mib": {
+            "before": rounded(&row.memory_before),
+            "after": rounded(&row.memory_after),
+        },
+        "seconds": row.elapsed.as_secs_f64(),
+    })
+}
+
+fn rounded(values: &ByProcess) -> BTreeMap<&String, Value> {
+    let round = |v: &f64| json!((v * 1000.0).round() / 1000.0);
+    values.iter().map(|(name, v)| (name, round(v))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(line: &str) -> Options {
+        let words = std::iter::once("e2e").chain(line.split_whitespace());
+        Line::try_parse_from(words).expect("a valid line").options
+    }
+
+    #[test]
+    fn values_in_flight_are_the_librarys_by_default() {
+        let by_default = options("").open_values;
+        assert_eq!(by_default, ClientOptions::default().max_open_values);
+        assert_eq!(options("--open-values 8").open_values, 8);
+    }
+
+    #[test]
+    fn independent_clients_stand_beside_the_one_where_each_has_a_request() {
+        let beside = |line, outstanding| options(line).independent_beside(outstanding);
+        assert_eq!(beside("", 256), Some(32));
+        assert_eq!(beside("", 32), Some(32));
+        assert_eq!(beside("", 31), None);
+        assert_eq!(beside("--independent 4", 8), Some(4));
+        assert_eq!(beside("--independent 0", 256), None);
+        assert_eq!(beside("--clients 2", 256), None);
+    }
+}

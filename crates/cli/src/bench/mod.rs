@@ -1,0 +1,33 @@
+//! `wirepaxos bench`: measurements.
+
+mod chain;
+mod e2e;
+mod roles;
+mod unreplicated;
+
+use clap::Subcommand;
+use local_cluster::Error;
+
+/// What to measure.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Clients, leader, acceptors and replicas as processes, end to end
+    E2e(e2e::Options),
+    /// One role at a time, in a loop
+    Roles(roles::Options),
+    /// Leader, acceptors and learners in the kernel, at links, driven by the kernel
+    Chain(chain::Options),
+    /// The server of `e2e --baseline unreplicated`
+    #[command(hide = true)]
+    UnreplicatedServer(unreplicated::Options),
+}
+
+/// Runs one measurement.
+pub fn run(command: &Command) -> Result<(), Error> {
+    match command {
+        Command::E2e(options) => e2e::run(options),
+        Command::Roles(options) => roles::run(options),
+        Command::Chain(options) => chain::run(options),
+        Command::UnreplicatedServer(options) => unreplicated::run(options),
+    }
+}

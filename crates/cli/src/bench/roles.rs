@@ -1,0 +1,209 @@
+//! `wirepaxos bench roles`: what one message costs a role, on each plane.
+
+use clap::{Args, ValueEnum};
+use local_cluster::Error;
+use measure::roles::{udp, xdp};
+use measure::stats::{median, quantile};
+use measure::xdp::{VALUE_LEN, live};
+use serde_json::{Value, json};
+
+/// P4xos (TNET 2020), Table I: latency inside the device; Table II: messages a second. The devices
+/// are the authors': DPDK on a Xeon's cores, NetFPGA SUME, Tofino.
+const PAPERS: [(&str, [&str; 3], [&str; 3]); 4] = [
+    ("forwarder", ["0.4 us", "0.37 us", "< 0.1 us"], ["", "", ""]),
+    (
+        "leader",
+        ["2.3 us", "0.52 us", "< 0.1 us"],
+        ["5.5 M", "10 M", "656 M"],
+    ),
+    (
+        "acceptor",
+        ["2.6 us", "0.55 us", "< 0.1 us"],
+        ["950 K", "10 M", "656 M"],
+    ),
+    (
+        "learner",
+        ["2.8 us", "0.54 us", "< 0.1 us"],
+        ["650 K", "10 M", "656 M"],
+    ),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Plane {
+    #[value(alias = "rust")]
+    Udp,
+    Xdp,
+}
+
+/// Options of `wirepaxos bench roles`.
+#[derive(Args)]
+pub struct Options {
+    /// udp (or rust): the roles as libraries, as socket nodes call them. xdp: the programs in the
+    /// kernel, alone and at links, and those of udp beside; wants root
+    #[arg(long, default_value = "udp", value_enum, hide_possible_values = true)]
+    plane: Plane,
+    /// Seconds a role, spread over the runs
+    #[arg(long, default_value_t = 2.5)]
+    seconds: f64,
+    /// Runs; what is reported is their median
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    runs: u64,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures leader, acceptor, learner and, as the bare path, forwarding alone.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let runs = options.runs as usize;
+    let seconds = options.seconds.clamp(0.1, 600.0) / options.runs as f64;
+    let in_kernel = match options.plane {
+        Plane::Udp => None,
+        Plane::Xdp => Some(xdp::measure(runs, seconds)?),
+    };
+    let libraries = udp::measure(runs, seconds);
+    if options.json {
+        in_kernel.iter().for_each(print_json);
+        print_libraries_json(&libraries);
+        return Ok(());
+    }
+    if let Some(measured) = in_kernel {
+        print_alone(&measured.alone);
+        print_live(&measured.live);
+    }
+    print_libraries(&libraries);
+    print_papers();
+    Ok(())
+}
+
+fn print_json(measured: &xdp::Measured) {
+    for role in &measured.alone {
+        println!("{}", line(role, &measured.live));
+    }
+}
+
+fn print_libraries_json(roles: &[udp::Measured]) {
+    let tenths = |ns: f64| (ns * 10.0).round() / 10.0;
+    for role in roles {
+        let line = json!({
+            "plane": "udp",
+            "role": role.role,
+            "ns_per_msg": tenths(role.ns_per_msg),
+            "msgs_per_s": (1e9 / role.ns_per_msg).round(),
+            "forwarding_ns_per_msg": tenths(roles[0].ns_per_msg),
+            "value_bytes": udp::VALUE_LEN,
+            "slots": udp::SLOTS,
+        });
+        println!("{line}");
+    }
+}
+
+fn print_libraries(roles: &[udp::Measured]) {
+    println!("udp plane: the roles as libraries (one core, medians)");
+    println!("{:<10} {:>9} {:>14}", "role", "ns/msg", "messages/s");
+    for role in roles {
+        let ns = role.ns_per_msg;
+        println!("{:<10} {ns:>9.1} {:>14.0}", role.role, 1e9 / ns);
+    }
+}
+
+fn print_alone(roles: &[xdp::Alone]) {
+    println!("xdp plane, alone (BPF_PROG_TEST_RUN, one core, medians; what varies: all runs)");
+    println!("{:<10} {:>9} {:>14}  runs", "role", "ns/msg", "messages/s");
+    for xdp::Alone { median, runs } in roles {
+        let runs: Vec<String> = runs.iter().map(|ns| format!("{ns:.0}")).collect();
+        println!(
+            "{:<10} {:>9.1} {:>14.0}  {}",
+            median.role,
+            median.ns_per_msg,
+            median.msgs_per_s,
+            runs.join(" ")
+        );
+    }
+    println!();
+}
+
+fn print_live(roles: &[live::Measured]) {
+    println!(
+        "xdp plane, at links (live frames over veth, one core, in turns with bare forwarding, medians)"
+    );
+    println!(
+        "{:<10} {:>14} {:>16} {:>6} {:>11}  of bare forwarding's rate",
+        "role", "messages/s", "bare forwarding", "lost", "frames/msg"
+    );
+    for m in roles {
+        let (role, bare) = (median(&m.msgs_per_s), median(&m.forwarding_msgs_per_s));
+        let ratios = ratios(m);
+        println!(
+            "{:<10} {role:>14.0} {bare:>16.0} {:>6} {:>11}  1/{:.2}, in most turns 1/{:.2} to 1/{:.2}",
+            m.role,
+            m.lost,
+            m.frames_per_msg,
+            median(&ratios),
+            quantile(&ratios, 0.1),
+            quantile(&ratios, 0.9)
+        );
+    }
+    println!();
+}
+
+/// How many times the role's rate bare forwarding's is, turn by turn.
+fn ratios(m: &live::Measured) -> Vec<f64> {
+    let turns = m.forwarding_msgs_per_s.iter().zip(&m.msgs_per_s);
+    turns.map(|(bare, role)| bare / role).collect()
+}
+
+/// The papers' own figures.
+fn print_papers() {
+    println!("\nP4xos (TNET 2020), Tables I and II, on its authors' devices:");
+    println!(
+        "{:<10} {:>22} {:>30}",
+        "role", "latency in the device", "messages/s"
+    );
+    println!(
+        "{:<10} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9}",
+        "", "DPDK", "FPGA", "Tofino", "DPDK", "FPGA", "Tofino"
+    );
+    for (role, latency, rate) in PAPERS {
+        println!(
+            "{role:<10} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9}",
+            latency[0], latency[1], latency[2], rate[0], rate[1], rate[2]
+        );
+    }
+}
+
+/// `live` is null where a role isn't measured at links, as forwarding is part of each role's.
+fn line(xdp::Alone { median: role, runs }: &xdp::Alone, live: &[live::Measured]) -> Value {
+    let papers = PAPERS.iter().find(|(name, ..)| *name == role.role);
+    let mut line = json!({
+        "plane": "xdp",
+        "role": role.role,
+        "ns_per_msg": role.ns_per_msg,
+        "ns_per_msg_runs": runs,
+        "msgs_per_s": role.msgs_per_s.round(),
+        "forwarding_ns_per_msg": role.forwarding_ns_per_msg,
+        "messages": role.messages,
+        "value_bytes": VALUE_LEN,
+        "papers": papers.map(|(_, latency, rate)| json!({
+            "origin": "P4xos (TNET 2020), Tables I and II: DPDK, FPGA, Tofino",
+            "latency": latency,
+            "msgs_per_s": rate,
+        })),
+    });
+    let live = live.iter().find(|m| m.role == role.role);
+    line["live"] = live.map_or(Value::Null, at_links);
+    line
+}
+
+fn at_links(m: &live::Measured) -> Value {
+    json!({
+        "frames_per_msg": m.frames_per_msg,
+        "msgs_per_s": median(&m.msgs_per_s).round(),
+        "msgs_per_s_turns": m.msgs_per_s,
+        "forwarding_msgs_per_s": median(&m.forwarding_msgs_per_s).round(),
+        "forwarding_msgs_per_s_turns": m.forwarding_msgs_per_s,
+        "times_slower_than_forwarding": median(&ratios(m)),
+        "lost": m.lost,
+        "forwarding_lost": m.forwarding_lost,
+    })
+}

@@ -1,0 +1,4 @@
+//! What one message costs a role, on each plane.
+
+pub mod udp;
+pub mod xdp;

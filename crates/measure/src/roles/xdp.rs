@@ -1,0 +1,50 @@
+//! The roles' programs in the kernel, alone and at links.
+
+use local_cluster::Error;
+
+use crate::stats::median;
+use crate::xdp::{RoleMeasurement, live, roles};
+
+/// What was measured of all roles.
+pub struct Measured {
+    /// Every role alone.
+    pub alone: Vec<Alone>,
+    /// Those that were measured at links.
+    pub live: Vec<live::Measured>,
+}
+
+/// One role in test-run.
+pub struct Alone {
+    /// Medians of all runs.
+    pub median: RoleMeasurement,
+    /// Nanoseconds a message, run by run.
+    pub runs: Vec<f64>,
+}
+
+/// Measures all roles this often, at links this long each time.
+pub fn measure(runs: usize, seconds: f64) -> Result<Measured, Error> {
+    Ok(Measured {
+        alone: alone(runs)?,
+        live: live::roles(runs, seconds).map_err(Error::new)?,
+    })
+}
+
+fn alone(runs: usize) -> Result<Vec<Alone>, Error> {
+    let all = (0..runs).map(|_| roles());
+    let all = all.collect::<Result<Vec<_>, _>>().map_err(Error::new)?;
+    let roles = 0..all[0].len();
+    let with_runs = roles.map(|at| {
+        let of = |pick: fn(&RoleMeasurement) -> f64| all.iter().map(|run| pick(&run[at])).collect();
+        let ns: Vec<f64> = of(|m| m.ns_per_msg);
+        let ns_per_msg = median(&ns);
+        let mut role = all[0][at].clone();
+        role.msgs_per_s = 1e9 / ns_per_msg;
+        role.ns_per_msg = ns_per_msg;
+        role.forwarding_ns_per_msg = median(&of(|m| m.forwarding_ns_per_msg));
+        Alone {
+            median: role,
+            runs: ns,
+        }
+    });
+    Ok(with_runs.collect())
+}
