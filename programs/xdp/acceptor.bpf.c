@@ -99,7 +99,449 @@ struct step {
 	__u32 index;
 };
 
+/* ---- Functions: named and ordered as in crates/paxos/src/acceptor.rs. What only this plane has stands behind
+ * who needs it. Handlers return a verdict and set `common.action`. */
+
+static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struct step *s);
+static __always_inline __u32 silent(const struct step *s);
+static __always_inline __u32 phase2a(struct xdp_md *ctx, struct message *m, struct step *s);
+static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, struct step *s,
+				  __u16 *flags);
+static __always_inline __u32 phase1a(struct xdp_md *ctx, const struct message *m, struct step *s);
+static __always_inline __u32 promise(struct xdp_md *ctx, const struct message *m, struct step *s);
+static __always_inline __u32 phase1a_range(struct xdp_md *ctx, const struct message *m,
+					   struct step *s);
+static __always_inline __u32 raise_floor(struct partition *partition, const struct message *m,
+					 __u32 *before);
+static __always_inline int await_votes(struct partition *partition);
+static __always_inline __u32 query(struct xdp_md *ctx, const struct message *m, struct step *s);
+static __always_inline __u32 show(struct xdp_md *ctx, const struct message *m, struct step *s);
+static __always_inline __u32 query_range(struct xdp_md *ctx, const struct message *m,
+					 struct step *s);
+static __always_inline __u32 trim_to(const struct message *m, struct step *s);
+static __always_inline __u32 report(const struct message *m, struct step *s);
+static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, struct step *s);
+static __always_inline __u32 shown_floor(const struct step *s);
+static __always_inline __u64 start_of(const struct step *s);
+
+static __always_inline __u32 within_window(const struct message *m, const struct step *s, __u64 trim);
+static __always_inline __u32 not_overtaken(const struct message *m, const struct slot *slot);
+static __always_inline __u32 not_preempted(const struct message *m, const struct step *s,
+					   __u32 *round);
+static __always_inline __u32 promised(const struct slot *slot, __u64 inst, __u32 floor);
+static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m, struct step *s,
+				    __u16 reason, __u32 round, __u64 trim);
+static __always_inline void send_vote(struct xdp_md *ctx, struct message *m, struct step *s,
+				      __u16 flags);
+static __always_inline void send_range_report(struct xdp_md *ctx, const struct message *m,
+					      struct step *s, __u32 rnd);
+SUBPROGRAM __u64 end_of(const struct partition *partition, __u64 trim);
+static __always_inline int find(const struct message *m, struct step *s);
+static __always_inline struct membership *membership_of(const struct step *s);
+static __always_inline __u64 nonce_of(const struct step *s);
+static __always_inline int send_value(struct xdp_md *ctx, const struct message *m, struct answer *a,
+				      struct slot *slot, __u32 index);
+static __noinline int send_short_value(struct xdp_md *ctx, __u32 header_at, struct answer *a,
+				       struct slot *slot);
+static __noinline int send_long_value(struct xdp_md *ctx, __u32 header_at, struct answer *a,
+				      __u32 index, __u32 len);
+static __always_inline int store_value(struct xdp_md *ctx, const struct message *m,
+				       struct slot *slot, __u32 index);
+static __always_inline int voted_for(const struct slot *slot, const struct message *m);
+static __always_inline __u32 valid_noop(const struct message *m);
+
+/* ---- Handlers */
+
+/* Takes one packet. */
+static __always_inline int step(struct xdp_md *ctx)
+{
+	struct step s = {};
+	struct message m;
+	int refused = 0;
+
+	if (!receive(ctx, &m, &s.common))
+		return s.common.action;
+	if (!find(&m, &s))
+		return XDP_ABORTED;
+	/* Long before it is needed, as it comes from far away. */
+	READ_ONCE(s.slot->inst);
+	READ_ONCE(s.slot->padding);
+	/* A value that is stored is shown again, under a checksum of its own: a damaged one must not
+	 * get that far. */
+	if (m.msgtype != REPLY)
+		refused = verify_checksum(&m);
+	if (refused)
+		return drop(refused);
+	count(handle(ctx, &m, &s));
+	return leave(ctx, &s.common);
+}
+
+static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struct step *s)
+{
+	int range = m->flags & FLAG_RANGE;
+
+	if (!READ_ONCE(s->partition->floor) && m->msgtype != PROBE)
+		return silent(s);
+	/* First what is most frequent. */
+	if (m->msgtype == PHASE2A)
+		return phase2a(ctx, m, s);
+	switch (m->msgtype) {
+	case PROBE:
+		return probe(ctx, m, s);
+	case PHASE1A:
+		return range ? phase1a_range(ctx, m, s) : phase1a(ctx, m, s);
+	case QUERY:
+		return range ? query_range(ctx, m, s) : query(ctx, m, s);
+	case TRIM:
+		return trim_to(m, s);
+	default:
+		return because(REASON_NOT_FOR_ROLE);
+	}
+}
+
+/* Why a memory that has no floor answers PROBE alone. [A-STRANGER] [A-MUTE] */
+static __always_inline __u32 silent(const struct step *s)
+{
+	return because(READ_ONCE(s->partition->held) ? REASON_RESTARTED : REASON_STRANGER);
+}
+
+/* Votes, unless a higher round was promised. [A-VOTE] */
+static __always_inline __u32 phase2a(struct xdp_md *ctx, struct message *m, struct step *s)
+{
+	__u64 trim = READ_ONCE(s->partition->trim);
+	__u32 refused, verdict, round = 0;
+	__u16 flags = 0;
+
+	if (!round_is_valid(m->rnd))
+		return because(REASON_BAD_ROUND);
+	refused = valid_noop(m);
+	if (refused)
+		return refused;
+	refused = within_window(m, s, trim);
+	if (refused)
+		return reject(ctx, m, s, refused, 0, trim);
+	if (!lock_soon(&s->stripe->lock))
+		return because(REASON_BUSY);
+	refused = not_overtaken(m, s->slot);
+	if (!refused)
+		refused = not_preempted(m, s, &round);
+	verdict = refused ? refused : vote(ctx, m, s, &flags);
+	unlock(&s->stripe->lock);
+	if (refused)
+		return reject(ctx, m, s, refused, round, trim);
+	if (verdict == VERDICT_CHANGED || verdict == VERDICT_ANSWERED)
+		send_vote(ctx, m, s, flags);
+	return verdict;
+}
+
+/* Stores the vote, unless it is there. The stripe is locked. */
+static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, struct step *s,
+				  __u16 *flags)
+{
+	struct stripe *stripe = s->stripe;
+	struct slot *slot = s->slot;
+
+	if (slot->inst == m->inst && slot->vrnd == m->rnd) {
+		/* [A-CONFLICT] */
+		if (!voted_for(slot, m))
+			return REASON_CONFLICT;
+		*flags = slot->flags;
+		return VERDICT_ANSWERED;
+	}
+	if (!store_value(ctx, m, slot, s->index))
+		return REASON_FULL;
+	if (stripe->end <= m->inst)
+		WRITE_ONCE(stripe->end, m->inst + 1);
+	slot->inst = m->inst;
+	slot->client = m->client;
+	slot->request = m->request;
+	slot->rnd = m->rnd;
+	slot->vrnd = m->rnd;
+	slot->flags = m->flags & FLAGS_OF_VALUE;
+	slot->len = m->value_len;
+	*flags = slot->flags;
+	return VERDICT_CHANGED;
+}
+
+/* Promises a round for one instance, and shows the vote. [A-PROMISE] */
+static __always_inline __u32 phase1a(struct xdp_md *ctx, const struct message *m, struct step *s)
+{
+	__u64 trim = READ_ONCE(s->partition->trim);
+	__u32 refused, verdict, round = 0;
+
+	if (!round_is_valid(m->rnd))
+		return REASON_BAD_ROUND;
+	if (m->value_len)
+		return REASON_BAD_VALUE;
+	refused = within_window(m, s, trim);
+	if (refused)
+		return reject(ctx, m, s, refused, 0, trim);
+	if (!lock_soon(&s->stripe->lock))
+		return because(REASON_BUSY);
+	refused = not_overtaken(m, s->slot);
+	if (!refused)
+		refused = not_preempted(m, s, &round);
+	verdict = refused ? refused : promise(ctx, m, s);
+	unlock(&s->stripe->lock);
+	return refused ? reject(ctx, m, s, refused, round, trim) : verdict;
+}
+
+/* The answer is built while the stripe is locked. */
+static __always_inline __u32 promise(struct xdp_md *ctx, const struct message *m, struct step *s)
+{
+	struct slot *slot = s->slot;
+	struct answer a = {};
+	__u32 verdict = VERDICT_ANSWERED;
+
+	if (slot->inst != m->inst) {
+		/* The old instance lies below `trim`; its promise and its vote are void. */
+		slot->inst = m->inst;
+		slot->client = 0;
+		slot->request = 0;
+		slot->rnd = 0;
+		slot->vrnd = 0;
+		slot->flags = 0;
+		slot->len = 0;
+	}
+	if (slot->rnd != m->rnd) {
+		slot->rnd = m->rnd;
+		verdict = VERDICT_CHANGED;
+	}
+	answer_header(&a.h, s->common.device, m, PHASE1B);
+	set_inst(&a.h, m->inst);
+	set_session(&a.h, slot->client, slot->request);
+	a.h.rnd = bpf_htonl(m->rnd);
+	a.h.vrnd = bpf_htonl(slot->vrnd);
+	a.h.flags = bpf_htons(slot->flags);
+	sent(&s->common, send_value(ctx, m, &a, slot, s->index), XDP_TX);
+	return verdict;
+}
+
+/* Promises a base round for all instances of the partition, and shows how far votes reach. [A-RANGE] */
+static __always_inline __u32 phase1a_range(struct xdp_md *ctx, const struct message *m,
+					   struct step *s)
+{
+	struct partition *partition = s->partition;
+	__u32 before = 0, verdict;
+
+	if (!round_is_base(m->rnd))
+		return REASON_BAD_ROUND;
+	if (m->value_len)
+		return REASON_BAD_VALUE;
+	if (!m->client)
+		return REASON_BAD_SESSION;
+	/* First `floor`, ... */
+	if (!lock_soon(&partition->reporting))
+		return REASON_BUSY;
+	verdict = raise_floor(partition, m, &before);
+	unlock(&partition->reporting);
+	if (verdict == VERDICT_REJECTED + REASON_PREEMPTED)
+		return reject(ctx, m, s, REASON_PREEMPTED, before, READ_ONCE(partition->trim));
+	if (verdict != VERDICT_ANSWERED && verdict != VERDICT_CHANGED)
+		return verdict;
+	/* ... then `end`. */
+	if (!await_votes(partition))
+		return REASON_BUSY;
+	send_range_report(ctx, m, s, m->rnd);
+	return verdict;
+}
+
+/* Raises the floor for its candidate, or finds that this has been done. A round has one: another one is that
+ * of a second controller, on a copied store. The partition is locked, but its process may raise the
+ * floor at any time. [A-ONE] */
+static __always_inline __u32 raise_floor(struct partition *partition, const struct message *m,
+					 __u32 *before)
+{
+	for (int i = 0; i < MAX_TRIES; i++) {
+		__u32 floor = READ_ONCE(partition->floor);
+
+		*before = floor;
+		if (m->rnd < floor)
+			return VERDICT_REJECTED + REASON_PREEMPTED;
+		if (m->rnd == floor && partition->raised == m->rnd)
+			return partition->raiser == m->client ? VERDICT_ANSWERED : REASON_CONFLICT;
+		if (__sync_val_compare_and_swap(&partition->floor, floor, m->rnd) != floor)
+			continue;
+		partition->raiser = m->client;
+		partition->raised = m->rnd;
+		return VERDICT_CHANGED;
+	}
+	return REASON_BUSY;
+}
+
+/* Waits until no vote that found the floor lower is on its way. False = one took too long. [A-CPUS] */
+static __always_inline int await_votes(struct partition *partition)
+{
+	for (int i = 0; i < STRIPES; i++) {
+		__u32 *lock = &partition->stripes[i].lock;
+
+		if (!lock_soon(lock))
+			return 0;
+		unlock(lock);
+	}
+	return 1;
+}
+
+/* Shows the vote of an instance: something to learn from, never a promise. [A-QUERY] */
+static __always_inline __u32 query(struct xdp_md *ctx, const struct message *m, struct step *s)
+{
+	__u64 trim = READ_ONCE(s->partition->trim);
+	__u32 refused, verdict;
+
+	if (m->value_len)
+		return REASON_BAD_VALUE;
+	refused = within_window(m, s, trim);
+	if (refused)
+		return reject(ctx, m, s, refused, 0, trim);
+	if (!lock_soon(&s->stripe->lock))
+		return because(REASON_BUSY);
+	refused = not_overtaken(m, s->slot);
+	verdict = refused ? refused : show(ctx, m, s);
+	unlock(&s->stripe->lock);
+	return refused ? reject(ctx, m, s, refused, 0, trim) : verdict;
+}
+
+/* The answer is built while the stripe is locked. */
+static __always_inline __u32 show(struct xdp_md *ctx, const struct message *m, struct step *s)
+{
+	struct slot *slot = s->slot;
+	struct answer a = {};
+
+	if (slot->inst == m->inst && slot->vrnd) {
+		answer_header(&a.h, s->common.device, m, PHASE2B);
+		set_inst(&a.h, m->inst);
+		set_session(&a.h, slot->client, slot->request);
+		a.h.rnd = bpf_htonl(slot->vrnd);
+		a.h.vrnd = bpf_htonl(slot->vrnd);
+		a.h.flags = bpf_htons(slot->flags);
+		sent(&s->common, send_value(ctx, m, &a, slot, s->index), XDP_TX);
+		return VERDICT_ANSWERED;
+	}
+	/* No round at all, so that it can't pass for a promise; the asker's own numbers, so that an
+	 * old answer can't pass for a new one. */
+	answer_header(&a.h, s->common.device, m, PHASE1B);
+	set_inst(&a.h, m->inst);
+	set_session(&a.h, m->client, m->request);
+	sent(&s->common, send_short(ctx, m->header_at, &a, 0), XDP_TX);
+	return VERDICT_ANSWERED;
+}
+
+/* Shows how far votes reach, and under which floor; linearizable reads rest on it. */
+static __always_inline __u32 query_range(struct xdp_md *ctx, const struct message *m,
+					 struct step *s)
+{
+	if (m->value_len)
+		return REASON_BAD_VALUE;
+	send_range_report(ctx, m, s, READ_ONCE(s->partition->floor));
+	return VERDICT_ANSWERED;
+}
+
+/* TRIM: a replica's report (no round), or the candidate's word (its base round). [A-TRIM] */
+static __always_inline __u32 trim_to(const struct message *m, struct step *s)
+{
+	struct partition *partition = s->partition;
+	__u64 trim = READ_ONCE(partition->trim);
+
+	if (m->value_len)
+		return REASON_BAD_VALUE;
+	if (!m->rnd)
+		return report(m, s);
+	if (!round_is_base(m->rnd))
+		return REASON_BAD_ROUND;
+	if (m->rnd < READ_ONCE(partition->floor) || m->inst < trim)
+		return REASON_STALE;
+	if (m->inst == trim)
+		return REASON_DUPLICATE;
+	return raise(&partition->trim, m->inst) ? VERDICT_CHANGED : REASON_BUSY;
+}
+
+/* What a replica covers. */
+static __always_inline __u32 report(const struct message *m, struct step *s)
+{
+	struct partition *partition = s->partition;
+	const struct membership *membership = membership_of(s);
+	__u32 bank, refused;
+
+	if (!membership)
+		return REASON_FULL;
+	bank = READ_ONCE(membership->bank) & 1;
+	refused = take_report(m, &membership->replicas[bank], partition->reports[bank],
+			      &partition->reporting, round_epoch(READ_ONCE(partition->floor)),
+			      &partition->trim);
+	return refused ? refused : VERDICT_CHANGED;
+}
+
+static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, struct step *s)
+{
+	struct partition *partition = s->partition;
+	__u64 trim = READ_ONCE(partition->trim);
+	int refused = probe_is_for(ctx, m, PROBE_ACCEPTOR);
+
+	if (refused)
+		return refused;
+	sent(&s->common,
+	     send_probe_ack(ctx, s->common.device, m, shown_floor(s), end_of(partition, trim),
+			    nonce_of(s), trim, start_of(s)),
+	     XDP_TX);
+	return VERDICT_ANSWERED;
+}
+
+/* What PROBE shows: nothing in any partition before the order to enable was carried out in all, so that it
+ * is repeated if the process has died on the way. [A-ENABLE] */
+static __always_inline __u32 shown_floor(const struct step *s)
+{
+	const struct membership *membership = membership_of(s);
+	__u32 floor = READ_ONCE(s->partition->floor);
+
+	if (!membership || !READ_ONCE(membership->epoch))
+		return 0;
+	return floor ? floor : READ_ONCE(s->partition->held);
+}
+
+static __always_inline __u64 start_of(const struct step *s)
+{
+	const struct membership *membership = membership_of(s);
+
+	return membership ? READ_ONCE(membership->start) : 0;
+}
+
 /* ---- Helpers */
+
+/* Why an instance may not be answered for, as far as `trim` tells; 0 = it may. [A-WINDOW] */
+static __always_inline __u32 within_window(const struct message *m, const struct step *s, __u64 trim)
+{
+	if (m->inst < trim)
+		return because(REASON_TRIMMED);
+	/* The last instance is never used, so `end` can always lie beyond. */
+	if (m->inst - trim >= s->common.group->slots || m->inst == NO_INSTANCE)
+		return because(REASON_WINDOW);
+	return 0;
+}
+
+/* A slot that holds a later instance: this one is forgotten. 0 = it isn't. The stripe is locked.
+ * [A-WINDOW] */
+static __always_inline __u32 not_overtaken(const struct message *m, const struct slot *slot)
+{
+	return slot->inst > m->inst ? REASON_TRIMMED : 0;
+}
+
+/* Refuses a round below the promised one, which `round` is then; 0 = it isn't. The stripe is locked. */
+static __always_inline __u32 not_preempted(const struct message *m, const struct step *s,
+					   __u32 *round)
+{
+	__u32 it = promised(s->slot, m->inst, READ_ONCE(s->partition->floor));
+
+	if (m->rnd >= it)
+		return 0;
+	*round = it;
+	return REASON_PREEMPTED;
+}
+
+/* In a slot taken over from an older instance the old promise is void and `floor` holds. [A-PREEMPT] */
+static __always_inline __u32 promised(const struct slot *slot, __u64 inst, __u32 floor)
+{
+	return slot->inst == inst && slot->rnd > floor ? slot->rnd : floor;
+}
 
 static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m, struct step *s,
 				    __u16 reason, __u32 round, __u64 trim)
@@ -110,72 +552,50 @@ static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m,
 	return VERDICT_REJECTED + reason;
 }
 
-/* Bytes of a slot's vote, as a value behind an answer's header. */
-static __noinline int send_slot(struct xdp_md *ctx, __u32 header_at, struct answer *a,
-				struct slot *slot)
+/* PHASE2B with the value in hand: it is the one voted for. */
+static __always_inline void send_vote(struct xdp_md *ctx, struct message *m, struct step *s,
+				      __u16 flags)
 {
-	__u32 len = slot->len;
+	struct stamp stamp = {
+		.vrnd = m->rnd,
+		.flags = flags,
+		.msgtype = PHASE2B,
+	};
+	int action = send_multicast(ctx, s->common.device, m, &stamp, 1);
 
-	KEEP(len);
-	if (len > SHORT_VALUE)
-		return 0;
-	return send_answer(ctx, header_at, a, 0, slot->short_value, len, SHORT_VALUE, 1);
+	sent(&s->common, action != NOT_SENT, action);
 }
 
-static __noinline int send_long(struct xdp_md *ctx, __u32 header_at, struct answer *a, __u32 index,
-				__u32 len)
+static __always_inline void send_range_report(struct xdp_md *ctx, const struct message *m,
+					      struct step *s, __u32 rnd)
 {
-	struct long_value *value = bpf_map_lookup_elem(&long_values, &index);
+	__u64 trim = READ_ONCE(s->partition->trim);
+	struct answer a = {};
 
-	if (!value || len > MAX_VALUE)
-		return 0;
-	return send_answer(ctx, header_at, a, 0, value->bytes, len, MAX_VALUE, 1);
+	answer_header(&a.h, s->common.device, m, PHASE1B);
+	set_session(&a.h, m->client, m->request);
+	a.h.rnd = bpf_htonl(rnd);
+	a.h.flags = bpf_htons(FLAG_RANGE);
+	put64(a.value, end_of(s->partition, trim));
+	put64(a.value + 8, trim);
+	put64(a.value + 16, nonce_of(s));
+	sent(&s->common, send_short(ctx, m->header_at, &a, RANGE_REPORT_LEN), XDP_TX);
 }
 
-static __always_inline int send_value_of(struct xdp_md *ctx, const struct message *m,
-					 struct answer *a, struct slot *slot, __u32 index)
+/* At least the partition's `end` as it was when this was called, and at least `trim`. */
+SUBPROGRAM __u64 end_of(const struct partition *partition, __u64 trim)
 {
-	if (slot->len <= SHORT_VALUE)
-		return send_slot(ctx, m->header_at, a, slot);
-	return send_long(ctx, m->header_at, a, index, slot->len);
-}
+	__u64 end = READ_ONCE(partition->earlier);
 
-static __always_inline int store_value(struct xdp_md *ctx, const struct message *m,
-				       struct slot *slot, __u32 index)
-{
-	__u32 len = m->value_len;
-	struct long_value *value;
+	if (end < trim)
+		end = trim;
+	for (int i = 0; i < STRIPES; i++) {
+		__u64 its = READ_ONCE(partition->stripes[i].end);
 
-	KEEP(len);
-	if (len == 0)
-		return 1;
-	if (len <= SHORT_VALUE)
-		return copy_short(ctx, m, m->header, m->end, slot->short_value, len);
-	value = bpf_map_lookup_elem(&long_values, &index);
-	return value && load_bytes(ctx, value_at(m), value->bytes, len, MAX_VALUE);
-}
-
-/* Why an instance may not be answered for, as far as `trim` tells; 0 = it may. [A-WINDOW] */
-static __always_inline __u32 outside(const struct message *m, const struct step *s, __u64 trim)
-{
-	if (m->inst < trim)
-		return because(REASON_TRIMMED);
-	/* The last instance is never used, so `end` can always lie beyond. */
-	if (m->inst - trim >= s->common.group->slots || m->inst == NO_INSTANCE)
-		return because(REASON_WINDOW);
-	return 0;
-}
-
-/* In a slot taken over from an older instance the old promise is void and `floor` holds. [A-PREEMPT] */
-static __always_inline __u32 promised(const struct slot *slot, __u64 inst, __u32 floor)
-{
-	return slot->inst == inst && slot->rnd > floor ? slot->rnd : floor;
-}
-
-static __always_inline int voted_for(const struct slot *slot, const struct message *m)
-{
-	return slot->client == m->client && slot->request == m->request &&
-	       !((slot->flags ^ m->flags) & FLAG_NOOP);
+		if (its > end)
+			end = its;
+	}
+	return end;
 }
 
 /* Finds what is kept about an instance. False = the node isn't set up for that. */
@@ -211,415 +631,65 @@ static __always_inline __u64 nonce_of(const struct step *s)
 	return membership ? membership->nonce : 0;
 }
 
-/* Locks the stripe of an instance in the window: 0, or the verdict. */
-static __always_inline __u32 lock_slot(struct xdp_md *ctx, const struct message *m, struct step *s,
-				       __u64 trim)
+/* The bytes of a slot's vote, as a value behind an answer's header. */
+static __always_inline int send_value(struct xdp_md *ctx, const struct message *m, struct answer *a,
+				      struct slot *slot, __u32 index)
 {
-	__u32 refused = outside(m, s, trim);
-
-	if (refused)
-		return reject(ctx, m, s, refused, 0, trim);
-	return lock_soon(&s->stripe->lock) ? 0 : because(REASON_BUSY);
+	if (slot->len <= SHORT_VALUE)
+		return send_short_value(ctx, m->header_at, a, slot);
+	return send_long_value(ctx, m->header_at, a, index, slot->len);
 }
 
-/* Unlocks it, and tells the sender if it was refused. */
-static __always_inline __u32 unlock_slot(struct xdp_md *ctx, const struct message *m,
-					 struct step *s, __u64 trim, __u32 verdict)
+static __noinline int send_short_value(struct xdp_md *ctx, __u32 header_at, struct answer *a,
+				       struct slot *slot)
 {
-	__u32 round = 0;
+	__u32 len = slot->len;
 
-	if (verdict == VERDICT_REJECTED + REASON_PREEMPTED)
-		round = promised(s->slot, m->inst, READ_ONCE(s->partition->floor));
-	unlock(&s->stripe->lock);
-	if (verdict == VERDICT_REJECTED + REASON_TRIMMED)
-		return reject(ctx, m, s, REASON_TRIMMED, 0, trim);
-	if (verdict == VERDICT_REJECTED + REASON_PREEMPTED)
-		return reject(ctx, m, s, REASON_PREEMPTED, round, trim);
-	return verdict;
-}
-
-/* ---- Handlers: each gives back a verdict and sets `common.action` */
-
-/* Votes, unless a higher round was promised. The stripe is locked. [A-VOTE] */
-static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, struct step *s,
-				  __u16 *flags)
-{
-	struct stripe *stripe = s->stripe;
-	struct slot *slot = s->slot;
-
-	if (slot->inst > m->inst)
-		return VERDICT_REJECTED + REASON_TRIMMED;
-	if (m->rnd < promised(slot, m->inst, READ_ONCE(s->partition->floor)))
-		return VERDICT_REJECTED + REASON_PREEMPTED;
-	if (slot->inst == m->inst && slot->vrnd == m->rnd) {
-		/* [A-CONFLICT] */
-		if (!voted_for(slot, m))
-			return REASON_CONFLICT;
-		*flags = slot->flags;
-		return VERDICT_ANSWERED;
-	}
-	if (!store_value(ctx, m, slot, s->index))
-		return REASON_FULL;
-	if (stripe->end <= m->inst)
-		WRITE_ONCE(stripe->end, m->inst + 1);
-	slot->inst = m->inst;
-	slot->client = m->client;
-	slot->request = m->request;
-	slot->rnd = m->rnd;
-	slot->vrnd = m->rnd;
-	slot->flags = m->flags & FLAGS_OF_VALUE;
-	slot->len = m->value_len;
-	*flags = slot->flags;
-	return VERDICT_CHANGED;
-}
-
-/* PHASE2B with the value in hand: it is the one voted for. */
-static __always_inline void send_vote(struct xdp_md *ctx, struct message *m, struct step *s,
-				      __u16 flags)
-{
-	struct stamp stamp = {
-		.vrnd = m->rnd,
-		.flags = flags,
-		.msgtype = PHASE2B,
-	};
-	int action = send_multicast(ctx, s->common.device, m, &stamp, 1);
-
-	sent(&s->common, action != NOT_SENT, action);
-}
-
-static __always_inline __u32 phase2a(struct xdp_md *ctx, struct message *m, struct step *s)
-{
-	__u64 trim = READ_ONCE(s->partition->trim);
-	__u16 flags = 0;
-	__u32 verdict;
-
-	if (!round_is_valid(m->rnd))
-		return because(REASON_BAD_ROUND);
-	if (m->flags & FLAG_NOOP) {
-		/* A no-op has no command in it: it is empty or an EPOCH marker. */
-		if ((m->flags & FLAGS_OF_VALUE) != FLAG_NOOP)
-			return REASON_BAD_FLAGS;
-		if (m->value_len != 0 && m->value_len != MARKER_LEN)
-			return REASON_BAD_VALUE;
-	}
-	verdict = lock_slot(ctx, m, s, trim);
-	if (verdict)
-		return verdict;
-	verdict = vote(ctx, m, s, &flags);
-	verdict = unlock_slot(ctx, m, s, trim, verdict);
-	if (verdict == VERDICT_CHANGED || verdict == VERDICT_ANSWERED)
-		send_vote(ctx, m, s, flags);
-	return verdict;
-}
-
-/* Promises a round for one instance, and shows the vote. [A-PROMISE] */
-static __always_inline __u32 promise(struct xdp_md *ctx, const struct message *m, struct step *s)
-{
-	struct slot *slot = s->slot;
-	struct answer a = {};
-	__u32 verdict = VERDICT_ANSWERED;
-
-	if (m->rnd < promised(slot, m->inst, READ_ONCE(s->partition->floor)))
-		return VERDICT_REJECTED + REASON_PREEMPTED;
-	if (slot->inst != m->inst) {
-		/* The old instance lies below `trim`; its promise and its vote are void. */
-		slot->inst = m->inst;
-		slot->client = 0;
-		slot->request = 0;
-		slot->rnd = 0;
-		slot->vrnd = 0;
-		slot->flags = 0;
-		slot->len = 0;
-	}
-	if (slot->rnd != m->rnd) {
-		slot->rnd = m->rnd;
-		verdict = VERDICT_CHANGED;
-	}
-	answer_header(&a.h, s->common.device, m, PHASE1B);
-	set_inst(&a.h, m->inst);
-	set_session(&a.h, slot->client, slot->request);
-	a.h.rnd = bpf_htonl(m->rnd);
-	a.h.vrnd = bpf_htonl(slot->vrnd);
-	a.h.flags = bpf_htons(slot->flags);
-	sent(&s->common, send_value_of(ctx, m, &a, slot, s->index), XDP_TX);
-	return verdict;
-}
-
-/* Shows the vote of an instance: something to learn from, never a promise. [A-QUERY] */
-static __always_inline __u32 show(struct xdp_md *ctx, const struct message *m, struct step *s)
-{
-	struct slot *slot = s->slot;
-	struct answer a = {};
-
-	if (slot->inst == m->inst && slot->vrnd) {
-		answer_header(&a.h, s->common.device, m, PHASE2B);
-		set_inst(&a.h, m->inst);
-		set_session(&a.h, slot->client, slot->request);
-		a.h.rnd = bpf_htonl(slot->vrnd);
-		a.h.vrnd = bpf_htonl(slot->vrnd);
-		a.h.flags = bpf_htons(slot->flags);
-		sent(&s->common, send_value_of(ctx, m, &a, slot, s->index), XDP_TX);
-		return VERDICT_ANSWERED;
-	}
-	/* No round at all, so that it can't pass for a promise; the asker's own numbers, so that an
-	 * old answer can't pass for a new one. */
-	answer_header(&a.h, s->common.device, m, PHASE1B);
-	set_inst(&a.h, m->inst);
-	set_session(&a.h, m->client, m->request);
-	sent(&s->common, send_short(ctx, m->header_at, &a, 0), XDP_TX);
-	return VERDICT_ANSWERED;
-}
-
-/* PHASE1A and QUERY of one instance. The answer is built while the stripe is locked. */
-static __always_inline __u32 about_instance(struct xdp_md *ctx, const struct message *m,
-					    struct step *s)
-{
-	__u64 trim = READ_ONCE(s->partition->trim);
-	__u32 verdict;
-
-	if (m->msgtype == PHASE1A && !round_is_valid(m->rnd))
-		return REASON_BAD_ROUND;
-	if (m->value_len)
-		return REASON_BAD_VALUE;
-	verdict = lock_slot(ctx, m, s, trim);
-	if (verdict)
-		return verdict;
-	if (s->slot->inst > m->inst)
-		verdict = VERDICT_REJECTED + REASON_TRIMMED;
-	else if (m->msgtype == PHASE1A)
-		verdict = promise(ctx, m, s);
-	else
-		verdict = show(ctx, m, s);
-	return unlock_slot(ctx, m, s, trim, verdict);
-}
-
-/* At least the partition's `end` as it was when this was called, and at least `trim`. */
-SUBPROGRAM __u64 end_of(const struct partition *partition, __u64 trim)
-{
-	__u64 end = READ_ONCE(partition->earlier);
-
-	if (end < trim)
-		end = trim;
-	for (int i = 0; i < STRIPES; i++) {
-		__u64 its = READ_ONCE(partition->stripes[i].end);
-
-		if (its > end)
-			end = its;
-	}
-	return end;
-}
-
-static __always_inline void send_range_report(struct xdp_md *ctx, const struct message *m,
-					      struct step *s, __u32 rnd)
-{
-	__u64 trim = READ_ONCE(s->partition->trim);
-	struct answer a = {};
-
-	answer_header(&a.h, s->common.device, m, PHASE1B);
-	set_session(&a.h, m->client, m->request);
-	a.h.rnd = bpf_htonl(rnd);
-	a.h.flags = bpf_htons(FLAG_RANGE);
-	put64(a.value, end_of(s->partition, trim));
-	put64(a.value + 8, trim);
-	put64(a.value + 16, nonce_of(s));
-	sent(&s->common, send_short(ctx, m->header_at, &a, RANGE_REPORT_LEN), XDP_TX);
-}
-
-/* Waits until no vote that found the floor lower is on its way. False = one took too long. [A-CPUS] */
-static __always_inline int await_votes(struct partition *partition)
-{
-	for (int i = 0; i < STRIPES; i++) {
-		__u32 *lock = &partition->stripes[i].lock;
-
-		if (!lock_soon(lock))
-			return 0;
-		unlock(lock);
-	}
-	return 1;
-}
-
-/* Raises the floor for its candidate, or finds that this has been done. A round has one: another one is that
- * of a second controller, on a copied store. The partition is locked, but its process may raise the
- * floor at any time. [A-ONE] */
-static __always_inline __u32 raise_floor(struct partition *partition, const struct message *m,
-					 __u32 *before)
-{
-	for (int i = 0; i < MAX_TRIES; i++) {
-		__u32 floor = READ_ONCE(partition->floor);
-
-		*before = floor;
-		if (m->rnd < floor)
-			return VERDICT_REJECTED + REASON_PREEMPTED;
-		if (m->rnd == floor && partition->raised == m->rnd)
-			return partition->raiser == m->client ? VERDICT_ANSWERED : REASON_CONFLICT;
-		if (__sync_val_compare_and_swap(&partition->floor, floor, m->rnd) != floor)
-			continue;
-		partition->raiser = m->client;
-		partition->raised = m->rnd;
-		return VERDICT_CHANGED;
-	}
-	return REASON_BUSY;
-}
-
-/* Promises a base round for all instances of the partition, and shows how far votes reach. [A-RANGE] */
-static __always_inline __u32 phase1a_range(struct xdp_md *ctx, const struct message *m,
-					   struct step *s)
-{
-	struct partition *partition = s->partition;
-	__u32 before = 0, verdict;
-
-	if (!round_is_base(m->rnd))
-		return REASON_BAD_ROUND;
-	if (m->value_len)
-		return REASON_BAD_VALUE;
-	if (!m->client)
-		return REASON_BAD_SESSION;
-	/* First `floor`, ... */
-	if (!lock_soon(&partition->reporting))
-		return REASON_BUSY;
-	verdict = raise_floor(partition, m, &before);
-	unlock(&partition->reporting);
-	if (verdict == VERDICT_REJECTED + REASON_PREEMPTED)
-		return reject(ctx, m, s, REASON_PREEMPTED, before, READ_ONCE(partition->trim));
-	if (verdict != VERDICT_ANSWERED && verdict != VERDICT_CHANGED)
-		return verdict;
-	/* ... then `end`. */
-	if (!await_votes(partition))
-		return REASON_BUSY;
-	send_range_report(ctx, m, s, m->rnd);
-	return verdict;
-}
-
-/* Shows how far votes reach, and under which floor; linearizable reads rest on it. */
-static __always_inline __u32 query_range(struct xdp_md *ctx, const struct message *m,
-					 struct step *s)
-{
-	if (m->value_len)
-		return REASON_BAD_VALUE;
-	send_range_report(ctx, m, s, READ_ONCE(s->partition->floor));
-	return VERDICT_ANSWERED;
-}
-
-/* What a replica covers. */
-static __always_inline __u32 report(const struct message *m, struct step *s)
-{
-	struct partition *partition = s->partition;
-	const struct membership *membership = membership_of(s);
-	__u32 bank, refused;
-
-	if (!membership)
-		return REASON_FULL;
-	bank = READ_ONCE(membership->bank) & 1;
-	refused = take_report(m, &membership->replicas[bank], partition->reports[bank],
-			      &partition->reporting, round_epoch(READ_ONCE(partition->floor)),
-			      &partition->trim);
-	return refused ? refused : VERDICT_CHANGED;
-}
-
-/* TRIM: a replica's report (no round), or the candidate's word (its base round). [A-TRIM] */
-static __always_inline __u32 trim_to(const struct message *m, struct step *s)
-{
-	struct partition *partition = s->partition;
-	__u64 trim = READ_ONCE(partition->trim);
-
-	if (m->value_len)
-		return REASON_BAD_VALUE;
-	if (!m->rnd)
-		return report(m, s);
-	if (!round_is_base(m->rnd))
-		return REASON_BAD_ROUND;
-	if (m->rnd < READ_ONCE(partition->floor) || m->inst < trim)
-		return REASON_STALE;
-	if (m->inst == trim)
-		return REASON_DUPLICATE;
-	return raise(&partition->trim, m->inst) ? VERDICT_CHANGED : REASON_BUSY;
-}
-
-/* What PROBE shows: nothing in any partition before the order to enable was carried out in all, so that it
- * is repeated if the process has died on the way. [A-ENABLE] */
-static __always_inline __u32 shown_floor(const struct step *s)
-{
-	const struct membership *membership = membership_of(s);
-	__u32 floor = READ_ONCE(s->partition->floor);
-
-	if (!membership || !READ_ONCE(membership->epoch))
+	KEEP(len);
+	if (len > SHORT_VALUE)
 		return 0;
-	return floor ? floor : READ_ONCE(s->partition->held);
+	return send_answer(ctx, header_at, a, 0, slot->short_value, len, SHORT_VALUE, 1);
 }
 
-static __always_inline __u64 start_of(const struct step *s)
+static __noinline int send_long_value(struct xdp_md *ctx, __u32 header_at, struct answer *a,
+				      __u32 index, __u32 len)
 {
-	const struct membership *membership = membership_of(s);
+	struct long_value *value = bpf_map_lookup_elem(&long_values, &index);
 
-	return membership ? READ_ONCE(membership->start) : 0;
+	if (!value || len > MAX_VALUE)
+		return 0;
+	return send_answer(ctx, header_at, a, 0, value->bytes, len, MAX_VALUE, 1);
 }
 
-static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, struct step *s)
+static __always_inline int store_value(struct xdp_md *ctx, const struct message *m,
+				       struct slot *slot, __u32 index)
 {
-	struct partition *partition = s->partition;
-	__u64 trim = READ_ONCE(partition->trim);
-	int refused = probe_is_for(ctx, m, PROBE_ACCEPTOR);
+	__u32 len = m->value_len;
+	struct long_value *value;
 
-	if (refused)
-		return refused;
-	sent(&s->common,
-	     send_probe_ack(ctx, s->common.device, m, shown_floor(s), end_of(partition, trim),
-			    nonce_of(s), trim, start_of(s)),
-	     XDP_TX);
-	return VERDICT_ANSWERED;
+	KEEP(len);
+	if (len == 0)
+		return 1;
+	if (len <= SHORT_VALUE)
+		return copy_short(ctx, m, m->header, m->end, slot->short_value, len);
+	value = bpf_map_lookup_elem(&long_values, &index);
+	return value && load_bytes(ctx, value_at(m), value->bytes, len, MAX_VALUE);
 }
 
-/* Why a memory that has no floor answers PROBE alone. [A-STRANGER] [A-MUTE] */
-static __always_inline __u32 silent(const struct step *s)
+static __always_inline int voted_for(const struct slot *slot, const struct message *m)
 {
-	return because(READ_ONCE(s->partition->held) ? REASON_RESTARTED : REASON_STRANGER);
+	return slot->client == m->client && slot->request == m->request &&
+	       !((slot->flags ^ m->flags) & FLAG_NOOP);
 }
 
-static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struct step *s)
+/* A no-op has no command in it: it is empty or an EPOCH marker. */
+static __always_inline __u32 valid_noop(const struct message *m)
 {
-	int range = m->flags & FLAG_RANGE;
-
-	if (!READ_ONCE(s->partition->floor) && m->msgtype != PROBE)
-		return silent(s);
-	/* First what is most frequent. */
-	if (m->msgtype == PHASE2A)
-		return phase2a(ctx, m, s);
-	switch (m->msgtype) {
-	case PROBE:
-		return probe(ctx, m, s);
-	case PHASE1A:
-		return range ? phase1a_range(ctx, m, s) : about_instance(ctx, m, s);
-	case QUERY:
-		return range ? query_range(ctx, m, s) : about_instance(ctx, m, s);
-	case TRIM:
-		return trim_to(m, s);
-	default:
-		return because(REASON_NOT_FOR_ROLE);
-	}
-}
-
-/* Takes one packet. */
-static __always_inline int step(struct xdp_md *ctx)
-{
-	struct step s = {};
-	struct message m;
-	int refused = 0;
-
-	if (!receive(ctx, &m, &s.common))
-		return s.common.action;
-	if (!find(&m, &s))
-		return XDP_ABORTED;
-	/* Long before it is needed, as it comes from far away. */
-	READ_ONCE(s.slot->inst);
-	READ_ONCE(s.slot->padding);
-	/* A value that is stored is shown again, under a checksum of its own: a damaged one must not
-	 * get that far. */
-	if (m.msgtype != REPLY)
-		refused = verify_checksum(&m);
-	if (refused)
-		return drop(refused);
-	count(handle(ctx, &m, &s));
-	return leave(ctx, &s.common);
+	if (!(m->flags & FLAG_NOOP))
+		return 0;
+	if ((m->flags & FLAGS_OF_VALUE) != FLAG_NOOP)
+		return because(REASON_BAD_FLAGS);
+	return m->value_len == 0 || m->value_len == MARKER_LEN ? 0 : because(REASON_BAD_VALUE);
 }
 
 SEC("xdp")

@@ -284,14 +284,22 @@ impl Acceptor {
 
     // ---- Handlers
 
+    // Named and ordered as in programs/xdp/acceptor.bpf.c.
+
     /// Takes one packet.
     #[inline]
     pub fn step(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
         if let Err(reason) = self.deployment.check(packet) {
             return Verdict::Dropped(reason);
         }
+        let result = self.handle(packet, out);
+        answer::conclude(&self.deployment, packet, result, out)
+    }
+
+    #[inline]
+    fn handle(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
         let range = packet.header.flags.has(Flags::RANGE);
-        let result = match packet.header.msgtype {
+        match packet.header.msgtype {
             MsgType::Probe => self.probe(packet, out),
             // [A-STRANGER]
             _ if self.is_stranger() => Err(Reason::Stranger.into()),
@@ -304,8 +312,7 @@ impl Acceptor {
             MsgType::Query => self.query(packet, out),
             MsgType::Trim => self.trim_to(packet),
             _ => Err(Reason::NotForRole.into()),
-        };
-        answer::conclude(&self.deployment, packet, result, out)
+        }
     }
 
     /// Votes, unless a higher round was promised. [A-VOTE]
@@ -314,37 +321,41 @@ impl Acceptor {
         let h = &packet.header;
         valid_round(h)?;
         valid_noop(packet)?;
-        let index = self.locate(h)?;
+        self.within_window(h)?;
+        let index = self.ring.index(h.pid, h.inst);
+        self.not_overtaken(h, index)?;
         self.not_preempted(h, index)?;
-
-        let slot = &self.slots[index];
-        let voted_already = slot.inst == h.inst && slot.vrnd == h.rnd;
-        // [A-CONFLICT]
-        if voted_already && !slot.voted_for(h) {
-            return Err(Reason::Conflict.into());
-        }
-        if !voted_already {
-            // On a plane with several CPUs this and the look at `floor` above are one step to a range
-            // promise: that either sees this instance in `end`, or its floor stops this vote.
-            // [A-CPUS]
-            let partition = &mut self.partitions[h.pid as usize];
-            partition.end = partition.end.max(h.inst + 1);
-            let slot = &mut self.slots[index];
-            slot.inst = h.inst;
-            slot.client = h.client;
-            slot.request = h.request;
-            slot.rnd = h.rnd;
-            slot.vrnd = h.rnd;
-            slot.flags = h.flags.of_value();
-            self.store_value(index, packet.value);
-        }
+        let verdict = self.vote(packet, index)?;
         // The value in hand is the one voted for: no need to read it back.
         self.send_vote(h, index, packet.value, To::Learners, out);
-        Ok(if voted_already {
-            Verdict::Answered
-        } else {
-            Verdict::Changed
-        })
+        Ok(verdict)
+    }
+
+    /// Stores the vote, unless it is there.
+    #[inline]
+    fn vote(&mut self, packet: &Packet<'_>, index: usize) -> Result<Verdict, Reason> {
+        let h = &packet.header;
+        let slot = &self.slots[index];
+        if slot.inst == h.inst && slot.vrnd == h.rnd {
+            // [A-CONFLICT]
+            return match slot.voted_for(h) {
+                true => Ok(Verdict::Answered),
+                false => Err(Reason::Conflict),
+            };
+        }
+        // On a plane with several CPUs this and the look at `floor` above are one step to a range
+        // promise: that either sees this instance in `end`, or its floor stops this vote. [A-CPUS]
+        let partition = &mut self.partitions[h.pid as usize];
+        partition.end = partition.end.max(h.inst + 1);
+        let slot = &mut self.slots[index];
+        slot.inst = h.inst;
+        slot.client = h.client;
+        slot.request = h.request;
+        slot.rnd = h.rnd;
+        slot.vrnd = h.rnd;
+        slot.flags = h.flags.of_value();
+        self.store_value(index, packet.value);
+        Ok(Verdict::Changed)
     }
 
     /// Promises a round for one instance, and shows the vote. [A-PROMISE]
@@ -352,9 +363,14 @@ impl Acceptor {
         let h = &packet.header;
         valid_round(h)?;
         no_value(packet)?;
-        let index = self.locate(h)?;
+        self.within_window(h)?;
+        let index = self.ring.index(h.pid, h.inst);
+        self.not_overtaken(h, index)?;
         self.not_preempted(h, index)?;
+        Ok(self.promise(h, index, out))
+    }
 
+    fn promise(&mut self, h: &Header, index: usize, out: &mut impl Outbox) -> Verdict {
         let slot = &mut self.slots[index];
         let promised_already = slot.inst == h.inst && slot.rnd == h.rnd;
         if slot.inst != h.inst {
@@ -375,11 +391,10 @@ impl Acceptor {
             ..answer::header(&self.deployment, MsgType::Phase1b, h)
         };
         out.send(To::Sender, &promise, self.value(index));
-        Ok(if promised_already {
-            Verdict::Answered
-        } else {
-            Verdict::Changed
-        })
+        match promised_already {
+            true => Verdict::Answered,
+            false => Verdict::Changed,
+        }
     }
 
     /// Promises a base round for all instances of the partition, and shows how far votes reach.
@@ -397,52 +412,57 @@ impl Acceptor {
         if h.client == 0 {
             return Err(Reason::BadSession.into());
         }
-        let partition = &mut self.partitions[h.pid as usize];
-        let before = (partition.floor, partition.raiser);
-        if h.rnd < partition.floor {
-            return Err(Refusal::Reject(Rejection {
-                reason: Reason::Preempted,
-                round: partition.floor,
-                trim: partition.trim,
-            }));
-        }
-        // A round has one candidate. Another one is that of a second controller, on a copied store.
-        // [A-ONE]
-        if h.rnd == partition.floor && partition.raiser != 0 && partition.raiser != h.client {
-            return Err(Reason::Conflict.into());
-        }
-        partition.raiser = h.client;
-        // With several CPUs: raise `floor`, then wait for votes on their way, then read `end`.
-        // [A-CPUS]
-        partition.floor = h.rnd;
+        // With several CPUs: raise `floor`, then wait for votes on their way, then read `end`. [A-CPUS]
+        let verdict = self.raise_floor(h)?;
         self.send_range_report(h, h.rnd, out);
-        Ok(if before == (h.rnd, h.client) {
-            Verdict::Answered
-        } else {
-            Verdict::Changed
-        })
+        Ok(verdict)
+    }
+
+    /// Raises the floor for its candidate, or finds that this has been done. A round has one: another
+    /// one is that of a second controller, on a copied store. [A-ONE]
+    fn raise_floor(&mut self, h: &Header) -> Result<Verdict, Refusal> {
+        let partition = &mut self.partitions[h.pid as usize];
+        if h.rnd < partition.floor {
+            let floor = partition.floor;
+            return Err(self.refusal(h, Reason::Preempted, floor));
+        }
+        if h.rnd == partition.floor && partition.raiser != 0 {
+            return match partition.raiser == h.client {
+                true => Ok(Verdict::Answered),
+                false => Err(Reason::Conflict.into()),
+            };
+        }
+        partition.floor = h.rnd;
+        partition.raiser = h.client;
+        Ok(Verdict::Changed)
     }
 
     /// Shows the vote of an instance: something to learn from, never a promise. [A-QUERY]
     fn query(&self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
         let h = &packet.header;
         no_value(packet)?;
-        let index = self.locate(h)?;
+        self.within_window(h)?;
+        let index = self.ring.index(h.pid, h.inst);
+        self.not_overtaken(h, index)?;
+        self.show(h, index, out);
+        Ok(Verdict::Answered)
+    }
+
+    fn show(&self, h: &Header, index: usize, out: &mut impl Outbox) {
         let slot = &self.slots[index];
         if slot.inst == h.inst && !slot.vrnd.is_none() {
             self.send_vote(h, index, self.value(index), To::Sender, out);
-        } else {
-            // No round at all, so that it can't pass for a promise; the asker's own numbers, so
-            // that an old answer can't pass for a new one.
-            let no_vote = Header {
-                inst: h.inst,
-                client: h.client,
-                request: h.request,
-                ..answer::header(&self.deployment, MsgType::Phase1b, h)
-            };
-            out.send(To::Sender, &no_vote, &[]);
+            return;
         }
-        Ok(Verdict::Answered)
+        // No round at all, so that it can't pass for a promise; the asker's own numbers, so
+        // that an old answer can't pass for a new one.
+        let no_vote = Header {
+            inst: h.inst,
+            client: h.client,
+            request: h.request,
+            ..answer::header(&self.deployment, MsgType::Phase1b, h)
+        };
+        out.send(To::Sender, &no_vote, &[]);
     }
 
     /// Shows how far votes reach, and under which floor; linearizable reads rest on it.
@@ -457,21 +477,13 @@ impl Acceptor {
     fn trim_to(&mut self, packet: &Packet<'_>) -> Result<Verdict, Refusal> {
         let h = &packet.header;
         no_value(packet)?;
-        let partition = &mut self.partitions[h.pid as usize];
         if h.rnd.is_none() {
-            // From before this floor, and so before this memory was counted in, if it is new: then it
-            // may tell of a disk that was gone by that time. [T-EPOCH]
-            if h.request < u64::from(partition.floor.epoch()) {
-                return Err(Reason::Stale.into());
-            }
-            self.reports.report(h.pid, h.swid, TrimReport::said_by(h))?;
-            partition.raise_trim(self.reports.trim_point(h.pid));
-            // Also where `trim` stays: a log that lacks this report would trim less when replayed.
-            return Ok(Verdict::Changed);
+            return self.report(h);
         }
         if !h.rnd.is_base() {
             return Err(Reason::BadRound.into());
         }
+        let partition = &mut self.partitions[h.pid as usize];
         if h.rnd < partition.floor || h.inst < partition.trim {
             return Err(Reason::Stale.into());
         }
@@ -479,6 +491,20 @@ impl Acceptor {
             return Err(Reason::Duplicate.into());
         }
         partition.raise_trim(h.inst);
+        Ok(Verdict::Changed)
+    }
+
+    /// What a replica covers.
+    fn report(&mut self, h: &Header) -> Result<Verdict, Refusal> {
+        let partition = &mut self.partitions[h.pid as usize];
+        // From before this floor, and so before this memory was counted in, if it is new: then it
+        // may tell of a disk that was gone by that time. [T-EPOCH]
+        if h.request < u64::from(partition.floor.epoch()) {
+            return Err(Reason::Stale.into());
+        }
+        self.reports.report(h.pid, h.swid, TrimReport::said_by(h))?;
+        partition.raise_trim(self.reports.trim_point(h.pid));
+        // Also where `trim` stays: a log that lacks this report would trim less when replayed.
         Ok(Verdict::Changed)
     }
 
@@ -502,50 +528,57 @@ impl Acceptor {
 
     // ---- Helpers
 
-    /// The slot of an instance that may be answered for. [A-WINDOW]
+    /// Refuses an instance that may not be answered for, as far as `trim` tells. [A-WINDOW]
     #[inline]
-    fn locate(&self, h: &Header) -> Result<usize, Refusal> {
+    fn within_window(&self, h: &Header) -> Result<(), Refusal> {
         let trim = self.partitions[h.pid as usize].trim;
-        let refuse = |reason| {
-            Err(Refusal::Reject(Rejection {
-                reason,
-                round: Round::NONE,
-                trim,
-            }))
-        };
         if h.inst < trim {
-            return refuse(Reason::Trimmed);
+            return Err(self.refusal(h, Reason::Trimmed, Round::NONE));
         }
         // The last instance is never used, so `end` can always lie beyond.
         if h.inst - trim >= self.ring.slots() || h.inst == Instance::MAX {
-            return refuse(Reason::Window);
-        }
-        let index = self.ring.index(h.pid, h.inst);
-        if self.slots[index].inst > h.inst {
-            return refuse(Reason::Trimmed);
-        }
-        Ok(index)
-    }
-
-    /// Refuses a round below the promised one. In a slot taken over from an older instance the
-    /// old promise is void and `floor` holds. [A-PREEMPT]
-    #[inline]
-    fn not_preempted(&self, h: &Header, index: usize) -> Result<(), Refusal> {
-        let partition = &self.partitions[h.pid as usize];
-        let slot = &self.slots[index];
-        let promised = if slot.inst == h.inst {
-            slot.rnd.max(partition.floor)
-        } else {
-            partition.floor
-        };
-        if h.rnd < promised {
-            return Err(Refusal::Reject(Rejection {
-                reason: Reason::Preempted,
-                round: promised,
-                trim: partition.trim,
-            }));
+            return Err(self.refusal(h, Reason::Window, Round::NONE));
         }
         Ok(())
+    }
+
+    /// Refuses an instance whose slot holds a later one: it is forgotten. [A-WINDOW]
+    #[inline]
+    fn not_overtaken(&self, h: &Header, index: usize) -> Result<(), Refusal> {
+        if self.slots[index].inst > h.inst {
+            return Err(self.refusal(h, Reason::Trimmed, Round::NONE));
+        }
+        Ok(())
+    }
+
+    /// Refuses a round below the promised one.
+    #[inline]
+    fn not_preempted(&self, h: &Header, index: usize) -> Result<(), Refusal> {
+        let promised = self.promised(h, index);
+        if h.rnd < promised {
+            return Err(self.refusal(h, Reason::Preempted, promised));
+        }
+        Ok(())
+    }
+
+    /// In a slot taken over from an older instance the old promise is void and `floor` holds. [A-PREEMPT]
+    #[inline]
+    fn promised(&self, h: &Header, index: usize) -> Round {
+        let floor = self.partitions[h.pid as usize].floor;
+        let slot = &self.slots[index];
+        match slot.inst == h.inst {
+            true => slot.rnd.max(floor),
+            false => floor,
+        }
+    }
+
+    #[inline]
+    fn refusal(&self, h: &Header, reason: Reason, round: Round) -> Refusal {
+        Refusal::Reject(Rejection {
+            reason,
+            round,
+            trim: self.partitions[h.pid as usize].trim,
+        })
     }
 
     /// PHASE2B: the slot's vote, with `value` being that vote's value.

@@ -1,0 +1,84 @@
+//! A role is read side by side in Rust and in C: from its handlers on, functions have the same names and
+//! stand in the same order. What only one plane has is listed here.
+
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn acceptor() {
+    side_by_side(
+        "acceptor",
+        &[
+            "refusal",
+            "value",
+            "raise_trim",
+            "unused",
+            "valid_round",
+            "no_value",
+        ],
+        &[
+            "silent",
+            "await_votes",
+            "shown_floor",
+            "start_of",
+            "reject",
+            "end_of",
+            "find",
+            "membership_of",
+            "nonce_of",
+            "send_value",
+            "send_short_value",
+            "send_long_value",
+        ],
+    );
+}
+
+fn side_by_side(role: &str, only_rust: &[&str], only_c: &[&str]) {
+    let rust = read(&format!("crates/paxos/src/{role}.rs"));
+    let c = read(&format!("programs/xdp/{role}.bpf.c"));
+    let rust = names(&rust, "// ---- Handlers", rust_function, only_rust);
+    let c = names(&c, "/* ---- Handlers */", c_function, only_c);
+    assert_eq!(rust, c, "{role}: Rust, then C");
+    assert!(rust.iter().any(|name| name == "step"), "{rust:?}");
+}
+
+fn read(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    fs::read_to_string(root.join(path)).expect("a source file")
+}
+
+/// Functions behind the mark, without those of this plane alone, all of which must be there.
+fn names(
+    text: &str,
+    mark: &str,
+    function: fn(&str) -> Option<&str>,
+    only_here: &[&str],
+) -> Vec<String> {
+    let (_, text) = text.split_once(mark).expect("the handlers are marked");
+    let all: Vec<_> = text.lines().filter_map(function).collect();
+    for name in only_here {
+        assert!(all.contains(name), "{name} is gone: take it off the list");
+    }
+    let shared = all.into_iter().filter(|name| !only_here.contains(name));
+    shared.map(String::from).collect()
+}
+
+fn rust_function(line: &str) -> Option<&str> {
+    let (before, rest) = line.trim_start().split_once("fn ")?;
+    let mut before = before.split_whitespace();
+    let is_definition = before.all(|word| matches!(word, "pub" | "const"));
+    is_definition.then(|| up_to(rest, &['(', '<']))
+}
+
+/// A definition, which begins in the first column; the entry point, which has the role's name, is none.
+fn c_function(line: &str) -> Option<&str> {
+    let begins = ["static ", "SUBPROGRAM ", "__noinline "];
+    if !begins.iter().any(|word| line.starts_with(word)) {
+        return None;
+    }
+    up_to(line, &['(']).split([' ', '*']).next_back()
+}
+
+fn up_to<'a>(text: &'a str, ends: &[char]) -> &'a str {
+    &text[..text.find(ends).unwrap_or(text.len())]
+}
