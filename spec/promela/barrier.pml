@@ -1,7 +1,7 @@
 /*
  * One acceptor on several CPUs: a PHASE2A of an older round runs at the same time as a range
  * PHASE1A. Each process is a CPU, each statement an access to shared memory; locks and atomic
- * operations keep their order, so sequential consistency is what remains to be looked at.
+ * operations keep their order, so sequential consistency is what remains to be looked at. [A-CPUS]
  *
  * INV-1 here: a vote that is cast below a promised round lies below the `end` that the promise
  * shows; else the candidate doesn't read it.

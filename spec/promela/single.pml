@@ -155,7 +155,7 @@ hidden byte h_r, h_i, h_best, h_agreeing, h_v, h_m, h_ok;
 
 /* ---- Acceptor ----------------------------------------------------------------------------- */
 
-/* `locate`: whether the instance has a slot here. */
+/* `locate`: whether the instance has a slot here. [A-WINDOW] */
 #define in_window(m, i) (trim[m] <= (i) && (i) < trim[m] + SLOTS)
 #ifdef MUT_SLOT_LOST
 #define locate(m, i) (trim[m] <= (i) && slot_inst(m, i) <= (i))
@@ -163,7 +163,7 @@ hidden byte h_r, h_i, h_best, h_agreeing, h_v, h_m, h_ok;
 #define locate(m, i) (in_window(m, i) && slot_inst(m, i) <= (i))
 #endif
 
-/* `not_preempted`: in a slot taken over from an older instance `floor` alone holds. */
+/* `not_preempted`: in a slot taken over from an older instance `floor` alone holds. [A-PREEMPT] */
 #ifdef MUT_SLOT_FORGETS_FLOOR
 #define promise_of(m, i) \
     (slot_inst(m, i) == (i) -> MAX(slot_rnd(m, i), floor[m]) : 0)
@@ -259,7 +259,7 @@ inline propose(i, r, v) {
 
 /*
  * Configurations that epoch e needs promises of: the last active one, every later one *writing*,
- * as the store had them when it issued the epoch. The compare-and-swaps keep them so.
+ * as the store had them when it issued the epoch. The compare-and-swaps keep them so. [C-PROMISE] [C-FENCE]
  */
 #define active_after(c) (((c) < last && phase((c) + 1) == ACTIVE) \
                          || ((c) + 1 < last && phase((c) + 2) == ACTIVE))
@@ -325,7 +325,7 @@ inline promise_late(e, m) {
     promised(e) = promised(e) | (1 << counted_as(e, m))
 }
 
-/* Step 2: compare-and-swap, fails once a later epoch exists. */
+/* Step 2: compare-and-swap, fails once a later epoch exists. [E-ISSUE] */
 #define can_mark_writing(e) (phase(e) == ISSUED && is_last(e) && enough(e, promised(e)))
 
 inline mark_writing(e) {
@@ -344,7 +344,7 @@ inline raise_T(e, m) {
 
 /*
  * All is read in one step: no acceptor sees the difference before the end, and what was voted below
- * the round promised doesn't change. `mask`: whose answers about this instance came first.
+ * the round promised doesn't change. `mask`: whose answers about this instance came first. [C-READ]
  */
 #ifdef MUT_QUERY_IS_PROMISE
 #define asked(e) (((1 << MEMORIES) - 1) & ~(gone | strangers) & needed_members(e))
@@ -418,7 +418,7 @@ inline finish_reads(e) {
     fi
 }
 
-/* ENABLE, delayed or repeated at will; names the memory. Only raises. */
+/* ENABLE, delayed or repeated at will; names the memory. Only raises. [A-ENABLE] [C-LATE] */
 #ifdef MUT_ENABLE_BEFORE_READ
 #define may_enable(e) (phase(e) >= READING)
 #else
@@ -436,7 +436,7 @@ inline enable(e, m) {
     end[m] = MAX(end[m], MAX(E(e), trim[m]))
 }
 
-/* Step 4: held, skipped or trimmed, up to and including the marker, by f+1 members. */
+/* Step 4: held, skipped or trimmed, up to and including the marker, by f+1 members. [C-SEAL] [C-TRIMMED] */
 #ifdef MUT_ACTIVE_TOO_EARLY
 #define CONFIRMED F
 #else
@@ -470,7 +470,7 @@ inline confirmed(e) {
 #endif
 }
 
-/* Step 5 in the same step: the leader stamps from E + 1 on, whatever it will ever stamp. */
+/* Step 5 in the same step: the leader stamps from E + 1 on, whatever it will ever stamp. [C-HANDOVER] */
 inline activate(e) {
     confirmed(e);
     if
@@ -518,7 +518,7 @@ inline issue(e, who) {
 
 /* ---- Recover ------------------------------------------------------------------------------ */
 
-/* In an epoch that is active, or was when its host last heard. */
+/* In an epoch that is active, or was when its host last heard. [R-ACTIVE] */
 #define can_begin(k, e) (repair_epoch[k] == 0 && phase(e) == ACTIVE)
 
 inline begin(k, e, i) {

@@ -2,7 +2,7 @@
  * Checkpoints and TRIM over two partitions: 2g+1 = 3 replicas, g = 1. A replica executes both
  * partitions, one command of which takes effect in both at once; makes checkpoints, first in
  * memory and then durable; reports them; may be killed, and comes back from its durable one; one of
- * them may be lost for good. Acceptors and leader trim by the reports.
+ * them may be lost for good. Acceptors and leader trim by the reports. [T-CHECKPOINT] [T-QUORUM]
  *
  * INV-6: whoever is lost, a replica that is there has a durable checkpoint that covers all that is
  * trimmed, in both partitions. INV-5: no checkpoint holds half of a command.
