@@ -96,7 +96,7 @@ impl<S: Store> Controller<S> {
         }
     }
 
-    /// The store, given back.
+    /// Returns the store.
     pub fn into_store(self) -> S {
         self.store
     }

@@ -17,7 +17,7 @@ pub struct Envelope<M = Message> {
     /// The cluster's random number: 8 hex digits, as in the cluster file.
     #[serde(with = "hex")]
     pub cluster: u32,
-    /// Whom it is for; [`OUTSIDE`] for whoever asks without being a node.
+    /// The node that it is for; [`OUTSIDE`] for an asker that is no node.
     pub to: NodeId,
     /// What is said.
     pub message: M,
@@ -43,7 +43,7 @@ pub enum Turned {
     WrongCluster,
     /// For another node.
     Misdirected,
-    /// From somebody who has no right to say so.
+    /// From somebody who may not say it.
     UnknownSender,
 }
 

@@ -40,15 +40,16 @@ pub(crate) struct Group {
     waiting: Vec<Peer>,
     /// Since when a configuration other than the one in force is wanted.
     changed: Option<Time>,
-    /// A process start found no lane or incarnation in this epoch that it may have.
+    /// The last epoch in which a process start asked for a lane or an incarnation, and there was none
+    /// for it.
     used_up: Epoch,
-    /// The last epoch that this process issued; 0 = none yet. Another one's lanes and incarnations are
-    /// another process's.
+    /// The last epoch that this process issued; 0 = none yet. Lanes and incarnations of other epochs
+    /// are not this process's to give.
     issued: Epoch,
-    /// A change failed, and whether it was stored isn't known: nothing is believed until it is written
-    /// again.
+    /// A change failed, and nobody knows whether it was stored: nothing of it counts until it has been
+    /// written again.
     doubtful: bool,
-    /// What acceptors say of their memories and the replicas don't confirm.
+    /// What acceptors say of their memories and no replica confirms.
     claims: Vec<Claim>,
     /// The store ends before what the cluster shows.
     stale: Option<String>,
@@ -322,7 +323,7 @@ impl Group {
         }
     }
 
-    /// A number that nobody else gets, from the epoch in force. It is stored before anybody is told.
+    /// Draws a number that nobody else gets, from the epoch in force. It is stored before anybody is told.
     /// [E-OWN]
     fn draw<T>(
         &mut self,
@@ -331,8 +332,8 @@ impl Group {
     ) -> Option<T> {
         let epoch = self.state.in_force()?.epoch;
         if self.issued != epoch {
-            // Which of its numbers an earlier process gave out isn't known for sure: the store may be an
-            // older copy of what that process had.
+            // Nobody knows for sure which of its numbers an earlier process gave out: the store may be
+            // an older copy of what that process had.
             self.used_up = epoch;
             return None;
         }
@@ -566,8 +567,9 @@ impl Group {
     }
 }
 
-/// Who else proposes in an epoch that is ours alone: an acceptor refused it as a conflict, since
-/// another candidate raised the floor to this round, or proposed another value in it. [C-ALONE]
+/// Why this controller must stop, if somebody else proposes in its epoch: an acceptor refused the
+/// round as a conflict, since another candidate has raised the floor to it or proposed another value
+/// in it. [C-ALONE]
 fn taken_by_another(ours: &Configuration, packet: &Packet<'_>) -> Option<String> {
     let header = &packet.header;
     let refused = header.msgtype == MsgType::Reject && header.rnd == Round::base(ours.epoch);
@@ -582,7 +584,8 @@ fn taken_by_another(ours: &Configuration, packet: &Packet<'_>) -> Option<String>
     })
 }
 
-/// What was chosen can't be told from votes that contradict one another. [C-CONFLICT]
+/// Why this controller must stop, if votes contradict one another: they don't tell what was chosen.
+/// [C-CONFLICT]
 fn votes_differ(packet: &Packet<'_>) -> String {
     let header = &packet.header;
     format!(

@@ -1,7 +1,7 @@
 //! What an acceptor's memory has shown, to notice one that went backwards.
 //!
-//! A copy of a memory's files that is put back knows fewer votes than others count on, and nothing in
-//! it says so. But the controller has seen the memory go further: each start is counted, and
+//! If an old copy of a memory's files is put back, it knows fewer votes than others count on, and
+//! nothing in it says so. But the controller has seen the memory go further: each start is counted, and
 //! positions only grow. So one that is read from disk is mute until what it shows was compared with
 //! what it had shown before; what went backwards has forgotten, and is as lost as an empty one.
 
@@ -38,7 +38,7 @@ pub struct Positions {
 
 impl MemoryRecord {
     /// Takes what the same memory shows now. False = it went backwards, now or earlier. `mute`: it was
-    /// read from disk and shows all that it has; else an answer may be older than what is known.
+    /// read from disk and shows all that it has. Otherwise an answer may be older than what is known.
     pub fn take(&mut self, shown: &MemoryRecord, mute: bool) -> bool {
         if self.forgot.is_none() {
             self.forgot = self.went_backwards(shown, mute);

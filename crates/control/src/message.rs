@@ -148,7 +148,8 @@ impl View {
         (epoch, last.map(|e| e.state), self.version)
     }
 
-    /// The epochs that may have votes. One that was only issued is nothing to count by yet. [E-ONE]
+    /// The epochs that may have votes. In one that was only issued there is nothing to count yet.
+    /// [E-ONE]
     pub fn begun_epochs(&self) -> impl DoubleEndedIterator<Item = &EpochRecord> {
         let begun = |e: &&EpochRecord| e.state >= EpochState::Writing;
         self.epochs.iter().filter(begun)
@@ -190,7 +191,7 @@ pub(crate) fn are_sound(epochs: &[EpochRecord]) -> bool {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Message {
-    /// Controller → node, on change and periodically; any node → who asked.
+    /// Controller → node, on change and periodically; any node → whoever asked.
     View(View),
     /// Anyone → controller or node: answer with the newest [`View`] you have.
     ViewRequest {
@@ -264,7 +265,7 @@ pub enum Message {
         group: GroupId,
         /// The epoch.
         epoch: Epoch,
-        /// Who asks.
+        /// The node that asks.
         node: NodeId,
         /// Drawn at random at this process start: the same (epoch, nonce) gets the same lane.
         nonce: u64,
@@ -284,7 +285,7 @@ pub enum Message {
     IncarnationRequest {
         /// The group.
         group: GroupId,
-        /// Who asks.
+        /// The node that asks.
         node: NodeId,
         /// Drawn at random at this process start: the same one gets the same number.
         nonce: u64,
@@ -312,7 +313,7 @@ pub enum Message {
         /// the replicas executed, and lose what only the acceptors knew.
         accept_data_loss: bool,
     },
-    /// Controller → who sent a [`Message::Failover`] with `forced`: what came of it.
+    /// Controller → the sender of a [`Message::Failover`] with `forced`: what came of it.
     FailoverReply {
         /// The group.
         group: GroupId,
@@ -321,8 +322,8 @@ pub enum Message {
     },
     /// Command line → any node: a part of your status document.
     StatusRequest {
-        /// Drawn at random by who asks. The node keeps the document under it for a while, so that all
-        /// parts are of one.
+        /// Drawn at random by the asker. The node keeps the document under it for a while, so that all
+        /// parts are of one document.
         id: u64,
         /// Which part, from 0.
         part: u32,

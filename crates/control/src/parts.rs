@@ -1,8 +1,8 @@
 //! A status document in parts: it may be larger than a datagram.
 //!
-//! Who asks draws a random id and asks for one part after the other. The node keeps the document
-//! under that id for a while, so that all parts are of one document; where it has forgotten it, it
-//! makes a new one, and the asker sees by `parts` and `sum` that it has to begin anew.
+//! The asker draws a random id and asks for one part after the other. The node keeps the document
+//! under that id for a while, so that all parts are of one document. If it has forgotten the document
+//! it makes a new one, and the asker sees by `parts` and `sum` that it has to begin anew.
 
 use std::collections::{BTreeMap, VecDeque};
 

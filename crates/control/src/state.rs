@@ -32,7 +32,7 @@ pub struct GroupState {
     /// What the operator gives up in an epoch that was issued since the last active one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<GivenUp>,
-    /// What was given up last, as an epoch that goes on behind it has become active.
+    /// What was given up last: an epoch that goes on behind it has become active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<GivenUp>,
     /// What acceptors' memories have shown.
@@ -216,8 +216,8 @@ impl GroupState {
         Ok(())
     }
 
-    /// Where T has leapt, what lies below it is gone for good, whether it is the epoch for which that
-    /// was accepted or one after it. Else nothing of that epoch is left, and nothing given up.
+    /// Where T has leapt, what lies below it is gone for good, in the epoch for which that was accepted
+    /// as in one after it. Otherwise nothing of that epoch is left, and nothing was given up.
     /// [G-TOLD]
     fn give_up(&mut self, trim: &[Instance]) {
         let Some(accepted) = self.accepted.take() else {
@@ -274,10 +274,10 @@ impl GroupState {
         Ok(drawn as u8 + 1)
     }
 
-    /// The number of the disk that a replica's process of this nonce has found: larger than all before,
-    /// and the same one when it asks again. It begins with the epoch, so that a store which
-    /// doesn't know the last ones draws none of them again once it has issued an epoch, and the
-    /// controller gives out none before. [T-DISK]
+    /// The number of the disk that a replica's process with this nonce has found: larger than all
+    /// before, and the same one when the process asks again. It begins with the epoch. So a store that
+    /// doesn't know the last numbers draws none of them again once it has issued an epoch; and before
+    /// that the controller gives out none. [T-DISK]
     pub fn draw_incarnation(&mut self, node: NodeId, nonce: u64) -> Result<u64, Refused> {
         let epoch = self.in_force().ok_or(Refused::NotActive)?.epoch;
         let known = self.disks.iter().position(|d| d.node == node);

@@ -106,8 +106,8 @@ impl Suspicion {
         self.memory(role, node).is_some()
     }
 
-    /// The memory that answers, while it is alive. One that is mute or has forgotten is there, but is
-    /// none to count on.
+    /// The memory that answers, while it is alive. A memory that is mute or has forgotten is there, but
+    /// nobody may count on it.
     pub fn memory(&self, role: Probe, node: NodeId) -> Option<u64> {
         let watched = self.get(role, node)?;
         let counts = !self.is_suspect(watched) && !watched.mute && !watched.lost;
@@ -127,7 +127,7 @@ impl Suspicion {
         watched.missed >= self.suspect_after
     }
 
-    /// The number of the last PROBE: what comes in answer to a later one was said after this moment.
+    /// The number of the last PROBE: an answer to a later one was given after this moment.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -165,10 +165,10 @@ impl Suspicion {
         true
     }
 
-    /// Notes a PROBE_ACK. One that is older than what is known, or than the PROBEs that would have
-    /// made a suspect, says nothing about the present; nor does one of another start or memory, unless
-    /// it answers a PROBE that was sent when the one known had been seen: the network may deliver a
-    /// PROBE late, to the process after the one that answered the next PROBE.
+    /// Notes a PROBE_ACK. It says nothing about the present if it is older than what is known, or older
+    /// than the PROBEs that would have made a suspect. Nor does it if it shows another memory, or another
+    /// start, than the one known, unless it answers a PROBE that was sent after that one had been seen:
+    /// the network may deliver a PROBE late, to the process after the one that answered the next PROBE.
     pub fn answer(&mut self, packet: &Packet<'_>) -> Result<Probe, Reason> {
         let header = &packet.header;
         let report = ProbeReport::parse(packet.value)?;

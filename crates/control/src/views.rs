@@ -2,9 +2,9 @@
 //! before.
 //!
 //! Views may be lost, repeated, late, and come from a controller whose store was replaced by an older
-//! copy. Which of two is newer is therefore a matter of epochs, which are issued once, and of versions
-//! only where those are equal. One epoch with two configurations can't be told by one controller with
-//! one store: who counts votes by them must stop. [E-NEWER] [E-ONE]
+//! copy. So epochs, which are issued once, say which of two views is newer, and versions only where
+//! the epochs are equal. One controller with one store never tells one epoch with two configurations:
+//! if a process is told so, it must stop if it counts votes by them. [E-NEWER] [E-ONE]
 
 use crate::View;
 use paxos::{Epoch, GroupId};

@@ -56,13 +56,13 @@ pub struct SlotView<'a> {
     pub rnd: Round,
     /// The round of the vote; none = never voted.
     pub vrnd: Round,
-    /// Of the vote.
+    /// The session of the value voted for.
     pub client: u64,
-    /// Of the vote.
+    /// The request number of that value.
     pub request: u64,
-    /// Of the vote's value.
+    /// The flags of that value.
     pub flags: Flags,
-    /// The vote's value.
+    /// Its bytes.
     pub value: &'a [u8],
 }
 
@@ -76,7 +76,7 @@ pub struct Acceptor {
     start: Start,
     /// Read from disk, and not yet let go on.
     mute: bool,
-    /// Of the last [`Enable`]; 0 = a stranger.
+    /// The epoch of the last [`Enable`]; 0 = a stranger.
     epoch: Epoch,
     partitions: Vec<Partition>,
     reports: TrimReports,
@@ -203,7 +203,7 @@ impl Acceptor {
         Ok(changed)
     }
 
-    /// Where it stands.
+    /// The deployment that it serves.
     pub fn deployment(&self) -> &Deployment {
         &self.deployment
     }

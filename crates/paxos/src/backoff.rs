@@ -1,4 +1,4 @@
-//! Waiting times of those who ask again.
+//! How long to wait before asking again.
 
 use crate::Time;
 

@@ -13,7 +13,7 @@
 //!     | PHASE1B                |                                     |
 //!     |<-----------------------|                                     |
 //!  [enable fresh members]      |                                     |
-//!     | PHASE2A of what may have been chosen, else no-op; marker at E |
+//!     | PHASE2A of what may have been chosen, or no-op; marker at E   |
 //!     |-------------------------------------------------------------->|
 //!     | QUERY                                                         |
 //!     |-------------------------------------------------------------->|
@@ -245,8 +245,8 @@ impl Candidate {
         self.progress
     }
 
-    /// What replicas have executed was voted: in each partition promises count only once one of them
-    /// knows of votes up to here. If none does, some memory went back. [C-ENDS]
+    /// Everything that replicas have executed was voted for. So the promises of a partition suffice
+    /// only once one of them knows of votes up to here; if none does, some memory went back. [C-ENDS]
     pub fn expect_ends(&mut self, ends: &[Instance]) {
         if self.stage == Stage::Promising {
             for (partition, &end) in self.partitions.iter_mut().zip(ends) {
@@ -397,7 +397,7 @@ impl Candidate {
         match rejection.reason {
             Reason::Preempted => self.preempted(rejection.round),
             Reason::Trimmed => self.trimmed(now, header, rejection.trim, out),
-            // The ring is full until the replicas trim: the proposal is repeated till then. It
+            // The ring is full until the replicas trim; the proposal is repeated until then. This
             // counts as an answer, since another epoch would find no more room.
             Reason::Window => Ok(()),
             reason => Err(reason),

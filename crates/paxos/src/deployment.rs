@@ -1,4 +1,4 @@
-//! What every role knows of where it stands, and the checks that all roles make alike.
+//! The deployment that a role serves, and the checks that all roles make alike.
 
 use crate::{Flags, GroupId, MsgType, NodeId, Packet, Reason};
 

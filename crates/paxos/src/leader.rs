@@ -10,7 +10,7 @@
 //! round, by naming its boot nonce.
 //!
 //! A pack's inner structure is not looked at: devices can't afford it, and a value that is no pack
-//! does no harm in the log. Who executes a pack must check it anyway. REJECT and TRIM come
+//! does no harm in the log. Whoever executes a pack must check it anyway. REJECT and TRIM come
 //! with nothing but a source address to prove their sender; f forged or stray REJECTs do nothing, f+1 can at most stop this leader until the next
 //! epoch.
 
@@ -53,7 +53,7 @@ pub struct Program {
 pub struct Preemption {
     acceptors: Vec<NodeId>,
     f: u8,
-    /// Whose word came: bit i is the i-th acceptor.
+    /// Which of them have said so: bit i is the i-th acceptor.
     told: u32,
 }
 
@@ -64,7 +64,7 @@ pub struct Preemption {
 pub struct Leader {
     deployment: Deployment,
     nonce: u64,
-    /// The last round programmed; none = never.
+    /// The last round that was programmed; none = never.
     rnd: Round,
     /// A later epoch exists.
     retired: bool,
@@ -148,7 +148,7 @@ impl Leader {
         }
     }
 
-    /// Where it stands.
+    /// The deployment that it serves.
     pub fn deployment(&self) -> &Deployment {
         &self.deployment
     }
@@ -255,7 +255,7 @@ impl Leader {
         }
         let partition = &mut self.partitions[h.pid as usize];
         if h.rnd.is_none() {
-            // As an acceptor does: its reports begin anew with each epoch. [T-EPOCH]
+            // As at an acceptor: reports begin anew with each epoch. [T-EPOCH]
             if h.request < u64::from(self.rnd.epoch()) {
                 return Err(Reason::Stale.into());
             }
@@ -368,7 +368,7 @@ impl Leader {
 // ---- Counting refusals
 
 impl Preemption {
-    /// Of nobody, while the leader isn't programmed.
+    /// Counts nobody, while the leader isn't programmed.
     fn none() -> Preemption {
         Preemption {
             acceptors: Vec::new(),
@@ -377,7 +377,7 @@ impl Preemption {
         }
     }
 
-    /// Of an epoch's acceptors, none of whom has said so yet.
+    /// Counts an epoch's acceptors, none of whom has refused yet.
     pub fn new(acceptors: &[NodeId], f: u8) -> Result<Preemption, &'static str> {
         if acceptors.len() > MAX_ACCEPTORS {
             return Err("too many acceptors");

@@ -10,8 +10,8 @@
 //! What it loses that way is repaired by the replicas.
 //!
 //! Values are not looked at. What f+1 acceptors voted for is decided, also when it is a pack or a
-//! vector that isn't well-formed: to drop it here would leave a gap that nothing can fill. Who
-//! executes it checks it.
+//! vector that isn't well-formed: dropping it here would leave a gap that nothing can fill.
+//! Whoever executes it checks it.
 
 use crate::answer::{self, Refusal};
 use crate::configuration::MAX_ACCEPTORS;
@@ -44,9 +44,9 @@ pub struct SlotView {
     pub rnd: Round,
     /// Whose votes were counted: bit i is the i-th acceptor of that round's configuration.
     pub votes: u32,
-    /// Of the votes.
+    /// The session of the value voted for.
     pub client: u64,
-    /// Of the votes.
+    /// The request number of that value.
     pub request: u64,
     /// Whether the votes are for a no-op.
     pub noop: bool,
@@ -72,7 +72,7 @@ pub struct Learner {
     slots: Vec<Slot>,
 }
 
-/// Of a configuration, what counting needs.
+/// The part of a configuration that counting needs.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 struct Known {
     epoch: Epoch,
@@ -146,7 +146,7 @@ impl Learner {
         *floor = (*floor).max(Some(inst));
     }
 
-    /// Where it stands.
+    /// The deployment that it serves.
     pub fn deployment(&self) -> &Deployment {
         &self.deployment
     }

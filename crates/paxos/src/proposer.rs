@@ -23,20 +23,20 @@ use crate::{
     Deployment, Flags, Header, MsgType, Outbox, Packet, PartitionId, Reason, Time, To, Verdict,
 };
 
-/// What an application answers with is preceded by one byte of status; this one says that an
-/// earlier request of the ordered session is missing. It is no answer: the command took no effect
-/// and goes again once the earlier one is through.
+/// One byte of status precedes an application's answer. This one says that an earlier request of the
+/// ordered session is missing. It is no answer: the command took no effect, and is sent again once
+/// the earlier one is through.
 pub const STATUS_OUT_OF_ORDER: u8 = 3;
 
-/// A window that is full opens again soon; this fraction of `retry_after` is waited for it.
+/// A full window opens again soon: the proposer waits this fraction of `retry_after` for it.
 const WINDOW_WAIT_DIVISOR: Time = 8;
 
 /// How a proposer behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct ProposerSettings {
-    /// Where it proposes; a client's `node` is 0.
+    /// The deployment in which it proposes; a client's `node` is 0.
     pub deployment: Deployment,
-    /// How long an answer is waited for at first.
+    /// How long it waits for an answer at first.
     pub retry_after: Time,
     /// Unsuccessful retries after which [`Proposer::needs_leader`] is set.
     pub retries_before_asking: u32,
@@ -170,8 +170,8 @@ impl Proposer {
         }
     }
 
-    /// From now on every value holds one command. For programs to whom an instance is the unit of
-    /// delivery.
+    /// From now on every value holds one command: for programs to which commands are delivered by
+    /// instance.
     pub fn without_packing(mut self) -> Proposer {
         self.packing = false;
         self
@@ -397,8 +397,8 @@ impl Proposer {
     }
 
     /// Takes REPLY and REJECT. Calls `completed` with (client, request, status byte and answer) for
-    /// each command that a REPLY ends. A malformed packet changes nothing. What replies made room
-    /// for leaves with the next [`flush`](Self::flush).
+    /// each command that a REPLY ends. A malformed packet changes nothing. Commands for which replies
+    /// made room leave with the next [`flush`](Self::flush).
     pub fn step(
         &mut self,
         now: Time,
@@ -455,7 +455,7 @@ impl Proposer {
         }
     }
 
-    /// One answer; whether it ended a command.
+    /// Takes one answer; returns whether it ended a command.
     fn answer(
         &mut self,
         pid: PartitionId,
@@ -464,8 +464,8 @@ impl Proposer {
         answer: &[u8],
         completed: &mut impl FnMut(u64, u64, &[u8]),
     ) -> bool {
-        // An out-of-order answer may be to an earlier sending of a command that has since been
-        // sent again and executed, so it must not end it. [P-AGAIN]
+        // An out-of-order answer may belong to an earlier copy of a command that was sent again and
+        // executed since, so it must not end the command. [P-AGAIN]
         let ends = answer[0] != STATUS_OUT_OF_ORDER && self.reply(pid, client, request);
         if ends {
             completed(client, request, answer);

@@ -8,8 +8,8 @@ use crate::{Header, Instance, NodeId, PartitionId, Reason};
 /// What a replica reports of a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default, PartialOrd, Ord)]
 pub struct TrimReport {
-    /// Which disk says so: those of one replica are numbered in the order in which it had them. 0 =
-    /// nothing was reported yet.
+    /// The number of the disk that says so: a replica's disks are numbered in the order in which it
+    /// had them. 0 = nothing was reported yet.
     pub incarnation: u64,
     /// Everything below is in a durable checkpoint on it.
     pub inst: Instance,
@@ -25,7 +25,7 @@ impl TrimReport {
     }
 }
 
-/// The last that each replica of a configuration has reported, partition by partition.
+/// The last report of each replica of a configuration, partition by partition.
 ///
 /// What g+1 replicas cover with durable checkpoints may be forgotten: at least one of them
 /// survives the loss of g, and the others fetch its checkpoint. A disk that is gone covers nothing:
@@ -42,7 +42,7 @@ pub struct TrimReports {
 // ---- State
 
 impl TrimReports {
-    /// Of nobody: nothing can be reported.
+    /// Without replicas: nothing can be reported.
     pub fn none(partitions: u16) -> TrimReports {
         TrimReports {
             replicas: Vec::new(),
@@ -52,7 +52,7 @@ impl TrimReports {
         }
     }
 
-    /// Of the 2g+1 or more `replicas` of a configuration, in ascending order. Nothing is reported
+    /// For the 2g+1 or more `replicas` of a configuration, in ascending order. Nothing is reported
     /// yet.
     pub fn new(partitions: u16, replicas: &[NodeId], g: u8) -> Result<TrimReports, &'static str> {
         if replicas.len() > MAX_REPLICAS {
@@ -111,8 +111,8 @@ impl TrimReports {
 
     // ---- Handlers
 
-    /// Notes what `replica` covers. An older report, delayed on its way, takes nothing back; one of
-    /// an older disk counts for nothing; the first one of a newer disk counts, whatever it says.
+    /// Notes what `replica` covers. An older report, delayed on its way, takes nothing back. A report
+    /// of an older disk counts for nothing. The first one of a newer disk counts, whatever it says.
     /// [T-NEWEST]
     pub fn report(
         &mut self,

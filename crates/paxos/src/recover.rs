@@ -47,7 +47,7 @@ const MAX_CONFIGURATIONS: usize = 32;
 /// How a recoverer behaves.
 #[derive(Clone, Copy, Debug, Hash)]
 pub struct RecoverSettings {
-    /// Where it stands.
+    /// The deployment that it serves.
     pub deployment: Deployment,
     /// The partition.
     pub pid: PartitionId,
@@ -235,9 +235,9 @@ impl Recover {
         self.later_epoch
     }
 
-    /// A trim point that fewer than f+1 members claim, above the lowest instance whose repair is stuck:
-    /// the others may be down, or lack reports of replicas that are. Repair goes on; a checkpoint that
-    /// reaches it would confirm it.
+    /// A trim point that fewer than f+1 members claim, above the lowest instance whose repair is stuck.
+    /// The other members may be down, or they lack the reports of replicas that are down. Repair goes
+    /// on; a checkpoint that reaches this trim point would confirm it.
     pub fn doubtful_trim(&self) -> Option<Instance> {
         self.open.values().find_map(Repair::doubtful_trim)
     }
@@ -335,7 +335,7 @@ impl Recover {
                 if promised.count_ones() < quorum {
                     return false;
                 }
-                // What may have been chosen, else the no-op. [R-VALUE]
+                // What may have been chosen; if nothing was, the no-op. [R-VALUE]
                 let chosen = best.take().map(|vote| vote.candidate);
                 Phase::Accept {
                     round: *round,

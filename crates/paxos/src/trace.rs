@@ -11,7 +11,7 @@ use crate::acceptor::Start;
 use crate::round::MAX_EPOCH;
 use crate::{Configuration, Enable, Epoch, GroupId, Member, NodeId, PartitionId, Program};
 
-/// Where a trace was recorded: its first line.
+/// The first line of a trace: where it was recorded.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Settings {
     /// The cluster's number.
@@ -46,7 +46,7 @@ impl Role {
     }
 }
 
-/// What happened: one line.
+/// One line of a trace: what happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A process began. An acceptor with the boot nonce of the process before still has its memory.
@@ -57,7 +57,7 @@ pub enum Event {
         role: Role,
         /// The boot nonce of its memory.
         nonce: u64,
-        /// Of an acceptor: which start of that memory ([`Start::number`]); else 0.
+        /// An acceptor's start of that memory ([`Start::number`]); 0 for other roles.
         start: u64,
     },
     /// The store has issued an epoch, or is read again after a restart.

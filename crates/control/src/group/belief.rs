@@ -3,9 +3,9 @@
 //! T, the largest trim point, and E, the largest `end`, decide what a new epoch takes for forgotten and
 //! where it goes on: a single acceptor with a wrong `trim` would take everybody there. An acceptor trims
 //! to what g+1 replicas have in durable checkpoints, and votes less than 2^22 instances above that. So
-//! one that claims a trim point above every position that the replicas show, or votes further above, has
-//! a spoilt memory and counts as lost. One that claims more than a checkpoint shows so far waits until
-//! one does. [C-BELIEF]
+//! an acceptor that claims a trim point above every position that the replicas show, or votes further
+//! above it, has a spoilt memory and counts as lost. If it claims more than any checkpoint shows so far,
+//! its answers wait until a checkpoint confirms them. [C-BELIEF]
 
 use super::Group;
 use crate::status::PartitionStatus;
@@ -24,7 +24,7 @@ pub(super) struct Claim {
     pid: PartitionId,
     trim: Instance,
     end: Instance,
-    /// The last PROBE before it came: older answers say nothing about it.
+    /// The last PROBE before the claim came: answers to it and to older ones say nothing about it.
     since: u64,
     /// Whether it can't be true.
     pub refuted: bool,
@@ -158,8 +158,8 @@ impl Group {
         shown.map(of).max().unwrap_or(0)
     }
 
-    /// What was decided below a replica's position was voted, so one of f+1 memories knows of it: a
-    /// candidate that hears of less waits for the others. [C-ENDS]
+    /// Everything below a replica's position was decided, so at least one of any f+1 memories knows of
+    /// a vote there. A candidate that hears of less waits for the other acceptors. [C-ENDS]
     pub(super) fn tell_positions(&mut self) {
         let pids = 0..self.settings.partitions;
         let positions: Vec<_> = pids

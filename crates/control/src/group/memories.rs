@@ -71,7 +71,7 @@ impl Group {
         out.control(Peer::Node(node), message);
     }
 
-    /// What has forgotten is still better than nothing to an operator who has nothing else.
+    /// Whether a memory that has forgotten may go: an operator who has nothing else may still need it.
     /// [A-DISCARD]
     fn may_be_emptied(&self) -> bool {
         self.needed_quorums().is_ok() || self.order.is_some_and(|o| o.accept_data_loss)
@@ -95,7 +95,7 @@ impl Group {
         })
     }
 
-    /// Those that an epoch of the store names, or that answer now: nobody counts on others.
+    /// The memories that an epoch of the store names, or that answer now: nobody counts on others.
     pub(super) fn memories_to_keep(&self, state: &GroupState) -> Vec<MemoryRecord> {
         let named = |m: &&MemoryRecord| {
             let mut epochs = state.epochs.iter();
@@ -133,7 +133,8 @@ impl Group {
     }
 }
 
-/// What a memory shows: once it is mute, all of it, so nothing until each partition has answered.
+/// What a memory shows. Of a mute one all is needed, so there is nothing until each partition has
+/// answered.
 fn shown(watched: &Watched) -> Option<MemoryRecord> {
     let position = |p: &Option<PartitionStatus>| match p {
         Some(p) => Some(Positions {

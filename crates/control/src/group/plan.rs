@@ -45,8 +45,8 @@ impl Group {
         let (configuration, given_up) = match self.next_epoch(now, &need) {
             Ok(next) => next,
             Err(why) => {
-                // What has just been started or enabled shows with the next probes. After that, who
-                // asked learns why; the need itself stays, and is looked at again.
+                // The next probes show what has just been started or enabled. After that whoever asked
+                // is told why; the need itself stays, and is looked at again.
                 let patience = self.timing.probe_interval * Time::from(self.timing.suspect_after);
                 if now.saturating_sub(since) >= patience {
                     self.answer_waiting(Err(why.clone()), out);

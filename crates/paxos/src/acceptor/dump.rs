@@ -1,6 +1,6 @@
 //! An acceptor's memory as bytes: for an orderly stop and for snapshots of the durable log.
 //!
-//! Big-endian. Nothing below `trim` is written. There is no checksum: who stores it adds one.
+//! Big-endian. Nothing below `trim` is written. There is no checksum: whoever stores it adds one.
 //!
 //! ```text
 //! magic "WPAC", version u16
@@ -29,7 +29,7 @@ pub struct Membership<'a> {
     pub nonce: u64,
     /// Which start of the memory saves it.
     pub start: Start,
-    /// That enabled it last; 0 = a stranger.
+    /// The epoch that enabled it last; 0 = a stranger.
     pub epoch: Epoch,
     /// Replicas that may fail without stopping TRIM.
     pub g: u8,
@@ -64,7 +64,7 @@ impl Membership<'_> {
 pub struct SavedPartition<'a> {
     /// The round promised for all instances.
     pub floor: Round,
-    /// The nonce of the candidate that has the promise of it; 0 = nobody has.
+    /// The nonce of the candidate that has the promise of that round; 0 = nobody has.
     pub raiser: u64,
     /// Everything below is forgotten.
     pub trim: Instance,

@@ -17,7 +17,7 @@ const SALT_BITS: u32 = 32;
 const MAX_COUNT: u64 = (1 << 31) - 1;
 
 impl Start {
-    /// That of a memory which was empty.
+    /// The start of a memory that was empty.
     pub const FIRST: Start = Start(1 << SALT_BITS);
 
     /// The next one of the same memory.
@@ -43,7 +43,7 @@ impl Start {
             .then_some(Start(number))
     }
 
-    /// As PROBE_ACK shows it.
+    /// The number that PROBE_ACK shows.
     pub fn shown(self, mute: bool) -> u64 {
         if mute { self.0 | MUTE } else { self.0 }
     }

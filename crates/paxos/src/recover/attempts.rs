@@ -10,8 +10,9 @@ const MAX_REMEMBERED: usize = 1 << 16;
 
 /// The next unused attempt of each instance in one lane of one epoch.
 ///
-/// Bounded: when too many instances are remembered the lowest is dropped, and then nothing that is
-/// not remembered begins below what was dropped. So a round is skipped rather than used twice.
+/// Bounded: when too many instances are remembered the lowest is dropped. From then on every instance
+/// that isn't remembered begins above the attempts of what was dropped. So a round is skipped rather
+/// than used twice.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Attempts {
     pub(super) epoch: Epoch,

@@ -70,8 +70,8 @@ impl MsgType {
         Self::ALL.into_iter().find(|t| t.name() == name)
     }
 
-    /// Whether nodes alone send messages of this type. What anybody may send changes nothing but the order of
-    /// commands, and its sender means nothing.
+    /// Whether only nodes send messages of this type. Messages that anybody may send change nothing
+    /// but the order of commands, and their sender means nothing.
     #[inline]
     pub const fn is_of_nodes(self) -> bool {
         !matches!(self, MsgType::Request | MsgType::Query | MsgType::Probe)

@@ -56,7 +56,7 @@ impl RangeReport {
 pub struct Rejection {
     /// Why.
     pub reason: Reason,
-    /// The promised round (preempted), the leader's round (not_leader), else none.
+    /// The promised round (preempted) or the leader's round (not_leader); none for other reasons.
     pub round: Round,
     /// The rejecting node's trim point of the partition.
     pub trim: Instance,
@@ -126,7 +126,8 @@ pub struct ProbeReport {
     pub nonce: u64,
     /// Its trim point of the partition; a replica's durable checkpoint.
     pub trim: Instance,
-    /// Which start of that memory from disk this is: larger is later. An acceptor's; else 0.
+    /// Which start of that memory from disk this is, of an acceptor: larger is later. A replica's
+    /// incarnation; 0 for a leader.
     pub start: u64,
 }
 

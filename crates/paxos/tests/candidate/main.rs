@@ -133,7 +133,7 @@ fn chosen_values_survive_everything_that_may_happen() {
             if net.random.percent(30) {
                 net.crash_candidate(epoch);
             }
-            // Else it goes on beside its successor.
+            // Otherwise it goes on beside its successor.
         }
         net.down.clear();
         net.loss = 0;

@@ -56,7 +56,7 @@ impl Role for Learner {
     }
 }
 
-/// Passes a message through bytes to a role; gives back the verdict and what it sends.
+/// Passes a message through bytes to a role; returns the verdict and what the role sends.
 pub fn feed(role: &mut impl Role, header: &Header, value: &[u8]) -> (Verdict, Vec<Message>) {
     let datagram = header.datagram(value);
     let packet = Packet::parse(&datagram).expect("a packet");
