@@ -44,7 +44,7 @@ struct Change {
 enum As {
     Absent,
     Short,
-    /// In pieces, of so many bytes together.
+    /// In pieces, with this many bytes together.
     Long(usize),
 }
 
@@ -61,7 +61,7 @@ impl As {
 enum Now {
     Gone,
     Whole(Vec<u8>),
-    /// The long value that is committed, with this behind it.
+    /// The long value that is committed, with these bytes appended.
     Grown(Vec<u8>),
 }
 
@@ -78,12 +78,12 @@ impl Change {
     }
 }
 
-/// A value, as far as it is at hand.
+/// Where a value is.
 #[derive(Clone, Copy)]
 pub(crate) enum Held<'a> {
-    /// All of it.
+    /// Here, all of it.
     Whole(&'a [u8]),
-    /// Pieces in the store, and what waits behind them.
+    /// In pieces in the store, and what waits to be appended.
     Long {
         /// Bytes in the store.
         stored: usize,
@@ -110,17 +110,17 @@ pub(crate) struct Contents {
     committed_count: u64,
     /// Committed keys of short values, which need no look into the store.
     known: KnownKeys,
-    /// A key with its prefix; kept for its memory.
+    /// A key with its prefix; kept so that its memory is used again.
     prefixed: Vec<u8>,
 }
 
 impl Contents {
-    /// Opens the store in `dir`, which is there.
+    /// Opens the store in `dir`, which must be there.
     pub fn open(engine: &'static Engine, dir: &Path) -> Result<Contents, Error> {
         Self::of(Store::open(engine, dir, Missing::Refuse)?, dir)
     }
 
-    /// Makes an empty one in `dir`, unless one that was never used is there.
+    /// Makes an empty store in `dir`, or opens one that is there and was never used.
     pub fn create(engine: &'static Engine, dir: &Path) -> Result<Contents, Error> {
         Self::of(Store::open(engine, dir, Missing::Create)?, dir)
     }
@@ -232,7 +232,7 @@ impl Contents {
         }
     }
 
-    /// How a key that no change waits for is stored.
+    /// How a key is stored for which no change waits.
     fn committed_as(&mut self, key: &[u8]) -> Result<As, Error> {
         if self.known.contains(key) {
             return Ok(As::Short);
@@ -420,7 +420,8 @@ impl Contents {
         Ok(piece.ok_or_else(|| self.damaged(key))?.to_vec())
     }
 
-    /// Adds pieces to the batch: `end` is a long value from byte `from` on. Its length.
+    /// Adds pieces to the batch: `end` is a long value from byte `from` on. Returns the value's
+    /// length.
     fn write_pieces(&mut self, key: &[u8], from: usize, end: &[u8]) -> usize {
         for (piece, number) in end.chunks(PIECE).zip((from / PIECE) as u32..) {
             self.store.put(&piece_key(key, number), piece);
@@ -457,14 +458,15 @@ impl Contents {
         cursor
     }
 
-    /// Adds a pair of another store's to an empty one, in whichever order; written with the next
-    /// [`finish_load`](Self::finish_load) at the latest. False if such a key can't be.
+    /// Adds a pair of another store's to an empty one, in any order. It is written with the next
+    /// [`finish_load`](Self::finish_load) at the latest. Returns false if there can't be such a
+    /// key.
     pub fn load(&mut self, key: &[u8], value: &[u8]) -> bool {
         match key {
             [USER, ..] if parse_value(value).is_some() => self.count += 1,
             [LONG, ..] if is_piece_key(key) => {}
             [RECORD, ..] => {}
-            // Counted here instead of believed.
+            // The number of keys is counted here: the other store's isn't believed.
             _ => return key == COUNT_KEY,
         }
         self.store.put(key, value);

@@ -10,8 +10,8 @@ const MAX_BYTES: usize = 64 << 20;
 /// What a key costs besides its bytes.
 const OVERHEAD_BYTES: usize = 64;
 
-/// A bounded set of keys, exact in what it holds. What is used stays; when a generation is full the
-/// one before it goes.
+/// A bounded set of keys: a key that it holds does exist. What is used stays; when a generation is
+/// full, the one before it goes.
 #[derive(Default)]
 pub(crate) struct KnownKeys {
     young: HashSet<Vec<u8>>,

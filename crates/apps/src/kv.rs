@@ -126,7 +126,7 @@ pub enum Command<'a> {
     },
 }
 
-/// A command that can't be encoded: a key or value is longer than a length field says.
+/// A command that can't be encoded: a key or value is longer than a length field can say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooLong;
 
@@ -341,7 +341,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Ends a string that was begun empty and whose bytes were appended since.
+/// Ends a string: its head was written with length 0, and its bytes were appended since.
 pub(crate) fn end_bulk(bulk: &mut [u8]) {
     let len = bulk.len() - 5;
     bulk[1..5].copy_from_slice(&(len as u32).to_be_bytes());
@@ -364,7 +364,7 @@ fn parse_reply<'a>(input: &mut Input<'a>, depth: usize) -> Result<Reply<'a>, Mal
         }
         TAG_ARRAY if depth < MAX_DEPTH => {
             let count = u32::from_be_bytes(input.array()?) as usize;
-            // An item takes a byte at least: a false count can't make us reserve memory.
+            // An item takes at least one byte, so a false count can't make this reserve memory.
             if count > input.0.len() {
                 return Err(Malformed);
             }

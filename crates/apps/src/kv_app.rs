@@ -19,7 +19,7 @@ use crate::store::{Cursor, Engine};
 use crate::{kv_exec, leveldb, pairs, rocksdb};
 
 const CURRENT: &str = "current";
-/// Of what a store holds; another one is refused.
+/// The format of a store's contents; another one is refused.
 const FORMAT: &str = "2";
 /// Bytes that a restore collects before it writes them.
 const LOAD_BATCH_BYTES: usize = 1 << 20;
@@ -48,7 +48,7 @@ impl KvApplication {
         fs::create_dir_all(dir).map_err(|e| failed("create", dir, &e))?;
         let named = read_current(engine, dir)?;
         let generation = named.unwrap_or(1);
-        // Its lock comes before the cleaning: another process may be using the directory.
+        // The store's lock comes before the cleaning: another process may be using the directory.
         let store = store_dir(dir, generation);
         let contents = match named {
             Some(_) => Contents::open(engine, &store)?,
@@ -113,7 +113,7 @@ impl Application for KvApplication {
     fn restore(&mut self, from: &mut dyn Read) -> Result<(), Error> {
         let generation = self.generation + 1;
         let new_dir = store_dir(&self.dir, generation);
-        // One that failed before, in this process.
+        // Left by a restore that failed before, in this process.
         remove_dir(&new_dir)?;
         let contents = match self.load(&new_dir, from) {
             Ok(contents) => contents,
@@ -198,7 +198,8 @@ fn read_current(engine: &Engine, dir: &Path) -> Result<Option<u64>, Error> {
     }
 }
 
-/// Only the first store is ever there before one is named: which of others was whole nobody knows.
+/// Before a store is named, only the first one may be there. If there are others, nobody knows
+/// which of them was whole.
 fn none_named(dir: &Path) -> Result<Option<u64>, Error> {
     match generations(dir)?.into_iter().find(|g| *g != 1) {
         None => Ok(None),

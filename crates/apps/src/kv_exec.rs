@@ -6,8 +6,8 @@ use crate::contents::{Contents, Held};
 use crate::glob;
 use crate::kv::{self, Command, MAX_REPLY_LEN, Refusal, Reply, SetFlags};
 
-/// Executes one command and appends the answer. Deterministic: what is committed and what still
-/// waits makes no difference. A refused command changes nothing.
+/// Executes one command and appends the answer. Deterministic: it makes no difference what is
+/// committed and what still waits. A refused command changes nothing.
 pub(crate) fn execute(
     contents: &mut Contents,
     command: &[u8],

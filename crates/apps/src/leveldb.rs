@@ -19,7 +19,7 @@ pub(crate) static ENGINE: Engine = Engine {
     sync,
 };
 
-/// Two of these may be in memory at a time.
+/// Size of a memory table, of which two may be in memory at a time.
 const WRITE_BUFFER_BYTES: usize = 32 << 20;
 const BLOCK_CACHE_BYTES: usize = 64 << 20;
 const MAX_OPEN_FILES: i32 = 512;
@@ -89,7 +89,7 @@ fn sync_logs(dir: &Path) -> io::Result<()> {
         }
         match File::open(&path) {
             Ok(file) => file.sync_data()?,
-            // Its contents have reached a table, which LevelDB syncs.
+            // What was in the missing file has reached a table, which LevelDB syncs.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }

@@ -17,7 +17,7 @@ pub(crate) static ENGINE: Engine = Engine {
     sync,
 };
 
-/// Two of these may be in memory at a time.
+/// Size of a memory table, of which two may be in memory at a time.
 const WRITE_BUFFER_BYTES: usize = 64 << 20;
 /// Holds index and filter blocks too, so that reading has a bound on memory.
 const BLOCK_CACHE_BYTES: usize = 64 << 20;

@@ -76,7 +76,7 @@ pub(crate) struct Engine {
 /// What becomes of a database that isn't there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// It is made. For one that was there this would be to forget it.
+    /// It is made. Where one had been, this would mean to forget it.
     Create,
     /// It is an error.
     Refuse,
@@ -327,8 +327,8 @@ impl Cursor {
         unsafe { (self.shared.engine.api.iter_next)(self.iter) }
     }
 
-    /// Key and value here; `None` at the end. LevelDB leaves out what it can't read and goes on behind it, so
-    /// whoever stops before the end must be told as well.
+    /// Key and value here; `None` at the end. LevelDB leaves out what it can't read and goes on
+    /// behind it. So a caller that stops before the end must be told of an error, too.
     pub fn entry(&self) -> Result<Option<Pair<'_>>, Error> {
         let api = self.shared.engine.api;
         let mut error = ptr::null_mut();
@@ -377,8 +377,8 @@ fn failed(engine: &Engine, doing: &str, dir: &Path, e: &str) -> Error {
     ))
 }
 
-/// By how the texts of both libraries begin, or by a file that is missing or empty (LevelDB can't map one).
-/// Locks, full disks and the like are told as they are.
+/// Told by how the texts of both libraries begin, or by a file that is missing or empty (LevelDB
+/// can't map an empty one). Locks, full disks and the like are reported as they are.
 fn is_damage(e: &str) -> bool {
     let kinds = [
         "Corruption",

@@ -175,7 +175,7 @@ pub enum Plane {
     Udp,
     /// In the kernel, by XDP programs at the interface that has the node's address.
     Xdp,
-    /// `Xdp` where that is possible, else `Udp`.
+    /// `Xdp` where that is possible, otherwise `Udp`.
     Auto,
 }
 
@@ -222,7 +222,8 @@ pub struct Node {
     pub group: Option<GroupId>,
     /// Where it handles its packets.
     pub plane: Plane,
-    /// The switch that calls its program in the kernel; else that is at an interface.
+    /// The switch that calls its program in the kernel; without one, the program is at an
+    /// interface.
     pub switch: Option<String>,
     /// Where an acceptor keeps its votes.
     pub storage: Storage,
@@ -276,8 +277,8 @@ impl ClusterFile {
         self.nodes.iter().find(|n| n.name == name)
     }
 
-    /// Has a node handle its packets elsewhere than the file says. Refuses what the file could not
-    /// say; an unknown name changes nothing.
+    /// Lets a node handle its packets elsewhere than the file says. Refuses what a file couldn't
+    /// say either; an unknown name changes nothing.
     pub fn set_plane(&mut self, name: &str, plane: Plane) -> Result<(), crate::Error> {
         let Some(node) = self.nodes.iter_mut().find(|n| n.name == name) else {
             return Ok(());
@@ -349,8 +350,9 @@ impl ClusterFile {
         nodes
     }
 
-    /// To whom `node` multicasts what replicas are to learn of a group: a learner, and all where
-    /// there are no learners, to its replicas; else to the learners.
+    /// To whom `node` multicasts what replicas are to learn of a group. A learner sends to the
+    /// group's replicas, and so does everybody where there are no learners; otherwise it goes to
+    /// the learners.
     pub fn listeners(&self, node: &Node, group: GroupId) -> Vec<&Node> {
         let learners = self.learners();
         match node.role == Role::Learner || learners.is_empty() {
@@ -359,7 +361,7 @@ impl ClusterFile {
         }
     }
 
-    /// What a role at `node` knows of where it stands in `group`.
+    /// What a role at `node` knows of its place in `group`.
     pub fn deployment(&self, node: &Node, group: &Group) -> Deployment {
         Deployment {
             cluster: self.cluster,

@@ -49,15 +49,16 @@ impl ControlSocket {
         })
     }
 
-    /// The next message that waits here. Anyone may send anything: what doesn't count is passed over
-    /// and counted.
+    /// The next message that waits here. Anybody may send anything: messages that don't count here
+    /// are skipped, and their number is kept for `status`.
     pub fn receive(&mut self) -> Option<(Message, SocketAddr)> {
         let ControlSender { socket, peers, .. } = &self.sender;
         loop {
             let (n, from) = match socket.recv_from(&mut self.buffer) {
                 Ok(received) => received,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
-                // About an earlier send, or a signal: says nothing about the next message.
+                // The error is about an earlier send, or a signal. It says nothing about the next
+                // message.
                 Err(_) => continue,
             };
             match peers.open(&self.buffer[..n], from) {
@@ -72,17 +73,17 @@ impl ControlSocket {
         self.sender.send(to, message);
     }
 
-    /// Whether a status document is kept for who asks under this id.
+    /// Whether a status document is kept under this id.
     pub fn has_status(&self, id: u64) -> bool {
         self.documents.has(id)
     }
 
-    /// Keeps one for a while.
+    /// Keeps a status document for a while.
     pub fn keep_status(&mut self, id: u64, document: &Value) {
         self.documents.keep(id, &document.to_string());
     }
 
-    /// Sends a part of one that is kept.
+    /// Sends a part of one that is kept, if it is.
     pub fn send_status(&self, to: SocketAddr, id: u64, part: u32) {
         if let Some(part) = self.documents.part(id, part) {
             self.send(to, &part);

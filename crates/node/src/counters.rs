@@ -65,7 +65,7 @@ impl Counters {
         }
     }
 
-    /// For `status`; the plane's part is given.
+    /// For `status`, with what the plane counts.
     pub fn to_json(&self, plane: SendCounters) -> Value {
         json!({
             "received": self.received.to_json(),

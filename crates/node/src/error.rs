@@ -27,7 +27,7 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// What the XDP plane's loader says is a whole text already.
+/// What the XDP plane's loader says is complete already.
 impl From<String> for Error {
     fn from(text: String) -> Error {
         Error(text)

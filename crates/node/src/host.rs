@@ -25,8 +25,8 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Tells the threads of a node to end in order. Threads that wait have its descriptor among those
-/// they wait for, so nobody wakes up just to look.
+/// Tells the threads of a node to end in good order. Threads that wait also wait for its
+/// descriptor, so nobody wakes up just to look.
 pub struct Stop {
     requested: AtomicBool,
     event: OwnedFd,
@@ -53,8 +53,8 @@ impl Stop {
     pub fn request(&self) {
         self.requested.store(true, Ordering::Release);
         let one = 1u64;
-        // SAFETY: writes 8 live bytes to a descriptor of our own. It fails only where the event is
-        // already raised beyond measure.
+        // SAFETY: writes 8 live bytes to a descriptor of our own. It fails only if the event's
+        // counter is full, and then it is raised already.
         let _ = unsafe { libc::write(self.event.as_raw_fd(), ptr::from_ref(&one).cast(), 8) };
     }
 
@@ -160,8 +160,8 @@ pub fn wait(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Rea
     Ok(Ready(entries[..fds.len()].iter().enumerate().fold(0, bits)))
 }
 
-/// Takes the disk space of a file's first `bytes` now, so that running out of it shows here and
-/// later writes only fill it in. The file reads as zeros there.
+/// Takes the disk space of a file's first `bytes` now, so that a lack of it shows here, and later
+/// writes only fill it in. The file reads as zeros there.
 pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
     let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: takes no pointers.
@@ -202,15 +202,16 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// From now on what this process makes is its owner's alone, whoever makes it (RocksDB, for one):
-/// files 0600, directories 0700. For programs; a library leaves its process's mask as it is.
+/// From now on only their owner can read the files and directories that this process makes (0600
+/// and 0700), also those that a library makes, such as RocksDB. For programs; a library must not
+/// change its process's mask.
 pub fn keep_private() {
     // SAFETY: takes no pointers, and can't fail.
     unsafe { libc::umask(0o077) };
 }
 
-/// Makes a directory that its owner alone may look into, and those above it that are missing. One
-/// that is there already is closed to others.
+/// Makes a directory that only its owner may look into, and those above it that are missing. If it
+/// is there already, it is closed to others.
 pub(crate) fn private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let mut permissions = fs::metadata(path)?.permissions();
@@ -226,8 +227,8 @@ pub(crate) fn is_due(last: Option<Instant>, interval: Duration) -> bool {
     last.is_none_or(|at| at.elapsed() >= interval)
 }
 
-/// Lets so many connections wait to be accepted, as far as the host allows (`somaxconn`); the
-/// standard library makes it 128.
+/// Lets this many connections wait to be accepted, as far as the host allows (`somaxconn`). The
+/// standard library lets 128 wait.
 pub fn set_backlog(listener: &TcpListener, backlog: c_int) -> io::Result<()> {
     // SAFETY: takes no pointers. To a socket that listens already it gives the new number.
     match unsafe { libc::listen(listener.as_raw_fd(), backlog) } {

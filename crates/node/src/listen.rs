@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::Error;
 use crate::host::{Stop, wait};
 
-/// Who is short of descriptors or memory tries again after so long.
+/// A process that is short of descriptors or memory tries again after this time.
 const SHORTAGE: Duration = Duration::from_millis(200);
 
 /// Connections to a listener, until a stop.
@@ -22,7 +22,7 @@ pub(crate) struct Connections<'a> {
 }
 
 impl<'a> Connections<'a> {
-    /// For a listener that doesn't wait.
+    /// `listener` must be non-blocking.
     pub fn new(listener: TcpListener, what: &'static str, stop: &'a Stop) -> Connections<'a> {
         Connections {
             listener,
@@ -32,7 +32,7 @@ impl<'a> Connections<'a> {
         }
     }
 
-    /// Where the process is short of descriptors a connection stays in the queue, so that waiting for
+    /// While the process is short of descriptors, a connection stays in the queue, and waiting for
     /// one would return at once, over and over.
     fn wait_after(&mut self, e: &io::Error) -> io::Result<()> {
         match e.kind() {

@@ -22,7 +22,7 @@ use crate::status;
 
 /// How long a scraper may take, and the node to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Members of an object that name it rather than measure it: they become labels.
+/// Members of an object that name it instead of measuring it. They become labels.
 const LABELS: [&str; 8] = [
     "name",
     "role",
@@ -83,7 +83,7 @@ fn answer(scraper: &mut TcpStream, peers: &ControlPeers, control: SocketAddr) ->
     scraper.set_nonblocking(false)?;
     scraper.set_read_timeout(Some(TIMEOUT))?;
     scraper.set_write_timeout(Some(TIMEOUT))?;
-    // Whatever is asked for, there is one answer; the request only has to be read.
+    // There is only one answer, whatever is asked for; the request only has to be read.
     let _ = scraper.read(&mut [0; 4096])?;
     let answers = status::ask(peers, &[control], TIMEOUT);
     let answer = answers.ok().and_then(|mut all| all.remove(&control));

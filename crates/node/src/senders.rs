@@ -35,8 +35,8 @@ impl Senders {
         &self.nodes
     }
 
-    /// A datagram's packet, if it may be from where it comes from. Another cluster's packet isn't judged here: that
-    /// is the better reason to drop it.
+    /// A datagram's packet, if it may come from where it comes from. Another cluster's packet is
+    /// let through here: that it is another cluster's is the better reason to drop it.
     #[inline]
     pub fn parse<'a>(&self, datagram: &'a [u8], from: SocketAddr) -> Result<Packet<'a>, Reason> {
         let packet = Packet::parse(datagram)?;

@@ -15,7 +15,7 @@ use crate::host::is_due;
 use crate::plane::UdpPlane;
 use crate::random_nonce;
 
-/// Then a part counts as lost.
+/// After this time a part counts as lost.
 const RESEND_AFTER: Duration = Duration::from_millis(200);
 
 /// The beginning of every status document.
@@ -34,7 +34,7 @@ pub(crate) fn plane_warnings(plane: &UdpPlane) -> Vec<String> {
     (refused > 0).then(warning).into_iter().collect()
 }
 
-/// Says so before the ring of a partition is full and everything stops.
+/// Warns before the ring of a partition is full and everything stops.
 pub(crate) fn ring_warning(
     what: &str,
     group: u16,
@@ -113,7 +113,7 @@ pub fn ask(
     Ok(answers)
 }
 
-/// Whatever the document counts under this reason, in any role's form.
+/// All that the document counts under this reason, in whichever role's form.
 fn conflicts(document: &Value) -> u64 {
     match document {
         Value::Object(members) => {

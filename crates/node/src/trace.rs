@@ -32,7 +32,7 @@ struct Recording {
     file: File,
     /// What isn't in the file yet.
     lines: Vec<u8>,
-    /// Whether what is sent comes after all else since the last flush.
+    /// Whether what is sent is recorded behind everything else since the last flush.
     stores: bool,
     sent: Vec<Event>,
 }
@@ -101,7 +101,7 @@ impl Recorder {
         self.note(|node| Event::Recv(node, datagram.to_vec()));
     }
 
-    /// A packet is sent next, once, to however many it goes.
+    /// A packet is sent next. A multicast is recorded once.
     #[inline]
     pub fn sent(&mut self, header: &Header, value: &[u8]) {
         let Some(recording) = &mut self.0 else { return };
@@ -127,7 +127,7 @@ impl Recorder {
         self.note(|node| Event::Retire(node, epoch));
     }
 
-    /// The store is in this state: what is new in it is recorded, at first all.
+    /// The store is in this state: what is new in it is recorded, the first time all of it.
     pub fn stored(&mut self, state: &GroupState) {
         let Some(recording) = &mut self.0 else { return };
         for record in &state.epochs {

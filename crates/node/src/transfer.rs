@@ -32,13 +32,13 @@ use crate::listen::Connections;
 const FRAME_LEN: usize = 256 * 1024;
 const MAX_LINE_LEN: u64 = 4096;
 const MAX_TRANSFERS: usize = 4;
-/// Name of the file, in the partition's directory, that a state on its way here has while it is opened.
+/// In the partition's directory: name of the file of a state on its way here, while that is opened.
 const INCOMING: &str = "incoming";
 
 /// How long the other side may be silent.
 #[derive(Clone, Copy)]
 pub struct Patience {
-    /// Until it has answered a question, which takes it no time.
+    /// Until it has answered a question, which is quick.
     pub answer: Duration,
     /// In the middle of a state.
     pub stream: Duration,
@@ -53,7 +53,7 @@ impl Default for Patience {
     }
 }
 
-/// Whose state is wanted, and from where on.
+/// Which partition's state is wanted, and how far it must reach.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Question {
     cluster: u32,
@@ -208,7 +208,7 @@ impl Sources {
         };
         write_line(&mut out, &Answer::Willing(next))?;
         out.flush()?;
-        // Who has found another one goes without a word.
+        // An asker that has found another replica goes without a word.
         let Ok(Choice::Go) = read_line(&mut input) else {
             return Ok(());
         };

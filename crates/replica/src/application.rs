@@ -34,7 +34,7 @@ impl From<io::Error> for Error {
     }
 }
 
-/// What an operator does about stored state that can't be used.
+/// What an operator is to do about stored state that can't be used.
 pub const MOVE_AWAY: &str = "move the directory away and start the node again: it then fetches a \
      checkpoint from another replica. That is safe as long as no more than g replicas of the group \
      are without their state at a time; so wait until this one has caught up before the next one";
@@ -74,9 +74,9 @@ pub trait Application: Send {
     /// Shows all records that are stored; called once, at start.
     fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error>;
 
-    /// Begins a checkpoint. What it gives back runs in another thread while this one goes on, and
-    /// makes everything that is committed now survive a power failure before it returns. One is
-    /// under way at a time, and no `restore` meanwhile.
+    /// Begins a checkpoint. What it returns runs in another thread while this one goes on. When
+    /// that has run, everything that is committed now survives a power failure. Only one is under
+    /// way at a time, and no `restore` comes meanwhile.
     fn checkpoint(&mut self) -> Result<Checkpoint, Error>;
 
     /// A consistent copy of the committed state, records included, to be sent to another replica
@@ -85,8 +85,8 @@ pub trait Application: Send {
 
     /// Replaces the whole state, records included, by a snapshot that was written elsewhere,
     /// durably and atomically: after a kill in the middle the old state is there, or the new one.
-    /// The node has verified length and checksum only when `from` has been read to its end: an
-    /// error while reading means that nothing may change.
+    /// Length and checksum are verified only once `from` has been read to its end. So if reading
+    /// fails, nothing may have changed.
     fn restore(&mut self, from: &mut dyn io::Read) -> Result<(), Error>;
 
     /// SHA-256 over the contents in a canonical order, without the replica's records. Equal for

@@ -87,8 +87,8 @@ impl Checkpoints {
         self.trim_due = now;
     }
 
-    /// The TRIM that is to be sent now, if any. Also one that nothing is durable yet: acceptors are to
-    /// know that what an earlier disk held is gone.
+    /// The TRIM that is to be sent now, if any. It may say that nothing is durable yet, so that
+    /// acceptors learn that what an earlier disk held is gone.
     pub fn trim(&mut self, now: Time) -> Option<Instance> {
         if now < self.trim_due {
             return None;
@@ -97,8 +97,8 @@ impl Checkpoints {
         Some(self.durable)
     }
 
-    /// When [`Checkpoints::trim`], if this replica `reports`, or [`Checkpoints::is_due`] may next say
-    /// yes by itself.
+    /// When to ask again, as time alone may change the answer of [`Checkpoints::is_due`], or of
+    /// [`Checkpoints::trim`] if this replica `reports`.
     pub fn next_deadline(&self, committed: Instance, reports: bool) -> Option<Time> {
         let trim = reports.then_some(self.trim_due);
         let waits = self.begun.is_none() && committed > self.durable;

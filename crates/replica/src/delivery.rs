@@ -100,7 +100,7 @@ impl Ring {
         true
     }
 
-    /// Takes the value of `inst` out. Give its memory back with [`Ring::put_back`].
+    /// Takes the value of `inst` out. [`Ring::put_back`] returns its memory.
     pub fn take(&mut self, inst: Instance) -> Option<Taken> {
         if self.waiting == 0 || !self.holds(inst) {
             return None;

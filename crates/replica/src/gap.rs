@@ -13,7 +13,7 @@ pub(crate) struct Gaps {
     begun: Instance,
     /// What `begun` was when the mark was set.
     mark: Instance,
-    /// When what lies below the mark is old; none while nothing is open.
+    /// When what lies below the mark counts as old; none while nothing is open.
     due: Option<Time>,
 }
 
@@ -42,7 +42,7 @@ impl Gaps {
         self.begun
     }
 
-    /// Begins to wait when something is open, and ends it when nothing is.
+    /// Begins to wait when something is open, and stops when nothing is.
     pub fn follow(&mut self, now: Time, next: Instance) {
         if next >= self.begun {
             self.due = None;

@@ -67,7 +67,7 @@ pub struct InMemory<S, D> {
     changed: bool,
 }
 
-/// Written several times a command, and read in order only where they leave the memory.
+/// A command writes several of them; they are read in order only to be stored or sent.
 type StoredRecords = HashMap<Vec<u8>, Vec<u8>>;
 
 const MAGIC: &[u8; 8] = b"WPCKPT\0\x01";

@@ -7,9 +7,9 @@ pub(crate) struct Poll {
     due: Time,
     /// When the next question may be asked, however good the reason.
     soonest: Time,
-    /// Of the last question.
+    /// The number of the last question.
     number: u64,
-    /// How many decisions had come by themselves when it was last looked at.
+    /// How many decisions had come by themselves at the last look.
     last_told: u64,
 }
 
@@ -28,7 +28,7 @@ impl Poll {
     /// Asks as soon as possible.
     pub fn hurry(&mut self, now: Time) {
         self.due = self.due.min(now);
-        // Progress is no reason to wait.
+        // Asks even if decisions come.
         self.last_told = u64::MAX;
     }
 
@@ -38,9 +38,10 @@ impl Poll {
         self.last_told = u64::MAX;
     }
 
-    /// The number of the question to ask now, if one is due and no decision has come by itself since
-    /// the last look; `told` counts them. What came because it was asked for doesn't count: with all
-    /// learners gone there is nothing else, and these questions are what keeps a replica going.
+    /// The number of the question to ask now, if one is due and no decision has come by itself
+    /// since the last look; `told` counts them. Decisions that came because they were asked for
+    /// don't count: with all learners gone there are no others, and these questions are what keeps
+    /// a replica going.
     pub fn due(&mut self, now: Time, told: u64) -> Option<u64> {
         if now < self.due {
             return None;

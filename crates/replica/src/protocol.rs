@@ -90,9 +90,10 @@ impl Status {
             Status::Ok | Status::ReplyTooLarge => Effect::Executed,
             // An ordered session executes one after the other, without gaps.
             Status::StaleRequest if ordered => Effect::Executed,
-            // Executed and forgotten, or passed by; closed after it was executed, or before.
+            // It was executed and is forgotten, or it was passed by; the session was closed after
+            // it was executed, or before.
             Status::StaleRequest | Status::UnknownSession => Effect::Unknown,
-            // Another copy may come after the one that is missing.
+            // Another copy of it may come after the request that is missing.
             Status::OutOfOrder => Effect::Unknown,
             Status::Unsupported | Status::Malformed | Status::TooManySessions => Effect::Refused,
         }
@@ -175,9 +176,9 @@ pub enum SessionOp {
         /// The last instance with anything of the session.
         last_inst: Instance,
     },
-    /// From now on replies go elsewhere. Answered there by every replica, with `unknown_session`
-    /// where there is no such session: what a client sends that gets no answer any more, since
-    /// nobody need remember the address of a session that has expired.
+    /// From now on replies go elsewhere. Every replica answers this there, with `unknown_session`
+    /// if there is no such session. A client sends it when it gets no answer any more, since nobody
+    /// has to remember the address of a session that has expired.
     Move {
         /// Where.
         reply_to: ReplyAddress,
@@ -299,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Refused is only what no replica executes, wherever a copy of it comes from. [S-SAYS]
+    /// Only what no replica executes, wherever a copy of it comes from, is called refused. [S-SAYS]
     #[test]
     fn nothing_that_may_have_taken_effect_is_called_refused() {
         let all: Vec<Status> = (0..=u8::MAX).filter_map(Status::from_u8).collect();

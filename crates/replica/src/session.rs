@@ -109,7 +109,8 @@ impl Session {
         }
     }
 
-    /// Answered by datagrams, whose size is bounded; the others by the front end of this process.
+    /// Whether it is answered by datagrams, whose size is bounded. Others are answered by the front
+    /// end of this process.
     fn is_remote(&self) -> bool {
         self.head.reply_to.address.is_some()
     }
@@ -221,7 +222,7 @@ pub(crate) struct Sessions {
     by_nonce: BTreeMap<u64, u64>,
     /// Windows of all sessions together.
     slots: usize,
-    /// Sessions that were closed here since the start: who is to hear of it. Not replicated.
+    /// Who is to hear of sessions that were closed here since the start. Not replicated.
     departed: BTreeMap<u64, ReplyAddress>,
     /// The reply in hand.
     scratch: Vec<u8>,
@@ -342,7 +343,7 @@ impl Sessions {
                     self.book.touch(client, session, at);
                     status = Status::Ok;
                 }
-                // Also an unknown session is answered where the operation says: a client whose
+                // An unknown session is answered, too, where the operation says: a client whose
                 // session is long gone has no other way to hear of it.
                 if let Some(to) = again(&reply_to, self.node) {
                     replies.push(to, client, 0, status, &[]);
@@ -428,8 +429,9 @@ impl Sessions {
         self.answer_stranger(client, request, Status::UnknownSession, replies);
     }
 
-    /// A session that is gone may have left its address; any other id may be known to the front
-    /// end beside us, which ignores what isn't its own. A client that hears nothing sends MOVE.
+    /// A session that is gone may have left its address. Any other id may belong to the front end
+    /// beside this replica, which ignores what isn't its own. A client that hears nothing sends
+    /// MOVE.
     fn answer_stranger(&self, client: u64, request: u64, status: Status, replies: &mut Replies) {
         let to = match self.departed.get(&client) {
             Some(reply_to) => again(reply_to, self.node),
@@ -501,13 +503,13 @@ fn insert<'a>(
     })
 }
 
-/// Who hears the first answer from this replica: it is given by the home replica alone. [S-HOME]
+/// Who hears the first answer from this replica: only the home replica gives it. [S-HOME]
 fn first(to: &ReplyAddress, node: NodeId) -> Option<ReplyTo> {
     let at_home = to.home == 0 || to.home == node;
     at_home.then_some(to.address.map_or(ReplyTo::Local, ReplyTo::Address))
 }
 
-/// Who hears an answer to a repetition, or a refusal: it is given by all, since the home replica
+/// Who hears an answer to a repetition, or a refusal: all replicas give it, since the home replica
 /// may be gone. A front end hears only its own replica. [S-HOME]
 fn again(to: &ReplyAddress, node: NodeId) -> Option<ReplyTo> {
     match to.address {
@@ -557,7 +559,8 @@ impl Loader {
         match Stored::parse(key, value)? {
             Stored::Identity(identity) => self.identity = Some(identity),
             Stored::Position(position) => self.position = position,
-            // Another replica's, if this is a copy of its state: then this disk has no number yet.
+            // It is another replica's number if this is a copy of that one's state. Then this disk
+            // has none yet.
             Stored::Incarnation(node, incarnation) => {
                 self.incarnation = Some(incarnation).filter(|_| node == self.node);
             }

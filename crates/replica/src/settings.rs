@@ -17,8 +17,8 @@ pub struct Limits {
     /// Bytes of a reply that is recorded in full and, where the session has an address, sent. A
     /// larger one is recorded as "executed, reply too large".
     pub reply: usize,
-    /// Bytes of the last reply of an ordered session without an address (a connection of the
-    /// front end), which is sent by no datagram and recorded until the session's next command.
+    /// Bytes of the last reply of an ordered session without an address (a connection of the front
+    /// end). It isn't sent by datagram, and is recorded only until the session's next command.
     pub last_reply: usize,
     /// Bytes of all recorded replies together; what does not fit is recorded as too large.
     pub recorded: usize,
@@ -97,8 +97,8 @@ impl Settings {
 pub struct EpochView {
     /// What the epoch fixes.
     pub configuration: Configuration,
-    /// Whether it holds everything that earlier epochs may have chosen. Only in an active epoch,
-    /// and only while it is the last one, gaps may be repaired.
+    /// Whether it holds everything that earlier epochs may have chosen. Gaps may be repaired only
+    /// in an active epoch, and only while it is the last one.
     pub active: bool,
 }
 
@@ -111,11 +111,11 @@ pub struct Wanted {
     /// A number under which this process reports what its disk holds ([`Worker::set_incarnation`](crate::Worker::set_incarnation)).
     pub incarnation: bool,
     /// Another replica's checkpoint at this instance or a later one
-    /// ([`Worker::restore`](crate::Worker::restore)): what comes next here has been
-    /// trimmed; or one acceptor says so, its repair is stuck, and such a checkpoint would confirm it.
+    /// ([`Worker::restore`](crate::Worker::restore)). What comes next here has been trimmed; or one
+    /// acceptor says so, the repair is stuck, and such a checkpoint would confirm it.
     pub checkpoint_at_least: Option<Instance>,
     /// A new epoch: repair rounds of this one are used up.
     pub new_epoch: bool,
-    /// The epochs up to this one: a packet mentioned it, and it isn't known here.
+    /// All epochs up to this one, which a packet mentioned and which isn't known here.
     pub view_with: Option<Epoch>,
 }

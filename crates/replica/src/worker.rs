@@ -97,7 +97,7 @@ pub struct Worker<A> {
     repair_below: Instance,
     repair_from: Instance,
     poll: Poll,
-    /// How many decisions came here that nobody had asked for.
+    /// How many decisions came that nobody here had asked for.
     told: u64,
     checkpoints: Checkpoints,
     /// Begun, and not taken yet.
@@ -132,7 +132,7 @@ impl<A: Application> Worker<A> {
             incarnation,
             sessions,
         } = load(&settings, &mut app, now)?;
-        // What survived a kill may yet be lost with the power; TRIM must not count on it.
+        // What survived a kill may still be lost by a power failure; TRIM must not count on it.
         if next > 0 {
             app.checkpoint()?()?;
         }
@@ -216,8 +216,8 @@ impl<A: Application> Worker<A> {
         self.sessions.local()
     }
 
-    /// Replies that wait for [`Worker::finish_batch`], of large ones each 32 KiB as one more: a reason
-    /// to end a batch early.
+    /// Replies that wait for [`Worker::finish_batch`]; of a large one each 32 KiB count as one
+    /// more. Many of them are a reason to end a batch early.
     pub fn pending_replies(&self) -> usize {
         self.replies.weight()
     }
@@ -254,8 +254,8 @@ impl<A: Application> Worker<A> {
         self.next < self.trimmed
     }
 
-    /// Where a checkpoint would help: at what is trimmed, or, while a repair is stuck, at what an
-    /// acceptor alone says is. [X-CATCHUP]
+    /// Where a checkpoint would help: at what is trimmed; while a repair is stuck, at what a single
+    /// acceptor says is trimmed. [X-CATCHUP]
     fn needs_state_from(&self) -> Option<Instance> {
         let trimmed = self.is_behind().then_some(self.trimmed);
         trimmed.or_else(|| self.recover.doubtful_trim())
@@ -288,7 +288,8 @@ impl<A: Application> Worker<A> {
         self.tell_epoch(now);
         if news {
             self.take_turn();
-            // What the change of epochs left decided or undecided may never be mentioned again.
+            // Whatever the change of epochs left decided, or undecided, may never be mentioned
+            // again.
             self.poll.hurry(now);
         }
     }
@@ -311,11 +312,11 @@ impl<A: Application> Worker<A> {
     /// Gives the disk a number for this process, which lies with the records from then on. A second one
     /// is ignored. An `Err` is final.
     ///
-    /// What a number was told to stand for must be on every disk that bears it. So a disk that was
-    /// empty gets its first one here, a copy of another replica's state brings none, and each process
-    /// draws a new one, for its disk may be an old copy. Until then it reports under the last one,
-    /// which then is `stale` to all that know better. A number that a power failure takes back does no
-    /// harm: the next one is larger. [T-DISK]
+    /// Whatever was reported under a number must be on every disk that has this number. So an empty
+    /// disk gets its first one here, a copy of another replica's state brings none, and each
+    /// process draws a new one, as its disk may be an old copy. Until then it reports under the
+    /// last one, which is `stale` to those who know a newer one. A number that a power failure
+    /// takes back does no harm: the next one is larger. [T-DISK]
     pub fn set_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
         if self.has_drawn {
             return Ok(());
@@ -333,7 +334,7 @@ impl<A: Application> Worker<A> {
     fn store_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
         self.records.clear();
         let node = self.settings.deployment.node;
-        // It may be the first thing on the disk.
+        // The number may be the first thing on the disk.
         self.records.put_identity(&self.identity());
         self.records.put_incarnation(node, incarnation);
         let result = self.app.commit(self.records.as_slice());
@@ -346,9 +347,10 @@ impl<A: Application> Worker<A> {
     }
 
     fn tell_epoch(&mut self, now: Time) {
-        // There is no lane in an epoch that isn't active, and without one recover only asks. What
-        // f+1 have voted is decided in any epoch; an epoch whose marker finds the acceptors' rings
-        // full waits for this replica to execute and to report what it has stored.
+        // There is no lane in an epoch that isn't active, and without one recover only asks. But
+        // what f+1 acceptors voted for is decided in any epoch. And an epoch whose marker finds the
+        // acceptors' rings full waits until this replica has executed, and reported what it has
+        // stored.
         let last = self.configurations.last();
         let lane = |epoch| {
             self.lane
@@ -359,7 +361,8 @@ impl<A: Application> Worker<A> {
             .set_epoch(now, last.map(|c| (c, lane(c.epoch))));
     }
 
-    /// Spreads over the replicas what one of them does for all, or what would stop all at once.
+    /// Takes this replica's turn among the replicas: spreads in time what one of them does for all,
+    /// and what would stop all at once.
     fn take_turn(&mut self) {
         let Some(configuration) = self.configurations.last() else {
             return;
@@ -386,8 +389,8 @@ impl<A: Application> Worker<A> {
         result.unwrap_or_else(Verdict::Dropped)
     }
 
-    /// Takes a value that a learner on this very node, which nobody else can speak for, has seen
-    /// decided: a DELIVER, whoever it says it is from.
+    /// Takes a value that a learner on this very node has seen decided: a DELIVER, whoever it says
+    /// it is from. Nobody else can reach this way.
     #[inline]
     pub fn deliver(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
         let result = self
@@ -396,7 +399,7 @@ impl<A: Application> Worker<A> {
         result.unwrap_or_else(Verdict::Dropped)
     }
 
-    /// Whether a repair waits for votes: a learner elsewhere on this node should show them.
+    /// Whether a repair waits for votes. Then a learner in the kernel should show them.
     pub fn wants_votes(&self) -> bool {
         self.recover.open() > 0
     }
@@ -547,7 +550,7 @@ impl<A: Application> Worker<A> {
         if !self.poll.is_answer(self.nonce, h) {
             return Err(Reason::Unexpected);
         }
-        // One that has retired shows no round; one of another epoch has nothing to say here.
+        // A leader that has retired shows no round, and one of another epoch doesn't count here.
         if self.active_epoch().map(Round::base) != Some(h.rnd) {
             return Err(Reason::Stale);
         }
@@ -635,7 +638,7 @@ impl<A: Application> Worker<A> {
             return Ok(());
         }
         if value.flags.has(Flags::MULTI) {
-            // Executed nowhere: no replica does, so all stay equal. [X-MULTI]
+            // No replica executes it, so all stay equal. [X-MULTI]
             self.sessions.answer(
                 value.client,
                 value.request,
@@ -704,7 +707,7 @@ impl<A: Application> Worker<A> {
         self.gaps.follow(now, self.next);
     }
 
-    /// Commits and answers, also what a full batch had to leave waiting.
+    /// Commits and answers; also executes what a full batch had to leave waiting.
     fn flush(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         loop {
             self.commit()?;
@@ -755,8 +758,8 @@ impl<A: Application> Worker<A> {
         Ok(())
     }
 
-    /// A checkpoint that has begun, once: it is run in another thread, and
-    /// [`Worker::end_checkpoint`] is told what came of it.
+    /// A checkpoint that has begun; each is returned once. Run it in another thread, and tell
+    /// [`Worker::end_checkpoint`] what came of it.
     pub fn take_checkpoint(&mut self) -> Option<Checkpoint> {
         self.to_write.take()
     }

@@ -76,7 +76,7 @@ pub struct Execution {
     pub answer: u64,
 }
 
-/// When a planned kill strikes, counted in calls of the application.
+/// When a planned kill comes, counted in calls of the application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kill {
     Never,
@@ -116,7 +116,7 @@ pub struct Store {
     executions: Vec<Execution>,
     /// What the last commit replaced among the records.
     undo: Vec<Record>,
-    /// For a mutation: commits take effect one later than reported.
+    /// For a mutation: each commit takes effect one commit later than reported.
     late: Option<Option<Commit>>,
 }
 
@@ -195,7 +195,7 @@ impl SharedStore {
         self.lock().kill = Kill::In(calls);
     }
 
-    /// Takes back a planned kill that has not struck.
+    /// Cancels a planned kill that hasn't come.
     pub fn spare(&self) {
         let mut store = self.lock();
         if store.kill != Kill::Dead {
@@ -203,7 +203,7 @@ impl SharedStore {
         }
     }
 
-    /// Whether the planned kill has struck.
+    /// Whether the planned kill has come.
     pub fn killed(&self) -> bool {
         self.lock().kill == Kill::Dead
     }
@@ -242,7 +242,7 @@ impl SharedStore {
         self.lock().durable.executed
     }
 
-    /// Everything below this instance is in what the power leaves.
+    /// Everything below this instance survives a power failure.
     pub fn durable_instance(&self) -> Instance {
         let store = self.lock();
         let position = store.durable.records.get(&b"p"[..]);

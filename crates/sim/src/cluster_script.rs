@@ -139,7 +139,7 @@ impl Expectation {
     }
 }
 
-/// Whether a line has these words in this order, others between them or not.
+/// Whether a line has these words in this order, perhaps with others between them.
 fn has(line: &str, words: &[String]) -> bool {
     let mut rest = line.split_whitespace();
     let found = |word: &String| rest.any(|w| w.trim_end_matches(':') == word.trim_end_matches(':'));

@@ -35,7 +35,8 @@ impl Default for Disk {
 }
 
 impl Disk {
-    /// Bytes that fit from now on; less than what is there makes every further write fail.
+    /// Sets how many bytes fit from now on. With less room than is used already, every further
+    /// write fails.
     pub fn set_capacity(&mut self, bytes: usize) {
         self.capacity = bytes;
     }

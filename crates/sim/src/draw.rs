@@ -8,10 +8,10 @@ use crate::plan::{Action, Direction, Name, Plan, Scenario};
 use crate::queue::{MICROSECOND, MILLISECOND};
 use crate::rng::Rng;
 
-/// The first epoch is in force by then, if nothing hinders it.
+/// By this time the first epoch is in force, if nothing hinders it.
 const BEGIN: Time = 60 * MILLISECOND;
 
-/// What of a plan isn't left to chance.
+/// Which parts of a plan aren't left to chance.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Whether acceptors are durable; drawn if `None`.
@@ -139,12 +139,12 @@ fn faults(
     actions: &mut Vec<(Time, Action)>,
 ) {
     let count = length * *rng.pick(&[0, 3, 6, 10, 15, 30]);
-    // Half of the runs know only a few kinds of fault, so that those meet one another more often.
+    // Half of the runs have only a few kinds of fault, so that these meet one another more often.
     let few: Vec<u64> = (0..3).map(|_| rng.below(100)).collect();
     let swarm = rng.chance(500_000);
     let mut at = BEGIN;
     for _ in 0..count {
-        // Misfortunes seldom come singly.
+        // Faults often come together.
         at = match rng.chance(400_000) {
             true => at + rng.below(8 * MILLISECOND),
             false => BEGIN + rng.below(duration),
@@ -223,7 +223,7 @@ fn old_copies(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Acti
     for _ in 0..rng.between(1, 3) {
         let acceptor = Name::Acceptor(rng.between(1, scenario.acceptors.into()) as u8);
         let copied = BEGIN + rng.below(duration);
-        // A volatile one's memory is on disk between a stop and a start alone.
+        // A volatile acceptor's memory is on disk only between a stop and a start.
         let in_order = !scenario.durable || rng.chance(200_000);
         if in_order {
             actions.push((copied, Action::Stop));
@@ -257,7 +257,7 @@ fn rivals(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>
     }
 }
 
-/// One of a hundred kinds of fault, and what ends it.
+/// Draws a fault by a number below a hundred, and what ends it.
 fn fault(scenario: &Scenario, kind: u64, rng: &mut Rng) -> (Action, Option<Action>) {
     let name = node(scenario, rng);
     match kind {
@@ -316,7 +316,7 @@ mod tests {
             assert_eq!(drawn, plan(seed, &Limits::default()));
             assert_eq!(drawn.scenario.invalid(), None);
             let read = Plan::parse(&drawn.to_string()).unwrap();
-            // Times are printed in microseconds; what is lost is the rest.
+            // Times are printed in microseconds, so a fraction of one would be lost.
             assert_eq!(read.to_string(), drawn.to_string());
         }
     }

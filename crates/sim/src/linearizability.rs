@@ -119,7 +119,7 @@ pub fn check<C: Command>(history: &[Operation<C>]) -> Linearizable {
         match check_key(&operations) {
             Some(true) => {}
             Some(false) => return Linearizable::No { key },
-            // One that is too hard says nothing of the others.
+            // A key that is too hard says nothing about the others.
             None => verdict = Linearizable::Unknown { key },
         }
     }
@@ -132,7 +132,8 @@ pub fn check<C: Command>(history: &[Operation<C>]) -> Linearizable {
 pub fn explains(order: &[usize], history: &[Operation]) -> bool {
     let mut states: BTreeMap<u64, u64> = BTreeMap::new();
     let mut placed = vec![false; history.len()];
-    // The latest call so far: what took effect later can't have been answered before it.
+    // The latest call so far: what takes effect later in the order can't have been answered before
+    // it.
     let mut latest_call = 0;
     for &index in order {
         let Some(operation) = history.get(index) else {
@@ -191,7 +192,7 @@ fn check_key<C: Command>(operations: &[&Operation<C>]) -> Option<bool> {
                 at = list.entries[at].next;
             }
         } else {
-            // A return that no order reaches: undo the last choice and try the next.
+            // No order reaches this return: undo the last choice and try the next one.
             let Some((entry, before)) = stack.pop() else {
                 return Some(false);
             };

@@ -23,7 +23,7 @@ pub struct Rates {
     pub late: u32,
     /// Arrives after an hour.
     pub hour: u32,
-    /// A damaged copy arrives besides.
+    /// A damaged copy arrives, too.
     pub corrupt: u32,
 }
 
@@ -135,7 +135,7 @@ impl Network {
         fates
     }
 
-    /// What comes late may be the only copy, or a repetition of one that came in time.
+    /// The late packet may be the only copy, or a repetition of one that came in time.
     fn sometimes_only_second(&mut self, fates: &mut Fates) {
         if self.rng.chance(500_000) {
             fates.copies[0] = None;

@@ -8,7 +8,7 @@ use paxos::{Configuration, Enable, Epoch, Header, NodeId, Packet, Program};
 pub enum Observed<'a> {
     /// An acceptor's process started.
     AcceptorStarted {
-        /// The boot nonce of its memory, which is the one from before if the nonce is.
+        /// The boot nonce of its memory. If it is the nonce from before, so is the memory.
         nonce: u64,
         /// Which start of it.
         start: Start,

@@ -22,7 +22,7 @@ pub use text::{parse_seconds, seconds};
 /// The shape of a cluster and how rough its world is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scenario {
-    /// Seed of everything that isn't in the plan.
+    /// Seed of everything that the plan doesn't say.
     pub seed: u64,
     /// Leaders, the first of which leads at first.
     pub leaders: u8,
@@ -168,11 +168,11 @@ pub enum Action {
     Failover,
     /// Somebody copies an acceptor's disk.
     CopyDisk(Name),
-    /// And puts the copy back in the disk's place; the process is killed.
+    /// Somebody puts the copy back in the disk's place; the process is killed.
     PutBack(Name),
     /// From now on an acceptor tells replicas that it has voted further than it has.
     Exaggerate(Name),
-    /// An acceptor loses its memory, also if that makes more than f.
+    /// An acceptor loses its memory, even if more than f have lost theirs then.
     Forget(Name),
     /// An operator orders a change of leader and accepts the loss of what only acceptors knew.
     AcceptLoss,

@@ -18,7 +18,7 @@ pub struct Options {
     pub trace: bool,
     /// A deliberate mistake.
     pub mutation: Option<Mutation>,
-    /// What isn't left to the seed.
+    /// What the seed doesn't decide.
     pub limits: Limits,
 }
 
@@ -32,7 +32,7 @@ pub fn run_plan(plan: &Plan, options: &Options) -> Outcome {
     Cluster::new(plan, options.mutation, options.trace).run()
 }
 
-/// Runs a plan before somebody who sees what happens at each node.
+/// Runs a plan, and shows an observer what happens at each node.
 pub fn run_observed(plan: &Plan, options: &Options, observer: Box<dyn Observer>) -> Outcome {
     Cluster::observed(plan, options.mutation, options.trace, Some(observer)).run()
 }

@@ -697,7 +697,7 @@ fn largest_value(file: &RawFile) -> i64 {
     MAX_VALUE_LEN as i64 - longer_header
 }
 
-/// Stands for an address that was refused, so that the other checks can go on.
+/// Takes the place of an address that was refused, so that the other checks can go on.
 fn unusable() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }

@@ -8,7 +8,7 @@ use loader::switch::Switch;
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node, Plane, Storage};
 
-/// The role in the kernel, as `open` makes it, or nothing where it is to run behind sockets. Says
+/// The role in the kernel, as `open` makes it, or nothing if it is to run behind sockets. Prints
 /// what was chosen, and why.
 pub(crate) fn in_kernel<T>(
     cluster: &ClusterFile,
@@ -50,11 +50,12 @@ fn node_ports(cluster: &ClusterFile, node: &Node) -> u16 {
     group.map_or(1, |group| group.partitions)
 }
 
-/// Refuses to wait behind sockets for what a program takes: another node's, perhaps of another cluster, or this
-/// one's own, pinned elsewhere.
+/// Refuses to wait behind sockets for packets that a program takes: another node's program, perhaps
+/// of another cluster, or this node's own that is pinned elsewhere.
 pub(crate) fn refuse_deafness(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
     let (first, ports) = (node.address, node_ports(cluster, node));
-    // Loopback, say, has no programs; and who may not ask learns nothing.
+    // Some interfaces, such as loopback, have no programs; and a process without the privilege to
+    // ask learns nothing.
     let Ok((place, Some(occupant))) = occupant(cluster, node) else {
         return Ok(());
     };
@@ -74,7 +75,7 @@ pub(crate) fn refuse_deafness(cluster: &ClusterFile, node: &Node) -> Result<(), 
     }
 }
 
-/// What a start that failed half-way has left would keep the node from its sockets next time.
+/// What a start that failed half-way left behind would keep the node from its sockets next time.
 fn forget_attempt(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
     if Pins::are_left(&cluster.bpffs, cluster.cluster, &node.name) {
         Pins::of_node(&cluster.bpffs, cluster.cluster, &node.name)?.remove()?;

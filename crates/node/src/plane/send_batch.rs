@@ -158,7 +158,7 @@ impl SendBatch {
     }
 
     /// Few nodes talk to few others, so a scan that starts at the likeliest one beats a hash. A
-    /// destination at or after `used` is of an earlier batch; often the same ones come again.
+    /// destination at or after `used` is of an earlier batch: often the same ones come again.
     fn destination(&mut self, to: &SocketAddr) -> &mut Destination {
         // A role that multicasts visits the same destinations in the same order.
         let next = if self.latest + 1 < self.used {

@@ -274,8 +274,8 @@ fn is_refusal_to_segment(error: &io::Error, item: &SendItem<'_>) -> bool {
     item.segment.is_some() && refusal
 }
 
-/// Errors of a receive that say nothing about the next one: nothing there, a signal, an ICMP
-/// message about an earlier send, no memory right now.
+/// Errors of a receive after which the next one may work: nothing is there, a signal came, an ICMP
+/// message is about an earlier send, or there is no memory at the moment.
 fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

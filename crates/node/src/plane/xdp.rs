@@ -50,8 +50,9 @@ pub(crate) struct XdpPlane {
 }
 
 impl XdpPlane {
-    /// Loads a role with the memory that an earlier process left, or a new one. Nothing is at the
-    /// interface yet. `members` are who the role's multicast goes to, by group.
+    /// Loads a role with the memory that an earlier process left, or with a new one. It isn't
+    /// attached to the interface yet. `members` are the receivers of the role's multicast, by
+    /// group.
     pub fn load(
         cluster: &ClusterFile,
         node: &Node,
@@ -69,7 +70,7 @@ impl XdpPlane {
             switch.lend_roles(pins.path())?;
         }
         let mut object = Object::load_kept(&directory, role, &sizes(&places), pins.path())?;
-        // Before a program runs that asks for them.
+        // This comes before any program runs that looks them up.
         object.set_nodes(Senders::of(cluster).nodes())?;
         Ok(XdpPlane {
             socket: listen::udp(node.address, "address")?,
@@ -177,12 +178,13 @@ impl XdpPlane {
     pub fn answer_passed(&mut self) -> Result<(), Error> {
         for _ in 0..MAX_PASSED {
             let Ok((n, from)) = self.socket.recv_from(&mut self.buffer) else {
-                // Nothing is left; or an error about an earlier send, which says nothing of the next.
+                // Nothing is left; or the error is about an earlier send and says nothing of the
+                // next packet.
                 return Ok(());
             };
             let to = self.members.from();
             if let Some(answer) = self.again.answer(&self.buffer[..n], from, to)? {
-                // May be lost, as every packet may.
+                // It may be lost, as every packet may.
                 let _ = self.socket.send_to(answer, from);
                 self.answered_here += 1;
             }
@@ -262,7 +264,7 @@ impl XdpPlane {
     }
 }
 
-/// Whom those send to who get a role's multicast.
+/// The receivers of a role's multicast.
 fn listeners(cluster: &ClusterFile, role: Role) -> Vec<IpAddr> {
     if role != Role::Leader {
         return Vec::new();
@@ -288,7 +290,7 @@ pub(crate) fn refuse_traces(cluster: &ClusterFile) -> Result<(), Error> {
     }
 }
 
-/// Packets of one turn, so that orders don't wait behind a flood.
+/// Packets that one turn handles at most, so that orders don't wait behind a flood.
 const MAX_PASSED: usize = 256;
 
 /// Why copies can't be redirected to an interface; nothing where they can.
@@ -311,7 +313,7 @@ fn station(cluster: &ClusterFile, node: &Node) -> Result<Station, Error> {
     })
 }
 
-/// On the log, what runs where.
+/// Prints what runs where.
 fn say_what_is_attached(role: Role, place: &str, replaced: bool, how: &str) {
     let done = if replaced {
         "replaced in place"
@@ -391,7 +393,7 @@ pub(crate) fn device(cluster: &ClusterFile, node: &Node, ports: u16) -> Device {
     device
 }
 
-/// As for the other planes, as far as programs count: verdicts, not types of messages.
+/// As on the other plane, as far as programs count: they count verdicts, not types of messages.
 pub(crate) fn counters(object: &Object) -> Value {
     let mut dropped = Map::new();
     let mut rejected = Map::new();

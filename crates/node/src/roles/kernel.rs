@@ -45,7 +45,7 @@ pub(crate) fn listeners(cluster: &ClusterFile, node: &Node, group: GroupId) -> V
     listeners.map(member).collect()
 }
 
-/// Between two looks at what changes without a message.
+/// Time between two looks at what changes without a message.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Runs a role in the kernel until the stop is requested; false if it is to run behind sockets. A
@@ -56,7 +56,7 @@ pub(crate) fn run<R: InKernel>(
     stop: &Stop,
 ) -> Result<bool, Error> {
     let opened = in_kernel(cluster, node, || {
-        // The control socket first: a second process of the same name fails there.
+        // The control socket comes first: a second process of the same name fails there.
         let control = ControlLoop::open(cluster, node, stop)?;
         Ok((control, R::open(cluster, node)?))
     })?;

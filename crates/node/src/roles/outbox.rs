@@ -12,7 +12,7 @@ use crate::plane::SendBatch;
 #[derive(Clone, Debug)]
 pub struct Directory {
     acceptors: Vec<SocketAddr>,
-    /// By partition: who takes votes from here, or from a learner decisions.
+    /// By partition: who takes votes from here or, if this is a learner, decisions.
     learners: Vec<Vec<SocketAddr>>,
     nodes: Vec<Place>,
 }

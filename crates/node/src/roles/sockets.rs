@@ -29,7 +29,7 @@ pub(crate) trait Role {
         out: &mut AddressedOutbox<'_>,
     ) -> Verdict;
 
-    /// Makes durable what must be before anything that the last steps sent leaves.
+    /// Makes durable what must be durable before anything leaves that the last steps sent.
     fn commit(&mut self) -> Result<(), Error>;
 
     /// Handles an order of the controller.
@@ -78,8 +78,8 @@ impl<'a> RoleLoop<'a> {
     pub fn run(mut self, role: &mut impl Role) -> Result<(), Error> {
         let mut inbox = RecvBatch::new();
         let mut outgoing = SendBatch::new();
-        // A full batch says that more waits; a smaller one that the socket was empty, so that
-        // asking it again would cost a system call and tell nothing.
+        // A full batch means that more may wait. A smaller one means that the socket is empty: to
+        // ask it again would cost a system call and tell nothing.
         let mut more = false;
         while !self.control.is_stopping() {
             let timeout = more.then_some(Duration::ZERO);

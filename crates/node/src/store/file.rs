@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const FORMAT: u32 = 2;
-/// In the lock's file once a document was written: from then on a missing document is an error.
+/// Written to the lock's file with the first document. From then on a missing document is an error.
 const WRITTEN: &[u8] = b"the state file beside this one has been written\n";
 
 #[derive(Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub struct FileStore {
     body: Body,
     /// Held, never read again.
     _lock: Lock,
-    /// A change failed half-way: the file decides what is stored.
+    /// A change failed half-way: then what is in the file decides.
     doubtful: bool,
 }
 

@@ -31,7 +31,7 @@ impl<A: Application> Worker<A> {
         self.marker < epoch && self.next > at
     }
 
-    /// After every step forward, so that nothing more is executed, stored or answered.
+    /// To be called after every step forward, so that nothing more is executed, stored or answered.
     pub(super) fn check_beginning(&mut self) {
         if !self.is_alarmed() {
             return;
@@ -47,8 +47,8 @@ impl<A: Application> Worker<A> {
         self.failed.get_or_insert(Error(alarm));
     }
 
-    /// Notes that an EPOCH marker is executed; a plain no-op is none, and an older epoch's counts for
-    /// nothing behind a newer one's.
+    /// Notes that an EPOCH marker is executed. A plain no-op is no marker, and one of an older
+    /// epoch doesn't count behind a newer one's.
     pub(super) fn note_marker(&mut self, noop: &[u8]) {
         if let Ok(Some(epoch)) = value::parse_marker(noop) {
             self.marker = self.marker.max(epoch);

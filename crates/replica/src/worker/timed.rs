@@ -90,9 +90,9 @@ impl<A: Application> Worker<A> {
     }
 
     /// Asks the acceptors how far they are, after a change of epochs and when nothing comes any
-    /// more: the last votes of all may have been lost on the way here. The leader is asked too: what
-    /// it has stamped and no acceptor has got fills its window for good unless somebody repairs it,
-    /// and nothing else shows that it was begun. [X-POLL]
+    /// more: the last votes of all may have been lost on the way here. The leader is asked, too:
+    /// instances that it has stamped and that reached no acceptor fill its window until somebody
+    /// repairs them, and nothing else shows that they were begun. [X-POLL]
     fn poll_tail(&mut self, now: Time, out: &mut impl Output) {
         if self.configurations.is_empty() {
             return;
@@ -117,8 +117,8 @@ impl<A: Application> Worker<A> {
         }
     }
 
-    /// Proposes the expiry of idle sessions. It takes effect where the log has it, and only if the
-    /// log has nothing of the session before that. [S-EXPIRE]
+    /// Proposes the expiry of idle sessions. It takes effect at its place in the log, and only if
+    /// the session did nothing before that. [S-EXPIRE]
     fn propose_expiry(&mut self, now: Time, out: &mut impl Output) {
         if now < self.expire_due {
             return;
@@ -135,7 +135,7 @@ impl<A: Application> Worker<A> {
         }
     }
 
-    /// As which disk, and as a replica that knows which epoch, TRIM is sent; `None` = not yet.
+    /// The disk's number and the newest epoch known, under which TRIM is sent; `None` = not yet.
     fn reports_as(&self) -> Option<(u64, Epoch)> {
         Some((self.incarnation?, self.configurations.last()?.epoch))
     }

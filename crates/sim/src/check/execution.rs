@@ -52,7 +52,7 @@ struct Log {
     ordered: BTreeMap<u64, u64>,
     /// What operators gave up, the last one last.
     given_up: Vec<Range<Instance>>,
-    /// What was executed in the last of these, behind `kept` commands that stay.
+    /// What was executed in the last of these ranges, after the `kept` commands that stay.
     tail: Vec<Done>,
     kept: usize,
 }
@@ -266,7 +266,8 @@ impl Executions {
     }
 
     /// Whether a replica that hasn't heard of it yet executes something that was given up. It must
-    /// agree with the others that do; and it can't stay, as contents are compared in the end.
+    /// agree with the others that do so. And it can't stay like that, since contents are compared
+    /// in the end.
     fn is_given_up(
         &mut self,
         replica: NodeId,
@@ -320,7 +321,7 @@ impl Executions {
         self.logs.iter().any(|log| !log.given_up.is_empty())
     }
 
-    /// A replica sends an answer to a command, with `committed` commands in what a kill leaves it.
+    /// A replica sends an answer to a command; `committed` commands would survive a kill.
     pub fn answers(&self, replica: NodeId, id: u64, committed: u64, findings: &mut Findings) {
         let command = self.commands.get(id as usize);
         if command.is_some_and(|c| c.given_up) {

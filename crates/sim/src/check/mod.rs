@@ -22,7 +22,7 @@ pub use votes::{Asked, Memory, Votes};
 pub enum Invariant {
     /// 1: no instance is decided with two values.
     Agreement,
-    /// 2: a vote is remembered until trimmed, and who forgot does not vote.
+    /// 2: a vote is remembered until trimmed, and a node that forgot doesn't vote.
     Remembered,
     /// 3: a round has one proposer, and one value per instance.
     OneProposer,
@@ -100,7 +100,7 @@ pub struct Findings {
     pub now: Time,
     /// What was found, in order; at most [`Findings::MAX`].
     pub violations: Vec<Violation>,
-    /// In a run whose faults break the others on purpose: the only one that is looked at.
+    /// The only invariant that counts, in a run whose faults break the others on purpose.
     pub only: Option<Invariant>,
     /// Whether the search for an order that explains what clients saw was given up.
     pub undecided: bool,

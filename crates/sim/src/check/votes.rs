@@ -261,7 +261,7 @@ impl Votes {
 
     fn shows_trim(&self, what: &str, pid: PartitionId, trim: Instance, findings: &mut Findings) {
         let covered = self.covered(pid);
-        // An operator who accepts data loss leaps, and nothing was there.
+        // An operator who accepts a data loss makes instances leap, to where nothing was.
         if trim > covered && trim - covered < LEAP / 2 {
             findings.report(Invariant::Trim, || {
                 format!(
@@ -300,7 +300,8 @@ impl Votes {
             }
             (MsgType::Phase2b, _) => {
                 self.shows_vote(memory, header, value, findings);
-                // A durable vote may first show here: its own answer died with the process.
+                // A durable vote may show here for the first time: its own answer was lost with the
+                // process.
                 self.note_vote(memory, header, value, findings);
             }
             (MsgType::Reject, _) => self.rejects(memory, header, value, findings),

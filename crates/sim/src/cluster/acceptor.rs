@@ -90,8 +90,9 @@ impl AcceptorHost {
         self.role.is_some()
     }
 
-    /// The boot nonce of the memory that is there, running or on disk, if an epoch has enabled it: a
-    /// member that isn't yet can't promise anything, so it counts among those that have failed.
+    /// The boot nonce of the memory that is there, running or on disk, if an epoch has enabled it.
+    /// A member that isn't enabled yet can't promise anything, so it counts among those that have
+    /// failed.
     pub fn memory_nonce(&self) -> Option<u64> {
         let on_disk = || [SNAPSHOT, DUMP].iter().any(|f| self.disk.read(f).is_some());
         (self.member && (self.is_up() || on_disk())).then_some(self.nonce)
@@ -132,9 +133,9 @@ impl AcceptorHost {
         let known = known.find(|(nonce, _)| *nonce == self.nonce);
         self.memory = known.expect("it was empty once").1;
         self.role = Some(acceptor);
-        // Votes given from now on are not in it: it must never be loaded again.
+        // Votes from now on are not in the dump: it must never be loaded again.
         self.disk.remove(DUMP);
-        // The start must be on disk before it is told.
+        // The start must be on disk before anybody is told of it.
         if world.scenario.durable && self.snapshot().is_err() {
             self.role = None;
         }
@@ -235,7 +236,8 @@ impl AcceptorHost {
         } else if let Some(acceptor) = &self.role {
             let mut dump = Vec::new();
             acceptor.save(&mut dump);
-            // Without room for the dump the memory is lost, which costs an epoch but no vote.
+            // Without room for the dump the memory is lost. That costs an epoch, but no vote that
+            // counts.
             let _ = self.disk.replace(DUMP, &dump);
         }
         self.role = None;
@@ -335,7 +337,8 @@ impl AcceptorHost {
         }
         let mut delay = world.rng.between(20 * MICROSECOND, 300 * MICROSECOND);
         if world.mutated(Mutation::AnswersBeforeSync) {
-            // Who doesn't wait for the sync doesn't hurry with it either.
+            // For a mutation: an acceptor that doesn't wait for the sync doesn't hurry with it
+            // either.
             delay *= 100;
         }
         let at = self.host.endpoint(0);
@@ -363,7 +366,7 @@ impl AcceptorHost {
     /// A control message arrives.
     pub fn control(&mut self, world: &mut World, message: &Message) {
         if let Message::View(view) = message {
-            // It counts nothing by configurations: one that contradicts another is passed over.
+            // It counts nothing by configurations, so it ignores one that contradicts another.
             let _ = self.host.take_view(world, view);
         }
         let Some(acceptor) = self.role.as_mut() else {

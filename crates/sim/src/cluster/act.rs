@@ -138,8 +138,8 @@ impl Cluster {
         }
     }
 
-    /// An old copy of an acceptor's disk is put back. Copies that show all that the controller knows can't be told
-    /// from the newest state; who puts back such a one is on his own.
+    /// An old copy of an acceptor's disk is put back. A copy that shows all that the controller
+    /// knows can't be told from the newest state, so none is put back here.
     fn put_back(&mut self, name: Name) {
         let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) else {
             return;
@@ -196,7 +196,8 @@ impl Cluster {
         }
     }
 
-    /// g replicas may fail at once. One whose disk was replaced has failed until it is whole.
+    /// At most g replicas may have failed at a time. One whose disk was replaced counts as failed
+    /// until it is whole.
     fn may_lose_disk(&mut self, replica: usize) -> bool {
         self.make_whole();
         let others = self.replicas.iter().enumerate();
@@ -204,7 +205,7 @@ impl Cluster {
         lost.count() < self.g()
     }
 
-    /// Notes who has become whole again.
+    /// Notes which replicas have become whole again.
     pub(super) fn make_whole(&mut self) {
         if !self.replicas.iter().any(ReplicaHost::is_lost) {
             return;

@@ -20,10 +20,11 @@ use crate::linearizability::{Op, Operation};
 use crate::plan::Name;
 use crate::queue::MILLISECOND;
 
-/// Who leads is asked for again after so long.
+/// After this time the leader is asked for again.
 const ASK_AGAIN: Time = 20 * MILLISECOND;
 
-/// So often the leader is confirmed without an answer before a client doubts its sessions.
+/// How often the leader is confirmed, without an answer to a command, before a client doubts its
+/// sessions.
 const CONFIRMATIONS_BEFORE_MOVE: u32 = 3;
 
 /// A session, or none yet.
@@ -233,7 +234,7 @@ impl ClientHost {
         let session = &mut self.sessions[pid];
         let status = Status::from_u8(value[0]);
         if session.id == Some(client) && request == 0 {
-            // Of a MOVE: all that matters is whether the session is known.
+            // The answer to a MOVE: it only matters whether the session is known.
             if status == Some(Status::UnknownSession) {
                 self.session_lost(world, pid);
             }
@@ -263,7 +264,7 @@ impl ClientHost {
         self.submit(world, pid);
     }
 
-    /// The session has expired: nobody knows what of the outstanding took effect.
+    /// The session has expired: nobody knows which of the outstanding commands took effect.
     fn session_lost(&mut self, world: &mut World, pid: usize) {
         let Some(proposer) = &mut self.role else {
             return;
@@ -289,7 +290,7 @@ impl ClientHost {
         let Some(proposer) = &mut self.role else {
             return;
         };
-        // It only looks for the leader: a view that contradicts another is passed over.
+        // It only looks for the leader, so it ignores a view that contradicts another.
         let newer = self.host.take_view(world, view).unwrap_or(false);
         if newer && view.active().is_some() {
             self.vain_confirmations += u32::from(proposer.needs_leader());
@@ -305,7 +306,8 @@ impl ClientHost {
         }
     }
 
-    /// Replicas that don't know a session don't know where to answer either: a MOVE tells them.
+    /// Replicas that don't know a session don't know where to send an answer either. A MOVE tells
+    /// them.
     fn doubt_sessions(&mut self) {
         let Some(operations) = &mut self.operations else {
             return;

@@ -145,7 +145,7 @@ impl ControllerHost {
         self.store.0.borrow().state.last_epoch()
     }
 
-    /// Whether an acceptor that shows this has gone backwards, as far as the store knows.
+    /// Whether an acceptor that shows this has gone backwards, by what the store knows.
     pub fn would_notice(&self, shown: &MemoryRecord) -> bool {
         let stored = self.store.0.borrow();
         let mut known = stored.state.memories.iter();
@@ -229,7 +229,7 @@ impl ControllerHost {
     }
 
     /// A second controller, on a copy of the store, asks for the promises of the last epoch. The
-    /// checkers don't see it ask, as what it does breaks the rules: they see who answers.
+    /// checkers don't see it ask, since it breaks the rules; they see who answers.
     pub fn rival(&self, world: &mut World) {
         let epoch = self.last_epoch();
         if epoch == 0 {

@@ -59,8 +59,8 @@ impl Cluster {
         }
     }
 
-    /// What an operator does who has seen more than f memories lost. A session doesn't get over that
-    /// requests which its client knows as done are none any more: clients begin anew.
+    /// What an operator does who has seen more than f memories lost. A session can't go on where
+    /// requests that its client knows as done are undone: clients open new ones.
     fn go_on(&mut self) {
         self.controller.accept_loss(&mut self.world);
         if self.world.executions.has_given_up() {
@@ -127,12 +127,12 @@ impl Cluster {
                 }
             }
         }
-        // What was given up had an effect for a while, and then had none.
+        // Commands that were given up had an effect for a while, and then none.
         if self.world.executions.has_given_up() {
             return;
         }
-        // Keys are of one partition, so partitions can be checked one after the other.
-        // Now and then the search runs although the claim holds, so that it stays honest.
+        // Keys are of one partition, so partitions can be checked one after the other. Now and then
+        // the search runs although the claim holds, as a check of the claim.
         let explained = self.claim_holds();
         if explained && self.world.scenario.seed % 64 != 0 {
             return;

@@ -100,7 +100,7 @@ impl LeaderHost {
         let Message::View(view) = message else {
             return;
         };
-        // It counts nothing by configurations: one that contradicts another is passed over.
+        // It counts nothing by configurations, so it ignores one that contradicts another.
         let newer = self.host.take_view(world, view).unwrap_or(false);
         if let Some(epoch) = view.begun().filter(|_| newer) {
             leader.retire(epoch);

@@ -10,7 +10,7 @@ use super::world::{GROUP, Outgoing, Sender, World};
 use crate::observe::Observed;
 use crate::queue::MILLISECOND;
 
-/// Views are asked for again after so long.
+/// After this time views are asked for again.
 const ASK_AGAIN: Time = 20 * MILLISECOND;
 
 /// A learner.

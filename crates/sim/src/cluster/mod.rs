@@ -314,7 +314,7 @@ impl Cluster {
             let holds = |r: &&ReplicaHost| r.holds(pid) >= trim;
             let holders = self.replicas.iter().filter(holds).count();
             let lost = self.replicas.iter().filter(|r| r.is_lost() && !holds(r));
-            // An operator who accepts data loss leaps, whoever is there.
+            // When an operator accepts a data loss, instances leap, whoever is there.
             let furthest = self.replicas.iter().map(|r| r.holds(pid)).max();
             let leapt = trim.saturating_sub(furthest.unwrap_or(0)) >= LEAP / 2
                 || trim <= self.world.executions.given_up_end(pid as u16);

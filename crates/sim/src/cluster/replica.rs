@@ -17,9 +17,9 @@ use crate::observe::Observed;
 use crate::plan::Name;
 use crate::queue::{MICROSECOND, MILLISECOND, SECOND};
 
-/// Lanes and views are asked for again after so long.
+/// After this time lanes and views are asked for again.
 const ASK_AGAIN: Time = 20 * MILLISECOND;
-/// A checkpoint takes less.
+/// The longest time that writing a checkpoint takes.
 const MAX_CHECKPOINT: Time = 20 * MILLISECOND;
 
 /// A reply on its way out of a worker.
@@ -70,9 +70,9 @@ struct Shard {
     fetching: bool,
     /// The largest instance that it has ever reported as covered.
     reported: Instance,
-    /// Since its disk broke: under which number that had last reported.
+    /// If its disk broke: the number under which that disk had last reported.
     lost: Option<u64>,
-    /// Under which number it has reported last.
+    /// The number under which it reported last.
     number: u64,
 }
 
@@ -732,7 +732,7 @@ struct Connection<'a> {
 
 impl Read for Connection<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // The last thing that a broken connection tells: everything came, but for the checksum.
+        // The worst case of a broken connection: everything came but the checksum.
         if self.bytes.is_empty() && !self.whole {
             return Err(io::ErrorKind::ConnectionReset.into());
         }

@@ -254,7 +254,7 @@ impl World {
         self.mutation == Some(mutation)
     }
 
-    /// A number for a new process.
+    /// Returns a number for a new process.
     pub fn new_process(&mut self) -> u32 {
         self.processes += 1;
         self.processes
@@ -272,7 +272,8 @@ impl World {
 
     /// Adds what became of a packet to the line about it.
     pub fn add_to_last_line(&mut self, verdict: Option<Verdict>) {
-        // The step itself may have added lines about what it lost or ordered; then this comes last.
+        // The step itself may have added lines about packets that were lost or orders. Then this
+        // comes last.
         let what = match verdict {
             None => "nobody is there".to_owned(),
             Some(Verdict::Changed) => return,
@@ -462,7 +463,7 @@ impl World {
         !copy
     }
 
-    /// Begins to catch packets.
+    /// Begins to catch packets that match.
     pub fn catch(&mut self, what: Catch, copy: bool) {
         self.catches.push((what, copy));
     }

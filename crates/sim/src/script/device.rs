@@ -24,7 +24,7 @@ pub struct Setup {
 
 /// One role of one implementation.
 pub trait Device {
-    /// Takes a datagram; gives back the datagrams that it sends, and the verdict.
+    /// Takes a datagram; returns the datagrams that it sends, and the verdict.
     fn packet(&mut self, datagram: &[u8]) -> (Vec<(To, Vec<u8>)>, Verdict);
 
     /// Does what a line such as `enable` or `program` says; false = refused. On a device these are
@@ -103,7 +103,7 @@ impl RustDevice {
     }
 }
 
-/// Keeps what a role sends as the datagrams that would leave.
+/// Keeps what a role sends, as datagrams.
 #[derive(Default)]
 struct Datagrams(Vec<(To, Vec<u8>)>);
 

@@ -26,7 +26,7 @@ impl<'a> Fields<'a> {
         Some(self.0.remove(at).1)
     }
 
-    /// Says which field nobody has taken.
+    /// An error that names a field which nobody has taken, if there is one.
     pub fn finish(self) -> Result<(), String> {
         match self.0.first() {
             None => Ok(()),

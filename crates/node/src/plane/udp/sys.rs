@@ -170,7 +170,7 @@ impl RecvRing {
         }
     }
 
-    /// Receives what is there, without waiting; the number of slots filled.
+    /// Receives what is there, without waiting, and returns the number of slots filled.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         // SAFETY: `headers` is a live allocation that only `self` uses.
         let headers = unsafe { &mut *self.headers };
@@ -249,7 +249,8 @@ pub struct SendItem<'a> {
 /// How many items one call of [`send_many`] takes.
 pub const SEND_ITEMS: usize = 64;
 
-/// Sends the items in order, without waiting; how many went. An error belongs to the first item.
+/// Sends the items in order, without waiting, and returns how many were sent. An error belongs to
+/// the first item.
 pub fn send_many(socket: BorrowedFd<'_>, items: &[SendItem<'_>]) -> io::Result<usize> {
     assert!(!items.is_empty() && items.len() <= SEND_ITEMS);
     if let [
@@ -334,7 +335,7 @@ fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -
     Ok(())
 }
 
-/// Asks for large buffers: beyond the system's limit where this process may, else up to it.
+/// Asks for large buffers: beyond the system's limit if this process may, otherwise up to it.
 pub fn set_buffers(socket: BorrowedFd<'_>, bytes: c_int) {
     let sizes = [
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),

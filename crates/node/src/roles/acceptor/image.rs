@@ -29,7 +29,7 @@ pub fn encode(acceptors: &[Acceptor]) -> Vec<u8> {
     of_saved(&saved.collect::<Vec<_>>())
 }
 
-/// The same of acceptors that were saved, with where they stand.
+/// The same for acceptors that were saved already, with their places.
 pub fn of_saved(acceptors: &[(Deployment, Vec<u8>)]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.extend_from_slice(&VERSION.to_be_bytes());
@@ -107,7 +107,7 @@ fn of_this_place<'a>(
     }
 }
 
-/// Says whose a memory is that is somebody else's.
+/// Names the owner of a memory that is somebody else's.
 pub fn foreign(of: (u32, NodeId), here: (u32, NodeId)) -> String {
     format!(
         "it belongs to node {} of cluster {:08x}, and this is node {} of cluster {:08x}: look at `data` \

@@ -35,7 +35,8 @@ pub(super) struct KernelAcceptor {
 impl InKernel for KernelAcceptor {
     fn open(cluster: &ClusterFile, node: &Node) -> Result<Self, Error> {
         let dump = memory_on_disk(cluster, node)?;
-        // A start that was interrupted had not taken all of it over; a stop had finished with it.
+        // If a start was interrupted, it had not taken all of the file over. If a stop was, it had
+        // finished the file.
         if dump.exists() {
             XdpPlane::forget_unless_attached(cluster, node)?;
         }
@@ -58,7 +59,7 @@ impl InKernel for KernelAcceptor {
                 }
             }
         }
-        // From the first vote on it would be a memory that forgot it.
+        // From the first vote on, the file would be a memory that forgot that vote.
         remove_dump(&dump)?;
         plane.attach(0)?;
         Ok(KernelAcceptor {
@@ -104,7 +105,8 @@ impl KernelAcceptor {
         }
     }
 
-    /// The controller has seen more of this memory than it has: it is put aside for an empty one.
+    /// The controller has seen more of this memory than there is: it is put aside, and an empty one
+    /// takes its place.
     fn discard(&self, group: GroupId, nonce: u64, start: Start) -> Result<(), Error> {
         let Some(acceptor) = self.of_group(group) else {
             return Ok(());

@@ -93,7 +93,8 @@ impl AcceptorRole {
             acceptor.restarted(random_nonce()? as u32);
         }
         let acceptors = strangers_for_none(dumped, cluster, node)?;
-        // Before the first vote: from then on the dump would be a memory that forgot it.
+        // This must come before the first vote: from then on the dump would be a memory that forgot
+        // that vote.
         remove_dump(dump)?;
         Ok((acceptors, Keeping::Volatile(dump.to_owned())))
     }
@@ -125,16 +126,17 @@ impl AcceptorRole {
                 strangers_for_none(nothing.collect(), cluster, node)?
             }
         };
-        // The boot nonce of a memory and the number of its starts stand in its snapshots, so there must
-        // be one before it shows them. [A-MUTE]
+        // A memory's boot nonce and the number of its starts are stored in snapshots, so there must
+        // be a snapshot before they are shown. [A-MUTE]
         wal.snapshot(image::encode(&acceptors))?;
         wal.finish_snapshot()?;
         Ok((acceptors, Keeping::Durable(Box::new(wal))))
     }
 }
 
-/// Where the votes of a node's kind of storage are. A memory of the other kind that was left behind
-/// must not vote again later: in the meantime another one votes under the same node id.
+/// Where a node's kind of storage keeps its votes. Refuses to start if a memory of the other kind
+/// was left behind: it must not vote again later, since meanwhile another one votes under the same
+/// node id.
 fn memory_on_disk(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
     let directory = cluster.node_dir(node);
     image::create_directory(&directory)
@@ -233,7 +235,7 @@ fn strangers_for_none(
         .collect()
 }
 
-/// What a replayed packet would send was sent, or never left.
+/// What a replayed packet would send was sent before, or never left; it isn't sent again.
 struct Nowhere;
 
 impl Outbox for Nowhere {
@@ -379,8 +381,8 @@ impl AcceptorRole {
         }
     }
 
-    /// The controller has seen more of this memory than it has: it is put aside for an empty one.
-    /// [A-DISCARD]
+    /// The controller has seen more of this memory than there is: it is put aside, and an empty one
+    /// takes its place. [A-DISCARD]
     fn discard(&mut self, group: GroupId, nonce: u64, start: Start) -> Result<(), Error> {
         let mut acceptors = self.acceptors.iter();
         let Some(at) = acceptors.position(|a| a.deployment().group == group) else {
@@ -421,7 +423,7 @@ impl AcceptorRole {
     }
 }
 
-/// Where a memory that has forgotten is kept, for who wants to look at it.
+/// Where a memory that has forgotten is kept, for anybody who wants to look at it.
 fn put_aside_as(memory: &Path, nonce: u64) -> PathBuf {
     let mut name = memory.as_os_str().to_owned();
     name.push(format!(".forgotten-{nonce:016x}"));

@@ -39,13 +39,13 @@ mod segment;
 
 const MAGIC: [u8; 4] = *b"WPLK";
 const VERSION: u16 = 2;
-/// Small where many logs are opened and few votes written.
+/// Small in tests, which open many logs and write few votes.
 const SEGMENT_BYTES: u64 = if cfg!(any(test, fuzzing)) {
     4 << 10
 } else {
     32 << 20
 };
-/// A new snapshot is made, and older segments are removed, after so many segments.
+/// After this many segments a new snapshot is made and older segments are removed.
 const SEGMENTS_PER_SNAPSHOT: u64 = 4;
 
 /// Kind of a record.
@@ -69,7 +69,7 @@ pub trait Memory {
 /// A log open for appending.
 pub struct Wal {
     directory: PathBuf,
-    /// Part of every checksum: a value can't be made to look like a frame of this log.
+    /// Part of every checksum, so that no value can be made to look like a frame of this log.
     key: u64,
     segment: u64,
     file: File,
@@ -310,7 +310,7 @@ fn snapshot_name(n: u64) -> String {
     format!("snapshot-{n:012}")
 }
 
-/// It has its name once it has its size: one of another size was damaged.
+/// A segment gets its name once it has its size: one of another size was damaged.
 fn create_segment(directory: &Path, n: u64, bytes: u64) -> Result<File, Error> {
     let path = directory.join(segment_name(n));
     let fresh = path.with_extension("new");
@@ -361,7 +361,7 @@ fn create_key(directory: &Path, owner: Owner, segment_bytes: u64) -> Result<u64,
     bytes.extend_from_slice(&owner.node.to_be_bytes());
     bytes.extend_from_slice(&segment_bytes.to_be_bytes());
     bytes.extend_from_slice(&key.to_be_bytes());
-    // The key last: a directory that has one has the rest.
+    // The key is written last: a directory that has one has the rest.
     let files = [
         (PROGRESS, with_checksum(key, 0u64.to_be_bytes())),
         (KEY, with_checksum(0, bytes)),
@@ -443,7 +443,7 @@ fn list(directory: &Path) -> Result<(Numbered, Numbered), Error> {
         let path = entry.map_err(|e| failed(directory, "be read", &e))?.path();
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
         if name.ends_with(".new") {
-            // Of an `image::write` that a crash ended.
+            // Left by an `image::write` that a crash ended.
             fs::remove_file(&path).map_err(|e| failed(&path, "be removed", &e))?;
         }
         let number = |prefix| name.strip_prefix(prefix).and_then(|n: &str| n.parse().ok());
@@ -460,7 +460,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|e| failed(path, "be read", &e))
 }
 
-/// Takes a snapshot; gives back the number of the frame after it.
+/// Takes a snapshot; returns the number of the frame after it.
 fn restore(bytes: &[u8], key: u64, memory: &mut impl Memory) -> Result<u64, String> {
     let bytes = without_checksum(key, bytes).ok_or("its checksum is wrong")?;
     let (number, image) = bytes.split_first_chunk::<8>().ok_or("it is too short")?;

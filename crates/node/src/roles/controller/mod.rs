@@ -27,7 +27,7 @@ use crate::{Error, random_nonce, status};
 /// Clients whose questions may still be answered.
 const MAX_CLIENTS: usize = 256;
 
-/// How often the log is told what is new.
+/// How often new warnings are printed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the controller until the stop is requested.
@@ -86,7 +86,7 @@ struct Process<'a> {
     links: Links,
     started: Instant,
     looked: Option<Instant>,
-    /// The warnings when it was looked last.
+    /// The warnings at the last look.
     said: Vec<String>,
 }
 
@@ -143,7 +143,8 @@ impl Process<'_> {
                     counters.received.count(packet.header.msgtype);
                     if let Some(group) = self.links.group(packet.header.group) {
                         group.trace.received(datagram);
-                        // What it makes the controller store must be explained, whatever happens.
+                        // The record that explains a change must be written before the controller
+                        // stores the change.
                         group.trace.flush_received()?;
                     }
                     self.controller.packet(now, &packet, &mut self.links)

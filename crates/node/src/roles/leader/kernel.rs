@@ -70,7 +70,7 @@ impl Controlled for KernelLeader {
             let node = leader.place().deployment.node;
             refused(node, &format!("programming epoch {}", program.epoch), why);
         }
-        // It serves by now; the next one needn't wait.
+        // The new bank serves by now. To wait here spares the next order the wait.
         leader.settle();
         Ok(())
     }

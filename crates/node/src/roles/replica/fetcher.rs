@@ -9,7 +9,7 @@ use super::waker::Wake;
 use crate::Error;
 use crate::transfer::{self, Fetched, Patience, Question};
 
-/// Ends with the value.
+/// The thread ends when this is dropped.
 pub struct Fetcher {
     begun: Sender<Question>,
     ended: Receiver<io::Result<Fetched>>,
@@ -53,7 +53,7 @@ impl Fetcher {
         self.under_way
     }
 
-    /// What came of the one under way, once, if it has ended.
+    /// What came of the fetch under way, if it has ended; told once.
     pub fn ended(&mut self) -> Option<io::Result<Fetched>> {
         let ended = self.ended.try_recv().ok()?;
         self.under_way = false;

@@ -101,8 +101,8 @@ pub(super) struct Decisions {
 }
 
 impl Decisions {
-    /// Before waiting at the socket: from now on the packet that decides comes there, too. False if
-    /// there is something to read; then it doesn't.
+    /// To be called before waiting at the socket: from now on the packet that decides comes there,
+    /// too. Returns false, and changes nothing, if there is something to read.
     pub fn fall_asleep(&self) -> bool {
         self.learner.set_awake(self.pid, false);
         let empty = self.ring.is_empty();
@@ -112,12 +112,12 @@ impl Decisions {
         empty
     }
 
-    /// After waiting: who is reading needs no packet to be woken.
+    /// To be called after waiting: a reader that is awake needs no packet to wake it.
     pub fn wake_up(&self) {
         self.learner.set_awake(self.pid, true);
     }
 
-    /// Hands the next one to `take`, where it lies; `None` while there is none.
+    /// Hands the next decision to `take`, in place; `None` if there is none.
     pub fn next<R>(&mut self, take: impl FnOnce(&Packet<'_>) -> R) -> Option<R> {
         let cluster = self.cluster;
         self.ring.next(|record| {

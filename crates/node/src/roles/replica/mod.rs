@@ -70,8 +70,8 @@ pub struct Services {
     pub on_local_sessions: Arc<dyn Fn(PartitionId, Vec<LocalSession>) + Send + Sync>,
     /// Told of every new view.
     pub on_view: Arc<dyn Fn(&View) + Send + Sync>,
-    /// Called when a stop is requested, while the workers still execute: the time to finish what
-    /// local sessions have in flight.
+    /// Called when a stop is requested, while the workers still execute: now local sessions finish
+    /// what they have in flight.
     pub before_stop: Arc<dyn Fn() + Send + Sync>,
     /// How many instances the workers have executed, by partition, for the front end's INFO.
     pub on_position: Arc<dyn Fn(PartitionId, u64) + Send + Sync>,
@@ -94,9 +94,9 @@ impl Services {
     }
 }
 
-/// A view is asked for so often while there is none.
+/// How often a view is asked for while there is none.
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(200);
-/// And so often when there is one: the controller tells news by itself.
+/// How often it is asked for when there is one: the controller tells news by itself.
 const REFRESH_VIEW_INTERVAL: Duration = Duration::from_secs(2);
 const ASK_LANE_INTERVAL: Duration = Duration::from_millis(100);
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
@@ -115,7 +115,7 @@ pub fn run(
         .ok_or_else(|| Error::new(format!("{} serves no group", node.name)))?;
     let nonce = random_nonce()?;
     let learner = in_kernel(cluster, node, || KernelLearner::open(cluster, node, group))?;
-    // The workers end later than the node is told to.
+    // The workers go on for a while after the node is told to end.
     let stop_workers = Stop::new()?;
     let (wake_control, woken) = waker_pair()?;
     let (ask, asked) = mpsc::channel();

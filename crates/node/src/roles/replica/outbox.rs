@@ -88,7 +88,7 @@ impl WorkerOutbox {
         Ok(())
     }
 
-    /// Moves a pending datagram into the batch: packed, or plain if it has but one reply.
+    /// Moves a pending datagram into the batch: packed, or plain if it has only one reply.
     fn send_reply(&mut self, at: usize) {
         let pending = &mut self.replies[at];
         let (header, value) = match pending.count {

@@ -17,7 +17,8 @@ use replica::storage::{CheckpointFile, Storage};
 /// The file's first bytes: what it is, and of which format.
 const MAGIC: &[u8; 8] = b"WPXREA\0\x01";
 
-/// Checkpoints come by the dozen in a second under load; to notice what the disk lost, one is enough.
+/// Under load there are dozens of checkpoints a second. One of them is enough to notice that the
+/// disk lost something.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// See the module.

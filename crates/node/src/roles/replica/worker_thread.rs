@@ -73,7 +73,8 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Opens the application and starts the thread. The first thing that can fail fails here.
+    /// Opens the application and starts the thread. An application that can't be opened is an error
+    /// here.
     pub fn start(
         partition: Partition<'_>,
         services: &Services,
@@ -134,7 +135,7 @@ impl WorkerHandle {
     }
 }
 
-/// What other threads reach a worker by.
+/// How other threads reach a worker.
 struct FromOthers {
     jobs: mpsc::Receiver<Job>,
     woken: Waker,
@@ -177,17 +178,17 @@ struct WorkerThread {
     dropped: ReasonCounters,
 }
 
-/// A worker that waits for a checkpoint asks its peers so often.
+/// How often a worker that waits for a checkpoint asks its peers.
 const FETCH_INTERVAL: Duration = Duration::from_millis(200);
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(20);
 const ASK_EPOCH_INTERVAL: Duration = Duration::from_secs(2);
 const IDLE_WAIT: Duration = Duration::from_secs(1);
-/// A batch ends for the replies' sake when so many wait.
+/// A batch ends when this many replies wait.
 const MAX_PENDING_REPLIES: usize = 512;
-/// Decisions of one turn.
+/// How many decisions one turn takes at most.
 const MAX_DECISIONS: usize = 512;
 
-/// Opens the state of a partition, unless it isn't all that was reported as durable.
+/// Opens the state of a partition, unless some of what was reported as durable is missing.
 pub fn open_worker(
     partition: Partition<'_>,
     services: &Services,
@@ -258,8 +259,8 @@ impl WorkerThread {
     }
 
     fn serve(&mut self) -> Result<(), Error> {
-        // A full batch says that more waits; a smaller one that the socket was empty, so that
-        // asking it again would cost a system call and tell nothing.
+        // A full batch means that more may wait. A smaller one means that the socket is empty: to
+        // ask it again would cost a system call and tell nothing.
         let mut more = false;
         while !self.from_others.stop.is_requested() {
             let arrived = more || self.wait()?;
@@ -272,7 +273,7 @@ impl WorkerThread {
             self.follow_checkpoint(now)?;
             self.follow_fetch(now)?;
             self.tick(now)?;
-            // Before the next answers to a repair's questions come.
+            // Votes must come here before the answers to the next questions of a repair do.
             if let Some(decisions) = &mut self.decisions {
                 decisions.follow(self.worker.next(), self.worker.wants_votes());
             }
@@ -351,7 +352,7 @@ impl WorkerThread {
                 Err(reason) => Verdict::Dropped(reason),
             };
             match verdict {
-                // What was in the ring, too: it only wakes this thread.
+                // This was in the ring, too; here it only wakes this thread.
                 Verdict::Dropped(Reason::Stale | Reason::Duplicate) if self.decisions.is_some() => {
                 }
                 Verdict::Dropped(reason) => self.dropped.count(reason),
@@ -406,7 +407,7 @@ impl WorkerThread {
                         self.worker.begins(epoch, at);
                     }
                     self.worker.configure(now, &epochs);
-                    // Should the epoch begin below what is executed, this is the end.
+                    // If the epoch begins below what was executed, the worker stops here.
                     self.finish(now)?;
                 }
                 Job::Lane { epoch, lane } => self.worker.set_lane(now, epoch, lane),

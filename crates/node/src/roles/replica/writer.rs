@@ -12,7 +12,7 @@ use crate::Error;
 /// What came of a checkpoint.
 pub type Ended = Result<(), replica::Error>;
 
-/// Ends with the value.
+/// The thread ends when this is dropped.
 pub struct Writer {
     begun: Sender<(Checkpoint, Option<Instance>)>,
     ended: Receiver<Ended>,

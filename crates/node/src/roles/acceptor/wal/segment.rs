@@ -84,7 +84,7 @@ fn whole_frame<'a, 'b>(
     (count > 0 && frame.iter().enumerate().all(is_part)).then_some(frame)
 }
 
-/// Whether nothing but sectors of one frame is left, which was on its way when the crash came.
+/// Whether all that is left is sectors of one frame, which was being written when the crash came.
 fn is_unfinished(sectors: &[Option<Sector<'_>>], number: u64) -> Result<(), String> {
     for (at, sector) in sectors.iter().enumerate() {
         let other = sector
@@ -102,7 +102,7 @@ fn is_unfinished(sectors: &[Option<Sector<'_>>], number: u64) -> Result<(), Stri
 }
 
 impl<'a> Sector<'a> {
-    /// Nothing, where there are zeros alone; an error where there is anything else than a sector.
+    /// `None` where there are only zeros; an error where there is something that is no sector.
     fn read(bytes: &'a [u8], key: u64) -> Result<Option<Sector<'a>>, ()> {
         if bytes.iter().all(|b| *b == 0) {
             return Ok(None);
