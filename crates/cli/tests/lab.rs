@@ -354,7 +354,7 @@ fn the_injector_does_what_it_counts() {
 }
 
 /// Sends numbered datagrams from client-1 to the data port of replica-1, where no node runs, a few
-/// at a time; gives back the numbers in the order in which they came.
+/// at a time; returns the numbers in the order in which they came.
 fn receive(lab: &TestLab, sent: u64) -> Vec<u64> {
     const RECEIVER: &str = "
 import socket

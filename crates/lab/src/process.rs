@@ -151,7 +151,7 @@ impl Lab {
         Ok(child.id())
     }
 
-    /// Starts the nodes of these names, or all that don't run; gives back which it started.
+    /// Starts the nodes of these names, or all that don't run; returns which it started.
     pub fn start(&self, program: &Path, names: &[String]) -> Result<Vec<(String, u32)>> {
         let state = self.state_when_up()?;
         let hosts = state.shape.hosts();

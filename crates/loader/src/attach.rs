@@ -60,7 +60,7 @@ enum Link {
 
 impl Object {
     /// Puts the role's program at an interface, until the attachment is dropped: in the driver
-    /// where that is possible, else in the stack.
+    /// where that is possible, otherwise in the stack.
     pub fn attach(&mut self, interface: &Interface) -> Result<Attachment> {
         let (link, mode, why_generic) = self.attach_new(interface)?;
         Ok(Attachment {

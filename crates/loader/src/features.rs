@@ -54,7 +54,7 @@ fn open() -> io::Result<File> {
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// One question; gives back the attributes of the answer.
+/// Asks one question; returns the attributes of the answer.
 fn ask(socket: &mut File, family: u16, command: u8, attributes: &[u8]) -> io::Result<Vec<u8>> {
     let mut message = Vec::new();
     message.extend(((HEADERS + attributes.len()) as u32).to_ne_bytes());

@@ -21,7 +21,7 @@ pub fn run(options: &[&str], lines: &[String]) -> io::Result<Output> {
     child.wait_with_output()
 }
 
-/// Runs lines, and gives back what they print.
+/// Runs lines, and returns what they print.
 pub fn batch(options: &[&str], lines: &[String]) -> Result<Vec<u8>> {
     let output = run(options, lines).map_err(|e| format!("ip: {e}; apt-get install iproute2"))?;
     if output.status.success() {

@@ -89,7 +89,7 @@ shared! {
         first_partition: u32,
         /// Slots of one partition.
         slots: u64,
-        /// `slots - 1` where that is a mask, else 0.
+        /// `slots - 1` where that is a mask, otherwise 0.
         mask: u64,
         /// Entry of the group's first slot in `slots`.
         first_slot: u64,
@@ -152,7 +152,7 @@ shared! {
     AcceptorPartition {
         /// The round promised for all instances.
         floor: u32,
-        /// What the floor will be of a memory that is still mute; else 0.
+        /// What the floor will be of a memory that is still mute, otherwise 0.
         held: u32,
         /// Everything below is forgotten.
         trim: u64,

@@ -79,7 +79,8 @@ impl Leader {
         Ok(())
     }
 
-    /// Gets ready to be programmed anew, which takes some milliseconds; else [`Leader::program`] does.
+    /// Gets ready to be programmed anew, which takes some milliseconds. Otherwise [`Leader::program`] takes
+    /// them.
     pub fn settle(&self) {
         // Where this fails, so will that, which says so.
         let _ = self.banks.settle();

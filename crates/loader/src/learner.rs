@@ -113,7 +113,7 @@ impl Learner {
         Ok(())
     }
 
-    /// Gets ready to learn more, which takes some milliseconds; else [`Learner::learn_all`] does.
+    /// Gets ready to learn more, which takes some milliseconds. Otherwise [`Learner::learn_all`] takes them.
     pub fn settle(&self) {
         // Where this fails, so will that, which says so.
         let _ = self.banks.settle();

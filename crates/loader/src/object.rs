@@ -72,8 +72,8 @@ impl Sizes {
     }
 }
 
-/// The directory with the compiled objects: `WIREPAXOS_BPF_DIR`, else `bpf` beside the running
-/// program or above it, else `target/bpf` of the source tree.
+/// The directory with the compiled objects: `WIREPAXOS_BPF_DIR`, or `bpf` beside the running
+/// program or above it, or `target/bpf` of the source tree.
 pub fn directory() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os(DIR_VARIABLE) {
         return Ok(given.into());

@@ -12,7 +12,7 @@ use crate::object::{Object, Result, Role};
 use crate::place::Place;
 use crate::sys::test_run;
 
-/// What an XDP program gives back.
+/// What an XDP program returns.
 pub mod action {
     #![allow(missing_docs)]
     pub const ABORTED: u32 = 0;

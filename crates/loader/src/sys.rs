@@ -36,7 +36,7 @@ struct TestRunAttr {
 /// What a run has led to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TestRun {
-    /// What the program gave back.
+    /// What the program returned.
     pub action: u32,
     /// Bytes of the frame afterwards.
     pub len: usize,
@@ -391,7 +391,7 @@ impl<T: Shared> Mapped<T> {
 
     /// Overwrites an entry. Only where no program writes it at the same time.
     pub fn set(&self, index: usize, value: T) {
-        // SAFETY: as in `get`; the mapping is writable, else this faults.
+        // SAFETY: as in `get`; the mapping is writable, otherwise this faults.
         unsafe { self.at(index).write_volatile(value) }
     }
 }

@@ -182,7 +182,7 @@ impl LocalCluster {
     }
 
     /// Writes a cluster file in which the first replica's host serves as leader and controller, on
-    /// ports of their own, and gives back its path and that host: for a server in the replica's
+    /// ports of their own, and returns its path and that host: for a server in the replica's
     /// place.
     pub fn file_for_server(&self) -> Result<(PathBuf, String), Error> {
         let text = std::fs::read_to_string(&self.file)?;

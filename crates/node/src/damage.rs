@@ -349,7 +349,7 @@ impl replica::Output for Nowhere {
     fn reply(&mut self, _: &replica::ReplyTo, _: u64, _: u64, _: u8, _: &[u8]) {}
 }
 
-/// Goes on with some no-ops and a checkpoint; gives back its files and where it ends.
+/// Goes on with some no-ops and a checkpoint; returns its files and where it ends.
 fn replica(cluster: &ClusterFile, services: &Services) -> (Files, u64) {
     let partition = partition(cluster);
     let directory = partition.directory().unwrap();

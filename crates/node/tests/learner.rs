@@ -53,7 +53,7 @@ impl Replica {
         }
     }
 
-    /// Submits commands until one of them is delivered from `learner`; gives back its header. What
+    /// Submits commands until one of them is delivered from `learner`; returns its header. What
     /// a learner that has ended since said of earlier ones doesn't count. The limit is there only so
     /// that a failing test ends.
     fn delivered(&self, pid: PartitionId, learner: &str) -> Header {

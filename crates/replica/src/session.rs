@@ -7,7 +7,7 @@
 //! | a request of an open session | unordered | ordered |
 //! |---|---|---|
 //! | recorded | its reply again | its reply again |
-//! | not recorded, at most `max` | executed if above `max - window`, else stale | stale |
+//! | not recorded, at most `max` | executed if above `max - window`, otherwise stale | stale |
 //! | `max + 1` | executed | executed |
 //! | larger | executed | out of order |
 //!

@@ -51,7 +51,7 @@ pub enum Op {
     Incr,
     /// Folds a number into the state so that order and repetition show; answers with the result.
     Append(u64),
-    /// Sets the state to the second if it is the first; answers 1 if so, else 0.
+    /// Sets the state to the second if it is the first; answers 1 if so, otherwise 0.
     CompareAndSet(u64, u64),
 }
 

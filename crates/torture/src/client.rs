@@ -105,7 +105,7 @@ impl Load {
         Load { shared, threads }
     }
 
-    /// Ends them; gives back what they saw.
+    /// Ends them; returns what they saw.
     pub fn stop(self) -> Vec<Event> {
         self.shared.stop.store(true, Ordering::Relaxed);
         let histories = self.threads.into_iter().map(|thread| {

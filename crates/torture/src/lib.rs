@@ -55,7 +55,7 @@ pub struct Options {
     /// rocksdb or leveldb
     #[arg(long, default_value = "rocksdb")]
     app: String,
-    /// Acceptors' storage, else drawn: true or false
+    /// Acceptors' storage, true or false; drawn if not given
     #[arg(long)]
     durable: Option<bool>,
     /// Print the plan and do nothing
@@ -64,7 +64,7 @@ pub struct Options {
     /// What a failing run leaves goes into this new directory
     #[arg(long, value_name = "DIRECTORY")]
     out: Option<PathBuf>,
-    /// The `wirepaxos` that the nodes run, else this one
+    /// The `wirepaxos` that the nodes run; this one if not given
     #[arg(long, value_name = "FILE")]
     nodes: Option<PathBuf>,
     /// Print one JSON object

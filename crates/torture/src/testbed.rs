@@ -153,7 +153,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// SIGTERM or SIGHUP to all of them, SIGKILL where that takes too long; gives back who didn't end
+    /// SIGTERM or SIGHUP to all of them, SIGKILL where that takes too long; returns who didn't end
     /// in good order.
     pub fn stop(&mut self, nodes: &[String], hang_up: bool) -> Vec<Ended> {
         self.reap();

@@ -121,7 +121,7 @@ impl TestLab {
         found
     }
 
-    /// Sends a node a signal; gives back its process.
+    /// Sends a node a signal; returns its process.
     pub fn signal(&self, node: &str, signal: &str) -> String {
         let status = self.json(&["status", "--json"]);
         let hosts = status["hosts"].as_array().unwrap();

@@ -68,8 +68,8 @@ pub(super) fn load(bpffs: &Path) -> Result<()> {
     program.pin(self::program(bpffs)).map_err(|e| cannot(&e))
 }
 
-/// The compiled object: in `WIREPAXOS_BPF_DIR`, else in `bpf` beside the running program or above
-/// it, else in `target/bpf` of the source tree.
+/// The compiled object: in `WIREPAXOS_BPF_DIR`, or in `bpf` beside the running program or above
+/// it, or in `target/bpf` of the source tree.
 fn object() -> Result<PathBuf> {
     let candidates = match std::env::var_os(DIR_VARIABLE) {
         Some(given) => vec![PathBuf::from(given)],

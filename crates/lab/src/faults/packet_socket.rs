@@ -17,14 +17,14 @@ pub(super) struct PacketSocket {
 impl PacketSocket {
     pub fn open() -> io::Result<PacketSocket> {
         // Without a protocol until it is set up: so nothing comes in before.
-        // SAFETY: it only takes numbers; the descriptor it gives back is nobody else's.
+        // SAFETY: it only takes numbers; the descriptor that it returns is nobody else's.
         let socket = unsafe {
             let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
             OwnedFd::from_raw_fd(checked(libc::socket(libc::AF_PACKET, flags, 0))?)
         };
         let socket = PacketSocket { socket };
         socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER)?;
-        // Else it would get what it sends itself.
+        // Otherwise it would get what it sends itself.
         socket.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
         let address = address(0);
         // SAFETY: the address is a struct sockaddr_ll of the length that is given.

@@ -392,7 +392,7 @@ impl Progress {
     }
 
     /// Lets the run go on for its time: tells generators how far they may go, and acceptors what to
-    /// forget. The time begins with the first values, of which it gives back how many.
+    /// forget. The time begins with the first values, and this returns how many those were.
     fn oversee(
         &self,
         seconds: f64,

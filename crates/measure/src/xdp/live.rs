@@ -173,7 +173,7 @@ impl Bench {
         made.saturating_sub(self.taken()) + expected.saturating_sub(arrived)
     }
 
-    /// Sends frames, on one CPU, and gives back messages a second from the first on: a call takes
+    /// Sends frames, on one CPU, and returns messages a second from the first on: a call takes
     /// milliseconds, on a busy machine a second, to begin and to end. Meanwhile an acceptor is trimmed,
     /// and no instance sent that it has no room for.
     fn send(&self, seconds: f64) -> Result<f64> {

@@ -1,7 +1,7 @@
 //! How long a role's program takes, message by message, by BPF_PROG_TEST_RUN.
 //!
 //! A wrapper makes the packet new before each repetition, with the next instance, so the whole ring
-//! is walked; every repetition must be accepted, else there is no result. The wrapper's own time,
+//! is walked; every repetition must be accepted, or there is no result. The wrapper's own time,
 //! measured by turns with the role's, is taken off.
 
 pub mod chain;

@@ -1,4 +1,5 @@
-//! Values as text: what they mean where they have a structure, else characters, else bytes.
+//! Values as text: what they mean where they have a structure, otherwise characters, or bytes where
+//! not all of them can be written.
 
 use std::fmt::Write as _;
 
@@ -199,7 +200,7 @@ fn print_pack(value: &[u8]) -> Option<String> {
     Some(format!("pack({})", parts.join(" ")))
 }
 
-/// Characters where all of them can be written, else bytes.
+/// Characters where all of them can be written, otherwise bytes.
 pub fn print_bytes(value: &[u8]) -> String {
     if value.len() >= FILL_FROM && value.iter().all(|b| *b == b'x') {
         return format!("fill({})", value.len());
