@@ -17,7 +17,7 @@ use crate::paxos_outcome::{self, PAXOS_EXECUTED, PAXOS_REFUSED};
 use crate::tally::{Failure, Tally};
 
 const RECOVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Without any acknowledgement for so long, a full window is an error.
+/// After this time without any acknowledgement a full window is an error.
 const SUBMIT_TIMEOUT: Duration = Duration::from_secs(30);
 const WINDOW: u16 = 256;
 

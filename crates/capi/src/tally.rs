@@ -44,7 +44,7 @@ impl Tally {
     pub fn note(&mut self, outcome: &Outcome<&[u8]>) {
         self.all += 1;
         match outcome {
-            // Nobody waits for an answer: a missing one is as good.
+            // Nobody waits for the answer's bytes, so it doesn't matter if they are missing.
             Outcome::Executed(_) => {}
             Outcome::Refused(why) => {
                 if self.refused == 0 && self.unknown == 0 {

@@ -63,11 +63,11 @@ pub struct Show {
 pub struct Up {
     #[command(flatten)]
     which: Which,
-    /// one-switch: all on one. two-switches: leader and an acceptor on one, the other acceptors on
-    /// another
+    /// one-switch: all hosts on one switch. two-switches: the leader and an acceptor on one, the
+    /// other acceptors on another
     #[arg(long, default_value = "one-switch", value_parser = topology)]
     topology: Topology,
-    /// Leaders: the first leads, the others are its backups
+    /// Leaders: the first one leads, the others are its backups
     #[arg(long, default_value_t = 2)]
     leaders: u8,
     /// Acceptors, odd
@@ -79,7 +79,7 @@ pub struct Up {
     /// Replicas, odd
     #[arg(long, default_value_t = 3)]
     replicas: u8,
-    /// Hosts for clients; by default one a switch
+    /// Hosts for clients; by default one for each switch
     #[arg(long)]
     clients: Option<u8>,
     /// rocksdb, leveldb or echo

@@ -80,7 +80,7 @@ impl Recovery {
         group: GroupId,
         nonce: u64,
     ) -> Result<(), Error> {
-        // It counts votes by what it is told, so by the controller alone.
+        // It counts votes by what it is told, so it listens to the controller alone.
         let peers = [cluster.controller_node().control];
         let mut control = ControlClient::new(cluster)?;
         let ask_view = Message::ViewRequest { group };
@@ -184,7 +184,7 @@ impl Recovery {
         while self.plane.receive(&mut self.inbox)? {
             for (datagram, from) in self.inbox.iter() {
                 if let Ok(packet) = self.senders.parse(datagram, from) {
-                    // What is dropped is late or not ours: of no interest here.
+                    // What is dropped is late, or isn't ours; it doesn't matter here.
                     let _ = self.recover.step(now, &packet, &mut self.outbox);
                 }
             }

@@ -71,7 +71,7 @@ pub struct Client {
     completions: Completions,
     control: ControlClient,
     asked_for_leader: Time,
-    /// Times that the leader was confirmed since the last answer.
+    /// How often the leader was confirmed since the last answer.
     vain_confirmations: u32,
     /// Of the newest view.
     view_age: (Epoch, Option<EpochState>, u64),
@@ -268,7 +268,7 @@ impl Client {
 
     /// Takes what has arrived.
     fn receive(&mut self) -> Result<(), Error> {
-        // A batch that isn't full says that the socket is empty now.
+        // A batch that isn't full means that the socket is empty now.
         self.more = self.plane.receive(&mut self.inbox)? && self.inbox.is_full();
         let now = self.start.elapsed().as_nanos() as Time;
         let (sessions, completions) = (&mut self.sessions, &mut self.completions);
@@ -291,7 +291,7 @@ impl Client {
                 let session = &mut sessions[usize::from(pid)];
                 *confirmations = 0;
                 if request == 0 && session.id != 0 {
-                    // Of a MOVE: all that matters is whether the session is known.
+                    // The answer to a MOVE: it only matters whether the session is known.
                     lost = (status == Status::UnknownSession).then_some(pid).or(lost);
                     return;
                 }
@@ -501,7 +501,7 @@ pub(crate) fn deployment(cluster: &ClusterFile, group: GroupId) -> Result<Deploy
     })
 }
 
-/// Who can tell the view: the controller, and the replicas in case it is away.
+/// Who can tell the view: the controller, and the replicas in case the controller is away.
 pub(crate) fn control_nodes(cluster: &ClusterFile, group: GroupId) -> Vec<&Node> {
     let mut nodes = cluster.replicas(group);
     nodes.insert(0, cluster.controller_node());

@@ -35,7 +35,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long packets that are reordered are held back at most.
 const HOLD_US: u32 = 1000;
 const RECORDS_WITH_FAULTS: usize = 5_000;
-/// Back from the dead after so long.
+/// A killed node is started again after this time.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
 /// Options of `wirepaxos demo`.
@@ -44,7 +44,7 @@ pub struct Options {
     /// The replicated application: rocksdb or leveldb
     #[arg(long, default_value = "rocksdb")]
     app: String,
-    /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; wants
+    /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; needs
     /// root. auto: xdp where that is possible
     #[arg(long, default_value = "udp", value_parser = plane)]
     plane: Plane,
@@ -55,7 +55,8 @@ pub struct Options {
     /// xdp or faults
     #[arg(long, conflicts_with = "embedded")]
     in_switch: bool,
-    /// This share of packets is lost, duplicated and reordered on every link, as in 1%; wants root
+    /// This share of packets is lost, duplicated and reordered on every link, for instance 1%;
+    /// needs root
     #[arg(long, value_parser = rate)]
     faults: Option<f64>,
     /// All roles in this one process; then only the leader is changed, by hand-over
@@ -259,7 +260,8 @@ impl<'a> Demo<'a> {
     fn import(&self, say: &Narrator) -> Result<Vec<dataset::Record>, Error> {
         let mut records = dataset::collect();
         if self.options.faults.is_some() {
-            // Each loss holds up what comes after it: a hundred thousand would take minutes.
+            // Each lost packet holds up what comes after it, so a hundred thousand records would
+            // take minutes.
             records.truncate(RECORDS_WITH_FAULTS);
         }
         let path = self.local.directory().join("records.resp");
@@ -299,7 +301,7 @@ impl<'a> Demo<'a> {
         });
     }
 
-    /// Who leads: the first one in the file, unless others were sooner ready.
+    /// Who leads: the first leader in the file, unless another one was ready sooner.
     fn leader(&self) -> Result<String, Error> {
         let controller = self.cluster.controller_node();
         let deadline = Instant::now() + REPLY_TIMEOUT;

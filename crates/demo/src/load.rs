@@ -89,7 +89,7 @@ pub struct Record {
     took_effect: u64,
     /// Writes acknowledged.
     pub acknowledged: u64,
-    /// Of each answered command.
+    /// The latency of each answered command.
     pub latencies: Latencies,
     /// Answers that no linearizable store could have given.
     pub wrong: Vec<String>,

@@ -10,7 +10,7 @@ use crate::commands::{COMMANDS, Call, Outcome, Spec, find};
 use crate::metrics::Metrics;
 use crate::resp::Writer;
 
-/// The Redis whose behaviour this follows; clients choose their ways by it.
+/// The version of Redis whose behaviour this follows; clients adapt to it.
 const REDIS_VERSION: &str = "7.0.15";
 const OK: &str = "OK";
 const SYNTAX: &str = "ERR syntax error";
@@ -112,7 +112,7 @@ fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> bool {
     let right = user == b"default"
         && match &call.shared.password {
             Some(expected) => equal_in_constant_time(expected.as_bytes(), password),
-            // As in Redis, where the default user has no password any will do.
+            // As in Redis: where the default user has no password, any password will do.
             None => true,
         };
     call.client.authenticated |= right;
@@ -232,7 +232,7 @@ pub(crate) fn client(call: &mut Call<'_>) -> Outcome {
         }
         (b"setinfo", 4) => return client_setinfo(call),
         (b"info", 2) | (b"list", 2..) => {
-            // The other connections are none of this one's business.
+            // A connection isn't told of the others.
             let text = format!("{}\n", call.client.describe());
             call.writer().verbatim(&text);
         }
@@ -362,7 +362,7 @@ pub(crate) fn command(call: &mut Call<'_>) -> Outcome {
             writer.array(COMMANDS.len());
             COMMANDS.iter().for_each(|spec| describe(&mut writer, spec));
         }
-        // Clients take the absence of documentation well.
+        // Clients can do without documentation.
         b"docs" => call.writer().map(0),
         b"list" if args.len() == 2 => {
             let mut writer = call.writer();

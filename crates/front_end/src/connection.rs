@@ -29,20 +29,20 @@ use crate::{keys, transaction};
 /// Answers that a session records, hence commands in flight at most.
 pub const SESSION_WINDOW: u16 = 64;
 
-/// No more is read from a client while so much of its work is unfinished.
+/// No more is read from a client while this much of its work is unfinished.
 const MAX_SLOTS: usize = 1024;
 const MAX_BACKLOG_BYTES: usize = 1 << 20;
 /// Input that was used is thrown away in portions of this size.
 const COMPACT_BYTES: usize = 64 << 10;
 
-/// What a command is answered of which that is all that can be said.
+/// The answer to a command whose outcome nobody can tell.
 const UNKNOWN: &str = "UNKNOWN the session is lost: the command took effect, once, or not at all";
 
 /// The connection's session in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Session {
     None,
-    /// Asked for under this nonce.
+    /// It was asked for under this nonce.
     Opening(u64),
     Open(u64),
 }
@@ -257,7 +257,7 @@ impl Connection {
         self.in_flight == 0 && self.waiting.is_empty()
     }
 
-    /// The session was given back.
+    /// The session was closed.
     pub fn forget_session(&mut self) {
         debug_assert!(self.is_idle());
         self.session = Session::None;
@@ -316,7 +316,7 @@ impl Connection {
         self.release();
     }
 
-    /// The commands that were given to the log and have no answer.
+    /// The commands that went into the log and have no answer.
     pub fn in_flight_requests(&self) -> Vec<u64> {
         let submitted = self.slots.iter().filter_map(|slot| match slot {
             Slot::Waiting { request, .. } => Some(*request),
@@ -356,7 +356,7 @@ impl Connection {
         self.ended = true;
     }
 
-    /// The client is given up: what isn't in flight is not executed, and nothing is answered.
+    /// Gives the client up: what isn't in flight is not executed, and nothing is answered.
     pub fn abandon(&mut self) {
         self.ended = true;
         self.input = Vec::new();

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::server::scramble;
 
-/// Memory for cursors; beyond it those go that were not used for longest. A scan in progress needs
-/// two: tens of thousands of them fit.
+/// Memory for cursors. When it is full, those that were unused for longest go. A scan in progress
+/// needs two, so tens of thousands of scans fit.
 const MAX_BYTES: usize = 32 << 20;
 /// What a cursor takes besides its key, roughly.
 const ENTRY_BYTES: usize = 128;
-/// All clients' languages can count so far.
+/// All languages that clients are written in have numbers this large.
 const NUMBER_BITS: u32 = 53;
 
 /// The keys behind the numbers. They are this front end's own: a client that goes to another
@@ -18,7 +18,7 @@ pub(crate) struct Cursors {
     cursors: HashMap<u64, Cursor>,
     by_use: BTreeMap<u64, u64>,
     bytes: usize,
-    /// Makes the numbers other ones than those of another front end, or of an earlier process: there
+    /// Makes the numbers different from those of another front end, or of an earlier process, where
     /// they stand for other keys.
     seed: u64,
     given: u64,

@@ -15,12 +15,12 @@ fn plain(call: &mut Call<'_>, command: &Command<'_>) -> Outcome {
     logged(call, command, Shape::Plain)
 }
 
-/// Has the command logged, if it fits a value.
+/// Sends the command into the log, if it fits a value.
 fn logged(call: &mut Call<'_>, command: &Command<'_>, shape: Shape) -> Outcome {
     let max = call.shared.max_value;
     let mut bytes = Vec::new();
     let encoded = command.encode(&mut bytes);
-    // Whatever no length field holds is larger than any value.
+    // What doesn't fit a length field is larger than any value.
     if encoded.is_err() || bytes.len() > max {
         let len = match encoded {
             Ok(()) => bytes.len(),
@@ -186,7 +186,7 @@ pub(crate) fn keys(call: &mut Call<'_>) -> Outcome {
     logged(call, &command, Shape::Keys)
 }
 
-/// `*` matches everything, and costs less unsaid.
+/// `*` matches everything; without a pattern that costs less.
 fn useful_pattern(pattern: &[u8]) -> Option<&[u8]> {
     (pattern != b"*").then_some(pattern)
 }
@@ -223,7 +223,8 @@ pub(crate) fn scan(call: &mut Call<'_>) -> Outcome {
         writer.array(0);
         return Outcome::Answered;
     }
-    // Never given out, or here, or it has been left for long beside very many others.
+    // The cursor was never issued, or not here, or it was unused for long and there were very many
+    // others.
     let after = match cursor {
         0 => None,
         _ => match call.cursors.key(cursor) {

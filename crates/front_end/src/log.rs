@@ -25,8 +25,8 @@ pub trait Plane: Send + 'static {
     fn fd(&self) -> RawFd;
 
     /// Retries had no success: find out who leads, then call
-    /// [`Mailbox::leader_changed`](crate::Mailbox::leader_changed). Called at every retry until
-    /// then.
+    /// [`Mailbox::leader_changed`](crate::Mailbox::leader_changed). This is called at every retry
+    /// until then.
     fn ask_for_leader(&mut self);
 }
 
@@ -94,7 +94,7 @@ impl<P: Plane> Log<P> {
         self.submit_operation(nonce, &open);
     }
 
-    /// Gives a session back that has nothing in flight; the answer comes to (`session`, 0).
+    /// Closes a session that has nothing in flight; the answer comes to (`session`, 0).
     pub fn close_session(&mut self, session: u64) {
         self.submit_operation(session, &SessionOp::Close);
     }
@@ -107,8 +107,8 @@ impl<P: Plane> Log<P> {
         debug_assert!(matches!(submitted, Ok(()) | Err(Refused::Outstanding)));
     }
 
-    /// Notes an answer. False if it is none to wait for: a repetition, or to an earlier sending of
-    /// a command that goes again because it overtook its predecessor.
+    /// Notes an answer. Returns false if nobody waits for it: it is a repetition, or the answer to
+    /// an earlier copy of a command that is sent again because it overtook its predecessor.
     pub fn answered(&mut self, client: u64, request: u64, status: Option<Status>) -> bool {
         status != Some(Status::OutOfOrder) && self.proposer.reply(PID, client, request)
     }
@@ -123,7 +123,8 @@ impl<P: Plane> Log<P> {
         let now = self.now();
         let mut buffer = [0; 2048];
         while let Some(len) = self.outbox.plane.receive(&mut buffer) {
-            // Answers come by the mailbox only: a REPLY here would end a command unheard.
+            // Answers come by the mailbox only. A REPLY here would end a command without its
+            // answer.
             let packet = Packet::parse(&buffer[..len.min(buffer.len())]).ok();
             let rejected = |packet: &Packet<'_>| packet.header.msgtype == MsgType::Reject;
             if let Some(packet) = packet.filter(rejected) {

@@ -116,7 +116,7 @@ impl Mailbox {
         let was_empty = mail.is_empty();
         change(&mut mail);
         drop(mail);
-        // Whoever finds it empty wakes; the others' mail is found together with that.
+        // Who finds it empty wakes the front end, which then finds the others' mail, too.
         if was_empty {
             self.0.waker.wake().expect("the waker's descriptor is open");
         }

@@ -31,7 +31,7 @@ const FIRST_CONNECTION: usize = 3;
 const READ_BYTES: usize = 64 << 10;
 /// Rounds of reading and writing that a connection gets before it is the next one's turn.
 const ROUNDS: usize = 16;
-/// After an accept that failed for want of descriptors or memory.
+/// How long to wait after an accept that failed for want of descriptors or memory.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Unsuccessful retries after which the leader is asked for.
 const RETRIES_BEFORE_ASKING: u32 = 2;
@@ -248,7 +248,7 @@ impl<P: Plane> Server<P> {
         let metrics = self.shared.metrics.clone();
         if self.peers.len() - self.free.len() >= self.shared.max_clients {
             Metrics::add(&metrics.connections_refused);
-            // As far as it goes: nobody waits for a client here.
+            // As much as can be sent at once: nobody waits for a client here.
             let _ = stream.write(format!("-{TOO_MANY_CLIENTS}\r\n").as_bytes());
             return;
         }
@@ -328,7 +328,7 @@ impl<P: Plane> Server<P> {
                 self.routes.remove(&id);
                 self.log.close_session(id);
             }
-            // Closed once its id comes.
+            // The session is closed once its id comes.
             Session::Opening(nonce) => {
                 self.routes.remove(&nonce);
             }
@@ -458,7 +458,8 @@ impl<P: Plane> Server<P> {
                 &mut self.cursors,
             ),
         }
-        // Once for all answers that came together: they are pumped before the loop waits again.
+        // Only once for all answers that came together: these connections are served before the
+        // loop waits again.
         if self.again.last() != Some(&index) {
             self.again.push(index);
         }
@@ -474,8 +475,8 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Gives back the sessions of connections that have been silent for long, before the replicas
-    /// let them expire: the next command of such a connection opens another one.
+    /// Closes the sessions of connections that have been silent for long, before the replicas let
+    /// them expire. The next command of such a connection opens another one.
     fn release_idle_sessions(&mut self) {
         if Instant::now() < self.next_idle_check {
             return;

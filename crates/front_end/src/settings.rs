@@ -34,8 +34,8 @@ pub struct Settings {
     pub retry_after: Time,
     /// Values in flight, of all connections together.
     pub max_open_values: usize,
-    /// A connection that sends nothing for so long gives its session back, and gets another one
-    /// with its next command. Well below the replicas' own timeout, which would make an outcome
+    /// The session of a connection that sends nothing for this time is closed, and its next command
+    /// opens another one. This is well below the replicas' own timeout, which would make an outcome
     /// unknown.
     pub session_idle: Duration,
     /// How long a shutdown waits for commands in flight.

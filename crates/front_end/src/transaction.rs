@@ -8,8 +8,8 @@ use crate::commands::{Call, Outcome, Spec};
 pub(crate) const REFUSED: &str =
     "ERR transactions are not supported: nothing up to EXEC, DISCARD or RESET is executed";
 
-/// Answers a command between MULTI and what ends it; false if there is no MULTI before it, or if it
-/// is to be executed nevertheless.
+/// Answers a command between MULTI and what ends it. Returns false if there is no MULTI before it,
+/// or if it is to be executed all the same.
 pub(crate) fn refuses(call: &mut Call<'_>, spec: Option<&Spec>) -> bool {
     let ends = spec.is_some_and(|s| matches!(s.name, "exec" | "discard" | "reset" | "quit"));
     let refused = call.client.in_transaction && !ends;

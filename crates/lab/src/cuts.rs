@@ -4,7 +4,7 @@
 use crate::topology::Host;
 use crate::{Error, Lab, Result, namespace};
 
-/// What no interface has: frames to it are nobody's.
+/// An address that no interface has: nobody takes frames to it.
 const NOBODY: &str = "02:77:ff:ff:ff:ff";
 
 impl Lab {
@@ -18,8 +18,9 @@ impl Lab {
         namespace::ip(Some(&self.namespace(&link.far.host)), &[line])
     }
 
-    /// Whether what these hosts send to those arrives: it goes to an address that nobody has, or to
-    /// theirs again. Only stacks ask for it: programs of the forwarder look at IP addresses.
+    /// Sets whether what these hosts send to those arrives: the hardware address is one that nobody
+    /// has, or theirs again. Only hosts' stacks use it; the forwarder's programs look at IP
+    /// addresses.
     pub fn set_reachable(&self, from: &[String], to: &[String], reachable: bool) -> Result<()> {
         let hosts = self.state_when_up()?.shape.hosts();
         let find = |name: &String| -> Result<&Host> {

@@ -31,7 +31,7 @@ impl Lab {
         let removed = self.remove()?;
         remove_file(&self.lock_file())?;
         drop(lock);
-        // Only the last lab's goes.
+        // This succeeds only when the last lab goes.
         let _ = fs::remove_dir(RUN);
         Ok(removed)
     }
@@ -43,7 +43,7 @@ impl Lab {
         faults::unmount(&self.bpffs())?;
         self.remove_disks()?;
         let files = self.directory().exists() || self.state_file().exists();
-        // A state that can't be read names no data directory; all others of its files are known.
+        // Where the state can't be read, only the data directory isn't known; all other files are.
         if let Ok(Some(state)) = self.state() {
             remove_directory(&state.data)?;
         }

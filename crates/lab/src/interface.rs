@@ -27,8 +27,8 @@ pub(crate) fn index(name: &str) -> Result<u32> {
 }
 
 /// Makes an end of a veth pair fit for XDP at either end. With GRO it takes frames that the other
-/// end's programs redirect, also without a program of its own; and senders' checksums are whole,
-/// since nothing but a real stack would fill them in.
+/// end's programs redirect, also without a program of its own; and senders complete their
+/// checksums, since only a real stack would fill them in later.
 pub(crate) fn prepare_for_xdp(name: &str) -> Result<()> {
     ethtool(name, ETHTOOL_SGRO, 1).map_err(Error::at(format!("{name}: switching GRO on")))?;
     ethtool(name, ETHTOOL_STXCSUM, 0)
@@ -44,9 +44,9 @@ pub(crate) fn accept_own_addresses(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Has every CPU send by the queue of its number, on all interfaces of a namespace. Else a flow's hash
-/// draws the queue, two senders may draw the same one, and a veth pair handles all that is in a queue
-/// on one CPU.
+/// Makes every CPU send by the queue of its number, on all interfaces of a namespace. Otherwise a
+/// flow's hash draws the queue, two senders may draw the same one, and a veth pair handles a whole
+/// queue on one CPU.
 pub(crate) fn send_by_cpu(namespace: &str) -> Result<()> {
     // The files are in /sys of that namespace, which only `ip netns exec` shows. Masks have words of
     // 32 bits. A kernel without CONFIG_XPS has no such files, and is only slower.

@@ -40,7 +40,7 @@ impl Lab {
         self.store(&state)?;
         let built = self.build(&state, options);
         if built.is_err() {
-            // What went wrong is the news; the state file stays if this goes wrong, too.
+            // The first error is the one to report. If this fails, too, the state file stays.
             let _ = self.remove();
         }
         built?;
@@ -56,7 +56,7 @@ impl Lab {
             .map_err(Error::at(parent.display()))?
             .join(format!("wirepaxos-lab-{}", self.name));
         if data.exists() {
-            // It would go with the lab.
+            // It would be removed with the lab.
             return Err(Error::new(format!(
                 "{} exists already; remove it, or name another directory",
                 data.display()

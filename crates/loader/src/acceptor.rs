@@ -108,7 +108,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Counts this memory in, like [`paxos::Acceptor::enable`].
+    /// Makes this memory a member, like [`paxos::Acceptor::enable`].
     pub fn enable(&self, enable: &Enable) -> std::result::Result<(), &'static str> {
         let partitions = usize::from(self.place.deployment.partitions);
         let member = self.member();
@@ -274,8 +274,9 @@ impl Acceptor {
         self.partitions.get(self.place.partition(pid))
     }
 
-    /// A report, while programs may write another one. They make it 0 before they change the disk, so
-    /// that what is read of the disk first and of the instances then is never more than either.
+    /// A report, while programs may write another one. They make the instance 0 before they change
+    /// the disk. So if the disk is read first and the instance then, the result never says more
+    /// than either report.
     fn report(&self, pid: PartitionId, bank: usize, at: usize) -> Report {
         let p = self.partitions.at(self.place.partition(pid));
         // SAFETY: inside the mapping that `self` owns.

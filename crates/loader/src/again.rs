@@ -32,9 +32,9 @@ impl Again {
         })
     }
 
-    /// Handles a datagram that came `from` there `to` this node, and gives back the answer to its
-    /// sender. What the program would multicast is lost: it fits the frame that it came in, so
-    /// nothing of that kind is passed here.
+    /// Handles a datagram that came `from` there `to` this node, and returns the answer to its
+    /// sender. What the program would multicast is lost; but that has room in the frame that it
+    /// came in, so nothing of that kind is passed here.
     pub fn answer(
         &mut self,
         datagram: &[u8],

@@ -85,7 +85,7 @@ pub fn payload(frame: &[u8]) -> Option<&[u8]> {
 }
 
 /// Checks every length and checksum of a frame that a program has made of one by [`build`], and
-/// that its addresses are `back` to the sender, or untouched. Gives back the datagram.
+/// that its addresses are `back` to the sender, or untouched. Returns the datagram.
 pub fn datagram(frame: &[u8], v6: bool, back: bool) -> Result<&[u8], String> {
     let head = head_len(v6);
     if frame.len() < head {

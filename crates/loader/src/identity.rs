@@ -20,7 +20,8 @@ pub const FORMAT: u32 = 4;
 const NAME: &str = "identity";
 
 impl Pins {
-    /// Makes an empty directory that of this role with these groups; refuses one that is anything else's.
+    /// Claims an empty directory for this role with these groups; refuses one that belongs to
+    /// anything else.
     pub fn claim(&self, role: Role, places: &[Place]) -> Result<()> {
         let wanted: Vec<Identity> = places.iter().map(|place| identity(role, place)).collect();
         let path = self.path().join(NAME);

@@ -54,8 +54,8 @@ impl Members {
         self.from
     }
 
-    /// Looks up how members are reached, and writes what has changed. Gives back those whose
-    /// hardware address isn't known: they get no copies until a later call finds them.
+    /// Looks up how members are reached, and writes what has changed. Returns those whose hardware
+    /// address isn't known: they get no copies until a later call finds them.
     pub fn refresh(&mut self, station: &Station, object: &mut Object) -> Result<Vec<IpAddr>> {
         let addresses = self.addresses();
         let hops = station.hops(&addresses)?;
@@ -133,8 +133,8 @@ impl Members {
         links
     }
 
-    /// Whether all members can be called in turn: they are roles of this switch, too, and all that comes
-    /// of it goes to one role here, as one frame leaves by a run.
+    /// Whether all members can be called in turn: they are roles of this switch, too, and all that
+    /// they send goes to one role here, since only one frame leaves in a run.
     fn are_within(&self, hops: &BTreeMap<IpAddr, Hop>, station: &Station) -> bool {
         let few = |(_, members): &(u16, Vec<Member>)| members.len() <= MAX_MEMBERS;
         let listener_is_here = match (station, &self.listeners[..]) {

@@ -54,7 +54,7 @@ impl Pins {
         fs::read_dir(&self.0).is_ok_and(|entries| entries.flatten().any(|e| is_link(&e.path())))
     }
 
-    /// Lets go of everything: programs leave their interfaces, and their memory is lost.
+    /// Removes everything: programs leave their interfaces, and their memory is lost.
     pub fn remove(&self) -> Result<()> {
         let failed = |e: io::Error| format!("can't remove {}: {e}", self.0.display());
         let entries = fs::read_dir(&self.0).map_err(failed)?;

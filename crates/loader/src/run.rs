@@ -109,7 +109,7 @@ impl Runner {
         })
     }
 
-    /// Runs the program once over a whole frame; gives back its action and the frame.
+    /// Runs the program once over a whole frame; returns its action and the frame.
     pub fn frame(&mut self, frame: &[u8]) -> Result<(u32, &[u8])> {
         let run = test_run(self.program.as_fd(), frame, &mut self.out, 1);
         let run = run.map_err(|error| format!("BPF_PROG_TEST_RUN: {error}"))?;

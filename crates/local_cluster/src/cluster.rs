@@ -262,8 +262,9 @@ fn node_names(shape: &lab::Shape) -> Vec<String> {
     hosts.filter(|h| h.role.is_node()).map(|h| h.name).collect()
 }
 
-/// Takes the lab down when this process is told to end, which else would leave it behind: in this
-/// process's place, for whatever its threads are about to make would come too late to be removed.
+/// Takes the lab down when this process is told to end, which would leave it behind otherwise: in
+/// this process's place, for whatever its threads are about to make would come too late to be
+/// removed.
 pub fn clean_up_on_signals(lab: &Lab) -> Result<(), Error> {
     let stop = Stop::new()?;
     stop.on_signals()?;

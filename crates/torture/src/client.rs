@@ -12,7 +12,7 @@ use sim::rng::Rng;
 use super::history::{Answer, Event, Op};
 use local_cluster::resp::{Connection, Reply, Server};
 
-/// Longer pauses leave what was sent open, and the client goes on elsewhere.
+/// After a longer pause the client leaves what it sent open, and goes on elsewhere.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// At the end, when there are no faults any more.
 const FINAL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -20,8 +20,8 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(150);
 const MOST_AT_ONCE: u64 = 5;
 /// Keys of a kind at any time.
 const KEYS: u64 = 3;
-/// A key is left alone after so many commands, or so many seconds: the search for an order takes
-/// longer the more of them have no answer.
+/// A key is left alone after this many commands, or seconds: the more commands have no answer, the
+/// longer the search for an order takes.
 const COMMANDS_OF_A_KEY: u64 = 40;
 const SECONDS_OF_A_KEY: u64 = 3;
 /// Now and then a value fills half a packet.
@@ -173,7 +173,7 @@ impl Client {
     }
 
     fn converse(&mut self, connection: &mut Connection) -> io::Result<()> {
-        // One by one at first: a front end that isn't ready takes few with it.
+        // One by one at first, so that few are lost to a front end that isn't ready.
         let mut most = 1;
         while !self.is_stopped() {
             let count = self.rng.between(1, most);
@@ -192,7 +192,7 @@ impl Client {
                     answer: None,
                 }));
             let ended = self.answers(connection, first);
-            // What has no answer and no effect says nothing.
+            // A command without an answer or an effect says nothing.
             let sent = self.history.split_off(first);
             let telling = |event: &Event| event.answer.is_some() || event.op.writes();
             self.history.extend(sent.into_iter().filter(telling));

@@ -40,13 +40,13 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Options of `wirepaxos torture`.
 #[derive(Args)]
 pub struct Options {
-    /// How long there are faults
+    /// For how many minutes there are faults
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
     /// Decides the cluster and all faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the nodes handle their packets; mixed: some here, some there
+    /// Where the nodes handle their packets; mixed: each node on one of the two planes
     #[arg(long, value_enum, default_value = "udp")]
     plane: Planes,
     /// Leaders, acceptors and learners are in the switches
@@ -55,7 +55,7 @@ pub struct Options {
     /// rocksdb or leveldb
     #[arg(long, default_value = "rocksdb")]
     app: String,
-    /// Acceptors' storage, true or false; drawn if not given
+    /// Whether acceptors store votes on disk, true or false; drawn if not given
     #[arg(long)]
     durable: Option<bool>,
     /// Print the plan and do nothing

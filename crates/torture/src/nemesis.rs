@@ -16,8 +16,8 @@ use local_cluster::{Error, Narrator};
 
 /// How long a fault that needs a whole cluster waits for it.
 const WHOLE_TIMEOUT: Duration = Duration::from_secs(12);
-/// Until then a node with damaged files may refuse them; who hasn't refused another cluster's by
-/// then serves them.
+/// Until then a node with damaged files may refuse them. One that hasn't refused another cluster's
+/// files by then serves them.
 const REFUSE_TIMEOUT: Duration = Duration::from_secs(12);
 /// A disk's moment of being full may show a little later.
 const FULL_AFTERMATH: Duration = Duration::from_secs(5);
@@ -100,7 +100,7 @@ impl<'a> Nemesis<'a> {
     /// Carries out the plan, as far as time allows; then undoes what is left.
     pub fn play(&mut self, plan: &Plan) -> Result<(), Error> {
         let end = self.start + Duration::from_millis(plan.end_ms);
-        // What had to wait puts the rest off.
+        // A fault that had to wait delays those after it.
         let mut late = Duration::ZERO;
         for step in &plan.steps {
             let at = self.start + Duration::from_millis(step.at_ms) + late;
@@ -231,7 +231,7 @@ impl<'a> Nemesis<'a> {
         if up.is_empty() {
             return Ok(Err("down already".to_string()));
         }
-        // One that has to be killed in the end has lost its memory.
+        // A node that had to be killed after all has lost its memory.
         if up.iter().any(|node| self.bed.is_volatile_acceptor(node)) {
             if let Err(why) = self.await_acceptors()? {
                 return Ok(Err(why));
@@ -242,7 +242,7 @@ impl<'a> Nemesis<'a> {
         Ok(Ok(()))
     }
 
-    /// Who has no room on its disk can't store what it knows, and says so.
+    /// A node without room on its disk can't store what it knows, and says so.
     fn stop_in_order(&mut self, nodes: &[String], hang_up: bool) {
         for ended in self.bed.stop(nodes, hang_up) {
             if !self.full.contains_key(&ended.node) {
@@ -319,7 +319,7 @@ impl<'a> Nemesis<'a> {
             if !self.bed.runs(node) {
                 return Ok(Err("it ended before its copy was old".to_string()));
             }
-            // It is to have done something since: else the copy isn't old.
+            // The node must have done something since, or the copy isn't old.
             if let Err(why) = self.await_disk_of(node)? {
                 return Ok(Err(why));
             }
@@ -400,8 +400,8 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// Undoes everything, and waits until the cluster is whole. Who lives on with damaged files and
-    /// keeps it from that is given an empty disk.
+    /// Undoes everything, and waits until the cluster is whole. A node that goes on with damaged
+    /// files and prevents that gets an empty disk.
     fn heal(&mut self) -> Result<(), Error> {
         self.say.line("no more faults; waiting until all is well");
         for (_, undo) in std::mem::take(&mut self.undo) {
@@ -441,7 +441,7 @@ impl<'a> Nemesis<'a> {
         due.into_iter().try_for_each(|(_, undo)| self.undo(undo))
     }
 
-    /// Sees who ended by himself: for a reason that was given him, or not.
+    /// Notes which nodes ended by themselves, and whether they had a reason.
     fn watch(&mut self) -> Result<(), Error> {
         self.full
             .retain(|_, freed| freed.is_none_or(|at| at.elapsed() < FULL_AFTERMATH));
@@ -485,7 +485,7 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// Not at once, or who ends again does nothing else.
+    /// Not at once: a node that ends again and again would do nothing else.
     fn run_again(&mut self, node: &str) -> Result<(), Error> {
         self.take_down(&[node.to_string()], 1000);
         Ok(())
@@ -555,7 +555,7 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// Who lived on with damaged files until then has taken no harm.
+    /// A node that went on with damaged files until then has taken no harm.
     fn await_acceptors(&mut self) -> Result<Result<(), Skipped>, Error> {
         let concerns = |node: &str| !node.starts_with("replica");
         let whole = self.await_that(WHOLE_TIMEOUT, Testbed::acceptors_are_whole, concerns)?;

@@ -9,7 +9,7 @@ use sim::rng::Rng;
 
 /// Acceptors, and replicas: f = 1 and g = 1.
 const THREE: u8 = 3;
-/// The first fault comes after, and the last one before the end by, so much.
+/// Time before the first fault, and after the last one.
 const CALM_MS: u64 = 3000;
 /// Operations in a run whose packets are recorded: a trace has some kilobytes for each.
 const TRACED_OPERATIONS: f64 = 12_000.0;
@@ -330,7 +330,7 @@ impl Drawing {
                 machine: true,
                 for_ms,
             },
-            // Their memory is only kept by a stop in good order.
+            // Only a stop in good order keeps their memory.
             false => Fault::Stop {
                 nodes,
                 hang_up: false,

@@ -38,7 +38,7 @@ pub struct Testbed {
     /// What nodes run.
     program: PathBuf,
     processes: Processes,
-    /// That ended by themselves, and nobody asked for so far.
+    /// Nodes that ended by themselves, and that nobody has asked for yet.
     ended: Vec<Ended>,
     /// Where faults on links are, by link; all others have `weather`.
     cut_off: BTreeSet<String>,
@@ -244,7 +244,7 @@ impl Testbed {
         if !full {
             return Ok(self.lab.resize_disk(node, DISK)?);
         }
-        // Whoever writes meanwhile makes the size too small, which is refused.
+        // If somebody writes meanwhile, the size is too small, and is refused.
         let mut last = Ok(());
         for _ in 0..20 {
             let used = used(&self.disk(node)?)?;

@@ -14,7 +14,7 @@ pub struct Options {
     /// Learners, each with a ring and a callback
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
     replicas: u64,
-    /// Seconds a run
+    /// Seconds for each run
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
     /// Runs

@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 /// Options of `wirepaxos bench e2e`.
 #[derive(Args)]
 pub struct Options {
-    /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; wants
+    /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; needs
     /// root
     #[arg(long, default_value = "udp", value_parser = plane)]
     plane: Plane,
-    /// Sockets too in the network of namespaces that xdp uses
+    /// Run sockets, too, in the network of namespaces that xdp uses
     #[arg(long)]
     lab: bool,
     /// In that network: leader, acceptors and learners are in the switch, as in the papers, and
@@ -36,15 +36,15 @@ pub struct Options {
     /// Clients, each a thread with a session of its own, that share the requests in flight
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     clients: u16,
-    /// Beside one client, which packs all that is in flight: the same load by so many independent ones,
-    /// where each has a request in flight at least; 0: not measured
+    /// Measure the same load by this many independent clients, too, beside the one that packs what
+    /// is in flight; where each has at least one request in flight. 0: don't
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(0..=64))]
     independent: u16,
-    /// Seconds measured a load, after half a second of warming up; with a store, until every replica has
-    /// had a memtable full, too
+    /// Seconds to measure each load, after half a second of warming up; with a store at least until
+    /// every replica has filled a memtable
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Don't wait for full memtables: the figures are then of memory, faster than a store goes on
+    /// Don't wait for full memtables: the figures are then of memory, faster than a store stays
     #[arg(long)]
     short: bool,
     /// Replicas, odd
@@ -68,7 +68,7 @@ pub struct Options {
     /// Values in flight at most; further commands are packed into the next ones
     #[arg(long, default_value_t = ClientOptions::default().max_open_values)]
     open_values: usize,
-    /// A value for each command: operations are values then
+    /// Give each command a value of its own: then operations are values
     #[arg(long)]
     unpacked: bool,
     /// Acceptors store their votes on disk
@@ -87,7 +87,7 @@ pub struct Options {
     /// Measure this beside it, in the same run, under the same load
     #[arg(long, value_enum)]
     baseline: Option<Baseline>,
-    /// One JSON object a line
+    /// Print one JSON object a line
     #[arg(long)]
     json: bool,
 }

@@ -39,16 +39,16 @@ enum Plane {
 #[derive(Args)]
 pub struct Options {
     /// udp (or rust): the roles as libraries, as socket nodes call them. xdp: the programs in the
-    /// kernel, alone and at links, and those of udp beside; wants root
+    /// kernel, alone and at links, and those of udp beside them; needs root
     #[arg(long, default_value = "udp", value_enum, hide_possible_values = true)]
     plane: Plane,
-    /// Seconds a role, spread over the runs
+    /// Seconds for each role, spread over the runs
     #[arg(long, default_value_t = 2.5)]
     seconds: f64,
     /// Runs; what is reported is their median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
-    /// One JSON object a line
+    /// Print one JSON object a line
     #[arg(long)]
     json: bool,
 }
