@@ -124,7 +124,7 @@ fn make_cluster(options: &Options, shape: &Shape, say: &Narrator) -> Result<Loca
     });
     let in_lab = |plane| LocalCluster::in_lab(shape, plane, rates.as_ref());
     match options.plane {
-        Plane::Udp if rates.is_none() => Ok(LocalCluster::create(&std::env::temp_dir(), shape)?),
+        Plane::Udp if rates.is_none() => LocalCluster::create(&std::env::temp_dir(), shape),
         Plane::Udp => in_lab(Plane::Udp),
         Plane::Xdp => in_lab(Plane::Xdp),
         Plane::Auto => match in_lab(Plane::Xdp) {
@@ -135,7 +135,7 @@ fn make_cluster(options: &Options, shape: &Shape, say: &Narrator) -> Result<Loca
             Err(why) if rates.is_some() => Err(why),
             Err(why) => {
                 say.line(&format!("plane: udp, since xdp isn't possible: {why}"));
-                Ok(LocalCluster::create(&std::env::temp_dir(), shape)?)
+                LocalCluster::create(&std::env::temp_dir(), shape)
             }
         },
     }

@@ -1,9 +1,10 @@
 //! What a lab consists of: hosts, switches, links, addresses, and the cluster file for them.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use node::cluster_file::{self, ApplicationKind, Draft, GroupDraft, NodeDraft, Plane, Storage};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -99,8 +100,8 @@ pub struct Shape {
     pub plane: String,
     /// Nodes that are on another plane than `plane`, by name.
     pub planes: BTreeMap<String, String>,
-    /// More keys of the group, as lines of the cluster file.
-    pub group_keys: String,
+    /// Instances that an acceptor remembers; `None` is the cluster file's default.
+    pub slots: Option<usize>,
     /// Whether acceptors store their votes on disk.
     pub durable: bool,
     /// Whether leaders, acceptors and learners are in the switches, as the papers have it, and not on hosts of
@@ -126,7 +127,7 @@ impl Shape {
             ipv6: false,
             plane: "udp".to_string(),
             planes: BTreeMap::new(),
-            group_keys: String::new(),
+            slots: None,
             durable: false,
             in_switch: false,
             cpu: None,
@@ -169,7 +170,7 @@ impl Shape {
                 self.partitions
             )));
         }
-        Ok(())
+        self.application().map(drop)
     }
 
     /// All hosts and switches, hosts first.
@@ -250,61 +251,63 @@ impl Shape {
     }
 
     /// The cluster file: every host whose role is a node's.
-    pub fn cluster_file(
-        &self,
-        cluster: u32,
-        data: &Path,
-        bpffs: &Path,
-        trace: Option<&Path>,
-    ) -> String {
-        let trace = trace.map(|path| format!("trace = {:?}\n", path.display().to_string()));
-        let mut text = format!(
-            "# Written by `wirepaxos lab up`.\ncluster = \"{cluster:08x}\"\ndata = {:?}\n\
-             bpffs = {:?}\n{}\n\
-             [[group]]\nid = 0\napplication = \"{}\"\npartitions = {}\nmax_value = {}\n{}",
-            data.display().to_string(),
-            bpffs.display().to_string(),
-            trace.unwrap_or_default(),
-            self.application,
-            self.partitions,
-            self.max_value,
-            self.group_keys
-        );
-        for host in self.hosts().iter().filter(|h| h.role.is_node()) {
-            let address = match self.ipv6 {
-                true => format!("[{}]", host.ipv6()),
-                false => host.ipv4(),
-            };
-            let _ = write!(
-                text,
-                "\n[[node]]\nname = \"{}\"\nid = {}\nrole = \"{}\"\n\
-                 address = \"{address}:{DATA_PORT}\"\ncontrol = \"{address}:{CONTROL_PORT}\"\n",
-                host.name,
-                host.id,
-                host.role.name()
-            );
-            if host.role != Role::Controller {
-                let _ = writeln!(text, "plane = \"{}\"", self.plane_of(&host.name));
-            }
-            if host.role == Role::Acceptor && self.durable {
-                text.push_str("storage = \"durable\"\n");
-            }
-            if host.in_switch {
-                let _ = writeln!(text, "switch = \"{}\"", host.machine());
-            }
-            if let Some(cpu) = self.cpu {
-                let _ = writeln!(text, "cpu = {cpu}");
-            }
-            // The front end needs a single partition and a store behind it.
-            let has_redis = self.partitions == 1 && self.application != "echo";
-            if host.role == Role::Replica && has_redis {
-                let _ = write!(
-                    text,
-                    "redis = \"{address}:{REDIS_PORT}\"\nredis_password = \"{REDIS_PASSWORD}\"\n"
-                );
+    pub fn cluster_file(&self, cluster: u32, data: &Path) -> Result<Draft> {
+        let group = GroupDraft {
+            partitions: Some(self.partitions),
+            max_value: Some(self.max_value),
+            slots: self.slots,
+            ..GroupDraft::new(0, self.application()?)
+        };
+        let mut draft = Draft::new(cluster, data, group);
+        for host in self.hosts() {
+            if let Some(role) = cluster_file::Role::named(host.role.name()) {
+                draft.nodes.push(self.node(&host, role)?);
             }
         }
-        text
+        Ok(draft)
+    }
+
+    fn node(&self, host: &Host, role: cluster_file::Role) -> Result<NodeDraft> {
+        let ip: IpAddr = match self.ipv6 {
+            true => host.ipv6(),
+            false => host.ipv4(),
+        }
+        .parse()
+        .map_err(Error::at(&host.name))?;
+        let at = |port| SocketAddr::new(ip, port);
+        let mut node = NodeDraft::new(
+            &host.name,
+            host.id.into(),
+            role,
+            at(DATA_PORT),
+            at(CONTROL_PORT),
+        );
+        if host.role != Role::Controller {
+            node.plane = Some(self.named_plane(&host.name)?);
+        }
+        if host.role == Role::Acceptor && self.durable {
+            node.storage = Some(Storage::Durable);
+        }
+        node.switch = host.in_switch.then(|| host.machine());
+        node.cpu = self.cpu;
+        // The front end needs a single partition and a store behind it.
+        let has_redis = self.partitions == 1 && self.application()? != ApplicationKind::Echo;
+        if host.role == Role::Replica && has_redis {
+            node.redis = Some(at(REDIS_PORT));
+            node.redis_password = Some(REDIS_PASSWORD.to_string());
+        }
+        Ok(node)
+    }
+
+    fn application(&self) -> Result<ApplicationKind> {
+        let name = &self.application;
+        let found = ApplicationKind::named(name);
+        found.ok_or_else(|| Error::new(format!("no application is called {name:?}")))
+    }
+
+    fn named_plane(&self, node: &str) -> Result<Plane> {
+        let name = self.plane_of(node);
+        Plane::named(name).ok_or_else(|| Error::new(format!("no plane is called {name:?}")))
     }
 }
 
@@ -348,7 +351,7 @@ impl Role {
 
     /// Whether the cluster file has it.
     pub fn is_node(self) -> bool {
-        !matches!(self, Role::Client | Role::Switch)
+        cluster_file::Role::named(self.name()).is_some()
     }
 }
 

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::PathBuf;
 
+use node::cluster_file::Draft;
+
 use crate::topology::{Host, Role, WIRES};
 use crate::{Error, Lab, Result, Shape, interface, namespace, state::State};
 
@@ -107,14 +109,15 @@ impl Lab {
         for path in [&directory, &state.data] {
             fs::create_dir_all(path).map_err(Error::at(path.display()))?;
         }
-        let text =
-            state
-                .shape
-                .cluster_file(random()?, &state.data, &self.bpffs(), trace.as_deref());
+        let draft = Draft {
+            bpffs: Some(self.bpffs()),
+            trace,
+            ..state.shape.cluster_file(random()?, &state.data)?
+        };
         // Here, not by a node: `ip netns exec` would take its mount away with it.
         loader::pins::mount_bpffs(&self.bpffs()).map_err(Error::new)?;
-        let file = self.cluster_file();
-        fs::write(&file, text).map_err(Error::at(file.display()))
+        let written = draft.write(&self.cluster_file());
+        written.map(drop).map_err(|e| Error::new(e.to_string()))
     }
 
     fn add_namespaces(&self, shape: &Shape) -> Result<()> {

@@ -4,8 +4,7 @@ use node::cluster_file::Plane;
 
 /// Reads the name of a plane.
 pub fn plane(name: &str) -> Result<Plane, String> {
-    let found = Plane::ALL.into_iter().find(|plane| plane.name() == name);
-    found.ok_or("take udp, xdp or auto".to_string())
+    Plane::named(name).ok_or("take udp, xdp or auto".to_string())
 }
 
 /// Reads a share.

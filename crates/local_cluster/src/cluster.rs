@@ -2,8 +2,6 @@
 //! and its directory. It is on loopback, or in a lab of its own, where nodes can be in the kernel and
 //! links can have faults.
 
-use std::fmt::Write as _;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -14,7 +12,7 @@ use lab::faults::Rates;
 use lab::topology::{REDIS_PASSWORD, REDIS_PORT};
 use lab::{Lab, Topology, UpOptions};
 use loader::pins::Pins;
-use node::cluster_file::Plane;
+use node::cluster_file::{ApplicationKind, Draft, GroupDraft, Plane, Role, Storage};
 use node::{ClusterFile, Stop};
 
 use crate::error::Error;
@@ -79,24 +77,22 @@ const CLIENT: &str = "client-1";
 
 impl LocalCluster {
     /// Draws a loopback address, makes a directory under `parent` and writes the cluster file.
-    pub fn create(parent: &Path, shape: &Shape) -> io::Result<LocalCluster> {
+    pub fn create(parent: &Path, shape: &Shape) -> Result<LocalCluster, Error> {
         let mut random = [0; 4];
-        getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
+        getrandom::fill(&mut random).map_err(|e| Error::new(e.to_string()))?;
         let cluster = u32::from_be_bytes(random);
-        let host = node::loopback::draw().map_err(|e| io::Error::other(e.to_string()))?;
+        let draft = draft(cluster, node::loopback::draw()?, shape)?;
         let directory = parent.join(format!("wirepaxos-{cluster:08x}"));
         std::fs::create_dir_all(&directory)?;
-        let mut writer = FileWriter::new(host);
-        writer.head(cluster, shape);
-        writer.nodes(shape);
         let file = directory.join("cluster.toml");
-        std::fs::write(&file, &writer.text)?;
+        draft.write(&file)?;
+        let redis = draft.nodes.iter().filter_map(|node| node.redis);
         Ok(LocalCluster {
             directory,
             keep: false,
             file,
-            nodes: writer.names,
-            redis: writer.redis.into_iter().map(Server::from).collect(),
+            redis: redis.map(Server::from).collect(),
+            nodes: draft.nodes.into_iter().map(|node| node.name).collect(),
             lab: None,
             plane: Plane::Udp,
         })
@@ -185,26 +181,22 @@ impl LocalCluster {
     /// ports of their own, and returns its path and that host: for a server in the replica's
     /// place.
     pub fn file_for_server(&self) -> Result<(PathBuf, String), Error> {
-        let text = std::fs::read_to_string(&self.file)?;
-        let cluster = ClusterFile::load(&self.file)?;
         let host = "replica-1".to_string();
-        let address = |name: &str| cluster.node(name).map(|n| n.address);
-        let (Some(replica), Some(leader)) = (address(&host), address("leader-1")) else {
-            return Err(Error::new("the cluster has no leader or no replica"));
-        };
-        let control = cluster.controller_node().control;
-        let at = |port| SocketAddr::new(replica.ip(), port);
-        let text = text
-            .replace(
-                &format!("\"{leader}\""),
-                &format!("\"{}\"", at(SERVER_PORT)),
-            )
-            .replace(
-                &format!("\"{control}\""),
-                &format!("\"{}\"", at(SERVER_PORT + 1)),
-            );
+        let mut draft = Draft::from(&ClusterFile::load(&self.file)?);
+        let replica = draft.nodes.iter().find(|node| node.name == host);
+        let ip = replica.map(|node| node.address.ip());
+        let ip = ip.ok_or_else(|| Error::new("the cluster has no replica"))?;
+        for node in &mut draft.nodes {
+            match node.role {
+                Role::Leader if node.name == "leader-1" => {
+                    node.address = SocketAddr::new(ip, SERVER_PORT);
+                }
+                Role::Controller => node.control = SocketAddr::new(ip, SERVER_PORT + 1),
+                _ => {}
+            }
+        }
         let file = self.directory.join("server.toml");
-        std::fs::write(&file, text)?;
+        draft.write(&file)?;
         Ok((file, host))
     }
 
@@ -287,83 +279,37 @@ pub fn clean_up_on_signals(lab: &Lab) -> Result<(), Error> {
     Ok(())
 }
 
-struct FileWriter {
-    text: String,
-    names: Vec<String>,
-    redis: Vec<SocketAddr>,
-    host: Ipv4Addr,
-    next_port: u16,
-    next_id: u16,
-}
-
-impl FileWriter {
-    fn new(host: Ipv4Addr) -> FileWriter {
-        FileWriter {
-            text: String::new(),
-            names: Vec::new(),
-            redis: Vec::new(),
-            host,
-            next_port: 7000,
-            next_id: 1,
-        }
-    }
-
-    fn head(&mut self, cluster: u32, shape: &Shape) {
-        let _ = write!(
-            self.text,
-            "cluster = \"{cluster:08x}\"\ndata = \"data\"\n\n\
-             [[group]]\nid = 1\npartitions = {}\nslots = {}\nmax_value = {}\napplication = \"{}\"\n",
-            shape.partitions, shape.slots, shape.max_value, shape.application
-        );
-    }
-
-    fn nodes(&mut self, shape: &Shape) {
-        self.node("controller", "controller", shape);
-        for (role, count) in [
-            ("leader", shape.leaders),
-            ("acceptor", shape.acceptors),
-            ("learner", shape.learners),
-            ("replica", shape.replicas),
-        ] {
-            for n in 1..=count {
-                self.node(&format!("{role}-{n}"), role, shape);
+/// All nodes on one host, each with ports of its own.
+fn draft(cluster: u32, host: Ipv4Addr, shape: &Shape) -> Result<Draft, Error> {
+    let application = ApplicationKind::named(&shape.application).ok_or_else(|| {
+        let name = &shape.application;
+        Error::new(format!("no application is called {name:?}"))
+    })?;
+    let group = GroupDraft {
+        partitions: Some(shape.partitions),
+        slots: Some(shape.slots),
+        max_value: Some(shape.max_value),
+        ..GroupDraft::new(1, application)
+    };
+    let host = host.into();
+    let mut draft = Draft::new(cluster, "data", group);
+    for (role, count) in [
+        (Role::Controller, 1),
+        (Role::Leader, shape.leaders),
+        (Role::Acceptor, shape.acceptors),
+        (Role::Learner, shape.learners),
+        (Role::Replica, shape.replicas),
+    ] {
+        for _ in 0..count {
+            let node = draft.add_node(role, host);
+            node.cpu = (shape.cpu_of)(&node.name);
+            if role == Role::Acceptor && shape.durable {
+                node.storage = Some(Storage::Durable);
+            }
+            if role == Role::Replica && shape.redis {
+                node.redis = Some(SocketAddr::new(host, node.control.port() + 1));
             }
         }
     }
-
-    fn node(&mut self, name: &str, role: &str, shape: &Shape) {
-        let ports = if role == "replica" {
-            shape.partitions
-        } else {
-            1
-        };
-        let address = self.ports(ports);
-        let control = self.ports(1);
-        let _ = write!(
-            self.text,
-            "\n[[node]]\nname = \"{name}\"\nid = {}\nrole = \"{role}\"\n\
-             address = \"{address}\"\ncontrol = \"{control}\"\n",
-            self.next_id
-        );
-        if role == "acceptor" && shape.durable {
-            self.text.push_str("storage = \"durable\"\n");
-        }
-        if role == "replica" && shape.redis {
-            let redis = self.ports(1);
-            let _ = writeln!(self.text, "redis = \"{redis}\"");
-            self.redis.push(redis);
-        }
-        if let Some(cpu) = (shape.cpu_of)(name) {
-            let _ = writeln!(self.text, "cpu = {cpu}");
-        }
-        self.next_id += 1;
-        self.names.push(name.to_string());
-    }
-
-    /// The first of `count` ports in a row.
-    fn ports(&mut self, count: u16) -> SocketAddr {
-        let first = self.next_port;
-        self.next_port += count;
-        (self.host, first).into()
-    }
+    Ok(draft)
 }

@@ -1,5 +1,5 @@
 //! The cluster file: one TOML file that says which node plays which role where. Every node reads
-//! the same file; `examples/cluster.toml` is one with comments.
+//! the same file; `examples/cluster.toml` is one with comments. Programs write one by a [`Draft`].
 //!
 //! | key | meaning | default |
 //! |---|---|---|
@@ -39,13 +39,15 @@
 
 mod read;
 mod validate;
+mod write;
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use paxos::{Deployment, GroupId, NodeId, PartitionId};
+
+pub use write::{ControllerDraft, Draft, GroupDraft, NodeDraft};
 
 /// A cluster file that was read and found consistent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +115,11 @@ impl ApplicationKind {
             Self::Echo => "echo",
         }
     }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<ApplicationKind> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
 }
 
 /// What a node does.
@@ -144,6 +151,11 @@ impl Role {
             Self::Replica => "replica",
             Self::Learner => "learner",
         }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Role> {
+        Self::ALL.into_iter().find(|role| role.name() == name)
     }
 }
 
@@ -190,6 +202,11 @@ impl Plane {
             Self::Xdp => "xdp",
             Self::Auto => "auto",
         }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Plane> {
+        Self::ALL.into_iter().find(|plane| plane.name() == name)
     }
 }
 
@@ -265,9 +282,9 @@ impl ClusterFile {
     /// Reads and checks a cluster file.
     pub fn load(path: &Path) -> Result<ClusterFile, Errors> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|e| Errors {
-            errors: vec![unreadable(&e)],
-            file: file.clone(),
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            let remedy = "give the path of a readable cluster file; examples/cluster.toml is one";
+            Errors::one(&file, format!("can't be read: {e}"), remedy)
         })?;
         parse(&text, &file)
     }
@@ -395,14 +412,6 @@ pub fn parse(text: &str, file: &str) -> Result<ClusterFile, Errors> {
     })
 }
 
-fn unreadable(error: &io::Error) -> Error {
-    Error {
-        line: 0,
-        problem: format!("can't be read: {error}"),
-        remedy: "give the path of a readable cluster file; examples/cluster.toml is one".to_owned(),
-    }
-}
-
 fn line_of(text: &str, at: usize) -> usize {
     let before = text.as_bytes().iter().take(at);
     1 + before.filter(|&&b| b == b'\n').count()
@@ -422,7 +431,7 @@ pub struct Error {
 /// All that is wrong with a cluster file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Errors {
-    /// The file.
+    /// The file; empty for a text that is in none.
     pub file: String,
     /// The errors, in the order of the file.
     pub errors: Vec<Error>,
@@ -434,11 +443,13 @@ impl fmt::Display for Errors {
             if i > 0 {
                 writeln!(f)?;
             }
-            write!(f, "{}:", self.file)?;
-            if error.line > 0 {
-                write!(f, "{}:", error.line)?;
+            match (self.file.as_str(), error.line) {
+                ("", 0) => {}
+                ("", line) => write!(f, "line {line}: ")?,
+                (file, 0) => write!(f, "{file}: ")?,
+                (file, line) => write!(f, "{file}:{line}: ")?,
             }
-            write!(f, " {}; {}", error.problem, error.remedy)?;
+            write!(f, "{}; {}", error.problem, error.remedy)?;
         }
         Ok(())
     }

@@ -179,7 +179,7 @@ fn draw_shape(wanted: &Wanted, rng: &mut Rng) -> Shape {
             Planes::Udp => "udp".to_string(),
             _ => "xdp".to_string(),
         },
-        group_keys: format!("slots = {slots}\n"),
+        slots: Some(slots),
         clients: 1,
         ..Shape::new(topology)
     };
@@ -578,7 +578,10 @@ impl fmt::Display for Plan {
             if shape.durable { "durable" } else { "volatile" },
             shape.learners,
             shape.application,
-            shape.group_keys.trim_end(),
+            match shape.slots {
+                Some(slots) => format!("slots = {slots}"),
+                None => "slots by default".to_string(),
+            },
             self.rate,
             if self.trace { ", traced" } else { "" },
         )?;

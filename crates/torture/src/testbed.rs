@@ -13,6 +13,7 @@ use lab::topology::{REDIS_PASSWORD, REDIS_PORT, Role};
 use lab::{Lab, Shape, UpOptions};
 use loader::pins::Pins;
 use node::ClusterFile;
+use node::cluster_file::Draft;
 
 use super::tamper;
 use super::wholeness::Documents;
@@ -325,20 +326,17 @@ impl Testbed {
     pub fn make_foreign(&mut self) -> Result<(), Error> {
         let file = self.lab.directory().join("foreign.toml");
         let data = self.lab.directory().join("foreign");
-        let number = format!("{:08x}", self.cluster.cluster);
-        let other = format!("{:08x}", self.cluster.cluster ^ 1);
-        let text = std::fs::read_to_string(self.lab.cluster_file())?;
-        let lines = text.lines().filter(|line| {
-            let left_out = ["plane =", "switch =", "trace ="];
-            !left_out.iter().any(|key| line.starts_with(key))
-        });
-        let own_data = self.lab.directory().join("data").display().to_string();
-        let text: String = lines.map(|line| format!("{line}\n")).collect();
-        let text = text.replace(&number, &other).replace(
-            &format!("{own_data:?}"),
-            &format!("{:?}", data.display().to_string()),
-        );
-        std::fs::write(&file, text)?;
+        let mut draft = Draft {
+            cluster: self.cluster.cluster ^ 1,
+            data: data.clone(),
+            trace: None,
+            ..Draft::from(&self.cluster)
+        };
+        for node in &mut draft.nodes {
+            node.plane = None;
+            node.switch = None;
+        }
+        draft.write(&file)?;
         for node in self.nodes() {
             self.start_with(&node, &file)?;
         }
