@@ -476,7 +476,7 @@ fn equal_contents_have_equal_digests_in_both_stores() {
     fill(level, 3000);
     assert_eq!(rocks.digest().unwrap(), level.digest().unwrap());
     assert_ne!(rocks.digest().unwrap(), empty);
-    // Records are none of the contents, and what waits is.
+    // Records don't belong to the contents; writes that wait do.
     level.commit(&[record(b"position", b"other")]).unwrap();
     assert_eq!(rocks.digest().unwrap(), level.digest().unwrap());
     run(level, &set(b"key:000001", b"other"));
@@ -497,7 +497,7 @@ fn a_snapshot_restores_into_either_store_and_survives_a_reopen() {
         fill(source, 2000);
         let digest = source.digest().unwrap();
         let mut taken = source.snapshot().unwrap();
-        // Of this moment, although it is written later and by another thread.
+        // The snapshot is of this moment, although it is written later and by another thread.
         run(source, &set(b"later", b"1"));
         source.commit(&[]).unwrap();
         let bytes = std::thread::spawn(move || {
@@ -527,7 +527,7 @@ fn a_snapshot_restores_into_either_store_and_survives_a_reopen() {
     }
 }
 
-/// Ends with an error instead of an end.
+/// A stream that ends with an error.
 struct Failing<'a>(&'a [u8]);
 
 impl Read for Failing<'_> {
@@ -690,7 +690,7 @@ fn a_flipped_bit_in_a_log_takes_no_write_from_between_others() {
         let dir = TempDir::new(&format!("flipped-{name}"));
         let mut app = open(name, &dir.0);
         for n in 1..=COMMITS {
-            // Of several to a block of the log, which is what a library may pass over.
+            // Several records to a block of the log, which is what a library may skip.
             run(&mut app, &set(&[n], &[n; 2000]));
             app.commit(&[record(b"position", &[n])]).unwrap();
         }
@@ -972,7 +972,8 @@ fn child(role: &str, store: &str, dir: &Path) -> Process {
     process
 }
 
-/// No test of its own: the other side of those that kill or starve a process.
+/// Not a test of its own: the child process of those tests that kill a process or leave it without
+/// room.
 #[test]
 fn child_process() {
     let Ok(task) = std::env::var(CHILD) else {
@@ -1166,7 +1167,7 @@ fn fill_until_it_fails(store: &str, dir: &Path) {
             Err(e) => {
                 println!("failed: {e}");
                 io::stdout().flush().unwrap();
-                // As a node would: no orderly end.
+                // As a node does: without an orderly end.
                 std::process::abort();
             }
         }

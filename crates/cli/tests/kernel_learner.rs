@@ -1,5 +1,5 @@
-//! A learner node in the kernel, between acceptors and replicas of both planes. Labs have no learners
-//! of their own: a client's host serves as its machine.
+//! A learner node in the kernel, between acceptors and replicas of both planes. A client's host serves
+//! as its machine.
 
 mod testlab;
 

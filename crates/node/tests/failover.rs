@@ -25,7 +25,7 @@ fn the_controller_programs_a_leader_and_replaces_it_when_it_is_gone() {
     let controller = bed.start("controller");
     let first = bed.until("leader-1", leading_epoch);
 
-    // Not the controller keeps the leader going: only failover waits for it.
+    // The leader goes on without the controller: only failover waits for it.
     end(controller);
     assert_eq!(bed.until("leader-1", leading_epoch), first);
     end(leader_1);

@@ -23,7 +23,7 @@ const NODES: [(&str, &str); 8] = [
     ("learner-2", "learner"),
 ];
 const PARTITIONS: PartitionId = 2;
-/// Then a command is sent again.
+/// After this time a command is sent again.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The replica's sockets, and what has come there.
@@ -90,7 +90,7 @@ impl Replica {
         self.client.send_to(&datagram, leader).unwrap();
     }
 
-    /// What comes next of a command. Markers and probes are passed over; a vote is an error.
+    /// The next packet that carries a command. Markers and probes are skipped; a vote is an error.
     fn receive(&self, pid: PartitionId) -> Option<(Header, Vec<u8>)> {
         let mut buffer = vec![0; 2048];
         let begun = Instant::now();
@@ -148,7 +148,7 @@ fn learners_count_the_votes_and_tell_the_replicas_and_may_come_and_go() {
     end(second);
     replica.delivered(0, "learner-1");
 
-    // What is no vote is nothing to it, nor is what isn't a node's.
+    // It ignores what is no vote, and what doesn't come from a node.
     let learner = replica.bed.cluster.node("learner-1").unwrap().address;
     for msgtype in [MsgType::Request, MsgType::Phase2b] {
         let stranger = Header {
@@ -218,8 +218,8 @@ fn a_learner_asks_for_the_epoch_of_a_vote_that_it_cant_judge() {
     }
 }
 
-/// A second store under the same cluster number, say: a learner that goes on counting by what it was
-/// told first might decide what isn't. [E-ONE]
+/// There may be a second store under the same cluster number. A learner that goes on counting by
+/// what it was told first might deliver what isn't decided. [E-ONE]
 #[test]
 fn a_learner_that_is_told_one_epoch_in_two_ways_stops() {
     let group = "id = 3\napplication = \"echo\"\n";

@@ -271,7 +271,7 @@ fn a_request_is_stamped_voted_for_and_seen_by_the_replica() {
     let (_, acceptor) = bed.start("acceptor");
     let (_, leader) = bed.start("leader");
 
-    // Neither is anybody yet.
+    // Neither of them has been told anything yet.
     assert_eq!(bed.probe("acceptor", Probe::Acceptor).0, Round::NONE);
     let request = Header {
         client: 5,
@@ -389,7 +389,8 @@ fn a_volatile_acceptor_is_a_member_after_a_stop_and_a_stranger_after_a_kill() {
     thread.join().unwrap().unwrap();
 }
 
-/// Packets prove nothing, but a stranger must at least forge an address. [M-SENDER]
+/// Packets prove nothing about their sender, but a stranger must at least forge an address.
+/// [M-SENDER]
 #[test]
 fn what_is_in_a_nodes_name_counts_from_its_address_alone() {
     let bed = Bed::new("foreign", "volatile");

@@ -62,9 +62,9 @@ struct Session {
     last: u64,
     open: BTreeSet<u64>,
     resend_at: Time,
-    /// Times that the open requests were sent again without any answer.
+    /// How often the open requests were sent again without any answer.
     unanswered: u32,
-    /// Rests until then: long enough to expire, sometimes.
+    /// The client rests until then, sometimes long enough for its session to expire.
     idle_until: Time,
 }
 
@@ -77,7 +77,7 @@ struct Cluster {
     settings: Settings,
     lanes: u8,
     boots: u64,
-    /// Issued commands that are to be acknowledged in all.
+    /// How many commands are to be acknowledged in all.
     goal: u64,
     acknowledged: BTreeMap<(u64, u64), Vec<u8>>,
     expired: u64,
@@ -173,7 +173,7 @@ impl Cluster {
                 self.standing()
             );
         }
-        // Calm down, and let all replicas reach the end.
+        // Faults end, and all replicas reach the end.
         self.net.loss = 0;
         self.crashes = false;
         let end = self.net.now + 20 * SECOND;
@@ -291,7 +291,7 @@ impl Cluster {
         };
         // An epoch has no more than 127 lanes, one for each start of a process.
         if self.crashes && self.lanes < 100 && self.net.rng.below(3_000) == 0 {
-            // Between a step and the end of its batch, as often as not.
+            // Half of the kills come between a step and the end of its batch.
             r.worker = None;
             r.writing = None;
             r.restart_at = now + self.net.rng.below(400 * MS);
@@ -388,7 +388,7 @@ impl Cluster {
             }
         }
         while !items.is_empty() {
-            // One by one or in packs, as it happens.
+            // One by one or in packs, at random.
             let count = (1 + self.net.rng.below(5) as usize).min(items.len());
             let some: Vec<_> = items.drain(..count).collect();
             let header = Header {
@@ -452,7 +452,8 @@ impl Cluster {
                 self.acknowledged.insert(key, bytes.to_vec());
             }
             Status::UnknownSession => {
-                // Gone while it rested. What was open may or may not have been executed.
+                // The session expired while the client rested. What was open may or may not have
+                // been executed.
                 self.expired += 1;
                 let nonce = self.net.rng.draw();
                 *s = Session {

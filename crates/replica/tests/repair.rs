@@ -57,7 +57,7 @@ impl Fed {
         queried(&asked).last().copied()
     }
 
-    /// Until the worker's patience is over, whatever its turn and jitter.
+    /// Time after which the worker's patience is over, whatever its turn and jitter.
     fn wait(&mut self) -> Vec<(To, Header, Vec<u8>)> {
         let begun = self.now;
         self.tick(begun);
@@ -187,7 +187,8 @@ fn a_replica_that_starts_asks_how_far_the_acceptors_are() {
     assert_eq!(queried(&r.wait()), [0, 1, 2]);
 }
 
-/// What nobody voted for would get a no-op: a window ahead of the leader, and then the next one. [X-BEGUN]
+/// A repair of what nobody voted for would put a no-op there: a window ahead of the leader, and
+/// then the next one. [X-BEGUN]
 #[test]
 fn one_acceptors_word_burns_nothing() {
     for (end, trim) in [(1 << 63, 0), (1 << 63, 1 << 63), (3, 1 << 63)] {
@@ -213,7 +214,7 @@ fn answers_to_different_polls_make_no_quorum() {
     }
 }
 
-/// A vote nearby is a command that somebody waits for. One far ahead is nothing without others.
+/// A vote nearby is a command that somebody waits for. One far ahead doesn't count without others.
 #[test]
 fn one_far_vote_burns_no_more_than_is_repaired_at_once() {
     let settings = replica::Settings {

@@ -590,7 +590,7 @@ fn a_snapshot_brings_sessions_along_and_waiting_values_go_on() {
     assert_eq!(position, 3);
 
     let mut behind = Fed::new(settings(REPLICAS[1]));
-    // Known already: something covered by the snapshot, and something right after it.
+    // Two values are known already: one that the snapshot covers, and the one right after it.
     behind.give(2, Flags::NONE, (s, 2), &command(2));
     behind.give(3, Flags::NONE, (s, 3), &command(3));
     let restored = behind.worker.restore(0, position, &mut &bytes[..]).unwrap();
@@ -656,7 +656,7 @@ fn a_replica_never_goes_backwards() {
 
     let restored = r.worker.restore(0, 100, &mut &bytes[..]).unwrap();
     assert!(matches!(restored, Restored::Failed(_)), "announced falsely");
-    // One whose own word is false is found out afterwards, and stops the worker.
+    // A snapshot whose own position is false is noticed afterwards, and stops the worker.
     let mut lies = bytes.clone();
     lies[POSITION].copy_from_slice(&100u64.to_be_bytes());
     assert!(r.worker.restore(0, 100, &mut &lies[..]).is_err());
@@ -707,7 +707,7 @@ fn replies_that_were_committed_before_a_restore_still_go_out() {
 
 // ---- Whose state it is
 
-/// The same partition, but for one thing.
+/// The same partition with one difference.
 fn strangers() -> [Settings; 4] {
     let own = settings(REPLICAS[0]);
     let with = |change: fn(&mut Settings)| {
@@ -1085,7 +1085,7 @@ fn what_is_told_late_or_again_is_no_alarm() {
         marker(&mut r, epoch);
         r.worker.begins(epoch, r.worker.next() - 1);
     }
-    // Behind a newer epoch's marker an older one's says nothing.
+    // Behind a newer epoch's marker an older one doesn't count.
     marker(&mut r, 2);
     r.restart();
     for (epoch, at) in [(1, 0), (2, 1), (3, 2), (2, 1), (3, 2)] {
@@ -1100,7 +1100,8 @@ fn what_is_told_late_or_again_is_no_alarm() {
     let restored = behind.worker.restore(0, position, &mut &bytes[..]).unwrap();
     assert!(matches!(restored, Restored::To(4)), "{restored:?}");
     behind.finish();
-    // What was given up is below where the next epoch begins, also for who stands inside.
+    // What was given up lies below where the next epoch begins, also for a replica that stands
+    // inside it.
     for next in [2, 3, 4] {
         let mut r = standing_at(next);
         r.worker.give_up(GIVEN_UP);

@@ -23,7 +23,7 @@ fn find(mutation: Mutation, limits: Limits) -> Option<(u64, Invariant, String)> 
     };
     (1..=SEEDS).find_map(|seed| {
         let mut violations = run_seed(seed, &options).violations.into_iter();
-        // A cluster that only stands still is no proof that a checker bites.
+        // A cluster that only stands still doesn't prove that a checker notices.
         let first = violations.find(|v| !matches!(v.invariant, Liveness | Convergence))?;
         Some((seed, first.invariant, first.message))
     })
