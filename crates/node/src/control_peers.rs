@@ -53,6 +53,12 @@ impl ControlPeers {
         node.map(|(_, id)| *id)
     }
 
+    /// A node's address.
+    pub fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
+        let place = self.nodes.iter().find(|(_, id)| *id == node);
+        place.map(|(at, _)| *at)
+    }
+
     fn sender_at(&self, address: SocketAddr) -> Sender {
         match self.node_at(address) {
             Some(_) if address == self.controller => Sender::Controller,

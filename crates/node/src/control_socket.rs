@@ -95,11 +95,6 @@ impl ControlSocket {
         self.sender.clone()
     }
 
-    /// Whose address is whose.
-    pub fn peers(&self) -> &ControlPeers {
-        &self.sender.peers
-    }
-
     /// For `status`.
     pub fn to_json(&self) -> Value {
         let mut counters = json!({ "unsent": self.sender.unsent.load(Ordering::Relaxed) });
@@ -111,6 +106,16 @@ impl ControlSocket {
 }
 
 impl ControlSender {
+    /// Whose address is whose.
+    pub fn peers(&self) -> &ControlPeers {
+        &self.peers
+    }
+
+    /// Sends to the controller.
+    pub fn send_to_controller(&self, message: &Message) {
+        self.send(self.peers.controller(), message);
+    }
+
     /// As [`ControlSocket::send`].
     pub fn send(&self, to: SocketAddr, message: &Message) {
         let sealed = self.peers.seal(to, message).map_err(io::Error::from);
@@ -199,12 +204,19 @@ mod tests {
         // An old cluster's controller, at the very address of this one's.
         let mut old = cluster.clone();
         old.cluster += 1;
-        let old = ControlPeers::new(&old, controller.peers().node_at(at("controller")).unwrap());
+        let old = ControlPeers::new(
+            &old,
+            controller.sender.peers().node_at(at("controller")).unwrap(),
+        );
         let bytes = old.seal(at("replica-1"), &view).unwrap();
         let raw = &controller.sender.socket;
         raw.send_to(&bytes, at("replica-1")).unwrap();
         // The controller's word to somebody else, as a delayed one to who was here before.
-        let bytes = controller.peers().seal(at("replica-2"), &view).unwrap();
+        let bytes = controller
+            .sender
+            .peers()
+            .seal(at("replica-2"), &view)
+            .unwrap();
         raw.send_to(&bytes, at("replica-1")).unwrap();
         // Somebody else's word: another node's, and a stranger's.
         other.send(at("replica-1"), &view);

@@ -65,12 +65,17 @@ impl Counters {
         }
     }
 
+    /// What was dropped, for `status`.
+    pub fn dropped_to_json(&self) -> Value {
+        reasons(&self.dropped).into()
+    }
+
     /// For `status`, with what the plane counts.
     pub fn to_json(&self, plane: SendCounters) -> Value {
         json!({
             "received": self.received.to_json(),
             "sent": self.sent.to_json(),
-            "dropped": reasons(&self.dropped),
+            "dropped": self.dropped_to_json(),
             "rejected": reasons(&self.rejected),
             "datagrams_sent": plane.sent,
             "sends_dropped": plane.dropped,

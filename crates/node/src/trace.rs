@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use control::{EpochRecord, EpochState, GroupState};
 use paxos::acceptor::Start;
 use paxos::trace::{Event, Role, Settings};
-use paxos::{Enable, Epoch, Header, NodeId, Outbox, PartitionId, Program, To};
+use paxos::{Enable, Epoch, Header, NodeId, PartitionId, Program};
 
 use crate::cluster_file::{self, ClusterFile, Group, Node, Storage};
 use crate::{Error, host};
@@ -70,14 +70,6 @@ impl Recorder {
             stores: node.role == cluster_file::Role::Controller || node.storage == Storage::Durable,
             sent: Vec::new(),
         }))))
-    }
-
-    /// One recorder for each group, in the order of the cluster file.
-    pub fn open_all(cluster: &ClusterFile, node: &Node) -> Result<Vec<Recorder>, Error> {
-        let groups = cluster.groups.iter();
-        groups
-            .map(|group| Recorder::open(cluster, node, group, None))
-            .collect()
     }
 
     /// A leader or an acceptor begins, with this boot nonce; an acceptor's memory for the `start`-th time.
@@ -232,22 +224,6 @@ fn unusable(path: &Path, error: &io::Error) -> Error {
          nothing",
         path.display()
     ))
-}
-
-/// Records what a role sends.
-pub struct Recorded<'a, O> {
-    /// Where it goes.
-    pub out: &'a mut O,
-    /// Where it is recorded.
-    pub trace: &'a mut Recorder,
-}
-
-impl<O: Outbox> Outbox for Recorded<'_, O> {
-    #[inline]
-    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
-        self.trace.sent(header, value);
-        self.out.send(to, header, value);
-    }
 }
 
 #[cfg(test)]

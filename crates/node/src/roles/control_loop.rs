@@ -1,4 +1,4 @@
-//! A node's life as the controller sees it: orders, views, status, stop. The same on every plane.
+//! A node's life as the controller sees it: orders, views, status, stop. One loop for all roles, on every plane.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,26 +9,37 @@ use paxos::{GroupId, NodeId};
 use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Node, Role};
-use crate::control_socket::ControlSocket;
-use crate::host::{Stop, is_due};
+use crate::control_socket::{ControlSender, ControlSocket};
+use crate::host::{Stop, is_due, wait};
 use crate::{Error, status};
 
-/// What the controller can ask of a role of all groups.
+/// A role of all its groups, as the loop of its node drives it.
 pub(crate) trait Controlled {
-    /// Handles an order of the controller.
-    fn order(&mut self, order: &Message) -> Result<(), Error>;
+    /// Readable when there is something to [take](Self::take).
+    fn as_fd(&self) -> BorrowedFd<'_>;
+
+    /// Takes what has come for the role past the control plane.
+    fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<(), Error>;
+
+    /// Ends a turn: does what is due, and lets leave what the turn has caused. Returns how long nothing
+    /// else is due, if anything ever is.
+    fn settle(&mut self, control: &mut ControlLoop<'_>) -> Result<Option<Duration>, Error>;
+
+    /// Handles a message that is for this role alone: an order, a question, an answer.
+    fn message(&mut self, message: &Message, from: SocketAddr) -> Result<(), Error>;
 
     /// Learns of a newer view.
     fn view(&mut self, view: &View);
 
-    /// Completes a status document: `groups`, one object a group, and what the plane has to say;
-    /// and warnings.
+    /// Completes a status document: `groups`, one object a group, or `partitions`, and what the plane
+    /// has to say; and warnings.
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>);
 }
 
 /// A node's end of the control plane, and who asked it to stop.
 pub(crate) struct ControlLoop<'a> {
     node: &'a Node,
+    /// Whose views this node follows; the controller makes them.
     groups: Vec<GroupId>,
     socket: ControlSocket,
     views: Views,
@@ -38,14 +49,14 @@ pub(crate) struct ControlLoop<'a> {
     asked_view: Option<Instant>,
 }
 
-/// A view is asked for no more often than that.
+/// A role that misses a view asks for it no more often than that.
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(20);
 
 impl<'a> ControlLoop<'a> {
     pub fn open(cluster: &ClusterFile, node: &'a Node, stop: &'a Stop) -> Result<Self, Error> {
         Ok(ControlLoop {
             node,
-            groups: cluster.groups.iter().map(|g| g.id).collect(),
+            groups: followed_groups(cluster, node),
             socket: ControlSocket::bind(cluster, node)?,
             views: Views::default(),
             contradiction: None,
@@ -55,55 +66,91 @@ impl<'a> ControlLoop<'a> {
         })
     }
 
-    /// Asks the controller for a group's view, unless it was asked for one a moment ago. The answer
-    /// comes among the messages, or never: whoever still needs it asks again.
-    pub fn ask_for_view(&mut self, group: GroupId) {
-        if is_due(self.asked_view, ASK_VIEW_INTERVAL) {
-            self.asked_view = Some(Instant::now());
-            let controller = self.socket.peers().controller();
-            self.socket
-                .send(controller, &Message::ViewRequest { group });
+    /// Drives a role until the node should end. What its last turn caused has left by then.
+    pub fn run(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
+        loop {
+            let timeout = role.settle(self)?;
+            if self.is_stopping() {
+                return Ok(());
+            }
+            let fds = [role.as_fd(), self.socket.as_fd(), self.stop.as_fd()];
+            let ready = wait(&fds, timeout)?;
+            if ready.has(0) {
+                role.take(self)?;
+            }
+            if ready.has(1) {
+                self.messages(role)?;
+            }
         }
     }
 
-    /// Whether the node should end: by the handle, by a message, or as [`alarm`](Self::alarm) says.
-    pub fn is_stopping(&self) -> bool {
-        self.stop.is_requested() || self.was_told_to_stop() || self.alarm().is_some()
+    /// Tells those who asked that this node ends, also those who did so while it was ending. Fails where
+    /// it ends because it must not go on.
+    pub fn end(mut self) -> Result<(), Error> {
+        while let Some((message, from)) = self.socket.receive() {
+            if let Message::Stop = message {
+                self.stoppers.push(from);
+            }
+        }
+        let stopping = Message::Stopping { node: self.node.id };
+        for to in &self.stoppers {
+            self.socket.send(*to, &stopping);
+        }
+        self.alarm().map_or(Ok(()), Err)
+    }
+
+    /// Asks the controller for the view of a group of which something unknown was seen, unless it was asked
+    /// for one a moment ago. The answer comes among the messages, or never: whoever still needs it
+    /// asks again.
+    pub fn ask_for_view(&mut self, group: GroupId) {
+        self.ask_for_view_after(ASK_VIEW_INTERVAL, group);
+    }
+
+    /// The same, unless it was asked for one within an interval.
+    pub fn ask_for_view_after(&mut self, interval: Duration, group: GroupId) {
+        if is_due(self.asked_view, interval) {
+            self.asked_view = Some(Instant::now());
+            let request = Message::ViewRequest { group };
+            self.socket.sender().send_to_controller(&request);
+        }
+    }
+
+    /// For roles that send control messages themselves.
+    pub fn sender(&self) -> ControlSender {
+        self.socket.sender()
+    }
+
+    /// Whether the role is to be taken off, where it could go on without this process: by an order, or
+    /// because it must not.
+    pub fn takes_off(&self) -> bool {
+        !self.stoppers.is_empty() || self.alarm().is_some()
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stop.is_requested() || self.takes_off()
     }
 
     /// Why the node must not go on: it counts votes, and was told by two configurations for one epoch.
     /// The others count nothing by them, and an acceptor's memory is worth more: they only warn.
     /// [E-ONE]
-    pub fn alarm(&self) -> Option<Error> {
-        let counts_votes = self.node.role == Role::Learner;
+    fn alarm(&self) -> Option<Error> {
+        let counts_votes = matches!(self.node.role, Role::Learner | Role::Replica);
         let why = self.contradiction.filter(|_| counts_votes)?;
         Some(Error::new(why.to_string()))
     }
 
-    /// Whether a message asked for the end, as `wirepaxos stop` does.
-    pub fn was_told_to_stop(&self) -> bool {
-        !self.stoppers.is_empty()
-    }
-
-    /// What to wait for: messages and the stop.
-    pub fn fds(&self) -> [BorrowedFd<'_>; 2] {
-        [self.socket.as_fd(), self.stop.as_fd()]
-    }
-
     /// Handles the messages that wait.
-    pub fn messages(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
+    fn messages(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
         while let Some((message, from)) = self.socket.receive() {
             match &message {
-                Message::View(view) => {
-                    if self.groups.contains(&view.group) {
-                        match self.views.offer(view) {
-                            Ok(Some(view)) => role.view(view),
-                            Ok(None) => {}
-                            Err(why) => self.contradiction = Some(why),
-                        }
+                Message::View(view) if self.groups.contains(&view.group) => {
+                    match self.views.offer(view) {
+                        Ok(Some(view)) => role.view(view),
+                        Ok(None) => {}
+                        Err(why) => self.contradiction = Some(why),
                     }
                 }
-                Message::ViewRequest { group } => {
+                Message::ViewRequest { group } if self.groups.contains(group) => {
                     if let Some(view) = self.views.get(*group) {
                         self.socket.send(from, &Message::View(view.clone()));
                     }
@@ -115,7 +162,10 @@ impl<'a> ControlLoop<'a> {
                     self.socket.send_status(from, *id, *part);
                 }
                 Message::Stop => self.stoppers.push(from),
-                order => role.order(order)?,
+                message => role.message(message, from)?,
+            }
+            if self.alarm().is_some() {
+                break;
             }
         }
         Ok(())
@@ -131,12 +181,14 @@ impl<'a> ControlLoop<'a> {
         document["warnings"] = json!(warnings);
         document
     }
+}
 
-    /// Tells those who asked that this node ends.
-    pub fn say_goodbye(&self) {
-        let stopping = Message::Stopping { node: self.node.id };
-        for to in &self.stoppers {
-            self.socket.send(*to, &stopping);
+fn followed_groups(cluster: &ClusterFile, node: &Node) -> Vec<GroupId> {
+    match node.role {
+        Role::Controller => Vec::new(),
+        Role::Replica => node.group.into_iter().collect(),
+        Role::Leader | Role::Acceptor | Role::Learner => {
+            cluster.groups.iter().map(|g| g.id).collect()
         }
     }
 }

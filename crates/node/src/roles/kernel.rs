@@ -1,19 +1,23 @@
 //! The process of a role in the kernel: it controls, and answers what had no room in its frame.
 
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use control::{Message, View};
 use loader::members::Member;
 use paxos::GroupId;
+use serde_json::Value;
 
+use super::control_loop::{ControlLoop, Controlled};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node, Role};
-use crate::host::{Stop, wait};
+use crate::host::{Stop, is_due};
 use crate::plane::in_kernel;
 use crate::plane::xdp::XdpPlane;
-use crate::roles::control_loop::{ControlLoop, Controlled};
 
 /// A role whose packets the kernel handles.
-pub(crate) trait InKernel: Controlled + Sized {
+pub(crate) trait InKernel: Sized {
     /// Puts it where it belongs, with what an earlier process has left.
     fn open(cluster: &ClusterFile, node: &Node) -> Result<Self, Error>;
 
@@ -31,6 +35,17 @@ pub(crate) trait InKernel: Controlled + Sized {
         None
     }
 
+    /// Handles an order of the controller.
+    fn order(&mut self, _order: &Message) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Learns of a newer view.
+    fn view(&mut self, _view: &View) {}
+
+    /// Completes a status document: `groups`, and what more is counted.
+    fn status(&self, document: &mut Value, warnings: &mut Vec<String>);
+
     /// Takes it off, and stores what must survive that.
     fn leave(&mut self) -> Result<(), Error>;
 }
@@ -46,7 +61,7 @@ pub(crate) fn listeners(cluster: &ClusterFile, node: &Node, group: GroupId) -> V
 }
 
 /// Time between two looks at what changes without a message.
-const TICK: Duration = Duration::from_secs(1);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs a role in the kernel until the stop is requested; false if it is to run behind sockets. A
 /// signal ends the process alone, an order takes the role off.
@@ -60,37 +75,59 @@ pub(crate) fn run<R: InKernel>(
         let control = ControlLoop::open(cluster, node, stop)?;
         Ok((control, R::open(cluster, node)?))
     })?;
-    let Some((mut control, mut role)) = opened else {
+    let Some((mut control, role)) = opened else {
         return Ok(false);
     };
-    serve(&mut control, &mut role)?;
-    let alarm = control.alarm();
-    match control.was_told_to_stop() || alarm.is_some() {
-        true => role.leave()?,
-        false => role.plane().say_what_stays(),
+    let mut process = Process {
+        role,
+        refreshed: Instant::now(),
+    };
+    control.run(&mut process)?;
+    match control.takes_off() {
+        true => process.role.leave()?,
+        false => process.role.plane().say_what_stays(),
     }
-    control.say_goodbye();
-    alarm.map_or(Ok(true), Err)
+    control.end()?;
+    Ok(true)
 }
 
-fn serve(control: &mut ControlLoop<'_>, role: &mut impl InKernel) -> Result<(), Error> {
-    let mut last = Instant::now();
-    while !control.is_stopping() {
-        let [messages, stop] = control.fds();
-        let ready = wait(&[role.plane().as_fd(), messages, stop], Some(TICK))?;
-        if ready.has(0) {
-            role.take_passed()?;
-            if let Some(group) = role.wants_view() {
-                control.ask_for_view(group);
-            }
-        }
-        if ready.has(1) {
-            control.messages(role)?;
-        }
-        if last.elapsed() >= TICK {
-            role.plane_mut().refresh();
-            last = Instant::now();
-        }
+struct Process<R> {
+    role: R,
+    /// When the members' hardware addresses were looked up.
+    refreshed: Instant,
+}
+
+impl<R: InKernel> Controlled for Process<R> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.role.plane().as_fd()
     }
-    Ok(())
+
+    fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<(), Error> {
+        self.role.take_passed()?;
+        if let Some(group) = self.role.wants_view() {
+            control.ask_for_view(group);
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, _: &mut ControlLoop<'_>) -> Result<Option<Duration>, Error> {
+        if is_due(Some(self.refreshed), REFRESH_INTERVAL) {
+            self.role.plane_mut().refresh();
+            self.refreshed = Instant::now();
+        }
+        Ok(Some(REFRESH_INTERVAL))
+    }
+
+    fn message(&mut self, message: &Message, _: SocketAddr) -> Result<(), Error> {
+        self.role.order(message)
+    }
+
+    fn view(&mut self, view: &View) {
+        self.role.view(view);
+    }
+
+    fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
+        self.role.plane().status(document, warnings);
+        self.role.status(document, warnings);
+    }
 }

@@ -8,9 +8,10 @@
 //! | [`replica`] | executes what is decided | a thread a partition | the program counts the votes |
 //! | [`controller`] | probes, and changes epochs | one loop for all groups | never |
 //!
-//! What they share: the end of the control plane (`control_loop.rs`), the loop behind sockets
-//! (`sockets.rs`), the process of a role in the kernel (`kernel.rs`) and the way from a role's
-//! destinations to addresses (`outbox.rs`).
+//! One loop drives all of them (`control_loop.rs`): orders, views, status and stop are handled there, and
+//! the rest is a turn of the role. What several share is the process of a role behind sockets
+//! (`sockets.rs`) or in the kernel (`kernel.rs`), and the way from a role's destinations to addresses,
+//! by which everything is counted and recorded (`links.rs`).
 
 pub(crate) mod acceptor;
 mod control_loop;
@@ -18,6 +19,6 @@ pub(crate) mod controller;
 mod kernel;
 pub(crate) mod leader;
 pub(crate) mod learner;
-mod outbox;
+mod links;
 pub(crate) mod replica;
 mod sockets;

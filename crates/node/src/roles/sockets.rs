@@ -1,20 +1,19 @@
-//! The loop that leader, acceptor and learner have in common: packets and control messages in, one thread,
-//! nothing queued.
+//! The process of a role behind sockets: packets and control messages in, one thread, nothing queued.
 
-use std::os::fd::AsFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use control::{Message, View};
 use paxos::{GroupId, Packet, Reason, Verdict};
 use serde_json::{Value, json};
 
+use super::control_loop::{ControlLoop, Controlled};
+use super::links::Links;
 use crate::cluster_file::{ClusterFile, Node};
-use crate::counters::Counters;
-use crate::host::{Stop, wait};
+use crate::host::Stop;
 use crate::listen::cannot_listen;
-use crate::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
-use crate::roles::control_loop::{ControlLoop, Controlled};
-use crate::roles::outbox::{AddressedOutbox, Directory};
+use crate::plane::{PlaneOptions, RecvBatch, UdpPlane};
 use crate::senders::Senders;
 use crate::{Error, status};
 
@@ -26,17 +25,39 @@ pub(crate) trait Role {
         group: usize,
         packet: &Packet<'_>,
         datagram: &[u8],
-        out: &mut AddressedOutbox<'_>,
-    ) -> Verdict;
+        links: &mut Links,
+    ) -> Result<Verdict, Error>;
 
     /// Makes durable what must be durable before anything leaves that the last steps sent.
-    fn commit(&mut self) -> Result<(), Error>;
+    fn commit(&mut self, _links: &mut Links) -> Result<(), Error> {
+        Ok(())
+    }
 
-    /// Handles an order of the controller.
-    fn order(&mut self, order: &Message) -> Result<(), Error>;
+    /// How long nothing is due for it by itself, if anything ever is.
+    fn due_in(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Does what is due.
+    fn tick(&mut self, _links: &mut Links) {}
+
+    /// Why it must not go on, once all it has said has left.
+    fn alarm(&self) -> Option<Error> {
+        None
+    }
+
+    /// Handles a message that is for this role alone, as an order of the controller.
+    fn message(
+        &mut self,
+        _message: &Message,
+        _from: SocketAddr,
+        _links: &mut Links,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Learns of a newer view.
-    fn view(&mut self, view: &View);
+    fn view(&mut self, _view: &View, _links: &mut Links) {}
 
     /// A group of which a vote showed an epoch that isn't known here.
     fn wants_view(&mut self) -> Option<GroupId> {
@@ -44,130 +65,130 @@ pub(crate) trait Role {
     }
 
     /// Stores what must survive an orderly stop.
-    fn stop(&mut self) -> Result<(), Error>;
+    fn stop(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// The role's part of `status`: one object a group, and warnings.
     fn status(&self, warnings: &mut Vec<String>) -> Vec<Value>;
 }
 
-/// Sockets of a role, opened before it reads or writes any file: a second process of the same name
-/// fails here.
-pub(crate) struct RoleLoop<'a> {
-    groups: Vec<(GroupId, Directory)>,
-    senders: Senders,
-    plane: UdpPlane,
-    control: ControlLoop<'a>,
-    counters: Counters,
+/// Runs a role until the stop is requested. The sockets come first: a second process of the same
+/// name fails there, before it reads or writes any file.
+pub(crate) fn run<R: Role>(
+    cluster: &ClusterFile,
+    node: &Node,
+    stop: &Stop,
+    open: impl FnOnce(&mut Links, &ControlLoop<'_>) -> Result<R, Error>,
+) -> Result<(), Error> {
+    let plane = open_plane(node)?;
+    let mut control = ControlLoop::open(cluster, node, stop)?;
+    let mut links = Links::open(cluster, node)?;
+    let role = open(&mut links, &control)?;
+    let mut process = Process {
+        role,
+        plane,
+        senders: Senders::of(cluster),
+        inbox: RecvBatch::new(),
+        links,
+        more: false,
+    };
+    control.run(&mut process)?;
+    process.role.stop()?;
+    control.end()
 }
 
-impl<'a> RoleLoop<'a> {
-    pub fn open(cluster: &ClusterFile, node: &'a Node, stop: &'a Stop) -> Result<Self, Error> {
-        let groups = cluster.groups.iter();
-        Ok(RoleLoop {
-            groups: groups
-                .map(|g| (g.id, Directory::new(cluster, node, g.id)))
-                .collect(),
-            senders: Senders::of(cluster),
-            plane: open_plane(node)?,
-            control: ControlLoop::open(cluster, node, stop)?,
-            counters: Counters::default(),
-        })
-    }
+fn open_plane(node: &Node) -> Result<UdpPlane, Error> {
+    UdpPlane::bind(node.address, PlaneOptions::default())
+        .map_err(|e| cannot_listen(node.address, "address", &e))
+}
 
-    /// Serves until the stop is requested, by the handle or by a message.
-    pub fn run(mut self, role: &mut impl Role) -> Result<(), Error> {
-        let mut inbox = RecvBatch::new();
-        let mut outgoing = SendBatch::new();
-        // A full batch means that more may wait. A smaller one means that the socket is empty: to
-        // ask it again would cost a system call and tell nothing.
-        let mut more = false;
-        while !self.control.is_stopping() {
-            let timeout = more.then_some(Duration::ZERO);
-            let [control, stop] = self.control.fds();
-            let ready = wait(&[self.plane.as_fd(), control, stop], timeout)?;
-            more = ready.has(0) && self.plane.receive(&mut inbox)? && inbox.is_full();
-            if ready.has(0) {
-                self.step_all(role, &inbox, &mut outgoing);
-                role.commit()?;
-                self.plane.send(&mut outgoing);
-                if let Some(group) = role.wants_view() {
-                    self.control.ask_for_view(group);
-                }
-            }
-            if ready.has(1) {
-                self.messages(role)?;
-            }
-        }
-        role.stop()?;
-        self.messages(role)?;
-        self.control.say_goodbye();
-        self.control.alarm().map_or(Ok(()), Err)
-    }
+struct Process<R> {
+    role: R,
+    plane: UdpPlane,
+    senders: Senders,
+    inbox: RecvBatch,
+    links: Links,
+    /// A full batch means that more may wait. A smaller one means that the socket is empty: to
+    /// ask it again would cost a system call and tell nothing.
+    more: bool,
+}
 
-    fn messages(&mut self, role: &mut impl Role) -> Result<(), Error> {
-        self.control.messages(&mut OnSockets {
-            role,
-            plane: &self.plane,
-            counters: &self.counters,
-        })
-    }
-
-    fn step_all(&mut self, role: &mut impl Role, inbox: &RecvBatch, batch: &mut SendBatch) {
-        for (datagram, sender) in inbox.iter() {
-            let verdict = match self.senders.parse(datagram, sender) {
-                Ok(packet) => {
-                    self.counters.received.count(packet.header.msgtype);
-                    let group = packet.header.group;
-                    match self.groups.iter().position(|(id, _)| *id == group) {
-                        Some(group) => {
-                            let mut out = AddressedOutbox {
-                                directory: &self.groups[group].1,
-                                sender: Some(sender),
-                                batch,
-                                sent: &mut self.counters.sent,
-                            };
-                            role.step(group, &packet, datagram, &mut out)
-                        }
-                        None => Verdict::Dropped(Reason::UnknownGroup),
+impl<R: Role> Process<R> {
+    fn step_all(&mut self) -> Result<(), Error> {
+        for (datagram, from) in self.inbox.iter() {
+            let verdict = match self.senders.parse(datagram, from) {
+                Ok(packet) => match self.links.receives(&packet, datagram, from) {
+                    Some(group) => {
+                        let links = &mut self.links;
+                        self.role.step(group, &packet, datagram, links)?
                     }
-                }
+                    None => Verdict::Dropped(Reason::UnknownGroup),
+                },
                 Err(reason) => Verdict::Dropped(reason),
             };
-            self.counters.conclude(verdict);
+            self.links.counters.conclude(verdict);
         }
+        self.links.forget_sender();
+        Ok(())
+    }
+
+    /// Lets everything leave, once it may.
+    fn leave(&mut self) -> Result<(), Error> {
+        self.role.commit(&mut self.links)?;
+        self.links.flush(&mut self.plane)
     }
 }
 
-/// A role with what its loop knows of the plane.
-struct OnSockets<'a, R> {
-    role: &'a mut R,
-    plane: &'a UdpPlane,
-    counters: &'a Counters,
-}
+impl<R: Role> Controlled for Process<R> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.plane.as_fd()
+    }
 
-impl<R: Role> Controlled for OnSockets<'_, R> {
-    fn order(&mut self, order: &Message) -> Result<(), Error> {
-        self.role.order(order)
+    fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<(), Error> {
+        if !self.plane.receive(&mut self.inbox)? {
+            return Ok(());
+        }
+        self.more = self.inbox.is_full();
+        self.step_all()?;
+        self.leave()?;
+        if let Some(group) = self.role.wants_view() {
+            control.ask_for_view(group);
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, _: &mut ControlLoop<'_>) -> Result<Option<Duration>, Error> {
+        if self.role.due_in() == Some(Duration::ZERO) {
+            self.role.tick(&mut self.links);
+        }
+        self.leave()?;
+        if let Some(why) = self.role.alarm() {
+            return Err(why);
+        }
+        let more = std::mem::take(&mut self.more);
+        Ok(match more {
+            true => Some(Duration::ZERO),
+            false => self.role.due_in(),
+        })
+    }
+
+    fn message(&mut self, message: &Message, from: SocketAddr) -> Result<(), Error> {
+        self.role.message(message, from, &mut self.links)
     }
 
     fn view(&mut self, view: &View) {
-        self.role.view(view);
+        self.role.view(view, &mut self.links);
     }
 
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
-        warnings.extend(status::plane_warnings(self.plane));
+        warnings.extend(status::plane_warnings(&self.plane));
         document["groups"] = self.role.status(warnings).into();
-        document["counters"] = self.counters.to_json(self.plane.counters());
+        document["counters"] = self.links.counters.to_json(self.plane.counters());
         document["plane"] = json!({
             "name": "udp",
             "udp_segment": self.plane.segments(),
             "udp_gro": self.plane.coalesces(),
         });
     }
-}
-
-/// Opens the data plane of a node.
-pub(crate) fn open_plane(node: &Node) -> Result<UdpPlane, Error> {
-    UdpPlane::bind(node.address, PlaneOptions::default())
-        .map_err(|e| cannot_listen(node.address, "address", &e))
 }

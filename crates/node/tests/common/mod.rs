@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use apps::Echo;
 use control::OUTSIDE;
-use node::{ClusterFile, ControlPeers, Stop};
+use node::{ClusterFile, ControlPeers, Services, Stop};
 use serde_json::Value;
 
 /// A cluster of one group, on an address of its own, whose files go with it.
@@ -62,8 +63,15 @@ pub type Running = (Arc<Stop>, JoinHandle<Result<(), node::Error>>);
 fn start(cluster: &ClusterFile, name: &'static str) -> Running {
     let (stop, cluster) = (Stop::new().unwrap(), cluster.clone());
     let handle = stop.clone();
-    let run = move || node::run(&cluster, name, None, &handle);
+    let run = move || node::run(&cluster, name, Some(&echo()), &handle);
     (stop, std::thread::spawn(run))
+}
+
+/// For replicas.
+fn echo() -> Services {
+    Services::new(Arc::new(|_, directory| {
+        Ok(Box::new(Echo::open(directory)?))
+    }))
 }
 
 pub fn end((stop, thread): Running) {

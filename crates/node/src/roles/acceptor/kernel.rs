@@ -7,20 +7,20 @@
 
 use std::path::PathBuf;
 
-use control::{Message, View};
+use control::Message;
 use loader::acceptor::Acceptor;
 use loader::object;
 use paxos::GroupId;
 use paxos::acceptor::Start;
 use serde_json::Value;
 
-use super::{
-    Shown, ShownPartition, image, memory_on_disk, put_aside_as, read_dump, remove_dump,
-    say_what_was_put_aside, write_dump,
+use super::memory::{
+    memory_on_disk, put_aside_as, read_dump, remove_dump, say_what_was_put_aside, write_dump,
 };
+use super::{Shown, ShownPartition, image};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::plane::xdp::XdpPlane;
-use crate::roles::control_loop::{Controlled, of_group, refused};
+use crate::roles::control_loop::{of_group, refused};
 use crate::roles::kernel::{InKernel, listeners};
 use crate::{Error, random_nonce};
 
@@ -77,6 +77,52 @@ impl InKernel for KernelAcceptor {
         &mut self.plane
     }
 
+    fn order(&mut self, order: &Message) -> Result<(), Error> {
+        if let Some((group, nonce, start)) = order.resume() {
+            self.resume(group, nonce, start);
+        } else if let Some((group, nonce, start)) = order.discard() {
+            self.discard(group, nonce, start)?;
+        }
+        let Some((group, enable)) = order.enable() else {
+            return Ok(());
+        };
+        let id = |acceptor: &Acceptor| acceptor.place().deployment.group;
+        let Some(acceptor) = of_group(&mut self.acceptors, group, id) else {
+            return Ok(());
+        };
+        if let Err(why) = acceptor.enable(&enable) {
+            let node = acceptor.place().deployment.node;
+            refused(node, &format!("enabling in epoch {}", enable.epoch), why);
+        }
+        Ok(())
+    }
+
+    fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
+        let groups = self.acceptors.iter().map(|acceptor| {
+            let place = acceptor.place();
+            let partitions = 0..place.deployment.partitions;
+            let shown = Shown {
+                group: place.deployment.group,
+                epoch: acceptor.epoch(),
+                nonce: acceptor.nonce(),
+                start: acceptor.start().0,
+                mute: acceptor.start().1,
+                storage: Storage::Volatile,
+                slots: place.slots,
+                partitions: partitions
+                    .map(|pid| ShownPartition {
+                        floor: acceptor.floor(pid),
+                        trim: acceptor.trim(pid),
+                        end: acceptor.end(pid),
+                        reports: acceptor.reports(pid),
+                    })
+                    .collect(),
+            };
+            shown.to_json(warnings)
+        });
+        document["groups"] = groups.collect();
+    }
+
     /// Leaves its memory on disk.
     fn leave(&mut self) -> Result<(), Error> {
         self.plane.detach()?;
@@ -121,56 +167,5 @@ impl KernelAcceptor {
         write_dump(&aside, &image::of_saved(&[(deployment, acceptor.save())]))?;
         say_what_was_put_aside(&deployment, &aside);
         acceptor.discard(random_nonce()?).map_err(Error::new)
-    }
-}
-
-impl Controlled for KernelAcceptor {
-    fn order(&mut self, order: &Message) -> Result<(), Error> {
-        if let Some((group, nonce, start)) = order.resume() {
-            self.resume(group, nonce, start);
-        } else if let Some((group, nonce, start)) = order.discard() {
-            self.discard(group, nonce, start)?;
-        }
-        let Some((group, enable)) = order.enable() else {
-            return Ok(());
-        };
-        let id = |acceptor: &Acceptor| acceptor.place().deployment.group;
-        let Some(acceptor) = of_group(&mut self.acceptors, group, id) else {
-            return Ok(());
-        };
-        if let Err(why) = acceptor.enable(&enable) {
-            let node = acceptor.place().deployment.node;
-            refused(node, &format!("enabling in epoch {}", enable.epoch), why);
-        }
-        Ok(())
-    }
-
-    fn view(&mut self, _: &View) {}
-
-    fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
-        self.plane.status(document, warnings);
-        let groups = self.acceptors.iter().map(|acceptor| {
-            let place = acceptor.place();
-            let partitions = 0..place.deployment.partitions;
-            let shown = Shown {
-                group: place.deployment.group,
-                epoch: acceptor.epoch(),
-                nonce: acceptor.nonce(),
-                start: acceptor.start().0,
-                mute: acceptor.start().1,
-                storage: Storage::Volatile,
-                slots: place.slots,
-                partitions: partitions
-                    .map(|pid| ShownPartition {
-                        floor: acceptor.floor(pid),
-                        trim: acceptor.trim(pid),
-                        end: acceptor.end(pid),
-                        reports: acceptor.reports(pid),
-                    })
-                    .collect(),
-            };
-            shown.to_json(warnings)
-        });
-        document["groups"] = groups.collect();
     }
 }

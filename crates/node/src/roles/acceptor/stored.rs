@@ -1,22 +1,21 @@
 //! An acceptor with its files and without its sockets, for tests that damage the files.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use control::Message;
-use paxos::{Acceptor, Packet};
+use paxos::{Acceptor, Packet, Verdict};
 
 use super::AcceptorRole;
 use crate::Error;
 use crate::cluster_file::{self, ClusterFile};
-use crate::counters::MessageCounters;
-use crate::plane::SendBatch;
-use crate::roles::outbox::{AddressedOutbox, Directory};
+use crate::roles::links::Links;
 use crate::roles::sockets::Role;
 
 /// `acceptor-1` of the example's cluster, with another `storage` and small rings.
 pub struct Stored {
-    cluster: ClusterFile,
     role: AcceptorRole,
+    links: Links,
 }
 
 /// The example's cluster with its data in `directory`.
@@ -36,30 +35,30 @@ impl Stored {
     /// Starts it on what is in its directory.
     pub fn open(cluster: &ClusterFile) -> Result<Stored, Error> {
         let node = cluster.node("acceptor-1").expect("the example's acceptor");
-        Ok(Stored {
-            cluster: cluster.clone(),
-            role: AcceptorRole::open(cluster, node)?,
-        })
+        let mut links = Links::open(cluster, node)?;
+        let role = AcceptorRole::open(cluster, node, &mut links)?;
+        Ok(Stored { role, links })
     }
 
-    /// A packet, stored before it returns.
+    /// A packet, stored before it returns. A refusal is part of what is tried.
     pub fn take(&mut self, datagram: &[u8]) {
+        let _ = self.step(datagram);
+    }
+
+    /// The same; returns what became of it.
+    pub fn step(&mut self, datagram: &[u8]) -> Verdict {
         let packet = Packet::parse(datagram).expect("well-formed");
-        let node = self.cluster.node("acceptor-1").expect("its own");
-        let mut out = AddressedOutbox {
-            directory: &Directory::new(&self.cluster, node, 0),
-            sender: None,
-            batch: &mut SendBatch::new(),
-            sent: &mut MessageCounters::default(),
-        };
-        // A refusal is part of what is tried.
-        let _ = self.role.step(0, &packet, datagram, &mut out);
-        self.role.commit().expect("there is room");
+        let links = &mut self.links;
+        let verdict = self.role.step(0, &packet, datagram, links);
+        self.role.commit(links).expect("there is room");
+        verdict.expect("no step fails")
     }
 
     /// An order of the controller.
     pub fn order(&mut self, order: &Message) {
-        self.role.order(order).expect("there is room");
+        let from = (Ipv4Addr::LOCALHOST, 0).into();
+        let done = self.role.message(order, from, &mut self.links);
+        done.expect("there is room");
     }
 
     /// Its memory.

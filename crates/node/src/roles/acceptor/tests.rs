@@ -1,32 +1,24 @@
-use super::*;
-use crate::cluster_file;
-use crate::counters::MessageCounters;
-use crate::plane::SendBatch;
-use crate::roles::outbox::Directory;
-use crate::test_dir::TestDir;
-use paxos::{Flags, MsgType, Round};
+use std::fs;
 
-const SAMPLE: &str = include_str!("../../../../../examples/cluster.toml");
+use control::Message;
+use paxos::{Flags, Header, MsgType, Round, Verdict};
+
+use super::stored::{self, Stored};
+use crate::Error;
+use crate::cluster_file::ClusterFile;
+use crate::test_dir::TestDir;
 
 fn cluster(dir: &TestDir, storage: &str) -> ClusterFile {
-    let text = SAMPLE
-        .replacen(
-            "storage = \"volatile\"",
-            &format!("storage = {storage:?}"),
-            1,
-        )
-        .replacen("slots = 65536", "slots = 64", 1);
-    let file = dir.path().join("cluster.toml");
-    cluster_file::parse(&text, &file.display().to_string()).unwrap()
+    stored::cluster(dir.path(), storage)
 }
 
-fn open(cluster: &ClusterFile) -> Result<AcceptorRole, Error> {
-    AcceptorRole::open(cluster, cluster.node("acceptor-1").unwrap())
+fn open(cluster: &ClusterFile) -> Result<Stored, Error> {
+    Stored::open(cluster)
 }
 
 /// What it remembers, but for the number of its start.
-fn remembered(role: &AcceptorRole) -> String {
-    let a = &role.acceptors[0];
+fn remembered(role: &Stored) -> String {
+    let a = role.acceptor();
     let slots: Vec<_> = (0..64)
         .map(|inst| format!("{:?}", a.slot(0, inst)))
         .collect();
@@ -35,44 +27,44 @@ fn remembered(role: &AcceptorRole) -> String {
 }
 
 /// As the controller does when it has compared what the acceptor shows.
-fn resume(role: &mut AcceptorRole) {
-    let (nonce, start) = (role.acceptors[0].nonce(), role.acceptors[0].start());
+fn resume(role: &mut Stored) {
+    let (nonce, start) = (role.acceptor().nonce(), role.acceptor().start());
     let order = Message::ResumeAcceptor {
         group: 0,
         nonce,
         start: start.number(),
     };
-    role.order(&order).unwrap();
-    assert!(!role.acceptors[0].is_mute());
+    role.order(&order);
+    assert!(!role.acceptor().is_mute());
 }
 
-fn discard(role: &mut AcceptorRole, start: u64) {
+fn discard(role: &mut Stored, start: u64) {
     let order = Message::DiscardMemory {
         group: 0,
-        nonce: role.acceptors[0].nonce(),
+        nonce: role.acceptor().nonce(),
         start,
     };
-    role.order(&order).unwrap();
+    role.order(&order);
 }
 
 fn refusal(cluster: &ClusterFile) -> String {
     open(cluster).map(|_| ()).unwrap_err().to_string()
 }
 
-fn enable(role: &mut AcceptorRole, epoch: u32) {
+fn enable(role: &mut Stored, epoch: u32) {
     let order = Message::EnableAcceptor {
         group: 0,
         epoch,
-        nonce: role.acceptors[0].nonce(),
+        nonce: role.acceptor().nonce(),
         trim: vec![0],
         end: vec![0],
         replicas: vec![31, 32, 33],
         g: 1,
     };
-    role.order(&order).unwrap();
+    role.order(&order);
 }
 
-fn vote(role: &mut AcceptorRole, cluster: &ClusterFile, inst: u64) -> Verdict {
+fn vote(role: &mut Stored, cluster: &ClusterFile, inst: u64) -> Verdict {
     let header = Header {
         cluster: cluster.cluster,
         inst,
@@ -82,20 +74,7 @@ fn vote(role: &mut AcceptorRole, cluster: &ClusterFile, inst: u64) -> Verdict {
         flags: Flags::NONE,
         ..Header::new(MsgType::Phase2a)
     };
-    step(role, cluster, &header.datagram(b"value"))
-}
-
-fn step(role: &mut AcceptorRole, cluster: &ClusterFile, datagram: &[u8]) -> Verdict {
-    let packet = Packet::parse(datagram).unwrap();
-    let mut out = AddressedOutbox {
-        directory: &Directory::new(cluster, cluster.node("acceptor-1").unwrap(), 0),
-        sender: None,
-        batch: &mut SendBatch::new(),
-        sent: &mut MessageCounters::default(),
-    };
-    let verdict = role.step(0, &packet, datagram, &mut out);
-    role.commit().unwrap();
-    verdict
+    role.step(&header.datagram(b"value"))
 }
 
 /// [A-MUTE]
@@ -106,8 +85,8 @@ fn an_orderly_stop_keeps_a_volatile_memory_for_one_start() {
     let mut role = open(&cluster).unwrap();
     enable(&mut role, 1);
     assert_eq!(vote(&mut role, &cluster, 0), Verdict::Changed);
-    let (nonce, state) = (role.acceptors[0].nonce(), remembered(&role));
-    role.stop().unwrap();
+    let (nonce, state) = (role.acceptor().nonce(), remembered(&role));
+    role.stop();
     let mut back = open(&cluster).unwrap();
     assert_eq!(remembered(&back), state);
     let silent = vote(&mut back, &cluster, 1);
@@ -117,8 +96,8 @@ fn an_orderly_stop_keeps_a_volatile_memory_for_one_start() {
     drop(back);
     // Killed: the dump was used, so this is a stranger with a nonce of its own.
     let stranger = open(&cluster).unwrap();
-    assert!(stranger.acceptors[0].is_stranger());
-    assert_ne!(stranger.acceptors[0].nonce(), nonce);
+    assert!(stranger.acceptor().is_stranger());
+    assert_ne!(stranger.acceptor().nonce(), nonce);
 }
 
 /// [A-DURABLE] [A-MUTE]
@@ -127,11 +106,11 @@ fn a_durable_memory_survives_without_a_stop() {
     let dir = TestDir::new();
     let cluster = cluster(&dir, "durable");
     let mut role = open(&cluster).unwrap();
-    let nonce = role.acceptors[0].nonce();
+    let nonce = role.acceptor().nonce();
     drop(role);
     role = open(&cluster).unwrap();
     assert_eq!(
-        role.acceptors[0].nonce(),
+        role.acceptor().nonce(),
         nonce,
         "a stranger's nonce is durable too"
     );
@@ -148,17 +127,14 @@ fn a_durable_memory_survives_without_a_stop() {
         request: 1,
         ..Header::new(MsgType::Trim)
     };
-    assert_eq!(
-        step(&mut role, &cluster, &trim.datagram(&[])),
-        Verdict::Changed
-    );
+    assert_eq!(role.step(&trim.datagram(&[])), Verdict::Changed);
     enable(&mut role, 2);
     let state = remembered(&role);
     for starts in [3, 4] {
         drop(role);
         role = open(&cluster).unwrap();
         assert_eq!(remembered(&role), state);
-        assert_eq!(role.acceptors[0].start().count(), starts);
+        assert_eq!(role.acceptor().start().count(), starts);
     }
     resume(&mut role);
     assert!(matches!(vote(&mut role, &cluster, 3), Verdict::Rejected(_)));
@@ -173,16 +149,15 @@ fn a_memory_that_has_forgotten_is_put_aside_for_an_empty_one() {
         let mut role = open(&cluster).unwrap();
         enable(&mut role, 1);
         assert_eq!(vote(&mut role, &cluster, 0), Verdict::Changed);
-        role.stop().unwrap();
-        drop(role);
+        role.stop();
         let mut role = open(&cluster).unwrap();
-        let (nonce, state) = (role.acceptors[0].nonce(), remembered(&role));
-        let start = role.acceptors[0].start().number();
+        let (nonce, state) = (role.acceptor().nonce(), remembered(&role));
+        let start = role.acceptor().start().number();
         discard(&mut role, start + 1);
         assert_eq!(remembered(&role), state, "meant for another start");
         discard(&mut role, start);
-        let fresh = role.acceptors[0].nonce();
-        assert!(role.acceptors[0].is_stranger() && fresh != nonce);
+        let fresh = role.acceptor().nonce();
+        assert!(role.acceptor().is_stranger() && fresh != nonce);
         let name = match storage {
             "durable" => "log",
             _ => "acceptor.state",
@@ -191,21 +166,20 @@ fn a_memory_that_has_forgotten_is_put_aside_for_an_empty_one() {
         assert!(dir.path().join(&aside).exists(), "{aside}");
         enable(&mut role, 2);
         assert!(
-            !role.acceptors[0].is_stranger(),
+            !role.acceptor().is_stranger(),
             "a first start needs no order to go on"
         );
-        role.stop().unwrap();
-        drop(role);
+        role.stop();
         let mut role = open(&cluster).unwrap();
         assert_eq!(
-            (role.acceptors[0].nonce(), role.acceptors[0].epoch()),
+            (role.acceptor().nonce(), role.acceptor().epoch()),
             (fresh, 2)
         );
-        let start = role.acceptors[0].start().number();
+        let start = role.acceptor().start().number();
         resume(&mut role);
         discard(&mut role, start);
         assert_eq!(
-            role.acceptors[0].nonce(),
+            role.acceptor().nonce(),
             fresh,
             "what votes is never emptied"
         );
@@ -243,7 +217,7 @@ fn a_memory_of_other_storage_is_refused_not_revived() {
         "{error}"
     );
     fs::remove_dir_all(dir.path().join("data/acceptor-1/log")).unwrap();
-    open(&volatile).unwrap().stop().unwrap();
+    open(&volatile).unwrap().stop();
     let error = refusal(&durable);
     assert!(error.contains("acceptor.state can't be used"), "{error}");
 }
@@ -255,7 +229,7 @@ fn a_damaged_or_foreign_dump_is_refused() {
     let mut role = open(&cluster).unwrap();
     enable(&mut role, 1);
     assert_eq!(vote(&mut role, &cluster, 0), Verdict::Changed);
-    role.stop().unwrap();
+    role.stop();
     let path = dir.path().join("data/acceptor-1/acceptor.state");
     let good = fs::read(&path).unwrap();
     for at in 0..good.len() {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::Shown;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::plane::xdp::XdpPlane;
-use crate::roles::control_loop::{Controlled, of_group, refused};
+use crate::roles::control_loop::{of_group, refused};
 use crate::roles::kernel::InKernel;
 use crate::{Error, random_nonce};
 
@@ -47,13 +47,6 @@ impl InKernel for KernelLeader {
         &mut self.plane
     }
 
-    fn leave(&mut self) -> Result<(), Error> {
-        self.plane.detach()?;
-        self.plane.forget()
-    }
-}
-
-impl Controlled for KernelLeader {
     fn order(&mut self, order: &Message) -> Result<(), Error> {
         let Some((group, program)) = order.program() else {
             return Ok(());
@@ -84,7 +77,6 @@ impl Controlled for KernelLeader {
     }
 
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
-        self.plane.status(document, warnings);
         let groups = self.leaders.iter().map(|leader| {
             let deployment = leader.place().deployment;
             let partitions = 0..deployment.partitions;
@@ -100,5 +92,10 @@ impl Controlled for KernelLeader {
             shown.to_json(warnings)
         });
         document["groups"] = groups.collect();
+    }
+
+    fn leave(&mut self) -> Result<(), Error> {
+        self.plane.detach()?;
+        self.plane.forget()
     }
 }

@@ -4,7 +4,7 @@
 //! wait until the process is back: it is the process that asks for views, when the program passes it
 //! a vote of an unknown epoch.
 
-use control::{Message, View};
+use control::View;
 use loader::layout::{GROUP_DELIVER, GROUP_PASS_OTHERS};
 use loader::learner::Learner;
 use loader::object;
@@ -16,7 +16,7 @@ use super::shown;
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::plane::xdp::XdpPlane;
-use crate::roles::control_loop::{Controlled, of_group};
+use crate::roles::control_loop::of_group;
 use crate::roles::kernel::{InKernel, listeners};
 
 pub(super) struct KernelLearner {
@@ -71,6 +71,24 @@ impl InKernel for KernelLearner {
         self.unknown.take()
     }
 
+    fn view(&mut self, view: &View) {
+        if let Some(learner) = of_group(&mut self.learners, view.group, group) {
+            let all: Vec<_> = view.begun_epochs().map(|e| e.configuration()).collect();
+            if learner.learn_all(&all) {
+                learner.settle();
+            }
+        }
+    }
+
+    fn status(&self, document: &mut Value, _: &mut Vec<String>) {
+        let decided = self.plane.object().counter(counter::DECIDED);
+        document["counters"]["sent"] = json!({ "deliver": decided });
+        let groups = self.learners.iter();
+        document["groups"] = groups
+            .map(|l| shown(group(l), l.epochs(), l.place().slots))
+            .collect();
+    }
+
     fn leave(&mut self) -> Result<(), Error> {
         self.plane.detach()?;
         self.plane.forget()
@@ -84,29 +102,4 @@ fn group(learner: &Learner) -> GroupId {
 fn is_unknown(packet: &Packet<'_>, learner: &Learner) -> bool {
     let epoch = packet.header.rnd.epoch();
     packet.header.msgtype == MsgType::Phase2b && !learner.epochs().contains(&epoch)
-}
-
-impl Controlled for KernelLearner {
-    fn order(&mut self, _: &Message) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn view(&mut self, view: &View) {
-        if let Some(learner) = of_group(&mut self.learners, view.group, group) {
-            let all: Vec<_> = view.begun_epochs().map(|e| e.configuration()).collect();
-            if learner.learn_all(&all) {
-                learner.settle();
-            }
-        }
-    }
-
-    fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
-        self.plane.status(document, warnings);
-        let decided = self.plane.object().counter(counter::DECIDED);
-        document["counters"]["sent"] = json!({ "deliver": decided });
-        let groups = self.learners.iter();
-        document["groups"] = groups
-            .map(|l| shown(group(l), l.epochs(), l.place().slots))
-            .collect();
-    }
 }

@@ -5,27 +5,19 @@ use std::sync::Arc;
 
 use paxos::wire::MAX_VALUE_LEN;
 use paxos::wire::value::{PACKED_ITEM_HEADER_LEN, PackedItem, append_packed};
-use paxos::{Flags, Header, MsgType, NodeId, Outbox, To};
+use paxos::{Flags, Header, MsgType, Outbox, To};
 use replica::{Output, ReplyTo};
 
 use super::partition::Partition;
 use super::{LocalReply, Services};
 use crate::Error;
-use crate::plane::{SendBatch, UdpPlane};
-use crate::trace::Recorder;
+use crate::plane::UdpPlane;
+use crate::roles::links::Links;
 
 /// Collects what one batch of a worker sends.
 pub struct WorkerOutbox {
-    batch: SendBatch,
-    /// Records what comes and goes.
-    pub trace: Recorder,
-    /// Where the packet in hand came from.
-    pub sender: Option<SocketAddr>,
-    /// The leader's address, if there is one.
-    pub leader: Option<SocketAddr>,
-    nodes: Vec<(NodeId, SocketAddr)>,
-    acceptors: Vec<SocketAddr>,
-    learners: Vec<SocketAddr>,
+    /// Where packets go.
+    pub links: Links,
     reply_header: Header,
     replies: Vec<PendingReply>,
     on_local_reply: Arc<dyn Fn(LocalReply<'_>) + Send + Sync>,
@@ -50,17 +42,7 @@ impl WorkerOutbox {
             ..
         } = partition;
         Ok(WorkerOutbox {
-            batch: SendBatch::new(),
-            trace: Recorder::open(cluster, node, group, Some(pid))?,
-            sender: None,
-            leader: None,
-            nodes: cluster.nodes.iter().map(|n| (n.id, n.address)).collect(),
-            acceptors: cluster.acceptors().iter().map(|n| n.address).collect(),
-            learners: cluster
-                .listeners(node, group.id)
-                .iter()
-                .map(|n| n.address_for(pid))
-                .collect(),
+            links: Links::of_partition(cluster, node, group, pid)?,
             reply_header: Header {
                 cluster: cluster.cluster,
                 group: group.id,
@@ -83,9 +65,7 @@ impl WorkerOutbox {
         // went leave nothing behind.
         self.replies
             .retain_mut(|reply| std::mem::take(&mut reply.count) > 0);
-        self.trace.flush()?;
-        plane.send(&mut self.batch);
-        Ok(())
+        self.links.flush(plane)
     }
 
     /// Moves a pending datagram into the batch: packed, or plain if it has only one reply.
@@ -114,8 +94,7 @@ impl WorkerOutbox {
             value_len: value.len() as u16,
             ..header
         };
-        self.trace.sent(&header, value);
-        self.batch.push(&pending.to, &header, value);
+        self.links.send_to(&pending.to, &header, value);
         pending.items.clear();
     }
 
@@ -156,26 +135,7 @@ fn single_item(items: &[u8]) -> PackedItem<'_> {
 
 impl Outbox for WorkerOutbox {
     fn send(&mut self, to: To, header: &Header, value: &[u8]) {
-        self.trace.sent(header, value);
-        match to {
-            To::Sender => {
-                if let Some(sender) = &self.sender {
-                    self.batch.push(sender, header, value);
-                }
-            }
-            To::Leader => {
-                if let Some(leader) = &self.leader {
-                    self.batch.push(leader, header, value);
-                }
-            }
-            To::Acceptors => self.batch.push_all(&self.acceptors, header, value),
-            To::Learners => self.batch.push_all(&self.learners, header, value),
-            To::Node(node) => {
-                if let Some((_, address)) = self.nodes.iter().find(|(id, _)| *id == node) {
-                    self.batch.push(address, header, value);
-                }
-            }
-        }
+        self.links.send(to, header, value);
     }
 }
 

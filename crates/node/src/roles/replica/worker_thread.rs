@@ -8,11 +8,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use control::GivenUp;
-use paxos::wire::{Reason, ReasonCounters};
-use paxos::{Deployment, Epoch, Instance, PartitionId, Time, Verdict};
+use paxos::{Deployment, Epoch, Instance, PartitionId, Reason, Time, Verdict};
 use replica::{Application, EpochView, Restored, Worker};
 use serde_json::{Value, json};
 
+use super::Services;
+use super::control_thread::Ask;
 use super::fetcher::Fetcher;
 use super::kernel::Decisions;
 use super::outbox::WorkerOutbox;
@@ -20,7 +21,6 @@ use super::partition::Partition;
 use super::reached::Reached;
 use super::waker::{Wake, Waker, waker_pair};
 use super::writer::{Ended, Writer};
-use super::{Ask, Services};
 use crate::Error;
 use crate::host::{Stop, is_due, wait};
 use crate::plane::{PlaneOptions, RecvBatch, UdpPlane};
@@ -175,7 +175,6 @@ struct WorkerThread {
     asked_peers: Option<Instant>,
     /// Why the last fetch failed: said once.
     not_fetched: String,
-    dropped: ReasonCounters,
 }
 
 /// How often a worker that waits for a checkpoint asks its peers.
@@ -245,7 +244,6 @@ impl WorkerThread {
             asked_epoch: None,
             asked_peers: None,
             not_fetched: String::new(),
-            dropped: ReasonCounters::default(),
         })
     }
 
@@ -326,8 +324,7 @@ impl WorkerThread {
             let worker = &mut self.worker;
             match decisions.next(|packet| worker.deliver(now, packet)) {
                 None => break false,
-                Some(Verdict::Dropped(reason)) => self.dropped.count(reason),
-                Some(_) => {}
+                Some(verdict) => self.outbox.links.counters.conclude(verdict),
             }
             taken += 1;
         };
@@ -343,10 +340,9 @@ impl WorkerThread {
             return Ok(false);
         }
         for (datagram, from) in self.inbox.iter() {
-            self.outbox.sender = Some(from);
             let verdict = match self.senders.parse(datagram, from) {
                 Ok(packet) => {
-                    self.outbox.trace.received(datagram);
+                    self.outbox.links.receives(&packet, datagram, from);
                     self.worker.step(now, &packet, &mut self.outbox)
                 }
                 Err(reason) => Verdict::Dropped(reason),
@@ -355,8 +351,7 @@ impl WorkerThread {
                 // This was in the ring, too; here it only wakes this thread.
                 Verdict::Dropped(Reason::Stale | Reason::Duplicate) if self.decisions.is_some() => {
                 }
-                Verdict::Dropped(reason) => self.dropped.count(reason),
-                _ => {}
+                verdict => self.outbox.links.counters.conclude(verdict),
             }
             if self.worker.pending_replies() >= MAX_PENDING_REPLIES {
                 self.worker
@@ -399,7 +394,7 @@ impl WorkerThread {
                     begins,
                     leader,
                 } => {
-                    self.outbox.leader = leader;
+                    self.outbox.links.set_leader(leader);
                     if let Some(given_up) = given_up {
                         self.worker.give_up(given_up.of(self.pid));
                     }
@@ -544,11 +539,6 @@ impl WorkerThread {
         let statistics = self.worker.statistics();
         let (next, checkpointed) = (self.worker.next(), self.worker.checkpointed());
         let sends = self.plane.counters();
-        let dropped: serde_json::Map<String, Value> = self
-            .dropped
-            .nonzero()
-            .map(|(reason, n)| (reason.name().to_string(), n.into()))
-            .collect();
         let untrimmed = next.saturating_sub(checkpointed);
         let warning = (untrimmed * 10 >= self.window * 9)
             .then(|| format!("{untrimmed} instances since the last checkpoint fill the window"));
@@ -567,7 +557,7 @@ impl WorkerThread {
             "catching_up": self.worker.wanted().checkpoint_at_least,
             "packets_sent": sends.sent,
             "sends_dropped": sends.dropped,
-            "dropped": dropped,
+            "dropped": self.outbox.links.counters.dropped_to_json(),
             "warning": warning,
         })
     }

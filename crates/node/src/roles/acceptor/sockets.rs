@@ -1,0 +1,365 @@
+//! An acceptor behind sockets, and its memory in a log or, after an orderly stop, in a file.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use control::Message;
+use paxos::acceptor::Start;
+use paxos::{Acceptor, Enable, GroupId, Header, Outbox, Packet, To, Verdict, trace};
+use serde_json::Value;
+
+use super::memory::{
+    memory_on_disk, put_aside_as, read_dump, remove_dump, say_what_was_put_aside, write_dump,
+};
+use super::wal::{Kind, Memory, Owner, Wal};
+use super::{Shown, ShownPartition, image};
+use crate::cluster_file::{ClusterFile, Node, Storage};
+use crate::roles::control_loop::{of_group, refused};
+use crate::roles::links::Links;
+use crate::roles::sockets::Role;
+use crate::{Error, random_nonce};
+
+pub(super) struct AcceptorRole {
+    /// By group, in the order of the cluster file.
+    pub acceptors: Vec<Acceptor>,
+    keeping: Keeping,
+}
+
+enum Keeping {
+    /// Where an orderly stop leaves the memory.
+    Volatile(PathBuf),
+    Durable(Box<Wal>),
+}
+
+impl AcceptorRole {
+    pub fn open(cluster: &ClusterFile, node: &Node, links: &mut Links) -> Result<Self, Error> {
+        let mine = memory_on_disk(cluster, node)?;
+        let (acceptors, keeping) = match node.storage {
+            Storage::Volatile => Self::open_volatile(cluster, node, &mine)?,
+            Storage::Durable => Self::open_durable(cluster, node, &mine)?,
+        };
+        let role = AcceptorRole { acceptors, keeping };
+        for acceptor in &role.acceptors {
+            note_start(acceptor, links);
+        }
+        Ok(role)
+    }
+
+    fn open_volatile(
+        cluster: &ClusterFile,
+        node: &Node,
+        dump: &Path,
+    ) -> Result<(Vec<Acceptor>, Keeping), Error> {
+        let mut dumped = read_dump(cluster, node, dump)?;
+        for acceptor in dumped.iter_mut().flatten() {
+            acceptor.restarted(random_nonce()? as u32);
+        }
+        let acceptors = strangers_for_none(dumped, cluster, node)?;
+        // This must come before the first vote: from then on the dump would be a memory that forgot
+        // that vote.
+        remove_dump(dump)?;
+        Ok((acceptors, Keeping::Volatile(dump.to_owned())))
+    }
+
+    fn open_durable(
+        cluster: &ClusterFile,
+        node: &Node,
+        log: &Path,
+    ) -> Result<(Vec<Acceptor>, Keeping), Error> {
+        let mut memory = LoggedMemory {
+            cluster,
+            node,
+            acceptors: None,
+        };
+        let owner = Owner {
+            cluster: cluster.cluster,
+            node: node.id,
+        };
+        let mut wal = Wal::open(log, owner, &mut memory)?;
+        let acceptors = match memory.acceptors {
+            Some(mut acceptors) => {
+                for acceptor in &mut acceptors {
+                    acceptor.restarted(random_nonce()? as u32);
+                }
+                acceptors
+            }
+            None => {
+                let nothing = cluster.groups.iter().map(|_| None);
+                strangers_for_none(nothing.collect(), cluster, node)?
+            }
+        };
+        // A memory's boot nonce and the number of its starts are stored in snapshots, so there must
+        // be a snapshot before they are shown. [A-MUTE]
+        wal.snapshot(image::encode(&acceptors))?;
+        wal.finish_snapshot()?;
+        Ok((acceptors, Keeping::Durable(Box::new(wal))))
+    }
+}
+
+fn id(acceptor: &Acceptor) -> GroupId {
+    acceptor.deployment().group
+}
+
+fn note_start(acceptor: &Acceptor, links: &mut Links) {
+    let (nonce, start) = (acceptor.nonce(), acceptor.start().number());
+    links.record(id(acceptor), |trace| {
+        trace.started(trace::Role::Acceptor, nonce, start);
+    });
+}
+
+impl Role for AcceptorRole {
+    #[inline]
+    fn step(
+        &mut self,
+        group: usize,
+        packet: &Packet<'_>,
+        datagram: &[u8],
+        links: &mut Links,
+    ) -> Result<Verdict, Error> {
+        let verdict = self.acceptors[group].step(packet, links);
+        if let (Verdict::Changed, Keeping::Durable(wal)) = (verdict, &mut self.keeping) {
+            wal.append(Kind::Packet, datagram);
+        }
+        Ok(verdict)
+    }
+
+    /// [A-DURABLE]
+    fn commit(&mut self, links: &mut Links) -> Result<(), Error> {
+        if let Keeping::Durable(wal) = &mut self.keeping {
+            links.flush_received()?;
+            if wal.commit()? {
+                wal.snapshot(image::encode(&self.acceptors))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn message(
+        &mut self,
+        message: &Message,
+        _from: SocketAddr,
+        links: &mut Links,
+    ) -> Result<(), Error> {
+        if let Some((group, nonce, start)) = message.resume() {
+            self.resume(group, nonce, start, links);
+        } else if let Some((group, nonce, start)) = message.discard() {
+            self.discard(group, nonce, start, links)?;
+        } else if let Some((group, enable)) = message.enable() {
+            self.enable(group, &enable, message, links)?;
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), Error> {
+        match &mut self.keeping {
+            Keeping::Durable(wal) => wal.finish_snapshot(),
+            Keeping::Volatile(dump) => write_dump(dump, &image::encode(&self.acceptors)),
+        }
+    }
+
+    fn status(&self, warnings: &mut Vec<String>) -> Vec<Value> {
+        let storage = match self.keeping {
+            Keeping::Volatile(_) => Storage::Volatile,
+            Keeping::Durable(_) => Storage::Durable,
+        };
+        let status = |acceptor: &Acceptor| {
+            let partitions = 0..acceptor.deployment().partitions;
+            let shown = Shown {
+                group: acceptor.deployment().group,
+                epoch: acceptor.epoch(),
+                nonce: acceptor.nonce(),
+                start: acceptor.start(),
+                mute: acceptor.is_mute(),
+                storage,
+                slots: acceptor.slots(),
+                partitions: partitions.map(|pid| of_partition(acceptor, pid)).collect(),
+            };
+            shown.to_json(warnings)
+        };
+        self.acceptors.iter().map(status).collect()
+    }
+}
+
+impl AcceptorRole {
+    fn enable(
+        &mut self,
+        group: GroupId,
+        enable: &Enable,
+        order: &Message,
+        links: &mut Links,
+    ) -> Result<(), Error> {
+        let Some(acceptor) = of_group(&mut self.acceptors, group, id) else {
+            return Ok(());
+        };
+        links.record(group, |trace| trace.enabled(enable));
+        let changed = match acceptor.enable(enable) {
+            Ok(changed) => changed,
+            Err(why) => {
+                // An order that comes late, or repeated for a memory that is gone, is nothing special.
+                let node = acceptor.deployment().node;
+                refused(node, &format!("enabling in epoch {}", enable.epoch), why);
+                false
+            }
+        };
+        match &mut self.keeping {
+            // The controller repeats its orders all the time.
+            Keeping::Durable(wal) if changed => {
+                let bytes = serde_json::to_vec(order).map_err(|e| Error::new(e.to_string()))?;
+                wal.append(Kind::Enable, &bytes);
+                self.commit(links)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The controller has compared what this start of a memory shows. [A-MUTE]
+    fn resume(&mut self, group: GroupId, nonce: u64, start: Start, links: &mut Links) {
+        let Some(acceptor) = of_group(&mut self.acceptors, group, id) else {
+            return;
+        };
+        match acceptor.resume(nonce, start) {
+            Ok(true) => links.record(group, |trace| trace.resumed(start)),
+            Ok(false) => {}
+            Err(why) => refused(acceptor.deployment().node, "going on", why),
+        }
+    }
+
+    /// The controller has seen more of this memory than there is: it is put aside, and an empty one
+    /// takes its place.
+    /// [A-DISCARD]
+    fn discard(
+        &mut self,
+        group: GroupId,
+        nonce: u64,
+        start: Start,
+        links: &mut Links,
+    ) -> Result<(), Error> {
+        let mut acceptors = self.acceptors.iter();
+        let Some(at) = acceptors.position(|a| a.deployment().group == group) else {
+            return Ok(());
+        };
+        let acceptor = &self.acceptors[at];
+        let is_meant = (acceptor.nonce(), acceptor.start()) == (nonce, start);
+        if !is_meant || !acceptor.is_mute() {
+            let why = "it is meant for another memory, or another start of it";
+            refused(acceptor.deployment().node, "giving up its memory", why);
+            return Ok(());
+        }
+        let empty = Acceptor::new(
+            *acceptor.deployment(),
+            acceptor.slots() as usize,
+            random_nonce()?,
+        );
+        match &mut self.keeping {
+            Keeping::Volatile(dump) => {
+                let aside = put_aside_as(dump, nonce);
+                write_dump(&aside, &image::encode(std::slice::from_ref(acceptor)))?;
+                say_what_was_put_aside(acceptor.deployment(), &aside);
+                self.acceptors[at] = empty;
+            }
+            Keeping::Durable(wal) => {
+                let aside = put_aside_as(wal.directory(), nonce);
+                wal.keep_as(&aside)?;
+                say_what_was_put_aside(acceptor.deployment(), &aside);
+                self.acceptors[at] = empty;
+                wal.snapshot(image::encode(&self.acceptors))?;
+                wal.finish_snapshot()?;
+            }
+        }
+        note_start(&self.acceptors[at], links);
+        Ok(())
+    }
+}
+
+fn of_partition(acceptor: &Acceptor, pid: u16) -> ShownPartition {
+    let replicas = acceptor.reports().replicas().iter().copied();
+    let reports = acceptor.reports().of(pid).iter().copied();
+    ShownPartition {
+        floor: acceptor.floor(pid),
+        trim: acceptor.trim(pid),
+        end: acceptor.end(pid),
+        reports: replicas.zip(reports).collect(),
+    }
+}
+
+/// What the log is read into.
+struct LoggedMemory<'a> {
+    cluster: &'a ClusterFile,
+    node: &'a Node,
+    acceptors: Option<Vec<Acceptor>>,
+}
+
+impl Memory for LoggedMemory<'_> {
+    fn restore(&mut self, image: &[u8]) -> Result<(), String> {
+        let decoded = image::decode(image, self.cluster, self.node)?;
+        let all =
+            strangers_for_none(decoded, self.cluster, self.node).map_err(|e| e.to_string())?;
+        self.acceptors = Some(all);
+        Ok(())
+    }
+
+    fn replay(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), String> {
+        let acceptors = self.acceptors.as_mut();
+        replay(
+            acceptors.ok_or("there is no snapshot before it")?,
+            kind,
+            bytes,
+        )
+    }
+}
+
+/// Fills the groups without a memory with strangers.
+fn strangers_for_none(
+    known: Vec<Option<Acceptor>>,
+    cluster: &ClusterFile,
+    node: &Node,
+) -> Result<Vec<Acceptor>, Error> {
+    let stranger_for_none = |(known, group): (Option<Acceptor>, _)| match known {
+        Some(acceptor) => Ok(acceptor),
+        None => {
+            let deployment = cluster.deployment(node, group);
+            Ok(Acceptor::new(deployment, group.slots, random_nonce()?))
+        }
+    };
+    known
+        .into_iter()
+        .zip(&cluster.groups)
+        .map(stranger_for_none)
+        .collect()
+}
+
+/// What a replayed packet would send was sent before, or never left; it isn't sent again.
+struct Nowhere;
+
+impl Outbox for Nowhere {
+    fn send(&mut self, _: To, _: &Header, _: &[u8]) {}
+}
+
+fn replay(acceptors: &mut [Acceptor], kind: Kind, bytes: &[u8]) -> Result<(), String> {
+    match kind {
+        Kind::Packet => {
+            let packet = Packet::parse(bytes)
+                .map_err(|reason| format!("a record holds no packet ({})", reason.name()))?;
+            let group = packet.header.group;
+            let acceptor = of_group(acceptors, group, id)
+                .ok_or_else(|| format!("it holds votes of the unknown group {group}"))?;
+            match acceptor.step(&packet, &mut Nowhere) {
+                Verdict::Changed => Ok(()),
+                verdict => Err(format!(
+                    "a record doesn't fit what precedes it: {verdict:?}"
+                )),
+            }
+        }
+        Kind::Enable => {
+            let message: Message = serde_json::from_slice(bytes)
+                .map_err(|e| format!("a record holds no order: {e}"))?;
+            let (group, enable) = message.enable().ok_or("a record holds another order")?;
+            let acceptor = of_group(acceptors, group, id)
+                .ok_or_else(|| format!("it enables the unknown group {group}"))?;
+            acceptor
+                .enable(&enable)
+                .map(|_| ())
+                .map_err(|why| format!("a record doesn't fit what precedes it: {why}"))
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The controller behind sockets.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use control::status::GroupStatus;
+use control::{ControlOutbox, Controller, Message, Peer};
+use paxos::{GroupId, Header, Outbox, Packet, Time, To, Verdict};
+use serde_json::{Value, json};
+
+use super::clients::Clients;
+use super::settings;
+use crate::cluster_file::{ClusterFile, Node};
+use crate::control_socket::ControlSender;
+use crate::host::{is_due, private_directory};
+use crate::roles::links::Links;
+use crate::roles::sockets::Role;
+use crate::store::FileStore;
+use crate::{Error, random_nonce};
+
+/// How often new warnings are printed.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(super) struct ControllerRole {
+    name: String,
+    groups: Vec<GroupId>,
+    controller: Controller<FileStore>,
+    ways: ControlWays,
+    started: Instant,
+    looked: Option<Instant>,
+    /// The warnings at the last look.
+    said: Vec<String>,
+}
+
+impl ControllerRole {
+    pub fn open(cluster: &ClusterFile, node: &Node, control: ControlSender) -> Result<Self, Error> {
+        let directory = cluster.node_dir(node);
+        private_directory(&directory)
+            .map_err(|e| Error::new(format!("can't create {}: {e}", directory.display())))?;
+        let store = FileStore::open(&directory.join("epochs.json"), cluster.cluster)
+            .map_err(|e| Error::new(e.to_string()))?;
+        let seed = random_nonce()?;
+        let controller = Controller::new(settings(cluster, node), store, seed, 0)
+            .map_err(|e| Error::new(e.to_string()))?;
+        Ok(ControllerRole {
+            name: node.name.clone(),
+            groups: cluster.groups.iter().map(|g| g.id).collect(),
+            controller,
+            ways: ControlWays {
+                sender: control,
+                clients: Clients::default(),
+            },
+            started: Instant::now(),
+            looked: None,
+            said: Vec::new(),
+        })
+    }
+
+    /// Logs warnings once, as they come up.
+    fn say_news(&mut self) {
+        if !is_due(self.looked, LOOK_INTERVAL) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        let warnings = self.warnings();
+        for news in warnings.iter().filter(|w| !self.said.contains(w)) {
+            eprintln!("{}: {news}", self.name);
+        }
+        self.said = warnings;
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let groups = self.controller.status(self.now()).groups;
+        let named = |group: &GroupStatus| {
+            let named = |warning| format!("group {}: {warning}", group.group);
+            group.warnings.iter().map(named).collect::<Vec<_>>()
+        };
+        groups.iter().flat_map(named).collect()
+    }
+
+    fn now(&self) -> Time {
+        self.started.elapsed().as_nanos() as Time
+    }
+}
+
+impl Role for ControllerRole {
+    fn step(
+        &mut self,
+        _group: usize,
+        packet: &Packet<'_>,
+        _datagram: &[u8],
+        links: &mut Links,
+    ) -> Result<Verdict, Error> {
+        // The record that explains a change must be written before the controller
+        // stores the change.
+        links.flush_received()?;
+        let now = self.now();
+        let ways = &self.ways;
+        let mut out = Outgoing { links, ways };
+        Ok(self.controller.packet(now, packet, &mut out))
+    }
+
+    /// Records what is in the store before anything leaves.
+    fn commit(&mut self, links: &mut Links) -> Result<(), Error> {
+        for group in &self.groups {
+            if let Some(state) = self.controller.state(*group) {
+                links.record(*group, |trace| trace.stored(state));
+            }
+        }
+        Ok(())
+    }
+
+    fn due_in(&self) -> Option<Duration> {
+        let due = self.controller.next_deadline().saturating_sub(self.now());
+        Some(Duration::from_nanos(due))
+    }
+
+    fn tick(&mut self, links: &mut Links) {
+        let now = self.now();
+        let ways = &self.ways;
+        let mut out = Outgoing { links, ways };
+        self.controller.tick(now, &mut out);
+        self.say_news();
+    }
+
+    fn alarm(&self) -> Option<Error> {
+        self.controller.alarm().map(Error::new)
+    }
+
+    fn message(
+        &mut self,
+        message: &Message,
+        from: SocketAddr,
+        links: &mut Links,
+    ) -> Result<(), Error> {
+        let peer = self.ways.peer(from);
+        let now = self.now();
+        let ways = &self.ways;
+        let mut out = Outgoing { links, ways };
+        self.controller.message(now, peer, message, &mut out);
+        Ok(())
+    }
+
+    fn status(&self, warnings: &mut Vec<String>) -> Vec<Value> {
+        warnings.extend(self.warnings());
+        let groups = self.controller.status(self.now()).groups;
+        groups.into_iter().map(|group| json!(group)).collect()
+    }
+}
+
+/// Ways to everybody else on the control plane.
+struct ControlWays {
+    sender: ControlSender,
+    clients: Clients,
+}
+
+impl ControlWays {
+    fn peer(&mut self, from: SocketAddr) -> Peer {
+        match self.sender.peers().node_at(from) {
+            Some(node) => Peer::Node(node),
+            None => Peer::Client(self.clients.number(from)),
+        }
+    }
+
+    fn address(&self, peer: Peer) -> Option<SocketAddr> {
+        match peer {
+            Peer::Node(node) => self.sender.peers().address_of(node),
+            Peer::Client(number) => self.clients.address(number),
+        }
+    }
+}
+
+/// And on both planes.
+struct Outgoing<'a> {
+    links: &'a mut Links,
+    ways: &'a ControlWays,
+}
+
+impl Outbox for Outgoing<'_> {
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        self.links.send(to, header, value);
+    }
+}
+
+impl ControlOutbox for Outgoing<'_> {
+    fn control(&mut self, to: Peer, message: Message) {
+        if let Some(address) = self.ways.address(to) {
+            self.ways.sender.send(address, &message);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! A node's ways to everybody else on the data plane, behind sockets: what comes in is counted and
+//! recorded here, and what a role sends is addressed as well.
+
+use std::net::SocketAddr;
+
+use paxos::{GroupId, Header, NodeId, Outbox, Packet, PartitionId, To};
+
+use crate::Error;
+use crate::cluster_file::{ClusterFile, Group, Node, Role};
+use crate::counters::Counters;
+use crate::plane::{SendBatch, UdpPlane};
+use crate::trace::Recorder;
+
+/// Who is where, as one group sees it.
+#[derive(Clone, Debug)]
+struct Directory {
+    acceptors: Vec<SocketAddr>,
+    /// By partition: who takes votes from here or, if this is a learner, decisions.
+    learners: Vec<Vec<SocketAddr>>,
+    nodes: Vec<Place>,
+    /// Only replicas know it, from the view.
+    leader: Option<SocketAddr>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    node: NodeId,
+    address: SocketAddr,
+    /// A replica has a port for each partition.
+    is_replica: bool,
+}
+
+impl Directory {
+    fn new(cluster: &ClusterFile, node: &Node, group: &Group) -> Directory {
+        let listeners = cluster.listeners(node, group.id);
+        let learners = |pid| listeners.iter().map(|n| n.address_for(pid)).collect();
+        let place = |n: &Node| Place {
+            node: n.id,
+            address: n.address,
+            is_replica: n.role == Role::Replica,
+        };
+        Directory {
+            acceptors: cluster.acceptors().iter().map(|a| a.address).collect(),
+            learners: (0..group.partitions).map(learners).collect(),
+            nodes: cluster.nodes.iter().map(place).collect(),
+            leader: None,
+        }
+    }
+
+    /// Where a packet of a partition goes; `sender` is where the packet in hand came from.
+    fn addresses(&self, to: To, pid: PartitionId, sender: Option<SocketAddr>) -> Addresses<'_> {
+        match to {
+            To::Acceptors => Addresses::All(&self.acceptors),
+            To::Learners => {
+                let learners = self.learners.get(usize::from(pid));
+                Addresses::All(learners.map_or(&[], Vec::as_slice))
+            }
+            To::Sender => Addresses::One(sender),
+            To::Leader => Addresses::One(self.leader),
+            To::Node(node) => Addresses::One(self.node(node, pid)),
+        }
+    }
+
+    /// A node's address for packets of a partition.
+    fn node(&self, node: NodeId, pid: PartitionId) -> Option<SocketAddr> {
+        let place = self.nodes.iter().find(|p| p.node == node)?;
+        let mut address = place.address;
+        if place.is_replica {
+            address.set_port(address.port().checked_add(pid)?);
+        }
+        Some(address)
+    }
+}
+
+/// Where a packet goes; nowhere is like any other loss.
+enum Addresses<'a> {
+    All(&'a [SocketAddr]),
+    One(Option<SocketAddr>),
+}
+
+impl Addresses<'_> {
+    fn as_slice(&self) -> &[SocketAddr] {
+        match self {
+            Addresses::All(addresses) => addresses,
+            Addresses::One(address) => address.as_slice(),
+        }
+    }
+}
+
+/// See the module.
+pub struct Links {
+    groups: Vec<Linked>,
+    /// Where the packet in hand came from; nothing at a timer.
+    sender: Option<SocketAddr>,
+    batch: SendBatch,
+    /// Of what has come in and gone out.
+    pub counters: Counters,
+}
+
+/// One group's part.
+struct Linked {
+    id: GroupId,
+    directory: Directory,
+    trace: Recorder,
+}
+
+impl Links {
+    /// Those of all groups, in the order of the cluster file.
+    pub fn open(cluster: &ClusterFile, node: &Node) -> Result<Links, Error> {
+        let groups = cluster.groups.iter();
+        Links::of(groups.map(|group| Linked::open(cluster, node, group, None)))
+    }
+
+    /// Those of one partition, for a replica's worker.
+    pub fn of_partition(
+        cluster: &ClusterFile,
+        node: &Node,
+        group: &Group,
+        pid: PartitionId,
+    ) -> Result<Links, Error> {
+        Links::of(std::iter::once(Linked::open(
+            cluster,
+            node,
+            group,
+            Some(pid),
+        )))
+    }
+
+    fn of(groups: impl Iterator<Item = Result<Linked, Error>>) -> Result<Links, Error> {
+        Ok(Links {
+            groups: groups.collect::<Result<_, Error>>()?,
+            sender: None,
+            batch: SendBatch::new(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// A well-formed packet has come and is handled next: notes it, and returns its group's place.
+    #[inline]
+    pub fn receives(
+        &mut self,
+        packet: &Packet<'_>,
+        datagram: &[u8],
+        from: SocketAddr,
+    ) -> Option<usize> {
+        self.sender = Some(from);
+        self.counters.received.count(packet.header.msgtype);
+        let group = self.position(packet.header.group)?;
+        self.groups[group].trace.received(datagram);
+        Some(group)
+    }
+
+    /// No packet is in hand any more.
+    pub fn forget_sender(&mut self) {
+        self.sender = None;
+    }
+
+    /// Records something else that happens to a group.
+    pub fn record(&mut self, group: GroupId, event: impl FnOnce(&mut Recorder)) {
+        if let Some(at) = self.position(group) {
+            event(&mut self.groups[at].trace);
+        }
+    }
+
+    /// From now on the leader is here, if there is one.
+    pub fn set_leader(&mut self, leader: Option<SocketAddr>) {
+        for group in &mut self.groups {
+            group.directory.leader = leader;
+        }
+    }
+
+    /// Sends to an address.
+    pub fn send_to(&mut self, to: &SocketAddr, header: &Header, value: &[u8]) {
+        if let Some(group) = self.position(header.group) {
+            self.counters.sent.count(header.msgtype);
+            self.groups[group].trace.sent(header, value);
+            self.batch.push(to, header, value);
+        }
+    }
+
+    /// Writes the record of what was received. If that fails, nothing of it may be stored.
+    #[inline]
+    pub fn flush_received(&mut self) -> Result<(), Error> {
+        let mut groups = self.groups.iter_mut();
+        groups.try_for_each(|group| group.trace.flush_received())
+    }
+
+    /// Lets everything leave, once the record that explains it is written.
+    #[inline]
+    pub fn flush(&mut self, plane: &mut UdpPlane) -> Result<(), Error> {
+        let mut groups = self.groups.iter_mut();
+        groups.try_for_each(|group| group.trace.flush())?;
+        plane.send(&mut self.batch);
+        Ok(())
+    }
+
+    #[inline]
+    fn position(&self, group: GroupId) -> Option<usize> {
+        self.groups.iter().position(|linked| linked.id == group)
+    }
+}
+
+impl Linked {
+    fn open(
+        cluster: &ClusterFile,
+        node: &Node,
+        group: &Group,
+        pid: Option<PartitionId>,
+    ) -> Result<Linked, Error> {
+        Ok(Linked {
+            id: group.id,
+            directory: Directory::new(cluster, node, group),
+            trace: Recorder::open(cluster, node, group, pid)?,
+        })
+    }
+}
+
+impl Outbox for Links {
+    /// What has no address is not sent: it is lost like any other packet.
+    #[inline]
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        let Some(group) = self.position(header.group) else {
+            return;
+        };
+        let group = &mut self.groups[group];
+        self.counters.sent.count(header.msgtype);
+        group.trace.sent(header, value);
+        let addresses = group.directory.addresses(to, header.pid, self.sender);
+        self.batch.push_all(addresses.as_slice(), header, value);
+    }
+}

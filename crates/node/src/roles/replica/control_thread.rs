@@ -1,0 +1,281 @@
+//! What a replica's control thread does: it passes views, lanes and incarnations to the workers, and asks
+//! the controller for them.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use control::{EpochRecord, EpochState, Message, View};
+use paxos::{Epoch, NodeId};
+use replica::EpochView;
+use serde_json::{Value, json};
+
+use super::Services;
+use super::kernel::KernelLearner;
+use super::waker::Waker;
+use super::worker_thread::{Job, WorkerHandle};
+use crate::Error;
+use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::control_socket::ControlSender;
+use crate::host::{Stop, is_due};
+use crate::roles::control_loop::{ControlLoop, Controlled};
+
+/// How often a view is asked for while none is active.
+const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(200);
+/// How often it is asked for when one is: the controller tells news by itself.
+const REFRESH_VIEW_INTERVAL: Duration = Duration::from_secs(2);
+const ASK_NUMBER_INTERVAL: Duration = Duration::from_millis(100);
+const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// What a worker asks the control thread for.
+pub enum Ask {
+    /// A repair lane in this epoch.
+    Lane(Epoch),
+    /// A number for the disk.
+    Incarnation,
+    /// Votes of an epoch that is not known here have been seen.
+    View,
+    /// Repair rounds are used up.
+    NewEpoch,
+    /// The worker has ended with an error.
+    Failed,
+}
+
+/// The control thread's part of a replica.
+pub struct ReplicaControl<'a> {
+    pub cluster: &'a ClusterFile,
+    pub node: &'a Node,
+    pub group: &'a Group,
+    /// Of this start of the replica.
+    pub nonce: u64,
+    pub services: &'a Services,
+    pub sender: ControlSender,
+    pub workers: &'a [WorkerHandle],
+    pub learner: Option<&'a KernelLearner>,
+    pub asked: mpsc::Receiver<Ask>,
+    pub woken: Waker,
+    pub stop: &'a Stop,
+    pub numbers: Numbers,
+}
+
+/// What the controller has told, and what it is still asked for.
+#[derive(Default)]
+pub struct Numbers {
+    /// The active epoch and its leader.
+    active: Option<(Epoch, NodeId)>,
+    /// This process's lane; all its partitions share it, rounds being per partition and instance.
+    lane: Option<(Epoch, u8)>,
+    wanted_lane: Option<Epoch>,
+    asked_lane: Option<Instant>,
+    /// The number of this process's disk; all its partitions share it.
+    incarnation: Option<u64>,
+    wants_incarnation: bool,
+    asked_incarnation: Option<Instant>,
+}
+
+impl Controlled for ReplicaControl<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.woken.as_fd()
+    }
+
+    /// What the workers ask for.
+    fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<(), Error> {
+        self.woken.drain();
+        while let Ok(ask) = self.asked.try_recv() {
+            match ask {
+                Ask::Lane(epoch) => self.wants_lane(epoch),
+                Ask::Incarnation => self.wants_incarnation(),
+                // A worker asks no more often than is good.
+                Ask::View => control.ask_for_view_after(Duration::ZERO, self.group.id),
+                Ask::NewEpoch => self.ask_for_new_epoch(),
+                Ask::Failed => self.stop.request(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the questions that are due.
+    fn settle(&mut self, control: &mut ControlLoop<'_>) -> Result<Option<Duration>, Error> {
+        let view_interval = match self.numbers.active {
+            None => ASK_VIEW_INTERVAL,
+            Some(_) => REFRESH_VIEW_INTERVAL,
+        };
+        control.ask_for_view_after(view_interval, self.group.id);
+        let asking = self.ask_for_numbers();
+        Ok(Some(if asking {
+            ASK_NUMBER_INTERVAL
+        } else {
+            view_interval
+        }))
+    }
+
+    fn message(&mut self, message: &Message, from: SocketAddr) -> Result<(), Error> {
+        let numbers = &mut self.numbers;
+        match *message {
+            Message::Lane {
+                group,
+                epoch,
+                nonce,
+                lane,
+            } if group == self.group.id && nonce == self.nonce => {
+                numbers.lane = Some((epoch, lane));
+                if numbers.wanted_lane == Some(epoch) {
+                    numbers.wanted_lane = None;
+                }
+                self.give_all(|| Job::Lane { epoch, lane });
+            }
+            Message::Incarnation {
+                group,
+                nonce,
+                incarnation,
+            } if group == self.group.id && nonce == self.nonce => {
+                numbers.incarnation = Some(incarnation);
+                numbers.wants_incarnation = false;
+                self.give_all(|| Job::Incarnation(incarnation));
+            }
+            Message::DigestRequest { group } if group == self.group.id => self.digest(from),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn view(&mut self, view: &View) {
+        let active = view.active();
+        self.numbers.active = active.map(|e| (e.epoch, e.leader.0));
+        let epochs: Arc<[EpochView]> = view.begun_epochs().map(epoch_view).collect();
+        if let Some(learner) = self.learner {
+            learner.learn(epochs.iter().map(|e| &e.configuration));
+        }
+        let leader = active
+            .and_then(|e| self.cluster.node_by_id(e.leader.0))
+            .map(|n| n.address);
+        for (worker, pid) in self.workers.iter().zip(0..) {
+            worker.give(Job::View {
+                epochs: epochs.clone(),
+                given_up: view.given_up.clone(),
+                begins: view.begins(pid),
+                leader,
+            });
+        }
+        (self.services.on_view)(view);
+    }
+
+    fn status(&self, document: &mut Value, _: &mut Vec<String>) {
+        let partitions = self.partitions();
+        document["group"] = self.group.id.into();
+        document["application"] = self.group.application.name().into();
+        document["epoch"] = json!(self.numbers.active.map(|(epoch, _)| epoch));
+        document["busy_workers"] = (self.workers.len() - partitions.len()).into();
+        document["partitions"] = partitions.into();
+        document["plane"] = self
+            .learner
+            .map_or(json!({ "name": "udp" }), KernelLearner::status);
+        let front_end = (self.services.front_end_counters)();
+        if !front_end.is_empty() {
+            let counters = front_end.into_iter();
+            document["front_end"] = counters
+                .map(|(name, n)| (name.to_owned(), json!(n)))
+                .collect();
+        }
+    }
+}
+
+fn epoch_view(epoch: &EpochRecord) -> EpochView {
+    EpochView {
+        configuration: epoch.configuration(),
+        active: epoch.state == EpochState::Active,
+    }
+}
+
+impl ReplicaControl<'_> {
+    fn wants_lane(&mut self, epoch: Epoch) {
+        match self.numbers.lane {
+            Some((of, lane)) if of == epoch => self.give_all(|| Job::Lane { epoch, lane }),
+            _ => self.numbers.wanted_lane = Some(epoch),
+        }
+    }
+
+    fn wants_incarnation(&mut self) {
+        match self.numbers.incarnation {
+            Some(number) => self.give_all(|| Job::Incarnation(number)),
+            None => self.numbers.wants_incarnation = true,
+        }
+    }
+
+    /// Asks for what is wanted and due; says whether anything is wanted.
+    fn ask_for_numbers(&mut self) -> bool {
+        let (group, node, nonce) = (self.group.id, self.node.id, self.nonce);
+        let numbers = &mut self.numbers;
+        if numbers.wants_incarnation && is_due(numbers.asked_incarnation, ASK_NUMBER_INTERVAL) {
+            numbers.asked_incarnation = Some(Instant::now());
+            let request = Message::IncarnationRequest { group, node, nonce };
+            self.sender.send_to_controller(&request);
+        }
+        if let Some(epoch) = numbers.wanted_lane {
+            if is_due(numbers.asked_lane, ASK_NUMBER_INTERVAL) {
+                numbers.asked_lane = Some(Instant::now());
+                self.sender.send_to_controller(&Message::LaneRequest {
+                    group,
+                    epoch,
+                    node,
+                    nonce,
+                });
+            }
+        }
+        numbers.wants_incarnation || numbers.wanted_lane.is_some()
+    }
+
+    /// Repair rounds are used up: only a new epoch goes on.
+    fn ask_for_new_epoch(&self) {
+        if let Some((epoch, leader)) = self.numbers.active {
+            self.sender.send_to_controller(&Message::Failover {
+                group: self.group.id,
+                epoch,
+                to: Some(leader),
+                forced: true,
+                accept_data_loss: false,
+            });
+        }
+    }
+
+    /// The status of each partition whose worker answers in time.
+    fn partitions(&self) -> Vec<Value> {
+        let (answer, answers) = mpsc::channel();
+        self.give_all(|| Job::Status(answer.clone()));
+        drop(answer);
+        let deadline = Instant::now() + STATUS_TIMEOUT;
+        let mut partitions = Vec::new();
+        while partitions.len() < self.workers.len() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match answers.recv_timeout(left) {
+                Ok(status) => partitions.push(status),
+                Err(_) => break,
+            }
+        }
+        partitions.sort_by_key(|p: &Value| p["pid"].as_u64());
+        partitions
+    }
+
+    /// Collects the workers' digests without waiting for them; the last one sends the answer.
+    fn digest(&self, from: SocketAddr) {
+        let collected = Arc::new(Mutex::new(vec![None; self.workers.len()]));
+        for (pid, worker) in self.workers.iter().enumerate() {
+            let (collected, sender) = (collected.clone(), self.sender.clone());
+            let group = self.group.id;
+            worker.give(Job::Digest(Box::new(move |next, digest| {
+                let mut collected = collected.lock().unwrap_or_else(|e| e.into_inner());
+                collected[pid] = Some((next, digest));
+                if let Some(partitions) = collected.iter().cloned().collect() {
+                    sender.send(from, &Message::Digest { group, partitions });
+                }
+            })));
+        }
+    }
+
+    fn give_all(&self, job: impl Fn() -> Job) {
+        for worker in self.workers {
+            worker.give(job());
+        }
+    }
+}
