@@ -10,6 +10,7 @@ use paxos::wire::value::{RangeReport, Rejection, emit_marker};
 use paxos::{
     Acceptor, Flags, Header, Instance, MsgType, NodeId, Packet, Reason, Round, To, Verdict,
 };
+use test_world::Rng;
 
 /// What an acceptor has promised and voted for an instance.
 #[derive(Clone, Default, PartialEq, Debug)]
@@ -276,7 +277,7 @@ fn changed_if(changed: bool) -> Verdict {
 }
 
 /// A packet from a small space around the window of its partition.
-fn random_packet(random: &mut Random, trim: Instance) -> (Header, Vec<u8>) {
+fn random_packet(random: &mut Rng, trim: Instance) -> (Header, Vec<u8>) {
     let inst = (trim + random.below(SLOTS as u64 + 6)).saturating_sub(3);
     let rnd = match random.below(12) {
         0..4 => Round::base(1 + random.below(3) as u32),
@@ -331,11 +332,11 @@ fn random_packet(random: &mut Random, trim: Instance) -> (Header, Vec<u8>) {
     packet
 }
 
-fn trim_by(random: &mut Random, inst: Instance) -> Header {
+fn trim_by(random: &mut Rng, inst: Instance) -> Header {
     Header {
-        client: random.one_of(&[0, 1, 1, 1, 1, 2]),
-        request: random.one_of(&[1, 2, 3, u64::MAX, u64::MAX, u64::MAX]),
-        ..trim(random.one_of(&[31, 32, 33, 33, 34]), inst)
+        client: *random.pick(&[0, 1, 1, 1, 1, 2]),
+        request: *random.pick(&[1, 2, 3, u64::MAX, u64::MAX, u64::MAX]),
+        ..trim(*random.pick(&[31, 32, 33, 33, 34]), inst)
     }
 }
 
@@ -343,7 +344,7 @@ fn trim_by(random: &mut Random, inst: Instance) -> Header {
 fn behaves_as_the_model() {
     let mut seen = BTreeMap::new();
     for seed in 0..150 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::new(seed);
         let mut acceptor = acceptor(ACCEPTORS[0]);
         let mut models = [Model::new(), Model::new()];
         for step in 0..400 {
@@ -407,7 +408,7 @@ fn reloaded(acceptor: &Acceptor) -> Acceptor {
 fn bad_bytes_change_nothing() {
     let mut changed = 0;
     for seed in 0..100 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::new(seed);
         let mut acceptor = acceptor(ACCEPTORS[0]);
         for step in 0..300 {
             let (header, value) = random_packet(&mut random, acceptor.trim(0));
@@ -441,7 +442,7 @@ fn bad_bytes_change_nothing() {
 fn damaged_memory_is_refused_or_means_what_it_says() {
     let (mut refused, mut accepted) = (0, 0);
     for seed in 0..200 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::new(seed);
         let mut acceptor = acceptor(ACCEPTORS[0]);
         for _ in 0..60 {
             let (header, value) = random_packet(&mut random, acceptor.trim(0));

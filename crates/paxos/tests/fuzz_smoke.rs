@@ -7,18 +7,16 @@ mod header;
 mod image;
 #[path = "../../../fuzz/src/input.rs"]
 mod input;
-#[path = "../../../fuzz/src/random.rs"]
-mod random;
 #[path = "../../../fuzz/src/roles.rs"]
 mod roles;
 
 use paxos::wire::HEADER_LEN;
 use paxos::{Header, MsgType};
-use random::Random;
+use test_world::Rng;
 
 #[test]
 fn headers_and_values() {
-    let mut random = Random(1);
+    let mut random = Rng::new(1);
     for _ in 0..50_000 {
         let value = random.bytes(90);
         header::run(&value);
@@ -35,7 +33,7 @@ fn headers_and_values() {
 
 #[test]
 fn packets_into_every_role() {
-    let mut random = Random(2);
+    let mut random = Rng::new(2);
     for _ in 0..400 {
         roles::run(&random.bytes(4000));
     }
@@ -43,7 +41,7 @@ fn packets_into_every_role() {
 
 #[test]
 fn saved_acceptors() {
-    let mut random = Random(8);
+    let mut random = Rng::new(8);
     for _ in 0..5_000 {
         image::run(&random.bytes(600));
     }

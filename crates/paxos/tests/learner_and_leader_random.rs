@@ -11,6 +11,7 @@ use paxos::{
     Configuration, Flags, Header, Instance, Learned, Learner, Member, NodeId, Packet, PartitionId,
     Reason, Round, Verdict,
 };
+use test_world::Rng;
 
 /// All votes ever counted for an instance, and whether it was delivered.
 #[derive(Default)]
@@ -34,7 +35,7 @@ fn acceptors(epoch: u32) -> (&'static [NodeId], u8) {
 fn learner_counts_as_the_model() {
     let mut seen = BTreeMap::new();
     for seed in 0..100 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::new(seed);
         let mut learner = Learner::new(deployment(LEARNER), SLOTS);
         for epoch in 1..=3 {
             let (nodes, f) = acceptors(epoch);
@@ -147,7 +148,7 @@ fn expected_of(
 fn leader_never_stamps_twice_nor_beyond_its_window() {
     let mut stamps = 0;
     for seed in 0..100 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::new(seed);
         let mut leader = leader(1, 0);
         let mut stamped: BTreeMap<(Round, PartitionId), Instance> = BTreeMap::new();
         for step in 0..500 {
@@ -166,7 +167,7 @@ fn leader_never_stamps_twice_nor_beyond_its_window() {
                 }
                 2..10 => {
                     let inst = leader.next(pid).saturating_sub(random.below(4));
-                    let replica = random.one_of(&[31, 32, 33, 34]);
+                    let replica = *random.pick(&[31, 32, 33, 34]);
                     feed(
                         &mut leader,
                         &Header {
@@ -179,7 +180,7 @@ fn leader_never_stamps_twice_nor_beyond_its_window() {
                 10..14 => {
                     let mut value = Vec::new();
                     Vector::reserve(
-                        random.one_of(&[&[0, 1][..], &[0], &[1], &[0, 2]]),
+                        *random.pick(&[&[0, 1][..], &[0], &[1], &[0, 2]]),
                         &mut value,
                     );
                     let header = Header {

@@ -9,6 +9,7 @@ use paxos::{
     Deployment, Flags, Header, MsgType, Packet, PartitionId, Proposer, ProposerSettings, Reason,
     Round, Time, To, Verdict,
 };
+use test_world::Rng;
 
 const NONCE: u64 = 99;
 const RETRY: Time = 1000;
@@ -420,15 +421,9 @@ fn under_load_commands_wait_and_pack() {
 #[test]
 fn every_command_is_answered_once_over_a_bad_network() {
     for seed in 1..200u64 {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut random = move |n: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 20) % n
-        };
+        let mut rng = Rng::new(seed);
         let mut proposer = Proposer::new(ProposerSettings {
-            max_open_values: 1 + random(4) as usize,
+            max_open_values: 1 + rng.below(4) as usize,
             ..settings()
         });
         let mut waiting: BTreeMap<(u64, u64), Vec<u8>> = BTreeMap::new();
@@ -437,10 +432,10 @@ fn every_command_is_answered_once_over_a_bad_network() {
         let (mut now, mut next) = (0, 1);
         while next <= 60 || !waiting.is_empty() {
             assert!(now < 100_000 * RETRY, "seed {seed} never ends");
-            now += random(RETRY);
-            for _ in 0..random(6) {
+            now += rng.below(RETRY);
+            for _ in 0..rng.below(6) {
                 if next <= 60 {
-                    let command = vec![next as u8; random(90) as usize];
+                    let command = vec![next as u8; rng.below(90) as usize];
                     let client = 1 + next % 3;
                     proposer.submit(0, client, next, &command).unwrap();
                     waiting.insert((client, next), command);
@@ -462,16 +457,16 @@ fn every_command_is_answered_once_over_a_bad_network() {
                     assert_eq!(waiting[&(header.client, header.request)], *value);
                 }
                 for (client, request) in commands(&request) {
-                    if random(3) == 0 {
+                    if rng.below(3) == 0 {
                         old_replies.push((client, request));
                     }
                 }
             }
-            for _ in 0..random(4) {
+            for _ in 0..rng.below(4) {
                 if old_replies.is_empty() {
                     break;
                 }
-                let at = random(old_replies.len() as u64) as usize;
+                let at = rng.below(old_replies.len() as u64) as usize;
                 let (client, request) = old_replies[at];
                 let header = reply_to(0, client, request);
                 let (_, answers) = step(&mut proposer, now, header, b"\0");

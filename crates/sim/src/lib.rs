@@ -25,11 +25,10 @@ pub mod cluster_script;
 pub mod disk;
 pub mod draw;
 pub mod linearizability;
-pub mod network;
 pub mod observe;
 pub mod plan;
-pub mod queue;
-pub mod rng;
 pub mod run;
 pub mod script;
 pub mod shrink;
+
+pub use test_world::{network, queue, rng};

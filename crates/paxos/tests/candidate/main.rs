@@ -2,12 +2,14 @@
 
 mod net;
 
-use net::{ACCEPTORS, Net, PARTITIONS, Running, SLOTS, State, deployment};
+use net::{Net, PARTITIONS, Running, SLOTS, State, deployment};
 use paxos::wire::value::{RangeReport, Rejection, parse_marker};
 use paxos::{
     Candidate, Configuration, Effect, Flags, Header, Instance, Member, MsgType, NodeId, Packet,
     Reason, Round, Stage, To, Verdict, outbox::Sent,
 };
+use test_world::agreement::Value;
+use test_world::cluster::{self, ACCEPTORS, CLUSTER, GROUP, enable_empty};
 
 fn started(seed: u64) -> Net {
     let mut net = Net::new(seed, 0);
@@ -16,8 +18,8 @@ fn started(seed: u64) -> Net {
     net
 }
 
-fn is_marker(value: &net::Value, epoch: u32) -> bool {
-    value.2 && parse_marker(&value.3) == Ok(Some(epoch))
+fn is_marker(value: &Value, epoch: u32) -> bool {
+    value.noop && parse_marker(&value.bytes) == Ok(Some(epoch))
 }
 
 // ---- Whole runs ------------------------------------------------------------------------------
@@ -28,7 +30,7 @@ fn the_first_epoch_starts_with_a_marker_in_instance_0() {
     let net = started(1);
     assert_eq!(net.handed[&1].next, vec![1; usize::from(PARTITIONS)]);
     for pid in 0..PARTITIONS {
-        assert!(is_marker(&net.chosen[&(pid, 0)], 1));
+        assert!(is_marker(net.chosen(pid, 0), 1));
     }
 }
 
@@ -40,14 +42,15 @@ fn chosen_values_survive_and_holes_become_no_ops() {
     net.stamp_to(1, 0, 3, 53, &ACCEPTORS[..2]);
     net.stamp_to(1, 0, 5, 55, &ACCEPTORS[2..]);
     net.run(10);
-    assert!(net.chosen.contains_key(&(0, 3)) && !net.chosen.contains_key(&(0, 5)));
+    let chosen = |inst| net.agreement().chosen(0, inst).is_some();
+    assert!(chosen(3) && !chosen(5));
     let second = net.issue();
     assert!(net.run_until_active(second, 1_000));
-    let chosen = |inst| net.chosen[&(0, inst)].clone();
-    assert_eq!((chosen(1).1, chosen(3).1), (51, 53));
-    assert!(chosen(2).2 && chosen(2).3.is_empty(), "a hole");
+    let chosen = |inst| net.chosen(0, inst);
+    assert_eq!((chosen(1).request, chosen(3).request), (51, 53));
+    assert!(chosen(2).noop && chosen(2).bytes.is_empty(), "a hole");
     let end = net.handed[&second].next[0] - 1;
-    assert!(is_marker(&chosen(end), second));
+    assert!(is_marker(chosen(end), second));
     assert_eq!(
         net.handed[&second].next[1], 2,
         "the other partition has markers only"
@@ -64,21 +67,21 @@ fn a_member_that_lost_its_memory_joins_and_counts_from_then_on() {
     net.run(10);
     net.boot(ACCEPTORS[0]);
     // Nothing may be active before the newcomer holds what the other member of a quorum holds.
-    net.down.insert(ACCEPTORS[2]);
+    net.world.down.insert(ACCEPTORS[2]);
     let second = net.issue();
     assert!(
         !net.run_until_active(second, 300),
         "two of three memories are missing"
     );
-    net.down.clear();
+    net.world.down.clear();
     assert!(net.run_until_active(second, 1_000));
     net.assert_chosen_is_held();
     // The newcomer alone with the other that was absent from the votes of epoch 1.
-    net.down.insert(ACCEPTORS[1]);
+    net.world.down.insert(ACCEPTORS[1]);
     let third = net.issue();
     assert!(net.run_until_active(third, 1_000));
     for inst in 1..20 {
-        assert_eq!(net.chosen[&(0, inst)].1, 100 + inst);
+        assert_eq!(net.chosen(0, inst).request, 100 + inst);
     }
 }
 
@@ -94,7 +97,7 @@ fn a_full_ring_waits_for_the_replicas_to_trim() {
         !net.run_until_active(second, 500),
         "there is no slot for the marker"
     );
-    net.checkpoint(0, 10, &ACCEPTORS);
+    net.world.checkpoint(0, 10, &ACCEPTORS);
     assert!(net.run_until_active(second, 1_000));
     assert_eq!(net.handed[&second].next[0], SLOTS as u64 + 1);
     net.assert_chosen_is_held();
@@ -108,13 +111,13 @@ fn one_trimmed_acceptor_makes_the_others_trim_before_the_epoch_is_active() {
         net.stamp(1, 0, inst);
     }
     net.run(10);
-    net.checkpoint(0, 20, &ACCEPTORS[..1]);
+    net.world.checkpoint(0, 20, &ACCEPTORS[..1]);
     net.run(10);
-    net.down.insert(ACCEPTORS[2]);
+    net.world.down.insert(ACCEPTORS[2]);
     let second = net.issue();
     assert!(net.run_until_active(second, 1_000));
     assert_eq!(net.handed[&second].trimmed[0], 20);
-    assert_eq!(net.acceptors[&ACCEPTORS[1]].trim(0), 20);
+    assert_eq!(net.world.acceptors[&ACCEPTORS[1]].trim(0), 20);
 }
 
 /// Loss, duplicates, delays of seconds, crashes of the candidate at any step, memories lost, trims,
@@ -126,17 +129,17 @@ fn chosen_values_survive_everything_that_may_happen() {
         for _ in 0..6 {
             disturb(&mut net);
             let epoch = net.issue();
-            for _ in 0..net.random.below(12) {
+            for _ in 0..net.world.rng.below(12) {
                 net.run(5);
                 leaders_stamp(&mut net);
             }
-            if net.random.percent(30) {
+            if net.world.rng.percent(30) {
                 net.crash_candidate(epoch);
             }
             // Otherwise it goes on beside its successor.
         }
-        net.down.clear();
-        net.loss = 0;
+        net.world.down.clear();
+        net.set_loss(0);
         let last = net.issue();
         assert!(net.run_until_active(last, 20_000), "seed {seed} is stuck");
         net.run(3_000);
@@ -154,7 +157,7 @@ fn leaders_stamp(net: &mut Net) {
     for (epoch, next) in handed {
         for pid in 0..PARTITIONS {
             // Below the trim point plus the window, as a leader would.
-            let trim = net.acceptors[&ACCEPTORS[0]].trim(pid);
+            let trim = net.world.acceptors[&ACCEPTORS[0]].trim(pid);
             let used = &mut net.handed.get_mut(&epoch).unwrap().next[usize::from(pid)];
             if *used < trim + SLOTS as u64 / 2 {
                 *used += 1;
@@ -162,33 +165,33 @@ fn leaders_stamp(net: &mut Net) {
             }
         }
     }
-    if net.random.percent(20) {
-        let pid = net.random.below(u64::from(PARTITIONS)) as u16;
-        let covered = net.prefix(pid);
-        let inst = net.random.below(covered + 1);
-        net.checkpoint(pid, inst, &ACCEPTORS);
+    if net.world.rng.percent(20) {
+        let pid = net.world.rng.below(u64::from(PARTITIONS)) as u16;
+        let covered = net.agreement().prefix(pid);
+        let inst = net.world.rng.below(covered + 1);
+        net.world.checkpoint(pid, inst, &ACCEPTORS);
     }
 }
 
 /// At most one of three fails at a time, and none while an epoch still counts on what it forgot.
 fn disturb(net: &mut Net) {
-    net.down.clear();
-    let node = ACCEPTORS[net.random.below(3) as usize];
+    net.world.down.clear();
+    let node = ACCEPTORS[net.world.rng.below(3) as usize];
     let intact = |net: &Net, node: NodeId| {
         let holds = |c: &Configuration| {
-            let nonce = net.acceptors[&node].nonce();
+            let nonce = net.world.acceptors[&node].nonce();
             c.acceptors.contains(&Member { node, nonce })
         };
-        !net.acceptors[&node].is_stranger() && net.needed().iter().all(holds)
+        !net.world.acceptors[&node].is_stranger() && net.needed().iter().all(holds)
     };
     let others_intact = ACCEPTORS
         .iter()
         .filter(|&&n| n != node)
         .all(|&n| intact(net, n));
-    match net.random.below(3) {
+    match net.world.rng.below(3) {
         0 if others_intact => net.boot(node),
         1 if others_intact => {
-            net.down.insert(node);
+            net.world.down.insert(node);
         }
         _ => {}
     }
@@ -202,7 +205,8 @@ fn a_ring_of_65536_open_instances_is_read_and_handed_over() {
     let mut out = Sent::default();
     let epoch1 = configuration(1, &ACCEPTORS.map(|n| (n, u64::from(n))));
     for acceptor in &mut acceptors {
-        enable(acceptor, 1);
+        let order = enable_empty(&epoch1, acceptor.nonce(), PARTITIONS);
+        acceptor.enable(&order).unwrap();
     }
     for inst in 0..(1 << 16) - 1 {
         let header = Header {
@@ -300,41 +304,19 @@ fn exchange(
 
 fn header(msgtype: MsgType, swid: NodeId) -> Header {
     Header {
-        group: 1,
-        cluster: 77,
+        group: GROUP,
+        cluster: CLUSTER,
         swid,
         ..Header::new(msgtype)
     }
 }
 
 fn configuration(epoch: u32, acceptors: &[(NodeId, u64)]) -> Configuration {
+    let member = |&(node, nonce): &(NodeId, u64)| Member { node, nonce };
     Configuration {
-        epoch,
-        leader: Member {
-            node: 1,
-            nonce: 100,
-        },
-        acceptors: acceptors
-            .iter()
-            .map(|&(node, nonce)| Member { node, nonce })
-            .collect(),
-        f: 1,
-        replicas: net::REPLICAS.to_vec(),
-        g: 1,
+        acceptors: acceptors.iter().map(member).collect(),
+        ..cluster::configuration(epoch)
     }
-}
-
-fn enable(acceptor: &mut paxos::Acceptor, epoch: u32) {
-    let zero = vec![0; usize::from(PARTITIONS)];
-    let enable = paxos::Enable {
-        epoch,
-        nonce: acceptor.nonce(),
-        trim: zero.clone(),
-        end: zero,
-        replicas: net::REPLICAS.to_vec(),
-        g: 1,
-    };
-    acceptor.enable(&enable).unwrap();
 }
 
 const OLD: [(NodeId, u64); 3] = [(3, 13), (4, 14), (5, 15)];

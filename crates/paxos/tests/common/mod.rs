@@ -8,6 +8,7 @@ use paxos::{
     Acceptor, Configuration, Deployment, Enable, Flags, Header, Instance, Leader, Learner, Member,
     MsgType, NodeId, Packet, Program, Round, To, Verdict, outbox::Sent,
 };
+use test_world::cluster;
 
 pub const CLUSTER: u32 = 0xc1;
 pub const GROUP: u16 = 1;
@@ -66,28 +67,11 @@ pub fn feed(role: &mut impl Role, header: &Header, value: &[u8]) -> (Verdict, Ve
 }
 
 pub fn enable(epoch: u32) -> Enable {
-    Enable {
-        epoch,
-        nonce: ACCEPTOR_NONCE,
-        trim: vec![0; PARTITIONS as usize],
-        end: vec![0; PARTITIONS as usize],
-        replicas: REPLICAS.to_vec(),
-        g: 1,
-    }
+    cluster::enable_empty(&configuration(epoch), ACCEPTOR_NONCE, PARTITIONS)
 }
 
 pub fn program(epoch: u32, next: Instance) -> Program {
-    Program {
-        epoch,
-        nonce: LEADER_NONCE,
-        next: vec![next; PARTITIONS as usize],
-        trimmed: vec![0; PARTITIONS as usize],
-        window: SLOTS as u64,
-        acceptors: ACCEPTORS.to_vec(),
-        f: 1,
-        replicas: REPLICAS.to_vec(),
-        g: 1,
-    }
+    cluster::program(&configuration(epoch), next, PARTITIONS, SLOTS as u64)
 }
 
 pub fn configuration(epoch: u32) -> Configuration {
@@ -217,34 +201,4 @@ pub fn only(sent: &[Message]) -> &Message {
 
 pub fn range_report(sent: &[Message]) -> RangeReport {
     RangeReport::parse(&only(sent).2).expect("a range report")
-}
-
-/// Random numbers that follow from a seed (xorshift64*).
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// One of 0 to `n - 1`.
-    pub fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 33) % n
-    }
-
-    pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-
-    /// True once in `n` times.
-    pub fn once_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
 }

@@ -60,6 +60,22 @@ impl Rng {
         parts_per_million > 0 && self.below(1_000_000) < u64::from(parts_per_million)
     }
 
+    /// True in `chance` of 100 cases.
+    pub fn percent(&mut self, chance: u64) -> bool {
+        self.below(100) < chance
+    }
+
+    /// True once in `n` times.
+    pub fn once_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// Up to `max` bytes.
+    pub fn bytes(&mut self, max: u64) -> Vec<u8> {
+        let len = self.below(max + 1);
+        (0..len).map(|_| self.next() as u8).collect()
+    }
+
     /// One of the items; there is at least one.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len() as u64) as usize]

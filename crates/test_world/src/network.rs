@@ -62,6 +62,8 @@ pub struct Network {
     rng: Rng,
     /// How bad it is now.
     pub rates: Rates,
+    /// How long a packet takes if nothing is wrong: from the first up to and including the second.
+    pub usual_delay: (Time, Time),
     nodes: usize,
     /// One-way: `blocked[from * nodes + to]`.
     blocked: Vec<bool>,
@@ -73,6 +75,7 @@ impl Network {
         Network {
             rng,
             rates,
+            usual_delay: (20 * MICROSECOND, 120 * MICROSECOND),
             nodes,
             blocked: vec![false; nodes * nodes],
         }
@@ -143,7 +146,7 @@ impl Network {
     }
 
     fn usual_delay(&mut self) -> Time {
-        self.rng.between(20 * MICROSECOND, 120 * MICROSECOND)
+        self.rng.between(self.usual_delay.0, self.usual_delay.1)
     }
 
     /// Makes a bad packet of a good one.

@@ -1,0 +1,87 @@
+//! The small cluster that tests speak of: f = 1 and g = 1, the smallest in which a failure has to be survived.
+
+use paxos::{Configuration, Deployment, Enable, Epoch, GroupId, Instance, Member, NodeId, Program};
+
+/// Its number.
+pub const CLUSTER: u32 = 77;
+/// Its only group.
+pub const GROUP: GroupId = 1;
+/// The first is the preferred one.
+pub const LEADERS: [NodeId; 2] = [1, 2];
+/// 2f+1.
+pub const ACCEPTORS: [NodeId; 3] = [3, 4, 5];
+/// 2g+1.
+pub const REPLICAS: [NodeId; 3] = [6, 7, 8];
+/// Who issues the epochs.
+pub const CONTROLLER: NodeId = 9;
+/// A learner node.
+pub const LEARNER: NodeId = 10;
+/// The address of clients, which are no nodes.
+pub const CLIENT: NodeId = 0;
+/// What a node's first memory is called; see [`nonce_of`].
+const FIRST_NONCE: u64 = 100;
+
+/// A node's place in the cluster.
+pub fn deployment(node: NodeId, partitions: u16) -> Deployment {
+    Deployment {
+        cluster: CLUSTER,
+        group: GROUP,
+        partitions,
+        max_value: 1_024,
+        node,
+    }
+}
+
+/// The boot nonce of a node's first memory.
+pub fn nonce_of(node: NodeId) -> u64 {
+    FIRST_NONCE + u64::from(node)
+}
+
+/// An epoch of the first leader and the first memories of all nodes.
+pub fn configuration(epoch: Epoch) -> Configuration {
+    let member = |node| Member {
+        node,
+        nonce: nonce_of(node),
+    };
+    Configuration {
+        epoch,
+        leader: member(LEADERS[0]),
+        acceptors: ACCEPTORS.map(member).into(),
+        f: 1,
+        replicas: REPLICAS.into(),
+        g: 1,
+    }
+}
+
+/// The order to a memory to take part in an epoch; `trim` and `end` partition by partition.
+pub fn enable(of: &Configuration, nonce: u64, trim: Vec<Instance>, end: Vec<Instance>) -> Enable {
+    Enable {
+        epoch: of.epoch,
+        nonce,
+        trim,
+        end,
+        replicas: of.replicas.clone(),
+        g: of.g,
+    }
+}
+
+/// The same to one that begins with nothing.
+pub fn enable_empty(of: &Configuration, nonce: u64, partitions: u16) -> Enable {
+    let zero = vec![0; partitions.into()];
+    enable(of, nonce, zero.clone(), zero)
+}
+
+/// The order to an epoch's leader to stamp from `next` on, in each partition; nothing is trimmed.
+pub fn program(of: &Configuration, next: Instance, partitions: u16, window: u64) -> Program {
+    Program {
+        epoch: of.epoch,
+        nonce: of.leader.nonce,
+        next: vec![next; partitions.into()],
+        trimmed: vec![0; partitions.into()],
+        window,
+        acceptors: of.acceptors.iter().map(|a| a.node).collect(),
+        f: of.f,
+        replicas: of.replicas.clone(),
+        g: of.g,
+    }
+}
