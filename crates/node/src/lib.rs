@@ -15,6 +15,14 @@
 //! A node with a `metrics` address has one more thread and a TCP socket. Where leader, acceptor or learner
 //! is in the kernel, the data socket only gets what the program passes on.
 
+/// The standard macro, but that nobody reads what it says doesn't end a node.
+macro_rules! eprintln {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 pub mod cluster_file;
 mod control_peers;
 mod control_socket;

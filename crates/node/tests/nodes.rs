@@ -491,17 +491,57 @@ fn a_terminal_that_is_closed_costs_no_votes() {
     child.wait().unwrap();
 }
 
+/// Whoever read its log has gone: a pager, a service manager that restarts.
+#[test]
+fn a_node_whose_log_nobody_reads_goes_on() {
+    let _alone = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let bed = Bed::new("unread", "volatile");
+    let mut child = acceptor_process(&bed)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stderr.take());
+    bed.enable(1);
+    let is_vote = |inst| move |h: &Header| h.msgtype == MsgType::Phase2b && h.inst == inst;
+    let vote = |inst| {
+        bed.packets(
+            &bed.replica,
+            "acceptor",
+            &proposal(inst),
+            b"1",
+            is_vote(inst),
+        )
+    };
+    vote(0);
+    // A conflict is worth a line.
+    let second = Header {
+        request: 9,
+        ..proposal(0)
+    };
+    let acceptor = bed.address("acceptor");
+    bed.client
+        .send_to(&second.datagram(b"2"), acceptor)
+        .unwrap();
+    vote(1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 /// Runs the acceptor in a process of its own, so that it can be killed.
 fn spawn_acceptor(bed: &Bed) -> Child {
+    acceptor_process(bed).spawn().unwrap()
+}
+
+fn acceptor_process(bed: &Bed) -> Command {
     // Under `nohup` it would inherit that SIGHUP is ignored.
-    Command::new("env")
+    let mut command = Command::new("env");
+    command
         .arg("--default-signal=HUP")
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", "the_child_process", "--nocapture"])
         .env(CHILD, bed.dir.join("cluster.toml"))
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap()
+        .stdout(std::process::Stdio::null());
+    command
 }
 
 /// Not a test of its own: what `spawn_acceptor` runs.
