@@ -134,6 +134,7 @@ impl Lab {
         };
         let (output, errors) = open().map_err(Error::at(log.display()))?;
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
+        hear_hang_ups(&mut command);
         self.place(&mut command, host)?;
         keep_descriptors_back(&mut command);
         // SAFETY: setsid is async-signal-safe and touches nothing of the parent's memory.
@@ -207,6 +208,17 @@ pub fn keep_descriptors_back(command: &mut Command) {
     }
 }
 
+/// The program hears SIGHUP, also where this process doesn't (`nohup`).
+pub fn hear_hang_ups(command: &mut Command) {
+    // SAFETY: it only takes numbers, and is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| match libc::signal(libc::SIGHUP, libc::SIG_DFL) {
+            libc::SIG_ERR => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        });
+    }
+}
+
 /// Waits for a lock on a file, which ends with the process at the latest.
 pub(crate) fn lock_exclusively(file: RawFd) -> io::Result<()> {
     // SAFETY: it only takes numbers.
@@ -226,4 +238,26 @@ fn command_of(pid: u32) -> Vec<String> {
     words
         .map(|word| String::from_utf8_lossy(word).into_owned())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_started_hears_sighup_also_under_nohup() {
+        // SAFETY: it only takes numbers. No test of this program waits for SIGHUP.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+        let ignored = |prepare: fn(&mut Command)| {
+            let mut command = Command::new("grep");
+            command.args(["SigIgn", "/proc/self/status"]);
+            prepare(&mut command);
+            let output = command.output().unwrap().stdout;
+            let text = String::from_utf8(output).unwrap();
+            let mask = text.split_whitespace().last().unwrap();
+            u64::from_str_radix(mask, 16).unwrap() & 1 << (libc::SIGHUP - 1) != 0
+        };
+        assert!(ignored(|_| ()), "it is inherited");
+        assert!(!ignored(hear_hang_ups));
+    }
 }

@@ -49,6 +49,7 @@ impl Processes {
             .stdout(log.try_clone()?)
             .stderr(log);
         die_with_parent(&mut command);
+        lab::process::hear_hang_ups(&mut command);
         self.children.push((name.to_string(), command.spawn()?));
         Ok(())
     }
@@ -174,14 +175,12 @@ pub fn resident_mib(pid: u32) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
-/// Has the kernel kill the child when this process dies, however it dies. The child hears SIGHUP, also
-/// where this process doesn't (`nohup`).
+/// Has the kernel kill the child when this process dies, however it dies.
 #[allow(unsafe_code)]
 fn die_with_parent(command: &mut Command) {
-    // SAFETY: both calls are async-signal-safe and touch nothing of the parent's memory.
+    // SAFETY: the call is async-signal-safe and touches nothing of the parent's memory.
     unsafe {
         command.pre_exec(|| {
-            libc::signal(libc::SIGHUP, libc::SIG_DFL);
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             Ok(())
         });
