@@ -167,7 +167,7 @@ static __always_inline int step(struct xdp_md *ctx)
 	READ_ONCE(s.slot->inst);
 	READ_ONCE(s.slot->padding);
 	/* A value that is stored is shown again, under a checksum of its own: a damaged one must not
-	 * get that far. */
+	 * get that far. [M-CHECKSUM] */
 	if (m.msgtype != REPLY)
 		refused = verify_checksum(&m);
 	if (refused)
@@ -464,6 +464,7 @@ static __always_inline __u32 report(const struct message *m, struct step *s)
 
 	if (!membership)
 		return REASON_FULL;
+	/* [M-BANK] */
 	bank = READ_ONCE(membership->bank) & 1;
 	refused = take_report(m, &membership->replicas[bank], partition->reports[bank],
 			      &partition->reporting, round_epoch(READ_ONCE(partition->floor)),
@@ -682,7 +683,7 @@ static __always_inline int voted_for(const struct slot *slot, const struct messa
 	       !((slot->flags ^ m->flags) & FLAG_NOOP);
 }
 
-/* A no-op has no command in it: it is empty or an EPOCH marker. */
+/* A no-op has no command in it: it is empty or an EPOCH marker. [A-NOOP] */
 static __always_inline __u32 valid_noop(const struct message *m)
 {
 	if (!(m->flags & FLAG_NOOP))

@@ -7,7 +7,7 @@
  * all of its instances under the group's lock, so that any two vectors are ordered alike everywhere.
  * What is programmed lies in a bank of its own, which isn't written again before all programs have ended that
  * may use it: a packet that is on its way while another round is programmed ends in the round and with the
- * instances that it began with. */
+ * instances that it began with. [M-BANK] */
 #include "include/bench.h"
 #include "include/clone.h"
 #include "include/reports.h"
@@ -450,7 +450,7 @@ static __always_inline int step(struct xdp_md *ctx)
 	if (!receive(ctx, &m, &s.common))
 		return s.common.action;
 	/* A REQUEST keeps its checksum, right or wrong, so acceptors see the damage; all it costs is
-	 * an instance. Where the value moves, a new checksum would hide it. */
+	 * an instance. Where the value moves, a new checksum would hide it. [M-CHECKSUM] */
 	if (m.msgtype != REPLY && (m.msgtype != REQUEST || (m.flags & FLAG_TAG)))
 		refused = verify(&m);
 	if (refused)

@@ -4,7 +4,7 @@
  * configuration the value in hand is decided. In a replica's host it goes to the partition's ring,
  * in the network it leaves as one DELIVER, which the learner in a replica's host takes for decided.
  * A full ring loses nothing: the vote isn't counted, the next one or the replica's repair completes
- * the quorum. */
+ * the quorum. [D-OPAQUE] [D-FULL] */
 #include "include/bench.h"
 #include "include/clone.h"
 #include "include/role.h"
@@ -287,6 +287,7 @@ static __always_inline int find(const struct message *m, struct step *s)
 /* The configuration of an epoch. [D-VOTE] */
 static __always_inline struct known *known_of(struct configurations *all, __u32 epoch)
 {
+	/* [M-BANK] */
 	struct known *table = all->known[READ_ONCE(all->bank) & 1];
 
 	for (int i = 0; i < MAX_KNOWN; i++)
@@ -490,7 +491,7 @@ static __always_inline int step(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	/* Long before it is needed, as it comes from far away. */
 	READ_ONCE(s.slot->inst);
-	/* Here values leave the network for an application. */
+	/* Here values leave the network for an application. [M-CHECKSUM] */
 	refused = verify_checksum(&m);
 	if (refused)
 		return drop(refused);

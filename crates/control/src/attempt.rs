@@ -32,6 +32,7 @@ impl Attempt {
     }
 
     /// Whether it stood still for longer than `patience`, doubled with each failure before it.
+    /// [E-PACE]
     pub fn is_stuck(&mut self, now: Time, patience: Time, failures: u32) -> bool {
         if self.candidate.progress() != self.progress {
             self.progress = self.candidate.progress();

@@ -44,7 +44,7 @@ impl Watched {
 }
 
 /// Probes, and counts what isn't answered. Counting instead of measuring time keeps a controller
-/// that was held up itself from suspecting everybody.
+/// that was held up itself from suspecting everybody. [E-SUSPECT]
 pub struct Suspicion {
     deployment: Deployment,
     nonce: u64,
@@ -169,6 +169,7 @@ impl Suspicion {
     /// than the PROBEs that would have made a suspect. Nor does it if it shows another memory, or another
     /// start, than the one known, unless it answers a PROBE that was sent after that one had been seen:
     /// the network may deliver a PROBE late, to the process after the one that answered the next PROBE.
+    /// [E-SUSPECT]
     pub fn answer(&mut self, packet: &Packet<'_>) -> Result<Probe, Reason> {
         let header = &packet.header;
         let report = ProbeReport::parse(packet.value)?;

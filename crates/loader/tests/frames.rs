@@ -93,6 +93,7 @@ fn what_is_not_ours_passes_untouched() {
     assert_eq!(acceptor.memory(), before);
 }
 
+/// [M-CHECKSUM]
 #[test]
 fn damage_is_seen_and_changes_nothing() {
     let Some(dir) = objects_or_skip() else { return };
@@ -195,7 +196,7 @@ fn copies_behind_one_port_go_to_different_members() {
     assert_eq!(action, action::DROP);
 }
 
-/// Checksums are changed by what changes in a copy, not made anew.
+/// Checksums are changed by what changes in a copy, not made anew. [M-CHECKSUM]
 #[test]
 fn a_copy_is_as_right_as_what_it_was_made_from() {
     let Some(dir) = objects_or_skip() else { return };
@@ -279,6 +280,7 @@ fn vote(inst: u64, swid: u16, value: &[u8]) -> Vec<u8> {
     header.datagram(value)
 }
 
+/// [D-FULL]
 #[test]
 fn decisions_reach_the_ring_and_a_full_one_counts_no_vote() {
     let Some(dir) = objects_or_skip() else { return };

@@ -685,7 +685,7 @@ fn valid_round(h: &Header) -> Result<(), Reason> {
 }
 
 /// A no-op has no command in it, so it is neither packed nor multi-partition, and its value is
-/// empty or an EPOCH marker.
+/// empty or an EPOCH marker. [A-NOOP]
 #[inline]
 fn valid_noop(packet: &Packet<'_>) -> Result<(), Reason> {
     let flags = packet.header.flags;

@@ -11,7 +11,7 @@
 //!
 //! Values are not looked at. What f+1 acceptors voted for is decided, also when it is a pack or a
 //! vector that isn't well-formed: dropping it here would leave a gap that nothing can fill.
-//! Whoever executes it checks it.
+//! Whoever executes it checks it. [D-OPAQUE]
 
 use crate::answer::{self, Refusal};
 use crate::configuration::MAX_ACCEPTORS;

@@ -656,6 +656,7 @@ impl<A: Application> Worker<A> {
             self.app.at_instance(value.inst);
             return self.execute_command(at, value.client, value.request, value.value);
         }
+        // [X-FORM]
         if !value::packed_is_valid(value.value) {
             self.statistics.malformed += 1;
             return Ok(());
@@ -791,7 +792,7 @@ impl<A: Application> Worker<A> {
         self.end_checkpoint(now, result)
     }
 
-    /// Keeps an error, so that nothing goes on after it.
+    /// Keeps an error, so that nothing goes on after it. [X-FAIL]
     fn final_error<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         result.inspect_err(|error| self.failed = Some(Error(error.0.clone())))
     }

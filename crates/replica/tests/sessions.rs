@@ -368,7 +368,7 @@ fn recorded_replies_are_bounded_over_all_sessions() {
     );
 }
 
-/// [X-MULTI] [S-SAYS]
+/// [X-MULTI] [S-SAYS] [X-FORM]
 #[test]
 fn what_is_not_executed_says_so_and_leaves_no_trace() {
     let mut r = fed();

@@ -180,6 +180,7 @@ fn replies_leave_only_after_the_commit() {
     );
 }
 
+/// [X-FAIL]
 #[test]
 fn a_failed_commit_acknowledges_nothing_and_ends_the_worker() {
     let mut r = fed();
@@ -204,6 +205,7 @@ fn a_failed_commit_acknowledges_nothing_and_ends_the_worker() {
     assert_eq!(r.times(1), 1);
 }
 
+/// [X-FAIL]
 #[test]
 fn an_application_that_can_not_go_on_stops_the_worker_at_that_instance() {
     let mut r = fed();

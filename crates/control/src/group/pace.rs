@@ -1,4 +1,4 @@
-//! How fast epochs may follow one another: their numbers are finite.
+//! How fast epochs may follow one another: their numbers are finite. [E-PACE]
 
 use paxos::Time;
 

@@ -119,6 +119,7 @@ impl Group {
 
     // ---- Whether ---------------------------------------------------------------------------
 
+    /// [E-NEED]
     fn need(&mut self, now: Time) -> Option<Need> {
         let need = |reason: String, keep, avoid| {
             Some(Need {
@@ -287,6 +288,7 @@ impl Group {
         }
     }
 
+    /// [E-FIRST]
     fn first_acceptors(&self) -> Result<Vec<MemberRecord>, String> {
         let answered = |&node: &NodeId| {
             let nonce = self.suspicion.memory(Probe::Acceptor, node);
@@ -371,7 +373,7 @@ impl Group {
 
     /// What to give up when what the acceptors knew is lost: everything that no replica has executed.
     /// All acceptors must be there, each in the memory that the new epoch names, so that no old vote
-    /// comes back later. [G-RANGE]
+    /// comes back later. [G-RANGE] [G-ALL]
     fn what_is_lost(&self, now: Time) -> Result<GivenUp, String> {
         for &node in &self.settings.acceptors {
             if !self.suspicion.is_alive(Probe::Acceptor, node) {
@@ -391,7 +393,7 @@ impl Group {
         })
     }
 
-    /// The largest position that a live replica has in a partition.
+    /// The largest position that a live replica has in a partition. [G-ALL]
     fn executed(&self, now: Time, pid: PartitionId) -> Result<Instance, String> {
         let Some(executed) = self.shown(Probe::Replica, pid).map(|p| p.inst).max() else {
             return Err(format!(

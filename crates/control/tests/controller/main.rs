@@ -24,6 +24,7 @@ fn a_cluster_starts_in_epoch_1_with_the_preferred_leader() {
     );
 }
 
+/// [E-FIRST]
 #[test]
 fn the_first_start_waits_for_every_acceptor() {
     let mut world = World::new();
@@ -102,6 +103,7 @@ fn a_leader_that_restarted_quickly_gets_a_new_epoch() {
     assert_eq!(world.leaders[&LEADERS[0]].round(), Round::base(2));
 }
 
+/// [E-NEED]
 #[test]
 fn a_leader_that_was_made_to_retire_gets_a_new_epoch() {
     let mut world = World::started();
@@ -110,6 +112,7 @@ fn a_leader_that_was_made_to_retire_gets_a_new_epoch() {
     assert!(world.run_until(400, |w| w.is_served() && w.epoch() == 2));
 }
 
+/// [E-SUSPECT]
 #[test]
 fn a_few_lost_probes_make_no_suspect() {
     let mut world = World::started();
@@ -122,6 +125,7 @@ fn a_few_lost_probes_make_no_suspect() {
     assert_eq!(world.epoch(), 1);
 }
 
+/// [E-SUSPECT]
 #[test]
 fn a_controller_that_was_held_up_suspects_nobody() {
     let mut world = World::started();
@@ -132,6 +136,7 @@ fn a_controller_that_was_held_up_suspects_nobody() {
     assert_eq!(world.epoch(), 1);
 }
 
+/// [E-SUSPECT]
 #[test]
 fn an_answer_from_the_past_makes_nobody_alive() {
     use paxos::wire::value::{Probe, ProbeReport};
@@ -173,6 +178,7 @@ fn an_answer_from_the_past_makes_nobody_alive() {
 
 // ---- Acceptors -------------------------------------------------------------------------------
 
+/// [E-NEED]
 #[test]
 fn a_dead_acceptor_triggers_nothing() {
     let mut world = World::started();
@@ -244,6 +250,7 @@ fn an_acceptor_that_restarts_while_its_epoch_is_on_its_way_joins_in_the_next() {
     assert_eq!(world.warnings(), "");
 }
 
+/// [E-PACE]
 #[test]
 fn a_stuck_epoch_is_superseded_slowly() {
     let mut world = World::started();
@@ -254,6 +261,22 @@ fn a_stuck_epoch_is_superseded_slowly() {
     assert!((3..=10).contains(&spent), "{spent} epochs in half a minute");
     world.deaf_to = None;
     assert!(world.run_until(10_000, |w| w.is_served()));
+}
+
+/// [E-PACE]
+#[test]
+fn orders_without_end_spend_epochs_at_a_bounded_rate() {
+    let mut world = World::started();
+    let interval = world.settings.epoch_interval;
+    let begun = world.now;
+    for _ in 0..200 {
+        world.failover(None, false);
+        world.run(50);
+    }
+    let allowed = 8 + (world.now - begun) / interval;
+    let spent = u64::from(world.state().last_epoch());
+    assert!(spent > 8, "{spent}");
+    assert!(spent <= allowed + 1, "{spent} epochs, {allowed} allowed");
 }
 
 #[test]
@@ -315,7 +338,7 @@ fn more_than_f_down_goes_on_once_they_are_back() {
     assert_eq!(world.leader(), LEADERS[1]);
 }
 
-/// [G-ORDER] [G-RANGE]
+/// [G-ORDER] [G-RANGE] [G-ALL]
 #[test]
 fn an_operator_may_accept_data_loss() {
     let mut world = World::started();
@@ -361,6 +384,33 @@ fn an_operator_may_accept_data_loss() {
     let next = world.leaders[&world.leader()].next(0);
     assert_eq!(next, end + 2, "read as usual, and a marker");
     assert_eq!(world.state().given_up.unwrap().of(0), given_up);
+}
+
+/// What is trimmed lies in checkpoints of replicas that may be down. [G-ALL]
+#[test]
+fn nothing_is_given_up_while_those_that_got_furthest_are_down() {
+    let mut world = World::started();
+    for (node, next) in REPLICAS.into_iter().zip([8, 8, 5]) {
+        world.replicas.get_mut(&node).unwrap().next = next;
+        world.replicas.get_mut(&node).unwrap().trim = next - 1;
+    }
+    world.trim_at(ACCEPTORS[2], 1, 0, 7);
+    world.run(200);
+    world.down.extend([REPLICAS[0], REPLICAS[1]]);
+    world.boot(ACCEPTORS[0]);
+    world.boot(ACCEPTORS[1]);
+    world.run(1_000);
+    world.failover(None, true);
+    world.run(200);
+    let why = world.told_failover()[0].clone().unwrap_err();
+    assert!(why.contains("no live replica got past 5"), "{why}");
+    assert_eq!(world.state().last_epoch(), 1);
+    world.down.clear();
+    world.run(200);
+    world.failover(None, true);
+    assert!(world.run_until(3_000, |w| w.is_served()));
+    let given_up = world.state().given_up.expect("something was lost");
+    assert_eq!(given_up.of(0).start, 8);
 }
 
 /// [G-AGAIN]
@@ -477,6 +527,7 @@ fn an_order_that_cannot_be_carried_out_is_refused() {
     assert_eq!(world.state().last_epoch(), 1);
 }
 
+/// [E-NEED]
 #[test]
 fn a_clients_suspicion_alone_changes_nothing() {
     let mut world = World::started();

@@ -505,6 +505,23 @@ impl World {
         }
     }
 
+    /// Two replicas report to one acceptor that their checkpoints cover everything below `inst`.
+    pub fn trim_at(&mut self, node: NodeId, epoch: Epoch, pid: u16, inst: Instance) {
+        for replica in &REPLICAS[..2] {
+            let header = Header {
+                group: GROUP,
+                cluster: 77,
+                pid,
+                inst,
+                swid: *replica,
+                client: 1,
+                request: epoch.into(),
+                ..Header::new(MsgType::Trim)
+            };
+            self.answer(node, &header.datagram(&[]));
+        }
+    }
+
     /// How many acceptors hold the value that [`stamp`](Self::stamp) gave an instance.
     pub fn holding(&self, pid: u16, inst: Instance) -> usize {
         let holds = |a: &&Acceptor| {
