@@ -114,6 +114,13 @@ fn write(cluster: &ClusterFile, known: &mut Vec<Votes>, input: &mut Input<'_>, v
 
 /// As a controller does that knows no better.
 fn resume(acceptor: &mut Stored) {
+    let question = Message::EarlierStartRequest {
+        group: 0,
+        nonce: acceptor.acceptor().nonce(),
+        start: acceptor.acceptor().start().number(),
+        earlier: 1 << 32,
+    };
+    acceptor.answer(&question).expect("its own start");
     let order = Message::ResumeAcceptor {
         group: 0,
         nonce: acceptor.acceptor().nonce(),

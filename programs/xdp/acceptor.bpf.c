@@ -47,6 +47,8 @@ struct stripe {
 _Static_assert(sizeof(struct stripe) == 64, "a stripe is a cache line");
 
 #define STRIPES 16
+/* Starts that are remembered to have been told. */
+#define TOLD_STARTS 128
 struct partition {
 	/* Promised for all instances: at least the base round of the epoch that has enabled this memory
 	 * last, and written last of all that it says of this partition. So 0 = a stranger. */
@@ -80,6 +82,9 @@ struct membership {
 	/* Which replicas and reports are in use. */
 	__u32 bank;
 	struct replicas replicas[2];
+	/* The last starts that somebody was told of, in turn, and how many there were: for user space alone. */
+	__u64 told[TOLD_STARTS];
+	__u64 told_count;
 };
 
 /* ---- State */

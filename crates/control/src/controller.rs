@@ -54,6 +54,7 @@ impl<S: Store> Controller<S> {
             Message::ViewRequest { group }
             | Message::LaneRequest { group, .. }
             | Message::IncarnationRequest { group, .. }
+            | Message::EarlierStart { group, .. }
             | Message::Failover { group, .. } => group,
             _ => return,
         };
@@ -66,6 +67,13 @@ impl<S: Store> Controller<S> {
     pub fn tick(&mut self, now: Time, out: &mut impl ControlOutbox) {
         for group in &mut self.groups {
             group.tick(now, &mut self.store, out);
+        }
+    }
+
+    /// The process is about to end in good order: what acceptors have shown is stored, as far as it goes.
+    pub fn stop(&mut self) {
+        for group in &mut self.groups {
+            group.stop(&mut self.store);
         }
     }
 

@@ -94,12 +94,15 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         | Message::Incarnation { .. }
         | Message::ProgramLeader { .. }
         | Message::EnableAcceptor { .. }
+        | Message::EarlierStartRequest { .. }
         | Message::ResumeAcceptor { .. }
         | Message::DiscardMemory { .. }
         | Message::FailoverReply { .. } => sender == Sender::Controller,
         // A node asks in its own name; a command line (`wirepaxos recover`) in nobody's.
         Message::LaneRequest { node, .. } => *node == OUTSIDE || sender == Sender::Node(*node),
-        Message::IncarnationRequest { node, .. } => sender == Sender::Node(*node),
+        Message::IncarnationRequest { node, .. } | Message::EarlierStart { node, .. } => {
+            sender == Sender::Node(*node)
+        }
         Message::Status { .. } | Message::Digest { .. } | Message::Stopping { .. } => {
             sender != Sender::Outside
         }

@@ -18,6 +18,7 @@ use crate::status::FailoverStatus;
 use crate::suspicion::Suspicion;
 use crate::{ControlOutbox, GroupSettings, GroupState, Message, Peer, Refused, Store};
 use belief::Claim;
+use memories::EarlierStart;
 use order::Order;
 use pace::Pace;
 use paxos::wire::value::{Probe, Rejection};
@@ -184,6 +185,12 @@ impl Group {
         }
     }
 
+    pub fn stop(&mut self, store: &mut impl Store) {
+        if self.alarm.is_none() {
+            self.store_moved_positions(store);
+        }
+    }
+
     pub fn packet(
         &mut self,
         now: Time,
@@ -253,6 +260,23 @@ impl Group {
             }
             Message::IncarnationRequest { node, nonce, .. } => {
                 self.draw_incarnation(from, *node, *nonce, store, out);
+            }
+            &Message::EarlierStart {
+                node,
+                nonce,
+                start,
+                earlier,
+                known,
+                ..
+            } => {
+                let told = EarlierStart {
+                    node,
+                    nonce,
+                    start,
+                    earlier,
+                    known,
+                };
+                self.take_earlier_start(&told, store, out);
             }
             Message::Failover {
                 epoch,

@@ -34,7 +34,7 @@ pub mod views;
 pub use controller::Controller;
 pub use envelope::{Envelope, OUTSIDE, Sender, Turned};
 pub use memory::MemoryRecord;
-pub use message::{EpochRecord, EpochState, Message, View};
+pub use message::{EarlierStartRequest, EpochRecord, EpochState, Message, View};
 pub use output::{ControlOutbox, Peer};
 pub use parts::{Assembler, Documents, Progress};
 pub use settings::{GroupSettings, Settings};

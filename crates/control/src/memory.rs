@@ -4,6 +4,9 @@
 //! nothing in it says so. But the controller has seen the memory go further: each start is counted, and
 //! positions only grow. So one that is read from disk is mute until what it shows was compared with
 //! what it had shown before; what went backwards has forgotten, and is as lost as an empty one.
+//!
+//! Starts and positions of a copy that starts more often than its original are no smaller. So the
+//! memory is asked whether it was at the last start that is known: each later one was.
 
 use paxos::acceptor::Start;
 use paxos::{Instance, NodeId, PartitionId, Round};
@@ -16,7 +19,7 @@ pub struct MemoryRecord {
     pub node: NodeId,
     /// The boot nonce.
     pub nonce: u64,
-    /// Its last start, as a number ([`Start::number`]).
+    /// Its last start of which it is known that it was at all before, as a number ([`Start::number`]).
     pub start: u64,
     /// By partition.
     pub shown: Vec<Positions>,
@@ -37,8 +40,18 @@ pub struct Positions {
 }
 
 impl MemoryRecord {
+    /// What a memory has shown that nobody knows of yet.
+    pub fn of_unknown(shown: MemoryRecord, mute: bool) -> MemoryRecord {
+        let start = match mute {
+            true => Start::FIRST.number(),
+            false => shown.start,
+        };
+        MemoryRecord { start, ..shown }
+    }
+
     /// Takes what the same memory shows now. False = it went backwards, now or earlier. `mute`: it was
-    /// read from disk and shows all that it has. Otherwise an answer may be older than what is known.
+    /// read from disk and shows all that it has, and may be a copy. Otherwise an answer may be older than
+    /// what is known.
     pub fn take(&mut self, shown: &MemoryRecord, mute: bool) -> bool {
         if self.forgot.is_none() {
             self.forgot = self.went_backwards(shown, mute);
@@ -46,13 +59,28 @@ impl MemoryRecord {
         if self.forgot.is_some() {
             return false;
         }
-        self.start = shown.start;
+        if !mute {
+            self.start = shown.start;
+        }
         for (known, new) in self.shown.iter_mut().zip(&shown.shown) {
             known.floor = known.floor.max(new.floor);
             known.end = known.end.max(new.end);
             known.trim = known.trim.max(new.trim);
         }
         true
+    }
+
+    /// The same memory, now at `start`, says whether it was at the last one that is known. False = it
+    /// wasn't, or has forgotten anyway. [A-COMPARE]
+    pub fn follow(&mut self, start: u64, knows_last: bool) -> bool {
+        if self.forgot.is_none() && !knows_last {
+            let last = count(self.start);
+            self.forgot = Some(format!("it doesn't know of its start {last}"));
+        }
+        if self.forgot.is_none() {
+            self.start = start;
+        }
+        self.forgot.is_none()
     }
 
     /// [A-COMPARE]
@@ -114,7 +142,24 @@ mod tests {
         let mut known = record(first, 2, 9, 4);
         assert!(known.take(&record(first.next(5), 2, 9, 4), true));
         assert!(known.take(&record(first.next(5).next(1), 3, 10, 4), true));
+        assert_eq!(known, record(first, 3, 10, 4), "it hasn't been asked");
+        assert!(known.follow(first.next(5).next(1).number(), true));
         assert_eq!(known, record(first.next(5).next(1), 3, 10, 4));
+        assert!(known.take(&record(first.next(5).next(1).next(2), 3, 10, 4), false));
+        assert_eq!(known.start, first.next(5).next(1).next(2).number());
+    }
+
+    #[test]
+    fn a_start_that_does_not_know_the_last_one_is_a_copys() {
+        let last = Start::FIRST.next(5);
+        let mut known = record(last, 2, 9, 4);
+        let copy = Start::FIRST.next(6).next(7);
+        assert!(known.take(&record(copy, 2, 9, 4), true));
+        assert!(!known.follow(copy.number(), false));
+        assert_eq!(known.start, last.number());
+        let forgot = known.forgot.clone().unwrap();
+        assert!(forgot.contains("doesn't know of its start 2"), "{forgot}");
+        assert!(!known.follow(copy.number(), true), "for good");
     }
 
     #[test]

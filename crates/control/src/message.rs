@@ -187,6 +187,33 @@ pub(crate) fn are_sound(epochs: &[EpochRecord]) -> bool {
     ascend && epochs.iter().all(EpochRecord::is_whole)
 }
 
+/// A [`Message::EarlierStartRequest`], read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EarlierStartRequest {
+    /// The group.
+    pub group: GroupId,
+    /// Boot nonce of the memory meant.
+    pub nonce: u64,
+    /// The start meant.
+    pub start: Start,
+    /// The one asked for.
+    pub earlier: Start,
+}
+
+impl EarlierStartRequest {
+    /// What `node` answers.
+    pub fn answer(&self, node: NodeId, known: bool) -> Message {
+        Message::EarlierStart {
+            group: self.group,
+            node,
+            nonce: self.nonce,
+            start: self.start.number(),
+            earlier: self.earlier.number(),
+            known,
+        }
+    }
+}
+
 /// A control message.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -238,6 +265,32 @@ pub enum Message {
         replicas: Vec<NodeId>,
         /// g: TRIM needs g+1 of them.
         g: u8,
+    },
+    /// Controller → acceptor whose memory was read from disk: were you at this earlier start?
+    EarlierStartRequest {
+        /// The group.
+        group: GroupId,
+        /// Boot nonce of the memory meant.
+        nonce: u64,
+        /// The start meant ([`Start::number`]).
+        start: u64,
+        /// The last start of this memory that the controller knows of.
+        earlier: u64,
+    },
+    /// Acceptor → controller. It stays true, however late it comes.
+    EarlierStart {
+        /// The group.
+        group: GroupId,
+        /// Who answers.
+        node: NodeId,
+        /// Of the request.
+        nonce: u64,
+        /// Of the request.
+        start: u64,
+        /// Of the request.
+        earlier: u64,
+        /// Whether the memory was at that start, as all newer ones than an old copy were.
+        known: bool,
     },
     /// Controller → acceptor whose memory was read from disk: what this start of it shows was compared
     /// with what it had shown before; go on.
@@ -392,6 +445,24 @@ impl Message {
             g: *g,
         };
         Some((*group, program))
+    }
+
+    /// What a [`Message::EarlierStartRequest`] asks.
+    pub fn earlier_start_request(&self) -> Option<EarlierStartRequest> {
+        match *self {
+            Message::EarlierStartRequest {
+                group,
+                nonce,
+                start,
+                earlier,
+            } => Some(EarlierStartRequest {
+                group,
+                nonce,
+                start: Start::from_number(start)?,
+                earlier: Start::from_number(earlier)?,
+            }),
+            _ => None,
+        }
     }
 
     /// Which start of which memory a [`Message::ResumeAcceptor`] lets go on, and the group.

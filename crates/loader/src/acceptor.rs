@@ -7,13 +7,13 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use paxos::acceptor::Start;
+use paxos::acceptor::{Start, ToldStarts};
 use paxos::{Enable, Epoch, Instance, NodeId, PartitionId, Round, TrimReport, TrimReports};
 
 use crate::banks::Banks;
 use crate::layout::{
     AcceptorPartition, AcceptorSlot, LongValue, MAX_REPLICAS, Membership, Replicas, Report,
-    SHORT_VALUE,
+    SHORT_VALUE, TOLD_STARTS,
 };
 use crate::object::{Object, Result};
 use crate::place::Place;
@@ -52,6 +52,40 @@ impl Acceptor {
     /// Which start of this memory it is, and whether it is mute.
     pub fn start(&self) -> (Start, bool) {
         Start::from_shown(self.member().start).unwrap_or((Start::FIRST, true))
+    }
+
+    /// Notes that somebody will be told of this start, like [`paxos::Acceptor::asked`].
+    pub fn asked(&self, nonce: u64, start: Start) -> std::result::Result<bool, &'static str> {
+        if (nonce, start) != (self.nonce(), self.start().0) {
+            return Err("another memory, or another start of it, is asked");
+        }
+        if self.was_at(start) {
+            return Ok(false);
+        }
+        let member = self.members.at(self.place.index as usize);
+        let count = self.member().told_count;
+        // SAFETY: inside the mapping that `self` owns. The count last, so that what it counts is whole.
+        unsafe {
+            let told = &raw mut (*member).told[count as usize % TOLD_STARTS];
+            atomic64(told).store(start.number(), SeqCst);
+            atomic64(&raw mut (*member).told_count).store(count + 1, SeqCst);
+        }
+        Ok(true)
+    }
+
+    /// Whether this memory was once at the start `earlier`, like [`paxos::Acceptor::was_at`].
+    pub fn was_at(&self, earlier: Start) -> bool {
+        self.told().has(earlier)
+    }
+
+    /// The starts that it was asked at.
+    pub fn told(&self) -> ToldStarts {
+        let member = self.member();
+        let count = member.told_count;
+        // A process may have died when it had written the next one, and not counted it.
+        let first = (count + 1).saturating_sub(TOLD_STARTS as u64);
+        let at = |n: u64| Start::from_number(member.told[n as usize % TOLD_STARTS]);
+        ToldStarts::new((first..count).filter_map(at).collect()).unwrap_or_default()
     }
 
     /// Lets a memory that was read from disk go on, like [`paxos::Acceptor::resume`].
@@ -102,6 +136,7 @@ impl Acceptor {
         unsafe {
             atomic32(&raw mut (*member).epoch).store(0, SeqCst);
             (&raw mut (*member).replicas).write_volatile([Replicas::default(); 2]);
+            atomic64(&raw mut (*member).told_count).store(0, SeqCst);
             atomic64(&raw mut (*member).nonce).store(nonce, SeqCst);
         }
         begin(member, nonce);

@@ -31,6 +31,9 @@ pub const LINK_TRIES: usize = 8;
 /// Counters of one CPU.
 pub const COUNTERS: usize = 128;
 
+/// Starts that an acceptor remembers to have told.
+pub const TOLD_STARTS: usize = paxos::acceptor::ToldStarts::MAX;
+
 macro_rules! shared {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {$(
         $(#[$doc])*
@@ -138,6 +141,10 @@ shared! {
         bank: u32,
         /// The replicas.
         replicas: [Replicas; 2],
+        /// The last starts that somebody was told of: the n-th at n % [`TOLD_STARTS`].
+        told: [u64; TOLD_STARTS],
+        /// How many there were.
+        told_count: u64,
     }
     /// What every sixteenth slot of an acceptor's partition has in common.
     Stripe {

@@ -22,6 +22,7 @@ impl Acceptor {
         let membership = Membership {
             nonce: member.nonce,
             start: self.start().0,
+            told: &self.told(),
             epoch: member.epoch,
             g: replicas.g as u8,
             replicas: &replicas.node[..usize::from(replicas.count)],
@@ -73,6 +74,11 @@ impl Acceptor {
             atomic64(&raw mut (*member).nonce).store(saved.nonce(), SeqCst);
             let start = saved.start().shown(saved.is_mute());
             atomic64(&raw mut (*member).start).store(start, SeqCst);
+            let told = saved.told().all();
+            for (at, start) in told.iter().enumerate() {
+                atomic64(&raw mut (*member).told[at]).store(start.number(), SeqCst);
+            }
+            atomic64(&raw mut (*member).told_count).store(told.len() as u64, SeqCst);
             atomic32(&raw mut (*member).epoch).store(saved.epoch(), SeqCst);
         }
     }

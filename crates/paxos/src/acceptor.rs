@@ -26,7 +26,7 @@ use crate::{
 pub mod dump;
 mod start;
 
-pub use start::Start;
+pub use start::{Start, ToldStarts};
 
 // ---- Types
 
@@ -74,6 +74,7 @@ pub struct Acceptor {
     deployment: Deployment,
     nonce: u64,
     start: Start,
+    told: ToldStarts,
     /// Read from disk, and not yet let go on.
     mute: bool,
     /// The epoch of the last [`Enable`]; 0 = a stranger.
@@ -136,6 +137,7 @@ impl Acceptor {
             deployment,
             nonce,
             start: Start::FIRST,
+            told: ToldStarts::default(),
             mute: false,
             epoch: 0,
             partitions: vec![Partition::default(); deployment.partitions as usize],
@@ -151,6 +153,21 @@ impl Acceptor {
     pub fn restarted(&mut self, salt: u32) {
         self.start = self.start.next(salt);
         self.mute = true;
+    }
+
+    /// The controller asks the start `start` of this memory whether it was at an earlier one: it may ask
+    /// for this one next. Refused when it means another memory, or another start of it. True if that
+    /// changed anything, which must be on disk before [`was_at`](Self::was_at) is told. [A-TOLD]
+    pub fn asked(&mut self, nonce: u64, start: Start) -> Result<bool, &'static str> {
+        if (nonce, start) != (self.nonce, self.start) {
+            return Err("another memory, or another start of it, is asked");
+        }
+        Ok(self.told.add(start))
+    }
+
+    /// Whether this memory was once at the start `earlier`. An old copy from before wasn't.
+    pub fn was_at(&self, earlier: Start) -> bool {
+        self.told.has(earlier)
     }
 
     /// The controller has compared what this start shows, and lets it go on. Refused when it names
@@ -216,6 +233,11 @@ impl Acceptor {
     /// Which start of this memory it is.
     pub fn start(&self) -> Start {
         self.start
+    }
+
+    /// The starts that it was asked at.
+    pub fn told(&self) -> &ToldStarts {
+        &self.told
     }
 
     /// Whether it was read from disk and not yet let go on.

@@ -242,7 +242,34 @@ fn old_copies(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Acti
         actions.push((back, Action::PutBack(acceptor)));
         let restart = back + rng.below(50 * MILLISECOND);
         actions.push((restart, Action::Restart(acceptor)));
+        if rng.chance(500_000) {
+            let away = again + rng.below(200 * MILLISECOND);
+            actions.push((away, Action::Crash(Name::Controller)));
+            starts_again(acceptor, restart, in_order, &mut rng, actions);
+        }
     }
+}
+
+/// It starts so often before anybody compares it that its start's number is as large as any.
+fn starts_again(
+    acceptor: Name,
+    started: Time,
+    in_order: bool,
+    rng: &mut Rng,
+    actions: &mut Vec<(Time, Action)>,
+) {
+    let mut at = started;
+    for _ in 0..rng.between(1, 3) {
+        at += 2 * MILLISECOND;
+        let (ends, begins) = match in_order {
+            true => (Action::Stop, Action::Start),
+            false => (Action::PowerOff(acceptor), Action::Restart(acceptor)),
+        };
+        actions.push((at, ends));
+        actions.push((at + MILLISECOND, begins));
+    }
+    let compared = at + rng.below(50 * MILLISECOND);
+    actions.push((compared, Action::Restart(Name::Controller)));
 }
 
 /// In one of sixteen runs there is a second controller on a copy of the store. Drawn apart, too.

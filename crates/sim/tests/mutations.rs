@@ -156,6 +156,22 @@ fn an_old_copy_that_votes_before_it_is_compared() {
 
 /// [E-LANE]
 #[test]
+fn an_old_copy_that_says_it_was_at_the_last_start() {
+    for script in [
+        include_str!("../../../testdata/cluster/old_copy_starts_twice.txt"),
+        include_str!("../../../testdata/cluster/old_copy_of_durable.txt"),
+    ] {
+        let found = found_by_script(script, Mutation::AnyStartIsKnown);
+        assert_eq!(found, Some(Remembered));
+    }
+}
+
+#[test]
+fn a_controller_that_lets_go_on_whatever_is_put_back() {
+    assert_found(Mutation::NothingCompared, &[Remembered, Agreement]);
+}
+
+#[test]
 fn two_hosts_with_one_lane() {
     assert_found(Mutation::SharedLane, &[OneProposer]);
 }

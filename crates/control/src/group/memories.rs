@@ -10,7 +10,8 @@ use paxos::{NodeId, Time};
 
 impl Group {
     /// An acceptor has shown its memory. A start of it is stored before it may go on, so that no later
-    /// controller takes an older copy for it. [A-COMPARE]
+    /// controller takes an older copy for it; and before that the memory is asked whether it was at the
+    /// last one that is known, since a copy that starts often enough shows a later one. [A-COMPARE]
     pub(super) fn note_memory(
         &mut self,
         node: NodeId,
@@ -23,21 +24,52 @@ impl Group {
         let (mute, Some(shown)) = (watched.mute, shown(watched)) else {
             return;
         };
-        let same = |m: &MemoryRecord| (m.node, m.nonce) == (shown.node, shown.nonce);
-        let kept = match self.memories.iter_mut().find(|m| same(m)) {
+        let key = (shown.node, shown.nonce);
+        let kept = match record_mut(&mut self.memories, key) {
             Some(known) => known.take(&shown, mute),
             None => {
-                self.memories.push(shown.clone());
+                self.memories.push(MemoryRecord::of_unknown(shown, mute));
                 true
             }
         };
         self.suspicion.set_lost(node, !kept);
-        let stored = self.state.memories.iter().find(|m| same(m));
-        let stored = stored.is_some_and(|m| m.start == shown.start && m.forgot.is_none() == kept);
-        if (mute || !kept) && !stored {
-            let _ = self.store_memories(store);
+        if mute || !kept {
+            self.store_memory(key, store);
         }
         self.order_restarted(node, out);
+    }
+
+    /// An acceptor says whether it was at the start that it was asked for.
+    pub(super) fn take_earlier_start(
+        &mut self,
+        told: &EarlierStart,
+        store: &mut impl Store,
+        out: &mut impl ControlOutbox,
+    ) {
+        let watched = self.suspicion.get(Probe::Acceptor, told.node);
+        let shown = watched.filter(|w| w.mute).and_then(shown);
+        let is_it = |shown: &MemoryRecord| (shown.nonce, shown.start) == (told.nonce, told.start);
+        if !shown.as_ref().is_some_and(is_it) {
+            return;
+        }
+        let key = (told.node, told.nonce);
+        let known = record_mut(&mut self.memories, key);
+        let Some(known) = known.filter(|m| m.start == told.earlier) else {
+            return;
+        };
+        let kept = known.follow(told.start, told.known);
+        self.suspicion.set_lost(told.node, !kept);
+        self.store_memory(key, store);
+        self.order_restarted(told.node, out);
+    }
+
+    /// Stores what is known of a memory's starts, unless it is.
+    fn store_memory(&mut self, key: (NodeId, u64), store: &mut impl Store) {
+        let starts = |m: &MemoryRecord| (m.start, m.forgot.is_some());
+        let known = record(&self.memories, key).map(starts);
+        if record(&self.state.memories, key).map(starts) != known {
+            let _ = self.store_memories(store);
+        }
     }
 
     /// Repeats what restarted memories are told, until they show it.
@@ -52,21 +84,35 @@ impl Group {
         let Some(shown) = watched.filter(|w| w.mute).and_then(shown) else {
             return;
         };
-        let group = self.id();
-        let (nonce, start) = (shown.nonce, shown.start);
-        let mut stored = self.state.memories.iter();
-        let message = match stored.find(|m| (m.node, m.nonce) == (node, nonce)) {
-            Some(m) if m.forgot.is_some() && self.may_be_emptied() => Message::DiscardMemory {
+        let key = (node, shown.nonce);
+        let (Some(known), Some(stored)) = (
+            record(&self.memories, key),
+            record(&self.state.memories, key),
+        ) else {
+            return;
+        };
+        let (group, nonce, start) = (self.id(), shown.nonce, shown.start);
+        let message = if stored.forgot.is_some() && self.may_be_emptied() {
+            Message::DiscardMemory {
                 group,
                 nonce,
                 start,
-            },
-            Some(m) if m.forgot.is_none() && m.start == start => Message::ResumeAcceptor {
+            }
+        } else if known.forgot.is_some() {
+            return;
+        } else if stored.start == start {
+            Message::ResumeAcceptor {
                 group,
                 nonce,
                 start,
-            },
-            _ => return,
+            }
+        } else {
+            Message::EarlierStartRequest {
+                group,
+                nonce,
+                start,
+                earlier: known.start,
+            }
         };
         out.control(Peer::Node(node), message);
     }
@@ -83,6 +129,11 @@ impl Group {
             return;
         }
         self.memories_at = now + self.timing.memory_interval;
+        self.store_moved_positions(store);
+    }
+
+    /// Positions, if any has moved on since they were stored.
+    pub(super) fn store_moved_positions(&mut self, store: &mut impl Store) {
         if self.memories_to_keep(&self.state) != self.state.memories {
             let _ = self.store_memories(store);
         }
@@ -131,6 +182,23 @@ impl Group {
             ))
         })
     }
+}
+
+/// What an acceptor answers to [`Message::EarlierStartRequest`].
+pub(super) struct EarlierStart {
+    pub node: NodeId,
+    pub nonce: u64,
+    pub start: u64,
+    pub earlier: u64,
+    pub known: bool,
+}
+
+fn record(memories: &[MemoryRecord], key: (NodeId, u64)) -> Option<&MemoryRecord> {
+    memories.iter().find(|m| (m.node, m.nonce) == key)
+}
+
+fn record_mut(memories: &mut [MemoryRecord], key: (NodeId, u64)) -> Option<&mut MemoryRecord> {
+    memories.iter_mut().find(|m| (m.node, m.nonce) == key)
 }
 
 /// What a memory shows. Of a mute one all is needed, so there is nothing until each partition has

@@ -1,6 +1,9 @@
 //! Acceptors that are read from disk.
 
-use crate::world::{ACCEPTORS, World};
+use control::Message;
+use paxos::acceptor::Start;
+
+use crate::world::{ACCEPTORS, GROUP, World};
 
 const ALIVE: u64 = 500;
 
@@ -73,6 +76,145 @@ fn a_later_controller_notices_by_what_is_stored() {
     assert_eq!(
         (world.resumed.len(), world.discarded.as_slice()),
         (1, &[3][..])
+    );
+}
+
+/// The copy starts again before the first start was compared, and the controller is another one each time: what
+/// it shows is no less than what is stored. But it wasn't at the start that went on.
+#[test]
+fn a_copy_that_starts_more_often_than_its_original_does_not_know_the_last_start() {
+    let mut world = World::started();
+    let copy = world.saved(3);
+    world.restart(3);
+    world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute());
+    let stored = world.state();
+    voted(&mut world, 5);
+    world.kill_controller();
+    world.shared.put(stored);
+    world.restart_from(3, &copy);
+    for _ in 0..4 {
+        world.restart(3);
+        world.start_controller();
+        world.run(20);
+        world.kill_controller();
+    }
+    world.start_controller();
+    world.run(ALIVE);
+    assert_eq!(
+        (world.resumed.len(), world.discarded.as_slice()),
+        (1, &[3][..])
+    );
+}
+
+/// Whichever of two copies goes on first is the memory from then on, also if the controller never sees it go on.
+#[test]
+fn of_two_copies_one_goes_on() {
+    for seen in [false, true] {
+        let mut world = World::started();
+        let copy = world.saved(3);
+        world.restart_from(3, &copy);
+        assert!(world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute()));
+        if seen {
+            world.run(ALIVE);
+        }
+        world.restart_from(3, &copy);
+        for _ in 0..5 {
+            world.restart(3);
+            world.run(7);
+        }
+        world.run(ALIVE);
+        assert_eq!(
+            (world.resumed.len(), world.discarded.as_slice()),
+            (1, &[3][..])
+        );
+    }
+}
+
+/// An answer is true for ever, but says nothing of a later question.
+#[test]
+fn an_answer_about_an_earlier_question_lets_nobody_go_on() {
+    let mut world = World::started();
+    let copy = world.saved(3);
+    world.restart(3);
+    world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute());
+    world.restart_from(3, &copy);
+    world.restart(3);
+    let memory = &world.acceptors[&3];
+    let late = Message::EarlierStart {
+        group: GROUP,
+        node: 3,
+        nonce: memory.nonce(),
+        start: memory.start().number(),
+        earlier: Start::FIRST.number(),
+        known: true,
+    };
+    for _ in 0..50 {
+        world.answers.push((3, late.clone()));
+        world.run(10);
+    }
+    assert_eq!(
+        (world.resumed.len(), world.discarded.as_slice()),
+        (1, &[3][..])
+    );
+}
+
+#[test]
+fn an_older_store_takes_no_healthy_memory_for_a_copy() {
+    let mut world = World::started();
+    let older = world.state();
+    for _ in 0..20 {
+        world.restart(3);
+        assert!(world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute()));
+    }
+    world.kill_controller();
+    world.shared.put(older);
+    world.start_controller();
+    world.restart(3);
+    assert!(world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute()));
+    assert!(world.discarded.is_empty());
+}
+
+#[test]
+fn a_memory_that_the_store_has_never_seen_goes_on() {
+    let mut world = World::started();
+    world.restart(3);
+    world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute());
+    world.kill_controller();
+    let mut state = world.state();
+    state.memories.clear();
+    world.shared.put(state);
+    world.restart(3);
+    world.start_controller();
+    assert!(world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute()));
+    assert!(world.discarded.is_empty());
+}
+
+/// Nobody has asked for the starts in between, so nobody can name them.
+#[test]
+fn any_number_of_starts_that_nobody_compared_is_healthy() {
+    let mut world = World::started();
+    world.kill_controller();
+    for _ in 0..300 {
+        world.restart(3);
+    }
+    world.start_controller();
+    assert!(world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute()));
+    assert!(world.discarded.is_empty());
+}
+
+#[test]
+fn an_orderly_stop_stores_positions() {
+    let mut world = World::started();
+    voted(&mut world, 7);
+    let copy = world.saved(3);
+    voted(&mut world, 8);
+    world.stop_controller();
+    world.restart_from(3, &copy);
+    world.start_controller();
+    world.run(ALIVE);
+    assert_eq!(
+        (world.resumed.len(), world.discarded.as_slice()),
+        (0, &[3][..])
     );
 }
 
@@ -180,7 +322,6 @@ fn all_at_once_come_back_by_themselves() {
 /// the order of neither.
 #[test]
 fn a_late_answer_of_the_start_before_is_stale() {
-    use paxos::acceptor::Start;
     use paxos::outbox::Sent;
     use paxos::wire::value::{Probe, ProbeReport};
     use paxos::{Header, MsgType, Packet, Reason};

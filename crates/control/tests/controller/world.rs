@@ -1,8 +1,8 @@
 //! A controller with real leaders and acceptors, and replicas that answer PROBE; seeded and lossy.
 
 use control::{
-    ControlOutbox, Controller, GroupSettings, GroupState, MemoryStore, Message, Peer, Settings,
-    Store, StoreError,
+    ControlOutbox, Controller, EarlierStartRequest, GroupSettings, GroupState, MemoryStore,
+    Message, Peer, Settings, Store, StoreError,
 };
 use paxos::acceptor::Start;
 use paxos::wire::value::{ProbeReport, RangeReport, Rejection};
@@ -134,6 +134,8 @@ pub struct World {
     /// Starts that acceptors were let go on, and acceptors that were emptied.
     pub resumed: Vec<(NodeId, Start)>,
     pub discarded: Vec<NodeId>,
+    /// What acceptors answered and the controller hasn't got yet.
+    pub answers: Vec<(NodeId, Message)>,
     random: u64,
     nonces: u64,
 }
@@ -170,6 +172,7 @@ impl World {
             refused_as_conflict: false,
             resumed: Vec::new(),
             discarded: Vec::new(),
+            answers: Vec::new(),
             spoilt: None,
             random: 1,
             nonces: 100,
@@ -241,6 +244,10 @@ impl World {
         self.controller = Some(controller.unwrap());
     }
 
+    pub fn stop_controller(&mut self) {
+        self.controller.take().unwrap().stop();
+    }
+
     pub fn kill_controller(&mut self) {
         self.controller = None;
     }
@@ -300,6 +307,9 @@ impl World {
                 return true;
             }
             self.now += MILLISECOND;
+            for (node, answer) in std::mem::take(&mut self.answers) {
+                self.say(Peer::Node(node), answer);
+            }
             let now = self.now;
             if self
                 .controller
@@ -457,6 +467,8 @@ impl World {
             let _ = self.leaders.get_mut(&node).unwrap().program(&program);
         } else if let Some((_, enable)) = message.enable() {
             let _ = self.acceptors.get_mut(&node).unwrap().enable(&enable);
+        } else if let Some(request) = message.earlier_start_request() {
+            self.answer_start(node, &request);
         } else if let Some((_, nonce, start)) = message.resume() {
             let acceptor = self.acceptors.get_mut(&node).unwrap();
             if acceptor.resume(nonce, start) == Ok(true) {
@@ -469,6 +481,16 @@ impl World {
                 self.boot(node);
             }
         }
+    }
+
+    /// The answer arrives with the next tick.
+    fn answer_start(&mut self, node: NodeId, request: &EarlierStartRequest) {
+        let acceptor = self.acceptors.get_mut(&node).unwrap();
+        if acceptor.asked(request.nonce, request.start).is_err() || self.lost() {
+            return;
+        }
+        let known = self.acceptors[&node].was_at(request.earlier);
+        self.answers.push((node, request.answer(node, known)));
     }
 
     fn lost(&mut self) -> bool {

@@ -17,7 +17,9 @@ use loader::{acceptor::Acceptor, leader::Leader, learner::Learner, object, place
 use paxos::{
     Configuration, Enable, Epoch, Instance, Member, NodeId, PartitionId, Round, To, Verdict,
 };
-use sim::script::device::{parse_configuration, parse_enable, parse_program, parse_resume};
+use sim::script::device::{
+    parse_configuration, parse_earlier, parse_enable, parse_program, parse_resume,
+};
 use sim::script::fields::Fields;
 use sim::script::{Device, Setup, packet, value};
 
@@ -252,6 +254,11 @@ impl Device for XdpDevice {
             }
             ("discard", Control::Acceptor(acceptor)) => {
                 acceptor.discard(fields.u64("nonce", 0)?).is_ok()
+            }
+            ("asked", Control::Acceptor(acceptor)) => {
+                let (nonce, start) = parse_resume(&mut fields, acceptor.nonce())?;
+                let earlier = parse_earlier(&mut fields)?;
+                acceptor.asked(nonce, start).is_ok() && acceptor.was_at(earlier)
             }
             ("resume", Control::Acceptor(acceptor)) => {
                 let (nonce, start) = parse_resume(&mut fields, acceptor.nonce())?;

@@ -28,6 +28,11 @@ pub(crate) trait Controlled {
     /// Handles a message that is for this role alone: an order, a question, an answer.
     fn message(&mut self, message: &Message, from: SocketAddr) -> Result<(), Error>;
 
+    /// Answers a question of the controller, if it is one that is for this role.
+    fn answer(&mut self, _question: &Message) -> Result<Option<Message>, Error> {
+        Ok(None)
+    }
+
     /// Learns of a newer view.
     fn view(&mut self, view: &View);
 
@@ -162,6 +167,11 @@ impl<'a> ControlLoop<'a> {
                     self.socket.send_status(from, *id, *part);
                 }
                 Message::Stop => self.stoppers.push(from),
+                Message::EarlierStartRequest { .. } => {
+                    if let Some(answer) = role.answer(&message)? {
+                        self.socket.send(from, &answer);
+                    }
+                }
                 message => role.message(message, from)?,
             }
             if self.alarm().is_some() {

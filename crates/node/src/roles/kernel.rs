@@ -40,6 +40,11 @@ pub(crate) trait InKernel: Sized {
         Ok(())
     }
 
+    /// Answers a question of the controller, if it is one that is for this role.
+    fn answer(&mut self, _question: &Message) -> Result<Option<Message>, Error> {
+        Ok(None)
+    }
+
     /// Learns of a newer view.
     fn view(&mut self, _view: &View) {}
 
@@ -120,6 +125,10 @@ impl<R: InKernel> Controlled for Process<R> {
 
     fn message(&mut self, message: &Message, _: SocketAddr) -> Result<(), Error> {
         self.role.order(message)
+    }
+
+    fn answer(&mut self, question: &Message) -> Result<Option<Message>, Error> {
+        self.role.answer(question)
     }
 
     fn view(&mut self, view: &View) {

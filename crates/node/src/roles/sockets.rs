@@ -56,6 +56,15 @@ pub(crate) trait Role {
         Ok(())
     }
 
+    /// Answers a question of the controller, if it is one that is for this role.
+    fn answer(
+        &mut self,
+        _question: &Message,
+        _links: &mut Links,
+    ) -> Result<Option<Message>, Error> {
+        Ok(None)
+    }
+
     /// Learns of a newer view.
     fn view(&mut self, _view: &View, _links: &mut Links) {}
 
@@ -175,6 +184,10 @@ impl<R: Role> Controlled for Process<R> {
 
     fn message(&mut self, message: &Message, from: SocketAddr) -> Result<(), Error> {
         self.role.message(message, from, &mut self.links)
+    }
+
+    fn answer(&mut self, question: &Message) -> Result<Option<Message>, Error> {
+        self.role.answer(question, &mut self.links)
     }
 
     fn view(&mut self, view: &View) {

@@ -5,21 +5,21 @@
 //! ```text
 //! magic "WPAC", version u16
 //! cluster u32, group u16, node u16, partitions u16, max_value u16, slots u64
-//! nonce u64, start u64, epoch u32, g u8, replicas u8, replicas x node u16
+//! nonce u64, start u64, told u16, told x start u64, epoch u32, g u8, replicas u8, replicas x node u16
 //! partitions x {
 //!   floor u32, raiser u64, trim u64, end u64, replicas x report { incarnation u64, inst u64 }, used slots u64,
 //!   used x { inst u64, rnd u32, vrnd u32, client u64, request u64, flags u16, len u16, value }
 //! }
 //! ```
 
-use super::{Acceptor, Partition, Slot, SlotView, Start};
+use super::{Acceptor, Partition, Slot, SlotView, Start, ToldStarts};
 use crate::configuration::MAX_REPLICAS;
 use crate::{
     Deployment, Epoch, Flags, Instance, NodeId, PartitionId, Round, TrimReport, TrimReports,
 };
 
 const MAGIC: [u8; 4] = *b"WPAC";
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
 
 /// What a saved memory says of its membership. Planes that keep an acceptor's memory elsewhere save
 /// it in the same form: this, then each partition.
@@ -29,6 +29,8 @@ pub struct Membership<'a> {
     pub nonce: u64,
     /// Which start of the memory saves it.
     pub start: Start,
+    /// The starts that it was asked at.
+    pub told: &'a ToldStarts,
     /// The epoch that enabled it last; 0 = a stranger.
     pub epoch: Epoch,
     /// Replicas that may fail without stopping TRIM.
@@ -50,6 +52,10 @@ impl Membership<'_> {
         out.extend_from_slice(&slots.to_be_bytes());
         out.extend_from_slice(&self.nonce.to_be_bytes());
         out.extend_from_slice(&self.start.number().to_be_bytes());
+        out.extend_from_slice(&(self.told.all().len() as u16).to_be_bytes());
+        for told in self.told.all() {
+            out.extend_from_slice(&told.number().to_be_bytes());
+        }
         out.extend_from_slice(&self.epoch.to_be_bytes());
         out.push(self.g);
         out.push(self.replicas.len() as u8);
@@ -113,6 +119,7 @@ impl Acceptor {
         let membership = Membership {
             nonce: self.nonce,
             start: self.start,
+            told: &self.told,
             epoch: self.epoch,
             g: self.reports.g(),
             replicas: self.reports.replicas(),
@@ -195,6 +202,7 @@ impl Acceptor {
         let start = Start::from_number(r.u64()?).ok_or("it was never started")?;
         let mut acceptor = Acceptor::new(deployment, slots, nonce);
         acceptor.start = start;
+        acceptor.told = r.told(start)?;
         acceptor.load_membership(&mut r)?;
         for pid in 0..deployment.partitions {
             acceptor.load_partition(pid, &mut r)?;
@@ -347,5 +355,19 @@ impl<'a> Reader<'a> {
 
     fn u64(&mut self) -> Result<u64, &'static str> {
         self.array().map(u64::from_be_bytes)
+    }
+
+    /// The starts that a memory was asked at, `last` being its last one.
+    fn told(&mut self, last: Start) -> Result<ToldStarts, &'static str> {
+        let count = usize::from(self.u16()?);
+        let mut told = Vec::with_capacity(count.min(ToldStarts::MAX));
+        for _ in 0..count {
+            let start = Start::from_number(self.u64()?).ok_or("it was asked at no start")?;
+            if start.count() > last.count() {
+                return Err("it was asked at a later start than its last");
+            }
+            told.push(start);
+        }
+        ToldStarts::new(told)
     }
 }

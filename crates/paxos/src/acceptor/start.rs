@@ -2,7 +2,9 @@
 //!
 //! A memory that is read from disk may be an old copy of itself. So each time it is, it counts that,
 //! draws a salt, and is *mute*: it answers PROBE alone, until the controller has compared what it
-//! shows with what it has shown before, and lets exactly this start go on. [A-MUTE]
+//! shows with what it has shown before, and lets exactly this start go on [A-MUTE]. That a later start of an old
+//! copy shows no less isn't enough: it must also have been at the last start that was let go on. So a
+//! memory remembers those of its starts that somebody may ask for.
 
 use std::fmt;
 
@@ -54,6 +56,48 @@ impl Start {
     }
 }
 
+/// Those starts of a memory of which somebody was told that it was at them. Nobody can ask for another one
+/// but the first, at which every memory was.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ToldStarts(Vec<Start>);
+
+impl ToldStarts {
+    /// So many are remembered. Before more have been told, the controller has stored a later one than the
+    /// oldest, unless it could store none so many times in a row.
+    pub const MAX: usize = 128;
+
+    /// Those that were told, oldest first; refused if these can't be.
+    pub fn new(starts: Vec<Start>) -> Result<ToldStarts, &'static str> {
+        let ascend = starts.windows(2).all(|w| w[0].count() <= w[1].count());
+        match ascend && starts.len() <= Self::MAX {
+            true => Ok(ToldStarts(starts)),
+            false => Err("its starts are too many or out of order"),
+        }
+    }
+
+    /// Oldest first.
+    pub fn all(&self) -> &[Start] {
+        &self.0
+    }
+
+    /// Whether the memory was at `start`, for all that it remembers.
+    pub fn has(&self, start: Start) -> bool {
+        start == Start::FIRST || self.0.contains(&start)
+    }
+
+    /// Somebody will be told of `start`. True if that is new; then it must be on disk before it is told.
+    pub fn add(&mut self, start: Start) -> bool {
+        if self.has(start) {
+            return false;
+        }
+        if self.0.len() == Self::MAX {
+            self.0.remove(0);
+        }
+        self.0.push(start);
+        true
+    }
+}
+
 impl fmt::Display for Start {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{:08x}", self.count(), self.0 as u32)
@@ -73,6 +117,27 @@ mod tests {
         assert_eq!(second.to_string(), "2/0000abcd");
         let last = (0..3).fold(Start(MAX_COUNT << SALT_BITS), |s, _| s.next(7));
         assert_eq!(u64::from(last.count()), MAX_COUNT, "and never mute by that");
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_told_starts_is_forgotten_but_never_the_first() {
+        let mut told = ToldStarts::default();
+        let mut start = Start::FIRST;
+        assert!(told.has(start) && !told.add(start));
+        for salt in 0..ToldStarts::MAX as u32 + 1 {
+            start = start.next(salt);
+            assert!(told.add(start) && !told.add(start));
+        }
+        assert_eq!(told.all().len(), ToldStarts::MAX);
+        assert!(told.has(Start::FIRST) && told.has(start));
+        assert!(told.has(told.all()[0]) && !told.has(Start::FIRST.next(0)));
+        let mut starts = told.all().to_vec();
+        assert_eq!(ToldStarts::new(starts.clone()), Ok(told));
+        starts.swap(3, 4);
+        assert!(ToldStarts::new(starts.clone()).is_err());
+        starts.swap(3, 4);
+        starts.push(start.next(1));
+        assert!(ToldStarts::new(starts).is_err());
     }
 
     #[test]

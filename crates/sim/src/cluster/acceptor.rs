@@ -3,15 +3,14 @@
 //! The durable form keeps a snapshot and a log of the packets that changed something. What a step
 //! sends waits until everything before it in the log is synced (group commit).
 
-use control::memory::Positions;
-use control::{MemoryRecord, Message};
+use control::{EarlierStartRequest, Message};
 use paxos::wire::value::RangeReport;
 use paxos::{
     Acceptor, Enable, Epoch, Flags, Header, MsgType, NodeId, Outbox, Packet, Reason, To, Verdict,
 };
 
 use super::host::Host;
-use super::layout::Endpoint;
+use super::layout::{Endpoint, NodeIndex};
 use super::mutation::{self, Mutation};
 use super::world::{Event, Outgoing, Sender, World};
 use crate::check::{Asked, Memory};
@@ -54,8 +53,6 @@ pub struct AcceptorHost {
     spare: Vec<Outgoing>,
     /// A copy of the disk, that somebody may put back.
     backup: Option<Disk>,
-    /// An old copy was put back that the controller hasn't had discarded yet.
-    restored: bool,
     /// Whether it tells replicas a false `end`.
     exaggerates: bool,
     /// For a mutation: the order that made it a member first.
@@ -79,7 +76,6 @@ impl AcceptorHost {
             waiting: Vec::new(),
             spare: Vec::new(),
             backup: None,
-            restored: false,
             exaggerates: false,
             first_enable: None,
         }
@@ -152,21 +148,9 @@ impl AcceptorHost {
         self.backup = Some(self.disk.clone());
     }
 
-    /// What the copy of the disk would show after a start, if there is a memory in it.
-    pub fn shown_by_backup(&self, world: &World) -> Option<MemoryRecord> {
-        let acceptor = self.load(world, self.backup.as_ref()?)?;
-        let positions = |pid| Positions {
-            floor: acceptor.floor(pid).0,
-            end: acceptor.end(pid),
-            trim: acceptor.trim(pid),
-        };
-        Some(MemoryRecord {
-            node: acceptor.deployment().node,
-            nonce: acceptor.nonce(),
-            start: acceptor.start().next(u32::MAX).number(),
-            shown: world.pids().map(positions).collect(),
-            forgot: None,
-        })
+    /// The memory in the copy of the disk.
+    pub fn backup(&self, world: &World) -> Option<Acceptor> {
+        self.load(world, self.backup.as_ref()?)
     }
 
     /// The copy is put back in the place of the disk: what came since is forgotten.
@@ -177,17 +161,11 @@ impl AcceptorHost {
         self.crash(world, false);
         self.disk = backup;
         self.member = false;
-        self.restored = true;
     }
 
     /// From now on it tells replicas that it has voted further than it has.
     pub fn exaggerate(&mut self) {
         self.exaggerates = true;
-    }
-
-    /// Whether its memory is an old copy that still waits to be discarded.
-    pub fn is_restored(&self) -> bool {
-        self.restored
     }
 
     fn empty_memory(&mut self, world: &mut World) {
@@ -226,7 +204,6 @@ impl AcceptorHost {
     pub fn wipe(&mut self, world: &mut World) {
         self.crash(world, false);
         self.disk.wipe();
-        self.restored = false;
     }
 
     /// Stops in good order: a volatile memory is dumped.
@@ -364,10 +341,14 @@ impl AcceptorHost {
     }
 
     /// A control message arrives.
-    pub fn control(&mut self, world: &mut World, message: &Message) {
+    pub fn control(&mut self, world: &mut World, from: NodeIndex, message: &Message) {
         if let Message::View(view) = message {
             // It counts nothing by configurations, so it ignores one that contradicts another.
             let _ = self.host.take_view(world, view);
+        }
+        if let Some(request) = message.earlier_start_request() {
+            self.answer(world, from, &request);
+            return;
         }
         let Some(acceptor) = self.role.as_mut() else {
             return;
@@ -383,7 +364,6 @@ impl AcceptorHost {
             let is_meant = (acceptor.nonce(), acceptor.start()) == (nonce, start);
             if acceptor.is_mute() && is_meant {
                 self.disk.wipe();
-                self.restored = false;
                 self.empty_memory(world);
                 self.observe_start(world);
             }
@@ -409,6 +389,23 @@ impl AcceptorHost {
                 self.release(world, waiting.sender, waiting.asked, waiting.out);
             }
         }
+    }
+
+    /// Says whether this memory was at an earlier start, when it is on disk that it was asked at this one.
+    fn answer(&mut self, world: &mut World, from: NodeIndex, request: &EarlierStartRequest) {
+        let Some(acceptor) = self.role.as_mut() else {
+            return;
+        };
+        let Ok(changed) = acceptor.asked(request.nonce, request.start) else {
+            return;
+        };
+        let known = acceptor.was_at(request.earlier) || world.mutated(Mutation::AnyStartIsKnown);
+        let answer = request.answer(acceptor.deployment().node, known);
+        if changed && world.scenario.durable && self.snapshot().is_err() {
+            self.crash(world, false);
+            return;
+        }
+        world.control(self.host.at, from, answer);
     }
 
     fn log(&mut self, packet: &[u8]) -> Result<(), Full> {

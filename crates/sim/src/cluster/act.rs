@@ -85,9 +85,6 @@ impl Cluster {
 
     fn crash(&mut self, name: Name, power: bool) {
         let Some(at) = self.index(name) else { return };
-        if matches!(self.kind(at), Kind::Controller | Kind::Acceptor(_)) {
-            self.give_up_old_copies();
-        }
         match self.kind(at) {
             Kind::Controller => self.controller.crash(),
             Kind::Leader(n) => self.leaders[n].crash(),
@@ -144,23 +141,13 @@ impl Cluster {
         let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) else {
             return;
         };
-        let shown = self.acceptors[n].shown_by_backup(&self.world);
-        let noticed = shown.is_some_and(|shown| self.controller.would_notice(&shown));
+        let copy = self.acceptors[n].backup(&self.world);
+        let noticed = copy.is_some_and(|copy| self.controller.would_notice(&copy));
         if noticed && self.may_forget(n) {
             self.acceptors[n].restore(&mut self.world);
         } else {
             self.world
                 .note(|_| format!("spared   {name}: too much would be lost, or nobody would see"));
-        }
-    }
-
-    /// An old copy that starts twice, or whose controller ends, before it was compared can't be told from a
-    /// healthy memory (docs/invariants.md, INV-2): here somebody empties it before that.
-    fn give_up_old_copies(&mut self) {
-        for acceptor in &mut self.acceptors {
-            if acceptor.is_restored() {
-                acceptor.wipe(&mut self.world);
-            }
         }
     }
 
@@ -294,8 +281,7 @@ impl Cluster {
     }
 
     fn stop_all(&mut self) {
-        self.give_up_old_copies();
-        self.controller.crash();
+        self.controller.stop();
         self.leaders.iter_mut().for_each(LeaderHost::crash);
         self.learners.iter_mut().for_each(LearnerHost::crash);
         for n in 0..self.acceptors.len() {

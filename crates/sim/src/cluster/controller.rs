@@ -3,13 +3,15 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use control::memory::Positions;
 use control::{
     ControlOutbox, Controller, EpochRecord, EpochState, GivenUp, GroupSettings, GroupState,
     MemoryRecord, Message, Peer, Settings, Store, StoreError,
 };
+use paxos::acceptor::Start;
 use paxos::{
-    Configuration, Epoch, Flags, GroupId, Header, MsgType, NodeId, Outbox, Packet, Round, To,
-    Verdict,
+    Acceptor, Configuration, Epoch, Flags, GroupId, Header, MsgType, NodeId, Outbox, Packet, Round,
+    To, Verdict,
 };
 
 use super::host::{Alarm, Host};
@@ -145,12 +147,27 @@ impl ControllerHost {
         self.store.0.borrow().state.last_epoch()
     }
 
-    /// Whether an acceptor that shows this has gone backwards, by what the store knows.
-    pub fn would_notice(&self, shown: &MemoryRecord) -> bool {
+    /// Whether an acceptor that is started from this copy has gone backwards, by what the store knows.
+    pub fn would_notice(&self, copy: &Acceptor) -> bool {
+        let positions = |pid| Positions {
+            floor: copy.floor(pid).0,
+            end: copy.end(pid),
+            trim: copy.trim(pid),
+        };
+        let shown = MemoryRecord {
+            node: copy.deployment().node,
+            nonce: copy.nonce(),
+            start: copy.start().next(u32::MAX).number(),
+            shown: (0..copy.deployment().partitions).map(positions).collect(),
+            forgot: None,
+        };
         let stored = self.store.0.borrow();
         let mut known = stored.state.memories.iter();
         let known = known.find(|m| (m.node, m.nonce) == (shown.node, shown.nonce));
-        known.is_some_and(|m| !m.clone().take(shown, true))
+        known.is_some_and(|m| {
+            let last = Start::from_number(m.start);
+            !m.clone().take(&shown, true) || !last.is_some_and(|last| copy.was_at(last))
+        })
     }
 
     /// Whether the last epoch is active.
@@ -188,6 +205,13 @@ impl ControllerHost {
             Err(error) => world.note(|_| format!("controller can't start: {error}")),
         }
         self.after(world);
+    }
+
+    /// The process ends in good order.
+    pub fn stop(&mut self) {
+        if let Some(mut controller) = self.role.take() {
+            controller.stop();
+        }
     }
 
     /// The process dies.

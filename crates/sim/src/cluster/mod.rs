@@ -254,7 +254,7 @@ impl Cluster {
                 match kind {
                     Kind::Controller => self.controller.control(w, from, &message),
                     Kind::Leader(n) => self.leaders[n].control(w, &message),
-                    Kind::Acceptor(n) => self.acceptors[n].control(w, &message),
+                    Kind::Acceptor(n) => self.acceptors[n].control(w, from, &message),
                     Kind::Replica(n) => self.replicas[n].control(w, from, &message),
                     Kind::Learner(n) => self.learners[n].control(w, &message),
                     Kind::Client(n) => self.clients[n].control(w, &message),

@@ -66,6 +66,10 @@ pub enum Mutation {
     LanesOfEarlierProcess,
     /// An acceptor that was read from disk votes before it was compared.
     RestartedIsNotMute,
+    /// An acceptor that was read from disk says that it was at any start.
+    AnyStartIsKnown,
+    /// The controller lets an acceptor that was read from disk go on, whatever that shows.
+    NothingCompared,
     /// An acceptor promises a round to each candidate that asks.
     PromisesToAnyone,
     /// A replica repairs as far as one acceptor says that it has voted.
@@ -74,7 +78,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`], which is no mistake of those that are to notice it.
-    pub const ALL: [Mutation; 26] = [
+    pub const ALL: [Mutation; 28] = [
         Mutation::BeginningIgnored,
         Mutation::AcceptorForgets,
         Mutation::LeaderReusesRound,
@@ -99,6 +103,8 @@ impl Mutation {
         Mutation::OldClusterBelieved,
         Mutation::LanesOfEarlierProcess,
         Mutation::RestartedIsNotMute,
+        Mutation::AnyStartIsKnown,
+        Mutation::NothingCompared,
         Mutation::PromisesToAnyone,
         Mutation::OneEndBelieved,
     ];
@@ -201,6 +207,23 @@ pub fn spoil_order(world: &World, mut message: Message) -> Message {
         }
         Message::EnableAcceptor { epoch, .. } if world.mutated(Mutation::KeepsOldMembership) => {
             *epoch = 1;
+        }
+        &mut (Message::EarlierStartRequest {
+            group,
+            nonce,
+            start,
+            ..
+        }
+        | Message::DiscardMemory {
+            group,
+            nonce,
+            start,
+        }) if world.mutated(Mutation::NothingCompared) => {
+            message = Message::ResumeAcceptor {
+                group,
+                nonce,
+                start,
+            };
         }
         _ => {}
     }

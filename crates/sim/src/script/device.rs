@@ -155,6 +155,11 @@ impl Device for RustDevice {
                 acceptor.restarted(fields.u32("salt", 0)?);
                 true
             }
+            ("asked", RustDevice::Acceptor(acceptor)) => {
+                let (nonce, start) = parse_resume(&mut fields, acceptor.nonce())?;
+                let earlier = parse_earlier(&mut fields)?;
+                acceptor.asked(nonce, start).is_ok() && acceptor.was_at(earlier)
+            }
             ("resume", RustDevice::Acceptor(acceptor)) => {
                 let (nonce, start) = parse_resume(&mut fields, acceptor.nonce())?;
                 acceptor.resume(nonce, start).is_ok()
@@ -270,6 +275,12 @@ pub fn parse_resume(fields: &mut Fields<'_>, nonce: u64) -> Result<(u64, Start),
     let nonce = fields.u64("nonce", nonce)?;
     let start = Start::from_number(fields.u64("start", 0)?);
     Ok((nonce, start.ok_or("there is no such start")?))
+}
+
+/// The start of which an `asked` line wants to know whether the memory was at it.
+pub fn parse_earlier(fields: &mut Fields<'_>) -> Result<Start, String> {
+    let earlier = Start::from_number(fields.u64("earlier", 0)?);
+    earlier.ok_or_else(|| "there is no such start".to_owned())
 }
 
 /// What a `program` line says to a leader of this boot nonce.

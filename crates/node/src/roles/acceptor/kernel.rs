@@ -97,6 +97,21 @@ impl InKernel for KernelAcceptor {
         Ok(())
     }
 
+    fn answer(&mut self, question: &Message) -> Result<Option<Message>, Error> {
+        let Some(request) = question.earlier_start_request() else {
+            return Ok(None);
+        };
+        let Some(acceptor) = self.of_group(request.group) else {
+            return Ok(None);
+        };
+        let node = acceptor.place().deployment.node;
+        if let Err(why) = acceptor.asked(request.nonce, request.start) {
+            refused(node, "saying which starts it knows", why);
+            return Ok(None);
+        }
+        Ok(Some(request.answer(node, acceptor.was_at(request.earlier))))
+    }
+
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
         let groups = self.acceptors.iter().map(|acceptor| {
             let place = acceptor.place();

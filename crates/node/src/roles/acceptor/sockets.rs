@@ -150,6 +150,29 @@ impl Role for AcceptorRole {
         Ok(())
     }
 
+    /// A start that the controller is told of must be known to all later ones, hence stored first. [A-TOLD]
+    fn answer(&mut self, question: &Message, links: &mut Links) -> Result<Option<Message>, Error> {
+        let Some(request) = question.earlier_start_request() else {
+            return Ok(None);
+        };
+        let Some(acceptor) = of_group(&mut self.acceptors, request.group, id) else {
+            return Ok(None);
+        };
+        let node = acceptor.deployment().node;
+        let changed = match acceptor.asked(request.nonce, request.start) {
+            Ok(changed) => changed,
+            Err(why) => {
+                refused(node, "saying which starts it knows", why);
+                return Ok(None);
+            }
+        };
+        let answer = request.answer(node, acceptor.was_at(request.earlier));
+        if changed {
+            self.store(Kind::Asked, question, links)?;
+        }
+        Ok(Some(answer))
+    }
+
     fn stop(&mut self) -> Result<(), Error> {
         match &mut self.keeping {
             Keeping::Durable(wal) => wal.finish_snapshot(),
@@ -201,15 +224,20 @@ impl AcceptorRole {
                 false
             }
         };
-        match &mut self.keeping {
-            // The controller repeats its orders all the time.
-            Keeping::Durable(wal) if changed => {
-                let bytes = serde_json::to_vec(order).map_err(|e| Error::new(e.to_string()))?;
-                wal.append(Kind::Enable, &bytes);
-                self.commit(links)
-            }
-            _ => Ok(()),
+        // The controller repeats its orders all the time.
+        match changed {
+            true => self.store(Kind::Enable, order, links),
+            false => Ok(()),
         }
+    }
+
+    fn store(&mut self, kind: Kind, order: &Message, links: &mut Links) -> Result<(), Error> {
+        let Keeping::Durable(wal) = &mut self.keeping else {
+            return Ok(());
+        };
+        let bytes = serde_json::to_vec(order).map_err(|e| Error::new(e.to_string()))?;
+        wal.append(kind, &bytes);
+        self.commit(links)
     }
 
     /// The controller has compared what this start of a memory shows. [A-MUTE]
@@ -350,9 +378,18 @@ fn replay(acceptors: &mut [Acceptor], kind: Kind, bytes: &[u8]) -> Result<(), St
                 )),
             }
         }
+        Kind::Asked => {
+            let request = order_in(bytes)?.earlier_start_request();
+            let request = request.ok_or("a record holds another order")?;
+            let acceptor = of_group(acceptors, request.group, id)
+                .ok_or_else(|| format!("it asks the unknown group {}", request.group))?;
+            acceptor
+                .asked(request.nonce, request.start)
+                .map(|_| ())
+                .map_err(|why| format!("a record doesn't fit what precedes it: {why}"))
+        }
         Kind::Enable => {
-            let message: Message = serde_json::from_slice(bytes)
-                .map_err(|e| format!("a record holds no order: {e}"))?;
+            let message = order_in(bytes)?;
             let (group, enable) = message.enable().ok_or("a record holds another order")?;
             let acceptor = of_group(acceptors, group, id)
                 .ok_or_else(|| format!("it enables the unknown group {group}"))?;
@@ -362,4 +399,8 @@ fn replay(acceptors: &mut [Acceptor], kind: Kind, bytes: &[u8]) -> Result<(), St
                 .map_err(|why| format!("a record doesn't fit what precedes it: {why}"))
         }
     }
+}
+
+fn order_in(record: &[u8]) -> Result<Message, String> {
+    serde_json::from_slice(record).map_err(|e| format!("a record holds no order: {e}"))
 }

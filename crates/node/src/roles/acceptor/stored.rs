@@ -61,6 +61,12 @@ impl Stored {
         done.expect("there is room");
     }
 
+    /// A question of the controller.
+    pub fn answer(&mut self, question: &Message) -> Option<Message> {
+        let answer = self.role.answer(question, &mut self.links);
+        answer.expect("there is room")
+    }
+
     /// Its memory.
     pub fn acceptor(&self) -> &Acceptor {
         &self.role.acceptors[0]

@@ -1,6 +1,8 @@
 use std::fs;
+use std::path::Path;
 
 use control::Message;
+use paxos::acceptor::Start;
 use paxos::{Flags, Header, MsgType, Round, Verdict};
 
 use super::stored::{self, Stored};
@@ -45,6 +47,22 @@ fn discard(role: &mut Stored, start: u64) {
         start,
     };
     role.order(&order);
+}
+
+/// Asks whether it was at an earlier start.
+fn was_at(role: &mut Stored, earlier: Start) -> Option<bool> {
+    let memory = role.acceptor();
+    let question = Message::EarlierStartRequest {
+        group: 0,
+        nonce: memory.nonce(),
+        start: memory.start().number(),
+        earlier: earlier.number(),
+    };
+    let node = memory.deployment().node;
+    match role.answer(&question)? {
+        Message::EarlierStart { node: n, known, .. } if n == node => Some(known),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn refusal(cluster: &ClusterFile) -> String {
@@ -183,6 +201,66 @@ fn a_memory_that_has_forgotten_is_put_aside_for_an_empty_one() {
             fresh,
             "what votes is never emptied"
         );
+    }
+}
+
+/// [A-TOLD] What the controller was told is on disk, also if the process is killed right then; an old copy doesn't have it.
+#[test]
+fn a_start_that_was_told_is_known_to_later_ones_and_to_no_copy() {
+    for storage in ["durable", "volatile"] {
+        let dir = TestDir::new();
+        let cluster = cluster(&dir, storage);
+        let own = dir.path().join("data/acceptor-1");
+        let restart = |role: Stored| {
+            match storage {
+                "volatile" => role.stop(),
+                _ => drop(role),
+            }
+            open(&cluster).unwrap()
+        };
+        let mut role = open(&cluster).unwrap();
+        enable(&mut role, 1);
+        role.stop();
+        let copy = dir.path().join("copy");
+        copy_all(&own, &copy);
+        role = open(&cluster).unwrap();
+        let told = role.acceptor().start();
+        assert_eq!(was_at(&mut role, Start::FIRST), Some(true));
+        role = restart(role);
+        let silent = role.acceptor().start();
+        role = restart(role);
+        assert_eq!(was_at(&mut role, told), Some(true));
+        assert_eq!(was_at(&mut role, silent), Some(false), "nobody was told");
+        resume(&mut role);
+        role = restart(role);
+        assert_eq!(was_at(&mut role, told), Some(true));
+        drop(role);
+
+        fs::remove_dir_all(&own).unwrap();
+        copy_all(&copy, &own);
+        role = open(&cluster).unwrap();
+        for _ in 0..3 {
+            role = restart(role);
+            assert_eq!(was_at(&mut role, told), Some(false));
+        }
+        let question = Message::EarlierStartRequest {
+            group: 0,
+            nonce: role.acceptor().nonce(),
+            start: told.number(),
+            earlier: Start::FIRST.number(),
+        };
+        assert_eq!(role.answer(&question), None, "another start");
+    }
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (path, name) = entry.map(|e| (e.path(), e.file_name())).unwrap();
+        match path.is_dir() {
+            true => copy_all(&path, &to.join(name)),
+            false => drop(fs::copy(&path, to.join(name)).unwrap()),
+        }
     }
 }
 

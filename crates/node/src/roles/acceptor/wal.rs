@@ -10,7 +10,7 @@
 //! segment-<n>    frames in sectors of 512 bytes (segment.rs); preallocated, zeros behind the last one
 //! snapshot-<n>   number of the first frame of segment n u64, all state before it (image.rs), CRC-32 u32
 //! progress       how many frames were synced at least u64, CRC-32 u32
-//! record         length u16, kind u8, bytes: a datagram, or the JSON of an EnableAcceptor
+//! record         length u16, kind u8, bytes: a datagram, or the JSON of an EnableAcceptor or EarlierStartRequest
 //! ```
 //!
 //! Every start begins a new segment, so an unfinished frame is never written over, and the numbers show
@@ -56,6 +56,8 @@ pub enum Kind {
     Packet = 1,
     /// An order that enabled one.
     Enable = 2,
+    /// A question of the controller to this start of one.
+    Asked = 3,
 }
 
 /// What a log is read into.
@@ -494,6 +496,7 @@ fn replay_records(mut records: &[u8], memory: &mut impl Memory) -> Result<(), St
         let kind = match head[2] {
             1 => Kind::Packet,
             2 => Kind::Enable,
+            3 => Kind::Asked,
             kind => return Err(format!("a record is of the unknown kind {kind}")),
         };
         memory.replay(kind, bytes)?;

@@ -141,6 +141,11 @@ impl Role for ControllerRole {
         Ok(())
     }
 
+    fn stop(&mut self) -> Result<(), Error> {
+        self.controller.stop();
+        Ok(())
+    }
+
     fn status(&self, warnings: &mut Vec<String>) -> Vec<Value> {
         warnings.extend(self.warnings());
         let groups = self.controller.status(self.now()).groups;
