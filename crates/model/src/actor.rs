@@ -6,8 +6,8 @@ use control::GroupState;
 use paxos::outbox::Sent;
 use paxos::recover::{Filler, Outcome};
 use paxos::{
-    Acceptor, Candidate, Configuration, Deployment, Effect, Enable, Epoch, Instance, Leader,
-    Learned, Learner, MsgType, NodeId, Packet, Program, Recover, Time, Verdict,
+    Acceptor, Candidate, Configuration, Deployment, Effect, Enable, Epoch, HostLearner, Instance,
+    Leader, Learned, MsgType, NodeId, Packet, Program, Recover, Time, Verdict,
 };
 
 use crate::explore::{Fingerprint, Mixer};
@@ -44,7 +44,7 @@ pub enum Actor {
     /// A repairing host.
     Repairer(Repairer),
     /// A learner.
-    Learner(Learner),
+    Learner(HostLearner),
 }
 
 impl Actor {
@@ -104,7 +104,7 @@ impl Actor {
             Actor::Leader(leader) => Some(leader.step(packet, &mut out.packets)),
             Actor::Control(control) => control.packet(packet, out),
             Actor::Repairer(repairer) => Some(repairer.packet(packet, out)),
-            Actor::Learner(learner) => Some(match learner.vote(packet) {
+            Actor::Learner(learner) => Some(match learner.step(packet) {
                 Learned::Decided => {
                     let value = Value::of(&packet.header, packet.value);
                     out.delivered.push((packet.header.inst, value));

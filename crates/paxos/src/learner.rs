@@ -4,10 +4,22 @@
 //! f+1 equal votes of that configuration decide; the value is that of the last vote counted.
 //! [D-QUORUM]
 //!
-//! A host calls [`Learner::vote`] and moves a window along with [`Learner::set_floor`], so that no
-//! vote from far ahead displaces one that is still needed. A learner in the network has no such
-//! window; it takes [`Learner::step`], and a newer instance displaces an older one in its slot.
-//! What it loses that way is repaired by the replicas.
+//! A learner node in the network ([`Learner`]) sends DELIVER for each decision. It has no window: a newer
+//! instance displaces an older one in its slot. What it loses that way is repaired by the replicas.
+//!
+//! A learner in a replica's host ([`HostLearner`]) hands decisions to the replica. It moves a window along
+//! with [`HostLearner::set_floor`], so that no vote from far ahead displaces one that is still needed. A
+//! DELIVER of a learner node that it trusts is a decision, too, under these verdicts, looked at in this order:
+//!
+//! | of a DELIVER | verdict |
+//! |---|---|
+//! | the sender isn't a learner node of the cluster file | `unknown_sender` |
+//! | the round is none | `bad_round` |
+//! | the configuration of its epoch isn't known | `unknown_epoch` |
+//! | the instance lies outside of the window | `stale`, `window` |
+//! | the instance is decided, with this value | `duplicate` |
+//! | ... with another value | `conflict`: an alarm |
+//! | otherwise | it is decided, whatever votes were counted before |
 //!
 //! Values are not looked at. What f+1 acceptors voted for is decided, also when it is a pack or a
 //! vector that isn't well-formed: dropping it here would leave a gap that nothing can fill.
@@ -23,11 +35,11 @@ use crate::{
 
 // ---- Types
 
-/// What became of a vote.
+/// What became of a vote, or of a DELIVER.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Learned {
-    /// It completed a quorum: the value in hand is decided. Said once for each instance in a slot.
+    /// The value in hand is decided: the vote completed a quorum. Said once for each instance in a slot.
     Decided,
     /// Counted; no quorum yet.
     Counted,
@@ -70,6 +82,14 @@ pub struct Learner {
     floors: Vec<Option<Instance>>,
     ring: Ring,
     slots: Vec<Slot>,
+}
+
+/// A learner in a replica's host, of one group, all its partitions.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct HostLearner {
+    learner: Learner,
+    /// Whose DELIVER is a decision.
+    trusted: Vec<NodeId>,
 }
 
 /// The part of a configuration that counting needs.
@@ -158,7 +178,7 @@ impl Learner {
 
     /// Whether an epoch's configuration is known.
     pub fn knows(&self, epoch: Epoch) -> bool {
-        self.configuration(epoch).is_some()
+        self.known_of(epoch).is_some()
     }
 
     /// Epochs whose configurations are known, newest first.
@@ -179,51 +199,82 @@ impl Learner {
             delivered: slot.delivered,
         })
     }
+}
 
-    // ---- Handlers
-
-    /// Takes one packet, in the network: sends one DELIVER for each decision.
-    #[inline]
-    pub fn step(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
-        let result = match self.vote(packet) {
-            Learned::Decided => {
-                self.send_decision(packet, out);
-                Ok(Verdict::Changed)
-            }
-            Learned::Counted => Ok(Verdict::Changed),
-            Learned::Dropped(reason) => Err(Refusal::Drop(reason)),
-        };
-        answer::conclude(&self.deployment, packet, result, out)
+impl HostLearner {
+    /// A learner with `slots` slots a partition, that knows no configuration yet, and takes DELIVER of
+    /// `trusted`.
+    ///
+    /// # Panics
+    /// If `slots` is 0.
+    pub fn new(deployment: Deployment, slots: usize, trusted: &[NodeId]) -> HostLearner {
+        HostLearner {
+            learner: Learner::new(deployment, slots),
+            trusted: trusted.to_vec(),
+        }
     }
 
-    /// Counts a vote (PHASE2B).
+    /// As [`Learner::learn`].
+    pub fn learn(&mut self, configuration: &Configuration) -> bool {
+        self.learner.learn(configuration)
+    }
+
+    /// As [`Learner::set_floor`].
+    pub fn set_floor(&mut self, pid: PartitionId, inst: Instance) {
+        self.learner.set_floor(pid, inst);
+    }
+
+    /// Where it stands.
+    pub fn deployment(&self) -> &Deployment {
+        self.learner.deployment()
+    }
+
+    /// As [`Learner::slot`].
+    pub fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotView> {
+        self.learner.slot(pid, inst)
+    }
+}
+
+// ---- Handlers, named and ordered as in programs/xdp/learner.bpf.c
+
+impl Learner {
+    /// Takes one packet: sends one DELIVER for each decision.
     #[inline]
-    pub fn vote(&mut self, packet: &Packet<'_>) -> Learned {
-        match self.count(packet) {
-            Ok(true) => Learned::Decided,
-            Ok(false) => Learned::Counted,
-            Err(reason) => Learned::Dropped(reason),
+    pub fn step(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
+        let result = self.handle(packet);
+        if result == Ok(true) {
+            self.send_decision(packet, out);
+        }
+        let verdict = result.map(|_| Verdict::Changed).map_err(Refusal::Drop);
+        answer::conclude(&self.deployment, packet, verdict, out)
+    }
+
+    #[inline]
+    fn handle(&mut self, packet: &Packet<'_>) -> Result<bool, Reason> {
+        self.deployment.check(packet)?;
+        match packet.header.msgtype {
+            MsgType::Phase2b => self.phase2b(&packet.header),
+            _ => Err(Reason::NotForRole),
         }
     }
 
     /// Counts a vote, and says whether it decided.
     #[inline]
-    fn count(&mut self, packet: &Packet<'_>) -> Result<bool, Reason> {
-        self.deployment.check(packet)?;
-        let h = &packet.header;
-        if h.msgtype != MsgType::Phase2b {
-            return Err(Reason::NotForRole);
-        }
+    fn phase2b(&mut self, h: &Header) -> Result<bool, Reason> {
         if !h.rnd.is_valid() || h.rnd != h.vrnd {
             return Err(Reason::BadRound);
         }
-        let configuration = self.configuration(h.rnd.epoch());
         // [D-VOTE]
-        let configuration = configuration.ok_or(Reason::UnknownEpoch)?;
-        let voter = configuration.voter(h.swid).ok_or(Reason::UnknownSender)?;
-        let quorum = configuration.quorum;
+        let known = self.known_of(h.rnd.epoch()).ok_or(Reason::UnknownEpoch)?;
+        let voter = known.voter(h.swid).ok_or(Reason::UnknownSender)?;
+        let quorum = known.quorum;
         self.within_window(h)?;
+        self.count_vote(h, voter, quorum)
+    }
 
+    /// Notes the vote in its slot.
+    #[inline]
+    fn count_vote(&mut self, h: &Header, voter: u32, quorum: u32) -> Result<bool, Reason> {
         let index = self.ring.index(h.pid, h.inst);
         let slot = &mut self.slots[index];
         // [D-SLOT]
@@ -248,15 +299,87 @@ impl Learner {
         slot.delivered = slot.votes.count_ones() >= quorum;
         Ok(slot.delivered)
     }
+}
 
-    // ---- Helpers
-
-    /// Newest first: nearly every vote is of the newest epoch.
+impl HostLearner {
+    /// Takes one packet, whose value is decided if it says so.
     #[inline]
-    fn configuration(&self, epoch: Epoch) -> Option<&Known> {
-        self.known.iter().rev().find(|known| known.epoch == epoch)
+    pub fn step(&mut self, packet: &Packet<'_>) -> Learned {
+        self.handle(packet).into()
     }
 
+    /// Takes what another learner of this very host, which nobody else can speak for, has seen decided: a
+    /// DELIVER, whoever it says it is from.
+    #[inline]
+    pub fn take(&mut self, packet: &Packet<'_>) -> Learned {
+        let checked = self.learner.deployment.check(packet);
+        checked.and_then(|()| self.decision(&packet.header)).into()
+    }
+
+    #[inline]
+    fn handle(&mut self, packet: &Packet<'_>) -> Result<bool, Reason> {
+        self.learner.deployment.check(packet)?;
+        match packet.header.msgtype {
+            MsgType::Phase2b => self.learner.phase2b(&packet.header),
+            MsgType::Deliver => self.deliver(&packet.header),
+            _ => Err(Reason::NotForRole),
+        }
+    }
+
+    /// What a learner elsewhere has seen decided. [D-DELIVER]
+    fn deliver(&mut self, h: &Header) -> Result<bool, Reason> {
+        if !self.is_trusted(h.swid) {
+            return Err(Reason::UnknownSender);
+        }
+        self.decision(h)
+    }
+
+    fn decision(&mut self, h: &Header) -> Result<bool, Reason> {
+        if !h.rnd.is_valid() {
+            return Err(Reason::BadRound);
+        }
+        if !self.learner.knows(h.rnd.epoch()) {
+            return Err(Reason::UnknownEpoch);
+        }
+        self.learner.within_window(h)?;
+        self.learner.take_decision(h)?;
+        Ok(true)
+    }
+}
+
+impl Learner {
+    /// Takes a decision over.
+    fn take_decision(&mut self, h: &Header) -> Result<(), Reason> {
+        let index = self.ring.index(h.pid, h.inst);
+        let slot = &mut self.slots[index];
+        // [D-SLOT]
+        if h.inst < slot.inst {
+            return Err(Reason::Stale);
+        }
+        if h.inst == slot.inst && slot.delivered {
+            // [D-CONFLICT]
+            return Err(match slot.same_value(h) {
+                true => Reason::Duplicate,
+                false => Reason::Conflict,
+            });
+        }
+        *slot = Slot {
+            delivered: true,
+            ..Slot::unvoted(h)
+        };
+        Ok(())
+    }
+}
+
+// ---- Helpers
+
+impl HostLearner {
+    fn is_trusted(&self, node: NodeId) -> bool {
+        self.trusted.contains(&node)
+    }
+}
+
+impl Learner {
     /// [D-WINDOW]
     #[inline]
     fn within_window(&self, h: &Header) -> Result<(), Reason> {
@@ -265,6 +388,12 @@ impl Learner {
             Some(floor) if h.inst - floor >= self.ring.slots() => Err(Reason::Window),
             _ => Ok(()),
         }
+    }
+
+    /// Newest first: nearly every vote is of the newest epoch.
+    #[inline]
+    fn known_of(&self, epoch: Epoch) -> Option<&Known> {
+        self.known.iter().rev().find(|known| known.epoch == epoch)
     }
 
     fn send_decision(&self, packet: &Packet<'_>, out: &mut impl Outbox) {
@@ -280,6 +409,16 @@ impl Learner {
             ..answer::header(&self.deployment, MsgType::Deliver, h)
         };
         out.send(To::Learners, &decision, packet.value);
+    }
+}
+
+impl From<Result<bool, Reason>> for Learned {
+    fn from(result: Result<bool, Reason>) -> Learned {
+        match result {
+            Ok(true) => Learned::Decided,
+            Ok(false) => Learned::Counted,
+            Err(reason) => Learned::Dropped(reason),
+        }
     }
 }
 

@@ -41,7 +41,7 @@ pub use candidate::{Candidate, Effect, HandOver, Stage};
 pub use configuration::{Configuration, Member};
 pub use deployment::Deployment;
 pub use leader::{Leader, Preemption, Program};
-pub use learner::{Learned, Learner};
+pub use learner::{HostLearner, Learned, Learner};
 pub use outbox::{Outbox, To, Verdict};
 pub use proposer::{Proposer, ProposerSettings};
 pub use quorum::{TrimReport, TrimReports};

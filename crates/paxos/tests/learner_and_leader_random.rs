@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::*;
 use paxos::wire::value::Vector;
 use paxos::{
-    Configuration, Flags, Header, Instance, Learned, Learner, Member, NodeId, Packet, PartitionId,
-    Reason, Round, Verdict,
+    Configuration, Flags, Header, HostLearner, Instance, Learned, Member, NodeId, Packet,
+    PartitionId, Reason, Round, Verdict,
 };
 use test_world::Rng;
 
@@ -36,7 +36,7 @@ fn learner_counts_as_the_model() {
     let mut seen = BTreeMap::new();
     for seed in 0..100 {
         let mut random = Rng::new(seed);
-        let mut learner = Learner::new(deployment(LEARNER), SLOTS);
+        let mut learner = HostLearner::new(deployment(LEARNER), SLOTS, &[]);
         for epoch in 1..=3 {
             let (nodes, f) = acceptors(epoch);
             let member = |node: &NodeId| Member {
@@ -72,7 +72,7 @@ fn learner_counts_as_the_model() {
             let expected = expected_of(&mut model, floor, inst, node, rnd, request);
             let datagram = phase2b(node, inst, rnd, request, b"v").datagram(b"v");
             let packet = Packet::parse(&datagram).expect("a packet");
-            let found = learner.vote(&packet);
+            let found = learner.step(&packet);
             assert_eq!(
                 found, expected,
                 "seed {seed} step {step}: {:?}",

@@ -46,7 +46,7 @@ pub struct Settings {
     /// Instances from the next one on for which votes and decided values are kept. What lies
     /// beyond is dropped and repaired later.
     pub buffer: usize,
-    /// In-network learners whose DELIVER counts as a decision; usually none.
+    /// Learner nodes whose DELIVER is a decision; usually none.
     pub learners: Vec<NodeId>,
     /// A gap this old is repaired. Each replica waits a little longer than the one before it.
     pub repair_after: Time,

@@ -28,7 +28,7 @@ use crate::settings::{EpochView, Settings, Wanted};
 use crate::shown::Shown;
 use paxos::wire::value::{self, Probe, ProbeReport, RangeReport};
 use paxos::{
-    Configuration, Epoch, Flags, Header, Instance, Learned, Learner, MsgType, Outbox, Packet,
+    Configuration, Epoch, Flags, Header, HostLearner, Instance, Learned, MsgType, Outbox, Packet,
     Reason, Recover, RecoverSettings, Round, Time, To, Verdict,
 };
 use std::ops::Range;
@@ -89,7 +89,7 @@ pub struct Worker<A> {
     replies: Replies,
     records: Records,
     ring: Ring,
-    learner: Learner,
+    learner: HostLearner,
     recover: Recover,
     gaps: Gaps,
     shown: Shown,
@@ -137,7 +137,7 @@ impl<A: Application> Worker<A> {
             app.checkpoint()?()?;
         }
         let deployment = settings.deployment;
-        let mut learner = Learner::new(deployment, settings.buffer);
+        let mut learner = HostLearner::new(deployment, settings.buffer, &settings.learners);
         learner.set_floor(settings.pid, next);
         let recover = Recover::new(RecoverSettings {
             deployment,
@@ -393,9 +393,10 @@ impl<A: Application> Worker<A> {
     /// it is from. Nobody else can reach this way.
     #[inline]
     pub fn deliver(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
-        let result = self
-            .for_this_partition(packet)
-            .and_then(|()| self.on_decision(now, packet));
+        let result = self.for_this_partition(packet).and_then(|()| {
+            let learned = self.learner.take(packet);
+            self.on_learned(now, packet, learned)
+        });
         result.unwrap_or_else(Verdict::Dropped)
     }
 
@@ -424,7 +425,10 @@ impl<A: Application> Worker<A> {
         self.for_this_partition(packet)?;
         match packet.header.msgtype {
             MsgType::Phase2b => self.on_vote(now, packet, out),
-            MsgType::Deliver => self.on_deliver(now, packet),
+            MsgType::Deliver => {
+                let learned = self.learner.step(packet);
+                self.on_learned(now, packet, learned)
+            }
             MsgType::Phase1b if packet.header.flags.has(Flags::RANGE) => self.on_range(packet),
             MsgType::Phase1b | MsgType::Reject => {
                 let verdict = self.recover.step(now, packet, out);
@@ -445,32 +449,8 @@ impl<A: Application> Worker<A> {
         packet: &Packet<'_>,
         out: &mut impl Output,
     ) -> Result<Verdict, Reason> {
-        let end = packet.header.inst.saturating_add(1);
-        let learned = self.learner.vote(packet);
-        let verdict = match learned {
-            Learned::Decided => {
-                self.gaps.begun_below(end);
-                self.decided(now, &decided(&packet.header, packet.value));
-                Ok(Verdict::Changed)
-            }
-            Learned::Counted => {
-                // Nearby one acceptor's vote is enough: who waits for a reply doesn't wait for a poll.
-                let near = self.next.saturating_add(self.settings.repair_limit as u64);
-                self.gaps.begun_below(end.min(near));
-                self.shown.by_acceptor(packet.header.swid, end);
-                Ok(Verdict::Answered)
-            }
-            Learned::Dropped(Reason::Window) => {
-                // Not a slot yet, but with others' a sign that everything below was begun.
-                self.shown.by_acceptor(packet.header.swid, end);
-                Err(Reason::Window)
-            }
-            Learned::Dropped(Reason::UnknownEpoch) => {
-                self.epoch_seen = self.epoch_seen.max(packet.header.rnd.epoch());
-                Err(Reason::UnknownEpoch)
-            }
-            Learned::Dropped(reason) => Err(reason),
-        };
+        let learned = self.learner.step(packet);
+        let verdict = self.on_learned(now, packet, learned);
         if self.recover.open() == 0 {
             return verdict;
         }
@@ -482,39 +462,44 @@ impl<A: Application> Worker<A> {
         }
     }
 
-    /// [D-DELIVER]
-    fn on_deliver(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
+    /// What follows for execution and repair from what the learner made of a vote or a decision.
+    #[inline]
+    fn on_learned(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        learned: Learned,
+    ) -> Result<Verdict, Reason> {
         let h = &packet.header;
-        if self.settings.learners.is_empty() {
-            return Err(Reason::NotForRole);
+        let end = h.inst.saturating_add(1);
+        match learned {
+            Learned::Decided => {
+                self.gaps.begun_below(end);
+                self.decided(now, &decided(h, packet.value));
+                Ok(Verdict::Changed)
+            }
+            // `answered`, as a count of votes is nothing that must survive.
+            Learned::Counted => {
+                // Nearby one acceptor's vote is enough: who waits for a reply doesn't wait for a poll.
+                let near = self.next.saturating_add(self.settings.repair_limit as u64);
+                self.gaps.begun_below(end.min(near));
+                self.shown.by_acceptor(h.swid, end);
+                Ok(Verdict::Answered)
+            }
+            Learned::Dropped(Reason::Window) => {
+                match h.msgtype {
+                    MsgType::Deliver => self.ask_about(h.inst),
+                    // Not a slot yet, but with others' a sign that everything below was begun.
+                    _ => self.shown.by_acceptor(h.swid, end),
+                }
+                Err(Reason::Window)
+            }
+            Learned::Dropped(Reason::UnknownEpoch) => {
+                self.epoch_seen = self.epoch_seen.max(h.rnd.epoch());
+                Err(Reason::UnknownEpoch)
+            }
+            Learned::Dropped(reason) => Err(reason),
         }
-        if !self.settings.learners.contains(&h.swid) {
-            return Err(Reason::UnknownSender);
-        }
-        self.on_decision(now, packet)
-    }
-
-    fn on_decision(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
-        let h = &packet.header;
-        if !h.rnd.is_valid() {
-            return Err(Reason::BadRound);
-        }
-        if !self.learner.knows(h.rnd.epoch()) {
-            self.epoch_seen = self.epoch_seen.max(h.rnd.epoch());
-            return Err(Reason::UnknownEpoch);
-        }
-        if h.inst < self.next {
-            return Err(Reason::Stale);
-        }
-        if h.inst - self.next >= self.ring.len() {
-            self.ask_about(h.inst);
-            return Err(Reason::Window);
-        }
-        self.gaps.begun_below(h.inst + 1);
-        if !self.decided(now, &decided(h, packet.value)) {
-            return Err(Reason::Duplicate);
-        }
-        Ok(Verdict::Changed)
     }
 
     /// An instance is said to be decided that has no slot yet. That is one packet's word: acceptors are
@@ -583,14 +568,15 @@ impl<A: Application> Worker<A> {
 
     // ---- Execution
 
-    /// Executes a decided value if it is next, and what waited for it; keeps it otherwise. False
-    /// if it was known. The caller has checked that it lies within the ring. [X-ORDER]
-    fn decided(&mut self, now: Time, value: &Decided<'_>) -> bool {
+    /// What the learner calls decided; a repair may have found it before.
+    fn decided(&mut self, now: Time, value: &Decided<'_>) {
         let asked = self.recover.open() > 0 && self.recover.decided_elsewhere(value.inst);
         self.told += u64::from(!asked);
-        self.learned(now, value)
+        self.learned(now, value);
     }
 
+    /// Executes a decided value if it is next, and what waited for it; keeps it otherwise. False
+    /// if it was known. The caller has checked that it lies within the ring. [X-ORDER]
     fn learned(&mut self, now: Time, value: &Decided<'_>) -> bool {
         if self.given_up.contains(&value.inst) {
             return false;

@@ -31,6 +31,9 @@ fn values_execute_in_instance_order_however_they_come() {
         if request > 1 {
             let repeated = r.decide(request, Flags::NONE, (s, request), &command(request));
             assert_eq!(repeated, Verdict::Dropped(Reason::Duplicate));
+            // [D-CONFLICT]
+            let other = r.decide(request, Flags::NONE, (s, request + 1), &command(request));
+            assert_eq!(other, Verdict::Dropped(Reason::Conflict));
         }
     }
     let replies = r.finish();
@@ -1003,8 +1006,8 @@ fn who_has_executed_something_that_was_given_up_takes_another_ones_state() {
     r.worker.give_up(GIVEN_UP);
     assert_eq!(r.worker.next(), 4);
     assert_eq!(r.worker.wanted().checkpoint_at_least, Some(GIVEN_UP.end));
-    let more = r.decide(4, Flags::NOOP, (0, 0), &[]);
-    assert_eq!(more, Verdict::Dropped(Reason::Duplicate));
+    r.give(4, Flags::NOOP, (0, 0), &[]);
+    assert_eq!((r.worker.next(), r.worker.waiting()), (4, 0));
     let mut other = standing_at(3);
     other.worker.give_up(GIVEN_UP);
     let (position, bytes) = snapshot(&mut other);

@@ -8,17 +8,24 @@ pub mod switch;
 
 use std::path::PathBuf;
 
-use loader::layout::{AcceptorPartition, AcceptorSlot, GROUP_DELIVER, Membership, SHORT_VALUE};
+use loader::frame;
+use loader::layout::{
+    AcceptorPartition, AcceptorSlot, Decision, GROUP_DELIVER, GROUP_PASS_OTHERS, Membership,
+    SHORT_VALUE,
+};
+use loader::learner::decision;
 use loader::object::{Object, Role, Sizes};
 use loader::place::Place;
-use loader::run::{Runner, test_device};
+use loader::ring::Ring;
+use loader::run::{Runner, action, test_device};
 use loader::sys::{Mapped, Shared};
 use loader::{acceptor::Acceptor, leader::Leader, learner::Learner, object, place, run};
 use paxos::{
-    Configuration, Enable, Epoch, Instance, Member, NodeId, PartitionId, Round, To, Verdict,
+    Configuration, Enable, Epoch, Flags, Header, Instance, Member, MsgType, NodeId, PartitionId,
+    Reason, Round, To, Verdict,
 };
 use sim::script::device::{
-    parse_configuration, parse_earlier, parse_enable, parse_program, parse_resume,
+    self, parse_configuration, parse_earlier, parse_enable, parse_program, parse_resume,
 };
 use sim::script::fields::Fields;
 use sim::script::{Device, Setup, packet, value};
@@ -193,6 +200,8 @@ pub struct XdpDevice {
     dir: PathBuf,
     loaded: Loaded,
     place: Place,
+    /// Of a learner in a host, partition by partition.
+    rings: Vec<Ring>,
 }
 
 impl XdpDevice {
@@ -201,15 +210,27 @@ impl XdpDevice {
         setup: &Setup,
         v6: bool,
     ) -> Result<Box<dyn Device>, String> {
-        let role = Role::ALL.into_iter().find(|role| role.name() == setup.role);
+        let (name, flags) = match setup.role.as_str() {
+            "host_learner" => ("learner", GROUP_PASS_OTHERS),
+            role => (role, GROUP_DELIVER),
+        };
+        let role = Role::ALL.into_iter().find(|role| role.name() == name);
         let role = role.ok_or_else(|| format!("no such role: {}", setup.role))?;
         let place = Place::only(setup.deployment, setup.slots as u64);
-        let mut loaded = Loaded::new(dir, role, place, setup.nonce);
+        let mut loaded = Loaded::with_flags(dir, role, place, setup.nonce, flags);
         loaded.runner.v6 = v6;
+        let mut rings = Vec::new();
+        if flags == GROUP_PASS_OTHERS {
+            Learner::trust(&loaded.object, &setup.trusted)?;
+            for pid in 0..setup.deployment.partitions {
+                rings.push(Ring::open(&loaded.object, pid.into())?);
+            }
+        }
         Ok(Box::new(XdpDevice {
             dir: dir.to_owned(),
             loaded,
             place,
+            rings,
         }))
     }
 
@@ -222,9 +243,48 @@ impl XdpDevice {
     }
 }
 
+impl XdpDevice {
+    /// A host's learner: what is no vote and no decision passes to the host, without a verdict.
+    fn in_host(&mut self, datagram: &[u8]) -> (Vec<(To, Vec<u8>)>, Verdict) {
+        let frame = frame::build(datagram, self.loaded.runner.v6);
+        let (action, out) = self.loaded.runner.frame(&frame).expect("it runs");
+        assert_eq!(out, frame, "what passes is as it came");
+        let verdict = match self.loaded.runner.counted(&self.loaded.object) {
+            Ok((verdict, _)) => verdict,
+            Err(_) if action == action::PASS => Verdict::Dropped(Reason::NotForRole),
+            Err(error) => panic!("{error}, after {datagram:02x?}"),
+        };
+        let deployment = self.place.deployment;
+        let mut decided = Vec::new();
+        for ring in &mut self.rings {
+            while let Some(record) = ring.next(<[u8]>::to_vec) {
+                let head = decision(&record).expect("a decision");
+                let value = &record[size_of::<Decision>()..][..usize::from(head.len)];
+                let header = Header {
+                    cluster: deployment.cluster,
+                    group: head.group,
+                    pid: head.pid,
+                    inst: head.inst,
+                    rnd: Round(head.rnd),
+                    client: head.client,
+                    request: head.request,
+                    flags: Flags(head.flags),
+                    value_len: head.len,
+                    ..Header::new(MsgType::Deliver)
+                };
+                decided.push(device::decision(&deployment, &header, value));
+            }
+        }
+        (decided, verdict)
+    }
+}
+
 impl Device for XdpDevice {
     fn packet(&mut self, datagram: &[u8]) -> (Vec<(To, Vec<u8>)>, Verdict) {
-        self.loaded.step(datagram)
+        match self.rings.is_empty() {
+            true => self.loaded.step(datagram),
+            false => self.in_host(datagram),
+        }
     }
 
     fn configure(&mut self, word: &str, fields: &Fields<'_>) -> Result<bool, String> {

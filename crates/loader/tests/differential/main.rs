@@ -13,7 +13,7 @@ mod switch;
 use std::collections::BTreeMap;
 
 use common::host::Host;
-use common::random::{self, Near, PARTITIONS, Random, SLOTS, deployment};
+use common::random::{self, Near, PARTITIONS, Random, SLOTS, TRUSTED, deployment};
 use common::{Loaded, number, objects_or_skip};
 use loader::layout::{GROUP_DELIVER, GROUP_PASS_OTHERS};
 use loader::object::Role;
@@ -131,7 +131,11 @@ impl Pair {
                 NONCE,
             )),
             Role::Leader => Rust::Leader(paxos::Leader::new(deployment(NODE), NONCE)),
-            _ if flags == GROUP_PASS_OTHERS => Rust::Host(host::Model::new(deployment(NODE))),
+            _ if flags == GROUP_PASS_OTHERS => Rust::Host(paxos::HostLearner::new(
+                deployment(NODE),
+                SLOTS as usize,
+                &TRUSTED,
+            )),
             _ => Rust::Learner(paxos::Learner::new(deployment(NODE), SLOTS as usize)),
         };
         let xdp = Loaded::with_flags(dir, role, place, NONCE, flags);
@@ -175,7 +179,7 @@ impl Pair {
             self.xdp.runner.v6 &= datagram.get(27).is_none_or(|flags| flags & 8 == 0);
         }
         let verdict = match (&mut self.rust, &mut self.host) {
-            (Rust::Host(model), Some(host)) => host::step(model, host, &mut self.xdp, &datagram),
+            (Rust::Host(role), Some(host)) => host::step(role, host, &mut self.xdp, &datagram),
             _ => self.step_in_network(&datagram),
         }?;
         if let Ok(packet) = Packet::parse(&datagram) {
@@ -271,7 +275,7 @@ impl Pair {
                     host.turn(&mut self.random, xdp);
                 }
                 let new = match rust {
-                    Rust::Host(model) => model.learn(&configuration),
+                    Rust::Host(role) => role.learn(&configuration),
                     Rust::Learner(role) => role.learn(&configuration),
                     _ => unreachable!("one role"),
                 };
@@ -326,7 +330,7 @@ impl Pair {
 
     fn set_floor(&mut self, pid: u16, inst: u64) {
         match &mut self.rust {
-            Rust::Host(model) => model.set_floor(pid, inst),
+            Rust::Host(role) => role.set_floor(pid, inst),
             Rust::Learner(role) => role.set_floor(pid, inst),
             _ => unreachable!("no window"),
         }

@@ -5,14 +5,13 @@ use paxos::outbox::Sent;
 use paxos::{Packet, Round, Verdict};
 
 use crate::common::Control;
-use crate::host::Model;
 
 pub enum Rust {
     Acceptor(paxos::Acceptor),
     Leader(paxos::Leader),
     Learner(paxos::Learner),
     /// In a replica's host.
-    Host(Model),
+    Host(paxos::HostLearner),
 }
 
 impl Rust {
@@ -49,7 +48,7 @@ impl Rust {
                 format!("{} {} {}", role.round(), role.next(pid), role.trimmed(pid))
             }
             Rust::Learner(role) => of_slot(role.slot(pid, inst)),
-            Rust::Host(model) => of_slot(model.slot(pid, inst)),
+            Rust::Host(role) => of_slot(role.slot(pid, inst)),
         }
     }
 }

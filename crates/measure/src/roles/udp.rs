@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::stats::median;
 use paxos::acceptor::{Acceptor, Enable};
 use paxos::leader::{Leader, Program};
-use paxos::learner::{Learned, Learner};
+use paxos::learner::{HostLearner, Learned};
 use paxos::wire::HEADER_LEN;
 use paxos::{
     Configuration, Deployment, Header, Instance, Member, MsgType, NodeId, Outbox, Packet, Round,
@@ -229,7 +229,7 @@ fn whole_rings(
 }
 
 fn learner(time: Duration) -> f64 {
-    let mut role = Learner::new(deployment(REPLICA), SLOTS);
+    let mut role = HostLearner::new(deployment(REPLICA), SLOTS, &[]);
     role.learn(&configuration());
     let mut votes = ACCEPTORS.map(|node| Message::new(MsgType::Phase2b, node));
     timed(time, |first| {
@@ -237,7 +237,7 @@ fn learner(time: Duration) -> f64 {
         for inst in first..first + SLOTS as Instance {
             for vote in &mut votes {
                 let packet = Packet::parse(vote.at(inst)).expect("it is well-formed");
-                decided += u64::from(matches!(role.vote(&packet), Learned::Decided));
+                decided += u64::from(matches!(role.step(&packet), Learned::Decided));
             }
             role.set_floor(0, inst + 1);
         }

@@ -1,7 +1,7 @@
 //! How a cluster begins.
 
 use paxos::{
-    Acceptor, Enable, Header, Leader, Learner, MsgType, Program, Recover, RecoverSettings,
+    Acceptor, Enable, Header, HostLearner, Leader, MsgType, Program, Recover, RecoverSettings,
 };
 
 use super::{Cluster, mask};
@@ -58,7 +58,7 @@ impl Cluster {
             actors.push(Actor::Repairer(repairer));
         }
         for place in b.learner_places() {
-            let mut learner = Learner::new(b.deployment(place), b.slots as usize);
+            let mut learner = HostLearner::new(b.deployment(place), b.slots as usize, &[]);
             configurations.iter().for_each(|c| {
                 learner.learn(c);
             });

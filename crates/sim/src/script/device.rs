@@ -1,9 +1,10 @@
 //! What a script drives: one role of one implementation.
 
 use paxos::acceptor::Start;
+use paxos::learner::SlotView;
 use paxos::{
-    Acceptor, Configuration, Deployment, Enable, Instance, Leader, Learner, Member, Outbox, Packet,
-    PartitionId, Program, To, Verdict,
+    Acceptor, Configuration, Deployment, Enable, Header, HostLearner, Instance, Leader, Learned,
+    Learner, Member, MsgType, NodeId, Outbox, Packet, PartitionId, Program, To, Verdict,
 };
 
 use super::fields::Fields;
@@ -12,7 +13,7 @@ use super::{packet, value};
 /// A role as a script's `role` line describes it.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// `acceptor`, `leader` or `learner`.
+    /// `acceptor`, `leader`, `learner` or `host_learner`.
     pub role: String,
     /// Where it stands.
     pub deployment: Deployment,
@@ -20,11 +21,14 @@ pub struct Setup {
     pub slots: usize,
     /// Boot nonce (acceptor, leader).
     pub nonce: u64,
+    /// Whose DELIVER is a decision (host_learner).
+    pub trusted: Vec<NodeId>,
 }
 
 /// One role of one implementation.
 pub trait Device {
-    /// Takes a datagram; returns the datagrams that it sends, and the verdict.
+    /// Takes a datagram; returns the datagrams that it sends, and the verdict. What a learner in a host
+    /// hands to its worker counts as a DELIVER to its own node ([`decision`]).
     fn packet(&mut self, datagram: &[u8]) -> (Vec<(To, Vec<u8>)>, Verdict);
 
     /// Does what a line such as `enable` or `program` says; false = refused. On a device these are
@@ -57,10 +61,23 @@ impl Setup {
             },
             slots: fields.u16("slots", 8)?.into(),
             nonce: fields.u64("nonce", 0xa1)?,
+            trusted: fields.nodes("trusted")?,
         };
         fields.finish()?;
         Ok(setup)
     }
+}
+
+/// What the learner of a host at `deployment` hands to its worker, as a datagram to its own node.
+pub fn decision(deployment: &Deployment, of: &Header, value: &[u8]) -> (To, Vec<u8>) {
+    let header = Header {
+        msgtype: MsgType::Deliver,
+        swid: deployment.node,
+        vrnd: of.rnd,
+        flags: of.flags.of_value(),
+        ..*of
+    };
+    (To::Node(deployment.node), header.datagram(value))
 }
 
 /// The roles of the `paxos` crate.
@@ -70,6 +87,7 @@ pub enum RustDevice {
     Acceptor(Acceptor),
     Leader(Leader),
     Learner(Learner),
+    HostLearner(HostLearner),
 }
 
 impl RustDevice {
@@ -81,6 +99,10 @@ impl RustDevice {
             }
             "leader" => RustDevice::Leader(Leader::new(setup.deployment, setup.nonce)),
             "learner" => RustDevice::Learner(Learner::new(setup.deployment, setup.slots)),
+            "host_learner" => {
+                let learner = HostLearner::new(setup.deployment, setup.slots, &setup.trusted);
+                RustDevice::HostLearner(learner)
+            }
             role => return Err(format!("no such role: {role}")),
         };
         Ok(Box::new(device))
@@ -91,6 +113,7 @@ impl RustDevice {
             RustDevice::Acceptor(acceptor) => acceptor.deployment().partitions,
             RustDevice::Leader(leader) => leader.deployment().partitions,
             RustDevice::Learner(learner) => learner.deployment().partitions,
+            RustDevice::HostLearner(learner) => learner.deployment().partitions,
         }
     }
 
@@ -125,6 +148,15 @@ impl Device for RustDevice {
             RustDevice::Acceptor(acceptor) => acceptor.step(&packet, &mut out),
             RustDevice::Leader(leader) => leader.step(&packet, &mut out),
             RustDevice::Learner(learner) => learner.step(&packet, &mut out),
+            RustDevice::HostLearner(learner) => match learner.step(&packet) {
+                Learned::Decided => {
+                    let decision = decision(learner.deployment(), &packet.header, packet.value);
+                    out.0.push(decision);
+                    Verdict::Changed
+                }
+                Learned::Counted => Verdict::Changed,
+                Learned::Dropped(reason) => Verdict::Dropped(reason),
+            },
         };
         (out.0, verdict)
     }
@@ -192,6 +224,17 @@ impl Device for RustDevice {
                 learner.set_floor(pid, fields.u64("inst", 0)?);
                 true
             }
+            ("configuration", RustDevice::HostLearner(learner)) => {
+                learner.learn(&parse_configuration(&mut fields)?)
+            }
+            ("floor", RustDevice::HostLearner(learner)) => {
+                let pid = fields.u16("pid", 0)?;
+                if pid as usize >= partitions {
+                    return Err(format!("there is no partition {pid}"));
+                }
+                learner.set_floor(pid, fields.u64("inst", 0)?);
+                true
+            }
             _ => return Err(format!("this role knows no {word}")),
         };
         fields.finish()?;
@@ -214,7 +257,9 @@ impl Device for RustDevice {
                 leader.next(pid),
                 leader.trimmed(pid)
             )),
-            RustDevice::Learner(_) => Err("a learner has slots only".into()),
+            RustDevice::Learner(_) | RustDevice::HostLearner(_) => {
+                Err("a learner has slots only".into())
+            }
         }
     }
 
@@ -232,12 +277,8 @@ impl Device for RustDevice {
                     value::print(paxos::MsgType::Phase2b, slot.flags, slot.value)
                 )
             })),
-            RustDevice::Learner(learner) => Ok(learner.slot(pid, inst).map(|slot| {
-                format!(
-                    "rnd={} votes={:#b} noop={} client={} request={} delivered={}",
-                    slot.rnd, slot.votes, slot.noop, slot.client, slot.request, slot.delivered
-                )
-            })),
+            RustDevice::Learner(learner) => Ok(learner.slot(pid, inst).map(print_votes)),
+            RustDevice::HostLearner(learner) => Ok(learner.slot(pid, inst).map(print_votes)),
             RustDevice::Leader(_) => Err("a leader has no slots".into()),
         }
     }
@@ -250,7 +291,13 @@ impl Device for RustDevice {
     }
 }
 
-/// Of a configuration, a learner needs the epoch, the acceptors and f; the rest is made up.
+fn print_votes(slot: SlotView) -> String {
+    format!(
+        "rnd={} votes={:#b} noop={} client={} request={} delivered={}",
+        slot.rnd, slot.votes, slot.noop, slot.client, slot.request, slot.delivered
+    )
+}
+
 /// What an `enable` line says to an acceptor of this boot nonce.
 ///
 /// # Errors
@@ -302,7 +349,8 @@ pub fn parse_program(
     })
 }
 
-/// What a `configuration` line says to a learner.
+/// What a `configuration` line says to a learner, which needs the epoch, the acceptors and f; the rest is
+/// made up.
 pub fn parse_configuration(fields: &mut Fields<'_>) -> Result<Configuration, String> {
     let member = |node| Member { node, nonce: 1 };
     Ok(Configuration {
