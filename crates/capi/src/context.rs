@@ -224,7 +224,7 @@ impl Replica {
             Err(_) => Err("the replica's thread panicked".into()),
         };
         if let Err(text) = &result {
-            eprintln!("wirepaxos: {text}");
+            tracing::error!("{text}");
         }
         result
     }
@@ -243,6 +243,8 @@ fn start_replica(
         let application = CallbackApplication::open(callbacks.clone(), directory)?;
         Ok(Box::new(application) as Box<dyn Application>)
     }));
+    // A C program has no other way to hear what its replica says.
+    node::log::to_stderr().map_err(|e| e.to_string())?;
     let id = node.id;
     let stop = Stop::new().map_err(|e| e.to_string())?;
     let (stopping, cluster) = (stop.clone(), cluster.clone());

@@ -68,6 +68,10 @@ pub fn main() -> ExitCode {
     if !matches!(command, Command::Lab(lab::Command::Exec(_))) {
         node::host::keep_private();
     }
+    if let Err(e) = node::log::to_stderr() {
+        eprintln!("wirepaxos: {e}");
+        return ExitCode::FAILURE;
+    }
     let result = match command {
         Command::Demo(options) => demo::run(&options),
         Command::Node(options) => run_node::run(&options),

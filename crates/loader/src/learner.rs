@@ -92,7 +92,7 @@ impl Learner {
         }
         let written = self.write(known);
         if let Err(why) = written {
-            eprintln!("epochs aren't learned: {why}");
+            tracing::error!(why, "epochs aren't learned");
         }
         written.is_ok()
     }

@@ -3,6 +3,7 @@
 use paxos::wire::ReasonCounters;
 use paxos::{MsgType, Reason, Verdict};
 use serde_json::{Map, Value, json};
+use tracing::error;
 
 use crate::plane::SendCounters;
 
@@ -61,7 +62,7 @@ impl Counters {
         counters.count(reason);
         if reason == Reason::Conflict && counters.get(reason).is_power_of_two() {
             let n = counters.get(reason);
-            eprintln!("conflict: {n} packets so far showed a second proposer in one round");
+            error!("conflict: {n} packets so far showed a second proposer in one round");
         }
     }
 

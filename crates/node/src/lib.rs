@@ -15,14 +15,6 @@
 //! A node with a `metrics` address has one more thread and a TCP socket. Where leader, acceptor or learner
 //! is in the kernel, the data socket only gets what the program passes on.
 
-/// The standard macro, but that nobody reads what it says doesn't end a node.
-macro_rules! eprintln {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($text)*);
-    }};
-}
-
 pub mod cluster_file;
 mod control_peers;
 mod control_socket;
@@ -34,6 +26,7 @@ mod error;
 mod fuzz_smoke;
 pub mod host;
 mod listen;
+pub mod log;
 pub mod loopback;
 mod metrics;
 pub mod plane;
@@ -73,6 +66,7 @@ pub fn run(
     stop: &Arc<Stop>,
 ) -> Result<(), Error> {
     let node = cluster.node(name).ok_or_else(|| unknown(cluster, name))?;
+    let _said_there = tracing::error_span!("node", name).entered();
     let _metrics = match node.metrics {
         Some(address) => Some(metrics::Server::start(address, cluster, node)?),
         None => None,

@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use tracing::warn;
+
 use crate::Error;
 use crate::host::{Stop, wait};
 
@@ -42,7 +44,7 @@ impl<'a> Connections<'a> {
             io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
             _ => {
                 if !std::mem::replace(&mut self.failing, true) {
-                    eprintln!("{}: can't take a connection: {e}; trying on", self.what);
+                    warn!(server = self.what, error = %e, "can't take a connection; trying on");
                 }
                 wait(&[self.stop.as_fd()], Some(SHORTAGE))?;
             }

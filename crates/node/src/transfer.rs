@@ -25,6 +25,7 @@ use std::time::Duration;
 use paxos::{Deployment, GroupId, Instance, PartitionId};
 use replica::Snapshot;
 use serde::{Deserialize, Serialize};
+use tracing::{Span, warn};
 
 use crate::host::Stop;
 use crate::listen::Connections;
@@ -137,7 +138,7 @@ impl Server {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let stop = Stop::new()?;
-        let stopping = stop.clone();
+        let (stopping, span) = (stop.clone(), Span::current());
         let sources = Arc::new(Sources {
             deployment,
             partitions,
@@ -145,7 +146,10 @@ impl Server {
         });
         let thread = std::thread::Builder::new()
             .name("transfer".into())
-            .spawn(move || accept_loop(listener, &sources, &stopping))?;
+            .spawn(move || {
+                let _said_there = span.entered();
+                accept_loop(listener, &sources, &stopping);
+            })?;
         Ok(Server {
             stop,
             thread: Some(thread),
@@ -169,12 +173,13 @@ fn accept_loop(listener: TcpListener, sources: &Arc<Sources>, stop: &Stop) {
             running.fetch_sub(1, Ordering::AcqRel);
             continue; // closed: the other side tries elsewhere, or later
         }
-        let (sources, done) = (sources.clone(), running.clone());
+        let (sources, done, span) = (sources.clone(), running.clone(), Span::current());
         let spawned = std::thread::Builder::new()
             .name("transfer-send".into())
             .spawn(move || {
+                let _said_there = span.entered();
                 if let Err(e) = sources.serve(stream) {
-                    eprintln!("checkpoint transfer: {e}");
+                    warn!(error = %e, "a checkpoint wasn't handed out whole");
                 }
                 done.fetch_sub(1, Ordering::AcqRel);
             });

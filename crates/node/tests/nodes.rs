@@ -553,6 +553,7 @@ fn the_child_process() {
     let cluster = ClusterFile::load(file.as_ref()).unwrap();
     let stop = Stop::new().unwrap();
     stop.on_signals().unwrap();
+    node::log::to_stderr().unwrap();
     node::run(&cluster, "acceptor", None, &stop).unwrap();
 }
 

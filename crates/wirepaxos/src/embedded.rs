@@ -25,7 +25,7 @@ impl Embedded {
                 .name(node.name.clone())
                 .spawn(move || {
                     if let Err(e) = node::run(&cluster, &name, Some(&services), &stopping) {
-                        eprintln!("wirepaxos: {name}: {e}");
+                        tracing::error!("{name}: {e}");
                     }
                 })?;
             embedded.nodes.push((stop, thread));

@@ -4,6 +4,7 @@ use loader::interface::Interface;
 use loader::occupant::Occupant;
 use loader::pins::Pins;
 use loader::switch::Switch;
+use tracing::{info, warn};
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node, Plane, Storage};
@@ -39,7 +40,7 @@ pub(crate) fn in_kernel<T>(
             }
         },
     };
-    eprintln!("plane: udp, since xdp isn't possible: {why_not}");
+    info!(why = %why_not, "plane: udp, since xdp isn't possible");
     refuse_deafness(cluster, node)?;
     Ok(None)
 }
@@ -67,7 +68,7 @@ pub(crate) fn refuse_deafness(cluster: &ClusterFile, node: &Node) -> Result<(), 
         ))),
         Some(false) => Ok(()),
         None => {
-            eprintln!(
+            warn!(
                 "plane: at {place} is {there}: should it take what is sent to {first}, this node hears nothing"
             );
             Ok(())

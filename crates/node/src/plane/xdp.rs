@@ -20,6 +20,7 @@ use loader::station::Station;
 use loader::switch::Switch;
 use paxos::Packet;
 use serde_json::{Map, Value, json};
+use tracing::{info, warn};
 
 use crate::cluster_file::{ClusterFile, Node};
 use crate::{Error, Senders, listen};
@@ -148,7 +149,7 @@ impl XdpPlane {
         let attached = self.object.attach_kept(interface, self.pins.path())?;
         say_what_is_at_interface(self.object.role(), interface, &attached);
         if let Some(why) = why_clones(interface, attached.mode) {
-            eprintln!("plane: copies leave as clones in TC, so slower: {why}");
+            warn!(why, "plane: copies leave as clones in TC, so slower");
             let pins = Some(self.pins.path());
             let ports = [interface.index];
             let cloning = self.object.multicast_by_clones(interface, &ports, pins)?;
@@ -218,7 +219,7 @@ impl XdpPlane {
 
     /// At the end of a process that wasn't told to stop the node.
     pub fn say_what_stays(&self) {
-        eprintln!(
+        info!(
             "plane: xdp; the {} serves on at {}; start the node again to control it, and \
              `wirepaxos stop` to take it off",
             self.object.role().name(),
@@ -320,7 +321,7 @@ fn say_what_is_attached(role: Role, place: &str, replaced: bool, how: &str) {
     } else {
         "attached"
     };
-    eprintln!(
+    info!(
         "plane: xdp; the {} is {done} at {place} ({how})",
         role.name()
     );
@@ -334,7 +335,7 @@ pub(crate) fn say_what_is_at_interface(role: Role, interface: &Interface, attach
         attached.mode.name(),
     );
     if let (Mode::Generic, Some(why)) = (attached.mode, &attached.why_generic) {
-        eprintln!("plane: not in the driver, so slower: {why}");
+        warn!(why, "plane: not in the driver, so slower");
     }
 }
 

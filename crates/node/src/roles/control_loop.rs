@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use control::{Contradiction, Message, View, Views};
 use paxos::{GroupId, NodeId};
 use serde_json::{Value, json};
+use tracing::info;
 
 use crate::cluster_file::{ClusterFile, Node, Role};
 use crate::control_socket::{ControlSender, ControlSocket};
@@ -212,7 +213,7 @@ pub(crate) fn of_group<T>(
     all.iter_mut().find(|one| id(one) == group)
 }
 
-/// Names an order in a log line.
+/// Says that an order was refused. Late and repeated ones are, so that is nothing special.
 pub(crate) fn refused(node: NodeId, what: &str, why: &str) {
-    eprintln!("node {node}: {what} refused: {why}");
+    info!(node, why, "{what} refused");
 }

@@ -122,5 +122,5 @@ fn receive(
 fn say_who_is_waited_for(open: &BTreeMap<SocketAddr, Asked<'_>>, waited: Duration) {
     let names: Vec<&str> = open.values().map(|asked| asked.name).collect();
     let (names, waited) = (names.join(", "), waited.as_secs());
-    eprintln!("after {waited} s still reading its contents: {names}");
+    tracing::info!("after {waited} s still reading its contents: {names}");
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use paxos::{Acceptor, Deployment};
+use tracing::error;
 
 use super::image;
 use crate::Error;
@@ -73,12 +74,12 @@ pub fn put_aside_as(memory: &Path, nonce: u64) -> PathBuf {
 }
 
 pub fn say_what_was_put_aside(deployment: &Deployment, aside: &Path) {
-    eprintln!(
-        "node {}, group {}: THIS MEMORY HAS FORGOTTEN VOTES that the controller had seen: an old copy \
+    error!(
+        node = deployment.node,
+        group = deployment.group,
+        "THIS MEMORY HAS FORGOTTEN VOTES that the controller had seen: an old copy \
          of its files was put back, or the disk lost writes. It is kept as {}, and this acceptor \
          joins again with an empty one",
-        deployment.node,
-        deployment.group,
         aside.display()
     );
 }

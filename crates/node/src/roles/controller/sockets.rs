@@ -7,6 +7,7 @@ use control::status::GroupStatus;
 use control::{ControlOutbox, Controller, Message, Peer};
 use paxos::{GroupId, Header, Outbox, Packet, Time, To, Verdict};
 use serde_json::{Value, json};
+use tracing::warn;
 
 use super::clients::Clients;
 use super::settings;
@@ -22,7 +23,6 @@ use crate::{Error, random_nonce};
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct ControllerRole {
-    name: String,
     groups: Vec<GroupId>,
     controller: Controller<FileStore>,
     ways: ControlWays,
@@ -43,7 +43,6 @@ impl ControllerRole {
         let controller = Controller::new(settings(cluster, node), store, seed, 0)
             .map_err(|e| Error::new(e.to_string()))?;
         Ok(ControllerRole {
-            name: node.name.clone(),
             groups: cluster.groups.iter().map(|g| g.id).collect(),
             controller,
             ways: ControlWays {
@@ -64,7 +63,7 @@ impl ControllerRole {
         self.looked = Some(Instant::now());
         let warnings = self.warnings();
         for news in warnings.iter().filter(|w| !self.said.contains(w)) {
-            eprintln!("{}: {news}", self.name);
+            warn!("{news}");
         }
         self.said = warnings;
     }

@@ -11,6 +11,7 @@ use control::GivenUp;
 use paxos::{Deployment, Epoch, Instance, PartitionId, Reason, Time, Verdict};
 use replica::{Application, EpochView, Restored, Worker};
 use serde_json::{Value, json};
+use tracing::{error_span, info, warn};
 
 use super::Services;
 use super::control_thread::Ask;
@@ -105,9 +106,13 @@ impl WorkerHandle {
         let thread =
             WorkerThread::open(partition, services, decisions, link, from_others, helpers)?;
         let standing = thread.standing.clone();
+        let span = error_span!("partition", pid = partition.pid);
         let thread = std::thread::Builder::new()
             .name(format!("worker-{}", partition.pid))
-            .spawn(move || thread.run())?;
+            .spawn(move || {
+                let _said_there = span.entered();
+                thread.run()
+            })?;
         Ok(WorkerHandle {
             jobs: Mutex::new(jobs),
             wake,
@@ -465,7 +470,7 @@ impl WorkerThread {
                 self.asked_peers = Some(Instant::now());
                 let why = e.to_string();
                 if why != self.not_fetched {
-                    eprintln!("partition {}: no checkpoint yet: {why}", self.pid);
+                    warn!(why, "no checkpoint yet");
                     self.not_fetched = why;
                 }
             }
@@ -490,19 +495,16 @@ impl WorkerThread {
             .restore(now, position, &mut state)
             .map_err(|e| fatal(self.pid, e))?;
         self.tell_local_sessions();
-        let pid = self.pid;
         match restored {
             Restored::To(inst) => {
                 self.not_fetched.clear();
-                eprintln!(
-                    "partition {pid}: restored the checkpoint of {from}; going on at instance {inst}"
-                );
+                info!("restored the checkpoint of {from}; going on at instance {inst}");
             }
             Restored::NotNewer(inst) => {
-                eprintln!("partition {pid}: {from} is not past instance {inst} either");
+                info!("{from} is not past instance {inst} either");
             }
             Restored::Failed(e) => {
-                eprintln!("partition {pid}: checkpoint of {from}: {e}; nothing changed");
+                warn!(error = %e, "the checkpoint of {from} can't be used; nothing changed");
             }
         }
         Ok(())
