@@ -15,9 +15,9 @@ use world::{ACCEPTORS, GROUP, LEADERS, OPERATOR, PARTITIONS, REPLICAS, World};
 fn a_cluster_starts_in_epoch_1_with_the_preferred_leader() {
     let world = World::started();
     assert_eq!((world.epoch(), world.leader()), (1, LEADERS[0]));
-    assert!(world.acceptors.values().all(|a| a.epoch() == 1));
+    assert!(world.net.acceptors.values().all(|a| a.epoch() == 1));
     assert_eq!(world.warnings(), "");
-    let leader = &world.leaders[&LEADERS[0]];
+    let leader = &world.net.leaders[&LEADERS[0]];
     assert!(
         (0..PARTITIONS).all(|pid| leader.next(pid) == 1),
         "behind the marker"
@@ -28,7 +28,7 @@ fn a_cluster_starts_in_epoch_1_with_the_preferred_leader() {
 #[test]
 fn the_first_start_waits_for_every_acceptor() {
     let mut world = World::new();
-    world.down.insert(ACCEPTORS[2]);
+    world.net.down.insert(ACCEPTORS[2]);
     world.run(2_000);
     assert_eq!(
         world.state().last_epoch(),
@@ -36,7 +36,7 @@ fn the_first_start_waits_for_every_acceptor() {
         "no epoch is spent on waiting"
     );
     assert!(world.warnings().contains("node 5 hasn't answered"));
-    world.down.clear();
+    world.net.down.clear();
     assert!(world.run_until(1_000, |w| w.is_served()));
     assert_eq!(world.epoch(), 1);
 }
@@ -44,7 +44,7 @@ fn the_first_start_waits_for_every_acceptor() {
 #[test]
 fn the_first_start_goes_on_with_the_backup_if_the_preferred_leader_stays_away() {
     let mut world = World::new();
-    world.down.insert(LEADERS[0]);
+    world.net.down.insert(LEADERS[0]);
     assert!(world.run_until(1_000, |w| w.is_served()));
     assert_eq!((world.epoch(), world.leader()), (1, LEADERS[1]));
 }
@@ -52,7 +52,7 @@ fn the_first_start_goes_on_with_the_backup_if_the_preferred_leader_stays_away() 
 #[test]
 fn losses_delay_a_start_but_do_not_prevent_it() {
     let mut world = World::new();
-    world.loss = 25;
+    world.set_loss(25);
     world.settings.suspect_after = 50;
     world.start_controller();
     assert!(world.run_until(20_000, |w| w.is_served()));
@@ -66,14 +66,14 @@ fn a_dead_leader_is_replaced_and_nothing_chosen_is_lost() {
     let mut world = World::started();
     world.stamp(1, 0, 1);
     world.stamp(1, 0, 2);
-    world.down.insert(LEADERS[0]);
+    world.net.down.insert(LEADERS[0]);
     assert!(world.run_until(400, |w| w.is_served()));
     assert_eq!((world.epoch(), world.leader()), (2, LEADERS[1]));
     assert!(world.holding(0, 1) >= 2 && world.holding(0, 2) >= 2);
-    assert_eq!(world.leaders[&LEADERS[1]].next(0), 4);
-    assert_eq!(world.leaders[&LEADERS[1]].next(1), 2);
+    assert_eq!(world.net.leaders[&LEADERS[1]].next(0), 4);
+    assert_eq!(world.net.leaders[&LEADERS[1]].next(1), 2);
     world.run(100);
-    let status = world.controller.as_ref().unwrap().status(world.now);
+    let status = world.controller.as_ref().unwrap().status(world.now());
     let failover = status.groups[0].last_failover.clone().unwrap();
     assert_eq!(
         (failover.epoch, failover.reason.as_str()),
@@ -85,12 +85,12 @@ fn a_dead_leader_is_replaced_and_nothing_chosen_is_lost() {
 #[test]
 fn a_leader_that_is_back_stays_a_backup() {
     let mut world = World::started();
-    world.down.insert(LEADERS[0]);
+    world.net.down.insert(LEADERS[0]);
     assert!(world.run_until(400, |w| w.is_served()));
     world.boot(LEADERS[0]);
     world.run(3_000);
     assert_eq!((world.epoch(), world.leader()), (2, LEADERS[1]));
-    assert!(world.leaders[&LEADERS[0]].round().is_none());
+    assert!(world.net.leaders[&LEADERS[0]].round().is_none());
 }
 
 /// [L-PROGRAM]
@@ -100,7 +100,7 @@ fn a_leader_that_restarted_quickly_gets_a_new_epoch() {
     world.boot(LEADERS[0]);
     assert!(world.run_until(400, |w| w.is_served() && w.epoch() == 2));
     assert_eq!(world.leader(), LEADERS[0]);
-    assert_eq!(world.leaders[&LEADERS[0]].round(), Round::base(2));
+    assert_eq!(world.net.leaders[&LEADERS[0]].round(), Round::base(2));
 }
 
 /// [E-NEED]
@@ -108,7 +108,7 @@ fn a_leader_that_restarted_quickly_gets_a_new_epoch() {
 fn a_leader_that_was_made_to_retire_gets_a_new_epoch() {
     let mut world = World::started();
     world.run(100);
-    world.leaders.get_mut(&LEADERS[0]).unwrap().retire(7);
+    world.net.leaders.get_mut(&LEADERS[0]).unwrap().retire(7);
     assert!(world.run_until(400, |w| w.is_served() && w.epoch() == 2));
 }
 
@@ -117,9 +117,9 @@ fn a_leader_that_was_made_to_retire_gets_a_new_epoch() {
 fn a_few_lost_probes_make_no_suspect() {
     let mut world = World::started();
     for _ in 0..20 {
-        world.down.insert(LEADERS[0]);
+        world.net.down.insert(LEADERS[0]);
         world.run(70);
-        world.down.clear();
+        world.net.down.clear();
         world.run(60);
     }
     assert_eq!(world.epoch(), 1);
@@ -130,7 +130,7 @@ fn a_few_lost_probes_make_no_suspect() {
 fn a_controller_that_was_held_up_suspects_nobody() {
     let mut world = World::started();
     for _ in 0..10 {
-        world.now += 5_000_000_000;
+        world.skip(5_000);
         world.run(50);
     }
     assert_eq!(world.epoch(), 1);
@@ -182,10 +182,10 @@ fn an_answer_from_the_past_makes_nobody_alive() {
 #[test]
 fn a_dead_acceptor_triggers_nothing() {
     let mut world = World::started();
-    world.down.insert(ACCEPTORS[0]);
+    world.net.down.insert(ACCEPTORS[0]);
     world.run(5_000);
     assert_eq!(world.state().last_epoch(), 1);
-    world.down.clear();
+    world.net.down.clear();
     world.run(5_000);
     assert_eq!(
         world.state().last_epoch(),
@@ -199,14 +199,14 @@ fn a_dead_acceptor_triggers_nothing() {
 fn an_acceptor_that_lost_its_memory_joins_in_a_new_epoch() {
     let mut world = World::started();
     world.stamp(1, 0, 1);
-    world.down.insert(ACCEPTORS[0]);
+    world.net.down.insert(ACCEPTORS[0]);
     world.run(1_000);
     world.boot(ACCEPTORS[0]);
     assert!(world.run_until(1_500, |w| w.is_served() && w.epoch() == 2));
     world.run(50);
     assert_eq!(world.leader(), LEADERS[0], "the leader stays");
-    assert_eq!(world.acceptors[&ACCEPTORS[0]].epoch(), 2);
-    let nonce = world.acceptors[&ACCEPTORS[0]].nonce();
+    assert_eq!(world.net.acceptors[&ACCEPTORS[0]].epoch(), 2);
+    let nonce = world.net.acceptors[&ACCEPTORS[0]].nonce();
     assert!(
         world
             .state()
@@ -227,11 +227,11 @@ fn several_restarts_at_once_take_one_epoch() {
     world.boot(ACCEPTORS[1]);
     world.boot(LEADERS[1]);
     world.run(100);
-    world.down.insert(LEADERS[0]);
+    world.net.down.insert(LEADERS[0]);
     assert!(world.run_until(500, |w| w.is_served() && w.leader() == LEADERS[1]));
     world.run(2_000);
     assert_eq!(world.state().last_epoch(), 2);
-    assert_eq!(world.acceptors[&ACCEPTORS[1]].epoch(), 2);
+    assert_eq!(world.net.acceptors[&ACCEPTORS[1]].epoch(), 2);
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn an_acceptor_that_restarts_while_its_epoch_is_on_its_way_joins_in_the_next() {
     world.run(100);
     world.deaf_to = None;
     assert!(world.run_until(3_000, |w| {
-        w.is_served() && w.acceptors[&ACCEPTORS[0]].epoch() == w.epoch()
+        w.is_served() && w.net.acceptors[&ACCEPTORS[0]].epoch() == w.epoch()
     }));
     assert_eq!(world.warnings(), "");
 }
@@ -255,7 +255,7 @@ fn an_acceptor_that_restarts_while_its_epoch_is_on_its_way_joins_in_the_next() {
 fn a_stuck_epoch_is_superseded_slowly() {
     let mut world = World::started();
     world.deaf_to = Some(MsgType::Phase2b);
-    world.down.insert(LEADERS[0]);
+    world.net.down.insert(LEADERS[0]);
     world.run(30_000);
     let spent = world.state().last_epoch();
     assert!((3..=10).contains(&spent), "{spent} epochs in half a minute");
@@ -268,12 +268,12 @@ fn a_stuck_epoch_is_superseded_slowly() {
 fn orders_without_end_spend_epochs_at_a_bounded_rate() {
     let mut world = World::started();
     let interval = world.settings.epoch_interval;
-    let begun = world.now;
+    let begun = world.now();
     for _ in 0..200 {
         world.failover(None, false);
         world.run(50);
     }
-    let allowed = 8 + (world.now - begun) / interval;
+    let allowed = 8 + (world.now() - begun) / interval;
     let spent = u64::from(world.state().last_epoch());
     assert!(spent > 8, "{spent}");
     assert!(spent <= allowed + 1, "{spent} epochs, {allowed} allowed");
@@ -329,11 +329,14 @@ fn more_than_f_lost_spends_no_epochs_and_says_so() {
 #[test]
 fn more_than_f_down_goes_on_once_they_are_back() {
     let mut world = World::started();
-    world.down.extend([ACCEPTORS[0], ACCEPTORS[1], LEADERS[0]]);
+    world
+        .net
+        .down
+        .extend([ACCEPTORS[0], ACCEPTORS[1], LEADERS[0]]);
     world.run(5_000);
     assert_eq!(world.state().last_epoch(), 1);
     assert!(world.warnings().contains("more than f"));
-    world.down.remove(&ACCEPTORS[0]);
+    world.net.down.remove(&ACCEPTORS[0]);
     assert!(world.run_until(2_000, |w| w.is_served()));
     assert_eq!(world.leader(), LEADERS[1]);
 }
@@ -351,7 +354,7 @@ fn an_operator_may_accept_data_loss() {
     world.boot(ACCEPTORS[0]);
     world.boot(ACCEPTORS[1]);
     world.run(1_000);
-    world.down.insert(ACCEPTORS[2]);
+    world.net.down.insert(ACCEPTORS[2]);
     world.run(200);
     world.failover(None, true);
     world.run(200);
@@ -361,27 +364,27 @@ fn an_operator_may_accept_data_loss() {
             .unwrap_err()
             .contains("node 5 doesn't answer")
     );
-    world.down.clear();
+    world.net.down.clear();
     world.run(200);
     world.told.clear();
     world.failover(None, true);
     assert!(world.run_until(3_000, |w| w.is_served()));
     assert_eq!(world.told_failover(), [Ok(2)]);
     assert!(world.warnings().contains("DATA LOSS ACCEPTED"));
-    let leader = &world.leaders[&world.leader()];
+    let leader = &world.net.leaders[&world.leader()];
     let given_up = world.state().given_up.expect("something was lost").of(0);
     assert_eq!(given_up.start, 8, "the replicas' largest position");
     assert!(given_up.end >= 10 + control::LEAP, "above every old vote");
     let end = given_up.end;
     assert_eq!((leader.next(0), leader.trimmed(0)), (end + 1, end));
-    for acceptor in world.acceptors.values() {
+    for acceptor in world.net.acceptors.values() {
         assert_eq!((acceptor.epoch(), acceptor.trim(0)), (2, end));
     }
     // It isn't asked for where it isn't needed.
     world.told.clear();
     world.failover(None, true);
     assert!(world.run_until(3_000, |w| w.is_served() && w.epoch() == 3));
-    let next = world.leaders[&world.leader()].next(0);
+    let next = world.net.leaders[&world.leader()].next(0);
     assert_eq!(next, end + 2, "read as usual, and a marker");
     assert_eq!(world.state().given_up.unwrap().of(0), given_up);
 }
@@ -396,7 +399,7 @@ fn nothing_is_given_up_while_those_that_got_furthest_are_down() {
     }
     world.trim_at(ACCEPTORS[2], 1, 0, 7);
     world.run(200);
-    world.down.extend([REPLICAS[0], REPLICAS[1]]);
+    world.net.down.extend([REPLICAS[0], REPLICAS[1]]);
     world.boot(ACCEPTORS[0]);
     world.boot(ACCEPTORS[1]);
     world.run(1_000);
@@ -405,7 +408,7 @@ fn nothing_is_given_up_while_those_that_got_furthest_are_down() {
     let why = world.told_failover()[0].clone().unwrap_err();
     assert!(why.contains("no live replica got past 5"), "{why}");
     assert_eq!(world.state().last_epoch(), 1);
-    world.down.clear();
+    world.net.down.clear();
     world.run(200);
     world.failover(None, true);
     assert!(world.run_until(3_000, |w| w.is_served()));
@@ -511,7 +514,7 @@ fn an_operator_moves_the_leader_and_is_told() {
 #[test]
 fn an_order_that_cannot_be_carried_out_is_refused() {
     let mut world = World::started();
-    world.down.insert(LEADERS[1]);
+    world.net.down.insert(LEADERS[1]);
     world.run(200);
     world.failover(Some(LEADERS[1]), false);
     world.failover(Some(77), false);
@@ -699,10 +702,15 @@ fn an_incarnation_whose_storing_is_doubtful_is_not_given() {
 fn a_doubtful_epoch_is_written_again_before_it_counts() {
     let mut world = World::started();
     world.shared.0.borrow_mut().lying = true;
-    world.down.insert(LEADERS[0]);
+    world.net.down.insert(LEADERS[0]);
     world.run(5_000);
     assert_eq!(world.programs.iter().map(|p| p.1).max(), Some(1));
-    let promised = |w: &World| w.acceptors.values().any(|a| a.floor(0) > Round::base(1));
+    let promised = |w: &World| {
+        w.net
+            .acceptors
+            .values()
+            .any(|a| a.floor(0) > Round::base(1))
+    };
     assert!(
         !promised(&world),
         "no acceptor was asked in an epoch that may get lost"
@@ -779,18 +787,18 @@ fn a_trim_point_that_no_replica_has_reached_makes_the_acceptor_lost() {
         world.stamp(1, 0, 1);
         world.run(200);
         world.spoilt = Some((ACCEPTORS[0], trim, end));
-        world.down.insert(LEADERS[0]);
+        world.net.down.insert(LEADERS[0]);
         assert!(world.run_until(5_000, |w| w.is_served() && w.epoch() >= 2));
         assert_eq!(
-            world.leaders[&LEADERS[1]].next(0),
+            world.net.leaders[&LEADERS[1]].next(0),
             3 + u64::from(world.epoch() - 2)
         );
-        assert!(world.acceptors.values().all(|a| a.trim(0) == 0));
+        assert!(world.net.acceptors.values().all(|a| a.trim(0) == 0));
         assert!(world.holding(0, 1) >= 2);
         // Another one must not fail now.
-        world.down = [LEADERS[1], ACCEPTORS[1]].into();
+        world.net.down = [LEADERS[1], ACCEPTORS[1]].into();
         world.run(5_000);
-        assert!(world.acceptors.values().all(|a| a.trim(0) == 0));
+        assert!(world.net.acceptors.values().all(|a| a.trim(0) == 0));
         assert!(
             world.warnings().contains("acceptor 3, partition 0"),
             "{}",
@@ -808,7 +816,7 @@ fn a_trim_point_that_a_checkpoint_confirms_later_is_waited_for() {
     world.replicas.get_mut(&REPLICAS[0]).unwrap().next = 2;
     world.stamp(1, 0, 1);
     world.stamp(1, 1, 1);
-    world.down.extend([LEADERS[0], ACCEPTORS[1]]);
+    world.net.down.extend([LEADERS[0], ACCEPTORS[1]]);
     world.run(1_000);
     assert_eq!(world.epoch(), 0, "{}", world.warnings());
     world.replicas.get_mut(&REPLICAS[0]).unwrap().trim = 2;
@@ -821,7 +829,7 @@ fn an_epoch_waits_if_no_memory_knows_what_a_replica_has_executed() {
     let mut world = World::started();
     world.replicas.get_mut(&REPLICAS[0]).unwrap().next = 5;
     world.run(200);
-    world.down.extend([LEADERS[0], ACCEPTORS[2]]);
+    world.net.down.extend([LEADERS[0], ACCEPTORS[2]]);
     world.run(500);
     assert_eq!(world.epoch(), 0);
     assert!(
@@ -839,7 +847,7 @@ fn an_epoch_waits_if_no_memory_knows_what_a_replica_has_executed() {
 fn a_controller_whose_epoch_another_candidate_took_stops() {
     let mut world = World::started();
     world.refused_as_conflict = true;
-    world.down.insert(LEADERS[0]);
+    world.net.down.insert(LEADERS[0]);
     world.run(3_000);
     let alarm = world
         .controller
@@ -863,7 +871,7 @@ fn a_controller_that_reads_two_values_of_one_round_stops() {
     for (node, request) in ACCEPTORS.into_iter().zip(1..) {
         world.stamp_at(node, 1, 0, 1, request);
     }
-    world.down.insert(LEADERS[0]);
+    world.net.down.insert(LEADERS[0]);
     world.run(3_000);
     let alarm = world.controller.as_ref().unwrap().alarm();
     let alarm = alarm.expect("it stops").to_owned();
@@ -919,7 +927,7 @@ fn a_controller_killed_at_any_point_is_resumed_by_the_next() {
         let mut world = World::started();
         world.stamp(1, 0, 1);
         world.boot(ACCEPTORS[0]);
-        world.down.insert(LEADERS[0]);
+        world.net.down.insert(LEADERS[0]);
         world.run(80);
         world.kill_after = Some(kill_after);
         killed += u64::from(world.run_until(500, |w| w.controller.is_none()));
@@ -951,7 +959,7 @@ fn nothing_goes_on_while_the_store_fails() {
     let mut world = World::new();
     world.shared.0.borrow_mut().store.failing = Some("no space left on device".into());
     world.run(5_000);
-    assert!(world.acceptors.values().all(|a| a.is_stranger()));
+    assert!(world.net.acceptors.values().all(|a| a.is_stranger()));
     assert!(world.warnings().contains("no space left"));
     world.shared.0.borrow_mut().store.failing = None;
     assert!(world.run_until(10_000, |w| w.is_served()));
@@ -983,11 +991,11 @@ fn two_controllers_on_one_store_do_no_harm() {
 #[test]
 fn an_old_copy_of_the_store_is_noticed() {
     let mut world = World::started();
-    world.down.insert(LEADERS[0]);
+    world.net.down.insert(LEADERS[0]);
     assert!(world.run_until(400, |w| w.is_served()));
     world.kill_controller();
     *world.shared.0.borrow_mut() = Default::default();
-    world.down.clear();
+    world.net.down.clear();
     world.start_controller();
     world.run(3_000);
     assert_eq!(
@@ -1001,10 +1009,10 @@ fn an_old_copy_of_the_store_is_noticed() {
 #[test]
 fn status_says_when_trim_is_held_back() {
     let mut world = World::started();
-    world.down.extend([REPLICAS[0], REPLICAS[1]]);
+    world.net.down.extend([REPLICAS[0], REPLICAS[1]]);
     world.run(300);
     assert!(world.warnings().contains("more than g = 1 replicas"));
-    world.down.clear();
+    world.net.down.clear();
     world.run(300);
     assert_eq!(world.warnings(), "");
     assert!(

@@ -19,12 +19,12 @@ fn a_restarted_acceptor_goes_on_as_the_member_that_it_was() {
     let mut world = World::started();
     voted(&mut world, 5);
     world.restart(3);
-    assert!(world.acceptors[&3].is_mute());
-    world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute());
+    assert!(world.net.acceptors[&3].is_mute());
+    world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute());
     assert_eq!(world.resumed.len(), 1);
     world.run(ALIVE);
     assert_eq!((world.epoch(), world.discarded.len()), (1, 0));
-    let start = world.acceptors[&3].start().number();
+    let start = world.net.acceptors[&3].start().number();
     let stored = world.state().memories;
     assert!(stored.iter().any(|m| m.node == 3 && m.start == start));
 }
@@ -35,13 +35,15 @@ fn an_old_copy_is_emptied_and_joins_again() {
     let mut world = World::started();
     voted(&mut world, 5);
     let copy = world.saved(3);
-    let nonce = world.acceptors[&3].nonce();
+    let nonce = world.net.acceptors[&3].nonce();
     voted(&mut world, 6);
     world.restart_from(3, &copy);
-    world.run_until(3_000, |w| w.epoch() == 2 && w.acceptors[&3].epoch() == 2);
+    world.run_until(3_000, |w| {
+        w.epoch() == 2 && w.net.acceptors[&3].epoch() == 2
+    });
     assert_eq!(world.discarded, [3]);
     assert!(world.resumed.is_empty(), "an old copy never goes on");
-    assert_ne!(world.acceptors[&3].nonce(), nonce);
+    assert_ne!(world.net.acceptors[&3].nonce(), nonce);
 }
 
 /// What a stop had left is used a second time, after a kill: what it shows was true once, and the start
@@ -51,7 +53,7 @@ fn a_copy_that_makes_a_start_twice_is_noticed_by_the_start() {
     let mut world = World::started();
     let copy = world.saved(3);
     world.restart_from(3, &copy);
-    world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute());
+    world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute());
     world.restart_from(3, &copy);
     world.run(ALIVE);
     assert_eq!(
@@ -66,11 +68,11 @@ fn a_later_controller_notices_by_what_is_stored() {
     let mut world = World::started();
     let copy = world.saved(3);
     world.restart(3);
-    world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute());
+    world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute());
     world.kill_controller();
     world.restart_from(3, &copy);
     world.run(ALIVE);
-    assert!(world.acceptors[&3].is_mute(), "nobody has compared it");
+    assert!(world.net.acceptors[&3].is_mute(), "nobody has compared it");
     world.start_controller();
     world.run(ALIVE);
     assert_eq!(
@@ -86,7 +88,7 @@ fn a_copy_that_starts_more_often_than_its_original_does_not_know_the_last_start(
     let mut world = World::started();
     let copy = world.saved(3);
     world.restart(3);
-    world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute());
+    world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute());
     let stored = world.state();
     voted(&mut world, 5);
     world.kill_controller();
@@ -113,7 +115,7 @@ fn of_two_copies_one_goes_on() {
         let mut world = World::started();
         let copy = world.saved(3);
         world.restart_from(3, &copy);
-        assert!(world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute()));
+        assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
         if seen {
             world.run(ALIVE);
         }
@@ -136,10 +138,10 @@ fn an_answer_about_an_earlier_question_lets_nobody_go_on() {
     let mut world = World::started();
     let copy = world.saved(3);
     world.restart(3);
-    world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute());
+    world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute());
     world.restart_from(3, &copy);
     world.restart(3);
-    let memory = &world.acceptors[&3];
+    let memory = &world.net.acceptors[&3];
     let late = Message::EarlierStart {
         group: GROUP,
         node: 3,
@@ -164,13 +166,13 @@ fn an_older_store_takes_no_healthy_memory_for_a_copy() {
     let older = world.state();
     for _ in 0..20 {
         world.restart(3);
-        assert!(world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute()));
+        assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
     }
     world.kill_controller();
     world.shared.put(older);
     world.start_controller();
     world.restart(3);
-    assert!(world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute()));
+    assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
     assert!(world.discarded.is_empty());
 }
 
@@ -178,14 +180,14 @@ fn an_older_store_takes_no_healthy_memory_for_a_copy() {
 fn a_memory_that_the_store_has_never_seen_goes_on() {
     let mut world = World::started();
     world.restart(3);
-    world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute());
+    world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute());
     world.kill_controller();
     let mut state = world.state();
     state.memories.clear();
     world.shared.put(state);
     world.restart(3);
     world.start_controller();
-    assert!(world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute()));
+    assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
     assert!(world.discarded.is_empty());
 }
 
@@ -198,7 +200,7 @@ fn any_number_of_starts_that_nobody_compared_is_healthy() {
         world.restart(3);
     }
     world.start_controller();
-    assert!(world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute()));
+    assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
     assert!(world.discarded.is_empty());
 }
 
@@ -274,16 +276,16 @@ fn no_start_goes_on_before_it_is_stored() {
     world.shared.0.borrow_mut().store.failing = Some("the disk is full".into());
     world.restart(3);
     world.run(ALIVE);
-    assert!(world.acceptors[&3].is_mute());
+    assert!(world.net.acceptors[&3].is_mute());
     world.shared.0.borrow_mut().store.failing = None;
-    assert!(world.run_until(ALIVE, |w| !w.acceptors[&3].is_mute()));
+    assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
 }
 
 /// Crashes of acceptors and of the controller, half of all packets and orders lost, votes all the time.
 #[test]
 fn a_hundred_healthy_restarts_are_never_taken_for_forgetting() {
     let mut world = World::started();
-    world.loss = 50;
+    world.set_loss(50);
     for i in 0..100 {
         let node = ACCEPTORS[i % ACCEPTORS.len()];
         if i % 7 == 3 {
@@ -297,8 +299,8 @@ fn a_hundred_healthy_restarts_are_never_taken_for_forgetting() {
         }
         world.run((i as u64 * 37) % 200);
     }
-    world.loss = 0;
-    assert!(world.run_until(5_000, |w| w.acceptors.values().all(|a| !a.is_mute())));
+    world.set_loss(0);
+    assert!(world.run_until(5_000, |w| w.net.acceptors.values().all(|a| !a.is_mute())));
     assert!(world.discarded.is_empty(), "{:?}", world.discarded);
 }
 

@@ -5,24 +5,25 @@ use control::{
     Message, Peer, Settings, Store, StoreError,
 };
 use paxos::acceptor::Start;
+use paxos::outbox::Sent;
 use paxos::wire::value::{ProbeReport, RangeReport, Rejection};
 use paxos::{
-    Acceptor, Deployment, Epoch, Flags, GroupId, Header, Instance, Leader, MsgType, NodeId, Outbox,
-    Packet, Reason, Round, Time, To,
+    Acceptor, Deployment, Epoch, Flags, GroupId, Header, Instance, MsgType, NodeId, Outbox, Packet,
+    Reason, Round, Time, To,
 };
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::rc::Rc;
+use test_world::Arrival;
+use test_world::cluster;
+pub use test_world::cluster::{ACCEPTORS, CONTROLLER, GROUP, LEADERS, REPLICAS};
+use test_world::network::Rates;
+use test_world::queue::MILLISECOND;
 
-pub const GROUP: GroupId = 1;
 pub const PARTITIONS: u16 = 2;
-pub const LEADERS: [NodeId; 2] = [1, 2];
-pub const ACCEPTORS: [NodeId; 3] = [3, 4, 5];
-pub const REPLICAS: [NodeId; 3] = [6, 7, 8];
-pub const LEARNERS: [NodeId; 1] = [10];
-pub const CONTROLLER: NodeId = 9;
+pub const LEARNERS: [NodeId; 1] = [cluster::LEARNER];
 pub const OPERATOR: Peer = Peer::Client(1);
-const MILLISECOND: Time = 1_000_000;
+const SLOTS: usize = 64;
 
 /// A store that outlives its controller, and may fail as a disk does.
 #[derive(Clone, Default)]
@@ -81,14 +82,13 @@ impl Shared {
 
 #[derive(Default)]
 struct Out {
-    packets: Vec<(To, Vec<u8>)>,
+    sent: Sent,
     messages: Vec<(Peer, Message)>,
 }
 
 impl Outbox for Out {
     fn send(&mut self, to: To, header: &Header, value: &[u8]) {
-        assert_eq!(usize::from(header.value_len), value.len());
-        self.packets.push((to, header.datagram(value)));
+        self.sent.send(to, header, value);
     }
 }
 
@@ -106,22 +106,18 @@ pub struct Replica {
 }
 
 pub struct World {
-    pub now: Time,
+    /// Leaders and acceptors. Packets take no time.
+    pub net: test_world::World,
     pub settings: Settings,
     pub shared: Shared,
     pub controller: Option<Controller<Shared>>,
-    pub leaders: BTreeMap<NodeId, Leader>,
-    pub acceptors: BTreeMap<NodeId, Acceptor>,
     pub replicas: BTreeMap<NodeId, Replica>,
-    pub down: BTreeSet<NodeId>,
     /// What learners were told.
     pub learners_told: Vec<Message>,
     /// What clients were told.
     pub told: Vec<(Peer, Message)>,
     /// Orders that reached leaders, as often as they did.
     pub programs: Vec<(NodeId, Epoch)>,
-    /// Percent of packets and messages that are lost.
-    pub loss: u64,
     /// The controller is killed after so many more inputs.
     pub kill_after: Option<u64>,
     /// Controller packets that are thrown away by type.
@@ -136,8 +132,6 @@ pub struct World {
     pub discarded: Vec<NodeId>,
     /// What acceptors answered and the controller hasn't got yet.
     pub answers: Vec<(NodeId, Message)>,
-    random: u64,
-    nonces: u64,
 }
 
 impl World {
@@ -145,7 +139,7 @@ impl World {
         let group = GroupSettings {
             id: GROUP,
             partitions: PARTITIONS,
-            max_value: 64,
+            max_value: deployment(CONTROLLER).max_value,
             window: 48,
             leaders: LEADERS.to_vec(),
             acceptors: ACCEPTORS.to_vec(),
@@ -154,19 +148,19 @@ impl World {
             g: 1,
             learners: LEARNERS.to_vec(),
         };
+        let mut net = test_world::World::new(1, PARTITIONS, SLOTS);
+        net.network.usual_delay = (0, 0);
+        // Some tests give acceptors memories that can't be.
+        net.agreement = None;
         let mut world = World {
-            now: 1_000 * MILLISECOND,
-            settings: Settings::new(77, CONTROLLER, vec![group]),
+            net,
+            settings: Settings::new(cluster::CLUSTER, CONTROLLER, vec![group]),
             shared: Shared::default(),
             controller: None,
-            leaders: BTreeMap::new(),
-            acceptors: BTreeMap::new(),
             replicas: BTreeMap::new(),
-            down: BTreeSet::new(),
             learners_told: Vec::new(),
             told: Vec::new(),
             programs: Vec::new(),
-            loss: 0,
             kill_after: None,
             deaf_to: None,
             refused_as_conflict: false,
@@ -174,10 +168,9 @@ impl World {
             discarded: Vec::new(),
             answers: Vec::new(),
             spoilt: None,
-            random: 1,
-            nonces: 100,
         };
-        for node in LEADERS.into_iter().chain(ACCEPTORS).chain(REPLICAS) {
+        world.skip(1_000);
+        for node in REPLICAS {
             world.boot(node);
         }
         world.start_controller();
@@ -196,12 +189,10 @@ impl World {
 
     /// Starts a node with an empty memory.
     pub fn boot(&mut self, node: NodeId) {
-        self.nonces += 1;
-        let nonce = self.nonces;
-        self.down.remove(&node);
+        let nonce = self.net.fresh_nonce();
+        self.net.down.remove(&node);
         if LEADERS.contains(&node) {
-            self.leaders
-                .insert(node, Leader::new(deployment(node), nonce));
+            self.net.boot_leader(node, nonce);
         } else if REPLICAS.contains(&node) {
             let replica = Replica {
                 nonce,
@@ -210,24 +201,23 @@ impl World {
             };
             self.replicas.insert(node, replica);
         } else {
-            self.acceptors
-                .insert(node, Acceptor::new(deployment(node), 64, nonce));
+            self.net.boot_acceptor(node, nonce);
         }
     }
 
     /// What an acceptor's files hold now.
     pub fn saved(&self, node: NodeId) -> Vec<u8> {
         let mut saved = Vec::new();
-        self.acceptors[&node].save(&mut saved);
+        self.net.acceptors[&node].save(&mut saved);
         saved
     }
 
     /// An acceptor's process starts from such files.
     pub fn restart_from(&mut self, node: NodeId, saved: &[u8]) {
-        self.nonces += 1;
-        let mut acceptor = Acceptor::load(deployment(node), 64, saved).unwrap();
-        acceptor.restarted(self.nonces as u32);
-        self.acceptors.insert(node, acceptor);
+        let salt = self.net.fresh_nonce() as u32;
+        let mut acceptor = Acceptor::load(deployment(node), SLOTS, saved).unwrap();
+        acceptor.restarted(salt);
+        self.net.acceptors.insert(node, acceptor);
     }
 
     /// From its newest ones.
@@ -237,10 +227,9 @@ impl World {
     }
 
     pub fn start_controller(&mut self) {
-        self.nonces += 1;
-        let shared = self.shared.clone();
-        let settings = self.settings.clone();
-        let controller = Controller::new(settings, shared, self.nonces, self.now);
+        let (shared, settings) = (self.shared.clone(), self.settings.clone());
+        let nonce = self.net.fresh_nonce();
+        let controller = Controller::new(settings, shared, nonce, self.now());
         self.controller = Some(controller.unwrap());
     }
 
@@ -270,11 +259,12 @@ impl World {
     /// Whether an epoch is in force, its leader stamps in it, and f+1 acceptors would vote.
     pub fn is_served(&self) -> bool {
         let epoch = self.epoch();
-        let up = |node: &NodeId| !self.down.contains(node);
+        let up = |node: &NodeId| !self.net.down.contains(node);
         epoch != 0
             && up(&self.leader())
-            && self.leaders[&self.leader()].round() == Round::base(epoch)
+            && self.net.leaders[&self.leader()].round() == Round::base(epoch)
             && self
+                .net
                 .acceptors
                 .values()
                 .filter(|a| a.epoch() == epoch)
@@ -284,7 +274,7 @@ impl World {
 
     pub fn warnings(&self) -> String {
         let controller = self.controller.as_ref().unwrap();
-        controller.status(self.now).groups[0].warnings.join("\n")
+        controller.status(self.now()).groups[0].warnings.join("\n")
     }
 
     pub fn told_failover(&self) -> Vec<Result<Epoch, String>> {
@@ -297,6 +287,10 @@ impl World {
 
     // ---- Time ------------------------------------------------------------------------------
 
+    pub fn now(&self) -> Time {
+        self.net.now()
+    }
+
     pub fn run(&mut self, milliseconds: u64) {
         self.run_until(milliseconds, |_| false);
     }
@@ -306,11 +300,11 @@ impl World {
             if done(self) {
                 return true;
             }
-            self.now += MILLISECOND;
+            self.skip(1);
             for (node, answer) in std::mem::take(&mut self.answers) {
                 self.say(Peer::Node(node), answer);
             }
-            let now = self.now;
+            let now = self.now();
             if self
                 .controller
                 .as_ref()
@@ -322,8 +316,22 @@ impl World {
         done(self)
     }
 
+    /// Time passes, and the controller isn't run.
+    pub fn skip(&mut self, milliseconds: u64) {
+        let until = self.now() + milliseconds * MILLISECOND;
+        assert!(self.net.arrival(until).is_none(), "packets take no time");
+    }
+
+    /// So much of 100 packets and messages gets lost.
+    pub fn set_loss(&mut self, percent: u32) {
+        self.net.network.rates = Rates {
+            loss: percent * 10_000,
+            ..Rates::PERFECT
+        };
+    }
+
     pub fn say(&mut self, from: Peer, message: Message) {
-        let now = self.now;
+        let now = self.now();
         self.give(|controller, out| controller.message(now, from, &message, out));
     }
 
@@ -341,23 +349,17 @@ impl World {
 
     /// Gives the controller one input, and then every answer to what it sent.
     fn give(&mut self, input: impl FnOnce(&mut Controller<Shared>, &mut Out)) {
-        let mut answers = VecDeque::from(self.give_one(input));
-        while let Some(bytes) = answers.pop_front() {
-            let packet = Packet::parse(&bytes).unwrap();
-            if self.lost() || self.deaf_to == Some(packet.header.msgtype) {
-                continue;
-            }
-            let now = self.now;
-            answers.extend(self.give_one(|controller, out| {
-                let _ = controller.packet(now, &packet, out);
-            }));
+        self.give_one(input);
+        let now = self.now();
+        while let Some(arrival) = self.net.arrival(now) {
+            self.arrived(&arrival);
         }
     }
 
-    fn give_one(&mut self, input: impl FnOnce(&mut Controller<Shared>, &mut Out)) -> Vec<Vec<u8>> {
+    fn give_one(&mut self, input: impl FnOnce(&mut Controller<Shared>, &mut Out)) {
         let mut out = Out::default();
         let Some(controller) = &mut self.controller else {
-            return Vec::new();
+            return;
         };
         input(controller, &mut out);
         if let Some(left) = &mut self.kill_after {
@@ -367,83 +369,83 @@ impl World {
                     // Killed after it stored, before anything left.
                     self.kill_after = None;
                     self.controller = None;
-                    return Vec::new();
+                    return;
                 }
             }
         }
         for (to, message) in out.messages {
             self.control(to, message);
         }
-        let mut answers = Vec::new();
-        for (to, bytes) in out.packets {
+        for (to, ..) in &out.sent.0 {
             let To::Node(node) = to else { panic!("{to:?}") };
-            assert!(!LEARNERS.contains(&node), "no epoch depends on a learner");
-            if !self.lost() && self.is_up(node) {
-                answers.extend(self.answer(node, &bytes));
-            }
+            assert!(!LEARNERS.contains(node), "no epoch depends on a learner");
         }
-        answers
+        self.net.send(CONTROLLER, CONTROLLER, out.sent);
     }
 
-    fn is_up(&self, node: NodeId) -> bool {
-        let exists = self.leaders.contains_key(&node)
-            || self.acceptors.contains_key(&node)
-            || self.replicas.contains_key(&node);
-        exists && !self.down.contains(&node)
-    }
-
-    fn answer(&mut self, node: NodeId, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let packet = Packet::parse(bytes).unwrap();
-        let mut out = Out::default();
-        if let Some(leader) = self.leaders.get_mut(&node) {
-            let _ = leader.step(&packet, &mut out);
-        } else if self.refused_as_conflict && packet.header.msgtype == MsgType::Phase1a {
-            return vec![conflict(node, &packet.header)];
-        } else if let Some(acceptor) = self.acceptors.get_mut(&node) {
-            let _ = acceptor.step(&packet, &mut out);
+    fn arrived(&mut self, arrival: &Arrival) {
+        let question = arrival.packet().header;
+        let is_range = question.msgtype == MsgType::Phase1a;
+        if arrival.to == CONTROLLER {
+            self.answered(arrival);
+        } else if let Some(replica) = self.replicas.get(&arrival.to) {
+            let (header, value) = replica.answer(&question);
+            self.reply(arrival, header, &value);
+        } else if self.refused_as_conflict && is_range && ACCEPTORS.contains(&arrival.to) {
+            let (header, value) = conflict(&question);
+            self.reply(arrival, header, &value);
         } else {
-            return vec![self.replica_answer(node, &packet)];
+            let _ = self.net.deliver(arrival);
         }
-        let to_sender = out.packets.into_iter().filter(|(to, _)| *to == To::Sender);
-        to_sender.map(|(_, bytes)| self.spoil(bytes)).collect()
+    }
+
+    fn reply(&mut self, to: &Arrival, header: Header, value: &[u8]) {
+        let header = Header {
+            swid: to.to,
+            value_len: value.len() as u16,
+            ..header
+        };
+        let reply = Sent(vec![(To::Sender, header, value.to_vec())]);
+        self.net.send(to.to, to.from, reply);
+    }
+
+    fn answered(&mut self, arrival: &Arrival) {
+        let packet = arrival.packet();
+        if self.deaf_to == Some(packet.header.msgtype) {
+            return;
+        }
+        let now = self.now();
+        let spoilt = self.spoil(&packet);
+        let packet = Packet {
+            value: spoilt.as_ref().map_or(packet.value, |value| value),
+            ..packet
+        };
+        self.give_one(|controller, out| {
+            let _ = controller.packet(now, &packet, out);
+        });
     }
 
     /// What an acceptor with a spoilt memory says instead.
-    fn spoil(&self, bytes: Vec<u8>) -> Vec<u8> {
-        let packet = Packet::parse(&bytes).unwrap();
-        let header = packet.header;
-        match self.spoilt {
-            Some((node, trim, end)) if header.swid == node && header.pid == 0 => {
-                match RangeReport::parse(packet.value) {
-                    Ok(report) if header.flags.has(Flags::RANGE) => {
-                        let report = RangeReport {
-                            trim,
-                            end,
-                            ..report
-                        };
-                        header.datagram(&report.emit())
-                    }
-                    _ => bytes,
-                }
-            }
-            _ => bytes,
+    fn spoil(&self, packet: &Packet<'_>) -> Option<[u8; RangeReport::LEN]> {
+        let (node, trim, end) = self.spoilt?;
+        let header = &packet.header;
+        if header.swid != node || header.pid != 0 || !header.flags.has(Flags::RANGE) {
+            return None;
         }
+        let report = RangeReport::parse(packet.value).ok()?;
+        let report = RangeReport {
+            trim,
+            end,
+            ..report
+        };
+        Some(report.emit())
     }
 
-    fn replica_answer(&self, node: NodeId, packet: &Packet<'_>) -> Vec<u8> {
-        let replica = self.replicas[&node];
-        let report = ProbeReport {
-            nonce: replica.nonce,
-            trim: replica.trim,
-            start: 0,
-        };
-        let header = Header {
-            msgtype: MsgType::ProbeAck,
-            inst: replica.next,
-            swid: node,
-            ..packet.header
-        };
-        header.datagram(&report.emit())
+    fn is_up(&self, node: NodeId) -> bool {
+        let exists = self.net.leaders.contains_key(&node)
+            || self.net.acceptors.contains_key(&node)
+            || self.replicas.contains_key(&node);
+        exists && !self.net.down.contains(&node)
     }
 
     fn control(&mut self, to: Peer, message: Message) {
@@ -455,27 +457,27 @@ impl World {
             self.learners_told.push(message);
             return;
         }
-        if self.lost() || !self.is_up(node) {
+        if self.is_lost(node) || !self.is_up(node) {
             return;
         }
         if let Message::View(view) = &message {
-            if let (Some(epoch), Some(leader)) = (view.begun(), self.leaders.get_mut(&node)) {
+            if let (Some(epoch), Some(leader)) = (view.begun(), self.net.leaders.get_mut(&node)) {
                 leader.retire(epoch);
             }
         } else if let Some((_, program)) = message.program() {
             self.programs.push((node, program.epoch));
-            let _ = self.leaders.get_mut(&node).unwrap().program(&program);
+            let _ = self.net.leaders.get_mut(&node).unwrap().program(&program);
         } else if let Some((_, enable)) = message.enable() {
-            let _ = self.acceptors.get_mut(&node).unwrap().enable(&enable);
+            let _ = self.net.acceptors.get_mut(&node).unwrap().enable(&enable);
         } else if let Some(request) = message.earlier_start_request() {
             self.answer_start(node, &request);
         } else if let Some((_, nonce, start)) = message.resume() {
-            let acceptor = self.acceptors.get_mut(&node).unwrap();
+            let acceptor = self.net.acceptors.get_mut(&node).unwrap();
             if acceptor.resume(nonce, start) == Ok(true) {
                 self.resumed.push((node, start));
             }
         } else if let Some((_, nonce, start)) = message.discard() {
-            let a = &self.acceptors[&node];
+            let a = &self.net.acceptors[&node];
             if a.is_mute() && (a.nonce(), a.start()) == (nonce, start) {
                 self.discarded.push(node);
                 self.boot(node);
@@ -485,20 +487,18 @@ impl World {
 
     /// The answer arrives with the next tick.
     fn answer_start(&mut self, node: NodeId, request: &EarlierStartRequest) {
-        let acceptor = self.acceptors.get_mut(&node).unwrap();
-        if acceptor.asked(request.nonce, request.start).is_err() || self.lost() {
+        let acceptor = self.net.acceptors.get_mut(&node).unwrap();
+        if acceptor.asked(request.nonce, request.start).is_err() || self.is_lost(node) {
             return;
         }
-        let known = self.acceptors[&node].was_at(request.earlier);
+        let known = self.net.acceptors[&node].was_at(request.earlier);
         self.answers.push((node, request.answer(node, known)));
     }
 
-    fn lost(&mut self) -> bool {
-        self.random = self
-            .random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.random >> 33) % 100 < self.loss
+    /// Messages of the control plane have the fate of packets.
+    fn is_lost(&mut self, node: NodeId) -> bool {
+        let fates = self.net.network.send(CONTROLLER.into(), node.into());
+        fates.copies[0].is_none()
     }
 
     // ---- Values ----------------------------------------------------------------------------
@@ -514,7 +514,7 @@ impl World {
     pub fn stamp_at(&mut self, node: NodeId, epoch: Epoch, pid: u16, inst: Instance, request: u64) {
         let header = Header {
             group: GROUP,
-            cluster: 77,
+            cluster: cluster::CLUSTER,
             pid,
             inst,
             rnd: Round::base(epoch),
@@ -522,9 +522,20 @@ impl World {
             request,
             ..Header::new(MsgType::Phase2a)
         };
-        if !self.down.contains(&node) {
-            self.answer(node, &header.datagram(&[]));
+        if !self.net.down.contains(&node) {
+            self.put_in(node, header);
         }
+    }
+
+    /// A packet without a value reaches an acceptor, past the network.
+    fn put_in(&mut self, node: NodeId, header: Header) {
+        let packet = Packet {
+            header,
+            tag: None,
+            value: &[],
+        };
+        let acceptor = self.net.acceptors.get_mut(&node).unwrap();
+        let _ = acceptor.step(&packet, &mut Sent::default());
     }
 
     /// Two replicas report to one acceptor that their checkpoints cover everything below `inst`.
@@ -532,7 +543,7 @@ impl World {
         for replica in &REPLICAS[..2] {
             let header = Header {
                 group: GROUP,
-                cluster: 77,
+                cluster: cluster::CLUSTER,
                 pid,
                 inst,
                 swid: *replica,
@@ -540,7 +551,7 @@ impl World {
                 request: epoch.into(),
                 ..Header::new(MsgType::Trim)
             };
-            self.answer(node, &header.datagram(&[]));
+            self.put_in(node, header);
         }
     }
 
@@ -550,33 +561,41 @@ impl World {
             a.slot(pid, inst)
                 .is_some_and(|s| s.client == 1 && s.request == inst + 1)
         };
-        self.acceptors.values().filter(holds).count()
+        self.net.acceptors.values().filter(holds).count()
     }
 }
 
-fn conflict(node: NodeId, question: &Header) -> Vec<u8> {
+impl Replica {
+    /// To PROBE.
+    fn answer(&self, question: &Header) -> (Header, [u8; ProbeReport::LEN]) {
+        let report = ProbeReport {
+            nonce: self.nonce,
+            trim: self.trim,
+            start: 0,
+        };
+        let header = Header {
+            msgtype: MsgType::ProbeAck,
+            inst: self.next,
+            ..*question
+        };
+        (header, report.emit())
+    }
+}
+
+fn conflict(question: &Header) -> (Header, [u8; Rejection::LEN]) {
     let rejection = Rejection {
         reason: Reason::Conflict,
         round: Round::NONE,
         trim: 0,
     };
-    let value = rejection.emit();
     let header = Header {
         msgtype: MsgType::Reject,
         flags: Flags::NONE,
-        swid: node,
-        value_len: value.len() as u16,
         ..*question
     };
-    header.datagram(&value)
+    (header, rejection.emit())
 }
 
 pub fn deployment(node: NodeId) -> Deployment {
-    Deployment {
-        cluster: 77,
-        group: GROUP,
-        partitions: PARTITIONS,
-        max_value: 64,
-        node,
-    }
+    cluster::deployment(node, PARTITIONS)
 }
