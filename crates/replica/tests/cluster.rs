@@ -5,44 +5,17 @@
 mod common;
 
 use common::*;
-use paxos::{Acceptor, Enable, Flags, Header, Leader, MsgType, NodeId, Packet, Program, Time, To};
+use paxos::outbox::Sent;
+use paxos::{Acceptor, Flags, Header, MsgType, NodeId, Packet, Time};
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::{Checkpoint, ReplyTo, Settings, Status, Worker};
 use std::collections::{BTreeMap, BTreeSet};
+use test_world::cluster::CLIENT;
+use test_world::network::Rates;
+use test_world::{Arrival, World};
 
-const CLIENT: NodeId = 0;
 const SLOTS: usize = 64;
 const WINDOW: u64 = 16;
-
-struct Network {
-    rng: Rng,
-    now: Time,
-    /// (when, number): (to, from, datagram).
-    queue: BTreeMap<(Time, u64), (NodeId, NodeId, Vec<u8>)>,
-    sent: u64,
-    /// Percent.
-    loss: u64,
-}
-
-impl Network {
-    fn send(&mut self, to: NodeId, from: NodeId, datagram: &[u8]) {
-        let copies = match self.rng.below(100) {
-            n if n < self.loss => 0,
-            n if n < self.loss + 5 => 2,
-            _ => 1,
-        };
-        for _ in 0..copies {
-            let delay = match self.rng.below(200) {
-                0 => 3_600 * SECOND,
-                1..=10 => self.rng.below(30 * MS),
-                _ => 20_000 + self.rng.below(MS),
-            };
-            self.sent += 1;
-            let key = (self.now + delay, self.sent);
-            self.queue.insert(key, (to, from, datagram.to_vec()));
-        }
-    }
-}
 
 struct Replica {
     node: NodeId,
@@ -69,9 +42,7 @@ struct Session {
 }
 
 struct Cluster {
-    net: Network,
-    leader: Leader,
-    acceptors: Vec<Acceptor>,
+    world: World,
     replicas: Vec<Replica>,
     sessions: Vec<Session>,
     settings: Settings,
@@ -86,36 +57,19 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn new(seed: u64, loss: u64, crashes: bool) -> Cluster {
-        let c = configuration(1);
-        let mut leader = Leader::new(deployment(LEADER), c.leader.nonce);
-        leader
-            .program(&Program {
-                epoch: 1,
-                nonce: c.leader.nonce,
-                next: vec![0],
-                trimmed: vec![0],
-                window: SLOTS as u64,
-                acceptors: c.acceptors.iter().map(|a| a.node).collect(),
-                f: c.f,
-                replicas: c.replicas.clone(),
-                g: c.g,
-            })
-            .unwrap();
-        let acceptor = |member: &paxos::Member| {
-            let mut acceptor = Acceptor::new(deployment(member.node), SLOTS, member.nonce);
-            acceptor
-                .enable(&Enable {
-                    epoch: 1,
-                    nonce: member.nonce,
-                    trim: vec![0],
-                    end: vec![0],
-                    replicas: c.replicas.clone(),
-                    g: c.g,
-                })
-                .unwrap();
-            acceptor
+    fn new(seed: u64, loss: u32, crashes: bool) -> Cluster {
+        let mut world = World::new(seed, 1, SLOTS);
+        world.network.usual_delay = (MS / 50, MS);
+        world.network.rates = Rates {
+            loss: loss * 10_000,
+            duplicate: 50_000,
+            slow: 50_000,
+            hour: 5_000,
+            corrupt: 10_000,
+            ..Rates::PERFECT
         };
+        world.learners = REPLICAS.into();
+        world.activate(&configuration(1), SLOTS as u64);
         let replica = |node| Replica {
             node,
             worker: None,
@@ -125,15 +79,7 @@ impl Cluster {
             out: Out::default(),
         };
         Cluster {
-            net: Network {
-                rng: Rng(seed),
-                now: 0,
-                queue: BTreeMap::new(),
-                sent: 0,
-                loss,
-            },
-            leader,
-            acceptors: c.acceptors.iter().map(acceptor).collect(),
+            world,
             replicas: REPLICAS.map(replica).into(),
             sessions: (0..6)
                 .map(|n| Session {
@@ -167,24 +113,22 @@ impl Cluster {
     fn run(&mut self) {
         while self.acknowledged.len() < self.goal as usize {
             self.turn();
-            assert!(
-                self.net.now < 600 * SECOND,
-                "no progress: {}",
-                self.standing()
-            );
+            let now = self.world.now();
+            assert!(now < 600 * SECOND, "no progress: {}", self.standing());
         }
-        // Faults end, and all replicas reach the end.
-        self.net.loss = 0;
+        // Calm down, and let all replicas reach the end.
+        self.world.network.rates = Rates::PERFECT;
         self.crashes = false;
-        let end = self.net.now + 20 * SECOND;
         self.sessions.clear();
-        while self.net.now < end {
-            self.turn();
-        }
+        self.go_on(20 * SECOND);
         // Whatever was delayed by an hour comes now.
-        self.net.now += 3_700 * SECOND;
-        let end = self.net.now + 20 * SECOND;
-        while self.net.now < end {
+        self.receive(3_700 * SECOND);
+        self.go_on(20 * SECOND);
+    }
+
+    fn go_on(&mut self, span: Time) {
+        let end = self.world.now() + span;
+        while self.world.now() < end {
             self.turn();
         }
     }
@@ -198,65 +142,51 @@ impl Cluster {
         };
         let replicas: Vec<_> = self.replicas.iter().map(replica).collect();
         let acceptor = |a: &Acceptor| (a.trim(0), a.end(0));
-        let acceptors: Vec<_> = self.acceptors.iter().map(acceptor).collect();
+        let acceptors: Vec<_> = self.world.acceptors.values().map(acceptor).collect();
+        let leader = &self.world.leaders[&LEADERS[0]];
         format!(
             "acknowledged {}, leader ({}, {}), acceptors {acceptors:?}, replicas {replicas:?}",
             self.acknowledged.len(),
-            self.leader.trimmed(0),
-            self.leader.next(0),
+            leader.trimmed(0),
+            leader.next(0),
         )
     }
 
     fn turn(&mut self) {
-        self.net.now += 100_000 + self.net.rng.below(200_000);
-        while let Some(entry) = self.net.queue.first_entry() {
-            if entry.key().0 > self.net.now {
-                break;
-            }
-            let (to, from, datagram) = entry.remove();
-            self.deliver(to, from, &datagram);
-        }
+        let moment = 100_000 + self.world.rng.below(200_000);
+        self.receive(moment);
         for index in 0..self.replicas.len() {
             self.attend(index);
         }
         self.client_turn();
     }
 
-    fn deliver(&mut self, to: NodeId, from: NodeId, datagram: &[u8]) {
-        let packet = Packet::parse(datagram).unwrap();
-        let mut out = Out::default();
-        if to == LEADER {
-            let _ = self.leader.step(&packet, &mut out);
-        } else if to == CLIENT {
-            self.on_client_packet(&packet);
-        } else if let Some(i) = ACCEPTORS.iter().position(|n| *n == to) {
-            let _ = self.acceptors[i].step(&packet, &mut out);
-        } else {
-            let now = self.net.now;
-            let replica = self.replicas.iter_mut().find(|r| r.node == to).unwrap();
-            if let Some(worker) = &mut replica.worker {
-                let _ = worker.step(now, &packet, &mut out);
-                assert!(out.replies.is_empty(), "replies wait for the commit");
+    /// Whatever arrives in this time.
+    fn receive(&mut self, span: Time) {
+        let end = self.world.now() + span;
+        while let Some(arrival) = self.world.arrival(end) {
+            if self.world.deliver(&arrival).is_none() {
+                self.deliver(&arrival);
             }
         }
-        self.forward(to, from, out);
+    }
+
+    fn deliver(&mut self, arrival: &Arrival) {
+        if arrival.to == CLIENT {
+            return self.on_client_packet(&arrival.packet());
+        }
+        let mut out = Out::default();
+        let replica = self.replicas.iter_mut().find(|r| r.node == arrival.to);
+        if let Some(worker) = &mut replica.unwrap().worker {
+            let _ = worker.step(self.world.now(), &arrival.packet(), &mut out);
+            assert!(out.replies.is_empty(), "replies wait for the commit");
+        }
+        self.forward(arrival.to, arrival.from, out);
     }
 
     /// Sends what a node sent.
     fn forward(&mut self, node: NodeId, asker: NodeId, out: Out) {
-        for (to, header, value) in out.sent {
-            let datagram = header.datagram(&value);
-            let receivers = match to {
-                To::Sender => vec![asker],
-                To::Acceptors => ACCEPTORS.to_vec(),
-                To::Learners => REPLICAS.to_vec(),
-                To::Leader => vec![LEADER],
-                To::Node(node) => vec![node],
-            };
-            for receiver in receivers {
-                self.net.send(receiver, node, &datagram);
-            }
-        }
+        self.world.send(node, asker, Sent(out.sent));
         for reply in out.replies {
             if let ReplyTo::Address(_) = reply.to {
                 let header = Header {
@@ -268,14 +198,14 @@ impl Cluster {
                     ..Header::new(MsgType::Reply)
                 };
                 let value = [&[reply.status as u8][..], &reply.bytes].concat();
-                self.net.send(CLIENT, node, &header.datagram(&value));
+                self.world.carry(node, CLIENT, &header.datagram(&value));
             }
         }
     }
 
     /// Ticks a replica, ends its batch, kills or restarts it.
     fn attend(&mut self, index: usize) {
-        let now = self.net.now;
+        let now = self.world.now();
         let r = &mut self.replicas[index];
         let Some(worker) = &mut r.worker else {
             if now >= r.restart_at {
@@ -290,12 +220,12 @@ impl Cluster {
             return;
         };
         // An epoch has no more than 127 lanes, one for each start of a process.
-        if self.crashes && self.lanes < 100 && self.net.rng.below(3_000) == 0 {
+        if self.crashes && self.lanes < 100 && self.world.rng.below(3_000) == 0 {
             // Half of the kills come between a step and the end of its batch.
             r.worker = None;
             r.writing = None;
-            r.restart_at = now + self.net.rng.below(400 * MS);
-            if self.net.rng.chance(50) {
+            r.restart_at = now + self.world.rng.below(400 * MS);
+            if self.world.rng.percent(50) {
                 r.disk.power_failure();
             }
             return;
@@ -304,11 +234,11 @@ impl Cluster {
         if worker.next_deadline().is_some_and(|due| due <= now) {
             worker.tick(now, &mut out).unwrap();
         }
-        if self.net.rng.chance(40) {
+        if self.world.rng.percent(40) {
             worker.finish_batch(now, &mut out).unwrap();
         }
         r.writing = worker.take_checkpoint().or(r.writing.take());
-        if self.net.rng.chance(20) {
+        if self.world.rng.percent(20) {
             if let Some(write) = r.writing.take() {
                 worker.end_checkpoint(now, write()).unwrap();
             }
@@ -325,13 +255,13 @@ impl Cluster {
         assert!(!wanted.new_epoch, "rounds are used up, lane {}", self.lanes);
         let node = r.node;
         self.forward(node, 0, out);
-        if wanted.checkpoint_at_least.is_some() && self.net.rng.chance(10) {
+        if wanted.checkpoint_at_least.is_some() && self.world.rng.percent(10) {
             self.catch_up(index);
         }
     }
 
     fn catch_up(&mut self, index: usize) {
-        let from = self.net.rng.below(3) as usize;
+        let from = self.world.rng.below(3) as usize;
         if from == index {
             return;
         }
@@ -341,7 +271,7 @@ impl Cluster {
         let (position, mut snapshot) = worker.snapshot().unwrap();
         let mut bytes = Vec::new();
         snapshot.write_to(&mut bytes).unwrap();
-        let now = self.net.now;
+        let now = self.world.now();
         let worker = self.replicas[index].worker.as_mut().unwrap();
         let before = worker.next();
         worker.restore(now, position, &mut &bytes[..]).unwrap();
@@ -350,7 +280,7 @@ impl Cluster {
     }
 
     fn client_turn(&mut self) {
-        let now = self.net.now;
+        let now = self.world.now();
         let to = ReplyAddress {
             home: REPLICAS[0],
             address: Some("10.0.0.9:9".parse().unwrap()),
@@ -373,8 +303,8 @@ impl Cluster {
                 s.last += 1;
                 s.open.insert(s.last);
                 items.push((id, s.last, command(id << 16 | s.last)));
-                if self.net.rng.below(60) == 0 {
-                    s.idle_until = now + self.net.rng.below(SECOND);
+                if self.world.rng.below(60) == 0 {
+                    s.idle_until = now + self.world.rng.below(SECOND);
                 }
             }
             if now >= s.resend_at {
@@ -389,7 +319,7 @@ impl Cluster {
         }
         while !items.is_empty() {
             // One by one or in packs, at random.
-            let count = (1 + self.net.rng.below(5) as usize).min(items.len());
+            let count = (1 + self.world.rng.below(5) as usize).min(items.len());
             let some: Vec<_> = items.drain(..count).collect();
             let header = Header {
                 cluster: CLUSTER,
@@ -404,7 +334,7 @@ impl Cluster {
                 }
                 .datagram(bytes)
             } else {
-                let request = self.net.rng.draw();
+                let request = self.world.rng.next();
                 Header {
                     flags: Flags::PACKED,
                     client: 4_242,
@@ -413,13 +343,14 @@ impl Cluster {
                 }
                 .datagram(&pack(&some))
             };
-            self.net.send(LEADER, CLIENT, &datagram);
+            self.world.carry(CLIENT, LEADERS[0], &datagram);
         }
     }
 
     fn on_client_packet(&mut self, packet: &Packet<'_>) {
         let h = &packet.header;
-        if h.msgtype != MsgType::Reply {
+        // A client knows its cluster and group; its port is no role, so what else may be wrong isn't checked.
+        if h.msgtype != MsgType::Reply || (h.cluster, h.group) != (CLUSTER, GROUP) || h.pid != 0 {
             return;
         }
         let (status, bytes) = packet.value.split_first().unwrap();
@@ -455,7 +386,7 @@ impl Cluster {
                 // The session expired while the client rested. What was open may or may not have
                 // been executed.
                 self.expired += 1;
-                let nonce = self.net.rng.draw();
+                let nonce = self.world.rng.next();
                 *s = Session {
                     nonce,
                     ordered: s.ordered,
@@ -481,7 +412,7 @@ impl Cluster {
             .collect();
         assert_eq!(
             ends,
-            [self.leader.next(0); 3],
+            [self.world.leaders[&LEADERS[0]].next(0); 3],
             "all at the end, seed {seed}"
         );
         let image = |r: &Replica| {

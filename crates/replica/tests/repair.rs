@@ -7,6 +7,7 @@ use common::*;
 use paxos::wire::value::{ProbeReport, RangeReport, Rejection};
 use paxos::{Flags, Header, Instance, MsgType, NodeId, Packet, Reason, Round, To, Verdict};
 use replica::{EpochView, Wanted};
+use test_world::cluster::nonce_of;
 
 fn fed() -> Fed {
     Fed::new(settings(REPLICAS[0]))
@@ -90,7 +91,7 @@ fn polls(sent: &[(To, Header, Vec<u8>)]) -> Vec<Header> {
 }
 
 fn report(end: Instance, trim: Instance, node: NodeId) -> [u8; RangeReport::LEN] {
-    let nonce = acceptor_nonce(node);
+    let nonce = nonce_of(node);
     RangeReport { end, trim, nonce }.emit()
 }
 
@@ -160,7 +161,7 @@ fn a_replica_that_starts_asks_how_far_the_acceptors_are() {
     let bad = [
         (
             Header {
-                swid: LEADER,
+                swid: LEADERS[0],
                 ..good
             },
             ACCEPTORS[0],
@@ -266,7 +267,7 @@ fn the_leader_must_say_twice_how_far_it_has_stamped() {
     let shows = |r: &mut Fed, now, next| {
         let question = polls(&r.tick(now))[0];
         let answer = Header {
-            swid: LEADER,
+            swid: LEADERS[0],
             rnd: Round::base(1),
             inst: next,
             client: question.client,

@@ -73,7 +73,7 @@ fn bad_packets_change_nothing() {
     let typed = |msgtype| Header { msgtype, ..good };
     let bad = [
         (Header { cluster: 1, ..good }, Reason::WrongCluster),
-        (Header { group: 1, ..good }, Reason::UnknownGroup),
+        (Header { group: 2, ..good }, Reason::UnknownGroup),
         (Header { pid: 1, ..good }, Reason::UnknownPartition),
         (Header { swid: 98, ..good }, Reason::UnknownSender),
         (Header { client: 0, ..good }, Reason::BadSession),
@@ -239,7 +239,7 @@ fn kills_and_batches_make_no_difference() {
 /// (flags, client, request, value) by instance. Commands carry (session, request) as their number,
 /// so a command that took effect twice shows.
 fn random_log(seed: u64, length: usize) -> Vec<(Flags, u64, u64, Vec<u8>)> {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let mut ids: Vec<u64> = vec![0xdead];
     let mut log = Vec::new();
     for inst in 0..length as u64 {
@@ -253,7 +253,7 @@ fn random_log(seed: u64, length: usize) -> Vec<(Flags, u64, u64, Vec<u8>)> {
                         home,
                         address: None,
                     };
-                    let op = open(rng.chance(50), 1 + rng.below(9) as u16, to);
+                    let op = open(rng.percent(50), 1 + rng.below(9) as u16, to);
                     (rng.below(40), 0, op.to_bytes())
                 }
                 3 => (session, 0, SessionOp::Close.to_bytes()),
@@ -305,18 +305,18 @@ fn run_log(log: &[(Flags, u64, u64, Vec<u8>)], disturb: Option<u64>) -> Image {
     settings.limits.sessions = 20;
     settings.checkpoint_every = 40;
     let mut r = Fed::new(settings);
-    let mut rng = Rng(disturb.unwrap_or(0) + 1_000_000);
+    let mut rng = Rng::new(disturb.unwrap_or(0) + 1_000_000);
     while r.worker.next() < log.len() as u64 {
         let next = r.worker.next();
         let ahead = if disturb.is_some() { rng.below(5) } else { 0 };
         let inst = (next + ahead).min(log.len() as u64 - 1);
         let (flags, client, request, value) = &log[inst as usize];
         let _ = r.decide(inst, *flags, (*client, *request), value);
-        if disturb.is_none() || rng.chance(30) {
+        if disturb.is_none() || rng.percent(30) {
             r.finish();
         }
-        if disturb.is_some() && rng.chance(5) {
-            if rng.chance(50) {
+        if disturb.is_some() && rng.percent(5) {
+            if rng.percent(50) {
                 r.disk.power_failure();
             }
             r.restart();
@@ -745,7 +745,7 @@ fn anothers_directory_is_refused_by_name() {
         };
         let error = error.to_string();
         assert!(
-            error.contains("partition 0 of 1 of group 3 of cluster 000000c1"),
+            error.contains("partition 0 of 1 of group 1 of cluster 0000004d"),
             "{error}"
         );
         assert!(error.contains("move the directory away"), "{error}");
@@ -770,7 +770,7 @@ fn anothers_checkpoint_is_refused_and_changes_nothing() {
         let Restored::Failed(error) = restored else {
             panic!("{restored:?}");
         };
-        assert!(error.to_string().contains("of cluster 000000c1"), "{error}");
+        assert!(error.to_string().contains("of cluster 0000004d"), "{error}");
         assert_eq!(
             (worker.next(), disk.committed()),
             (0, Image::default()),

@@ -1,11 +1,10 @@
 //! What the tests share: an application that counts every execution and loses what a crash would
 //! take, an output that records, and a worker that is fed decided values directly.
-#![allow(dead_code)] // each test binary uses a part
+#![allow(dead_code, unused_imports)] // each test binary uses a part
 
 use paxos::wire::value::{PackedItem, append_packed};
 use paxos::{
-    Configuration, Deployment, Flags, Header, Instance, Member, MsgType, NodeId, Outbox, Packet,
-    Round, Time, To, Verdict,
+    Deployment, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, Round, Time, To, Verdict,
 };
 use replica::application::RecordVisitor;
 use replica::protocol::{ReplyAddress, SessionOp};
@@ -16,13 +15,13 @@ use replica::{
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex};
+pub use test_world::Rng;
+use test_world::cluster;
+pub use test_world::cluster::{ACCEPTORS, CLUSTER, GROUP, LEADERS, REPLICAS, configuration};
+pub use test_world::queue::{MILLISECOND as MS, SECOND};
 
-pub const MS: Time = 1_000_000;
-pub const SECOND: Time = 1_000 * MS;
 /// The in-network learner that feeds workers directly.
 pub const TAP: NodeId = 99;
-pub const CLUSTER: u32 = 0xc1;
-pub const GROUP: u16 = 3;
 
 // ---- Application
 
@@ -299,42 +298,10 @@ impl Out {
     }
 }
 
-// ---- Cluster constants
-
-pub const ACCEPTORS: [NodeId; 3] = [21, 22, 23];
-pub const REPLICAS: [NodeId; 3] = [31, 32, 33];
-pub const LEADER: NodeId = 11;
+// ---- Cluster
 
 pub fn deployment(node: NodeId) -> Deployment {
-    Deployment {
-        cluster: CLUSTER,
-        group: GROUP,
-        partitions: 1,
-        max_value: 1_024,
-        node,
-    }
-}
-
-pub fn acceptor_nonce(node: NodeId) -> u64 {
-    7_000 + u64::from(node)
-}
-
-pub fn configuration(epoch: u32) -> Configuration {
-    let member = |&node: &NodeId| Member {
-        node,
-        nonce: acceptor_nonce(node),
-    };
-    Configuration {
-        epoch,
-        leader: Member {
-            node: LEADER,
-            nonce: 1_000 + u64::from(epoch),
-        },
-        acceptors: ACCEPTORS.iter().map(member).collect(),
-        f: 1,
-        replicas: REPLICAS.to_vec(),
-        g: 1,
-    }
+    cluster::deployment(node, 1)
 }
 
 pub fn active(epoch: u32) -> EpochView {
@@ -491,27 +458,4 @@ pub fn open(ordered: bool, window: u16, reply_to: ReplyAddress) -> SessionOp {
 pub fn status_of(replies: &[Reply]) -> Status {
     assert_eq!(replies.len(), 1, "{replies:?}");
     replies[0].status
-}
-
-// ---- Randomness
-
-/// splitmix64.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.draw() % n
-    }
-
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
 }
