@@ -16,6 +16,7 @@
 pub mod application;
 mod checkpoint;
 mod delivery;
+mod epochs;
 mod gap;
 mod identity;
 pub mod memory;

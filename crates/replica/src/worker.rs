@@ -18,6 +18,7 @@ mod timed;
 use crate::application::{Application, Checkpoint, Error};
 use crate::checkpoint::Checkpoints;
 use crate::delivery::{Decided, Ring};
+use crate::epochs::Epochs;
 use crate::gap::Gaps;
 use crate::identity::Identity;
 use crate::poll::Poll;
@@ -28,13 +29,11 @@ use crate::settings::{EpochView, Settings, Wanted};
 use crate::shown::Shown;
 use paxos::wire::value::{self, Probe, ProbeReport, RangeReport};
 use paxos::{
-    Configuration, Epoch, Flags, Header, HostLearner, Instance, Learned, MsgType, Outbox, Packet,
-    Reason, Recover, RecoverSettings, Round, Time, To, Verdict,
+    Epoch, Flags, Header, HostLearner, Instance, Learned, MsgType, Outbox, Packet, Reason, Recover,
+    RecoverSettings, Round, Time, To, Verdict,
 };
 use std::ops::Range;
 
-/// Configurations kept, the newest ones.
-const MAX_CONFIGURATIONS: usize = 32;
 /// Instances executed in a row without a commit. Bounds what a batch keeps in memory.
 const MAX_BATCH: u64 = 1_024;
 /// Replies that a batch may have waiting before it executes what came early: 16 MiB of large ones.
@@ -106,15 +105,10 @@ pub struct Worker<A> {
     trimmed: Instance,
     /// What an operator's override gave up last: these instances hold nothing.
     given_up: Range<Instance>,
-    configurations: Vec<Configuration>,
-    /// Whether the last configuration is active.
-    active: bool,
-    lane: Option<(Epoch, u8)>,
+    epochs: Epochs,
     /// The disk's number, and whether this process has drawn one.
     incarnation: Option<u64>,
     has_drawn: bool,
-    /// The last epoch that a packet mentioned.
-    epoch_seen: Epoch,
     /// When the table is next searched for idle sessions, and how old they must be.
     expire_due: Time,
     expire_after: Time,
@@ -175,12 +169,9 @@ impl<A: Application> Worker<A> {
             to_write: None,
             trimmed: 0,
             given_up: 0..0,
-            configurations: Vec::new(),
-            active: false,
-            lane: None,
+            epochs: Epochs::default(),
             incarnation,
             has_drawn: false,
-            epoch_seen: 0,
             expire_due: now,
             expire_after: settings.session_timeout,
             statistics: Statistics::default(),
@@ -234,17 +225,13 @@ impl<A: Application> Worker<A> {
 
     /// What the worker needs from outside.
     pub fn wanted(&self) -> Wanted {
-        let epoch = self.active_epoch();
-        let lane = self.lane.map(|(epoch, _)| epoch);
         let repairing = self.recover.open() > 0;
-        let known = self.configurations.last().map_or(0, |c| c.epoch);
-        let seen = self.epoch_seen.max(self.recover.later_epoch().unwrap_or(0));
         Wanted {
-            lane_for: epoch.filter(|_| repairing && lane != epoch),
-            incarnation: !self.has_drawn && epoch.is_some(),
+            lane_for: self.epochs.without_lane().filter(|_| repairing),
+            incarnation: !self.has_drawn && self.epochs.active().is_some(),
             checkpoint_at_least: self.needs_state_from().filter(|_| !self.is_checkpointing()),
             new_epoch: self.recover.needs_epoch(),
-            view_with: (seen > known).then_some(seen),
+            view_with: self.epochs.unknown(self.recover.later_epoch()),
         }
     }
 
@@ -263,25 +250,13 @@ impl<A: Application> Worker<A> {
 
     /// Tells the epochs, oldest first. An older view than one before is ignored.
     pub fn configure(&mut self, now: Time, epochs: &[EpochView]) {
-        let Some(last) = epochs.last() else { return };
-        let known = self.configurations.last().map_or(0, |c| c.epoch);
-        let older = (last.configuration.epoch, last.active) < (known, self.active);
-        let sorted = epochs
-            .windows(2)
-            .all(|w| w[0].configuration.epoch < w[1].configuration.epoch);
-        let sound = epochs.iter().all(|e| e.configuration.invalid().is_none());
-        if older || !sorted || !sound {
+        let Some(news) = self.epochs.take(epochs) else {
             return;
+        };
+        if let Some(last) = self.epochs.last() {
+            self.shown.configure(last);
         }
-        let news = (last.configuration.epoch, last.active) != (known, self.active);
-        let first = epochs.len().saturating_sub(MAX_CONFIGURATIONS);
-        self.configurations = epochs[first..]
-            .iter()
-            .map(|e| e.configuration.clone())
-            .collect();
-        self.active = last.active;
-        self.shown.configure(&last.configuration);
-        for configuration in &self.configurations {
+        for configuration in self.epochs.configurations() {
             self.learner.learn(configuration);
             self.recover.learn(configuration);
         }
@@ -297,9 +272,7 @@ impl<A: Application> Worker<A> {
     /// Gives the repair lane of this process in `epoch`; ignored for another epoch than the active
     /// one, and once there is one.
     pub fn set_lane(&mut self, now: Time, epoch: Epoch, lane: u8) {
-        let have = self.lane.is_some_and(|(of, _)| of == epoch);
-        if self.active_epoch() == Some(epoch) && !have {
-            self.lane = Some((epoch, lane));
+        if self.epochs.set_lane(epoch, lane) {
             self.tell_epoch(now);
         }
     }
@@ -341,30 +314,19 @@ impl<A: Application> Worker<A> {
         self.final_error(result)
     }
 
-    fn active_epoch(&self) -> Option<Epoch> {
-        let last = self.configurations.last().filter(|_| self.active);
-        last.map(|c| c.epoch)
-    }
-
     fn tell_epoch(&mut self, now: Time) {
         // There is no lane in an epoch that isn't active, and without one recover only asks. But
         // what f+1 acceptors voted for is decided in any epoch. And an epoch whose marker finds the
         // acceptors' rings full waits until this replica has executed, and reported what it has
         // stored.
-        let last = self.configurations.last();
-        let lane = |epoch| {
-            self.lane
-                .filter(|(of, _)| *of == epoch)
-                .map(|(_, lane)| lane)
-        };
-        self.recover
-            .set_epoch(now, last.map(|c| (c, lane(c.epoch))));
+        let last = self.epochs.last().map(|c| (c, self.epochs.lane()));
+        self.recover.set_epoch(now, last);
     }
 
     /// Takes this replica's turn among the replicas: spreads in time what one of them does for all,
     /// and what would stop all at once.
     fn take_turn(&mut self) {
-        let Some(configuration) = self.configurations.last() else {
+        let Some(configuration) = self.epochs.last() else {
             return;
         };
         let node = self.settings.deployment.node;
@@ -495,7 +457,7 @@ impl<A: Application> Worker<A> {
                 Err(Reason::Window)
             }
             Learned::Dropped(Reason::UnknownEpoch) => {
-                self.epoch_seen = self.epoch_seen.max(h.rnd.epoch());
+                self.epochs.mentioned(h.rnd.epoch());
                 Err(Reason::UnknownEpoch)
             }
             Learned::Dropped(reason) => Err(reason),
@@ -518,8 +480,7 @@ impl<A: Application> Worker<A> {
         if !self.poll.is_answer(self.nonce, h) {
             return Err(Reason::Unexpected);
         }
-        let mut members = self.configurations.iter().flat_map(|c| &c.acceptors);
-        if !members.any(|m| m.node == h.swid && m.nonce == report.nonce) {
+        if !self.epochs.have_acceptor(h.swid, report.nonce) {
             return Err(Reason::UnknownSender);
         }
         self.shown.by_acceptor(h.swid, report.end.max(report.trim));
@@ -536,7 +497,7 @@ impl<A: Application> Worker<A> {
             return Err(Reason::Unexpected);
         }
         // A leader that has retired shows no round, and one of another epoch doesn't count here.
-        if self.active_epoch().map(Round::base) != Some(h.rnd) {
+        if self.epochs.active().map(Round::base) != Some(h.rnd) {
             return Err(Reason::Stale);
         }
         if let Some(next) = self.shown.by_leader(h.rnd, h.request, h.inst) {

@@ -18,7 +18,7 @@ impl<A: Application> Worker<A> {
             // There is nobody to ask before the first view.
             self.poll
                 .next_deadline()
-                .filter(|_| !self.configurations.is_empty()),
+                .filter(|_| self.epochs.last().is_some()),
             (self.sessions.len() > 0).then_some(self.expire_due),
         ];
         deadlines.into_iter().flatten().min()
@@ -48,7 +48,7 @@ impl<A: Application> Worker<A> {
 
     /// Begins as many repairs as may be open at once. [X-REPAIR]
     fn start_repairs(&mut self, now: Time) {
-        if self.configurations.is_empty() {
+        if self.epochs.last().is_none() {
             return;
         }
         let end = self
@@ -94,7 +94,7 @@ impl<A: Application> Worker<A> {
     /// instances that it has stamped and that reached no acceptor fill its window until somebody
     /// repairs them, and nothing else shows that they were begun. [X-POLL]
     fn poll_tail(&mut self, now: Time, out: &mut impl Output) {
-        if self.configurations.is_empty() {
+        if self.epochs.last().is_none() {
             return;
         }
         if let Some(number) = self.poll.due(now, self.told) {
@@ -137,7 +137,7 @@ impl<A: Application> Worker<A> {
 
     /// The disk's number and the newest epoch known, under which TRIM is sent; `None` = not yet.
     fn reports_as(&self) -> Option<(u64, Epoch)> {
-        Some((self.incarnation?, self.configurations.last()?.epoch))
+        Some((self.incarnation?, self.epochs.last()?.epoch))
     }
 
     /// [T-CHECKPOINT]
