@@ -129,192 +129,124 @@ struct step {
 	__u32 decided;
 };
 
-/* ---- Helpers */
+/* ---- Functions: named and ordered as in crates/paxos/src/learner.rs. What only this plane has stands behind
+ * who needs it. Handlers return a verdict and set `common.action`. */
 
-static __always_inline void *reserve(__u32 ring, __u64 size)
-{
-	switch (ring) {
-#define CASE(n)                                                                                    \
-	case n:                                                                                    \
-		return bpf_ringbuf_reserve(&ring##n, size, 0)
-		CASE(0);
-		CASE(1);
-		CASE(2);
-		CASE(3);
-		CASE(4);
-		CASE(5);
-		CASE(6);
-		CASE(7);
-		CASE(8);
-		CASE(9);
-		CASE(10);
-		CASE(11);
-		CASE(12);
-		CASE(13);
-		CASE(14);
-		CASE(15);
-	}
-	return NULL;
-}
+static __always_inline int is_decision(const struct message *m, const struct step *s);
+static __always_inline int is_shown(const struct step *s, __u32 verdict);
+static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struct step *s);
+static __always_inline __u32 phase2b(struct xdp_md *ctx, struct message *m, struct step *s);
+static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message *m,
+					struct step *s, __u32 vote, __u32 quorum, int *decided);
+static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m, struct step *s);
+static __always_inline __u32 take_decision(struct xdp_md *ctx, const struct message *m,
+					   struct step *s);
 
-static __always_inline void describe(struct decision *head, const struct message *m)
-{
-	head->inst = m->inst;
-	head->client = m->client;
-	head->request = m->request;
-	head->rnd = m->rnd;
-	head->group = m->group;
-	head->pid = m->pid;
-	head->flags = m->flags & FLAGS_OF_VALUE;
-	head->len = m->value_len;
-	head->unused = 0;
-}
-
-/* Whether the ring's reader sleeps, or may soon. A reader first says that it falls asleep, then,
- * behind a barrier, looks for records that are at least reserved. */
-static __always_inline int sleeps(const struct partition *partition)
-{
-	__u32 any = 0;
-
-	full_barrier(&any);
-	return !(READ_ONCE(partition->flags) & PARTITION_AWAKE);
-}
-
-/* A worker that also waits at a socket is woken by the packet itself. */
-static __always_inline int is_at_socket(const struct step *s)
-{
-	return s->common.group->flags & GROUP_PASS_OTHERS;
-}
-
-/* Decisions leave as DELIVER. */
-static __always_inline int is_in_network(const struct step *s)
-{
-	return s->common.group->flags & GROUP_DELIVER;
-}
-
-/* A ring wakes its reader from an interrupt that the CPU sends itself, which costs a virtual machine
- * more than all roles together. */
-static __always_inline __u64 wake_up(const struct partition *partition, int at_socket)
-{
-	return !at_socket && sleeps(partition) ? 0 : BPF_RB_NO_WAKEUP;
-}
-
-static __always_inline int load_value(struct xdp_md *ctx, const struct message *m, __u8 *to, __u32 len,
-				      __u32 max)
-{
-	struct wire_header *h = (void *)(long)ctx->data + known_place(m->header_at);
-
-	if (max == SHORT_VALUE)
-		return copy_short(ctx, m, h, (void *)(long)ctx->data_end, to, len);
-	return load_bytes(ctx, value_at(m), to, len, max);
-}
-
-/* One record of one size; `max` is the room for the value. A global function is verified once: as a part
- * of each way to it, the verifier of kernel 6.1, to which what was reserved at one place isn't like what
- * was at another, finds no end. It doesn't know that the message's pointers are some. */
-#define RECORD(name, type, max)                                                                    \
-	__noinline int name(struct xdp_md *ctx, const struct message *m,                           \
-			    const struct partition *partition, int at_socket)                      \
-	{                                                                                          \
-		__u32 len;                                                                         \
-		type *record;                                                                      \
-                                                                                                   \
-		if (!m || !partition)                                                              \
-			return 0;                                                                  \
-		len = m->value_len;                                                                \
-		record = reserve(partition->ring, sizeof(type));                                   \
-		if (!record)                                                                       \
-			return 0;                                                                  \
-		describe(&record->head, m);                                                        \
-		KEEP(len);                                                                         \
-		if (len > 0 && len <= (max) && !load_value(ctx, m, record->value, len, max)) {     \
-			bpf_ringbuf_discard(record, 0);                                            \
-			return 0;                                                                  \
-		}                                                                                  \
-		bpf_ringbuf_submit(record, wake_up(partition, at_socket));                         \
-		return 1;                                                                          \
-	}
-RECORD(record_small, struct small_decision, SHORT_VALUE)
-RECORD(record_medium, struct medium_decision, MEDIUM_VALUE)
-RECORD(record_large, struct large_decision, MAX_VALUE)
-
-/* The decided value, to the partition's worker. False = its ring is full. */
-static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m,
-				   const struct step *s)
-{
-	int at_socket = is_at_socket(s);
-
-	if (m->value_len <= SHORT_VALUE)
-		return record_small(ctx, m, s->partition, at_socket);
-	if (m->value_len <= MEDIUM_VALUE)
-		return record_medium(ctx, m, s->partition, at_socket);
-	return record_large(ctx, m, s->partition, at_socket);
-}
-
-/* The decided value, to the replicas. */
+static __always_inline int is_trusted(__u16 node);
+static __always_inline __u32 within_window(const struct message *m, const struct step *s);
+static __always_inline struct known *known_of(struct configurations *all, __u32 epoch);
 static __always_inline void send_decision(struct xdp_md *ctx, struct message *m,
-					  struct step *s)
+					  struct step *s);
+static __always_inline __u32 voter(const struct known *known, __u16 node);
+static __always_inline int same_value(const struct slot *slot, const struct message *m);
+static __always_inline int find(const struct message *m, struct step *s);
+static __always_inline int is_at_socket(const struct step *s);
+static __always_inline int is_in_network(const struct step *s);
+static __always_inline int sleeps(const struct partition *partition);
+static __always_inline __u64 wake_up(const struct partition *partition, int at_socket);
+static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m,
+				   const struct step *s);
+int record_small(struct xdp_md *ctx, const struct message *m, const struct partition *partition,
+		 int at_socket);
+int record_medium(struct xdp_md *ctx, const struct message *m, const struct partition *partition,
+		  int at_socket);
+int record_large(struct xdp_md *ctx, const struct message *m, const struct partition *partition,
+		 int at_socket);
+static __always_inline int load_value(struct xdp_md *ctx, const struct message *m, __u8 *to, __u32 len,
+				      __u32 max);
+static __always_inline void describe(struct decision *head, const struct message *m);
+static __always_inline void *reserve(__u32 ring, __u64 size);
+
+/* ---- Handlers */
+
+/* Takes one packet. */
+static __always_inline int step(struct xdp_md *ctx)
 {
-	struct stamp stamp = {
-		.vrnd = m->rnd,
-		.flags = m->flags & FLAGS_OF_VALUE,
-		.msgtype = DELIVER,
-	};
-	int action = NOT_SENT;
+	struct step s = {};
+	struct message m;
+	int refused = 0;
+	__u32 verdict;
 
-	/* It is where it was, but to the verifier a record may have been written since, which got the message. */
-	if (find_header(ctx, m))
-		action = send_multicast(ctx, s->common.device, m, &stamp, 1);
-	if (action == NOT_SENT)
-		count(COUNT_UNSENT);
-	else
-		s->common.action = action;
-}
-
-/* Finds what is kept about an instance. False = the node isn't set up for that. */
-static __always_inline int find(const struct message *m, struct step *s)
-{
-	const struct group *group = s->common.group;
-	__u32 at = ring_index(group, m->pid, m->inst);
-	__u32 index = group->index;
-
-	s->partition = partition_in(&partitions, group, m->pid);
-	s->slot = bpf_map_lookup_elem(&slots, &at);
-	s->all = bpf_map_lookup_elem(&configurations, &index);
-	return s->partition && s->slot && s->all;
-}
-
-/* The configuration of an epoch. [D-VOTE] */
-static __always_inline struct known *known_of(struct configurations *all, __u32 epoch)
-{
-	/* [M-BANK] */
-	struct known *table = all->known[READ_ONCE(all->bank) & 1];
-
-	for (int i = 0; i < MAX_KNOWN; i++)
-		if (table[i].epoch == epoch)
-			return &table[i];
-	return NULL;
-}
-
-/* The bit of an acceptor; 0 = it is none. */
-static __always_inline __u32 voter(const struct known *known, __u16 node)
-{
-	for (__u32 i = 0; i < MAX_ACCEPTORS; i++) {
-		if (i >= known->count)
-			break;
-		if (known->acceptors[i] == node)
-			return 1u << i;
+	if (!receive(ctx, &m, &s.common))
+		return s.common.action;
+	if (m.msgtype != PHASE2B && !is_decision(&m, &s)) {
+		if (s.common.group->flags & GROUP_PASS_OTHERS)
+			return pass_on();
+		return drop(REASON_NOT_FOR_ROLE);
 	}
-	return 0;
+	if (!find(&m, &s))
+		return XDP_ABORTED;
+	/* Long before it is needed, as it comes from far away. */
+	READ_ONCE(s.slot->inst);
+	/* Here values leave the network for an application. [M-CHECKSUM] */
+	refused = verify_checksum(&m);
+	if (refused)
+		return drop(refused);
+	verdict = handle(ctx, &m, &s);
+	count_both(verdict, s.decided ? COUNT_DECIDED : 0);
+	if (is_shown(&s, verdict))
+		return pass_on();
+	return leave(ctx, &s.common);
 }
 
-static __always_inline int same_value(const struct slot *slot, const struct message *m)
+static __always_inline int is_decision(const struct message *m, const struct step *s)
 {
-	return slot->client == m->client && slot->request == m->request &&
-	       slot->noop == !!(m->flags & FLAG_NOOP);
+	return m->msgtype == DELIVER && is_at_socket(s) && !is_in_network(s);
 }
 
-/* ---- Handlers: each gives back a verdict and sets `common.action` */
+/* Whether the host sees a vote, too: to wake up, or since it repairs, or to ask for the view of an
+ * epoch that it hears of. */
+static __always_inline int is_shown(const struct step *s, __u32 verdict)
+{
+	return is_at_socket(s) &&
+	       ((s->decided && !is_in_network(s) && sleeps(s->partition)) ||
+		verdict == REASON_UNKNOWN_EPOCH ||
+		(READ_ONCE(s->partition->flags) & PARTITION_SHOW_VOTES));
+}
+
+static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struct step *s)
+{
+	return m->msgtype == PHASE2B ? phase2b(ctx, m, s) : deliver(ctx, m, s);
+}
+
+/* Counts a vote. */
+static __always_inline __u32 phase2b(struct xdp_md *ctx, struct message *m, struct step *s)
+{
+	struct known *known;
+	__u32 vote, refused, verdict;
+	int decided = 0;
+
+	if (!round_is_valid(m->rnd) || m->rnd != bpf_ntohl(m->header->vrnd))
+		return because(REASON_BAD_ROUND);
+	known = known_of(s->all, round_epoch(m->rnd));
+	if (!known)
+		return because(REASON_UNKNOWN_EPOCH);
+	stop_at(STOP_AT_CONFIGURATION);
+	vote = voter(known, sender_of(m));
+	if (!vote)
+		return because(REASON_UNKNOWN_SENDER);
+	refused = within_window(m, s);
+	if (refused)
+		return refused;
+	if (!try_lock(&s->slot->lock))
+		return because(REASON_BUSY);
+	verdict = count_vote(ctx, m, s, vote, known->quorum, &decided);
+	unlock(&s->slot->lock);
+	s->decided = verdict == VERDICT_CHANGED && decided;
+	if (s->decided && is_in_network(s))
+		send_decision(ctx, m, s);
+	return verdict;
+}
 
 /* Counts a vote. The slot is locked. [D-QUORUM] */
 static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message *m,
@@ -352,67 +284,26 @@ static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message
 	return VERDICT_CHANGED;
 }
 
-/* [D-WINDOW] */
-static __always_inline __u32 within_window(const struct message *m, const struct step *s)
+/* What a learner elsewhere has seen decided. [D-DELIVER] */
+static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
-	__u64 floor;
+	__u32 refused, verdict;
 
-	if (!(READ_ONCE(s->partition->flags) & PARTITION_HAS_FLOOR))
-		return 0;
-	floor = READ_ONCE(s->partition->floor);
-	if (m->inst < floor)
-		return REASON_STALE;
-	return m->inst - floor >= s->common.group->slots ? REASON_WINDOW : 0;
-}
-
-/* Locks the slot of an instance in the window: 0 or a reason. */
-static __always_inline __u32 lock_slot(const struct message *m, const struct step *s)
-{
-	__u32 refused = within_window(m, s);
-
+	if (!is_trusted(sender_of(m)))
+		return REASON_UNKNOWN_SENDER;
+	if (!round_is_valid(m->rnd))
+		return REASON_BAD_ROUND;
+	if (!known_of(s->all, round_epoch(m->rnd)))
+		return REASON_UNKNOWN_EPOCH;
+	refused = within_window(m, s);
 	if (refused)
 		return refused;
-	return try_lock(&s->slot->lock) ? 0 : because(REASON_BUSY);
-}
-
-static __always_inline __u32 phase2b(struct xdp_md *ctx, struct message *m, struct step *s)
-{
-	struct known *known;
-	__u32 vote, verdict;
-	int decided = 0;
-
-	if (!round_is_valid(m->rnd) || m->rnd != bpf_ntohl(m->header->vrnd))
-		return because(REASON_BAD_ROUND);
-	known = known_of(s->all, round_epoch(m->rnd));
-	if (!known)
-		return because(REASON_UNKNOWN_EPOCH);
-	stop_at(STOP_AT_CONFIGURATION);
-	vote = voter(known, sender_of(m));
-	if (!vote)
-		return because(REASON_UNKNOWN_SENDER);
-	verdict = lock_slot(m, s);
-	if (verdict)
-		return verdict;
-	verdict = count_vote(ctx, m, s, vote, known->quorum, &decided);
+	if (!try_lock(&s->slot->lock))
+		return because(REASON_BUSY);
+	verdict = take_decision(ctx, m, s);
 	unlock(&s->slot->lock);
-	s->decided = verdict == VERDICT_CHANGED && decided;
-	if (s->decided && is_in_network(s))
-		send_decision(ctx, m, s);
+	s->decided = verdict == VERDICT_CHANGED;
 	return verdict;
-}
-
-static __always_inline int is_trusted(__u16 node)
-{
-	__u32 zero = 0;
-	struct trusted *list = bpf_map_lookup_elem(&trusted, &zero);
-
-	for (__u32 i = 0; list && i < MAX_TRUSTED; i++) {
-		if (i >= list->count)
-			break;
-		if (list->learners[i] == node)
-			return 1;
-	}
-	return 0;
 }
 
 /* Takes a decision over. The slot is locked. */
@@ -437,69 +328,216 @@ static __always_inline __u32 take_decision(struct xdp_md *ctx, const struct mess
 	return VERDICT_CHANGED;
 }
 
-/* What a learner elsewhere has seen decided. [D-DELIVER] */
-static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m, struct step *s)
+/* ---- Helpers */
+
+static __always_inline int is_trusted(__u16 node)
 {
-	__u32 verdict;
+	__u32 zero = 0;
+	struct trusted *list = bpf_map_lookup_elem(&trusted, &zero);
 
-	if (!is_trusted(sender_of(m)))
-		return REASON_UNKNOWN_SENDER;
-	if (!round_is_valid(m->rnd))
-		return REASON_BAD_ROUND;
-	if (!known_of(s->all, round_epoch(m->rnd)))
-		return REASON_UNKNOWN_EPOCH;
-	verdict = lock_slot(m, s);
-	if (verdict)
-		return verdict;
-	verdict = take_decision(ctx, m, s);
-	unlock(&s->slot->lock);
-	s->decided = verdict == VERDICT_CHANGED;
-	return verdict;
-}
-
-/* Whether the host sees a vote, too: to wake up, or since it repairs, or to ask for the view of an
- * epoch that it hears of. */
-static __always_inline int is_shown(const struct step *s, __u32 verdict)
-{
-	return is_at_socket(s) &&
-	       ((s->decided && !is_in_network(s) && sleeps(s->partition)) ||
-		verdict == REASON_UNKNOWN_EPOCH ||
-		(READ_ONCE(s->partition->flags) & PARTITION_SHOW_VOTES));
-}
-
-static __always_inline int is_decision(const struct message *m, const struct step *s)
-{
-	return m->msgtype == DELIVER && is_at_socket(s) && !is_in_network(s);
-}
-
-/* Takes one packet. */
-static __always_inline int step(struct xdp_md *ctx)
-{
-	struct step s = {};
-	struct message m;
-	int refused = 0;
-	__u32 verdict;
-
-	if (!receive(ctx, &m, &s.common))
-		return s.common.action;
-	if (m.msgtype != PHASE2B && !is_decision(&m, &s)) {
-		if (s.common.group->flags & GROUP_PASS_OTHERS)
-			return pass_on();
-		return drop(REASON_NOT_FOR_ROLE);
+	for (__u32 i = 0; list && i < MAX_TRUSTED; i++) {
+		if (i >= list->count)
+			break;
+		if (list->learners[i] == node)
+			return 1;
 	}
-	if (!find(&m, &s))
-		return XDP_ABORTED;
-	/* Long before it is needed, as it comes from far away. */
-	READ_ONCE(s.slot->inst);
-	/* Here values leave the network for an application. [M-CHECKSUM] */
-	refused = verify_checksum(&m);
-	if (refused)
-		return drop(refused);
-	verdict = m.msgtype == PHASE2B ? phase2b(ctx, &m, &s) : deliver(ctx, &m, &s);
-	count_both(verdict, s.decided ? COUNT_DECIDED : 0);
-	if (is_shown(&s, verdict))
-		return pass_on();
-	return leave(ctx, &s.common);
+	return 0;
+}
+
+/* [D-WINDOW] */
+static __always_inline __u32 within_window(const struct message *m, const struct step *s)
+{
+	__u64 floor;
+
+	if (!(READ_ONCE(s->partition->flags) & PARTITION_HAS_FLOOR))
+		return 0;
+	floor = READ_ONCE(s->partition->floor);
+	if (m->inst < floor)
+		return REASON_STALE;
+	return m->inst - floor >= s->common.group->slots ? REASON_WINDOW : 0;
+}
+
+/* The configuration of an epoch. [D-VOTE] */
+static __always_inline struct known *known_of(struct configurations *all, __u32 epoch)
+{
+	/* [M-BANK] */
+	struct known *table = all->known[READ_ONCE(all->bank) & 1];
+
+	for (int i = 0; i < MAX_KNOWN; i++)
+		if (table[i].epoch == epoch)
+			return &table[i];
+	return NULL;
+}
+
+/* The decided value, to the replicas. */
+static __always_inline void send_decision(struct xdp_md *ctx, struct message *m,
+					  struct step *s)
+{
+	struct stamp stamp = {
+		.vrnd = m->rnd,
+		.flags = m->flags & FLAGS_OF_VALUE,
+		.msgtype = DELIVER,
+	};
+	int action = NOT_SENT;
+
+	/* It is where it was, but to the verifier a record may have been written since, which got the message. */
+	if (find_header(ctx, m))
+		action = send_multicast(ctx, s->common.device, m, &stamp, 1);
+	if (action == NOT_SENT)
+		count(COUNT_UNSENT);
+	else
+		s->common.action = action;
+}
+
+/* The bit of an acceptor; 0 = it is none. */
+static __always_inline __u32 voter(const struct known *known, __u16 node)
+{
+	for (__u32 i = 0; i < MAX_ACCEPTORS; i++) {
+		if (i >= known->count)
+			break;
+		if (known->acceptors[i] == node)
+			return 1u << i;
+	}
+	return 0;
+}
+
+static __always_inline int same_value(const struct slot *slot, const struct message *m)
+{
+	return slot->client == m->client && slot->request == m->request &&
+	       slot->noop == !!(m->flags & FLAG_NOOP);
+}
+
+/* Finds what is kept about an instance. False = the node isn't set up for that. */
+static __always_inline int find(const struct message *m, struct step *s)
+{
+	const struct group *group = s->common.group;
+	__u32 at = ring_index(group, m->pid, m->inst);
+	__u32 index = group->index;
+
+	s->partition = partition_in(&partitions, group, m->pid);
+	s->slot = bpf_map_lookup_elem(&slots, &at);
+	s->all = bpf_map_lookup_elem(&configurations, &index);
+	return s->partition && s->slot && s->all;
+}
+
+/* A worker that also waits at a socket is woken by the packet itself. */
+static __always_inline int is_at_socket(const struct step *s)
+{
+	return s->common.group->flags & GROUP_PASS_OTHERS;
+}
+
+/* Decisions leave as DELIVER. */
+static __always_inline int is_in_network(const struct step *s)
+{
+	return s->common.group->flags & GROUP_DELIVER;
+}
+
+/* Whether the ring's reader sleeps, or may soon. A reader first says that it falls asleep, then,
+ * behind a barrier, looks for records that are at least reserved. */
+static __always_inline int sleeps(const struct partition *partition)
+{
+	__u32 any = 0;
+
+	full_barrier(&any);
+	return !(READ_ONCE(partition->flags) & PARTITION_AWAKE);
+}
+
+/* A ring wakes its reader from an interrupt that the CPU sends itself, which costs a virtual machine
+ * more than all roles together. */
+static __always_inline __u64 wake_up(const struct partition *partition, int at_socket)
+{
+	return !at_socket && sleeps(partition) ? 0 : BPF_RB_NO_WAKEUP;
+}
+
+/* The decided value, to the partition's worker. False = its ring is full. */
+static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m,
+				   const struct step *s)
+{
+	int at_socket = is_at_socket(s);
+
+	if (m->value_len <= SHORT_VALUE)
+		return record_small(ctx, m, s->partition, at_socket);
+	if (m->value_len <= MEDIUM_VALUE)
+		return record_medium(ctx, m, s->partition, at_socket);
+	return record_large(ctx, m, s->partition, at_socket);
+}
+
+/* One record of one size; `max` is the room for the value. A global function is verified once: as a part
+ * of each way to it, the verifier of kernel 6.1, to which what was reserved at one place isn't like what
+ * was at another, finds no end. It doesn't know that the message's pointers are some. */
+#define RECORD(name, type, max)                                                                    \
+	__noinline int name(struct xdp_md *ctx, const struct message *m,                           \
+			    const struct partition *partition, int at_socket)                      \
+	{                                                                                          \
+		__u32 len;                                                                         \
+		type *record;                                                                      \
+                                                                                                   \
+		if (!m || !partition)                                                              \
+			return 0;                                                                  \
+		len = m->value_len;                                                                \
+		record = reserve(partition->ring, sizeof(type));                                   \
+		if (!record)                                                                       \
+			return 0;                                                                  \
+		describe(&record->head, m);                                                        \
+		KEEP(len);                                                                         \
+		if (len > 0 && len <= (max) && !load_value(ctx, m, record->value, len, max)) {     \
+			bpf_ringbuf_discard(record, 0);                                            \
+			return 0;                                                                  \
+		}                                                                                  \
+		bpf_ringbuf_submit(record, wake_up(partition, at_socket));                         \
+		return 1;                                                                          \
+	}
+RECORD(record_small, struct small_decision, SHORT_VALUE)
+RECORD(record_medium, struct medium_decision, MEDIUM_VALUE)
+RECORD(record_large, struct large_decision, MAX_VALUE)
+
+static __always_inline int load_value(struct xdp_md *ctx, const struct message *m, __u8 *to, __u32 len,
+				      __u32 max)
+{
+	struct wire_header *h = (void *)(long)ctx->data + known_place(m->header_at);
+
+	if (max == SHORT_VALUE)
+		return copy_short(ctx, m, h, (void *)(long)ctx->data_end, to, len);
+	return load_bytes(ctx, value_at(m), to, len, max);
+}
+
+static __always_inline void describe(struct decision *head, const struct message *m)
+{
+	head->inst = m->inst;
+	head->client = m->client;
+	head->request = m->request;
+	head->rnd = m->rnd;
+	head->group = m->group;
+	head->pid = m->pid;
+	head->flags = m->flags & FLAGS_OF_VALUE;
+	head->len = m->value_len;
+	head->unused = 0;
+}
+
+static __always_inline void *reserve(__u32 ring, __u64 size)
+{
+	switch (ring) {
+#define CASE(n)                                                                                    \
+	case n:                                                                                    \
+		return bpf_ringbuf_reserve(&ring##n, size, 0)
+		CASE(0);
+		CASE(1);
+		CASE(2);
+		CASE(3);
+		CASE(4);
+		CASE(5);
+		CASE(6);
+		CASE(7);
+		CASE(8);
+		CASE(9);
+		CASE(10);
+		CASE(11);
+		CASE(12);
+		CASE(13);
+		CASE(14);
+		CASE(15);
+	}
+	return NULL;
 }
 
 SEC("xdp")

@@ -33,6 +33,27 @@ fn acceptor() {
     );
 }
 
+#[test]
+fn learner() {
+    side_by_side(
+        "learner",
+        &["take", "decision", "from", "unvoted"],
+        &[
+            "is_decision",
+            "is_shown",
+            "find",
+            "is_at_socket",
+            "is_in_network",
+            "sleeps",
+            "wake_up",
+            "to_ring",
+            "load_value",
+            "describe",
+            "reserve",
+        ],
+    );
+}
+
 fn side_by_side(role: &str, only_rust: &[&str], only_c: &[&str]) {
     let rust = read(&format!("crates/paxos/src/{role}.rs"));
     let c = read(&format!("programs/xdp/{role}.bpf.c"));
@@ -55,7 +76,13 @@ fn names(
     only_here: &[&str],
 ) -> Vec<String> {
     let (_, text) = text.split_once(mark).expect("the handlers are marked");
-    let all: Vec<_> = text.lines().filter_map(function).collect();
+    let mut all: Vec<_> = Vec::new();
+    for name in text.lines().filter_map(function) {
+        // In Rust a learner in the network and one in a host each have a `step`.
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
     for name in only_here {
         assert!(all.contains(name), "{name} is gone: take it off the list");
     }
