@@ -20,15 +20,12 @@ use loader::ring::Ring;
 use loader::run::{Runner, action, test_device};
 use loader::sys::{Mapped, Shared};
 use loader::{acceptor::Acceptor, leader::Leader, learner::Learner, object, place, run};
+use paxos::learner::SlotView;
 use paxos::{
     Configuration, Enable, Epoch, Flags, Header, Instance, Member, MsgType, NodeId, PartitionId,
     Reason, Round, To, Verdict,
 };
-use sim::script::device::{
-    self, parse_configuration, parse_earlier, parse_enable, parse_program, parse_resume,
-};
-use sim::script::fields::Fields;
-use sim::script::{Device, Setup, packet, value};
+use sim::script::{self, Device, Order, Setup, Slot, State};
 
 /// The directory of the objects, or why the programs can't be tested here.
 pub fn objects() -> Result<PathBuf, String> {
@@ -210,12 +207,12 @@ impl XdpDevice {
         setup: &Setup,
         v6: bool,
     ) -> Result<Box<dyn Device>, String> {
-        let (name, flags) = match setup.role.as_str() {
-            "host_learner" => ("learner", GROUP_PASS_OTHERS),
-            role => (role, GROUP_DELIVER),
+        let (role, flags) = match setup.role {
+            script::Role::Acceptor => (Role::Acceptor, GROUP_DELIVER),
+            script::Role::Leader => (Role::Leader, GROUP_DELIVER),
+            script::Role::Learner => (Role::Learner, GROUP_DELIVER),
+            script::Role::HostLearner => (Role::Learner, GROUP_PASS_OTHERS),
         };
-        let role = Role::ALL.into_iter().find(|role| role.name() == name);
-        let role = role.ok_or_else(|| format!("no such role: {}", setup.role))?;
         let place = Place::only(setup.deployment, setup.slots as u64);
         let mut loaded = Loaded::with_flags(dir, role, place, setup.nonce, flags);
         loaded.runner.v6 = v6;
@@ -232,14 +229,6 @@ impl XdpDevice {
             place,
             rings,
         }))
-    }
-
-    fn known_partition(&self, pid: PartitionId) -> Result<(), String> {
-        if pid < self.place.deployment.partitions {
-            Ok(())
-        } else {
-            Err(format!("there is no partition {pid}"))
-        }
     }
 }
 
@@ -272,7 +261,7 @@ impl XdpDevice {
                     value_len: head.len,
                     ..Header::new(MsgType::Deliver)
                 };
-                decided.push(device::decision(&deployment, &header, value));
+                decided.push(script::decision(&deployment, &header, value));
             }
         }
         (decided, verdict)
@@ -287,113 +276,99 @@ impl Device for XdpDevice {
         }
     }
 
-    fn configure(&mut self, word: &str, fields: &Fields<'_>) -> Result<bool, String> {
-        let partitions = self.place.deployment.partitions.into();
-        let mut fields = fields.clone();
-        let accepted = match (word, &self.loaded.role) {
-            ("enable", Control::Acceptor(acceptor)) => {
-                let enable = parse_enable(&mut fields, acceptor.nonce(), partitions)?;
-                acceptor.enable(&enable).is_ok()
-            }
+    fn order(&mut self, order: &Order) -> Result<bool, String> {
+        Ok(match (order, &self.loaded.role) {
+            (Order::Enable(enable), Control::Acceptor(acceptor)) => acceptor.enable(enable).is_ok(),
             // Another process finds the same maps: nothing of an acceptor is in the loader's memory.
-            ("reload", Control::Acceptor(acceptor)) => {
+            (Order::Reload, Control::Acceptor(acceptor)) => {
                 let again = Acceptor::new(&self.loaded.object, *acceptor.place(), 0xdead)?;
                 self.loaded.role = Control::Acceptor(again);
                 true
             }
-            ("restart", Control::Acceptor(acceptor)) => {
+            (Order::Restart { salt }, Control::Acceptor(acceptor)) => {
                 let slots = acceptor.place().slots as usize;
                 let deployment = acceptor.place().deployment;
                 let mut saved = paxos::Acceptor::load(deployment, slots, &acceptor.save())?;
-                saved.restarted(fields.u32("salt", 0)?);
+                saved.restarted(*salt);
                 let v6 = self.loaded.runner.v6;
                 self.loaded = Loaded::new(&self.dir, Role::Acceptor, self.place, 1);
                 self.loaded.runner.v6 = v6;
                 self.loaded.role.acceptor().restore(&saved);
                 true
             }
-            ("discard", Control::Acceptor(acceptor)) => {
-                acceptor.discard(fields.u64("nonce", 0)?).is_ok()
+            (Order::Discard { nonce }, Control::Acceptor(acceptor)) => {
+                acceptor.discard(*nonce).is_ok()
             }
-            ("asked", Control::Acceptor(acceptor)) => {
-                let (nonce, start) = parse_resume(&mut fields, acceptor.nonce())?;
-                let earlier = parse_earlier(&mut fields)?;
-                acceptor.asked(nonce, start).is_ok() && acceptor.was_at(earlier)
+            (Order::Resume { nonce, start }, Control::Acceptor(acceptor)) => {
+                acceptor.resume(*nonce, *start).is_ok()
             }
-            ("resume", Control::Acceptor(acceptor)) => {
-                let (nonce, start) = parse_resume(&mut fields, acceptor.nonce())?;
-                acceptor.resume(nonce, start).is_ok()
-            }
-            ("program", Control::Leader(leader)) => {
-                let program = parse_program(&mut fields, leader.nonce(), partitions)?;
-                leader.program(&program).is_ok()
-            }
-            ("retire", Control::Leader(leader)) => {
-                leader.retire(fields.u32("epoch", 0)?);
+            (
+                Order::Asked {
+                    nonce,
+                    start,
+                    earlier,
+                },
+                Control::Acceptor(acceptor),
+            ) => acceptor.asked(*nonce, *start).is_ok() && acceptor.was_at(*earlier),
+            (Order::Program(program), Control::Leader(leader)) => leader.program(program).is_ok(),
+            (Order::Retire { epoch }, Control::Leader(leader)) => {
+                leader.retire(*epoch);
                 true
             }
-            ("configuration", Control::Learner(learner)) => {
-                learner.learn(&parse_configuration(&mut fields)?)
+            (Order::Configuration(configuration), Control::Learner(learner)) => {
+                learner.learn(configuration)
             }
-            ("floor", Control::Learner(learner)) => {
-                let pid = fields.u16("pid", 0)?;
-                self.known_partition(pid)?;
-                learner.set_floor(pid, fields.u64("inst", 0)?);
+            (Order::Floor { pid, inst }, Control::Learner(learner)) => {
+                learner.set_floor(*pid, *inst);
                 true
             }
-            _ => return Err(format!("this role knows no {word}")),
-        };
-        fields.finish()?;
-        Ok(accepted)
+            _ => unreachable!("no order for this role"),
+        })
     }
 
-    fn state(&self, pid: PartitionId) -> Result<String, String> {
-        self.known_partition(pid)?;
+    fn state(&self, pid: PartitionId) -> Option<State> {
         match &self.loaded.role {
-            Control::Acceptor(acceptor) => Ok(format!(
-                "epoch={} floor={} trim={} end={}",
-                acceptor.epoch(),
-                acceptor.floor(pid),
-                acceptor.trim(pid),
-                acceptor.end(pid)
-            )),
-            Control::Leader(leader) => Ok(format!(
-                "rnd={} next={} trimmed={}",
-                leader.round(),
-                leader.next(pid),
-                leader.trimmed(pid)
-            )),
-            Control::Learner(_) => Err("a learner has slots only".into()),
+            Control::Acceptor(acceptor) => Some(State::Acceptor {
+                epoch: acceptor.epoch(),
+                floor: acceptor.floor(pid),
+                trim: acceptor.trim(pid),
+                end: acceptor.end(pid),
+            }),
+            Control::Leader(leader) => Some(State::Leader {
+                rnd: leader.round(),
+                next: leader.next(pid),
+                trimmed: leader.trimmed(pid),
+            }),
+            Control::Learner(_) => None,
         }
     }
 
-    fn slot(&self, pid: PartitionId, inst: Instance) -> Result<Option<String>, String> {
-        self.known_partition(pid)?;
+    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<Slot> {
         match &self.loaded.role {
-            Control::Acceptor(acceptor) => Ok(acceptor.slot(pid, inst).map(|(slot, bytes)| {
-                let flags = paxos::Flags(slot.flags);
-                format!(
-                    "rnd={} vrnd={} flags={} client={} request={} value={}",
-                    Round(slot.rnd),
-                    Round(slot.vrnd),
-                    packet::print_flags(flags),
-                    slot.client,
-                    slot.request,
-                    value::print(paxos::MsgType::Phase2b, flags, &bytes)
-                )
-            })),
-            Control::Learner(learner) => Ok(learner.slot(pid, inst).map(|slot| {
-                format!(
-                    "rnd={} votes={:#b} noop={} client={} request={} delivered={}",
-                    Round(slot.rnd),
-                    slot.votes,
-                    slot.noop != 0,
-                    slot.client,
-                    slot.request,
-                    slot.delivered != 0
-                )
-            })),
-            Control::Leader(_) => Err("a leader has no slots".into()),
+            Control::Acceptor(acceptor) => {
+                let (slot, value) = acceptor.slot(pid, inst)?;
+                Some(Slot::Acceptor {
+                    rnd: Round(slot.rnd),
+                    vrnd: Round(slot.vrnd),
+                    flags: Flags(slot.flags),
+                    client: slot.client,
+                    request: slot.request,
+                    value,
+                })
+            }
+            Control::Leader(_) => None,
+            Control::Learner(learner) => {
+                let slot = learner.slot(pid, inst)?;
+                Some(Slot::Learner(SlotView {
+                    inst,
+                    rnd: Round(slot.rnd),
+                    votes: slot.votes,
+                    client: slot.client,
+                    request: slot.request,
+                    noop: slot.noop != 0,
+                    delivered: slot.delivered != 0,
+                }))
+            }
         }
     }
 

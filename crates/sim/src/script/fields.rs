@@ -3,7 +3,6 @@
 use paxos::{NodeId, Round};
 
 /// The fields of one line, each taken at most once.
-#[derive(Clone)]
 pub struct Fields<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> Fields<'a> {

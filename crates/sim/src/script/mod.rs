@@ -3,16 +3,20 @@
 //! The format is described in `testdata/roles/README.md`. It speaks in packets, so the same scripts
 //! drive every implementation of a role: each sits behind a [`Device`].
 
-pub mod device;
-pub mod fields;
-pub mod packet;
-pub mod value;
+mod device;
+mod fields;
+mod order;
+mod packet;
+mod rust;
+mod value;
 
 use std::fmt::Write as _;
 
-pub use device::{Device, RustDevice, Setup};
+pub use device::{Device, Role, Setup, Slot, State, decision};
 use fields::Fields;
+pub use order::Order;
 use paxos::{Packet, Verdict};
+pub use rust::RustDevice;
 
 /// One line of a script.
 struct Line<'a> {
@@ -106,11 +110,7 @@ impl Run<'_> {
             }
             "raw" => self.packet(&value::parse_hex(rest)?)?,
             "state" | "slot" => return self.check(line, word, rest),
-            _ => {
-                let accepted = self.device()?.1.configure(word, &Fields::parse(rest)?)?;
-                let verdict = if accepted { "ok" } else { "refused" };
-                vec![format!("verdict {verdict}")]
-            }
+            _ => self.order(word, rest)?,
         };
         writeln!(self.actual, "{}", line.text).expect("strings take everything");
         self.compare(line, expected, &found);
@@ -139,19 +139,34 @@ impl Run<'_> {
         Ok(found)
     }
 
+    /// What the control plane says, and whether it was accepted.
+    fn order(&mut self, word: &str, rest: &str) -> Result<Vec<String>, String> {
+        let (setup, device) = self.device()?;
+        let order = Order::parse(word, rest, setup)?;
+        let accepted = device.order(&order)?;
+        if let (Order::Discard { nonce }, true) = (&order, accepted) {
+            // Lines that name no nonce mean that of the memory that is there.
+            setup.nonce = *nonce;
+        }
+        let verdict = if accepted { "ok" } else { "refused" };
+        Ok(vec![format!("verdict {verdict}")])
+    }
+
     /// A `state` or `slot` line says what to look at and what must be seen.
     fn check(&mut self, line: &Line<'_>, word: &str, rest: &str) -> Result<(), String> {
-        let device = &self.device()?.1;
+        let (setup, device) = self.device()?;
         let mut fields = Fields::parse(rest)?;
-        let pid = fields.u16("pid", 0)?;
-        let found = match word {
-            "state" => format!("state pid={pid} {}", device.state(pid)?),
-            _ => {
-                let inst = fields.u64("inst", 0)?;
-                let seen = device.slot(pid, inst)?;
-                let seen = seen.unwrap_or_else(|| "none".into());
-                format!("slot pid={pid} inst={inst} {seen}")
-            }
+        let pid = setup.partition(&mut fields)?;
+        let found = if word == "state" {
+            let state = device.state(pid).ok_or("this role has slots only")?;
+            format!("state pid={pid} {state}")
+        } else if setup.role == Role::Leader {
+            return Err("a leader has no slots".into());
+        } else {
+            let inst = fields.u64("inst", 0)?;
+            let slot = device.slot(pid, inst);
+            let seen = slot.map_or_else(|| "none".into(), |slot| slot.to_string());
+            format!("slot pid={pid} inst={inst} {seen}")
         };
         writeln!(self.actual, "{found}").expect("strings take everything");
         if found != line.text {

@@ -1,0 +1,176 @@
+//! The roles of the `paxos` crate.
+
+use paxos::{
+    Acceptor, HostLearner, Instance, Leader, Learned, Learner, Outbox, Packet, PartitionId, To,
+    Verdict,
+};
+
+use super::device::{Device, Role, Setup, Slot, State, decision};
+use super::order::Order;
+
+/// One of them.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub enum RustDevice {
+    Acceptor(Acceptor),
+    Leader(Leader),
+    Learner(Learner),
+    HostLearner(HostLearner),
+}
+
+impl RustDevice {
+    /// Sets one up; fits [`super::run`].
+    pub fn build(setup: &Setup) -> Result<Box<dyn Device>, String> {
+        let &Setup {
+            deployment,
+            slots,
+            nonce,
+            ref trusted,
+            ..
+        } = setup;
+        Ok(Box::new(match setup.role {
+            Role::Acceptor => RustDevice::Acceptor(Acceptor::new(deployment, slots, nonce)),
+            Role::Leader => RustDevice::Leader(Leader::new(deployment, nonce)),
+            Role::Learner => RustDevice::Learner(Learner::new(deployment, slots)),
+            Role::HostLearner => {
+                RustDevice::HostLearner(HostLearner::new(deployment, slots, trusted))
+            }
+        }))
+    }
+}
+
+/// Keeps what a role sends as the datagrams that would leave.
+#[derive(Default)]
+struct Datagrams(Vec<(To, Vec<u8>)>);
+
+impl Outbox for Datagrams {
+    fn send(&mut self, to: To, header: &paxos::Header, value: &[u8]) {
+        assert_eq!(header.value_len as usize, value.len());
+        self.0.push((to, header.datagram(value)));
+    }
+}
+
+impl Device for RustDevice {
+    fn packet(&mut self, datagram: &[u8]) -> (Vec<(To, Vec<u8>)>, Verdict) {
+        let packet = match Packet::parse(datagram) {
+            Ok(packet) => packet,
+            Err(reason) => return (Vec::new(), Verdict::Dropped(reason)),
+        };
+        let mut out = Datagrams::default();
+        let verdict = match self {
+            RustDevice::Acceptor(acceptor) => acceptor.step(&packet, &mut out),
+            RustDevice::Leader(leader) => leader.step(&packet, &mut out),
+            RustDevice::Learner(learner) => learner.step(&packet, &mut out),
+            RustDevice::HostLearner(learner) => match learner.step(&packet) {
+                Learned::Decided => {
+                    let decision = decision(learner.deployment(), &packet.header, packet.value);
+                    out.0.push(decision);
+                    Verdict::Changed
+                }
+                Learned::Counted => Verdict::Changed,
+                Learned::Dropped(reason) => Verdict::Dropped(reason),
+            },
+        };
+        (out.0, verdict)
+    }
+
+    fn order(&mut self, order: &Order) -> Result<bool, String> {
+        match self {
+            RustDevice::Acceptor(acceptor) => order_acceptor(acceptor, order),
+            RustDevice::Leader(leader) => match order {
+                Order::Program(program) => Ok(leader.program(program).is_ok()),
+                Order::Retire { epoch } => {
+                    leader.retire(*epoch);
+                    Ok(true)
+                }
+                _ => unreachable!("no order for a leader"),
+            },
+            RustDevice::Learner(learner) => match order {
+                Order::Configuration(configuration) => Ok(learner.learn(configuration)),
+                Order::Floor { pid, inst } => {
+                    learner.set_floor(*pid, *inst);
+                    Ok(true)
+                }
+                _ => unreachable!("no order for a learner"),
+            },
+            RustDevice::HostLearner(learner) => match order {
+                Order::Configuration(configuration) => Ok(learner.learn(configuration)),
+                Order::Floor { pid, inst } => {
+                    learner.set_floor(*pid, *inst);
+                    Ok(true)
+                }
+                _ => unreachable!("no order for a learner"),
+            },
+        }
+    }
+
+    fn state(&self, pid: PartitionId) -> Option<State> {
+        match self {
+            RustDevice::Acceptor(acceptor) => Some(State::Acceptor {
+                epoch: acceptor.epoch(),
+                floor: acceptor.floor(pid),
+                trim: acceptor.trim(pid),
+                end: acceptor.end(pid),
+            }),
+            RustDevice::Leader(leader) => Some(State::Leader {
+                rnd: leader.round(),
+                next: leader.next(pid),
+                trimmed: leader.trimmed(pid),
+            }),
+            RustDevice::Learner(_) | RustDevice::HostLearner(_) => None,
+        }
+    }
+
+    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<Slot> {
+        match self {
+            RustDevice::Acceptor(acceptor) => {
+                let slot = acceptor.slot(pid, inst)?;
+                Some(Slot::Acceptor {
+                    rnd: slot.rnd,
+                    vrnd: slot.vrnd,
+                    flags: slot.flags,
+                    client: slot.client,
+                    request: slot.request,
+                    value: slot.value.to_vec(),
+                })
+            }
+            RustDevice::Leader(_) => None,
+            RustDevice::Learner(learner) => learner.slot(pid, inst).map(Slot::Learner),
+            RustDevice::HostLearner(learner) => learner.slot(pid, inst).map(Slot::Learner),
+        }
+    }
+
+    fn fingerprint(&self) -> String {
+        match self {
+            RustDevice::Acceptor(acceptor) => acceptor.state_hash().to_string(),
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+fn order_acceptor(acceptor: &mut Acceptor, order: &Order) -> Result<bool, String> {
+    let (deployment, slots) = (*acceptor.deployment(), acceptor.slots() as usize);
+    let mut saved = Vec::new();
+    acceptor.save(&mut saved);
+    match order {
+        Order::Enable(enable) => return Ok(acceptor.enable(enable).is_ok()),
+        Order::Reload if acceptor.is_mute() => {
+            return Err("a memory is saved as one that isn't mute".into());
+        }
+        Order::Reload => *acceptor = Acceptor::load(deployment, slots, &saved)?,
+        Order::Restart { salt } => {
+            *acceptor = Acceptor::load(deployment, slots, &saved)?;
+            acceptor.restarted(*salt);
+        }
+        Order::Resume { nonce, start } => return Ok(acceptor.resume(*nonce, *start).is_ok()),
+        Order::Asked {
+            nonce,
+            start,
+            earlier,
+        } => return Ok(acceptor.asked(*nonce, *start).is_ok() && acceptor.was_at(*earlier)),
+        Order::Discard { .. } if !acceptor.is_mute() => return Ok(false),
+        Order::Discard { nonce } => *acceptor = Acceptor::new(deployment, slots, *nonce),
+        _ => unreachable!("no order for an acceptor"),
+    }
+    Ok(true)
+}
