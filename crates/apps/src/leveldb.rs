@@ -3,20 +3,14 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char};
-use std::fs::{self, File};
-use std::io;
-use std::path::Path;
 
-use replica::Error;
-
-use crate::store::{Api, Engine, ErrorText, Kept, Missing, Raw, Shared};
+use crate::store::{Api, Engine, ErrorText, Kept, Missing, Raw};
 
 /// The library.
 pub(crate) static ENGINE: Engine = Engine {
     name: "LevelDB",
     api: &API,
     open,
-    sync,
 };
 
 /// Size of a memory table, of which two may be in memory at a time.
@@ -68,33 +62,6 @@ fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
         leveldb_options_destroy(options);
         (db, Box::new(kept))
     }
-}
-
-/// A synced write would sync only the log file in use, while the one before it, unsynced, may still
-/// be all there is of the memory table that is being written out. So all of them are synced here.
-fn sync(store: &Shared) -> Result<(), Error> {
-    sync_logs(store.dir()).map_err(|e| {
-        Error(format!(
-            "cannot sync the LevelDB store in {}: {e}",
-            store.dir().display()
-        ))
-    })
-}
-
-fn sync_logs(dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        if path.extension().is_none_or(|extension| extension != "log") {
-            continue;
-        }
-        match File::open(&path) {
-            Ok(file) => file.sync_data()?,
-            // What was in the missing file has reached a table, which LevelDB syncs.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(e),
-        }
-    }
-    File::open(dir)?.sync_all()
 }
 
 unsafe extern "C" {

@@ -3,18 +3,14 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char};
-use std::ptr;
 
-use replica::Error;
-
-use crate::store::{Api, Engine, ErrorText, Kept, Missing, Raw, Shared};
+use crate::store::{Api, Engine, ErrorText, Kept, Missing, Raw};
 
 /// The library.
 pub(crate) static ENGINE: Engine = Engine {
     name: "RocksDB",
     api: &API,
     open,
-    sync,
 };
 
 /// Size of a memory table, of which two may be in memory at a time.
@@ -26,8 +22,12 @@ const MAX_OPEN_FILES: i32 = 512;
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
 /// The same for what is still in memory: the filter's share of the write buffer.
 const MEMTABLE_BLOOM_RATIO: f64 = 0.02;
-const INFO_LOG_BYTES: usize = 1 << 20;
-const INFO_LOGS: usize = 2;
+/// Above all levels: RocksDB writes nothing to its own log `LOG`. On a full disk this would be the first
+/// thing that fails, and Debian's RocksDB, which is built with assertions, aborts the process when it goes
+/// on with a file that it couldn't write. What we need to know of errors is in their texts.
+const NO_INFO_LOG: i32 = 6;
+/// Each start makes an empty one.
+const INFO_LOGS: usize = 1;
 /// `kPointInTimeRecovery`: after a power failure the log is replayed up to the first gap, also
 /// across files, so what is left is always a state that once was.
 const RECOVER_POINT_IN_TIME: i32 = 2;
@@ -52,7 +52,7 @@ fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
         rocksdb_options_set_memtable_prefix_bloom_size_ratio(options, MEMTABLE_BLOOM_RATIO);
         rocksdb_options_set_memtable_whole_key_filtering(options, 1);
         rocksdb_options_set_max_open_files(options, MAX_OPEN_FILES);
-        rocksdb_options_set_max_log_file_size(options, INFO_LOG_BYTES);
+        rocksdb_options_set_info_log_level(options, NO_INFO_LOG);
         rocksdb_options_set_keep_log_file_num(options, INFO_LOGS);
         rocksdb_options_set_wal_recovery_mode(options, RECOVER_POINT_IN_TIME);
         let db = rocksdb_open(options, dir.as_ptr(), error);
@@ -63,16 +63,8 @@ fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
     }
 }
 
-fn sync(store: &Shared) -> Result<(), Error> {
-    let mut error = ptr::null_mut();
-    // SAFETY: the database is open as long as `store` lives.
-    unsafe { rocksdb_flush_wal(store.raw(), 1, &mut error) };
-    store.check(error, "sync")
-}
-
 unsafe extern "C" {
     fn rocksdb_open(options: Raw, dir: *const c_char, error: ErrorText) -> Raw;
-    fn rocksdb_flush_wal(db: Raw, sync: u8, error: ErrorText);
     fn rocksdb_options_create() -> Raw;
     fn rocksdb_options_destroy(options: Raw);
     fn rocksdb_options_set_create_if_missing(options: Raw, on: u8);
@@ -81,7 +73,7 @@ unsafe extern "C" {
     fn rocksdb_options_set_memtable_prefix_bloom_size_ratio(options: Raw, ratio: f64);
     fn rocksdb_options_set_memtable_whole_key_filtering(options: Raw, on: u8);
     fn rocksdb_options_set_max_open_files(options: Raw, files: i32);
-    fn rocksdb_options_set_max_log_file_size(options: Raw, bytes: usize);
+    fn rocksdb_options_set_info_log_level(options: Raw, level: i32);
     fn rocksdb_options_set_keep_log_file_num(options: Raw, files: usize);
     fn rocksdb_options_set_wal_recovery_mode(options: Raw, mode: i32);
     fn rocksdb_block_based_options_create() -> Raw;

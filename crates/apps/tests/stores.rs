@@ -956,16 +956,17 @@ fn echo_keeps_the_records_of_its_last_checkpoint() {
 
 /// What a child process of this test binary shall do, as `role:store:directory`.
 const CHILD: &str = "APPS_TEST_CHILD";
+const CHILD_ARGUMENTS: [&str; 4] = [
+    "--exact",
+    "child_process",
+    "--nocapture",
+    "--test-threads=1",
+];
 
 fn child(role: &str, store: &str, dir: &Path) -> Process {
     let mut process = Process::new(std::env::current_exe().unwrap());
     process
-        .args([
-            "--exact",
-            "child_process",
-            "--nocapture",
-            "--test-threads=1",
-        ])
+        .args(CHILD_ARGUMENTS)
         .env(CHILD, format!("{role}:{store}:{}", dir.display()))
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
@@ -990,6 +991,8 @@ fn child_process() {
         "count" => count_until_killed(store, dir),
         "restore" => restore_until_killed(store, dir),
         "starve" => fill_until_it_fails(store, dir),
+        "look" => show_counts(store, dir),
+        "refill" => restore_without_room(store, dir),
         _ => panic!("unknown task {task}"),
     }
 }
@@ -1167,11 +1170,45 @@ fn fill_until_it_fails(store: &str, dir: &Path) {
             Err(e) => {
                 println!("failed: {e}");
                 io::stdout().flush().unwrap();
-                // As a node does: without an orderly end.
-                std::process::abort();
+                // As a node ends: a checkpoint may just have begun in another thread, and what it
+                // says doesn't count any more. Then the store is closed.
+                let _ = app.checkpoint().unwrap()();
+                drop(app);
+                std::process::exit(1);
             }
         }
     }
+}
+
+/// There is room for the state, but not for another one's beside it.
+fn restore_without_room(store: &str, dir: &Path) {
+    let app = &mut open(store, dir);
+    for n in 0..1500 {
+        run(app, &set(format!("{n}").as_bytes(), &[7; 10_000]));
+        app.commit(&[]).unwrap();
+    }
+    let (bytes, digest) = (snapshot(app), app.digest().unwrap());
+    for _ in 0..3 {
+        let refused = app.restore(&mut &bytes[..]).unwrap_err().to_string();
+        assert!(refused.contains(&dir.display().to_string()), "{refused}");
+        assert_eq!(app.digest().unwrap(), digest);
+    }
+    println!("kept what it had");
+}
+
+fn show_counts(store: &str, dir: &Path) {
+    let app = &mut open(store, dir);
+    println!("found {} {}", position(app), counter(app));
+}
+
+/// What a child that was starved has said: the largest number that was acknowledged.
+#[track_caller]
+fn acknowledged_before_the_failure(text: &str, store: &str, dir: &Path) -> i64 {
+    let failure = text.lines().find(|line| line.contains("failed: "));
+    let failure = failure.unwrap_or_else(|| panic!("{store} never failed in order: {text}"));
+    assert!(failure.contains(&dir.display().to_string()), "{failure}");
+    let numbers = text.lines().filter_map(|line| line.trim().parse().ok());
+    numbers.max().unwrap()
 }
 
 #[test]
@@ -1192,18 +1229,57 @@ fn a_full_disk_is_an_error_that_names_the_store_and_nothing_acknowledged_is_lost
             .envs(inner.get_envs().filter_map(|(k, v)| Some((k, v?))))
             .stderr(Stdio::null());
         let output = process.output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let failure = text.lines().find(|line| line.contains("failed: "));
-        let failure = failure.unwrap_or_else(|| panic!("{store} never failed: {text}"));
-        assert!(failure.contains(&dir.0.display().to_string()), "{failure}");
-        let acknowledged = text
-            .lines()
-            .filter_map(|line| line.trim().parse::<i64>().ok())
-            .max()
-            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{store}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let acknowledged = acknowledged_before_the_failure(&text, store, &dir.0);
         let app = &mut open(store, &dir.0);
         let position = position(app);
         assert!(position >= acknowledged);
         assert_eq!(counter(app), position);
     }
+}
+
+/// A limit on the size of files spares the small ones. On a disk that is full, RocksDB's own log can't be
+/// written either.
+#[test]
+fn a_disk_without_any_room_is_an_error_and_not_an_abort() {
+    const SCRIPT: &str = r#"
+        mount -t tmpfs -o size=24m none "$1" || exit 1
+        APPS_TEST_CHILD="refill:$2:$1/refill" $3; rm -r "$1/refill"
+        APPS_TEST_CHILD="starve:$2:$1" $3; echo "ended with $?"
+        mount -o remount,size=96m "$1"
+        APPS_TEST_CHILD="look:$2:$1" $3"#;
+    if !is_root() {
+        return println!("SKIPPED: mounting a small disk needs root");
+    }
+    for store in STORES {
+        let dir = TempDir::new(&format!("no-room-{store}"));
+        let this = std::env::current_exe().unwrap();
+        let child = format!("{} {}", this.display(), CHILD_ARGUMENTS.join(" "));
+        let output = Process::new("unshare")
+            .args(["--mount", "sh", "-c", SCRIPT, "sh"])
+            .args([dir.0.as_os_str(), store.as_ref(), child.as_ref()])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let kept = text.contains("kept what it had\n");
+        assert!(kept, "{store}: {text}{errors}");
+        assert!(text.contains("ended with 1\n"), "{store}: {text}{errors}");
+        let acknowledged = acknowledged_before_the_failure(&text, store, &dir.0);
+        assert!(acknowledged > 100);
+        // The test harness begins the line.
+        let (_, found) = text.split_once("found ").unwrap_or_else(|| {
+            panic!("{store} doesn't open: {text}{errors}");
+        });
+        let found = found.lines().next().unwrap();
+        let (position, counter) = found.split_once(' ').unwrap();
+        assert!(position.parse::<i64>().unwrap() >= acknowledged);
+        assert_eq!(counter, position);
+    }
+}
+
+fn is_root() -> bool {
+    let id = Process::new("id").arg("-u").output().unwrap();
+    id.stdout == b"0\n"
 }
