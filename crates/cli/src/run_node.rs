@@ -8,7 +8,7 @@ use node::{ClusterFile, Stop};
 
 use local_cluster::Error;
 use local_cluster::arguments::plane;
-use wirepaxos::services;
+use wirepaxos::Program;
 
 /// Options of `wirepaxos node`.
 #[derive(Args)]
@@ -46,8 +46,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     })?;
     let stop = Stop::new()?;
     stop.on_signals()?;
-    let services = services::of(&cluster, node)?;
-    node::run(&cluster, &node.name, Some(&services), &stop)?;
+    wirepaxos::run(&cluster, &node.name, &Program::configured(), &stop)?;
     if options.json {
         println!(
             "{}",

@@ -1,4 +1,4 @@
-//! The public API of a client: [`Client`] submits commands and collects their answers,
+//! Behind crate `wirepaxos`: the API of a client: [`Client`] submits commands and collects their answers,
 //! [`recover`](Recovery) finds out what an instance decided. Delivery is the replica's side: see
 //! [`replica::Application`].
 
@@ -14,4 +14,4 @@ pub use self::control::{ControlClient, NoAnswer};
 pub use self::error::Error;
 pub use self::outcome::{Doubt, Outcome, Refusal};
 pub use self::recovery::{Decided, Recovery};
-pub use self::session::{Client, ClientOptions};
+pub use self::session::{Client, ClientOptions, known_group};

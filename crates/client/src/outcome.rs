@@ -87,11 +87,9 @@ impl<A> Outcome<A> {
     pub fn answer(self) -> Result<A, Error> {
         match self {
             Outcome::Executed(Some(answer)) => Ok(answer),
-            Outcome::Executed(None) => Err(Error::new(
-                "executed, but the answer is too large to be sent or remembered",
-            )),
-            Outcome::Refused(why) => Err(Error::new(format!("refused: {why}"))),
-            Outcome::Unknown(why) => Err(Error::new(format!("outcome unknown: {why}"))),
+            Outcome::Executed(None) => Err(Error::AnswerLost),
+            Outcome::Refused(why) => Err(Error::Refused(why)),
+            Outcome::Unknown(why) => Err(Error::Unknown(why)),
         }
     }
 }

@@ -51,9 +51,10 @@ impl Recovery {
             ..deployment(cluster, group)?
         };
         if pid >= deployment.partitions {
-            return Err(Error::new(format!(
-                "there is no partition {pid} in group {group}"
-            )));
+            return Err(Error::configuration(
+                format!("there is no partition {pid} in group {group}"),
+                format!("choose 0 to {}", deployment.partitions - 1),
+            ));
         }
         let nonce = random_nonce()?;
         let mut recovery = Recovery {
@@ -84,21 +85,19 @@ impl Recovery {
         let peers = [cluster.controller_node().control];
         let mut control = ControlClient::new(cluster)?;
         let ask_view = Message::ViewRequest { group };
-        let view = control
-            .ask(
-                &peers,
-                &ask_view,
-                ANSWER_TIMEOUT,
-                |from, message| match message {
-                    Message::View(view)
-                        if from == peers[0] && view.group == group && view.active().is_some() =>
-                    {
-                        Some(view)
-                    }
-                    _ => None,
-                },
-            )
-            .map_err(|e| Error::new(e.to_string()))?;
+        let view = control.ask(
+            &peers,
+            &ask_view,
+            ANSWER_TIMEOUT,
+            |from, message| match message {
+                Message::View(view)
+                    if from == peers[0] && view.group == group && view.active().is_some() =>
+                {
+                    Some(view)
+                }
+                _ => None,
+            },
+        )?;
         let epoch = view.active().map_or(0, |e| e.epoch);
         let ask_lane = Message::LaneRequest {
             group,
@@ -121,7 +120,7 @@ impl Recovery {
                     _ => None,
                 },
             )
-            .map_err(|e| Error::new(format!("no repair lane: {e}")))?;
+            .map_err(|e| Error::TimedOut(format!("no repair lane: {e}")))?;
         for record in view.begun_epochs() {
             self.recover.learn(&record.configuration());
         }
@@ -134,7 +133,8 @@ impl Recovery {
     /// What `inst` decided; if nothing, `filler` is put there first.
     ///
     /// # Errors
-    /// If the instance has been trimmed, or if no quorum answers within `timeout`.
+    /// [`Error::Denied`] if the instance has been trimmed; [`Error::NoQuorum`] if no majority of the
+    /// acceptors answers within `timeout`.
     pub fn recover(
         &mut self,
         inst: Instance,
@@ -143,29 +143,45 @@ impl Recovery {
     ) -> Result<Decided, Error> {
         self.recover
             .recover(self.now(), inst, filler)
-            .map_err(|reason| Error::new(format!("instance {inst}: {}", reason.name())))?;
+            .map_err(|reason| Error::Denied(format!("instance {inst}: {}", reason.name())))?;
         let deadline = Instant::now() + timeout;
         while Instant::now() < deadline {
             self.advance()?;
             match self.recover.poll() {
                 Some(Outcome::Decided { header, value }) => return Ok(Decided { header, value }),
                 Some(Outcome::Trimmed { trim, .. }) => {
-                    return Err(Error::new(format!(
+                    return Err(Error::Denied(format!(
                         "instance {inst} is forgotten: everything below {trim} is in the replicas' checkpoints"
                     )));
                 }
                 None => {}
             }
             if self.recover.needs_epoch() {
-                return Err(Error::new(
-                    "this lane has no attempts left for the instance; try again",
-                ));
+                let text = "this lane has no attempts left for the instance; try again";
+                return Err(Error::Denied(text.to_owned()));
             }
         }
-        Err(Error::new(format!(
+        Err(Error::NoQuorum(format!(
             "no quorum of acceptors answered for instance {inst} within {} s; see wirepaxos status",
             timeout.as_secs()
         )))
+    }
+
+    /// The same, with `bytes` as what is put there: as no client's, so that replicas deliver it nowhere.
+    pub fn recover_with(
+        &mut self,
+        inst: Instance,
+        bytes: &[u8],
+        timeout: Duration,
+    ) -> Result<Decided, Error> {
+        // A session that nobody opened: the replicas refuse to execute what comes by it.
+        let client = random_nonce()?;
+        let filler = Filler::Command {
+            client,
+            request: 1,
+            bytes,
+        };
+        self.recover(inst, filler, timeout)
     }
 
     fn advance(&mut self) -> Result<(), Error> {
@@ -204,9 +220,10 @@ fn node_here(cluster: &ClusterFile) -> Result<&Node, Error> {
     let replicas = cluster.with_role(Role::Replica);
     let is_here = |node: &&Node| UdpSocket::bind((node.address.ip(), 0)).is_ok();
     replicas.chain(&cluster.nodes).find(is_here).ok_or_else(|| {
-        Error::new(
-            "no node of the cluster file has an address of this machine, and acceptors take proposals from nodes' \
-             addresses only: recover on the machine of a node",
+        Error::configuration(
+            "no node of the cluster file has an address of this machine, and acceptors take proposals \
+             from nodes' addresses only",
+            "recover on the machine of a node",
         )
     })
 }

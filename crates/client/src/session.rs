@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use control::{EpochState, Message, View};
 use node::Senders;
-use node::cluster_file::{ClusterFile, Node};
+use node::cluster_file::{ClusterFile, Group, Node};
 use node::host::wait;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use paxos::proposer::{Proposer, ProposerSettings, Refused};
@@ -19,14 +19,15 @@ use crate::control::ControlClient;
 use crate::error::Error;
 use crate::outcome::{Doubt, Outcome, Refusal};
 
-/// How a client behaves.
+/// How a client behaves. The defaults fit most; change some of them with `..ClientOptions::default()`.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// The group; the first of the cluster file if none.
     pub group: Option<GroupId>,
     /// Requests take effect in the order submitted; then one is in flight at a time.
     pub ordered: bool,
-    /// Requests whose replies the replicas remember, which is also how many may be outstanding.
+    /// Requests whose replies the replicas remember, a partition, which is also how many may be
+    /// outstanding; from 1.
     pub window: u16,
     /// How long an answer is waited for before the first retry.
     pub retry_after: Duration,
@@ -120,7 +121,12 @@ const ASK_INTERVAL: Time = 20_000_000;
 const WAIT_STEP: Duration = Duration::from_millis(100);
 
 impl Client {
-    /// Finds the leader and opens a session in every partition.
+    /// Finds the leader and opens a session in every partition; waits for the cluster to serve, for
+    /// [`open_timeout`](ClientOptions::open_timeout) at each step.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] if there is no leader, or no quorum behind it; [`Error::Configuration`] if
+    /// the file has no such group; [`Error::System`] if there is no socket.
     pub fn open(cluster: &ClusterFile, options: ClientOptions) -> Result<Client, Error> {
         let group = options.group.unwrap_or(cluster.groups[0].id);
         let deployment = deployment(cluster, group)?;
@@ -209,7 +215,11 @@ impl Client {
         self.plane.send(&mut self.outbox.batch);
     }
 
-    /// The next completion, or `None` after `timeout`.
+    /// The next completion, or `None` after `timeout`. Sends what was submitted, and again what is not
+    /// answered.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the socket fails.
     pub fn poll(&mut self, timeout: Duration) -> Result<Option<Completion<'_>>, Error> {
         let deadline = Instant::now() + timeout;
         while self.completions.is_empty() && self.advance(deadline)? {}
@@ -221,7 +231,8 @@ impl Client {
         self.completions.pop()
     }
 
-    /// Submits one command and waits for its answer, until `timeout` at most.
+    /// Submits one command to a partition, from 0, and waits for its answer, for `timeout` at most.
+    /// Answers to other commands stay for [`poll`](Self::poll).
     pub fn call(&mut self, pid: PartitionId, command: &[u8], timeout: Duration) -> Outcome {
         let request = match self.submit(pid, command) {
             Ok(request) => request,
@@ -412,7 +423,7 @@ impl Client {
         let deadline = Instant::now() + self.options.open_timeout;
         while self.outbox.leader.is_none() {
             if Instant::now() > deadline {
-                return Err(Error::new(format!(
+                return Err(Error::TimedOut(format!(
                     "no leader within {} s: is a controller running? (wirepaxos status)",
                     self.options.open_timeout.as_secs()
                 )));
@@ -437,10 +448,10 @@ impl Client {
         let nonce = random_nonce()?;
         self.proposer
             .submit(pid, nonce, 0, &operation.to_bytes())
-            .map_err(|refused| Error::new(format!("can't open a session: {refused:?}")))?;
+            .map_err(|refused| Error::Denied(format!("can't open a session: {refused:?}")))?;
         let timeout = self.options.open_timeout;
         let Some(opened) = self.poll(timeout)? else {
-            return Err(Error::new(format!(
+            return Err(Error::TimedOut(format!(
                 "no session within {} s: are the acceptors and replicas up? (wirepaxos status)",
                 timeout.as_secs()
             )));
@@ -453,7 +464,7 @@ impl Client {
                 self.sessions[usize::from(pid)].id = id;
                 Ok(())
             }
-            (status, _) => Err(Error::new(format!("no session: {}", status.name()))),
+            (status, _) => Err(Error::Denied(format!("no session: {}", status.name()))),
         }
     }
 }
@@ -487,11 +498,20 @@ impl Outbox for LeaderOutbox {
     }
 }
 
+/// The group of this number.
+pub fn known_group(cluster: &ClusterFile, id: GroupId) -> Result<&Group, Error> {
+    let groups = cluster.groups.iter().map(|group| group.id.to_string());
+    cluster.group(id).ok_or_else(|| {
+        Error::configuration(
+            format!("the cluster file has no group {id}"),
+            format!("choose one of {}", groups.collect::<Vec<_>>().join(", ")),
+        )
+    })
+}
+
 /// What a client knows of where it stands; it has no node id.
 pub(crate) fn deployment(cluster: &ClusterFile, group: GroupId) -> Result<Deployment, Error> {
-    let group = cluster
-        .group(group)
-        .ok_or_else(|| Error::new(format!("the cluster file has no group {group}")))?;
+    let group = known_group(cluster, group)?;
     Ok(Deployment {
         cluster: cluster.cluster,
         group: group.id,
@@ -521,7 +541,7 @@ pub(crate) fn local_address(peer: SocketAddr) -> Result<SocketAddr, Error> {
 
 /// A random number that is not 0.
 pub(crate) fn random_nonce() -> Result<u64, Error> {
-    let number = getrandom::u64().map_err(|e| Error::new(format!("no random numbers: {e}")))?;
+    let number = getrandom::u64().map_err(|e| Error::System(format!("no random numbers: {e}")))?;
     Ok(number.max(1))
 }
 

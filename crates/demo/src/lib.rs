@@ -24,8 +24,7 @@ use local_cluster::resp::{Connection, Reply, Server};
 use local_cluster::{Error, Narrator};
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use report::Report;
-use wirepaxos::Embedded;
-use wirepaxos::admin;
+use wirepaxos::{Embedded, Program, admin};
 
 const CONNECTIONS: usize = 16;
 /// Kernels before 6.3 take their time to verify programs.
@@ -160,7 +159,7 @@ impl<'a> Demo<'a> {
         let cluster = ClusterFile::load(&local.file)?;
         let nodes = if options.embedded {
             Nodes::Embedded {
-                _running: Embedded::start(&cluster)?,
+                _running: Embedded::start(&cluster, &Program::configured())?,
             }
         } else {
             let mut processes = Processes::new(std::env::current_exe()?);

@@ -13,7 +13,7 @@
 //! | `slots` | instances that an acceptor remembers, a partition | 65536 |
 //! | `window` | instances that may be open (not yet trimmed) at once; at most 15/16 of `slots`, as each new epoch takes one too | three quarters of `slots` |
 //! | `max_value` | largest value in bytes, 64 to 1408 | 1024 |
-//! | `application` | `"rocksdb"`, `"leveldb"` or `"echo"` | required |
+//! | `application` | `"rocksdb"`, `"leveldb"`, `"echo"`, or `"own"`: a program of your own, which starts its replicas itself | required |
 //! | `f` | acceptors that may fail: there must be 2f+1 | from their number |
 //! | `g` | replicas that may fail without stopping TRIM: at least 2g+1 | from their number |
 //! | `checkpoint_every` | instances between checkpoints, at most half the window | an eighth of `slots` |
@@ -95,17 +95,19 @@ pub struct Group {
     pub session_timeout_s: u64,
 }
 
-/// The applications that this program brings.
+/// What is replicated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum ApplicationKind {
     RocksDb,
     LevelDb,
     Echo,
+    /// None of them: a program of one's own, which replicas are started by.
+    Own,
 }
 
 impl ApplicationKind {
-    const ALL: [ApplicationKind; 3] = [Self::RocksDb, Self::LevelDb, Self::Echo];
+    const ALL: [ApplicationKind; 4] = [Self::RocksDb, Self::LevelDb, Self::Echo, Self::Own];
 
     /// The name in the cluster file.
     pub const fn name(self) -> &'static str {
@@ -113,7 +115,13 @@ impl ApplicationKind {
             Self::RocksDb => "rocksdb",
             Self::LevelDb => "leveldb",
             Self::Echo => "echo",
+            Self::Own => "own",
         }
+    }
+
+    /// Whether it keeps keys and values, for the Redis front end.
+    pub const fn is_store(self) -> bool {
+        matches!(self, Self::RocksDb | Self::LevelDb)
     }
 
     /// The one of this name.
@@ -301,21 +309,22 @@ impl ClusterFile {
             return Ok(());
         };
         if node.role == Role::Controller {
-            return Err(crate::Error::new(format!(
-                "{name} is the controller, which isn't on the path of packets: leave the plane out"
-            )));
+            return Err(crate::Error::configuration(
+                format!("{name} is the controller, which isn't on the path of packets"),
+                "leave the plane out",
+            ));
         }
         if plane == Plane::Xdp && node.storage == Storage::Durable {
-            return Err(crate::Error::new(format!(
-                "{name} is durable, and programs in the kernel can't write to disk: make it volatile, \
-                 or take the udp plane"
-            )));
+            return Err(crate::Error::configuration(
+                format!("{name} is durable, and programs in the kernel can't write to disk"),
+                "make it volatile, or take the udp plane",
+            ));
         }
         if plane == Plane::Xdp && self.trace.is_some() {
-            return Err(crate::Error::new(format!(
-                "what passes through {name} in the kernel can't be recorded: remove `trace`, or take \
-                 the udp plane"
-            )));
+            return Err(crate::Error::configuration(
+                format!("what passes through {name} in the kernel can't be recorded"),
+                "remove `trace`, or take the udp plane",
+            ));
         }
         node.plane = plane;
         Ok(())

@@ -2,20 +2,43 @@
 
 use std::fmt;
 
-/// One text that says what is wrong and, where there is something to do, what.
+use crate::cluster_file::Errors;
+
+/// What is wrong, with a text that says what to do where there is something to do.
 #[derive(Debug)]
-pub struct Error(String);
+#[non_exhaustive]
+pub enum Error {
+    /// The cluster file, or what is asked of it.
+    Configuration(Errors),
+    /// What is stored can't be read, written or relied on.
+    Store(String),
+    /// The host, the kernel, or another node.
+    System(String),
+}
 
 impl Error {
-    /// With this text.
+    /// Of the host, with this text.
     pub fn new(text: impl Into<String>) -> Error {
-        Error(text.into())
+        Error::System(text.into())
+    }
+
+    /// Of what is stored, with this text.
+    pub(crate) fn store(text: impl Into<String>) -> Error {
+        Error::Store(text.into())
+    }
+
+    /// Of what is asked of a cluster file.
+    pub(crate) fn configuration(problem: impl Into<String>, remedy: impl Into<String>) -> Error {
+        Error::Configuration(Errors::one("", problem, remedy))
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            Error::Configuration(errors) => errors.fmt(f),
+            Error::Store(text) | Error::System(text) => f.write_str(text),
+        }
     }
 }
 
@@ -23,14 +46,14 @@ impl std::error::Error for Error {}
 
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Error {
-        Error(e.to_string())
+        Error::System(e.to_string())
     }
 }
 
-/// What the XDP plane's loader says is complete already.
+/// What the XDP plane's loader says is a whole text already.
 impl From<String> for Error {
     fn from(text: String) -> Error {
-        Error(text)
+        Error::System(text)
     }
 }
 

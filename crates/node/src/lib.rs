@@ -81,7 +81,12 @@ pub fn run(
         Role::Acceptor => acceptor::run(cluster, node, stop),
         Role::Learner => learner::run(cluster, node, stop),
         Role::Replica => {
-            let none = || Error::new(format!("{name} is a replica and has nothing to replicate"));
+            let none = || {
+                Error::configuration(
+                    format!("{name} is a replica and has nothing to replicate"),
+                    "give it an application",
+                )
+            };
             replica::run(cluster, node, services.ok_or_else(none)?, stop)
         }
     }
@@ -89,8 +94,8 @@ pub fn run(
 
 fn unknown(cluster: &ClusterFile, name: &str) -> Error {
     let names: Vec<_> = cluster.nodes.iter().map(|n| n.name.as_str()).collect();
-    Error::new(format!(
-        "the cluster file has no node {name:?}; choose one of {}",
-        names.join(", ")
-    ))
+    Error::configuration(
+        format!("the cluster file has no node {name:?}"),
+        format!("choose one of {}", names.join(", ")),
+    )
 }

@@ -219,7 +219,7 @@ fn open(path: &Path, settings: &Settings) -> io::Result<File> {
 }
 
 fn unusable(path: &Path, error: &io::Error) -> Error {
-    Error::new(format!(
+    Error::store(format!(
         "can't write {}: {error}; a node that can't record stops, since a trace with gaps proves \
          nothing",
         path.display()

@@ -3,44 +3,68 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use node::{ClusterFile, Stop};
+use crate::{ClusterFile, Error, Program, Stop};
 
-use crate::error::Error;
-use crate::services;
-
-/// The running nodes; dropping it stops them in good order.
+/// All nodes of a cluster, each as a thread of this process. Dropping it stops them in good order.
+///
+/// It survives no crash of the process that all nodes share, so it replaces no cluster.
+/// See [the first example](crate).
 pub struct Embedded {
-    nodes: Vec<(Arc<Stop>, JoinHandle<()>)>,
+    nodes: Vec<(Arc<Stop>, JoinHandle<Result<(), Error>>)>,
 }
 
 impl Embedded {
-    /// Starts all nodes of the cluster file.
-    pub fn start(cluster: &ClusterFile) -> Result<Embedded, Error> {
+    /// Starts all nodes of the cluster file; its replicas execute `program`.
+    /// [`Client::open`](crate::Client::open) waits until they serve.
+    ///
+    /// # Errors
+    /// [`Error::System`] if there are no more threads. A node that can't start says so in the log at
+    /// once, and again when they are [stopped](Self::stop).
+    pub fn start(cluster: &ClusterFile, program: &Program) -> Result<Embedded, Error> {
         let mut embedded = Embedded { nodes: Vec::new() };
         for node in &cluster.nodes {
-            let services = services::of(cluster, node)?;
+            let services = program.services_of(cluster, &node.name)?;
             let stop = Stop::new()?;
-            let (stopping, cluster, name) = (stop.clone(), cluster.clone(), node.name.clone());
+            let (stopping, cluster) = (stop.clone(), cluster.clone());
+            let name = node.name.clone();
             let thread = std::thread::Builder::new()
                 .name(node.name.clone())
                 .spawn(move || {
-                    if let Err(e) = node::run(&cluster, &name, Some(&services), &stopping) {
+                    let result = node::run(&cluster, &name, services.as_ref(), &stopping);
+                    if let Err(e) = &result {
                         tracing::error!("{name}: {e}");
                     }
+                    Ok(result?)
                 })?;
             embedded.nodes.push((stop, thread));
         }
         Ok(embedded)
     }
+
+    /// Stops all nodes in good order: a start with the same cluster file finds everything again.
+    ///
+    /// # Errors
+    /// The first one that ended a node, now or earlier.
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        for (stop, _) in &self.nodes {
+            stop.request();
+        }
+        let mut first = Ok(());
+        for (_, thread) in self.nodes.drain(..) {
+            let panicked = |_| Err(Error::System("a node's thread panicked".to_owned()));
+            first = first.and(thread.join().unwrap_or_else(panicked));
+        }
+        first
+    }
 }
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        for (stop, _) in &self.nodes {
-            stop.request();
-        }
-        for (_, thread) in self.nodes.drain(..) {
-            let _ = thread.join();
-        }
+        // In the log already.
+        let _ = self.end();
     }
 }

@@ -13,7 +13,7 @@ use node::ClusterFile;
 use node::Services;
 use node::cluster_file::Node;
 
-use crate::error::Error;
+use crate::Error;
 
 /// Commands whose leader has gone may never be answered: a stop doesn't wait for them for long.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -31,9 +31,9 @@ pub fn start(
     let group = node
         .group
         .and_then(|id| cluster.group(id))
-        .ok_or_else(|| Error::new(format!("{} serves no group", node.name)))?;
+        .ok_or_else(|| Error::System(format!("{} serves no group", node.name)))?;
     let listener = listen(address)
-        .map_err(|e| Error::new(format!("can't listen on {address} (redis): {e}")))?;
+        .map_err(|e| Error::System(format!("can't listen on {address} (redis): {e}")))?;
     let leader = Leader::default();
     let position = Arc::new(AtomicU64::new(0));
     let mut settings = front_end::Settings::new(

@@ -1,10 +1,280 @@
-//! Consensus as a network service: the library.
+//! Consensus as a network service, as a library: replicate a program of yours, and call it.
+//!
+//! A cluster is described by one file that all its nodes read, a [`ClusterFile`]. [`run`] plays the
+//! role of one of its nodes; a replica executes a [`Program`]: a [`StateMachine`] or an
+//! [`Application`] of yours, or the store that the file names. A [`Client`] has commands executed, each
+//! once, in one order that all replicas agree on. [`Embedded`] runs a whole cluster in this process,
+//! for tests and first use; it needs no privileges:
+//!
+//! ```
+//! use std::io::{self, Read, Write};
+//! use std::time::Duration;
+//! use wirepaxos::cluster_file::{ApplicationKind, Draft};
+//! use wirepaxos::{Client, ClientOptions, Embedded, Outcome, Program, StateMachine};
+//!
+//! #[derive(Default)]
+//! struct Counter(u64);
+//!
+//! impl StateMachine for Counter {
+//!     fn execute(&mut self, _command: &[u8], reply: &mut Vec<u8>) {
+//!         self.0 += 1;
+//!         reply.extend_from_slice(self.0.to_string().as_bytes());
+//!     }
+//!     fn save(&self, out: &mut dyn Write) -> io::Result<()> {
+//!         out.write_all(&self.0.to_be_bytes())
+//!     }
+//!     fn load(from: &mut dyn Read) -> io::Result<Self> {
+//!         let mut bytes = [0; 8];
+//!         from.read_exact(&mut bytes)?;
+//!         Ok(Counter(u64::from_be_bytes(bytes)))
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), wirepaxos::Error> {
+//! # let directory = std::env::temp_dir().join(format!("wirepaxos-doc-lib-{}", std::process::id()));
+//! let cluster = Draft::on_loopback(&directory, ApplicationKind::Own)?.check()?;
+//! let nodes = Embedded::start(&cluster, &Program::in_memory(Counter::default))?;
+//! let mut client = Client::open(&cluster, ClientOptions::default())?;
+//! let first = client.call(0, b"next", Duration::from_secs(10));
+//! assert_eq!(first, Outcome::Executed(Some(b"1".to_vec())));
+//! nodes.stop()?;
+//! # std::fs::remove_dir_all(&directory)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/counter.rs` is the same with a process for each node.
+//!
+//! # Features
+//!
+//! `stores`, on by default: RocksDB and LevelDB, the system's own libraries, and the front end for
+//! Redis clients. A program that brings its own state machine needs neither.
 
 pub mod admin;
 mod embedded;
-mod error;
+#[cfg(feature = "stores")]
 mod front_end;
-pub mod services;
+mod program;
+#[cfg(feature = "stores")]
+mod stores;
+
+use std::sync::Arc;
+
+/// Many commands may be under way at once: [`submit`](Client::submit) them, and
+/// [`poll`](Client::poll) for what became of them.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use wirepaxos::cluster_file::{ApplicationKind, Draft};
+/// use wirepaxos::{Client, ClientOptions, Embedded, Outcome, Program};
+///
+/// # struct Echo;
+/// # impl wirepaxos::StateMachine for Echo {
+/// #     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) { reply.extend_from_slice(command) }
+/// #     fn save(&self, _: &mut dyn std::io::Write) -> std::io::Result<()> { Ok(()) }
+/// #     fn load(_: &mut dyn std::io::Read) -> std::io::Result<Self> { Ok(Echo) }
+/// # }
+/// # fn main() -> Result<(), wirepaxos::Error> {
+/// # let directory = std::env::temp_dir().join(format!("wirepaxos-doc-client-{}", std::process::id()));
+/// # let cluster = Draft::on_loopback(&directory, ApplicationKind::Own)?.check()?;
+/// # let nodes = Embedded::start(&cluster, &Program::in_memory(|| Echo))?;
+/// let options = ClientOptions { window: 64, ..ClientOptions::default() };
+/// let mut client = Client::open(&cluster, options)?;
+/// for command in [b"one", b"two"] {
+///     client.submit(0, command)?; // to partition 0; nothing is sent before `poll` or `flush`
+/// }
+/// for _ in 0..2 {
+///     match client.poll(Duration::from_secs(10))? {
+///         Some(completion) => match completion.outcome() {
+///             Outcome::Executed(answer) => assert_eq!(answer.map(<[u8]>::len), Some(3)),
+///             other => panic!("{other:?}"),
+///         },
+///         None => println!("no answer yet; the client goes on trying at the next `poll`"),
+///     }
+/// }
+/// # drop(client);
+/// # nodes.stop()?;
+/// # std::fs::remove_dir_all(&directory)?;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(inline)]
+pub use client::Client;
+/// ```
+/// # use std::time::Duration;
+/// # use wirepaxos::cluster_file::{ApplicationKind, Draft};
+/// use wirepaxos::{Client, ClientOptions, Error};
+///
+/// # fn main() -> Result<(), Error> {
+/// # let cluster = Draft::on_loopback("data", ApplicationKind::Own)?.check()?;
+/// # let open_timeout = Duration::from_millis(20);
+/// let options = ClientOptions { open_timeout, ..ClientOptions::default() };
+/// match Client::open(&cluster, options) {
+///     Ok(_) => unreachable!("no node of this cluster runs"),
+///     Err(Error::TimedOut(why)) => println!("{why}"), // and what to look at
+///     Err(Error::Configuration(errors)) => {
+///         for error in &errors.errors {
+///             println!("line {}: {}; {}", error.line, error.problem, error.remedy);
+///         }
+///     }
+///     Err(other) => return Err(other),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[doc(inline)]
+pub use client::Error;
+#[doc(inline)]
+pub use client::{ClientOptions, Completion, Doubt, Outcome, Refusal};
+/// ```
+/// use wirepaxos::ClusterFile;
+///
+/// let errors = ClusterFile::load("no/such/file.toml".as_ref()).unwrap_err();
+/// assert!(errors.to_string().starts_with("no/such/file.toml: can't be read"));
+/// ```
+///
+/// [`cluster_file`] says how one is written.
+#[doc(inline)]
+pub use node::ClusterFile;
+/// ```
+/// # use wirepaxos::cluster_file::{ApplicationKind, Draft};
+/// # use wirepaxos::Program;
+/// use wirepaxos::Stop;
+///
+/// # struct Echo;
+/// # impl wirepaxos::StateMachine for Echo {
+/// #     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) { reply.extend_from_slice(command) }
+/// #     fn save(&self, _: &mut dyn std::io::Write) -> std::io::Result<()> { Ok(()) }
+/// #     fn load(_: &mut dyn std::io::Read) -> std::io::Result<Self> { Ok(Echo) }
+/// # }
+/// # fn main() -> Result<(), wirepaxos::Error> {
+/// # let directory = std::env::temp_dir().join(format!("wirepaxos-doc-stop-{}", std::process::id()));
+/// # let cluster = Draft::on_loopback(&directory, ApplicationKind::Own)?.check()?;
+/// # let program = Program::in_memory(|| Echo);
+/// let stop = Stop::new()?;
+/// let requested = stop.clone();
+/// let node =
+///     std::thread::spawn(move || wirepaxos::run(&cluster, "acceptor-1", &program, &requested));
+/// stop.request();
+/// node.join().unwrap()?;
+/// # let _ = std::fs::remove_dir_all(&directory);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(inline)]
+pub use node::Stop;
+#[doc(inline)]
+pub use replica::{Application, StateMachine};
 
 pub use embedded::Embedded;
-pub use error::Error;
+pub use program::Program;
+
+/// The cluster file in its parts, and a [`Draft`](cluster_file::Draft) to write one.
+///
+/// ```
+/// use wirepaxos::ClusterFile;
+/// use wirepaxos::cluster_file::{ApplicationKind, Draft};
+///
+/// # fn main() -> Result<(), wirepaxos::Error> {
+/// # let directory = std::env::temp_dir().join(format!("wirepaxos-doc-file-{}", std::process::id()));
+/// # std::fs::create_dir_all(&directory)?;
+/// let file = directory.join("cluster.toml");
+/// let mut draft = Draft::on_loopback("data", ApplicationKind::Own)?;
+/// draft.groups[0].max_value = Some(256);
+/// let written = draft.write(&file)?;
+/// assert_eq!(ClusterFile::load(&file)?, written);
+///
+/// draft.groups[0].max_value = Some(7);
+/// let refused = draft.write(&file).unwrap_err(); // and the file is as it was
+/// assert!(refused.errors[0].line > 0);
+/// assert_eq!(refused.errors[0].problem, "`max_value = 7` is out of range");
+/// assert_eq!(refused.errors[0].remedy, "choose 64 to 1408");
+/// # std::fs::remove_dir_all(&directory)?;
+/// # Ok(())
+/// # }
+/// ```
+pub mod cluster_file {
+    #[doc(inline)]
+    pub use node::cluster_file::{
+        ApplicationKind, ControllerDraft, ControllerSettings, Draft, Error, Errors, Group,
+        GroupDraft, Node, NodeDraft, Plane, Role, Storage,
+    };
+}
+
+/// For programs that store their state themselves: what an [`Application`] deals with.
+pub mod application {
+    #[doc(inline)]
+    pub use replica::application::{Checkpoint, Error, Record, RecordVisitor, Snapshot};
+    #[doc(inline)]
+    pub use replica::memory::InMemory;
+    #[doc(inline)]
+    pub use replica::storage::CheckpointFile;
+}
+
+/// `recover` of the papers: what an instance decided, and closing it if it decided nothing.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use wirepaxos::cluster_file::{ApplicationKind, Draft};
+/// # use wirepaxos::{Client, ClientOptions, Embedded, Outcome, Program};
+/// use wirepaxos::recovery::Recovery;
+///
+/// # struct Nothing;
+/// # impl wirepaxos::StateMachine for Nothing {
+/// #     fn execute(&mut self, _: &[u8], _: &mut Vec<u8>) {}
+/// #     fn save(&self, _: &mut dyn std::io::Write) -> std::io::Result<()> { Ok(()) }
+/// #     fn load(_: &mut dyn std::io::Read) -> std::io::Result<Self> { Ok(Nothing) }
+/// # }
+/// # fn main() -> Result<(), wirepaxos::Error> {
+/// # let directory = std::env::temp_dir().join(format!("wirepaxos-doc-rec-{}", std::process::id()));
+/// # let cluster = Draft::on_loopback(&directory, ApplicationKind::Own)?.check()?;
+/// # let nodes = Embedded::start(&cluster, &Program::in_memory(|| Nothing))?;
+/// # let mut client = Client::open(&cluster, ClientOptions::default())?;
+/// let timeout = Duration::from_secs(10);
+/// let mut recovery = Recovery::open(&cluster, cluster.groups[0].id, 0)?; // partition 0
+/// let decided = recovery.recover_with(0, b"my no-op", timeout)?; // instance 0
+/// assert_ne!(decided.value, b"my no-op"); // the client's session was opened there
+/// # nodes.stop()?;
+/// # std::fs::remove_dir_all(&directory)?;
+/// # Ok(())
+/// # }
+/// ```
+pub mod recovery {
+    #[doc(inline)]
+    pub use client::{Decided, Recovery};
+}
+
+/// Plays the role of the node `name` in the calling thread until `stop` is requested, or somebody
+/// runs `wirepaxos stop`. Then it ends in good order: what it knows is stored first. `program` is what
+/// it executes if it is a replica; other roles take no notice of it.
+///
+/// # Errors
+/// [`Error::Configuration`] if the file has no such node; [`Error::Store`] if what is stored can't be
+/// read or written; [`Error::System`] if its sockets are taken, say.
+///
+/// ```no_run
+/// # struct Nothing;
+/// # impl wirepaxos::StateMachine for Nothing {
+/// #     fn execute(&mut self, _: &[u8], _: &mut Vec<u8>) {}
+/// #     fn save(&self, _: &mut dyn std::io::Write) -> std::io::Result<()> { Ok(()) }
+/// #     fn load(_: &mut dyn std::io::Read) -> std::io::Result<Self> { Ok(Nothing) }
+/// # }
+/// use wirepaxos::{ClusterFile, Program, Stop};
+///
+/// # fn main() -> Result<(), wirepaxos::Error> {
+/// let cluster = ClusterFile::load("cluster.toml".as_ref())?;
+/// let stop = Stop::new()?;
+/// stop.on_signals()?; // SIGTERM and Ctrl-C end it in good order
+/// wirepaxos::run(&cluster, "replica-1", &Program::in_memory(|| Nothing), &stop)?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn run(
+    cluster: &ClusterFile,
+    name: &str,
+    program: &Program,
+    stop: &Arc<Stop>,
+) -> Result<(), Error> {
+    let services = program.services_of(cluster, name)?;
+    Ok(node::run(cluster, name, services.as_ref(), stop)?)
+}

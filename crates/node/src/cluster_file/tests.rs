@@ -60,6 +60,7 @@ const BAD: &[Bad] = &[
     ("slots = 65536", "g = 2", "g = 2", &["`g = 2` needs 2g+1", "choose 0 to 1"]),
     ("\"rocksdb\"", "\"rockdb\"", "rockdb", &["is unknown", "\"leveldb\""]),
     ("\"rocksdb\"", "\"echo\"", "redis = ", &["needs a store", "remove `redis`"]),
+    ("\"rocksdb\"", "\"own\"", "redis = ", &["needs a store", "\"own\"", "remove `redis`"]),
     ("partitions = 1 ", "partitions = 65 ", "= 65 ", &["`partitions = 65`", "1 to 64"]),
     ("partitions = 1 ", "partitions = 2 ", "redis = ", &["one partition only", "`partitions = 1`"]),
     ("partitions = 1 ", "partitions = 2 ", ":7032", &["replica-2", "replica-1", "another port"]),

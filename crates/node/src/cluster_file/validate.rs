@@ -500,10 +500,14 @@ impl Check {
                 "set `partitions = 1` in the group, or remove `redis`",
             );
         }
-        if group.application.get_ref() == ApplicationKind::Echo.name() {
+        let application = group.application.get_ref();
+        // An unknown one is reported at its own place.
+        if ApplicationKind::named(application).is_some_and(|kind| !kind.is_store()) {
             self.error(
                 at(redis),
-                "the Redis front end needs a store, and `application = \"echo\"` is none",
+                format!(
+                    "the Redis front end needs a store, and `application = {application:?}` is none"
+                ),
                 "choose \"rocksdb\" or \"leveldb\" in the group, or remove `redis`",
             );
         }

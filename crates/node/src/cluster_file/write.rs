@@ -146,6 +146,31 @@ impl Draft {
         }
     }
 
+    /// A cluster on this machine alone, with a number and a loopback address that no other has: a
+    /// controller, two leaders, three acceptors and three replicas.
+    ///
+    /// # Errors
+    /// If there are no random numbers.
+    pub fn on_loopback(
+        data: impl Into<PathBuf>,
+        application: ApplicationKind,
+    ) -> Result<Draft, crate::Error> {
+        let cluster = (crate::random_nonce()? as u32).max(1);
+        let host = crate::loopback::draw()?.into();
+        let mut draft = Draft::new(cluster, data, GroupDraft::new(0, application));
+        for (role, count) in [
+            (Role::Controller, 1),
+            (Role::Leader, 2),
+            (Role::Acceptor, 3),
+            (Role::Replica, 3),
+        ] {
+            for _ in 0..count {
+                draft.add_node(role, host);
+            }
+        }
+        Ok(draft)
+    }
+
     /// Adds a node that executes, if it is a replica, the first group. Its name is its role and a
     /// number, its id and its ports are the next that no node has, the ports from 7000 on.
     pub fn add_node(&mut self, role: Role, host: IpAddr) -> &mut NodeDraft {
@@ -343,7 +368,7 @@ impl From<&Node> for NodeDraft {
 
 impl Errors {
     /// One that has no line.
-    pub(crate) fn one(file: &str, problem: impl Into<String>, remedy: impl Into<String>) -> Errors {
+    pub fn one(file: &str, problem: impl Into<String>, remedy: impl Into<String>) -> Errors {
         Errors {
             file: file.to_owned(),
             errors: vec![Error {

@@ -10,7 +10,7 @@ use control::Message;
 use node::{ClusterFile, random_nonce};
 use paxos::GroupId;
 
-use crate::error::Error;
+use crate::Error;
 
 /// Who is silent for so long isn't waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -33,7 +33,10 @@ struct Asked<'a> {
     heard: Instant,
 }
 
-/// Asks all replicas at once.
+/// Asks all replicas at once. Takes as long as they need to read their contents.
+///
+/// # Errors
+/// [`Error::System`] if there is no socket.
 pub fn digests(cluster: &ClusterFile) -> Result<Digests, Error> {
     let mut socket = ControlClient::new(cluster)?;
     let start = Instant::now();

@@ -2,24 +2,30 @@
 
 use std::time::Duration;
 
-use client::ControlClient;
+use client::{ControlClient, known_group};
 use control::{Message, View};
 use node::ClusterFile;
 use paxos::{Epoch, GroupId, NodeId};
 
-use crate::error::Error;
+use crate::Error;
 
 const VIEW_TIMEOUT: Duration = Duration::from_secs(3);
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The operator's order, as a function.
+/// Changes the leader of a group (the first one if `None`) to a node by its id (the next one alive if
+/// `None`), and returns the epoch that is active then. `accept_data_loss` overrides what protects a
+/// cluster in which more than f acceptors lost their memory: what only those knew is lost.
+///
+/// # Errors
+/// [`Error::TimedOut`] if the controller doesn't answer; [`Error::Denied`], with its words, if the
+/// change isn't possible now.
 pub fn change_leader(
     cluster: &ClusterFile,
     group: Option<GroupId>,
     to: Option<NodeId>,
     accept_data_loss: bool,
 ) -> Result<Epoch, Error> {
-    let group = group.unwrap_or(cluster.groups[0].id);
+    let group = known_group(cluster, group.unwrap_or(cluster.groups[0].id))?.id;
     let controllers = [cluster.controller_node().control];
     let mut socket = ControlClient::new(cluster)?;
     let view = socket.ask(
@@ -47,7 +53,7 @@ pub fn change_leader(
             _ => None,
         },
     )?;
-    result.map_err(Error::new)
+    result.map_err(Error::Denied)
 }
 
 fn newest_epoch(view: &View) -> Epoch {

@@ -1,4 +1,22 @@
 //! What an operator asks of a running cluster.
+//!
+//! ```no_run
+//! use wirepaxos::{ClusterFile, Error, admin};
+//!
+//! # fn main() -> Result<(), Error> {
+//! let cluster = ClusterFile::load("cluster.toml".as_ref())?;
+//! for (name, document) in admin::ask_all(&cluster)? {
+//!     println!("{name}: {}", document["role"]);
+//! }
+//! match admin::change_leader(&cluster, None, None, false) {
+//!     Ok(epoch) => println!("epoch {epoch} is active"),
+//!     Err(Error::TimedOut(_)) => println!("is the controller running?"),
+//!     Err(Error::Denied(why)) => println!("not now: {why}"),
+//!     Err(e) => return Err(e),
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod digests;
 mod failover;

@@ -8,11 +8,14 @@ use node::cluster_file::Node;
 use node::{ClusterFile, ControlPeers};
 use serde_json::Value;
 
-use crate::error::Error;
+use crate::Error;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Each node's status document, by name; a silent node is missing.
+/// Each node's status document, by name; a node that is silent for a second is missing.
+///
+/// # Errors
+/// [`Error::System`] if there is no socket.
 pub fn ask_all(cluster: &ClusterFile) -> Result<BTreeMap<String, Value>, Error> {
     let peers = ControlPeers::new(cluster, OUTSIDE);
     let nodes: Vec<_> = cluster.nodes.iter().map(|n| n.control).collect();

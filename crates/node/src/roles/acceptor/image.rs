@@ -156,7 +156,7 @@ pub fn sync_directory_of(path: &Path) -> io::Result<()> {
 
 /// An error about a file that can't be used, with the way out.
 pub fn unusable(path: &Path, why: &str) -> Error {
-    Error::new(format!(
+    Error::store(format!(
         "{} can't be used: {why}. Restore what it was written with, or remove it: then this acceptor \
          re-joins as a new member, which is safe while no more than f acceptors do so at once",
         path.display()

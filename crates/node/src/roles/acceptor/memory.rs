@@ -17,7 +17,7 @@ use crate::cluster_file::{ClusterFile, Node, Storage};
 pub fn memory_on_disk(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
     let directory = cluster.node_dir(node);
     image::create_directory(&directory)
-        .map_err(|e| Error::new(format!("can't create {}: {e}", directory.display())))?;
+        .map_err(|e| Error::store(format!("can't create {}: {e}", directory.display())))?;
     let (dump, log) = (directory.join("acceptor.state"), directory.join("log"));
     let (mine, other) = match node.storage {
         Storage::Volatile => (dump, log),
@@ -50,16 +50,17 @@ pub fn read_dump(
 
 pub fn remove_dump(dump: &Path) -> Result<(), Error> {
     match image::remove(dump) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => {
-            Err(Error::new(format!("can't remove {}: {e}", dump.display())))
-        }
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::store(format!(
+            "can't remove {}: {e}",
+            dump.display()
+        ))),
         _ => Ok(()),
     }
 }
 
 pub fn write_dump(dump: &Path, image: &[u8]) -> Result<(), Error> {
     image::write(dump, image).map_err(|e| {
-        Error::new(format!(
+        Error::store(format!(
             "can't write {}: {e}; this acceptor will re-join as a new member",
             dump.display()
         ))

@@ -297,7 +297,7 @@ impl Drop for Wal {
 }
 
 fn failed(path: &Path, what: &str, error: &io::Error) -> Error {
-    Error::new(format!(
+    Error::store(format!(
         "{} can't {what}: {error}. The acceptor stops; nothing was shown that is not stored. Free \
          space or repair the disk, then start it again",
         path.display()
@@ -428,7 +428,7 @@ fn without_checksum(key: u64, bytes: &[u8]) -> Option<&[u8]> {
 
 /// An error about a log that can't be trusted, with the way out.
 fn unusable(path: &Path, why: &str) -> Error {
-    Error::new(format!(
+    Error::store(format!(
         "{} can't be used: {why}. The votes in this log can't be relied on any more: move the whole \
          directory `log` away and start again. This acceptor then joins as a new member, which is \
          safe while no more than f acceptors do so at once",

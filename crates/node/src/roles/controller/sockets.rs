@@ -36,12 +36,12 @@ impl ControllerRole {
     pub fn open(cluster: &ClusterFile, node: &Node, control: ControlSender) -> Result<Self, Error> {
         let directory = cluster.node_dir(node);
         private_directory(&directory)
-            .map_err(|e| Error::new(format!("can't create {}: {e}", directory.display())))?;
+            .map_err(|e| Error::store(format!("can't create {}: {e}", directory.display())))?;
         let store = FileStore::open(&directory.join("epochs.json"), cluster.cluster)
-            .map_err(|e| Error::new(e.to_string()))?;
+            .map_err(|e| Error::store(e.to_string()))?;
         let seed = random_nonce()?;
         let controller = Controller::new(settings(cluster, node), store, seed, 0)
-            .map_err(|e| Error::new(e.to_string()))?;
+            .map_err(|e| Error::store(e.to_string()))?;
         Ok(ControllerRole {
             groups: cluster.groups.iter().map(|g| g.id).collect(),
             controller,

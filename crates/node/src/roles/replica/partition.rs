@@ -32,7 +32,7 @@ impl Partition<'_> {
     pub fn directory(&self) -> Result<PathBuf, Error> {
         let directory = self.path();
         private_directory(&directory)
-            .map_err(|e| Error::new(format!("can't make {}: {e}", directory.display())))?;
+            .map_err(|e| Error::store(format!("can't make {}: {e}", directory.display())))?;
         Ok(directory)
     }
 
@@ -62,7 +62,7 @@ impl Partition<'_> {
     pub fn failed(&self, e: replica::Error) -> Error {
         let directory = self.path();
         let directory = directory.display();
-        Error::new(format!(
+        Error::store(format!(
             "{}: can't open partition {} in {directory}: {e}",
             self.node.name, self.pid
         ))

@@ -575,7 +575,7 @@ impl WorkerThread {
 
 /// Nothing more may be executed or acknowledged.
 fn fatal(pid: PartitionId, e: replica::Error) -> Error {
-    Error::new(format!(
+    Error::store(format!(
         "partition {pid}: {e}; stopping, and nothing was acknowledged that is not stored. \
          If a disk is full or broken, free space or repair it, then start the node again"
     ))
