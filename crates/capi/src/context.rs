@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientOptions, Recovery};
-use node::{ClusterFile, Services, Stop, run_replica};
-use paxos::NodeId;
-use paxos::recover::Filler;
-use replica::Application;
+use wirepaxos::cluster_file::Role;
+use wirepaxos::recovery::Recovery;
+use wirepaxos::{Application, Client, ClientOptions, ClusterFile, Error, Program, Stop};
 
 use crate::deliver::{CallbackApplication, Callbacks};
 use crate::paxos_outcome::{self, PAXOS_EXECUTED, PAXOS_REFUSED};
@@ -39,9 +37,9 @@ struct Running {
 }
 
 struct Replica {
-    id: NodeId,
+    id: u16,
     stop: Arc<Stop>,
-    thread: JoinHandle<Result<(), node::Error>>,
+    thread: JoinHandle<Result<(), Error>>,
 }
 
 impl Context {
@@ -201,15 +199,8 @@ impl Running {
     fn recover(&self, instance: u64, noop: &[u8], callbacks: &Callbacks) -> Result<(), Failure> {
         let mut recovery = Recovery::open(&self.cluster, self.cluster.groups[0].id, 0)
             .map_err(Failure::refused)?;
-        // A session that nobody opened: the replicas refuse to execute the application's no-op.
-        let client = node::random_nonce().map_err(Failure::refused)?;
-        let filler = Filler::Command {
-            client,
-            request: 1,
-            bytes: noop,
-        };
         let decided = recovery
-            .recover(instance, filler, RECOVER_TIMEOUT)
+            .recover_with(instance, noop, RECOVER_TIMEOUT)
             .map_err(Failure::unknown)?;
         callbacks.deliver(instance, &decided.value);
         Ok(())
@@ -237,20 +228,24 @@ fn start_replica(
 ) -> Result<Replica, String> {
     let node = cluster
         .node(name)
-        .ok_or_else(|| format!("the cluster file has no node {name:?}"))?
-        .clone();
-    let services = Services::new(Arc::new(move |_, directory| {
+        .ok_or_else(|| format!("the cluster file has no node {name:?}"))?;
+    if node.role != Role::Replica {
+        return Err(format!(
+            "{name} is no replica: name one, or NULL for a client only"
+        ));
+    }
+    let program = Program::stored(move |_, directory| {
         let application = CallbackApplication::open(callbacks.clone(), directory)?;
         Ok(Box::new(application) as Box<dyn Application>)
-    }));
+    });
     // A C program has no other way to hear what its replica says.
-    node::log::to_stderr().map_err(|e| e.to_string())?;
+    wirepaxos::log_to_stderr().map_err(|e| e.to_string())?;
     let id = node.id;
     let stop = Stop::new().map_err(|e| e.to_string())?;
-    let (stopping, cluster) = (stop.clone(), cluster.clone());
+    let (stopping, cluster, name) = (stop.clone(), cluster.clone(), name.to_owned());
     let thread = std::thread::Builder::new()
         .name("replica".into())
-        .spawn(move || run_replica(&cluster, &node, &services, &stopping))
+        .spawn(move || wirepaxos::run(&cluster, &name, &program, &stopping))
         .map_err(|e| e.to_string())?;
     Ok(Replica { id, stop, thread })
 }

@@ -5,10 +5,10 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use paxos::Instance;
-use replica::application::{Application, Checkpoint, Error, Record, RecordVisitor, Snapshot};
-use replica::memory::{InMemory, StateMachine};
-use replica::storage::CheckpointFile;
+use wirepaxos::application::{
+    Checkpoint, CheckpointFile, Error, InMemory, Record, RecordVisitor, Snapshot,
+};
+use wirepaxos::{Application, StateMachine};
 
 use crate::paxos_ctx;
 
@@ -30,7 +30,7 @@ impl Callbacks {
     }
 
     /// Calls `deliver`.
-    pub fn deliver(&self, instance: Instance, value: &[u8]) {
+    pub fn deliver(&self, instance: u64, value: &[u8]) {
         let context = self.0.lock().unwrap_or_else(|e| e.into_inner());
         // SAFETY: valid by the contract of `new`.
         let Some(deliver) = (unsafe { (*context.0).deliver }) else {
@@ -81,7 +81,7 @@ impl StateMachine for Stateless {
 pub struct CallbackApplication {
     callbacks: Callbacks,
     records: InMemory<Stateless, CheckpointFile>,
-    instance: Instance,
+    instance: u64,
 }
 
 impl CallbackApplication {
@@ -97,7 +97,7 @@ impl CallbackApplication {
 }
 
 impl Application for CallbackApplication {
-    fn at_instance(&mut self, instance: Instance) {
+    fn at_instance(&mut self, instance: u64) {
         self.instance = instance;
     }
 

@@ -1,6 +1,6 @@
 //! What became of the values that were handed over.
 
-use client::Outcome;
+use wirepaxos::Outcome;
 
 use crate::paxos_outcome::{self, PAXOS_REFUSED, PAXOS_UNKNOWN};
 
@@ -86,7 +86,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::{Doubt, Refusal};
+    use wirepaxos::{Doubt, Refusal};
 
     #[test]
     fn one_value_in_doubt_leaves_all_in_doubt_and_an_answer_that_is_lost_leaves_none() {

@@ -278,3 +278,18 @@ pub fn run(
     let services = program.services_of(cluster, name)?;
     Ok(node::run(cluster, name, services.as_ref(), stop)?)
 }
+
+/// From now on what nodes of this process say are lines on its standard error; the environment's
+/// `WIREPAXOS_LOG` chooses the level (`error`, `warn`, `info`, `debug`). A program with a subscriber of
+/// its own for the events of crate `tracing` keeps that.
+///
+/// # Errors
+/// [`Error::System`] if the variable is no level.
+///
+/// ```
+/// wirepaxos::log_to_stderr()?;
+/// # Ok::<(), wirepaxos::Error>(())
+/// ```
+pub fn log_to_stderr() -> Result<(), Error> {
+    Ok(node::log::to_stderr()?)
+}
