@@ -5,16 +5,12 @@
 //! counter cluster.toml next                # ask the replicated counter for its next number
 //! ```
 
-use std::error::Error;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::sync::Arc;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use client::{Client, ClientOptions, Outcome};
-use node::{ClusterFile, Services, Stop};
-use replica::storage::CheckpointFile;
-use replica::{InMemory, StateMachine};
+use wirepaxos::{Client, ClientOptions, ClusterFile, Error, Outcome, Program, StateMachine, Stop};
 
 #[derive(Default)]
 struct Counter(u64);
@@ -36,35 +32,42 @@ impl StateMachine for Counter {
     }
 }
 
-fn serve(cluster: &ClusterFile, name: &str) -> Result<(), Box<dyn Error>> {
-    let services = Services::new(Arc::new(|_pid, directory| {
-        let file = CheckpointFile::new(directory.join("counter"));
-        Ok(Box::new(InMemory::open(file, Counter::default())?))
-    }));
+fn serve(file: &str, name: &str) -> Result<(), Error> {
+    let cluster = ClusterFile::load(Path::new(file))?;
     let stop = Stop::new()?;
     stop.on_signals()?; // SIGTERM and Ctrl-C end it in good order
-    node::run(cluster, name, Some(&services), &stop)?;
-    Ok(())
+    wirepaxos::run(&cluster, name, &Program::in_memory(Counter::default), &stop)
 }
 
-fn next(cluster: &ClusterFile) -> Result<(), Box<dyn Error>> {
-    let mut client = Client::open(cluster, ClientOptions::default())?;
+fn next(file: &str) -> Result<(), Error> {
+    let cluster = ClusterFile::load(Path::new(file))?;
+    let mut client = Client::open(&cluster, ClientOptions::default())?;
     // Partition 0.
     match client.call(0, b"next", Duration::from_secs(5)) {
         Outcome::Executed(Some(number)) => println!("{}", String::from_utf8_lossy(&number)),
         Outcome::Executed(None) => println!("counted, but the number is lost"),
-        Outcome::Refused(why) => return Err(format!("not counted: {why}").into()),
-        Outcome::Unknown(why) => return Err(format!("counted or not: {why}").into()),
+        Outcome::Refused(why) => return Err(why.into()), // not counted: it may be tried again
+        Outcome::Unknown(why) => return Err(why.into()), // counted or not: look before trying again
     }
     Ok(())
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match arguments[..] {
-        [file, "serve", name] => serve(&ClusterFile::load(Path::new(file))?, name),
-        [file, "next"] => next(&ClusterFile::load(Path::new(file))?),
-        _ => Err("usage: counter CLUSTER.toml serve NODE | counter CLUSTER.toml next".into()),
+    let result = match arguments[..] {
+        [file, "serve", name] => serve(file, name),
+        [file, "next"] => next(file),
+        _ => {
+            eprintln!("usage: counter CLUSTER.toml serve NODE | counter CLUSTER.toml next");
+            return ExitCode::FAILURE;
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("counter: {e}");
+            ExitCode::FAILURE
+        }
     }
 }
