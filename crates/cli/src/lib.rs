@@ -5,6 +5,7 @@ extern crate local_cluster;
 
 mod bench;
 mod check_trace;
+mod demo;
 mod failover;
 mod kv;
 mod lab;
@@ -13,6 +14,7 @@ mod run_node;
 mod simulate;
 mod status;
 mod stop;
+mod torture;
 
 use std::process::ExitCode;
 

@@ -1,9 +1,6 @@
 //! `wirepaxos demo`: a replicated database that survives a dead leader, a dead acceptor and a dead
 //! replica, with the proof at the end.
 
-#[macro_use]
-extern crate local_cluster;
-
 mod dataset;
 mod load;
 mod report;
@@ -12,18 +9,17 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use clap::Args;
 use lab::faults::Rates;
 use node::ClusterFile;
 use node::cluster_file::Plane;
 
 use load::Load;
-use local_cluster::arguments::{plane, rate};
+pub use load::Resolved;
 use local_cluster::processes::Processes;
 use local_cluster::resp::{Connection, Reply, Server};
 use local_cluster::{Error, Narrator};
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
-use report::Report;
+pub use report::{Digests, Phase, Report};
 use wirepaxos::{Embedded, Program, admin};
 
 const CONNECTIONS: usize = 16;
@@ -37,83 +33,65 @@ const RECORDS_WITH_FAULTS: usize = 5_000;
 /// A killed node is started again after this time.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// Options of `wirepaxos demo`.
-#[derive(Args)]
-pub struct Options {
-    /// The replicated application: rocksdb or leveldb
-    #[arg(long, default_value = "rocksdb")]
-    app: String,
-    /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; needs
-    /// root. auto: xdp where that is possible
-    #[arg(long, default_value = "udp", value_parser = plane)]
-    plane: Plane,
-    /// Learners that tell replicas what is decided; without any, replicas get the votes
-    #[arg(long, default_value_t = 0, conflicts_with = "embedded")]
-    learners: usize,
-    /// Leaders, acceptors and learners are in a switch, as in the papers, and not on hosts of their own; with
-    /// xdp or faults
-    #[arg(long, conflicts_with = "embedded")]
-    in_switch: bool,
-    /// This share of packets is lost, duplicated and reordered on every link, for instance 1%;
-    /// needs root
-    #[arg(long, value_parser = rate)]
-    faults: Option<f64>,
-    /// All roles in this one process; then only the leader is changed, by hand-over
-    #[arg(long, conflicts_with = "faults")]
-    embedded: bool,
-    /// Seconds of load between two faults
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
-    seconds: u64,
-    /// Keep the cluster's directory (logs and data) and say where it is
-    #[arg(long)]
-    keep: bool,
-    /// Print one JSON object instead of a table
-    #[arg(long)]
-    json: bool,
+/// What a demo is to do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The replicated application: `rocksdb` or `leveldb`.
+    pub app: String,
+    /// Where the nodes handle their packets; in the kernel, in a network of namespaces, which wants
+    /// root. `Auto` is there where that is possible.
+    pub plane: Plane,
+    /// Learners that tell replicas what is decided; without any, replicas get the votes.
+    pub learners: usize,
+    /// Whether leaders, acceptors and learners are in a switch.
+    pub in_switch: bool,
+    /// The share of packets that is lost, duplicated and reordered on every link, 0 to 1; wants root.
+    pub faults: Option<f64>,
+    /// Whether all roles are in this one process; then only the leader is changed, by hand-over.
+    pub embedded: bool,
+    /// Seconds of load between two faults.
+    pub seconds: u64,
+    /// Whether the cluster's directory stays.
+    pub keep: bool,
 }
 
-/// Runs the demo.
-pub fn run(options: &Options) -> Result<(), Error> {
+/// Runs the demo, and says on the way how far it is.
+pub fn run(settings: &Settings, say: &Narrator) -> Result<Report, Error> {
     let shape = Shape {
         leaders: 2,
         acceptors: 3,
-        learners: options.learners,
+        learners: settings.learners,
         replicas: 3,
         partitions: 1,
         slots: SLOTS,
         max_value: MAX_VALUE,
-        application: options.app.clone(),
+        application: settings.app.clone(),
         redis: true,
         durable: false,
-        in_switch: options.in_switch,
+        in_switch: settings.in_switch,
         cpu_of: |_| None,
     };
-    let say = Narrator::new(options.json);
-    let mut cluster = make_cluster(options, &shape, &say)?;
-    if options.keep {
+    let mut cluster = make_cluster(settings, &shape, say)?;
+    if settings.keep {
         cluster.keep();
     }
-    let report = Demo::start(options, &cluster, &say)?.play(&say)?;
-    if options.keep {
+    let report = Demo::start(settings, &cluster, say)?.play(say)?;
+    if settings.keep {
         say.line(&format!("kept: {}", cluster.directory().display()));
     }
-    report.print(options.json);
-    match report.failure() {
-        Some(why) => Err(Error::new(why)),
-        None => Ok(()),
-    }
+    Ok(report)
 }
 
-fn make_cluster(options: &Options, shape: &Shape, say: &Narrator) -> Result<LocalCluster, Error> {
-    if options.embedded && options.plane != Plane::Udp {
+fn make_cluster(settings: &Settings, shape: &Shape, say: &Narrator) -> Result<LocalCluster, Error> {
+    if settings.embedded && settings.plane != Plane::Udp {
         return Err(Error::new("--embedded is for --plane udp"));
     }
-    if options.in_switch && options.plane == Plane::Udp && options.faults.is_none() {
+    if settings.in_switch && settings.plane == Plane::Udp && settings.faults.is_none() {
         return Err(Error::new(
             "--in-switch is for --plane xdp, or with --faults",
         ));
     }
-    let rates = options.faults.map(|rate| Rates {
+    let rates = settings.faults.map(|rate| Rates {
         loss: rate,
         duplicate: rate,
         reorder: rate,
@@ -122,7 +100,7 @@ fn make_cluster(options: &Options, shape: &Shape, say: &Narrator) -> Result<Loca
         ..Rates::default()
     });
     let in_lab = |plane| LocalCluster::in_lab(shape, plane, rates.as_ref());
-    match options.plane {
+    match settings.plane {
         Plane::Udp if rates.is_none() => LocalCluster::create(&std::env::temp_dir(), shape),
         Plane::Udp => in_lab(Plane::Udp),
         Plane::Xdp => in_lab(Plane::Xdp),
@@ -147,7 +125,7 @@ enum Nodes {
 }
 
 struct Demo<'a> {
-    options: &'a Options,
+    settings: &'a Settings,
     local: &'a LocalCluster,
     cluster: ClusterFile,
     nodes: Nodes,
@@ -155,9 +133,13 @@ struct Demo<'a> {
 }
 
 impl<'a> Demo<'a> {
-    fn start(options: &'a Options, local: &'a LocalCluster, say: &Narrator) -> Result<Self, Error> {
+    fn start(
+        settings: &'a Settings,
+        local: &'a LocalCluster,
+        say: &Narrator,
+    ) -> Result<Self, Error> {
         let cluster = ClusterFile::load(&local.file)?;
-        let nodes = if options.embedded {
+        let nodes = if settings.embedded {
             Nodes::Embedded {
                 _running: Embedded::start(&cluster, &Program::configured())?,
             }
@@ -172,14 +154,14 @@ impl<'a> Demo<'a> {
             "started {} nodes: {} ({})",
             local.nodes.len(),
             local.nodes.join(", "),
-            match (options.embedded, local.lab()) {
+            match (settings.embedded, local.lab()) {
                 (true, _) => "one process",
                 (false, None) => "a process each",
                 (false, Some(_)) => "a host each",
             }
         ));
         let mut demo = Demo {
-            options,
+            settings,
             local,
             cluster,
             nodes,
@@ -228,7 +210,7 @@ impl<'a> Demo<'a> {
         let load = Load::start(&self.local.redis, CONNECTIONS);
         let start = Instant::now();
         self.phase(&load, say, "steady load");
-        if self.options.embedded {
+        if self.settings.embedded {
             self.change_leader(say)?;
             self.phase(&load, say, "leader changed by hand-over");
         } else {
@@ -258,7 +240,7 @@ impl<'a> Demo<'a> {
 
     fn import(&self, say: &Narrator) -> Result<Vec<dataset::Record>, Error> {
         let mut records = dataset::collect();
-        if self.options.faults.is_some() {
+        if self.settings.faults.is_some() {
             // Each lost packet holds up what comes after it, so a hundred thousand records would
             // take minutes.
             records.truncate(RECORDS_WITH_FAULTS);
@@ -284,7 +266,7 @@ impl<'a> Demo<'a> {
             .operations
             .load(std::sync::atomic::Ordering::Relaxed);
         let first = before;
-        for _ in 0..self.options.seconds {
+        for _ in 0..self.settings.seconds {
             std::thread::sleep(Duration::from_secs(1));
             let now = load
                 .progress

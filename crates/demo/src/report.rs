@@ -1,8 +1,6 @@
-//! What the demo found, as a table or as JSON.
+//! What the demo found.
 
 use std::time::Duration;
-
-use serde_json::json;
 
 use super::load::{Record, Resolved};
 use local_cluster::latency::{Latencies, Percentiles};
@@ -27,22 +25,33 @@ pub struct Digests {
 
 /// The demo's result.
 pub struct Report {
-    plane: String,
-    phases: Vec<Phase>,
-    ops_per_s: f64,
-    latency: Percentiles,
-    longest_gap: Duration,
-    acknowledged: u64,
-    imported: u64,
-    resolved: Resolved,
-    wrong: Vec<String>,
-    reconnects: u64,
-    digests: Digests,
+    /// The plane of the nodes.
+    pub plane: String,
+    /// The stretches of load, in order.
+    pub phases: Vec<Phase>,
+    /// Commands answered a second, over all of them.
+    pub ops_per_s: f64,
+    /// How long answers took.
+    pub latency: Percentiles,
+    /// Longest time in which no command at all was answered.
+    pub longest_gap: Duration,
+    /// Writes that were acknowledged, imported ones included.
+    pub acknowledged: u64,
+    /// Records imported before the load.
+    pub imported: u64,
+    /// What became of the writes.
+    pub resolved: Resolved,
+    /// Answers that can't be.
+    pub wrong: Vec<String>,
+    /// Connections made anew.
+    pub reconnects: u64,
+    /// Where the replicas ended.
+    pub digests: Digests,
 }
 
 impl Report {
     /// Puts the pieces together.
-    pub fn new(
+    pub(crate) fn new(
         plane: &str,
         elapsed: Duration,
         phases: Vec<Phase>,
@@ -93,81 +102,4 @@ impl Report {
             None
         }
     }
-
-    /// Prints it.
-    pub fn print(&self, as_json: bool) {
-        if as_json {
-            println!("{}", self.json());
-        } else {
-            self.table();
-        }
-    }
-
-    fn json(&self) -> serde_json::Value {
-        json!({
-            "plane": self.plane,
-            "ops_per_s": self.ops_per_s.round(),
-            "latency_us": self.latency.json(),
-            "longest_gap_ms": millis(self.longest_gap),
-            "acknowledged": self.acknowledged,
-            "imported": self.imported,
-            "lost": self.resolved.lost,
-            "uncertain": self.resolved.uncertain,
-            "uncertain_took_effect": self.resolved.took_effect,
-            "wrong": self.wrong.len(),
-            "reconnects": self.reconnects,
-            "digests_equal": self.digests.equal,
-            "phases": self.phases.iter().map(|p| json!({
-                "name": p.name,
-                "ops_per_s": p.ops_per_s.round(),
-                "longest_gap_ms": millis(p.longest_gap),
-            })).collect::<Vec<_>>(),
-            "replicas": self.digests.replicas.iter().map(|(name, next, digest)| json!({
-                "name": name, "next": next, "digest": digest,
-            })).collect::<Vec<_>>(),
-        })
-    }
-
-    fn table(&self) {
-        println!("\n  phase                              operations/s   longest gap");
-        for phase in &self.phases {
-            println!(
-                "  {:<34} {:>12.0} {:>10.1} ms",
-                phase.name,
-                phase.ops_per_s,
-                millis(phase.longest_gap)
-            );
-        }
-        println!(
-            "\n  throughput          {:>12.0} operations/s",
-            self.ops_per_s
-        );
-        println!("  latency p50         {:>12} µs", self.latency.p50);
-        println!("  latency p99         {:>12} µs", self.latency.p99);
-        println!("  latency p99.9       {:>12} µs", self.latency.p999);
-        println!(
-            "  longest gap         {:>12.1} ms",
-            millis(self.longest_gap)
-        );
-        println!("  acknowledged writes {:>12}", self.acknowledged);
-        println!("  values lost         {:>12}", self.resolved.lost);
-        println!(
-            "  uncertain writes    {:>12}, all resolved: {} took effect",
-            self.resolved.uncertain, self.resolved.took_effect
-        );
-        println!("\n  replica      instance   SHA-256 of its contents");
-        for (name, next, digest) in &self.digests.replicas {
-            println!("  {name:<12} {next:>8}   {digest}");
-        }
-        let verdict = if self.digests.equal {
-            "equal"
-        } else {
-            "DIFFERENT"
-        };
-        println!("  contents: {verdict}\n");
-    }
-}
-
-fn millis(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 10_000.0).round() / 10.0
 }

@@ -1,9 +1,6 @@
 //! `wirepaxos torture`: a cluster of real processes, clients, and a seeded plan of faults; then the
 //! question whether anything was lost.
 
-#[macro_use]
-extern crate local_cluster;
-
 mod client;
 mod history;
 mod nemesis;
@@ -15,19 +12,20 @@ mod testbed;
 mod verdict;
 mod wholeness;
 
+pub use self::nemesis::Outcome;
+pub use self::plan::{Plan, Planes};
+pub use self::report::Report;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clap::Args;
-
 use self::client::Load;
 use self::history::{Answer, Event};
-use self::nemesis::{Nemesis, Outcome};
-use self::plan::{Damage, Fault, Plan, Planes, Wanted};
-use self::report::Report;
+use self::nemesis::Nemesis;
+use self::plan::{Damage, Fault, Wanted};
 use self::testbed::Testbed;
 use local_cluster::resp::Server;
 use local_cluster::{Error, Narrator};
@@ -37,121 +35,81 @@ const CLIENTS: u32 = 9;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Options of `wirepaxos torture`.
-#[derive(Args)]
-pub struct Options {
-    /// For how many minutes there are faults
-    #[arg(long, default_value_t = 1.0)]
-    minutes: f64,
-    /// Decides the cluster and all faults
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Where the nodes handle their packets; mixed: each node on one of the two planes
-    #[arg(long, value_enum, default_value = "udp")]
-    plane: Planes,
-    /// Leaders, acceptors and learners are in the switches
-    #[arg(long)]
-    in_switch: bool,
-    /// rocksdb or leveldb
-    #[arg(long, default_value = "rocksdb")]
-    app: String,
-    /// Whether acceptors store votes on disk, true or false; drawn if not given
-    #[arg(long)]
-    durable: Option<bool>,
-    /// Print the plan and do nothing
-    #[arg(long)]
-    plan: bool,
-    /// What a failing run leaves goes into this new directory
-    #[arg(long, value_name = "DIRECTORY")]
-    out: Option<PathBuf>,
-    /// The `wirepaxos` that the nodes run; this one if not given
-    #[arg(long, value_name = "FILE")]
-    nodes: Option<PathBuf>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+/// What a torture is to do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long there are faults, 0.05 to 600.
+    pub minutes: f64,
+    /// Decides the cluster and all faults.
+    pub seed: u64,
+    /// Where the nodes handle their packets.
+    pub planes: Planes,
+    /// Whether leaders, acceptors and learners are in the switches.
+    pub in_switch: bool,
+    /// `rocksdb` or `leveldb`.
+    pub app: String,
+    /// Whether acceptors store their votes on disk; drawn if `None`.
+    pub durable: Option<bool>,
+    /// The new directory for what a failing run leaves; a temporary one if `None`.
+    pub out: Option<PathBuf>,
+    /// The `wirepaxos` that the nodes run; this program if `None`.
+    pub nodes: Option<PathBuf>,
+    /// What repeats the run, for the report.
+    pub command: String,
 }
 
-/// Runs the torture. Anything found is an error.
-pub fn run(options: &Options) -> Result<(), Error> {
-    let plan = plan::draw(&wanted(options)?);
-    if options.plan {
-        print!("{plan}");
-        return Ok(());
+impl Settings {
+    /// The cluster and its faults.
+    pub fn plan(&self) -> Result<Plan, Error> {
+        Ok(plan::draw(&self.wanted()?))
     }
-    let out = Out::create(options)?;
+
+    fn wanted(&self) -> Result<Wanted, Error> {
+        if !(0.05..=600.0).contains(&self.minutes) {
+            return Err(Error::new("--minutes: take 0.05 to 600"));
+        }
+        if self.app == "echo" {
+            return Err(Error::new(
+                "--app: take rocksdb or leveldb, which keep something",
+            ));
+        }
+        let in_kernel = self.planes == Planes::Xdp || self.in_switch;
+        if self.in_switch && self.planes == Planes::Udp {
+            return Err(Error::new("--in-switch is for --plane xdp and mixed"));
+        }
+        if self.durable == Some(true) && in_kernel {
+            return Err(Error::new("acceptors in the kernel are volatile"));
+        }
+        Ok(Wanted {
+            seed: self.seed,
+            minutes: self.minutes,
+            planes: self.planes,
+            in_switch: self.in_switch,
+            app: self.app.clone(),
+            durable: self.durable,
+        })
+    }
+}
+
+/// Runs the torture of this plan, and says on the way what happens.
+pub fn run(settings: &Settings, plan: &Plan, say: &Narrator) -> Result<Report, Error> {
+    let out = Out::create(settings)?;
     fs::write(out.0.join("plan.txt"), plan.to_string())?;
-    let say = Narrator::new(options.json);
-    let report = torture(options, &plan, &out, &say)?;
+    let report = torture(settings, plan, &out, say)?;
     match report.failures.is_empty() {
         true => out.remove(),
         false => out.describe(&report)?,
     }
-    report.print(options.json);
-    match report.failures.first() {
-        None => Ok(()),
-        Some(why) => Err(Error::new(format!(
-            "{why}\nhistory, logs and traces: {}\nonce more: {}",
-            out.0.display(),
-            report.command
-        ))),
-    }
-}
-
-fn wanted(options: &Options) -> Result<Wanted, Error> {
-    if !(0.05..=600.0).contains(&options.minutes) {
-        return Err(Error::new("--minutes: take 0.05 to 600"));
-    }
-    if options.app == "echo" {
-        return Err(Error::new(
-            "--app: take rocksdb or leveldb, which keep something",
-        ));
-    }
-    let in_kernel = options.plane == Planes::Xdp || options.in_switch;
-    if options.in_switch && options.plane == Planes::Udp {
-        return Err(Error::new("--in-switch is for --plane xdp and mixed"));
-    }
-    if options.durable == Some(true) && in_kernel {
-        return Err(Error::new("acceptors in the kernel are volatile"));
-    }
-    Ok(Wanted {
-        seed: options.seed,
-        minutes: options.minutes,
-        planes: options.plane,
-        in_switch: options.in_switch,
-        app: options.app.clone(),
-        durable: options.durable,
-    })
-}
-
-/// Says how a run is repeated.
-fn command(options: &Options) -> String {
-    let mut words = vec![
-        "./dev torture".to_string(),
-        format!("--minutes {}", options.minutes),
-        format!("--seed {}", options.seed),
-        format!("--app {}", options.app),
-        format!(
-            "--plane {}",
-            match options.plane {
-                Planes::Udp => "udp",
-                Planes::Xdp => "xdp",
-                Planes::Mixed => "mixed",
-            }
-        ),
-    ];
-    words.extend(options.in_switch.then(|| "--in-switch".to_string()));
-    words.extend(options.durable.map(|yes| format!("--durable {yes}")));
-    words.join(" ")
+    Ok(report)
 }
 
 /// The directory that a failing run leaves.
 struct Out(PathBuf);
 
 impl Out {
-    fn create(options: &Options) -> Result<Out, Error> {
-        let name = format!("wirepaxos-torture-{}-{}", options.seed, std::process::id());
-        let path = options
+    fn create(settings: &Settings) -> Result<Out, Error> {
+        let name = format!("wirepaxos-torture-{}-{}", settings.seed, std::process::id());
+        let path = settings
             .out
             .clone()
             .unwrap_or(std::env::temp_dir().join(name));
@@ -180,20 +138,25 @@ impl Out {
     }
 }
 
-fn torture(options: &Options, plan: &Plan, out: &Out, say: &Narrator) -> Result<Report, Error> {
-    let program = match &options.nodes {
+fn torture(settings: &Settings, plan: &Plan, out: &Out, say: &Narrator) -> Result<Report, Error> {
+    let program = match &settings.nodes {
         Some(program) => program.clone(),
         None => std::env::current_exe()?,
     };
     let trace = plan.trace.then(|| out.trace());
     let mut bed = Testbed::new(&plan.shape, program, trace)?;
     say.line(&format!("lab {}: {}", bed.name(), first_line(plan)));
-    let saw = observe(options, plan, out, say, &mut bed);
+    let saw = observe(settings, plan, out, say, &mut bed);
     bed.save_logs(&out.0)?;
     drop(bed);
     let saw = saw?;
     say.line("checking");
-    let mut report = Report::new(options.minutes, options.seed, command(options), saw.outcome);
+    let mut report = Report::new(
+        settings.minutes,
+        settings.seed,
+        settings.command.clone(),
+        saw.outcome,
+    );
     report.directory = out.0.clone();
     report.digests(&saw.digests);
     report.contents(&saw.history, &saw.finals);
@@ -226,7 +189,7 @@ struct Saw {
 }
 
 fn observe(
-    options: &Options,
+    settings: &Settings,
     plan: &Plan,
     out: &Out,
     say: &Narrator,
@@ -242,7 +205,7 @@ fn observe(
     let servers = bed.servers()?;
     await_service(&servers, START_TIMEOUT)?;
     say.line("the cluster serves");
-    let load = Load::start(&servers, CLIENTS, plan.rate, options.seed);
+    let load = Load::start(&servers, CLIENTS, plan.rate, settings.seed);
     let shared = load.shared.clone();
     let mut nemesis = Nemesis::new(bed, say);
     let played = nemesis.play(plan);

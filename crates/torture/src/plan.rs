@@ -16,7 +16,7 @@ const TRACED_OPERATIONS: f64 = 12_000.0;
 const RATE: f64 = 1200.0;
 
 /// Where the nodes handle their packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planes {
     /// All by sockets.
     Udp,
@@ -24,6 +24,24 @@ pub enum Planes {
     Xdp,
     /// Each node on the one or the other.
     Mixed,
+}
+
+impl Planes {
+    const ALL: [Planes; 3] = [Planes::Udp, Planes::Xdp, Planes::Mixed];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Planes::Udp => "udp",
+            Planes::Xdp => "xdp",
+            Planes::Mixed => "mixed",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Planes> {
+        Planes::ALL.into_iter().find(|planes| planes.name() == name)
+    }
 }
 
 /// What the seed doesn't decide.
@@ -324,24 +342,18 @@ impl Drawing {
             nodes.remove(spared);
         }
         let for_ms = self.for_ms(4000);
-        match self.shape.durable {
-            true => Fault::Kill {
-                nodes,
-                machine: true,
-                for_ms,
-            },
-            // Only a stop in good order keeps their memory.
-            false => Fault::Stop {
-                nodes,
-                hang_up: false,
-                for_ms,
-            },
-        }
+        self.machines_die(nodes, for_ms)
     }
 
     fn everything(&mut self) -> Fault {
         let nodes = self.nodes.iter().map(|(_, name)| name.clone()).collect();
         let for_ms = self.for_ms(3000);
+        self.machines_die(nodes, for_ms)
+    }
+
+    /// These machines die at once, a majority of the acceptors among them. What volatile acceptors
+    /// remember is only kept by a stop in good order: for them it is that.
+    fn machines_die(&self, nodes: Vec<String>, for_ms: u64) -> Fault {
         match self.shape.durable {
             true => Fault::Kill {
                 nodes,

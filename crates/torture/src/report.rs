@@ -16,30 +16,42 @@ const REPLICAS: usize = 3;
 
 /// What was found, item by item. A run is good if there are no failures.
 pub struct Report {
-    minutes: f64,
-    seed: u64,
+    /// How long there were faults.
+    pub minutes: f64,
+    /// Of the plan.
+    pub seed: u64,
     /// What repeats the run.
     pub command: String,
-    outcome: Outcome,
-    operations: u64,
-    unknown: u64,
-    own: String,
-    porcupine: String,
+    /// What the faults did.
+    pub outcome: Outcome,
+    /// Operations answered.
+    pub operations: u64,
+    /// Operations whose answer never came.
+    pub unknown: u64,
+    /// What our checker says of the history.
+    pub own: String,
+    /// What porcupine says of it.
+    pub porcupine: String,
     linearizable: Value,
-    lost: u64,
-    executed_twice: u64,
-    digests_equal: bool,
-    traces: Value,
-    longest_gap_ms: u64,
+    /// Acknowledged writes that are gone.
+    pub lost: u64,
+    /// Commands that took effect twice.
+    pub executed_twice: u64,
+    /// Whether the replicas' contents are equal.
+    pub digests_equal: bool,
+    /// What the traces show; null if there are none.
+    pub traces: Value,
+    /// Longest time in which nobody was answered, in milliseconds.
+    pub longest_gap_ms: u64,
     /// What is wrong.
     pub failures: Vec<String>,
-    /// Where everything is.
+    /// Where everything is, if anything is wrong.
     pub directory: PathBuf,
 }
 
 impl Report {
     /// With what the nemesis saw.
-    pub fn new(minutes: f64, seed: u64, command: String, mut outcome: Outcome) -> Report {
+    pub(crate) fn new(minutes: f64, seed: u64, command: String, mut outcome: Outcome) -> Report {
         Report {
             minutes,
             seed,
@@ -61,7 +73,7 @@ impl Report {
     }
 
     /// The replicas' contents, at one instance.
-    pub fn digests(&mut self, digests: &[(String, u64, String)]) {
+    pub(crate) fn digests(&mut self, digests: &[(String, u64, String)]) {
         let same = digests.windows(2).all(|w| w[0].2 == w[1].2);
         self.digests_equal = at_one_place(digests) && same;
         if !self.digests_equal {
@@ -70,7 +82,7 @@ impl Report {
     }
 
     /// What is there at the end, and how long nobody was answered.
-    pub fn contents(&mut self, history: &[Event], finals: &BTreeMap<String, Answer>) {
+    pub(crate) fn contents(&mut self, history: &[Event], finals: &BTreeMap<String, Answer>) {
         let count = verdict::count(history, finals);
         self.lost = count.lost;
         self.executed_twice = count.executed_twice;
@@ -97,7 +109,7 @@ impl Report {
     }
 
     /// Both checkers.
-    pub fn linearizability(&mut self, history: &[Event], file: &Path) {
+    pub(crate) fn linearizability(&mut self, history: &[Event], file: &Path) {
         let (own, key) = history::check(history);
         let key = key.unwrap_or_default();
         self.own = match own {
@@ -124,7 +136,7 @@ impl Report {
     }
 
     /// What `check-trace` says.
-    pub fn trace(&mut self, checked: Result<Option<String>, Error>) {
+    pub(crate) fn trace(&mut self, checked: Result<Option<String>, Error>) {
         match checked {
             Ok(None) => self.traces = json!("as the protocol allows"),
             Ok(Some(why)) => {
@@ -159,43 +171,6 @@ impl Report {
             "failures": self.failures,
             "directory": (!self.failures.is_empty()).then_some(&self.directory),
         })
-    }
-
-    /// For a machine or for people.
-    pub fn print(&self, json: bool) {
-        if json {
-            println!("{}", self.json());
-            return;
-        }
-        let faults: u64 = self.outcome.faults.values().sum();
-        let skipped: u64 = self.outcome.skipped.values().sum();
-        println!();
-        for (what, value) in [
-            ("operations answered", self.operations.to_string()),
-            ("without an answer", self.unknown.to_string()),
-            (
-                "linearizable",
-                format!("{} (ours), {} (porcupine)", self.own, self.porcupine),
-            ),
-            ("acknowledged, lost", self.lost.to_string()),
-            ("executed twice", self.executed_twice.to_string()),
-            ("replicas equal", self.digests_equal.to_string()),
-            (
-                "traces",
-                self.traces.as_str().unwrap_or("not recorded").to_string(),
-            ),
-            ("longest gap", format!("{} ms", self.longest_gap_ms)),
-            ("faults", format!("{faults}, {skipped} left out")),
-            ("damage refused", self.outcome.refusals.len().to_string()),
-        ] {
-            println!("{what:<22} {value}");
-        }
-        for (kind, count) in &self.outcome.faults {
-            println!("  {kind:<20} {count}");
-        }
-        for failure in &self.failures {
-            println!("FAILURE: {failure}");
-        }
     }
 }
 

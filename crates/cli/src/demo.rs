@@ -1,0 +1,135 @@
+//! `wirepaxos demo`: a replicated database that survives a dead leader, a dead acceptor and a dead
+//! replica, with the proof at the end.
+
+use std::time::Duration;
+
+use clap::Args;
+use demo::{Report, Settings};
+use local_cluster::arguments::{plane, rate};
+use local_cluster::{Error, Narrator};
+use node::cluster_file::Plane;
+use serde_json::{Value, json};
+
+/// Options of `wirepaxos demo`.
+#[derive(Args)]
+pub struct Options {
+    /// The replicated application: rocksdb or leveldb
+    #[arg(long, default_value = "rocksdb")]
+    app: String,
+    /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; wants
+    /// root. auto: xdp where that is possible
+    #[arg(long, default_value = "udp", value_parser = plane)]
+    plane: Plane,
+    /// Learners that tell replicas what is decided; without any, replicas get the votes
+    #[arg(long, default_value_t = 0, conflicts_with = "embedded")]
+    learners: usize,
+    /// Leaders, acceptors and learners are in a switch, as in the papers, and not on hosts of their own; with
+    /// xdp or faults
+    #[arg(long, conflicts_with = "embedded")]
+    in_switch: bool,
+    /// This share of packets is lost, duplicated and reordered on every link, as in 1%; wants root
+    #[arg(long, value_parser = rate)]
+    faults: Option<f64>,
+    /// All roles in this one process; then only the leader is changed, by hand-over
+    #[arg(long, conflicts_with = "faults")]
+    embedded: bool,
+    /// Seconds of load between two faults
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Keep the cluster's directory (logs and data) and say where it is
+    #[arg(long)]
+    keep: bool,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the demo and prints what it found. Anything lost, wrong or different is an error.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let settings = Settings {
+        app: options.app.clone(),
+        plane: options.plane,
+        learners: options.learners,
+        in_switch: options.in_switch,
+        faults: options.faults,
+        embedded: options.embedded,
+        seconds: options.seconds,
+        keep: options.keep,
+    };
+    let report = demo::run(&settings, &Narrator::new(options.json))?;
+    match options.json {
+        true => println!("{}", document(&report)),
+        false => print_table(&report),
+    }
+    match report.failure() {
+        Some(why) => Err(Error::new(why)),
+        None => Ok(()),
+    }
+}
+
+fn document(report: &Report) -> Value {
+    json!({
+        "plane": report.plane,
+        "ops_per_s": report.ops_per_s.round(),
+        "latency_us": report.latency.json(),
+        "longest_gap_ms": millis(report.longest_gap),
+        "acknowledged": report.acknowledged,
+        "imported": report.imported,
+        "lost": report.resolved.lost,
+        "uncertain": report.resolved.uncertain,
+        "uncertain_took_effect": report.resolved.took_effect,
+        "wrong": report.wrong.len(),
+        "reconnects": report.reconnects,
+        "digests_equal": report.digests.equal,
+        "phases": report.phases.iter().map(|p| json!({
+            "name": p.name,
+            "ops_per_s": p.ops_per_s.round(),
+            "longest_gap_ms": millis(p.longest_gap),
+        })).collect::<Vec<_>>(),
+        "replicas": report.digests.replicas.iter().map(|(name, next, digest)| json!({
+            "name": name, "next": next, "digest": digest,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn print_table(report: &Report) {
+    println!("\n  phase                              operations/s   longest gap");
+    for phase in &report.phases {
+        println!(
+            "  {:<34} {:>12.0} {:>10.1} ms",
+            phase.name,
+            phase.ops_per_s,
+            millis(phase.longest_gap)
+        );
+    }
+    println!(
+        "\n  throughput          {:>12.0} operations/s",
+        report.ops_per_s
+    );
+    println!("  latency p50         {:>12} µs", report.latency.p50);
+    println!("  latency p99         {:>12} µs", report.latency.p99);
+    println!("  latency p99.9       {:>12} µs", report.latency.p999);
+    println!(
+        "  longest gap         {:>12.1} ms",
+        millis(report.longest_gap)
+    );
+    println!("  acknowledged writes {:>12}", report.acknowledged);
+    println!("  values lost         {:>12}", report.resolved.lost);
+    println!(
+        "  uncertain writes    {:>12}, all resolved: {} took effect",
+        report.resolved.uncertain, report.resolved.took_effect
+    );
+    println!("\n  replica      instance   SHA-256 of its contents");
+    for (name, next, digest) in &report.digests.replicas {
+        println!("  {name:<12} {next:>8}   {digest}");
+    }
+    let verdict = match report.digests.equal {
+        true => "equal",
+        false => "DIFFERENT",
+    };
+    println!("  contents: {verdict}\n");
+}
+
+fn millis(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 10_000.0).round() / 10.0
+}

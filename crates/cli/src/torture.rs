@@ -1,0 +1,126 @@
+//! `wirepaxos torture`: a cluster of real processes, clients, and a seeded plan of faults; then the
+//! question whether anything was lost.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use local_cluster::{Error, Narrator};
+use torture::{Planes, Report, Settings};
+
+/// Options of `wirepaxos torture`.
+#[derive(Args)]
+pub struct Options {
+    /// How long there are faults
+    #[arg(long, default_value_t = 1.0)]
+    minutes: f64,
+    /// Decides the cluster and all faults
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the nodes handle their packets: udp, xdp, or mixed: some here, some there
+    #[arg(long, value_parser = planes, default_value = "udp")]
+    plane: Planes,
+    /// Leaders, acceptors and learners are in the switches
+    #[arg(long)]
+    in_switch: bool,
+    /// rocksdb or leveldb
+    #[arg(long, default_value = "rocksdb")]
+    app: String,
+    /// Acceptors' storage: true or false; without it, drawn
+    #[arg(long)]
+    durable: Option<bool>,
+    /// Print the plan and do nothing
+    #[arg(long)]
+    plan: bool,
+    /// What a failing run leaves goes into this new directory
+    #[arg(long, value_name = "DIRECTORY")]
+    out: Option<PathBuf>,
+    /// The `wirepaxos` that the nodes run; without it, this one
+    #[arg(long, value_name = "FILE")]
+    nodes: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the torture. Anything found is an error.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let settings = Settings {
+        minutes: options.minutes,
+        seed: options.seed,
+        planes: options.plane,
+        in_switch: options.in_switch,
+        app: options.app.clone(),
+        durable: options.durable,
+        out: options.out.clone(),
+        nodes: options.nodes.clone(),
+        command: command(options),
+    };
+    let plan = settings.plan()?;
+    if options.plan {
+        println!("{}", plan.to_string().trim_end());
+        return Ok(());
+    }
+    let report = torture::run(&settings, &plan, &Narrator::new(options.json))?;
+    match options.json {
+        true => println!("{}", report.json()),
+        false => print_table(&report),
+    }
+    match report.failures.first() {
+        None => Ok(()),
+        Some(why) => Err(Error::new(format!(
+            "{why}\nhistory, logs and traces: {}\nonce more: {}",
+            report.directory.display(),
+            report.command
+        ))),
+    }
+}
+
+fn planes(name: &str) -> Result<Planes, String> {
+    Planes::named(name).ok_or("take udp, xdp or mixed".to_string())
+}
+
+/// Says how a run is repeated.
+fn command(options: &Options) -> String {
+    let mut words = vec![
+        "./dev torture".to_string(),
+        format!("--minutes {}", options.minutes),
+        format!("--seed {}", options.seed),
+        format!("--app {}", options.app),
+        format!("--plane {}", options.plane.name()),
+    ];
+    words.extend(options.in_switch.then(|| "--in-switch".to_string()));
+    words.extend(options.durable.map(|yes| format!("--durable {yes}")));
+    words.join(" ")
+}
+
+fn print_table(report: &Report) {
+    let faults: u64 = report.outcome.faults.values().sum();
+    let skipped: u64 = report.outcome.skipped.values().sum();
+    println!();
+    for (what, value) in [
+        ("operations answered", report.operations.to_string()),
+        ("without an answer", report.unknown.to_string()),
+        (
+            "linearizable",
+            format!("{} (ours), {} (porcupine)", report.own, report.porcupine),
+        ),
+        ("acknowledged, lost", report.lost.to_string()),
+        ("executed twice", report.executed_twice.to_string()),
+        ("replicas equal", report.digests_equal.to_string()),
+        (
+            "traces",
+            report.traces.as_str().unwrap_or("not recorded").to_string(),
+        ),
+        ("longest gap", format!("{} ms", report.longest_gap_ms)),
+        ("faults", format!("{faults}, {skipped} left out")),
+        ("damage refused", report.outcome.refusals.len().to_string()),
+    ] {
+        println!("{what:<22} {value}");
+    }
+    for (kind, count) in &report.outcome.faults {
+        println!("  {kind:<20} {count}");
+    }
+    for failure in &report.failures {
+        println!("FAILURE: {failure}");
+    }
+}
