@@ -34,7 +34,7 @@ impl Group {
         };
         self.suspicion.set_lost(node, !kept);
         if mute || !kept {
-            self.store_memory(key, store);
+            let _ = self.store_memory(key, store);
         }
         self.order_restarted(node, out);
     }
@@ -59,17 +59,21 @@ impl Group {
         };
         let kept = known.follow(told.start, told.known);
         self.suspicion.set_lost(told.node, !kept);
-        self.store_memory(key, store);
-        self.order_restarted(told.node, out);
+        // What isn't stored waits for the next PROBE_ACK. Asked at once, the memory would answer at once,
+        // for as long as the store fails.
+        if self.store_memory(key, store).is_ok() {
+            self.order_restarted(told.node, out);
+        }
     }
 
     /// Stores what is known of a memory's starts, unless it is.
-    fn store_memory(&mut self, key: (NodeId, u64), store: &mut impl Store) {
+    fn store_memory(&mut self, key: (NodeId, u64), store: &mut impl Store) -> Result<(), ()> {
         let starts = |m: &MemoryRecord| (m.start, m.forgot.is_some());
         let known = record(&self.memories, key).map(starts);
-        if record(&self.state.memories, key).map(starts) != known {
-            let _ = self.store_memories(store);
+        if record(&self.state.memories, key).map(starts) == known {
+            return Ok(());
         }
+        self.store_memories(store)
     }
 
     /// Repeats what restarted memories are told, until they show it.

@@ -160,6 +160,21 @@ fn an_answer_about_an_earlier_question_lets_nobody_go_on() {
     );
 }
 
+/// Otherwise question and answer would follow each other as fast as the network goes.
+#[test]
+fn an_answer_that_cannot_be_stored_draws_no_further_question() {
+    let mut world = World::started();
+    world.shared.0.borrow_mut().store.failing = Some("no space left on device".into());
+    world.restart(3);
+    world.run(1_000);
+    let (asked, resumed) = (world.asked, world.resumed.len());
+    assert!((1..100).contains(&asked), "{asked}");
+    assert_eq!(resumed, 0);
+    world.shared.0.borrow_mut().store.failing = None;
+    assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
+    assert!(world.discarded.is_empty());
+}
+
 #[test]
 fn an_older_store_takes_no_healthy_memory_for_a_copy() {
     let mut world = World::started();

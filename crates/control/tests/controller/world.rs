@@ -130,6 +130,8 @@ pub struct World {
     /// Starts that acceptors were let go on, and acceptors that were emptied.
     pub resumed: Vec<(NodeId, Start)>,
     pub discarded: Vec<NodeId>,
+    /// How often an acceptor was asked for an earlier start.
+    pub asked: usize,
     /// What acceptors answered and the controller hasn't got yet.
     pub answers: Vec<(NodeId, Message)>,
 }
@@ -166,6 +168,7 @@ impl World {
             refused_as_conflict: false,
             resumed: Vec::new(),
             discarded: Vec::new(),
+            asked: 0,
             answers: Vec::new(),
             spoilt: None,
         };
@@ -487,6 +490,7 @@ impl World {
 
     /// The answer arrives with the next tick.
     fn answer_start(&mut self, node: NodeId, request: &EarlierStartRequest) {
+        self.asked += 1;
         let acceptor = self.net.acceptors.get_mut(&node).unwrap();
         if acceptor.asked(request.nonce, request.start).is_err() || self.is_lost(node) {
             return;
