@@ -85,7 +85,10 @@ impl TestLab {
 
     fn compile(&self, target: &str) -> Result<(), String> {
         let make = Command::new("make")
-            .args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../../xdp")])
+            .args([
+                "-C",
+                concat!(env!("CARGO_MANIFEST_DIR"), "/../../programs/xdp"),
+            ])
             .arg(format!("OUT={}", self.bpf.display()))
             .arg(target)
             .output()
