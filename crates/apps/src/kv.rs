@@ -542,10 +542,10 @@ mod tests {
 
     #[test]
     fn what_parses_has_one_encoding() {
-        let mut state = 1u64;
+        let mut rng = test_world::Rng::new(1);
         let mut parsed = 0;
         for _ in 0..200_000 {
-            let bytes = random_bytes(&mut state, 14, 24);
+            let bytes = random_bytes(&mut rng, 14, 24);
             if let Ok(command) = Command::parse(&bytes) {
                 parsed += 1;
                 let mut again = Vec::new();
@@ -562,17 +562,13 @@ mod tests {
     }
 
     /// Mostly small numbers, so that lengths fit now and then.
-    fn random_bytes(state: &mut u64, small: u64, max_len: u64) -> Vec<u8> {
-        let mut next = |below: u64| {
-            *state ^= *state << 13;
-            *state ^= *state >> 7;
-            *state ^= *state << 17;
-            *state % below
+    fn random_bytes(rng: &mut test_world::Rng, small: u64, max_len: u64) -> Vec<u8> {
+        let len = rng.below(max_len);
+        let byte = |_| match rng.below(3) {
+            0 => rng.below(small) as u8,
+            _ => 0,
         };
-        let len = next(max_len);
-        (0..len)
-            .map(|_| if next(3) == 0 { next(small) as u8 } else { 0 })
-            .collect()
+        (0..len).map(byte).collect()
     }
 
     #[test]

@@ -6,14 +6,12 @@
 mod input;
 #[path = "../../../fuzz/src/kv.rs"]
 mod kv;
-#[path = "../../../fuzz/src/random.rs"]
-mod random;
 #[path = "../../../fuzz/src/scratch.rs"]
 mod scratch;
 
 #[test]
 fn bytes_commands_and_snapshots() {
-    let mut random = random::Random(4);
+    let mut random = test_world::Rng::new(4);
     for _ in 0..500 {
         kv::run(&random.bytes(2_000));
     }

@@ -574,13 +574,8 @@ mod tests {
 
     #[test]
     fn random_bytes_never_panic_and_pieces_make_no_difference() {
-        let mut state = 7u64;
-        let mut next = |below: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % below as u64) as usize
-        };
+        let mut rng = test_world::Rng::new(7);
+        let mut next = |below: usize| rng.below(below as u64) as usize;
         let alphabet = b"*$\r\n0123-9\"'\\x GET\0\xff";
         let mut complete = 0;
         for _ in 0..200_000 {

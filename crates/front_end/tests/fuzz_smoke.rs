@@ -1,15 +1,13 @@
 //! The fuzz target's body on a fixed stream of random input, so that it can't rot and an ordinary
 //! test run finds what is easy to find. `fuzz/README.md` has the real thing.
 
-#[path = "../../../fuzz/src/random.rs"]
-mod random;
 #[path = "../../../fuzz/src/resp.rs"]
 mod requests;
 
 #[test]
 fn requests_whole_and_in_pieces() {
     const REQUESTS: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\nSET k v\r\n*1\r\n$4\r\nPING\r\n";
-    let mut random = random::Random(10);
+    let mut random = test_world::Rng::new(10);
     for _ in 0..5_000 {
         requests::run(&random.bytes(100));
         let mut damaged = REQUESTS.to_vec();

@@ -4,15 +4,12 @@
 #[allow(dead_code)]
 #[path = "../../../fuzz/src/input.rs"]
 mod input;
-#[allow(dead_code)]
-#[path = "../../../fuzz/src/random.rs"]
-mod random;
 #[path = "../../../fuzz/src/worker.rs"]
 mod worker;
 
 #[test]
 fn packets_times_and_kills_into_a_worker() {
-    let mut random = random::Random(3);
+    let mut random = test_world::Rng::new(3);
     for _ in 0..400 {
         worker::run(&random.bytes(20_000));
     }

@@ -21,6 +21,7 @@ use paxos::{
 };
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::{EpochView, Limits, Output, ReplyTo, Worker};
+use test_world::Rng;
 
 /// How the network between front end and log behaves; each out of 100.
 #[derive(Clone, Copy, Default)]
@@ -110,7 +111,7 @@ impl Cluster {
             worker: worker(app, limits),
             mailbox: front_end.mailbox().clone(),
             faults,
-            random: SEED,
+            rng: Rng::new(SEED),
             next: 0,
             held: Vec::new(),
             started: Instant::now(),
@@ -220,7 +221,7 @@ struct Log {
     worker: Worker<App>,
     mailbox: Mailbox,
     faults: Faults,
-    random: u64,
+    rng: Rng,
     next: Instance,
     held: Vec<Vec<u8>>,
     started: Instant,
@@ -265,29 +266,22 @@ impl Log {
         self.started.elapsed().as_nanos() as u64
     }
 
-    fn chance(&mut self, percent: u64) -> bool {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % 100 < percent
-    }
-
     fn arrive(&mut self, datagram: &[u8]) {
-        if self.chance(self.faults.lost) {
+        if self.rng.percent(self.faults.lost) {
             return;
         }
-        if self.chance(self.faults.rejected) {
+        if self.rng.percent(self.faults.rejected) {
             return self.reject(datagram);
         }
-        if self.chance(self.faults.delayed) {
+        if self.rng.percent(self.faults.delayed) {
             self.held.push(datagram.to_vec());
             return;
         }
         self.decide(datagram);
-        if self.chance(self.faults.repeated) {
+        if self.rng.percent(self.faults.repeated) {
             self.decide(datagram);
         }
-        if !self.held.is_empty() && self.chance(50) {
+        if !self.held.is_empty() && self.rng.percent(50) {
             let late = self.held.remove(0);
             self.decide(&late);
         }
