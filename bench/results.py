@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was measured: the newest results of each experiment."""
+
+import json
+import pathlib
+import statistics
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class Results:
+    """One run of an experiment, with the median of its turns for whatever is asked."""
+
+    def __init__(self, experiment):
+        paths = sorted((HERE / experiment / "results").glob("*.json"))
+        if not paths:
+            raise SystemExit(f"bench/{experiment}/results is empty: run bench/record {experiment}")
+        found = [(json.loads(path.read_text()), path) for path in paths]
+        self.document, self.path = max(found, key=lambda each: each[0]["date"])
+
+    def lines(self, name, **fields):
+        """What each turn printed for `name`, where these fields have these values."""
+        turns = self.document["runs"][name]
+        found = [
+            line
+            for turn in turns
+            for line in turn
+            if all(line.get(field) == value for field, value in fields.items())
+        ]
+        if not found:
+            raise SystemExit(f"{self.path}: nothing for {name} with {fields}")
+        return found
+
+    def median(self, pick, name, **fields):
+        return statistics.median(map(pick, self.lines(name, **fields)))
+
+    def spread(self, pick, name, **fields):
+        values = [pick(line) for line in self.lines(name, **fields)]
+        return min(values), max(values)
+
+    def origin(self):
+        """Where and when, for under a table."""
+        machine, document = self.document["machine"], self.document
+        turns = {len(turns) for turns in document["runs"].values()}
+        return (
+            f"{document['date'][:10]}, commit {document['commit']}, {machine['cpus']} CPUs ({machine['cpu']}), "
+            f"{machine['memory_gib']} GiB, Linux {machine['kernel']}; medians of {max(turns)} runs in turn"
+        )
+
+
+def ops(line):
+    return line["ops_per_s"]
+
+
+def ratio(line):
+    """The share of what a server without replication does, in the same run."""
+    return line["ops_per_s"] / line["baseline"]["ops_per_s"]
+
+
+def latency(percentile):
+    return lambda line: line["latency_us"][percentile]

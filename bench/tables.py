@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables in Markdown, made from the results."""
+
+from results import Results, latency, ops, ratio
+
+PLANES = ["udp", "xdp", "switch"]
+# Title, name of the measurement, requests in flight.
+LOADS = [
+    ("1 outstanding, two cores", "two-cpus", 1),
+    ("64 outstanding, two cores", "two-cpus", 64),
+    ("256 outstanding, two cores", "two-cpus", 256),
+    ("1 outstanding, everything on one core", "one-cpu", 1),
+    ("64 outstanding, everything on one core", "one-cpu", 64),
+    ("256 outstanding, everything on one core", "one-cpu", 256),
+    ("a value for each command, 256 outstanding, two clients", "unpacked", 256),
+    ("two partitions, 1,024 outstanding, two clients", "partitions", 1024),
+]
+IN_README = [0, 2, 3, 5, 6, 7]
+
+
+def readme():
+    """At most ten rows: what a stranger wants to know first."""
+    e2e, stores, failures = Results("end-to-end"), Results("stores"), Results("failures")
+    rows = [["commands/s, median latency", "UDP plane", "XDP plane", "XDP plane, all in one switch"]]
+    for title, name, outstanding in (LOADS[at] for at in IN_README):
+        cells = [cell(e2e, f"{name}/{plane}", outstanding) for plane in PLANES]
+        rows.append([f"echo, {title}", *cells])
+    rows.append(["RocksDB puts, three replicas, 256 outstanding", cell(stores, "rocksdb/volatile", 256), "", ""])
+    rows.append(["the same, votes on disk", cell(stores, "rocksdb/durable", 256), "", ""])
+    longest = [f"{failures.median(gap, plane):,.0f} ms" for plane in ("udp", "xdp")]
+    rows.append(["longest gap while a leader, an acceptor and a replica die", *longest, ""])
+    return table(rows) + [
+        "",
+        "In brackets: the share of what one server without replication does in the same run. "
+        + f"{e2e.origin()}.",
+    ]
+
+
+def cell(results, name, outstanding):
+    lines = results.lines(name, outstanding=outstanding)
+    text = f"{number(results.median(ops, name, outstanding=outstanding))}, "
+    text += micros(results.median(latency("p50"), name, outstanding=outstanding))
+    if all("baseline" in line for line in lines):
+        text += f" ({results.median(ratio, name, outstanding=outstanding):.0%})"
+    return text
+
+
+def end_to_end():
+    results = Results("end-to-end")
+    rows = [["echo, one replica", "plane", "commands/s (runs)", "p50", "p99", "of unreplicated", "its p50"]]
+    for title, name, outstanding in LOADS:
+        for plane in PLANES:
+            rows.append([title, plane, *full(results, f"{name}/{plane}", outstanding)])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def full(results, name, outstanding):
+    of = {"name": name, "outstanding": outstanding}
+    least, most = results.spread(ops, **of)
+    return [
+        f"{number(results.median(ops, **of))} ({number(least)} to {number(most)})",
+        micros(results.median(latency("p50"), **of)),
+        micros(results.median(latency("p99"), **of)),
+        f"{results.median(ratio, **of):.0%}",
+        micros(results.median(lambda line: line["baseline"]["latency_us"]["p50"], **of)),
+    ]
+
+
+def stores():
+    results = Results("stores")
+    rows = [["three replicas", "outstanding", "one client: commands/s (runs), p99", "32 clients", "unreplicated: one, 32"]]
+    for name in results.document["runs"]:
+        for outstanding in sorted({line["outstanding"] for line in results.lines(name)}):
+            rows.append([name.replace("/", ", "), number(outstanding), *of_store(results, name, outstanding)])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def of_store(results, name, outstanding):
+    of = {"name": name, "outstanding": outstanding}
+    lines = results.lines(**of)
+    least, most = results.spread(ops, **of)
+    one = f"{number(results.median(ops, **of))} ({number(least)} to {number(most)}), "
+    one += micros(results.median(latency("p99"), **of))
+    many = bare = ""
+    if all("independent" in line for line in lines):
+        many = number(results.median(lambda line: ops(line["independent"]), **of))
+    if all("baseline" in line for line in lines):
+        bare = number(results.median(lambda line: ops(line["baseline"]), **of))
+        if many:
+            bare += ", " + number(results.median(lambda line: ops(line["independent"]["baseline"]), **of))
+    return [one, many, bare]
+
+
+def roles():
+    results = Results("roles")
+    rows = [["role", "in test-run", "bare forwarding", "at links: messages/s", "bare forwarding of as many frames", "as a library", "P4xos: DPDK, FPGA, Tofino"]]
+    for role in ("leader", "acceptor", "learner"):
+        xdp = {"name": "roles", "plane": "xdp", "role": role}
+        line = results.lines(**xdp)[0]
+        nanos = results.median(lambda line: line["ns_per_msg"], **xdp)
+        bare = results.median(lambda line: line["forwarding_ns_per_msg"], **xdp)
+        live = results.median(lambda line: line["live"]["msgs_per_s"], **xdp)
+        slower = results.median(lambda line: line["live"]["times_slower_than_forwarding"], **xdp)
+        library = results.median(lambda line: line["ns_per_msg"], name="roles", plane="udp", role=role)
+        rows.append([
+            role,
+            f"{nanos:.0f} ns",
+            f"{bare:.0f} ns",
+            f"{live / 1e6:.1f} million",
+            f"1/{slower:.2f} of it",
+            f"{library:.0f} ns",
+            ", ".join(line["papers"]["latency"]),
+        ])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def chain():
+    results = Results("chain")
+    rows = [["learners", "values/s (runs)", "bare forwarding", "lost"]]
+    for name, learners in (("one", 1), ("three", 3)):
+        least, most = results.spread(lambda line: line["values_per_s"], name)
+        rows.append([
+            str(learners),
+            f"{number(results.median(lambda line: line['values_per_s'], name))} ({number(least)} to {number(most)})",
+            number(results.median(lambda line: line["forwarding_values_per_s"], name)),
+            number(sum(line["sent"] - line["delivered"] for line in results.lines(name))),
+        ])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def gap(line):
+    return line["longest_gap_ms"]
+
+
+def failures():
+    results = Results("failures")
+    planes = ("udp", "xdp")
+    rows = [["longest time without any answer", "UDP plane", "XDP plane"]]
+    for phase in [phase["name"] for phase in results.lines("udp")[0]["phases"]]:
+        def of(line):
+            return next(p["longest_gap_ms"] for p in line["phases"] if p["name"] == phase)
+
+        rows.append([phase, *(f"{results.median(of, plane):,.0f} ms" for plane in planes)])
+    rows.append(["operations/s of the whole run", *(number(results.median(ops, plane)) for plane in planes)])
+    rows.append(["acknowledged writes, lost", *(
+        f"{number(results.median(lambda line: line['acknowledged'], plane))}, {sum(line['lost'] for line in results.lines(plane))}"
+        for plane in planes
+    )])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def number(value):
+    """With as many digits as mean something."""
+    value = float(value)
+    digits = 3 - len(str(int(value)))
+    return f"{round(value, min(digits, 0)):,.0f}"
+
+
+def micros(value):
+    if value >= 1000:
+        return f"{value / 1000:.1f} ms"
+    return f"{value:.0f} µs" if value >= 20 else f"{value:.1f} µs"
+
+
+def table(rows):
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
