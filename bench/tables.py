@@ -71,7 +71,7 @@ def stores():
     rows = [["three replicas", "outstanding", "one client: commands/s (runs), p99", "32 clients", "unreplicated: one, 32"]]
     for name in results.document["runs"]:
         for outstanding in sorted({line["outstanding"] for line in results.lines(name)}):
-            rows.append([name.replace("/", ", "), number(outstanding), *of_store(results, name, outstanding)])
+            rows.append([name.replace("/", ", "), f"{outstanding:,}", *of_store(results, name, outstanding)])
     return table(rows) + ["", results.origin() + "."]
 
 
@@ -93,7 +93,7 @@ def of_store(results, name, outstanding):
 
 def roles():
     results = Results("roles")
-    rows = [["role", "in test-run", "bare forwarding", "at links: messages/s", "bare forwarding of as many frames", "as a library", "P4xos: DPDK, FPGA, Tofino"]]
+    rows = [["role", "in test-run", "bare forwarding", "at links: messages/s", "of bare forwarding of as many frames", "as a library", "P4xos: DPDK, FPGA, Tofino"]]
     for role in ("leader", "acceptor", "learner"):
         xdp = {"name": "roles", "plane": "xdp", "role": role}
         line = results.lines(**xdp)[0]
@@ -107,7 +107,7 @@ def roles():
             f"{nanos:.0f} ns",
             f"{bare:.0f} ns",
             f"{live / 1e6:.1f} million",
-            f"1/{slower:.2f} of it",
+            f"1/{slower:.2f}",
             f"{library:.0f} ns",
             ", ".join(line["papers"]["latency"]),
         ])
