@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures, made from the results."""
 
+import textwrap
+
 import matplotlib
 
 matplotlib.use("svg")
@@ -29,10 +31,9 @@ def end_to_end():
         ]
         axes.bar(places, shares, 0.25, yerr=errors, capsize=2, label=NAMES[plane], error_kw={"linewidth": 0.7})
     axes.axhline(100, color="grey", linewidth=0.8)
-    axes.set_xticks(range(len(LOADS)), [title.replace(", ", ",\n") for title, _, _ in LOADS], fontsize=7)
+    axes.set_xticks(range(len(LOADS)), [textwrap.fill(title, 17) for title, _, _ in LOADS], fontsize=7)
     axes.set_ylabel("% of one server\nwithout replication")
-    axes.legend(frameon=False, fontsize=8)
-    axes.set_title("Commands/s, echo, one replica: medians, lowest and highest run")
+    headed(axes, "Commands/s, echo, one replica: medians, lowest and highest run")
     save(figure, "end-to-end")
 
 
@@ -51,8 +52,7 @@ def stores():
         axes.bar([row + (at - 1.5) * 0.2 for row in range(len(names))], heights, 0.19, label=label)
     axes.set_xticks(range(len(names)), [name.split("/")[0] for name in names])
     axes.set_ylabel("thousand commands/s")
-    axes.legend(frameon=False, fontsize=8)
-    axes.set_title("256 outstanding, UDP plane")
+    headed(axes, "256 outstanding, UDP plane")
     save(figure, "stores")
 
 
@@ -65,9 +65,14 @@ def roles():
         axes.bar([row + (at - 0.5) * 0.4 for row in range(len(names))], heights, 0.38, label=label)
     axes.set_xticks(range(len(names)), names)
     axes.set_ylabel("ns a message")
-    axes.legend(frameon=False, fontsize=8)
-    axes.set_title("XDP programs in test-run")
+    headed(axes, "XDP programs in test-run")
     save(figure, "roles")
+
+
+def headed(axes, title):
+    """The legend above the bars, the title above both."""
+    axes.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=4)
+    axes.set_title(title, pad=26)
 
 
 def save(figure, experiment):
