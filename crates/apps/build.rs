@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Links the system's RocksDB and LevelDB, and says what to do where they are missing. The
 //! bindings themselves are a few hand-written declarations over the C headers.
 

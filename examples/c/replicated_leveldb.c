@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A LevelDB that is replicated by WirePaxos: an unmodified library, the papers' submit, deliver and
  * recover (P4xos, Figures 3 and 4), and nothing else.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a replica fetches from another one: any bytes as a stream, and a true stream that was
 //! damaged. The replica takes all of it or changes nothing.
 

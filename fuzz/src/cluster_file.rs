@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The text of a cluster file.
 
 use node::cluster_file::parse;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Control messages: any bytes as an envelope, and any orders, views and requests into the handlers
 //! of controller, leader, acceptors, learner and replica, which run a small cluster meanwhile.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Any bytes: the header's parser, the checks that follow it, and every structured value.
 
 use paxos::wire::value::{

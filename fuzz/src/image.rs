@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A saved acceptor: any bytes, or a saved memory that was damaged. It is refused, or it is what
 //! would be saved again, and goes on as a memory.
 

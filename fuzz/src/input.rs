@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bytes that decide what happens, and the small random numbers that packets are made of.
 
 /// A boot nonce that members have.

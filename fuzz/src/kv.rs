@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The key-value language: any bytes as a command, an answer or another store's snapshot, and
 //! sequences of commands on a real LevelDB beside a model of what they mean.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bodies of the fuzz targets, one module each. They depend on nothing but the crate under test,
 //! so that ordinary tests include the same files and run them on random input.
 

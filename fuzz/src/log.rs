@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An acceptor's files after something has happened to them: the log of a durable one, and what a
 //! volatile one leaves when it stops. It refuses to start and names the file, or comes back with
 //! what it knew at some moment: no vote is invented, and what it then stores is there again.

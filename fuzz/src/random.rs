@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random input for the ordinary tests that run the targets' bodies. SplitMix64.
 
 pub struct Random(pub u64);

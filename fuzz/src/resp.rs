@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a Redis client may send: the server's parser of requests.
 
 use front_end::resp::{Limits, Parser, ProtocolError, Request, parse};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A sequence of packets into every role: made up, raw, or what the roles themselves sent before,
 //! damaged or not. No role panics, a refused packet changes nothing, and everything sent is
 //! well-formed.

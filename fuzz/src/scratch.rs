@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A directory of its own, in memory where there is such a place, removed in the end.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 /* The acceptor: remembers promises and votes (Algorithm 2 of both papers; docs/protocol.md, "Acceptor").
  *
  * The same rules, step by step, as crates/paxos/src/acceptor.rs. Membership lies in the same memory

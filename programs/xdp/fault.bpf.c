@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 /* The fault injector: both ends of a wire, a pair of interfaces that a link of the lab leads
  * through. What comes in at one leaves by the other, except for the cluster's datagrams, which may
  * be lost, have a bit flipped, or go past a queue in user space, which duplicates, holds back and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 /* The forwarder: a switch. It passes packets on by destination address, and calls the role that has
  * the address where that is one of the switch's own. Without roles it is the path that they are
  * measured against. */

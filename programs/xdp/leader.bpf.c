@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 /* The leader: puts requests in order (Algorithm 1 of both papers; docs/protocol.md, "Leader").
  *
  * The same rules, step by step, as crates/paxos/src/leader.rs. A leader that boots stamps nothing

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One acceptor on several CPUs: a PHASE2A of an older round runs at the same time as a range
  * PHASE1A. Each process is a CPU, each statement an access to shared memory; locks and atomic

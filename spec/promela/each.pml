@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every step of single.pml with every argument within the bounds, as options of one loop. Guards
  * with constant arguments cost the checker far less than loops that draw the arguments.

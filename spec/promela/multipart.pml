@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Commands over two partitions, stamped by [L-MULTI]: how replicas are to judge them (INV-5 in
  * docs/invariants.md), for two replicas with one worker a partition, over one change of epoch. What

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Linearizable reads without the log: a range QUERY to f+1 acceptors of the active epoch, as the
  * reader knows it. One change of epoch with one changed member; instances and values don't matter

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One partition: leader, acceptors, candidates over several epochs, repair, re-join and membership
  * change, trim with slot reuse. See README.md for the map to the code and for the bounds.

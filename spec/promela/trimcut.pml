@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Checkpoints and TRIM over two partitions: 2g+1 = 3 replicas, g = 1. A replica executes both
  * partitions, one command of which takes effect in both at once; makes checkpoints, first in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 module wirepaxos/torture/porcupine
 
 go 1.22

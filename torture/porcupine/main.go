@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks a history of `wirepaxos torture` with Porcupine, key by key.
 //
 // Input, on stdin: a line of JSON an operation, with its client, key, op, arg, call and return (null: no answer came),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a store holds: user keys, the replica's records and the number of keys in one keyspace
 //! under different prefixes, and the writes that are not committed yet.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Answers every command with itself: what benchmarks of the agreement replicate.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Redis's glob patterns.
 
 /// Whether `text` matches `pattern`: `*`, `?`, `[a-c]`, `[^a]` and `\` as Redis reads them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Keys that are known to exist.
 //!
 //! Counting keys means knowing for each SET whether its key is new, which would cost a read of the

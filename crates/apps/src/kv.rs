@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The key-value command language: what a replicated store executes, and what it answers.
 //!
 //! Commands come out of the log and are untrusted bytes: [`Command::parse`] is strict, accepts one

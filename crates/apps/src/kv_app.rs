@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A key-value store as a replicated application.
 //!
 //! ```text

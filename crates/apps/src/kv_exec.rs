@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Executes the command language on the contents of a store.
 
 use replica::Error;

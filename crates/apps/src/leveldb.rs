@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! LevelDB through the C interface of the unmodified system library (`leveldb/c.h`).
 
 #![allow(unsafe_code)]

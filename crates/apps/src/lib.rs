@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Applications to replicate: echo, RocksDB, LevelDB.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots as bytes: a magic number, pairs of {key length u32, value length u32, key, value}, an
 //! end mark and the number of pairs. Keys ascend. Big-endian, the same for all stores.
 

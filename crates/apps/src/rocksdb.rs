@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! RocksDB through the C interface of the unmodified system library (`rocksdb/c.h`).
 
 #![allow(unsafe_code)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One safe wrapper for both libraries: their C interfaces are the same but for the names, so each
 //! fills a table of functions ([`Api`]) and says how it opens ([`Engine`]).
 

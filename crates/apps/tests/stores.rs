@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! RocksDB and LevelDB, as installed, under the key-value application: contents, snapshots, kills.
 
 use std::collections::BTreeMap;

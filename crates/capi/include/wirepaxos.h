@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Generated from crates/capi/src/lib.rs by its test; change that file instead. */
 
 #ifndef WIREPAXOS_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is behind a `paxos_ctx`: a replica's threads, a client, or both.
 
 use std::ffi::{CStr, CString};

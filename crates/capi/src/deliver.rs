@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The C program as a replicated application.
 
 use std::ffi::c_int;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! C binding: `submit`, `deliver` and `recover` of the papers (P4xos, Figures 3 and 4).
 //!
 //! A context is a replica of the cluster, a client of it, or both. The header

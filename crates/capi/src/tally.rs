@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What became of the values that were handed over.
 
 use wirepaxos::Outcome;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The committed header is the one that the code gives.
 
 use std::path::Path;

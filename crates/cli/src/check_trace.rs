@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos check-trace`: holds what the nodes of a cluster recorded against the protocol.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos demo`: a replicated database that survives a dead leader, a dead acceptor and a dead
 //! replica, with the proof at the end.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos failover`: change the leader by hand.
 
 use std::path::PathBuf;

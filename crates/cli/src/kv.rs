@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos kv`: one Redis command to the replicated store, without a Redis client.
 
 use std::io;

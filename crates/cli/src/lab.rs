@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos lab`: a whole network on this machine, with faults on its links.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The commands of `wirepaxos`, one module each.
 
 #[macro_use]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos recover`: what an instance decided, or closing it with a no-op.
 
 use std::path::PathBuf;

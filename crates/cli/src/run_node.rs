@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos node`: one node of a cluster, until it is told to stop.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos sim`: the simulator has a command line of its own.
 
 use std::process::ExitCode;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos status`: every node of a cluster, asked at once.
 
 mod summary;

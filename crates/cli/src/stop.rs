@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos stop`: an orderly stop, after which a cold start finds everything again.
 //!
 //! Leaders stop first, so that nothing new is stamped; replicas execute what is decided and make a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos torture`: a cluster of real processes, clients, and a seeded plan of faults; then the
 //! question whether anything was lost.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos bench roles`: that every plane's name is taken, and the fields of each line. No figure
 //! is asserted.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A whole cluster as its operator sees it: real processes, real databases, real kills.
 
 mod common;

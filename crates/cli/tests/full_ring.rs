@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A learner whose ring is full counts no vote: its replica repairs what it has missed, at links as in
 //! test-run (`crates/loader/tests/frames.rs`).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Clusters whose roles run in the kernel, in labs: what happens to processes, programs and machines,
 //! and that nothing is lost or doubled. INCR shows both.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A learner node in the kernel, between acceptors and replicas of both planes. A client's host serves
 //! as its machine.
 

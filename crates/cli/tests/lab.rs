@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos lab`: networks that come and go without a trace, and a cluster that loses nothing on
 //! links that lose, double and reorder. All traffic stays in namespaces that a test made.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Learner nodes between acceptors and replicas: one is enough, without any it only
 //! takes longer, and what they deliver is what the votes they got had decided.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos torture`: a short one of real processes, with everything that it makes gone at the end.
 
 mod testlab;

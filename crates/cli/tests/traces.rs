@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What real nodes record while they are killed is allowed by the protocol; what was falsified isn't.
 
 mod common;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Answers that have arrived and wait for their caller, in memory that is used again.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Questions to controllers and nodes over the control plane.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What can go wrong, so that a program can tell one from the other.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Behind crate `wirepaxos`: the API of a client: [`Client`] submits commands and collects their answers,
 //! [`recover`](Recovery) finds out what an instance decided. Delivery is the replica's side: see
 //! [`replica::Application`].

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `recover` of the papers (P4xos, Figure 4): what did an instance decide? If nothing, close it.
 
 use std::net::{SocketAddr, UdpSocket};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A client's connection to the replicated service: sessions, submitting, replies.
 
 use std::collections::VecDeque;

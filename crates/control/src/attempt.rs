@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One epoch on its way from issued to active.
 
 use crate::status::AttemptStatus;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the group that an input belongs to; groups have nothing in common but the store.
 
 use crate::group::Group;

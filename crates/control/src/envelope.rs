@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What every control message travels in, and who may send which.
 //!
 //! Addresses are used again: by the next cluster, by a node in another's place. So an envelope says

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One group: runs the epoch that is on its way, and repeats the orders of the one in force.
 //!
 //! When a new epoch is needed, and who is in it, is decided in [`plan`].

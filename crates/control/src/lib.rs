@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Epochs, suspicion and failover, without I/O.
 //!
 //! The [`Controller`] issues epochs through a [`Store`], runs the candidate of each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an acceptor's memory has shown, to notice one that went backwards.
 //!
 //! If an old copy of a memory's files is put back, it knows fewer votes than others count on, and

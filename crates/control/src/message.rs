@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What controller, nodes, clients and the command line tell one another outside the data plane.
 //!
 //! Each travels in an [`Envelope`](crate::Envelope) (node `control` addresses). They may be lost,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A status document in parts: it may be larger than a datagram.
 //!
 //! The asker draws a random id and asks for one part after the other. The node keeps the document

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the cluster file tells a controller.
 
 use paxos::{Deployment, GroupId, NodeId, Time};

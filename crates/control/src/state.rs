@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is remembered of a group, and the only changes that are allowed.
 
 use crate::memory::MemoryRecord;

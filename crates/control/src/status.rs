@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What `wirepaxos status` shows of a controller.
 
 use crate::EpochRecord;

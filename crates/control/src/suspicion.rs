@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who is alive, and in which memory: PROBE goes to every leader, acceptor and replica through the
 //! data plane, PROBE_ACK shows boot nonce, round, position and trim point.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a process was told of the epochs: the newest view of each group, and whether it fits those
 //! before.
 //!

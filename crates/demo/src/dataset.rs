@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The data that the demo imports: this machine's package index turned into keys, filled up with
 //! the names of its files where the index is small.
 

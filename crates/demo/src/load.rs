@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The demo's load: a mix of GET, SET and INCR on many connections, with a record of everything
 //! that was acknowledged.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Commands that need no log: about the connection and the server.
 
 use std::fmt::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a connection's client has told of itself.
 
 use std::net::SocketAddr;

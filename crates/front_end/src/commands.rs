@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The commands: one table, from which COMMAND answers too.
 
 use crate::client::Client;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One client's connection, without its socket: an ordered session of the log.
 //!
 //! ```text

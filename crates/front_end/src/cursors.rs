@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! SCAN's cursors: Redis's are numbers, ours are keys to go on after.
 
 use std::collections::{BTreeMap, HashMap};

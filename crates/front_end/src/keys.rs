@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Commands on keys: what goes into the log for each.
 
 use apps::kv::{self, Command, SetFlags};

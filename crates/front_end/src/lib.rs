@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The Redis-protocol front end: clients' connections become ordered sessions of the log.
 //!
 //! It runs beside a replica, in a thread of its own ([`start`]), and knows the node by two things:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The front end's way into the log: a proposer on the node's data plane.
 
 use std::os::fd::RawFd;

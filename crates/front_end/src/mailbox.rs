@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How the replica's worker reaches the front end's thread.
 
 use std::io;

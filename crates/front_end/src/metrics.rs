@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the front end has done: in INFO, and in the status and metrics of the node beside it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

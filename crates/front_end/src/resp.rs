@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests as clients send them: RESP arrays of bulk strings, or inline commands.
 //!
 //! Our own parser, because the crates that parse RESP serve clients: they take every type in every

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The front end's thread: one loop over the listener, the clients' sockets, the replica's answers
 //! and the data plane.
 

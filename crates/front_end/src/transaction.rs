@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! MULTI: transactions aren't supported, and none may be executed in part.
 //!
 //! Client libraries send MULTI, the commands and EXEC in one go and look at the answers later. So

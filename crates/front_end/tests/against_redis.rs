@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Byte for byte the answers of a real Redis server, where one is installed.
 
 mod harness;

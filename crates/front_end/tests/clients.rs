@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The usual clients, unchanged: redis-cli, redis-benchmark, redis-py.
 
 mod harness;

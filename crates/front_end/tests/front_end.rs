@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The front end on a log that loses, repeats and reorders.
 
 mod harness;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The fuzz target's body on a fixed stream of random input, so that it can't rot and an ordinary
 //! test run finds what is easy to find. `fuzz/README.md` has the real thing.
 

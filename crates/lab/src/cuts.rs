@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hosts that don't reach one another: links that are down, and pairs of hosts with nothing between
 //! them.
 

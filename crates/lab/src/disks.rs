@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A disk of its own for a node, in memory, that can become full.
 
 use std::ffi::OsStr;

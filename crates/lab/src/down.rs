@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Removing a lab, whole or half built.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Switches that forward in XDP, for labs whose nodes run there: a frame that a program sends over a
 //! veth pair is taken at once only by another program. Roles can be in them, too.
 

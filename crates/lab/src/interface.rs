@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What `ip` can't say of an interface. All of it is about the calling thread's namespace.
 #![allow(unsafe_code)]
 

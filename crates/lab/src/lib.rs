@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A lab: a cluster's whole network on one machine, a network namespace for each host and each
 //! switch and a pair of virtual interfaces for each link, with faults on any link.
 //!

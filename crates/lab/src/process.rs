@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Processes in a lab's namespaces: which there are, starting and ending them.
 #![allow(unsafe_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What has to be known of a lab besides its names, in `/run/wirepaxos/LAB.json`: written before
 //! anything else is made.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a lab consists of: hosts, switches, links, addresses, and the cluster file for them.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Control of an in-network acceptor: what the control plane does with its maps.
 //!
 //! Programs run meanwhile, so numbers that grow are raised by atomic operations, and what changes

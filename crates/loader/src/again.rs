@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets whose answers have no room in the frames that they came in: some drivers, veth among
 //! them, leave next to none behind a short question. The program passes them to the node's socket;
 //! from there they come here, and the same program handles them once more, as if the network had

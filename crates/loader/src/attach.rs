@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs at interfaces: attached, replaced in place, taken off.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Of two banks, one is in use. The other one may be written when no program is left that began while it
 //! was in use.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which ports a role's multicast leaves by: the devmaps of the broadcast redirects.
 
 use std::sync::atomic::{Ordering::SeqCst, fence};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an interface's driver can do, as the kernel tells it (generic netlink family `netdev`).
 #![allow(unsafe_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A switch: frames go on by the destination's address, or to the role that has it.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames around datagrams, for test runs: what a network would deliver, and a strict look at what
 //! a program made of it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whose programs and memory are pinned in a node's directory, and in which form: a map beside them that no
 //! program uses. It is pinned before all others, whole, and never changes.
 

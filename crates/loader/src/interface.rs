@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Network interfaces of the calling process's namespace, as the kernel shows them.
 #![allow(unsafe_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lines of `ip`'s language, in the calling thread's network namespace.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The types that programs and user space share: the same fields as in `programs/xdp/*.bpf.c` and
 //! `programs/xdp/include/*.h`. Loading compares the sizes with those of the maps.
 #![allow(unsafe_code)]

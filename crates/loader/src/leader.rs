@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Control of an in-network leader: what the control plane does with its maps.
 //!
 //! What is programmed goes to the bank not in use, which then becomes the one in use; no bank is written

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Control of a learner in XDP: what the replica or the control plane does with its maps.
 #![allow(unsafe_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The roles as XDP programs: loads the objects that `programs/xdp/Makefile` builds, does the control plane's
 //! writes to their maps, and drives them packet by packet for tests.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who a role's multicast goes to: the entries of `multicast` and `port_links`, kept up to date with
 //! what the kernel, or the switch, knows of their addresses.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where frames for an address go: its next hop's hardware address, as the kernel's tables have it.
 //!
 //! Asked of `ip`, which every machine with a configured network has: the answer is needed once a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Loading: one compiled object is one role on one node.
 
 use std::net::IpAddr;

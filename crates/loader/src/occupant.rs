@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whose XDP program is at an interface, or called by a switch: what comes for a socket there meets it first.
 
 use std::net::{IpAddr, SocketAddr};

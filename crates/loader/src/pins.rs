@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where a node's maps and programs outlive its process: a directory of a BPF file system.
 #![allow(unsafe_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where a group lies in a node's maps.
 
 use paxos::{Deployment, Instance, PartitionId};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A learner's ring, read in place: no copy, and no system call while decisions come in.
 #![allow(unsafe_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Driving a loaded role packet by packet, by BPF_PROG_TEST_RUN: output, verdict and every checksum
 //! on the way.
 

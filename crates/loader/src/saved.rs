@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An in-network acceptor's memory in the form in which software acceptors save theirs, so that an
 //! orderly stop keeps it on any plane, and the next start may be on another one.
 #![allow(unsafe_code)]

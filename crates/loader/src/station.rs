@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where a role's program runs: at the interface that has the node's address, or at a switch.
 
 use std::net::IpAddr;

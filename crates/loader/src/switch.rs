@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A role at a switch: the switch's forwarder calls its program for packets to the role's address,
 //! by whichever port they come in, and its copies leave by the ports of those that they are for. The
 //! papers' switches are of this kind; so is a server with several interfaces that forwards between

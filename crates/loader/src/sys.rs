@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The edge to the kernel: bpf(2) commands that no loader offers, and maps as memory.
 #![allow(unsafe_code)]
 

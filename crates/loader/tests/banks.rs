@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What changes as a whole lies in two banks. A program that is on its way while its bank is left, and left
 //! again, ends with what it began with: it is stopped in the middle while the control side writes.
 //! [M-BANK]

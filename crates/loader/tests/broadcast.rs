@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The leader's multicast over real links: every member gets one copy of every proposal, with its
 //! own addresses and a right checksum. Members on links of their own and all behind one port, IPv4
 //! and IPv6, several groups and partitions, from all CPUs at once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An order to enable an acceptor whose process dies before all of it is carried out.
 
 mod common;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What lies around a datagram: what isn't ours passes untouched, damage is seen, copies find their
 //! receivers, and the lists and layouts of C are those of Rust.
 

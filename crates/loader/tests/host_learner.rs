@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A learner in a replica's host: how its worker is woken, and decisions of learners elsewhere.
 
 mod common;

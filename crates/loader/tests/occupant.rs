@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An interface whose frames another node's program takes.
 
 mod common;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a node finds pinned is its own, or is refused by name.
 
 mod common;

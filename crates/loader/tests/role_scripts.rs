@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs every script of `testdata/roles/` on the XDP programs, in IPv4 and in IPv6 frames.
 
 mod common;

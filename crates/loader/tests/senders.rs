@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is in the name of a node counts only if it comes from that node's address, as on the UDP plane.
 
 mod common;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Several CPUs handle packets of one partition, of one instance even, at once.
 
 mod common;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A role is read side by side in Rust and in C: from its handlers on, functions have the same names and
 //! stand in the same order. What only one plane has is listed here.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Roles of one switch: a request comes in, and the run that takes it proposes it, votes for it three
 //! times, decides it and sends the decision out.
 

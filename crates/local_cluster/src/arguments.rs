@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What several commands take as an argument.
 
 use node::cluster_file::Plane;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A cluster on this machine, for the demo, the benchmarks and the tests: its file, its addresses
 //! and its directory. It is on loopback, or in a lab of its own, where nodes can be in the kernel and
 //! links can have faults.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The error of commands: one text that says what is wrong and what to do.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Latencies in constant memory, however many there are.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lines that tell a person how far a command is.
 
 use std::time::Instant;

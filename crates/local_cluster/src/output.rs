@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Printing, also to a reader that has gone: `wirepaxos status | head` is no error.
 //!
 //! The two macros take the place of the standard ones, which panic then, in crates that say

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! As much of a Redis client as the demo needs: commands out, replies in, pipelined.
 
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! End to end: a closed loop of requests through a whole cluster on loopback or in a lab,
 //! every node a process of its own. Throughput counts replies received by the client, each of which
 //! it has checked.

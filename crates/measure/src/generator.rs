@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames without end, for tests and measurements: the program `bench` of any object makes each one
 //! new, with the next instance and the next sender, and hands it to another program.
 

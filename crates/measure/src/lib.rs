@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measurements, as ratios against a yardstick of the same run where there is one. Never part of the
 //! tests: these only try that everything can be measured.
 

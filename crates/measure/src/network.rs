@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Networks for tests and measurements: namespaces without a name and veth pairs between them. They
 //! end with the process, however that ends, so there is nothing to clean up.
 #![allow(unsafe_code)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The measurement itself: every message of every role is accepted. No figure is asserted.
 
 use loader::object::{self, Object, Role, Sizes};

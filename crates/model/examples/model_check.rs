@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Explores configurations of the model: one line each, and at the end how many passed.
 //!
 //! `cargo run --release -p model --example model_check -- [NAME ...] [--seconds N] [--states N]`: those

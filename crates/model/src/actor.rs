@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The actors: the roles that ship, and the little around them that a node adds.
 
 use std::hash::{Hash, Hasher};

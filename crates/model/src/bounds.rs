@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Configurations: how much of the world a search looks at.
 
 mod all;

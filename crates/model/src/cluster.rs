@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A cluster of real roles within bounds, as something to explore.
 //!
 //! A state is: for each place the number of its actor's state, which once-only things have

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Breadth-first search through all states that can be reached.
 //!
 //! Of a visited state only its fingerprint, its parent and its depth are kept; a counter-example is

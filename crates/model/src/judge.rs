@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What must hold in every state.
 //!
 //! | property | invariant |

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Model checker of the roles that ship, and validation of recorded traces. No node uses it; the program
 //! has it for its commands `check-trace` and `torture`.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the nodes of one machine recorded, put together in the order of its clock.
 
 use std::collections::BTreeMap;

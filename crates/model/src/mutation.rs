@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Deliberate mistakes, made from outside the roles: what they get, send or keep is falsified, so
 //! that the cluster behaves as if the rule in question had been left out.
 

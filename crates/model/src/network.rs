@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The network: the set of all messages ever sent.
 //!
 //! A message in the set may arrive at any time, any number of times, or never: loss, duplication,

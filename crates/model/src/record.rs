@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Records runs of the simulator.
 
 use std::cell::RefCell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The protocol once more, at packet level, to hold recorded runs against.
 //!
 //! Written from `docs/protocol.md`, not from the roles: plain maps instead of rings, no cleverness.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recorded runs (`docs/testing.md`, "Traces"): the simulator's, or those that nodes write line by
 //! line in the form of [`paxos::trace`].
 

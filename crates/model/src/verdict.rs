@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the specification says of recorded traces, by file and line.
 
 use std::fmt;

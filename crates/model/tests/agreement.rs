@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every state within the everyday bounds keeps the invariants.
 
 use model::bounds;

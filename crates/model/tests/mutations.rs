@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A model that can't fail proves nothing: each deliberate mistake breaks the property it should.
 
 use model::bounds::{self, Bounds, Local};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the simulator recorded is allowed by the specification; what was falsified isn't.
 
 use model::record;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cluster file: one TOML file that says which node plays which role where. Every node reads
 //! the same file; `examples/cluster.toml` is one with comments. Programs write one by a [`Draft`].
 //!

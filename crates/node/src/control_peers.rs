@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Seals and opens envelopes by the cluster file: whose address is whose.
 
 use std::net::SocketAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A node's end of the control plane: one envelope a datagram.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a role counts.
 
 use paxos::wire::ReasonCounters;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Damage to every file of every role that has files: flipped bits, cuts, loss, old copies, and files of
 //! somebody else. Each one ends in a refusal that names the file or its directory and a way out, or with
 //! all that was there.

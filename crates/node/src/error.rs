@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why a node can't start or go on.
 
 use std::fmt;

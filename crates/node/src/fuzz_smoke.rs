@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A fuzz target's body that reaches inside this crate, on a fixed stream of random input. The others
 //! are in `tests/fuzz_smoke.rs`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a node asks of its host besides sockets and files: waiting, stopping, pinning, disk space, who
 //! may read what it stores.
 #![allow(unsafe_code)]

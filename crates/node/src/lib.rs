@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Binds the roles to sockets, disks, clocks and threads.
 //!
 //! A cluster is described by one [`ClusterFile`]; [`run`] plays the role of one of its nodes in the

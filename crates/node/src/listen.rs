@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Binds the sockets that the cluster file names, and takes connections.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What nodes say: events of the crate `tracing`, with a level and fields, within the span of the node.
 //!
 //! A library's user who wants them installs a subscriber. Programs use the one here.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Loopback addresses for clusters on one machine.
 
 use std::net::Ipv4Addr;

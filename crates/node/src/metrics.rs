@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Prometheus metrics: the node's status document in another form.
 //!
 //! A thread answers every HTTP request with the numbers of the status document, which it asks for

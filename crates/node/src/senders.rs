@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where nodes send from. Nothing in a packet proves who has made it; but what only nodes send counts only
 //! if it comes from the address of the node in whose name it is. [M-SENDER]
 

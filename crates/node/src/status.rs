@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the roles' status documents have in common (docs/operations.md describes them).
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recording what happens at a node, for `wirepaxos check-trace`: what it receives, sends and is
 //! told, as lines of [`paxos::trace`], each with its time.
 //!

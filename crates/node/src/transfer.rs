@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checkpoint transfer: a replica that fell below the trim point fetches another one's state.
 //!
 //! TCP to the other replica's `control` address. Lines are JSON:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A controller, leaders and acceptors as threads of one process: the first epoch, and the next one
 //! when the leader is gone.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Learners as nodes of their own, between acceptors and a replica that the test plays.
 
 mod common;

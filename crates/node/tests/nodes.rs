@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Nodes on loopback sockets, started as the command line starts them. The test plays the
 //! controller, the client and the replicas.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Status documents over the control plane's sockets.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The acceptor: remembers promises and votes (Algorithm 2 of both papers; docs/protocol.md).
 //!
 //! Votes live in a ring of slots a partition. An instance is answered for only while it lies in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What all roles answer alike: REJECT and PROBE_ACK.
 
 use crate::wire::value::{Probe, ProbeReport, Rejection};

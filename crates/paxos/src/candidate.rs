@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Candidate: the one procedure behind failover, hand-over, membership change and re-join
 //! (docs/protocol.md, "Candidate"), for all partitions of a group at once.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An epoch's configuration: who stamps, who votes, who executes.
 
 use crate::{Epoch, NodeId};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The deployment that a role serves, and the checks that all roles make alike.
 
 use crate::{Flags, GroupId, MsgType, NodeId, Packet, Reason};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The leader: puts requests in order (Algorithm 1 of both papers; docs/protocol.md).
 //!
 //! It gives each REQUEST the next instance of its partition and the base round of its epoch. It

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The learner: counts votes (Algorithm 3 of both papers; docs/protocol.md).
 //!
 //! A vote counts once, and only if an acceptor of the configuration of its round's epoch sent it.

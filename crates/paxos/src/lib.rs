@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The agreement protocol, sans-I/O.
 //!
 //! Every role is a deterministic state machine: packets and the time go in, packets and a

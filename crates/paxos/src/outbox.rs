@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a role's step returns: packets through an [`Outbox`], and a [`Verdict`].
 
 use crate::{Header, NodeId, Reason};

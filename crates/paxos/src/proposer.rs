@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The proposer: gets commands into the log (docs/protocol.md, "Proposer").
 //!
 //! Commands are queued by [`Proposer::submit`] and leave with [`Proposer::flush`], several of them

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counting: TRIM reports of replicas, for acceptors and leader alike.
 
 use crate::configuration::MAX_REPLICAS;

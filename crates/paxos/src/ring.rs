@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where an instance lives in a ring of slots.
 
 use crate::{Instance, PartitionId};

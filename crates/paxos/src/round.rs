@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Epochs and rounds (docs/protocol.md, "Epochs and rounds").
 //!
 //! A round is `epoch << 12 | sub`. The base round of an epoch (`sub` = 0) belongs to its leader and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happened at a node, as a line of text (`docs/testing.md`, "Traces"): nodes record it, and
 //! `crates/model` holds it against the protocol.
 //!

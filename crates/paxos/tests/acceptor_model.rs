@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The acceptor against a model that is as simple as the rules: maps without a ring, and a rule a
 //! line. Random packets from a small space, so that rounds, instances and laps collide all the time.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Learner and leader under random packets: the learner against a model of maps and sets, the leader
 //! against what must never happen.
 

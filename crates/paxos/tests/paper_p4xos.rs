@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The claims of "P4xos: Consensus as a Network Service" (TNET 2020) that the roles keep, and
 //! where they depart. One test a claim, with its section.
 

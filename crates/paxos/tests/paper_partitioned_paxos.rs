@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The claims of "Partitioned Paxos via the Network Data Plane" (2019) that the roles keep, and
 //! where they depart. One test a claim, with its section.
 

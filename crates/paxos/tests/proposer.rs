@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The proposer: packing, retries, back-pressure.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recover, answer by answer.
 
 use paxos::outbox::Sent;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recover against real acceptors over a bad network: two recoverers duel while a leader stamps.
 //! Agreement is checked from the packets alone.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Golden bytes of `testdata/wire/`: what is written there must parse to what is said there, and
 //! must come out again byte by byte. The format is described in `testdata/wire/README.md`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The program that is replicated.
 //!
 //! An [`Application`] executes commands one after the other and never sees the network. The

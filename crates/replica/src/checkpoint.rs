@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When to make a checkpoint, and TRIM.
 //!
 //! A replica reports TRIM(T) only when everything below T is in a checkpoint that survives a power

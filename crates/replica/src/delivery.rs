@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decided values that came before their turn.
 
 use paxos::{Flags, Instance};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a worker knows of epochs.
 
 use crate::settings::EpochView;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When to repair which instances.
 //!
 //! An instance is *open* here if it is not decided, yet something shows that it was begun: a decision or a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whose state it is: the cluster, group and partition that stored records, and checkpoints on their
 //! way to another replica, belong to. [X-NAME]
 //!

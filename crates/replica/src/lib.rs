@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! In-order execution, sessions, checkpoints and catch-up, without I/O.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Asking acceptors how far they are, for what no packet here has mentioned.
 
 use paxos::{Header, Time};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What replicas and clients say to one another inside values.
 //!
 //! | where | layout (big-endian) |

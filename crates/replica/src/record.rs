@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The replica's own records, as they lie beside the application's data.
 //!
 //! | record | key | value (big-endian) |

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Replies that wait for the commit of their batch.
 
 use crate::protocol::Status;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The session table: which requests have taken effect, and what was answered.
 //!
 //! It is replicated state: a function of the log alone, equal on all replicas at the same

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a worker is told when it starts.
 
 use paxos::wire::MAX_VALUE_LEN;

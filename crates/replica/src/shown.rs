@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How far others say that the log has been begun, and whose word that takes. [X-BEGUN]
 //!
 //! Who repairs an instance that holds nothing puts a no-op there. So one acceptor that errs, or one bit that

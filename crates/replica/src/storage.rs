@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where an [`InMemory`](crate::InMemory) application keeps its checkpoint.
 
 use std::fs::{self, File};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The worker of one partition of a replica: learns what is decided, executes it in instance
 //! order, commits, answers, makes checkpoints, and repairs what it missed.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Replicas with a real leader and real acceptors over a network that loses, repeats, reorders and
 //! delays (some copies by an hour), while replicas are killed between any two steps and lose power.
 //! Every command counts its executions, so that one too many shows.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a worker does about instances that it missed. The acceptors' answers are written by the
 //! test.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rules of the session table, one test a rule. The log is written by the test.
 
 mod common;

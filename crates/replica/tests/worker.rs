@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Order, commit, checkpoints and catch-up of one worker. The log is written by the test.
 
 mod common;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The replicated program of the simulation: words that are set, counted, appended to and compared,
 //! on a simulated store that tells a killed process from a machine without power.
 //!

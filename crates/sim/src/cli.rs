@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `sim [SEED]`: the simulator's command line.
 
 use std::io::Write;

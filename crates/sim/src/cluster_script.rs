@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Scenarios of whole clusters as text, with what must come of them.
 //!
 //! A script is a [plan](crate::plan) with expectations. Lines may come in any order; `#` begins a

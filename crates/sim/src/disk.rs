@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A disk that forgets what was not synced, tears the last write, and runs full.
 //!
 //! A file is its synced bytes and the appends since. A process that is killed loses nothing that it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Draws a plan from a seed: a cluster, a load, and faults.
 
 use paxos::Time;

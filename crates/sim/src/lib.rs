@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Deterministic simulator of the roles, the replicas and the controller. No node uses it; the program has it
 //! for its command `sim`, `torture` for its random numbers and its checker of histories.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Is a client history linearizable?
 //!
 //! The algorithm is Wing and Gong's (*Testing and Verifying Concurrent Objects*, 1993) with Lowe's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! For who wants to see what happens at each node, to record it.
 
 use paxos::acceptor::Start;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happens in a run, as a list that can be printed, read back and cut down.
 //!
 //! A plan is the shape of the cluster (a [`Scenario`]) and what is done to it and when. Everything

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs seeds: one, or many on several threads.
 
 use std::sync::Mutex;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Cuts a failing plan down to what still fails.
 //!
 //! Delta debugging (Zeller and Hildebrandt's ddmin): chunks of the list of actions are deleted

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs every script of `testdata/cluster`.
 
 use std::path::Path;

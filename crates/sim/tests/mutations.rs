@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The checkers bite: each deliberate mistake is found within a bounded number of seeds, by an
 //! invariant that it breaks. The same seeds without the mistake are sound (see `seeds.rs`).
 

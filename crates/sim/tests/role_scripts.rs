@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs every script of `testdata/roles/` on the Rust roles.
 //!
 //! `UPDATE_SCRIPTS=1 cargo test -p sim --test role_scripts` rewrites the expectations to what

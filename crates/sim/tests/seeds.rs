@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Seeds are sound, and a seed is a run.
 
 use sim::cluster::mutation::Mutation;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is proposed, voted and so chosen, from the packets alone. Whatever breaks agreement panics.
 
 use std::collections::{BTreeMap, BTreeSet};

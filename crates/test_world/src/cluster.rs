@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The small cluster that tests speak of: f = 1 and g = 1, the smallest in which a failure has to be survived.
 
 use paxos::{Configuration, Deployment, Enable, Epoch, GroupId, Instance, Member, NodeId, Program};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What becomes of a packet: lost, repeated, late by a moment or by an hour, damaged, or kept from
 //! getting through by a partition.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual time: events in order of time, and of scheduling where times are equal.
 
 use std::cmp::Reverse;

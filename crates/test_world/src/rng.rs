@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The only source of randomness: a seeded generator, so that a seed is a run.
 
 /// xoshiro256**, seeded through splitmix64 (Blackman and Vigna, public domain).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Leaders and acceptors that ship, on a network that loses, repeats, delays and damages. Whatever a test is about
 //! it drives itself: it has an address like everybody else, and gets what [`World::arrival`] hands out.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Clients: connections to all front ends, a few commands at a time, everything on record.
 
 use std::collections::BTreeSet;

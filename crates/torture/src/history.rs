@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What clients asked and were told, for both checkers.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Carries out a plan, and undoes what is to be undone.
 //!
 //! Faults overlap as the plan has them. One waits, though: what would take an acceptor's memory or a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a torture does and when: a pure function of its seed and options.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Asks Porcupine, a checker in Go that others wrote. `./dev torture` builds it where Go is.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a torture found.
 
 use std::collections::BTreeMap;

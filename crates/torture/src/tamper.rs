@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What can happen to files between a node's stop and its start.
 
 use std::fs::{self, File};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cluster that is tortured: a lab, its nodes as processes, and their disks.
 
 use std::collections::{BTreeMap, BTreeSet};

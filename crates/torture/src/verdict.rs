@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counting what was lost and what took effect twice, by what is there at the end. Simpler than the
 //! checkers of histories, and independent of them.
 

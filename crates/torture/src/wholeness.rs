@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether the cluster could stand another loss now, by the nodes' own status documents. Faults that
 //! take a node's memory or disk wait for it: beyond f and g a loss would be legitimate.
 

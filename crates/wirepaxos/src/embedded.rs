@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A whole cluster in this process: every node a thread. For tests and first use.
 
 use std::sync::Arc;

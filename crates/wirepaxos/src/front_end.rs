@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The Redis-protocol front end beside a replica: its sockets, and its ties to the replica.
 
 use std::fmt::Write as _;

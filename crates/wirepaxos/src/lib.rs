@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Consensus as a network service, as a library: replicate a program of yours, and call it.
 //!
 //! A cluster is described by one file that all its nodes read, a [`ClusterFile`]. [`run`] plays the

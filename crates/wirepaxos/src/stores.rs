@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a replica gets that executes what the cluster file names: the application and, where it has
 //! a redis address, a front end.
 

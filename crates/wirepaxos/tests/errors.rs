@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a program can tell apart when something goes wrong.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A program outside the workspace that has `wirepaxos` as its only dependency, and no stores.
 
 use std::fs;

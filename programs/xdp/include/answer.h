@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Turning the packet in hand into the one to send. */
 #ifndef WIREPAXOS_ANSWER_H
 #define WIREPAXOS_ANSWER_H

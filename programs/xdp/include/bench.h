@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* For tests and measurements alone. BPF_PROG_TEST_RUN repeats a program over one packet, which a role
  * changes. The program `bench` makes it new each time, with the next instance and the next sender,
  * and tail-calls the role, or `bench_out`, which sends it over a link as a network would, or `bench_pass`.

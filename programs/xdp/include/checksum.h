@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Internet checksums: of the packet in place, and of what is written into it.
  *
  * Sums are kept in 64 bits and folded in the end: a datagram's 32-bit words can't overflow them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Multicast without broadcast redirects, for devices that take no redirected frames: with
  * DEVICE_CLONES a role's program leaves the frame that it has made of a packet to the stack, and the
  * program `clones` at the interface's TC ingress sends a clone of it to each member, by any port.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* What the lab's fault injector shares with the program that sets its rates. The Rust side of these
  * layouts is crates/lab/src/faults/layout.rs. */
 #ifndef WIREPAXOS_FAULT_H

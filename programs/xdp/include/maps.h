@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Maps and small tools that all roles share.
  *
  * Maps that the control plane writes while packets pass are BPF_F_MMAPABLE arrays: user space maps

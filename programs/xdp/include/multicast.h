@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Multicast: one broadcast redirect to all links, then one address per copy.
  *
  * The packet goes to every entry of a devmap (BPF_F_BROADCAST); each entry runs the egress program,

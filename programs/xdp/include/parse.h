@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* From a frame to a message, and what every role checks of it. */
 #ifndef WIREPAXOS_PARSE_H
 #define WIREPAXOS_PARSE_H

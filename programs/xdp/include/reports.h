@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* TRIM reports of replicas, for acceptors and leader alike: as crates/paxos/src/quorum.rs. */
 #ifndef WIREPAXOS_REPORTS_H
 #define WIREPAXOS_REPORTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* What a packet's way through leader, acceptor and learner has in common. */
 #ifndef WIREPAXOS_ROLE_H
 #define WIREPAXOS_ROLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Tests stop a program on its way while another CPU does what must not disturb it. The objects in `stopping/`
  * wait at the place that the map names until it names another one, or some tenths of a second. */
 #ifndef WIREPAXOS_STOP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Values out of the packet in hand. */
 #ifndef WIREPAXOS_VALUE_H
 #define WIREPAXOS_VALUE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* What became of a packet, counted per CPU (map `counters`).
  *
  * A verdict is one number: a dropped packet's is its reason, a rejected one's is VERDICT_REJECTED

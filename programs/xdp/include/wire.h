@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* The wire format: the 48-byte header and the structured values (docs/wire.md).
  *
  * 64-bit fields lie at 8-byte offsets of the header, but the header itself is only 4-byte aligned

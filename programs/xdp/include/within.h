@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Multicast to roles of the same switch: each of them is called with the packet in turn, so a value can
  * be proposed, voted for and decided in one run of the switch's forwarder.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos bench chain`: leader, three acceptors and learners as XDP programs at real links, driven
 //! by the kernel, with a callback in user space.
 

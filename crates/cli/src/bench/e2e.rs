@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos bench e2e`: end to end.
 
 use std::collections::BTreeMap;

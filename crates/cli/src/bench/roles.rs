@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos bench roles`: what one message costs a role, on each plane.
 
 use clap::{Args, ValueEnum};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos bench unreplicated-server`: the server of `bench e2e --baseline unreplicated`.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A status document in a few lines for people; `--json` has all of it.
 
 use node::ClusterFile;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A cluster of real processes on loopback.
 #![allow(dead_code)] // no test uses all of it
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A lab for one test.
 #![allow(dead_code)] // each test program uses a part
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waiting for what real processes do sooner or later.
 #![allow(dead_code)] // no test uses all of it
 

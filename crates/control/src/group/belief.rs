@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an acceptor says of its memory is believed only as far as it can be true.
 //!
 //! T, the largest trim point, and E, the largest `end`, decide what a new epoch takes for forgotten and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Orders of the epoch in force, or on its way: ProgramLeader and EnableAcceptor.
 
 use super::Group;

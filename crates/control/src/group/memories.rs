@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Acceptors that were read from disk: compared, and let go on or emptied ([`crate::memory`]).
 
 use super::Group;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An operator's order to change the leader.
 
 use super::Group;

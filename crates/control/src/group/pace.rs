@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How fast epochs may follow one another: their numbers are finite. [E-PACE]
 
 use paxos::Time;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When a new epoch is needed, and who is in it.
 //!
 //! At the very first start *all* configured acceptors must have answered: a configuration names

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A controller with real leaders and acceptors, and replicas that answer PROBE; seeded and lossy.
 
 use control::{

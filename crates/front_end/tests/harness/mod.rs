@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A front end on a log of its own: one replica's worker with the real session table and a real
 //! store, behind a network that loses, repeats and reorders as asked.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The process that frames go past when they are to be duplicated, held back or delayed. It runs
 //! in the namespace of the wires; a frame that the program there passes on ends in its socket, and
 //! nowhere else, since the namespace has no addresses.

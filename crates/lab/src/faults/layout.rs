@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The structures of `programs/xdp/include/fault.h`.
 #![allow(unsafe_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The fault injector's program and maps, pinned in the lab's own bpffs.
 #![allow(unsafe_code)]
 

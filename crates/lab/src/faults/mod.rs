@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Faults on links. A link that shall have some leads through a wire: a pair of interfaces in a
 //! namespace of its own, with the program `programs/xdp/fault.bpf.c` at both. So both ends of the link stay
 //! free for programs of the roles, and frames that those send meet the faults like any other.

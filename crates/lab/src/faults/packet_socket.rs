@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames as they are, from and to all interfaces of the calling thread's namespace.
 #![allow(unsafe_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the detour does to frames: duplicates them, holds them back, delays them all. No clock and
 //! no socket: times are arguments, in nanoseconds.
 

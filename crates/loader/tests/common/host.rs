@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a replica's worker does with the learner in its host's kernel.
 
 use loader::layout::Decision;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The XDP roles behind the script runner's trait, and what all tests here share.
 #![allow(dead_code)]
 

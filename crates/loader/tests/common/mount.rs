@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A BPF file system for one test; gone with it.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets at random: valid, stale and malformed ones, close to where a role stands.
 #![allow(dead_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A switch with all roles of a group: its forwarder calls them, and they call each other.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

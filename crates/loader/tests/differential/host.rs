@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A learner in a replica's host: as [`paxos::HostLearner`], and besides it fills rings and wakes its worker.
 
 use loader::frame;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The same packets at random into a Rust role and its XDP program: output bytes, verdict and state
 //! must be the same after each.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What can be told of a partition and an instance, in Rust and in XDP, in the same words.
 
 use paxos::learner::SlotView;

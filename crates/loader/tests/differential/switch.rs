@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! All roles of a switch against the Rust roles, each called in turn: what leaves the switch, and the
 //! state of all five, must be the same after each packet, whichever role it was for.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a forger or a bad link makes of a packet.
 
 use crate::common::random::Random;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Such frames through a forwarder: to addresses behind its ports, and to those of roles: one that is
 //! there, one that isn't, and the forwarder itself.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Untrusted frames into every role: broken, damaged, forged, and good ones in between, so that the
 //! state is not an empty one. After each: no program aborted, one verdict was counted, a damaged
 //! frame did nothing, what wasn't accepted has touched no state, and a host's rings hold what was

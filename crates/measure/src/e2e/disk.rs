@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a measurement of storage has to know of the disk: which file system it is on, and whether the
 //! stores have had to write to it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One client in a closed loop.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a client asks for, and what the answer must be.
 
 use apps::kv::{Command, Reply, SetFlags};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What one message costs a role, on each plane.
 
 pub mod udp;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The roles as libraries, called in a loop on packets in memory.
 //!
 //! Each message is parsed, handled, and what the role sends is copied into a buffer as a data plane

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The roles' programs in the kernel, alone and at links.
 
 use local_cluster::Error;

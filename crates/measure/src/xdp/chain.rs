@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The whole chain at real links, driven by the kernel: requests to the leader, three acceptors on
 //! links of their own, quorum learners at the replicas' links, their rings, a callback in user space,
 //! which checks that each instance comes once and holds what was sent.

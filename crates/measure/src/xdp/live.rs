@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages a second of one core with live frames over veth: frames are made in the kernel, cross a
 //! link to the role in the driver of its far end, and what the role sends crosses links of its own to
 //! where it is counted and dropped. In turns with that bare forwarding, in the role's place, makes as

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How long a role's program takes, message by message, by BPF_PROG_TEST_RUN.
 //!
 //! A wrapper makes the packet new before each repetition, with the next instance, so the whole ring

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Roles that are ready for traffic: a group of one partition, 65,536 slots, three acceptors.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs at real links, for measurements.
 
 use aya::programs::xdp::XdpLink;

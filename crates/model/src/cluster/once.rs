@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happens at most once: crashes, repairs, trims, epochs.
 
 use paxos::{Acceptor, Header, Leader, MsgType, To};

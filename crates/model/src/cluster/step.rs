@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an actor makes of a message, and what of that matters to others.
 
 use paxos::wire::value::Rejection;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! States that differ by an exchange of equal acceptors: their fingerprints.
 
 use super::{Cluster, FIRST, MAX_SYMMETRIES, NOTHING, Origin, State};

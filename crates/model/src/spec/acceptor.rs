@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An acceptor: what it may answer.
 
 use std::collections::BTreeMap;

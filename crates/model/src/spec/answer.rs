@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What acceptors and leaders have in common.
 
 use std::collections::BTreeMap;

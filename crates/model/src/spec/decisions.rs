@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What was decided, by the votes alone.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The store's epochs.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A leader: what it may answer and stamp.
 
 use std::collections::{BTreeMap, BTreeSet};

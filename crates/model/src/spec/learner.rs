@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Learner nodes: what they may call decided.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an acceptor may remember.
 //!
 //! A durable one that was killed may have lost the end of its log, as far as nobody has seen an

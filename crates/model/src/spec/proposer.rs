@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Candidates and repairing hosts: what they may propose.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What replicas have reported as no longer needed.
 
 use std::collections::BTreeMap;

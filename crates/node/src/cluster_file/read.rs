@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From TOML to records whose fields know where they stand.
 
 use serde::Deserialize;

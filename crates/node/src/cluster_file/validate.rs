@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From records to a consistent cluster: every check, each with its place and remedy.
 
 use std::collections::BTreeMap;

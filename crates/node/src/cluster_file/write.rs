@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From a draft to the text of a cluster file: the only place that writes one.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which plane a node's role runs on.
 
 use loader::interface::Interface;

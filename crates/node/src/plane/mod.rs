@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Data planes: how packets reach a role and leave it.
 //!
 //! The seam is two functions over batches of buffers that the caller owns:

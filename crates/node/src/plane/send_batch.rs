@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets on their way out, grouped by destination.
 
 use std::net::SocketAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The socket plane: any kernel, no privilege.
 //!
 //! `recvmmsg` with UDP_GRO takes, and `sendmmsg` with UDP_SEGMENT gives, many datagrams a call and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel plane: a role runs as an XDP program at the interface that has the node's address, or
 //! at a switch that has it. Its memory and its link are pinned, so it serves on while the node's
 //! process is away.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A node's life as the controller sees it: orders, views, status, stop. One loop for all roles, on every plane.
 
 use std::net::SocketAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The process of a role in the kernel: it controls, and answers what had no room in its frame.
 
 use std::net::SocketAddr;

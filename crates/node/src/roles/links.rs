@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A node's ways to everybody else on the data plane, behind sockets: what comes in is counted and
 //! recorded here, and what a role sends is addressed as well.
 

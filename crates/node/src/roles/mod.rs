@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a node does, by its role.
 //!
 //! | module | role | sockets | kernel |

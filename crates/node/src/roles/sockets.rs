@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The process of a role behind sockets: packets and control messages in, one thread, nothing queued.
 
 use std::net::SocketAddr;

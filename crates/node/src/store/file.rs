@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The controller's memory in one JSON file.
 //!
 //! Every change writes the whole (small) document to a temporary file, syncs it, renames it over

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An exclusive lock on a file, held as long as the value lives; the kernel drops it with the
 //! process, so a killed controller leaves nothing to clean up.
 #![allow(unsafe_code)]

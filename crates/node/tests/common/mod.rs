@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The nodes of a cluster as threads of one process.
 #![allow(dead_code)] // each test program uses a part
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An acceptor's memory as bytes: for an orderly stop and for snapshots of the durable log.
 //!
 //! Big-endian. Nothing below `trim` is written. There is no checksum: whoever stores it adds one.

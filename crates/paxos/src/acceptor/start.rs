@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which start of an acceptor's memory this is.
 //!
 //! A memory that is read from disk may be an old copy of itself. So each time it is, it counts that,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The instances that a candidate has asked or proposed and not yet heard enough about.
 
 use crate::{Instance, Time};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a candidate knows of one partition.
 
 use super::open::Opened;

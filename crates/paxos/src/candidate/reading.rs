@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Steps 1 and 2: range promises, TRIM, and the votes in [T, E).
 
 use super::partition::{Answer, Partition};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Steps 3 and 4: enable fresh members, propose, write the marker, confirm.
 
 use super::partition::{Answer, Partition};

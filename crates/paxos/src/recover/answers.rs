@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What answers prove.
 
 use super::repair::{Candidate, Phase, Vote, count};

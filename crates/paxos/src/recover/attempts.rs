@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which rounds of a lane are used up.
 
 use std::collections::BTreeMap;

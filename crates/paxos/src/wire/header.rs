@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The 48-byte header.
 //!
 //! [`Packet::parse`] is the only way from bytes to a packet: it checks everything that needs no

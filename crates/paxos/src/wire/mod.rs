@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The wire: one message a datagram; a 48-byte header, an optional 16-byte tag, then the value.
 //! All fields are big-endian. `docs/wire.md` is the living text, `testdata/wire/` holds the golden
 //! bytes that every implementation reads.

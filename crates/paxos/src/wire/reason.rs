@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why a packet was dropped or rejected.
 //!
 //! One list for the Rust roles and the XDP counters, and for P4 to come; `wirepaxos status` shows the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A candidate or two with real acceptors, and the store of their epochs.
 
 use std::collections::BTreeMap;

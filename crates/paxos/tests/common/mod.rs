@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the tests of the roles share: one leader, three acceptors (f = 1), one learner, and
 //! packets that go through bytes, as on the wire.
 

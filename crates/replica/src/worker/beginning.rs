@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An epoch that begins below what was executed.
 //!
 //! An epoch's marker is decided at E, above everything that earlier epochs may have decided, and every

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Copies of the whole state: for a replica that fell behind, and from one that is ahead.
 
 use super::{Restored, Worker, load};

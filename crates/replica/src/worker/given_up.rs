@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an operator's override gave up when more than f acceptors had lost their memory.
 //!
 //! A range of instances holds nothing, whatever was decided there: its first one is where the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a worker does by time: repairs, polls, expiry, checkpoints, TRIM.
 
 use super::{EXPIRE_AT_ONCE, EXPIRE_INTERVAL, Worker, decided};

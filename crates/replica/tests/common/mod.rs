@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the tests share: an application that counts every execution and loses what a crash would
 //! take, an output that records, and a worker that is fed decided values directly.
 #![allow(dead_code, unused_imports)] // each test binary uses a part

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs the simulator from the command line; see `sim --help`.
 
 fn main() -> std::process::ExitCode {

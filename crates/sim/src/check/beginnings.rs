@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An epoch that begins below what a replica has executed: the replica stops as soon as it is told.
 
 use std::collections::BTreeMap;

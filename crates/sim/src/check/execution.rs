@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Invariant 4, acknowledgements, and what TRIM may forget, watched at the application.
 //!
 //! The first replica to execute at a position of a partition's history defines it; every other one,

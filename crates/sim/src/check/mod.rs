@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The checkers: what must hold after every step.
 //!
 //! They keep a record of their own of what was sent, voted, executed and acknowledged, and judge by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Invariants 1 to 3, watched on the wire.
 //!
 //! Every packet is seen as it leaves, with the process and the memory that really sent it: what the

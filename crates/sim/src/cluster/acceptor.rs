@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A node that runs an acceptor, with its memory in the process or on a disk.
 //!
 //! The durable form keeps a snapshot and a log of the packets that changed something. What a step

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a plan does to a cluster.
 
 use control::{Envelope, EpochRecord, EpochState, Message, View};

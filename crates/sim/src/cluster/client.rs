@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A node that runs a client: a proposer with one session a partition.
 //!
 //! A command without an answer stays open in the history: its session may have expired before it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Clocks that start anywhere and run a little too fast or too slow.
 
 use paxos::Time;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A node that runs the controller, on a store that outlives it.
 
 use std::cell::RefCell;

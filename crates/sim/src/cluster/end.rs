@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The end of a run: faults stop, and everything must complete.
 
 use paxos::Time;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What every simulated node has, whatever it runs.
 
 use control::{Contradiction, View, Views};

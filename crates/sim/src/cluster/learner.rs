@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A node that runs a learner: it counts votes for the replicas, and keeps nothing.
 
 use control::Message;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A whole cluster in one process and one thread: real roles, simulated machines.
 
 mod acceptor;

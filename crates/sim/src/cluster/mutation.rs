@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Deliberate mistakes, to prove that the checkers bite.
 //!
 //! None of them is in the code that ships. The harness makes them: it rewrites what a role gets or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A node that runs a replica: one worker a partition, each with a store of its own.
 
 use std::io::{self, Read};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets and control messages in a line of text.
 
 use control::Message;

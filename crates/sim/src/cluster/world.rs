@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What all nodes of a simulated cluster share: time, the network, the checkers and the trace.
 
 use std::collections::BTreeMap;

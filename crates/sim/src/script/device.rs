@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a script drives: one role of one implementation. The runner reads the script's words and writes
 //! what it sees; a device knows neither.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `key=value` fields of a script line.
 
 use paxos::{NodeId, Round};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs the scripts of `testdata/roles/`: packets in; packets, verdict and state out.
 //!
 //! The format is described in `testdata/roles/README.md`. It speaks in packets, so the same scripts

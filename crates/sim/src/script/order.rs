@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the control plane tells a role: the lines of a script that are neither packets nor looks.
 
 use paxos::acceptor::Start;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Values as text: what they mean where they have a structure, otherwise characters, or bytes where
 //! not all of them can be written.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Digests of the replicas' contents. Making one takes as long as reading all of them, so a replica
 //! is waited for as long as it gives signs of life, and no longer.
 

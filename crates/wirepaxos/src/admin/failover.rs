@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A change of the leader.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an operator asks of a running cluster.
 //!
 //! ```no_run

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Built by `outside.rs` in a place of its own, with `wirepaxos` as its only dependency.
 
 use std::io::{self, Read, Write};

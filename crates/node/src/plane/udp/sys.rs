@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The socket calls behind the plane.
 #![allow(unsafe_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An acceptor in the kernel: its votes are in pinned maps.
 //!
 //! When the process ends by a signal, or is killed, the acceptor votes on, and the next process

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An acceptor's memory on disk: which files it is in, and what an orderly stop leaves.
 
 use std::fs;

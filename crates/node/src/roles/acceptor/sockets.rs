@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An acceptor behind sockets, and its memory in a log or, after an orderly stop, in a file.
 
 use std::net::SocketAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An acceptor with its files and without its sockets, for tests that damage the files.
 
 use std::net::Ipv4Addr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The log of a durable acceptor: every input that changed it, in order.
 //!
 //! An acceptor is deterministic, so the inputs since a snapshot make up its state. All inputs of

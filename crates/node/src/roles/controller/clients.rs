@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whom the controller's answers go to, besides nodes.
 
 use std::collections::VecDeque;

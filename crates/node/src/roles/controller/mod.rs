@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The controller's process: [`control::Controller`] behind sockets, with a store in a file.
 //!
 //! Whatever it must remember is in the store before it acts on it, so it can be killed at any time;

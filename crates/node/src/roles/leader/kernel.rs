@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A leader in the kernel. The candidate hands `next` and the round over to its maps through
 //! `ProgramLeader`, as to any other leader.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A leader's process: the role of every group behind one socket (`sockets.rs`), or in the kernel
 //! (`kernel.rs`).
 //!

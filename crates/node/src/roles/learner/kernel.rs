@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A learner in the kernel: its counts, and the configurations that it counts by, are in pinned maps.
 //!
 //! When the process ends, the learner counts on for the epochs that it knows. Those of a later one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A learner's process: the role of every group behind one socket (`sockets.rs`), or in the kernel
 //! (`kernel.rs`).
 //! It counts votes for the replicas and tells them what is decided, one DELIVER each.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A learner behind sockets.
 
 use control::View;

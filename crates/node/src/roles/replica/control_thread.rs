@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a replica's control thread does: it passes views, lanes and incarnations to the workers, and asks
 //! the controller for them.
 

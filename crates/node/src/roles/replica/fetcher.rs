@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The thread that fetches another replica's state, while the worker goes on answering.
 
 use std::io;

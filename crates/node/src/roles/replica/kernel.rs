@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A replica's learner in the kernel: an XDP program at the interface counts the votes, and each
 //! partition's worker reads what is decided in place, from a ring of its own. Everything else that
 //! comes for the replica goes to the workers' sockets, as do the votes while one repairs.

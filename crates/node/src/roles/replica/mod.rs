@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A replica: one thread for the control plane, one worker thread a partition, and the server that
 //! hands out checkpoints.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a worker sends: packets by role, and replies, which are packed by address.
 
 use std::net::SocketAddr;

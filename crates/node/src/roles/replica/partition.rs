@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One partition of a replica, as the cluster file has it.
 
 use std::net::SocketAddr;

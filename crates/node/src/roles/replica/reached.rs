@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How far a partition's checkpoints had reached, beside its store and apart from it.
 //!
 //! Other nodes count on what a replica reported as durable. A store may lose that without a word: RocksDB

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 

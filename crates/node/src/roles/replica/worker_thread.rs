@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The thread of one partition: packets in, execution, replies out.
 
 use std::io::BufReader;

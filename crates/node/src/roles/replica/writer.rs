@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The thread that writes a worker's checkpoints, which take milliseconds of waiting for the disk.
 
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};

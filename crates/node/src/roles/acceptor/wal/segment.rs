@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames in the sectors of a segment.
 //!
 //! A disk writes sectors whole, but in any order, and before a segment is used all of them hold zeros.
