@@ -8,13 +8,17 @@ import statistics
 HERE = pathlib.Path(__file__).resolve().parent
 
 
+class NoResults(Exception):
+    """Nothing was measured yet."""
+
+
 class Results:
     """One run of an experiment, with the median of its turns for whatever is asked."""
 
     def __init__(self, experiment):
         paths = sorted((HERE / experiment / "results").glob("*.json"))
         if not paths:
-            raise SystemExit(f"bench/{experiment}/results is empty: run bench/record {experiment}")
+            raise NoResults(f"bench/{experiment}/results is empty: run ./dev bench record {experiment}")
         found = [(json.loads(path.read_text()), path) for path in paths]
         self.document, self.path = max(found, key=lambda each: each[0]["date"])
 
