@@ -238,9 +238,55 @@ pub fn set_backlog(listener: &TcpListener, backlog: c_int) -> io::Result<()> {
     }
 }
 
+/// Lets this process have as many files and connections open as it may grant itself, and says how many
+/// that are. Most hosts begin with 1,024 and allow far more.
+pub fn raise_file_limit() -> io::Result<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is live, and only written to.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: `limit` is live, and only read.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } {
+        0 => Ok(limit.rlim_cur),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In a process of its own: the limit is the process's.
+    #[test]
+    fn the_limit_of_open_files_is_raised_as_far_as_it_goes() {
+        const CHILD: &str = "WIREPAXOS_TEST_FILE_LIMIT";
+        if std::env::var_os(CHILD).is_some() {
+            let raised = raise_file_limit().unwrap().to_string();
+            let limits = fs::read_to_string("/proc/self/limits").unwrap();
+            let files = limits.lines().find(|l| l.starts_with("Max open files"));
+            let shown: Vec<_> = files.unwrap().split_whitespace().skip(3).take(2).collect();
+            assert_eq!(shown, [&raised, "200"]);
+            return;
+        }
+        let name = "host::tests::the_limit_of_open_files_is_raised_as_far_as_it_goes";
+        let child = std::process::Command::new("sh")
+            .args(["-c", "ulimit -Sn 100; ulimit -Hn 200; exec \"$@\"", "sh"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", name])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&child.stdout);
+        assert!(
+            child.status.success() && text.contains("1 passed"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn what_a_node_stores_is_in_directories_of_its_owner() {

@@ -20,6 +20,8 @@ use crate::Error;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Connections that wait to be accepted, as in Redis: many clients come at once.
 const BACKLOG: i32 = 511;
+/// Files that the replica itself may have open: those of its store (512), sockets, checkpoints.
+const FILES_OF_THE_REPLICA: u64 = 600;
 
 /// Binds the node's redis address, starts the front end and ties it into `services`: it stops when
 /// the replica is about to.
@@ -45,6 +47,7 @@ pub fn start(
     settings.password = node.redis_password.clone();
     let share = sessions_for_front_ends() / cluster.replicas(group.id).len();
     settings.max_clients = settings.max_clients.min(share);
+    limit_to_files(&mut settings.max_clients)?;
     settings.shutdown_timeout = SHUTDOWN_TIMEOUT;
     settings.describe = describe(node, group.id, leader.clone(), position.clone());
     let plane = LeaderPlane {
@@ -66,6 +69,21 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// Connections that the replicas' session table has room for, with an eighth left to other clients.
 fn sessions_for_front_ends() -> usize {
     replica::Limits::default().slots / usize::from(front_end::SESSION_WINDOW) / 8 * 7
+}
+
+/// A client for whom there is no file would wait for ever to be accepted: it is told that there are too
+/// many instead.
+fn limit_to_files(max_clients: &mut usize) -> io::Result<()> {
+    let files = node::host::raise_file_limit()?;
+    let most = files.saturating_sub(FILES_OF_THE_REPLICA) as usize;
+    if most < *max_clients {
+        tracing::warn!(
+            "only {most} of {max_clients} Redis clients are let in: this process may have {files} files \
+             open (`ulimit -Hn`, LimitNOFILE of systemd)"
+        );
+        *max_clients = most;
+    }
+    Ok(())
 }
 
 /// Answers and news for the front end.
