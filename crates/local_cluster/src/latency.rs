@@ -9,6 +9,12 @@ use serde_json::json;
 /// Latencies with three significant digits.
 pub struct Latencies(Histogram<u64>);
 
+impl Default for Latencies {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Latencies {
     /// None yet.
     pub fn new() -> Latencies {

@@ -183,7 +183,7 @@ fn make_cluster(settings: &Settings) -> Result<LocalCluster, Error> {
         cpu_of: settings.pinned.node_cpu(),
     };
     if settings.plane == Plane::Udp && !settings.lab {
-        return Ok(LocalCluster::create(&settings.data, &shape)?);
+        return LocalCluster::create(&settings.data, &shape);
     }
     LocalCluster::in_lab(&shape, settings.plane, None)
 }

@@ -11,7 +11,12 @@ use crate::{ClusterFile, Error, Program, Stop};
 /// It survives no crash of the process that all nodes share, so it replaces no cluster.
 /// See [the first example](crate).
 pub struct Embedded {
-    nodes: Vec<(Arc<Stop>, JoinHandle<Result<(), Error>>)>,
+    nodes: Vec<Running>,
+}
+
+struct Running {
+    stop: Arc<Stop>,
+    thread: JoinHandle<Result<(), Error>>,
 }
 
 impl Embedded {
@@ -37,7 +42,7 @@ impl Embedded {
                     }
                     Ok(result?)
                 })?;
-            embedded.nodes.push((stop, thread));
+            embedded.nodes.push(Running { stop, thread });
         }
         Ok(embedded)
     }
@@ -51,13 +56,13 @@ impl Embedded {
     }
 
     fn end(&mut self) -> Result<(), Error> {
-        for (stop, _) in &self.nodes {
-            stop.request();
+        for node in &self.nodes {
+            node.stop.request();
         }
         let mut first = Ok(());
-        for (_, thread) in self.nodes.drain(..) {
+        for node in self.nodes.drain(..) {
             let panicked = |_| Err(Error::System("a node's thread panicked".to_owned()));
-            first = first.and(thread.join().unwrap_or_else(panicked));
+            first = first.and(node.thread.join().unwrap_or_else(panicked));
         }
         first
     }

@@ -39,19 +39,19 @@ pub struct Measured {
 /// first: parsing and copying alone.
 pub fn measure(runs: usize, seconds: f64) -> [Measured; 4] {
     let time = Duration::from_secs_f64(seconds);
-    let roles: [(&'static str, fn(Duration) -> f64); 4] = [
-        ("forwarder", forward),
-        ("leader", leader),
-        ("acceptor", acceptor),
-        ("learner", learner),
-    ];
-    roles.map(|(role, run)| {
+    let measured = |role, run: fn(Duration) -> f64| {
         let all: Vec<f64> = (0..runs).map(|_| run(time)).collect();
         Measured {
             role,
             ns_per_msg: median(&all),
         }
-    })
+    };
+    [
+        measured("forwarder", forward),
+        measured("leader", leader),
+        measured("acceptor", acceptor),
+        measured("learner", learner),
+    ]
 }
 
 fn deployment(node: NodeId) -> Deployment {
