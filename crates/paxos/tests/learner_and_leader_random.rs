@@ -181,7 +181,7 @@ fn leader_never_stamps_twice_nor_beyond_its_window() {
                 10..14 => {
                     let mut value = Vec::new();
                     Vector::reserve(
-                        random.pick(&[&[0, 1][..], &[0], &[1], &[0, 2]]),
+                        random.pick::<&[u16]>(&[&[0, 1], &[0], &[1], &[0, 2]]),
                         &mut value,
                     );
                     let header = Header {
