@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two clusters were given one set of addresses. One serves; the controller of the other one, which is
 //! older and was forgotten, comes back while the controller in force is away. [E-VIEW]
 

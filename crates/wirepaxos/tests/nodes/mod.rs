@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Clusters of a counter, whose nodes are threads of this process, and a client that counts, too.
 #![allow(dead_code)] // each test program uses a part
 
