@@ -3,13 +3,13 @@
 //! damaged. The replica takes all of it or changes nothing.
 
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex};
 
+use super::disk::Disk;
 use super::input::{Input, NONCE};
+use super::members::{configuration, deployment};
 use node::transfer::{FrameWriter, answered};
-use paxos::{Deployment, Flags, Header, MsgType, Outbox, Packet, Round, To};
+use paxos::{Flags, Header, MsgType, Outbox, Packet, Round, To};
 use replica::protocol::{ReplyAddress, SessionOp};
-use replica::storage::Storage;
 use replica::{EpochView, InMemory, Output, ReplyTo, Restored, Settings, StateMachine, Worker};
 
 /// Magic, identity and position before the application's own checkpoint.
@@ -103,20 +103,6 @@ impl StateMachine for Text {
     }
 }
 
-#[derive(Clone, Default)]
-struct Disk(Arc<Mutex<Option<Vec<u8>>>>);
-
-impl Storage for Disk {
-    fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
-        Ok(self.0.lock().expect("nobody panics").clone())
-    }
-
-    fn replace(&mut self, checkpoint: &[u8]) -> io::Result<()> {
-        *self.0.lock().expect("nobody panics") = Some(checkpoint.to_vec());
-        Ok(())
-    }
-}
-
 struct Nowhere;
 
 impl Outbox for Nowhere {
@@ -133,21 +119,11 @@ struct Replica {
     ended: bool,
 }
 
-fn deployment() -> Deployment {
-    Deployment {
-        cluster: 7,
-        group: 1,
-        partitions: 1,
-        max_value: 64,
-        node: 5,
-    }
-}
-
 fn open(disk: &Disk) -> Result<Worker<InMemory<Text, Disk>>, replica::Error> {
     let settings = Settings {
         buffer: 8,
         learners: vec![9],
-        ..Settings::new(deployment(), 0)
+        ..Settings::new(deployment(5, 1, 64), 0)
     };
     Worker::open(
         settings,
@@ -161,17 +137,8 @@ impl Replica {
     fn new() -> Replica {
         let disk = Disk::default();
         let mut worker = open(&disk).expect("an empty disk");
-        let member = |node| paxos::Member { node, nonce: NONCE };
-        let configuration = paxos::Configuration {
-            epoch: 1,
-            leader: member(4),
-            acceptors: [1, 2, 3].map(member).to_vec(),
-            f: 1,
-            replicas: vec![5, 6, 7],
-            g: 1,
-        };
         let epoch = EpochView {
-            configuration,
+            configuration: configuration(1),
             active: true,
         };
         worker.configure(0, &[epoch]);
@@ -242,7 +209,7 @@ impl Replica {
     }
 
     fn shown(&mut self) -> (u64, usize, Text, Option<Vec<u8>>) {
-        let disk = self.disk.0.lock().expect("nobody panics").clone();
+        let disk = self.disk.content();
         let worker = &mut self.worker;
         (
             worker.next(),

@@ -8,6 +8,8 @@ pub mod checkpoint;
 pub mod cluster_file;
 #[cfg(feature = "node")]
 pub mod control;
+#[cfg(any(feature = "node", feature = "replica"))]
+pub mod disk;
 pub mod header;
 pub mod image;
 pub mod input;
@@ -15,6 +17,7 @@ pub mod input;
 pub mod kv;
 #[cfg(feature = "node")]
 pub mod log;
+pub mod members;
 #[cfg(feature = "redis")]
 pub mod resp;
 pub mod roles;

@@ -4,14 +4,14 @@
 //! well-formed.
 
 use super::input::{Input, NONCE};
+use super::members::{self, configuration};
 use paxos::acceptor::Enable;
 use paxos::leader::Program;
 use paxos::outbox::Sent;
 use paxos::recover::Filler;
 use paxos::{
-    Acceptor, Candidate, Configuration, Deployment, Flags, Header, Leader, Learner, Member,
-    MsgType, Packet, Proposer, ProposerSettings, Recover, RecoverSettings, Round, Time, To,
-    Verdict,
+    Acceptor, Candidate, Deployment, Flags, Header, Leader, Learner, MsgType, Packet, Proposer,
+    ProposerSettings, Recover, RecoverSettings, Round, Time, To, Verdict,
 };
 
 const PARTITIONS: u16 = 2;
@@ -73,25 +73,7 @@ struct World {
 }
 
 fn deployment(node: u16) -> Deployment {
-    Deployment {
-        cluster: 7,
-        group: 1,
-        partitions: PARTITIONS,
-        max_value: MAX_VALUE,
-        node,
-    }
-}
-
-fn configuration(epoch: u32) -> Configuration {
-    let member = |node| Member { node, nonce: NONCE };
-    Configuration {
-        epoch,
-        leader: member(4),
-        acceptors: [1, 2, 3].map(member).to_vec(),
-        f: 1,
-        replicas: vec![5, 6, 7],
-        g: 1,
-    }
+    members::deployment(node, PARTITIONS, MAX_VALUE)
 }
 
 impl World {

@@ -6,15 +6,13 @@
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex};
 
+use super::disk::Disk;
 use super::input::{Input, NONCE};
+use super::members::{self, configuration};
 use paxos::wire::value::{PackedItem, ProbeReport, RangeReport, Rejection, append_packed};
-use paxos::{
-    Configuration, Deployment, Flags, Header, Instance, Member, MsgType, Outbox, Packet, Reason,
-    Round, Time, To, Verdict,
-};
+use paxos::{Flags, Header, Instance, MsgType, Outbox, Packet, Reason, Round, Time, To, Verdict};
 use replica::application::{Checkpoint, Record, RecordVisitor, Snapshot};
 use replica::protocol::{ReplyAddress, SessionOp, Status};
-use replica::storage::Storage;
 use replica::{
     Application, EpochView, Error, InMemory, Limits, Output, ReplyTo, Settings, StateMachine,
     Statistics, Worker,
@@ -82,20 +80,6 @@ impl StateMachine for Tally {
         let (executed, sum) = bytes.split_at(8);
         let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
         Ok(Tally(number(executed), number(sum)))
-    }
-}
-
-#[derive(Clone, Default)]
-struct Disk(Arc<Mutex<Option<Vec<u8>>>>);
-
-impl Storage for Disk {
-    fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
-        Ok(self.0.lock().expect("nobody panics").clone())
-    }
-
-    fn replace(&mut self, checkpoint: &[u8]) -> io::Result<()> {
-        *self.0.lock().expect("nobody panics") = Some(checkpoint.to_vec());
-        Ok(())
     }
 }
 
@@ -180,16 +164,6 @@ struct World {
     ended: bool,
 }
 
-fn deployment() -> Deployment {
-    Deployment {
-        cluster: 7,
-        group: 1,
-        partitions: 1,
-        max_value: MAX_VALUE,
-        node: NODE,
-    }
-}
-
 fn settings() -> Settings {
     Settings {
         buffer: BUFFER,
@@ -208,22 +182,13 @@ fn settings() -> Settings {
             last_reply: 80,
             recorded: 200,
         },
-        ..Settings::new(deployment(), 0)
+        ..Settings::new(members::deployment(NODE, 1, MAX_VALUE), 0)
     }
 }
 
 fn epoch(epoch: u32, active: bool) -> EpochView {
-    let member = |node| Member { node, nonce: NONCE };
-    let configuration = Configuration {
-        epoch,
-        leader: member(4),
-        acceptors: [1, 2, 3].map(member).to_vec(),
-        f: 1,
-        replicas: vec![NODE, 6, 7],
-        g: 1,
-    };
     EpochView {
-        configuration,
+        configuration: configuration(epoch),
         active,
     }
 }
@@ -304,7 +269,8 @@ impl World {
         for (header, value) in &out.sent {
             let datagram = header.datagram(value);
             let packet = Packet::parse(&datagram).expect("a worker sends well-formed packets");
-            assert_eq!(deployment().check(&packet), Ok(()), "{header:?}");
+            let deployment = members::deployment(NODE, 1, MAX_VALUE);
+            assert_eq!(deployment.check(&packet), Ok(()), "{header:?}");
         }
     }
 

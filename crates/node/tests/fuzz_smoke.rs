@@ -8,9 +8,13 @@ mod checkpoint;
 mod cluster_file;
 #[path = "../../../fuzz/src/control.rs"]
 mod control_messages;
+#[path = "../../../fuzz/src/disk.rs"]
+mod disk;
 #[allow(dead_code)]
 #[path = "../../../fuzz/src/input.rs"]
 mod input;
+#[path = "../../../fuzz/src/members.rs"]
+mod members;
 #[path = "../../../fuzz/src/random.rs"]
 mod random;
 

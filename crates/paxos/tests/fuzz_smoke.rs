@@ -8,6 +8,8 @@ mod header;
 mod image;
 #[path = "../../../fuzz/src/input.rs"]
 mod input;
+#[path = "../../../fuzz/src/members.rs"]
+mod members;
 #[path = "../../../fuzz/src/roles.rs"]
 mod roles;
 

@@ -2,9 +2,13 @@
 //! The fuzz target's body on a fixed stream of random input, so that it can't rot and an ordinary
 //! test run finds what is easy to find. `fuzz/README.md` has the real thing.
 
+#[path = "../../../fuzz/src/disk.rs"]
+mod disk;
 #[allow(dead_code)]
 #[path = "../../../fuzz/src/input.rs"]
 mod input;
+#[path = "../../../fuzz/src/members.rs"]
+mod members;
 #[path = "../../../fuzz/src/worker.rs"]
 mod worker;
 
