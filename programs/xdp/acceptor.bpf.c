@@ -130,7 +130,8 @@ static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, 
 static __always_inline __u32 shown_floor(const struct step *s);
 static __always_inline __u64 start_of(const struct step *s);
 
-static __always_inline __u32 within_window(const struct message *m, const struct step *s, __u64 trim);
+static __always_inline __u32 within_window(const struct message *m, const struct step *s,
+					   __u64 trim);
 static __always_inline __u32 not_overtaken(const struct message *m, const struct slot *slot);
 static __always_inline __u32 not_preempted(const struct message *m, const struct step *s,
 					   __u32 *round);
@@ -515,7 +516,8 @@ static __always_inline __u64 start_of(const struct step *s)
 /* ---- Helpers */
 
 /* Why an instance may not be answered for, as far as `trim` tells; 0 = it may. [A-WINDOW] */
-static __always_inline __u32 within_window(const struct message *m, const struct step *s, __u64 trim)
+static __always_inline __u32 within_window(const struct message *m, const struct step *s,
+					   __u64 trim)
 {
 	if (m->inst < trim)
 		return because(REASON_TRIMMED);

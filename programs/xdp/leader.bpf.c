@@ -271,8 +271,8 @@ static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *
 
 /* The stamped REQUEST, to all acceptors: as the copy of its first partition, if it names several.
  * Those of the others, each with another partition and instance in its header, are made on egress. */
-static __always_inline void send_proposal(struct xdp_md *ctx, struct message *m,
-					  struct step *s, __u64 inst, __u32 partitions)
+static __always_inline void send_proposal(struct xdp_md *ctx, struct message *m, struct step *s,
+					  __u64 inst, __u32 partitions)
 {
 	struct stamp stamp = {
 		.orders = 1,
@@ -394,7 +394,8 @@ static __always_inline __u32 rejected(struct xdp_md *ctx, const struct message *
 		return REASON_UNEXPECTED;
 	if (!round_is_valid(round))
 		return REASON_BAD_ROUND;
-	if (!round_of(s) || m->rnd != s->bank->rnd || round_epoch(round) <= round_epoch(s->bank->rnd))
+	if (!round_of(s) || m->rnd != s->bank->rnd ||
+	    round_epoch(round) <= round_epoch(s->bank->rnd))
 		return REASON_STALE;
 	refused = note_preemption(s->bank, sender_of(m));
 	return refused ? refused : VERDICT_CHANGED;
@@ -408,8 +409,8 @@ static __noinline __u32 probe(struct xdp_md *ctx, const struct message *m, struc
 	if (refused)
 		return refused;
 	sent(&s->common,
-	     send_probe_ack(ctx, s->common.device, m, round_of(s), READ_ONCE(p->next), s->leader->nonce,
-			    READ_ONCE(p->trimmed), 0),
+	     send_probe_ack(ctx, s->common.device, m, round_of(s), READ_ONCE(p->next),
+			    s->leader->nonce, READ_ONCE(p->trimmed), 0),
 	     XDP_TX);
 	return VERDICT_ANSWERED;
 }

@@ -97,10 +97,10 @@ SHARED_ARRAY(configurations, 1, struct configurations);
 SHARED_ARRAY(partitions, 1, struct partition);
 SHARED_ARRAY(slots, 65536, struct slot);
 
-#define RING(n)                                                                                    \
-	struct {                                                                                   \
-		KEPT_MAP(BPF_MAP_TYPE_RINGBUF);                                                    \
-		__uint(max_entries, 4096);                                                         \
+#define RING(n)                                 \
+	struct {                                \
+		KEPT_MAP(BPF_MAP_TYPE_RINGBUF); \
+		__uint(max_entries, 4096);      \
 	} ring##n SEC(".maps")
 RING(0);
 RING(1);
@@ -137,8 +137,8 @@ static __always_inline int is_decision(const struct message *m, const struct ste
 static __always_inline int is_shown(const struct step *s, __u32 verdict);
 static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struct step *s);
 static __always_inline __u32 phase2b(struct xdp_md *ctx, struct message *m, struct step *s);
-static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message *m,
-					struct step *s, __u32 vote, __u32 quorum, int *decided);
+static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message *m, struct step *s,
+					__u32 vote, __u32 quorum, int *decided);
 static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m, struct step *s);
 static __always_inline __u32 take_decision(struct xdp_md *ctx, const struct message *m,
 					   struct step *s);
@@ -146,8 +146,7 @@ static __always_inline __u32 take_decision(struct xdp_md *ctx, const struct mess
 static __always_inline int is_trusted(__u16 node);
 static __always_inline __u32 within_window(const struct message *m, const struct step *s);
 static __always_inline struct known *known_of(struct configurations *all, __u32 epoch);
-static __always_inline void send_decision(struct xdp_md *ctx, struct message *m,
-					  struct step *s);
+static __always_inline void send_decision(struct xdp_md *ctx, struct message *m, struct step *s);
 static __always_inline __u32 voter(const struct known *known, __u16 node);
 static __always_inline int same_value(const struct slot *slot, const struct message *m);
 static __always_inline int find(const struct message *m, struct step *s);
@@ -163,8 +162,8 @@ int record_medium(struct xdp_md *ctx, const struct message *m, const struct part
 		  int at_socket);
 int record_large(struct xdp_md *ctx, const struct message *m, const struct partition *partition,
 		 int at_socket);
-static __always_inline int load_value(struct xdp_md *ctx, const struct message *m, __u8 *to, __u32 len,
-				      __u32 max);
+static __always_inline int load_value(struct xdp_md *ctx, const struct message *m, __u8 *to,
+				      __u32 len, __u32 max);
 static __always_inline void describe(struct decision *head, const struct message *m);
 static __always_inline void *reserve(__u32 ring, __u64 size);
 
@@ -209,10 +208,9 @@ static __always_inline int is_decision(const struct message *m, const struct ste
  * epoch that it hears of. */
 static __always_inline int is_shown(const struct step *s, __u32 verdict)
 {
-	return is_at_socket(s) &&
-	       ((s->decided && !is_in_network(s) && sleeps(s->partition)) ||
-		verdict == REASON_UNKNOWN_EPOCH ||
-		(READ_ONCE(s->partition->flags) & PARTITION_SHOW_VOTES));
+	return is_at_socket(s) && ((s->decided && !is_in_network(s) && sleeps(s->partition)) ||
+				   verdict == REASON_UNKNOWN_EPOCH ||
+				   (READ_ONCE(s->partition->flags) & PARTITION_SHOW_VOTES));
 }
 
 static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struct step *s)
@@ -250,8 +248,8 @@ static __always_inline __u32 phase2b(struct xdp_md *ctx, struct message *m, stru
 }
 
 /* Counts a vote. The slot is locked. [D-QUORUM] */
-static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message *m,
-					struct step *s, __u32 vote, __u32 quorum, int *decided)
+static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message *m, struct step *s,
+					__u32 vote, __u32 quorum, int *decided)
 {
 	struct slot *slot = s->slot;
 	__u32 votes = 0;
@@ -371,8 +369,7 @@ static __always_inline struct known *known_of(struct configurations *all, __u32 
 }
 
 /* The decided value, to the replicas. */
-static __always_inline void send_decision(struct xdp_md *ctx, struct message *m,
-					  struct step *s)
+static __always_inline void send_decision(struct xdp_md *ctx, struct message *m, struct step *s)
 {
 	struct stamp stamp = {
 		.vrnd = m->rnd,
@@ -466,34 +463,34 @@ static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m,
 /* One record of one size; `max` is the room for the value. A global function is verified once: as a part
  * of each way to it, the verifier of kernel 6.1, to which what was reserved at one place isn't like what
  * was at another, finds no end. It doesn't know that the message's pointers are some. */
-#define RECORD(name, type, max)                                                                    \
-	__noinline int name(struct xdp_md *ctx, const struct message *m,                           \
-			    const struct partition *partition, int at_socket)                      \
-	{                                                                                          \
-		__u32 len;                                                                         \
-		type *record;                                                                      \
-                                                                                                   \
-		if (!m || !partition)                                                              \
-			return 0;                                                                  \
-		len = m->value_len;                                                                \
-		record = reserve(partition->ring, sizeof(type));                                   \
-		if (!record)                                                                       \
-			return 0;                                                                  \
-		describe(&record->head, m);                                                        \
-		KEEP(len);                                                                         \
-		if (len > 0 && len <= (max) && !load_value(ctx, m, record->value, len, max)) {     \
-			bpf_ringbuf_discard(record, 0);                                            \
-			return 0;                                                                  \
-		}                                                                                  \
-		bpf_ringbuf_submit(record, wake_up(partition, at_socket));                         \
-		return 1;                                                                          \
+#define RECORD(name, type, max)                                                                \
+	__noinline int name(struct xdp_md *ctx, const struct message *m,                       \
+			    const struct partition *partition, int at_socket)                  \
+	{                                                                                      \
+		__u32 len;                                                                     \
+		type *record;                                                                  \
+                                                                                               \
+		if (!m || !partition)                                                          \
+			return 0;                                                              \
+		len = m->value_len;                                                            \
+		record = reserve(partition->ring, sizeof(type));                               \
+		if (!record)                                                                   \
+			return 0;                                                              \
+		describe(&record->head, m);                                                    \
+		KEEP(len);                                                                     \
+		if (len > 0 && len <= (max) && !load_value(ctx, m, record->value, len, max)) { \
+			bpf_ringbuf_discard(record, 0);                                        \
+			return 0;                                                              \
+		}                                                                              \
+		bpf_ringbuf_submit(record, wake_up(partition, at_socket));                     \
+		return 1;                                                                      \
 	}
 RECORD(record_small, struct small_decision, SHORT_VALUE)
 RECORD(record_medium, struct medium_decision, MEDIUM_VALUE)
 RECORD(record_large, struct large_decision, MAX_VALUE)
 
-static __always_inline int load_value(struct xdp_md *ctx, const struct message *m, __u8 *to, __u32 len,
-				      __u32 max)
+static __always_inline int load_value(struct xdp_md *ctx, const struct message *m, __u8 *to,
+				      __u32 len, __u32 max)
 {
 	struct wire_header *h = (void *)(long)ctx->data + known_place(m->header_at);
 
@@ -518,8 +515,8 @@ static __always_inline void describe(struct decision *head, const struct message
 static __always_inline void *reserve(__u32 ring, __u64 size)
 {
 	switch (ring) {
-#define CASE(n)                                                                                    \
-	case n:                                                                                    \
+#define CASE(n) \
+	case n: \
 		return bpf_ringbuf_reserve(&ring##n, size, 0)
 		CASE(0);
 		CASE(1);

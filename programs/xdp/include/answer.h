@@ -142,12 +142,12 @@ static __always_inline int send_answer(struct xdp_md *ctx, __u32 header_at, stru
 
 	if (!store_bytes(ctx, udp_at, a, own_len, ANSWER_HEAD_LEN + MAX_SHORT_ANSWER))
 		return 0;
-	return !max || !long_len || store_bytes(ctx, udp_at + ANSWER_HEAD_LEN, value, long_len, max);
+	return !max || !long_len ||
+	       store_bytes(ctx, udp_at + ANSWER_HEAD_LEN, value, long_len, max);
 }
 
 /* An answer whose value, if any, is in `a` itself; back to the sender. */
-SUBPROGRAM int send_short(struct xdp_md *ctx, __u32 header_at, struct answer *a,
-				 __u32 short_len)
+SUBPROGRAM int send_short(struct xdp_md *ctx, __u32 header_at, struct answer *a, __u32 short_len)
 {
 	return send_answer(ctx, header_at, a, short_len, NULL, 0, 0, 1);
 }
@@ -236,8 +236,8 @@ struct rejection {
 };
 
 /* REJECT names the refused message by its instance, round, client and request. [M-REFUSE] */
-SUBPROGRAM int send_reject(struct xdp_md *ctx, const struct device *device,
-			   const struct message *m, const struct rejection *says)
+SUBPROGRAM int send_reject(struct xdp_md *ctx, const struct device *device, const struct message *m,
+			   const struct rejection *says)
 {
 	struct answer a = {};
 

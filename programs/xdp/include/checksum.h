@@ -110,20 +110,21 @@ static __always_inline __u64 csum_pseudo(const struct udphdr *udp, __u32 header_
 	const void *from = udp;
 	__u64 sum = bpf_htons(IPPROTO_UDP) + (__u64)len;
 
-	return sum + (header_at == HEADER_AT_V4 ? csum_words(from - 8, 8) : csum_words(from - 32, 32));
+	return sum +
+	       (header_at == HEADER_AT_V4 ? csum_words(from - 8, 8) : csum_words(from - 32, 32));
 }
 
 /* The pieces of a datagram are powers of two, as its length has them in binary: so each has a
  * constant length, and the verifier follows. Where one begins, all larger ones have ended. */
-#define ADD_PIECE(size, sum_of)                                                                    \
-	if (len & (size)) {                                                                        \
-		void *piece = at + (len & (0x7ff & ~(2 * (size)-1)));                              \
-                                                                                                   \
-		if (piece + (size) > end)                                                          \
-			return 0;                                                                  \
-		sum += sum_of;                                                                     \
+#define ADD_PIECE(size, sum_of)                                       \
+	if (len & (size)) {                                           \
+		void *piece = at + (len & (0x7ff & ~(2 * (size)-1))); \
+                                                                      \
+		if (piece + (size) > end)                             \
+			return 0;                                     \
+		sum += sum_of;                                        \
 	}
-#define BY_HELPER(from, size) (__u32)bpf_csum_diff(NULL, 0, (from), (size), 0)
+#define BY_HELPER(from, size) (__u32) bpf_csum_diff(NULL, 0, (from), (size), 0)
 
 /* The sum of `len` bytes of the packet, less than 128, from `at` on. Where they aren't all there, it is some
  * other sum. */

@@ -66,7 +66,8 @@ static long clone_to(__u32 index, struct cloning *c)
 		return 0;
 	if (c->partitions && !clone_partition(c, index / c->places))
 		return 1;
-	if (address_own((void *)(long)c->skb->data, (void *)(long)c->skb->data_end, &link->member[at]))
+	if (address_own((void *)(long)c->skb->data, (void *)(long)c->skb->data_end,
+			&link->member[at]))
 		bpf_clone_redirect(c->skb, ifindex, 0);
 	return 0;
 }
@@ -79,8 +80,9 @@ static __always_inline int is_own(struct __sk_buff *skb, const struct device *de
 	void *end = (void *)(long)skb->data_end;
 	__u32 udp_len;
 
-	return !parse_frame(data, end, skb->len, device, m, &udp_len) && !parse_header(m, udp_len) &&
-	       m->header->cluster == bpf_htonl(device->cluster) && sender_of(m) == device->node &&
+	return !parse_frame(data, end, skb->len, device, m, &udp_len) &&
+	       !parse_header(m, udp_len) && m->header->cluster == bpf_htonl(device->cluster) &&
+	       sender_of(m) == device->node &&
 	       (m->msgtype == PHASE2A || m->msgtype == PHASE2B || m->msgtype == DELIVER);
 }
 

@@ -28,21 +28,21 @@
  * by its name where the process before left it pinned, so programs are replaced and keep their state.
  * Tests and measurements load objects whose maps go with them. */
 #ifdef KEEP_MAPS
-#define KEPT_MAP(map_type)        \
-	__uint(type, map_type);   \
+#define KEPT_MAP(map_type)      \
+	__uint(type, map_type); \
 	__uint(pinning, LIBBPF_PIN_BY_NAME)
 #else
 #define KEPT_MAP(map_type) __uint(type, map_type)
 #endif
 
 /* An array whose memory user space maps. The loader may change how many entries there are. */
-#define SHARED_ARRAY(name, entries, value_type)                                                    \
-	struct {                                                                                   \
-		KEPT_MAP(BPF_MAP_TYPE_ARRAY);                                                      \
-		__uint(map_flags, BPF_F_MMAPABLE);                                                 \
-		__uint(max_entries, entries);                                                      \
-		__type(key, __u32);                                                                \
-		__type(value, value_type);                                                         \
+#define SHARED_ARRAY(name, entries, value_type)    \
+	struct {                                   \
+		KEPT_MAP(BPF_MAP_TYPE_ARRAY);      \
+		__uint(map_flags, BPF_F_MMAPABLE); \
+		__uint(max_entries, entries);      \
+		__type(key, __u32);                \
+		__type(value, value_type);         \
 	} name SEC(".maps")
 
 /* ---- Where this node stands */

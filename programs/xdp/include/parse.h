@@ -106,7 +106,8 @@ static __always_inline int load_bytes(struct xdp_md *ctx, __u32 at, void *to, __
 	return less < max && !bpf_xdp_load_bytes(ctx, at, to, less + 1);
 }
 
-static __always_inline int store_bytes(struct xdp_md *ctx, __u32 at, void *from, __u32 len, __u32 max)
+static __always_inline int store_bytes(struct xdp_md *ctx, __u32 at, void *from, __u32 len,
+				       __u32 max)
 {
 	__u32 less = len - 1;
 
@@ -126,7 +127,8 @@ static __always_inline int is_own_ip6(const struct device *device, const struct 
 /* Ethernet, IP and UDP. Gives back NOT_OURS, a reason, or 0; then a datagram of that length lies in the
  * frame as a whole. IP options, fragments, extension headers and VLAN tags are the kernel's business. */
 static __always_inline int parse_frame(void *data, void *end, __u64 frame_len,
-				       const struct device *device, struct message *m, __u32 *udp_len)
+				       const struct device *device, struct message *m,
+				       __u32 *udp_len)
 {
 	struct ethhdr *eth = data;
 	struct udphdr *udp;

@@ -37,7 +37,7 @@ struct wire_header {
 	__be32 request_lo;
 };
 
-#define WIRE_AT(field, offset)                                                                     \
+#define WIRE_AT(field, offset) \
 	_Static_assert(__builtin_offsetof(struct wire_header, field) == (offset), #field)
 WIRE_AT(version, 0);
 WIRE_AT(msgtype, 1);
@@ -81,10 +81,10 @@ enum msgtype {
 
 /* The flags that a message of this type may carry besides FLAG_TAG, in 5 bits a type: no branch. */
 #define ALLOW(msgtype, flags) ((__u64)(flags) << 5 * (msgtype))
-#define ALLOWED                                                                                    \
-	(ALLOW(REQUEST, FLAG_MULTI | FLAG_PACKED) | ALLOW(PHASE1A, FLAG_RANGE) |                   \
-	 ALLOW(QUERY, FLAG_RANGE) | ALLOW(PHASE1B, FLAG_RANGE | FLAGS_OF_VALUE) |                  \
-	 ALLOW(PHASE2A, FLAGS_OF_VALUE) | ALLOW(PHASE2B, FLAGS_OF_VALUE) |                         \
+#define ALLOWED                                                                   \
+	(ALLOW(REQUEST, FLAG_MULTI | FLAG_PACKED) | ALLOW(PHASE1A, FLAG_RANGE) |  \
+	 ALLOW(QUERY, FLAG_RANGE) | ALLOW(PHASE1B, FLAG_RANGE | FLAGS_OF_VALUE) | \
+	 ALLOW(PHASE2A, FLAGS_OF_VALUE) | ALLOW(PHASE2B, FLAGS_OF_VALUE) |        \
 	 ALLOW(DELIVER, FLAGS_OF_VALUE) | ALLOW(REPLY, FLAG_PACKED))
 _Static_assert(5 * MSGTYPES <= 64, "all types fit");
 
