@@ -123,6 +123,11 @@ impl Out {
         self.0.join("history.jsonl")
     }
 
+    /// What the checkers were given.
+    fn checked(&self) -> PathBuf {
+        self.0.join("checked.jsonl")
+    }
+
     fn trace(&self) -> PathBuf {
         self.0.join("trace")
     }
@@ -161,7 +166,7 @@ fn torture(settings: &Settings, plan: &Plan, out: &Out, say: &Narrator) -> Resul
     report.directory = out.0.clone();
     report.digests(&saw.digests);
     report.contents(&saw.history, &saw.finals);
-    report.linearizability(&saw.history, &out.history());
+    report.linearizability(&saw.history, &out.checked())?;
     if plan.trace {
         let violation = first_violation(&out.trace());
         report.trace(
