@@ -7,14 +7,12 @@
 mod input;
 #[path = "../../../fuzz/src/log.rs"]
 mod log;
-#[path = "../../../fuzz/src/random.rs"]
-mod random;
 #[path = "../../../fuzz/src/scratch.rs"]
 mod scratch;
 
 #[test]
 fn damaged_files_of_acceptors() {
-    let mut random = random::Random(9);
+    let mut random = test_world::Rng::new(9);
     for _ in 0..60 {
         log::run(&random.bytes(1_000));
     }

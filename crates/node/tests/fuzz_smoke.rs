@@ -15,14 +15,12 @@ mod disk;
 mod input;
 #[path = "../../../fuzz/src/members.rs"]
 mod members;
-#[path = "../../../fuzz/src/random.rs"]
-mod random;
 
-use random::Random;
+use test_world::Rng;
 
 #[test]
 fn checkpoints_of_other_replicas() {
-    let mut random = Random(5);
+    let mut random = Rng::new(5);
     for _ in 0..2_000 {
         checkpoint::run(&random.bytes(2_000));
     }
@@ -30,7 +28,7 @@ fn checkpoints_of_other_replicas() {
 
 #[test]
 fn control_messages_into_all_handlers() {
-    let mut random = Random(6);
+    let mut random = Rng::new(6);
     for _ in 0..200 {
         control_messages::run(&random.bytes(4_000));
     }
@@ -47,7 +45,7 @@ fn control_messages_into_all_handlers() {
 #[test]
 fn cluster_files() {
     const SAMPLE: &str = include_str!("../../../examples/cluster.toml");
-    let mut random = Random(7);
+    let mut random = Rng::new(7);
     for _ in 0..300 {
         let mut text = SAMPLE.as_bytes().to_vec();
         for _ in 0..random.next() % 8 {
