@@ -390,7 +390,20 @@ impl Group {
                 .clone()
                 .map(|pid| self.executed(now, pid))
                 .collect::<Result<_, _>>()?,
-            to: pids.map(|pid| self.reached(pid) + LEAP).collect(),
+            to: pids
+                .map(|pid| self.beyond_all(pid))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// An instance so far ahead that nobody has reached it. [G-ALL]
+    fn beyond_all(&self, pid: PartitionId) -> Result<Instance, String> {
+        let reached = self.reached(pid);
+        reached.checked_add(LEAP).ok_or_else(|| {
+            format!(
+                "a node shows instance {reached} of partition {pid}, which no log reaches: find it by \
+                 `wirepaxos status` and start it with an empty memory"
+            )
         })
     }
 
