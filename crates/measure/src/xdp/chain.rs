@@ -270,14 +270,19 @@ impl Roles {
     }
 }
 
+/// The client in whose name a CPU sends. 0 would be none: leaders refuse it.
+fn client_of(cpu: usize) -> u64 {
+    cpu as u64 + 1
+}
+
 /// What a CPU sends: as a client of its own, so that values of different CPUs differ.
 fn request(cpu: usize) -> Vec<u8> {
-    ready::message_of(MsgType::Request, cpu as u64)
+    ready::message_of(MsgType::Request, client_of(cpu))
 }
 
 /// What a replica's callback was given in one run.
 struct Taken {
-    /// By client: the value that it sends.
+    /// By CPU: the value that it sends.
     values: Vec<Option<[u8; super::VALUE_LEN]>>,
     first: u64,
     /// Everything from the first instance up to here came, and these behind it.
@@ -290,10 +295,10 @@ struct Taken {
 impl Taken {
     /// From an instance on, from these CPUs.
     fn new(first: u64, cpus: &[usize]) -> Taken {
-        let clients = 0..=cpus.iter().copied().max().unwrap_or(0);
-        let value = |cpu| cpus.contains(&cpu).then(|| ready::value_of(cpu as u64));
+        let all = 0..=cpus.iter().copied().max().unwrap_or(0);
+        let value = |cpu| cpus.contains(&cpu).then(|| ready::value_of(client_of(cpu)));
         Taken {
-            values: clients.map(value).collect(),
+            values: all.map(value).collect(),
             first,
             next: first,
             ahead: BTreeSet::new(),
@@ -314,8 +319,9 @@ impl Taken {
     }
 
     fn take(&mut self, decision: &Decision, value: &[u8]) {
-        let client = usize::try_from(decision.client).ok();
-        let sent = client.and_then(|client| self.values.get(client)?.as_ref());
+        let of_cpu = (0..).zip(&self.values);
+        let mut sent = of_cpu.filter(|(cpu, _)| client_of(*cpu) == decision.client);
+        let sent = sent.next().and_then(|(_, value)| value.as_ref());
         let whole = sent.is_some_and(|sent| sent[..] == *value);
         let plain = decision.request == ready::REQUEST && decision.flags == 0;
         if !whole || !plain || decision.pid != 0 || decision.inst < self.first {
@@ -557,7 +563,7 @@ mod tests {
     fn each_instance_counts_once_in_any_order() {
         let mut taken = Taken::new(10, &[0, 2]);
         for inst in [10, 12, 13, 11, 12, 10, 15] {
-            taken.take(&of(inst, 2), &ready::value_of(2));
+            taken.take(&of(inst, 3), &ready::value_of(3));
         }
         assert_eq!((taken.count(), taken.repeated, taken.wrong), (5, 2, 0));
         assert_eq!((taken.next, taken.ahead.len()), (14, 1));
@@ -566,20 +572,24 @@ mod tests {
     #[test]
     fn what_nobody_sent_doesnt_count() {
         let mut taken = Taken::new(10, &[0, 2]);
-        let mut value = ready::value_of(2);
+        let mut value = ready::value_of(3);
         taken.take(&of(10, 0), &value);
-        taken.take(&of(10, 1), &ready::value_of(1));
+        taken.take(&of(10, 2), &ready::value_of(2));
         taken.take(&of(10, u64::MAX), &value);
-        taken.take(&of(9, 2), &value);
-        taken.take(&of(10, 2), &value[..63]);
+        taken.take(&of(9, 3), &value);
+        taken.take(&of(10, 3), &value[..63]);
         let noop = Decision {
             flags: 1,
-            ..of(10, 2)
+            ..of(10, 3)
         };
         taken.take(&noop, &value);
         value[63] ^= 1;
-        taken.take(&of(10, 2), &value);
+        taken.take(&of(10, 3), &value);
         assert_eq!((taken.count(), taken.repeated, taken.wrong), (0, 0, 7));
-        assert_ne!(ready::value_of(0), ready::value_of(2));
+        assert_ne!(ready::value_of(1), ready::value_of(3));
+        assert!(
+            (0..9).all(|cpu| client_of(cpu) != 0),
+            "no leader takes that"
+        );
     }
 }
