@@ -48,8 +48,12 @@ class Results:
         turns = {len(turns) for turns in document["runs"].values()}
         return (
             f"{document['date'][:10]}, commit {document['commit']}, {machine['cpus']} CPUs ({machine['cpu']}), "
-            f"{machine['memory_gib']} GiB, Linux {machine['kernel']}; medians of {max(turns)} runs in turn"
+            f"{machine['memory_gib']} GiB, Linux {machine['kernel']}; {of_runs(max(turns))}"
         )
+
+
+def of_runs(turns):
+    return "one run" if turns == 1 else f"medians of {turns} runs in turn"
 
 
 def ops(line):
