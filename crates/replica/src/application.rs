@@ -13,6 +13,7 @@
 //! - a program with a durable store implements [`Application`] and writes our records in the same
 //!   atomic batch as its own.
 
+use paxos::PartitionId;
 use std::fmt;
 use std::io;
 
@@ -56,6 +57,21 @@ pub type Checkpoint = Box<dyn FnOnce() -> Result<(), Error> + Send>;
 /// Sees every stored record: key, value.
 pub type RecordVisitor<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
 
+/// One partition's part in a command over several of them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Part {
+    /// Which partition.
+    pub pid: PartitionId,
+    /// What it [prepared](Application::prepare).
+    pub prepared: Vec<u8>,
+    /// What is to change there; empty = nothing.
+    pub effect: Vec<u8>,
+}
+
+fn spans_nothing() -> Error {
+    Error("this application executes no commands over several partitions".into())
+}
+
 /// A replicated program. One value serves one partition and is called from one thread.
 pub trait Application: Send {
     /// Executes one command and appends the answer to `reply`. Deterministic: the outcome depends
@@ -63,6 +79,38 @@ pub trait Application: Send {
     /// the next `execute` and become permanent with the next [`commit`](Self::commit). A command
     /// that makes no sense is answered as such; an `Err` means that the program can't go on at all.
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// Whether commands over several partitions are executed here, by [`prepare`](Self::prepare),
+    /// [`combine`](Self::combine) and [`apply`](Self::apply). Otherwise they are answered `unsupported`.
+    fn spans_partitions(&self) -> bool {
+        false
+    }
+
+    /// The first step of a command over several partitions, in each of them: appends to `prepared` what
+    /// the command needs to know of this partition. It changes nothing, and sees the effects of
+    /// everything before the command. As deterministic as [`execute`](Self::execute).
+    fn prepare(&mut self, _command: &[u8], _prepared: &mut Vec<u8>) -> Result<(), Error> {
+        Err(spans_nothing())
+    }
+
+    /// The second step, in the lowest of the partitions alone: says what is answered and, part by
+    /// part, what is to change there; an empty effect changes nothing. It is a function of its
+    /// arguments and looks at no store. A command that makes no sense is answered as such.
+    fn combine(
+        &self,
+        _command: &[u8],
+        _parts: &mut [Part],
+        _reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        Err(spans_nothing())
+    }
+
+    /// The third step, in each partition whose effect isn't empty: changes what the effect says. It
+    /// becomes permanent with the next [`commit`](Self::commit), like the effects of
+    /// [`execute`](Self::execute). An effect comes once, after everything that lies before its command.
+    fn apply(&mut self, _effect: &[u8]) -> Result<(), Error> {
+        Err(spans_nothing())
+    }
 
     /// Told before the commands of an instance are executed. For programs that show instance
     /// numbers to their users, such as the C binding's `deliver`; the others need not care.
@@ -104,6 +152,27 @@ pub trait Snapshot: Send {
 impl Application for Box<dyn Application> {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         (**self).execute(command, reply)
+    }
+
+    fn spans_partitions(&self) -> bool {
+        (**self).spans_partitions()
+    }
+
+    fn prepare(&mut self, command: &[u8], prepared: &mut Vec<u8>) -> Result<(), Error> {
+        (**self).prepare(command, prepared)
+    }
+
+    fn combine(
+        &self,
+        command: &[u8],
+        parts: &mut [Part],
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        (**self).combine(command, parts, reply)
+    }
+
+    fn apply(&mut self, effect: &[u8]) -> Result<(), Error> {
+        (**self).apply(effect)
     }
 
     fn at_instance(&mut self, instance: paxos::Instance) {

@@ -31,7 +31,7 @@ mod shown;
 pub mod storage;
 mod worker;
 
-pub use application::{Application, Checkpoint, Error, MOVE_AWAY, Record, Snapshot};
+pub use application::{Application, Checkpoint, Error, MOVE_AWAY, Part, Record, Snapshot};
 pub use memory::{InMemory, StateMachine};
 pub use protocol::Status;
 pub use reply::{Output, ReplyTo};

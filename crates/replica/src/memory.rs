@@ -35,7 +35,7 @@
 //! ```
 
 use crate::application::{
-    Application, Checkpoint, Error, MOVE_AWAY, Record, RecordVisitor, Snapshot,
+    Application, Checkpoint, Error, MOVE_AWAY, Part, Record, RecordVisitor, Snapshot,
 };
 use crate::storage::Storage;
 use sha2::{Digest, Sha256};
@@ -48,6 +48,21 @@ pub trait StateMachine: Send + Sized {
     /// Executes one command and appends the answer to `reply`. The outcome depends on nothing but
     /// the commands executed so far: no clock, no randomness.
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>);
+
+    /// Whether commands over several partitions are executed; see
+    /// [`Application::spans_partitions`] and the three steps there, which are those below.
+    fn spans_partitions() -> bool {
+        false
+    }
+
+    /// Reads what such a command needs to know of this partition.
+    fn prepare(&self, _command: &[u8], _prepared: &mut Vec<u8>) {}
+
+    /// Says what is answered, and what is to change in each partition.
+    fn combine(_command: &[u8], _parts: &mut [Part], _reply: &mut Vec<u8>) {}
+
+    /// Changes what an effect says.
+    fn apply(&mut self, _effect: &[u8]) {}
 
     /// Writes the state. Equal states write equal bytes: replicas are compared by them.
     fn save(&self, out: &mut dyn Write) -> io::Result<()>;
@@ -164,6 +179,31 @@ impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         self.changed = true;
         self.state.execute(command, reply);
+        Ok(())
+    }
+
+    fn spans_partitions(&self) -> bool {
+        S::spans_partitions()
+    }
+
+    fn prepare(&mut self, command: &[u8], prepared: &mut Vec<u8>) -> Result<(), Error> {
+        self.state.prepare(command, prepared);
+        Ok(())
+    }
+
+    fn combine(
+        &self,
+        command: &[u8],
+        parts: &mut [Part],
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        S::combine(command, parts, reply);
+        Ok(())
+    }
+
+    fn apply(&mut self, effect: &[u8]) -> Result<(), Error> {
+        self.changed = true;
+        self.state.apply(effect);
         Ok(())
     }
 
