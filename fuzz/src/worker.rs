@@ -11,7 +11,7 @@ use super::input::{Input, NONCE};
 use super::members::{self, configuration};
 use paxos::wire::value::{PackedItem, ProbeReport, RangeReport, Rejection, append_packed};
 use paxos::{Flags, Header, Instance, MsgType, Outbox, Packet, Reason, Round, Time, To, Verdict};
-use replica::application::{Checkpoint, Record, RecordVisitor, Snapshot};
+use replica::application::{Checkpoint, Record, RecordVisitor, Restore, Snapshot};
 use replica::protocol::{ReplyAddress, SessionOp, Status};
 use replica::{
     Application, EpochView, Error, InMemory, Limits, Output, ReplyTo, Settings, StateMachine,
@@ -120,8 +120,12 @@ impl Application for Watched {
         self.app.snapshot()
     }
 
-    fn restore(&mut self, from: &mut dyn Read) -> Result<(), Error> {
-        self.app.restore(from)
+    fn begin_restore(&mut self) -> Result<Restore, Error> {
+        self.app.begin_restore()
+    }
+
+    fn end_restore(&mut self) -> Result<(), Error> {
+        self.app.end_restore()
     }
 
     fn digest(&mut self) -> Result<[u8; 32], Error> {

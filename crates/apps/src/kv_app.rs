@@ -10,8 +10,9 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use replica::application::{Checkpoint, Record, RecordVisitor, Snapshot};
+use replica::application::{Checkpoint, Record, RecordVisitor, Restore, Snapshot};
 use replica::{Application, Error, MOVE_AWAY};
 use sha2::{Digest, Sha256};
 
@@ -32,6 +33,8 @@ pub struct KvApplication {
     /// Number of the store's directory within `dir`.
     generation: u64,
     contents: Contents,
+    /// The next store, once another replica's state has been read into it.
+    filled: Arc<Mutex<Option<Contents>>>,
 }
 
 impl KvApplication {
@@ -64,29 +67,34 @@ impl KvApplication {
             dir: dir.to_owned(),
             generation,
             contents,
+            filled: Arc::default(),
         })
     }
 
-    /// Fills a new store with a snapshot, all of it on disk when this returns.
-    fn load(&self, new_dir: &Path, from: &mut dyn Read) -> Result<Contents, Error> {
-        let mut contents = Contents::create(self.engine, new_dir)?;
-        let mut waiting = 0;
-        pairs::read(from, |key, value| {
-            if !contents.load(key, value) {
-                return Err(pairs::damaged("it holds a key that no store can"));
-            }
-            waiting += key.len() + value.len();
-            if waiting >= LOAD_BATCH_BYTES {
-                waiting = 0;
-                contents.finish_load().map_err(io::Error::other)?;
-            }
-            Ok(())
-        })
-        .map_err(|e| failed("restore a snapshot into", new_dir, &e))?;
-        contents.finish_load()?;
-        contents.written().sync()?;
-        Ok(contents)
+    fn next_store(&self) -> PathBuf {
+        store_dir(&self.dir, self.generation + 1)
     }
+}
+
+/// Fills a new store with a snapshot, all of it on disk when this returns.
+fn fill(engine: &'static Engine, new_dir: &Path, from: &mut dyn Read) -> Result<Contents, Error> {
+    let mut contents = Contents::create(engine, new_dir)?;
+    let mut waiting = 0;
+    pairs::read(from, |key, value| {
+        if !contents.load(key, value) {
+            return Err(pairs::damaged("it holds a key that no store can"));
+        }
+        waiting += key.len() + value.len();
+        if waiting >= LOAD_BATCH_BYTES {
+            waiting = 0;
+            contents.finish_load().map_err(io::Error::other)?;
+        }
+        Ok(())
+    })
+    .map_err(|e| failed("restore a snapshot into", new_dir, &e))?;
+    contents.finish_load()?;
+    contents.written().sync()?;
+    Ok(contents)
 }
 
 impl Application for KvApplication {
@@ -111,22 +119,43 @@ impl Application for KvApplication {
         Ok(Box::new(StoreSnapshot(self.contents.committed())))
     }
 
-    fn restore(&mut self, from: &mut dyn Read) -> Result<(), Error> {
-        let generation = self.generation + 1;
-        let new_dir = store_dir(&self.dir, generation);
-        // Left by a restore that failed before, in this process.
-        remove_dir(&new_dir)?;
-        let contents = match self.load(&new_dir, from) {
-            Ok(contents) => contents,
-            Err(e) => {
-                remove_dir(&new_dir)?;
-                return Err(e);
+    fn begin_restore(&mut self) -> Result<Restore, Error> {
+        self.forget_restore();
+        let (engine, new_dir, filled) = (self.engine, self.next_store(), self.filled.clone());
+        Ok(Box::new(move |from| {
+            // Left by a restore that failed before, in this process.
+            remove_dir(&new_dir)?;
+            match fill(engine, &new_dir, from) {
+                Ok(contents) => {
+                    *filled.lock().unwrap_or_else(PoisonError::into_inner) = Some(contents);
+                    Ok(())
+                }
+                Err(e) => {
+                    remove_dir(&new_dir)?;
+                    Err(e)
+                }
             }
-        };
+        }))
+    }
+
+    fn end_restore(&mut self) -> Result<(), Error> {
+        let filled = self
+            .filled
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let contents = filled.ok_or_else(|| Error("no other replica's state was read".into()))?;
+        let generation = self.generation + 1;
         write_current(self.engine, &self.dir, generation)?;
         self.contents = contents;
         self.generation = generation;
         remove_others(&self.dir, generation)
+    }
+
+    fn forget_restore(&mut self) {
+        self.filled = Arc::default();
+        // What can't be removed now is removed at the next start.
+        let _ = remove_dir(&self.next_store());
     }
 
     fn digest(&mut self) -> Result<[u8; 32], Error> {

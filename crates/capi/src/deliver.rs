@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use wirepaxos::application::{
-    Checkpoint, CheckpointFile, Error, InMemory, Record, RecordVisitor, Snapshot,
+    Checkpoint, CheckpointFile, Error, InMemory, Record, RecordVisitor, Restore, Snapshot,
 };
 use wirepaxos::{Application, StateMachine};
 
@@ -130,15 +130,23 @@ impl Application for CallbackApplication {
         ))
     }
 
-    fn restore(&mut self, _: &mut dyn io::Read) -> Result<(), Error> {
-        Err(Error(
-            "a program behind the C binding can't take another replica's state: copy its data by \
-             hand from a replica that is up to date"
-                .into(),
-        ))
+    fn begin_restore(&mut self) -> Result<Restore, Error> {
+        Err(no_restore())
+    }
+
+    fn end_restore(&mut self) -> Result<(), Error> {
+        Err(no_restore())
     }
 
     fn digest(&mut self) -> Result<[u8; 32], Error> {
         self.records.digest()
     }
+}
+
+fn no_restore() -> Error {
+    Error(
+        "a program behind the C binding can't take another replica's state: copy its data by hand from \
+         a replica that is up to date"
+            .into(),
+    )
 }

@@ -54,6 +54,9 @@ pub struct Record {
 /// The part of a checkpoint that takes time; see [`Application::checkpoint`].
 pub type Checkpoint = Box<dyn FnOnce() -> Result<(), Error> + Send>;
 
+/// The part of taking over another replica's state that takes time; see [`Application::begin_restore`].
+pub type Restore = Box<dyn FnOnce(&mut dyn io::Read) -> Result<(), Error> + Send>;
+
 /// Sees every stored record: key, value.
 pub type RecordVisitor<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
 
@@ -132,11 +135,23 @@ pub trait Application: Send {
     /// from another thread while this one goes on.
     fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error>;
 
-    /// Replaces the whole state, records included, by a snapshot that was written elsewhere,
-    /// durably and atomically: after a kill in the middle the old state is there, or the new one.
-    /// Length and checksum are verified only once `from` has been read to its end. So if reading
-    /// fails, nothing may have changed.
-    fn restore(&mut self, from: &mut dyn io::Read) -> Result<(), Error>;
+    /// Begins to take over a snapshot that was written elsewhere. What it returns reads it, in another
+    /// thread while this one goes on, and changes nothing of the present state, whether reading
+    /// succeeds or fails. A second one takes the place of the first.
+    fn begin_restore(&mut self) -> Result<Restore, Error>;
+
+    /// Replaces the whole state, records included, by the snapshot that was read, durably and
+    /// atomically: after a kill in the middle the old state is there, or the new one.
+    fn end_restore(&mut self) -> Result<(), Error>;
+
+    /// Forgets a snapshot that was read and isn't needed.
+    fn forget_restore(&mut self) {}
+
+    /// All of it at once.
+    fn restore(&mut self, from: &mut dyn io::Read) -> Result<(), Error> {
+        self.begin_restore()?(from)?;
+        self.end_restore()
+    }
 
     /// SHA-256 over the contents in a canonical order, without the replica's records. Equal for
     /// replicas at the same instance.
@@ -145,7 +160,7 @@ pub trait Application: Send {
 
 /// A consistent copy of an application's state.
 pub trait Snapshot: Send {
-    /// Writes all of it.
+    /// Writes all of it. A second call writes the same bytes again.
     fn write_to(&mut self, out: &mut dyn io::Write) -> io::Result<()>;
 }
 
@@ -195,8 +210,16 @@ impl Application for Box<dyn Application> {
         (**self).snapshot()
     }
 
-    fn restore(&mut self, from: &mut dyn io::Read) -> Result<(), Error> {
-        (**self).restore(from)
+    fn begin_restore(&mut self) -> Result<Restore, Error> {
+        (**self).begin_restore()
+    }
+
+    fn end_restore(&mut self) -> Result<(), Error> {
+        (**self).end_restore()
+    }
+
+    fn forget_restore(&mut self) {
+        (**self).forget_restore();
     }
 
     fn digest(&mut self) -> Result<[u8; 32], Error> {

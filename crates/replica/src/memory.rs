@@ -35,16 +35,16 @@
 //! ```
 
 use crate::application::{
-    Application, Checkpoint, Error, MOVE_AWAY, Part, Record, RecordVisitor, Snapshot,
+    Application, Checkpoint, Error, MOVE_AWAY, Part, Record, RecordVisitor, Restore, Snapshot,
 };
 use crate::storage::Storage;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A deterministic program whose state is in memory.
-pub trait StateMachine: Send + Sized {
+pub trait StateMachine: Send + Sized + 'static {
     /// Executes one command and appends the answer to `reply`. The outcome depends on nothing but
     /// the commands executed so far: no clock, no randomness.
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>);
@@ -81,6 +81,15 @@ pub struct InMemory<S, D> {
     storage: Arc<Mutex<D>>,
     /// Whether anything was executed or committed since the last checkpoint.
     changed: bool,
+    /// Another replica's state, once it has been read.
+    taken: Arc<Mutex<Option<Taken<S>>>>,
+}
+
+/// A checkpoint, and what it holds.
+struct Taken<S> {
+    checkpoint: Vec<u8>,
+    state: S,
+    records: StoredRecords,
 }
 
 /// A command writes several of them; they are read in order only to be stored or sent.
@@ -102,6 +111,7 @@ impl<S: StateMachine, D: Storage> InMemory<S, D> {
             records,
             storage: Arc::new(Mutex::new(storage)),
             changed: false,
+            taken: Arc::default(),
         })
     }
 
@@ -246,15 +256,34 @@ impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
         Ok(Box::new(Copied(self.encode()?)))
     }
 
-    fn restore(&mut self, from: &mut dyn Read) -> Result<(), Error> {
-        let mut checkpoint = Vec::new();
-        from.read_to_end(&mut checkpoint)?;
-        let (state, records) = decode(&checkpoint)?;
-        replace(&self.storage, &checkpoint)?;
-        self.state = state;
-        self.records = records;
+    fn begin_restore(&mut self) -> Result<Restore, Error> {
+        self.taken = Arc::default();
+        let taken = self.taken.clone();
+        Ok(Box::new(move |from| {
+            let mut checkpoint = Vec::new();
+            from.read_to_end(&mut checkpoint)?;
+            let (state, records) = decode(&checkpoint)?;
+            *lock(&taken) = Some(Taken {
+                checkpoint,
+                state,
+                records,
+            });
+            Ok(())
+        }))
+    }
+
+    fn end_restore(&mut self) -> Result<(), Error> {
+        let taken = lock(&self.taken).take();
+        let taken = taken.ok_or_else(|| Error("no other replica's state was read".into()))?;
+        replace(&self.storage, &taken.checkpoint)?;
+        self.state = taken.state;
+        self.records = taken.records;
         self.changed = false;
         Ok(())
+    }
+
+    fn forget_restore(&mut self) {
+        self.taken = Arc::default();
     }
 
     fn digest(&mut self) -> Result<[u8; 32], Error> {
@@ -265,8 +294,11 @@ impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
 }
 
 fn replace(storage: &Mutex<impl Storage>, checkpoint: &[u8]) -> Result<(), Error> {
-    let mut storage = storage.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(storage.replace(checkpoint)?)
+    Ok(lock(storage).replace(checkpoint)?)
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Copied(Vec<u8>);

@@ -22,6 +22,7 @@ use crate::delivery::{Decided, Ring};
 use crate::epochs::Epochs;
 use crate::gap::Gaps;
 use crate::identity::Identity;
+use crate::log;
 use crate::poll::Poll;
 use crate::record::{Position, Records};
 use crate::reply::{Output, Replies};
@@ -72,6 +73,15 @@ pub enum Restored {
     Failed(Error),
 }
 
+/// What came of [`Worker::replay`].
+#[derive(Debug)]
+pub enum Replayed {
+    /// So many bytes were taken; what follows isn't whole yet.
+    Taken(usize),
+    /// The values are damaged, or one is missing: what came before it was taken.
+    Broken(Error),
+}
+
 /// See the module.
 pub struct Worker<A> {
     settings: Settings,
@@ -104,6 +114,12 @@ pub struct Worker<A> {
     to_write: Option<Checkpoint>,
     /// Acceptors have forgotten everything below.
     trimmed: Instance,
+    /// Another replica's state is being installed: nothing is executed.
+    installing: bool,
+    /// How many copies of the replica's state are being opened.
+    holds: u32,
+    /// What was executed, for a replica that takes this one's state over.
+    kept: Option<Vec<u8>>,
     /// What an operator's override gave up last: these instances hold nothing.
     given_up: Range<Instance>,
     epochs: Epochs,
@@ -169,6 +185,9 @@ impl<A: Application> Worker<A> {
             ),
             to_write: None,
             trimmed: 0,
+            installing: false,
+            holds: 0,
+            kept: None,
             given_up: 0..0,
             epochs: Epochs::default(),
             incarnation,
@@ -230,7 +249,7 @@ impl<A: Application> Worker<A> {
         Wanted {
             lane_for: self.epochs.without_lane().filter(|_| repairing),
             incarnation: !self.has_drawn && self.epochs.active().is_some(),
-            checkpoint_at_least: self.needs_state_from().filter(|_| !self.is_checkpointing()),
+            checkpoint_at_least: self.needs_state_from(),
             new_epoch: self.recover.needs_epoch(),
             view_with: self.epochs.unknown(self.recover.later_epoch()),
         }
@@ -543,7 +562,7 @@ impl<A: Application> Worker<A> {
         if self.given_up.contains(&value.inst) {
             return false;
         }
-        if value.inst != self.next || self.ring.holds(value.inst) {
+        if self.installing || value.inst != self.next || self.ring.holds(value.inst) {
             return self.ring.insert(value);
         }
         self.execute_next(now, value);
@@ -554,6 +573,7 @@ impl<A: Application> Worker<A> {
     /// Executes what waits in order, as long as the batch isn't too large.
     fn drain(&mut self, now: Time) {
         while self.failed.is_none()
+            && !self.installing
             && self.next - self.committed < MAX_BATCH
             && self.replies.weight() < MAX_REPLIES
         {
@@ -570,6 +590,9 @@ impl<A: Application> Worker<A> {
         debug_assert_eq!(value.inst, self.next);
         match self.execute_value(now, value) {
             Ok(()) => {
+                if let Some(kept) = &mut self.kept {
+                    log::append(kept, value);
+                }
                 self.next += 1;
                 self.statistics.instances += 1;
                 self.leap();
@@ -693,7 +716,7 @@ impl<A: Application> Worker<A> {
     // ---- Checkpoints
 
     fn begin_checkpoint_if_due(&mut self, now: Time) -> Result<(), Error> {
-        if !self.checkpoints.is_due(now, self.committed) {
+        if self.installing || !self.checkpoints.is_due(now, self.committed) {
             return Ok(());
         }
         self.begin_checkpoint()

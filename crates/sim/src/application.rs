@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use paxos::Instance;
 use replica::application::RecordVisitor;
-use replica::{Application, Checkpoint, Error, Record, Snapshot};
+use replica::{Application, Checkpoint, Error, Record, Restore, Snapshot};
 
 use crate::linearizability::Op;
 
@@ -170,6 +170,7 @@ impl SharedStore {
             words: BTreeMap::new(),
             executed,
             inst: 0,
+            taken: Arc::default(),
         }
     }
 
@@ -342,6 +343,8 @@ pub struct Kv {
     words: BTreeMap<u64, u64>,
     executed: u64,
     inst: Instance,
+    /// Another replica's state, once it has been read.
+    taken: Arc<Mutex<Option<State>>>,
 }
 
 impl Application for Kv {
@@ -421,8 +424,18 @@ impl Application for Kv {
         Ok(Box::new(Copy(store.committed.clone())))
     }
 
-    fn restore(&mut self, from: &mut dyn io::Read) -> Result<(), Error> {
-        let state = read_state(from)?;
+    fn begin_restore(&mut self) -> Result<Restore, Error> {
+        self.taken = Arc::default();
+        let taken = self.taken.clone();
+        Ok(Box::new(move |from| {
+            *taken.lock().expect("no panic") = Some(read_state(from)?);
+            Ok(())
+        }))
+    }
+
+    fn end_restore(&mut self) -> Result<(), Error> {
+        let state = self.taken.lock().expect("no panic").take();
+        let state = state.ok_or(Error("no state was read".into()))?;
         let mut store = self.store.lock();
         store.alive()?;
         store.writable()?;

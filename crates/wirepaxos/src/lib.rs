@@ -205,7 +205,9 @@ pub mod cluster_file {
 /// For programs that store their state themselves: what an [`Application`] deals with.
 pub mod application {
     #[doc(inline)]
-    pub use replica::application::{Checkpoint, Error, Part, Record, RecordVisitor, Snapshot};
+    pub use replica::application::{
+        Checkpoint, Error, Part, Record, RecordVisitor, Restore, Snapshot,
+    };
     #[doc(inline)]
     pub use replica::memory::InMemory;
     #[doc(inline)]

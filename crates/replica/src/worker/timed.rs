@@ -15,7 +15,8 @@ impl<A: Application> Worker<A> {
             self.gaps.next_deadline(),
             self.recover.next_deadline(),
             self.checkpoints
-                .next_deadline(self.committed, self.reports_as().is_some()),
+                .next_deadline(self.committed, self.reports_as().is_some())
+                .filter(|_| !self.installing),
             // There is nobody to ask before the first view.
             self.poll
                 .next_deadline()
@@ -136,8 +137,12 @@ impl<A: Application> Worker<A> {
         }
     }
 
-    /// The disk's number and the newest epoch known, under which TRIM is sent; `None` = not yet.
+    /// The disk's number and the newest epoch known, under which TRIM is sent; `None` = not yet, or an
+    /// install is under way, and others couldn't have this state before its end. [X-INSTALL]
     fn reports_as(&self) -> Option<(u64, Epoch)> {
+        if self.installing {
+            return None;
+        }
         Some((self.incarnation?, self.epochs.last()?.epoch))
     }
 

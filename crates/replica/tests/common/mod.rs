@@ -10,8 +10,8 @@ use paxos::{
 use replica::application::RecordVisitor;
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::{
-    Application, Checkpoint, EpochView, Error, Output, Record, ReplyTo, Settings, Snapshot, Status,
-    Worker,
+    Application, Checkpoint, EpochView, Error, Output, Record, ReplyTo, Restore, Settings,
+    Snapshot, Status, Worker,
 };
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -157,6 +157,7 @@ impl Disk {
 pub struct Durable {
     pub disk: Disk,
     pub tally: Tally,
+    taken: Arc<Mutex<Option<Image>>>,
 }
 
 impl Durable {
@@ -164,6 +165,7 @@ impl Durable {
         Durable {
             disk: disk.clone(),
             tally: disk.committed().tally,
+            taken: Arc::default(),
         }
     }
 }
@@ -229,10 +231,20 @@ impl Application for Durable {
         Ok(Box::new(Bytes(self.disk.committed().encode())))
     }
 
-    fn restore(&mut self, from: &mut dyn Read) -> Result<(), Error> {
-        let mut bytes = Vec::new();
-        from.read_to_end(&mut bytes)?;
-        let image = Image::decode(&bytes)?;
+    fn begin_restore(&mut self) -> Result<Restore, Error> {
+        self.taken = Arc::default();
+        let taken = self.taken.clone();
+        Ok(Box::new(move |from| {
+            let mut bytes = Vec::new();
+            from.read_to_end(&mut bytes)?;
+            *taken.lock().unwrap() = Some(Image::decode(&bytes)?);
+            Ok(())
+        }))
+    }
+
+    fn end_restore(&mut self) -> Result<(), Error> {
+        let image = self.taken.lock().unwrap().take();
+        let image = image.ok_or(Error("nothing was read".into()))?;
         self.tally = image.tally.clone();
         self.disk.with(|d| {
             d.durable = image.clone();

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Decided values as one replica hands them to another: what was decided while its state was on its way.
+//! They are as much to be believed as the state.
+//!
+//! | value (big-endian) | |
+//! |---|---|
+//! | length | u32, of what follows the checksum |
+//! | checksum | u32, CRC-32 of what follows |
+//! | instance, flags, client, request | u64, u16, u64, u64 |
+//! | value | the rest |
+
+use crate::application::Error;
+use crate::delivery::Decided;
+use paxos::Flags;
+
+const PREFIX_LEN: usize = 4 + 4;
+const HEAD_LEN: usize = 8 + 2 + 8 + 8;
+const MAX_LEN: usize = HEAD_LEN + u16::MAX as usize;
+
+/// Appends a value.
+pub(crate) fn append(out: &mut Vec<u8>, value: &Decided<'_>) {
+    let begin = out.len();
+    let length = (HEAD_LEN + value.value.len()) as u32;
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&value.inst.to_be_bytes());
+    out.extend_from_slice(&value.flags.0.to_be_bytes());
+    out.extend_from_slice(&value.client.to_be_bytes());
+    out.extend_from_slice(&value.request.to_be_bytes());
+    out.extend_from_slice(value.value);
+    let sum = crc32fast::hash(&out[begin + PREFIX_LEN..]);
+    out[begin + 4..begin + PREFIX_LEN].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// The values at the beginning of some bytes; what isn't whole yet is left over.
+pub(crate) struct Values<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Values<'a> {
+    pub fn new(bytes: &'a [u8]) -> Values<'a> {
+        Values { rest: bytes }
+    }
+
+    /// Bytes that no value was made of.
+    pub fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// The next whole value; an error if it is damaged.
+    pub fn next(&mut self) -> Result<Option<Decided<'a>>, Error> {
+        let Some((prefix, rest)) = self.rest.split_first_chunk::<PREFIX_LEN>() else {
+            return Ok(None);
+        };
+        let [length, sum] =
+            [0, 4].map(|at| u32::from_be_bytes([0, 1, 2, 3].map(|i: usize| prefix[at + i])));
+        let length = length as usize;
+        if !(HEAD_LEN..=MAX_LEN).contains(&length) {
+            return Err(damaged());
+        }
+        let Some((body, rest)) = rest.split_at_checked(length) else {
+            return Ok(None);
+        };
+        if crc32fast::hash(body) != sum {
+            return Err(damaged());
+        }
+        self.rest = rest;
+        Ok(parse(body))
+    }
+}
+
+fn parse(body: &[u8]) -> Option<Decided<'_>> {
+    let (inst, rest) = body.split_first_chunk()?;
+    let (flags, rest) = rest.split_first_chunk()?;
+    let (client, rest) = rest.split_first_chunk()?;
+    let (request, value) = rest.split_first_chunk()?;
+    Some(Decided {
+        inst: u64::from_be_bytes(*inst),
+        flags: Flags(u16::from_be_bytes(*flags)),
+        client: u64::from_be_bytes(*client),
+        request: u64::from_be_bytes(*request),
+        value,
+    })
+}
+
+fn damaged() -> Error {
+    Error("the decided values behind the state are damaged".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [X-CATCHUP]
+    #[test]
+    fn values_arrive_whole_or_wait_and_damage_is_noticed() {
+        let mut bytes = Vec::new();
+        for inst in [7, 8] {
+            append(
+                &mut bytes,
+                &Decided {
+                    inst,
+                    flags: Flags::PACKED,
+                    client: 1,
+                    request: 2,
+                    value: b"value",
+                },
+            );
+        }
+        let half = bytes.len() / 2;
+        for len in 0..bytes.len() {
+            let mut values = Values::new(&bytes[..len]);
+            let mut whole = 0;
+            while let Some(value) = values.next().unwrap() {
+                assert_eq!((value.inst, value.value), (7 + whole, &b"value"[..]));
+                assert!(value.flags.has(Flags::PACKED));
+                whole += 1;
+            }
+            assert_eq!((whole, values.left()), ((len / half) as u64, len % half));
+        }
+        for bit in 0..half * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            // A length that grew waits for what never comes, or takes the next value for its own.
+            let first = Values::new(&bytes).next();
+            assert!(
+                first.is_err() || bit < 32 && matches!(first, Ok(None)),
+                "bit {bit}"
+            );
+        }
+    }
+}
