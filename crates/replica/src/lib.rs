@@ -30,6 +30,7 @@ mod reply;
 mod session;
 mod settings;
 mod shown;
+pub mod slot;
 pub mod storage;
 mod worker;
 
