@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The commands: one table, from which COMMAND answers too.
 
+use crate::answer::Shape;
 use crate::client::Client;
 use crate::cursors::Cursors;
+use crate::partitions::Partitions;
 use crate::resp::Writer;
 use crate::settings::Shared;
 use crate::{admin, keys, transaction};
@@ -36,23 +38,14 @@ impl Call<'_> {
 pub(crate) enum Outcome {
     /// It is answered.
     Answered,
-    /// These bytes go into the log.
-    Logged(Vec<u8>, Shape),
+    /// These bytes go into the log of these partitions.
+    Logged {
+        partitions: Partitions,
+        bytes: Vec<u8>,
+        shape: Shape,
+    },
     /// The connection ends once everything is answered.
     Close,
-}
-
-/// How the store's answer is shown.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Shape {
-    /// As it is.
-    Plain,
-    /// SCAN from this cursor on: the key to go on after becomes the next one.
-    Scan(u64),
-    /// KEYS: only the array of keys.
-    Keys,
-    /// TYPE: a number that says whether the key exists.
-    Type,
 }
 
 /// How a command is called and what it touches.

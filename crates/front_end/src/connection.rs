@@ -1,33 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One client's connection, without its socket: an ordered session of the log.
+//! One client's connection, without its socket: an ordered session of the log of each partition
+//! that it uses.
 //!
 //! ```text
-//! input ─parse─> command ─┬─ answered here ──────────────────────────────┐
-//!                         └─ logged: waits ─> in flight ─> answered ─────┴─> slots ─> output
+//! input ─parse─> command ─┬─ answered here ─────────────────────────────────────────┐
+//!                         └─ logged: waits ─> in flight in a lane ─> answered ──────┴─> slots ─> output
 //! ```
 //!
-//! Answers leave in the order of the commands; a slot keeps the place of each that is still to
-//! come. The commands in flight never exceed one value and one reply window: however they are
-//! packed, lost, repeated or reordered on their way, the session executes them in order and once,
-//! and has every answer on record until all of them are here.
+//! Answers leave in the order of the commands; a slot keeps the place of each that is still to come.
+//! What may be under way at once, the [`Order`] says.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::Duration;
 
-use apps::kv::{Refusal, Reply};
-use paxos::wire::value::PACKED_ITEM_HEADER_LEN;
+use apps::kv::Reply;
+use paxos::PartitionId;
 use replica::Status;
 use replica::protocol::Effect;
 
+use crate::answer::{self, Shape};
 use crate::client::Client;
-use crate::commands::{self, Call, Outcome, Shape};
+use crate::commands::{self, Call, Outcome};
 use crate::cursors::Cursors;
+use crate::lane::{Lane, Logged, Session};
 use crate::metrics::Metrics;
+use crate::partitions::Partitions;
 use crate::resp::{Limits, Parser, Writer};
-use crate::settings::Shared;
+use crate::settings::{Order, Shared};
 use crate::{keys, transaction};
 
-/// Answers that a session records, hence commands in flight at most.
+/// Answers that a session records, hence commands in flight in it at most.
 pub const SESSION_WINDOW: u16 = 64;
 
 /// No more is read from a client while this much of its work is unfinished.
@@ -39,34 +41,27 @@ const COMPACT_BYTES: usize = 64 << 10;
 /// The answer to a command whose outcome nobody can tell.
 const UNKNOWN: &str = "UNKNOWN the session is lost: the command took effect, once, or not at all";
 
-/// The connection's session in the log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Session {
-    None,
-    /// It was asked for under this nonce.
-    Opening(u64),
-    Open(u64),
-}
-
 enum Slot {
     Ready(Vec<u8>),
     Waiting {
-        request: u64,
+        /// The command's.
+        number: u64,
         shape: Shape,
         resp3: bool,
     },
 }
 
-/// A command that goes into the log.
-pub(crate) struct Logged {
-    pub request: u64,
-    pub bytes: Vec<u8>,
+/// What a connection asks of the log.
+pub(crate) trait Sink {
+    /// A session in a partition; returns the nonce under which it is asked for.
+    fn open(&mut self, pid: PartitionId) -> u64;
+
+    /// A command, in the session of its lowest partition.
+    fn send(&mut self, session: u64, request: u64, logged: &Logged);
 }
 
 pub(crate) struct Connection {
     pub client: Client,
-    pub session: Session,
-    pub last_used: Instant,
     input: Vec<u8>,
     /// Bytes of `input` that are done with.
     used: usize,
@@ -74,10 +69,14 @@ pub(crate) struct Connection {
     slots: VecDeque<Slot>,
     /// Bytes of the answers in `slots`.
     slot_bytes: usize,
+    /// One for each partition that is in use.
+    lanes: Vec<Lane>,
+    /// Not sent yet, in the order of the client.
     waiting: VecDeque<Logged>,
-    waiting_bytes: usize,
-    last_request: u64,
-    in_flight: usize,
+    /// Bytes of what waits and of what is in flight.
+    logged_bytes: usize,
+    /// The last command's.
+    number: u64,
     output: Vec<u8>,
     sent: usize,
     /// The client sends no more; what has arrived is executed.
@@ -90,17 +89,15 @@ impl Connection {
     pub fn new(client: Client) -> Connection {
         Connection {
             client,
-            session: Session::None,
-            last_used: Instant::now(),
             input: Vec::new(),
             used: 0,
             parser: Parser::default(),
             slots: VecDeque::new(),
             slot_bytes: 0,
+            lanes: Vec::new(),
             waiting: VecDeque::new(),
-            waiting_bytes: 0,
-            last_request: 0,
-            in_flight: 0,
+            logged_bytes: 0,
+            number: 0,
             output: Vec::new(),
             sent: 0,
             end_of_input: false,
@@ -126,7 +123,7 @@ impl Connection {
 
     fn is_busy(&self) -> bool {
         self.slots.len() >= MAX_SLOTS
-            || self.waiting_bytes >= MAX_BACKLOG_BYTES
+            || self.logged_bytes >= MAX_BACKLOG_BYTES
             || self.answer_bytes() >= MAX_BACKLOG_BYTES
     }
 
@@ -138,7 +135,7 @@ impl Connection {
     /// Bytes that the connection keeps in memory.
     pub fn memory(&self) -> usize {
         let input = self.input.len() + self.parser.memory();
-        input + self.waiting_bytes + self.slot_bytes + self.output.len()
+        input + self.logged_bytes + self.slot_bytes + self.output.len()
     }
 
     /// Executes what has arrived, as far as there is room for its answers.
@@ -190,7 +187,6 @@ impl Connection {
             return true;
         }
         let args: Vec<&[u8]> = request.arguments.iter().map(|a| a.bytes(input)).collect();
-        self.last_used = Instant::now();
         self.client.last_command = commands::find(args[0]).map_or("NULL", |spec| spec.name);
         Metrics::add(&shared.metrics.commands);
         // With nothing before it the answer can go straight to the output.
@@ -213,18 +209,26 @@ impl Connection {
         }
         match outcome {
             Outcome::Answered => {}
-            Outcome::Logged(bytes, shape) => {
+            Outcome::Logged {
+                partitions,
+                bytes,
+                shape,
+            } => {
                 Metrics::add(&shared.metrics.logged);
-                self.last_request += 1;
-                let request = self.last_request;
+                self.number += 1;
+                let number = self.number;
                 let resp3 = self.client.resp3;
                 self.slots.push_back(Slot::Waiting {
-                    request,
+                    number,
                     shape,
                     resp3,
                 });
-                self.waiting_bytes += bytes.len();
-                self.waiting.push_back(Logged { request, bytes });
+                self.logged_bytes += bytes.len();
+                self.waiting.push_back(Logged {
+                    number,
+                    partitions,
+                    bytes,
+                });
             }
             Outcome::Close => self.ended = true,
         }
@@ -233,58 +237,138 @@ impl Connection {
 
     // ---- The log
 
-    /// Whether something is to go into the log, and may.
-    pub fn has_next_value(&self) -> bool {
-        self.in_flight == 0 && !self.waiting.is_empty()
-    }
-
-    /// The next command of the value that now goes in flight; `taken` are the bytes of those
-    /// before it. The caller asks for the first one only if [`has_next_value`](Self::has_next_value)
-    /// and submits all.
-    pub fn next_logged(&mut self, taken: &mut usize, max_value: usize) -> Option<Logged> {
-        let next = self.waiting.front()?;
-        *taken += PACKED_ITEM_HEADER_LEN + next.bytes.len();
-        let full = *taken > max_value || self.in_flight >= usize::from(SESSION_WINDOW);
-        if self.in_flight > 0 && full {
-            return None;
+    /// Brings on its way what may go, and asks for the sessions that it needs. Each lane gets one
+    /// value's worth at a time.
+    pub fn propose(&mut self, shared: &Shared, sink: &mut impl Sink) {
+        // Where something is under way already; for what was sent just now, and may share its value,
+        // see `sent`. Where something waits in vain, what comes later waits, too.
+        let mut busy = self.reach();
+        let (mut sent, mut blocked) = (Partitions::default(), Partitions::default());
+        let mut at = 0;
+        while let Some(next) = self.waiting.get(at) {
+            let wanted = next.partitions;
+            let is_single = wanted.len() == 1;
+            let in_order = match shared.order {
+                Order::Connection => {
+                    busy.is_empty() && (sent.is_empty() || is_single && sent == wanted)
+                }
+                Order::Key => {
+                    !wanted.meets(busy)
+                        && !wanted.meets(blocked)
+                        && (is_single || !wanted.meets(sent))
+                }
+            };
+            let len = next.bytes.len();
+            let lane = lane_of(&mut self.lanes, wanted.lowest());
+            let session = match lane.session {
+                Session::None => {
+                    lane.session = Session::Opening(sink.open(lane.pid));
+                    None
+                }
+                Session::Opening(_) => None,
+                Session::Open(id) => Some(id),
+            };
+            match session.filter(|_| in_order && lane.has_room(len, shared.max_value)) {
+                Some(session) => {
+                    let logged = self.waiting.remove(at).expect("just seen");
+                    sent.add(wanted);
+                    if !is_single {
+                        busy.add(wanted);
+                    }
+                    lane.send(logged, |request, logged| {
+                        sink.send(session, request, logged)
+                    });
+                }
+                None if shared.order == Order::Connection => return,
+                None => {
+                    blocked.add(wanted);
+                    at += 1;
+                    if blocked == Partitions::first(shared.partitions) {
+                        return;
+                    }
+                }
+            }
         }
-        self.in_flight += 1;
-        self.waiting_bytes -= next.bytes.len();
-        self.waiting.pop_front()
     }
 
-    /// Whether the session has nothing to do.
-    pub fn is_idle(&self) -> bool {
-        self.in_flight == 0 && self.waiting.is_empty()
+    /// All partitions in which what is in flight takes effect.
+    fn reach(&self) -> Partitions {
+        let mut all = Partitions::default();
+        self.lanes.iter().for_each(|lane| all.add(lane.reach()));
+        all
     }
 
-    /// The session was closed.
-    pub fn forget_session(&mut self) {
-        debug_assert!(self.is_idle());
-        self.session = Session::None;
-        self.last_request = 0;
+    /// The lane of a partition, if there is one.
+    pub fn lane(&mut self, pid: PartitionId) -> Option<&mut Lane> {
+        self.lanes.iter_mut().find(|lane| lane.pid == pid)
+    }
+
+    /// All lanes.
+    pub fn lanes(&mut self) -> impl Iterator<Item = &mut Lane> {
+        self.lanes.iter_mut()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.lanes.iter().all(Lane::is_idle)
+    }
+
+    /// The lanes that nothing needs and that were unused for so long go; returns their sessions.
+    pub fn take_unused(&mut self, idle: Duration) -> Vec<(PartitionId, u64)> {
+        let mut sessions = Vec::new();
+        if self.waiting.is_empty() {
+            self.lanes.retain(|lane| match lane.session {
+                Session::Open(id) if lane.is_idle() && lane.last_used.elapsed() >= idle => {
+                    sessions.push((lane.pid, id));
+                    false
+                }
+                _ => true,
+            });
+        }
+        sessions
+    }
+
+    /// The session of a partition is gone, and nothing that was in flight in it took effect: all of it
+    /// waits for another session.
+    pub fn lose_session(&mut self, pid: PartitionId) {
+        if let Some(lane) = self.lane(pid) {
+            let lost = lane.forget_session();
+            lost.into_iter()
+                .rev()
+                .for_each(|logged| self.waiting.push_front(logged));
+        }
     }
 
     /// An answer to a command in flight.
     pub fn on_answer(
         &mut self,
-        request: u64,
+        (pid, request): (PartitionId, u64),
         status: Option<Status>,
         bytes: &[u8],
         shared: &Shared,
         cursors: &mut Cursors,
     ) {
-        let is_it = |slot: &Slot| matches!(slot, Slot::Waiting { request: r, .. } if *r == request);
+        let Some(logged) = self.lane(pid).and_then(|lane| lane.answered(request)) else {
+            return;
+        };
+        self.logged_bytes -= logged.bytes.len();
+        let is_it =
+            |slot: &Slot| matches!(slot, Slot::Waiting { number, .. } if *number == logged.number);
         let Some(index) = self.slots.iter().position(is_it) else {
             return;
         };
-        let placeholder = Slot::Ready(Vec::new());
-        let Slot::Waiting { shape, resp3, .. } =
-            std::mem::replace(&mut self.slots[index], placeholder)
-        else {
+        let Slot::Waiting { shape, resp3, .. } = &mut self.slots[index] else {
             unreachable!("just found");
         };
-        self.in_flight -= 1;
+        let resp3 = *resp3;
+        let reply = Reply::parse(bytes);
+        let gathers = match (status, &reply) {
+            (Some(Status::Ok), Ok(reply)) => shape.gather(reply),
+            _ => false,
+        };
+        if gathers && pid + 1 < shared.partitions {
+            return self.ask_next_partition(pid + 1, logged);
+        }
+        let shape = shape.clone();
         let mut kept = Vec::new();
         let out = if index == 0 {
             &mut self.output
@@ -293,8 +377,11 @@ impl Connection {
         };
         let start = out.len();
         let mut writer = Writer { out, resp3 };
-        match (status, Reply::parse(bytes)) {
-            (Some(Status::Ok), Ok(reply)) => write_reply(&mut writer, &reply, &shape, cursors),
+        match (status, reply) {
+            (Some(Status::Ok), Ok(_)) if gathers => shape.write_gathered(&mut writer),
+            (Some(Status::Ok), Ok(reply)) => {
+                answer::show(&mut writer, &reply, &shape, pid, cursors);
+            }
             (Some(Status::Ok), Err(_)) => {
                 writer.error("ERR the replicated application is no key-value store");
             }
@@ -310,46 +397,52 @@ impl Connection {
         if out.get(start) == Some(&b'-') {
             Metrics::add(&shared.metrics.errors);
         }
-        if index > 0 {
-            self.slot_bytes += kept.len();
-            self.slots[index] = Slot::Ready(kept);
-        }
+        self.slot_bytes += kept.len();
+        self.slots[index] = Slot::Ready(kept);
         self.release();
     }
 
-    /// The commands that went into the log and have no answer.
-    pub fn in_flight_requests(&self) -> Vec<u64> {
-        let submitted = self.slots.iter().filter_map(|slot| match slot {
-            Slot::Waiting { request, .. } => Some(*request),
-            Slot::Ready(_) => None,
+    /// The same question to another partition, before whatever waits.
+    fn ask_next_partition(&mut self, pid: PartitionId, logged: Logged) {
+        self.logged_bytes += logged.bytes.len();
+        self.waiting.push_front(Logged {
+            partitions: Partitions::one(pid),
+            ..logged
         });
-        submitted.take(self.in_flight).collect()
     }
 
-    /// The session is gone, or could not be opened: what is in flight may have taken effect, and
-    /// the rest fails with this error.
+    /// A session is gone, and what was in flight may have taken effect; or one could not be opened.
+    /// The rest fails with this error. All sessions are forgotten.
     pub fn fail_all(&mut self, error: &str, shared: &Shared) {
-        let mut in_flight = self.in_flight;
+        let in_flight = self.in_flight();
         for slot in &mut self.slots {
-            if let Slot::Waiting { resp3, .. } = *slot {
-                let error = if in_flight > 0 { UNKNOWN } else { error };
-                in_flight = in_flight.saturating_sub(1);
+            if let Slot::Waiting { number, resp3, .. } = *slot {
                 let mut out = Vec::new();
                 let mut writer = Writer {
                     out: &mut out,
                     resp3,
                 };
-                writer.error(error);
+                writer.error(match in_flight.contains(&number) {
+                    true => UNKNOWN,
+                    false => error,
+                });
                 Metrics::add(&shared.metrics.errors);
                 self.slot_bytes += out.len();
                 *slot = Slot::Ready(out);
             }
         }
         self.waiting.clear();
-        self.waiting_bytes = 0;
-        self.in_flight = 0;
-        self.forget_session();
+        self.lanes.clear();
+        self.logged_bytes = 0;
         self.release();
+    }
+
+    /// The numbers of the commands in flight.
+    fn in_flight(&self) -> Vec<u64> {
+        let lanes = self.lanes.iter();
+        lanes
+            .flat_map(|lane| lane.in_flight().map(|(_, l)| l.number))
+            .collect()
     }
 
     /// Executes nothing more.
@@ -363,11 +456,12 @@ impl Connection {
         self.input = Vec::new();
         self.used = 0;
         self.parser = Parser::default();
-        self.waiting.clear();
-        self.waiting_bytes = 0;
-        self.slots
-            .retain(|slot| matches!(slot, Slot::Waiting { .. }));
-        self.slots.truncate(self.in_flight);
+        let waiting = self.waiting.drain(..).map(|logged| logged.bytes.len());
+        self.logged_bytes -= waiting.sum::<usize>();
+        let in_flight = self.in_flight();
+        self.slots.retain(
+            |slot| matches!(slot, Slot::Waiting { number, .. } if in_flight.contains(number)),
+        );
         self.slot_bytes = 0;
         self.discard_output();
     }
@@ -425,36 +519,12 @@ impl Connection {
     }
 }
 
-fn write_reply(writer: &mut Writer<'_>, reply: &Reply<'_>, shape: &Shape, cursors: &mut Cursors) {
-    match (shape, reply) {
-        (Shape::Type, Reply::Int(n)) => writer.status(if *n == 0 { "none" } else { "string" }),
-        (Shape::Keys, Reply::Array(parts)) if parts.len() == 2 => write_plain(writer, &parts[1]),
-        (Shape::Scan(before), Reply::Array(parts)) if parts.len() == 2 => {
-            let cursor = match parts[0] {
-                Reply::Bulk(key) => cursors.number(*before, key),
-                _ => 0,
-            };
-            writer.array(2);
-            writer.bulk(cursor.to_string().as_bytes());
-            write_plain(writer, &parts[1]);
-        }
-        _ => write_plain(writer, reply),
-    }
-}
-
-fn write_plain(writer: &mut Writer<'_>, reply: &Reply<'_>) {
-    match reply {
-        Reply::Nil => writer.null(),
-        Reply::Ok => writer.status("OK"),
-        Reply::Int(n) => writer.integer(*n),
-        Reply::Bulk(bytes) => writer.bulk(bytes),
-        Reply::Array(items) => {
-            writer.array(items.len());
-            items.iter().for_each(|item| write_plain(writer, item));
-        }
-        Reply::Error(Refusal::StringTooLong) => {
-            writer.error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
-        }
-        Reply::Error(refusal) => writer.error(format!("ERR {refusal}")),
-    }
+/// The lane of a partition; made if it is its first use.
+fn lane_of(lanes: &mut Vec<Lane>, pid: PartitionId) -> &mut Lane {
+    let at = lanes.iter().position(|lane| lane.pid == pid);
+    let at = at.unwrap_or_else(|| {
+        lanes.push(Lane::new(pid));
+        lanes.len() - 1
+    });
+    &mut lanes[at]
 }

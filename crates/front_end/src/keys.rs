@@ -3,7 +3,13 @@
 
 use apps::kv::{self, Command, SetFlags};
 
-use crate::commands::{Call, Outcome, Shape};
+use paxos::PartitionId;
+use replica::slot;
+
+use crate::answer::{Collected, Shape};
+use crate::commands::{Call, Outcome};
+use crate::cursors::Position;
+use crate::partitions::Partitions;
 
 /// The most keys that one SCAN looks at: a replica executes nothing else meanwhile.
 const MAX_SCAN_COUNT: i64 = 10_000;
@@ -11,13 +17,40 @@ const DEFAULT_SCAN_COUNT: i64 = 10;
 
 const SYNTAX: &str = "ERR syntax error";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+const OF_SEVERAL: &str = "ERR the keys are in several partitions: give them a {tag} in common";
 
-fn plain(call: &mut Call<'_>, command: &Command<'_>) -> Outcome {
-    logged(call, command, Shape::Plain)
+/// A command on one key, answered as it is.
+fn plain(call: &mut Call<'_>, key: &[u8], command: &Command<'_>) -> Outcome {
+    let pid = partition_of(call, key);
+    logged(call, Partitions::one(pid), command, Shape::Plain)
 }
 
-/// Sends the command into the log, if it fits a value.
-fn logged(call: &mut Call<'_>, command: &Command<'_>, shape: Shape) -> Outcome {
+/// A command on several keys.
+fn of_keys(call: &mut Call<'_>, keys: &[&[u8]], command: &Command<'_>) -> Outcome {
+    let partitions: Partitions = keys.iter().map(|key| partition_of(call, key)).collect();
+    if partitions.len() > 1 {
+        return refuse(call, OF_SEVERAL);
+    }
+    logged(call, partitions, command, Shape::Plain)
+}
+
+/// A command that is put to one partition after the other, from the first one on.
+fn of_all(call: &mut Call<'_>, command: &Command<'_>, shape: Shape) -> Outcome {
+    logged(call, Partitions::one(0), command, shape)
+}
+
+/// Where a key belongs.
+fn partition_of(call: &Call<'_>, key: &[u8]) -> PartitionId {
+    slot::partition_of(key, call.shared.partitions)
+}
+
+/// Sends the command into the log of these partitions, if it fits a value.
+fn logged(
+    call: &mut Call<'_>,
+    partitions: Partitions,
+    command: &Command<'_>,
+    shape: Shape,
+) -> Outcome {
     let max = call.shared.max_value;
     let mut bytes = Vec::new();
     let encoded = command.encode(&mut bytes);
@@ -30,7 +63,11 @@ fn logged(call: &mut Call<'_>, command: &Command<'_>, shape: Shape) -> Outcome {
         call.fail(too_large(len as u64, max));
         return Outcome::Answered;
     }
-    Outcome::Logged(bytes, shape)
+    Outcome::Logged {
+        partitions,
+        bytes,
+        shape,
+    }
 }
 
 /// Why a command isn't taken.
@@ -44,11 +81,13 @@ fn refuse(call: &mut Call<'_>, text: &str) -> Outcome {
 }
 
 pub(crate) fn get(call: &mut Call<'_>) -> Outcome {
-    plain(call, &Command::Get { key: call.args[1] })
+    let key = call.args[1];
+    plain(call, key, &Command::Get { key })
 }
 
 pub(crate) fn getdel(call: &mut Call<'_>) -> Outcome {
-    plain(call, &Command::GetDel { key: call.args[1] })
+    let key = call.args[1];
+    plain(call, key, &Command::GetDel { key })
 }
 
 pub(crate) fn set(call: &mut Call<'_>) -> Outcome {
@@ -97,27 +136,33 @@ pub(crate) fn getset(call: &mut Call<'_>) -> Outcome {
 }
 
 fn set_with(call: &mut Call<'_>, flags: SetFlags) -> Outcome {
-    let set = Command::Set {
-        flags,
-        key: call.args[1],
-        value: call.args[2],
-    };
-    plain(call, &set)
+    let (key, value) = (call.args[1], call.args[2]);
+    let set = Command::Set { flags, key, value };
+    plain(call, key, &set)
 }
 
 pub(crate) fn del(call: &mut Call<'_>) -> Outcome {
-    let keys = call.args[1..].to_vec();
-    plain(call, &Command::Del { keys })
+    let keys = &call.args[1..];
+    let command = Command::Del {
+        keys: keys.to_vec(),
+    };
+    of_keys(call, keys, &command)
 }
 
 pub(crate) fn exists(call: &mut Call<'_>) -> Outcome {
-    let keys = call.args[1..].to_vec();
-    plain(call, &Command::Exists { keys })
+    let keys = &call.args[1..];
+    let command = Command::Exists {
+        keys: keys.to_vec(),
+    };
+    of_keys(call, keys, &command)
 }
 
 pub(crate) fn mget(call: &mut Call<'_>) -> Outcome {
-    let keys = call.args[1..].to_vec();
-    plain(call, &Command::Mget { keys })
+    let keys = &call.args[1..];
+    let command = Command::Mget {
+        keys: keys.to_vec(),
+    };
+    of_keys(call, keys, &command)
 }
 
 pub(crate) fn mset(call: &mut Call<'_>) -> Outcome {
@@ -125,8 +170,9 @@ pub(crate) fn mset(call: &mut Call<'_>) -> Outcome {
     if !pairs.remainder().is_empty() {
         return refuse(call, "ERR wrong number of arguments for 'mset' command");
     }
-    let pairs = pairs.map(|pair| (pair[0], pair[1])).collect();
-    plain(call, &Command::Mset { pairs })
+    let pairs: Vec<_> = pairs.map(|pair| (pair[0], pair[1])).collect();
+    let keys: Vec<_> = pairs.iter().map(|(key, _)| *key).collect();
+    of_keys(call, &keys, &Command::Mset { pairs })
 }
 
 pub(crate) fn incr(call: &mut Call<'_>) -> Outcome {
@@ -139,7 +185,7 @@ pub(crate) fn decr(call: &mut Call<'_>) -> Outcome {
 
 fn increment(call: &mut Call<'_>, delta: i64) -> Outcome {
     let key = call.args[1];
-    plain(call, &Command::IncrBy { key, delta })
+    plain(call, key, &Command::IncrBy { key, delta })
 }
 
 pub(crate) fn incrby(call: &mut Call<'_>) -> Outcome {
@@ -158,24 +204,24 @@ pub(crate) fn decrby(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(crate) fn append(call: &mut Call<'_>) -> Outcome {
-    let append = Command::Append {
-        key: call.args[1],
-        value: call.args[2],
-    };
-    plain(call, &append)
+    let (key, value) = (call.args[1], call.args[2]);
+    plain(call, key, &Command::Append { key, value })
 }
 
 pub(crate) fn strlen(call: &mut Call<'_>) -> Outcome {
-    plain(call, &Command::Strlen { key: call.args[1] })
+    let key = call.args[1];
+    plain(call, key, &Command::Strlen { key })
 }
 
 pub(crate) fn key_type(call: &mut Call<'_>) -> Outcome {
-    let keys = vec![call.args[1]];
-    logged(call, &Command::Exists { keys }, Shape::Type)
+    let key = call.args[1];
+    let partition = Partitions::one(partition_of(call, key));
+    let exists = Command::Exists { keys: vec![key] };
+    logged(call, partition, &exists, Shape::Type)
 }
 
 pub(crate) fn dbsize(call: &mut Call<'_>) -> Outcome {
-    plain(call, &Command::Dbsize)
+    of_all(call, &Command::Dbsize, Shape::Sum(0))
 }
 
 pub(crate) fn keys(call: &mut Call<'_>) -> Outcome {
@@ -184,7 +230,7 @@ pub(crate) fn keys(call: &mut Call<'_>) -> Outcome {
         after: None,
         pattern: useful_pattern(call.args[1]),
     };
-    logged(call, &command, Shape::Keys)
+    of_all(call, &command, Shape::Keys(Collected::default()))
 }
 
 /// `*` matches everything; without a pattern that costs less.
@@ -226,19 +272,20 @@ pub(crate) fn scan(call: &mut Call<'_>) -> Outcome {
     }
     // The cursor was never issued, or not here, or it was unused for long and there were very many
     // others.
-    let after = match cursor {
-        0 => None,
-        _ => match call.cursors.key(cursor) {
-            Some(key) => Some(key),
-            None => return refuse(call, "ERR invalid cursor: begin again with 0"),
-        },
+    let position = match cursor {
+        0 => Some(Position::START),
+        _ => call.cursors.position(cursor),
+    };
+    let Some(position) = position else {
+        return refuse(call, "ERR invalid cursor: begin again with 0");
     };
     let command = Command::Scan {
         count: count as u32,
-        after: after.as_deref(),
+        after: position.after.as_deref(),
         pattern,
     };
-    logged(call, &command, Shape::Scan(cursor))
+    let partition = Partitions::one(position.pid);
+    logged(call, partition, &command, Shape::Scan(cursor))
 }
 
 /// An unsigned 64-bit number, digits only.

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Redis-protocol front end: clients' connections become ordered sessions of the log.
+//! The Redis-protocol front end: clients' connections become ordered sessions of the partitions' logs.
 //!
 //! It runs beside a replica, in a thread of its own ([`start`]), and knows the node by two things:
 //! a [`Plane`], over which its proposals reach the leader, and the [`Mailbox`], into which the
-//! replica's worker puts the answers to sessions whose home it is. So answers can have any size,
+//! replica's workers put the answers to sessions whose home it is. So answers can have any size,
 //! and a client sees its own writes wherever the leader is. The node reads its [`Metrics`].
 
 mod admin;
+mod answer;
 mod client;
 mod commands;
 mod connection;
 mod cursors;
 mod keys;
+mod lane;
 mod log;
 mod mailbox;
 mod metrics;
+mod partitions;
 pub mod resp;
 mod server;
 mod settings;
@@ -25,4 +28,4 @@ pub use log::Plane;
 pub use mailbox::Mailbox;
 pub use metrics::Metrics;
 pub use server::{FrontEnd, start};
-pub use settings::{Describe, Settings};
+pub use settings::{Describe, Order, Settings};

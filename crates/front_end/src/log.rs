@@ -5,9 +5,11 @@ use std::os::fd::RawFd;
 use std::time::Instant;
 
 use paxos::proposer::{Proposer, ProposerSettings, Refused};
-use paxos::{Header, MsgType, Outbox, Packet, Time, To};
+use paxos::{Header, MsgType, Outbox, Packet, PartitionId, Time, To};
 use replica::Status;
 use replica::protocol::{ReplyAddress, SessionOp};
+
+use crate::lane::Logged;
 
 /// The data plane as the front end uses it; all calls come from its one thread.
 pub trait Plane: Send + 'static {
@@ -30,9 +32,6 @@ pub trait Plane: Send + 'static {
     /// until then.
     fn ask_for_leader(&mut self);
 }
-
-/// Where partition 0 is meant: the front end needs a deployment with one.
-const PID: u16 = 0;
 
 pub(crate) struct Log<P> {
     proposer: Proposer,
@@ -78,40 +77,53 @@ impl<P: Plane> Log<P> {
         self.started.elapsed().as_nanos() as Time
     }
 
-    /// Queues a session's command; it is sent, and sent again, until it is answered. The caller
-    /// never submits one twice and checks the size.
-    pub fn submit(&mut self, session: u64, request: u64, command: &[u8]) {
-        let submitted = self.proposer.submit(PID, session, request, command);
+    /// Queues a command of a session in the lowest of these partitions; it is sent, and sent again,
+    /// until it is answered. The caller never submits one twice and checks the size.
+    pub fn submit(&mut self, session: u64, request: u64, logged: &Logged) {
+        let bytes = &logged.bytes;
+        let submitted = if logged.partitions.len() == 1 {
+            let pid = logged.partitions.lowest();
+            self.proposer.submit(pid, session, request, bytes)
+        } else {
+            let pids: Vec<_> = logged.partitions.iter().collect();
+            self.proposer.submit_multi(&pids, session, request, bytes)
+        };
         debug_assert_eq!(submitted, Ok(()));
     }
 
-    /// Asks for an ordered session; the answer comes to (`nonce`, 0).
-    pub fn open_session(&mut self, nonce: u64, window: u16) {
+    /// Asks for an ordered session in a partition; the answer comes to (`nonce`, 0).
+    pub fn open_session(&mut self, pid: PartitionId, nonce: u64, window: u16) {
         let open = SessionOp::Open {
             ordered: true,
             window,
             reply_to: self.home,
         };
-        self.submit_operation(nonce, &open);
+        self.submit_operation(pid, nonce, &open);
     }
 
     /// Closes a session that has nothing in flight; the answer comes to (`session`, 0).
-    pub fn close_session(&mut self, session: u64) {
-        self.submit_operation(session, &SessionOp::Close);
+    pub fn close_session(&mut self, pid: PartitionId, session: u64) {
+        self.submit_operation(pid, session, &SessionOp::Close);
     }
 
     /// One that is under way already is enough.
-    fn submit_operation(&mut self, client: u64, operation: &SessionOp) {
+    fn submit_operation(&mut self, pid: PartitionId, client: u64, operation: &SessionOp) {
         self.command.clear();
         operation.emit(&mut self.command);
-        let submitted = self.proposer.submit(PID, client, 0, &self.command);
+        let submitted = self.proposer.submit(pid, client, 0, &self.command);
         debug_assert!(matches!(submitted, Ok(()) | Err(Refused::Outstanding)));
     }
 
     /// Notes an answer. Returns false if nobody waits for it: it is a repetition, or the answer to
     /// an earlier copy of a command that is sent again because it overtook its predecessor.
-    pub fn answered(&mut self, client: u64, request: u64, status: Option<Status>) -> bool {
-        status != Some(Status::OutOfOrder) && self.proposer.reply(PID, client, request)
+    pub fn answered(
+        &mut self,
+        pid: PartitionId,
+        client: u64,
+        request: u64,
+        status: Option<Status>,
+    ) -> bool {
+        status != Some(Status::OutOfOrder) && self.proposer.reply(pid, client, request)
     }
 
     /// Commands without an answer.

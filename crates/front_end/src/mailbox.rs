@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the replica's worker reaches the front end's thread.
+//! How the replica's workers reach the front end's thread.
 
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::{Registry, Token, Waker};
+use paxos::PartitionId;
 use replica::LocalSession;
 
 /// What waits for the front end.
@@ -13,13 +14,14 @@ use replica::LocalSession;
 pub(crate) struct Mail {
     replies: Vec<Header>,
     bytes: Vec<u8>,
-    /// All sessions that answer to this front end.
-    pub sessions: Vec<LocalSession>,
+    /// All sessions of a partition that answer to this front end.
+    pub sessions: Vec<(PartitionId, Vec<LocalSession>)>,
     pub leader_changed: bool,
     pub shut_down: bool,
 }
 
 struct Header {
+    pid: PartitionId,
     client: u64,
     request: u64,
     status: u8,
@@ -28,6 +30,8 @@ struct Header {
 
 /// An answer of the replica.
 pub(crate) struct Answer<'a> {
+    /// Session ids are unique within a partition only.
+    pub pid: PartitionId,
     pub client: u64,
     pub request: u64,
     pub status: u8,
@@ -40,6 +44,7 @@ impl Mail {
 
     pub fn answers(&self) -> impl Iterator<Item = Answer<'_>> {
         self.replies.iter().map(|header| Answer {
+            pid: header.pid,
             client: header.client,
             request: header.request,
             status: header.status,
@@ -83,11 +88,12 @@ impl Mailbox {
     /// The replica's answer to a session without an address: all of
     /// [`replica::Output::reply`]'s with [`replica::ReplyTo::Local`] belong here. Those that aren't
     /// the front end's are ignored.
-    pub fn reply(&self, client: u64, request: u64, status: u8, bytes: &[u8]) {
+    pub fn reply(&self, pid: PartitionId, client: u64, request: u64, status: u8, bytes: &[u8]) {
         self.post(|mail| {
             let start = mail.bytes.len();
             mail.bytes.extend_from_slice(bytes);
             mail.replies.push(Header {
+                pid,
                 client,
                 request,
                 status,
@@ -96,10 +102,10 @@ impl Mailbox {
         });
     }
 
-    /// The sessions whose home is this front end's replica, when it has opened its state or taken
-    /// another one's: those that no connection has are closed.
-    pub fn local_sessions(&self, sessions: Vec<LocalSession>) {
-        self.post(|mail| mail.sessions = sessions);
+    /// The sessions of a partition whose home is this front end's replica, when it has opened its state
+    /// or taken another one's: those that no connection has are closed.
+    pub fn local_sessions(&self, pid: PartitionId, sessions: Vec<LocalSession>) {
+        self.post(|mail| mail.sessions.push((pid, sessions)));
     }
 
     /// [`Plane::send`](crate::Plane::send) reaches another leader from now on, or the old one was

@@ -13,15 +13,18 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use paxos::PartitionId;
 use paxos::proposer::ProposerSettings;
-use replica::Status;
+use replica::{LocalSession, Status};
 
 use crate::client::Client;
-use crate::connection::{Connection, SESSION_WINDOW, Session};
+use crate::connection::{Connection, SESSION_WINDOW, Sink};
 use crate::cursors::Cursors;
+use crate::lane::{Logged, Session};
 use crate::log::{Log, Plane};
 use crate::mailbox::{Answer, Mail, Mailbox};
 use crate::metrics::Metrics;
+use crate::partitions::MAX_PARTITIONS;
 use crate::settings::{Settings, Shared};
 
 const LISTENER: Token = Token(0);
@@ -97,15 +100,33 @@ struct Peer {
     memory: usize,
 }
 
+/// Sessions, open or asked for, and whose they are.
+struct Routes {
+    /// Partition and id, or nonce, of a session to its connection: ids are unique within a partition
+    /// only.
+    connections: HashMap<(PartitionId, u64), usize>,
+    seed: u64,
+    nonces: u64,
+}
+
+impl Routes {
+    /// A nonce for a session that a connection asks for.
+    fn draw(&mut self, pid: PartitionId, connection: usize) -> u64 {
+        self.nonces += 1;
+        let nonce = scramble(self.seed.wrapping_add(self.nonces));
+        self.connections.insert((pid, nonce), connection);
+        nonce
+    }
+}
+
 struct Server<P> {
     poll: Poll,
     listener: Option<TcpListener>,
     accept_again: bool,
     peers: Vec<Option<Box<Peer>>>,
     free: Vec<usize>,
-    /// Nonce or id of a session to its connection.
-    routes: HashMap<u64, usize>,
     log: Log<P>,
+    routes: Routes,
     mailbox: Mailbox,
     cursors: Cursors,
     shared: Shared,
@@ -116,8 +137,6 @@ struct Server<P> {
     shutdown_timeout: Duration,
     stop_at: Option<Instant>,
     last_client: u64,
-    seed: u64,
-    nonces: u64,
     read_buffer: Vec<u8>,
     /// Connections that have more to do than they got time for.
     again: Vec<usize>,
@@ -125,6 +144,12 @@ struct Server<P> {
 
 impl<P: Plane> Server<P> {
     fn new(settings: Settings, plane: P) -> io::Result<Server<P>> {
+        let partitions = settings.deployment.partitions;
+        if !(1..=MAX_PARTITIONS).contains(&partitions) {
+            return Err(io::Error::other(format!(
+                "the front end serves groups of 1 to {MAX_PARTITIONS} partitions, not {partitions}"
+            )));
+        }
         let poll = Poll::new()?;
         let port = settings.listener.local_addr()?.port();
         settings.listener.set_nonblocking(true)?;
@@ -149,11 +174,17 @@ impl<P: Plane> Server<P> {
             accept_again: false,
             peers: Vec::new(),
             free: Vec::new(),
-            routes: HashMap::new(),
             log,
+            routes: Routes {
+                connections: HashMap::new(),
+                seed: settings.seed,
+                nonces: 0,
+            },
             mailbox,
-            cursors: Cursors::new(!settings.seed),
+            cursors: Cursors::new(!settings.seed, partitions),
             shared: Shared {
+                partitions,
+                order: settings.order,
                 password: settings.password,
                 max_value: usize::from(settings.deployment.max_value),
                 max_clients: settings.max_clients,
@@ -170,8 +201,6 @@ impl<P: Plane> Server<P> {
             shutdown_timeout: settings.shutdown_timeout,
             stop_at: None,
             last_client: 0,
-            seed: settings.seed,
-            nonces: 0,
             read_buffer: vec![0; READ_BYTES],
             again: Vec::new(),
         })
@@ -222,8 +251,8 @@ impl<P: Plane> Server<P> {
             .next_deadline()
             .map(|due| Duration::from_nanos(due.saturating_sub(self.log.now())));
         let accept = self.accept_again.then_some(ACCEPT_AGAIN);
-        let idle =
-            (!self.routes.is_empty()).then(|| self.next_idle_check.saturating_duration_since(now));
+        let open = !self.routes.connections.is_empty();
+        let idle = open.then(|| self.next_idle_check.saturating_duration_since(now));
         let stop = self.stop_at.map(|at| at.saturating_duration_since(now));
         [retry, accept, idle, stop].into_iter().flatten().min()
     }
@@ -318,23 +347,13 @@ impl<P: Plane> Server<P> {
     }
 
     fn remove(&mut self, index: usize) {
-        let Some(peer) = self.peers[index].take() else {
+        let Some(mut peer) = self.peers[index].take() else {
             return;
         };
         self.free.push(index);
         self.memory -= peer.memory;
         self.shared.metrics.connected.fetch_sub(1, Relaxed);
-        match peer.connection.session {
-            Session::Open(id) => {
-                self.routes.remove(&id);
-                self.log.close_session(id);
-            }
-            // The session is closed once its id comes.
-            Session::Opening(nonce) => {
-                self.routes.remove(&nonce);
-            }
-            Session::None => {}
-        }
+        self.drop_lanes(&mut peer.connection);
         if let Some(mut stream) = peer.stream {
             // Closing the socket ends its registration too.
             let _ = self.poll.registry().deregister(&mut stream);
@@ -377,29 +396,15 @@ impl<P: Plane> Server<P> {
 
     // ---- Sessions
 
-    /// Brings the connection's next value on its way, and a session if it has none.
+    /// Brings what the connection may send on its way, and sessions where it has none.
     fn propose(&mut self, index: usize) {
         let connection = &mut self.peers[index].as_mut().expect("a connection").connection;
-        if !connection.has_next_value() {
-            return;
-        }
-        match connection.session {
-            Session::Opening(_) => {}
-            Session::None => {
-                self.nonces += 1;
-                let nonce = scramble(self.seed.wrapping_add(self.nonces));
-                connection.session = Session::Opening(nonce);
-                self.routes.insert(nonce, index);
-                self.log.open_session(nonce, SESSION_WINDOW);
-            }
-            Session::Open(id) => {
-                let mut taken = 0;
-                let max_value = self.shared.max_value;
-                while let Some(next) = connection.next_logged(&mut taken, max_value) {
-                    self.log.submit(id, next.request, &next.bytes);
-                }
-            }
-        }
+        let mut sink = ToLog {
+            log: &mut self.log,
+            routes: &mut self.routes,
+            index,
+        };
+        connection.propose(&self.shared, &mut sink);
     }
 
     fn take_mail(&mut self, mail: &mut Mail) {
@@ -407,8 +412,8 @@ impl<P: Plane> Server<P> {
         if mail.leader_changed {
             self.log.leader_changed();
         }
-        for session in &mail.sessions {
-            self.close_unless_ours(session.id, session.nonce);
+        for (pid, sessions) in &mail.sessions {
+            self.take_sessions(*pid, sessions);
         }
         for answer in mail.answers() {
             self.on_answer(&answer);
@@ -421,38 +426,39 @@ impl<P: Plane> Server<P> {
 
     fn on_answer(&mut self, answer: &Answer<'_>) {
         let status = Status::from_u8(answer.status);
-        let awaited = self.log.answered(answer.client, answer.request, status);
-        let Some(&index) = self.routes.get(&answer.client).filter(|_| awaited) else {
+        let Answer { pid, client, .. } = *answer;
+        let awaited = self.log.answered(pid, client, answer.request, status);
+        let route = self.routes.connections.get(&(pid, client));
+        let Some(&index) = route.filter(|_| awaited) else {
             if let Some(id) = opened(answer) {
-                self.close_unless_ours(id, answer.client);
+                self.close_unless_ours(pid, id, client);
             }
             return;
         };
         let peer = self.peers[index].as_mut().expect("routes end with it");
         let connection = &mut peer.connection;
-        match (connection.session, status) {
-            (Session::Opening(nonce), _) => {
-                self.routes.remove(&nonce);
-                if let Some(id) = opened(answer) {
-                    connection.session = Session::Open(id);
-                    self.routes.insert(id, index);
-                } else {
-                    Metrics::add(&self.shared.metrics.connections_refused);
-                    connection.fail_all(TOO_MANY_CLIENTS, &self.shared);
-                    connection.end();
+        let lane = connection.lane(pid).expect("routes end with it");
+        match (lane.session, status) {
+            (Session::Opening(_), _) => {
+                self.routes.connections.remove(&(pid, client));
+                match opened(answer) {
+                    Some(id) => {
+                        lane.session = Session::Open(id);
+                        self.routes.connections.insert((pid, id), index);
+                    }
+                    None => {
+                        Metrics::add(&self.shared.metrics.connections_refused);
+                        lane.session = Session::None;
+                        self.give_up(index, TOO_MANY_CLIENTS);
+                    }
                 }
             }
-            (Session::Open(id), Some(Status::UnknownSession)) => {
+            (_, Some(Status::UnknownSession)) => {
                 Metrics::add(&self.shared.metrics.sessions_lost);
-                self.routes.remove(&id);
-                for request in connection.in_flight_requests() {
-                    self.log.answered(id, request, None);
-                }
-                connection.fail_all("ERR not executed: the session is lost", &self.shared);
-                connection.end();
+                self.lose_session(index, pid, client);
             }
             _ => connection.on_answer(
-                answer.request,
+                (pid, answer.request),
                 status,
                 answer.bytes,
                 &self.shared,
@@ -466,33 +472,86 @@ impl<P: Plane> Server<P> {
         }
     }
 
+    /// A session has expired. Nobody sees it if it is certain that nothing in flight took effect: that
+    /// goes into another session. Otherwise the connection ends. [S-ANEW]
+    fn lose_session(&mut self, index: usize, pid: PartitionId, id: u64) {
+        let connection = &mut self.peers[index].as_mut().expect("a connection").connection;
+        let Some(lane) = connection.lane(pid) else {
+            return;
+        };
+        if !lane.is_loss_certain() {
+            return self.give_up(index, "ERR not executed: the session is lost");
+        }
+        for (request, _) in lane.in_flight() {
+            self.log.answered(pid, id, request, None);
+        }
+        self.routes.connections.remove(&(pid, id));
+        connection.lose_session(pid);
+    }
+
+    /// Ends a connection: what is in flight may take effect, the rest fails with this error.
+    fn give_up(&mut self, index: usize, error: &str) {
+        let mut peer = self.peers[index].take().expect("a connection");
+        self.drop_lanes(&mut peer.connection);
+        peer.connection.fail_all(error, &self.shared);
+        peer.connection.end();
+        self.peers[index] = Some(peer);
+    }
+
+    /// Closes all sessions of a connection, and waits for no answers to it any more.
+    fn drop_lanes(&mut self, connection: &mut Connection) {
+        for lane in connection.lanes() {
+            match lane.session {
+                Session::Open(id) => {
+                    for (request, _) in lane.in_flight() {
+                        self.log.answered(lane.pid, id, request, None);
+                    }
+                    self.routes.connections.remove(&(lane.pid, id));
+                    self.log.close_session(lane.pid, id);
+                }
+                // The session is closed once its id comes.
+                Session::Opening(nonce) => {
+                    self.routes.connections.remove(&(lane.pid, nonce));
+                }
+                Session::None => {}
+            }
+        }
+    }
+
+    /// The replica's state of a partition is another one from now on, with these sessions.
+    fn take_sessions(&mut self, pid: PartitionId, sessions: &[LocalSession]) {
+        for peer in self.peers.iter_mut().flatten() {
+            if let Some(lane) = peer.connection.lane(pid) {
+                lane.overtake();
+            }
+        }
+        for session in sessions {
+            self.close_unless_ours(pid, session.id, session.nonce);
+        }
+    }
+
     /// Closes a session that answers to this front end and is no connection's: it was opened by an
     /// earlier process, whose connections ended with it, or by a late repetition of an OPEN. What
     /// was in flight in it takes effect before that, once, or never; nobody waits to hear which.
     /// [S-CLOSE]
-    fn close_unless_ours(&mut self, id: u64, nonce: u64) {
-        if !self.routes.contains_key(&id) && !self.routes.contains_key(&nonce) {
-            self.log.close_session(id);
+    fn close_unless_ours(&mut self, pid: PartitionId, id: u64, nonce: u64) {
+        let ours = |number| self.routes.connections.contains_key(&(pid, number));
+        if !ours(id) && !ours(nonce) {
+            self.log.close_session(pid, id);
         }
     }
 
-    /// Closes the sessions of connections that have been silent for long, before the replicas let
-    /// them expire. The next command of such a connection opens another one.
+    /// Closes the sessions that connections haven't used for long, before the replicas let them
+    /// expire. The next command opens another one.
     fn release_idle_sessions(&mut self) {
         if Instant::now() < self.next_idle_check {
             return;
         }
         self.next_idle_check = Instant::now() + self.session_idle / 4;
         for peer in self.peers.iter_mut().flatten() {
-            let connection = &mut peer.connection;
-            let unused = connection.last_used.elapsed() >= self.session_idle;
-            match connection.session {
-                Session::Open(id) if connection.is_idle() && unused => {
-                    self.routes.remove(&id);
-                    self.log.close_session(id);
-                    connection.forget_session();
-                }
-                _ => {}
+            for (pid, id) in peer.connection.take_unused(self.session_idle) {
+                self.routes.connections.remove(&(pid, id));
+                self.log.close_session(pid, id);
             }
         }
     }
@@ -518,6 +577,26 @@ impl<P: Plane> Server<P> {
         };
         let all_gone = self.peers.len() == self.free.len() && self.log.outstanding() == 0;
         all_gone || Instant::now() >= stop_at
+    }
+}
+
+/// What a connection asks of the log.
+struct ToLog<'a, P> {
+    log: &'a mut Log<P>,
+    routes: &'a mut Routes,
+    /// The connection's.
+    index: usize,
+}
+
+impl<P: Plane> Sink for ToLog<'_, P> {
+    fn open(&mut self, pid: PartitionId) -> u64 {
+        let nonce = self.routes.draw(pid, self.index);
+        self.log.open_session(pid, nonce, SESSION_WINDOW);
+        nonce
+    }
+
+    fn send(&mut self, session: u64, request: u64, logged: &Logged) {
+        self.log.submit(session, request, logged);
     }
 }
 

@@ -12,13 +12,28 @@ use crate::metrics::Metrics;
 /// Writes lines of `name:value\r\n` into INFO's section on replication.
 pub type Describe = Box<dyn Fn(&mut String) + Send>;
 
+/// What the commands of one connection may overtake. Whatever it is, answers leave in the order of the
+/// commands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// Nothing: they take effect in the order sent, as in Redis. What goes to another partition waits
+    /// until all before it is answered.
+    #[default]
+    Connection,
+    /// What goes to other partitions: commands on the same keys take effect in the order sent, as a
+    /// client of Redis Cluster has it. Each partition is under way by itself.
+    Key,
+}
+
 /// What the front end is told when it starts.
 pub struct Settings {
     /// Where clients connect; bound by the node, which decides what may be bound to.
     pub listener: TcpListener,
-    /// The group it proposes to, with one partition; `node` is the replica beside it, which is its
+    /// The group it proposes to, of 64 partitions at most; `node` is the replica beside it, which is its
     /// sessions' home.
     pub deployment: Deployment,
+    /// What the commands of one connection may overtake.
+    pub order: Order,
     /// Random, never 0, of this start alone: names its proposals.
     pub seed: u64,
     /// If there is one, clients must show it.
@@ -33,10 +48,10 @@ pub struct Settings {
     pub max_memory_bytes: usize,
     /// How long an answer of the replica is waited for before the command is sent again.
     pub retry_after: Time,
-    /// Values in flight, of all connections together.
+    /// Values in flight in a partition, of all connections together.
     pub max_open_values: usize,
-    /// The session of a connection that sends nothing for this time is closed, and its next command
-    /// opens another one. This is well below the replicas' own timeout, which would make an outcome
+    /// A connection's session in a partition where it sends nothing for this time is closed, and the next
+    /// command opens another one. This is well below the replicas' own timeout, which would make an outcome
     /// unknown.
     pub session_idle: Duration,
     /// How long a shutdown waits for commands in flight.
@@ -51,6 +66,7 @@ impl Settings {
         Settings {
             listener,
             deployment,
+            order: Order::default(),
             seed,
             password: None,
             max_clients: 10_000,
@@ -67,6 +83,8 @@ impl Settings {
 
 /// What commands need to know of the front end.
 pub(crate) struct Shared {
+    pub partitions: u16,
+    pub order: Order,
     pub password: Option<String>,
     pub max_value: usize,
     pub max_clients: usize,

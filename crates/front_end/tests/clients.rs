@@ -6,6 +6,7 @@ mod harness;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
+use front_end::Order;
 use harness::{Cluster, Faults, PATIENCE, eventually};
 
 /// A bad network makes retries part of every load.
@@ -67,10 +68,14 @@ fn run(program: &str, args: &[&str], input: &str) -> String {
 
 #[test]
 fn redis_cli() {
-    if !is_installed("redis-cli") {
-        return;
+    if is_installed("redis-cli") {
+        redis_cli_on(&Cluster::start("cli", FAULTS));
+        redis_cli_on(&Cluster::start_over("cli-4", FAULTS, 4, Order::Connection));
+        redis_cli_on(&Cluster::start_over("cli-64", FAULTS, 64, Order::Key));
     }
-    let cluster = Cluster::start("cli", FAULTS);
+}
+
+fn redis_cli_on(cluster: &Cluster) {
     let port = &cluster.address.port().to_string();
     assert_eq!(run("redis-cli", &["-p", port, "SET", "k", "v"], ""), "OK\n");
     assert_eq!(run("redis-cli", &["-3", "-p", port, "GET", "k"], ""), "v\n");
@@ -99,10 +104,15 @@ fn redis_cli() {
 
 #[test]
 fn redis_benchmark() {
-    if !is_installed("redis-benchmark") {
-        return;
+    if is_installed("redis-benchmark") {
+        redis_benchmark_on(&Cluster::start("benchmark", FAULTS));
+        let order = Order::Connection;
+        redis_benchmark_on(&Cluster::start_over("benchmark-4", FAULTS, 4, order));
+        redis_benchmark_on(&Cluster::start_over("benchmark-7", FAULTS, 7, Order::Key));
     }
-    let cluster = Cluster::start("benchmark", FAULTS);
+}
+
+fn redis_benchmark_on(cluster: &Cluster) {
     let port = &cluster.address.port().to_string();
     let load = [
         "-p", port, "-t", "set,get", "-P", "16", "-n", "2000", "-c", "10", "-r", "100", "--csv",

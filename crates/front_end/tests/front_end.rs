@@ -7,6 +7,7 @@ use std::net::Shutdown;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use front_end::Order;
 use harness::{Client, Cluster, Faults, eventually, request};
 use replica::Limits;
 
@@ -179,9 +180,20 @@ fn bulk(c: &mut Client) -> String {
 
 #[test]
 fn pipelined_commands_take_effect_in_order_and_once_on_a_bad_network() {
-    let cluster = Cluster::start("order", BAD_NETWORK);
+    pipelines_on(&Cluster::start("order", BAD_NETWORK), 400);
+}
+
+/// A client doesn't see that there are partitions, whatever the order.
+#[test]
+fn pipelines_over_partitions_are_answered_in_order_and_executed_once() {
+    for (name, order) in [("connection", Order::Connection), ("key", Order::Key)] {
+        let name = format!("order-by-{name}");
+        pipelines_on(&Cluster::start_over(&name, BAD_NETWORK, 4, order), 60);
+    }
+}
+
+fn pipelines_on(cluster: &Cluster, commands: usize) {
     let clients = 8;
-    let commands = 400;
     let threads: Vec<_> = (0..clients)
         .map(|client| {
             let mut c = cluster.connect();
@@ -231,14 +243,54 @@ fn a_command_waits_for_a_log_that_is_away() {
     c.expect(":2\r\n+PONG\r\n");
 }
 
+/// [S-ANEW]
 #[test]
-fn a_session_that_expired_under_commands_in_flight_ends_its_connection() {
-    let cluster = Cluster::start("expired", Faults::default());
+fn a_session_that_expired_is_opened_again_unseen() {
+    for (name, faults) in [("expired", Faults::default()), ("expired-bad", BAD_NETWORK)] {
+        let cluster = Cluster::start_over(name, faults, 3, Order::Connection);
+        let mut c = cluster.connect();
+        c.ask(&["INCR", "n"], ":1\r\n");
+        for round in 0..4 {
+            cluster.expire.store(true, Relaxed);
+            eventually("expired", || cluster.sessions.load(Relaxed) == 0);
+            let script = ["INCR n", "INCR n2", "INCR n3", "INCR n"];
+            let script = script.map(|line| request(&line.split(' ').collect::<Vec<_>>()));
+            c.send(&script.concat().repeat(50));
+            for n in 0..50 {
+                let (before, own) = (round * 100 + 2 * n + 1, round * 50 + n + 1);
+                c.expect(&format!(
+                    ":{}\r\n:{own}\r\n:{own}\r\n:{}\r\n",
+                    before + 1,
+                    before + 2
+                ));
+                // Also in the middle of it.
+                if n % 16 == 3 {
+                    cluster.expire.store(true, Relaxed);
+                }
+            }
+        }
+        assert!(cluster.metrics().sessions_lost.load(Relaxed) >= 4);
+        assert_eq!(cluster.metrics().errors.load(Relaxed), 0);
+    }
+}
+
+/// [S-ANEW]
+#[test]
+fn a_session_lost_while_the_replica_took_anothers_state_leaves_the_outcome_unknown() {
+    let cluster = Cluster::start("overtaken", Faults::default());
     let mut c = cluster.connect();
     c.ask(&["INCR", "n"], ":1\r\n");
     cluster.expire.store(true, Relaxed);
     eventually("expired", || cluster.sessions.load(Relaxed) == 0);
+    cluster.cut_off.store(1, Relaxed);
+    let logged = cluster.metrics().logged.load(Relaxed);
     c.send(&request(&["INCR", "n"]).repeat(200));
+    eventually("in flight", || {
+        cluster.metrics().logged.load(Relaxed) > logged + 64
+    });
+    cluster.replaced.store(true, Relaxed);
+    eventually("told", || !cluster.replaced.load(Relaxed));
+    cluster.cut_off.store(0, Relaxed);
     let text = String::from_utf8(c.rest()).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let unknown = "-UNKNOWN the session is lost: the command took effect, once, or not at all";
@@ -254,6 +306,101 @@ fn a_session_that_expired_under_commands_in_flight_ends_its_connection() {
     assert_eq!(cluster.metrics().sessions_lost.load(Relaxed), 1);
     // Never executed: the session was unknown.
     cluster.connect().ask(&["GET", "n"], "$1\r\n1\r\n");
+}
+
+/// Keys of different partitions, if there are four: slots 12182, 5061, 866.
+const KEYS: [&str; 3] = ["foo", "bar", "hello"];
+
+#[test]
+fn what_goes_to_another_partition_waits_for_what_was_sent_before() {
+    let cluster = Cluster::start_over("by-connection", Faults::default(), 4, Order::Connection);
+    let mut c = cluster.connect();
+    for key in KEYS {
+        c.ask(&["SET", key, "0"], "+OK\r\n");
+    }
+    // Nothing gets through to foo's, so nobody must see that bar was set.
+    cluster.cut_off.store(1 << 2, Relaxed);
+    c.send(&[request(&["SET", "foo", "1"]), request(&["SET", "bar", "1"])].concat());
+    let mut other = cluster.connect();
+    for _ in 0..50 {
+        other.ask(&["GET", "bar"], "$1\r\n0\r\n");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    cluster.cut_off.store(0, Relaxed);
+    c.expect("+OK\r\n+OK\r\n");
+    other.ask(&["GET", "bar"], "$1\r\n1\r\n");
+}
+
+#[test]
+fn partitions_are_under_way_at_once_if_order_is_by_key_and_answers_leave_in_order() {
+    let cluster = Cluster::start_over("by-key", Faults::default(), 4, Order::Key);
+    let mut c = cluster.connect();
+    for key in KEYS {
+        c.ask(&["SET", key, "0"], "+OK\r\n");
+    }
+    cluster.cut_off.store(1 << 2, Relaxed);
+    let words: [&[&str]; 5] = [
+        &["APPEND", "foo", "1"],
+        &["APPEND", "bar", "1"],
+        &["PING"],
+        &["APPEND", "hello", "12"],
+        &["APPEND", "foo", "2"],
+    ];
+    c.send(&words.map(request).concat());
+    let mut other = cluster.connect();
+    eventually("bar is executed, though foo isn't", || {
+        other.send(&request(&["GET", "bar"]));
+        bulk(&mut other) == "01"
+    });
+    c.0.set_read_timeout(Some(Duration::from_millis(50)))
+        .unwrap();
+    let answered = std::io::Read::read(&mut c.0, &mut [0; 1]);
+    assert!(answered.is_err(), "answered before foo is: {answered:?}");
+    c.0.set_read_timeout(Some(harness::PATIENCE)).unwrap();
+    cluster.cut_off.store(0, Relaxed);
+    c.expect(":2\r\n:2\r\n+PONG\r\n:3\r\n:3\r\n");
+}
+
+#[test]
+fn keys_of_all_partitions_are_counted_listed_and_scanned() {
+    let cluster = Cluster::start_over("all-keys", BAD_NETWORK, 5, Order::Connection);
+    let mut c = cluster.connect();
+    c.ask(&["DBSIZE"], ":0\r\n");
+    c.ask(&["KEYS", "*"], "*0\r\n");
+    let expected: Vec<String> = (0..300).map(|n| format!("key:{n:03}")).collect();
+    expected
+        .iter()
+        .for_each(|key| c.ask(&["SET", key, "v"], "+OK\r\n"));
+    c.ask(&["DBSIZE"], ":300\r\n");
+    c.send(&request(&["KEYS", "*"]));
+    let count = number(&mut c, b'*');
+    let mut listed: Vec<String> = (0..count).map(|_| bulk(&mut c)).collect();
+    listed.sort();
+    assert_eq!(listed, expected);
+    let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
+    loop {
+        c.send(&request(&["SCAN", &cursor, "COUNT", "7"]));
+        c.expect("*2\r\n");
+        cursor = bulk(&mut c);
+        found.extend((0..number(&mut c, b'*')).map(|_| bulk(&mut c)));
+        if cursor == "0" {
+            break;
+        }
+    }
+    found.sort();
+    assert_eq!(found, expected);
+    c.ask(&["MSET", "{t}a", "1", "{t}b", "2"], "+OK\r\n");
+    c.ask(&["MGET", "{t}a", "{t}b"], "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
+    // Pipelined behind one another, each is asked of all partitions.
+    c.send(
+        &[
+            request(&["DBSIZE"]),
+            request(&["INCR", "n"]),
+            request(&["DBSIZE"]),
+        ]
+        .concat(),
+    );
+    c.expect(":302\r\n:1\r\n:303\r\n");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A front end on a log of its own: one replica's worker with the real session table and a real
-//! store, behind a network that loses, repeats and reorders as asked.
+//! A front end on logs of its own: one replica's workers, one a partition, with the real session table
+//! and a real store, behind a network that loses, repeats and reorders as asked.
 
 #![allow(dead_code)] // each test binary uses a part
 
@@ -15,10 +15,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use apps::Application;
-use front_end::{FrontEnd, Mailbox, Plane, Settings};
+use front_end::{FrontEnd, Mailbox, Order, Plane, Settings};
 use paxos::wire::value::Rejection;
 use paxos::{
-    Configuration, Deployment, Header, Instance, Member, MsgType, Outbox, Packet, Reason, Round, To,
+    Configuration, Deployment, Header, Instance, Member, MsgType, Outbox, Packet, PartitionId,
+    Reason, Round, To,
 };
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::{EpochView, Limits, Output, ReplyTo, Worker};
@@ -37,16 +38,20 @@ pub struct Faults {
 pub struct Cluster {
     front_end: Option<FrontEnd>,
     pub address: SocketAddr,
-    /// While set, nothing gets through to the log.
+    /// While set, nothing gets through to the logs.
     pub cut: Arc<AtomicBool>,
-    /// Instances executed.
+    /// Partitions to whose logs nothing gets through, a bit each.
+    pub cut_off: Arc<AtomicU64>,
+    /// Instances executed in all partitions.
     pub executed: Arc<AtomicU64>,
-    /// Open sessions.
+    /// Open sessions of all partitions.
     pub sessions: Arc<AtomicU64>,
     /// Set to let all sessions expire.
     pub expire: Arc<AtomicBool>,
     /// Set to have a session opened that an earlier process of the front end asked for.
     pub stray: Arc<AtomicBool>,
+    /// Set to have the front end told that the replica has taken another one's state.
+    pub replaced: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     log: Option<JoinHandle<()>>,
     dir: PathBuf,
@@ -76,6 +81,14 @@ impl Cluster {
         Self::start_on(name, faults, Limits::default(), 0, adjust)
     }
 
+    /// Over so many partitions.
+    pub fn start_over(name: &str, faults: Faults, partitions: u16, order: Order) -> Cluster {
+        Self::start_with(name, faults, |settings| {
+            settings.deployment.partitions = partitions;
+            settings.order = order;
+        })
+    }
+
     /// On a log with limits of its own, in which an earlier process of the front end has left
     /// `earlier` sessions.
     pub fn start_on(
@@ -87,8 +100,6 @@ impl Cluster {
     ) -> Cluster {
         let dir = std::env::temp_dir().join(format!("redis-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
-        let app = apps::open("leveldb", &dir).unwrap();
-
         let (near, far) = (udp(), udp());
         near.connect(far.local_addr().unwrap()).unwrap();
         near.set_nonblocking(true).unwrap();
@@ -101,40 +112,53 @@ impl Cluster {
         settings.retry_after = 20_000_000;
         settings.describe = Box::new(|text| text.push_str("wirepaxos_position:42\r\n"));
         adjust(&mut settings);
+        let deployment = settings.deployment;
         let front_end = front_end::start(settings, SocketPlane(near)).unwrap();
+        let partitions = (0..deployment.partitions).map(|pid| {
+            let dir = dir.join(pid.to_string());
+            let app = apps::open("leveldb", &dir).unwrap();
+            PartitionLog {
+                worker: worker(app, limits, deployment, pid),
+                next: 0,
+            }
+        });
 
         let (cut, executed) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (sessions, expire) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-        let stray = Arc::<AtomicBool>::default();
+        let (stray, replaced) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let cut_off = Arc::<AtomicU64>::default();
         let stop = Arc::<AtomicBool>::default();
         let mut log = Log {
             socket: far,
-            worker: worker(app, limits),
+            partitions: partitions.collect(),
             mailbox: front_end.mailbox().clone(),
             faults,
             rng: Rng::new(SEED),
-            next: 0,
             held: Vec::new(),
             started: Instant::now(),
             cut: cut.clone(),
+            cut_off: cut_off.clone(),
             executed: executed.clone(),
             sessions: sessions.clone(),
             expire: expire.clone(),
             stray: stray.clone(),
+            replaced: replaced.clone(),
         };
         (0..earlier).for_each(|_| log.open_stray());
-        let left: Vec<_> = log.worker.local_sessions().collect();
+        let left: Vec<_> = log.partitions[0].worker.local_sessions().collect();
         assert_eq!(left.len(), earlier);
-        log.mailbox.local_sessions(left);
+        log.mailbox.local_sessions(0, left);
         let stopped = stop.clone();
         Cluster {
             address: front_end.address(),
             front_end: Some(front_end),
             cut,
+            cut_off,
             executed,
             sessions,
             expire,
             stray,
+            replaced,
             stop,
             log: Some(std::thread::spawn(move || log.run(&stopped))),
             dir,
@@ -194,10 +218,10 @@ impl Plane for SocketPlane {
 
 type App = Box<dyn Application>;
 
-fn worker(app: App, limits: Limits) -> Worker<App> {
+fn worker(app: App, limits: Limits, deployment: Deployment, pid: PartitionId) -> Worker<App> {
     let settings = replica::Settings {
         limits,
-        ..replica::Settings::new(deployment(), 0)
+        ..replica::Settings::new(deployment, pid)
     };
     let mut worker = Worker::open(settings, app, 5, 0).unwrap();
     let configuration = Configuration {
@@ -216,21 +240,27 @@ fn worker(app: App, limits: Limits) -> Worker<App> {
     worker
 }
 
-/// Stamps what gets through, decides it at once and has the worker execute it.
+struct PartitionLog {
+    worker: Worker<App>,
+    next: Instance,
+}
+
+/// Stamps what gets through, decides it at once and has the partition's worker execute it.
 struct Log {
     socket: UdpSocket,
-    worker: Worker<App>,
+    partitions: Vec<PartitionLog>,
     mailbox: Mailbox,
     faults: Faults,
     rng: Rng,
-    next: Instance,
     held: Vec<Vec<u8>>,
     started: Instant,
     cut: Arc<AtomicBool>,
+    cut_off: Arc<AtomicU64>,
     executed: Arc<AtomicU64>,
     sessions: Arc<AtomicU64>,
     expire: Arc<AtomicBool>,
     stray: Arc<AtomicBool>,
+    replaced: Arc<AtomicBool>,
 }
 
 impl Log {
@@ -255,11 +285,22 @@ impl Log {
             if self.stray.swap(false, Ordering::Relaxed) {
                 self.open_stray();
             }
-            let (now, mut out) = (self.now(), ToMailbox(self.mailbox.clone()));
-            self.worker.finish_batch(now, &mut out).unwrap();
-            self.executed.store(self.worker.next(), Ordering::Relaxed);
-            self.sessions
-                .store(self.worker.sessions() as u64, Ordering::Relaxed);
+            if self.replaced.swap(false, Ordering::Relaxed) {
+                for (pid, log) in self.partitions.iter().enumerate() {
+                    let sessions = log.worker.local_sessions().collect();
+                    self.mailbox.local_sessions(pid as PartitionId, sessions);
+                }
+            }
+            let now = self.now();
+            let (mut executed, mut sessions) = (0, 0);
+            for (pid, log) in self.partitions.iter_mut().enumerate() {
+                let mut out = ToMailbox(self.mailbox.clone(), pid as PartitionId);
+                log.worker.finish_batch(now, &mut out).unwrap();
+                executed += log.worker.next();
+                sessions += log.worker.sessions() as u64;
+            }
+            self.executed.store(executed, Ordering::Relaxed);
+            self.sessions.store(sessions, Ordering::Relaxed);
         }
     }
 
@@ -268,7 +309,9 @@ impl Log {
     }
 
     fn arrive(&mut self, datagram: &[u8]) {
-        if self.rng.percent(self.faults.lost) {
+        let pid = Packet::parse(datagram).unwrap().header.pid;
+        let cut_off = self.cut_off.load(Ordering::Relaxed) >> pid & 1 == 1;
+        if cut_off || self.rng.percent(self.faults.lost) {
             return;
         }
         if self.rng.percent(self.faults.rejected) {
@@ -310,21 +353,23 @@ impl Log {
     }
 
     fn decide_value(&mut self, header: &Header, value: &[u8]) {
+        let now = self.now();
+        let log = &mut self.partitions[usize::from(header.pid)];
         let round = Round::base(1);
         let header = Header {
             msgtype: MsgType::Phase2b,
-            inst: self.next,
+            inst: log.next,
             rnd: round,
             vrnd: round,
             swid: ACCEPTOR.node,
             ..*header
         };
-        self.next += 1;
+        log.next += 1;
         let datagram = header.datagram(value);
         let packet = Packet::parse(&datagram).unwrap();
-        let (now, mut out) = (self.now(), ToMailbox(self.mailbox.clone()));
-        let _ = self.worker.step(now, &packet, &mut out);
-        assert_eq!(self.worker.next(), self.next);
+        let mut out = ToMailbox(self.mailbox.clone(), header.pid);
+        let _ = log.worker.step(now, &packet, &mut out);
+        assert_eq!(log.worker.next(), log.next);
     }
 
     /// An OPEN of this front end, but not of this process.
@@ -340,7 +385,7 @@ impl Log {
         let open = open.to_bytes();
         let header = Header {
             cluster: deployment().cluster,
-            client: 1_000_000 + self.next,
+            client: 1_000_000 + self.partitions[0].next,
             value_len: open.len() as u16,
             ..Header::new(MsgType::Phase2b)
         };
@@ -352,13 +397,15 @@ impl Log {
         if !self.expire.swap(false, Ordering::Relaxed) {
             return;
         }
-        // Closing has the effect of an expiry; which sessions there are, the worker doesn't tell.
+        // Closing has the effect of an expiry.
         let close = SessionOp::Close.to_bytes();
-        for inst in 0..self.next {
-            for index in 0..8 {
+        for pid in 0..self.partitions.len() {
+            let sessions: Vec<_> = self.partitions[pid].worker.local_sessions().collect();
+            for session in sessions {
                 let header = Header {
                     cluster: deployment().cluster,
-                    client: (inst + 1) << 16 | index,
+                    pid: pid as PartitionId,
+                    client: session.id,
                     value_len: close.len() as u16,
                     ..Header::new(MsgType::Phase2b)
                 };
@@ -368,7 +415,7 @@ impl Log {
     }
 }
 
-struct ToMailbox(Mailbox);
+struct ToMailbox(Mailbox, PartitionId);
 
 impl Outbox for ToMailbox {
     fn send(&mut self, _: To, _: &Header, _: &[u8]) {}
@@ -377,7 +424,7 @@ impl Outbox for ToMailbox {
 impl Output for ToMailbox {
     fn reply(&mut self, to: &ReplyTo, client: u64, request: u64, status: u8, bytes: &[u8]) {
         assert_eq!(*to, ReplyTo::Local);
-        self.0.reply(client, request, status, bytes);
+        self.0.reply(self.1, client, request, status, bytes);
     }
 }
 

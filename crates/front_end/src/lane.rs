@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A connection's way into one partition: an ordered session of that partition's log.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use paxos::PartitionId;
+use paxos::wire::value::PACKED_ITEM_HEADER_LEN;
+
+use crate::connection::SESSION_WINDOW;
+use crate::partitions::Partitions;
+
+/// A session in the log of a partition. Ids are unique within the partition only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Session {
+    None,
+    /// It was asked for under this nonce.
+    Opening(u64),
+    Open(u64),
+}
+
+/// A command on its way into the log.
+pub(crate) struct Logged {
+    /// Counts the connection's commands: the slot of the answer.
+    pub number: u64,
+    /// Where it takes effect. The session is the one in the lowest of them.
+    pub partitions: Partitions,
+    pub bytes: Vec<u8>,
+}
+
+/// See the module. What is in flight never exceeds one value and one reply window: however it is
+/// packed, lost, repeated or reordered on its way, the session executes it in order and once, and
+/// has every answer on record until all of them are here.
+pub(crate) struct Lane {
+    pub pid: PartitionId,
+    pub session: Session,
+    pub last_used: Instant,
+    /// The session's last request.
+    last_request: u64,
+    /// Bytes of the value in flight, as if it were packed.
+    value_bytes: usize,
+    /// What is sent and not answered, each with its request.
+    in_flight: VecDeque<(u64, Logged)>,
+    /// The replica has taken another one's state while this was in flight: some of it may have been
+    /// executed without an answer here.
+    overtaken: bool,
+}
+
+impl Lane {
+    /// Without a session yet.
+    pub fn new(pid: PartitionId) -> Lane {
+        Lane {
+            pid,
+            session: Session::None,
+            last_used: Instant::now(),
+            last_request: 0,
+            value_bytes: 0,
+            in_flight: VecDeque::new(),
+            overtaken: false,
+        }
+    }
+
+    pub fn in_flight(&self) -> impl Iterator<Item = (u64, &Logged)> {
+        self.in_flight.iter().map(|(request, l)| (*request, l))
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// All partitions in which what is in flight takes effect.
+    pub fn reach(&self) -> Partitions {
+        let mut all = Partitions::default();
+        self.in_flight
+            .iter()
+            .for_each(|(_, l)| all.add(l.partitions));
+        all
+    }
+
+    /// Whether one more, of so many bytes, may go. What is sent while anything is in flight shares its
+    /// value.
+    pub fn has_room(&self, len: usize, max_value: usize) -> bool {
+        let fits = self.value_bytes + PACKED_ITEM_HEADER_LEN + len <= max_value;
+        self.is_idle() || fits && self.in_flight.len() < usize::from(SESSION_WINDOW)
+    }
+
+    /// Takes a command in flight, and shows it with its request.
+    pub fn send(&mut self, logged: Logged, show: impl FnOnce(u64, &Logged)) {
+        if self.is_idle() {
+            self.value_bytes = 0;
+            self.last_used = Instant::now();
+        }
+        self.value_bytes += PACKED_ITEM_HEADER_LEN + logged.bytes.len();
+        self.last_request += 1;
+        show(self.last_request, &logged);
+        self.in_flight.push_back((self.last_request, logged));
+    }
+
+    /// The command that is answered.
+    pub fn answered(&mut self, request: u64) -> Option<Logged> {
+        let at = self.in_flight.iter().position(|(r, _)| *r == request)?;
+        let (_, logged) = self.in_flight.remove(at)?;
+        self.overtaken &= !self.in_flight.is_empty();
+        Some(logged)
+    }
+
+    /// The replica has taken another one's state: what it executes next may come after what is in
+    /// flight, and nobody says so here.
+    pub fn overtake(&mut self) {
+        self.overtaken = !self.in_flight.is_empty();
+    }
+
+    /// Whether the answer that there is no such session leaves nothing open: nothing in flight took
+    /// effect, and nothing will. The replica beside this front end executes the first copy of a
+    /// command before any other one, and answers here. So if its first answer is this one, there was no
+    /// session at the first copy, and ids are never used again. [S-ANEW]
+    pub fn is_loss_certain(&self) -> bool {
+        !self.overtaken
+    }
+
+    /// The session is gone; returns what was in flight in it.
+    pub fn forget_session(&mut self) -> impl DoubleEndedIterator<Item = Logged> + use<> {
+        self.session = Session::None;
+        self.last_request = 0;
+        self.overtaken = false;
+        let lost = std::mem::take(&mut self.in_flight);
+        lost.into_iter().map(|(_, logged)| logged)
+    }
+}
