@@ -31,6 +31,7 @@
 //! | `switch` | name of a switch of this machine whose forwarder calls the role's program on the XDP plane, for packets by all of its ports; `address` is one of the switch's own (leader, acceptor, learner) | none: the program is at the interface that has `address` |
 //! | `storage` | `"volatile"` or `"durable"` (acceptor) | `"volatile"` |
 //! | `redis` | `"ip:port"`, TCP, of the Redis front end (replica) | none |
+//! | `redis_order` | what commands of one Redis client may overtake: `"connection"`, nothing, as in Redis; `"key"`, commands on keys of other partitions (replica) | `"connection"` |
 //! | `redis_password` | what clients must AUTH with; required unless `redis` is loopback | none |
 //! | `metrics` | `"ip:port"`, TCP, of the Prometheus text | none |
 //! | `cpu` | the CPU that the node's packet thread stays on | any |
@@ -189,6 +190,27 @@ impl Storage {
     }
 }
 
+/// What the commands of one Redis client may overtake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RedisOrder {
+    /// Nothing: what goes to another partition waits until all before it is answered.
+    Connection,
+    /// Commands on keys of other partitions.
+    Key,
+}
+
+impl RedisOrder {
+    const ALL: [RedisOrder; 2] = [Self::Connection, Self::Key];
+
+    /// The name in the cluster file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Key => "key",
+        }
+    }
+}
+
 /// Where a role handles its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plane {
@@ -255,6 +277,8 @@ pub struct Node {
     pub storage: Storage,
     /// The Redis front end.
     pub redis: Option<SocketAddr>,
+    /// What the commands of one of its clients may overtake.
+    pub redis_order: RedisOrder,
     /// What its clients must AUTH with.
     pub redis_password: Option<String>,
     /// The Prometheus text.

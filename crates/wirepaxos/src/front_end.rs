@@ -12,7 +12,8 @@ use std::time::Duration;
 use control::View;
 use node::ClusterFile;
 use node::Services;
-use node::cluster_file::Node;
+use node::cluster_file::{Node, RedisOrder};
+use paxos::PartitionId;
 
 use crate::Error;
 
@@ -38,25 +39,29 @@ pub fn start(
     let listener = listen(address)
         .map_err(|e| Error::System(format!("can't listen on {address} (redis): {e}")))?;
     let leader = Leader::default();
-    let position = Arc::new(AtomicU64::new(0));
+    let positions = Positions::new(group.partitions);
     let mut settings = front_end::Settings::new(
         listener,
         cluster.deployment(node, group),
         node::random_nonce()?,
     );
+    settings.order = match node.redis_order {
+        RedisOrder::Connection => front_end::Order::Connection,
+        RedisOrder::Key => front_end::Order::Key,
+    };
     settings.password = node.redis_password.clone();
     let share = sessions_for_front_ends() / cluster.replicas(group.id).len();
     settings.max_clients = settings.max_clients.min(share);
     limit_to_files(&mut settings.max_clients)?;
     settings.shutdown_timeout = SHUTDOWN_TIMEOUT;
-    settings.describe = describe(node, group.id, leader.clone(), position.clone());
+    settings.describe = describe(node, group.id, leader.clone(), positions.clone());
     let plane = LeaderPlane {
         socket: UdpSocket::bind((node.address.ip(), 0))?,
         leader: leader.clone(),
     };
     plane.socket.set_nonblocking(true)?;
     let front_end = front_end::start(settings, plane)?;
-    tie(cluster, services, front_end, leader, position);
+    tie(cluster, services, front_end, leader, positions);
     Ok(())
 }
 
@@ -92,17 +97,17 @@ fn tie(
     services: &mut Services,
     front_end: front_end::FrontEnd,
     leader: Leader,
-    position: Arc<AtomicU64>,
+    positions: Positions,
 ) {
     let mailbox = front_end.mailbox().clone();
     services.on_local_reply =
-        Arc::new(move |r| mailbox.reply(r.client, r.request, r.status, r.bytes));
+        Arc::new(move |r| mailbox.reply(r.pid, r.client, r.request, r.status, r.bytes));
     let mailbox = front_end.mailbox().clone();
-    // The front end works with one partition only.
-    services.on_local_sessions = Arc::new(move |_, sessions| mailbox.local_sessions(sessions));
+    services.on_local_sessions =
+        Arc::new(move |pid, sessions| mailbox.local_sessions(pid, sessions));
     let metrics = front_end.metrics().clone();
     services.front_end_counters = Arc::new(move || metrics.named());
-    services.on_position = Arc::new(move |_, next| position.store(next, Ordering::Relaxed));
+    services.on_position = Arc::new(move |pid, next| positions.note(pid, next));
     let (mailbox, cluster) = (front_end.mailbox().clone(), cluster.clone());
     services.on_view = Arc::new(move |view| {
         leader.take_view(&cluster, view);
@@ -118,6 +123,29 @@ fn tie(
             front_end.shut_down();
         }
     });
+}
+
+/// How many instances have been executed, by partition.
+#[derive(Clone)]
+struct Positions(Arc<[AtomicU64]>);
+
+impl Positions {
+    fn new(partitions: u16) -> Positions {
+        Positions((0..partitions).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn note(&self, pid: PartitionId, next: u64) {
+        self.0[usize::from(pid)].store(next, Ordering::Relaxed);
+    }
+
+    /// In the order of the partitions.
+    fn shown(&self) -> String {
+        let shown = self
+            .0
+            .iter()
+            .map(|at| at.load(Ordering::Relaxed).to_string());
+        shown.collect::<Vec<_>>().join(",")
+    }
 }
 
 /// Who leads, as far as this replica knows.
@@ -139,19 +167,14 @@ impl Leader {
 }
 
 /// INFO's section on replication.
-fn describe(
-    node: &Node,
-    group: u16,
-    leader: Leader,
-    position: Arc<AtomicU64>,
-) -> front_end::Describe {
+fn describe(node: &Node, group: u16, leader: Leader, positions: Positions) -> front_end::Describe {
     let name = node.name.clone();
     Box::new(move |out| {
         let _ = write!(
             out,
             "role:master\r\nwirepaxos_replica:{name}\r\nwirepaxos_group:{group}\r\n\
              wirepaxos_next_instance:{}\r\n",
-            position.load(Ordering::Relaxed)
+            positions.shown()
         );
         if let Some((address, epoch)) = leader.get() {
             let _ = write!(

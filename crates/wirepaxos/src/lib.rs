@@ -198,7 +198,7 @@ pub mod cluster_file {
     #[doc(inline)]
     pub use node::cluster_file::{
         ApplicationKind, ControllerDraft, ControllerSettings, Draft, Error, Errors, Group,
-        GroupDraft, Node, NodeDraft, Plane, Role, Storage,
+        GroupDraft, Node, NodeDraft, Plane, RedisOrder, Role, Storage,
     };
 }
 

@@ -49,6 +49,7 @@ pub(super) struct RawNode {
     pub switch: Option<Spanned<String>>,
     pub storage: Option<Spanned<String>>,
     pub redis: Option<Spanned<String>>,
+    pub redis_order: Option<Spanned<String>>,
     pub redis_password: Option<Spanned<String>>,
     pub metrics: Option<Spanned<String>>,
     pub cpu: Option<Spanned<i64>>,

@@ -63,7 +63,8 @@ const BAD: &[Bad] = &[
     ("\"rocksdb\"", "\"echo\"", "redis = ", &["needs a store", "remove `redis`"]),
     ("\"rocksdb\"", "\"own\"", "redis = ", &["needs a store", "\"own\"", "remove `redis`"]),
     ("partitions = 1 ", "partitions = 65 ", "= 65 ", &["`partitions = 65`", "1 to 64"]),
-    ("partitions = 1 ", "partitions = 2 ", "redis = ", &["one partition only", "`partitions = 1`"]),
+    ("redis = \"127.0.0.1:6380\"", "redis_order = \"key\"", "redis_order", &["without `redis`", "add"]),
+    ("# redis_order = ", "redis_order = \"none\" # ", "redis_order", &["is unknown", "\"key\""]),
     ("partitions = 1 ", "partitions = 2 ", ":7032", &["replica-2", "replica-1", "another port"]),
     ("probe_ms = 50", "probe_ms = 1", "probe_ms", &["5 to 60000"]),
     ("probe_ms = 50", "probe_s = 50", "probe_s", &["unknown field `probe_s`"]),
@@ -293,6 +294,7 @@ fn with_every_key() -> String {
             "redis_password = \"a \\\"b\\\"\"",
             1,
         )
+        .replacen("redis_order = \"connection\"", "redis_order = \"key\"", 1)
         .replacen(
             "data = \"data\"",
             "data = \"da ta\"\nbpffs = \"bpf\"\ntrace = \"t\"",
@@ -319,6 +321,7 @@ fn what_is_written_reads_back_to_the_same_cluster() {
     }
     let every = parse(&with_every_key(), "/x.toml").unwrap();
     let node = |name| every.node(name).unwrap().clone();
+    assert_eq!(node("replica-1").redis_order, RedisOrder::Key);
     let password = node("replica-1").redis_password;
     assert_eq!(password.as_deref(), Some("a \"b\""));
     let leader = node("leader-1");

@@ -13,7 +13,8 @@ use toml::Spanned;
 
 use super::read::{RawController, RawFile, RawGroup, RawNode};
 use super::{
-    ApplicationKind, ClusterFile, ControllerSettings, ErrorAt, Group, Node, Plane, Role, Storage,
+    ApplicationKind, ClusterFile, ControllerSettings, ErrorAt, Group, Node, Plane, RedisOrder,
+    Role, Storage,
 };
 
 const DEFAULT_SLOTS: i64 = 65_536;
@@ -316,6 +317,7 @@ impl Check {
             switch: self.switch(raw, role),
             storage: self.storage(raw),
             redis: self.redis(raw, groups),
+            redis_order: self.redis_order(raw),
             redis_password: raw.redis_password.as_ref().map(|p| p.get_ref().clone()),
             metrics: raw
                 .metrics
@@ -405,6 +407,11 @@ impl Check {
             ("storage", raw.storage.as_ref().map(at), Role::Acceptor),
             ("redis", raw.redis.as_ref().map(at), Role::Replica),
             (
+                "redis_order",
+                raw.redis_order.as_ref().map(at),
+                Role::Replica,
+            ),
+            (
                 "redis_password",
                 raw.redis_password.as_ref().map(at),
                 Role::Replica,
@@ -461,12 +468,17 @@ impl Check {
 
     fn redis(&mut self, raw: &RawNode, groups: &[Spanned<RawGroup>]) -> Option<SocketAddr> {
         let Some(redis) = &raw.redis else {
-            if let Some(password) = &raw.redis_password {
-                self.error(
-                    at(password),
-                    "`redis_password` without `redis`",
-                    "add `redis = \"127.0.0.1:6379\"`, or remove the password",
-                );
+            for (key, raw) in [
+                ("redis_password", &raw.redis_password),
+                ("redis_order", &raw.redis_order),
+            ] {
+                if let Some(raw) = raw {
+                    self.error(
+                        at(raw),
+                        format!("`{key}` without `redis`"),
+                        format!("add `redis = \"127.0.0.1:6379\"`, or remove `{key}`"),
+                    );
+                }
             }
             return None;
         };
@@ -483,6 +495,14 @@ impl Check {
         Some(address)
     }
 
+    fn redis_order(&mut self, raw: &RawNode) -> RedisOrder {
+        raw.redis_order
+            .as_ref()
+            .map_or(RedisOrder::Connection, |order| {
+                self.choice("redis_order", order, &RedisOrder::ALL, RedisOrder::name)
+            })
+    }
+
     fn redis_group(
         &mut self,
         redis: &Spanned<String>,
@@ -494,13 +514,6 @@ impl Check {
             None => groups.first().map(Spanned::get_ref),
         };
         let Some(group) = group else { return };
-        if group.partitions.as_ref().is_some_and(|p| *p.get_ref() != 1) {
-            self.error(
-                at(redis),
-                "the Redis front end serves groups of one partition only",
-                "set `partitions = 1` in the group, or remove `redis`",
-            );
-        }
         let application = group.application.get_ref();
         // An unknown one is reported at its own place.
         if ApplicationKind::named(application).is_some_and(|kind| !kind.is_store()) {

@@ -10,7 +10,8 @@ use paxos::{GroupId, NodeId};
 use serde::{Serialize, Serializer};
 
 use super::{
-    ApplicationKind, ClusterFile, Error, Errors, Group, Node, Plane, Role, Storage, parse,
+    ApplicationKind, ClusterFile, Error, Errors, Group, Node, Plane, RedisOrder, Role, Storage,
+    parse,
 };
 
 /// Where the ports of nodes begin that [`Draft::add_node`] chooses.
@@ -122,6 +123,12 @@ pub struct NodeDraft {
     /// The Redis front end of a replica.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis: Option<SocketAddr>,
+    /// What the commands of one of its clients may overtake.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "redis_order_name"
+    )]
+    pub redis_order: Option<RedisOrder>,
     /// What its clients must AUTH with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis_password: Option<String>,
@@ -298,6 +305,7 @@ impl NodeDraft {
             switch: None,
             storage: None,
             redis: None,
+            redis_order: None,
             redis_password: None,
             metrics: None,
             cpu: None,
@@ -360,6 +368,7 @@ impl From<&Node> for NodeDraft {
             switch: node.switch.clone(),
             storage: (node.role == Role::Acceptor).then_some(node.storage),
             redis: node.redis,
+            redis_order: node.redis.map(|_| node.redis_order),
             redis_password: node.redis_password.clone(),
             metrics: node.metrics,
             cpu: node.cpu,
@@ -395,6 +404,10 @@ fn role_name<S: Serializer>(role: &Role, to: S) -> Result<S::Ok, S::Error> {
 
 fn plane_name<S: Serializer>(plane: &Option<Plane>, to: S) -> Result<S::Ok, S::Error> {
     plane.map(Plane::name).serialize(to)
+}
+
+fn redis_order_name<S: Serializer>(order: &Option<RedisOrder>, to: S) -> Result<S::Ok, S::Error> {
+    order.map(RedisOrder::name).serialize(to)
 }
 
 fn storage_name<S: Serializer>(storage: &Option<Storage>, to: S) -> Result<S::Ok, S::Error> {
