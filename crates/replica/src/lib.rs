@@ -15,6 +15,7 @@
 //! (in memory) or [`Application`] (durable).
 
 pub mod application;
+mod changes;
 mod checkpoint;
 mod delivery;
 mod epochs;

@@ -7,7 +7,8 @@
 //! | position | `p` | next instance u64, epoch of the last marker executed u32 |
 //! | incarnation | `d` | `node` u16, incarnation u64: under which number that replica reports what this disk holds |
 //! | session | `s`, id u64 | flags u8, `window` u16, address, `nonce` u64, `max` u64, `last_inst` u64 |
-//! | reply | `r`, id u64, slot u16 | `request` u64, `status` u8, bytes |
+//! | replies | `r`, id u64, page u16 | of each slot in use: `request` u64, `status` u8, length u32, bytes |
+//! | commit | `c`, place u16 | what it changed since the position before it ([`changes`](crate::changes)) |
 
 use crate::application::{Error, MOVE_AWAY, Record};
 use crate::identity::Identity;
@@ -15,14 +16,15 @@ use crate::protocol::{ReplyAddress, Status};
 use paxos::{Epoch, Instance, NodeId};
 
 /// Of all records together. Another one stops the replica instead of being misread.
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 
 const IDENTITY: u8 = b'i';
 const POSITION: u8 = b'p';
 const INCARNATION: u8 = b'd';
 const SESSION: u8 = b's';
-const REPLY: u8 = b'r';
-const HEAD_LEN: usize = 1 + 2 + ReplyAddress::LEN + 8 + 8 + 8;
+const REPLIES: u8 = b'r';
+const COMMIT: u8 = b'c';
+const HEAD_LEN: usize = Head::FIXED_LEN + 8 + 8 + 8;
 
 /// How far the log is executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -31,6 +33,23 @@ pub(crate) struct Position {
     pub next: Instance,
     /// The largest epoch whose marker was executed; 0 = none.
     pub marker: Epoch,
+}
+
+impl Position {
+    pub const LEN: usize = 8 + 4;
+
+    pub fn emit(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.next.to_be_bytes());
+        out.extend_from_slice(&self.marker.to_be_bytes());
+    }
+
+    pub fn parse(bytes: &[u8]) -> Option<Position> {
+        let (next, marker) = bytes.split_first_chunk()?;
+        Some(Position {
+            next: u64::from_be_bytes(*next),
+            marker: u32::from_be_bytes(marker.try_into().ok()?),
+        })
+    }
 }
 
 /// What is fixed or counted of a session, without its replies.
@@ -47,38 +66,59 @@ pub(crate) struct Head {
     pub last_inst: Instance,
 }
 
+impl Head {
+    /// Bytes of what OPEN fixes, but for the nonce.
+    pub const FIXED_LEN: usize = 1 + 2 + ReplyAddress::LEN;
+
+    pub fn emit_fixed(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.ordered));
+        out.extend_from_slice(&self.window.to_be_bytes());
+        self.reply_to.emit(out);
+    }
+
+    /// Whether it is ordered, its window, and its address.
+    pub fn parse_fixed(bytes: &[u8; Self::FIXED_LEN]) -> Option<(bool, u16, ReplyAddress)> {
+        let [ordered, high, low, address @ ..] = bytes;
+        let window = u16::from_be_bytes([*high, *low]);
+        let reply_to = ReplyAddress::parse(address)?;
+        (*ordered < 2 && window > 0).then_some((*ordered == 1, window, reply_to))
+    }
+}
+
 /// A stored record, understood.
 pub(crate) enum Stored<'a> {
     Identity(Identity),
     Position(Position),
     Incarnation(NodeId, u64),
     Session(u64, Head),
-    Reply {
-        session: u64,
-        slot: u16,
-        request: u64,
-        status: Status,
-        bytes: &'a [u8],
-    },
+    /// Replies of a session, and which page of its slots they are.
+    Replies(u64, u16, Page<'a>),
+    /// The record of a commit, and its place.
+    Commit(u16, &'a [u8]),
 }
 
 impl<'a> Stored<'a> {
     pub fn parse(key: &[u8], value: &'a [u8]) -> Result<Stored<'a>, Error> {
         let parsed = match key.split_first() {
             Some((&IDENTITY, [])) => return parse_identity(value).map(Stored::Identity),
-            Some((&POSITION, [])) => parse_position(value).map(Stored::Position),
+            Some((&POSITION, [])) => Position::parse(value).map(Stored::Position),
             Some((&INCARNATION, [])) => parse_incarnation(value),
             Some((&SESSION, id)) => parse_session(id, value),
-            Some((&REPLY, id)) => parse_reply(id, value),
+            Some((&REPLIES, id)) => parse_replies(id, value),
+            Some((&COMMIT, place)) => parse_commit(place, value),
             _ => None,
         };
         parsed.ok_or_else(|| {
-            Error(format!(
-                "the stored record {key:02x?} is damaged or of another version of this program; \
-                 {MOVE_AWAY}"
+            damaged(&format!(
+                "the stored record {key:02x?} is damaged or of another version of this program"
             ))
         })
     }
+}
+
+/// Why records that don't fit together aren't used.
+pub(crate) fn damaged(what: &str) -> Error {
+    Error(format!("{what}; {MOVE_AWAY}"))
 }
 
 fn parse_identity(value: &[u8]) -> Result<Identity, Error> {
@@ -96,14 +136,6 @@ pub(crate) fn other_format(found: Option<u8>) -> Error {
     ))
 }
 
-fn parse_position(value: &[u8]) -> Option<Position> {
-    let (next, marker) = value.split_first_chunk()?;
-    Some(Position {
-        next: u64::from_be_bytes(*next),
-        marker: u32::from_be_bytes(marker.try_into().ok()?),
-    })
-}
-
 fn parse_incarnation(value: &[u8]) -> Option<Stored<'static>> {
     let (node, incarnation) = value.split_first_chunk()?;
     let incarnation = u64::from_be_bytes(incarnation.try_into().ok()?);
@@ -113,35 +145,76 @@ fn parse_incarnation(value: &[u8]) -> Option<Stored<'static>> {
 fn parse_session(id: &[u8], value: &[u8]) -> Option<Stored<'static>> {
     let id = u64::from_be_bytes(id.try_into().ok()?);
     let value: &[u8; HEAD_LEN] = value.try_into().ok()?;
-    let (fixed, counters) = value.split_at(3 + ReplyAddress::LEN);
+    let (fixed, counters) = value.split_first_chunk()?;
+    let (ordered, window, reply_to) = Head::parse_fixed(fixed)?;
     let counter = |n: usize| u64::from_be_bytes(counters[8 * n..8 * n + 8].try_into().unwrap());
     let head = Head {
         nonce: counter(0),
-        ordered: fixed[0] == 1,
-        window: u16::from_be_bytes([fixed[1], fixed[2]]),
-        reply_to: ReplyAddress::parse(fixed[3..].try_into().ok()?)?,
+        ordered,
+        window,
+        reply_to,
         max: counter(1),
         last_inst: counter(2),
     };
-    (head.window > 0).then_some(Stored::Session(id, head))
+    Some(Stored::Session(id, head))
 }
 
-fn parse_reply<'a>(key: &[u8], value: &'a [u8]) -> Option<Stored<'a>> {
-    let key: &[u8; 10] = key.try_into().ok()?;
-    let (request, rest) = value.split_first_chunk()?;
-    let (status, bytes) = rest.split_first()?;
-    Some(Stored::Reply {
-        session: u64::from_be_bytes(key[..8].try_into().ok()?),
-        slot: u16::from_be_bytes([key[8], key[9]]),
-        request: u64::from_be_bytes(*request),
-        status: Status::from_u8(*status)?,
-        bytes,
-    })
+fn parse_replies<'a>(key: &[u8], value: &'a [u8]) -> Option<Stored<'a>> {
+    let (id, page) = key.split_first_chunk()?;
+    let page = u16::from_be_bytes(page.try_into().ok()?);
+    Some(Stored::Replies(u64::from_be_bytes(*id), page, Page(value)))
+}
+
+fn parse_commit<'a>(key: &[u8], value: &'a [u8]) -> Option<Stored<'a>> {
+    Some(Stored::Commit(
+        u16::from_be_bytes(key.try_into().ok()?),
+        value,
+    ))
+}
+
+/// A request that was executed, with its reply.
+pub(crate) struct Recorded<'a> {
+    pub request: u64,
+    pub status: Status,
+    pub reply: &'a [u8],
+}
+
+/// Recorded requests, one after the other.
+pub(crate) struct Page<'a>(&'a [u8]);
+
+impl<'a> Page<'a> {
+    pub fn new(bytes: &'a [u8]) -> Page<'a> {
+        Page(bytes)
+    }
+
+    pub fn bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// The next one. `None` if there are no more, or if they can't be understood: then
+    /// [`Page::is_empty`] is false.
+    pub fn next_reply(&mut self) -> Option<Recorded<'a>> {
+        let (request, rest) = self.0.split_first_chunk()?;
+        let (status, rest) = rest.split_first()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let (reply, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+        let recorded = Recorded {
+            request: u64::from_be_bytes(*request),
+            status: Status::from_u8(*status)?,
+            reply,
+        };
+        self.0 = rest;
+        Some(recorded)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// Records, and bytes of each, that stay allocated between commits.
-const KEEP_RECORDS: usize = 4_096;
-const KEEP_VALUE: usize = 4_096;
+const KEEP_RECORDS: usize = 256;
+const KEEP_VALUE: usize = 64 << 10;
 
 /// The records of one commit, in buffers that are used again.
 #[derive(Default)]
@@ -170,8 +243,7 @@ impl Records {
     pub fn put_position(&mut self, position: Position) {
         let (key, value) = self.next_put();
         key.push(POSITION);
-        value.extend_from_slice(&position.next.to_be_bytes());
-        value.extend_from_slice(&position.marker.to_be_bytes());
+        position.emit(value);
     }
 
     pub fn put_incarnation(&mut self, node: NodeId, incarnation: u64) {
@@ -184,28 +256,45 @@ impl Records {
     pub fn put_session(&mut self, id: u64, head: &Head) {
         let (key, value) = self.next_put();
         session_key(id, key);
-        value.push(u8::from(head.ordered));
-        value.extend_from_slice(&head.window.to_be_bytes());
-        head.reply_to.emit(value);
+        head.emit_fixed(value);
         value.extend_from_slice(&head.nonce.to_be_bytes());
         value.extend_from_slice(&head.max.to_be_bytes());
         value.extend_from_slice(&head.last_inst.to_be_bytes());
     }
 
-    pub fn put_reply(&mut self, id: u64, slot: u16, request: u64, status: Status, bytes: &[u8]) {
+    pub fn put_replies<'a>(
+        &mut self,
+        id: u64,
+        page: u16,
+        replies: impl Iterator<Item = Recorded<'a>>,
+    ) {
         let (key, value) = self.next_put();
-        reply_key(id, slot, key);
-        value.extend_from_slice(&request.to_be_bytes());
-        value.push(status as u8);
-        value.extend_from_slice(bytes);
+        replies_key(id, page, key);
+        for recorded in replies {
+            value.extend_from_slice(&recorded.request.to_be_bytes());
+            value.push(recorded.status as u8);
+            value.extend_from_slice(&(recorded.reply.len() as u32).to_be_bytes());
+            value.extend_from_slice(recorded.reply);
+        }
+    }
+
+    /// Begins the record of a commit; the caller appends it.
+    pub fn put_commit(&mut self, place: u16) -> &mut Vec<u8> {
+        let (key, value) = self.next_put();
+        commit_key(place, key);
+        value
     }
 
     pub fn delete_session(&mut self, id: u64) {
         session_key(id, self.next_delete());
     }
 
-    pub fn delete_reply(&mut self, id: u64, slot: u16) {
-        reply_key(id, slot, self.next_delete());
+    pub fn delete_replies(&mut self, id: u64, page: u16) {
+        replies_key(id, page, self.next_delete());
+    }
+
+    pub fn delete_commit(&mut self, place: u16) {
+        commit_key(place, self.next_delete());
     }
 
     fn next_put(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
@@ -243,8 +332,13 @@ fn session_key(id: u64, key: &mut Vec<u8>) {
     key.extend_from_slice(&id.to_be_bytes());
 }
 
-fn reply_key(id: u64, slot: u16, key: &mut Vec<u8>) {
-    key.push(REPLY);
+fn replies_key(id: u64, page: u16, key: &mut Vec<u8>) {
+    key.push(REPLIES);
     key.extend_from_slice(&id.to_be_bytes());
-    key.extend_from_slice(&slot.to_be_bytes());
+    key.extend_from_slice(&page.to_be_bytes());
+}
+
+fn commit_key(place: u16, key: &mut Vec<u8>) {
+    key.push(COMMIT);
+    key.extend_from_slice(&place.to_be_bytes());
 }

@@ -17,9 +17,10 @@
 //! a request has been executed. [S-ONCE] [S-ORDERED]
 
 use crate::application::{Error, MOVE_AWAY};
+use crate::changes::{Change, Changes, Commit, Journal};
 use crate::identity::Identity;
 use crate::protocol::{ReplyAddress, SessionOp, Status};
-use crate::record::{Head, Position, Records, Stored, other_format};
+use crate::record::{Head, Page, Position, Recorded, Records, Stored, damaged, other_format};
 use crate::reply::{Replies, ReplyTo};
 use crate::settings::Limits;
 use paxos::{Instance, NodeId, Time};
@@ -27,6 +28,8 @@ use std::collections::BTreeMap;
 
 /// How many sessions that are gone are remembered, in order to tell their clients so.
 const DEPARTED: usize = 1_024;
+/// Slots whose replies are stored together.
+const PAGE: usize = 32;
 /// Bytes that stay allocated for the reply in hand.
 const KEEP_SCRATCH: usize = 1 << 20;
 
@@ -50,7 +53,6 @@ struct Slot {
     /// 0 = empty.
     request: u64,
     status: Status,
-    dirty: bool,
     reply: Vec<u8>,
 }
 
@@ -58,7 +60,6 @@ impl Slot {
     const EMPTY: Slot = Slot {
         request: 0,
         status: Status::Ok,
-        dirty: false,
         reply: Vec::new(),
     };
 
@@ -71,27 +72,69 @@ impl Slot {
         self.reply.clear();
         self.reply.extend_from_slice(reply);
     }
+
+    fn recorded(&self) -> Recorded<'_> {
+        Recorded {
+            request: self.request,
+            status: self.status,
+            reply: &self.reply,
+        }
+    }
+}
+
+#[derive(Default)]
+struct SlotPage {
+    /// Grows up to [`PAGE`] as slots come into use.
+    slots: Vec<Slot>,
+    /// Whether it waits for the next fold.
+    dirty: bool,
 }
 
 struct Session {
     head: Head,
-    /// Grows up to the window as slots come into use.
-    slots: Vec<Slot>,
-    /// Whether the head waits for the next commit.
+    /// Grows as slots come into use.
+    pages: Vec<SlotPage>,
+    /// Whether the head waits for the next fold.
     dirty: bool,
+    /// Whether there are records of it in the stored table.
+    stored: bool,
     /// When it was last named, by the local clock. Not replicated.
     touched: Time,
 }
 
 impl Session {
-    fn slot_of(&self, request: u64) -> usize {
-        (request % u64::from(self.head.window)) as usize
+    /// Page of a request's slot, and its place there.
+    fn place_of(&self, request: u64) -> (usize, usize) {
+        let slot = (request % u64::from(self.head.window)) as usize;
+        (slot / PAGE, slot % PAGE)
+    }
+
+    /// What is in a request's slot.
+    fn slot(&self, request: u64) -> Option<&Slot> {
+        let (page, at) = self.place_of(request);
+        self.pages.get(page)?.slots.get(at)
+    }
+
+    /// The same; made if it was never in use.
+    fn slot_mut(&mut self, request: u64) -> &mut Slot {
+        let (page, at) = self.place_of(request);
+        if self.pages.len() <= page {
+            self.pages.resize_with(page + 1, SlotPage::default);
+        }
+        let slots = &mut self.pages[page].slots;
+        if slots.len() <= at {
+            slots.resize_with(at + 1, || Slot::EMPTY);
+        }
+        &mut slots[at]
+    }
+
+    fn recorded_bytes(&self) -> usize {
+        let slots = self.pages.iter().flat_map(|page| &page.slots);
+        slots.map(|slot| slot.reply.len()).sum()
     }
 
     fn recorded(&self, request: u64) -> Option<&Slot> {
-        self.slots
-            .get(self.slot_of(request))
-            .filter(|slot| slot.request == request)
+        self.slot(request).filter(|slot| slot.request == request)
     }
 
     /// [S-ONCE] [S-ORDERED]
@@ -123,12 +166,12 @@ enum Judgement<'a> {
     Refuse(Status),
 }
 
-/// What the next commit has to store.
+/// What the next fold has to store.
 #[derive(Default)]
 struct Dirty {
     heads: Vec<u64>,
-    slots: Vec<(u64, u16)>,
-    /// Removed sessions, with the number of slots that may be stored.
+    pages: Vec<(u64, u16)>,
+    /// Removed sessions that are in the stored table, with their number of pages.
     removed: Vec<(u64, u16)>,
 }
 
@@ -138,14 +181,16 @@ struct Book {
     limits: Limits,
     /// Bytes of all recorded replies together.
     recorded: usize,
+    /// For the next commit.
+    changes: Changes,
     dirty: Dirty,
 }
 
 impl Book {
     /// Notes that the log named the session.
-    fn touch(&mut self, id: u64, session: &mut Session, at: At) {
-        session.head.last_inst = at.inst;
-        session.touched = at.now;
+    fn touch(&mut self, id: u64, session: &mut Session, inst: Instance, now: Time) {
+        session.head.last_inst = inst;
+        session.touched = now;
         if !session.dirty {
             session.dirty = true;
             self.dirty.heads.push(id);
@@ -153,48 +198,49 @@ impl Book {
     }
 
     /// Records that `request` has been executed, and its reply where there is room for it.
-    fn record(&mut self, id: u64, session: &mut Session, request: u64, reply: &[u8]) {
+    fn record(&mut self, id: u64, session: &mut Session, at: At, request: u64, reply: &[u8]) {
         if session.head.ordered {
-            self.shrink_last(id, session);
+            self.shrink_last(id, session, at);
         }
-        session.head.max = session.head.max.max(request);
         let largest = if session.head.ordered && !session.is_remote() {
             self.limits.last_reply.max(self.limits.reply)
         } else {
             self.limits.reply
         };
-        let index = session.slot_of(request);
-        if session.slots.len() <= index {
-            session.slots.resize_with(index + 1, || Slot::EMPTY);
-        }
-        let slot = &mut session.slots[index];
-        self.recorded -= slot.reply.len();
-        let fits = reply.len() <= largest && self.recorded + reply.len() <= self.limits.recorded;
-        slot.request = request;
-        if fits {
-            slot.keep(Status::Ok, reply);
-            self.recorded += reply.len();
+        let before = session.slot(request).map_or(0, |slot| slot.reply.len());
+        let after = self.recorded - before + reply.len();
+        let (status, reply) = if reply.len() <= largest && after <= self.limits.recorded {
+            (Status::Ok, reply)
         } else {
-            slot.keep(Status::ReplyTooLarge, &[]);
-        }
-        self.mark_slot(id, index, slot);
+            (Status::ReplyTooLarge, &[][..])
+        };
+        self.keep(id, session, request, status, reply);
+        self.changes.done(id, at.inst, request, status, reply);
     }
 
     /// Only the last reply of an ordered session may be large.
-    fn shrink_last(&mut self, id: u64, session: &mut Session) {
-        let index = session.slot_of(session.head.max);
-        let too_long = |slot: &&mut Slot| slot.reply.len() > self.limits.reply;
-        if let Some(slot) = session.slots.get_mut(index).filter(too_long) {
-            self.recorded -= slot.reply.len();
-            slot.keep(Status::ReplyTooLarge, &[]);
-            self.mark_slot(id, index, slot);
+    fn shrink_last(&mut self, id: u64, session: &mut Session, at: At) {
+        let last = session.head.max;
+        let too_long = |slot: &&Slot| slot.reply.len() > self.limits.reply;
+        if session.recorded(last).filter(too_long).is_some() {
+            let status = Status::ReplyTooLarge;
+            self.keep(id, session, last, status, &[]);
+            self.changes.done(id, at.inst, last, status, &[]);
         }
     }
 
-    fn mark_slot(&mut self, id: u64, index: usize, slot: &mut Slot) {
-        if !slot.dirty {
-            slot.dirty = true;
-            self.dirty.slots.push((id, index as u16));
+    /// Puts a reply into its slot.
+    fn keep(&mut self, id: u64, session: &mut Session, request: u64, status: Status, reply: &[u8]) {
+        session.head.max = session.head.max.max(request);
+        let slot = session.slot_mut(request);
+        self.recorded = self.recorded - slot.reply.len() + reply.len();
+        slot.request = request;
+        slot.keep(status, reply);
+        let (index, _) = session.place_of(request);
+        let page = &mut session.pages[index];
+        if !page.dirty {
+            page.dirty = true;
+            self.dirty.pages.push((id, index as u16));
         }
     }
 }
@@ -280,23 +326,25 @@ impl Sessions {
             self.answer_unknown(client, request, replies);
             return Ok(());
         };
-        self.book.touch(client, session, at);
+        self.book.touch(client, session, at.inst, at.now);
         match session.judge(request) {
             Judgement::Duplicate(slot) => {
                 if let Some(to) = again(&session.head.reply_to, self.node) {
                     replies.push(to, client, request, slot.status, &slot.reply);
                 }
+                self.book.changes.touched(client, at.inst);
             }
             Judgement::Refuse(status) => {
                 if let Some(to) = again(&session.head.reply_to, self.node) {
                     replies.push(to, client, request, status, &[]);
                 }
+                self.book.changes.touched(client, at.inst);
             }
             Judgement::Execute => {
                 self.scratch.clear();
                 run(&mut self.scratch)?;
                 let reply = &self.scratch[..];
-                self.book.record(client, session, request, reply);
+                self.book.record(client, session, at, request, reply);
                 if let Some(to) = first(&session.head.reply_to, self.node) {
                     let too_large = session.is_remote() && reply.len() > self.book.limits.reply;
                     if too_large {
@@ -322,7 +370,7 @@ impl Sessions {
             }) => self.open(at, client, ordered, window, reply_to, replies),
             Some(SessionOp::Close) => {
                 self.answer(client, 0, Status::Ok, replies);
-                self.remove(client);
+                self.close(client);
             }
             Some(SessionOp::Expire {
                 last_request,
@@ -334,14 +382,15 @@ impl Sessions {
                     .get(&client)
                     .map(|s| (s.head.max, s.head.last_inst));
                 if seen == Some((last_request, last_inst)) {
-                    self.remove(client);
+                    self.close(client);
                 }
             }
             Some(SessionOp::Move { reply_to }) => {
                 let mut status = Status::UnknownSession;
                 if let Some(session) = self.open.get_mut(&client) {
                     session.head.reply_to = reply_to;
-                    self.book.touch(client, session, at);
+                    self.book.touch(client, session, at.inst, at.now);
+                    self.book.changes.moved(client, at.inst, &reply_to);
                     status = Status::Ok;
                 }
                 // An unknown session is answered, too, where the operation says: a client whose
@@ -365,7 +414,8 @@ impl Sessions {
     ) {
         if let Some(&id) = self.by_nonce.get(&nonce) {
             let session = self.open.get_mut(&id).expect("the index follows the table");
-            self.book.touch(id, session, at);
+            self.book.touch(id, session, at.inst, at.now);
+            self.book.changes.touched(id, at.inst);
             if let Some(to) = again(&session.head.reply_to, self.node) {
                 replies.push(to, nonce, 0, Status::Ok, &id.to_be_bytes());
             }
@@ -383,9 +433,8 @@ impl Sessions {
                 max: 0,
                 last_inst: at.inst,
             };
-            let session = insert(&mut self.open, &mut self.by_nonce, id, head);
-            self.slots += usize::from(window);
-            self.book.touch(id, session, at);
+            self.book.changes.opened(id, &head);
+            self.insert(id, head, at.now, false);
         }
         if let Some(to) = first(&reply_to, self.node) {
             if full {
@@ -396,21 +445,43 @@ impl Sessions {
         }
     }
 
-    fn remove(&mut self, id: u64) {
-        let Some(session) = self.open.remove(&id) else {
+    fn insert(&mut self, id: u64, head: Head, now: Time, stored: bool) {
+        if !stored {
+            self.book.dirty.heads.push(id);
+        }
+        self.slots += usize::from(head.window);
+        self.by_nonce.insert(head.nonce, id);
+        self.open.entry(id).or_insert(Session {
+            head,
+            pages: Vec::new(),
+            dirty: !stored,
+            stored,
+            touched: now,
+        });
+    }
+
+    fn close(&mut self, id: u64) {
+        let Some(reply_to) = self.remove(id) else {
             return;
         };
-        self.by_nonce.remove(&session.head.nonce);
-        self.slots -= usize::from(session.head.window);
-        self.book.recorded -= session.slots.iter().map(|s| s.reply.len()).sum::<usize>();
-        self.book
-            .dirty
-            .removed
-            .push((id, session.slots.len() as u16));
-        self.departed.insert(id, session.head.reply_to);
+        self.book.changes.closed(id);
+        self.departed.insert(id, reply_to);
         if self.departed.len() > DEPARTED {
             self.departed.pop_first();
         }
+    }
+
+    /// Takes a session out; where it was answered.
+    fn remove(&mut self, id: u64) -> Option<ReplyAddress> {
+        let session = self.open.remove(&id)?;
+        self.by_nonce.remove(&session.head.nonce);
+        self.slots -= usize::from(session.head.window);
+        self.book.recorded -= session.recorded_bytes();
+        if session.stored {
+            let pages = session.pages.len() as u16;
+            self.book.dirty.removed.push((id, pages));
+        }
+        Some(session.head.reply_to)
     }
 
     /// Answers a command that is not executed and not recorded, whoever sent it.
@@ -459,49 +530,106 @@ impl Sessions {
             })
     }
 
-    /// Puts a stored session back.
-    fn load(&mut self, id: u64, head: Head, now: Time) {
-        self.slots += usize::from(head.window);
-        insert(&mut self.open, &mut self.by_nonce, id, head).touched = now;
+    // ---- What is stored of it
+
+    /// What changed since the last commit.
+    pub fn changes(&self) -> &Changes {
+        &self.book.changes
     }
 
-    /// Appends what changed since the last call.
-    pub fn save_changes(&mut self, records: &mut Records) {
-        for id in self.book.dirty.heads.drain(..) {
+    /// They are stored.
+    pub fn committed(&mut self) {
+        self.book.changes.clear();
+    }
+
+    /// Appends what has changed of the stored table since the last fold.
+    pub fn fold(&mut self, records: &mut Records) {
+        let Dirty {
+            heads,
+            pages,
+            removed,
+        } = &mut self.book.dirty;
+        for id in heads.drain(..) {
             if let Some(session) = self.open.get_mut(&id) {
                 session.dirty = false;
+                session.stored = true;
                 records.put_session(id, &session.head);
             }
         }
-        for (id, index) in self.book.dirty.slots.drain(..) {
+        for (id, index) in pages.drain(..) {
             if let Some(session) = self.open.get_mut(&id) {
-                let slot = &mut session.slots[usize::from(index)];
-                slot.dirty = false;
-                records.put_reply(id, index, slot.request, slot.status, &slot.reply);
+                let page = &mut session.pages[usize::from(index)];
+                page.dirty = false;
+                let used = page.slots.iter().filter(|slot| slot.request != 0);
+                records.put_replies(id, index, used.map(Slot::recorded));
             }
         }
-        for (id, slots) in self.book.dirty.removed.drain(..) {
+        for (id, pages) in removed.drain(..) {
             records.delete_session(id);
-            for index in 0..slots {
-                records.delete_reply(id, index);
+            for index in 0..pages {
+                records.delete_replies(id, index);
             }
         }
     }
-}
 
-fn insert<'a>(
-    open: &'a mut BTreeMap<u64, Session>,
-    by_nonce: &mut BTreeMap<u64, u64>,
-    id: u64,
-    head: Head,
-) -> &'a mut Session {
-    by_nonce.insert(head.nonce, id);
-    open.entry(id).or_insert(Session {
-        head,
-        slots: Vec::new(),
-        dirty: false,
-        touched: 0,
-    })
+    /// Puts a stored session back.
+    fn load(&mut self, id: u64, head: Head, now: Time) {
+        self.insert(id, head, now, true);
+    }
+
+    /// Puts stored replies back; `None` if they can't be its session's.
+    fn load_replies(&mut self, id: u64, index: u16, mut page: Page<'_>) -> Option<()> {
+        let session = self.open.get_mut(&id)?;
+        while let Some(recorded) = page.next_reply() {
+            let Recorded {
+                request,
+                status,
+                reply,
+            } = recorded;
+            if session.place_of(request).0 != usize::from(index) || request == 0 {
+                return None;
+            }
+            let slot = session.slot_mut(request);
+            slot.request = request;
+            slot.keep(status, reply);
+            self.book.recorded += reply.len();
+        }
+        page.is_empty().then_some(())
+    }
+
+    /// Makes a change again that a commit has stored; `None` if it can't be one of this table.
+    fn redo(&mut self, id: u64, change: Change<'_>, now: Time) -> Option<()> {
+        if let Change::Opened(head) = change {
+            if self.open.contains_key(&id) {
+                return None;
+            }
+            self.insert(id, head, now, false);
+        }
+        if change == Change::Closed {
+            return self.remove(id).map(|_| ());
+        }
+        let session = self.open.get_mut(&id)?;
+        let inst = match change {
+            Change::Opened(head) => head.last_inst,
+            Change::Touched(inst) => inst,
+            Change::Moved(inst, to) => {
+                session.head.reply_to = to;
+                inst
+            }
+            Change::Done {
+                inst,
+                request,
+                status,
+                reply,
+            } => {
+                self.book.keep(id, session, request, status, reply);
+                inst
+            }
+            Change::Closed => return None,
+        };
+        self.book.touch(id, session, inst, now);
+        Some(())
+    }
 }
 
 /// Who hears the first answer from this replica: only the home replica gives it. [S-HOME]
@@ -525,6 +653,7 @@ pub(crate) struct Loaded {
     /// Of this replica's disk; `None` if it has none yet.
     pub incarnation: Option<u64>,
     pub sessions: Sessions,
+    pub journal: Journal,
 }
 
 /// Gathers them.
@@ -537,8 +666,9 @@ pub(crate) struct Loader {
     incarnation: Option<u64>,
     sessions: Sessions,
     now: Time,
-    /// Replies may be shown before their session.
-    replies: Vec<(u64, u16, u64, Status, Vec<u8>)>,
+    /// Replies may be shown before their session, and commits before the position that they follow.
+    replies: Vec<(u64, u16, Vec<u8>)>,
+    commits: BTreeMap<u16, Vec<u8>>,
 }
 
 impl Loader {
@@ -552,6 +682,7 @@ impl Loader {
             sessions: Sessions::new(node, limits),
             now,
             replies: Vec::new(),
+            commits: BTreeMap::new(),
         }
     }
 
@@ -566,15 +697,12 @@ impl Loader {
                 self.incarnation = Some(incarnation).filter(|_| node == self.node);
             }
             Stored::Session(id, head) => self.sessions.load(id, head, self.now),
-            Stored::Reply {
-                session,
-                slot,
-                request,
-                status,
-                bytes,
-            } => self
-                .replies
-                .push((session, slot, request, status, bytes.to_vec())),
+            Stored::Replies(id, index, page) => {
+                self.replies.push((id, index, page.bytes().to_vec()));
+            }
+            Stored::Commit(place, value) => {
+                self.commits.insert(place, value.to_vec());
+            }
         }
         Ok(())
     }
@@ -586,30 +714,42 @@ impl Loader {
             None if self.any => return Err(other_format(None)),
             _ => {}
         }
-        for (id, index, request, status, reply) in self.replies {
-            let session = self
-                .sessions
-                .open
-                .get_mut(&id)
-                .filter(|s| index < s.head.window)
-                .ok_or_else(|| Error(format!("a stored reply has no session {id:#x}")))?;
-            let index = usize::from(index);
-            if session.slots.len() <= index {
-                session.slots.resize_with(index + 1, || Slot::EMPTY);
-            }
-            self.sessions.book.recorded += reply.len();
-            session.slots[index] = Slot {
-                request,
-                status,
-                dirty: false,
-                reply,
-            };
+        for (id, index, page) in &self.replies {
+            let loaded = self.sessions.load_replies(*id, *index, Page::new(page));
+            loaded.ok_or_else(|| {
+                damaged(&format!("stored replies of session {id:#x} are damaged"))
+            })?;
+        }
+        let mut journal = Journal::default();
+        for (place, value) in std::mem::take(&mut self.commits) {
+            self.replay(place, &value, &mut journal)
+                .ok_or_else(|| damaged(&format!("the stored commit {place} is damaged")))?;
         }
         Ok(Loaded {
             position: self.position,
             incarnation: self.incarnation,
             sessions: self.sessions,
+            journal,
         })
+    }
+
+    /// Makes the changes of a commit again, unless the table has them. `None` if it doesn't follow on what
+    /// came before.
+    fn replay(&mut self, place: u16, value: &[u8], journal: &mut Journal) -> Option<()> {
+        let mut commit = Commit::parse(value)?;
+        if commit.to.next <= self.position.next {
+            return Some(());
+        }
+        if commit.from != self.position.next || !journal.is_next(place) {
+            return None;
+        }
+        while let Some(change) = commit.next_change() {
+            let (id, change) = change.ok()?;
+            self.sessions.redo(id, change, self.now)?;
+        }
+        self.position = commit.to;
+        journal.found(place, value.len());
+        Some(())
     }
 }
 

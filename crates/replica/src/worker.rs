@@ -17,6 +17,7 @@ mod given_up;
 mod timed;
 
 use crate::application::{Application, Checkpoint, Error};
+use crate::changes::Journal;
 use crate::checkpoint::Checkpoints;
 use crate::delivery::{Decided, Ring};
 use crate::epochs::Epochs;
@@ -98,6 +99,7 @@ pub struct Worker<A> {
     sessions: Sessions,
     replies: Replies,
     records: Records,
+    journal: Journal,
     ring: Ring,
     learner: HostLearner,
     recover: Recover,
@@ -142,6 +144,7 @@ impl<A: Application> Worker<A> {
             position: Position { next, marker },
             incarnation,
             sessions,
+            journal,
         } = load(&settings, &mut app, now)?;
         // What survived a kill may still be lost by a power failure; TRIM must not count on it.
         if next > 0 {
@@ -167,6 +170,7 @@ impl<A: Application> Worker<A> {
             sessions,
             replies: Replies::default(),
             records: Records::default(),
+            journal,
             ring: Ring::new(settings.buffer),
             learner,
             recover,
@@ -692,23 +696,39 @@ impl<A: Application> Worker<A> {
     }
 
     fn commit(&mut self) -> Result<(), Error> {
+        self.store(self.journal.is_full())
+    }
+
+    /// Commits what was executed. A fold also brings the stored session table up to date, so that no
+    /// commit before it counts any more.
+    fn store(&mut self, fold: bool) -> Result<(), Error> {
         if let Some(error) = &self.failed {
             return Err(Error(error.0.clone()));
         }
-        if self.committed == self.next {
+        let folds = fold && !self.journal.is_empty();
+        if self.committed == self.next && !folds {
             return Ok(());
         }
         self.records.clear();
         if self.committed == 0 {
             self.records.put_identity(&self.identity());
         }
-        self.records.put_position(Position {
+        let position = Position {
             next: self.next,
             marker: self.marker,
-        });
-        self.sessions.save_changes(&mut self.records);
+        };
+        if fold {
+            self.records.put_position(position);
+            self.sessions.fold(&mut self.records);
+            self.journal.fold(&mut self.records);
+        } else {
+            let changes = self.sessions.changes();
+            self.journal
+                .commit(&mut self.records, self.committed, position, changes);
+        }
         let result = self.app.commit(self.records.as_slice());
         self.final_error(result)?;
+        self.sessions.committed();
         self.committed = self.next;
         Ok(())
     }
@@ -723,7 +743,7 @@ impl<A: Application> Worker<A> {
     }
 
     fn begin_checkpoint(&mut self) -> Result<(), Error> {
-        self.commit()?;
+        self.store(true)?;
         let begun = self.app.checkpoint();
         self.to_write = Some(self.final_error(begun)?);
         self.checkpoints.begin(self.committed);

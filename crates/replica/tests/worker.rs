@@ -324,7 +324,111 @@ fn run_log(log: &[(Flags, u64, u64, Vec<u8>)], disturb: Option<u64>) -> Image {
         }
     }
     r.finish();
-    r.disk.committed()
+    r.fold();
+    r.disk.committed().without_commits()
+}
+
+/// [X-ATOMIC]
+#[test]
+fn a_commit_is_one_record_however_many_sessions_it_changes() {
+    let mut r = fed();
+    let sessions: Vec<u64> = (1..=5).map(|n| r.open(n, true, 8)).collect();
+    r.fold();
+    let before = r.disk.committed().records;
+    for request in 1..=3 {
+        for (n, s) in sessions.iter().enumerate() {
+            let inst = r.worker.next();
+            let number = 10 * request + n as u64;
+            r.give(inst, Flags::NONE, (*s, request), &command(number));
+        }
+    }
+    r.finish();
+    let mut after = r.disk.committed().records;
+    let one = after.remove(&[b'c', 0, 0][..]);
+    let mut before_it = before.clone();
+    before_it.remove(&[b'c', 0, 0][..]);
+    assert!(one.is_some());
+    assert_eq!(after, before_it, "the only one that was written");
+
+    // After a kill all of it is there.
+    r.restart();
+    for (n, s) in sessions.iter().enumerate() {
+        let again = r.log(*s, 3, &command(0));
+        assert_eq!(status_of(&again), Status::Ok);
+        assert_eq!(r.times(30 + n as u64), 1);
+    }
+    assert_eq!(r.times(0), 0);
+}
+
+/// What is stored of commits stays bounded, without a checkpoint. What a fold has left is out of date, and does
+/// no harm.
+#[test]
+fn commits_that_are_folded_are_out_of_date() {
+    let mut r = fed();
+    let s = r.open(1, false, 4);
+    let reply = |n: u64| command_with_reply(n, 1_000);
+    for n in 1..=9_000 {
+        r.log(s, n, &reply(n));
+        let commits = r.disk.with(|d| {
+            let records = d.committed.records.iter();
+            let commits = records.filter(|(key, _)| key[0] == b'c');
+            commits.map(|(_, value)| value.len()).sum::<usize>()
+        });
+        assert!(commits < 9 << 20, "{commits} bytes after {n}");
+    }
+    let closed = r.open(2, false, 4);
+    r.fold();
+    r.op(closed, SessionOp::Close);
+    for _ in 0..2 {
+        r.restart();
+        assert_eq!(r.worker.sessions(), 1);
+        assert_eq!(status_of(&r.log(s, 8_996, &reply(0))), Status::StaleRequest);
+        assert_eq!(status_of(&r.log(s, 8_999, &reply(0))), Status::Ok);
+        assert_eq!(r.times(0), 0);
+        r.fold();
+    }
+    let left = r.disk.committed().without_commits().records;
+    assert_eq!(
+        left.len(),
+        4,
+        "identity, position, the session and its replies"
+    );
+}
+
+/// One commit's record is lost, exchanged, or another one's.
+#[test]
+fn commits_that_do_not_follow_one_another_are_refused() {
+    let mut r = fed();
+    let s = r.open(1, false, 8);
+    for n in 1..=3 {
+        r.log(s, n, &command(n));
+    }
+    let stored = r.disk.committed();
+    let place = |n: u8| vec![b'c', 0, n];
+    let opened = |change: &dyn Fn(&mut Image)| {
+        r.disk.with(|d| {
+            d.committed = stored.clone();
+            change(&mut d.committed);
+        });
+        let worker = Worker::open(settings(REPLICAS[0]), Durable::open(&r.disk), 1, 0);
+        worker.map(|_| ()).map_err(|e| e.to_string())
+    };
+    opened(&|_| ()).unwrap();
+    let lost = |n| opened(&|image| drop(image.records.remove(&place(n))));
+    let shorten = |record: &mut Vec<u8>| record.truncate(record.len() - 1);
+    let cut = |n| opened(&|image| shorten(image.records.get_mut(&place(n)).unwrap()));
+    for n in 0..3 {
+        for error in [lost(n).unwrap_err(), cut(n).unwrap_err()] {
+            assert!(error.contains("move the directory away"), "{error}");
+        }
+    }
+    let exchanged = opened(&|image| {
+        let one = image.records.remove(&place(1)).unwrap();
+        let two = image.records.insert(place(2), one).unwrap();
+        image.records.insert(place(1), two);
+    });
+    let error = exchanged.unwrap_err();
+    assert!(error.contains("the stored commit 1 is damaged"), "{error}");
 }
 
 // ---- Checkpoints
@@ -786,7 +890,7 @@ fn records_of_another_version_are_refused_by_name() {
     own.open(1, false, 8);
     let opened = || Worker::open(settings(REPLICAS[0]), Durable::open(&own.disk), 1, 0);
     let identity = own.disk.with(|d| d.committed.records[&b"i"[..]].clone());
-    for (format, named) in [(1, "format 1"), (3, "format 3")] {
+    for (format, named) in [(2, "format 2"), (4, "format 4")] {
         own.disk
             .with(|d| d.committed.records.get_mut(&b"i"[..]).unwrap()[0] = format);
         let error = opened().err().unwrap().to_string();

@@ -215,7 +215,7 @@ impl SharedStore {
         self.lock().full = full;
     }
 
-    /// A deliberate mistake: the recorded replies are lost.
+    /// A deliberate mistake: the recorded replies are lost, but for those since the last fold.
     pub fn forget_replies(&self) {
         let records = &mut self.lock().committed.records;
         records.retain(|key, _| key.first() != Some(&b'r'));
@@ -247,9 +247,18 @@ impl SharedStore {
     /// Everything below this instance survives a power failure.
     pub fn durable_instance(&self) -> Instance {
         let store = self.lock();
-        let position = store.durable.records.get(&b"p"[..]);
-        let next = position.and_then(|p| p.first_chunk::<8>());
-        next.map_or(0, |next| Instance::from_be_bytes(*next))
+        let next = |(key, value): (&Vec<u8>, &Vec<u8>)| match key[0] {
+            b'p' => Some(instance_at(value, 0)),
+            b'c' => Some(instance_at(value, 8)),
+            _ => None,
+        };
+        store
+            .durable
+            .records
+            .iter()
+            .filter_map(next)
+            .max()
+            .unwrap_or(0)
     }
 
     /// Commands that the committed state contains.
@@ -325,6 +334,11 @@ impl Store {
         }
         Ok(())
     }
+}
+
+fn instance_at(record: &[u8], at: usize) -> Instance {
+    let bytes = record[at..at + 8].try_into();
+    Instance::from_be_bytes(bytes.expect("eight bytes"))
 }
 
 /// A digest of words and of the number of commands that made them.

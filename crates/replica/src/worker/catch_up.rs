@@ -138,6 +138,7 @@ impl<A: Application> Worker<A> {
             Ok(()) => {}
         }
         self.sessions = loaded.sessions;
+        self.journal = loaded.journal;
         self.next = restored;
         self.committed = restored;
         self.marker = marker;

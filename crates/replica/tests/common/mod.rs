@@ -88,6 +88,12 @@ pub struct Image {
 }
 
 impl Image {
+    /// Records of commits are as the batches were; once they are folded they don't count.
+    pub fn without_commits(mut self) -> Image {
+        self.records.retain(|key, _| key[0] != b'c');
+        self
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut out = (self.records.len() as u64).to_be_bytes().to_vec();
         for part in self.records.iter().flat_map(|(k, v)| [k, v]) {
@@ -389,6 +395,14 @@ impl Fed {
     pub fn finish(&mut self) -> Vec<Reply> {
         self.worker.finish_batch(self.now, &mut self.out).unwrap();
         std::mem::take(&mut self.out.replies)
+    }
+
+    /// Makes a checkpoint, behind the one that is under way. It begins with a fold.
+    pub fn fold(&mut self) {
+        if self.worker.is_checkpointing() {
+            self.write_checkpoint().unwrap();
+        }
+        self.worker.checkpoint(self.now).unwrap();
     }
 
     /// Writes the checkpoint that is under way.

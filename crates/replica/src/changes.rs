@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What commits change of the session table: one record each, until a fold writes the table itself.
+//!
+//! A reply or a session as a record of its own would cost a store as much as the command itself. So a
+//! commit stores all changes in one record, in the order in which they were made. A *fold* writes what has
+//! changed of the table, and the position; every checkpoint begins with one. At the start
+//! the table is read, and the changes of all commits after its position are made again.
+//!
+//! | part of a commit's record (big-endian) | |
+//! |---|---|
+//! | head | `from` u64, `next` u64, marker u32: it leads from one position to another |
+//! | opened | 1, session u64, instance u64, flags u8, window u16, address, nonce u64 |
+//! | moved | 2, session, instance, address |
+//! | touched | 3, session, instance |
+//! | done | 4, session, instance, request u64, status u8, length u32, reply |
+//! | closed | 5, session |
+//!
+//! Records lie in numbered places, which are used again from 0 on after a fold. Where a record is older than
+//! the table's position it is out of date. So a fold deletes none but large ones, and there is a bound on
+//! their number and size.
+
+use crate::protocol::{ReplyAddress, Status};
+use crate::record::{Head, Position, Records};
+use paxos::Instance;
+
+const OPENED: u8 = 1;
+const MOVED: u8 = 2;
+const TOUCHED: u8 = 3;
+const DONE: u8 = 4;
+const CLOSED: u8 = 5;
+
+/// Commits between two folds at most.
+const MAX_COMMITS: u16 = 4_096;
+/// A fold comes once their records have so many bytes together.
+const MAX_BYTES: usize = 4 << 20;
+/// A longer record is deleted by the fold, not left until its place is used again.
+const LARGE: usize = 4 << 10;
+/// Bytes that stay allocated between commits.
+const KEEP: usize = 64 << 10;
+
+/// A change of the session table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change<'a> {
+    /// The session begins. Nothing was executed in it yet.
+    Opened(Head),
+    /// It is answered elsewhere.
+    Moved(Instance, ReplyAddress),
+    /// The log named it.
+    Touched(Instance),
+    /// A request is recorded.
+    Done {
+        inst: Instance,
+        request: u64,
+        status: Status,
+        reply: &'a [u8],
+    },
+    /// It is gone.
+    Closed,
+}
+
+/// The changes since the last commit.
+#[derive(Default)]
+pub(crate) struct Changes(Vec<u8>);
+
+impl Changes {
+    pub fn opened(&mut self, session: u64, head: &Head) {
+        self.begin(OPENED, session);
+        self.word(head.last_inst);
+        head.emit_fixed(&mut self.0);
+        self.word(head.nonce);
+    }
+
+    pub fn moved(&mut self, session: u64, inst: Instance, to: &ReplyAddress) {
+        self.begin(MOVED, session);
+        self.word(inst);
+        to.emit(&mut self.0);
+    }
+
+    pub fn touched(&mut self, session: u64, inst: Instance) {
+        self.begin(TOUCHED, session);
+        self.word(inst);
+    }
+
+    #[inline]
+    pub fn done(
+        &mut self,
+        session: u64,
+        inst: Instance,
+        request: u64,
+        status: Status,
+        reply: &[u8],
+    ) {
+        self.begin(DONE, session);
+        self.word(inst);
+        self.word(request);
+        self.0.push(status as u8);
+        self.0
+            .extend_from_slice(&(reply.len() as u32).to_be_bytes());
+        self.0.extend_from_slice(reply);
+    }
+
+    pub fn closed(&mut self, session: u64) {
+        self.begin(CLOSED, session);
+    }
+
+    /// They are stored.
+    pub fn clear(&mut self) {
+        self.0.clear();
+        self.0.shrink_to(KEEP);
+    }
+
+    fn begin(&mut self, kind: u8, session: u64) {
+        self.0.push(kind);
+        self.word(session);
+    }
+
+    fn word(&mut self, word: u64) {
+        self.0.extend_from_slice(&word.to_be_bytes());
+    }
+}
+
+/// The record of one commit.
+pub(crate) struct Commit<'a> {
+    pub from: Instance,
+    pub to: Position,
+    changes: &'a [u8],
+}
+
+impl<'a> Commit<'a> {
+    pub const HEAD_LEN: usize = 8 + Position::LEN;
+
+    /// Reads its head. The changes are read one by one.
+    pub fn parse(value: &'a [u8]) -> Option<Commit<'a>> {
+        let (head, changes) = value.split_at_checked(Self::HEAD_LEN)?;
+        let (from, to) = head.split_first_chunk()?;
+        Some(Commit {
+            from: Instance::from_be_bytes(*from),
+            to: Position::parse(to)?,
+            changes,
+        })
+    }
+
+    /// The next change with its session; `None` at the end. `Err` if it can't be understood.
+    pub fn next_change(&mut self) -> Option<Result<(u64, Change<'a>), Unreadable>> {
+        (!self.changes.is_empty()).then(|| self.read().ok_or(Unreadable))
+    }
+
+    fn read(&mut self) -> Option<(u64, Change<'a>)> {
+        let [kind] = *self.array()?;
+        let session = self.word()?;
+        let change = match kind {
+            OPENED => {
+                let last_inst = self.word()?;
+                let (ordered, window, reply_to) = Head::parse_fixed(self.array()?)?;
+                Change::Opened(Head {
+                    nonce: self.word()?,
+                    ordered,
+                    window,
+                    reply_to,
+                    max: 0,
+                    last_inst,
+                })
+            }
+            MOVED => Change::Moved(self.word()?, ReplyAddress::parse(self.array()?)?),
+            TOUCHED => Change::Touched(self.word()?),
+            DONE => Change::Done {
+                inst: self.word()?,
+                request: self.word()?,
+                status: Status::from_u8(self.array::<1>()?[0])?,
+                reply: {
+                    let length = u32::from_be_bytes(*self.array()?);
+                    self.take(length as usize)?
+                },
+            },
+            CLOSED => Change::Closed,
+            _ => return None,
+        };
+        Some((session, change))
+    }
+
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.changes.split_at_checked(length)?;
+        self.changes = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+        let (taken, rest) = self.changes.split_first_chunk()?;
+        self.changes = rest;
+        Some(taken)
+    }
+
+    fn word(&mut self) -> Option<u64> {
+        self.array().map(|bytes| u64::from_be_bytes(*bytes))
+    }
+}
+
+/// A change that isn't as this version writes them.
+#[derive(Debug)]
+pub(crate) struct Unreadable;
+
+/// The commits since the last fold.
+#[derive(Default)]
+pub(crate) struct Journal {
+    commits: u16,
+    bytes: usize,
+    /// Places of large records.
+    large: Vec<u16>,
+}
+
+impl Journal {
+    /// Whether the next commit has to fold.
+    pub fn is_full(&self) -> bool {
+        self.commits == MAX_COMMITS || self.bytes >= MAX_BYTES
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.commits == 0
+    }
+
+    /// Adds the record of a commit that leads to `to`.
+    pub fn commit(
+        &mut self,
+        records: &mut Records,
+        from: Instance,
+        to: Position,
+        changes: &Changes,
+    ) {
+        let place = self.commits;
+        let value = records.put_commit(place);
+        value.extend_from_slice(&from.to_be_bytes());
+        to.emit(value);
+        value.extend_from_slice(&changes.0);
+        let bytes = value.len();
+        self.found(place, bytes);
+    }
+
+    /// Whether the next record has this place.
+    pub fn is_next(&self, place: u16) -> bool {
+        self.commits == place
+    }
+
+    /// Counts a record.
+    pub fn found(&mut self, place: u16, bytes: usize) {
+        self.commits = place + 1;
+        self.bytes += bytes;
+        if bytes > LARGE {
+            self.large.push(place);
+        }
+    }
+
+    /// All of them are folded by this commit.
+    pub fn fold(&mut self, records: &mut Records) {
+        for place in self.large.drain(..) {
+            records.delete_commit(place);
+        }
+        (self.commits, self.bytes) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head() -> Head {
+        Head {
+            nonce: 9,
+            ordered: true,
+            window: 8,
+            reply_to: ReplyAddress::default(),
+            max: 0,
+            last_inst: 3,
+        }
+    }
+
+    fn written() -> Vec<u8> {
+        let mut changes = Changes::default();
+        changes.opened(1, &head());
+        changes.touched(1, 4);
+        changes.done(1, 5, 6, Status::Ok, b"reply");
+        changes.moved(1, 7, &ReplyAddress::default());
+        changes.closed(1);
+        let (mut records, mut journal) = (Records::default(), Journal::default());
+        let to = Position { next: 8, marker: 2 };
+        journal.commit(&mut records, 3, to, &changes);
+        records.as_slice()[0].value.clone().unwrap()
+    }
+
+    #[test]
+    fn changes_come_back_in_order() {
+        let value = written();
+        let mut commit = Commit::parse(&value).unwrap();
+        assert_eq!((commit.from, commit.to.next, commit.to.marker), (3, 8, 2));
+        let mut read = Vec::new();
+        while let Some(change) = commit.next_change() {
+            read.push(change.unwrap());
+        }
+        let done = Change::Done {
+            inst: 5,
+            request: 6,
+            status: Status::Ok,
+            reply: b"reply",
+        };
+        let all = [
+            Change::Opened(head()),
+            Change::Touched(4),
+            done,
+            Change::Moved(7, ReplyAddress::default()),
+            Change::Closed,
+        ];
+        assert_eq!(read, all.map(|change| (1, change)));
+    }
+
+    #[test]
+    fn a_record_that_is_cut_is_noticed() {
+        let value = written();
+        let mut whole = Vec::new();
+        for end in 0..value.len() {
+            let Some(mut commit) = Commit::parse(&value[..end]) else {
+                assert!(end < Commit::HEAD_LEN);
+                continue;
+            };
+            // Between two changes it may end; whose record that is, the chain of commits tells.
+            let mut changes = std::iter::from_fn(|| commit.next_change());
+            if changes.all(|change| change.is_ok()) {
+                whole.push(end);
+            }
+        }
+        assert_eq!(whole.len(), 5, "{whole:?}");
+    }
+
+    #[test]
+    fn a_fold_is_due_by_number_and_by_size_and_leaves_no_large_record() {
+        let mut journal = Journal::default();
+        let mut changes = Changes::default();
+        let position = Position::default();
+        for n in 0..MAX_COMMITS {
+            assert!(!journal.is_full());
+            let mut records = Records::default();
+            journal.commit(&mut records, n.into(), position, &changes);
+        }
+        assert!(journal.is_full());
+        let mut records = Records::default();
+        journal.fold(&mut records);
+        assert!(records.as_slice().is_empty() && journal.is_empty() && !journal.is_full());
+
+        changes.done(1, 1, 1, Status::Ok, &vec![0; MAX_BYTES]);
+        journal.commit(&mut records, 0, position, &changes);
+        assert!(journal.is_full());
+        let place = records.as_slice()[0].key.clone();
+        records.clear();
+        journal.fold(&mut records);
+        let [gone] = records.as_slice() else {
+            panic!("{:?}", records.as_slice());
+        };
+        assert_eq!((&gone.key, &gone.value), (&place, &None));
+    }
+}
