@@ -11,14 +11,18 @@
 //!
 //! So APPEND to a long value writes what it appends, and the last piece again. Only APPEND makes long
 //! values: everything else comes in one datagram.
+//!
+//! A short value goes into the store's batch at once, and beside it into an index, where the commands before the
+//! commit find it. What APPEND makes, and what takes the place of a long value, waits for the commit: the
+//! batch gets only what has come of it.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::path::Path;
 
 use replica::application::{Record, RecordVisitor};
 use replica::{Error, MOVE_AWAY};
 
+use crate::keys::Keys;
 use crate::known::KnownKeys;
 use crate::kv::MAX_STRING_LEN;
 use crate::store::{Cursor, Engine, Missing, Store, Written};
@@ -34,7 +38,36 @@ const RECORD: u8 = b'r';
 /// The number of user keys, so that DBSIZE needs no walk.
 const COUNT_KEY: &[u8] = b"count";
 
-/// What the next commit does to a key.
+/// Bytes of the index that stay allocated between commits.
+const KEEP_INDEX: usize = 256 << 10;
+
+/// What the batch does to a key: where its new value lies among those in the batch.
+#[derive(Clone, Copy)]
+struct Place {
+    start: u32,
+    /// [`GONE`] if there is no value.
+    len: u32,
+}
+
+const GONE: u32 = u32::MAX;
+
+impl Default for Place {
+    fn default() -> Self {
+        Place {
+            start: 0,
+            len: GONE,
+        }
+    }
+}
+
+impl Place {
+    fn held(self, values: &[u8]) -> Option<Held<'_>> {
+        let start = self.start as usize;
+        (self.len != GONE).then(|| Held::Whole(&values[start..start + self.len as usize]))
+    }
+}
+
+/// What the next commit does to a key that waits for it.
 struct Change {
     stored: As,
     now: Now,
@@ -102,17 +135,22 @@ impl Held<'_> {
     }
 }
 
-/// A store and the writes that wait for the next commit.
+/// A store and the writes of the next commit.
 pub(crate) struct Contents {
     store: Store,
-    /// Uncommitted.
-    overlay: BTreeMap<Vec<u8>, Change>,
+    /// Keys in the batch, with their place in `values`.
+    written: Keys<Place>,
+    values: Vec<u8>,
+    /// What waits for the commit. It comes after what the batch has of the same keys.
+    late: BTreeMap<Vec<u8>, Change>,
     count: u64,
     committed_count: u64,
     /// Committed keys of short values, which need no look into the store.
     known: KnownKeys,
     /// A key with its prefix; kept so that its memory is used again.
     prefixed: Vec<u8>,
+    /// A value as it is stored; the same.
+    stored: Vec<u8>,
 }
 
 impl Contents {
@@ -138,11 +176,14 @@ impl Contents {
         };
         Ok(Contents {
             store,
-            overlay: BTreeMap::new(),
+            written: Keys::default(),
+            values: Vec::new(),
+            late: BTreeMap::new(),
             count,
             committed_count: count,
             known: KnownKeys::default(),
             prefixed: Vec::new(),
+            stored: Vec::new(),
         })
     }
 
@@ -157,13 +198,22 @@ impl Contents {
         key: &[u8],
         show: impl FnOnce(Option<Held<'_>>) -> R,
     ) -> Result<R, Error> {
-        if let Some(change) = self.overlay.get(key) {
-            return Ok(show(change.held()));
+        if let Some(held) = self.uncommitted(key) {
+            return Ok(show(held));
         }
         set_prefixed(&mut self.prefixed, USER, key);
         let stored = self.store.get(&self.prefixed)?;
         let held = stored.as_deref().map(|value| self.parse(key, value));
         Ok(show(held.transpose()?))
+    }
+
+    /// What the next commit leaves of a key; `None` if it doesn't touch it.
+    fn uncommitted(&self, key: &[u8]) -> Option<Option<Held<'_>>> {
+        if let Some(change) = self.late.get(key) {
+            return Some(change.held());
+        }
+        let place = self.written.get(key)?;
+        Some(place.held(&self.values))
     }
 
     /// Shows the value of a user key part by part; false if there is none.
@@ -227,13 +277,13 @@ impl Contents {
     }
 
     pub fn exists(&mut self, key: &[u8]) -> Result<bool, Error> {
-        match self.overlay.get(key) {
-            Some(change) => Ok(change.held().is_some()),
+        match self.uncommitted(key) {
+            Some(held) => Ok(held.is_some()),
             None => Ok(self.committed_as(key)? != As::Absent),
         }
     }
 
-    /// How a key is stored for which no change waits.
+    /// How a key is stored that the next commit doesn't touch yet.
     fn committed_as(&mut self, key: &[u8]) -> Result<As, Error> {
         if self.known.contains(key) {
             return Ok(As::Short);
@@ -244,40 +294,82 @@ impl Contents {
             Some(Held::Long { stored, .. }) => As::Long(stored),
         })?;
         if found == As::Short {
-            self.known.insert(key.to_vec());
+            self.known.insert(key);
         }
         Ok(found)
     }
 
     /// Sets a user key.
-    pub fn put(&mut self, key: &[u8], value: Vec<u8>) -> Result<(), Error> {
-        if let Some(change) = self.overlay.get_mut(key) {
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        if let Some(change) = self.late.get_mut(key) {
             self.count += u64::from(change.held().is_none());
-            change.now = Now::Whole(value);
+            change.now = Now::Whole(value.to_vec());
             return Ok(());
         }
-        let stored = self.committed_as(key)?;
+        let stored = match self.written.get(key) {
+            Some(place) => place.held(&self.values).map_or(As::Absent, |_| As::Short),
+            None => self.committed_as(key)?,
+        };
         self.count += u64::from(stored == As::Absent);
-        self.change(key, stored, Now::Whole(value));
+        if stored.long() > 0 || value.len() > SHORT {
+            self.change(key, stored, Now::Whole(value.to_vec()));
+        } else {
+            self.write_short(key, value);
+        }
         Ok(())
+    }
+
+    /// Adds a short value to the batch, and to the index.
+    fn write_short(&mut self, key: &[u8], value: &[u8]) {
+        let place = Place {
+            start: self.values.len() as u32,
+            len: value.len() as u32,
+        };
+        self.values.extend_from_slice(value);
+        self.written.insert(key, place);
+        self.store_short(key, value);
+    }
+
+    /// Adds a short value to the batch.
+    fn store_short(&mut self, key: &[u8], value: &[u8]) {
+        set_prefixed(&mut self.prefixed, USER, key);
+        self.stored.clear();
+        self.stored.extend_from_slice(value);
+        self.stored.push(WHOLE);
+        self.store.put(&self.prefixed, &self.stored);
+        self.known.insert(key);
     }
 
     /// Removes a user key; false if there is none.
     pub fn remove(&mut self, key: &[u8]) -> Result<bool, Error> {
-        let existed = if let Some(change) = self.overlay.get_mut(key) {
+        if let Some(change) = self.late.get_mut(key) {
             let existed = change.held().is_some();
             change.now = Now::Gone;
-            existed
-        } else {
-            let stored = self.committed_as(key)?;
-            let existed = stored != As::Absent;
-            if existed {
-                self.change(key, stored, Now::Gone);
-            }
-            existed
+            self.count -= u64::from(existed);
+            return Ok(existed);
+        }
+        let stored = match self.written.get(key) {
+            Some(place) => place.held(&self.values).map_or(As::Absent, |_| As::Short),
+            None => self.committed_as(key)?,
         };
-        self.count -= u64::from(existed);
-        Ok(existed)
+        if stored == As::Absent {
+            return Ok(false);
+        }
+        self.count -= 1;
+        if stored.long() > 0 {
+            self.change(key, stored, Now::Gone);
+        } else {
+            self.written.insert(key, Place::default());
+            self.store_gone(key);
+        }
+        Ok(true)
+    }
+
+    /// Adds a deletion to the batch.
+    fn store_gone(&mut self, key: &[u8]) {
+        set_prefixed(&mut self.prefixed, USER, key);
+        self.store.delete(&self.prefixed);
+        self.known.remove(key);
     }
 
     /// Adds `tail` to the value of a user key, or makes it one. The new length, or `None`, and nothing
@@ -289,7 +381,7 @@ impl Contents {
             return Ok(None);
         }
         self.count += u64::from(len.is_none());
-        if let Some(change) = self.overlay.get_mut(key) {
+        if let Some(change) = self.late.get_mut(key) {
             match &mut change.now {
                 Now::Whole(value) | Now::Grown(value) => value.extend_from_slice(tail),
                 now @ Now::Gone => *now = Now::Whole(tail.to_vec()),
@@ -306,7 +398,7 @@ impl Contents {
     }
 
     fn change(&mut self, key: &[u8], stored: As, now: Now) {
-        self.overlay.insert(key.to_vec(), Change { stored, now });
+        self.late.insert(key.to_vec(), Change { stored, now });
     }
 
     /// Visits user keys in order, from the first one after `after` on, while `visit` returns true.
@@ -322,25 +414,20 @@ impl Contents {
         if after.is_some() && stored.entry()?.is_some_and(|(key, _)| key == seek_key) {
             stored.advance();
         }
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut waiting = self
-            .overlay
-            .range::<[u8], _>((from, Bound::Unbounded))
-            .peekable();
+        let uncommitted = self.uncommitted_after(after);
+        let mut waiting = uncommitted.iter().peekable();
         loop {
             let entry = self.user_entry(&stored)?;
             let (take_stored, take_waiting) = match (entry, waiting.peek()) {
                 (None, None) => return Ok(()),
                 (Some(_), None) => (true, false),
                 (None, Some(_)) => (false, true),
-                (Some((stored_key, _)), Some((key, _))) => {
-                    (stored_key <= key.as_slice(), stored_key >= key.as_slice())
-                }
+                (Some((stored_key, _)), Some((key, _))) => (stored_key <= *key, stored_key >= *key),
             };
             // At equal keys the uncommitted write hides what is stored.
             let go_on = if take_waiting {
-                let (key, change) = waiting.next().expect("just peeked");
-                change.held().is_none_or(|held| visit(key, held))
+                let (key, held) = waiting.next().expect("just peeked");
+                held.is_none_or(|held| visit(key, held))
             } else {
                 entry.is_none_or(|(key, held)| visit(key, held))
             };
@@ -353,14 +440,28 @@ impl Contents {
         }
     }
 
-    /// Writes everything that waits, and `records`, as one batch.
+    /// What the next commit leaves of the keys after `after` that it touches, in order.
+    fn uncommitted_after(&self, after: Option<&[u8]>) -> BTreeMap<&[u8], Option<Held<'_>>> {
+        let written = self.written.iter();
+        let written = written.map(|(key, place)| (key, place.held(&self.values)));
+        let late = self.late.iter();
+        let late = late.map(|(key, change)| (key.as_slice(), change.held()));
+        let both = written.chain(late);
+        both.filter(|(key, _)| after.is_none_or(|after| *key > after))
+            .collect()
+    }
+
+    /// Writes everything that waits, and `records`, as one batch with what is in it.
     pub fn commit(&mut self, records: &[Record]) -> Result<(), Error> {
-        if self.overlay.is_empty() && records.is_empty() {
+        if self.written.is_empty() && self.late.is_empty() && records.is_empty() {
             return Ok(());
         }
-        for (key, change) in std::mem::take(&mut self.overlay) {
-            self.write_change(key, change)?;
+        for (key, change) in std::mem::take(&mut self.late) {
+            self.write_change(&key, change)?;
         }
+        self.written.clear(KEEP_INDEX);
+        self.values.clear();
+        self.values.shrink_to(KEEP_INDEX);
         if self.count != self.committed_count {
             self.store.put(COUNT_KEY, &self.count.to_be_bytes());
             self.committed_count = self.count;
@@ -376,37 +477,32 @@ impl Contents {
     }
 
     /// Adds a change to the batch: the key, pieces that are new or longer, and the removal of others.
-    fn write_change(&mut self, key: Vec<u8>, change: Change) -> Result<(), Error> {
+    fn write_change(&mut self, key: &[u8], change: Change) -> Result<(), Error> {
         let had = change.stored.long();
-        let has = match change.now {
-            Now::Grown(ref tail) => {
+        let has = match &change.now {
+            Now::Grown(tail) => {
                 let begun = had / PIECE * PIECE;
-                let mut end = self.piece_begun(&key, had)?;
+                let mut end = self.piece_begun(key, had)?;
                 end.extend_from_slice(tail);
-                self.write_pieces(&key, begun, &end)
+                self.write_pieces(key, begun, &end)
             }
-            Now::Whole(ref value) if value.len() > SHORT => self.write_pieces(&key, 0, value),
+            Now::Whole(value) if value.len() > SHORT => self.write_pieces(key, 0, value),
             Now::Whole(_) | Now::Gone => 0,
         };
         for number in pieces(has)..pieces(had) {
-            self.store.delete(&piece_key(&key, number));
+            self.store.delete(&piece_key(key, number));
         }
-        set_prefixed(&mut self.prefixed, USER, &key);
         match change.now {
-            Now::Gone => self.store.delete(&self.prefixed),
-            Now::Whole(mut value) if has == 0 => {
-                value.push(WHOLE);
-                self.store.put(&self.prefixed, &value);
-                self.known.insert(key);
-                return Ok(());
-            }
+            Now::Gone => self.store_gone(key),
+            Now::Whole(value) if has == 0 => self.store_short(key, &value),
             Now::Whole(_) | Now::Grown(_) => {
                 let mut head = (has as u64).to_be_bytes().to_vec();
                 head.push(PIECES);
+                set_prefixed(&mut self.prefixed, USER, key);
                 self.store.put(&self.prefixed, &head);
+                self.known.remove(key);
             }
         }
-        self.known.remove(&key);
         Ok(())
     }
 

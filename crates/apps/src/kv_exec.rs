@@ -34,7 +34,7 @@ pub(crate) fn execute(
         Command::Mget { keys } => mget(contents, &keys, out)?,
         Command::Mset { pairs } => {
             for (key, value) in pairs {
-                contents.put(key, value.to_vec())?;
+                contents.put(key, value)?;
             }
             Reply::Ok.encode(out);
         }
@@ -88,7 +88,7 @@ fn set(
     };
     let holds = !(flags.if_absent && existed || flags.if_present && !existed);
     if holds {
-        contents.put(key, value.to_vec())?;
+        contents.put(key, value)?;
     }
     match (flags.get, flags.answer_int, holds) {
         (true, ..) => {}
@@ -144,7 +144,7 @@ fn increment(
         None => Reply::Error(Refusal::NotAnInteger),
         Some(None) => Reply::Error(Refusal::Overflow),
         Some(Some(sum)) => {
-            contents.put(key, sum.to_string().into_bytes())?;
+            contents.put(key, sum.to_string().as_bytes())?;
             Reply::Int(sum)
         }
     };

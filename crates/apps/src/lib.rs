@@ -8,6 +8,7 @@ pub use replica::{Application, Error};
 mod contents;
 pub mod echo;
 pub mod glob;
+mod keys;
 mod known;
 pub mod kv;
 mod kv_app;
