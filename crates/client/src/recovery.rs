@@ -199,10 +199,12 @@ impl Recovery {
         )?;
         let now = self.now();
         while self.plane.receive(&mut self.inbox)? {
-            for (datagram, from) in self.inbox.iter() {
-                if let Ok(packet) = self.senders.parse(datagram, from) {
-                    // What is dropped is late, or isn't ours; it doesn't matter here.
-                    let _ = self.recover.step(now, &packet, &mut self.outbox);
+            for arrival in self.inbox.iter() {
+                for datagram in arrival.datagrams() {
+                    if let Ok(packet) = self.senders.parse(datagram, &arrival.from) {
+                        // What is dropped is late, or isn't ours; it doesn't matter here.
+                        let _ = self.recover.step(now, &packet, &mut self.outbox);
+                    }
                 }
             }
         }

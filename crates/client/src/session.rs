@@ -287,10 +287,12 @@ impl Client {
         let confirmations = &mut self.vain_confirmations;
         let ordered = self.options.ordered;
         let mut lost = None;
-        for (datagram, from) in self.inbox.iter() {
-            let Ok(packet) = self.senders.parse(datagram, from) else {
-                continue;
-            };
+        let senders = &self.senders;
+        let packets = self.inbox.iter().flat_map(|arrival| {
+            let datagrams = arrival.datagrams();
+            datagrams.filter_map(move |datagram| senders.parse(datagram, &arrival.from).ok())
+        });
+        for packet in packets {
             let pid = packet.header.pid;
             // What the proposer drops (duplicates, strangers' packets) is of no interest here.
             let _ = self.proposer.step(now, &packet, &mut |_, request, answer| {

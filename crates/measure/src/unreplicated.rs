@@ -43,10 +43,10 @@ pub fn serve(cluster: &ClusterFile) -> Result<(), Error> {
         };
         if ready.is_none_or(|r| r.has(0)) {
             more = plane.receive(&mut inbox)? && inbox.is_full();
-            for (datagram, from) in inbox.iter() {
-                if let Ok(packet) = Packet::parse(datagram) {
+            for arrival in inbox.iter() {
+                for packet in arrival.datagrams().flat_map(Packet::parse) {
                     let (header, value) = server.answer(&packet)?;
-                    outgoing.push(&from, &header, value);
+                    outgoing.push(&arrival.from, &header, value);
                 }
             }
             server.commit()?;

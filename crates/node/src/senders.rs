@@ -39,12 +39,12 @@ impl Senders {
     /// A datagram's packet, if it may come from where it comes from. Another cluster's packet is
     /// let through here: that it is another cluster's is the better reason to drop it.
     #[inline]
-    pub fn parse<'a>(&self, datagram: &'a [u8], from: SocketAddr) -> Result<Packet<'a>, Reason> {
+    pub fn parse<'a>(&self, datagram: &'a [u8], from: &SocketAddr) -> Result<Packet<'a>, Reason> {
         let packet = Packet::parse(datagram)?;
         let header = &packet.header;
         if !header.msgtype.is_of_nodes()
             || header.cluster != self.cluster
-            || self.is_at(header.swid, from.ip())
+            || self.is_at(header.swid, from)
         {
             Ok(packet)
         } else {
@@ -52,9 +52,13 @@ impl Senders {
         }
     }
 
-    fn is_at(&self, node: NodeId, address: IpAddr) -> bool {
+    #[inline]
+    fn is_at(&self, node: NodeId, from: &SocketAddr) -> bool {
         let found = self.nodes.binary_search_by_key(&node, |(id, _)| *id);
-        found.is_ok_and(|at| self.nodes[at].1 == address.to_canonical())
+        found.is_ok_and(|at| match (&self.nodes[at].1, from) {
+            (IpAddr::V4(known), SocketAddr::V4(from)) => known == from.ip(),
+            (known, from) => *known == from.ip().to_canonical(),
+        })
     }
 }
 
@@ -79,7 +83,7 @@ mod tests {
             };
             let datagram = header.datagram(b"");
             senders
-                .parse(&datagram, from.parse().expect("an address"))
+                .parse(&datagram, &from.parse().expect("an address"))
                 .map(drop)
         };
         let foreign = Err(Reason::ForeignAddress);

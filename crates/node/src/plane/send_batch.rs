@@ -47,10 +47,10 @@ impl Destination {
         }
     }
 
-    fn append(&mut self, head: &[u8; HEADER_LEN], value: &[u8]) {
+    fn append(&mut self, header: &Header, value: &[u8]) {
+        debug_assert!(HEADER_LEN + value.len() <= MAX_RUN_BYTES as usize);
         let start = self.bytes.len() as u32;
-        self.bytes.extend_from_slice(head);
-        self.bytes.extend_from_slice(value);
+        header.append_datagram(value, &mut self.bytes);
         let size = (HEADER_LEN + value.len()) as u16;
         match self.runs.last_mut() {
             Some(run)
@@ -106,15 +106,14 @@ impl SendBatch {
 
     /// Appends one message; `header.value_len` is set from `value`.
     pub fn push(&mut self, to: &SocketAddr, header: &Header, value: &[u8]) {
-        let head = emit(header, value);
-        self.append(to, &head, value);
+        self.datagrams += 1;
+        self.destination(to).append(header, value);
     }
 
     /// Appends a copy of one message for each of `to`.
     pub fn push_all(&mut self, to: &[SocketAddr], header: &Header, value: &[u8]) {
-        let head = emit(header, value);
         for address in to {
-            self.append(address, &head, value);
+            self.push(address, header, value);
         }
     }
 
@@ -151,11 +150,6 @@ impl SendBatch {
                 size: run.size,
             })
         })
-    }
-
-    fn append(&mut self, to: &SocketAddr, head: &[u8; HEADER_LEN], value: &[u8]) {
-        self.datagrams += 1;
-        self.destination(to).append(head, value);
     }
 
     /// Few nodes talk to few others, so a scan that starts at the likeliest one beats a hash. A
@@ -202,17 +196,6 @@ impl SendBatch {
         }
         &mut table[at]
     }
-}
-
-fn emit(header: &Header, value: &[u8]) -> [u8; HEADER_LEN] {
-    debug_assert!(HEADER_LEN + value.len() <= MAX_RUN_BYTES as usize);
-    let mut head = [0; HEADER_LEN];
-    let header = Header {
-        value_len: value.len() as u16,
-        ..*header
-    };
-    header.emit(&mut head);
-    head
 }
 
 #[cfg(test)]

@@ -47,11 +47,12 @@ impl RecvBatch {
         RecvBatch(RecvRing::new())
     }
 
-    /// The datagrams in order of arrival, each with its sender.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], SocketAddr)> {
-        (0..self.0.filled()).flat_map(|slot| {
+    /// What has arrived, in order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = Arrival<'_>> {
+        (0..self.0.filled()).map(|slot| {
             let (bytes, size, from) = self.0.slot(slot);
-            datagrams(bytes, size).map(move |datagram| (datagram, from))
+            Arrival { bytes, size, from }
         })
     }
 
@@ -61,10 +62,22 @@ impl RecvBatch {
     }
 }
 
-/// Cuts what UDP_GRO put together. An empty datagram is one too.
-fn datagrams(bytes: &[u8], size: usize) -> impl Iterator<Item = &[u8]> {
-    let whole = bytes.is_empty().then_some(bytes);
-    whole.into_iter().chain(bytes.chunks(size.max(1)))
+/// Datagrams of one sender that came together: one, or as many as UDP_GRO put together.
+pub struct Arrival<'a> {
+    bytes: &'a [u8],
+    /// Of each datagram but the last.
+    size: usize,
+    /// Who sent them.
+    pub from: SocketAddr,
+}
+
+impl<'a> Arrival<'a> {
+    /// Each of them. An empty datagram is one too.
+    #[inline]
+    pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let whole = self.bytes.is_empty().then_some(self.bytes);
+        whole.into_iter().chain(self.bytes.chunks(self.size.max(1)))
+    }
 }
 
 /// What became of sends.

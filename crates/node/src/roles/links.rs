@@ -49,14 +49,19 @@ impl Directory {
     }
 
     /// Where a packet of a partition goes; `sender` is where the packet in hand came from.
-    fn addresses(&self, to: To, pid: PartitionId, sender: Option<SocketAddr>) -> Addresses<'_> {
+    fn addresses<'a>(
+        &'a self,
+        to: To,
+        pid: PartitionId,
+        sender: &'a Option<SocketAddr>,
+    ) -> Addresses<'a> {
         match to {
             To::Acceptors => Addresses::All(&self.acceptors),
             To::Learners => {
                 let learners = self.learners.get(usize::from(pid));
                 Addresses::All(learners.map_or(&[], Vec::as_slice))
             }
-            To::Sender => Addresses::One(sender),
+            To::Sender => Addresses::All(sender.as_slice()),
             To::Leader => Addresses::One(self.leader),
             To::Node(node) => Addresses::One(self.node(node, pid)),
         }
@@ -138,17 +143,16 @@ impl Links {
 
     /// A well-formed packet has come and is handled next: notes it, and returns its group's place.
     #[inline]
-    pub fn receives(
-        &mut self,
-        packet: &Packet<'_>,
-        datagram: &[u8],
-        from: SocketAddr,
-    ) -> Option<usize> {
-        self.sender = Some(from);
+    pub fn receives(&mut self, packet: &Packet<'_>, datagram: &[u8]) -> Option<usize> {
         self.counters.received.count(packet.header.msgtype);
         let group = self.position(packet.header.group)?;
         self.groups[group].trace.received(datagram);
         Some(group)
+    }
+
+    /// What is handled next came from here.
+    pub fn set_sender(&mut self, from: SocketAddr) {
+        self.sender = Some(from);
     }
 
     /// No packet is in hand any more.
@@ -226,7 +230,7 @@ impl Outbox for Links {
         let group = &mut self.groups[group];
         self.counters.sent.count(header.msgtype);
         group.trace.sent(header, value);
-        let addresses = group.directory.addresses(to, header.pid, self.sender);
+        let addresses = group.directory.addresses(to, header.pid, &self.sender);
         self.batch.push_all(addresses.as_slice(), header, value);
     }
 }

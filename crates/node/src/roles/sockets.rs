@@ -126,18 +126,21 @@ struct Process<R> {
 
 impl<R: Role> Process<R> {
     fn step_all(&mut self) -> Result<(), Error> {
-        for (datagram, from) in self.inbox.iter() {
-            let verdict = match self.senders.parse(datagram, from) {
-                Ok(packet) => match self.links.receives(&packet, datagram, from) {
-                    Some(group) => {
-                        let links = &mut self.links;
-                        self.role.step(group, &packet, datagram, links)?
-                    }
-                    None => Verdict::Dropped(Reason::UnknownGroup),
-                },
-                Err(reason) => Verdict::Dropped(reason),
-            };
-            self.links.counters.conclude(verdict);
+        for arrival in self.inbox.iter() {
+            self.links.set_sender(arrival.from);
+            for datagram in arrival.datagrams() {
+                let verdict = match self.senders.parse(datagram, &arrival.from) {
+                    Ok(packet) => match self.links.receives(&packet, datagram) {
+                        Some(group) => {
+                            let links = &mut self.links;
+                            self.role.step(group, &packet, datagram, links)?
+                        }
+                        None => Verdict::Dropped(Reason::UnknownGroup),
+                    },
+                    Err(reason) => Verdict::Dropped(reason),
+                };
+                self.links.counters.conclude(verdict);
+            }
         }
         self.links.forget_sender();
         Ok(())

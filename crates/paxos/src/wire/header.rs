@@ -118,9 +118,14 @@ impl Header {
 
     /// Writes the 48 bytes.
     pub fn emit(&self, out: &mut [u8; HEADER_LEN]) {
+        self.emit_for(self.value_len, out);
+    }
+
+    #[inline]
+    fn emit_for(&self, value_len: u16, out: &mut [u8; HEADER_LEN]) {
         out[field::VERSION] = VERSION;
         out[field::MSGTYPE] = self.msgtype as u8;
-        out[field::VALUE_LEN].copy_from_slice(&self.value_len.to_be_bytes());
+        out[field::VALUE_LEN].copy_from_slice(&value_len.to_be_bytes());
         out[field::GROUP].copy_from_slice(&self.group.to_be_bytes());
         out[field::PID].copy_from_slice(&self.pid.to_be_bytes());
         out[field::INST].copy_from_slice(&self.inst.to_be_bytes());
@@ -134,15 +139,18 @@ impl Header {
     }
 
     /// Appends a whole datagram: this header (its `value_len` set from `value`, no tag) and `value`.
+    ///
+    /// The header is written where it stays. Copying it from elsewhere would read fields together that
+    /// were stored one by one, and a processor waits for all earlier stores before it does that.
+    #[inline]
     pub fn append_datagram(&self, value: &[u8], out: &mut Vec<u8>) {
-        debug_assert!(!self.flags.has(Flags::TAG) && value.len() <= super::MAX_VALUE_LEN);
-        let mut bytes = [0; HEADER_LEN];
-        Header {
-            value_len: value.len() as u16,
-            ..*self
+        debug_assert!(!self.flags.has(Flags::TAG) && value.len() <= usize::from(u16::MAX));
+        let start = out.len();
+        out.reserve(HEADER_LEN + value.len());
+        out.extend_from_slice(&[0; HEADER_LEN]);
+        if let Some(head) = out[start..].first_chunk_mut() {
+            self.emit_for(value.len() as u16, head);
         }
-        .emit(&mut bytes);
-        out.extend_from_slice(&bytes);
         out.extend_from_slice(value);
     }
 
@@ -210,14 +218,17 @@ impl<'a> Packet<'a> {
     }
 }
 
+#[inline]
 fn u16_at(b: &[u8; HEADER_LEN], at: usize) -> u16 {
     u16::from_be_bytes([b[at], b[at + 1]])
 }
 
+#[inline]
 fn u32_at(b: &[u8; HEADER_LEN], at: usize) -> u32 {
     u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
 }
 
+#[inline]
 fn u64_at(b: &[u8; HEADER_LEN], at: usize) -> u64 {
     u64::from(u32_at(b, at)) << 32 | u64::from(u32_at(b, at + 4))
 }

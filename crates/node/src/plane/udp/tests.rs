@@ -19,7 +19,9 @@ fn collect(plane: &mut UdpPlane, n: usize) -> Vec<(Vec<u8>, SocketAddr)> {
     let mut all = Vec::new();
     while all.len() < n {
         if plane.receive(&mut batch).unwrap() {
-            all.extend(batch.iter().map(|(d, from)| (d.to_vec(), from)));
+            for arrival in batch.iter() {
+                all.extend(arrival.datagrams().map(|d| (d.to_vec(), arrival.from)));
+            }
         } else if wait(&[plane.as_fd()], Some(Duration::from_secs(2)))
             .unwrap()
             .none()

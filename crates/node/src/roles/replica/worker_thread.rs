@@ -345,25 +345,28 @@ impl WorkerThread {
         if !self.plane.receive(&mut self.inbox)? {
             return Ok(false);
         }
-        for (datagram, from) in self.inbox.iter() {
-            let verdict = match self.senders.parse(datagram, from) {
-                Ok(packet) => {
-                    self.outbox.links.receives(&packet, datagram, from);
-                    self.worker.step(now, &packet, &mut self.outbox)
+        for arrival in self.inbox.iter() {
+            self.outbox.links.set_sender(arrival.from);
+            for datagram in arrival.datagrams() {
+                let verdict = match self.senders.parse(datagram, &arrival.from) {
+                    Ok(packet) => {
+                        self.outbox.links.receives(&packet, datagram);
+                        self.worker.step(now, &packet, &mut self.outbox)
+                    }
+                    Err(reason) => Verdict::Dropped(reason),
+                };
+                let in_ring = self.decisions.is_some();
+                match verdict {
+                    // This was in the ring, too; here it only wakes this thread.
+                    Verdict::Dropped(Reason::Stale | Reason::Duplicate) if in_ring => {}
+                    verdict => self.outbox.links.counters.conclude(verdict),
                 }
-                Err(reason) => Verdict::Dropped(reason),
-            };
-            match verdict {
-                // This was in the ring, too; here it only wakes this thread.
-                Verdict::Dropped(Reason::Stale | Reason::Duplicate) if self.decisions.is_some() => {
+                if self.worker.pending_replies() >= MAX_PENDING_REPLIES {
+                    self.worker
+                        .finish_batch(now, &mut self.outbox)
+                        .map_err(|e| fatal(self.pid, e))?;
+                    self.outbox.flush(&mut self.plane)?;
                 }
-                verdict => self.outbox.links.counters.conclude(verdict),
-            }
-            if self.worker.pending_replies() >= MAX_PENDING_REPLIES {
-                self.worker
-                    .finish_batch(now, &mut self.outbox)
-                    .map_err(|e| fatal(self.pid, e))?;
-                self.outbox.flush(&mut self.plane)?;
             }
         }
         self.finish(now)?;
