@@ -29,6 +29,24 @@ use crate::{
 /// the earlier one is through.
 pub const STATUS_OUT_OF_ORDER: u8 = 3;
 
+/// And this one that a command over several partitions takes no effect at the places of one vector. Round (u32)
+/// and instance (u64) of that vector in the lowest partition follow. It is no answer either: the command is sent
+/// again at once, for another vector.
+pub const STATUS_DEAD: u8 = 8;
+
+/// Where a vector lies in its lowest partition; a later one is larger.
+type VectorPlace = (u32, u64);
+
+/// The place that an answer names as dead.
+fn dead_place(answer: &[u8]) -> Option<VectorPlace> {
+    let place: &[u8; 12] = answer.strip_prefix(&[STATUS_DEAD])?.try_into().ok()?;
+    let (round, inst) = place.split_first_chunk()?;
+    Some((
+        u32::from_be_bytes(*round),
+        u64::from_be_bytes(inst.try_into().ok()?),
+    ))
+}
+
 /// A full window opens again soon: the proposer waits this fraction of `retry_after` for it.
 const WINDOW_WAIT_DIVISOR: Time = 8;
 
@@ -83,6 +101,8 @@ struct Command {
     client: u64,
     request: u64,
     multi: bool,
+    /// The last of its vectors that is known to be dead.
+    dead: VectorPlace,
     /// Times it was sent in vain.
     tries: u32,
     place: Place,
@@ -112,8 +132,8 @@ struct Value {
     open: usize,
     commands: Vec<u32>,
     deadline: Time,
-    /// The leader refused it for want of room: that is a sign of life, no failure.
-    window_full: bool,
+    /// It was refused for want of room, or its vector died: that is a sign of life, no failure.
+    no_failure: bool,
 }
 
 /// One partition's commands that wait to be sent, and its values in flight.
@@ -246,7 +266,7 @@ impl Proposer {
         let command = &mut self.commands[slot as usize];
         command.bytes.clear();
         (command.pid, command.client, command.request) = key;
-        (command.multi, command.tries) = (false, 0);
+        (command.multi, command.dead, command.tries) = (false, (0, 0), 0);
         command.place = Place::Queued;
         self.queues[usize::from(pid)].commands.push_back(slot);
         Ok(slot as usize)
@@ -278,7 +298,7 @@ impl Proposer {
         value.number = self.last_number;
         value.open = value.commands.len();
         value.packed = value.open > 1;
-        value.window_full = false;
+        value.no_failure = false;
         self.queues[pid].open_values += 1;
 
         let deployment = &self.settings.deployment;
@@ -411,9 +431,9 @@ impl Proposer {
         }
         match packet.header.msgtype {
             MsgType::Reply if packet.header.flags.has(Flags::PACKED) => {
-                self.on_packed_reply(packet, completed)
+                self.on_packed_reply(now, packet, completed)
             }
-            MsgType::Reply => self.on_reply(packet, completed),
+            MsgType::Reply => self.on_reply(now, packet, completed),
             MsgType::Reject => self.on_reject(now, packet),
             _ => Verdict::Dropped(Reason::NotForRole),
         }
@@ -421,6 +441,7 @@ impl Proposer {
 
     fn on_reply(
         &mut self,
+        now: Time,
         packet: &Packet<'_>,
         completed: &mut impl FnMut(u64, u64, &[u8]),
     ) -> Verdict {
@@ -428,7 +449,7 @@ impl Proposer {
         if packet.value.is_empty() {
             return Verdict::Dropped(Reason::BadValue);
         }
-        if self.answer(h.pid, h.client, h.request, packet.value, completed) {
+        if self.answer(now, (h.pid, h.client, h.request), packet.value, completed) {
             Verdict::Changed
         } else {
             Verdict::Dropped(Reason::Unexpected)
@@ -437,6 +458,7 @@ impl Proposer {
 
     fn on_packed_reply(
         &mut self,
+        now: Time,
         packet: &Packet<'_>,
         completed: &mut impl FnMut(u64, u64, &[u8]),
     ) -> Verdict {
@@ -447,7 +469,7 @@ impl Proposer {
         let mut any = false;
         for item in items() {
             let pid = packet.header.pid;
-            any |= self.answer(pid, item.client, item.request, item.bytes, completed);
+            any |= self.answer(now, (pid, item.client, item.request), item.bytes, completed);
         }
         if any {
             Verdict::Changed
@@ -456,22 +478,44 @@ impl Proposer {
         }
     }
 
-    /// Takes one answer; returns whether it ended a command.
+    /// Takes one answer; returns whether it changed anything.
     fn answer(
         &mut self,
-        pid: PartitionId,
-        client: u64,
-        request: u64,
+        now: Time,
+        (pid, client, request): Key,
         answer: &[u8],
         completed: &mut impl FnMut(u64, u64, &[u8]),
     ) -> bool {
         // An out-of-order answer may belong to an earlier copy of a command that was sent again and
         // executed since, so it must not end the command. [P-AGAIN]
-        let ends = answer[0] != STATUS_OUT_OF_ORDER && self.reply(pid, client, request);
+        match answer[0] {
+            STATUS_OUT_OF_ORDER => return false,
+            STATUS_DEAD => return self.died(now, (pid, client, request), answer),
+            _ => {}
+        }
+        let ends = self.reply(pid, client, request);
         if ends {
             completed(client, request, answer);
         }
         ends
+    }
+
+    /// Sends a command again whose vector is dead, once for each vector. [V-DEAD]
+    fn died(&mut self, now: Time, key: Key, answer: &[u8]) -> bool {
+        let (Some(place), Some(&index)) = (dead_place(answer), self.index.get(&key)) else {
+            return false;
+        };
+        let command = &mut self.commands[index as usize];
+        let Place::Sent(slot) = command.place else {
+            return false;
+        };
+        if !command.multi || place <= command.dead {
+            return false;
+        }
+        command.dead = place;
+        self.values[slot as usize].no_failure = true;
+        self.arm(slot, now);
+        true
     }
 
     fn on_reject(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
@@ -488,7 +532,7 @@ impl Proposer {
                 Verdict::Changed
             }
             Reason::Window => {
-                self.values[slot as usize].window_full = true;
+                self.values[slot as usize].no_failure = true;
                 let wait = self.settings.retry_after / WINDOW_WAIT_DIVISOR;
                 let soon = now.saturating_add(self.backoff.delay(wait, 0));
                 if soon < self.values[slot as usize].deadline {
@@ -557,13 +601,13 @@ impl Proposer {
         due.sort_unstable();
         while let Some((_, slot)) = due.pop() {
             let commands = std::mem::take(&mut self.values[slot as usize].commands);
-            let window_full = self.values[slot as usize].window_full;
+            let no_failure = self.values[slot as usize].no_failure;
             let queue = &mut self.queues[usize::from(self.values[slot as usize].pid)].commands;
             for &index in commands.iter().rev() {
                 let command = &mut self.commands[index as usize];
                 if command.place == Place::Sent(slot) {
                     command.place = Place::Queued;
-                    command.tries = if window_full { 0 } else { command.tries + 1 };
+                    command.tries = if no_failure { 0 } else { command.tries + 1 };
                     self.needs_leader |= command.tries > self.settings.retries_before_asking;
                     queue.push_front(index);
                 }

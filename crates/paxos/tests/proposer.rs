@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use paxos::outbox::Sent;
-use paxos::proposer::{Refused, STATUS_OUT_OF_ORDER};
+use paxos::proposer::{Refused, STATUS_DEAD, STATUS_OUT_OF_ORDER};
 use paxos::wire::value::{PackedItem, Rejection, Vector, append_packed, packed_items};
 use paxos::{
     Deployment, Flags, Header, MsgType, Packet, PartitionId, Proposer, ProposerSettings, Reason,
@@ -293,6 +293,36 @@ fn out_of_order_is_no_answer() {
     assert_eq!(commands(&tick(&mut proposer, LATE)[0]), [(5, 2)]);
     let (_, answers) = step(&mut proposer, 0, reply_to(0, 5, 2), &[0]);
     assert_eq!(answers.len(), 1);
+}
+
+/// All replicas say that a vector is dead, and a late one says it again. [V-DEAD]
+#[test]
+fn a_dead_vector_costs_one_further_request() {
+    let dead = |epoch, inst: u64| {
+        let round = Round::base(epoch).0.to_be_bytes();
+        [&[STATUS_DEAD], &round[..], &inst.to_be_bytes()].concat()
+    };
+    let mut proposer = Proposer::new(settings());
+    proposer.submit_multi(&[0, 1], 5, 1, b"both").unwrap();
+    assert_eq!(flush(&mut proposer, 0).len(), 1);
+    for again in [1, 0, 0] {
+        let (_, answers) = step(&mut proposer, 7, reply_to(0, 5, 1), &dead(1, 40));
+        assert!(answers.is_empty());
+        assert_eq!(tick(&mut proposer, 7).len(), again, "at once, and once");
+    }
+    let _ = step(&mut proposer, 8, reply_to(0, 5, 1), &dead(2, 30));
+    assert_eq!(tick(&mut proposer, 8).len(), 1, "of a later epoch");
+    let _ = step(&mut proposer, 8, reply_to(0, 5, 1), &dead(2, 29));
+    assert_eq!(tick(&mut proposer, 8).len(), 0, "one before it");
+    assert!(!proposer.needs_leader());
+    for no_answer in [&dead(3, 1)[..5], &[STATUS_DEAD]] {
+        let (_, answers) = step(&mut proposer, 8, reply_to(0, 5, 1), no_answer);
+        assert!(answers.is_empty() && tick(&mut proposer, 8).is_empty());
+    }
+    let (_, answers) = step(&mut proposer, 9, reply_to(0, 5, 1), &[0]);
+    assert_eq!(answers.len(), 1);
+    let _ = step(&mut proposer, 9, reply_to(0, 5, 1), &dead(3, 1));
+    assert_eq!(tick(&mut proposer, LATE).len(), 0, "it was answered");
 }
 
 /// [P-AGAIN]
