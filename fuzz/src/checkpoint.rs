@@ -111,6 +111,8 @@ impl Outbox for Nowhere {
 
 impl Output for Nowhere {
     fn reply(&mut self, _: &ReplyTo, _: u64, _: u64, _: u8, _: &[u8]) {}
+
+    fn sibling(&mut self, _: paxos::PartitionId, _: replica::SiblingMessage) {}
 }
 
 struct Replica {

@@ -152,6 +152,8 @@ impl Output for Out {
         assert!(!*self.uncommitted.lock().expect("nobody panics"));
         self.replies += 1;
     }
+
+    fn sibling(&mut self, _: paxos::PartitionId, _: replica::SiblingMessage) {}
 }
 
 // ---- The worker and what surrounds it

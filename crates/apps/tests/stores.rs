@@ -835,6 +835,7 @@ fn execute_a_noop(settings: Settings, app: Box<dyn Application>) -> Result<(), E
     }
     impl replica::Output for Nowhere {
         fn reply(&mut self, _: &replica::ReplyTo, _: u64, _: u64, _: u8, _: &[u8]) {}
+        fn sibling(&mut self, _: paxos::PartitionId, _: replica::SiblingMessage) {}
     }
     let pid = settings.pid;
     let deployment = settings.deployment;

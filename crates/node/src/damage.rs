@@ -348,6 +348,8 @@ impl paxos::Outbox for Nowhere {
 
 impl replica::Output for Nowhere {
     fn reply(&mut self, _: &replica::ReplyTo, _: u64, _: u64, _: u8, _: &[u8]) {}
+
+    fn sibling(&mut self, _: paxos::PartitionId, _: replica::SiblingMessage) {}
 }
 
 /// Goes on with some no-ops and a checkpoint; returns its files and where it ends.

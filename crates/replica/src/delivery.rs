@@ -14,6 +14,13 @@ pub(crate) struct Decided<'a> {
     pub value: &'a [u8],
 }
 
+impl Decided<'_> {
+    /// Whether it is a copy of a command over several partitions.
+    pub fn is_copy(&self) -> bool {
+        self.flags.has(Flags::MULTI) && !self.flags.has(Flags::NOOP)
+    }
+}
+
 struct Slot {
     /// Whether a value waits here.
     full: bool,
@@ -117,6 +124,15 @@ impl Ring {
             request: slot.request,
             value: std::mem::take(&mut slot.value),
         })
+    }
+
+    /// Puts a value back that has to wait.
+    pub fn keep(&mut self, taken: Taken) {
+        let index = self.index(taken.inst);
+        let slot = &mut self.slots[index];
+        slot.full = true;
+        slot.value = taken.value;
+        self.waiting += 1;
     }
 
     /// Returns the memory of a value to its slot.

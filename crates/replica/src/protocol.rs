@@ -40,6 +40,8 @@ pub enum Status {
     Malformed = 6,
     /// As many sessions are open as the deployment allows.
     TooManySessions = 7,
+    /// A command over several partitions that takes no effect at these places; its proposer sends it again.
+    Dead = 8,
 }
 
 impl Status {
@@ -54,6 +56,7 @@ impl Status {
             5 => Status::Unsupported,
             6 => Status::Malformed,
             7 => Status::TooManySessions,
+            8 => Status::Dead,
             _ => return None,
         })
     }
@@ -69,6 +72,7 @@ impl Status {
             Status::Unsupported => "unsupported",
             Status::Malformed => "malformed",
             Status::TooManySessions => "too_many_sessions",
+            Status::Dead => "dead",
         }
     }
 }
@@ -94,8 +98,8 @@ impl Status {
             // It was executed and is forgotten, or it was passed by; the session was closed after
             // it was executed, or before.
             Status::StaleRequest | Status::UnknownSession => Effect::Unknown,
-            // Another copy of it may come after the request that is missing.
-            Status::OutOfOrder => Effect::Unknown,
+            // Another copy of it may come after the request that is missing, or be alive.
+            Status::OutOfOrder | Status::Dead => Effect::Unknown,
             Status::Unsupported | Status::Malformed | Status::TooManySessions => Effect::Refused,
         }
     }

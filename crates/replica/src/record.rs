@@ -9,9 +9,11 @@
 //! | session | `s`, id u64 | flags u8, `window` u16, address, `nonce` u64, `max` u64, `last_inst` u64 |
 //! | replies | `r`, id u64, page u16 | of each slot in use: `request` u64, `status` u8, length u32, bytes |
 //! | commit | `c`, place u16 | what it changed since the position before it ([`changes`](crate::changes)) |
+//! | outcome | `o`, instance u64 | see [`outcome`](crate::outcome) |
 
 use crate::application::{Error, MOVE_AWAY, Record};
 use crate::identity::Identity;
+use crate::outcome::Outcome;
 use crate::protocol::{ReplyAddress, Status};
 use paxos::{Epoch, Instance, NodeId};
 
@@ -24,6 +26,7 @@ const INCARNATION: u8 = b'd';
 const SESSION: u8 = b's';
 const REPLIES: u8 = b'r';
 const COMMIT: u8 = b'c';
+const OUTCOME: u8 = b'o';
 const HEAD_LEN: usize = Head::FIXED_LEN + 8 + 8 + 8;
 
 /// How far the log is executed.
@@ -95,6 +98,7 @@ pub(crate) enum Stored<'a> {
     Replies(u64, u16, Page<'a>),
     /// The record of a commit, and its place.
     Commit(u16, &'a [u8]),
+    Outcome(Instance, Outcome),
 }
 
 impl<'a> Stored<'a> {
@@ -106,6 +110,7 @@ impl<'a> Stored<'a> {
             Some((&SESSION, id)) => parse_session(id, value),
             Some((&REPLIES, id)) => parse_replies(id, value),
             Some((&COMMIT, place)) => parse_commit(place, value),
+            Some((&OUTCOME, inst)) => parse_outcome(inst, value),
             _ => None,
         };
         parsed.ok_or_else(|| {
@@ -212,6 +217,11 @@ impl<'a> Page<'a> {
     }
 }
 
+fn parse_outcome(inst: &[u8], value: &[u8]) -> Option<Stored<'static>> {
+    let inst = u64::from_be_bytes(inst.try_into().ok()?);
+    Some(Stored::Outcome(inst, Outcome::parse(value)?))
+}
+
 /// Records, and bytes of each, that stay allocated between commits.
 const KEEP_RECORDS: usize = 256;
 const KEEP_VALUE: usize = 64 << 10;
@@ -297,6 +307,16 @@ impl Records {
         commit_key(place, self.next_delete());
     }
 
+    pub fn put_outcome(&mut self, inst: Instance, outcome: &Outcome) {
+        let (key, value) = self.next_put();
+        outcome_key(inst, key);
+        outcome.emit(value);
+    }
+
+    pub fn delete_outcome(&mut self, inst: Instance) {
+        outcome_key(inst, self.next_delete());
+    }
+
     fn next_put(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
         let record = self.next();
         let value = record.value.get_or_insert_default();
@@ -330,6 +350,11 @@ impl Records {
 fn session_key(id: u64, key: &mut Vec<u8>) {
     key.push(SESSION);
     key.extend_from_slice(&id.to_be_bytes());
+}
+
+fn outcome_key(inst: Instance, key: &mut Vec<u8>) {
+    key.push(OUTCOME);
+    key.extend_from_slice(&inst.to_be_bytes());
 }
 
 fn replies_key(id: u64, page: u16, key: &mut Vec<u8>) {

@@ -2,7 +2,8 @@
 //! Replies that wait for the commit of their batch.
 
 use crate::protocol::Status;
-use paxos::Outbox;
+use crate::sibling::SiblingMessage;
+use paxos::{Outbox, PartitionId};
 use std::net::SocketAddr;
 
 /// Where a reply goes.
@@ -19,6 +20,9 @@ pub trait Output: Outbox {
     /// Answers (`client`, `request`) with `status` and `bytes`. Called only after the effects of
     /// the command have been committed. Many replies to one address may share a packed REPLY.
     fn reply(&mut self, to: &ReplyTo, client: u64, request: u64, status: u8, bytes: &[u8]);
+
+    /// Hands a message to the worker of another partition of this replica.
+    fn sibling(&mut self, to: PartitionId, message: SiblingMessage);
 }
 
 struct Entry {

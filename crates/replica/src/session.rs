@@ -19,10 +19,12 @@
 use crate::application::{Error, MOVE_AWAY};
 use crate::changes::{Change, Changes, Commit, Journal};
 use crate::identity::Identity;
+use crate::outcome::Outcome;
 use crate::protocol::{ReplyAddress, SessionOp, Status};
 use crate::record::{Head, Page, Position, Recorded, Records, Stored, damaged, other_format};
 use crate::reply::{Replies, ReplyTo};
 use crate::settings::Limits;
+use crate::sibling::Copy;
 use paxos::{Instance, NodeId, Time};
 use std::collections::BTreeMap;
 
@@ -497,6 +499,19 @@ impl Sessions {
         }
     }
 
+    /// A command over several partitions takes no effect at the places of this copy. All replicas say so, and
+    /// name round and instance of its place in the lowest partition, so that the client sends it again once.
+    /// [V-DEAD]
+    pub fn died(&self, copy: &Copy, replies: &mut Replies) {
+        let session = self.open.get(&copy.client);
+        if let Some(to) = session.and_then(|s| again(&s.head.reply_to, self.node)) {
+            let mut place = [0; 12];
+            place[..4].copy_from_slice(&copy.round.0.to_be_bytes());
+            place[4..].copy_from_slice(&copy.lowest().1.to_be_bytes());
+            replies.push(to, copy.client, copy.request, Status::Dead, &place);
+        }
+    }
+
     fn answer_unknown(&self, client: u64, request: u64, replies: &mut Replies) {
         self.answer_stranger(client, request, Status::UnknownSession, replies);
     }
@@ -654,6 +669,8 @@ pub(crate) struct Loaded {
     pub incarnation: Option<u64>,
     pub sessions: Sessions,
     pub journal: Journal,
+    /// Of commands over several partitions, with this partition's place.
+    pub outcomes: Vec<(Instance, Outcome)>,
 }
 
 /// Gathers them.
@@ -669,6 +686,7 @@ pub(crate) struct Loader {
     /// Replies may be shown before their session, and commits before the position that they follow.
     replies: Vec<(u64, u16, Vec<u8>)>,
     commits: BTreeMap<u16, Vec<u8>>,
+    outcomes: Vec<(Instance, Outcome)>,
 }
 
 impl Loader {
@@ -683,6 +701,7 @@ impl Loader {
             now,
             replies: Vec::new(),
             commits: BTreeMap::new(),
+            outcomes: Vec::new(),
         }
     }
 
@@ -703,6 +722,7 @@ impl Loader {
             Stored::Commit(place, value) => {
                 self.commits.insert(place, value.to_vec());
             }
+            Stored::Outcome(inst, outcome) => self.outcomes.push((inst, outcome)),
         }
         Ok(())
     }
@@ -730,6 +750,7 @@ impl Loader {
             incarnation: self.incarnation,
             sessions: self.sessions,
             journal,
+            outcomes: self.outcomes,
         })
     }
 

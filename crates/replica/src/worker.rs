@@ -10,10 +10,10 @@
 //! 3. A checkpoint, which [`Worker::finish_batch`] only begins, makes all of it survive a power failure,
 //!    and only when [`Worker::end_checkpoint`] says so, TRIM goes out. [X-ATOMIC]
 
-use crate::Status;
 mod beginning;
 mod catch_up;
 mod given_up;
+mod spanning;
 mod timed;
 
 use crate::application::{Application, Checkpoint, Error};
@@ -24,6 +24,7 @@ use crate::epochs::Epochs;
 use crate::gap::Gaps;
 use crate::identity::Identity;
 use crate::log;
+use crate::outcome::Outcomes;
 use crate::poll::Poll;
 use crate::record::{Position, Records};
 use crate::reply::{Output, Replies};
@@ -35,6 +36,7 @@ use paxos::{
     Epoch, Flags, Header, HostLearner, Instance, Learned, MsgType, Outbox, Packet, Reason, Recover,
     RecoverSettings, Round, Time, To, Verdict,
 };
+use spanning::Spanning;
 use std::ops::Range;
 
 /// Instances executed in a row without a commit. Bounds what a batch keeps in memory.
@@ -97,6 +99,7 @@ pub struct Worker<A> {
     /// The last active epoch, and where it begins.
     begins: (Epoch, Instance),
     sessions: Sessions,
+    spanning: Spanning,
     replies: Replies,
     records: Records,
     journal: Journal,
@@ -145,6 +148,7 @@ impl<A: Application> Worker<A> {
             incarnation,
             sessions,
             journal,
+            outcomes,
         } = load(&settings, &mut app, now)?;
         // What survived a kill may still be lost by a power failure; TRIM must not count on it.
         if next > 0 {
@@ -168,6 +172,7 @@ impl<A: Application> Worker<A> {
             marker,
             begins: (0, 0),
             sessions,
+            spanning: Spanning::new(Outcomes::load(outcomes, deployment.partitions)),
             replies: Replies::default(),
             records: Records::default(),
             journal,
@@ -569,7 +574,9 @@ impl<A: Application> Worker<A> {
         if self.installing || value.inst != self.next || self.ring.holds(value.inst) {
             return self.ring.insert(value);
         }
-        self.execute_next(now, value);
+        if !self.execute_next(now, value) {
+            self.ring.insert(value);
+        }
         self.drain(now);
         true
     }
@@ -584,16 +591,26 @@ impl<A: Application> Worker<A> {
             let Some(taken) = self.ring.take(self.next) else {
                 break;
             };
-            self.execute_next(now, &taken.decided());
+            if !self.execute_next(now, &taken.decided()) {
+                self.ring.keep(taken);
+                break;
+            }
             self.ring.put_back(taken);
         }
         self.learner.set_floor(self.settings.pid, self.next);
     }
 
-    fn execute_next(&mut self, now: Time, value: &Decided<'_>) {
+    /// False if the value has to wait for other partitions.
+    fn execute_next(&mut self, now: Time, value: &Decided<'_>) -> bool {
         debug_assert_eq!(value.inst, self.next);
-        match self.execute_value(now, value) {
-            Ok(()) => {
+        let passed = if value.is_copy() {
+            self.execute_copy(now, value)
+        } else {
+            self.execute_value(now, value).map(|()| true)
+        };
+        match passed {
+            Ok(false) => return false,
+            Ok(true) => {
                 if let Some(kept) = &mut self.kept {
                     log::append(kept, value);
                 }
@@ -601,25 +618,17 @@ impl<A: Application> Worker<A> {
                 self.statistics.instances += 1;
                 self.leap();
                 self.check_beginning();
+                self.answer_siblings();
             }
             Err(error) => self.failed = Some(error),
         }
+        true
     }
 
     fn execute_value(&mut self, now: Time, value: &Decided<'_>) -> Result<(), Error> {
         if value.flags.has(Flags::NOOP) {
             self.statistics.noops += 1;
             self.note_marker(value.value);
-            return Ok(());
-        }
-        if value.flags.has(Flags::MULTI) {
-            // No replica executes it, so all stay equal. [X-MULTI]
-            self.sessions.answer(
-                value.client,
-                value.request,
-                Status::Unsupported,
-                &mut self.replies,
-            );
             return Ok(());
         }
         let mut at = At {
@@ -688,6 +697,9 @@ impl<A: Application> Worker<A> {
         loop {
             self.commit()?;
             self.replies.send(out);
+            for (sibling, message) in self.take_mail() {
+                out.sibling(sibling, message);
+            }
             self.drain(now);
             if self.next == self.committed && self.failed.is_none() {
                 return Ok(());
@@ -726,6 +738,7 @@ impl<A: Application> Worker<A> {
             self.journal
                 .commit(&mut self.records, self.committed, position, changes);
         }
+        self.spanning.outcomes.save_changes(&mut self.records);
         let result = self.app.commit(self.records.as_slice());
         self.final_error(result)?;
         self.sessions.committed();

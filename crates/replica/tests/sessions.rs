@@ -4,7 +4,8 @@
 mod common;
 
 use common::*;
-use paxos::{Flags, Verdict};
+use paxos::wire::value::Vector;
+use paxos::{Flags, Round, Verdict};
 use replica::protocol::{MAX_WINDOW, ReplyAddress, SessionOp};
 use replica::{Limits, ReplyTo, Settings, Status};
 
@@ -382,8 +383,12 @@ fn what_is_not_executed_says_so_and_leaves_no_trace() {
         assert_eq!(r.worker.next(), next + 1);
         r.finish()
     };
+    let mut both = Vec::new();
+    Vector::reserve(&[0], &mut both);
+    Vector::stamp(&mut both, Round::base(1), |_| 1);
+    both.extend_from_slice(&command(9));
     assert_eq!(
-        status_of(&decide(&mut r, Flags::MULTI, &command(9))),
+        status_of(&decide(&mut r, Flags::MULTI, &both)),
         Status::Unsupported
     );
     assert_eq!(

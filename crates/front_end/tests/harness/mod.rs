@@ -426,6 +426,8 @@ impl Output for ToMailbox {
         assert_eq!(*to, ReplyTo::Local);
         self.0.reply(self.1, client, request, status, bytes);
     }
+
+    fn sibling(&mut self, _: paxos::PartitionId, _: replica::SiblingMessage) {}
 }
 
 /// A connection that speaks in bytes.

@@ -27,6 +27,7 @@ impl<A: Application> Worker<A> {
     /// The copies of all partitions are open, or given up.
     pub fn release(&mut self) {
         self.holds = self.holds.saturating_sub(1);
+        self.forget_outcomes();
     }
 
     /// Whether it is held.
@@ -149,6 +150,7 @@ impl<A: Application> Worker<A> {
         self.ring.forget(&(0..restored));
         self.recover.forget_below(restored);
         self.leap();
+        self.replace_outcomes(loaded.outcomes);
         self.check_beginning();
         self.drain(now);
         Ok(Restored::To(restored))
@@ -176,8 +178,8 @@ impl<A: Application> Worker<A> {
     }
 
     /// Executes values that another replica has kept, behind a state of its that was taken over: they are
-    /// as good as that state. Those that this replica has executed are passed over. `Err` is final.
-    /// [X-CATCHUP]
+    /// as good as that state. Those that this replica has executed are passed over. Fewer than all whole ones
+    /// are taken if other partitions have to come as far first. `Err` is final. [X-CATCHUP]
     pub fn replay(
         &mut self,
         now: Time,
@@ -186,6 +188,13 @@ impl<A: Application> Worker<A> {
     ) -> Result<Replayed, Error> {
         let mut values = Values::new(log);
         loop {
+            if self.waits_for_siblings() {
+                // It goes on when they have come as far.
+                self.flush(now, out)?;
+                if self.waits_for_siblings() {
+                    break;
+                }
+            }
             let value = match values.next() {
                 Ok(Some(value)) => value,
                 Ok(None) => break,

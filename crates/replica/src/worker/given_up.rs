@@ -26,6 +26,7 @@ impl<A: Application> Worker<A> {
         self.trimmed = self.trimmed.max(instances.end);
         self.given_up = instances;
         self.leap();
+        self.answer_siblings();
         self.learner.set_floor(self.settings.pid, self.next);
     }
 

@@ -5,13 +5,14 @@
 
 use paxos::wire::value::{PackedItem, append_packed};
 use paxos::{
-    Deployment, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, Round, Time, To, Verdict,
+    Deployment, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, PartitionId, Round, Time,
+    To, Verdict,
 };
 use replica::application::RecordVisitor;
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::{
-    Application, Checkpoint, EpochView, Error, Output, Record, ReplyTo, Restore, Settings,
-    Snapshot, Status, Worker,
+    Application, Checkpoint, EpochView, Error, Output, Part, Record, ReplyTo, Restore, Settings,
+    SiblingMessage, Snapshot, Status, Worker,
 };
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -33,6 +34,9 @@ pub struct Tally {
     pub total: u64,
     pub by_command: BTreeMap<u64, u64>,
 }
+
+/// Under this number plus its own, a command over several partitions is noted with what it saw.
+pub const SUM_OF: u64 = 1 << 32;
 
 pub fn command(number: u64) -> Vec<u8> {
     number.to_be_bytes().to_vec()
@@ -136,6 +140,8 @@ pub struct Platter {
     pub fail_commits: bool,
     pub fail_checkpoints: bool,
     pub fail_execute: bool,
+    /// Whether commands over several partitions are executed.
+    pub spans: bool,
     pub commits: u64,
 }
 
@@ -182,6 +188,41 @@ impl Application for Durable {
             return Err(Error("the test forbids to execute".into()));
         }
         replica::StateMachine::execute(&mut self.tally, command, reply);
+        Ok(())
+    }
+
+    fn spans_partitions(&self) -> bool {
+        self.disk.with(|d| d.spans)
+    }
+
+    /// How many commands were executed here.
+    fn prepare(&mut self, _: &[u8], prepared: &mut Vec<u8>) -> Result<(), Error> {
+        prepared.extend_from_slice(&self.tally.total.to_be_bytes());
+        Ok(())
+    }
+
+    /// Counts the command in each partition, and notes there how many were executed in all of them.
+    fn combine(
+        &self,
+        command: &[u8],
+        parts: &mut [Part],
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let total = |part: &Part| u64::from_be_bytes(part.prepared[..].try_into().unwrap());
+        let sum: u64 = parts.iter().map(total).sum();
+        for part in parts {
+            part.effect = [&command[..8], &sum.to_be_bytes()].concat();
+        }
+        reply.extend_from_slice(&sum.to_be_bytes());
+        Ok(())
+    }
+
+    fn apply(&mut self, effect: &[u8]) -> Result<(), Error> {
+        let (number, sum) = effect.split_at(8);
+        replica::StateMachine::execute(&mut self.tally, number, &mut Vec::new());
+        let number = u64::from_be_bytes(number.try_into().unwrap());
+        let sum = u64::from_be_bytes(sum.try_into().unwrap());
+        *self.tally.by_command.entry(SUM_OF + number).or_default() += sum;
         Ok(())
     }
 
@@ -289,6 +330,7 @@ impl Reply {
 pub struct Out {
     pub sent: Vec<(To, Header, Vec<u8>)>,
     pub replies: Vec<Reply>,
+    pub mail: Vec<(PartitionId, SiblingMessage)>,
 }
 
 impl Outbox for Out {
@@ -307,6 +349,10 @@ impl Output for Out {
             status: Status::from_u8(status).unwrap(),
             bytes: bytes.to_vec(),
         });
+    }
+
+    fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {
+        self.mail.push((to, message));
     }
 }
 
@@ -350,7 +396,10 @@ pub struct Fed {
 
 impl Fed {
     pub fn new(settings: Settings) -> Fed {
-        let disk = Disk::default();
+        Fed::on(settings, Disk::default())
+    }
+
+    pub fn on(settings: Settings, disk: Disk) -> Fed {
         let worker = start(&settings, &disk, 0);
         Fed {
             worker,
@@ -376,6 +425,7 @@ impl Fed {
         value: &[u8],
     ) -> Verdict {
         let header = Header {
+            pid: self.settings.pid,
             inst,
             flags,
             client: id.0,

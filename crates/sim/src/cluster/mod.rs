@@ -274,6 +274,14 @@ impl Cluster {
                     _ => {}
                 }
             }
+            Event::Mail { at, process } => {
+                if !self.reaches(at, process, Event::Mail { at, process }) {
+                    return;
+                }
+                if let Kind::Replica(n) = self.kind(at.node) {
+                    self.replicas[n].take_mail(&mut self.world, at.pid);
+                }
+            }
             Event::Checkpoint { at, process } => {
                 if !self.reaches(at, process, Event::Checkpoint { at, process }) {
                     return;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node that runs a replica: one worker a partition, each with a store of its own.
 
+use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use control::{EpochState, Message, View};
 use paxos::wire::value::{PackedItem, append_packed};
-use paxos::{Epoch, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, Time, To, Verdict};
-use replica::{Checkpoint, EpochView, ReplyTo, Restored, Settings, Status, Worker};
+use paxos::{
+    Epoch, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, PartitionId, Time, To, Verdict,
+};
+use replica::{Checkpoint, EpochView, ReplyTo, Restored, Settings, SiblingMessage, Status, Worker};
 
 use super::host::{Alarm, Host};
 use super::layout::{Endpoint, NodeIndex, node_id};
@@ -23,6 +26,9 @@ const ASK_AGAIN: Time = 20 * MILLISECOND;
 /// The longest time that writing a checkpoint takes.
 const MAX_CHECKPOINT: Time = 20 * MILLISECOND;
 
+/// The longest time until a worker reads what another one has said.
+const MAX_MAIL: Time = 100 * MICROSECOND;
+
 /// A reply on its way out of a worker.
 struct Reply {
     to: ReplyTo,
@@ -36,6 +42,7 @@ struct Reply {
 struct Output {
     packets: Outgoing,
     replies: Vec<Reply>,
+    mail: Vec<(PartitionId, SiblingMessage)>,
 }
 
 impl Outbox for Output {
@@ -56,11 +63,17 @@ impl replica::Output for Output {
             bytes: value,
         });
     }
+
+    fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {
+        self.mail.push((to, message));
+    }
 }
 
 /// One partition.
 struct Shard {
     worker: Option<Worker<Kv>>,
+    /// What the workers of other partitions have said to this one.
+    inbox: VecDeque<(PartitionId, SiblingMessage)>,
     /// The checkpoint that is under way.
     writing: Option<Checkpoint>,
     store: SharedStore,
@@ -105,6 +118,7 @@ impl ReplicaHost {
     pub fn new(world: &World, host: Host) -> ReplicaHost {
         let shards = world.pids().map(|_| Shard {
             worker: None,
+            inbox: VecDeque::new(),
             store: SharedStore::default(),
             writing: None,
             alarm: Alarm::default(),
@@ -192,6 +206,7 @@ impl ReplicaHost {
     pub fn crash(&mut self, power: bool) {
         for shard in &mut self.shards {
             shard.worker = None;
+            shard.inbox.clear();
             shard.writing = None;
             if power {
                 shard.store.lose_power();
@@ -321,6 +336,20 @@ impl ReplicaHost {
         Some(verdict)
     }
 
+    /// What other partitions' workers have said is read.
+    pub fn take_mail(&mut self, world: &mut World, pid: u8) {
+        let now = self.host.now(world);
+        let pid = usize::from(pid);
+        let shard = &mut self.shards[pid];
+        if let Some(worker) = &mut shard.worker {
+            for (from, message) in shard.inbox.drain(..) {
+                worker.sibling(now, from, message);
+            }
+            self.finish_batch(world, pid);
+            self.after(world, pid);
+        }
+    }
+
     /// A batch ends.
     pub fn flush(&mut self, world: &mut World, pid: u8) {
         let pid = usize::from(pid);
@@ -416,7 +445,20 @@ impl ReplicaHost {
             world.send(at, sender, self.host.leader, to, &header, value);
         }
         self.out.packets.clear();
+        self.post_mail(world, pid);
         self.post_replies(world, pid);
+    }
+
+    /// Messages between workers are reliable and in order, and come when the other one has time.
+    fn post_mail(&mut self, world: &mut World, pid: usize) {
+        let process = self.host.process;
+        for (to, message) in self.out.mail.drain(..) {
+            let at = self.host.endpoint(to as u8);
+            let inbox = &mut self.shards[usize::from(to)].inbox;
+            inbox.push_back((pid as PartitionId, message));
+            let delay = world.rng.below(MAX_MAIL);
+            world.queue.after(delay, Event::Mail { at, process });
+        }
     }
 
     fn post_replies(&mut self, world: &mut World, pid: usize) {

@@ -58,6 +58,13 @@ pub enum Event {
         /// Of which process.
         process: u32,
     },
+    /// A worker reads what the other partitions' workers of its replica have said.
+    Mail {
+        /// Whose.
+        at: Endpoint,
+        /// Of which process.
+        process: u32,
+    },
     /// A checkpoint is written.
     Checkpoint {
         /// Whose.

@@ -11,6 +11,7 @@
 mod control_thread;
 mod fetcher;
 mod kernel;
+mod mailbox;
 mod outbox;
 mod partition;
 mod reached;
@@ -27,6 +28,7 @@ use replica::{Application, LocalSession};
 
 use self::control_thread::{Numbers, ReplicaControl};
 use self::kernel::KernelLearner;
+use self::mailbox::{Mailbox, mailbox};
 pub(crate) use self::partition::Partition;
 #[cfg(test)]
 pub(crate) use self::reached::Reached;
@@ -112,8 +114,15 @@ pub fn run(
     let stop_workers = Stop::new()?;
     let (wake_control, woken) = waker_pair()?;
     let (ask, asked) = mpsc::channel();
+    let mailboxes = (0..group.partitions).map(|_| mailbox());
+    let (mailboxes, inboxes): (Vec<_>, Vec<_>) = mailboxes
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .unzip();
+    let mailboxes: Arc<[Mailbox]> = mailboxes.into();
     let workers = (0..group.partitions)
-        .map(|pid| {
+        .zip(inboxes)
+        .map(|(pid, inbox)| {
             let link = worker_thread::Link {
                 ask: ask.clone(),
                 wake_control: wake_control.clone(),
@@ -126,7 +135,11 @@ pub fn run(
                 nonce,
             };
             let decisions = learner.as_ref().map(|l| l.worker(pid)).transpose()?;
-            WorkerHandle::start(partition, services, decisions, link, &stop_workers)
+            let mail = worker_thread::Mail {
+                inbox,
+                mailboxes: mailboxes.clone(),
+            };
+            WorkerHandle::start(partition, services, decisions, link, mail, &stop_workers)
         })
         .collect::<Result<Vec<_>, _>>()?;
     let workers = Arc::new(workers);

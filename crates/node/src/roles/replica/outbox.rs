@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use paxos::wire::MAX_VALUE_LEN;
 use paxos::wire::value::{PACKED_ITEM_HEADER_LEN, PackedItem, append_packed};
-use paxos::{Flags, Header, MsgType, Outbox, To};
-use replica::{Output, ReplyTo};
+use paxos::{Flags, Header, MsgType, Outbox, PartitionId, To};
+use replica::{Output, ReplyTo, SiblingMessage};
 
+use super::mailbox::Siblings;
 use super::partition::Partition;
 use super::{LocalReply, Services};
 use crate::Error;
@@ -19,6 +20,7 @@ use crate::roles::links::Links;
 pub struct WorkerOutbox {
     /// Where packets go.
     pub links: Links,
+    siblings: Siblings,
     reply_header: Header,
     replies: Vec<PendingReply>,
     on_local_reply: Arc<dyn Fn(LocalReply<'_>) + Send + Sync>,
@@ -34,7 +36,11 @@ struct PendingReply {
 
 impl WorkerOutbox {
     /// For a partition's worker.
-    pub fn new(partition: Partition<'_>, services: &Services) -> Result<WorkerOutbox, Error> {
+    pub fn new(
+        partition: Partition<'_>,
+        services: &Services,
+        siblings: Siblings,
+    ) -> Result<WorkerOutbox, Error> {
         let Partition {
             cluster,
             node,
@@ -44,6 +50,7 @@ impl WorkerOutbox {
         } = partition;
         Ok(WorkerOutbox {
             links: Links::of_partition(cluster, node, group, pid)?,
+            siblings,
             reply_header: Header {
                 cluster: cluster.cluster,
                 group: group.id,
@@ -66,6 +73,7 @@ impl WorkerOutbox {
         // went leave nothing behind.
         self.replies
             .retain_mut(|reply| std::mem::take(&mut reply.count) > 0);
+        self.siblings.wake();
         self.links.flush(plane)
     }
 
@@ -157,5 +165,9 @@ impl Output for WorkerOutbox {
                 self.queue_reply(*address, client, request);
             }
         }
+    }
+
+    fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {
+        self.siblings.send(to, message);
     }
 }

@@ -55,7 +55,12 @@ fn a_worker_that_waits_for_a_state_goes_on() {
         nonce: 1,
     };
     let link = worker_thread::Link { ask, wake_control };
-    let worker = WorkerHandle::start(partition, &services(), None, link, &stop).unwrap();
+    let (mailbox, inbox) = mailbox().unwrap();
+    let mail = worker_thread::Mail {
+        inbox,
+        mailboxes: [mailbox].into(),
+    };
+    let worker = WorkerHandle::start(partition, &services(), None, link, mail, &stop).unwrap();
     let (from, to) = (vec![100], vec![1 << 32]);
     worker.give(Job::View {
         epochs: Arc::new([]),

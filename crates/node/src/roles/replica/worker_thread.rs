@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use control::GivenUp;
 use paxos::{Deployment, Epoch, Instance, PartitionId, Reason, Time, Verdict};
-use replica::{Application, EpochView, Restored, Worker};
+use replica::{Application, EpochView, Restored, SiblingMessage, Worker};
 use serde_json::{Value, json};
 use tracing::{error_span, info, warn};
 
@@ -18,10 +18,11 @@ use super::Services;
 use super::control_thread::Ask;
 use super::fetcher::Fetcher;
 use super::kernel::Decisions;
+use super::mailbox::{Inbox, Mailbox, Siblings};
 use super::outbox::WorkerOutbox;
 use super::partition::Partition;
 use super::reached::Reached;
-use super::waker::{Wake, Waker, waker_pair};
+use super::waker::Wake;
 use super::writer::{Ended, Writer};
 use crate::Error;
 use crate::host::{Stop, is_due, wait};
@@ -43,6 +44,11 @@ pub enum Job {
     Lane { epoch: Epoch, lane: u8 },
     /// A number for the disk.
     Incarnation(u64),
+    /// What the worker of another partition says.
+    Sibling {
+        from: PartitionId,
+        message: SiblingMessage,
+    },
     /// A copy of the state, for another replica.
     Snapshot(mpsc::Sender<transfer::Offer>),
     /// The digest of the contents; takes as long as reading all of them.
@@ -65,10 +71,15 @@ impl Link {
     }
 }
 
+/// The mailboxes of all partitions' workers, and the reading side of one of them.
+pub struct Mail {
+    pub inbox: Inbox,
+    pub mailboxes: Arc<[Mailbox]>,
+}
+
 /// Another thread's way to a worker.
 pub struct WorkerHandle {
-    jobs: Mutex<mpsc::Sender<Job>>,
-    wake: Wake,
+    mailbox: Mailbox,
     /// Where it stands.
     pub standing: Arc<Standing>,
     thread: Mutex<Option<JoinHandle<Result<(), Error>>>>,
@@ -82,30 +93,39 @@ impl WorkerHandle {
         services: &Services,
         decisions: Option<Decisions>,
         link: Link,
+        mail: Mail,
         stop: &Arc<Stop>,
     ) -> Result<WorkerHandle, Error> {
-        let (jobs, given) = mpsc::channel();
-        let (wake, woken) = waker_pair()?;
+        let Mail { inbox, mailboxes } = mail;
+        let mailbox = mailboxes[usize::from(partition.pid)].clone();
         let from_others = FromOthers {
-            jobs: given,
-            woken,
+            inbox,
             stop: stop.clone(),
         };
+        let siblings = Siblings::of(partition.pid, mailboxes);
+        let outbox = WorkerOutbox::new(partition, services, siblings)?;
         let helpers = Helpers {
             writer: Writer::start(
                 format!("checkpoint-{}", partition.pid),
                 Reached::new(&partition.directory()?),
-                wake.clone(),
+                mailbox.wake.clone(),
             )?,
             fetcher: Fetcher::start(
                 format!("fetch-{}", partition.pid),
                 partition.peers(),
                 partition.directory()?,
-                wake.clone(),
+                mailbox.wake.clone(),
             )?,
         };
-        let thread =
-            WorkerThread::open(partition, services, decisions, link, from_others, helpers)?;
+        let thread = WorkerThread::open(
+            partition,
+            services,
+            decisions,
+            outbox,
+            link,
+            from_others,
+            helpers,
+        )?;
         let standing = thread.standing.clone();
         let span = error_span!("partition", pid = partition.pid);
         let thread = std::thread::Builder::new()
@@ -115,8 +135,7 @@ impl WorkerHandle {
                 thread.run()
             })?;
         Ok(WorkerHandle {
-            jobs: Mutex::new(jobs),
-            wake,
+            mailbox,
             standing,
             thread: Mutex::new(Some(thread)),
         })
@@ -124,10 +143,7 @@ impl WorkerHandle {
 
     /// Hands over a job; false if the worker has ended.
     pub fn give(&self, job: Job) -> bool {
-        let jobs = self.jobs.lock().unwrap_or_else(|e| e.into_inner());
-        let given = jobs.send(job).is_ok();
-        self.wake.wake();
-        given
+        self.mailbox.give(job)
     }
 
     /// Waits for its end.
@@ -143,8 +159,7 @@ impl WorkerHandle {
 
 /// How other threads reach a worker.
 struct FromOthers {
-    jobs: mpsc::Receiver<Job>,
-    woken: Waker,
+    inbox: Inbox,
     stop: Arc<Stop>,
 }
 
@@ -216,6 +231,7 @@ impl WorkerThread {
         partition: Partition<'_>,
         services: &Services,
         decisions: Option<Decisions>,
+        outbox: WorkerOutbox,
         link: Link,
         from_others: FromOthers,
         helpers: Helpers,
@@ -237,7 +253,7 @@ impl WorkerThread {
             senders: Senders::of(partition.cluster),
             inbox: RecvBatch::new(),
             decisions,
-            outbox: WorkerOutbox::new(partition, services)?,
+            outbox,
             services: services.clone(),
             link,
             from_others,
@@ -394,9 +410,14 @@ impl WorkerThread {
     }
 
     fn take_jobs(&mut self) -> Result<(), Error> {
-        while let Ok(job) = self.from_others.jobs.try_recv() {
+        let mut heard = false;
+        while let Ok(job) = self.from_others.inbox.jobs.try_recv() {
             let now = self.now();
             match job {
+                Job::Sibling { from, message } => {
+                    self.worker.sibling(now, from, message);
+                    heard = true;
+                }
                 Job::View {
                     epochs,
                     given_up,
@@ -431,6 +452,10 @@ impl WorkerThread {
                     let _ = answer.send(self.status());
                 }
             }
+        }
+        if heard {
+            let now = self.now();
+            self.finish(now)?;
         }
         Ok(())
     }
@@ -529,7 +554,8 @@ impl WorkerThread {
         if self.decisions.as_ref().is_some_and(|d| !d.fall_asleep()) {
             return Ok(true);
         }
-        let FromOthers { woken, stop, .. } = &mut self.from_others;
+        let FromOthers { inbox, stop } = &self.from_others;
+        let woken = &inbox.woken;
         let fds = [self.plane.as_fd(), woken.as_fd(), stop.as_fd()];
         let ready = wait(&fds, Some(timeout))?;
         if let Some(decisions) = &self.decisions {
@@ -554,6 +580,8 @@ impl WorkerThread {
             "checkpoint": checkpointed,
             "incarnation": self.worker.incarnation(),
             "waiting": self.worker.waiting(),
+            "waits_for_siblings": self.worker.waits_for_siblings(),
+            "kept_outcomes": self.worker.kept_outcomes(),
             "sessions": self.worker.sessions(),
             "commands": statistics.commands,
             "noops": statistics.noops,

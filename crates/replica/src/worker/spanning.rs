@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands over several partitions, as one of them executes them.
+//!
+//! A worker that meets its copy executes nothing more until it knows whether the command is alive: each place of
+//! its vector holds it, and no marker of a later epoch lies before any of them. The lowest partition finds out,
+//! combines what all have prepared, and tells what comes of it; the others tell it where they stand. [V-ALIVE]
+//! [V-STAND]
+
+use super::Worker;
+use crate::application::{Application, Error, Part};
+use crate::delivery::Decided;
+use crate::outcome::{Executed, Outcome, Outcomes};
+use crate::protocol::Status;
+use crate::session::At;
+use crate::sibling::{Copy, SiblingMessage};
+use paxos::{Instance, PartitionId, Round, Time};
+use std::sync::Arc;
+
+/// What a worker knows of such commands.
+pub(super) struct Spanning {
+    /// The copy that lies at the next instance, once it was met.
+    met: Option<Met>,
+    /// Siblings that this partition owes an answer.
+    questions: Vec<Question>,
+    pub outcomes: Outcomes,
+    /// What waits for the end of the batch.
+    pub mail: Vec<(PartitionId, SiblingMessage)>,
+    /// What siblings were told to survive a power failure.
+    told_synced: Option<Instance>,
+}
+
+struct Met {
+    inst: Instance,
+    copy: Arc<Copy>,
+    /// What this partition has read for it.
+    prepared: Vec<u8>,
+    verdict: Option<Verdict>,
+}
+
+#[derive(Clone)]
+enum Verdict {
+    Alive(Arc<Outcome>),
+    Dead,
+}
+
+struct Question {
+    from: PartitionId,
+    copy: Arc<Copy>,
+    /// What it has read, if it stands at its copy and asks the lowest partition.
+    prepared: Option<Vec<u8>>,
+}
+
+impl Spanning {
+    pub fn new(outcomes: Outcomes) -> Spanning {
+        Spanning {
+            met: None,
+            questions: Vec::new(),
+            outcomes,
+            mail: Vec::new(),
+            told_synced: None,
+        }
+    }
+
+    fn met_at(&self, inst: Instance) -> Option<&Met> {
+        self.met.as_ref().filter(|met| met.inst == inst)
+    }
+
+    /// What a sibling that stands at this copy has read; `None` if it isn't known to.
+    fn prepared_by(&self, pid: PartitionId, copy: &Copy) -> Option<&Vec<u8>> {
+        let mut questions = self.questions.iter();
+        let stands = questions.find(|q| q.from == pid && *q.copy == *copy);
+        stands.and_then(|q| q.prepared.as_ref())
+    }
+
+    /// A question takes the place of an earlier one of that sibling, which has gone on.
+    fn ask(&mut self, question: Question) {
+        self.questions.retain(|q| q.from != question.from);
+        self.questions.push(question);
+    }
+
+    fn judge(&mut self, copy: &Copy, verdict: Verdict) {
+        if let Some(met) = self.met.as_mut().filter(|met| *met.copy == *copy) {
+            met.verdict = Some(verdict);
+        }
+    }
+}
+
+impl<A: Application> Worker<A> {
+    /// Takes what another partition's worker of this replica says.
+    pub fn sibling(&mut self, now: Time, from: PartitionId, message: SiblingMessage) {
+        if self.failed.is_some() {
+            return;
+        }
+        match message {
+            SiblingMessage::Stands { copy, prepared } => self.asked(from, copy, Some(prepared)),
+            SiblingMessage::Asks(copy) => self.asked(from, copy, None),
+            SiblingMessage::Met { round, inst } => self.begun_by(round, inst),
+            SiblingMessage::Alive(outcome) => {
+                if let Some(met) = self
+                    .spanning
+                    .met
+                    .as_ref()
+                    .filter(|m| outcome.is_of(&m.copy))
+                {
+                    let copy = met.copy.clone();
+                    self.spanning.judge(&copy, Verdict::Alive(outcome));
+                }
+            }
+            SiblingMessage::Dead(copy) => self.spanning.judge(&copy, Verdict::Dead),
+            SiblingMessage::Synced(upto) => {
+                self.spanning.outcomes.synced(from, upto);
+                self.forget_outcomes();
+            }
+        }
+        self.drain(now);
+    }
+
+    /// Whether it executes nothing more until siblings have answered.
+    pub fn waits_for_siblings(&self) -> bool {
+        self.spanning.met_at(self.next).is_some()
+    }
+
+    /// Outcomes that are kept for siblings that aren't past them on disk.
+    pub fn kept_outcomes(&self) -> usize {
+        self.spanning.outcomes.len()
+    }
+
+    fn asked(&mut self, from: PartitionId, copy: Arc<Copy>, prepared: Option<Vec<u8>>) {
+        let Some(place) = copy.place_in(self.settings.pid) else {
+            return;
+        };
+        self.begun_by(copy.round, place);
+        self.spanning.ask(Question {
+            from,
+            copy,
+            prepared,
+        });
+        self.answer_siblings();
+    }
+
+    /// A decided vector names a place here: the leader has stamped it, in the epoch of that round. Of an earlier
+    /// epoch than the active one everything was begun up to the marker, and nothing counts behind it. [V-GAP]
+    fn begun_by(&mut self, round: Round, place: Instance) {
+        if self.epochs.active() == Some(round.epoch()) {
+            let bound = self.next.saturating_add(self.settings.window);
+            self.gaps.begun_below(place.saturating_add(1).min(bound));
+        }
+    }
+
+    // ---- A copy
+
+    /// Passes the copy of a command that lies at the next instance, if it is known what comes of it. False if
+    /// siblings have to be waited for.
+    pub(super) fn execute_copy(&mut self, now: Time, value: &Decided<'_>) -> Result<bool, Error> {
+        let copy = match self.spanning.met_at(value.inst) {
+            Some(met) => met.copy.clone(),
+            None => match Copy::parse(value, self.settings.deployment.partitions) {
+                Some(copy) => Arc::new(copy),
+                None => {
+                    self.statistics.malformed += 1;
+                    return Ok(true);
+                }
+            },
+        };
+        if !self.app.spans_partitions() {
+            self.refuse(&copy);
+            return Ok(true);
+        }
+        if self.is_dead_here(&copy, value.inst) {
+            self.pass_dead(&copy);
+            return Ok(true);
+        }
+        self.meet(value.inst, &copy)?;
+        let verdict = self
+            .spanning
+            .met
+            .as_ref()
+            .and_then(|met| met.verdict.clone());
+        match verdict {
+            Some(Verdict::Dead) => self.pass_dead(&copy),
+            Some(Verdict::Alive(outcome)) => {
+                self.pass_alive(now, value.inst, &copy, Some(outcome))?
+            }
+            None if self.all_stand(&copy) => self.pass_alive(now, value.inst, &copy, None)?,
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Whether a copy takes no effect by what this partition alone knows: it doesn't name this place, or lies
+    /// behind the marker of a later epoch. The marker of one that lies before it here says the same to a
+    /// sibling that has got further. [V-ALIVE] [V-MARKER]
+    fn is_dead_here(&self, copy: &Copy, inst: Instance) -> bool {
+        copy.place_in(self.settings.pid) != Some(inst) || self.marker > copy.round.epoch()
+    }
+
+    fn is_lowest(&self, copy: &Copy) -> bool {
+        copy.lowest().0 == self.settings.pid
+    }
+
+    /// The first step of a command, and what siblings are told and asked. [V-STEPS]
+    fn meet(&mut self, inst: Instance, copy: &Arc<Copy>) -> Result<(), Error> {
+        if self.spanning.met_at(inst).is_some() {
+            return Ok(());
+        }
+        let mut prepared = Vec::new();
+        self.app.at_instance(inst);
+        self.app.prepare(&copy.command, &mut prepared)?;
+        for (sibling, place) in copy.siblings_of(self.settings.pid) {
+            let copy = copy.clone();
+            let message = if sibling == copy.lowest().0 {
+                let prepared = prepared.clone();
+                SiblingMessage::Stands { copy, prepared }
+            } else if !self.is_lowest(&copy) {
+                let round = copy.round;
+                SiblingMessage::Met { round, inst: place }
+            } else if self.spanning.prepared_by(sibling, &copy).is_none() {
+                SiblingMessage::Asks(copy)
+            } else {
+                continue;
+            };
+            self.spanning.mail.push((sibling, message));
+        }
+        self.spanning.met = Some(Met {
+            inst,
+            copy: copy.clone(),
+            prepared,
+            verdict: None,
+        });
+        self.answer_siblings();
+        Ok(())
+    }
+
+    /// Whether this partition decides, and all others stand at their copies.
+    fn all_stand(&self, copy: &Copy) -> bool {
+        let stands = |(pid, _)| self.spanning.prepared_by(pid, copy).is_some();
+        self.is_lowest(copy) && copy.siblings_of(self.settings.pid).all(stands)
+    }
+
+    /// Answers the siblings that can be answered. [V-JUDGE]
+    pub(super) fn answer_siblings(&mut self) {
+        let mut questions = std::mem::take(&mut self.spanning.questions);
+        questions.retain(|question| !self.answers(question));
+        self.spanning.questions = questions;
+    }
+
+    fn answers(&mut self, question: &Question) -> bool {
+        let copy = &question.copy;
+        let Some(place) = copy.place_in(self.settings.pid) else {
+            return true;
+        };
+        let answer = match (self.spanning.met_at(place), self.next > place) {
+            (_, true) => match self.spanning.outcomes.of(place, copy) {
+                Some(outcome) => SiblingMessage::Alive(outcome.clone()),
+                None => SiblingMessage::Dead(copy.clone()),
+            },
+            _ if self.is_dead_here(copy, place) => SiblingMessage::Dead(copy.clone()),
+            // Who asks has been told that this partition stands there; who stands there waits for all.
+            (Some(met), _) if met.copy == *copy => return question.prepared.is_none(),
+            (Some(_), _) => SiblingMessage::Dead(copy.clone()),
+            (None, _) => return false,
+        };
+        if matches!(answer, SiblingMessage::Dead(_)) && self.is_lowest(copy) {
+            self.sessions.died(copy, &mut self.replies);
+        }
+        self.spanning.mail.push((question.from, answer));
+        true
+    }
+
+    // ---- What comes of it
+
+    /// The application can't execute it: it takes no effect anywhere. [X-MULTI]
+    fn refuse(&mut self, copy: &Copy) {
+        if self.is_lowest(copy) {
+            let (client, request) = (copy.client, copy.request);
+            self.sessions
+                .answer(client, request, Status::Unsupported, &mut self.replies);
+        }
+    }
+
+    /// It leaves nothing, and whoever sent it is to send it again. [V-DEAD]
+    fn pass_dead(&mut self, copy: &Copy) {
+        self.spanning.met = None;
+        if self.is_lowest(copy) {
+            self.sessions.died(copy, &mut self.replies);
+        }
+    }
+
+    /// Takes this partition's part in it, and keeps all of it for the others. `told` is what a sibling has on
+    /// record. [V-RECORD]
+    fn pass_alive(
+        &mut self,
+        now: Time,
+        inst: Instance,
+        copy: &Copy,
+        told: Option<Arc<Outcome>>,
+    ) -> Result<(), Error> {
+        let outcome = match told {
+            Some(outcome) if !self.is_lowest(copy) => outcome,
+            told => self.decide(now, inst, copy, told)?,
+        };
+        let effect = outcome.effect_in(self.settings.pid);
+        if !effect.is_empty() {
+            self.app.at_instance(inst);
+            self.app.apply(effect)?;
+        }
+        self.spanning.met = None;
+        if copy.places.len() > 1 {
+            self.spanning.outcomes.keep(inst, outcome);
+        }
+        Ok(())
+    }
+
+    /// In the lowest partition: asks the session, and has the command combined if it is to take effect, unless
+    /// a sibling has its outcome on record. [V-SESSION]
+    fn decide(
+        &mut self,
+        now: Time,
+        inst: Instance,
+        copy: &Copy,
+        told: Option<Arc<Outcome>>,
+    ) -> Result<Arc<Outcome>, Error> {
+        self.statistics.commands += 1;
+        let (client, request) = (copy.client, copy.request);
+        if request == 0 {
+            self.sessions
+                .answer(client, 0, Status::Malformed, &mut self.replies);
+            return Ok(Arc::new(Outcome::new(copy, None)));
+        }
+        let mut parts = self.parts(copy);
+        let mut executed = None;
+        let (app, at) = (
+            &self.app,
+            At {
+                inst,
+                index: 0,
+                now,
+            },
+        );
+        self.sessions
+            .command(at, client, request, &mut self.replies, |reply| {
+                let done = match &told {
+                    Some(outcome) => outcome.executed().cloned().ok_or_else(contradiction)?,
+                    None => combine(app, &copy.command, &mut parts)?,
+                };
+                reply.extend_from_slice(&done.reply);
+                executed = Some(done);
+                Ok(())
+            })?;
+        match told {
+            Some(outcome) if outcome.executed() == executed.as_ref() => Ok(outcome),
+            Some(_) => Err(contradiction()),
+            None => Ok(Arc::new(Outcome::new(copy, executed))),
+        }
+    }
+
+    /// What all partitions have read for the command that was met.
+    fn parts(&self, copy: &Copy) -> Vec<Part> {
+        let prepared = |pid| match &self.spanning.met {
+            Some(met) if pid == self.settings.pid => met.prepared.clone(),
+            _ => {
+                let by_sibling = self.spanning.prepared_by(pid, copy);
+                by_sibling.cloned().unwrap_or_default()
+            }
+        };
+        let part = |(pid, _): &(PartitionId, Instance)| Part {
+            pid: *pid,
+            prepared: prepared(*pid),
+            effect: Vec::new(),
+        };
+        copy.places.iter().map(part).collect()
+    }
+
+    // ---- What siblings are told
+
+    /// Everything that waits to be told to siblings, with how far this partition is on disk.
+    pub(super) fn take_mail(
+        &mut self,
+    ) -> impl Iterator<Item = (PartitionId, SiblingMessage)> + use<A> {
+        let own = self.settings.pid;
+        let durable = self.checkpoints.durable();
+        if self.spanning.told_synced != Some(durable) {
+            self.spanning.told_synced = Some(durable);
+            self.spanning.outcomes.synced(own, durable);
+            self.forget_outcomes();
+            let siblings = (0..self.settings.deployment.partitions).filter(|pid| *pid != own);
+            let synced = siblings.map(|pid| (pid, SiblingMessage::Synced(durable)));
+            self.spanning.mail.extend(synced);
+        }
+        std::mem::take(&mut self.spanning.mail).into_iter()
+    }
+
+    /// Not while copies of this replica's partitions are being opened: one that was opened before may need them.
+    /// [V-FORGET] [X-HOLD]
+    pub(super) fn forget_outcomes(&mut self) {
+        if !self.is_held() {
+            self.spanning.outcomes.forget();
+        }
+    }
+
+    /// Another replica's state has taken the place of this partition's.
+    pub(super) fn replace_outcomes(&mut self, stored: Vec<(Instance, Outcome)>) {
+        self.spanning.met = None;
+        self.spanning.outcomes.replace(stored);
+        self.answer_siblings();
+    }
+}
+
+fn combine(
+    app: &impl Application,
+    command: &[u8],
+    parts: &mut Vec<Part>,
+) -> Result<Executed, Error> {
+    let mut reply = Vec::new();
+    app.combine(command, parts, &mut reply)?;
+    let effects = parts.drain(..).map(|part| part.effect).collect();
+    Ok(Executed { reply, effects })
+}
+
+fn contradiction() -> Error {
+    Error(
+        "ALARM: another partition has an outcome on record that this partition's sessions contradict: one of \
+         them isn't what the log says. Keep the data directories of all nodes and see docs/operations.md"
+            .into(),
+    )
+}

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands over several partitions: the workers of one replica, whose logs and messages the test hands out.
+
+mod common;
+
+use common::*;
+use paxos::wire::value::{Vector, emit_marker};
+use paxos::{Flags, Instance, MsgType, PartitionId, Round};
+use replica::protocol::ReplyAddress;
+use replica::{SiblingMessage, Status};
+use std::collections::VecDeque;
+
+/// All partitions' workers, and what they tell one another.
+struct Replica {
+    partitions: Vec<Fed>,
+    /// From, to.
+    mail: VecDeque<(PartitionId, PartitionId, SiblingMessage)>,
+    replies: Vec<Reply>,
+}
+
+/// Of a session that each partition opens at instance 0: their ids are equal.
+const SESSION: u64 = 1 << 16;
+
+impl Replica {
+    fn new(partitions: u16) -> Replica {
+        let fed = |pid| {
+            let mut settings = settings(REPLICAS[0]);
+            settings.deployment.partitions = partitions;
+            settings.pid = pid;
+            let disk = Disk::default();
+            disk.with(|d| d.spans = true);
+            Fed::on(settings, disk)
+        };
+        let mut replica = Replica {
+            partitions: (0..partitions).map(fed).collect(),
+            mail: VecDeque::new(),
+            replies: Vec::new(),
+        };
+        for fed in &mut replica.partitions {
+            let op = open(false, 64, ReplyAddress::default());
+            fed.op(7, op);
+            assert_eq!(fed.worker.next(), 1);
+        }
+        replica.settle();
+        replica
+    }
+
+    fn at(&mut self, pid: usize) -> &mut Fed {
+        &mut self.partitions[pid]
+    }
+
+    /// Ends the batches of all, and hands out what they say until nobody says anything.
+    fn settle(&mut self) {
+        loop {
+            for pid in 0..self.partitions.len() {
+                self.finish(pid);
+            }
+            let Some((from, to, message)) = self.mail.pop_front() else {
+                return;
+            };
+            let fed = self.at(to.into());
+            fed.worker.sibling(fed.now, from, message);
+        }
+    }
+
+    fn finish(&mut self, pid: usize) {
+        let fed = &mut self.partitions[pid];
+        self.replies.extend(fed.finish());
+        let mail = std::mem::take(&mut fed.out.mail);
+        let from = pid as PartitionId;
+        self.mail
+            .extend(mail.into_iter().map(|(to, m)| (from, to, m)));
+    }
+
+    /// Decides a copy in one partition.
+    fn copy(&mut self, pid: usize, vector: &[(PartitionId, Instance)], request: u64) {
+        let place = vector.iter().find(|(of, _)| usize::from(*of) == pid);
+        let (_, inst) = *place.unwrap();
+        self.copy_at(pid, inst, 1, vector, request);
+    }
+
+    fn copy_at(
+        &mut self,
+        pid: usize,
+        inst: Instance,
+        epoch: u32,
+        vector: &[(PartitionId, Instance)],
+        request: u64,
+    ) {
+        let value = stamped(epoch, vector, &command(request));
+        self.at(pid)
+            .give(inst, Flags::MULTI, (SESSION, request), &value);
+        self.settle();
+    }
+
+    fn noop(&mut self, pid: usize, inst: Instance) {
+        self.at(pid).give(inst, Flags::NOOP, (0, 0), &[]);
+        self.settle();
+    }
+
+    fn marker(&mut self, pid: usize, inst: Instance, epoch: u32) {
+        let value = emit_marker(epoch);
+        self.at(pid).give(inst, Flags::NOOP, (0, 0), &value);
+        self.settle();
+    }
+
+    fn times(&mut self, number: u64) -> Vec<u64> {
+        self.partitions
+            .iter_mut()
+            .map(|p| p.times(number))
+            .collect()
+    }
+
+    fn next(&self) -> Vec<Instance> {
+        self.partitions.iter().map(|p| p.worker.next()).collect()
+    }
+
+    /// All processes' memories are gone; `power`: also what these partitions have not made durable.
+    fn kill(&mut self, power: &[usize]) {
+        self.mail.clear();
+        for (pid, fed) in self.partitions.iter_mut().enumerate() {
+            if power.contains(&pid) {
+                fed.disk.power_failure();
+            }
+            fed.restart();
+        }
+        self.settle();
+    }
+
+    fn checkpoint(&mut self, pid: usize) {
+        let fed = self.at(pid);
+        fed.worker.checkpoint(fed.now).unwrap();
+        self.settle();
+    }
+
+    fn kept(&self) -> Vec<usize> {
+        let kept = self.partitions.iter().map(|p| p.worker.kept_outcomes());
+        kept.collect()
+    }
+}
+
+/// A value as a leader has stamped it.
+fn stamped(epoch: u32, vector: &[(PartitionId, Instance)], command: &[u8]) -> Vec<u8> {
+    let pids: Vec<PartitionId> = vector.iter().map(|(pid, _)| *pid).collect();
+    let mut value = Vec::new();
+    Vector::reserve(&pids, &mut value);
+    value.extend_from_slice(command);
+    let mut places = vector.iter();
+    Vector::stamp(&mut value, Round::base(epoch), |_| places.next().unwrap().1);
+    value
+}
+
+// ---- Without faults
+
+/// [V-STEPS] [V-STAND] [V-SESSION]
+#[test]
+fn a_command_takes_effect_in_all_its_partitions_once_all_have_their_copy() {
+    let mut r = Replica::new(3);
+    let vector = [(0, 1), (2, 2)];
+    r.copy(0, &vector, 5);
+    // What comes after it waits, in this partition alone.
+    r.at(0).give(2, Flags::NONE, (SESSION, 6), &command(6));
+    r.at(2).give(1, Flags::NONE, (SESSION, 5), &command(70));
+    r.settle();
+    assert!(r.at(0).worker.waits_for_siblings());
+    assert_eq!((r.next(), r.times(5)), (vec![1, 1, 2], vec![0, 0, 0]));
+    r.replies.clear();
+    r.copy(2, &vector, 5);
+    assert_eq!(r.next(), [3, 1, 3]);
+    assert_eq!(r.times(5), [1, 0, 1]);
+    assert_eq!(r.times(6), [1, 0, 0]);
+    // Each has noted what all had executed: nothing in 0, one command in 2.
+    assert_eq!(r.times(SUM_OF + 5), [1, 0, 1]);
+    let replies: Vec<(u64, Status)> = r.replies.iter().map(|r| (r.request, r.status)).collect();
+    assert_eq!(
+        replies,
+        [(5, Status::Ok), (6, Status::Ok)],
+        "partition 0 alone answers"
+    );
+}
+
+/// Request 5 of the session in partition 1 is another session's than that in 0. [V-SESSION]
+#[test]
+fn only_the_session_of_the_lowest_partition_is_asked() {
+    let mut r = Replica::new(2);
+    r.at(1).give(1, Flags::NONE, (SESSION, 5), &command(70));
+    let vector = [(0, 1), (1, 2)];
+    r.copy(1, &vector, 5);
+    r.copy(0, &vector, 5);
+    assert_eq!(r.times(5), [1, 1]);
+    // The same command once more changes nothing, and is answered from the record.
+    r.replies.clear();
+    let again = [(0, 2), (1, 3)];
+    r.copy(0, &again, 5);
+    r.copy(1, &again, 5);
+    assert_eq!((r.next(), r.times(5)), (vec![3, 4], vec![1, 1]));
+    assert_eq!(r.replies.len(), 1);
+    assert_eq!(r.replies[0].bytes, 1u64.to_be_bytes());
+}
+
+/// [V-STAND]
+#[test]
+fn a_copy_that_came_early_waits_for_its_turn() {
+    let mut r = Replica::new(2);
+    let vector = [(0, 2), (1, 2)];
+    r.copy(0, &vector, 5);
+    r.copy(1, &vector, 5);
+    assert!(!r.at(0).worker.waits_for_siblings());
+    r.noop(1, 1);
+    assert!(r.at(1).worker.waits_for_siblings());
+    r.noop(0, 1);
+    assert_eq!((r.next(), r.times(5)), (vec![3, 3], vec![1, 1]));
+}
+
+/// [X-MULTI]
+#[test]
+fn a_program_without_the_three_steps_refuses() {
+    let mut r = Replica::new(2);
+    for fed in &mut r.partitions {
+        fed.disk.with(|d| d.spans = false);
+    }
+    r.replies.clear();
+    let vector = [(0, 1), (1, 1)];
+    r.copy(1, &vector, 5);
+    assert_eq!(r.next(), [1, 2], "nobody waits");
+    r.copy(0, &vector, 5);
+    assert_eq!(status_of(&r.replies), Status::Unsupported);
+    assert_eq!(r.times(5), [0, 0]);
+}
+
+/// [X-FORM]
+#[test]
+fn what_is_no_vector_executes_nothing() {
+    let mut r = Replica::new(2);
+    let good = stamped(1, &[(0, 1), (1, 1)], &command(5));
+    let foreign = stamped(1, &[(0, 2), (2, 1)], &command(5));
+    let id = (SESSION, 5);
+    r.at(0).give(1, Flags::MULTI, id, &good[..9]);
+    r.at(0).give(2, Flags::MULTI, id, &foreign);
+    let packed = Flags(Flags::MULTI.0 | Flags::PACKED.0);
+    r.at(0)
+        .give(3, packed, id, &stamped(1, &[(0, 3)], &command(5)));
+    r.settle();
+    assert_eq!(r.next(), [4, 1]);
+    assert_eq!(r.at(0).worker.statistics().malformed, 3);
+    assert_eq!(r.times(5), [0, 0]);
+}
+
+// ---- Dead copies
+
+/// The last answer says that this vector is dead.
+fn died(replies: &[Reply], epoch: u32, inst: Instance) -> bool {
+    let place = [&Round::base(epoch).0.to_be_bytes()[..], &inst.to_be_bytes()].concat();
+    let last = replies.last();
+    last.is_some_and(|r| (r.status, &r.bytes) == (Status::Dead, &place))
+}
+
+/// [V-ALIVE] [V-DEAD]
+#[test]
+fn a_copy_whose_sibling_holds_something_else_is_dead() {
+    for lowest_lost in [true, false] {
+        let mut r = Replica::new(2);
+        let vector = [(0, 1), (1, 1)];
+        let (lost, there) = if lowest_lost { (0, 1) } else { (1, 0) };
+        r.copy(there, &vector, 5);
+        r.noop(lost, 1);
+        assert_eq!((r.next(), r.times(5)), (vec![2, 2], vec![0, 0]));
+        assert!(died(&r.replies, 1, 1));
+        // It left nothing: the same request takes effect with another vector.
+        let again = [(0, 2), (1, 2)];
+        r.copy(0, &again, 5);
+        r.copy(1, &again, 5);
+        assert_eq!((r.times(5), r.kept()), (vec![1, 1], vec![1, 1]));
+    }
+}
+
+/// [V-ALIVE]
+#[test]
+fn a_copy_at_a_place_that_its_vector_does_not_name_is_dead() {
+    let mut r = Replica::new(2);
+    let vector = [(0, 2), (1, 1)];
+    r.copy_at(0, 1, 1, &vector, 5);
+    assert_eq!(r.next(), [2, 1]);
+    assert!(died(&r.replies, 1, 2));
+    r.copy_at(0, 2, 1, &vector, 5);
+    r.copy_at(1, 1, 1, &vector, 5);
+    assert_eq!(r.times(5), [1, 1], "those at its places live");
+}
+
+/// [V-ALIVE] [V-MARKER] [V-JUDGE]
+#[test]
+fn a_later_epochs_marker_ends_waiting() {
+    for lowest_waits in [true, false] {
+        let mut r = Replica::new(2);
+        let vector = [(0, 3), (1, 3)];
+        let (waits, other) = if lowest_waits { (0, 1) } else { (1, 0) };
+        r.noop(waits, 1);
+        r.noop(waits, 2);
+        r.copy(waits, &vector, 5);
+        // Of its own epoch: says nothing.
+        r.marker(other, 1, 1);
+        assert!(r.at(waits).worker.waits_for_siblings());
+        r.marker(other, 2, 2);
+        assert_eq!(r.at(waits).worker.next(), 4);
+        assert!(died(&r.replies, 1, 3));
+        // A copy that a repair revives behind the marker is dead, too, also after a restart.
+        r.kill(&[]);
+        r.copy(other, &vector, 5);
+        assert_eq!((r.next(), r.times(5)), (vec![4, 4], vec![0, 0]));
+    }
+}
+
+/// [V-JUDGE]
+#[test]
+fn a_marker_behind_the_places_kills_nothing() {
+    let mut r = Replica::new(2);
+    let vector = [(0, 1), (1, 1)];
+    r.copy(0, &vector, 5);
+    r.copy(1, &vector, 5);
+    r.marker(0, 2, 2);
+    // Partition 1 alone loses what it has executed.
+    r.checkpoint(0);
+    r.kill(&[1]);
+    assert_eq!(r.next(), [3, 0]);
+    replay(&mut r, 1, 1);
+    r.copy(1, &vector, 5);
+    assert_eq!(r.times(5), [1, 1]);
+}
+
+/// Decides again what `Replica::new` did, and no-ops up to an instance.
+fn replay(r: &mut Replica, pid: usize, upto: Instance) {
+    let op = open(false, 64, ReplyAddress::default());
+    r.at(pid).op(7, op);
+    for inst in 1..upto {
+        r.noop(pid, inst);
+    }
+}
+
+// ---- What is kept
+
+/// [V-RECORD] [V-FORGET]
+#[test]
+fn outcomes_are_kept_until_all_have_passed_them_on_disk() {
+    for lost in [0, 1, 2] {
+        let mut r = Replica::new(3);
+        for pid in 0..3 {
+            r.checkpoint(pid);
+        }
+        let vector = [(0, 1), (1, 1), (2, 1)];
+        for pid in 0..3 {
+            r.copy(pid, &vector, 5);
+        }
+        for pid in (0..3).filter(|pid| *pid != lost) {
+            r.checkpoint(pid);
+            assert_eq!(r.kept(), [1, 1, 1]);
+        }
+        r.kill(&[lost]);
+        assert_eq!((r.at(lost).worker.next(), r.kept()[lost]), (1, 0));
+        r.replies.clear();
+        r.copy(lost, &vector, 5);
+        assert_eq!(
+            (r.times(5), r.times(SUM_OF + 5)),
+            (vec![1, 1, 1], vec![0, 0, 0])
+        );
+        assert_eq!(
+            r.replies.len(),
+            usize::from(lost == 0),
+            "its session is there"
+        );
+        r.checkpoint(lost);
+        assert_eq!(r.kept(), [0, 0, 0]);
+        // That they may go is stored with the next commit.
+        for pid in 0..3 {
+            r.noop(pid, 2);
+            let records = r.at(pid).disk.committed().records;
+            assert!(!records.keys().any(|key| key[0] == b'o'));
+        }
+    }
+}
+
+/// The others learn it from the lowest partition, which learns it from the one that has it. [V-RECORD]
+#[test]
+fn one_record_is_enough() {
+    let mut r = Replica::new(3);
+    for pid in 0..3 {
+        r.checkpoint(pid);
+    }
+    let vector = [(0, 1), (1, 1), (2, 1)];
+    for pid in 0..3 {
+        r.copy(pid, &vector, 5);
+    }
+    r.checkpoint(1);
+    r.kill(&[0, 2]);
+    r.copy(2, &vector, 5);
+    assert_eq!(r.times(5), [0, 1, 0]);
+    r.copy(0, &vector, 5);
+    assert_eq!(r.times(5), [1, 1, 1]);
+}
+
+/// An outcome that says that nothing changes is one, too. [V-RECORD]
+#[test]
+fn a_repetition_has_an_outcome() {
+    let mut r = Replica::new(2);
+    for (request, inst) in [(5, 1), (5, 2)] {
+        let vector = [(0, inst), (1, inst)];
+        r.copy(0, &vector, request);
+        r.copy(1, &vector, request);
+    }
+    r.checkpoint(1);
+    r.kill(&[0]);
+    replay(&mut r, 0, 1);
+    for inst in [1, 2] {
+        r.copy(0, &[(0, inst), (1, inst)], 5);
+    }
+    assert_eq!((r.next(), r.times(5)), (vec![3, 3], vec![1, 1]));
+}
+
+/// Instances that a partition asks acceptors about before its next poll is due.
+fn asks_about(r: &mut Replica, pid: usize) -> Vec<Instance> {
+    let fed = r.at(pid);
+    for now in [0, SECOND / 4, SECOND / 2] {
+        fed.out.sent.clear();
+        fed.now = now;
+        fed.worker.tick(now, &mut fed.out).unwrap();
+    }
+    let asked = fed.out.of_type(MsgType::Query);
+    let mut instances: Vec<_> = asked.iter().map(|(_, header, _)| header.inst).collect();
+    instances.dedup();
+    instances
+}
+
+/// Whoever hears of a copy looks for its own. [V-GAP]
+#[test]
+fn a_copy_starts_the_siblings_gap_timers() {
+    let mut r = Replica::new(3);
+    r.copy(2, &[(0, 1), (1, 2), (2, 1)], 5);
+    assert_eq!(asks_about(&mut r, 0), [1]);
+    assert_eq!(asks_about(&mut r, 1), [1, 2]);
+    // Of an earlier epoch than the active one it says nothing about what was begun.
+    let mut r = Replica::new(2);
+    for fed in &mut r.partitions {
+        fed.worker.configure(0, &[active(1), active(2)]);
+    }
+    r.copy(1, &[(0, 1), (1, 1)], 5);
+    assert_eq!(asks_about(&mut r, 0), []);
+}
