@@ -25,7 +25,7 @@ use pace::Pace;
 use paxos::wire::value::{Probe, Rejection};
 use paxos::{
     Candidate, Configuration, Deployment, Effect, Epoch, GroupId, Instance, MsgType, NodeId,
-    Packet, Reason, Round, Stage, Time, Verdict,
+    Packet, Reason, Round, SplitMix, Stage, Time, Verdict,
 };
 
 pub(crate) struct Group {
@@ -36,7 +36,7 @@ pub(crate) struct Group {
     state: GroupState,
     attempt: Option<Attempt>,
     pace: Pace,
-    random: Random,
+    random: SplitMix,
     /// The operator's wish, and who waits for the next epoch in force.
     order: Option<Order>,
     waiting: Vec<Peer>,
@@ -89,8 +89,8 @@ impl Group {
         now: Time,
     ) -> Group {
         let deployment = settings.deployment(timing);
-        let mut random = Random(seed);
-        let nonce = random.next();
+        let mut random = SplitMix::new(seed);
+        let nonce = nonce(&mut random);
         let mut group = Group {
             suspicion: Suspicion::new(
                 deployment,
@@ -582,7 +582,7 @@ impl Group {
         earlier: Vec<Configuration>,
         start: Option<&[Instance]>,
     ) -> Result<Candidate, &'static str> {
-        let nonce = self.random.next();
+        let nonce = nonce(&mut self.random);
         match start {
             Some(start) => {
                 Candidate::accepting_data_loss(self.deployment, configuration, start, nonce)
@@ -614,20 +614,15 @@ fn taken_by_another(ours: &Configuration, packet: &Packet<'_>) -> Option<String>
 fn votes_differ(packet: &Packet<'_>) -> String {
     let header = &packet.header;
     format!(
-        "group {}: partition {}, instance {}: acceptor {} has voted for another value in round {} than another          acceptor has: there were two controllers, or a memory or the state file was restored from an old          copy. This controller stops. Keep the data directories of all nodes, and find out which",
+        "group {}: partition {}, instance {}: acceptor {} has voted for another value in round {} than \
+         another acceptor has: there were two controllers, or a memory or the state file was restored \
+         from an old copy. This controller stops. Keep the data directories of all nodes, and find out \
+         which",
         header.group, header.pid, header.inst, header.swid, header.vrnd
     )
 }
 
-/// Steele, Lea and Flood's SplitMix64: numbers that differ, not secrets.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31).max(1)
-    }
+/// Never 0.
+fn nonce(random: &mut SplitMix) -> u64 {
+    random.draw().max(1)
 }

@@ -3,9 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use paxos::PartitionId;
-
-use crate::server::scramble;
+use paxos::{PartitionId, SplitMix};
 
 /// Memory for cursors. When it is full, those that were unused for longest go. A scan in progress
 /// needs two, so tens of thousands of scans fit.
@@ -22,10 +20,9 @@ pub(crate) struct Cursors {
     cursors: HashMap<u64, Cursor>,
     by_use: BTreeMap<u64, u64>,
     bytes: usize,
-    /// Makes the numbers different from those of another front end, or of an earlier process, where
-    /// they stand for other keys.
-    seed: u64,
-    given: u64,
+    /// Differs from that of another front end, or of an earlier process, where a number stands for
+    /// another key.
+    numbers: SplitMix,
     uses: u64,
 }
 
@@ -65,8 +62,7 @@ impl Cursors {
             cursors: HashMap::new(),
             by_use: BTreeMap::new(),
             bytes: 0,
-            seed,
-            given: 0,
+            numbers: SplitMix::new(seed),
             uses: 0,
         }
     }
@@ -117,8 +113,7 @@ impl Cursors {
 
     fn vacant_number(&mut self) -> u64 {
         loop {
-            self.given += 1;
-            let number = scramble(self.seed.wrapping_add(self.given)) >> (64 - NUMBER_BITS);
+            let number = self.numbers.draw() >> (64 - NUMBER_BITS);
             if number != 0 && !self.cursors.contains_key(&number) {
                 return number;
             }

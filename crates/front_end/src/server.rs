@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
-use paxos::PartitionId;
 use paxos::proposer::ProposerSettings;
+use paxos::{PartitionId, SplitMix};
 use replica::{LocalSession, Status};
 
 use crate::client::Client;
@@ -105,15 +105,13 @@ struct Routes {
     /// Partition and id, or nonce, of a session to its connection: ids are unique within a partition
     /// only.
     connections: HashMap<(PartitionId, u64), usize>,
-    seed: u64,
-    nonces: u64,
+    nonces: SplitMix,
 }
 
 impl Routes {
     /// A nonce for a session that a connection asks for.
     fn draw(&mut self, pid: PartitionId, connection: usize) -> u64 {
-        self.nonces += 1;
-        let nonce = scramble(self.seed.wrapping_add(self.nonces));
+        let nonce = self.nonces.draw();
         self.connections.insert((pid, nonce), connection);
         nonce
     }
@@ -177,8 +175,7 @@ impl<P: Plane> Server<P> {
             log,
             routes: Routes {
                 connections: HashMap::new(),
-                seed: settings.seed,
-                nonces: 0,
+                nonces: SplitMix::new(settings.seed),
             },
             mailbox,
             cursors: Cursors::new(!settings.seed, partitions),
@@ -679,12 +676,4 @@ fn is_of_the_client(e: &io::Error) -> bool {
         e.kind(),
         ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted
     )
-}
-
-/// A fixed mixing of bits (splitmix64's): distinct inputs have distinct results.
-pub(crate) fn scramble(seed: u64) -> u64 {
-    let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

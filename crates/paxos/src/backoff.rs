@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How long to wait before asking again.
 
-use crate::Time;
+use crate::{SplitMix, Time};
 
 /// How often a waiting time doubles at most.
 const MAX_DOUBLINGS: u32 = 5;
@@ -10,27 +10,20 @@ const MAX_DOUBLINGS: u32 = 5;
 /// two that collided once don't collide for ever, and a simulation can be repeated.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Backoff {
-    state: u64,
+    jitter: SplitMix,
 }
 
 impl Backoff {
     pub(crate) fn new(seed: u64) -> Backoff {
-        Backoff { state: seed }
+        Backoff {
+            jitter: SplitMix::new(seed),
+        }
     }
 
     /// `base` doubled `tries` times (capped), plus up to half of that.
     pub(crate) fn delay(&mut self, base: Time, tries: u32) -> Time {
         let delay = base.saturating_mul(1 << tries.min(MAX_DOUBLINGS)).max(1);
-        delay.saturating_add(self.next() % (delay / 2 + 1))
-    }
-
-    /// SplitMix64.
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        delay.saturating_add(self.jitter.draw() % (delay / 2 + 1))
     }
 }
 

@@ -34,6 +34,7 @@ pub mod quorum;
 pub mod recover;
 mod ring;
 pub mod round;
+mod splitmix;
 pub mod trace;
 pub mod wire;
 
@@ -48,6 +49,7 @@ pub use proposer::{Proposer, ProposerSettings};
 pub use quorum::{TrimReport, TrimReports};
 pub use recover::{Recover, RecoverSettings};
 pub use round::{Epoch, Round};
+pub use splitmix::{SplitMix, mix};
 pub use wire::{Flags, Header, MsgType, Packet, Reason};
 
 /// Number of a node within a cluster; 0 is "none" (a client has no node id).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What tests put around the role that they are about: a bad network, roles that ship at its other end,
-//! and a generator from which everything follows; never ships.
+//! and a generator from which everything follows. No node runs any of it.
 //!
 //! | module | what it has |
 //! |---|---|

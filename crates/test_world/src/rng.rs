@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The only source of randomness: a seeded generator, so that a seed is a run.
 
+use paxos::SplitMix;
+pub use paxos::mix;
+
 /// xoshiro256**, seeded through splitmix64 (Blackman and Vigna, public domain).
 #[derive(Clone, Debug)]
 pub struct Rng {
@@ -10,13 +13,9 @@ pub struct Rng {
 impl Rng {
     /// A generator whose whole sequence follows from `seed`.
     pub fn new(seed: u64) -> Rng {
-        let mut mixer = seed;
-        let mut next = || {
-            mixer = mixer.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            mix(mixer)
-        };
+        let mut mixer = SplitMix::new(seed);
         Rng {
-            state: [next(), next(), next(), next()],
+            state: [(); 4].map(|()| mixer.draw()),
         }
     }
 
@@ -86,14 +85,6 @@ impl Rng {
     pub fn nonce(&mut self) -> u64 {
         self.next().max(1)
     }
-}
-
-/// The finalizer of splitmix64: a good hash of one word.
-#[inline]
-pub fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// A fast hash of bytes; for identities within one run, never for security.

@@ -4,6 +4,7 @@
 use apps::kv::{Command, Reply, SetFlags};
 
 use local_cluster::Error;
+use paxos::mix;
 
 /// Commands without end: of random bytes, or puts of such values to keys that nobody has used.
 pub(super) struct Work {
@@ -35,7 +36,7 @@ impl Work {
         let key = self.draw();
         let mut random = key;
         for piece in self.value.chunks_mut(8) {
-            random = scramble(random.wrapping_add(1));
+            random = mix(random.wrapping_add(1));
             piece.copy_from_slice(&random.to_be_bytes()[..piece.len()]);
         }
         command.clear();
@@ -62,15 +63,8 @@ impl Work {
     fn draw(&mut self) -> u64 {
         let number = self.stream << STREAM_BITS | self.drawn;
         self.drawn += 1;
-        scramble(number)
+        mix(number)
     }
-}
-
-/// One to one (splitmix64's mixing), so what goes in once comes out once.
-fn scramble(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]
