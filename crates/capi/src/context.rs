@@ -227,9 +227,7 @@ fn start_replica(
     name: &str,
     callbacks: Callbacks,
 ) -> Result<Replica, String> {
-    let node = cluster
-        .node(name)
-        .ok_or_else(|| format!("the cluster file has no node {name:?}"))?;
+    let node = cluster.named(name).map_err(|e| e.to_string())?;
     if node.role != Role::Replica {
         return Err(format!(
             "{name} is no replica: name one, or NULL for a client only"

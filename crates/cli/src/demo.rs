@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use clap::Args;
 use demo::{Report, Settings};
-use local_cluster::arguments::{plane, rate};
 use local_cluster::{Error, Narrator};
 use node::cluster_file::Plane;
 use serde_json::{Value, json};
+
+use crate::arguments::{plane, rate};
 
 /// Options of `wirepaxos demo`.
 #[derive(Args)]

@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos failover`: change the leader by hand.
 
-use std::path::PathBuf;
-
 use clap::Args;
-use node::ClusterFile;
 use paxos::GroupId;
 use serde_json::json;
 
+use crate::arguments::Cluster;
 use local_cluster::Error;
 use wirepaxos::admin::change_leader;
 
 /// Options of `wirepaxos failover`.
 #[derive(Args)]
 pub struct Options {
-    /// The cluster file
-    #[arg(short, long, default_value = "cluster.toml")]
-    cluster: PathBuf,
+    #[command(flatten)]
+    cluster: Cluster,
     /// The group (default: the first one)
     #[arg(long)]
     group: Option<GroupId>,
@@ -34,15 +31,9 @@ pub struct Options {
 
 /// Asks the controller and waits until the new epoch is active.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let cluster = ClusterFile::load(&options.cluster)?;
+    let cluster = options.cluster.load()?;
     let to = match &options.to {
-        Some(name) => {
-            let node = cluster.node(name);
-            Some(
-                node.ok_or_else(|| Error::new(format!("the cluster file has no node {name:?}")))?
-                    .id,
-            )
-        }
+        Some(name) => Some(cluster.named(name)?.id),
         None => None,
     };
     let epoch = change_leader(&cluster, options.group, to, options.accept_data_loss)?;

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use node::ClusterFile;
 use node::cluster_file::Node;
 use serde_json::{Value, json};
 
+use crate::arguments::Cluster;
 use local_cluster::Error;
 use local_cluster::resp::{Connection, Reply};
 
@@ -20,9 +20,8 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Options of `wirepaxos kv`.
 #[derive(Args)]
 pub struct Options {
-    /// The cluster file
-    #[arg(short, long, default_value = "cluster.toml")]
-    cluster: PathBuf,
+    #[command(flatten)]
+    cluster: Cluster,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -33,8 +32,9 @@ pub struct Options {
 
 /// Sends the command through the first replica that answers. The exit code says what became of it.
 pub fn run(options: &Options) -> ExitCode {
-    let outcome = ClusterFile::load(&options.cluster)
-        .map_err(Error::from)
+    let outcome = options
+        .cluster
+        .load()
         .map_or_else(refused, |cluster| call(&cluster, &options.command));
     if options.json {
         println!("{}", outcome.json());

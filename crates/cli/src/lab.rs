@@ -12,8 +12,8 @@ use node::ClusterFile;
 use node::cluster_file::Plane;
 use serde_json::json;
 
+use crate::arguments::{plane, rate};
 use local_cluster::Error;
-use local_cluster::arguments::{plane, rate};
 
 /// What `wirepaxos lab` can do.
 #[derive(Subcommand)]

@@ -4,6 +4,7 @@
 #[macro_use]
 extern crate local_cluster;
 
+mod arguments;
 mod bench;
 mod check_trace;
 mod demo;

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos recover`: what an instance decided, or closing it with a no-op.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use client::Recovery;
-use node::ClusterFile;
 use paxos::recover::Filler;
 use paxos::{Flags, GroupId, Instance, PartitionId};
 use serde_json::json;
 
+use crate::arguments::Cluster;
 use local_cluster::Error;
 
 /// Options of `wirepaxos recover`.
 #[derive(Args)]
 pub struct Options {
-    /// The cluster file
-    #[arg(short, long, default_value = "cluster.toml")]
-    cluster: PathBuf,
+    #[command(flatten)]
+    cluster: Cluster,
     /// The group (default: the first one)
     #[arg(long)]
     group: Option<GroupId>,
@@ -38,7 +36,7 @@ pub struct Options {
 
 /// Recovers one instance and prints what it holds.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let cluster = ClusterFile::load(&options.cluster)?;
+    let cluster = options.cluster.load()?;
     let group = options.group.unwrap_or(cluster.groups[0].id);
     let decided = Recovery::open(&cluster, group, options.pid)?.recover(
         options.instance,

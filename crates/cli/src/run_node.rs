@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos node`: one node of a cluster, until it is told to stop.
 
-use std::path::PathBuf;
-
 use clap::Args;
+use node::Stop;
 use node::cluster_file::Plane;
-use node::{ClusterFile, Stop};
+use serde_json::json;
 
+use crate::arguments::{Cluster, plane};
 use local_cluster::Error;
-use local_cluster::arguments::plane;
 use wirepaxos::Program;
 
 /// Options of `wirepaxos node`.
 #[derive(Args)]
 pub struct Options {
-    /// The cluster file
-    #[arg(short, long, default_value = "cluster.toml")]
-    cluster: PathBuf,
+    #[command(flatten)]
+    cluster: Cluster,
     /// Name of the node in the cluster file
     #[arg(short, long)]
     name: String,
@@ -32,27 +30,15 @@ pub struct Options {
 /// Runs the node. SIGTERM, SIGINT, SIGHUP and `wirepaxos stop` end it in good order: what it knows is
 /// stored first. In the kernel a signal ends the process alone, and its role serves on.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let mut cluster = ClusterFile::load(&options.cluster)?;
+    let mut cluster = options.cluster.load()?;
     if let Some(plane) = options.plane {
         cluster.set_plane(&options.name, plane)?;
     }
-    let node = cluster.node(&options.name).ok_or_else(|| {
-        let names: Vec<&str> = cluster.nodes.iter().map(|n| n.name.as_str()).collect();
-        Error::new(format!(
-            "{} has no node {:?}; it has {}",
-            options.cluster.display(),
-            options.name,
-            names.join(", ")
-        ))
-    })?;
     let stop = Stop::new()?;
     stop.on_signals()?;
-    wirepaxos::run(&cluster, &node.name, &Program::configured(), &stop)?;
+    wirepaxos::run(&cluster, &options.name, &Program::configured(), &stop)?;
     if options.json {
-        println!(
-            "{}",
-            serde_json::json!({ "node": node.name, "stopped": true })
-        );
+        println!("{}", json!({ "node": options.name, "stopped": true }));
     }
     Ok(())
 }

@@ -4,21 +4,20 @@
 mod summary;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use clap::Args;
 use node::ClusterFile;
 use serde_json::{Value, json};
 
+use crate::arguments::Cluster;
 use local_cluster::Error;
 use wirepaxos::admin::{self, Digests};
 
 /// Options of `wirepaxos status`.
 #[derive(Args)]
 pub struct Options {
-    /// The cluster file
-    #[arg(short, long, default_value = "cluster.toml")]
-    cluster: PathBuf,
+    #[command(flatten)]
+    cluster: Cluster,
     /// Ask the replicas for digests of their contents, too (reads all of them)
     #[arg(long)]
     digest: bool,
@@ -29,7 +28,7 @@ pub struct Options {
 
 /// Prints the cluster's state; an error if any node is silent.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let cluster = ClusterFile::load(&options.cluster)?;
+    let cluster = options.cluster.load()?;
     let answers = admin::ask_all(&cluster)?;
     let digests = if options.digest {
         admin::digests(&cluster)?
@@ -53,7 +52,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         Err(Error::new(format!(
             "no answer from {}; start with: wirepaxos node -c {} --name {}",
             silent.join(", "),
-            options.cluster.display(),
+            options.cluster.file.display(),
             silent[0]
         )))
     }

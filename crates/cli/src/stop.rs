@@ -5,7 +5,6 @@
 //! checkpoint; acceptors store their votes; the controller goes last.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -15,6 +14,7 @@ use node::ClusterFile;
 use node::cluster_file::Role;
 use serde_json::json;
 
+use crate::arguments::Cluster;
 use local_cluster::Error;
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -23,9 +23,8 @@ const RESEND_AFTER: Duration = Duration::from_millis(500);
 /// Options of `wirepaxos stop`.
 #[derive(Args)]
 pub struct Options {
-    /// The cluster file
-    #[arg(short, long, default_value = "cluster.toml")]
-    cluster: PathBuf,
+    #[command(flatten)]
+    cluster: Cluster,
     /// Only this node
     #[arg(long)]
     name: Option<String>,
@@ -36,7 +35,10 @@ pub struct Options {
 
 /// Stops the cluster, or one node of it.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let cluster = ClusterFile::load(&options.cluster)?;
+    let cluster = options.cluster.load()?;
+    if let Some(name) = &options.name {
+        cluster.named(name)?;
+    }
     let mut stopped = Vec::new();
     let mut silent = Vec::new();
     for role in [

@@ -110,8 +110,15 @@ fn commands_of_an_operator() {
     });
     assert!(failover["epoch"].as_u64().unwrap() >= 2);
     assert_eq!(cluster.call(1, &["GET", "fruit"]), bulk("apple"));
-    let unknown = cluster.run("failover", &["--to", "nobody"]);
-    assert!(!unknown.status.success() && text(&unknown.stderr).contains("nobody"));
+    for (command, option) in [("failover", "--to"), ("stop", "--name"), ("node", "--name")] {
+        let unknown = cluster.run(command, &[option, "nobody"]);
+        let said = text(&unknown.stderr);
+        assert!(
+            !unknown.status.success() && said.contains("has no node \"nobody\""),
+            "{said}"
+        );
+        assert!(said.contains("choose one of controller, "), "{said}");
+    }
 
     // An instance that was decided, and one far ahead that nobody will ever decide.
     let decided = json(&cluster.run("recover", &["--instance", "0", "--json"]));

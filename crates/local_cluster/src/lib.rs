@@ -5,7 +5,6 @@
 #[macro_use]
 pub mod output;
 
-pub mod arguments;
 mod cluster;
 mod error;
 pub mod latency;

@@ -327,6 +327,17 @@ impl ClusterFile {
         self.nodes.iter().find(|n| n.name == name)
     }
 
+    /// The same; an error that names the nodes that there are if this is none of them.
+    pub fn named(&self, name: &str) -> Result<&Node, crate::Error> {
+        self.node(name).ok_or_else(|| {
+            let names: Vec<_> = self.nodes.iter().map(|n| n.name.as_str()).collect();
+            crate::Error::configuration(
+                format!("the cluster file has no node {name:?}"),
+                format!("choose one of {}", names.join(", ")),
+            )
+        })
+    }
+
     /// Lets a node handle its packets elsewhere than the file says. Refuses what a file couldn't
     /// say either; an unknown name changes nothing.
     pub fn set_plane(&mut self, name: &str, plane: Plane) -> Result<(), crate::Error> {

@@ -66,7 +66,7 @@ pub fn run(
     services: Option<&Services>,
     stop: &Arc<Stop>,
 ) -> Result<(), Error> {
-    let node = cluster.node(name).ok_or_else(|| unknown(cluster, name))?;
+    let node = cluster.named(name)?;
     let _said_there = tracing::error_span!("node", name).entered();
     let _metrics = match node.metrics {
         Some(address) => Some(metrics::Server::start(address, cluster, node)?),
@@ -91,12 +91,4 @@ pub fn run(
             replica::run(cluster, node, services.ok_or_else(none)?, stop)
         }
     }
-}
-
-fn unknown(cluster: &ClusterFile, name: &str) -> Error {
-    let names: Vec<_> = cluster.nodes.iter().map(|n| n.name.as_str()).collect();
-    Error::configuration(
-        format!("the cluster file has no node {name:?}"),
-        format!("choose one of {}", names.join(", ")),
-    )
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use client::ClientOptions;
-use local_cluster::arguments::plane;
 use local_cluster::{Error, MAX_VALUE};
 use measure::e2e::{Bench, ByProcess, FileSystem, Measured, Pair, Pinned, Settings};
 use node::cluster_file::Plane;
 use serde_json::{Value, json};
+
+use crate::arguments::plane;
 
 /// Options of `wirepaxos bench e2e`.
 #[derive(Args)]

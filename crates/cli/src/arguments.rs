@@ -1,7 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What several commands take as an argument.
 
+use std::path::PathBuf;
+
+use clap::Args;
+use local_cluster::Error;
+use node::ClusterFile;
 use node::cluster_file::Plane;
+
+/// Which cluster a command is about.
+#[derive(Args)]
+pub struct Cluster {
+    /// The cluster file
+    #[arg(short = 'c', long = "cluster", default_value = "cluster.toml")]
+    pub file: PathBuf,
+}
+
+impl Cluster {
+    /// Reads and checks the file.
+    pub fn load(&self) -> Result<ClusterFile, Error> {
+        Ok(ClusterFile::load(&self.file)?)
+    }
+}
 
 /// Reads the name of a plane.
 pub fn plane(name: &str) -> Result<Plane, String> {
