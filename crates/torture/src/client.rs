@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use sim::rng::Rng;
+use test_world::Rng;
 
 use super::history::{Answer, Event, Op};
 use local_cluster::resp::{Connection, Reply, Server};

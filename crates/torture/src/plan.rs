@@ -6,7 +6,7 @@ use std::fmt;
 
 use ::lab::{Shape, Topology};
 use lab::topology::{Role, TRUNK};
-use sim::rng::Rng;
+use test_world::Rng;
 
 /// Acceptors, and replicas: f = 1 and g = 1.
 const THREE: u8 = 3;

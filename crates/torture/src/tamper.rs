@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use sim::rng::Rng;
+use test_world::Rng;
 
 use super::plan::Damage;
 

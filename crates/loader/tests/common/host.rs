@@ -6,8 +6,9 @@ use loader::learner::{Learner, decision};
 use loader::object::Object;
 use loader::ring::Ring;
 use paxos::{Packet, PartitionId, Reason, Verdict};
+use test_world::Rng;
 
-use super::random::{PARTITIONS, Random, TRUSTED};
+use super::random::{PARTITIONS, TRUSTED};
 
 /// Rings and what was said of their readers, partition by partition.
 pub struct Host {
@@ -28,11 +29,11 @@ impl Host {
     }
 
     /// Workers fall asleep, wake, begin to repair, and have done so.
-    pub fn turn(&mut self, random: &mut Random, learner: &Learner) {
+    pub fn turn(&mut self, random: &mut Rng, learner: &Learner) {
         for pid in 0..PARTITIONS {
             let at = usize::from(pid);
-            self.awake[at] = random.chance(50);
-            self.repairs[at] = random.chance(15);
+            self.awake[at] = random.percent(50);
+            self.repairs[at] = random.percent(15);
             learner.set_awake(pid, self.awake[at]);
             learner.show_votes(pid, self.repairs[at]);
         }

@@ -4,6 +4,7 @@
 
 use paxos::wire::value::{Rejection, Vector, emit_marker};
 use paxos::{Deployment, Flags, Header, Instance, MsgType, Reason, Round};
+use test_world::Rng;
 
 pub const PARTITIONS: u16 = 3;
 pub const SLOTS: u64 = 8;
@@ -20,46 +21,16 @@ pub fn deployment(node: u16) -> Deployment {
     }
 }
 
-/// xorshift64*: small, seeded, good enough.
-pub struct Random(u64);
-
-impl Random {
-    /// Another sequence for each seed.
-    pub fn seeded(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 33) % n
-    }
-
-    /// True in `percent` of 100 cases.
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
-
-    /// Mostly short, around the border between slots and long values now and then, and all lengths.
-    fn value(&mut self, seed: u64) -> Vec<u8> {
-        let len = match self.below(20) {
-            0 => 0,
-            1..14 => self.below(32),
-            14..18 => 80 + self.below(16),
-            18 => self.below(1201),
-            _ => 1195 + self.below(8),
-        };
-        (0..len).map(|i| (seed + i * 7) as u8).collect()
-    }
+/// Mostly short, around the border between slots and long values now and then, and all lengths.
+fn value_of(random: &mut Rng, seed: u64) -> Vec<u8> {
+    let len = match random.below(20) {
+        0 => 0,
+        1..14 => random.below(32),
+        14..18 => 80 + random.below(16),
+        18 => random.below(1201),
+        _ => 1195 + random.below(8),
+    };
+    (0..len).map(|i| (seed + i * 7) as u8).collect()
 }
 
 /// Where a role stands, as far as packets for it are concerned.
@@ -79,7 +50,7 @@ impl Near {
     }
 }
 
-fn header(random: &mut Random, msgtype: MsgType) -> Header {
+fn header(random: &mut Rng, msgtype: MsgType) -> Header {
     Header {
         cluster: 0xc1,
         group: 1,
@@ -91,19 +62,19 @@ fn header(random: &mut Random, msgtype: MsgType) -> Header {
 }
 
 /// An instance inside or just outside the window.
-fn instance(random: &mut Random, from: Instance) -> Instance {
+fn instance(random: &mut Rng, from: Instance) -> Instance {
     match random.below(40) {
         0 => from.wrapping_sub(1 + random.below(3)),
         1 => from.wrapping_add(SLOTS + random.below(3)),
-        2 => random.pick(&[0, u64::MAX, u64::MAX - 1, 1 << 32]),
+        2 => *random.pick(&[0, u64::MAX, u64::MAX - 1, 1 << 32]),
         _ => from.wrapping_add(random.below(SLOTS)),
     }
 }
 
 /// A round near the floor: its epoch's base round as a rule.
-fn round(random: &mut Random, floor: Round) -> Round {
+fn round(random: &mut Rng, floor: Round) -> Round {
     let epoch = floor.epoch().max(1);
-    let repair = |random: &mut Random| {
+    let repair = |random: &mut Rng| {
         let lane = 1 + random.below(2) as u8;
         Round::repair(epoch, lane, random.below(3) as u8).unwrap_or(floor)
     };
@@ -118,14 +89,14 @@ fn round(random: &mut Random, floor: Round) -> Round {
 }
 
 /// What one value is for an instance and round, most of the time.
-fn session(random: &mut Random, h: &mut Header) {
-    if random.chance(90) {
+fn session(random: &mut Rng, h: &mut Header) {
+    if random.percent(90) {
         h.client = 1 + (h.inst ^ u64::from(h.rnd.0)) % 5;
         h.request = h.inst % 7;
     }
 }
 
-fn flags_of_value(random: &mut Random, h: &mut Header) {
+fn flags_of_value(random: &mut Rng, h: &mut Header) {
     match random.below(20) {
         0 => {
             h.flags = Flags::NOOP;
@@ -134,42 +105,46 @@ fn flags_of_value(random: &mut Random, h: &mut Header) {
         1 => h.flags = Flags::PACKED,
         2 => h.flags = Flags::MULTI,
         3 => h.flags = Flags::PACKED.with(Flags::MULTI),
-        4 if random.chance(30) => h.flags = Flags::NOOP.with(Flags::PACKED),
+        4 if random.percent(30) => h.flags = Flags::NOOP.with(Flags::PACKED),
         _ => {}
     }
 }
 
 /// A packet that an acceptor may get.
-pub fn for_acceptor(random: &mut Random, near: &Near) -> Vec<u8> {
+pub fn for_acceptor(random: &mut Rng, near: &Near) -> Vec<u8> {
     let msgtype = match random.below(100) {
         0..60 => MsgType::Phase2a,
         60..74 => MsgType::Phase1a,
         74..84 => MsgType::Query,
         84..91 => MsgType::Trim,
         91..96 => MsgType::Probe,
-        _ => random.pick(&MsgType::ALL),
+        _ => *random.pick(&MsgType::ALL),
     };
     let mut h = header(random, msgtype);
     let from = near.from[usize::from(h.pid)];
     let floor = near.floor[usize::from(h.pid)];
     h.inst = instance(random, from);
     h.rnd = round(random, floor);
-    h.swid = random.pick(&[31, 32, 33, 31, 32, 33, 34, 0]);
+    h.swid = *random.pick(&[31, 32, 33, 31, 32, 33, 34, 0]);
     let mut value = Vec::new();
     match msgtype {
         MsgType::Phase2a | MsgType::Phase2b | MsgType::Deliver => {
             session(random, &mut h);
             flags_of_value(random, &mut h);
-            value = random.value(h.client);
-            if h.flags.has(Flags::NOOP) && random.chance(90) {
+            value = value_of(random, h.client);
+            if h.flags.has(Flags::NOOP) && random.percent(90) {
                 value = random.pick(&[&emit_marker(3)[..], &[]]).to_vec();
             }
         }
-        MsgType::Phase1a | MsgType::Query if random.chance(25) => {
+        MsgType::Phase1a | MsgType::Query if random.percent(25) => {
             h.flags = Flags::RANGE;
             // Mostly the same candidate.
-            h.client = if random.chance(3) { random.below(3) } else { 1 };
-            if random.chance(80) {
+            h.client = if random.percent(3) {
+                random.below(3)
+            } else {
+                1
+            };
+            if random.percent(80) {
                 h.rnd = Round::base(floor.epoch().max(1));
             }
         }
@@ -187,15 +162,15 @@ pub fn for_acceptor(random: &mut Random, near: &Near) -> Vec<u8> {
         MsgType::Probe => value = random.pick(&[1u16, 2, 2, 2, 3, 4]).to_be_bytes().to_vec(),
         _ => {}
     }
-    if random.chance(1) {
+    if random.percent(1) {
         value.push(b'?');
     }
     finish(random, h, &value)
 }
 
 /// Of which disk, and of a replica that knows which epoch.
-fn report(random: &mut Random, h: &mut Header, floor: Round) {
-    h.client = random.pick(&[1, 1, 1, 1, 1, 1, 2, 1 << 32, 0]);
+fn report(random: &mut Rng, h: &mut Header, floor: Round) {
+    h.client = *random.pick(&[1, 1, 1, 1, 1, 1, 2, 1 << 32, 0]);
     h.request = match random.below(10) {
         0 => u64::from(floor.epoch()).wrapping_sub(1),
         1 => 1 << 40,
@@ -204,24 +179,24 @@ fn report(random: &mut Random, h: &mut Header, floor: Round) {
 }
 
 /// A packet that a leader may get.
-pub fn for_leader(random: &mut Random, near: &Near) -> Vec<u8> {
+pub fn for_leader(random: &mut Rng, near: &Near) -> Vec<u8> {
     let msgtype = match random.below(100) {
         0..70 => MsgType::Request,
         70..88 => MsgType::Trim,
         88..92 => MsgType::Reject,
         92..95 => MsgType::Probe,
-        _ => random.pick(&MsgType::ALL),
+        _ => *random.pick(&MsgType::ALL),
     };
     let mut h = header(random, msgtype);
     let from = near.from[usize::from(h.pid)];
     let floor = near.floor[usize::from(h.pid)];
     h.rnd = round(random, floor);
-    h.swid = random.pick(&[31, 32, 33, 31, 32, 33, 34, 0]);
+    h.swid = *random.pick(&[31, 32, 33, 31, 32, 33, 34, 0]);
     let mut value = Vec::new();
     match msgtype {
         MsgType::Request => {
             h.inst = random.below(9);
-            value = random.value(h.client);
+            value = value_of(random, h.client);
             match random.below(12) {
                 0 => h.flags = Flags::PACKED,
                 1 => {
@@ -242,7 +217,7 @@ pub fn for_leader(random: &mut Random, near: &Near) -> Vec<u8> {
         }
         MsgType::Reject => {
             let rejection = Rejection {
-                reason: random.pick(&[
+                reason: *random.pick(&[
                     Reason::Preempted,
                     Reason::Preempted,
                     Reason::Window,
@@ -255,66 +230,66 @@ pub fn for_leader(random: &mut Random, near: &Near) -> Vec<u8> {
                 },
                 trim: 0,
             };
-            h.swid = random.pick(&[11, 12, 13, 12, 13, 14, 31, 0]);
+            h.swid = *random.pick(&[11, 12, 13, 12, 13, 14, 31, 0]);
             value = rejection.emit().to_vec();
-            if random.chance(10) {
+            if random.percent(10) {
                 let at = random.below(16) as usize;
                 value[at] ^= 1 << random.below(8);
             }
-            if random.chance(70) {
+            if random.percent(70) {
                 h.rnd = floor;
             }
         }
         MsgType::Probe => value = random.pick(&[1u16, 1, 1, 2, 3, 0]).to_be_bytes().to_vec(),
         _ => {}
     }
-    if random.chance(1) {
+    if random.percent(1) {
         value.push(b'?');
     }
     finish(random, h, &value)
 }
 
 /// A multi-partition value, well-formed as a rule.
-fn vector(random: &mut Random, h: &mut Header) -> Vec<u8> {
-    let pids: Vec<u16> = (0..PARTITIONS).filter(|_| random.chance(60)).collect();
+fn vector(random: &mut Rng, h: &mut Header) -> Vec<u8> {
+    let pids: Vec<u16> = (0..PARTITIONS).filter(|_| random.percent(60)).collect();
     let mut value = Vec::new();
     Vector::reserve(&pids, &mut value);
-    if random.chance(95) {
+    if random.percent(95) {
         h.pid = pids.first().copied().unwrap_or(0);
     }
-    if random.chance(50) {
+    if random.percent(50) {
         value.extend(b"command");
     }
-    if random.chance(10) {
+    if random.percent(10) {
         let at = random.below(value.len() as u64) as usize;
         value[at] = value[at].wrapping_add(1);
     }
-    if random.chance(5) {
+    if random.percent(5) {
         value.truncate(random.below(value.len() as u64 + 1) as usize);
     }
     value
 }
 
 /// A packet that a learner in the network may get.
-pub fn for_learner(random: &mut Random, near: &Near) -> Vec<u8> {
+pub fn for_learner(random: &mut Rng, near: &Near) -> Vec<u8> {
     let msgtype = match random.below(50) {
-        0 => random.pick(&MsgType::ALL),
+        0 => *random.pick(&MsgType::ALL),
         _ => MsgType::Phase2b,
     };
     learner_packet(random, near, msgtype)
 }
 
 /// A packet that a learner in a replica's host may get.
-pub fn for_host(random: &mut Random, near: &Near) -> Vec<u8> {
+pub fn for_host(random: &mut Rng, near: &Near) -> Vec<u8> {
     let msgtype = match random.below(50) {
-        0 => random.pick(&MsgType::ALL),
+        0 => *random.pick(&MsgType::ALL),
         1..12 => MsgType::Deliver,
         _ => MsgType::Phase2b,
     };
     learner_packet(random, near, msgtype)
 }
 
-fn learner_packet(random: &mut Random, near: &Near, msgtype: MsgType) -> Vec<u8> {
+fn learner_packet(random: &mut Rng, near: &Near, msgtype: MsgType) -> Vec<u8> {
     let mut h = header(random, msgtype);
     let from = near.from[usize::from(h.pid)];
     let floor = near.floor[usize::from(h.pid)];
@@ -327,14 +302,14 @@ fn learner_packet(random: &mut Random, near: &Near, msgtype: MsgType) -> Vec<u8>
     h.rnd = match random.below(30) {
         0 => Round(random.next() as u32),
         1 => Round::NONE,
-        2 if random.chance(50) => Round::base(floor.epoch() + 1),
-        5 if random.chance(20) => Round::repair(floor.epoch(), 1, 0).expect("a lane"),
+        2 if random.percent(50) => Round::base(floor.epoch() + 1),
+        5 if random.percent(20) => Round::repair(floor.epoch(), 1, 0).expect("a lane"),
         _ => floor,
     };
-    h.vrnd = if random.chance(98) { h.rnd } else { Round(1) };
+    h.vrnd = if random.percent(98) { h.rnd } else { Round(1) };
     h.swid = match msgtype {
-        MsgType::Deliver => random.pick(&[51, 52, 51, 52, 51, 52, 53, 12, 0]),
-        _ => random.pick(&[11, 12, 13, 12, 13, 12, 13, 12, 13, 14, 13, 12, 15]),
+        MsgType::Deliver => *random.pick(&[51, 52, 51, 52, 51, 52, 53, 12, 0]),
+        _ => *random.pick(&[11, 12, 13, 12, 13, 12, 13, 12, 13, 14, 13, 12, 15]),
     };
     session(random, &mut h);
     h.flags = Flags::NONE;
@@ -344,23 +319,23 @@ fn learner_packet(random: &mut Random, near: &Near, msgtype: MsgType) -> Vec<u8>
     } else {
         flags_of_value(random, &mut h);
     }
-    let value = random.value(h.client);
+    let value = value_of(random, h.client);
     // Nor may damage make up such a vote.
     finish_maybe_damaged(random, h, &value, h.pid != PARTITIONS - 1)
 }
 
 /// Bytes; now and then with a tag, and now and then damaged.
-fn finish(random: &mut Random, h: Header, value: &[u8]) -> Vec<u8> {
+fn finish(random: &mut Rng, h: Header, value: &[u8]) -> Vec<u8> {
     finish_maybe_damaged(random, h, value, true)
 }
 
 fn finish_maybe_damaged(
-    random: &mut Random,
+    random: &mut Rng,
     mut h: Header,
     value: &[u8],
     may_damage: bool,
 ) -> Vec<u8> {
-    let tag = random.chance(5);
+    let tag = random.percent(5);
     if tag {
         h.flags = h.flags.with(Flags::TAG);
     }
@@ -382,7 +357,7 @@ fn finish_maybe_damaged(
         4 => {
             let len = random.below(80);
             datagram = (0..len).map(|_| random.next() as u8).collect();
-            if let Some(version) = datagram.first_mut().filter(|_| random.chance(90)) {
+            if let Some(version) = datagram.first_mut().filter(|_| random.percent(90)) {
                 *version = 1;
             }
         }

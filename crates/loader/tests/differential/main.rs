@@ -14,7 +14,7 @@ mod switch;
 use std::collections::BTreeMap;
 
 use common::host::Host;
-use common::random::{self, Near, PARTITIONS, Random, SLOTS, TRUSTED, deployment};
+use common::random::{self, Near, PARTITIONS, SLOTS, TRUSTED, deployment};
 use common::{Loaded, number, objects_or_skip};
 use loader::layout::{GROUP_DELIVER, GROUP_PASS_OTHERS};
 use loader::object::Role;
@@ -23,6 +23,7 @@ use loader::run::Step;
 use paxos::outbox::Sent;
 use paxos::{Enable, Packet, Program, Round, To, Verdict};
 use state::Rust;
+use test_world::Rng;
 
 /// All four together: more than a million.
 const PACKETS: u64 = 260_000;
@@ -115,7 +116,7 @@ fn compare(role: Role, flags: u32) {
 struct Pair {
     rust: Rust,
     xdp: Loaded,
-    random: Random,
+    random: Rng,
     near: Near,
     epoch: u32,
     /// Around a learner that is in a replica's host.
@@ -145,7 +146,7 @@ impl Pair {
             rust,
             xdp,
             host,
-            random: Random::seeded(seed),
+            random: Rng::new(seed),
             near: Near::start(),
             epoch: 0,
         };
@@ -175,7 +176,7 @@ impl Pair {
             Rust::Host(_) => random::for_host(&mut self.random, &self.near),
         };
         // Egress of several copies is looked at in IPv4 frames.
-        self.xdp.runner.v6 = self.random.chance(20);
+        self.xdp.runner.v6 = self.random.percent(20);
         if matches!(self.rust, Rust::Leader(_)) {
             self.xdp.runner.v6 &= datagram.get(27).is_none_or(|flags| flags & 8 == 0);
         }
@@ -225,8 +226,8 @@ impl Pair {
     /// A later epoch, an older one or the same again.
     fn control(&mut self) -> Result<(), String> {
         let first = self.epoch == 0;
-        self.epoch += u32::from(first || self.random.chance(50));
-        let epoch = if first || self.random.chance(80) {
+        self.epoch += u32::from(first || self.random.percent(50));
+        let epoch = if first || self.random.percent(80) {
             self.epoch
         } else {
             self.random.below(u64::from(self.epoch) + 1) as u32
@@ -238,7 +239,7 @@ impl Pair {
             (Rust::Acceptor(rust), common::Control::Acceptor(xdp)) => {
                 let enable = Enable {
                     epoch,
-                    nonce: NONCE + u64::from(self.random.chance(5) && !first),
+                    nonce: NONCE + u64::from(self.random.percent(5) && !first),
                     trim: vec![self.random.below(4); all],
                     end: vec![self.random.below(9); all],
                     replicas: replicas.to_vec(),
@@ -247,7 +248,7 @@ impl Pair {
                 rust.enable(&enable).map(|_| ()) == xdp.enable(&enable)
             }
             (Rust::Leader(rust), common::Control::Leader(xdp)) => {
-                if self.random.chance(20) {
+                if self.random.percent(20) {
                     rust.retire(epoch + 1);
                     xdp.retire(epoch + 1);
                 }
@@ -258,7 +259,7 @@ impl Pair {
                 let acceptors = acceptors[self.random.below(3) as usize];
                 let program = Program {
                     epoch,
-                    nonce: NONCE + u64::from(self.random.chance(5) && !first),
+                    nonce: NONCE + u64::from(self.random.percent(5) && !first),
                     next: trimmed.iter().map(|t| t + self.random.below(4)).collect(),
                     trimmed,
                     window: 1 + self.random.below(40),
@@ -280,6 +281,11 @@ impl Pair {
                     Rust::Learner(role) => role.learn(&configuration),
                     _ => unreachable!("one role"),
                 };
+                // Votes of an epoch that isn't known come often enough by chance.
+                if new {
+                    let newest = self.near.floor[0].max(Round::base(epoch));
+                    self.near.floor.fill(newest);
+                }
                 new == xdp.learn(&configuration)
             }
             _ => unreachable!("one role"),
@@ -304,7 +310,7 @@ impl Pair {
             Rust::Leader(role) => {
                 if !role.round().is_none() {
                     self.near.floor.fill(role.round());
-                } else if self.random.chance(15) {
+                } else if self.random.percent(15) {
                     // Nothing but a later epoch revives it.
                     self.epoch += 1;
                     let _ = self.control();
@@ -316,8 +322,7 @@ impl Pair {
                 }
             }
             Rust::Learner(_) | Rust::Host(_) => {
-                self.near.floor.fill(Round::base(self.epoch.max(1)));
-                if self.random.chance(40) {
+                if self.random.percent(40) {
                     let pid = self.random.below(PARTITIONS.into()) as usize;
                     self.near.from[pid] += self.random.below(3);
                     // The last partition's learner has no window, like one in the network.

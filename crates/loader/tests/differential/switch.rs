@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use loader::run::action;
 use paxos::outbox::Sent;
 use paxos::{Deployment, Enable, Flags, Header, MsgType, Packet, Program, Round, To};
+use test_world::Rng;
 
-use crate::common::random::{self, Near, PARTITIONS, Random, SLOTS, deployment};
+use crate::common::random::{self, Near, PARTITIONS, SLOTS, deployment};
 use crate::common::switch::{ACCEPTORS, LEADER, LEARNER, Switch};
 use crate::common::{first_enable, number, objects_or_skip};
 use crate::state::{self, Rust};
@@ -54,7 +55,7 @@ type Left = Option<(u32, Vec<u8>)>;
 struct Pair {
     model: Model,
     switch: Switch,
-    random: Random,
+    random: Rng,
     epoch: u32,
 }
 
@@ -63,7 +64,7 @@ impl Pair {
         Pair {
             model: Model::new(),
             switch,
-            random: Random::seeded(seed),
+            random: Rng::new(seed),
             epoch: 0,
         }
     }
@@ -99,7 +100,7 @@ impl Pair {
     fn step(&mut self) -> Result<String, String> {
         let to = match self.random.below(20) {
             0..14 => LEADER,
-            14..18 => self.random.pick(&ACCEPTORS),
+            14..18 => *self.random.pick(&ACCEPTORS),
             _ => LEARNER,
         };
         let near = self.model.near(to, self.epoch);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a forger or a bad link makes of a packet.
 
-use crate::common::random::Random;
+use test_world::Rng;
 
 /// Changes bytes of a datagram: mostly of its header.
-pub fn forge(random: &mut Random, datagram: &mut Vec<u8>) {
+pub fn forge(random: &mut Rng, datagram: &mut Vec<u8>) {
     for _ in 0..=random.below(3) {
         match random.below(12) {
             // The sender.
@@ -33,7 +33,7 @@ pub fn forge(random: &mut Random, datagram: &mut Vec<u8>) {
 }
 
 /// Damages a frame, anywhere.
-pub fn damage(random: &mut Random, bytes: &mut Vec<u8>) {
+pub fn damage(random: &mut Rng, bytes: &mut Vec<u8>) {
     match random.below(10) {
         // Test runs take no frame without a whole Ethernet header.
         0 => bytes.truncate((14 + random.below(bytes.len() as u64)) as usize),

@@ -10,9 +10,10 @@ use loader::layout::{COUNTERS, Link, Route, RouteKey};
 use loader::object::{Object, Role, Sizes};
 use loader::place::{self, Place};
 use loader::run::{Runner, action, counter, test_device};
+use test_world::Rng;
 
 use crate::FRAMES;
-use crate::common::random::{self, Near, Random, SLOTS, deployment};
+use crate::common::random::{self, Near, SLOTS, deployment};
 use crate::common::switch;
 use crate::common::{Loaded, first_enable, number, objects_or_skip};
 use crate::damage::{damage, forge};
@@ -81,7 +82,7 @@ struct Switch {
     object: Object,
     runner: Runner,
     acceptor: Loaded,
-    random: Random,
+    random: Rng,
     near: Near,
     /// The forwarder's and the acceptor's.
     counters: [[u64; COUNTERS]; 2],
@@ -106,7 +107,7 @@ impl Switch {
             runner: Runner::new(&mut object, 1).expect("it runs"),
             object,
             acceptor,
-            random: Random::seeded(seed),
+            random: Rng::new(seed),
             near: Near::start(),
             counters: [[0; COUNTERS]; 2],
             actions: [0; 5],
@@ -162,19 +163,19 @@ impl Switch {
     fn frame(&mut self) -> Vec<u8> {
         let random = &mut self.random;
         let mut datagram = random::for_acceptor(random, &self.near);
-        if random.chance(30) {
+        if random.percent(30) {
             forge(random, &mut datagram);
         }
-        let v6 = random.chance(30);
-        let to = address(random.pick(&ALL), v6);
+        let v6 = random.percent(30);
+        let to = address(*random.pick(&ALL), v6);
         let from = address(At::Elsewhere, v6);
-        let port = if random.chance(90) { frame::PORT } else { 1 };
+        let port = if random.percent(90) { frame::PORT } else { 1 };
         let mut frame = frame::between((from, 7).into(), (to, port).into(), &datagram);
-        if random.chance(20) {
+        if random.percent(20) {
             let at = if v6 { 21 } else { 22 };
             frame[at] = random.below(3) as u8;
         }
-        if random.chance(40) {
+        if random.percent(40) {
             damage(random, &mut frame);
         }
         frame

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use common::host::Host;
-use common::random::{self, Near, PARTITIONS, Random, SLOTS, TRUSTED, deployment};
+use common::random::{self, Near, PARTITIONS, SLOTS, TRUSTED, deployment};
 use common::{Control, Loaded, first_enable, number, objects_or_skip};
 use damage::{damage, forge};
 use loader::frame;
@@ -24,6 +24,7 @@ use loader::object::Role;
 use loader::place::Place;
 use loader::run::{action, counter};
 use paxos::{Enable, MsgType, Packet, Program, Reason, Round, Verdict};
+use test_world::Rng;
 
 const FRAMES: u64 = 40_000;
 /// Frames between two looks at all of the state.
@@ -93,7 +94,7 @@ struct Attempt {
 
 struct Target {
     loaded: Loaded,
-    random: Random,
+    random: Rng,
     near: Near,
     epoch: u32,
     /// Around a learner that is in a replica's host.
@@ -121,7 +122,7 @@ impl Target {
         let mut target = Target {
             host: in_host.then(|| Host::new(&loaded.object)),
             loaded,
-            random: Random::seeded(seed),
+            random: Rng::new(seed),
             near: Near::start(),
             epoch: 0,
             counters: [0; COUNTERS],
@@ -311,7 +312,7 @@ impl Target {
 
     fn attempt(&mut self) -> Attempt {
         let random = &mut self.random;
-        let v6 = random.chance(30);
+        let v6 = random.percent(30);
         let mut datagram = match &self.loaded.role {
             Control::Acceptor(_) => random::for_acceptor(random, &self.near),
             Control::Leader(_) => random::for_leader(random, &self.near),
@@ -319,11 +320,11 @@ impl Target {
             Control::Learner(_) => random::for_learner(random, &self.near),
         };
         // What a forger sends has a good checksum.
-        if random.chance(60) {
+        if random.percent(60) {
             forge(random, &mut datagram);
         }
         let mut bytes = frame::build(&datagram, v6);
-        if random.chance(60) {
+        if random.percent(60) {
             damage(random, &mut bytes);
         }
         let whole = frame::checksum_is_right_if_whole(&bytes, v6);
