@@ -132,25 +132,23 @@ impl Learner {
 
     /// Whether the host's sockets get the votes of a partition, too.
     pub fn show_votes(&self, pid: PartitionId, show: bool) {
-        let p = self.partitions.at(self.place.partition(pid));
-        // SAFETY: inside the mapping that `self` owns.
-        let flags = unsafe { atomic32(&raw mut (*p).flags) };
-        match show {
-            true => flags.fetch_or(PARTITION_SHOW_VOTES, SeqCst),
-            false => flags.fetch_and(!PARTITION_SHOW_VOTES, SeqCst),
-        };
+        self.set_flag(pid, PARTITION_SHOW_VOTES, show);
     }
 
     /// Whether the reader of a partition's ring is awake: then records don't wake it. Before it
     /// waits it says that it isn't, and then looks once more whether the ring is empty
     /// ([`crate::ring::Ring::is_empty`]).
     pub fn set_awake(&self, pid: PartitionId, awake: bool) {
+        self.set_flag(pid, PARTITION_AWAKE, awake);
+    }
+
+    fn set_flag(&self, pid: PartitionId, flag: u32, on: bool) {
         let p = self.partitions.at(self.place.partition(pid));
         // SAFETY: inside the mapping that `self` owns.
         let flags = unsafe { atomic32(&raw mut (*p).flags) };
-        match awake {
-            true => flags.fetch_or(PARTITION_AWAKE, SeqCst),
-            false => flags.fetch_and(!PARTITION_AWAKE, SeqCst),
+        match on {
+            true => flags.fetch_or(flag, SeqCst),
+            false => flags.fetch_and(!flag, SeqCst),
         };
     }
 

@@ -29,20 +29,18 @@ fn places(cluster: u32, node: u16, groups: &[(u16, u16, u64)]) -> Vec<Place> {
     groups.iter().map(place).collect()
 }
 
+fn claim(mount: &Mount, own: &[Place]) -> Result<(), String> {
+    mount.pins(CLUSTER, NODE).claim(Role::Acceptor, own)
+}
+
 #[test]
 fn what_is_left_is_found_by_its_owner_alone() {
     let Some(mount) = Mount::new("owner") else {
         return;
     };
     let own = places(CLUSTER, 21, &[(1, 2, 16), (2, 4, 8)]);
-    mount
-        .pins(CLUSTER, NODE)
-        .claim(Role::Acceptor, &own)
-        .expect("nobody's");
-    mount
-        .pins(CLUSTER, NODE)
-        .claim(Role::Acceptor, &own)
-        .expect("its own");
+    claim(&mount, &own).expect("nobody's");
+    claim(&mount, &own).expect("its own");
     let refused = |role, places: &[Place], why: &str| {
         let refusal = mount
             .pins(CLUSTER, NODE)
@@ -82,10 +80,7 @@ fn what_is_left_is_found_by_its_owner_alone() {
         &places(CLUSTER, 21, &[(1, 2, 16)]),
         "with 16 slots). Start",
     );
-    mount
-        .pins(CLUSTER, NODE)
-        .claim(Role::Acceptor, &own)
-        .expect("refusals change nothing");
+    claim(&mount, &own).expect("refusals change nothing");
 }
 
 #[test]
@@ -94,16 +89,10 @@ fn pins_without_an_owner_are_an_older_versions() {
         return;
     };
     let own = places(CLUSTER, 21, &[(1, 2, 16)]);
-    mount
-        .pins(CLUSTER, NODE)
-        .claim(Role::Acceptor, &own)
-        .expect("nobody's");
+    claim(&mount, &own).expect("nobody's");
     let directory = mount.pins(CLUSTER, NODE).path().to_owned();
     std::fs::rename(directory.join("identity"), directory.join("votes")).expect("it is there");
-    let refusal = mount
-        .pins(CLUSTER, NODE)
-        .claim(Role::Acceptor, &own)
-        .expect_err("no owner");
+    let refusal = claim(&mount, &own).expect_err("no owner");
     assert!(refusal.contains("noted no owner"), "{refusal}");
     assert!(
         !directory.join("identity").exists(),
@@ -117,10 +106,7 @@ fn another_format_is_refused() {
         return;
     };
     let own = places(CLUSTER, 21, &[(1, 2, 16)]);
-    mount
-        .pins(CLUSTER, NODE)
-        .claim(Role::Acceptor, &own)
-        .expect("nobody's");
+    claim(&mount, &own).expect("nobody's");
     let info = aya::maps::MapInfo::from_pin(mount.pins(CLUSTER, NODE).path().join("identity"))
         .expect("a map");
     let memory =
@@ -133,10 +119,7 @@ fn another_format_is_refused() {
             ..memory.get(0)
         },
     );
-    let refusal = mount
-        .pins(CLUSTER, NODE)
-        .claim(Role::Acceptor, &own)
-        .expect_err("another format");
+    let refusal = claim(&mount, &own).expect_err("another format");
     assert!(
         refusal.contains(&format!(
             "has format {other}, and this version reads {FORMAT}"

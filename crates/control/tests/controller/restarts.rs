@@ -15,13 +15,24 @@ fn voted(world: &mut World, inst: u64) {
     world.run(100);
 }
 
+/// Acceptor 3 is let go on.
+fn goes_on(world: &mut World) {
+    assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
+}
+
+/// So many starts were let go on, and then acceptor 3's memory was put aside.
+fn put_aside_after(world: &World, starts: usize) {
+    let found = (world.resumed.len(), world.discarded.as_slice());
+    assert_eq!(found, (starts, &[3][..]));
+}
+
 #[test]
 fn a_restarted_acceptor_goes_on_as_the_member_that_it_was() {
     let mut world = World::started();
     voted(&mut world, 5);
     world.restart(3);
     assert!(world.net.acceptors[&3].is_mute());
-    world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute());
+    goes_on(&mut world);
     assert_eq!(world.resumed.len(), 1);
     world.run(ALIVE);
     assert_eq!((world.epoch(), world.discarded.len()), (1, 0));
@@ -54,13 +65,10 @@ fn a_copy_that_makes_a_start_twice_is_noticed_by_the_start() {
     let mut world = World::started();
     let copy = world.saved(3);
     world.restart_from(3, &copy);
-    world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute());
+    goes_on(&mut world);
     world.restart_from(3, &copy);
     world.run(ALIVE);
-    assert_eq!(
-        (world.resumed.len(), world.discarded.as_slice()),
-        (1, &[3][..])
-    );
+    put_aside_after(&world, 1);
 }
 
 /// [A-COMPARE]
@@ -69,17 +77,14 @@ fn a_later_controller_notices_by_what_is_stored() {
     let mut world = World::started();
     let copy = world.saved(3);
     world.restart(3);
-    world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute());
+    goes_on(&mut world);
     world.kill_controller();
     world.restart_from(3, &copy);
     world.run(ALIVE);
     assert!(world.net.acceptors[&3].is_mute(), "nobody has compared it");
     world.start_controller();
     world.run(ALIVE);
-    assert_eq!(
-        (world.resumed.len(), world.discarded.as_slice()),
-        (1, &[3][..])
-    );
+    put_aside_after(&world, 1);
 }
 
 /// The copy starts again before the first start was compared, and the controller is another one each time: what
@@ -89,7 +94,7 @@ fn a_copy_that_starts_more_often_than_its_original_does_not_know_the_last_start(
     let mut world = World::started();
     let copy = world.saved(3);
     world.restart(3);
-    world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute());
+    goes_on(&mut world);
     let stored = world.state();
     voted(&mut world, 5);
     world.kill_controller();
@@ -103,10 +108,7 @@ fn a_copy_that_starts_more_often_than_its_original_does_not_know_the_last_start(
     }
     world.start_controller();
     world.run(ALIVE);
-    assert_eq!(
-        (world.resumed.len(), world.discarded.as_slice()),
-        (1, &[3][..])
-    );
+    put_aside_after(&world, 1);
 }
 
 /// Whichever of two copies goes on first is the memory from then on, also if the controller never sees it go on.
@@ -116,7 +118,7 @@ fn of_two_copies_one_goes_on() {
         let mut world = World::started();
         let copy = world.saved(3);
         world.restart_from(3, &copy);
-        assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
+        goes_on(&mut world);
         if seen {
             world.run(ALIVE);
         }
@@ -126,10 +128,7 @@ fn of_two_copies_one_goes_on() {
             world.run(7);
         }
         world.run(ALIVE);
-        assert_eq!(
-            (world.resumed.len(), world.discarded.as_slice()),
-            (1, &[3][..])
-        );
+        put_aside_after(&world, 1);
     }
 }
 
@@ -139,7 +138,7 @@ fn an_answer_about_an_earlier_question_lets_nobody_go_on() {
     let mut world = World::started();
     let copy = world.saved(3);
     world.restart(3);
-    world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute());
+    goes_on(&mut world);
     world.restart_from(3, &copy);
     world.restart(3);
     let memory = &world.net.acceptors[&3];
@@ -155,10 +154,7 @@ fn an_answer_about_an_earlier_question_lets_nobody_go_on() {
         world.answers.push((3, late.clone()));
         world.run(10);
     }
-    assert_eq!(
-        (world.resumed.len(), world.discarded.as_slice()),
-        (1, &[3][..])
-    );
+    put_aside_after(&world, 1);
 }
 
 /// Otherwise question and answer would follow each other as fast as the network goes.
@@ -172,7 +168,7 @@ fn an_answer_that_cannot_be_stored_draws_no_further_question() {
     assert!((1..100).contains(&asked), "{asked}");
     assert_eq!(resumed, 0);
     world.shared.0.borrow_mut().store.failing = None;
-    assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
+    goes_on(&mut world);
     assert!(world.discarded.is_empty());
 }
 
@@ -182,13 +178,13 @@ fn an_older_store_takes_no_healthy_memory_for_a_copy() {
     let older = world.state();
     for _ in 0..20 {
         world.restart(3);
-        assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
+        goes_on(&mut world);
     }
     world.kill_controller();
     world.shared.put(older);
     world.start_controller();
     world.restart(3);
-    assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
+    goes_on(&mut world);
     assert!(world.discarded.is_empty());
 }
 
@@ -196,14 +192,14 @@ fn an_older_store_takes_no_healthy_memory_for_a_copy() {
 fn a_memory_that_the_store_has_never_seen_goes_on() {
     let mut world = World::started();
     world.restart(3);
-    world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute());
+    goes_on(&mut world);
     world.kill_controller();
     let mut state = world.state();
     state.memories.clear();
     world.shared.put(state);
     world.restart(3);
     world.start_controller();
-    assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
+    goes_on(&mut world);
     assert!(world.discarded.is_empty());
 }
 
@@ -216,7 +212,7 @@ fn any_number_of_starts_that_nobody_compared_is_healthy() {
         world.restart(3);
     }
     world.start_controller();
-    assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
+    goes_on(&mut world);
     assert!(world.discarded.is_empty());
 }
 
@@ -230,10 +226,7 @@ fn an_orderly_stop_stores_positions() {
     world.restart_from(3, &copy);
     world.start_controller();
     world.run(ALIVE);
-    assert_eq!(
-        (world.resumed.len(), world.discarded.as_slice()),
-        (0, &[3][..])
-    );
+    put_aside_after(&world, 0);
 }
 
 /// Positions are stored while they move on, not with each answer.
@@ -254,10 +247,7 @@ fn positions_reach_the_store() {
     world.restart_from(3, &copy);
     world.start_controller();
     world.run(ALIVE);
-    assert_eq!(
-        (world.resumed.len(), world.discarded.as_slice()),
-        (0, &[3][..])
-    );
+    put_aside_after(&world, 0);
 }
 
 /// [A-DISCARD]
@@ -294,7 +284,7 @@ fn no_start_goes_on_before_it_is_stored() {
     world.run(ALIVE);
     assert!(world.net.acceptors[&3].is_mute());
     world.shared.0.borrow_mut().store.failing = None;
-    assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
+    goes_on(&mut world);
 }
 
 /// Crashes of acceptors and of the controller, half of all packets and orders lost, votes all the time.
