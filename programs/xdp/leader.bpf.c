@@ -82,119 +82,157 @@ struct step {
 	__u32 rnd;
 };
 
-/* ---- Helpers */
+/* ---- Functions: named and ordered as in crates/paxos/src/leader.rs. What only this plane has stands behind
+ * who needs it. Handlers return a verdict and set `common.action`. */
 
-static __always_inline struct partition_bank *partition_of(const struct step *s, __u16 pid)
-{
-	/* With `partition_in` the verifier went through a quarter more states in the loops over a vector. */
-	__u32 at = s->common.group->first_partition + pid;
-	struct partition *partition = bpf_map_lookup_elem(&partitions, &at);
-
-	return partition ? &partition->banks[s->which & 1] : NULL;
-}
-
-/* [L-PROGRAM] */
-static __always_inline __u32 round_of(const struct step *s)
-{
-	return READ_ONCE(s->bank->retired) ? 0 : READ_ONCE(s->bank->rnd);
-}
-
-static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m, struct step *s,
-				    __u16 reason, __u64 trimmed)
-{
-	struct rejection says = {
-		.reason = reason,
-		.round = reason == REASON_NOT_LEADER ? s->bank->rnd : 0,
-		.trim = trimmed,
-	};
-
-	sent(&s->common, send_reject(ctx, s->common.device, m, &says), XDP_TX);
-	return VERDICT_REJECTED + reason;
-}
-
-/* [L-WINDOW] */
-static __always_inline int window_open(const struct partition_bank *p, __u64 next, __u64 window)
-{
-	__u64 trimmed = READ_ONCE(p->trimmed);
-
-	/* The last instance is never used: `next` must not wrap. */
-	return next != NO_INSTANCE && (next <= trimmed ? 0 : next - trimmed) < window;
-}
-
-/* Takes an instance: 0 or a reason. [L-STAMP] */
-static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 *inst)
-{
-	for (int i = 0; i < MAX_TRIES; i++) {
-		__u64 next = READ_ONCE(p->next);
-
-		if (!window_open(p, next, window))
-			return REASON_WINDOW;
-		if (__sync_val_compare_and_swap(&p->next, next, next + 1) == next) {
-			*inst = next;
-			return 0;
-		}
-	}
-	return REASON_BUSY;
-}
-
-/* ---- Handlers: each gives back a verdict and sets `common.action` */
-
-static __always_inline __u16 vector_pid(const struct vector *v, __u32 at)
-{
-	const __u8 *entry = v->bytes + VECTOR_HEAD_LEN + at * VECTOR_ENTRY_LEN;
-
-	return entry[0] << 8 | entry[1];
-}
-
-/* Writes the stamped vector into the packet and brings its checksum up to date. */
-static __always_inline int store_vector(struct xdp_md *ctx, const struct message *m,
-					struct vector *old, struct vector *new, __u32 len)
-{
-	__u32 udp_at = m->header_at == HEADER_AT_V4 ? HEADER_AT_V4 - sizeof(struct udphdr) :
-						      HEADER_AT_V6 - sizeof(struct udphdr);
-	struct udphdr *udp;
-
-	if (!store_bytes(ctx, value_at(m), new, len, sizeof(*new)))
-		return 0;
-	udp = (void *)(long)ctx->data + udp_at;
-	if ((void *)(udp + 1) > (void *)(long)ctx->data_end)
-		return 0;
-	csum_grow(udp, csum_change(old, new, sizeof(*new)));
-	return 1;
-}
-
-/* Reads the vector (`Vector::parse`): 0 or a reason. */
+static __noinline int verify(const struct message *m);
+static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struct step *s);
+static __always_inline __u32 request(struct xdp_md *ctx, struct message *m, struct step *s,
+				     struct partition_bank *p);
+static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *m, struct step *s,
+				      __u64 *first, __u32 *partitions);
+static __noinline __u32 take_all(struct step *s, struct vector *v, __u32 n, __u64 *trimmed);
 static __always_inline __u32 load_vector(struct xdp_md *ctx, const struct message *m,
-					 const struct step *s, struct vector *v, __u32 *count)
-{
-	__u32 n, len;
+					 const struct step *s, struct vector *v, __u32 *count);
+static __always_inline __u16 vector_pid(const struct vector *v, __u32 at);
+static __always_inline int store_vector(struct xdp_md *ctx, const struct message *m,
+					struct vector *old, struct vector *new, __u32 len);
+static __always_inline __u32 trim_to(const struct message *m, struct step *s,
+				     struct partition_bank *p);
+static __always_inline __u32 rejected(struct xdp_md *ctx, const struct message *m, struct step *s);
+static __noinline __u32 probe(struct xdp_md *ctx, const struct message *m, struct step *s,
+			      struct partition_bank *p);
 
-	__builtin_memset(v, 0, sizeof(*v));
-	if (m->value_len < VECTOR_HEAD_LEN ||
-	    bpf_xdp_load_bytes(ctx, value_at(m), v, VECTOR_HEAD_LEN))
-		return REASON_BAD_VALUE;
-	n = v->bytes[4] << 8 | v->bytes[5];
-	KEEP(n);
-	if (n == 0 || n > MAX_VECTOR)
-		return REASON_BAD_VALUE;
-	len = VECTOR_HEAD_LEN + n * VECTOR_ENTRY_LEN;
-	if (m->value_len < len)
-		return REASON_BAD_VALUE;
-	if (!load_bytes(ctx, value_at(m), v, len, sizeof(*v)))
-		return REASON_BAD_VALUE;
-	for (__u32 i = 1; i < MAX_VECTOR; i++) {
-		if (i >= n)
-			break;
-		if (vector_pid(v, i - 1) >= vector_pid(v, i))
-			return REASON_BAD_VALUE;
+static __always_inline int window_open(const struct partition_bank *p, __u64 next, __u64 window);
+static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 *inst);
+static __always_inline void send_proposal(struct xdp_md *ctx, struct message *m, struct step *s,
+					  __u64 inst, __u32 partitions);
+static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m, struct step *s,
+				    __u16 reason, __u64 trimmed);
+static __always_inline struct partition_bank *partition_of(const struct step *s, __u16 pid);
+static __always_inline __u32 round_of(const struct step *s);
+static __noinline __u32 note(struct leader_bank *bank, __u16 acceptor);
+static __always_inline __u32 acceptor_bit(const struct preemption *p, __u16 node);
+
+/* ---- Handlers */
+
+/* Takes one packet. */
+static __always_inline int step(struct xdp_md *ctx)
+{
+	struct step s = {};
+	struct message m;
+	int refused = 0;
+	__u32 at;
+
+	if (!receive(ctx, &m, &s.common))
+		return s.common.action;
+	/* A REQUEST keeps its checksum, right or wrong, so acceptors see the damage; all it costs is
+	 * an instance. Where the value moves, a new checksum would hide it. [M-CHECKSUM] */
+	if (m.msgtype != REPLY && (m.msgtype != REQUEST || (m.flags & FLAG_TAG)))
+		refused = verify(&m);
+	if (refused)
+		return drop(refused);
+	at = s.common.group->index;
+	s.leader = bpf_map_lookup_elem(&leaders, &at);
+	if (!s.leader)
+		return XDP_ABORTED;
+	s.which = READ_ONCE(s.leader->bank) & 1;
+	s.bank = &s.leader->banks[s.which & 1];
+	count(handle(ctx, &m, &s));
+	return leave(ctx, &s.common);
+}
+
+/* Most packets here, requests, need no check. */
+static __noinline int verify(const struct message *m)
+{
+	return verify_checksum(m);
+}
+
+static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struct step *s)
+{
+	struct partition_bank *p = partition_of(s, m->pid);
+
+	if (!p)
+		return REASON_FULL;
+	switch (m->msgtype) {
+	case REQUEST:
+		return request(ctx, m, s, p);
+	case TRIM:
+		return trim_to(m, s, p);
+	case REJECT:
+		return rejected(ctx, m, s);
+	case PROBE:
+		return probe(ctx, m, s, p);
+	default:
+		return REASON_NOT_FOR_ROLE;
 	}
-	if (vector_pid(v, 0) != m->pid)
-		return REASON_BAD_VALUE;
-	/* In ascending order: the last one tells of all. */
-	if (vector_pid(v, (n - 1) & (MAX_VECTOR - 1)) >= s->common.group->partitions)
-		return REASON_UNKNOWN_PARTITION;
-	*count = n;
-	return 0;
+}
+
+/* Stamps, if this is the leader and the window is open. Instance, round and sender in a REQUEST
+ * mean nothing. [L-STAMP] */
+static __always_inline __u32 request(struct xdp_md *ctx, struct message *m, struct step *s,
+				     struct partition_bank *p)
+{
+	__u32 partitions = 1, refused;
+	__u64 inst = 0;
+
+	s->rnd = round_of(s);
+	if (!s->rnd)
+		return reject(ctx, m, s, REASON_NOT_LEADER, READ_ONCE(p->trimmed));
+	stop_at(STOP_BEFORE_TAKING);
+	s->trimmed = 0;
+	if (m->flags & FLAG_MULTI) {
+		refused = request_multi(ctx, m, s, &inst, &partitions);
+		/* It is where it was. But an address that the verifier need not know during the loops in there
+		 * halves the states that it goes through. */
+		if (!refused && !find_header(ctx, m))
+			refused = REASON_TRUNCATED;
+	} else {
+		refused = take(p, s->bank->window, &inst);
+		if (refused)
+			s->trimmed = READ_ONCE(p->trimmed);
+	}
+	if (refused == REASON_WINDOW)
+		return reject(ctx, m, s, refused, s->trimmed);
+	if (refused)
+		return refused;
+	stop_at(STOP_AFTER_TAKING);
+	send_proposal(ctx, m, s, inst, partitions);
+	return VERDICT_CHANGED;
+}
+
+/* Stamps the vector in the packet. 0, with the first partition's instance and the number of them, or
+ * a reason. */
+static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *m, struct step *s,
+				      __u64 *first, __u32 *partitions)
+{
+	struct scratch *scratch = this_scratch();
+	struct vector *old, *new;
+	__u64 trimmed = 0;
+	__u32 n = 0, refused;
+
+	if (!scratch)
+		return REASON_FULL;
+	old = (void *)scratch->datagram;
+	new = (void *)scratch->datagram + 512;
+	refused = load_vector(ctx, m, s, new, &n);
+	if (refused)
+		return refused;
+	__builtin_memcpy(old, new, sizeof(*new));
+	if (!try_lock(&s->leader->lock))
+		return REASON_BUSY;
+	refused = take_all(s, new, n, &trimmed);
+	unlock(&s->leader->lock);
+	s->trimmed = trimmed;
+	if (refused)
+		return refused;
+	*first = (__u64)bpf_ntohl(*(__be32 *)(new->bytes + 8)) << 32 |
+		 bpf_ntohl(*(__be32 *)(new->bytes + 12));
+	*partitions = n;
+	/* Where this fails its instances are gaps, like those of a lost packet. */
+	return store_vector(ctx, m, old, new, VECTOR_HEAD_LEN + n * VECTOR_ENTRY_LEN) ?
+		       0 :
+		       REASON_TRUNCATED;
 }
 
 /* One instance of every partition named, or of none. [L-MULTI] */
@@ -235,88 +273,62 @@ static __noinline __u32 take_all(struct step *s, struct vector *v, __u32 n, __u6
 	return 0;
 }
 
-/* Stamps the vector in the packet. 0, with the first partition's instance and the number of them, or
- * a reason. */
-static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *m, struct step *s,
-				      __u64 *first, __u32 *partitions)
+/* Reads the vector (`Vector::parse`): 0 or a reason. */
+static __always_inline __u32 load_vector(struct xdp_md *ctx, const struct message *m,
+					 const struct step *s, struct vector *v, __u32 *count)
 {
-	struct scratch *scratch = this_scratch();
-	struct vector *old, *new;
-	__u64 trimmed = 0;
-	__u32 n = 0, refused;
+	__u32 n, len;
 
-	if (!scratch)
-		return REASON_FULL;
-	old = (void *)scratch->datagram;
-	new = (void *)scratch->datagram + 512;
-	refused = load_vector(ctx, m, s, new, &n);
-	if (refused)
-		return refused;
-	__builtin_memcpy(old, new, sizeof(*new));
-	if (!try_lock(&s->leader->lock))
-		return REASON_BUSY;
-	refused = take_all(s, new, n, &trimmed);
-	unlock(&s->leader->lock);
-	s->trimmed = trimmed;
-	if (refused)
-		return refused;
-	*first = (__u64)bpf_ntohl(*(__be32 *)(new->bytes + 8)) << 32 |
-		 bpf_ntohl(*(__be32 *)(new->bytes + 12));
-	*partitions = n;
-	/* Where this fails its instances are gaps, like those of a lost packet. */
-	return store_vector(ctx, m, old, new, VECTOR_HEAD_LEN + n * VECTOR_ENTRY_LEN) ?
-		       0 :
-		       REASON_TRUNCATED;
-}
-
-/* The stamped REQUEST, to all acceptors: as the copy of its first partition, if it names several.
- * Those of the others, each with another partition and instance in its header, are made on egress. */
-static __always_inline void send_proposal(struct xdp_md *ctx, struct message *m, struct step *s,
-					  __u64 inst, __u32 partitions)
-{
-	struct stamp stamp = {
-		.orders = 1,
-		.rnd = s->rnd,
-		.inst = inst,
-		.flags = m->flags & FLAGS_OF_VALUE,
-		.msgtype = PHASE2A,
-	};
-	int action = send_multicast(ctx, s->common.device, m, &stamp, partitions);
-
-	sent(&s->common, action != NOT_SENT, action);
-}
-
-/* Stamps, if this is the leader and the window is open. Instance, round and sender in a REQUEST
- * mean nothing. [L-STAMP] */
-static __always_inline __u32 request(struct xdp_md *ctx, struct message *m, struct step *s,
-				     struct partition_bank *p)
-{
-	__u32 partitions = 1, refused;
-	__u64 inst = 0;
-
-	s->rnd = round_of(s);
-	if (!s->rnd)
-		return reject(ctx, m, s, REASON_NOT_LEADER, READ_ONCE(p->trimmed));
-	stop_at(STOP_BEFORE_TAKING);
-	s->trimmed = 0;
-	if (m->flags & FLAG_MULTI) {
-		refused = request_multi(ctx, m, s, &inst, &partitions);
-		/* It is where it was. But an address that the verifier need not know during the loops in there
-		 * halves the states that it goes through. */
-		if (!refused && !find_header(ctx, m))
-			refused = REASON_TRUNCATED;
-	} else {
-		refused = take(p, s->bank->window, &inst);
-		if (refused)
-			s->trimmed = READ_ONCE(p->trimmed);
+	__builtin_memset(v, 0, sizeof(*v));
+	if (m->value_len < VECTOR_HEAD_LEN ||
+	    bpf_xdp_load_bytes(ctx, value_at(m), v, VECTOR_HEAD_LEN))
+		return REASON_BAD_VALUE;
+	n = v->bytes[4] << 8 | v->bytes[5];
+	KEEP(n);
+	if (n == 0 || n > MAX_VECTOR)
+		return REASON_BAD_VALUE;
+	len = VECTOR_HEAD_LEN + n * VECTOR_ENTRY_LEN;
+	if (m->value_len < len)
+		return REASON_BAD_VALUE;
+	if (!load_bytes(ctx, value_at(m), v, len, sizeof(*v)))
+		return REASON_BAD_VALUE;
+	for (__u32 i = 1; i < MAX_VECTOR; i++) {
+		if (i >= n)
+			break;
+		if (vector_pid(v, i - 1) >= vector_pid(v, i))
+			return REASON_BAD_VALUE;
 	}
-	if (refused == REASON_WINDOW)
-		return reject(ctx, m, s, refused, s->trimmed);
-	if (refused)
-		return refused;
-	stop_at(STOP_AFTER_TAKING);
-	send_proposal(ctx, m, s, inst, partitions);
-	return VERDICT_CHANGED;
+	if (vector_pid(v, 0) != m->pid)
+		return REASON_BAD_VALUE;
+	/* In ascending order: the last one tells of all. */
+	if (vector_pid(v, (n - 1) & (MAX_VECTOR - 1)) >= s->common.group->partitions)
+		return REASON_UNKNOWN_PARTITION;
+	*count = n;
+	return 0;
+}
+
+static __always_inline __u16 vector_pid(const struct vector *v, __u32 at)
+{
+	const __u8 *entry = v->bytes + VECTOR_HEAD_LEN + at * VECTOR_ENTRY_LEN;
+
+	return entry[0] << 8 | entry[1];
+}
+
+/* Writes the stamped vector into the packet and brings its checksum up to date. */
+static __always_inline int store_vector(struct xdp_md *ctx, const struct message *m,
+					struct vector *old, struct vector *new, __u32 len)
+{
+	__u32 udp_at = m->header_at == HEADER_AT_V4 ? HEADER_AT_V4 - sizeof(struct udphdr) :
+						      HEADER_AT_V6 - sizeof(struct udphdr);
+	struct udphdr *udp;
+
+	if (!store_bytes(ctx, value_at(m), new, len, sizeof(*new)))
+		return 0;
+	udp = (void *)(long)ctx->data + udp_at;
+	if ((void *)(udp + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	csum_grow(udp, csum_change(old, new, sizeof(*new)));
+	return 1;
 }
 
 /* TRIM opens the window: a replica's report (no round), or a candidate's word (its base round). [L-TRIM] */
@@ -340,34 +352,6 @@ static __always_inline __u32 trim_to(const struct message *m, struct step *s,
 	if (m->inst == trimmed)
 		return REASON_DUPLICATE;
 	return raise(&p->trimmed, m->inst) ? VERDICT_CHANGED : REASON_BUSY;
-}
-
-/* The bit of an acceptor; 0 = it is none. */
-static __always_inline __u32 acceptor_bit(const struct preemption *p, __u16 node)
-{
-	for (__u32 i = 0; i < MAX_ACCEPTORS; i++) {
-		if (i >= p->count)
-			break;
-		if (p->node[i] == node)
-			return 1u << i;
-	}
-	return 0;
-}
-
-/* Notes an acceptor's word: 0 or a reason. Of several CPUs the one that notes the last bit sees all of them. */
-static __noinline __u32 note_preemption(struct leader_bank *bank, __u16 acceptor)
-{
-	__u32 bit = acceptor_bit(&bank->preemption, acceptor);
-	__u32 told;
-
-	if (!bit)
-		return REASON_UNKNOWN_SENDER;
-	told = __sync_fetch_and_or(&bank->preemption.told, bit);
-	if (told & bit)
-		return REASON_DUPLICATE;
-	if (are_quorum(told | bit, bank->preemption.quorum))
-		WRITE_ONCE(bank->retired, 1);
-	return 0;
 }
 
 /* An acceptor refused a proposal. Promises of f+1 to later epochs, the same one or not, retire this
@@ -397,7 +381,7 @@ static __always_inline __u32 rejected(struct xdp_md *ctx, const struct message *
 	if (!round_of(s) || m->rnd != s->bank->rnd ||
 	    round_epoch(round) <= round_epoch(s->bank->rnd))
 		return REASON_STALE;
-	refused = note_preemption(s->bank, sender_of(m));
+	refused = note(s->bank, sender_of(m));
 	return refused ? refused : VERDICT_CHANGED;
 }
 
@@ -415,56 +399,106 @@ static __noinline __u32 probe(struct xdp_md *ctx, const struct message *m, struc
 	return VERDICT_ANSWERED;
 }
 
-static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struct step *s)
-{
-	struct partition_bank *p = partition_of(s, m->pid);
+/* ---- Helpers */
 
-	if (!p)
-		return REASON_FULL;
-	switch (m->msgtype) {
-	case REQUEST:
-		return request(ctx, m, s, p);
-	case TRIM:
-		return trim_to(m, s, p);
-	case REJECT:
-		return rejected(ctx, m, s);
-	case PROBE:
-		return probe(ctx, m, s, p);
-	default:
-		return REASON_NOT_FOR_ROLE;
+/* [L-WINDOW] */
+static __always_inline int window_open(const struct partition_bank *p, __u64 next, __u64 window)
+{
+	__u64 trimmed = READ_ONCE(p->trimmed);
+
+	/* The last instance is never used: `next` must not wrap. */
+	return next != NO_INSTANCE && (next <= trimmed ? 0 : next - trimmed) < window;
+}
+
+/* Takes an instance: 0 or a reason. [L-STAMP] */
+static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 *inst)
+{
+	for (int i = 0; i < MAX_TRIES; i++) {
+		__u64 next = READ_ONCE(p->next);
+
+		if (!window_open(p, next, window))
+			return REASON_WINDOW;
+		if (__sync_val_compare_and_swap(&p->next, next, next + 1) == next) {
+			*inst = next;
+			return 0;
+		}
 	}
+	return REASON_BUSY;
 }
 
-/* Most packets here, requests, need no check. */
-static __noinline int verify(const struct message *m)
+/* The stamped REQUEST, to all acceptors: as the copy of its first partition, if it names several.
+ * Those of the others, each with another partition and instance in its header, are made on egress. */
+static __always_inline void send_proposal(struct xdp_md *ctx, struct message *m, struct step *s,
+					  __u64 inst, __u32 partitions)
 {
-	return verify_checksum(m);
+	struct stamp stamp = {
+		.orders = 1,
+		.rnd = s->rnd,
+		.inst = inst,
+		.flags = m->flags & FLAGS_OF_VALUE,
+		.msgtype = PHASE2A,
+	};
+	int action = send_multicast(ctx, s->common.device, m, &stamp, partitions);
+
+	sent(&s->common, action != NOT_SENT, action);
 }
 
-/* Takes one packet. */
-static __always_inline int step(struct xdp_md *ctx)
+static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m, struct step *s,
+				    __u16 reason, __u64 trimmed)
 {
-	struct step s = {};
-	struct message m;
-	int refused = 0;
-	__u32 at;
+	struct rejection says = {
+		.reason = reason,
+		.round = reason == REASON_NOT_LEADER ? s->bank->rnd : 0,
+		.trim = trimmed,
+	};
 
-	if (!receive(ctx, &m, &s.common))
-		return s.common.action;
-	/* A REQUEST keeps its checksum, right or wrong, so acceptors see the damage; all it costs is
-	 * an instance. Where the value moves, a new checksum would hide it. [M-CHECKSUM] */
-	if (m.msgtype != REPLY && (m.msgtype != REQUEST || (m.flags & FLAG_TAG)))
-		refused = verify(&m);
-	if (refused)
-		return drop(refused);
-	at = s.common.group->index;
-	s.leader = bpf_map_lookup_elem(&leaders, &at);
-	if (!s.leader)
-		return XDP_ABORTED;
-	s.which = READ_ONCE(s.leader->bank) & 1;
-	s.bank = &s.leader->banks[s.which & 1];
-	count(handle(ctx, &m, &s));
-	return leave(ctx, &s.common);
+	sent(&s->common, send_reject(ctx, s->common.device, m, &says), XDP_TX);
+	return VERDICT_REJECTED + reason;
+}
+
+static __always_inline struct partition_bank *partition_of(const struct step *s, __u16 pid)
+{
+	/* With `partition_in` the verifier went through a quarter more states in the loops over a vector. */
+	__u32 at = s->common.group->first_partition + pid;
+	struct partition *partition = bpf_map_lookup_elem(&partitions, &at);
+
+	return partition ? &partition->banks[s->which & 1] : NULL;
+}
+
+/* [L-PROGRAM] */
+static __always_inline __u32 round_of(const struct step *s)
+{
+	return READ_ONCE(s->bank->retired) ? 0 : READ_ONCE(s->bank->rnd);
+}
+
+/* ---- Counting refusals */
+
+/* Notes an acceptor's word: 0 or a reason. Of several CPUs the one that notes the last bit sees all of them. */
+static __noinline __u32 note(struct leader_bank *bank, __u16 acceptor)
+{
+	__u32 bit = acceptor_bit(&bank->preemption, acceptor);
+	__u32 told;
+
+	if (!bit)
+		return REASON_UNKNOWN_SENDER;
+	told = __sync_fetch_and_or(&bank->preemption.told, bit);
+	if (told & bit)
+		return REASON_DUPLICATE;
+	if (are_quorum(told | bit, bank->preemption.quorum))
+		WRITE_ONCE(bank->retired, 1);
+	return 0;
+}
+
+/* The bit of an acceptor; 0 = it is none. */
+static __always_inline __u32 acceptor_bit(const struct preemption *p, __u16 node)
+{
+	for (__u32 i = 0; i < MAX_ACCEPTORS; i++) {
+		if (i >= p->count)
+			break;
+		if (p->node[i] == node)
+			return 1u << i;
+	}
+	return 0;
 }
 
 SEC("xdp")

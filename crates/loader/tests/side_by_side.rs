@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A role is read side by side in Rust and in C: from its handlers on, functions have the same names and
+//! Each role is read side by side in Rust and in C: from its handlers on, functions have the same names and
 //! stand in the same order. What only one plane has is listed here.
 
 use std::fs;
@@ -30,6 +30,25 @@ fn acceptor() {
             "send_value",
             "send_short_value",
             "send_long_value",
+        ],
+    );
+}
+
+#[test]
+fn leader() {
+    side_by_side(
+        "leader",
+        &["refusal", "none", "new", "is_certain"],
+        &[
+            "verify",
+            "take_all",
+            "load_vector",
+            "vector_pid",
+            "store_vector",
+            "reject",
+            "partition_of",
+            "round_of",
+            "acceptor_bit",
         ],
     );
 }

@@ -305,9 +305,7 @@ impl Acceptor {
         })
     }
 
-    // ---- Handlers
-
-    // Named and ordered as in programs/xdp/acceptor.bpf.c.
+    // ---- Handlers, named and ordered as in programs/xdp/acceptor.bpf.c
 
     /// Takes one packet.
     #[inline]

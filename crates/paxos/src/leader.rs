@@ -12,8 +12,8 @@
 //!
 //! A pack's inner structure is not looked at: devices can't afford it, and a value that is no pack
 //! does no harm in the log. Whoever executes a pack must check it anyway. REJECT and TRIM come
-//! with nothing but a source address to prove their sender; f forged or stray REJECTs do nothing, f+1 can at most stop this leader until the next
-//! epoch.
+//! with nothing but a source address to prove their sender. f forged or stray REJECTs do nothing; f+1 can at
+//! most stop this leader until the next epoch.
 
 use crate::answer::{self, Refusal};
 use crate::configuration::MAX_ACCEPTORS;
@@ -179,7 +179,7 @@ impl Leader {
         self.window
     }
 
-    // ---- Handlers
+    // ---- Handlers, named and ordered as in programs/xdp/leader.bpf.c
 
     /// Takes one packet.
     #[inline]
@@ -187,14 +187,19 @@ impl Leader {
         if let Err(reason) = self.deployment.check(packet) {
             return Verdict::Dropped(reason);
         }
-        let result = match packet.header.msgtype {
+        let result = self.handle(packet, out);
+        answer::conclude(&self.deployment, packet, result, out)
+    }
+
+    #[inline]
+    fn handle(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
+        match packet.header.msgtype {
             MsgType::Request => self.request(packet, out),
             MsgType::Trim => self.trim_to(packet),
             MsgType::Reject => self.rejected(packet),
             MsgType::Probe => self.probe(packet, out),
             _ => Err(Reason::NotForRole.into()),
-        };
-        answer::conclude(&self.deployment, packet, result, out)
+        }
     }
 
     /// Stamps, if this is the leader and the window is open. Instance, round and sender in a
@@ -203,7 +208,7 @@ impl Leader {
     fn request(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
         let h = &packet.header;
         if self.round().is_none() {
-            return Err(self.refuse(Reason::NotLeader, h.pid));
+            return Err(self.refusal(Reason::NotLeader, h.pid));
         }
         if h.flags.has(crate::Flags::MULTI) {
             return self.request_multi(packet, out);
@@ -319,7 +324,7 @@ impl Leader {
         if unused && partition.next.saturating_sub(partition.trimmed) < self.window {
             Ok(())
         } else {
-            Err(self.refuse(Reason::Window, pid))
+            Err(self.refusal(Reason::Window, pid))
         }
     }
 
@@ -353,7 +358,7 @@ impl Leader {
         out.send(To::Acceptors, &proposal, value);
     }
 
-    fn refuse(&self, reason: Reason, pid: PartitionId) -> Refusal {
+    fn refusal(&self, reason: Reason, pid: PartitionId) -> Refusal {
         let round = match reason {
             Reason::NotLeader => self.rnd,
             _ => Round::NONE,
