@@ -29,7 +29,8 @@ const MAX_STEPS: usize = 400;
 /// Runs the sequence that `data` spells.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
-    let mut world = World::new();
+    // Whether answers wait until what they show is stored.
+    let mut world = World::new(input.small() % 2 == 0);
     for _ in 0..MAX_STEPS {
         let Some(choice) = input.byte() else { return };
         world.now += Time::from(choice) * 1_000_000;
@@ -137,7 +138,8 @@ impl Application for Watched {
 struct Out {
     sent: Vec<(Header, Vec<u8>)>,
     replies: usize,
-    uncommitted: Uncommitted,
+    /// Where answers wait until that is false.
+    uncommitted: Option<Uncommitted>,
 }
 
 impl Outbox for Out {
@@ -149,7 +151,8 @@ impl Outbox for Out {
 impl Output for Out {
     fn reply(&mut self, _: &ReplyTo, _: u64, _: u64, status: u8, bytes: &[u8]) {
         assert!(Status::from_u8(status).is_some_and(|s| s == Status::Ok || bytes.is_empty()));
-        assert!(!*self.uncommitted.lock().expect("nobody panics"));
+        let uncommitted = self.uncommitted.as_ref();
+        assert!(uncommitted.is_none_or(|u| !*u.lock().expect("nobody panics")));
         self.replies += 1;
     }
 
@@ -160,6 +163,7 @@ impl Output for Out {
 
 struct World {
     now: Time,
+    answers_wait: bool,
     worker: Worker<Watched>,
     disk: Disk,
     uncommitted: Uncommitted,
@@ -170,8 +174,10 @@ struct World {
     ended: bool,
 }
 
-fn settings() -> Settings {
+fn settings(answers_wait: bool) -> Settings {
     Settings {
+        answers_wait,
+        commit_every: 3,
         buffer: BUFFER,
         learners: vec![LEARNER],
         repair_after: 5_000_000,
@@ -199,24 +205,26 @@ fn epoch(epoch: u32, active: bool) -> EpochView {
     }
 }
 
-fn open(disk: &Disk, uncommitted: &Uncommitted, now: Time) -> Worker<Watched> {
+fn open(answers_wait: bool, disk: &Disk, uncommitted: &Uncommitted, now: Time) -> Worker<Watched> {
     let app = InMemory::open(disk.clone(), Tally::default()).expect("our own checkpoint");
     let app = Watched {
         app,
         instance: None,
         uncommitted: uncommitted.clone(),
     };
-    let mut worker = Worker::open(settings(), app, NONCE, now).expect("our own records");
+    let worker = Worker::open(settings(answers_wait), app, NONCE, now);
+    let mut worker = worker.expect("our own records");
     worker.configure(now, &[epoch(1, true)]);
     worker
 }
 
 impl World {
-    fn new() -> World {
+    fn new(answers_wait: bool) -> World {
         let (disk, uncommitted) = (Disk::default(), Uncommitted::default());
         World {
             now: 0,
-            worker: open(&disk, &uncommitted, 0),
+            answers_wait,
+            worker: open(answers_wait, &disk, &uncommitted, 0),
             disk,
             uncommitted,
             checkpoint: None,
@@ -229,7 +237,7 @@ impl World {
         Out {
             sent: Vec::new(),
             replies: 0,
-            uncommitted: self.uncommitted.clone(),
+            uncommitted: self.answers_wait.then(|| self.uncommitted.clone()),
         }
     }
 
@@ -238,7 +246,7 @@ impl World {
         let durable = self.worker.checkpointed();
         *self.uncommitted.lock().expect("nobody panics") = false;
         self.checkpoint = None;
-        self.worker = open(&self.disk, &self.uncommitted, self.now);
+        self.worker = open(self.answers_wait, &self.disk, &self.uncommitted, self.now);
         assert!(self.worker.next() >= durable);
     }
 
@@ -334,7 +342,12 @@ impl World {
         };
         // Whatever comes of it, the state on disk can be opened again.
         let result = self.worker.restore(self.now, announced, &mut &copy[..]);
-        open(&self.disk, &Uncommitted::default(), self.now);
+        open(
+            self.answers_wait,
+            &self.disk,
+            &Uncommitted::default(),
+            self.now,
+        );
         result.map(|_| ())
     }
 

@@ -30,8 +30,8 @@ pub enum Error {
     /// The cluster file, or what is asked of it: each problem with its line, if it has one, and its
     /// remedy.
     Configuration(cluster_file::Errors),
-    /// What is stored can't be read, written or relied on. Nothing was acknowledged that isn't
-    /// stored.
+    /// What is stored can't be read, written or relied on. What was acknowledged is
+    /// stored, or in the acceptors' log.
     Store(String),
     /// The host: sockets, interfaces, memory, threads.
     System(String),

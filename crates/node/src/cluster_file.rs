@@ -20,6 +20,7 @@
 //! | `checkpoint_every` | instances between checkpoints, at most half the window | an eighth of `slots` |
 //! | `gap_timeout_ms` | how long a replica waits for a missing instance before it asks | 10 |
 //! | `session_timeout_s` | an idle session expires after this | 3600 |
+//! | `answer` | when a replica answers a command: `"executed"`, as soon as it is, or `"stored"`, once its effects are | `"executed"` |
 //! | **`[[node]]`** | one process | |
 //! | `name` | its name on the command line; letters, digits, `-` and `_` | required |
 //! | `id` | its number, 1 to 65535 | required |
@@ -95,6 +96,29 @@ pub struct Group {
     pub gap_timeout_ms: u64,
     /// An idle session expires after this many seconds.
     pub session_timeout_s: u64,
+    /// When a replica answers.
+    pub answer: Answer,
+}
+
+/// When a replica answers a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// As soon as it is executed.
+    Executed,
+    /// Once its effects are stored.
+    Stored,
+}
+
+impl Answer {
+    const ALL: [Answer; 2] = [Self::Executed, Self::Stored];
+
+    /// The name in the cluster file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Executed => "executed",
+            Self::Stored => "stored",
+        }
+    }
 }
 
 /// What is replicated.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Replies that wait for the commit of their batch.
+//! Replies that wait for the end of their batch.
 
 use crate::protocol::Status;
 use crate::sibling::SiblingMessage;
@@ -17,8 +17,8 @@ pub enum ReplyTo {
 
 /// Takes what a worker sends: packets, and replies to clients. An implementation copies.
 pub trait Output: Outbox {
-    /// Answers (`client`, `request`) with `status` and `bytes`. Called only after the effects of
-    /// the command have been committed. Many replies to one address may share a packed REPLY.
+    /// Answers (`client`, `request`) with `status` and `bytes`. Called only after the command has been
+    /// executed and, where answers wait for it, committed. Many replies to one address may share a packed REPLY.
     fn reply(&mut self, to: &ReplyTo, client: u64, request: u64, status: u8, bytes: &[u8]);
 
     /// Hands a message to the worker of another partition of this replica.

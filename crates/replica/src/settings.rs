@@ -65,6 +65,13 @@ pub struct Settings {
     pub trim_interval: Time,
     /// An idle session of this age is proposed for expiry.
     pub session_timeout: Time,
+    /// Answers wait until what they show is stored, and each batch ends with a commit. Otherwise they leave
+    /// when the batch is executed, and commits come as the next two say. [X-ANSWER]
+    pub answers_wait: bool,
+    /// Commands, or instances, after which a commit is due.
+    pub commit_every: u64,
+    /// How long what is executed may wait for its commit.
+    pub commit_after: Time,
     /// Bounds of the session table.
     pub limits: Limits,
     /// Seed of the jitter of repairs.
@@ -87,6 +94,9 @@ impl Settings {
             checkpoint_interval: 30 * SECOND,
             trim_interval: SECOND,
             session_timeout: 600 * SECOND,
+            answers_wait: false,
+            commit_every: 256,
+            commit_after: MILLISECOND,
             limits: Limits::default(),
             seed: 0,
         }

@@ -5,10 +5,13 @@
 //! The order that keeps a kill at any instruction harmless:
 //!
 //! 1. [`Worker::step`] executes decided values; nothing of it has left, nothing of it is stored.
-//! 2. [`Worker::finish_batch`] has the application store the effects together with the position
-//!    and the session table, and only then sends the replies.
-//! 3. A checkpoint, which [`Worker::finish_batch`] only begins, makes all of it survive a power failure,
-//!    and only when [`Worker::end_checkpoint`] says so, TRIM goes out. [X-ATOMIC]
+//! 2. [`Worker::finish_batch`] sends the replies. What they show is decided: after a kill it comes from the
+//!    acceptors' log again. [X-ANSWER]
+//! 3. A commit, a moment later in [`Worker::tick`], has the application store the effects together with
+//!    the position and the session table. [X-ATOMIC] Where replies are to wait for it, it comes before
+//!    them.
+//! 4. A checkpoint, which [`Worker::finish_batch`] only begins, makes all of it survive a power failure,
+//!    and only when [`Worker::end_checkpoint`] says so, TRIM goes out. [T-CHECKPOINT]
 
 mod beginning;
 mod catch_up;
@@ -94,6 +97,10 @@ pub struct Worker<A> {
     next: Instance,
     /// Everything below is committed.
     committed: Instance,
+    /// Commands found in it.
+    commands_committed: u64,
+    /// When the rest must be committed; `None` if there is none.
+    commit_by: Option<Time>,
     /// The largest epoch whose marker was executed.
     marker: Epoch,
     /// The last active epoch, and where it begins.
@@ -169,6 +176,8 @@ impl<A: Application> Worker<A> {
             nonce,
             next,
             committed: next,
+            commands_committed: 0,
+            commit_by: None,
             marker,
             begins: (0, 0),
             sessions,
@@ -616,6 +625,8 @@ impl<A: Application> Worker<A> {
                 }
                 self.next += 1;
                 self.statistics.instances += 1;
+                self.commit_by
+                    .get_or_insert(now.saturating_add(self.settings.commit_after));
                 self.leap();
                 self.check_beginning();
                 self.answer_siblings();
@@ -675,9 +686,9 @@ impl<A: Application> Worker<A> {
 
     // ---- Commit
 
-    /// Ends a batch of steps: commits what was executed, and only then sends the replies; begins a
+    /// Ends a batch of steps: sends the replies, where they are to wait behind a commit; begins a
     /// checkpoint when one is due. An error is final: nothing more is executed or acknowledged.
-    /// [X-ATOMIC]
+    /// [X-ANSWER]
     pub fn finish_batch(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         self.flush(now, out)?;
         self.follow_gaps(now);
@@ -692,19 +703,50 @@ impl<A: Application> Worker<A> {
         self.gaps.follow(now, self.next);
     }
 
-    /// Commits and answers; also executes what a full batch had to leave waiting.
+    /// Answers; also executes what a full batch had to leave waiting.
     fn flush(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         loop {
-            self.commit()?;
+            self.goes_on()?;
+            // Siblings act on what is stored.
+            let tells = !self.spanning.mail.is_empty();
+            let full = self.next - self.committed >= MAX_BATCH;
+            if self.settings.answers_wait || tells || full {
+                self.commit()?;
+            }
             self.replies.send(out);
             for (sibling, message) in self.take_mail() {
                 out.sibling(sibling, message);
             }
+            let answered = self.next;
             self.drain(now);
-            if self.next == self.committed && self.failed.is_none() {
+            let told = self.spanning.mail.is_empty();
+            if self.next == answered && told && self.failed.is_none() {
                 return Ok(());
             }
         }
+    }
+
+    /// When what was executed and answered has to be committed.
+    fn commit_deadline(&self) -> Option<Time> {
+        if self.settings.answers_wait {
+            return None;
+        }
+        let commands = self.statistics.commands - self.commands_committed;
+        let most = commands.max(self.next - self.committed);
+        let full = most >= self.settings.commit_every;
+        self.commit_by.map(|by| if full { 0 } else { by })
+    }
+
+    fn commit_if_due(&mut self, now: Time) -> Result<(), Error> {
+        match self.commit_deadline().is_some_and(|by| by <= now) {
+            true => self.commit(),
+            false => Ok(()),
+        }
+    }
+
+    fn goes_on(&self) -> Result<(), Error> {
+        let failed = self.failed.as_ref();
+        failed.map_or(Ok(()), |error| Err(Error(error.0.clone())))
     }
 
     fn commit(&mut self) -> Result<(), Error> {
@@ -714,9 +756,7 @@ impl<A: Application> Worker<A> {
     /// Commits what was executed. A fold also brings the stored session table up to date, so that no
     /// commit before it counts any more.
     fn store(&mut self, fold: bool) -> Result<(), Error> {
-        if let Some(error) = &self.failed {
-            return Err(Error(error.0.clone()));
-        }
+        self.goes_on()?;
         let folds = fold && !self.journal.is_empty();
         if self.committed == self.next && !folds {
             return Ok(());
@@ -743,6 +783,8 @@ impl<A: Application> Worker<A> {
         self.final_error(result)?;
         self.sessions.committed();
         self.committed = self.next;
+        self.commands_committed = self.statistics.commands;
+        self.commit_by = None;
         Ok(())
     }
 

@@ -184,6 +184,106 @@ fn replies_leave_only_after_the_commit() {
     );
 }
 
+/// A worker whose answers don't wait.
+fn answers_at_once() -> Fed {
+    Fed::new(Settings {
+        answers_wait: false,
+        ..settings(REPLICAS[0])
+    })
+}
+
+/// [X-ANSWER]
+#[test]
+fn answers_leave_before_the_commit_which_follows_in_time() {
+    let mut r = answers_at_once();
+    let s = r.open(1, false, 8);
+    r.worker.tick(0, &mut r.out).unwrap();
+    assert!(r.worker.next_deadline().unwrap() <= r.settings.commit_after);
+    r.now = r.settings.commit_after - 1;
+    assert_eq!(r.log(s, 1, &command(1)).len(), 1);
+    r.worker.tick(r.now, &mut r.out).unwrap();
+    assert_eq!(r.disk.with(|d| d.commits), 0);
+
+    // A kill takes what was answered, and the log brings it again.
+    r.restart();
+    assert_eq!(r.worker.next(), 0);
+    assert_eq!(r.open(1, false, 8), s);
+    assert_eq!(status_of(&r.log(s, 1, &command(1))), Status::Ok);
+    assert_eq!(r.times(1), 1);
+    r.now += r.settings.commit_after;
+    r.worker.tick(r.now, &mut r.out).unwrap();
+    assert_eq!(r.disk.with(|d| d.commits), 1, "one for both");
+    r.restart();
+    assert_eq!((r.worker.next(), r.times(1)), (2, 1));
+}
+
+/// [X-ANSWER]
+#[test]
+fn a_commit_is_due_by_number() {
+    let every = settings(REPLICAS[0]).commit_every;
+    let mut r = answers_at_once();
+    let s = r.open(1, false, 1_000);
+    let commits = |r: &mut Fed| {
+        r.worker.tick(0, &mut r.out).unwrap();
+        r.disk.with(|d| d.commits)
+    };
+    for n in 1..every {
+        assert_eq!(commits(&mut r), 0, "before {n}");
+        r.log(s, n, &command(n));
+    }
+    assert_eq!(commits(&mut r), 1, "by instances");
+    assert_eq!(r.disk.committed().tally.total, every - 1);
+    let pack = |from: u64, to: u64| (from..to).map(|n| (s, n, command(n))).collect::<Vec<_>>();
+    for few in pack(every, 2 * every - 1).chunks(17) {
+        r.log_pack(few);
+    }
+    assert_eq!(commits(&mut r), 1);
+    r.log_pack(&pack(2 * every - 1, 2 * every));
+    assert_eq!(commits(&mut r), 2, "by commands");
+}
+
+/// What others are told, and what they get, is stored. [X-ANSWER]
+#[test]
+fn others_hear_only_of_what_is_stored() {
+    let mut r = answers_at_once();
+    r.worker.set_incarnation(7).unwrap();
+    for inst in 0..3 {
+        r.give(inst, Flags::NOOP, (0, 0), &[]);
+    }
+    r.finish();
+    let probe = Header {
+        msgtype: MsgType::Probe,
+        rnd: Round::NONE,
+        vrnd: Round::NONE,
+        ..deliver_header()
+    };
+    let datagram = probe.datagram(&Probe::Replica.emit());
+    let packet = Packet::parse(&datagram).unwrap();
+    let shown = |r: &mut Fed| {
+        r.out.sent.clear();
+        let _ = r.worker.step(r.now, &packet, &mut r.out);
+        r.out.of_type(MsgType::ProbeAck)[0].1.inst
+    };
+    assert_eq!((r.worker.next(), shown(&mut r)), (3, 0));
+    assert_eq!(snapshot(&mut r).0, 3, "it is stored first");
+    assert_eq!(r.disk.with(|d| d.commits), 2);
+    assert_eq!(shown(&mut r), 3);
+}
+
+/// An alarm about what was answered comes again after each start. [X-BEGIN] [X-ANSWER]
+#[test]
+fn what_was_answered_is_stored_before_an_alarm() {
+    let mut r = answers_at_once();
+    let s = r.open(1, true, 8);
+    r.log(s, 1, &command(1));
+    r.worker.begins(1, 1);
+    assert_alarmed(&mut r);
+    r.restart();
+    assert_eq!(r.times(1), 1);
+    r.worker.begins(1, 1);
+    assert_alarmed(&mut r);
+}
+
 /// [X-FAIL]
 #[test]
 fn a_failed_commit_acknowledges_nothing_and_ends_the_worker() {
@@ -230,6 +330,8 @@ fn kills_and_batches_make_no_difference() {
         let log = random_log(seed, 300);
         let reference = run_log(&log, None);
         let disturbed = run_log(&log, Some(seed));
+        let kept = &reference.records;
+        assert!(kept.keys().any(|key| key[0] == b'r'), "seed {seed}");
         assert_eq!(reference.tally, disturbed.tally, "seed {seed}");
         assert_eq!(reference.records, disturbed.records, "seed {seed}");
         let worst = reference.tally.by_command.values().max();
@@ -300,6 +402,8 @@ fn random_log(seed: u64, length: usize) -> Vec<(Flags, u64, u64, Vec<u8>)> {
 
 fn run_log(log: &[(Flags, u64, u64, Vec<u8>)], disturb: Option<u64>) -> Image {
     let mut settings = settings(REPLICAS[0]);
+    settings.answers_wait = disturb.is_none_or(|seed| seed % 2 == 0);
+    settings.commit_every = 7;
     settings.limits.reply = 100;
     settings.limits.last_reply = 200;
     settings.limits.recorded = 3_000;
@@ -315,6 +419,7 @@ fn run_log(log: &[(Flags, u64, u64, Vec<u8>)], disturb: Option<u64>) -> Image {
         let _ = r.decide(inst, *flags, (*client, *request), value);
         if disturb.is_none() || rng.percent(30) {
             r.finish();
+            r.worker.tick(r.now, &mut r.out).unwrap();
         }
         if disturb.is_some() && rng.percent(5) {
             if rng.percent(50) {

@@ -115,6 +115,9 @@ pub struct Store {
     kill: Kill,
     full: bool,
     executions: Vec<Execution>,
+    /// Commands executed by the process, and the instance behind the last one.
+    executed: u64,
+    executed_below: Instance,
     /// What the last commit replaced among the records.
     undo: Vec<Record>,
     /// For a mutation: each commit takes effect one commit later than reported.
@@ -150,6 +153,8 @@ impl Default for SharedStore {
             kill: Kill::Never,
             full: false,
             executions: Vec::new(),
+            executed: 0,
+            executed_below: 0,
             undo: Vec::new(),
             late: None,
         })))
@@ -163,8 +168,11 @@ impl SharedStore {
 
     /// A new process's application on this store.
     pub fn open(&self) -> Kv {
-        self.lock().kill = Kill::Never;
-        let executed = self.lock().committed.executed;
+        let mut store = self.lock();
+        store.kill = Kill::Never;
+        let executed = store.committed.executed;
+        store.executed = executed;
+        drop(store);
         Kv {
             store: self.clone(),
             words: BTreeMap::new(),
@@ -264,6 +272,29 @@ impl SharedStore {
     /// Commands that the committed state contains.
     pub fn committed_position(&self) -> u64 {
         self.lock().committed.executed
+    }
+
+    /// Commands that the process has executed, stored or not.
+    pub fn executed_position(&self) -> u64 {
+        self.lock().executed
+    }
+
+    /// A deliberate mistake: the next process takes what this one has executed for stored.
+    pub fn count_executed(&self) {
+        let mut store = self.lock();
+        let below = store.executed_below.to_be_bytes();
+        let position = |key: &[u8]| match key[0] {
+            b'p' => Some(0..8),
+            b'c' => Some(8..16),
+            _ => None,
+        };
+        let stored = store.committed.records.iter_mut();
+        let stored = stored.filter_map(|(key, value)| Some(&mut value[position(key)?]));
+        if let Some(last) = stored.max_by(|a, b| a.cmp(b)) {
+            if last[..] < below[..] {
+                last.copy_from_slice(&below);
+            }
+        }
     }
 
     /// A digest of the committed contents, without the replica's records.
@@ -386,6 +417,8 @@ impl Application for Kv {
             answer,
         });
         self.executed += 1;
+        store.executed = self.executed;
+        store.executed_below = self.inst + 1;
         reply.extend_from_slice(&answer.to_be_bytes());
         Ok(())
     }

@@ -68,6 +68,7 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
         session_window: *rng.pick(&[2, 4, 16, 64]),
         drift: *rng.pick(&[0, 50, 1_000, 5_000]),
         batch: *rng.pick(&[1, 1, 2, 8]),
+        answers_wait: answers_wait(seed),
         rates: rates(rng),
     }
 }
@@ -75,6 +76,11 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
 /// Drawn apart, so that plans without learners are what they would be if there were no such nodes.
 fn learners(seed: u64) -> u8 {
     *Rng::new(seed ^ 0x6c65_6172_6e65_7273).pick(&[0, 0, 1, 2])
+}
+
+/// Drawn apart as well. Each order has half of the seeds.
+fn answers_wait(seed: u64) -> bool {
+    Rng::new(seed ^ 0x616e_7377_6572_7377).chance(500_000)
 }
 
 fn rates(rng: &mut Rng) -> Rates {

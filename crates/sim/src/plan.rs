@@ -49,8 +49,10 @@ pub struct Scenario {
     pub session_window: u16,
     /// Largest deviation of a clock, in parts per million.
     pub drift: u32,
-    /// Packets that a worker takes before it commits, at most.
+    /// Packets that a worker takes before it answers, at most.
     pub batch: u8,
+    /// Whether its answers wait until they are stored.
+    pub answers_wait: bool,
     /// The network's rates.
     pub rates: Rates,
 }
@@ -72,6 +74,7 @@ impl Default for Scenario {
             session_window: 16,
             drift: 0,
             batch: 1,
+            answers_wait: false,
             rates: Rates::PERFECT,
         }
     }

@@ -294,6 +294,18 @@ fn an_end_that_one_acceptor_alone_shows() {
     assert_eq!(found, Some(Ahead));
 }
 
+/// [X-ANSWER]
+#[test]
+fn answers_that_do_not_wait_where_they_are_to() {
+    assert_found(Mutation::AnswersDoNotWait, &[Acknowledged]);
+}
+
+/// [X-ANSWER]
+#[test]
+fn what_was_answered_counts_as_stored() {
+    assert_found(Mutation::ExecutedCountsAsStored, &[InOrderOnce, Trim]);
+}
+
 #[test]
 fn every_mutation_has_a_test() {
     let tested = include_str!("mutations.rs");

@@ -34,6 +34,7 @@ pub(super) struct RawGroup {
     pub checkpoint_every: Option<Spanned<i64>>,
     pub gap_timeout_ms: Option<Spanned<i64>>,
     pub session_timeout_s: Option<Spanned<i64>>,
+    pub answer: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]

@@ -57,6 +57,7 @@ const BAD: &[Bad] = &[
     ("slots = 65536", "window = 70000", "window = 70000", &["choose 4 to 61440"]),
     ("slots = 65536", "max_value = 1409", "1409", &["out of range", "64 to 1408"]),
     ("slots = 65536", "checkpoint_every = 40000", "40000", &["choose 1 to 24576"]),
+    ("slots = 65536", "answer = \"sent\"", "answer", &["is unknown", "\"executed\"", "\"stored\""]),
     ("slots = 65536", "f = 2", "f = 2", &["`f = 2` needs 2f+1", "leave `f` out"]),
     ("slots = 65536", "g = 2", "g = 2", &["`g = 2` needs 2g+1", "choose 0 to 1"]),
     ("\"rocksdb\"", "\"rockdb\"", "rockdb", &["is unknown", "\"leveldb\""]),

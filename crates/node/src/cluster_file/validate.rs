@@ -13,8 +13,8 @@ use toml::Spanned;
 
 use super::read::{RawController, RawFile, RawGroup, RawNode};
 use super::{
-    ApplicationKind, ClusterFile, ControllerSettings, ErrorAt, Group, Node, Plane, RedisOrder,
-    Role, Storage,
+    Answer, ApplicationKind, ClusterFile, ControllerSettings, ErrorAt, Group, Node, Plane,
+    RedisOrder, Role, Storage,
 };
 
 const DEFAULT_SLOTS: i64 = 65_536;
@@ -226,6 +226,10 @@ impl Check {
                 1..=31_536_000,
                 3_600,
             ) as u64,
+            answer: match &raw.answer {
+                None => Answer::Executed,
+                Some(answer) => self.choice("answer", answer, &Answer::ALL, Answer::name),
+            },
         }
     }
 

@@ -10,8 +10,8 @@ use paxos::{GroupId, NodeId};
 use serde::{Serialize, Serializer};
 
 use super::{
-    ApplicationKind, ClusterFile, Error, Errors, Group, Node, Plane, RedisOrder, Role, Storage,
-    parse,
+    Answer, ApplicationKind, ClusterFile, Error, Errors, Group, Node, Plane, RedisOrder, Role,
+    Storage, parse,
 };
 
 /// Where the ports of nodes begin that [`Draft::add_node`] chooses.
@@ -89,6 +89,12 @@ pub struct GroupDraft {
     /// An idle session expires after this many seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_timeout_s: Option<u64>,
+    /// When a replica answers.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "answer_name"
+    )]
+    pub answer: Option<Answer>,
 }
 
 /// One process.
@@ -281,6 +287,7 @@ impl GroupDraft {
             checkpoint_every: None,
             gap_timeout_ms: None,
             session_timeout_s: None,
+            answer: None,
         }
     }
 }
@@ -351,6 +358,7 @@ impl From<&Group> for GroupDraft {
             checkpoint_every: Some(group.checkpoint_every),
             gap_timeout_ms: Some(group.gap_timeout_ms),
             session_timeout_s: Some(group.session_timeout_s),
+            answer: Some(group.answer),
         }
     }
 }
@@ -396,6 +404,10 @@ fn as_hex<S: Serializer>(cluster: &u32, serializer: S) -> Result<S::Ok, S::Error
 
 fn application_name<S: Serializer>(kind: &ApplicationKind, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(kind.name())
+}
+
+fn answer_name<S: Serializer>(answer: &Option<Answer>, to: S) -> Result<S::Ok, S::Error> {
+    answer.map(Answer::name).serialize(to)
 }
 
 fn role_name<S: Serializer>(role: &Role, to: S) -> Result<S::Ok, S::Error> {

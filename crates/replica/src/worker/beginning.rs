@@ -22,6 +22,11 @@ impl<A: Application> Worker<A> {
             self.begins = (epoch, at);
             // Its marker is decided there.
             self.gaps.begun_below(at.saturating_add(1));
+            if self.is_alarmed() && !self.settings.answers_wait {
+                // What was answered is stored, so that the alarm comes again after each start. An error
+                // stops this worker as well.
+                let _ = self.commit();
+            }
             self.check_beginning();
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker does by time: repairs, polls, expiry, checkpoints, TRIM.
+//! What a worker does by time: commits, repairs, polls, expiry, checkpoints, TRIM.
 
 use super::{EXPIRE_AT_ONCE, EXPIRE_INTERVAL, Worker, decided};
 use crate::application::{Application, Error};
@@ -12,6 +12,7 @@ impl<A: Application> Worker<A> {
     /// When [`Worker::tick`] is next due.
     pub fn next_deadline(&self) -> Option<Time> {
         let deadlines = [
+            self.commit_deadline(),
             self.gaps.next_deadline(),
             self.recover.next_deadline(),
             self.checkpoints
@@ -26,9 +27,10 @@ impl<A: Application> Worker<A> {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Does what is due by time: repairs, polls, expiry, checkpoints, TRIM.
+    /// Does what is due by time: commits, repairs, polls, expiry, checkpoints, TRIM.
     pub fn tick(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         self.flush(now, out)?;
+        self.commit_if_due(now)?;
         self.repair(now, out);
         self.poll_tail(now, out);
         self.propose_expiry(now, out);

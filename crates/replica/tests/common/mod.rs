@@ -376,10 +376,12 @@ pub fn active(epoch: u32) -> EpochView {
     }
 }
 
+/// Answers wait for their commit, so that what was answered is there after a restart.
 pub fn settings(node: NodeId) -> Settings {
     Settings {
         buffer: 64,
         learners: vec![TAP],
+        answers_wait: true,
         ..Settings::new(deployment(node), 0)
     }
 }

@@ -322,16 +322,19 @@ impl Executions {
         self.logs.iter().any(|log| !log.given_up.is_empty())
     }
 
-    /// A replica sends an answer to a command; `committed` commands would survive a kill.
-    pub fn answers(&self, replica: NodeId, id: u64, committed: u64, findings: &mut Findings) {
+    /// A replica sends an answer to a command, when `reached` commands would survive a kill; or, where answers
+    /// don't wait for that, when it has executed so many.
+    pub fn answers(&self, replica: NodeId, id: u64, reached: u64, findings: &mut Findings) {
         let command = self.commands.get(id as usize);
         if command.is_some_and(|c| c.given_up) {
             return;
         }
         let position = command.and_then(|c| c.executed);
-        if position.is_none_or(|position| position >= committed) {
+        if position.is_none_or(|position| position >= reached) {
             findings.report(Invariant::Acknowledged, || {
-                format!("replica {replica} answers command {id} before it has stored its effect")
+                format!(
+                    "replica {replica} answers command {id}, at position {position:?}, when it has reached {reached}"
+                )
             });
         }
     }

@@ -75,11 +75,15 @@ pub enum Mutation {
     PromisesToAnyone,
     /// A replica repairs as far as one acceptor says that it has voted.
     OneEndBelieved,
+    /// Answers that are to wait until they are stored don't.
+    AnswersDoNotWait,
+    /// What was executed, and answered, counts as stored after a kill.
+    ExecutedCountsAsStored,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`], which is no mistake of those that are to notice it.
-    pub const ALL: [Mutation; 28] = [
+    pub const ALL: [Mutation; 30] = [
         Mutation::BeginningIgnored,
         Mutation::AcceptorForgets,
         Mutation::LeaderReusesRound,
@@ -108,6 +112,8 @@ impl Mutation {
         Mutation::NothingCompared,
         Mutation::PromisesToAnyone,
         Mutation::OneEndBelieved,
+        Mutation::AnswersDoNotWait,
+        Mutation::ExecutedCountsAsStored,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.
@@ -196,6 +202,7 @@ pub fn spoil_store(world: &World, store: &SharedStore) {
         Some(Mutation::SessionForgets) => store.forget_replies(),
         Some(Mutation::PositionNotAtomic) => store.undo_records(),
         Some(Mutation::CommitReportedEarly) => store.commit_late(),
+        Some(Mutation::ExecutedCountsAsStored) => store.count_executed(),
         _ => {}
     }
 }

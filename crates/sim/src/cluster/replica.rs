@@ -194,6 +194,8 @@ impl ReplicaHost {
             checkpoint_interval: 2 * SECOND,
             trim_interval: 100 * MILLISECOND,
             session_timeout: 60 * SECOND,
+            answers_wait: scenario.answers_wait && !world.mutated(Mutation::AnswersDoNotWait),
+            commit_every: 4 * u64::from(scenario.batch),
             seed: scenario.seed,
             learners: (1..=scenario.learners)
                 .map(|n| node_id(Name::Learner(n)))
@@ -463,7 +465,11 @@ impl ReplicaHost {
 
     fn post_replies(&mut self, world: &mut World, pid: usize) {
         let replies = std::mem::take(&mut self.out.replies);
-        let committed = self.shards[pid].store.committed_position();
+        let store = &self.shards[pid].store;
+        let reached = match world.scenario.answers_wait {
+            true => store.committed_position(),
+            false => store.executed_position(),
+        };
         for reply in &replies {
             if reply.bytes[0] == Status::Ok as u8 && reply.request > 0 {
                 let id = world
@@ -471,7 +477,7 @@ impl ReplicaHost {
                     .get(&(pid as u16, reply.client, reply.request));
                 if let Some(&id) = id {
                     let (replica, findings) = (node_id(self.host.name), &mut world.findings);
-                    world.executions.answers(replica, id, committed, findings);
+                    world.executions.answers(replica, id, reached, findings);
                 }
             }
         }

@@ -168,7 +168,7 @@ pub fn parse_seconds(text: &str) -> Option<Time> {
 type Field = (&'static str, fn(&Scenario) -> u64, fn(&mut Scenario, u64));
 
 /// Besides the rates.
-const FIELDS: [Field; 14] = [
+const FIELDS: [Field; 15] = [
     ("seed", |s| s.seed, |s, v| s.seed = v),
     ("leaders", |s| s.leaders.into(), |s, v| s.leaders = v as u8),
     (
@@ -207,6 +207,11 @@ const FIELDS: [Field; 14] = [
     ),
     ("drift", |s| s.drift.into(), |s, v| s.drift = v as u32),
     ("batch", |s| s.batch.into(), |s, v| s.batch = v as u8),
+    (
+        "answers-wait",
+        |s| s.answers_wait.into(),
+        |s, v| s.answers_wait = v != 0,
+    ),
 ];
 
 type Rate = (&'static str, fn(&Rates) -> u32, fn(&mut Rates, u32));

@@ -8,7 +8,7 @@ use paxos::PartitionId;
 use replica::Settings;
 
 use crate::Error;
-use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::cluster_file::{Answer, ClusterFile, Group, Node};
 use crate::host::private_directory;
 
 /// See the module.
@@ -46,6 +46,7 @@ impl Partition<'_> {
             window: group.window,
             checkpoint_every: group.checkpoint_every,
             session_timeout: group.session_timeout_s * 1_000_000_000,
+            answers_wait: group.answer == Answer::Stored,
             seed: self.nonce,
             learners: self.cluster.learners().iter().map(|n| n.id).collect(),
             ..Settings::new(deployment, self.pid)

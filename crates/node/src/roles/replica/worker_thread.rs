@@ -608,7 +608,7 @@ impl WorkerThread {
 /// Nothing more may be executed or acknowledged.
 fn fatal(pid: PartitionId, e: replica::Error) -> Error {
     Error::store(format!(
-        "partition {pid}: {e}; stopping, and nothing was acknowledged that is not stored. \
+        "partition {pid}: {e}; stopping. What was acknowledged is stored, or in the acceptors' log. \
          If a disk is full or broken, free space or repair it, then start the node again"
     ))
 }
