@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use replica::storage::CheckpointFile;
-use replica::{Error, InMemory, StateMachine};
+use replica::{Error, InMemory, Part, StateMachine};
 
 const FILE: &str = "echo.checkpoint";
 
@@ -24,6 +24,14 @@ impl Echo {
 
 impl StateMachine for Echo {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) {
+        reply.extend_from_slice(command);
+    }
+
+    fn spans_partitions() -> bool {
+        true
+    }
+
+    fn combine(command: &[u8], _: &mut [Part], reply: &mut Vec<u8>) {
         reply.extend_from_slice(command);
     }
 

@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use replica::application::{Checkpoint, Record, RecordVisitor, Restore, Snapshot};
-use replica::{Application, Error, MOVE_AWAY};
+use replica::{Application, Error, MOVE_AWAY, Part};
 use sha2::{Digest, Sha256};
 
 use crate::contents::Contents;
+use crate::kv_span::Share;
 use crate::store::{Cursor, Engine};
-use crate::{kv_exec, leveldb, pairs, rocksdb};
+use crate::{kv_exec, kv_span, leveldb, pairs, rocksdb};
 
 const CURRENT: &str = "current";
 /// The format of a store's contents; another one is refused.
@@ -28,6 +29,7 @@ const LOAD_BATCH_BYTES: usize = 1 << 20;
 
 /// Executes the language of [`kv`](crate::kv) on RocksDB or LevelDB.
 pub struct KvApplication {
+    share: Share,
     engine: &'static Engine,
     dir: PathBuf,
     /// Number of the store's directory within `dir`.
@@ -48,6 +50,11 @@ impl KvApplication {
         Self::open(&leveldb::ENGINE, dir)
     }
 
+    /// From now on it has the keys of one partition of several, and takes part in commands over them.
+    pub fn with(self, share: Share) -> KvApplication {
+        KvApplication { share, ..self }
+    }
+
     fn open(engine: &'static Engine, dir: &Path) -> Result<KvApplication, Error> {
         fs::create_dir_all(dir).map_err(|e| failed("create", dir, &e))?;
         let named = read_current(engine, dir)?;
@@ -63,6 +70,7 @@ impl KvApplication {
         }
         remove_others(dir, generation)?;
         Ok(KvApplication {
+            share: Share::ALL,
             engine,
             dir: dir.to_owned(),
             generation,
@@ -100,6 +108,29 @@ fn fill(engine: &'static Engine, new_dir: &Path, from: &mut dyn Read) -> Result<
 impl Application for KvApplication {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         kv_exec::execute(&mut self.contents, command, reply)
+    }
+
+    fn spans_partitions(&self) -> bool {
+        true
+    }
+
+    fn prepare(&mut self, command: &[u8], prepared: &mut Vec<u8>) -> Result<(), Error> {
+        kv_span::prepare(&mut self.contents, self.share, command, prepared)
+    }
+
+    fn combine(
+        &self,
+        command: &[u8],
+        parts: &mut [Part],
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        kv_span::combine(self.share, command, parts, reply);
+        Ok(())
+    }
+
+    fn apply(&mut self, effect: &[u8]) -> Result<(), Error> {
+        // What it answers, the command has been answered with already.
+        kv_exec::execute(&mut self.contents, effect, &mut Vec::new())
     }
 
     fn commit(&mut self, records: &[Record]) -> Result<(), Error> {

@@ -13,6 +13,7 @@ mod known;
 pub mod kv;
 mod kv_app;
 mod kv_exec;
+mod kv_span;
 mod leveldb;
 mod pairs;
 mod rocksdb;
@@ -20,16 +21,22 @@ mod store;
 
 pub use echo::Echo;
 pub use kv_app::KvApplication;
+pub use kv_span::Share;
 
 /// The applications that [`open`] knows.
 pub const NAMES: [&str; 3] = ["echo", "rocksdb", "leveldb"];
 
 /// Opens an application by its name, with its state in `dir`, which is created if missing.
 pub fn open(name: &str, dir: &Path) -> Result<Box<dyn Application>, Error> {
+    open_share(name, dir, Share::ALL)
+}
+
+/// The same for one partition of several.
+pub fn open_share(name: &str, dir: &Path, share: Share) -> Result<Box<dyn Application>, Error> {
     match name {
         "echo" => Ok(Box::new(Echo::open(dir)?)),
-        "rocksdb" => Ok(Box::new(KvApplication::open_rocksdb(dir)?)),
-        "leveldb" => Ok(Box::new(KvApplication::open_leveldb(dir)?)),
+        "rocksdb" => Ok(Box::new(KvApplication::open_rocksdb(dir)?.with(share))),
+        "leveldb" => Ok(Box::new(KvApplication::open_leveldb(dir)?.with(share))),
         _ => Err(Error(format!(
             "no application is called {name:?}: choose one of {}",
             NAMES.join(", ")

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use apps::Share;
 use client::known_group;
 use node::cluster_file::{ApplicationKind, Node};
 use node::{ClusterFile, Services};
@@ -23,8 +24,9 @@ pub fn services(cluster: &ClusterFile, node: &Node) -> Result<Services, Error> {
             "start its replicas by that program, or choose another application",
         ));
     }
-    let mut services = Services::new(Arc::new(move |_, directory| {
-        apps::open(kind.name(), directory)
+    let partitions = group.partitions;
+    let mut services = Services::new(Arc::new(move |pid, directory| {
+        apps::open_share(kind.name(), directory, Share { pid, partitions })
     }));
     if let Some(address) = node.redis {
         front_end::start(cluster, node, address, &mut services)?;

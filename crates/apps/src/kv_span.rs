@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands of the language over several partitions: MGET, EXISTS, DEL and MSET of keys that the
+//! partitions share, and DBSIZE.
+//!
+//! Each partition prepares what a single one would answer for its own keys, the lowest one puts the
+//! answers together, and what is to change in a partition is a command of the language again.
+
+use paxos::PartitionId;
+use replica::{Error, Part, slot};
+
+use crate::contents::Contents;
+use crate::kv::{self, Command, MAX_REPLY_LEN, Pair, Refusal, Reply};
+use crate::kv_exec;
+
+/// Which keys are a partition's.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// The partition.
+    pub pid: PartitionId,
+    /// Partitions of the group.
+    pub partitions: u16,
+}
+
+impl Share {
+    /// All keys.
+    pub const ALL: Share = Share {
+        pid: 0,
+        partitions: 1,
+    };
+
+    fn partition_of(self, key: &[u8]) -> PartitionId {
+        slot::partition_of(key, self.partitions)
+    }
+}
+
+/// What one partition answers for its own keys. Changes nothing.
+pub(crate) fn prepare(
+    contents: &mut Contents,
+    share: Share,
+    command: &[u8],
+    prepared: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let own = Command::parse(command)
+        .ok()
+        .and_then(|c| part(&c, share, share.pid));
+    let question = match own {
+        // It says how many it will delete.
+        Some(Command::Del { mut keys }) => {
+            keys.sort_unstable();
+            keys.dedup();
+            Command::Exists { keys }
+        }
+        // Nothing is asked before it is set, and what makes no sense is refused when all is put together.
+        Some(Command::Mset { .. }) | None => return Ok(()),
+        Some(reads) => reads,
+    };
+    let mut bytes = Vec::new();
+    question
+        .encode(&mut bytes)
+        .expect("parts of a command are no longer");
+    kv_exec::execute(contents, &bytes, prepared)
+}
+
+/// Puts together what the partitions have prepared.
+pub(crate) fn combine(share: Share, command: &[u8], parts: &mut [Part], out: &mut Vec<u8>) {
+    let refused = Reply::Error(Refusal::Malformed);
+    let Some(command) = Command::parse(command)
+        .ok()
+        .filter(|c| fits(c, share, parts))
+    else {
+        return refused.encode(out);
+    };
+    match &command {
+        Command::Mget { keys } => return merge(share, keys, parts, out),
+        Command::Mset { .. } => Reply::Ok.encode(out),
+        _ => match sum(parts) {
+            Some(sum) => Reply::Int(sum).encode(out),
+            None => return refused.encode(out),
+        },
+    }
+    if matches!(command, Command::Del { .. } | Command::Mset { .. }) {
+        for of in parts {
+            if let Some(own) = part(&command, share, of.pid) {
+                let encoded = own.encode(&mut of.effect);
+                encoded.expect("parts of a command are no longer");
+            }
+        }
+    }
+}
+
+/// What concerns one partition of a command that may be over several; `None` if nothing does, or if it
+/// isn't such a command.
+fn part<'a>(command: &Command<'a>, share: Share, pid: PartitionId) -> Option<Command<'a>> {
+    let is_own = |key: &[u8]| share.partition_of(key) == pid;
+    let own_keys = |keys: &[&'a [u8]]| -> Option<Vec<&'a [u8]>> {
+        let own: Vec<_> = keys.iter().copied().filter(|key| is_own(key)).collect();
+        (!own.is_empty()).then_some(own)
+    };
+    Some(match command {
+        Command::Mget { keys } => Command::Mget {
+            keys: own_keys(keys)?,
+        },
+        Command::Exists { keys } => Command::Exists {
+            keys: own_keys(keys)?,
+        },
+        Command::Del { keys } => Command::Del {
+            keys: own_keys(keys)?,
+        },
+        Command::Mset { pairs } => {
+            let own: Vec<Pair<'a>> = pairs
+                .iter()
+                .copied()
+                .filter(|(key, _)| is_own(key))
+                .collect();
+            Command::Mset {
+                pairs: (!own.is_empty()).then_some(own)?,
+            }
+        }
+        Command::Dbsize => Command::Dbsize,
+        _ => return None,
+    })
+}
+
+/// Whether a command may be over several partitions, and each of its keys is in one of these.
+fn fits(command: &Command<'_>, share: Share, parts: &[Part]) -> bool {
+    let here = |key: &[u8]| {
+        let pid = share.partition_of(key);
+        parts.iter().any(|part| part.pid == pid)
+    };
+    match command {
+        Command::Mget { keys } | Command::Exists { keys } | Command::Del { keys } => {
+            keys.iter().all(|key| here(key))
+        }
+        Command::Mset { pairs } => pairs.iter().all(|(key, _)| here(key)),
+        Command::Dbsize => true,
+        _ => false,
+    }
+}
+
+/// The sum of the numbers that the partitions have prepared; a partition without a key has none.
+fn sum(parts: &[Part]) -> Option<i64> {
+    let number = |part: &Part| match (part.prepared.as_slice(), Reply::parse(&part.prepared)) {
+        ([], _) => Some(0),
+        (_, Ok(Reply::Int(n))) => Some(n),
+        _ => None,
+    };
+    parts.iter().map(number).sum()
+}
+
+/// The values of all keys, in the order of the command.
+fn merge(share: Share, keys: &[&[u8]], parts: &[Part], out: &mut Vec<u8>) {
+    let start = out.len();
+    let mut values = Vec::new();
+    for part in parts {
+        match Reply::parse(&part.prepared) {
+            Ok(Reply::Array(found)) => values.push((part.pid, found.into_iter())),
+            // A partition whose own share is too large already.
+            Ok(refused @ Reply::Error(_)) => return refused.encode(out),
+            _ => {}
+        }
+    }
+    kv::put_array_header(out, keys.len());
+    for key in keys {
+        let pid = share.partition_of(key);
+        let of = values.iter_mut().find(|(of, _)| *of == pid);
+        let Some(value) = of.and_then(|(_, values)| values.next()) else {
+            out.truncate(start);
+            return Reply::Error(Refusal::Malformed).encode(out);
+        };
+        value.encode(out);
+        if out.len() - start > MAX_REPLY_LEN {
+            out.truncate(start);
+            return Reply::Error(Refusal::ReplyTooLarge).encode(out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARE: Share = Share {
+        pid: 0,
+        partitions: 4,
+    };
+
+    /// `foo` is in partition 2, `bar` in 1, `hello` in 0.
+    fn combined(command: &Command<'_>, pids: &[PartitionId]) -> (Vec<Part>, Vec<u8>) {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes).unwrap();
+        let part = |pid: &PartitionId| Part {
+            pid: *pid,
+            ..Part::default()
+        };
+        let (mut parts, mut out) = (pids.iter().map(part).collect::<Vec<_>>(), Vec::new());
+        combine(SHARE, &bytes, &mut parts, &mut out);
+        (parts, out)
+    }
+
+    fn is_refused((parts, out): (Vec<Part>, Vec<u8>)) -> bool {
+        let unchanged = parts.iter().all(|part| part.effect.is_empty());
+        unchanged && Reply::parse(&out) == Ok(Reply::Error(Refusal::Malformed))
+    }
+
+    #[test]
+    fn what_names_a_key_of_another_partition_or_is_no_such_command_changes_nothing() {
+        let pairs = vec![(&b"foo"[..], &b"1"[..]), (b"bar", b"2")];
+        assert!(!is_refused(combined(
+            &Command::Mset {
+                pairs: pairs.clone()
+            },
+            &[1, 2]
+        )));
+        assert!(is_refused(combined(&Command::Mset { pairs }, &[0, 2])));
+        let keys = vec![&b"foo"[..], b"bar"];
+        assert!(is_refused(combined(&Command::Del { keys }, &[1, 3])));
+        assert!(is_refused(combined(&Command::Get { key: b"foo" }, &[1, 2])));
+        let keys = vec![&b"foo"[..]];
+        // Nothing was prepared.
+        assert!(is_refused(combined(&Command::Mget { keys }, &[1, 2])));
+        let mut out = Vec::new();
+        combine(SHARE, b"\xff", &mut [], &mut out);
+        assert_eq!(Reply::parse(&out), Ok(Reply::Error(Refusal::Malformed)));
+    }
+
+    #[test]
+    fn each_partition_gets_its_own_keys_in_their_order() {
+        let pairs = vec![
+            (&b"foo"[..], &b"1"[..]),
+            (b"bar", b"2"),
+            (b"{foo}x", b"3"),
+            (b"foo", b"4"),
+        ];
+        let (parts, out) = combined(&Command::Mset { pairs }, &[0, 1, 2]);
+        assert_eq!(Reply::parse(&out), Ok(Reply::Ok));
+        assert!(parts[0].effect.is_empty());
+        let effect = |at: usize| Command::parse(&parts[at].effect).unwrap();
+        let of = |pairs| Command::Mset { pairs };
+        assert_eq!(effect(1), of(vec![(b"bar", b"2")]));
+        let foo = vec![(&b"foo"[..], &b"1"[..]), (b"{foo}x", b"3"), (b"foo", b"4")];
+        assert_eq!(effect(2), of(foo));
+    }
+}
