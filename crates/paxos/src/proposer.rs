@@ -7,9 +7,11 @@
 //! however often it gets into the log. What is sent again is packed anew: the value that carried a
 //! command isn't its identity, and answered neighbours must not travel again. [P-AGAIN]
 //!
-//! At most `max_open_values` values of a partition are in flight. Beyond that commands wait in the
-//! queue and leave together when a value is done: an idle proposer sends at once, a loaded one
-//! packs by itself.
+//! At most `max_open_values` values of a partition are in flight, and only two of them may be
+//! less than half full. Beyond that commands wait in the queue and leave together when a value is done: an idle
+//! proposer sends at once, a loaded one packs by itself. Otherwise answers that come in small
+//! portions would be followed by small values for ever, above all where they are spread over
+//! partitions.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -37,15 +39,18 @@ pub const STATUS_DEAD: u8 = 8;
 /// Where a vector lies in its lowest partition; a later one is larger.
 type VectorPlace = (u32, u64);
 
-/// The place that an answer names as dead.
-fn dead_place(answer: &[u8]) -> Option<VectorPlace> {
-    let place: &[u8; 12] = answer.strip_prefix(&[STATUS_DEAD])?.try_into().ok()?;
+/// The place that follows such a status.
+fn dead_place(place: &[u8]) -> Option<VectorPlace> {
+    let place: &[u8; 12] = place.try_into().ok()?;
     let (round, inst) = place.split_first_chunk()?;
     Some((
         u32::from_be_bytes(*round),
         u64::from_be_bytes(inst.try_into().ok()?),
     ))
 }
+
+/// Values of a partition in flight at most that are less than half full.
+const MAX_SMALL: usize = 2;
 
 /// A full window opens again soon: the proposer waits this fraction of `retry_after` for it.
 const WINDOW_WAIT_DIVISOR: Time = 8;
@@ -140,7 +145,22 @@ struct Value {
 #[derive(Default, Debug)]
 struct Queue {
     commands: VecDeque<u32>,
+    /// What those of them that aren't answered take in a packed value.
+    bytes: usize,
     open_values: usize,
+    /// The numbers of those that are less than half full. Once a later one is answered they don't count:
+    /// what is lost must not hold up the others.
+    small: Vec<u64>,
+}
+
+impl Queue {
+    fn add(&mut self, command: &Command) {
+        self.bytes += PACKED_ITEM_HEADER_LEN + command.bytes.len();
+    }
+
+    fn take(&mut self, command: &Command) {
+        self.bytes -= PACKED_ITEM_HEADER_LEN + command.bytes.len();
+    }
 }
 
 /// See the module.
@@ -212,7 +232,9 @@ impl Proposer {
             return Err(Refused::TooLarge { max });
         }
         let slot = self.enqueue((pid, client, request))?;
-        self.commands[slot].bytes.extend_from_slice(command);
+        let entry = &mut self.commands[slot];
+        entry.bytes.extend_from_slice(command);
+        self.queues[usize::from(pid)].add(entry);
         Ok(())
     }
 
@@ -245,6 +267,7 @@ impl Proposer {
         entry.multi = true;
         entry.bytes.extend_from_slice(&self.scratch);
         entry.bytes.extend_from_slice(command);
+        self.queues[usize::from(first)].add(entry);
         Ok(())
     }
 
@@ -275,10 +298,22 @@ impl Proposer {
     /// Sends all queued commands, as far as `max_open_values` allows.
     pub fn flush(&mut self, now: Time, out: &mut impl Outbox) {
         for pid in 0..self.queues.len() {
-            while self.queues[pid].open_values < self.settings.max_open_values
-                && self.send_value(pid, now, out)
-            {}
+            while self.may_send(pid) && self.send_value(pid, now, out) {}
         }
+    }
+
+    fn may_send(&self, pid: usize) -> bool {
+        let queue = &self.queues[pid];
+        let next = queue.commands.front();
+        let stays_small = next.is_some_and(|next| !self.commands[*next as usize].multi)
+            && self.is_small(queue.bytes);
+        queue.open_values < self.settings.max_open_values
+            && (!stays_small || queue.small.len() < MAX_SMALL)
+    }
+
+    /// Whether a value of so many bytes is less than half full, and could take more.
+    fn is_small(&self, bytes: usize) -> bool {
+        self.packing && 2 * bytes < usize::from(self.settings.deployment.max_value)
     }
 
     /// Sends one value of queued commands; false when none is queued.
@@ -309,12 +344,13 @@ impl Proposer {
             swid: deployment.node,
             ..Header::new(MsgType::Request)
         };
-        let mut tries = 0;
+        let (mut tries, mut bytes) = (0, 0);
         self.scratch.clear();
         for &command in &value.commands {
             let command = &mut self.commands[command as usize];
             command.place = Place::Sent(slot);
             tries = tries.max(command.tries);
+            bytes += PACKED_ITEM_HEADER_LEN + command.bytes.len();
             if value.packed {
                 let item = PackedItem {
                     client: command.client,
@@ -349,6 +385,10 @@ impl Proposer {
             };
             out.send(To::Leader, &header, &command.bytes);
         }
+        if !self.commands[first as usize].multi && self.is_small(bytes) {
+            let number = self.last_number;
+            self.queues[pid].small.push(number);
+        }
         let delay = self.backoff.delay(self.settings.retry_after, tries);
         self.arm(slot, now.saturating_add(delay));
         true
@@ -358,15 +398,15 @@ impl Proposer {
     /// command, or as many others as fit. Frees those that were answered while they waited.
     fn gather(&mut self, pid: usize, slot: u32) {
         let max = usize::from(self.settings.deployment.max_value);
-        let queue = &mut self.queues[pid].commands;
+        let queue = &mut self.queues[pid];
         let gathered = &mut self.values[slot as usize].commands;
         let mut packed_len = 0;
-        while let Some(&next) = queue.front() {
+        while let Some(&next) = queue.commands.front() {
             let command = &mut self.commands[next as usize];
             if command.place == Place::Answered {
                 command.place = Place::Free;
                 self.free_commands.push(next);
-                queue.pop_front();
+                queue.commands.pop_front();
                 continue;
             }
             packed_len += PACKED_ITEM_HEADER_LEN + command.bytes.len();
@@ -375,7 +415,8 @@ impl Proposer {
                 break;
             }
             gathered.push(next);
-            queue.pop_front();
+            queue.take(command);
+            queue.commands.pop_front();
             if command.multi {
                 break;
             }
@@ -389,11 +430,17 @@ impl Proposer {
             return false;
         };
         let command = &mut self.commands[slot as usize];
+        let queue = &mut self.queues[usize::from(pid)];
         match command.place {
-            Place::Queued => command.place = Place::Answered,
+            Place::Queued => {
+                command.place = Place::Answered;
+                queue.take(command);
+            }
             Place::Sent(value) => {
                 command.place = Place::Free;
                 self.free_commands.push(slot);
+                let number = self.values[value as usize].number;
+                queue.small.retain(|small| *small > number);
                 self.values[value as usize].open -= 1;
                 if self.values[value as usize].open == 0 {
                     self.close(value);
@@ -410,9 +457,11 @@ impl Proposer {
         if value.packed {
             self.packs.remove(&value.number);
         }
+        let queue = &mut self.queues[usize::from(value.pid)];
+        queue.open_values -= 1;
+        queue.small.retain(|small| *small != value.number);
         value.number = 0;
         value.commands.clear();
-        self.queues[usize::from(value.pid)].open_values -= 1;
         self.free_values.push(slot);
         self.drop_void_deadlines();
     }
@@ -490,7 +539,7 @@ impl Proposer {
         // executed since, so it must not end the command. [P-AGAIN]
         match answer[0] {
             STATUS_OUT_OF_ORDER => return false,
-            STATUS_DEAD => return self.died(now, (pid, client, request), answer),
+            STATUS_DEAD => return self.vector_died(now, (pid, client, request), &answer[1..]),
             _ => {}
         }
         let ends = self.reply(pid, client, request);
@@ -500,9 +549,11 @@ impl Proposer {
         ends
     }
 
-    /// Sends a command again whose vector is dead, once for each vector. [V-DEAD]
-    fn died(&mut self, now: Time, key: Key, answer: &[u8]) -> bool {
-        let (Some(place), Some(&index)) = (dead_place(answer), self.index.get(&key)) else {
+    /// Sends a command, named by partition, client and request, again if its vector is dead: at the next
+    /// [`tick`](Self::tick), once for each vector. `place` follows the status in the answer. Returns
+    /// whether it is sent again. [V-DEAD]
+    pub fn vector_died(&mut self, now: Time, key: (PartitionId, u64, u64), place: &[u8]) -> bool {
+        let (Some(place), Some(&index)) = (dead_place(place), self.index.get(&key)) else {
             return false;
         };
         let command = &mut self.commands[index as usize];
@@ -602,14 +653,15 @@ impl Proposer {
         while let Some((_, slot)) = due.pop() {
             let commands = std::mem::take(&mut self.values[slot as usize].commands);
             let no_failure = self.values[slot as usize].no_failure;
-            let queue = &mut self.queues[usize::from(self.values[slot as usize].pid)].commands;
+            let queue = &mut self.queues[usize::from(self.values[slot as usize].pid)];
             for &index in commands.iter().rev() {
                 let command = &mut self.commands[index as usize];
                 if command.place == Place::Sent(slot) {
                     command.place = Place::Queued;
                     command.tries = if no_failure { 0 } else { command.tries + 1 };
                     self.needs_leader |= command.tries > self.settings.retries_before_asking;
-                    queue.push_front(index);
+                    queue.commands.push_front(index);
+                    queue.add(command);
                 }
             }
             self.values[slot as usize].commands = commands;

@@ -447,6 +447,39 @@ fn under_load_commands_wait_and_pack() {
     assert_eq!(flush(&mut proposer, 0).len(), 1);
 }
 
+/// Answers in small portions, as they come where commands are spread over partitions, don't lead to ever
+/// smaller values.
+#[test]
+fn what_would_leave_in_small_values_waits_for_the_answer_to_one() {
+    let mut proposer = Proposer::new(settings());
+    let half = usize::from(settings().deployment.max_value) / 2;
+    for request in 1..=3 {
+        proposer.submit(0, 5, request, b"x").unwrap();
+        assert_eq!(flush(&mut proposer, 0).len(), usize::from(request < 3));
+    }
+    // In another partition that is no matter, and where there is more to send nothing waits.
+    proposer.submit(1, 5, 1, b"x").unwrap();
+    assert_eq!(flush(&mut proposer, 0).len(), 1);
+    proposer.submit(0, 5, 4, &vec![0; half]).unwrap();
+    let sent = flush(&mut proposer, 0);
+    assert_eq!(commands(&sent[0]), [(5, 3), (5, 4)]);
+    // Nor do commands over several partitions, which share no value.
+    proposer.submit_multi(&[0, 1], 5, 5, b"x").unwrap();
+    assert_eq!(flush(&mut proposer, 0).len(), 1);
+    // Whatever is answered, what was sent before it isn't waited for: it may be lost.
+    proposer.submit(0, 5, 6, b"x").unwrap();
+    assert_eq!(flush(&mut proposer, 0).len(), 0);
+    assert!(proposer.reply(0, 5, 3));
+    for request in 7..=9 {
+        assert_eq!(flush(&mut proposer, 0).len(), usize::from(request < 9));
+        proposer.submit(0, 5, request, b"x").unwrap();
+    }
+    // Sent again, it is a value like others.
+    let again = tick(&mut proposer, LATE);
+    let all: Vec<_> = again.iter().flat_map(commands).collect();
+    assert_eq!(all.len(), 9, "{all:?}");
+}
+
 /// Against a network that loses most of everything: every command is answered exactly once, under
 /// its own name, and the slots of forgotten commands are never mistaken for others.
 #[test]

@@ -258,7 +258,7 @@ impl<'a> Vector<'a> {
             return Err(Reason::BadValue);
         }
         let count = u16_at(value, 4) as usize;
-        let end = VECTOR_HEAD_LEN + count * VECTOR_ENTRY_LEN;
+        let end = Vector::len_of(count);
         if count == 0 || count > MAX_VECTOR || value.len() < end {
             return Err(Reason::BadValue);
         }
@@ -282,6 +282,11 @@ impl<'a> Vector<'a> {
         self.entries
             .chunks_exact(VECTOR_ENTRY_LEN)
             .map(|e| (u16_at(e, 0), u64_at(e, 2)))
+    }
+
+    /// Bytes of a vector of so many partitions.
+    pub const fn len_of(partitions: usize) -> usize {
+        VECTOR_HEAD_LEN + partitions * VECTOR_ENTRY_LEN
     }
 
     /// Appends the space that a proposer reserves for `pids`, which must be strictly ascending.
