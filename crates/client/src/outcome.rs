@@ -4,6 +4,7 @@
 use std::fmt;
 
 use paxos::PartitionId;
+use paxos::wire::value::MAX_VECTOR;
 use replica::Status;
 use replica::protocol::Effect;
 
@@ -49,6 +50,8 @@ pub enum Refusal {
     WindowFull,
     /// The group has no such partition.
     NoPartition(PartitionId),
+    /// A command can't be over so many partitions at once.
+    Partitions(usize),
     /// The session was never opened.
     NoSession,
     /// The replicas don't execute it: the name of their answer.
@@ -115,6 +118,10 @@ impl fmt::Display for Refusal {
             ),
             Refusal::WindowFull => f.write_str("the session's window is full: poll first"),
             Refusal::NoPartition(pid) => write!(f, "there is no partition {pid}"),
+            Refusal::Partitions(count) => write!(
+                f,
+                "a command is over 1 to {MAX_VECTOR} partitions, and not over {count}"
+            ),
             Refusal::NoSession => f.write_str("there is no session"),
             Refusal::Answered(name) => f.write_str(name),
         }

@@ -12,8 +12,10 @@ use node::cluster_file::{ClusterFile, Group, Node};
 use node::host::wait;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use paxos::proposer::{Proposer, ProposerSettings, Refused};
+use paxos::wire::value::MAX_VECTOR;
 use paxos::{Deployment, Epoch, GroupId, Header, NodeId, Outbox, PartitionId, Time, To};
 use replica::protocol::{ReplyAddress, SessionOp, Status};
+use replica::slot;
 
 use crate::completions::{Completion, Completions};
 use crate::control::ControlClient;
@@ -41,6 +43,9 @@ pub struct ClientOptions {
     pub packing: bool,
     /// How long opening waits for the service.
     pub open_timeout: Duration,
+    /// To which of so many partitions a key belongs: the range that its hash slot is in, as in Redis
+    /// Cluster, or a function of your own. All clients and programs of a group need the same one.
+    pub partition_of: fn(key: &[u8], partitions: u16) -> PartitionId,
 }
 
 impl Default for ClientOptions {
@@ -54,6 +59,7 @@ impl Default for ClientOptions {
             home: 0,
             packing: true,
             open_timeout: Duration::from_secs(10),
+            partition_of: slot::partition_of,
         }
     }
 }
@@ -175,25 +181,69 @@ impl Client {
     /// # Errors
     /// If the command doesn't fit a value, or if the window is full: poll for completions first.
     pub fn submit(&mut self, pid: PartitionId, command: &[u8]) -> Result<u64, Refusal> {
-        if usize::from(pid) >= self.sessions.len() {
-            return Err(Refusal::NoPartition(pid));
+        self.submit_over(&[pid], command)
+    }
+
+    /// The same to the partition that a key belongs to.
+    ///
+    /// # Errors
+    /// As in [`submit`](Self::submit).
+    pub fn submit_by_key(&mut self, key: &[u8], command: &[u8]) -> Result<u64, Refusal> {
+        self.submit(self.partition_of(key), command)
+    }
+
+    /// Submits a command that takes effect in all of these partitions, or in none. It is a request of the
+    /// session in the lowest one: that is what its completion names. One partition alone is as good as
+    /// [`submit`](Self::submit); for more of them the program needs the three steps of
+    /// [`Application::prepare`](replica::Application::prepare).
+    ///
+    /// # Errors
+    /// As in [`submit`](Self::submit), and if there are none, or too many.
+    pub fn submit_over(&mut self, pids: &[PartitionId], command: &[u8]) -> Result<u64, Refusal> {
+        let mut ascending;
+        let pids = match pids {
+            [_] => pids,
+            _ => {
+                ascending = pids.to_vec();
+                ascending.sort_unstable();
+                ascending.dedup();
+                &ascending[..]
+            }
+        };
+        let (Some(&lowest), Some(&highest)) = (pids.first(), pids.last()) else {
+            return Err(Refusal::Partitions(0));
+        };
+        if highest >= self.partitions() {
+            return Err(Refusal::NoPartition(highest));
         }
-        if !self.can_submit(pid) {
+        if pids.len() > MAX_VECTOR {
+            return Err(Refusal::Partitions(pids.len()));
+        }
+        if !self.can_submit(lowest) {
             return Err(Refusal::WindowFull);
         }
-        let session = &mut self.sessions[usize::from(pid)];
+        let session = &mut self.sessions[usize::from(lowest)];
         let request = session.last_request + 1;
-        self.proposer
-            .submit(pid, session.id, request, command)
-            .map_err(|refused| match refused {
-                Refused::TooLarge { max } => {
-                    let len = command.len();
-                    Refusal::TooLarge { len, max }
-                }
-                // Request numbers are never used twice.
-                Refused::Invalid | Refused::Outstanding => Refusal::NoSession,
-            })?;
+        let submitted = match pids.len() {
+            1 => self.proposer.submit(lowest, session.id, request, command),
+            _ => self
+                .proposer
+                .submit_multi(pids, session.id, request, command),
+        };
+        submitted.map_err(|refused| match refused {
+            Refused::TooLarge { max } => {
+                let len = command.len();
+                Refusal::TooLarge { len, max }
+            }
+            // Request numbers are never used twice.
+            Refused::Invalid | Refused::Outstanding => Refusal::NoSession,
+        })?;
         Ok(session.submitted())
+    }
+
+    /// The partition that a key belongs to.
+    pub fn partition_of(&self, key: &[u8]) -> PartitionId {
+        (self.options.partition_of)(key, self.partitions())
     }
 
     /// Whether the session has room: its oldest unanswered request is no further behind than the
@@ -235,10 +285,26 @@ impl Client {
     /// Submits one command to a partition, from 0, and waits for its answer, for `timeout` at most.
     /// Answers to other commands stay for [`poll`](Self::poll).
     pub fn call(&mut self, pid: PartitionId, command: &[u8], timeout: Duration) -> Outcome {
-        let request = match self.submit(pid, command) {
+        self.call_over(&[pid], command, timeout)
+    }
+
+    /// The same in the partition that a key belongs to.
+    pub fn call_by_key(&mut self, key: &[u8], command: &[u8], timeout: Duration) -> Outcome {
+        self.call(self.partition_of(key), command, timeout)
+    }
+
+    /// The same in all of these partitions, or in none; see [`submit_over`](Self::submit_over).
+    pub fn call_over(
+        &mut self,
+        pids: &[PartitionId],
+        command: &[u8],
+        timeout: Duration,
+    ) -> Outcome {
+        let request = match self.submit_over(pids, command) {
             Ok(request) => request,
             Err(refusal) => return Outcome::Refused(refusal),
         };
+        let pid = pids.iter().copied().min().unwrap_or_default();
         let deadline = Instant::now() + timeout;
         loop {
             if let Some(completion) = self.completions.take(pid, request) {
