@@ -36,6 +36,9 @@
 //! | `redis_password` | what clients must AUTH with; required unless `redis` is loopback | none |
 //! | `metrics` | `"ip:port"`, TCP, of the Prometheus text | none |
 //! | `cpu` | the CPU that the node's packet thread stays on | any |
+//! | `workers` | threads that execute; thread `t` of `n` serves the partitions whose number modulo `n` is `t` (replica) | one a CPU, at most one a partition |
+//! | `worker_cpus` | list of the CPUs that these threads stay on, one after the other and again from the first (replica) | `cpu` |
+//! | `directories` | list of directories, relative to the file, for the partitions' state: partition 0's is in the first, 1's in the second, and again from the first; on file systems or devices of their own, say (replica) | `data` |
 //! | **`[controller]`** | | |
 //! | `probe_ms` | time between two PROBEs of a node, 5 to 60000 | 50 |
 //! | `suspect_after` | unanswered PROBEs after which a node is suspected, 2 to 1000 | 4 |
@@ -309,6 +312,13 @@ pub struct Node {
     pub metrics: Option<SocketAddr>,
     /// The CPU that the packet thread stays on.
     pub cpu: Option<usize>,
+    /// Threads of a replica that execute; none: one for each CPU. Partition `p` is served by thread `p`
+    /// modulo their number.
+    pub workers: Option<u16>,
+    /// The CPUs that they stay on, one after the other.
+    pub worker_cpus: Vec<usize>,
+    /// Where a replica's partitions are stored, one after the other; none: in the node's directory.
+    pub directories: Vec<PathBuf>,
 }
 
 impl Node {
@@ -455,6 +465,17 @@ impl ClusterFile {
             partitions: group.partitions,
             max_value: group.max_value,
             node: node.id,
+        }
+    }
+
+    /// The directory of a replica's partition: in the node's own, or in one of its directories for
+    /// partitions.
+    pub fn partition_dir(&self, node: &Node, pid: PartitionId) -> PathBuf {
+        let name = format!("partition-{pid}");
+        let directories = &node.directories;
+        match directories.get(usize::from(pid) % directories.len().max(1)) {
+            Some(directory) => directory.join(&node.name).join(name),
+            None => self.node_dir(node).join(name),
         }
     }
 

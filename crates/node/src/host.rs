@@ -115,7 +115,7 @@ extern "C" fn on_signal(_: c_int) {
 
 /// Which of the descriptors waited for are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ready(u32);
+pub struct Ready(u128);
 
 impl Ready {
     /// Whether the `i`-th one is.
@@ -129,27 +129,37 @@ impl Ready {
     }
 }
 
-const MAX_WAIT_FDS: usize = 8;
+/// The sockets of 64 partitions, and a few more.
+const MAX_WAIT_FDS: usize = 72;
 
-/// Waits until one of `fds` (at most 8) is readable, for `timeout` at most. Ends early, with
+/// Waits until one of `fds` (at most 72) is readable, for `timeout` at most. Ends early, with
 /// nothing ready, when a signal comes.
 pub fn wait(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Ready> {
-    assert!(fds.len() <= MAX_WAIT_FDS);
+    wait_for(fds.iter().copied(), timeout)
+}
+
+/// The same for descriptors that are in no slice.
+pub fn wait_for<'a>(
+    fds: impl Iterator<Item = BorrowedFd<'a>>,
+    timeout: Option<Duration>,
+) -> io::Result<Ready> {
+    let mut count = 0;
     let mut entries = [libc::pollfd {
         fd: -1,
         events: libc::POLLIN,
         revents: 0,
     }; MAX_WAIT_FDS];
-    for (entry, fd) in entries.iter_mut().zip(fds) {
-        entry.fd = fd.as_raw_fd();
+    for fd in fds {
+        entries[count].fd = fd.as_raw_fd();
+        count += 1;
     }
     let timeout = timeout.map(|t| libc::timespec {
         tv_sec: t.as_secs().min(i32::MAX as u64) as _,
         tv_nsec: t.subsec_nanos() as _,
     });
     let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the entries are live and at least as many as `fds`; the timeout is null or live.
-    let n = unsafe { libc::ppoll(entries.as_mut_ptr(), fds.len() as _, timeout, ptr::null()) };
+    // SAFETY: so many entries are live; the timeout is null or live.
+    let n = unsafe { libc::ppoll(entries.as_mut_ptr(), count as _, timeout, ptr::null()) };
     if n < 0 {
         let error = io::Error::last_os_error();
         return match error.kind() {
@@ -157,8 +167,8 @@ pub fn wait(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Rea
             _ => Err(error),
         };
     }
-    let bits = |bits, (i, e): (usize, &libc::pollfd)| bits | u32::from(e.revents != 0) << i;
-    Ok(Ready(entries[..fds.len()].iter().enumerate().fold(0, bits)))
+    let bits = |bits, (i, e): (usize, &libc::pollfd)| bits | u128::from(e.revents != 0) << i;
+    Ok(Ready(entries[..count].iter().enumerate().fold(0, bits)))
 }
 
 /// Takes the disk space of a file's first `bytes` now, so that a lack of it shows here, and later

@@ -100,6 +100,10 @@ const BAD: &[Bad] = &[
     ("redis = \"", "switch = \"sw\"\nredis = \"", "switch =",
         &["means nothing", "role = \"replica\"", "remove it"]),
     ("# trace = \"traces\"", "trace = \"\"", "trace =", &["is empty", "name a directory"]),
+    ("# workers = 2", "workers = 0", "workers = 0", &["1 to 64"]),
+    ("# worker_cpus = [0, 1]", "worker_cpus = [0, -1]", "worker_cpus", &["0 to 1023"]),
+    ("# directories = [\"a\", \"b\"]", "directories = [\"\"]", "directories", &["is empty"]),
+    ("storage = \"volatile\"", "workers = 2", "workers", &["means nothing", "replica"]),
     ("# cpu = 0", "cpu = -1", "cpu = -1", &["0 to 1023"]),
 ];
 
@@ -322,7 +326,15 @@ fn what_is_written_reads_back_to_the_same_cluster() {
     }
     let every = parse(&with_every_key(), "/x.toml").unwrap();
     let node = |name| every.node(name).unwrap().clone();
-    assert_eq!(node("replica-1").redis_order, RedisOrder::Key);
+    let replica = node("replica-1");
+    assert_eq!(replica.redis_order, RedisOrder::Key);
+    assert_eq!((replica.workers, replica.worker_cpus.len()), (Some(2), 2));
+    let partition = |pid| every.partition_dir(&replica, pid);
+    assert_eq!(partition(0), Path::new("/a/replica-1/partition-0"));
+    assert_eq!(partition(3), Path::new("/b/replica-1/partition-3"));
+    let replica = node("replica-2");
+    let by_default = every.partition_dir(&replica, 1);
+    assert_eq!(by_default, every.node_dir(&replica).join("partition-1"));
     let password = node("replica-1").redis_password;
     assert_eq!(password.as_deref(), Some("a \"b\""));
     let leader = node("leader-1");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use paxos::configuration::{MAX_ACCEPTORS, MAX_REPLICAS};
 use paxos::wire::MAX_VALUE_LEN;
@@ -28,7 +28,12 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         check.directory("trace", trace);
         check.recordable(&raw.node);
     }
-    let nodes: Vec<_> = raw.node.iter().map(|n| check.node(n, &raw.group)).collect();
+    let dir = file.parent().unwrap_or(Path::new(""));
+    let nodes: Vec<_> = raw
+        .node
+        .iter()
+        .map(|n| check.node(n, &raw.group, dir))
+        .collect();
     let groups = raw.group.iter().map(|g| check.group(g, &raw)).collect();
     let controller = check.controller(&raw.controller.unwrap_or_default());
     check.unique_groups(&raw.group);
@@ -39,7 +44,6 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         check.errors.sort_by_key(|e| e.at);
         return Err(check.errors);
     }
-    let dir = file.parent().unwrap_or(Path::new(""));
     Ok(ClusterFile {
         cluster,
         data: dir.join(raw.data.into_inner()),
@@ -305,7 +309,12 @@ impl Check {
         }
     }
 
-    fn node(&mut self, spanned: &Spanned<RawNode>, groups: &[Spanned<RawGroup>]) -> Node {
+    fn node(
+        &mut self,
+        spanned: &Spanned<RawNode>,
+        groups: &[Spanned<RawGroup>],
+        dir: &Path,
+    ) -> Node {
         let raw = spanned.get_ref();
         let role = self.choice("role", &raw.role, &Role::ALL, Role::name);
         self.name("name", &raw.name);
@@ -331,7 +340,29 @@ impl Check {
                 .cpu
                 .as_ref()
                 .map(|c| self.required("cpu", c, 0..=1_023) as usize),
+            workers: raw
+                .workers
+                .as_ref()
+                .map(|w| self.required("workers", w, 1..=64) as u16),
+            worker_cpus: self.worker_cpus(raw),
+            directories: self.directories(raw, dir),
         }
+    }
+
+    fn worker_cpus(&mut self, raw: &RawNode) -> Vec<usize> {
+        let cpus = raw.worker_cpus.iter().flat_map(Spanned::get_ref);
+        cpus.map(|cpu| self.required("worker_cpus", cpu, 0..=1_023) as usize)
+            .collect()
+    }
+
+    fn directories(&mut self, raw: &RawNode, dir: &Path) -> Vec<PathBuf> {
+        let directories = raw.directories.iter().flat_map(Spanned::get_ref);
+        directories
+            .map(|directory| {
+                self.directory("directories", directory);
+                dir.join(directory.get_ref())
+            })
+            .collect()
     }
 
     fn storage(&mut self, raw: &RawNode) -> Storage {
@@ -410,6 +441,17 @@ impl Check {
             ("group", raw.group.as_ref().map(at), Role::Replica),
             ("storage", raw.storage.as_ref().map(at), Role::Acceptor),
             ("redis", raw.redis.as_ref().map(at), Role::Replica),
+            ("workers", raw.workers.as_ref().map(at), Role::Replica),
+            (
+                "worker_cpus",
+                raw.worker_cpus.as_ref().map(at),
+                Role::Replica,
+            ),
+            (
+                "directories",
+                raw.directories.as_ref().map(at),
+                Role::Replica,
+            ),
             (
                 "redis_order",
                 raw.redis_order.as_ref().map(at),

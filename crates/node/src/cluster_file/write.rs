@@ -144,6 +144,15 @@ pub struct NodeDraft {
     /// The CPU that the packet thread stays on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<usize>,
+    /// Threads of a replica that execute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workers: Option<u16>,
+    /// The CPUs that they stay on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub worker_cpus: Vec<usize>,
+    /// Where a replica's partitions are stored, relative to the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<PathBuf>,
 }
 
 impl Draft {
@@ -316,6 +325,9 @@ impl NodeDraft {
             redis_password: None,
             metrics: None,
             cpu: None,
+            workers: None,
+            worker_cpus: Vec::new(),
+            directories: Vec::new(),
         }
     }
 }
@@ -380,6 +392,9 @@ impl From<&Node> for NodeDraft {
             redis_password: node.redis_password.clone(),
             metrics: node.metrics,
             cpu: node.cpu,
+            workers: node.workers,
+            worker_cpus: node.worker_cpus.clone(),
+            directories: node.directories.iter().map(|d| absolute(d)).collect(),
         }
     }
 }

@@ -6,9 +6,8 @@ use std::sync::{Arc, mpsc};
 use paxos::PartitionId;
 use replica::SiblingMessage;
 
-use super::waker::{Wake, Waker, waker_pair};
+use super::waker::Wake;
 use super::worker_thread::Job;
-use crate::Error;
 
 /// The giving side.
 #[derive(Clone)]
@@ -18,19 +17,10 @@ pub struct Mailbox {
     pub wake: Wake,
 }
 
-/// The worker's side.
-pub struct Inbox {
-    /// What is asked of the worker, in order.
-    pub jobs: mpsc::Receiver<Job>,
-    /// Readable when there is something.
-    pub woken: Waker,
-}
-
-/// An empty one.
-pub fn mailbox() -> Result<(Mailbox, Inbox), Error> {
+/// An empty one, and what is asked of the worker, in order. `wake` wakes the thread that serves it.
+pub fn mailbox(wake: Wake) -> (Mailbox, mpsc::Receiver<Job>) {
     let (jobs, given) = mpsc::channel();
-    let (wake, woken) = waker_pair()?;
-    Ok((Mailbox { jobs, wake }, Inbox { jobs: given, woken }))
+    (Mailbox { jobs, wake }, given)
 }
 
 impl Mailbox {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica: one thread for the control plane, one worker thread a partition, and the server that
+//! A replica: one thread for the control plane, worker threads for the partitions, and the server that
 //! hands out checkpoints.
 //!
 //! A worker has its own socket (port + partition), its own learner, sessions and application, so
@@ -9,6 +9,7 @@
 //! them.
 
 mod control_thread;
+mod crew;
 mod fetcher;
 mod kernel;
 mod mailbox;
@@ -19,14 +20,17 @@ mod waker;
 mod worker_thread;
 mod writer;
 
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 
 use control::View;
 use paxos::PartitionId;
 use replica::{Application, LocalSession};
 
 use self::control_thread::{Numbers, ReplicaControl};
+use self::crew::Crew;
 use self::kernel::KernelLearner;
 use self::mailbox::{Mailbox, mailbox};
 pub(crate) use self::partition::Partition;
@@ -37,7 +41,7 @@ use self::waker::waker_pair;
 pub(crate) use self::worker_thread::open_worker;
 use self::worker_thread::{Job, WorkerHandle};
 use super::control_loop::ControlLoop;
-use crate::cluster_file::{ClusterFile, Node};
+use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::host::Stop;
 use crate::plane::in_kernel;
 use crate::{Error, random_nonce, transfer};
@@ -114,13 +118,17 @@ pub fn run(
     let stop_workers = Stop::new()?;
     let (wake_control, woken) = waker_pair()?;
     let (ask, asked) = mpsc::channel();
-    let mailboxes = (0..group.partitions).map(|_| mailbox());
-    let (mailboxes, inboxes): (Vec<_>, Vec<_>) = mailboxes
-        .collect::<Result<Vec<_>, _>>()?
-        .into_iter()
-        .unzip();
+    let threads = worker_threads(node, group);
+    let wakers = (0..threads)
+        .map(|_| waker_pair())
+        .collect::<Result<Vec<_>, _>>()?;
+    let mailboxes = (0..group.partitions).map(|pid| {
+        let (wake, _) = &wakers[usize::from(pid % threads)];
+        mailbox(wake.clone())
+    });
+    let (mailboxes, inboxes): (Vec<_>, Vec<_>) = mailboxes.unzip();
     let mailboxes: Arc<[Mailbox]> = mailboxes.into();
-    let workers = (0..group.partitions)
+    let (workers, served) = (0..group.partitions)
         .zip(inboxes)
         .map(|(pid, inbox)| {
             let link = worker_thread::Link {
@@ -139,10 +147,24 @@ pub fn run(
                 inbox,
                 mailboxes: mailboxes.clone(),
             };
-            WorkerHandle::start(partition, services, decisions, link, mail, &stop_workers)
+            WorkerHandle::open(partition, services, decisions, link, mail)
+        })
+        .collect::<Result<(Vec<_>, Vec<_>), _>>()?;
+    let workers = Arc::new(workers);
+    let mut crews: Vec<Vec<_>> = (0..threads).map(|_| Vec::new()).collect();
+    for (pid, worker) in served.into_iter().enumerate() {
+        crews[pid % usize::from(threads)].push(worker);
+    }
+    let crews = wakers
+        .into_iter()
+        .zip(crews)
+        .enumerate()
+        .map(|(at, ((_, woken), crew))| {
+            let cpus = &node.worker_cpus;
+            let cpu = cpus.get(at % cpus.len().max(1)).copied();
+            Crew::new(crew, woken, stop_workers.clone()).start(format!("worker-{at}"), cpu)
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let workers = Arc::new(workers);
     let sources = (0..workers.len()).map(|at| {
         let serve = workers.clone();
         transfer::Source {
@@ -175,9 +197,19 @@ pub fn run(
     (services.before_stop)();
     // A worker that failed ends the whole node, with its message.
     stop_workers.request();
-    let mut results: Vec<Result<(), Error>> = workers.iter().map(WorkerHandle::join).collect();
+    let join = |crew: JoinHandle<_>| {
+        let panicked = |_| Err(Error::new("a worker thread panicked"));
+        crew.join().unwrap_or_else(panicked)
+    };
+    let mut results: Vec<Result<(), Error>> = crews.into_iter().map(join).collect();
     results.insert(0, result);
     results.into_iter().collect()
+}
+
+/// How many threads execute. More than there are CPUs would only wake one another.
+fn worker_threads(node: &Node, group: &Group) -> u16 {
+    let cpus = || std::thread::available_parallelism().map_or(1, NonZero::get) as u16;
+    node.workers.unwrap_or_else(cpus).clamp(1, group.partitions)
 }
 
 #[cfg(test)]

@@ -25,8 +25,7 @@ pub struct Partition<'a> {
 impl Partition<'_> {
     /// Where its state is.
     fn path(&self) -> PathBuf {
-        let directory = self.cluster.node_dir(self.node);
-        directory.join(format!("partition-{}", self.pid))
+        self.cluster.partition_dir(self.node, self.pid)
     }
 
     /// The same; made if missing.

@@ -55,12 +55,15 @@ fn a_worker_that_waits_for_a_state_goes_on() {
         nonce: 1,
     };
     let link = worker_thread::Link { ask, wake_control };
-    let (mailbox, inbox) = mailbox().unwrap();
+    let (wake, woken) = waker_pair().unwrap();
+    let (mailbox, inbox) = mailbox(wake);
     let mail = worker_thread::Mail {
         inbox,
         mailboxes: [mailbox].into(),
     };
-    let worker = WorkerHandle::start(partition, &services(), None, link, mail, &stop).unwrap();
+    let (worker, served) = WorkerHandle::open(partition, &services(), None, link, mail).unwrap();
+    let crew = Crew::new(vec![served], woken, stop.clone());
+    let crew = crew.start("worker".to_owned(), None).unwrap();
     let (from, to) = (vec![100], vec![1 << 32]);
     worker.give(Job::View {
         epochs: Arc::new([]),
@@ -91,5 +94,5 @@ fn a_worker_that_waits_for_a_state_goes_on() {
     assert_eq!(still.kind(), io::ErrorKind::WouldBlock);
     drop(stream);
     stop.request();
-    worker.join().unwrap();
+    crew.join().unwrap().unwrap();
 }

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread of one partition: packets in, execution, replies out.
+//! What a thread does for one partition: packets in, execution, replies out. Which thread serves which
+//! partitions, `crew.rs` says.
 
 use std::io::BufReader;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, mpsc};
-use std::thread::JoinHandle;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use control::GivenUp;
 use paxos::{Deployment, Epoch, Instance, PartitionId, Reason, Time, Verdict};
 use replica::{Application, EpochView, Restored, SiblingMessage, Worker};
 use serde_json::{Value, json};
-use tracing::{error_span, info, warn};
+use tracing::{Span, error_span, info, warn};
 
 use super::Services;
 use super::control_thread::Ask;
 use super::fetcher::Fetcher;
 use super::kernel::Decisions;
-use super::mailbox::{Inbox, Mailbox, Siblings};
+use super::mailbox::{Mailbox, Siblings};
 use super::outbox::WorkerOutbox;
 use super::partition::Partition;
 use super::reached::Reached;
 use super::waker::Wake;
 use super::writer::{Ended, Writer};
 use crate::Error;
-use crate::host::{Stop, is_due, wait};
+use crate::host::is_due;
 use crate::plane::{PlaneOptions, RecvBatch, UdpPlane};
 use crate::senders::Senders;
 use crate::transfer::{self, Fetched, Question, Standing};
@@ -73,7 +73,7 @@ impl Link {
 
 /// The mailboxes of all partitions' workers, and the reading side of one of them.
 pub struct Mail {
-    pub inbox: Inbox,
+    pub inbox: mpsc::Receiver<Job>,
     pub mailboxes: Arc<[Mailbox]>,
 }
 
@@ -82,26 +82,20 @@ pub struct WorkerHandle {
     mailbox: Mailbox,
     /// Where it stands.
     pub standing: Arc<Standing>,
-    thread: Mutex<Option<JoinHandle<Result<(), Error>>>>,
 }
 
 impl WorkerHandle {
-    /// Opens the application and starts the thread. An application that can't be opened is an error
-    /// here.
-    pub fn start(
+    /// Opens the application; one that can't be opened is an error here. The worker is to be served by
+    /// the thread that its mailbox wakes.
+    pub(super) fn open(
         partition: Partition<'_>,
         services: &Services,
         decisions: Option<Decisions>,
         link: Link,
         mail: Mail,
-        stop: &Arc<Stop>,
-    ) -> Result<WorkerHandle, Error> {
+    ) -> Result<(WorkerHandle, WorkerThread), Error> {
         let Mail { inbox, mailboxes } = mail;
         let mailbox = mailboxes[usize::from(partition.pid)].clone();
-        let from_others = FromOthers {
-            inbox,
-            stop: stop.clone(),
-        };
         let siblings = Siblings::of(partition.pid, mailboxes);
         let outbox = WorkerOutbox::new(partition, services, siblings)?;
         let helpers = Helpers {
@@ -117,50 +111,19 @@ impl WorkerHandle {
                 mailbox.wake.clone(),
             )?,
         };
-        let thread = WorkerThread::open(
-            partition,
-            services,
-            decisions,
-            outbox,
-            link,
-            from_others,
-            helpers,
-        )?;
-        let standing = thread.standing.clone();
-        let span = error_span!("partition", pid = partition.pid);
-        let thread = std::thread::Builder::new()
-            .name(format!("worker-{}", partition.pid))
-            .spawn(move || {
-                let _said_there = span.entered();
-                thread.run()
-            })?;
-        Ok(WorkerHandle {
+        let worker =
+            WorkerThread::open(partition, services, decisions, outbox, link, inbox, helpers)?;
+        let handle = WorkerHandle {
             mailbox,
-            standing,
-            thread: Mutex::new(Some(thread)),
-        })
+            standing: worker.standing.clone(),
+        };
+        Ok((handle, worker))
     }
 
     /// Hands over a job; false if the worker has ended.
     pub fn give(&self, job: Job) -> bool {
         self.mailbox.give(job)
     }
-
-    /// Waits for its end.
-    pub fn join(&self) -> Result<(), Error> {
-        let thread = self.thread.lock().unwrap_or_else(|e| e.into_inner()).take();
-        match thread.map(JoinHandle::join) {
-            None => Ok(()),
-            Some(Ok(result)) => result,
-            Some(Err(_)) => Err(Error::new("a worker thread panicked")),
-        }
-    }
-}
-
-/// How other threads reach a worker.
-struct FromOthers {
-    inbox: Inbox,
-    stop: Arc<Stop>,
 }
 
 /// Threads that wait for disk and network in a worker's place.
@@ -169,8 +132,9 @@ struct Helpers {
     fetcher: Fetcher,
 }
 
-struct WorkerThread {
+pub(super) struct WorkerThread {
     pid: PartitionId,
+    span: Span,
     deployment: Deployment,
     /// Shown to those who hand out checkpoints.
     standing: Arc<Standing>,
@@ -184,8 +148,10 @@ struct WorkerThread {
     outbox: WorkerOutbox,
     services: Services,
     link: Link,
-    from_others: FromOthers,
+    jobs: mpsc::Receiver<Job>,
     helpers: Helpers,
+    /// Whether the socket or the ring may hold more than was taken.
+    more: bool,
     /// Another replica's state, to be taken over when no checkpoint is under way.
     fetched: Option<Fetched>,
     start: Instant,
@@ -233,7 +199,7 @@ impl WorkerThread {
         decisions: Option<Decisions>,
         outbox: WorkerOutbox,
         link: Link,
-        from_others: FromOthers,
+        jobs: mpsc::Receiver<Job>,
         helpers: Helpers,
     ) -> Result<WorkerThread, Error> {
         let pid = partition.pid;
@@ -243,6 +209,7 @@ impl WorkerThread {
             .map_err(|e| Error::new(format!("can't listen on {address} (UDP): {e}")))?;
         Ok(WorkerThread {
             pid,
+            span: error_span!("partition", pid),
             deployment: partition
                 .cluster
                 .deployment(partition.node, partition.group),
@@ -256,8 +223,9 @@ impl WorkerThread {
             outbox,
             services: services.clone(),
             link,
-            from_others,
+            jobs,
             helpers,
+            more: false,
             fetched: None,
             start: Instant::now(),
             asked_lane: None,
@@ -269,41 +237,36 @@ impl WorkerThread {
         })
     }
 
-    fn run(mut self) -> Result<(), Error> {
-        self.tell_local_sessions();
-        let result = self.serve().and_then(|()| self.end());
-        if result.is_err() {
-            self.link.ask(Ask::Failed);
-        }
-        result
+    /// What is said there is of this partition.
+    pub fn span(&self) -> &Span {
+        &self.span
     }
 
-    fn serve(&mut self) -> Result<(), Error> {
-        // A full batch means that more may wait. A smaller one means that the socket is empty: to
-        // ask it again would cost a system call and tell nothing.
-        let mut more = false;
-        while !self.from_others.stop.is_requested() {
-            let arrived = more || self.wait()?;
-            // One reading of the clock a turn: at one request in flight each is 1% of its time.
-            let now = self.now();
-            if arrived {
-                more = self.take_decisions(now)? | self.receive(now)?;
-            }
-            self.take_jobs()?;
-            self.follow_checkpoint(now)?;
-            self.follow_fetch(now)?;
-            self.tick(now)?;
-            // Votes must come here before the answers to the next questions of a repair do.
-            if let Some(decisions) = &mut self.decisions {
-                decisions.follow(self.worker.next(), self.worker.wants_votes());
-            }
-            self.grant_wishes();
+    pub fn tell_failure(&self) {
+        self.link.ask(Ask::Failed);
+    }
+
+    /// Takes what has arrived, if anything has, and does what is due.
+    pub fn turn(&mut self, arrived: bool) -> Result<(), Error> {
+        // One reading of the clock a turn: at one request in flight each is 1% of its time.
+        let now = self.now();
+        // A full batch means that more may wait. A smaller one means that the socket is empty: to ask it
+        // again would cost a system call and tell nothing.
+        self.more = self.take_decisions(now)? | (arrived && self.receive(now)?);
+        self.take_jobs()?;
+        self.follow_checkpoint(now)?;
+        self.follow_fetch(now)?;
+        self.tick(now)?;
+        // Votes must come here before the answers to the next questions of a repair do.
+        if let Some(decisions) = &mut self.decisions {
+            decisions.follow(self.worker.next(), self.worker.wants_votes());
         }
+        self.grant_wishes();
         Ok(())
     }
 
     /// An orderly stop: what is executed becomes durable.
-    fn end(&mut self) -> Result<(), Error> {
+    pub fn end(&mut self) -> Result<(), Error> {
         let now = self.now();
         self.receive(now)?;
         self.follow_checkpoint(now)?;
@@ -312,6 +275,42 @@ impl WorkerThread {
             self.end_checkpoint(now, ended)?;
         }
         self.worker.checkpoint(now).map_err(|e| self.fatal(e))
+    }
+
+    /// To be asked before the thread sleeps: whether there is more to do at once. Otherwise what is
+    /// decided wakes it.
+    pub fn stays_awake(&mut self) -> bool {
+        let decided = self.decisions.as_ref().is_some_and(|d| !d.fall_asleep());
+        self.more |= decided;
+        self.more
+    }
+
+    /// To be told afterwards: what is decided needs not wake it.
+    pub fn wake_up(&self) {
+        if let Some(decisions) = &self.decisions {
+            decisions.wake_up();
+        }
+    }
+
+    /// Whether there is more to take at once.
+    pub fn has_more(&self) -> bool {
+        self.more
+    }
+
+    /// How long it may wait.
+    pub fn due_in(&self) -> Duration {
+        let deadline = self.worker.next_deadline();
+        let now = self.now();
+        let due = deadline.map_or(IDLE_WAIT, |at| Duration::from_nanos(at.saturating_sub(now)));
+        let wants = self.worker.wanted().checkpoint_at_least.is_some();
+        let fetching = wants && !self.helpers.fetcher.is_under_way();
+        due.min(if fetching { FETCH_INTERVAL } else { IDLE_WAIT })
+    }
+
+    /// Whether something is to be done by time.
+    pub fn is_due(&self) -> bool {
+        let now = self.now();
+        self.worker.next_deadline().is_some_and(|at| at <= now)
     }
 
     /// Hands on a checkpoint that has begun, and takes back one that has ended.
@@ -411,7 +410,7 @@ impl WorkerThread {
 
     fn take_jobs(&mut self) -> Result<(), Error> {
         let mut heard = false;
-        while let Ok(job) = self.from_others.inbox.jobs.try_recv() {
+        while let Ok(job) = self.jobs.try_recv() {
             let now = self.now();
             match job {
                 Job::Sibling { from, message } => {
@@ -539,32 +538,8 @@ impl WorkerThread {
         Ok(())
     }
 
-    fn tell_local_sessions(&self) {
+    pub fn tell_local_sessions(&self) {
         (self.services.on_local_sessions)(self.pid, self.worker.local_sessions().collect());
-    }
-
-    /// Waits for packets, jobs, the stop or the next deadline. Says whether there are packets.
-    fn wait(&mut self) -> Result<bool, Error> {
-        let now = self.now();
-        let deadline = self.worker.next_deadline();
-        let timeout = deadline.map_or(IDLE_WAIT, |at| Duration::from_nanos(at.saturating_sub(now)));
-        let wants = self.worker.wanted().checkpoint_at_least.is_some();
-        let fetching = wants && !self.helpers.fetcher.is_under_way();
-        let timeout = timeout.min(if fetching { FETCH_INTERVAL } else { IDLE_WAIT });
-        if self.decisions.as_ref().is_some_and(|d| !d.fall_asleep()) {
-            return Ok(true);
-        }
-        let FromOthers { inbox, stop } = &self.from_others;
-        let woken = &inbox.woken;
-        let fds = [self.plane.as_fd(), woken.as_fd(), stop.as_fd()];
-        let ready = wait(&fds, Some(timeout))?;
-        if let Some(decisions) = &self.decisions {
-            decisions.wake_up();
-        }
-        if ready.has(1) {
-            woken.drain();
-        }
-        Ok(ready.has(0))
     }
 
     fn status(&mut self) -> Value {
@@ -602,6 +577,13 @@ impl WorkerThread {
 
     fn fatal(&self, e: replica::Error) -> Error {
         fatal(self.pid, e)
+    }
+}
+
+impl AsFd for WorkerThread {
+    /// Its socket.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.plane.as_fd()
     }
 }
 

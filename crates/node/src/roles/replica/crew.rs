@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The threads of a replica that execute. There may be fewer than partitions: thread `t` of `n` serves
+//! the partitions whose number modulo `n` is `t`. One waking then serves all of them, and what arrives
+//! for several partitions meanwhile is done at once.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::Error;
+use crate::host::{Ready, Stop, pin_to_cpu, wait_for};
+
+use super::waker::Waker;
+use super::worker_thread::WorkerThread;
+
+/// Waits at most so long, then looks after everything.
+const IDLE_WAIT: Duration = Duration::from_secs(1);
+/// Among the descriptors waited for.
+const FIRST_SOCKET: usize = 2;
+
+/// The workers that share a thread.
+pub(super) struct Crew {
+    workers: Vec<WorkerThread>,
+    /// Something was given to one of them.
+    woken: Waker,
+    stop: Arc<Stop>,
+    /// The first error of one of them.
+    failed: Result<(), Error>,
+}
+
+impl Crew {
+    pub fn new(workers: Vec<WorkerThread>, woken: Waker, stop: Arc<Stop>) -> Crew {
+        Crew {
+            workers,
+            woken,
+            stop,
+            failed: Ok(()),
+        }
+    }
+
+    /// Starts the thread, on a CPU of its own if one is named.
+    pub fn start(
+        self,
+        name: String,
+        cpu: Option<usize>,
+    ) -> Result<JoinHandle<Result<(), Error>>, Error> {
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            if let Some(cpu) = cpu {
+                pin_to_cpu(cpu).map_err(|e| Error::new(format!("can't run on CPU {cpu}: {e}")))?;
+            }
+            self.run()
+        })?;
+        Ok(thread)
+    }
+
+    fn run(mut self) -> Result<(), Error> {
+        self.workers
+            .iter()
+            .for_each(WorkerThread::tell_local_sessions);
+        while !self.stop.is_requested() && !self.workers.is_empty() {
+            let round = self.wait()?;
+            self.each(|at, worker| {
+                let arrived = round.arrived.has(FIRST_SOCKET + at) || worker.has_more();
+                match round.everyone || arrived || worker.is_due() {
+                    true => worker.turn(arrived),
+                    false => Ok(()),
+                }
+            });
+        }
+        self.each(|_, worker| worker.end());
+        self.failed
+    }
+
+    /// Does something for each worker. One that fails says so, and is served no more.
+    fn each(&mut self, mut what: impl FnMut(usize, &mut WorkerThread) -> Result<(), Error>) {
+        let mut at = 0;
+        let failed = &mut self.failed;
+        self.workers.retain_mut(|worker| {
+            let result = worker.span().clone().in_scope(|| what(at, worker));
+            at += 1;
+            if result.is_err() {
+                worker.tell_failure();
+            }
+            let goes_on = result.is_ok();
+            if failed.is_ok() {
+                *failed = result;
+            }
+            goes_on
+        });
+    }
+
+    /// Waits for packets, jobs, the stop or the next deadline; not at all while there is more to do.
+    fn wait(&mut self) -> Result<Round, Error> {
+        let workers = &mut self.workers;
+        // All of them, also behind one that stays awake.
+        let awake = workers
+            .iter_mut()
+            .filter_map(|w| w.stays_awake().then_some(()))
+            .count();
+        let timeout = match awake {
+            0 => workers
+                .iter()
+                .map(WorkerThread::due_in)
+                .min()
+                .unwrap_or(IDLE_WAIT),
+            _ => Duration::ZERO,
+        };
+        let own = [self.woken.as_fd(), self.stop.as_fd()];
+        let fds = own
+            .into_iter()
+            .chain(workers.iter().map(|worker| worker.as_fd()));
+        let arrived = wait_for(fds, Some(timeout.min(IDLE_WAIT)))?;
+        workers.iter().for_each(WorkerThread::wake_up);
+        let woken = arrived.has(0);
+        if woken {
+            self.woken.drain();
+        }
+        Ok(Round {
+            arrived,
+            everyone: woken || awake == 0 && arrived.none(),
+        })
+    }
+}
+
+/// What a wait ended with.
+struct Round {
+    arrived: Ready,
+    /// All are to look what there is to do.
+    everyone: bool,
+}
