@@ -4,6 +4,7 @@
 use apps::kv::{self, Command, SetFlags};
 
 use paxos::PartitionId;
+use paxos::wire::value::{MAX_VECTOR, Vector};
 use replica::slot;
 
 use crate::answer::{Collected, Shape};
@@ -17,7 +18,6 @@ const DEFAULT_SCAN_COUNT: i64 = 10;
 
 const SYNTAX: &str = "ERR syntax error";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-const OF_SEVERAL: &str = "ERR the keys are in several partitions: give them a {tag} in common";
 
 /// A command on one key, answered as it is.
 fn plain(call: &mut Call<'_>, key: &[u8], command: &Command<'_>) -> Outcome {
@@ -28,8 +28,12 @@ fn plain(call: &mut Call<'_>, key: &[u8], command: &Command<'_>) -> Outcome {
 /// A command on several keys.
 fn of_keys(call: &mut Call<'_>, keys: &[&[u8]], command: &Command<'_>) -> Outcome {
     let partitions: Partitions = keys.iter().map(|key| partition_of(call, key)).collect();
-    if partitions.len() > 1 {
-        return refuse(call, OF_SEVERAL);
+    if partitions.len() > MAX_VECTOR {
+        let text = format!(
+            "ERR the keys are in {} partitions, and a command is over {MAX_VECTOR} at most",
+            partitions.len()
+        );
+        return refuse(call, &text);
     }
     logged(call, partitions, command, Shape::Plain)
 }
@@ -51,7 +55,11 @@ fn logged(
     command: &Command<'_>,
     shape: Shape,
 ) -> Outcome {
-    let max = call.shared.max_value;
+    let vector = match partitions.len() {
+        1 => 0,
+        several => Vector::len_of(several),
+    };
+    let max = call.shared.max_value.saturating_sub(vector);
     let mut bytes = Vec::new();
     let encoded = command.encode(&mut bytes);
     // What doesn't fit a length field is larger than any value.
@@ -221,7 +229,13 @@ pub(crate) fn key_type(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(crate) fn dbsize(call: &mut Call<'_>) -> Outcome {
-    of_all(call, &Command::Dbsize, Shape::Sum(0))
+    // As long as a command may be over all partitions, it counts all of them at one moment.
+    let all = call.shared.partitions;
+    if usize::from(all) > MAX_VECTOR {
+        return of_all(call, &Command::Dbsize, Shape::Sum(0));
+    }
+    let all = Partitions::first(all);
+    logged(call, all, &Command::Dbsize, Shape::Plain)
 }
 
 pub(crate) fn keys(call: &mut Call<'_>) -> Outcome {

@@ -104,10 +104,10 @@ impl Lane {
         Some(logged)
     }
 
-    /// The replica has taken another one's state: what it executes next may come after what is in
-    /// flight, and nobody says so here.
-    pub fn overtake(&mut self) {
-        self.overtaken = !self.in_flight.is_empty();
+    /// The replica has taken another one's state of a partition: what it executes there next may come
+    /// after what is in flight, and nobody says so here.
+    pub fn overtake(&mut self, pid: PartitionId) {
+        self.overtaken |= self.reach().meets(Partitions::one(pid));
     }
 
     /// Whether the answer that there is no such session leaves nothing open: nothing in flight took

@@ -10,6 +10,7 @@ use replica::Status;
 use replica::protocol::{ReplyAddress, SessionOp};
 
 use crate::lane::Logged;
+use crate::mailbox::Answer;
 
 /// The data plane as the front end uses it; all calls come from its one thread.
 pub trait Plane: Send + 'static {
@@ -116,14 +117,29 @@ impl<P: Plane> Log<P> {
 
     /// Notes an answer. Returns false if nobody waits for it: it is a repetition, or the answer to
     /// an earlier copy of a command that is sent again because it overtook its predecessor.
-    pub fn answered(
-        &mut self,
-        pid: PartitionId,
-        client: u64,
-        request: u64,
-        status: Option<Status>,
-    ) -> bool {
-        status != Some(Status::OutOfOrder) && self.proposer.reply(pid, client, request)
+    /// What is dead at its places is sent again, too, for others.
+    pub fn answered(&mut self, answer: &Answer<'_>) -> bool {
+        let &Answer {
+            pid,
+            client,
+            request,
+            ..
+        } = answer;
+        match Status::from_u8(answer.status) {
+            Some(Status::OutOfOrder) => false,
+            Some(Status::Dead) => {
+                let now = self.now();
+                let key = (pid, client, request);
+                self.proposer.vector_died(now, key, answer.bytes);
+                false
+            }
+            _ => self.forget(pid, client, request),
+        }
+    }
+
+    /// Sends a command no more. Returns false if it was answered before.
+    pub fn forget(&mut self, pid: PartitionId, client: u64, request: u64) -> bool {
+        self.proposer.reply(pid, client, request)
     }
 
     /// Commands without an answer.

@@ -424,7 +424,7 @@ impl<P: Plane> Server<P> {
     fn on_answer(&mut self, answer: &Answer<'_>) {
         let status = Status::from_u8(answer.status);
         let Answer { pid, client, .. } = *answer;
-        let awaited = self.log.answered(pid, client, answer.request, status);
+        let awaited = self.log.answered(answer);
         let route = self.routes.connections.get(&(pid, client));
         let Some(&index) = route.filter(|_| awaited) else {
             if let Some(id) = opened(answer) {
@@ -480,7 +480,7 @@ impl<P: Plane> Server<P> {
             return self.give_up(index, "ERR not executed: the session is lost");
         }
         for (request, _) in lane.in_flight() {
-            self.log.answered(pid, id, request, None);
+            self.log.forget(pid, id, request);
         }
         self.routes.connections.remove(&(pid, id));
         connection.lose_session(pid);
@@ -501,7 +501,7 @@ impl<P: Plane> Server<P> {
             match lane.session {
                 Session::Open(id) => {
                     for (request, _) in lane.in_flight() {
-                        self.log.answered(lane.pid, id, request, None);
+                        self.log.forget(lane.pid, id, request);
                     }
                     self.routes.connections.remove(&(lane.pid, id));
                     self.log.close_session(lane.pid, id);
@@ -518,9 +518,7 @@ impl<P: Plane> Server<P> {
     /// The replica's state of a partition is another one from now on, with these sessions.
     fn take_sessions(&mut self, pid: PartitionId, sessions: &[LocalSession]) {
         for peer in self.peers.iter_mut().flatten() {
-            if let Some(lane) = peer.connection.lane(pid) {
-                lane.overtake();
-            }
+            peer.connection.lanes().for_each(|lane| lane.overtake(pid));
         }
         for session in sessions {
             self.close_unless_ours(pid, session.id, session.nonce);

@@ -143,7 +143,14 @@ fn redis_py() {
             return;
         }
     }
-    let cluster = Cluster::start("py", FAULTS);
+    for partitions in [1, 4] {
+        let name = format!("py-{partitions}");
+        let cluster = Cluster::start_over(&name, FAULTS, partitions, Order::Connection);
+        redis_py_on(&cluster, python);
+    }
+}
+
+fn redis_py_on(cluster: &Cluster, python: impl Fn(&str) -> std::io::Result<std::process::Output>) {
     let port = cluster.address.port();
     let code = format!(
         r#"

@@ -20,7 +20,21 @@ const BAD_NETWORK: Faults = Faults {
 
 #[test]
 fn commands_of_every_kind() {
-    let cluster = Cluster::start("kinds", Faults::default());
+    commands_on(&Cluster::start("kinds", Faults::default()));
+    // As many partitions as a command may be over, and more.
+    for partitions in [4, 16, 17] {
+        let name = format!("kinds-{partitions}");
+        let order = Order::Connection;
+        commands_on(&Cluster::start_over(
+            &name,
+            Faults::default(),
+            partitions,
+            order,
+        ));
+    }
+}
+
+fn commands_on(cluster: &Cluster) {
     let mut c = cluster.connect();
     c.ask(&["PING"], "+PONG\r\n");
     c.ask(&["SET", "k", "v"], "+OK\r\n");
@@ -41,7 +55,7 @@ fn commands_of_every_kind() {
     c.ask(&["TYPE", "k"], "+string\r\n");
     c.ask(&["TYPE", "none"], "+none\r\n");
     c.ask(&["DBSIZE"], ":3\r\n");
-    c.ask(&["KEYS", "[ab]"], "*2\r\n$1\r\na\r\n$1\r\nb\r\n");
+    c.ask(&["KEYS", "[a]"], "*1\r\n$1\r\na\r\n");
     c.ask(&["DEL", "a", "b", "none"], ":2\r\n");
     c.ask(&["EXISTS", "k", "k", "a"], ":2\r\n");
     c.ask(
@@ -359,6 +373,76 @@ fn partitions_are_under_way_at_once_if_order_is_by_key_and_answers_leave_in_orde
     c.0.set_read_timeout(Some(harness::PATIENCE)).unwrap();
     cluster.cut_off.store(0, Relaxed);
     c.expect(":2\r\n:2\r\n+PONG\r\n:3\r\n:3\r\n");
+}
+
+/// [V-STEPS] [V-DEAD]
+#[test]
+fn commands_over_partitions_take_effect_everywhere_or_nowhere_and_once() {
+    for (name, order) in [("connection", Order::Connection), ("key", Order::Key)] {
+        let cluster = Cluster::start_over(&format!("atomic-{name}"), BAD_NETWORK, 5, order);
+        let keys: Vec<String> = (0..7).map(|n| format!("k{n}")).collect();
+        let over = |command: &str, value: Option<&str>| -> Vec<u8> {
+            let mut words = vec![command];
+            for key in &keys {
+                words.push(key);
+                words.extend(value);
+            }
+            request(&words)
+        };
+        std::thread::scope(|scope| {
+            for writer in 0..3 {
+                let (mut c, over) = (cluster.connect(), &over);
+                scope.spawn(move || {
+                    for n in 0..40 {
+                        let value = format!("{writer}:{n}");
+                        // In one pipeline with commands on one partition.
+                        let parts = [
+                            over("MSET", Some(&value)),
+                            request(&["INCR", "count"]),
+                            over("MGET", None),
+                            over("EXISTS", None),
+                        ];
+                        c.send(&parts.concat());
+                        c.expect("+OK\r\n");
+                        number(&mut c, b':');
+                        assert_eq!(number(&mut c, b'*'), 7);
+                        let found: Vec<String> = (0..7).map(|_| bulk(&mut c)).collect();
+                        assert!(found.iter().all(|value| *value == found[0]), "{found:?}");
+                        c.expect(":7\r\n");
+                    }
+                });
+            }
+        });
+        let mut c = cluster.connect();
+        c.ask(&["GET", "count"], "$3\r\n120\r\n");
+        c.ask(&["DBSIZE"], ":8\r\n");
+        c.send(&over("DEL", None));
+        c.expect(":7\r\n");
+        c.ask(&["DBSIZE"], ":1\r\n");
+        assert_eq!(cluster.metrics().errors.load(Relaxed), 0);
+    }
+}
+
+#[test]
+fn a_command_over_too_many_partitions_or_too_large_for_them_is_refused() {
+    let cluster = Cluster::start_over("many", Faults::default(), 64, Order::Connection);
+    let mut c = cluster.connect();
+    let keys: Vec<String> = (0..64).map(|n| format!("key:{n}")).collect();
+    let words: Vec<&str> = ["EXISTS"]
+        .into_iter()
+        .chain(keys.iter().map(String::as_str))
+        .collect();
+    c.send(&request(&words));
+    c.expect("-ERR the keys are in ");
+    let rest = " partitions, and a command is over 16 at most\r\n";
+    c.receive(2);
+    c.expect(rest);
+    // 26 bytes of the value are the vector's.
+    let fits = |len: usize| "x".repeat(len);
+    c.ask(&["MSET", "foo", "1", "bar", &fits(982)], "+OK\r\n");
+    c.send(&request(&["MSET", "foo", "1", "bar", &fits(983)]));
+    c.expect("-ERR value too large: 999 bytes, at most 998 fit one value (raise max_value)\r\n");
+    c.ask(&["MSET", "foo", "1", "{foo}", &fits(983)], "+OK\r\n");
 }
 
 #[test]

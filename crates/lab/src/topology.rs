@@ -291,8 +291,8 @@ impl Shape {
         }
         node.switch = host.in_switch.then(|| host.machine());
         node.cpu = self.cpu;
-        // The front end needs a single partition and a store behind it.
-        let has_redis = self.partitions == 1 && self.application()?.is_store();
+        // The front end needs a store behind it.
+        let has_redis = self.application()?.is_store();
         if host.role == Role::Replica && has_redis {
             node.redis = Some(at(REDIS_PORT));
             node.redis_password = Some(REDIS_PASSWORD.to_string());

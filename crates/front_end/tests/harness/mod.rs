@@ -14,15 +14,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use apps::Application;
+use apps::{Application, Share};
 use front_end::{FrontEnd, Mailbox, Order, Plane, Settings};
-use paxos::wire::value::Rejection;
+use paxos::wire::value::{Rejection, Vector};
 use paxos::{
-    Configuration, Deployment, Header, Instance, Member, MsgType, Outbox, Packet, PartitionId,
-    Reason, Round, To,
+    Configuration, Deployment, Flags, Header, Instance, Member, MsgType, Outbox, Packet,
+    PartitionId, Reason, Round, To,
 };
 use replica::protocol::{ReplyAddress, SessionOp};
-use replica::{EpochView, Limits, Output, ReplyTo, Worker};
+use replica::{EpochView, Limits, Output, ReplyTo, SiblingMessage, Worker};
 use test_world::Rng;
 
 /// How the network between front end and log behaves; each out of 100.
@@ -116,7 +116,8 @@ impl Cluster {
         let front_end = front_end::start(settings, SocketPlane(near)).unwrap();
         let partitions = (0..deployment.partitions).map(|pid| {
             let dir = dir.join(pid.to_string());
-            let app = apps::open("leveldb", &dir).unwrap();
+            let partitions = deployment.partitions;
+            let app = apps::open_share("leveldb", &dir, Share { pid, partitions }).unwrap();
             PartitionLog {
                 worker: worker(app, limits, deployment, pid),
                 next: 0,
@@ -291,11 +292,9 @@ impl Log {
                     self.mailbox.local_sessions(pid as PartitionId, sessions);
                 }
             }
-            let now = self.now();
+            (0..self.partitions.len()).for_each(|pid| self.finish(pid as PartitionId));
             let (mut executed, mut sessions) = (0, 0);
-            for (pid, log) in self.partitions.iter_mut().enumerate() {
-                let mut out = ToMailbox(self.mailbox.clone(), pid as PartitionId);
-                log.worker.finish_batch(now, &mut out).unwrap();
+            for log in &self.partitions {
                 executed += log.worker.next();
                 sessions += log.worker.sessions() as u64;
             }
@@ -340,7 +339,7 @@ impl Log {
         };
         let header = Header {
             msgtype: MsgType::Reject,
-            flags: paxos::Flags::NONE,
+            flags: Flags::NONE,
             ..packet.header
         };
         let _ = self.socket.send(&header.datagram(&rejection.emit()));
@@ -349,7 +348,66 @@ impl Log {
     fn decide(&mut self, datagram: &[u8]) {
         let packet = Packet::parse(datagram).unwrap();
         assert_eq!(packet.header.msgtype, MsgType::Request);
+        if packet.header.flags.has(Flags::MULTI) {
+            return self.decide_vector(&packet.header, packet.value);
+        }
         self.decide_value(&packet.header, packet.value);
+        self.finish(packet.header.pid);
+        self.assert_all_executed();
+    }
+
+    /// Stamps all places of a command over several partitions at once. Where one is lost, a repair puts
+    /// a no-op: then the vector is dead.
+    fn decide_vector(&mut self, header: &Header, value: &[u8]) {
+        let mut value = value.to_vec();
+        let partitions = &self.partitions;
+        Vector::stamp(&mut value, Round::base(1), |pid| {
+            partitions[usize::from(pid)].next
+        });
+        let pids: Vec<_> = Vector::parse(&value)
+            .unwrap()
+            .iter()
+            .map(|(pid, _)| pid)
+            .collect();
+        for &pid in &pids {
+            let header = Header { pid, ..*header };
+            if self.rng.percent(self.faults.lost) {
+                let noop = Header {
+                    flags: Flags::NOOP,
+                    client: 0,
+                    request: 0,
+                    value_len: 0,
+                    ..header
+                };
+                self.decide_value(&noop, &[]);
+            } else {
+                self.decide_value(&header, &value);
+            }
+        }
+        pids.into_iter().for_each(|pid| self.finish(pid));
+        self.assert_all_executed();
+    }
+
+    /// Commits, and hands on what workers tell one another until they fall silent.
+    fn finish(&mut self, pid: PartitionId) {
+        let now = self.now();
+        let mut open = vec![pid];
+        while let Some(pid) = open.pop() {
+            let mut out = ToMailbox(self.mailbox.clone(), pid, Vec::new());
+            let log = &mut self.partitions[usize::from(pid)];
+            log.worker.finish_batch(now, &mut out).unwrap();
+            for (to, message) in out.2 {
+                let worker = &mut self.partitions[usize::from(to)].worker;
+                worker.sibling(now, pid, message);
+                open.push(to);
+            }
+        }
+    }
+
+    fn assert_all_executed(&self) {
+        for log in &self.partitions {
+            assert_eq!(log.worker.next(), log.next);
+        }
     }
 
     fn decide_value(&mut self, header: &Header, value: &[u8]) {
@@ -367,9 +425,9 @@ impl Log {
         log.next += 1;
         let datagram = header.datagram(value);
         let packet = Packet::parse(&datagram).unwrap();
-        let mut out = ToMailbox(self.mailbox.clone(), header.pid);
+        let mut out = ToMailbox(self.mailbox.clone(), header.pid, Vec::new());
         let _ = log.worker.step(now, &packet, &mut out);
-        assert_eq!(log.worker.next(), log.next);
+        assert!(out.2.is_empty(), "it speaks when it has committed");
     }
 
     /// An OPEN of this front end, but not of this process.
@@ -415,7 +473,7 @@ impl Log {
     }
 }
 
-struct ToMailbox(Mailbox, PartitionId);
+struct ToMailbox(Mailbox, PartitionId, Vec<(PartitionId, SiblingMessage)>);
 
 impl Outbox for ToMailbox {
     fn send(&mut self, _: To, _: &Header, _: &[u8]) {}
@@ -427,7 +485,9 @@ impl Output for ToMailbox {
         self.0.reply(self.1, client, request, status, bytes);
     }
 
-    fn sibling(&mut self, _: paxos::PartitionId, _: replica::SiblingMessage) {}
+    fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {
+        self.2.push((to, message));
+    }
 }
 
 /// A connection that speaks in bytes.
