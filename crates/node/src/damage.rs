@@ -26,7 +26,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use control::{Message, Store};
+use control::Store;
 use paxos::{Configuration, Header, Member, MsgType, Round};
 use replica::MOVE_AWAY;
 
@@ -205,44 +205,15 @@ fn a_controller_issues_no_epoch_again() {
 
 // ---- Acceptor
 
-fn enabled(acceptor: &paxos::Acceptor) -> Message {
-    Message::EnableAcceptor {
-        group: 0,
-        epoch: 1,
-        nonce: acceptor.nonce(),
-        trim: vec![0],
-        end: vec![0],
-        replicas: vec![31, 32, 33],
-        g: 1,
-    }
-}
-
-fn vote(cluster: &ClusterFile, inst: u64) -> Vec<u8> {
-    let header = Header {
-        cluster: cluster.cluster,
-        inst,
-        rnd: Round::base(1),
-        client: 9,
-        request: inst + 1,
-        ..Header::new(MsgType::Phase2a)
-    };
-    header.datagram(b"value")
-}
-
 /// Starts it, lets it go on as the controller would, votes for `inst`, and stops.
 fn acceptor(cluster: &ClusterFile, inst: u64) -> Files {
     let mut acceptor = Stored::open(cluster).unwrap();
     let memory = acceptor.acceptor();
-    let order = match memory.is_mute() && !memory.is_stranger() {
-        true => Message::ResumeAcceptor {
-            group: 0,
-            nonce: memory.nonce(),
-            start: memory.start().number(),
-        },
-        false => enabled(memory),
-    };
-    acceptor.order(&order);
-    acceptor.take(&vote(cluster, inst));
+    match memory.is_mute() && !memory.is_stranger() {
+        true => acceptor.resume(),
+        false => acceptor.enable(1),
+    }
+    let _ = acceptor.vote(inst);
     assert!(acceptor.acceptor().slot(0, inst).is_some());
     acceptor.stop();
     read_all(&own_of(cluster))
@@ -276,7 +247,7 @@ fn an_acceptor_never_votes_with_less_than_it_had() {
                 Ok(mut acceptor) => {
                     // An old `acceptor.state` waits for the controller, and so does all of it.
                     let is_old = files == older;
-                    acceptor.take(&vote(&cluster, 2));
+                    let _ = acceptor.vote(2);
                     let memory = acceptor.acceptor();
                     assert!(memory.is_mute() && memory.slot(0, 2).is_none(), "{what}");
                     assert_eq!(memory.slot(0, 1).is_none(), is_old, "{what}");
@@ -294,7 +265,7 @@ fn an_acceptor_never_votes_with_less_than_it_had() {
         write_all(&own, &older);
         let mut old = Stored::open(&cluster).unwrap();
         assert!(old.acceptor().start().count() < newest);
-        old.take(&vote(&cluster, 1));
+        let _ = old.vote(1);
         assert!(old.acceptor().slot(0, 1).is_none(), "it is silent");
     }
 }

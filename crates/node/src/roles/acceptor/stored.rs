@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use control::Message;
-use paxos::{Acceptor, Packet, Verdict};
+use paxos::{Acceptor, Epoch, Header, Instance, MsgType, Packet, Round, Verdict};
 
 use super::AcceptorRole;
 use crate::Error;
@@ -55,11 +55,48 @@ impl Stored {
         verdict.expect("no step fails")
     }
 
+    /// A proposal of epoch 1, as [`Self::step`] takes it.
+    pub fn vote(&mut self, inst: Instance) -> Verdict {
+        let header = Header {
+            cluster: self.acceptor().deployment().cluster,
+            inst,
+            rnd: Round::base(1),
+            client: 9,
+            request: inst + 1,
+            ..Header::new(MsgType::Phase2a)
+        };
+        self.step(&header.datagram(b"value"))
+    }
+
     /// An order of the controller.
     pub fn order(&mut self, order: &Message) {
         let from = (Ipv4Addr::LOCALHOST, 0).into();
         let done = self.role.message(order, from, &mut self.links);
         done.expect("there is room");
+    }
+
+    /// The order that makes its memory a member of an epoch.
+    pub fn enable(&mut self, epoch: Epoch) {
+        let nonce = self.acceptor().nonce();
+        self.order(&Message::EnableAcceptor {
+            group: 0,
+            epoch,
+            nonce,
+            trim: vec![0],
+            end: vec![0],
+            replicas: vec![31, 32, 33],
+            g: 1,
+        });
+    }
+
+    /// The order that lets this start of its memory go on.
+    pub fn resume(&mut self) {
+        let (nonce, start) = (self.acceptor().nonce(), self.acceptor().start().number());
+        self.order(&Message::ResumeAcceptor {
+            group: 0,
+            nonce,
+            start,
+        });
     }
 
     /// A question of the controller.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use control::Message;
 use paxos::acceptor::Start;
-use paxos::{Flags, Header, MsgType, Round, Verdict};
+use paxos::{Header, MsgType, Verdict};
 
 use super::stored::{self, Stored};
 use crate::Error;
@@ -31,13 +31,7 @@ fn remembered(role: &Stored) -> String {
 
 /// As the controller does when it has compared what the acceptor shows.
 fn resume(role: &mut Stored) {
-    let (nonce, start) = (role.acceptor().nonce(), role.acceptor().start());
-    let order = Message::ResumeAcceptor {
-        group: 0,
-        nonce,
-        start: start.number(),
-    };
-    role.order(&order);
+    role.resume();
     assert!(!role.acceptor().is_mute());
 }
 
@@ -70,48 +64,22 @@ fn refusal(cluster: &ClusterFile) -> String {
     open(cluster).map(|_| ()).unwrap_err().to_string()
 }
 
-fn enable(role: &mut Stored, epoch: u32) {
-    let order = Message::EnableAcceptor {
-        group: 0,
-        epoch,
-        nonce: role.acceptor().nonce(),
-        trim: vec![0],
-        end: vec![0],
-        replicas: vec![31, 32, 33],
-        g: 1,
-    };
-    role.order(&order);
-}
-
-fn vote(role: &mut Stored, cluster: &ClusterFile, inst: u64) -> Verdict {
-    let header = Header {
-        cluster: cluster.cluster,
-        inst,
-        rnd: Round::base(1),
-        client: 9,
-        request: inst + 1,
-        flags: Flags::NONE,
-        ..Header::new(MsgType::Phase2a)
-    };
-    role.step(&header.datagram(b"value"))
-}
-
 /// [A-MUTE]
 #[test]
 fn an_orderly_stop_keeps_a_volatile_memory_for_one_start() {
     let dir = TestDir::new();
     let cluster = cluster(&dir, "volatile");
     let mut role = open(&cluster).unwrap();
-    enable(&mut role, 1);
-    assert_eq!(vote(&mut role, &cluster, 0), Verdict::Changed);
+    role.enable(1);
+    assert_eq!(role.vote(0), Verdict::Changed);
     let (nonce, state) = (role.acceptor().nonce(), remembered(&role));
     role.stop();
     let mut back = open(&cluster).unwrap();
     assert_eq!(remembered(&back), state);
-    let silent = vote(&mut back, &cluster, 1);
+    let silent = back.vote(1);
     assert_eq!(silent, Verdict::Dropped(paxos::Reason::Restarted));
     resume(&mut back);
-    assert_eq!(vote(&mut back, &cluster, 1), Verdict::Changed);
+    assert_eq!(back.vote(1), Verdict::Changed);
     drop(back);
     // Killed: the dump was used, so this is a stranger with a nonce of its own.
     let stranger = open(&cluster).unwrap();
@@ -134,9 +102,9 @@ fn a_durable_memory_survives_without_a_stop() {
         "a stranger's nonce is durable too"
     );
     resume(&mut role);
-    enable(&mut role, 1);
+    role.enable(1);
     for inst in 0..10 {
-        assert_eq!(vote(&mut role, &cluster, inst), Verdict::Changed);
+        assert_eq!(role.vote(inst), Verdict::Changed);
     }
     let trim = Header {
         cluster: cluster.cluster,
@@ -147,7 +115,7 @@ fn a_durable_memory_survives_without_a_stop() {
         ..Header::new(MsgType::Trim)
     };
     assert_eq!(role.step(&trim.datagram(&[])), Verdict::Changed);
-    enable(&mut role, 2);
+    role.enable(2);
     let state = remembered(&role);
     for starts in [3, 4] {
         drop(role);
@@ -156,7 +124,7 @@ fn a_durable_memory_survives_without_a_stop() {
         assert_eq!(role.acceptor().start().count(), starts);
     }
     resume(&mut role);
-    assert!(matches!(vote(&mut role, &cluster, 3), Verdict::Rejected(_)));
+    assert!(matches!(role.vote(3), Verdict::Rejected(_)));
 }
 
 /// [A-DISCARD]
@@ -166,8 +134,8 @@ fn a_memory_that_has_forgotten_is_put_aside_for_an_empty_one() {
         let dir = TestDir::new();
         let cluster = cluster(&dir, storage);
         let mut role = open(&cluster).unwrap();
-        enable(&mut role, 1);
-        assert_eq!(vote(&mut role, &cluster, 0), Verdict::Changed);
+        role.enable(1);
+        assert_eq!(role.vote(0), Verdict::Changed);
         role.stop();
         let mut role = open(&cluster).unwrap();
         let (nonce, state) = (role.acceptor().nonce(), remembered(&role));
@@ -183,7 +151,7 @@ fn a_memory_that_has_forgotten_is_put_aside_for_an_empty_one() {
         };
         let aside = format!("data/acceptor-1/{name}.forgotten-{nonce:016x}");
         assert!(dir.path().join(&aside).exists(), "{aside}");
-        enable(&mut role, 2);
+        role.enable(2);
         assert!(
             !role.acceptor().is_stranger(),
             "a first start needs no order to go on"
@@ -220,7 +188,7 @@ fn a_start_that_was_told_is_known_to_later_ones_and_to_no_copy() {
             open(&cluster).unwrap()
         };
         let mut role = open(&cluster).unwrap();
-        enable(&mut role, 1);
+        role.enable(1);
         role.stop();
         let copy = dir.path().join("copy");
         copy_all(&own, &copy);
@@ -271,7 +239,7 @@ fn an_order_that_changes_nothing_is_not_logged() {
     let dir = TestDir::new();
     let cluster = cluster(&dir, "durable");
     let mut role = open(&cluster).unwrap();
-    enable(&mut role, 1);
+    role.enable(1);
     let logged = |after: &str| {
         let segment = dir.path().join("data/acceptor-1/log/segment-000000000000");
         let bytes = fs::read(segment).expect(after);
@@ -279,9 +247,9 @@ fn an_order_that_changes_nothing_is_not_logged() {
     };
     let first = logged("the first order");
     assert!(first.is_some());
-    enable(&mut role, 1);
+    role.enable(1);
     assert_eq!(logged("the same again"), first);
-    enable(&mut role, 2);
+    role.enable(2);
     assert!(logged("another one") > first);
 }
 
@@ -306,8 +274,8 @@ fn a_damaged_or_foreign_dump_is_refused() {
     let dir = TestDir::new();
     let cluster = cluster(&dir, "volatile");
     let mut role = open(&cluster).unwrap();
-    enable(&mut role, 1);
-    assert_eq!(vote(&mut role, &cluster, 0), Verdict::Changed);
+    role.enable(1);
+    assert_eq!(role.vote(0), Verdict::Changed);
     role.stop();
     let path = dir.path().join("data/acceptor-1/acceptor.state");
     let good = fs::read(&path).unwrap();
