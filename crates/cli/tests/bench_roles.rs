@@ -56,11 +56,9 @@ fn the_libraries_are_measured_under_both_names() {
 #[test]
 fn xdp_is_measured_with_the_libraries_beside() {
     // For a directory of objects; no lab is built.
-    let Some(lab) = TestLab::new('r') else { return };
-    if let Err(why) = lab.compile_all() {
-        println!("SKIPPED: {why}");
+    let Some(lab) = TestLab::with_programs('r') else {
         return;
-    }
+    };
     let lines = lines(bench("xdp").env("WIREPAXOS_BPF_DIR", &lab.bpf));
     let (xdp, udp) = lines.split_at(OF_XDP.len());
     are_of(xdp, "xdp", &OF_XDP);

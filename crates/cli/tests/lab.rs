@@ -131,11 +131,9 @@ fn an_interrupted_up_is_cleaned_up() {
 
 #[test]
 fn nothing_is_lost_or_doubled_on_bad_links() {
-    let Some(lab) = TestLab::new('c') else { return };
-    if let Err(why) = lab.compile_faults() {
-        println!("SKIPPED: {why}");
+    let Some(lab) = TestLab::with_faults('c') else {
         return;
-    }
+    };
     lab.json(&["up", "--wires", "--start", "--app", "leveldb", "--json"]);
     assert_eq!(
         lab.redis("client-1", "10.77.0.31", &["SET", "ready", "1"]),
@@ -185,11 +183,9 @@ fn nothing_is_lost_or_doubled_on_bad_links() {
 /// What the nodes did meanwhile is as the protocol allows, in every packet.
 #[test]
 fn recorded_nodes_keep_the_protocol_on_bad_links() {
-    let Some(lab) = TestLab::new('f') else { return };
-    if let Err(why) = lab.compile_faults() {
-        println!("SKIPPED: {why}");
+    let Some(lab) = TestLab::with_faults('f') else {
         return;
-    }
+    };
     let traces = TraceDir(std::env::temp_dir().join(format!("wirepaxos-trace-{}", lab.name)));
     let directory = traces.0.to_str().unwrap();
     lab.json(&[
@@ -293,11 +289,9 @@ fn falsify(file: &Path) {
 /// What comes out of a link with faults, datagram by datagram.
 #[test]
 fn the_injector_does_what_it_counts() {
-    let Some(lab) = TestLab::new('d') else { return };
-    if let Err(why) = lab.compile_faults() {
-        println!("SKIPPED: {why}");
+    let Some(lab) = TestLab::with_faults('d') else {
         return;
-    }
+    };
     if !Path::new("/usr/bin/python3").exists() {
         println!("SKIPPED: python3 isn't installed; ./dev setup installs it");
         return;

@@ -13,11 +13,9 @@ use testlab::{PROGRAM, TestLab, all, eventually};
 #[test]
 fn a_short_torture_finds_nothing_and_leaves_nothing() {
     // For its fault injector, and to know whether there can be labs.
-    let Some(lab) = TestLab::new('s') else { return };
-    if let Err(why) = lab.compile_all() {
-        println!("SKIPPED: {why}");
+    let Some(lab) = TestLab::with_programs('s') else {
         return;
-    }
+    };
     let output = Command::new(PROGRAM)
         .args([
             "torture",
@@ -49,11 +47,9 @@ fn a_short_torture_finds_nothing_and_leaves_nothing() {
 
 #[test]
 fn an_interrupted_torture_leaves_nothing() {
-    let Some(lab) = TestLab::new('i') else { return };
-    if let Err(why) = lab.compile_all() {
-        println!("SKIPPED: {why}");
+    let Some(lab) = TestLab::with_programs('i') else {
         return;
-    }
+    };
     // Early, as soon as there is something, and later.
     for milliseconds in [0, 60, 300] {
         let out = std::env::temp_dir().join(format!("wirepaxos-out-{}", lab.name));

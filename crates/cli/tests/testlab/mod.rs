@@ -37,6 +37,18 @@ impl TestLab {
         Some(lab)
     }
 
+    /// The same with the fault injector compiled.
+    pub fn with_faults(letter: char) -> Option<TestLab> {
+        let lab = TestLab::new(letter)?;
+        let injector = lab.bpf.join("fault.bpf.o");
+        lab.compile(&injector.display().to_string())
+    }
+
+    /// The same with all XDP programs compiled.
+    pub fn with_programs(letter: char) -> Option<TestLab> {
+        TestLab::new(letter)?.compile("all")
+    }
+
     pub fn lab(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         let (verb, rest) = arguments.split_first().unwrap();
@@ -74,17 +86,18 @@ impl TestLab {
         self.exec(host, &[&[PROGRAM, verb, "-c", &file], rest].concat())
     }
 
-    /// Compiles the fault injector; says why where it can't.
-    pub fn compile_faults(&self) -> Result<(), String> {
-        self.compile(&self.bpf.join("fault.bpf.o").display().to_string())
+    fn compile(self, target: &str) -> Option<TestLab> {
+        match self.make(target) {
+            Ok(()) => Some(self),
+            Err(why) => {
+                println!("SKIPPED: {why}");
+                None
+            }
+        }
     }
 
-    /// Compiles all XDP programs; says why where it can't.
-    pub fn compile_all(&self) -> Result<(), String> {
-        self.compile("all")
-    }
-
-    fn compile(&self, target: &str) -> Result<(), String> {
+    /// Says why where it can't.
+    fn make(&self, target: &str) -> Result<(), String> {
         let make = Command::new("make")
             .args([
                 "-C",
@@ -225,11 +238,7 @@ pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
 
 /// A lab in the kernel plane, or nothing where this machine can't have one.
 pub fn serving(letter: char, up: &[&str]) -> Option<TestLab> {
-    let lab = TestLab::new(letter)?;
-    if let Err(why) = lab.compile_all() {
-        println!("SKIPPED: {why}");
-        return None;
-    }
+    let lab = TestLab::with_programs(letter)?;
     let up = [&["up", "--plane", "xdp", "--app", "leveldb", "--json"], up].concat();
     lab.json(&up);
     Some(lab)
