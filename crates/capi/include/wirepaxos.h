@@ -25,6 +25,33 @@ enum paxos_outcome {
 };
 
 /*
+ Bytes that callbacks append to, by `paxos_append`.
+ */
+struct paxos_bytes;
+
+/*
+ One partition's part in a value that was submitted to several. All of it is valid during the call only.
+ */
+struct paxos_part {
+  /*
+   Which partition.
+   */
+  uint16_t pid;
+  /*
+   What it has prepared.
+   */
+  const char *prepared;
+  /*
+   Bytes of that.
+   */
+  int prepared_size;
+  /*
+   Takes what is to change there; nothing appended: nothing changes.
+   */
+  struct paxos_bytes *effect;
+};
+
+/*
  A connection to the replicated service. Fill in the callbacks between `paxos_ctx_new` and
  `paxos_ctx_start`.
  */
@@ -41,6 +68,39 @@ struct paxos_ctx {
    return 0. Any other answer stops the node. May be NULL.
    */
   int (*checkpoint)(struct paxos_ctx *ctx);
+  /*
+   The same as `deliver` for a group of several partitions, each of which counts instances by itself. If
+   it is there, `deliver` isn't called. Values of different partitions have no order.
+   */
+  void (*deliver_in)(struct paxos_ctx *ctx,
+                     uint16_t pid,
+                     uint64_t instance,
+                     const char *value,
+                     int size);
+  /*
+   The first step of a value that was submitted to several partitions, in each of them: append to
+   `prepared` what the value needs to know of this one. It sees all that was delivered before, and
+   changes nothing. Without these three such values are refused.
+   */
+  void (*prepare)(struct paxos_ctx *ctx,
+                  uint16_t pid,
+                  const char *value,
+                  int size,
+                  struct paxos_bytes *prepared);
+  /*
+   The second step, in one place: append to each part's `effect` what is to change there. It depends
+   on nothing but its arguments.
+   */
+  void (*combine)(struct paxos_ctx *ctx,
+                  const char *value,
+                  int size,
+                  struct paxos_part *parts,
+                  int count);
+  /*
+   The third step, in each partition that something was appended for: change it. `instance` is the
+   value's there: keep it with your data as in `deliver`.
+   */
+  void (*apply)(struct paxos_ctx *ctx, uint16_t pid, uint64_t instance, const char *effect, int size);
   /*
    Yours.
    */
@@ -85,6 +145,43 @@ int paxos_ctx_start(struct paxos_ctx *ctx);
  `ctx` comes from `paxos_ctx_new`; `value` points to `size` bytes. Not from two threads at once.
  */
 int submit(struct paxos_ctx *ctx, char *value, int size);
+
+/*
+ Proposes a value for each of these partitions: all of them execute it, by `prepare`, `combine` and
+ `apply`, or none does. One partition alone delivers it. The rest is as in `submit`, which is for
+ partition 0.
+
+ # Safety
+ `ctx` comes from `paxos_ctx_new`; `pids` points to `count` numbers, and `value` to `size` bytes. Not from
+ two threads at once.
+ */
+int submit_to(struct paxos_ctx *ctx,
+              const uint16_t *pids,
+              int count,
+              const char *value,
+              int size);
+
+/*
+ Proposes a value for the partition that a key belongs to: the range of its hash slot, as in Redis
+ Cluster. The rest is as in `submit`.
+
+ # Safety
+ `ctx` comes from `paxos_ctx_new`; `key` points to `key_size` bytes, and `value` to `size` bytes. Not from two
+ threads at once.
+ */
+int submit_by_key(struct paxos_ctx *ctx,
+                  const char *key,
+                  int key_size,
+                  const char *value,
+                  int size);
+
+/*
+ Appends `size` bytes to what a callback was given to append to.
+
+ # Safety
+ `to` was given to the callback that is running; `from` points to `size` bytes.
+ */
+void paxos_append(struct paxos_bytes *to, const char *from, int size);
 
 /*
  Waits until everything submitted has been acknowledged: delivered on a replica. Returns 0, or

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use wirepaxos::cluster_file::Role;
 use wirepaxos::recovery::Recovery;
-use wirepaxos::{Application, Client, ClientOptions, ClusterFile, Error, Program, Stop};
+use wirepaxos::{Application, Client, ClientOptions, ClusterFile, Error, Program, Refusal, Stop};
 
 use crate::deliver::{CallbackApplication, Callbacks};
 use crate::paxos_outcome::{self, PAXOS_EXECUTED, PAXOS_REFUSED};
@@ -108,9 +108,20 @@ impl Context {
         }
     }
 
-    /// Hands a value to the proposer.
-    pub fn submit(&mut self, value: &[u8]) -> bool {
-        let result = self.running().and_then(|running| running.submit(value));
+    /// Hands a value for these partitions to the proposer.
+    pub fn submit(&mut self, pids: &[u16], value: &[u8]) -> bool {
+        let result = self
+            .running()
+            .and_then(|running| running.submit(pids, value));
+        self.note(result)
+    }
+
+    /// The same for the partition that a key belongs to.
+    pub fn submit_by_key(&mut self, key: &[u8], value: &[u8]) -> bool {
+        let result = self.running().and_then(|running| {
+            let pid = running.client.partition_of(key);
+            running.submit(&[pid], value)
+        });
         self.note(result)
     }
 
@@ -157,12 +168,16 @@ impl Context {
 
 impl Running {
     /// Fails only if the value has not been handed over: who sees that may submit it again.
-    fn submit(&mut self, value: &[u8]) -> Result<(), Failure> {
-        while !self.client.can_submit(0) {
-            self.take_acknowledgement(SUBMIT_TIMEOUT)
-                .map_err(|failure| Failure::refused(failure.text))?;
+    fn submit(&mut self, pids: &[u16], value: &[u8]) -> Result<(), Failure> {
+        loop {
+            match self.client.submit_over(pids, value) {
+                Ok(_) => break,
+                Err(Refusal::WindowFull) => self
+                    .take_acknowledgement(SUBMIT_TIMEOUT)
+                    .map_err(|failure| Failure::refused(failure.text))?,
+                Err(refusal) => return Err(Failure::refused(refusal)),
+            }
         }
-        self.client.submit(0, value).map_err(Failure::refused)?;
         self.client.flush();
         // Takes what has arrived, so that answers don't pile up in the socket. An error of that
         // comes again with the next call.
@@ -203,7 +218,7 @@ impl Running {
         let decided = recovery
             .recover_with(instance, noop, RECOVER_TIMEOUT)
             .map_err(Failure::unknown)?;
-        callbacks.deliver(instance, &decided.value);
+        callbacks.deliver(0, instance, &decided.value);
         Ok(())
     }
 }
@@ -233,8 +248,8 @@ fn start_replica(
             "{name} is no replica: name one, or NULL for a client only"
         ));
     }
-    let program = Program::stored(move |_, directory| {
-        let application = CallbackApplication::open(callbacks.clone(), directory)?;
+    let program = Program::stored(move |pid, directory| {
+        let application = CallbackApplication::open(callbacks.clone(), pid, directory)?;
         Ok(Box::new(application) as Box<dyn Application>)
     });
     // A C program has no other way to hear what its replica says.

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The C program as a replicated application.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use wirepaxos::application::{
-    Checkpoint, CheckpointFile, Error, InMemory, Record, RecordVisitor, Restore, Snapshot,
+    Checkpoint, CheckpointFile, Error, InMemory, Part, Record, RecordVisitor, Restore, Snapshot,
 };
 use wirepaxos::{Application, StateMachine};
 
-use crate::paxos_ctx;
+use crate::{paxos_bytes, paxos_ctx, paxos_part};
 
 /// The callbacks of a context, one call at a time.
 #[derive(Clone)]
@@ -30,13 +31,17 @@ impl Callbacks {
         Callbacks(Arc::new(Mutex::new(Context(ctx))))
     }
 
-    /// Calls `deliver`.
-    pub fn deliver(&self, instance: u64, value: &[u8]) {
-        let context = self.0.lock().unwrap_or_else(|e| e.into_inner());
+    /// Calls `deliver_in`, or `deliver`.
+    pub fn deliver(&self, pid: u16, instance: u64, value: &[u8]) {
+        let context = self.lock();
         // SAFETY: valid by the contract of `new`.
-        let Some(deliver) = (unsafe { (*context.0).deliver }) else {
-            return;
-        };
+        let (deliver_in, deliver) = unsafe { ((*context.0).deliver_in, (*context.0).deliver) };
+        if let Some(deliver_in) = deliver_in {
+            let (value, size) = shown(value);
+            // SAFETY: the program's own function, called as its contract says.
+            return unsafe { deliver_in(context.0, pid, instance, value, size) };
+        }
+        let Some(deliver) = deliver else { return };
         // A copy, since the papers' signature lets the callee write to it.
         let mut value = value.to_vec();
         // SAFETY: the program's own function, called as its contract says.
@@ -50,9 +55,75 @@ impl Callbacks {
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, Context> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Whether the program has the steps of values over several partitions.
+    fn spans_partitions(&self) -> bool {
+        let context = self.lock();
+        // SAFETY: valid by the contract of `new`.
+        let ctx = unsafe { &*context.0 };
+        ctx.prepare.is_some() && ctx.combine.is_some() && ctx.apply.is_some()
+    }
+
+    /// Calls `prepare`.
+    fn prepare(&self, pid: u16, value: &[u8]) -> Vec<u8> {
+        let context = self.lock();
+        let mut prepared = paxos_bytes(Vec::new());
+        let (value, size) = shown(value);
+        // SAFETY: as in `deliver`; what is appended to lives longer than the call.
+        unsafe {
+            if let Some(prepare) = (*context.0).prepare {
+                prepare(context.0, pid, value, size, &mut prepared);
+            }
+        }
+        prepared.0
+    }
+
+    /// Calls `combine`.
+    fn combine(&self, value: &[u8], parts: &mut [Part]) {
+        let context = self.lock();
+        let mut effects: Vec<_> = parts.iter().map(|_| paxos_bytes(Vec::new())).collect();
+        let show = |(part, effect): (&Part, *mut paxos_bytes)| {
+            let (prepared, prepared_size) = shown(&part.prepared);
+            paxos_part {
+                pid: part.pid,
+                prepared,
+                prepared_size,
+                effect,
+            }
+        };
+        let pairs = parts.iter().zip(effects.iter_mut().map(ptr::from_mut));
+        let mut shown_parts: Vec<paxos_part> = pairs.map(show).collect();
+        let (value, size) = shown(value);
+        // SAFETY: as in `prepare`.
+        unsafe {
+            if let Some(combine) = (*context.0).combine {
+                let count = shown_parts.len() as c_int;
+                combine(context.0, value, size, shown_parts.as_mut_ptr(), count);
+            }
+        }
+        for (part, effect) in parts.iter_mut().zip(effects) {
+            part.effect = effect.0;
+        }
+    }
+
+    /// Calls `apply`.
+    fn apply(&self, pid: u16, instance: u64, effect: &[u8]) {
+        let context = self.lock();
+        let (effect, size) = shown(effect);
+        // SAFETY: as in `deliver`.
+        unsafe {
+            if let Some(apply) = (*context.0).apply {
+                apply(context.0, pid, instance, effect, size);
+            }
+        }
+    }
+
     /// Calls `checkpoint`; true if there is none or it succeeds.
     fn checkpoint(&self) -> bool {
-        let context = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let context = self.lock();
         // SAFETY: as above.
         unsafe {
             match (*context.0).checkpoint {
@@ -61,6 +132,10 @@ impl Callbacks {
             }
         }
     }
+}
+
+fn shown(bytes: &[u8]) -> (*const c_char, c_int) {
+    (bytes.as_ptr().cast(), bytes.len() as c_int)
 }
 
 /// Nothing: the C program keeps its state itself. What remains are the replica's own records.
@@ -81,16 +156,22 @@ impl StateMachine for Stateless {
 /// Delivers to the callbacks; keeps the replica's records in a file of its own.
 pub struct CallbackApplication {
     callbacks: Callbacks,
+    pid: u16,
     records: InMemory<Stateless, CheckpointFile>,
     instance: u64,
 }
 
 impl CallbackApplication {
     /// Goes on from the last checkpoint in `directory`.
-    pub fn open(callbacks: Callbacks, directory: &Path) -> Result<CallbackApplication, Error> {
+    pub fn open(
+        callbacks: Callbacks,
+        pid: u16,
+        directory: &Path,
+    ) -> Result<CallbackApplication, Error> {
         let file = CheckpointFile::new(directory.join("records"));
         Ok(CallbackApplication {
             callbacks,
+            pid,
             records: InMemory::open(file, Stateless)?,
             instance: 0,
         })
@@ -103,7 +184,26 @@ impl Application for CallbackApplication {
     }
 
     fn execute(&mut self, command: &[u8], _: &mut Vec<u8>) -> Result<(), Error> {
-        self.callbacks.deliver(self.instance, command);
+        self.callbacks.deliver(self.pid, self.instance, command);
+        Ok(())
+    }
+
+    fn spans_partitions(&self) -> bool {
+        self.callbacks.spans_partitions()
+    }
+
+    fn prepare(&mut self, command: &[u8], prepared: &mut Vec<u8>) -> Result<(), Error> {
+        prepared.append(&mut self.callbacks.prepare(self.pid, command));
+        Ok(())
+    }
+
+    fn combine(&self, command: &[u8], parts: &mut [Part], _: &mut Vec<u8>) -> Result<(), Error> {
+        self.callbacks.combine(command, parts);
+        Ok(())
+    }
+
+    fn apply(&mut self, effect: &[u8]) -> Result<(), Error> {
+        self.callbacks.apply(self.pid, self.instance, effect);
         Ok(())
     }
 

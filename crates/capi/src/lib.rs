@@ -30,10 +30,73 @@ pub struct paxos_ctx {
     /// Called before the acceptors may forget what was delivered: make your data durable and
     /// return 0. Any other answer stops the node. May be NULL.
     pub checkpoint: Option<unsafe extern "C" fn(ctx: *mut paxos_ctx) -> c_int>,
+    /// The same as `deliver` for a group of several partitions, each of which counts instances by itself. If
+    /// it is there, `deliver` isn't called. Values of different partitions have no order.
+    pub deliver_in: Option<
+        unsafe extern "C" fn(
+            ctx: *mut paxos_ctx,
+            pid: u16,
+            instance: u64,
+            value: *const c_char,
+            size: c_int,
+        ),
+    >,
+    /// The first step of a value that was submitted to several partitions, in each of them: append to
+    /// `prepared` what the value needs to know of this one. It sees all that was delivered before, and
+    /// changes nothing. Without these three such values are refused.
+    pub prepare: Option<
+        unsafe extern "C" fn(
+            ctx: *mut paxos_ctx,
+            pid: u16,
+            value: *const c_char,
+            size: c_int,
+            prepared: *mut paxos_bytes,
+        ),
+    >,
+    /// The second step, in one place: append to each part's `effect` what is to change there. It depends
+    /// on nothing but its arguments.
+    pub combine: Option<
+        unsafe extern "C" fn(
+            ctx: *mut paxos_ctx,
+            value: *const c_char,
+            size: c_int,
+            parts: *mut paxos_part,
+            count: c_int,
+        ),
+    >,
+    /// The third step, in each partition that something was appended for: change it. `instance` is the
+    /// value's there: keep it with your data as in `deliver`.
+    pub apply: Option<
+        unsafe extern "C" fn(
+            ctx: *mut paxos_ctx,
+            pid: u16,
+            instance: u64,
+            effect: *const c_char,
+            size: c_int,
+        ),
+    >,
     /// Yours.
     pub arg: *mut c_void,
     /// Not yours.
     pub private_: *mut c_void,
+}
+
+/// Bytes that callbacks append to, by `paxos_append`.
+#[allow(non_camel_case_types)] // C's names
+pub struct paxos_bytes(Vec<u8>);
+
+/// One partition's part in a value that was submitted to several. All of it is valid during the call only.
+#[repr(C)]
+#[allow(non_camel_case_types)] // C's names
+pub struct paxos_part {
+    /// Which partition.
+    pub pid: u16,
+    /// What it has prepared.
+    pub prepared: *const c_char,
+    /// Bytes of that.
+    pub prepared_size: c_int,
+    /// Takes what is to change there; nothing appended: nothing changes.
+    pub effect: *mut paxos_bytes,
 }
 
 /// What became of values. None is ever delivered twice, whatever this says.
@@ -69,6 +132,10 @@ pub unsafe extern "C" fn paxos_ctx_new(
     Box::into_raw(Box::new(paxos_ctx {
         deliver: None,
         checkpoint: None,
+        deliver_in: None,
+        prepare: None,
+        combine: None,
+        apply: None,
         arg: ptr::null_mut(),
         private_: Box::into_raw(Box::new(context)).cast(),
     }))
@@ -99,7 +166,62 @@ pub unsafe extern "C" fn paxos_ctx_start(ctx: *mut paxos_ctx) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn submit(ctx: *mut paxos_ctx, value: *mut c_char, size: c_int) -> c_int {
     // SAFETY: the caller vouches for both.
-    unsafe { answer(context(ctx).submit(bytes(value, size))) }
+    unsafe { answer(context(ctx).submit(&[0], bytes(value, size))) }
+}
+
+/// Proposes a value for each of these partitions: all of them execute it, by `prepare`, `combine` and
+/// `apply`, or none does. One partition alone delivers it. The rest is as in `submit`, which is for
+/// partition 0.
+///
+/// # Safety
+/// `ctx` comes from `paxos_ctx_new`; `pids` points to `count` numbers, and `value` to `size` bytes. Not from
+/// two threads at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn submit_to(
+    ctx: *mut paxos_ctx,
+    pids: *const u16,
+    count: c_int,
+    value: *const c_char,
+    size: c_int,
+) -> c_int {
+    let pids = match usize::try_from(count) {
+        // SAFETY: the caller vouches for it.
+        Ok(count) if count > 0 => unsafe { slice::from_raw_parts(pids, count) },
+        _ => &[],
+    };
+    // SAFETY: the caller vouches for both.
+    unsafe { answer(context(ctx).submit(pids, bytes(value, size))) }
+}
+
+/// Proposes a value for the partition that a key belongs to: the range of its hash slot, as in Redis
+/// Cluster. The rest is as in `submit`.
+///
+/// # Safety
+/// `ctx` comes from `paxos_ctx_new`; `key` points to `key_size` bytes, and `value` to `size` bytes. Not from two
+/// threads at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn submit_by_key(
+    ctx: *mut paxos_ctx,
+    key: *const c_char,
+    key_size: c_int,
+    value: *const c_char,
+    size: c_int,
+) -> c_int {
+    // SAFETY: the caller vouches for all of them.
+    unsafe {
+        let (key, value) = (bytes(key, key_size), bytes(value, size));
+        answer(context(ctx).submit_by_key(key, value))
+    }
+}
+
+/// Appends `size` bytes to what a callback was given to append to.
+///
+/// # Safety
+/// `to` was given to the callback that is running; `from` points to `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paxos_append(to: *mut paxos_bytes, from: *const c_char, size: c_int) {
+    // SAFETY: the caller vouches for both.
+    unsafe { (*to).0.extend_from_slice(bytes(from, size)) }
 }
 
 /// Waits until everything submitted has been acknowledged: delivered on a replica. Returns 0, or
@@ -195,7 +317,7 @@ unsafe fn text<'a>(string: *const c_char) -> Option<&'a str> {
 
 /// # Safety
 /// `value` points to `size` bytes, or `size` is not positive.
-unsafe fn bytes<'a>(value: *mut c_char, size: c_int) -> &'a [u8] {
+unsafe fn bytes<'a>(value: *const c_char, size: c_int) -> &'a [u8] {
     match usize::try_from(size) {
         // SAFETY: the caller vouches for it.
         Ok(size) if size > 0 => unsafe { slice::from_raw_parts(value.cast(), size) },

@@ -44,7 +44,8 @@
 //! # }
 //! ```
 //!
-//! `examples/counter.rs` is the same with a process for each node.
+//! `examples/counter.rs` is the same with a process for each node, `examples/bank.rs` a program over several
+//! partitions.
 //!
 //! # Features
 //!
