@@ -45,6 +45,8 @@ pub struct Settings {
     pub acceptors: usize,
     /// See `replicas`.
     pub partitions: u16,
+    /// So many of a hundred commands are over two partitions.
+    pub multi: u16,
     /// Bytes of a command.
     pub value_bytes: u16,
     /// Bytes of a value, which packs several commands, at most.

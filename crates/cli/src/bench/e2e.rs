@@ -58,9 +58,14 @@ pub struct Options {
     /// Acceptors, odd
     #[arg(long, default_value_t = 3)]
     acceptors: usize,
-    /// Partitions
-    #[arg(long, default_value_t = 1)]
-    partitions: u16,
+    /// Partitions; a list gives a cluster each, one after the other
+    #[arg(long, value_delimiter = ',', default_value = "1",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    partitions: Vec<u16>,
+    /// So many of a hundred commands are over two partitions
+    #[arg(long, value_name = "PERCENT", default_value_t = 0,
+          value_parser = clap::value_parser!(u16).range(0..=100))]
+    multi: u16,
     /// Bytes of a command
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     value_bytes: u16,
@@ -109,9 +114,23 @@ fn pinned(name: &str) -> Result<Pinned, String> {
 /// Starts a cluster, loads it, prints a line a load; with a baseline, each load is followed by the
 /// same one on it.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let bench = Bench::start(options.settings()?)?;
+    for &partitions in &options.partitions {
+        let settings = options.settings(partitions)?;
+        // The thread that measures moves to the cluster's network.
+        std::thread::scope(|scope| {
+            let run = || run_on(options, settings).map_err(|e| e.to_string());
+            scope.spawn(run).join().expect("measuring doesn't panic")
+        })
+        .map_err(Error::new)?;
+    }
+    Ok(())
+}
+
+fn run_on(options: &Options, settings: Settings) -> Result<(), Error> {
+    let partitions = settings.partitions;
+    let bench = Bench::start(settings)?;
     if !options.json {
-        print_head(options, bench.file_system());
+        print_head(options, partitions, bench.file_system());
     }
     for &outstanding in &options.outstanding {
         let one = bench.measure(outstanding, options.clients)?;
@@ -121,9 +140,17 @@ pub fn run(options: &Options) -> Result<(), Error> {
         };
         match options.json {
             true => {
-                let mut line = pair_json(&one, options, bench.file_system());
+                let json = |pair: &Pair| {
+                    let mut line = pair_json(pair, options, bench.file_system());
+                    line["partitions"] = partitions.into();
+                    if let Some(baseline) = line.get_mut("baseline") {
+                        baseline["partitions"] = partitions.into();
+                    }
+                    line
+                };
+                let mut line = json(&one);
                 if let Some(independent) = &independent {
-                    line["independent"] = pair_json(independent, options, bench.file_system());
+                    line["independent"] = json(independent);
                 }
                 println!("{line}");
             }
@@ -136,7 +163,10 @@ pub fn run(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-fn print_head(options: &Options, file_system: &FileSystem) {
+fn print_head(options: &Options, partitions: u16, file_system: &FileSystem) {
+    if options.partitions.len() > 1 {
+        println!("{partitions} partitions:");
+    }
     if options.durable {
         println!(
             "votes are stored on {}, mounted at {}",
@@ -156,7 +186,15 @@ fn print_head(options: &Options, file_system: &FileSystem) {
 }
 
 impl Options {
-    fn settings(&self) -> Result<Settings, Error> {
+    fn settings(&self, partitions: u16) -> Result<Settings, Error> {
+        if self.multi > 0 && partitions < 2 {
+            return Err(Error::new("--multi needs --partitions 2 or more"));
+        }
+        if self.multi > 0 && self.baseline.is_some() {
+            return Err(Error::new(
+                "--multi and --baseline: a server without replication executes no commands over partitions",
+            ));
+        }
         let on_loopback = self.plane == Plane::Udp && !self.lab;
         if self.in_switch && on_loopback {
             return Err(Error::new("--in-switch is for --plane xdp, or with --lab"));
@@ -174,7 +212,8 @@ impl Options {
             replicas: self.replicas,
             learners: self.learners,
             acceptors: self.acceptors,
-            partitions: self.partitions,
+            partitions,
+            multi: self.multi,
             value_bytes: self.value_bytes,
             max_value: self.max_value,
             open_values: self.open_values,
@@ -235,7 +274,7 @@ fn json_of(row: &Measured, options: &Options, file_system: &FileSystem) -> Value
         "clients": row.clients,
         "in_switch": options.in_switch,
         "packed": !options.unpacked && row.outstanding > row.clients,
-        "partitions": options.partitions,
+        "multi": options.multi,
         "replicas": options.replicas,
         "acceptors": options.acceptors,
         "learners": options.learners,

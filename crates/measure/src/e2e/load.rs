@@ -15,6 +15,8 @@ use local_cluster::Error;
 use local_cluster::latency::Latencies;
 
 const WINDOW: usize = 1024;
+/// A hundred percent.
+const ALL: u16 = 100;
 const POLL: Duration = Duration::from_millis(100);
 /// Without any reply for so long the run has failed.
 const STALL: Duration = Duration::from_secs(10);
@@ -25,6 +27,9 @@ pub(super) struct Load {
     command: Vec<u8>,
     outstanding: u16,
     next_pid: PartitionId,
+    multi: u16,
+    /// A hundredth of a command over two partitions that is still to be submitted.
+    owed: u16,
     /// By partition and request number modulo the window.
     asked: Vec<Vec<Asked>>,
 }
@@ -107,6 +112,8 @@ impl Load {
             command: Vec::new(),
             outstanding,
             next_pid: 0,
+            multi: settings.multi,
+            owed: 0,
             asked: vec![vec![asked; WINDOW]; usize::from(client.partitions())],
             client,
         })
@@ -165,14 +172,37 @@ impl Load {
     }
 
     fn submit(&mut self, now: Instant) -> Result<(), Error> {
-        let pid = self.next_pid;
-        self.next_pid = (pid + 1) % self.client.partitions();
-        self.work.next(&mut self.command)?;
-        let request = self.client.submit(pid, &self.command)?;
+        let (pid, request) = match self.over_two()? {
+            Some(submitted) => submitted,
+            None => {
+                let pid = self.next_pid;
+                self.next_pid = (pid + 1) % self.client.partitions();
+                self.work.next(&mut self.command)?;
+                (pid, self.client.submit(pid, &self.command)?)
+            }
+        };
         let asked = &mut self.asked[usize::from(pid)][request as usize % WINDOW];
         asked.at = now;
         asked.command.clone_from(&self.command);
         Ok(())
+    }
+
+    /// Submits a command over two partitions, if it is the turn of one and the session in the lower of
+    /// them has room.
+    fn over_two(&mut self) -> Result<Option<(PartitionId, u64)>, Error> {
+        self.owed = (self.owed + self.multi).min(2 * ALL);
+        if self.owed < ALL {
+            return Ok(None);
+        }
+        let client = &self.client;
+        let partition_of = |key: &[u8]| client.partition_of(key);
+        let pids = self.work.next_over_two(&mut self.command, partition_of)?;
+        if !self.client.can_submit(pids[0]) {
+            return Ok(None);
+        }
+        self.owed -= ALL;
+        let request = self.client.submit_over(&pids, &self.command)?;
+        Ok(Some((pids[0], request)))
     }
 }
 

@@ -2,6 +2,7 @@
 //! What a client asks for, and what the answer must be.
 
 use apps::kv::{Command, Reply, SetFlags};
+use paxos::PartitionId;
 
 use local_cluster::Error;
 use paxos::mix;
@@ -52,6 +53,35 @@ impl Work {
         };
         put.encode(command)
             .map_err(|_| Error::new("the value is too long"))
+    }
+
+    /// Writes the next command over two partitions, and says over which: ascending.
+    pub fn next_over_two(
+        &mut self,
+        command: &mut Vec<u8>,
+        partition_of: impl Fn(&[u8]) -> PartitionId,
+    ) -> Result<[PartitionId; 2], Error> {
+        let mut draw = || {
+            let key = format!("{:016x}", self.draw());
+            (partition_of(key.as_bytes()), key)
+        };
+        let (first, mut second) = (draw(), draw());
+        while second.0 == first.0 {
+            second = draw();
+        }
+        let pids = [first.0.min(second.0), first.0.max(second.0)];
+        if self.put.is_none() {
+            self.next(command)?;
+            return Ok(pids);
+        }
+        command.clear();
+        let pairs = [&first.1, &second.1].map(|key| (key.as_bytes(), &self.value[..]));
+        let put = Command::Mset {
+            pairs: pairs.to_vec(),
+        };
+        put.encode(command)
+            .map_err(|_| Error::new("the value is too long"))?;
+        Ok(pids)
     }
 
     /// Whether this is what the application must answer.
