@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -67,18 +67,29 @@ fn what_nodes_store_is_their_owners_alone() {
     assert!(files > 20, "only {files} files");
 }
 
-/// Waits until all replicas stand at the same instance with the same contents.
+/// Waits until all replicas stand at the same instance of each partition, with the same contents.
 fn assert_replicas_agree(cluster: &TestCluster, replicas: usize) {
     eventually("equal replicas", || {
         let status = json(&cluster.run("status", &["--digest", "--json"]));
-        let digests = status["digests"].as_array()?.clone();
-        let places: BTreeSet<String> = digests.iter().map(|d| d["next"].to_string()).collect();
-        let contents: BTreeSet<String> = digests.iter().map(|d| d["digest"].to_string()).collect();
-        if digests.len() == replicas && places.len() == 1 {
+        let mut places = BTreeMap::<String, String>::new();
+        let mut contents = BTreeMap::<String, String>::new();
+        for digest in status["digests"].as_array()? {
+            let of = |map: &mut BTreeMap<String, String>, field: &str| {
+                let shown = map.entry(digest["name"].to_string()).or_default();
+                *shown += &format!("{} ", digest[field]);
+            };
+            of(&mut places, "next");
+            of(&mut contents, "digest");
+        }
+        let different = |map: &BTreeMap<String, String>| {
+            let all: BTreeSet<&String> = map.values().collect();
+            all.len()
+        };
+        if places.len() == replicas && different(&places) == 1 {
             assert_eq!(
-                contents.len(),
+                different(&contents),
                 1,
-                "same instance, other contents: {digests:?}"
+                "same instances, other contents: {contents:?}"
             );
             return Some(());
         }
@@ -228,6 +239,59 @@ fn rocksdb_survives_the_kill_of_every_role() {
         "replica-3",
     ];
     increments_survive_kills(&shape("rocksdb"), &victims);
+}
+
+/// Redis clients don't see that there are partitions; and no kill leaves one of them past a command over
+/// several, and another one before it.
+#[test]
+fn partitions_behind_the_front_end_survive_kills() {
+    const KEYS: usize = 12;
+    let shape = Shape {
+        partitions: 4,
+        ..shape("leveldb")
+    };
+    let mut cluster = TestCluster::start(&shape);
+    let keys: Vec<String> = (0..KEYS).map(|n| format!("key:{n}")).collect();
+    let victims = ["leader-1", "replica-1", "acceptor-2", "replica-2"];
+    for (round, victim) in victims.iter().enumerate() {
+        let value = format!("round {round}");
+        for (n, key) in keys.iter().enumerate() {
+            if n == KEYS / 2 {
+                cluster.processes.kill(victim);
+            }
+            // Replica 3 is never killed.
+            assert_eq!(cluster.call(2, &["SET", key, "before"]), ok());
+            let mset: Vec<&str> = ["MSET"]
+                .into_iter()
+                .chain(keys.iter().flat_map(|key| [key.as_str(), &value]))
+                .collect();
+            assert_eq!(cluster.call(2, &mset), ok());
+            assert_eq!(cluster.call(2, &["INCR", &format!("{{{key}}}:count")]), {
+                Reply::Int(round as i64 + 1)
+            });
+        }
+        cluster.start_node(victim);
+        let mget: Vec<&str> = ["MGET"]
+            .into_iter()
+            .chain(keys.iter().map(String::as_str))
+            .collect();
+        let Reply::Array(found) = cluster.call(round % 3, &mget) else {
+            panic!("no values");
+        };
+        assert!(found.iter().all(|f| *f == bulk(&value)), "{found:?}");
+    }
+    assert_eq!(cluster.call(0, &["DBSIZE"]), Reply::Int(2 * KEYS as i64));
+    assert_replicas_agree(&cluster, 3);
+    // The number of partitions is stored with the state.
+    let stopped = cluster.run("stop", &[]);
+    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
+    let file = std::fs::read_to_string(&cluster.local.file).unwrap();
+    let other = file.replace("partitions = 4", "partitions = 2");
+    assert_ne!(file, other);
+    std::fs::write(&cluster.local.file, other).unwrap();
+    let refused = cluster.run("node", &["--name", "replica-1"]);
+    let said = text(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("of 4"), "{said}");
 }
 
 #[test]

@@ -107,6 +107,32 @@ fn nobody_else_starts_behind(lab: &TestLab, node: &str) {
     }
 }
 
+/// A ring for each partition, and two threads that read them.
+#[test]
+fn partitions_behind_the_front_end() {
+    let _alone = alone();
+    let Some(lab) = serving('p', &["--partitions", "4"]) else {
+        return;
+    };
+    lab.json(&["start", "--json"]);
+    ready(&lab);
+    assert_eq!(status(&lab, "replica-1")["plane"]["name"], "xdp");
+    let mut script = String::new();
+    for n in 0..300 {
+        script += &format!("INCR key:{}\\n", n % 60);
+    }
+    script += "MSET a 1 b 2 c 3\\nMGET a b c\\nDBSIZE";
+    let line = format!(
+        "printf '{script}\\n' | timeout 100 redis-cli -h 10.77.0.32 -a lab --no-auth-warning | tail -n 5"
+    );
+    let output = lab.exec("client-1", &["sh", "-c", &line]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(said, "OK\n1\n2\n3\n64\n", "{}", all(&output));
+    for replica in REPLICAS {
+        assert_eq!(lab.redis("client-1", replica, &["GET", "key:7"]), "5");
+    }
+}
+
 #[test]
 fn programs_outlive_processes_and_are_replaced_without_losing_a_vote() {
     let _alone = alone();
