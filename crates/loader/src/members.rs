@@ -27,6 +27,8 @@ pub struct Members {
     listeners: Vec<IpAddr>,
     /// How each of them was reached when that was last looked up.
     hops: BTreeMap<IpAddr, Hop>,
+    /// Whether members are called in turn; `None` before the first look, as an earlier process may have said so.
+    within: Option<bool>,
     /// The ports, each as often as the largest group has members behind it.
     ports: Vec<u32>,
 }
@@ -46,6 +48,7 @@ impl Members {
             groups,
             listeners,
             hops: BTreeMap::new(),
+            within: None,
             ports: Vec::new(),
         }
     }
@@ -61,9 +64,11 @@ impl Members {
         let addresses = self.addresses();
         let hops = station.hops(&addresses)?;
         let hops: BTreeMap<IpAddr, Hop> = addresses.into_iter().zip(hops).collect();
-        if hops != self.hops {
-            self.write(&hops, station, object)?;
+        let within = self.are_within(&hops, station);
+        if hops != self.hops || self.within != Some(within) {
+            self.write(&hops, within, station, object)?;
             self.hops = hops;
+            self.within = Some(within);
         }
         let unknown = self.hops.iter().filter(|(_, hop)| hop.mac_to.is_none());
         Ok(unknown.map(|(address, _)| *address).collect())
@@ -81,12 +86,12 @@ impl Members {
     fn write(
         &mut self,
         hops: &BTreeMap<IpAddr, Hop>,
+        within: bool,
         station: &Station,
         object: &mut Object,
     ) -> Result<()> {
         let most = self.most_behind(hops);
         self.refuse_too_many(&most, station)?;
-        let within = self.are_within(hops, station);
         object.set_links(&self.links(&most, within, hops))?;
         let ports = most
             .iter()
@@ -94,13 +99,12 @@ impl Members {
         let ports: Vec<u32> = ports.collect();
         if ports != self.ports {
             object.multicast_to(&ports, true)?;
-            object.change_device(|device| {
-                device.flags &= !DEVICE_WITHIN;
-                device.flags |= if within { DEVICE_WITHIN } else { 0 };
-            })?;
             self.ports = ports;
         }
-        Ok(())
+        object.change_device(|device| {
+            device.flags &= !DEVICE_WITHIN;
+            device.flags |= if within { DEVICE_WITHIN } else { 0 };
+        })
     }
 
     /// Who is behind each port, for each group; and who are roles of this switch, if all are.
@@ -134,8 +138,8 @@ impl Members {
         links
     }
 
-    /// Whether all members can be called in turn: they are roles of this switch, too, and all that
-    /// they send goes to one role here, since only one frame leaves in a run.
+    /// Whether all members can be called in turn: they are programs of this switch, too, and all that
+    /// they send goes to one program here, since only one frame leaves in a run.
     fn are_within(&self, hops: &BTreeMap<IpAddr, Hop>, station: &Station) -> bool {
         let few = |(_, members): &(u16, Vec<Member>)| members.len() <= MAX_MEMBERS;
         let listener_is_here = match (station, &self.listeners[..]) {

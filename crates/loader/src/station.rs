@@ -26,7 +26,7 @@ pub struct Hop {
     pub mac_from: [u8; 6],
     /// Their destination; `None` while it isn't known.
     pub mac_to: Option<[u8; 6]>,
-    /// To a role of this switch: 1 + its entry in `roles`; 0 = it is elsewhere.
+    /// To a role of this switch whose program there is: 1 + its entry in `roles`; otherwise 0.
     pub role: u16,
 }
 

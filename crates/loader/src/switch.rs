@@ -64,14 +64,16 @@ impl Switch {
         &self.name
     }
 
-    /// Where packets for an address go.
+    /// Where packets for an address go now: by a port, unless a role's program is there to be called. The node of
+    /// an address of the switch's own may be behind sockets.
     pub fn hop(&self, to: IpAddr) -> Result<Hop> {
         let route = self.route(to)?;
+        let called = self.program_of(&route)?.is_some();
         Ok(Hop {
             port: route.port,
             mac_from: route.mac_from,
             mac_to: Some(route.mac_to),
-            role: route.role as u16,
+            role: if called { route.role as u16 } else { 0 },
         })
     }
 
@@ -99,14 +101,19 @@ impl Switch {
 
     /// Whose program the switch calls for packets to `own`.
     pub fn occupant(&self, own: IpAddr) -> Result<Option<Occupant>> {
-        let Some(slot) = self.route(own)?.role.checked_sub(1) else {
+        let number = self.program_of(&self.route(own)?)?;
+        Ok(number.map(Occupant::numbered))
+    }
+
+    /// The number of the program that is called for a route.
+    fn program_of(&self, route: &Route) -> Result<Option<u32>> {
+        let Some(slot) = route.role.checked_sub(1) else {
             return Ok(None);
         };
         let failed = |why: String| format!("{}: {why}", self.name);
         let info = MapInfo::from_pin(self.pins.join(ROLES)).map_err(|e| failed(whole(&e)))?;
         let map = info.fd().map_err(|e| failed(whole(&e)))?;
-        let number = program_at(map.as_fd(), slot).map_err(|e| failed(e.to_string()))?;
-        Ok(number.map(Occupant::numbered))
+        program_at(map.as_fd(), slot).map_err(|e| failed(e.to_string()))
     }
 
     fn refuse_occupied(&self, own: IpAddr, by: &Device) -> Result<()> {
