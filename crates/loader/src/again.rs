@@ -1,21 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets whose answers have no room in the frames that they came in: some drivers, veth among
-//! them, leave next to none behind a short question. The program passes them to the node's socket;
-//! from there they come here, and the same program handles them once more, as if the network had
-//! repeated them, in a frame with all the room that there can be.
+//! Packets that come to the socket of a role in the kernel, from two ways:
+//!
+//! - The program has passed them on, as their answers have no room in the frames that they came in: some drivers,
+//!   veth among them, leave next to none behind a short question.
+//! - No program saw them: their sender is on this very machine, so its stack takes them around by loopback. At a
+//!   switch these are all roles there that aren't in the kernel.
+//!
+//! The same program handles them here (once more, as if the network had repeated them), in a frame with all the
+//! room that there can be. Nothing leaves by that frame, so its process sends what the program sends.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use aya::programs::ProgramFd;
+use paxos::wire::value::Vector;
+use paxos::{Flags, Header, MsgType, Packet};
 
 use crate::frame;
+use crate::layout::FROM_PROCESS;
 use crate::object::{Object, Result};
 use crate::run::action;
-use crate::sys::test_run;
+use crate::sys::marked_run;
 
 /// The most bytes of a frame.
 const MAX_FRAME: usize = 2048;
+/// What stands before it.
+const MARK: usize = size_of_val(&FROM_PROCESS);
 
 /// A role's program, run from user space.
 #[derive(Debug)]
@@ -24,36 +34,73 @@ pub struct Again {
     out: Vec<u8>,
 }
 
+/// What a packet has led to, besides what the role remembers of it.
+#[derive(Debug)]
+pub enum Outcome<'a> {
+    /// Nothing is to be sent.
+    Nothing,
+    /// A datagram goes back to the sender.
+    Answer(&'a [u8]),
+    /// This goes to all members of the role's multicast; see [`copies`].
+    Multicast(Packet<'a>),
+}
+
 impl Again {
     /// Of a role that is loaded.
     pub fn new(object: &Object) -> Result<Again> {
         Ok(Again {
             program: object.program(object.role().name())?,
-            out: vec![0; MAX_FRAME],
+            out: vec![0; MARK + MAX_FRAME],
         })
     }
 
-    /// Handles a datagram that came `from` there `to` this node, and returns the answer to its
-    /// sender. What the program would multicast is lost; but that has room in the frame that it
-    /// came in, so nothing of that kind is passed here.
-    pub fn answer(
+    /// Handles a datagram that came `from` there `to` this node.
+    pub fn handle(
         &mut self,
         datagram: &[u8],
         from: SocketAddr,
         to: SocketAddr,
-    ) -> Result<Option<&[u8]>> {
+    ) -> Result<Outcome<'_>> {
         if from.is_ipv4() != to.is_ipv4() {
-            return Ok(None);
+            return Ok(Outcome::Nothing);
         }
         let frame = frame::between(from, to, datagram);
         if frame.len() > MAX_FRAME {
-            return Ok(None);
+            return Ok(Outcome::Nothing);
         }
-        let run = test_run(self.program.as_fd(), &frame, &mut self.out, 1)
+        let run = marked_run(self.program.as_fd(), FROM_PROCESS, &frame, &mut self.out)
             .map_err(|e| format!("running the program on a passed packet: {e}"))?;
-        match run.action {
-            action::TX => Ok(frame::payload(&self.out[..run.len])),
-            _ => Ok(None),
+        let out = self.out.get(MARK..run.len).and_then(frame::payload);
+        Ok(match (run.action, out) {
+            (action::TX, Some(answer)) => Outcome::Answer(answer),
+            (action::REDIRECT, Some(multicast)) => match Packet::parse(multicast) {
+                Ok(packet) => Outcome::Multicast(packet),
+                Err(reason) => {
+                    return Err(format!(
+                        "the program multicasts no packet: {}",
+                        reason.name()
+                    ));
+                }
+            },
+            _ => Outcome::Nothing,
+        })
+    }
+}
+
+/// The header of each message that a multicast consists of, all with the same value: one, and of a command over
+/// several partitions one for each, as the copies of `egress` have them.
+pub fn copies(packet: &Packet<'_>) -> Vec<Header> {
+    let header = packet.header;
+    let is_multi = header.msgtype == MsgType::Phase2a && header.flags.has(Flags::MULTI);
+    match is_multi.then(|| Vector::parse(packet.value)) {
+        Some(Ok(vector)) => {
+            let copy = |(pid, inst)| Header {
+                pid,
+                inst,
+                ..header
+            };
+            vector.iter().map(copy).collect()
         }
+        _ => vec![header],
     }
 }

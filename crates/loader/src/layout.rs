@@ -455,6 +455,8 @@ pub const DEVICE_FEW_COPIES: u16 = 2;
 pub const DEVICE_WITHIN: u16 = 4;
 /// What nodes send comes from where map `nodes` says that they are. So always, but in tests.
 pub const DEVICE_KNOWS_NODES: u16 = 8;
+/// Stands before a frame on which the node's process runs the role, see [`crate::again`].
+pub const FROM_PROCESS: u32 = 0x4147_4149;
 /// In place of a port: all members of a group, where they are roles of this switch.
 pub const PORT_WITHIN: u32 = u32::MAX;
 /// Entry of `own_switch`: the switch's forwarder.

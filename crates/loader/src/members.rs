@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use paxos::{GroupId, PartitionId};
+
 use crate::layout::{DEVICE_WITHIN, Link, MAX_LINKS, MAX_MEMBERS, MulticastMember, PORT_WITHIN};
 use crate::object::{Object, Result};
 use crate::station::{Hop, Station};
@@ -18,11 +20,22 @@ pub struct Member {
     pub port_per_partition: bool,
 }
 
+impl Member {
+    /// Where it listens for what is about a partition; `None` where there is no such port.
+    fn listens_at(&self, pid: PartitionId) -> Option<SocketAddr> {
+        let mut address = self.address;
+        if self.port_per_partition {
+            address.set_port(address.port().checked_add(pid)?);
+        }
+        Some(address)
+    }
+}
+
 /// The receivers of each group's multicast.
 #[derive(Debug)]
 pub struct Members {
     from: SocketAddr,
-    groups: Vec<(u16, Vec<Member>)>,
+    groups: Vec<(GroupId, Vec<Member>)>,
     /// Whom members send to, each once.
     listeners: Vec<IpAddr>,
     /// How each of them was reached when that was last looked up.
@@ -38,7 +51,7 @@ impl Members {
     /// `from`.
     pub fn new(
         from: SocketAddr,
-        groups: Vec<(u16, Vec<Member>)>,
+        groups: Vec<(GroupId, Vec<Member>)>,
         mut listeners: Vec<IpAddr>,
     ) -> Members {
         listeners.sort();
@@ -56,6 +69,17 @@ impl Members {
     /// In whose name copies leave.
     pub fn from(&self) -> SocketAddr {
         self.from
+    }
+
+    /// Where a group's members listen for what is about a partition.
+    pub fn receivers(
+        &self,
+        group: GroupId,
+        pid: PartitionId,
+    ) -> impl Iterator<Item = SocketAddr> + '_ {
+        let of_group = self.groups.iter().filter(move |(id, _)| *id == group);
+        let members = of_group.flat_map(|(_, members)| members);
+        members.filter_map(move |member| member.listens_at(pid))
     }
 
     /// Looks up how members are reached, and writes what has changed. Returns those whose hardware

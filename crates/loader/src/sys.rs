@@ -245,6 +245,41 @@ struct Context {
     egress_ifindex: u32,
 }
 
+/// Runs an XDP program once over a frame that `mark` stands before, as its meta data; `out` takes mark and frame
+/// as they are in the end.
+pub fn marked_run(
+    program: BorrowedFd<'_>,
+    mark: u32,
+    frame: &[u8],
+    out: &mut [u8],
+) -> io::Result<TestRun> {
+    let mut marked = mark.to_ne_bytes().to_vec();
+    marked.extend_from_slice(frame);
+    let context = Context {
+        data: size_of_val(&mark) as u32,
+        data_end: marked.len() as u32,
+        ..Context::default()
+    };
+    let mut attr = TestRunAttr {
+        prog_fd: program.as_raw_fd() as u32,
+        data_size_in: marked.len() as u32,
+        data_size_out: out.len() as u32,
+        data_in: marked.as_ptr() as u64,
+        data_out: out.as_mut_ptr() as u64,
+        ctx_size_in: size_of::<Context>() as u32,
+        ctx_in: (&raw const context) as u64,
+        repeat: 1,
+        ..TestRunAttr::default()
+    };
+    // SAFETY: `marked`, `context` and `out` live through the call and are as long as said.
+    unsafe { prog_test_run(&mut attr) }?;
+    Ok(TestRun {
+        action: attr.retval,
+        len: attr.data_size_out as usize,
+        ns: attr.duration,
+    })
+}
+
 const TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 
 /// Runs an XDP program over `repeat` frames that come in on `ingress` and really go where it sends

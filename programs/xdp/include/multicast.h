@@ -358,10 +358,23 @@ static __always_inline int multicast_one(const struct device *device, const stru
 	return role ? TO_ROLE + role - 1 : bpf_redirect_map(&multicast_only, 0, 0);
 }
 
+/* Stands before a frame on which the node's process runs the role (crates/loader/src/again.rs). No network
+ * brings such a frame. */
+#define FROM_PROCESS 0x41474149
+
+static __always_inline int is_from_process(struct xdp_md *ctx)
+{
+	__u32 *mark = (void *)(long)ctx->data_meta;
+
+	return (void *)(mark + 1) <= (void *)(long)ctx->data && *mark == FROM_PROCESS;
+}
+
 #define NOT_SENT (-1)
 
 /* The message in hand, stamped, to every member of its group, in as many copies as a command over so many
- * partitions needs. Gives back the program's action; NOT_SENT = the frame has no room for it. */
+ * partitions needs. Gives back the program's action; NOT_SENT = the frame has no room for it. What comes from
+ * the node's process goes back there, and leaves by its socket: nothing leaves by a frame of a test run, and
+ * what a role called from here made of it would be lost. */
 static __always_inline int send_multicast(struct xdp_md *ctx, const struct device *device,
 					  struct message *m, const struct stamp *stamp,
 					  __u32 partitions)
@@ -375,6 +388,10 @@ static __always_inline int send_multicast(struct xdp_md *ctx, const struct devic
 			return NOT_SENT;
 	} else {
 		grown = stamp_in_place(device, m, stamp);
+	}
+	if (is_from_process(ctx)) {
+		csum_grow(udp_of(m->header), grown);
+		return XDP_REDIRECT;
 	}
 	if (device->only_port && partitions <= 1 && !(device->flags & DEVICE_CLONES))
 		return multicast_one(device, m, grown);

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use loader::again::Again;
+use loader::again::{Again, Outcome, copies};
 use loader::attach::{Attachment, Mode};
 use loader::clone::Cloning;
 use loader::features;
@@ -44,11 +44,21 @@ pub(crate) struct XdpPlane {
     unreachable: Vec<IpAddr>,
     /// What went wrong when they were last looked up.
     trouble: Option<String>,
-    /// Where the program passes what it has no room to answer.
+    /// Where the program passes what it has no room to answer, and what no program sees comes.
     socket: UdpSocket,
     again: Again,
     buffer: Vec<u8>,
-    answered_here: u64,
+    here: Here,
+}
+
+/// What the process has done in the program's place.
+#[derive(Default)]
+struct Here {
+    /// Answers, and messages to all members.
+    answered: u64,
+    multicast: u64,
+    /// Datagrams that the kernel refused or had no room for.
+    unsent: u64,
 }
 
 impl XdpPlane {
@@ -78,7 +88,7 @@ impl XdpPlane {
             socket: listen::udp(node.address, "address")?,
             again: Again::new(&object)?,
             buffer: vec![0; 2048],
-            answered_here: 0,
+            here: Here::default(),
             object,
             device: device(cluster, node, 1),
             places,
@@ -176,34 +186,37 @@ impl XdpPlane {
         self.socket.as_fd()
     }
 
-    /// Answers what the program has passed here.
-    pub fn answer_passed(&mut self) -> Result<(), Error> {
+    /// Handles what has come to the node's socket, as the program does: what that has passed here, and what
+    /// comes from this very machine, so no program saw it. `look` sees each packet first.
+    pub fn handle_passed(&mut self, mut look: impl FnMut(&Packet<'_>)) -> Result<(), Error> {
         for _ in 0..MAX_PASSED {
             let Ok((n, from)) = self.socket.recv_from(&mut self.buffer) else {
                 // Nothing is left; or the error is about an earlier send and says nothing of the
                 // next packet.
                 return Ok(());
             };
-            let to = self.members.from();
-            if let Some(answer) = self.again.answer(&self.buffer[..n], from, to)? {
-                // It may be lost, as every packet may.
-                let _ = self.socket.send_to(answer, from);
-                self.answered_here += 1;
+            let datagram = &self.buffer[..n];
+            if let Ok(packet) = Packet::parse(datagram) {
+                look(&packet);
+            }
+            match self.again.handle(datagram, from, self.members.from())? {
+                Outcome::Nothing => {}
+                Outcome::Answer(answer) => {
+                    self.here.answered += 1;
+                    self.here.send(&self.socket, answer, from);
+                }
+                Outcome::Multicast(packet) => {
+                    self.here.multicast += 1;
+                    for copy in copies(&packet) {
+                        let datagram = copy.datagram(packet.value);
+                        for to in self.members.receivers(copy.group, copy.pid) {
+                            self.here.send(&self.socket, &datagram, to);
+                        }
+                    }
+                }
             }
         }
         Ok(())
-    }
-
-    /// Hands what the program has passed here to `take`, as far as it can be read.
-    pub fn passed(&mut self, mut take: impl FnMut(&Packet<'_>)) {
-        for _ in 0..MAX_PASSED {
-            let Ok((n, _)) = self.socket.recv_from(&mut self.buffer) else {
-                return;
-            };
-            if let Ok(packet) = Packet::parse(&self.buffer[..n]) {
-                take(&packet);
-            }
-        }
     }
 
     /// Takes the program off the interface; its memory stays until [`XdpPlane::forget`].
@@ -261,8 +274,17 @@ impl XdpPlane {
             "why_generic": attachment.and_then(|a| a.why_generic.as_deref()),
             "multicast": if self.cloning.is_some() { "clones" } else { "redirect" },
             "unreachable": self.unreachable,
-            "answered_by_process": self.answered_here,
+            "answered_by_process": self.here.answered,
+            "multicast_by_process": self.here.multicast,
+            "unsent_by_process": self.here.unsent,
         });
+    }
+}
+
+impl Here {
+    /// What isn't sent is lost, as every packet may be.
+    fn send(&mut self, socket: &UdpSocket, datagram: &[u8], to: SocketAddr) {
+        self.unsent += u64::from(socket.send_to(datagram, to).is_err());
     }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The process of a role in the kernel: it controls, and answers what had no room in its frame.
+//! The process of a role in the kernel: it controls, answers what had no room in its frame, and handles what comes
+//! from its own machine.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -26,9 +27,9 @@ pub(crate) trait InKernel: Sized {
 
     fn plane_mut(&mut self) -> &mut XdpPlane;
 
-    /// Takes what the program has passed to the process.
+    /// Takes what has come to the process.
     fn take_passed(&mut self) -> Result<(), Error> {
-        self.plane_mut().answer_passed()
+        self.plane_mut().handle_passed(|_| {})
     }
 
     /// A group of which a vote showed an epoch that isn't known here.

@@ -52,20 +52,19 @@ impl InKernel for KernelLearner {
         &mut self.plane
     }
 
-    /// Votes of epochs that the program doesn't know, and what is no vote.
+    /// Votes of epochs that the program doesn't know, what is no vote, and votes of acceptors on this machine.
     fn take_passed(&mut self) -> Result<(), Error> {
         let KernelLearner {
             plane,
             learners,
             unknown,
         } = self;
-        plane.passed(|packet| {
+        plane.handle_passed(|packet| {
             let learner = of_group(learners, packet.header.group, group);
             if learner.is_some_and(|learner| is_unknown(packet, learner)) {
                 *unknown = Some(packet.header.group);
             }
-        });
-        Ok(())
+        })
     }
 
     fn wants_view(&mut self) -> Option<GroupId> {
