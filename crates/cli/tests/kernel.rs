@@ -363,6 +363,100 @@ fn planes_mix() {
     lab.down();
 }
 
+/// Roles of one switch, some of them behind its sockets and others in its kernel. What those in the kernel get
+/// from the others comes by the switch's own stack, past the forwarder; and nobody is called who isn't in
+/// the kernel. One acceptor is gone, so each vote of the others is needed.
+fn planes_mix_in_a_switch(learners: &str, behind_sockets: &[&str], gone: &str) {
+    let _alone = alone();
+    let Some(lab) = serving('y', &["--in-switch", "--learners", learners]) else {
+        return;
+    };
+    for node in behind_sockets.iter().chain(&["replica-3"]) {
+        set_plane(&lab, node, "udp");
+    }
+    // Otherwise replicas would ask for votes that don't come, and one would see only that it takes longer.
+    set_gap_timeout(&lab, 5_000);
+    lab.json(&["start", "--json"]);
+    ready(&lab);
+    match behind_sockets.contains(&gone) {
+        true => lab.kill(gone),
+        false => crash(&lab, gone),
+    }
+    let load = Increments::start(&lab, 300);
+    assert_eq!(load.end(), "300");
+    all_agree(&lab, "300");
+    lab.down();
+}
+
+#[test]
+fn proposals_of_the_own_machine_are_voted_for() {
+    planes_mix_in_a_switch("0", &["leader-1", "leader-2", "acceptor-2"], "acceptor-2");
+}
+
+#[test]
+fn votes_of_the_own_machine_count_at_its_learner() {
+    planes_mix_in_a_switch("1", &["leader-1", "leader-2", "acceptor-2"], "acceptor-1");
+}
+
+#[test]
+fn an_acceptor_behind_sockets_is_not_called() {
+    planes_mix_in_a_switch("1", &["acceptor-2"], "acceptor-1");
+}
+
+#[test]
+fn a_learner_behind_sockets_is_not_called() {
+    planes_mix_in_a_switch("1", &["learner-1"], "acceptor-1");
+}
+
+/// An acceptor on the machine of a replica whose learner is in the kernel: its votes come past the interface.
+#[test]
+fn votes_of_the_own_machine_count_with_the_others() {
+    let _alone = alone();
+    let Some(lab) = serving('z', &[]) else { return };
+    set_plane(&lab, "acceptor-3", "udp");
+    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let moved = text
+        .replace("10.77.0.23:7000", "10.77.0.32:7200")
+        .replace("10.77.0.23:7100", "10.77.0.32:7300");
+    assert_ne!(moved, text);
+    std::fs::write(&file, moved).unwrap();
+    set_gap_timeout(&lab, 5_000);
+    for node in [
+        "controller",
+        "leader-1",
+        "leader-2",
+        "acceptor-1",
+        "acceptor-2",
+        "replica-1",
+        "replica-2",
+        "replica-3",
+    ] {
+        lab.json(&["start", node, "--json"]);
+    }
+    let node = [PROGRAM, "node", "-c", &file, "--name", "acceptor-3"];
+    let mut acceptor = lab
+        .lab(&[&["exec", "replica-2", "--"][..], &node].concat())
+        .spawn()
+        .unwrap();
+    ready(&lab);
+    member(&lab, "acceptor-3");
+    crash(&lab, "acceptor-1");
+    let load = Increments::start(&lab, 300);
+    assert_eq!(load.end(), "300");
+    all_agree(&lab, "300");
+    acceptor.kill().unwrap();
+    acceptor.wait().unwrap();
+    lab.down();
+}
+
+fn set_gap_timeout(lab: &TestLab, ms: u32) {
+    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let set = format!("[[group]]\ngap_timeout_ms = {ms}\n");
+    std::fs::write(&file, text.replace("[[group]]\n", &set)).unwrap();
+}
+
 fn set_plane(lab: &TestLab, node: &str, plane: &str) {
     let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
     let text = std::fs::read_to_string(&file).unwrap();

@@ -3,6 +3,9 @@
 //! partition's worker reads what is decided in place, from a ring of its own. Everything else that
 //! comes for the replica goes to the workers' sockets, as do the votes while one repairs.
 //!
+//! Votes of acceptors on this very machine come to the workers' sockets past the interface, and so past the program.
+//! Where there are such acceptors, the program always shows all other votes, too, and workers count by themselves.
+//!
 //! Its memory is the process's: when that ends, so does the program, and the next one begins at what
 //! the replica has executed.
 
@@ -27,6 +30,8 @@ pub(super) struct KernelLearner {
     table: Learner,
     interface: Interface,
     attachment: Attachment,
+    /// Whether workers get all votes.
+    shows_all: bool,
 }
 
 impl KernelLearner {
@@ -58,16 +63,20 @@ impl KernelLearner {
             table,
             interface,
             attachment,
+            shows_all: has_voters_here(cluster, node, group),
         })
     }
 
     /// A worker's end.
     pub fn worker(&self, pid: PartitionId) -> Result<Decisions, Error> {
+        let learner = Learner::new(&self.object, self.place, 0)?;
+        learner.show_votes(pid, self.shows_all);
         Ok(Decisions {
             pid,
-            learner: Learner::new(&self.object, self.place, 0)?,
+            learner,
             ring: Ring::open(&self.object, usize::from(pid))?,
-            shown: false,
+            shows_all: self.shows_all,
+            shown: self.shows_all,
             cluster: self.place.deployment.cluster,
         })
     }
@@ -91,13 +100,25 @@ impl KernelLearner {
     }
 }
 
+/// Whether acceptors on this machine vote for this replica.
+fn has_voters_here(cluster: &ClusterFile, node: &Node, group: &Group) -> bool {
+    let hears = |acceptor: &&Node| {
+        let listeners = cluster.listeners(acceptor, group.id);
+        listeners.iter().any(|listener| listener.id == node.id)
+    };
+    let acceptors = cluster.acceptors();
+    let mut heard = acceptors.iter().copied().filter(hears);
+    heard.any(|acceptor| Interface::with_address(acceptor.address.ip()).is_ok())
+}
+
 /// What is decided in one partition.
 pub(super) struct Decisions {
     pid: PartitionId,
     cluster: u32,
     learner: Learner,
     ring: Ring,
-    /// Whether votes come to the socket, too.
+    /// Whether votes come to the socket, too: always, or now.
+    shows_all: bool,
     shown: bool,
 }
 
@@ -135,9 +156,10 @@ impl Decisions {
     /// Votes below are stale from now on. No system call.
     pub fn follow(&mut self, next: Instance, wants_votes: bool) {
         self.learner.set_floor(self.pid, next);
-        if wants_votes != self.shown {
-            self.learner.show_votes(self.pid, wants_votes);
-            self.shown = wants_votes;
+        let show = wants_votes || self.shows_all;
+        if show != self.shown {
+            self.learner.show_votes(self.pid, show);
+            self.shown = show;
         }
     }
 }
