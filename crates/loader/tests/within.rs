@@ -171,6 +171,7 @@ fn two_of_three_decide_and_one_does_not() {
         cluster.switch.take_away(absent);
         let out = cluster.request(b"two");
         assert!(cluster.is_decision(&out, 0, b"two"), "{out:02x?}");
+        assert_eq!(cluster.counted(LEADER, counter::UNSENT), 1);
         cluster.switch.take_away(ACCEPTORS[absent % 3]);
         let (action, _) = cluster.request(b"one");
         assert_eq!(action, action::DROP);

@@ -353,7 +353,7 @@ static __always_inline int multicast_one(const struct device *device, const stru
 	__u32 role;
 
 	if (!link || !link->members || !address(m->eth, m->header, &link->member[0], grown))
-		return XDP_DROP;
+		return drop(COUNT_UNSENT);
 	role = link->member[0].role;
 	return role ? TO_ROLE + role - 1 : bpf_redirect_map(&multicast_only, 0, 0);
 }

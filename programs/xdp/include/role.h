@@ -53,7 +53,7 @@ static __always_inline int leave(struct xdp_md *ctx, const struct common *c)
 	else
 		bpf_tail_call(ctx, &roles, c->action - TO_ROLE);
 	/* Nobody is there. */
-	return XDP_DROP;
+	return drop(COUNT_UNSENT);
 }
 
 #endif

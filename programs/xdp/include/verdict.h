@@ -17,7 +17,7 @@ enum verdict {
 	/* Learner: decisions handed over, by ring or DELIVER. */
 	COUNT_DECIDED = 66,
 	/* The answer didn't fit the frame: the packet went to the node's process after its verdict had
-	 * been counted. */
+	 * been counted. Or nobody is there to whom a message was to go. */
 	COUNT_UNSENT = 67,
 	COUNTERS = 128
 };

@@ -52,12 +52,14 @@ static __always_inline int put_back(struct xdp_md *ctx, struct kept_frame *kept)
 	return store_bytes(ctx, 0, kept->bytes, len, MAX_FRAME);
 }
 
-/* Global functions: of one that is static, verifiers as that of kernel 6.1 believe that it gives back what it does
+/* A member's program; XDP_ABORTED = nobody is there.
+ *
+ * Global functions: of one that is static, verifiers as that of kernel 6.1 believe that it gives back what it does
  * when nobody is there, always, and take out what callers do with anything else. So does the compiler but
  * for KEEP. */
 __noinline int call_role(struct xdp_md *ctx, __u32 entry)
 {
-	int action = XDP_DROP;
+	int action = XDP_ABORTED;
 
 	bpf_tail_call(ctx, &roles, entry);
 	KEEP(action);
