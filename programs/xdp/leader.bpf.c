@@ -4,8 +4,9 @@
  * The same rules, step by step, as crates/paxos/src/leader.rs. A leader that boots stamps nothing
  * until it is programmed, once for each round, by naming its boot nonce.
  *
- * Several CPUs: an instance is taken by compare-and-swap. A command over several partitions takes
- * all of its instances under the group's lock, so that any two vectors are ordered alike everywhere.
+ * Several CPUs: an instance is taken by compare-and-swap. A command over several partitions locks `next` of
+ * all of them before it takes the first instance: while it holds one, nothing else is stamped there, and
+ * others see all of its instances taken or none.
  * What is programmed lies in a bank of its own, which isn't written again before all programs have ended that
  * may use it: a packet that is on its way while another round is programmed ends in the round and with the
  * instances that it began with. [M-BANK] */
@@ -40,10 +41,15 @@ struct leader {
 	/* Of this memory; drawn when it starts empty, never 0. */
 	__u64 nonce;
 	__u32 bank;
-	/* Held while a command over several partitions is stamped. */
+	/* Held while a command over several partitions is stamped: one at a time. */
 	__u32 lock;
 	struct leader_bank banks[2];
 };
+
+/* In `next`: a command over several partitions is about to take an instance. */
+#define NEXT_LOCKED (1ULL << 63)
+/* Instances that are stamped lie below. One more would be the lock. */
+#define END (NEXT_LOCKED - 1)
 
 struct partition_bank {
 	__u64 next;
@@ -92,6 +98,8 @@ static __always_inline __u32 request(struct xdp_md *ctx, struct message *m, stru
 static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *m, struct step *s,
 				      __u64 *first, __u32 *partitions);
 static __noinline __u32 take_all(struct step *s, struct vector *v, __u32 n, __u64 *trimmed);
+__noinline int lock_place(struct partition_bank *p, __u64 window);
+__noinline int unlock_place(struct partition_bank *p, __u64 taken);
 static __always_inline __u32 load_vector(struct xdp_md *ctx, const struct message *m,
 					 const struct step *s, struct vector *v, __u32 *count);
 static __always_inline __u16 vector_pid(const struct vector *v, __u32 at);
@@ -104,7 +112,9 @@ static __noinline __u32 probe(struct xdp_md *ctx, const struct message *m, struc
 			      struct partition_bank *p);
 
 static __always_inline int window_open(const struct partition_bank *p, __u64 next, __u64 window);
-static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 *inst);
+static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 change,
+				  __u64 *inst);
+SUBPROGRAM int await_unlocked(__u64 *next);
 static __always_inline void send_proposal(struct xdp_md *ctx, struct message *m, struct step *s,
 					  __u64 inst, __u32 partitions);
 static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m, struct step *s,
@@ -188,7 +198,7 @@ static __always_inline __u32 request(struct xdp_md *ctx, struct message *m, stru
 		if (!refused && !find_header(ctx, m))
 			refused = REASON_TRUNCATED;
 	} else {
-		refused = take(p, s->bank->window, &inst);
+		refused = take(p, s->bank->window, 1, &inst);
 		if (refused)
 			s->trimmed = READ_ONCE(p->trimmed);
 	}
@@ -235,42 +245,56 @@ static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *
 		       REASON_TRUNCATED;
 }
 
-/* One instance of every partition named, or of none. [L-MULTI] */
+/* One instance of every partition named, or of none. The first is taken once all are locked, so nothing is
+ * stamped between any two of them, commands to a single partition included. [L-MULTI] */
 static __noinline __u32 take_all(struct step *s, struct vector *v, __u32 n, __u64 *trimmed)
 {
-	struct partition_bank *p;
-	__u32 refused = 0;
+	__u32 refused = 0, locked = 0;
 
 	put32(v->bytes, s->rnd);
 	for (__u32 i = 0; i < MAX_VECTOR; i++) {
-		if (i >= n)
-			break;
-		p = partition_of(s, vector_pid(v, i));
-		if (!p)
-			return REASON_FULL;
-		if (!window_open(p, READ_ONCE(p->next), s->bank->window)) {
-			*trimmed = READ_ONCE(p->trimmed);
-			return REASON_WINDOW;
-		}
-	}
-	for (__u32 i = 0; i < MAX_VECTOR; i++) {
-		__u64 inst = 0;
+		struct partition_bank *p;
 
 		if (i >= n)
 			break;
 		p = partition_of(s, vector_pid(v, i));
-		if (!p)
-			return REASON_FULL;
-		/* Another CPU may have filled the window meanwhile. What was taken before is then a
-		 * gap, like that of a lost packet. */
-		refused = take(p, s->bank->window, &inst);
+		refused = p ? lock_place(p, s->bank->window) : REASON_FULL;
 		if (refused) {
-			*trimmed = READ_ONCE(p->trimmed);
-			return refused;
+			*trimmed = p ? READ_ONCE(p->trimmed) : 0;
+			break;
 		}
-		put64(v->bytes + VECTOR_HEAD_LEN + i * VECTOR_ENTRY_LEN + 2, inst);
+		locked++;
+		stop_at(STOP_AMONG_PLACES);
+		put64(v->bytes + VECTOR_HEAD_LEN + i * VECTOR_ENTRY_LEN + 2,
+		      READ_ONCE(p->next) & ~NEXT_LOCKED);
 	}
-	return 0;
+	for (__u32 i = 0; i < MAX_VECTOR; i++) {
+		struct partition_bank *p;
+
+		if (i >= locked)
+			break;
+		p = partition_of(s, vector_pid(v, i));
+		if (p)
+			unlock_place(p, refused ? 0 : 1);
+	}
+	return refused;
+}
+
+/* 0 or a reason. A global function is verified once, not for each partition. */
+__noinline int lock_place(struct partition_bank *p, __u64 window)
+{
+	__u64 inst;
+
+	return p ? take(p, window, NEXT_LOCKED, &inst) : REASON_FULL;
+}
+
+/* With so many more instances taken. Nobody else changes what is locked. */
+__noinline int unlock_place(struct partition_bank *p, __u64 taken)
+{
+	if (!p)
+		return 0;
+	/* An exchange, as it is a full barrier. */
+	return __sync_lock_test_and_set(&p->next, (READ_ONCE(p->next) & ~NEXT_LOCKED) + taken) != 0;
 }
 
 /* Reads the vector (`Vector::parse`): 0 or a reason. */
@@ -393,8 +417,9 @@ static __noinline __u32 probe(struct xdp_md *ctx, const struct message *m, struc
 	if (refused)
 		return refused;
 	sent(&s->common,
-	     send_probe_ack(ctx, s->common.device, m, round_of(s), READ_ONCE(p->next),
-			    s->leader->nonce, READ_ONCE(p->trimmed), 0),
+	     send_probe_ack(ctx, s->common.device, m, round_of(s),
+			    READ_ONCE(p->next) & ~NEXT_LOCKED, s->leader->nonce,
+			    READ_ONCE(p->trimmed), 0),
 	     XDP_TX);
 	return VERDICT_ANSWERED;
 }
@@ -406,24 +431,49 @@ static __always_inline int window_open(const struct partition_bank *p, __u64 nex
 {
 	__u64 trimmed = READ_ONCE(p->trimmed);
 
-	/* The last instance is never used: `next` must not wrap. */
-	return next != NO_INSTANCE && (next <= trimmed ? 0 : next - trimmed) < window;
+	/* What is locked is closed, too. */
+	return next < END && (next <= trimmed ? 0 : next - trimmed) < window;
 }
 
-/* Takes an instance: 0 or a reason. [L-STAMP] */
-static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 *inst)
+/* Puts `change` on top of `next`, if the window is open: 0, with the instance that was next, or a reason. */
+static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 change, __u64 *inst)
 {
 	for (int i = 0; i < MAX_TRIES; i++) {
 		__u64 next = READ_ONCE(p->next);
 
-		if (!window_open(p, next, window))
-			return REASON_WINDOW;
-		if (__sync_val_compare_and_swap(&p->next, next, next + 1) == next) {
+		if (!window_open(p, next, window)) {
+			if (!(next & NEXT_LOCKED))
+				return REASON_WINDOW;
+			if (!await_unlocked(&p->next))
+				return REASON_BUSY;
+			continue;
+		}
+		if (__sync_val_compare_and_swap(&p->next, next, next + change) == next) {
 			*inst = next;
 			return 0;
 		}
 	}
 	return REASON_BUSY;
+}
+
+struct awaited {
+	__u64 *next;
+	int unlocked;
+};
+
+static long look_at_lock(__u32 unused __attribute__((unused)), struct awaited *awaited)
+{
+	awaited->unlocked = !(READ_ONCE(*awaited->next) & NEXT_LOCKED);
+	return awaited->unlocked;
+}
+
+/* Waits for a command over several partitions. False = it takes too long. */
+SUBPROGRAM int await_unlocked(__u64 *next)
+{
+	struct awaited awaited = { .next = next };
+
+	bpf_loop(MAX_WAITS, look_at_lock, &awaited, 0);
+	return awaited.unlocked;
 }
 
 /* The stamped REQUEST, to all acceptors: as the copy of its first partition, if it names several.

@@ -18,6 +18,9 @@ use crate::object::{Object, Result};
 use crate::place::Place;
 use crate::sys::{Mapped, atomic32, atomic64};
 
+/// In `next`: a command over several partitions is about to take an instance.
+const NEXT_LOCKED: u64 = 1 << 63;
+
 /// One group's leader in the network.
 #[derive(Debug)]
 pub struct Leader {
@@ -69,6 +72,7 @@ impl Leader {
         if both.any(|(next, trimmed)| next < trimmed) {
             return Err("next lies below trimmed");
         }
+        paxos::leader::check_next(&program.next)?;
         if program.window == 0 {
             return Err("a window of 0 never opens");
         }
@@ -165,7 +169,7 @@ impl Leader {
 
     /// The instance that the next REQUEST of a partition takes.
     pub fn next(&self, pid: PartitionId) -> Instance {
-        self.bank(pid).next
+        self.bank(pid).next & !NEXT_LOCKED
     }
 
     /// Acceptors have forgotten, or may forget, everything below.

@@ -38,16 +38,20 @@ fn acceptor() {
 fn leader() {
     side_by_side(
         "leader",
-        &["refusal", "none", "new", "is_certain"],
+        &["refusal", "check_next", "none", "new", "is_certain"],
         &[
             "verify",
             "take_all",
+            "lock_place",
+            "unlock_place",
             "load_vector",
             "vector_pid",
             "store_vector",
             "reject",
             "partition_of",
             "round_of",
+            "look_at_lock",
+            "await_unlocked",
             "acceptor_bit",
         ],
     );

@@ -24,6 +24,10 @@ use crate::{
     Round, To, TrimReport, TrimReports, Verdict,
 };
 
+/// Leaders stamp instances below this. In the network the highest bit of `next` is a lock, held while a
+/// command over several partitions takes its instances.
+const END: Instance = (1 << 63) - 1;
+
 // ---- Types
 
 /// Hands a round to this leader.
@@ -124,6 +128,7 @@ impl Leader {
         {
             return Err("next lies below trimmed");
         }
+        check_next(&program.next)?;
         if program.window == 0 {
             return Err("a window of 0 never opens");
         }
@@ -319,9 +324,8 @@ impl Leader {
     #[inline]
     fn window_open(&self, pid: PartitionId) -> Result<(), Refusal> {
         let partition = &self.partitions[pid as usize];
-        // The last instance is never used: `next` must not wrap.
-        let unused = partition.next < Instance::MAX;
-        if unused && partition.next.saturating_sub(partition.trimmed) < self.window {
+        let is_left = partition.next < END;
+        if is_left && partition.next.saturating_sub(partition.trimmed) < self.window {
             Ok(())
         } else {
             Err(self.refusal(Reason::Window, pid))
@@ -369,6 +373,14 @@ impl Leader {
             trim: self.partitions[pid as usize].trimmed,
         })
     }
+}
+
+/// Whether a leader can go on there.
+pub fn check_next(next: &[Instance]) -> Result<(), &'static str> {
+    if next.iter().any(|next| *next > END) {
+        return Err("next lies beyond the last instance");
+    }
+    Ok(())
 }
 
 // ---- Counting refusals

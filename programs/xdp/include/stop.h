@@ -9,6 +9,7 @@ enum stop_place {
 	STOP_AFTER_TAKING = 2,
 	STOP_AT_CONFIGURATION = 3,
 	STOP_AT_REPORT = 4,
+	STOP_AMONG_PLACES = 5,
 };
 
 #ifdef STOPPING

@@ -5,6 +5,7 @@
 pub mod host;
 pub mod mount;
 pub mod random;
+pub mod stopping;
 pub mod switch;
 
 use std::path::PathBuf;
