@@ -149,6 +149,32 @@ def failures():
     return table(rows) + ["", results.origin() + "."]
 
 
+def connections():
+    results = Results("connections")
+    names = list(results.document["runs"])
+    firsts = [results.lines(name)[0] for name in names]
+    replicas = [line["replicas"] for line in firsts]
+    heads = [f"{n} front end" + "s" * (n > 1) for n in replicas]
+    rows = [[f"of {firsts[0]['connections']:,} connections", *heads]]
+
+    def row(title, pick):
+        rows.append([title, *(f"{results.median(pick, name):,.0f}" for name in names)])
+
+    row("served", lambda line: line["served"])
+    row("told that there are too many", lambda line: line["too_many"])
+    row("closed without a word, or not answered", lambda line: line["other"])
+    row("of those served: GETs answered while all are open", lambda line: line["gets_answered"])
+    row("seconds until all are answered", lambda line: line["seconds"])
+    row("slowest GET, ms", lambda line: line["get_ms"]["max"])
+    for title, at in (("before", "before"), ("while they are open", "open"), ("once they are closed", "closed")):
+        row(f"memory of a replica {title}, MiB", lambda line: replica_memory(line, at))
+    return table(rows) + ["", results.origin() + "."]
+
+
+def replica_memory(line, at):
+    return max(mib for name, mib in line["memory_mib"][at].items() if name.startswith("replica"))
+
+
 def number(value):
     """With as many digits as mean something."""
     value = float(value)
