@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node's life as the controller sees it: orders, views, status, stop. One loop for all roles, on every plane.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -214,7 +216,60 @@ pub(crate) fn of_group<T>(
     all.iter_mut().find(|one| id(one) == group)
 }
 
-/// Says that an order was refused. Late and repeated ones are, so that is nothing special.
-pub(crate) fn refused(node: NodeId, what: &str, why: &str) {
-    info!(node, why, "{what} refused");
+/// The orders that a role has refused. Late and repeated ones are, so that is nothing special; and as the
+/// controller repeats orders until they show, a node that stood still finds hundreds of one. So each is
+/// said once.
+#[derive(Default)]
+pub(crate) struct Refusals(RefCell<VecDeque<(String, String)>>);
+
+/// So many are remembered.
+const MAX_REFUSALS: usize = 16;
+
+impl Refusals {
+    /// Says that an order was refused, unless it was said before.
+    pub fn say(&self, node: NodeId, what: String, why: &str) {
+        if self.are_new(&what, why) {
+            info!(node, why, "{what} refused");
+        }
+    }
+
+    fn are_new(&self, what: &str, why: &str) -> bool {
+        let mut said = self.0.borrow_mut();
+        if said
+            .iter()
+            .any(|s| (s.0.as_str(), s.1.as_str()) == (what, why))
+        {
+            return false;
+        }
+        if said.len() == MAX_REFUSALS {
+            said.pop_front();
+        }
+        said.push_back((what.to_owned(), why.to_owned()));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_said_once_for_each_order_and_reason() {
+        let refusals = Refusals::default();
+        let (order, why) = ("programming epoch 3", "it is of an older epoch");
+        let new = (0..300).filter(|_| refusals.are_new(order, why));
+        assert_eq!(new.count(), 1);
+        assert!(refusals.are_new(order, "it is meant for another memory"));
+        assert!(refusals.are_new("programming epoch 4", why));
+        assert!(!refusals.are_new(order, why));
+    }
+
+    #[test]
+    fn only_the_last_refusals_are_remembered() {
+        let refusals = Refusals::default();
+        let order = |epoch: usize| format!("programming epoch {epoch}");
+        assert!((0..=MAX_REFUSALS).all(|epoch| refusals.are_new(&order(epoch), "late")));
+        assert!(!refusals.are_new(&order(MAX_REFUSALS), "late"));
+        assert!(refusals.are_new(&order(0), "late"));
+    }
 }

@@ -21,7 +21,7 @@ use super::memory::{
 use super::{Shown, ShownPartition, image};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::plane::xdp::XdpPlane;
-use crate::roles::control_loop::{of_group, refused};
+use crate::roles::control_loop::{Refusals, of_group};
 use crate::roles::kernel::{InKernel, listeners};
 use crate::{Error, random_nonce};
 
@@ -31,6 +31,7 @@ pub(super) struct KernelAcceptor {
     acceptors: Vec<Acceptor>,
     /// Where an orderly stop leaves the memory.
     dump: PathBuf,
+    refusals: Refusals,
 }
 
 impl InKernel for KernelAcceptor {
@@ -67,6 +68,7 @@ impl InKernel for KernelAcceptor {
             plane,
             acceptors,
             dump,
+            refusals: Refusals::default(),
         })
     }
 
@@ -93,7 +95,8 @@ impl InKernel for KernelAcceptor {
         };
         if let Err(why) = acceptor.enable(&enable) {
             let node = acceptor.place().deployment.node;
-            refused(node, &format!("enabling in epoch {}", enable.epoch), why);
+            let order = format!("enabling in epoch {} of group {group}", enable.epoch);
+            self.refusals.say(node, order, why);
         }
         Ok(())
     }
@@ -107,7 +110,8 @@ impl InKernel for KernelAcceptor {
         };
         let node = acceptor.place().deployment.node;
         if let Err(why) = acceptor.asked(request.nonce, request.start) {
-            refused(node, "saying which starts it knows", why);
+            let order = "saying which starts it knows".to_owned();
+            self.refusals.say(node, order, why);
             return Ok(None);
         }
         Ok(Some(request.answer(node, acceptor.was_at(request.earlier))))
@@ -163,7 +167,8 @@ impl KernelAcceptor {
             return;
         };
         if let Err(why) = acceptor.resume(nonce, start) {
-            refused(acceptor.place().deployment.node, "going on", why);
+            let node = acceptor.place().deployment.node;
+            self.refusals.say(node, "going on".to_owned(), why);
         }
     }
 
@@ -176,7 +181,8 @@ impl KernelAcceptor {
         let deployment = acceptor.place().deployment;
         if (acceptor.nonce(), acceptor.start()) != (nonce, (start, true)) {
             let why = "it is meant for another memory, or another start of it";
-            refused(deployment.node, "giving up its memory", why);
+            let order = "giving up its memory".to_owned();
+            self.refusals.say(deployment.node, order, why);
             return Ok(());
         }
         let aside = put_aside_as(&self.dump, nonce);

@@ -15,7 +15,7 @@ use super::memory::{
 use super::wal::{Kind, Memory, Owner, Wal};
 use super::{Shown, ShownPartition, image};
 use crate::cluster_file::{ClusterFile, Node, Storage};
-use crate::roles::control_loop::{of_group, refused};
+use crate::roles::control_loop::{Refusals, of_group};
 use crate::roles::links::Links;
 use crate::roles::sockets::Role;
 use crate::{Error, random_nonce};
@@ -24,6 +24,7 @@ pub(super) struct AcceptorRole {
     /// By group, in the order of the cluster file.
     pub acceptors: Vec<Acceptor>,
     keeping: Keeping,
+    refusals: Refusals,
 }
 
 enum Keeping {
@@ -39,7 +40,11 @@ impl AcceptorRole {
             Storage::Volatile => Self::open_volatile(cluster, node, &mine)?,
             Storage::Durable => Self::open_durable(cluster, node, &mine)?,
         };
-        let role = AcceptorRole { acceptors, keeping };
+        let role = AcceptorRole {
+            acceptors,
+            keeping,
+            refusals: Refusals::default(),
+        };
         for acceptor in &role.acceptors {
             note_start(acceptor, links);
         }
@@ -163,7 +168,8 @@ impl Role for AcceptorRole {
         let changed = match acceptor.asked(request.nonce, request.start) {
             Ok(changed) => changed,
             Err(why) => {
-                refused(node, "saying which starts it knows", why);
+                let order = "saying which starts it knows".to_owned();
+                self.refusals.say(node, order, why);
                 return Ok(None);
             }
         };
@@ -221,7 +227,8 @@ impl AcceptorRole {
             Err(why) => {
                 // An order that comes late, or repeated for a memory that is gone, is nothing special.
                 let node = acceptor.deployment().node;
-                refused(node, &format!("enabling in epoch {}", enable.epoch), why);
+                let order = format!("enabling in epoch {} of group {group}", enable.epoch);
+                self.refusals.say(node, order, why);
                 false
             }
         };
@@ -249,7 +256,10 @@ impl AcceptorRole {
         match acceptor.resume(nonce, start) {
             Ok(true) => links.record(group, |trace| trace.resumed(start)),
             Ok(false) => {}
-            Err(why) => refused(acceptor.deployment().node, "going on", why),
+            Err(why) => {
+                let node = acceptor.deployment().node;
+                self.refusals.say(node, "going on".to_owned(), why);
+            }
         }
     }
 
@@ -271,7 +281,8 @@ impl AcceptorRole {
         let is_meant = (acceptor.nonce(), acceptor.start()) == (nonce, start);
         if !is_meant || !acceptor.is_mute() {
             let why = "it is meant for another memory, or another start of it";
-            refused(acceptor.deployment().node, "giving up its memory", why);
+            let order = "giving up its memory".to_owned();
+            self.refusals.say(acceptor.deployment().node, order, why);
             return Ok(());
         }
         let empty = Acceptor::new(

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::Shown;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::plane::xdp::XdpPlane;
-use crate::roles::control_loop::{of_group, refused};
+use crate::roles::control_loop::{Refusals, of_group};
 use crate::roles::kernel::InKernel;
 use crate::{Error, random_nonce};
 
@@ -22,6 +22,7 @@ pub(super) struct KernelLeader {
     plane: XdpPlane,
     /// By group, in the order of the cluster file.
     leaders: Vec<Leader>,
+    refusals: Refusals,
 }
 
 impl InKernel for KernelLeader {
@@ -37,7 +38,12 @@ impl InKernel for KernelLeader {
         let leaders = plane.places().iter().copied().map(leader);
         let leaders = leaders.collect::<Result<_, Error>>()?;
         plane.attach(0)?;
-        Ok(KernelLeader { plane, leaders })
+        let refusals = Refusals::default();
+        Ok(KernelLeader {
+            plane,
+            leaders,
+            refusals,
+        })
     }
 
     fn plane(&self) -> &XdpPlane {
@@ -62,7 +68,8 @@ impl InKernel for KernelLeader {
         }
         if let Err(why) = leader.program(&program) {
             let node = leader.place().deployment.node;
-            refused(node, &format!("programming epoch {}", program.epoch), why);
+            let order = format!("programming epoch {} of group {group}", program.epoch);
+            self.refusals.say(node, order, why);
         }
         // The new bank serves by now. To wait here spares the next order the wait.
         leader.settle();

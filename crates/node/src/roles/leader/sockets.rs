@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Shown;
 use crate::cluster_file::{ClusterFile, Node};
-use crate::roles::control_loop::{of_group, refused};
+use crate::roles::control_loop::{Refusals, of_group};
 use crate::roles::links::Links;
 use crate::roles::sockets::Role;
 use crate::{Error, random_nonce};
@@ -17,6 +17,7 @@ use crate::{Error, random_nonce};
 pub(super) struct LeaderRole {
     /// By group, in the order of the cluster file.
     leaders: Vec<Leader>,
+    refusals: Refusals,
 }
 
 impl LeaderRole {
@@ -29,7 +30,8 @@ impl LeaderRole {
             });
             leaders.push(leader);
         }
-        Ok(LeaderRole { leaders })
+        let refusals = Refusals::default();
+        Ok(LeaderRole { leaders, refusals })
     }
 }
 
@@ -65,7 +67,8 @@ impl Role for LeaderRole {
         links.record(group, |trace| trace.programmed(&program));
         if let Err(why) = leader.program(&program) {
             let node = leader.deployment().node;
-            refused(node, &format!("programming epoch {}", program.epoch), why);
+            let order = format!("programming epoch {} of group {group}", program.epoch);
+            self.refusals.say(node, order, why);
         }
         Ok(())
     }
