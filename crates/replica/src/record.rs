@@ -15,6 +15,7 @@ use crate::application::{Error, MOVE_AWAY, Record};
 use crate::identity::Identity;
 use crate::outcome::Outcome;
 use crate::protocol::{ReplyAddress, Status};
+use paxos::round::MAX_EPOCH;
 use paxos::{Epoch, Instance, NodeId};
 
 /// Of all records together. Another one stops the replica instead of being misread.
@@ -48,9 +49,10 @@ impl Position {
 
     pub fn parse(bytes: &[u8]) -> Option<Position> {
         let (next, marker) = bytes.split_first_chunk()?;
-        Some(Position {
+        let marker = u32::from_be_bytes(marker.try_into().ok()?);
+        (marker <= MAX_EPOCH).then_some(Position {
             next: u64::from_be_bytes(*next),
-            marker: u32::from_be_bytes(marker.try_into().ok()?),
+            marker,
         })
     }
 }

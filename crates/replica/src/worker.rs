@@ -103,6 +103,8 @@ pub struct Worker<A> {
     commit_by: Option<Time>,
     /// The largest epoch whose marker was executed.
     marker: Epoch,
+    /// The same when this process started.
+    met: Epoch,
     /// The last active epoch, and where it begins.
     begins: (Epoch, Instance),
     sessions: Sessions,
@@ -179,6 +181,7 @@ impl<A: Application> Worker<A> {
             commands_committed: 0,
             commit_by: None,
             marker,
+            met: marker,
             begins: (0, 0),
             sessions,
             spanning: Spanning::new(Outcomes::load(outcomes, deployment.partitions)),
@@ -266,7 +269,7 @@ impl<A: Application> Worker<A> {
         let repairing = self.recover.open() > 0;
         Wanted {
             lane_for: self.epochs.without_lane().filter(|_| repairing),
-            incarnation: !self.has_drawn && self.epochs.active().is_some(),
+            incarnation: !self.has_drawn,
             checkpoint_at_least: self.needs_state_from(),
             new_epoch: self.recover.needs_epoch(),
             view_with: self.epochs.unknown(self.recover.later_epoch()),
@@ -286,9 +289,11 @@ impl<A: Application> Worker<A> {
         trimmed.or_else(|| self.recover.doubtful_trim())
     }
 
-    /// Tells the epochs, oldest first. An older view than one before is ignored.
+    /// Tells the epochs, oldest first. An older view than one before is ignored, and so are epochs before
+    /// the last one whose marker was executed: beyond that nothing was decided in them. [X-EARLIER]
     pub fn configure(&mut self, now: Time, epochs: &[EpochView]) {
-        let Some(news) = self.epochs.take(epochs) else {
+        let earlier = epochs.partition_point(|e| e.configuration.epoch < self.marker);
+        let Some(news) = self.epochs.take(&epochs[earlier..]) else {
             return;
         };
         if let Some(last) = self.epochs.last() {
@@ -321,7 +326,7 @@ impl<A: Application> Worker<A> {
     }
 
     /// Gives the disk a number for this process, which lies with the records from then on. A second one
-    /// is ignored. An `Err` is final.
+    /// is ignored, and a smaller one than the disk has is an alarm ([X-ANEW]). An `Err` is final.
     ///
     /// Whatever was reported under a number must be on every disk that has this number. So an empty
     /// disk gets its first one here, a copy of another replica's state brings none, and each
@@ -329,13 +334,11 @@ impl<A: Application> Worker<A> {
     /// last one, which is `stale` to those who know a newer one. A number that a power failure
     /// takes back does no harm: the next one is larger. [T-DISK]
     pub fn set_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
-        if self.has_drawn {
+        if self.has_drawn || incarnation == 0 {
             return Ok(());
         }
         self.has_drawn = true;
-        if Some(incarnation) <= self.incarnation.or(Some(0)) {
-            return Ok(());
-        }
+        self.check_number(incarnation)?;
         self.commit()?;
         self.store_incarnation(incarnation)?;
         self.incarnation = Some(incarnation);
@@ -545,6 +548,7 @@ impl<A: Application> Worker<A> {
         Ok(Verdict::Answered)
     }
 
+    /// Shows where this replica stands, and the last epoch that it has met there. [E-NEWEST]
     fn on_probe(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Reason> {
         if Probe::parse(packet.value)? != Probe::Replica {
             return Err(Reason::NotForRole);
@@ -555,6 +559,7 @@ impl<A: Application> Worker<A> {
             start: self.incarnation.unwrap_or(0),
         };
         let header = Header {
+            rnd: self.marker_round(),
             inst: self.committed,
             value_len: ProbeReport::LEN as u16,
             client: packet.header.client,

@@ -305,6 +305,7 @@ fn a_later_epochs_marker_ends_waiting() {
         assert!(died(&r.replies, 1, 3));
         // A copy that a repair revives behind the marker is dead, too, also after a restart.
         r.kill(&[]);
+        r.at(other).tell_epoch(2);
         r.copy(other, &vector, 5);
         assert_eq!((r.next(), r.times(5)), (vec![4, 4], vec![0, 0]));
     }

@@ -613,10 +613,11 @@ fn an_empty_disk_says_so_at_once_and_keeps_its_number() {
     r.worker.set_incarnation(9).unwrap();
     assert_eq!(report(&mut r), Some((9, 10)));
 
-    // A number that isn't larger would be another disk's.
+    // One that says nothing is no number.
     r.restart();
-    r.worker.set_incarnation(8).unwrap();
+    r.worker.set_incarnation(0).unwrap();
     assert_eq!(report(&mut r), Some((9, 10)));
+    assert!(r.worker.wanted().incarnation);
 }
 
 /// [T-DISK]
@@ -1234,13 +1235,19 @@ fn marker(r: &mut Fed, epoch: u32) {
     r.finish();
 }
 
-/// The worker has stopped: nothing of what came later is stored or answered.
+/// The worker has stopped, since an epoch begins below it.
 #[track_caller]
 fn assert_alarmed(r: &mut Fed) {
+    assert!(r.worker.is_alarmed());
+    assert_stopped(r);
+}
+
+/// The worker has stopped: nothing of what came later is stored or answered.
+#[track_caller]
+fn assert_stopped(r: &mut Fed) {
     let stored = r.disk.committed();
     let error = r.worker.finish_batch(r.now, &mut r.out).unwrap_err();
     assert!(error.to_string().contains("ALARM"), "{error}");
-    assert!(r.worker.is_alarmed());
     let next = r.worker.next();
     let more = r.decide(next, Flags::NOOP, (0, 0), &[]);
     assert_eq!(more, Verdict::Dropped(Reason::Busy));
@@ -1290,6 +1297,87 @@ fn a_replica_that_is_told_first_stops_before_it_stores_what_comes_in_the_markers
     assert!(!r.worker.is_alarmed(), "the marker is next");
     marker(&mut r, 2);
     assert!(!r.worker.is_alarmed());
+}
+
+/// The controller's store was emptied: the numbers of disks begin anew, too, and the process knows that
+/// the one that it has drawn isn't late. [X-ANEW]
+#[test]
+fn a_replica_stops_if_its_disk_gets_a_number_of_an_epoch_that_began_anew() {
+    let number = |epoch: u64, n: u64| epoch << 32 | n;
+    let before = number(2, 9);
+    // Of an epoch before the last that was met, or not larger than the last one.
+    for drawn in [number(1, 20), number(2, 7), before, number(3, 20)] {
+        let mut r = fed();
+        r.worker.set_incarnation(before).unwrap();
+        marker(&mut r, 4);
+        r.restart();
+        assert!(r.worker.set_incarnation(drawn).is_err());
+        assert_stopped(&mut r);
+        // And again, as often as it is started.
+        r.restart();
+        assert_eq!(r.worker.incarnation(), Some(before));
+        assert!(r.worker.set_incarnation(drawn).is_err());
+        assert_stopped(&mut r);
+        r.restart();
+        r.worker.set_incarnation(number(4, 1)).unwrap();
+    }
+    // An epoch that it meets while the answer is on its way proves nothing.
+    let mut r = fed();
+    marker(&mut r, 1);
+    marker(&mut r, 2);
+    r.worker.set_incarnation(number(1, 1)).unwrap();
+}
+
+/// [X-EARLIER]
+#[test]
+fn nothing_is_decided_in_epochs_before_the_last_marker() {
+    let mut r = fed();
+    marker(&mut r, 4);
+    // What is told of epoch 1 alone is late, or is no longer this epoch 1.
+    r.restart();
+    let unknown = Verdict::Dropped(Reason::UnknownEpoch);
+    assert_eq!(r.decide(1, Flags::NOOP, (0, 0), &[]), unknown);
+    assert!(r.worker.wanted().incarnation);
+    r.worker.configure(0, &[active(1), active(4)]);
+    assert_eq!(r.decide(1, Flags::NOOP, (0, 0), &[]), unknown);
+    r.tell_epoch(4);
+    r.give(1, Flags::NOOP, (0, 0), &[]);
+}
+
+/// [E-NEWEST]
+#[test]
+fn a_probe_shows_the_last_epoch_whose_marker_was_executed() {
+    let mut r = fed();
+    assert_eq!(shown(&mut r), Round::NONE);
+    marker(&mut r, 4);
+    marker(&mut r, 2);
+    assert_eq!(shown(&mut r), Round::base(4));
+    r.restart();
+    assert_eq!(shown(&mut r), Round::base(4));
+}
+
+/// The round in the answer to a PROBE.
+fn shown(r: &mut Fed) -> Round {
+    let question = Header {
+        msgtype: MsgType::Probe,
+        client: 8,
+        request: 9,
+        rnd: Round::NONE,
+        vrnd: Round::NONE,
+        ..deliver_header()
+    };
+    r.out.sent.clear();
+    assert_eq!(
+        step(r, &question, &Probe::Replica.emit()),
+        Verdict::Answered
+    );
+    r.out.of_type(MsgType::ProbeAck)[0].1.rnd
+}
+
+fn step(r: &mut Fed, header: &Header, value: &[u8]) -> Verdict {
+    let datagram = header.datagram(value);
+    let packet = Packet::parse(&datagram).unwrap();
+    r.worker.step(r.now, &packet, &mut r.out)
 }
 
 /// [X-BEGIN]

@@ -243,7 +243,11 @@ impl Group {
         }
         let acceptors = match self.state.epochs.last() {
             Some(last) => self.acceptors(last),
-            None => self.first_acceptors()?,
+            None => {
+                let acceptors = self.first_acceptors()?;
+                self.replicas_remember_nothing()?;
+                acceptors
+            }
         };
         let leader = self.pick_leader(need)?;
         let s = &self.settings;
@@ -269,24 +273,28 @@ impl Group {
         Ok((configuration, given_up))
     }
 
-    /// A round that this store never issued was promised: the store is an old copy, and must not
-    /// issue the numbers in between a second time. [E-NEWEST]
+    /// A node shows a round that this store never issued (a replica that of the last marker that it has
+    /// executed): the store is an old copy, and must not issue the numbers in between a second time.
+    /// [E-NEWEST]
     pub(super) fn store_is_newest(&self) -> Result<(), String> {
-        let newer = self
-            .suspicion
-            .iter()
-            .filter(|w| w.role != Probe::Replica)
-            .find(|w| w.round().epoch() > self.state.last_epoch());
-        match newer {
-            None => Ok(()),
-            Some(w) => Err(format!(
-                "node {} has seen epoch {}, but the controller's store ends at epoch {}: it is an \
-                 old copy or a new one; restore the newest copy of the state file",
-                w.node,
-                w.round().epoch(),
-                self.state.last_epoch()
-            )),
-        }
+        let last = self.state.last_epoch();
+        let mut all = self.suspicion.iter();
+        let Some(newer) = all.find(|w| w.round().epoch() > last) else {
+            return Ok(());
+        };
+        let remedy = match newer.role {
+            Probe::Replica => {
+                ". If there is none, what that replica has executed can't be gone on from, and its \
+                 directory must be kept: see \"the controller's store is lost\" in docs/operations.md"
+            }
+            Probe::Leader | Probe::Acceptor => "",
+        };
+        Err(format!(
+            "node {} has seen epoch {}, but the controller's store ends at epoch {last}: it is an old copy \
+             or a new one; restore the newest copy of the state file{remedy}",
+            newer.node,
+            newer.round().epoch(),
+        ))
     }
 
     /// [E-FIRST]
@@ -301,6 +309,20 @@ impl Group {
                 "the first start waits for all acceptors; node {node} hasn't answered: start it"
             )
         })
+    }
+
+    /// Waits for replicas until they have answered, or for long in vain: one that has met an epoch shows that
+    /// this is no first start. [E-FIRST]
+    fn replicas_remember_nothing(&self) -> Result<(), String> {
+        let silent = |w: &&Watched| {
+            w.role == Probe::Replica
+                && !self.suspicion.is_suspect(w)
+                && w.partitions.iter().any(Option::is_none)
+        };
+        match self.suspicion.iter().find(silent) {
+            None => Ok(()),
+            Some(w) => Err(format!("waiting for replica {} to answer", w.node)),
+        }
     }
 
     /// In order of preference; one that was never asked long enough is waited for.

@@ -8,7 +8,7 @@ use control::state::Handed;
 use control::{EpochState, GivenUp, GroupState, LEAP, Message, Peer};
 use paxos::round::MAX_LANE;
 use paxos::{Epoch, MsgType, NodeId, Round};
-use world::{ACCEPTORS, GROUP, LEADERS, OPERATOR, PARTITIONS, REPLICAS, World};
+use world::{ACCEPTORS, GROUP, LEADERS, OPERATOR, PARTITIONS, REPLICAS, Replica, World};
 
 // ---- First start -----------------------------------------------------------------------------
 
@@ -1005,6 +1005,50 @@ fn an_old_copy_of_the_store_is_noticed() {
         "no number is issued a second time"
     );
     assert!(world.warnings().contains("restore the newest copy"));
+}
+
+/// Everything is lost but what one replica holds. [E-NEWEST]
+#[test]
+fn no_epoch_is_the_first_where_a_replica_has_met_others() {
+    let mut world = World::started();
+    world.kill_controller();
+    *world.shared.0.borrow_mut() = Default::default();
+    for node in LEADERS.into_iter().chain(ACCEPTORS) {
+        world.boot(node);
+    }
+    let survivor = world.replicas.get_mut(&REPLICAS[2]).unwrap();
+    survivor.round = Round::base(3);
+    survivor.next = 15;
+    world.start_controller();
+    world.run(3_000);
+    assert_eq!(world.state().last_epoch(), 0);
+    let warnings = world.warnings();
+    assert!(warnings.contains("has seen epoch 3"), "{warnings}");
+    assert!(warnings.contains("docs/operations.md"), "{warnings}");
+    // An empty disk in its place remembers nothing.
+    world.boot(REPLICAS[2]);
+    assert!(world.run_until(1_000, |w| w.is_served()));
+    assert_eq!((world.epoch(), world.warnings().as_str()), (1, ""));
+}
+
+/// [E-FIRST]
+#[test]
+fn the_first_start_waits_until_replicas_have_answered_or_are_suspected() {
+    let mut world = World::new();
+    let silent = world.replicas.remove(&REPLICAS[2]).unwrap();
+    world.run(50);
+    assert_eq!(world.state().last_epoch(), 0);
+    let remembers = Replica {
+        round: Round::base(3),
+        ..silent
+    };
+    world.replicas.insert(REPLICAS[2], remembers);
+    world.run(3_000);
+    assert_eq!(world.state().last_epoch(), 0);
+
+    let mut world = World::new();
+    world.replicas.remove(&REPLICAS[2]);
+    assert!(world.run_until(1_000, |w| w.is_served()));
 }
 
 #[test]

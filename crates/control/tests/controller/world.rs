@@ -104,6 +104,8 @@ pub struct Replica {
     pub nonce: u64,
     pub next: Instance,
     pub trim: Instance,
+    /// Of the last marker that it has executed.
+    pub round: Round,
 }
 
 pub struct World {
@@ -202,6 +204,7 @@ impl World {
                 nonce,
                 next: 0,
                 trim: 0,
+                round: Round::NONE,
             };
             self.replicas.insert(node, replica);
         } else {
@@ -581,6 +584,7 @@ impl Replica {
         let header = Header {
             msgtype: MsgType::ProbeAck,
             inst: self.next,
+            rnd: self.round,
             ..*question
         };
         (header, report.emit())

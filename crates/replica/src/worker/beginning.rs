@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An epoch that begins below what was executed.
+//! An epoch that begins below what was executed, and epochs that begin anew.
 //!
 //! An epoch's marker is decided at E, above everything that earlier epochs may have decided, and every
 //! replica that gets past E has executed it. One that stands beyond E and hasn't has executed values that
@@ -8,11 +8,16 @@
 //!
 //! Delayed or forged packets can't bring this about: only what the controller tells of an epoch that is
 //! active counts, against what was executed. [X-BEGIN]
+//!
+//! If the controller's store is lost, too, epochs may begin anew with 1. They say nothing to a replica that
+//! has executed the marker of a later one, as a late view of an old epoch says nothing. What can't be late
+//! is the number that its process has drawn for its disk. [X-ANEW]
 
 use super::Worker;
 use crate::application::{Application, Error};
+use paxos::round::MAX_EPOCH;
 use paxos::wire::value;
-use paxos::{Epoch, Instance};
+use paxos::{Epoch, Instance, Round};
 
 impl<A: Application> Worker<A> {
     /// Tells where the last active epoch begins. May be told again; an earlier epoch is ignored.
@@ -53,11 +58,41 @@ impl<A: Application> Worker<A> {
         self.failed.get_or_insert(Error(alarm));
     }
 
+    /// Looks at the number that this process has drawn for its disk. Numbers begin with the epoch that they
+    /// are drawn in, and only grow. So one that isn't larger than the disk's last one, or is of an epoch
+    /// before one that the process had met when it started, was drawn in an epoch that is issued for the
+    /// second time. The process's own nonce is in the answer: it is no late one. [X-ANEW]
+    pub(super) fn check_number(&mut self, drawn: u64) -> Result<(), Error> {
+        let before = self.incarnation.unwrap_or(0);
+        let met = self.met;
+        if drawn > before && drawn >> 32 >= u64::from(met) {
+            return Ok(());
+        }
+        let alarm = format!(
+            "ALARM: the controller has numbered this replica's disk {drawn}, in epoch {}, but it has had the \
+             number {before} before, and has executed epoch {met}'s marker: the controller's store was \
+             emptied, or replaced by an old copy, and epochs are issued for the second time. This replica \
+             stops and keeps what it has stored: everything below {}. Keep the data directories of all nodes \
+             and see docs/operations.md",
+            drawn >> 32,
+            self.next
+        );
+        self.final_error(Err(Error(alarm)))
+    }
+
     /// Notes that an EPOCH marker is executed. A plain no-op is no marker, and one of an older
     /// epoch doesn't count behind a newer one's.
     pub(super) fn note_marker(&mut self, noop: &[u8]) {
-        if let Ok(Some(epoch)) = value::parse_marker(noop) {
+        if let Ok(Some(epoch @ 1..=MAX_EPOCH)) = value::parse_marker(noop) {
             self.marker = self.marker.max(epoch);
+        }
+    }
+
+    /// The base round of the last epoch whose marker was executed; none before the first.
+    pub(super) fn marker_round(&self) -> Round {
+        match self.marker {
+            0 => Round::NONE,
+            epoch => Round::base(epoch),
         }
     }
 }

@@ -393,6 +393,8 @@ pub struct Fed {
     pub disk: Disk,
     pub settings: Settings,
     pub now: Time,
+    /// In which its values are decided.
+    pub epoch: u32,
     pub out: Out,
 }
 
@@ -408,14 +410,22 @@ impl Fed {
             disk,
             settings,
             now: 0,
+            epoch: 1,
             out: Out::default(),
         }
     }
 
     /// kill -9: what was not committed is gone.
     pub fn restart(&mut self) {
+        self.epoch = 1;
         self.worker = start(&self.settings, &self.disk, self.now);
         self.out = Out::default();
+    }
+
+    /// Another epoch is active, and what is decided from now on is decided there.
+    pub fn tell_epoch(&mut self, epoch: u32) {
+        self.epoch = epoch;
+        self.worker.configure(self.now, &[active(1), active(epoch)]);
     }
 
     /// Decides `inst`, without ending the batch.
@@ -432,6 +442,8 @@ impl Fed {
             flags,
             client: id.0,
             request: id.1,
+            rnd: Round::base(self.epoch),
+            vrnd: Round::base(self.epoch),
             ..deliver_header()
         };
         let datagram = header.datagram(value);
