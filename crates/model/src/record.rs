@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use paxos::NodeId;
 use paxos::trace::{Event, Role, Settings};
+use sim::cluster::mutation::Mutation;
 use sim::cluster::{CLUSTER, GROUP, MAX_VALUE};
 use sim::draw::{self, Limits};
 use sim::observe::{Observed, Observer};
@@ -58,9 +59,21 @@ pub fn seed(seed: u64) -> Trace {
 
 /// Runs a plan and records it.
 pub fn plan(plan: &Plan) -> Trace {
+    with(plan, &Options::default())
+}
+
+/// Runs a plan with a deliberate mistake and records it.
+pub fn mistaken(plan: &Plan, mutation: Mutation) -> Trace {
+    let options = Options {
+        mutation: Some(mutation),
+        ..Options::default()
+    };
+    with(plan, &options)
+}
+
+fn with(plan: &Plan, options: &Options) -> Trace {
     let recorder = Recorder::default();
-    let options = Options::default();
-    let outcome = run_observed(plan, &options, Box::new(recorder.clone()));
+    let outcome = run_observed(plan, options, Box::new(recorder.clone()));
     debug_assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
     let scenario = &plan.scenario;
     Trace {

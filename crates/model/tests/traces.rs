@@ -6,6 +6,8 @@ use model::spec::{self, Violation};
 use model::trace::Trace;
 use paxos::trace::Event;
 use paxos::{Flags, Header, MsgType, NodeId, Packet, Round};
+use sim::cluster::mutation::Mutation;
+use sim::cluster_script::ClusterScript;
 use sim::draw::{self, Limits};
 use sim::plan::{Action, Plan};
 
@@ -115,6 +117,21 @@ fn lack_is_found(node: NodeId, is_order: impl Fn(&Event) -> bool, earned_by_it: 
         assert!(found.event <= at_last, "seed {seed}: {}", found.why);
         assert!(found.why.starts_with(&format!("node {node} hasn't earned")));
     }
+}
+
+/// One acceptor refuses what the leader proposes: that alone is no reason to refuse commands. [L-RETIRE]
+#[test]
+fn a_leader_that_retires_for_one_refusal_is_found() {
+    let script = include_str!("../../../testdata/cluster/one_refusal.txt");
+    let script = ClusterScript::parse(script).unwrap();
+    assert_eq!(verdict(&record::plan(script.plan())), Ok(()));
+    let trace = record::mistaken(script.plan(), Mutation::RetiresForOne);
+    let found = spec::check(&trace).expect_err("a violation");
+    assert!(
+        found.why.starts_with("node 1 hasn't earned"),
+        "{}",
+        found.why
+    );
 }
 
 #[test]

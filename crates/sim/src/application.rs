@@ -101,6 +101,15 @@ impl State {
             None => self.records.remove(&record.key),
         };
     }
+
+    fn next_instance(&self) -> Instance {
+        let next = |(key, value): (&Vec<u8>, &Vec<u8>)| match key[0] {
+            b'p' => Some(instance_at(value, 0)),
+            b'c' => Some(instance_at(value, 8)),
+            _ => None,
+        };
+        self.records.iter().filter_map(next).max().unwrap_or(0)
+    }
 }
 
 /// What one worker's application has on its machine, and what the harness does to it.
@@ -254,19 +263,12 @@ impl SharedStore {
 
     /// Everything below this instance survives a power failure.
     pub fn durable_instance(&self) -> Instance {
-        let store = self.lock();
-        let next = |(key, value): (&Vec<u8>, &Vec<u8>)| match key[0] {
-            b'p' => Some(instance_at(value, 0)),
-            b'c' => Some(instance_at(value, 8)),
-            _ => None,
-        };
-        store
-            .durable
-            .records
-            .iter()
-            .filter_map(next)
-            .max()
-            .unwrap_or(0)
+        self.lock().durable.next_instance()
+    }
+
+    /// Everything below this instance survives the process.
+    pub fn committed_instance(&self) -> Instance {
+        self.lock().committed.next_instance()
     }
 
     /// Commands that the committed state contains.

@@ -14,7 +14,7 @@
 
 mod text;
 
-use paxos::{MsgType, Time};
+use paxos::{Instance, MsgType, Time};
 
 use crate::linearizability::Op;
 use crate::network::Rates;
@@ -176,8 +176,12 @@ pub enum Action {
     PutBack(Name),
     /// From now on an acceptor tells replicas that it has voted further than it has.
     Exaggerate(Name),
-    /// An acceptor loses its memory, even if more than f have lost theirs then.
+    /// An acceptor loses its memory, or a replica its disk, even if more than f or g have lost theirs
+    /// then; the controller dies, and its store is empty.
     Forget(Name),
+    /// From now on an acceptor's range promises say that it has trimmed to the first number and voted up
+    /// to the second.
+    Claim(Name, Instance, Instance),
     /// An operator orders a change of leader and accepts the loss of what only acceptors knew.
     AcceptLoss,
     /// The controller's store is copied.
@@ -219,6 +223,7 @@ mod tests {
                     1.840000 put-back acceptor-1\n\
                     1.850000 forget acceptor-1\n\
                     1.860000 exaggerate acceptor-1\n\
+                    1.870000 claim acceptor-1 3 5\n\
                     1.900000 accept-loss\n\
                     1.950000 old-cluster\n\
                     1.960000 back-up\n\

@@ -7,7 +7,8 @@
 use control::{EarlierStartRequest, Message};
 use paxos::wire::value::RangeReport;
 use paxos::{
-    Acceptor, Enable, Epoch, Flags, Header, MsgType, NodeId, Outbox, Packet, Reason, To, Verdict,
+    Acceptor, Enable, Epoch, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, Reason, To,
+    Verdict,
 };
 
 use super::host::Host;
@@ -56,6 +57,8 @@ pub struct AcceptorHost {
     backup: Option<Disk>,
     /// Whether it tells replicas a false `end`.
     exaggerates: bool,
+    /// The `trim` and `end` that its range promises show, if they are false.
+    claims: Option<(Instance, Instance)>,
     /// For a mutation: the order that made it a member first.
     first_enable: Option<Enable>,
 }
@@ -78,6 +81,7 @@ impl AcceptorHost {
             spare: Vec::new(),
             backup: None,
             exaggerates: false,
+            claims: None,
             first_enable: None,
         }
     }
@@ -169,6 +173,24 @@ impl AcceptorHost {
         self.exaggerates = true;
     }
 
+    /// From now on its range promises say this.
+    pub fn claim(&mut self, trim: Instance, end: Instance) {
+        self.claims = Some((trim, end));
+    }
+
+    /// What a range promise of it says, if that is false. The checkers saw what it had sent.
+    pub fn claimed(&self, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
+        let (trim, end) = self.claims?;
+        let range = packet.header.flags.has(Flags::RANGE);
+        let report = RangeReport::parse(packet.value).ok().filter(|_| range)?;
+        let report = RangeReport {
+            trim,
+            end,
+            ..report
+        };
+        Some((packet.header, report.emit().to_vec()))
+    }
+
     fn empty_memory(&mut self, world: &mut World) {
         let forgets = world.mutated(Mutation::AcceptorForgets) && self.nonce != 0;
         if !forgets {
@@ -221,14 +243,14 @@ impl AcceptorHost {
         self.role = None;
     }
 
-    /// Whether this memory is a member in `epoch`, or a later one, and counts a disk of a replica with a
-    /// larger number than this.
-    pub fn counts_later_disk(&self, epoch: Epoch, replica: NodeId, pid: usize, than: u64) -> bool {
+    /// Whether this memory is a member in `epoch`, or a later one, and counts a replica's disk of this
+    /// number.
+    pub fn counts_disk(&self, epoch: Epoch, replica: NodeId, pid: usize, disk: u64) -> bool {
         self.role.as_ref().is_some_and(|acceptor| {
             let reports = acceptor.reports();
             let at = reports.replicas().iter().position(|r| *r == replica);
             let report = at.map(|at| reports.of(pid as u16)[at]);
-            acceptor.epoch() >= epoch && report.is_some_and(|r| r.incarnation > than)
+            acceptor.epoch() >= epoch && report.is_some_and(|r| r.incarnation == disk)
         })
     }
 

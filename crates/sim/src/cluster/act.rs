@@ -73,6 +73,11 @@ impl Cluster {
                 }
             }
             Action::Forget(name) => self.forget(name),
+            Action::Claim(name, trim, end) => {
+                if let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) {
+                    self.acceptors[n].claim(trim, end);
+                }
+            }
             Action::AcceptLoss => self.controller.accept_loss(&mut self.world),
             Action::OldCluster => self.old_cluster(),
             Action::BackUp => self.controller.back_up(),
@@ -124,10 +129,13 @@ impl Cluster {
     }
 
     fn forget(&mut self, name: Name) {
-        if let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) {
-            self.acceptors[n].wipe(&mut self.world);
-            self.world.has_forgotten = true;
+        match self.index(name).map(|at| self.kind(at)) {
+            Some(Kind::Controller) => return self.controller.forget(),
+            Some(Kind::Acceptor(n)) => self.acceptors[n].wipe(&mut self.world),
+            Some(Kind::Replica(n)) => self.replicas[n].wipe(&mut self.world),
+            _ => return,
         }
+        self.world.has_forgotten = true;
     }
 
     fn copy_disk(&mut self, name: Name) {
@@ -200,11 +208,10 @@ impl Cluster {
         }
         let numbered = !self.world.mutated(Mutation::DisksNotNumbered);
         let epoch = self.controller.last_epoch();
-        let counts =
-            |a: &AcceptorHost, node, pid, lost| a.counts_later_disk(epoch, node, pid, lost);
+        let counts = |a: &AcceptorHost, node, pid, disk| a.counts_disk(epoch, node, pid, disk);
         let acceptors = &self.acceptors;
         let known =
-            |node, pid, lost| !numbered || acceptors.iter().all(|a| counts(a, node, pid, lost));
+            |node, pid, disk| !numbered || acceptors.iter().all(|a| counts(a, node, pid, disk));
         for replica in &mut self.replicas {
             replica.make_whole(&self.world, known);
         }

@@ -192,6 +192,12 @@ impl ControllerHost {
         self.store.0.borrow_mut().state = self.backup.clone();
     }
 
+    /// The process dies, and its store is empty.
+    pub fn forget(&mut self) {
+        self.crash();
+        self.store.0.borrow_mut().state = GroupState::default();
+    }
+
     /// A new process.
     pub fn start(&mut self, world: &mut World) {
         if self.is_up() {
@@ -246,7 +252,7 @@ impl ControllerHost {
             Name::Client(n) => Peer::Client(n.into()),
             name => Peer::Node(node_id(name)),
         };
-        if !mutation::gives_any_lane(world, &mut self.store, message, peer, &mut self.out) {
+        if !mutation::gives_any_number(world, &mut self.store, message, peer, &mut self.out) {
             controller.message(now, peer, message, &mut self.out);
         }
         self.post(world, None);

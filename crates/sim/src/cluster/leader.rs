@@ -6,7 +6,7 @@ use paxos::{Leader, Packet, Program, Verdict};
 
 use super::host::Host;
 use super::layout::Endpoint;
-use super::mutation::Mutation;
+use super::mutation::{self, Mutation};
 use super::world::{Outgoing, Sender, World};
 use crate::observe::Observed;
 
@@ -78,6 +78,10 @@ impl LeaderHost {
             world.judge(self.host.endpoint(0), damaged, verdict, || {
                 before == *leader
             });
+        }
+        if let Some(header) = mutation::refused_by_another(world, &packet.header) {
+            let again = Packet { header, ..*packet };
+            let _ = leader.step(&again, &mut self.out);
         }
         let at = self.host.endpoint(0);
         let who = Sender::Proposer(self.host.process);

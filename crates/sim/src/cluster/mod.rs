@@ -181,6 +181,7 @@ impl Cluster {
         if self.is_sound() {
             self.end_faults();
             self.settle();
+            self.world.beginnings.end(&mut self.world.findings);
         }
         if self.is_sound() {
             self.check_history();
@@ -361,7 +362,7 @@ impl Cluster {
             return;
         };
         let kind = self.kind(to.node);
-        let rewritten = self.rewrite(&kind, &packet);
+        let rewritten = self.rewrite(&kind, from, &packet);
         let packet = match &rewritten {
             Some((header, value)) => Packet {
                 header: *header,
@@ -403,10 +404,20 @@ impl Cluster {
         }
     }
 
-    fn rewrite(&self, kind: &Kind, packet: &Packet<'_>) -> Option<(paxos::Header, Vec<u8>)> {
-        let mutation = self.world.mutation?;
-        match kind {
-            Kind::Controller | Kind::Replica(_) => mutation::rewrite(mutation, packet),
+    fn rewrite(
+        &self,
+        kind: &Kind,
+        from: Endpoint,
+        packet: &Packet<'_>,
+    ) -> Option<(paxos::Header, Vec<u8>)> {
+        let mutation = self.world.mutation;
+        match (kind, self.kind(from.node)) {
+            (Kind::Controller, Kind::Replica(_)) => mutation::rewrite_shown(mutation?, packet),
+            (Kind::Controller, Kind::Acceptor(n)) => {
+                let claimed = self.acceptors[n].claimed(packet);
+                claimed.or_else(|| mutation::rewrite(mutation?, packet))
+            }
+            (Kind::Replica(_), _) => mutation::rewrite(mutation?, packet),
             _ => None,
         }
     }

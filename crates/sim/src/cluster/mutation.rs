@@ -5,9 +5,10 @@
 //! sends, spoils what it has stored, or sets it up falsely, so that the cluster behaves as if the
 //! rule in question had been left out.
 
-use control::{ControlOutbox, Message, Peer, Store};
-use paxos::wire::value::RangeReport;
-use paxos::{Flags, Header, MsgType, NodeId, Packet, Round};
+use control::{ControlOutbox, GroupState, Message, Peer, Store};
+use paxos::round::MAX_EPOCH;
+use paxos::wire::value::{ProbeReport, RangeReport};
+use paxos::{Flags, Header, Instance, MsgType, NodeId, Packet, Round};
 
 use super::world::World;
 use crate::application::SharedStore;
@@ -43,6 +44,19 @@ pub enum Mutation {
     BeginsTooLow,
     /// The same, and replicas aren't told where an epoch begins.
     BeginningIgnored,
+    /// Epochs are issued a second time, and what must notice is the replicas' alarm alone: not a mistake of
+    /// theirs.
+    EpochsBeginAnew,
+    /// The same, and numbers of disks go on although epochs begin anew.
+    NumberIgnored,
+    /// Replicas show no epoch that they have met.
+    ReplicasShowNoEpoch,
+    /// The controller doesn't see where replicas stand.
+    PositionsUnknown,
+    /// The controller sees a checkpoint that confirms every trim point.
+    AnyTrimConfirmed,
+    /// A leader takes one acceptor's refusal for those of two.
+    RetiresForOne,
     /// All repairing hosts get the same lane.
     SharedLane,
     /// The leader begins at the marker's instance instead of behind it.
@@ -65,6 +79,8 @@ pub enum Mutation {
     OldClusterBelieved,
     /// Lanes are drawn from whatever the store holds, also if an earlier process has issued the epoch.
     LanesOfEarlierProcess,
+    /// The same of numbers of disks.
+    IncarnationsOfEarlierProcess,
     /// An acceptor that was read from disk votes before it was compared.
     RestartedIsNotMute,
     /// An acceptor that was read from disk says that it was at any start.
@@ -82,9 +98,16 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// All of them but [`Mutation::BeginsTooLow`], which is no mistake of those that are to notice it.
-    pub const ALL: [Mutation; 30] = [
+    /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
+    /// those that are to notice them.
+    pub const ALL: [Mutation; 36] = [
         Mutation::BeginningIgnored,
+        Mutation::NumberIgnored,
+        Mutation::ReplicasShowNoEpoch,
+        Mutation::PositionsUnknown,
+        Mutation::AnyTrimConfirmed,
+        Mutation::RetiresForOne,
+        Mutation::IncarnationsOfEarlierProcess,
         Mutation::AcceptorForgets,
         Mutation::LeaderReusesRound,
         Mutation::DuplicateVoteCounted,
@@ -118,7 +141,12 @@ impl Mutation {
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.
     pub fn only(self) -> Option<Invariant> {
-        let begins = [Mutation::BeginsTooLow, Mutation::BeginningIgnored];
+        let begins = [
+            Mutation::BeginsTooLow,
+            Mutation::BeginningIgnored,
+            Mutation::EpochsBeginAnew,
+            Mutation::NumberIgnored,
+        ];
         begins.contains(&self).then_some(Invariant::Alarm)
     }
 }
@@ -133,6 +161,28 @@ pub fn rewrite(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header, Vec<u
         }
         _ => None,
     }
+}
+
+/// Rewrites what a replica shows the controller: its PROBE_ACK.
+pub fn rewrite_shown(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
+    let (mut header, report) = (packet.header, ProbeReport::parse(packet.value).ok()?);
+    let mut trim = report.trim;
+    match mutation {
+        Mutation::ReplicasShowNoEpoch => header.rnd = Round::NONE,
+        // An epoch can begin too low only where it isn't known how far replicas are.
+        Mutation::PositionsUnknown | Mutation::BeginsTooLow | Mutation::BeginningIgnored => {
+            header.inst = 0;
+        }
+        Mutation::AnyTrimConfirmed => trim = Instance::MAX,
+        _ => return None,
+    }
+    Some((header, ProbeReport { trim, ..report }.emit().to_vec()))
+}
+
+/// A REJECT to a leader once more, as if another acceptor had sent it.
+pub fn refused_by_another(world: &World, header: &Header) -> Option<Header> {
+    let refused = header.msgtype == MsgType::Reject && world.mutated(Mutation::RetiresForOne);
+    refused.then(|| by_next_acceptor(world, header))
 }
 
 /// Whether an acceptor answers this as if it promised, and doesn't remember it: a question that
@@ -177,9 +227,15 @@ pub fn second_vote(
     if h.msgtype != MsgType::Phase2b || !world.mutated(mistake) {
         return None;
     }
-    let next = 11 + (h.swid - 11 + 1) % u16::from(world.scenario.acceptors);
-    let header = Header { swid: next, ..*h };
-    Some((header, packet.value.to_vec()))
+    Some((by_next_acceptor(world, h), packet.value.to_vec()))
+}
+
+fn by_next_acceptor(world: &World, header: &Header) -> Header {
+    let next = 11 + (header.swid - 11 + 1) % u16::from(world.scenario.acceptors);
+    Header {
+        swid: next,
+        ..*header
+    }
 }
 
 /// Makes a replica's TRIM say more than is true.
@@ -238,42 +294,70 @@ pub fn spoil_order(world: &World, mut message: Message) -> Message {
     message
 }
 
-/// Gives out a lane in the controller's place, where that mistake is made.
-pub fn gives_any_lane(
+/// Gives out a lane or an incarnation in the controller's place, where that mistake is made.
+pub fn gives_any_number(
     world: &World,
     store: &mut impl Store,
     message: &Message,
     from: Peer,
     out: &mut impl ControlOutbox,
 ) -> bool {
-    let Message::LaneRequest {
-        group,
-        epoch,
-        nonce,
-        ..
-    } = *message
-    else {
-        return false;
+    let (mistake, group) = match *message {
+        Message::LaneRequest { group, .. } => (Mutation::LanesOfEarlierProcess, group),
+        Message::IncarnationRequest { group, .. } => {
+            (Mutation::IncarnationsOfEarlierProcess, group)
+        }
+        _ => return false,
     };
-    if !world.mutated(Mutation::LanesOfEarlierProcess) {
+    if !world.mutated(mistake) {
         return false;
     }
     let Ok(mut state) = store.load(group) else {
         return true;
     };
     let version = state.version;
-    if let Ok(lane) = state.draw_lane(epoch, nonce) {
+    if let Some(answer) = drawn(&mut state, message) {
         if store.swap(group, version, &state).is_ok() {
-            let lane = Message::Lane {
+            out.control(from, answer);
+        }
+    }
+    true
+}
+
+fn drawn(state: &mut GroupState, request: &Message) -> Option<Message> {
+    match *request {
+        Message::LaneRequest {
+            group,
+            epoch,
+            nonce,
+            ..
+        } => {
+            let lane = state.draw_lane(epoch, nonce).ok()?;
+            Some(Message::Lane {
                 group,
                 epoch,
                 nonce,
                 lane,
-            };
-            out.control(from, lane);
+            })
         }
+        Message::IncarnationRequest { group, node, nonce } => {
+            let incarnation = state.draw_incarnation(node, nonce).ok()?;
+            Some(Message::Incarnation {
+                group,
+                nonce,
+                incarnation,
+            })
+        }
+        _ => None,
     }
-    true
+}
+
+/// The number that a replica's disk gets. One that isn't of this epoch says that epochs begin anew.
+pub fn number_of_disk(world: &World, drawn: u64) -> u64 {
+    match world.mutated(Mutation::NumberIgnored) {
+        true => drawn | u64::from(MAX_EPOCH) << 32,
+        false => drawn,
+    }
 }
 
 /// A range answer that says that nothing was voted.

@@ -84,8 +84,8 @@ struct Shard {
     fetching: bool,
     /// The largest instance that it has ever reported as covered.
     reported: Instance,
-    /// If its disk broke: the number under which that disk had last reported.
-    lost: Option<u64>,
+    /// Whether its disk broke, and it isn't known to be whole again.
+    lost: bool,
     /// The number under which it reported last.
     number: u64,
 }
@@ -127,7 +127,7 @@ impl ReplicaHost {
             asked_at: 0,
             fetching: false,
             reported: 0,
-            lost: None,
+            lost: false,
             number: 0,
         });
         ReplicaHost {
@@ -224,13 +224,13 @@ impl ReplicaHost {
                 .beginnings
                 .replaced((node_id(self.host.name), pid as u16));
             shard.store.wipe();
-            shard.lost = Some(shard.number);
+            shard.lost = true;
         }
     }
 
     /// Whether its disk broke and it isn't known to be whole again.
     pub fn is_lost(&self) -> bool {
-        self.shards.iter().any(|s| s.lost.is_some())
+        self.shards.iter().any(|s| s.lost)
     }
 
     /// Everything below is on its disk.
@@ -240,14 +240,14 @@ impl ReplicaHost {
 
     /// Notes whether a disk that broke has been made good, which is for its operator to see: what is on
     /// the new one covers what is trimmed, and no acceptor counts on the old one any more. `known` says
-    /// whether all of them count a disk of a later number than this.
+    /// whether all of them count a disk of this number.
     pub fn make_whole(&mut self, world: &World, known: impl Fn(NodeId, usize, u64) -> bool) {
         let node = node_id(self.host.name);
         for (pid, shard) in self.shards.iter_mut().enumerate() {
             let holds = shard.store.durable_instance();
-            let told = |lost| holds >= shard.reported || known(node, pid, lost);
-            let whole = |lost: &u64| holds >= world.trimmed[pid] && told(*lost);
-            shard.lost = shard.lost.filter(|lost| !whole(lost));
+            let number = shard.worker.as_ref().and_then(Worker::incarnation);
+            let told = holds >= shard.reported || number.is_some_and(|n| known(node, pid, n));
+            shard.lost &= !(holds >= world.trimmed[pid] && told);
         }
     }
 
@@ -410,6 +410,9 @@ impl ReplicaHost {
         if let Err(error) = result {
             let at = self.host.endpoint(pid as u8);
             world.note(|w| format!("stops    {}: {error}", w.name(at)));
+            for pid in world.pids() {
+                world.beginnings.stops((node_id(self.host.name), pid));
+            }
             self.crash(false);
         }
     }
@@ -420,6 +423,7 @@ impl ReplicaHost {
         for execution in self.executed.drain(..) {
             let (votes, findings) = (&world.votes, &mut world.findings);
             let pid = pid as u16;
+            world.beginnings.executes((replica, pid), findings);
             world
                 .executions
                 .executes(votes, replica, pid, &execution, findings);
@@ -689,17 +693,18 @@ impl ReplicaHost {
     /// Notes where it stands when an epoch is issued.
     pub fn note_epoch(&self, world: &mut World, epoch: Epoch) {
         for (pid, shard) in self.shards.iter().enumerate() {
-            if let Some(worker) = &shard.worker {
-                let of = (node_id(self.host.name), pid as u16);
-                world.beginnings.issued(of, epoch, worker.next());
-            }
+            let of = (node_id(self.host.name), pid as u16);
+            let stored = || shard.store.committed_instance();
+            let next = shard.worker.as_ref().map_or_else(stored, Worker::next);
+            world.beginnings.issued(of, epoch, next);
         }
     }
 
     fn take_incarnation(&mut self, world: &mut World, incarnation: u64) {
         for pid in 0..self.shards.len() {
             if let Some(worker) = &mut self.shards[pid].worker {
-                let result = worker.set_incarnation(incarnation);
+                let number = mutation::number_of_disk(world, incarnation);
+                let result = worker.set_incarnation(number);
                 self.finished(world, pid, result);
             }
         }
