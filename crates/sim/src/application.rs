@@ -490,6 +490,7 @@ impl Application for Kv {
         store.writable()?;
         self.words.clear();
         self.executed = state.executed;
+        store.executed = state.executed;
         store.durable = state.clone();
         store.committed = state;
         store.dirty_words.clear();
