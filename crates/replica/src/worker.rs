@@ -37,7 +37,7 @@ use crate::shown::Shown;
 use paxos::wire::value::{self, Probe, ProbeReport, RangeReport};
 use paxos::{
     Epoch, Flags, Header, HostLearner, Instance, Learned, MsgType, Outbox, Packet, Reason, Recover,
-    RecoverSettings, Round, Time, To, Verdict,
+    RecoverSettings, Round, SplitMix, Time, To, Verdict,
 };
 use spanning::Spanning;
 use std::ops::Range;
@@ -376,7 +376,8 @@ impl<A: Application> Worker<A> {
         let index = index.unwrap_or(replicas);
         let turn = index as u64;
         let base = self.settings.repair_after;
-        let jitter = scramble(self.settings.seed ^ u64::from(node)) % (base / 4).max(1);
+        let random = SplitMix::new(self.settings.seed ^ u64::from(node)).draw();
+        let jitter = random % (base / 4).max(1);
         self.gaps.set_patience(base + turn * base / 2 + jitter);
         self.expire_after = self.settings.session_timeout / 4 * (4 + turn);
         self.checkpoints.stagger(index, replicas + 1);
@@ -886,12 +887,4 @@ fn decided<'a>(header: &Header, value: &'a [u8]) -> Decided<'a> {
         request: header.request,
         value,
     }
-}
-
-/// A fixed mixing of bits (splitmix64's), so that neighbouring seeds differ.
-fn scramble(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -49,10 +49,11 @@ impl<A: Application> Worker<A> {
 
     /// Keeps each value that is executed from now on, for [`Worker::take_log`]; or no longer. [X-LOG]
     pub fn keep_log(&mut self, keep: bool) {
-        match keep {
-            true => self.kept.get_or_insert_default(),
-            false => return self.kept = None,
-        };
+        if keep {
+            self.kept.get_or_insert_default();
+        } else {
+            self.kept = None;
+        }
     }
 
     /// What was kept since the last call, as [`Worker::replay`] takes it.
