@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A disk that forgets what was not synced, tears the last write, and runs full.
+//! A disk that forgets what was not synced, tears the last write, and runs full. It may also lie about a sync, and
+//! flip a bit of what it has.
 //!
 //! A file is its synced bytes and the appends since. A process that is killed loses nothing that it
 //! wrote (the kernel has it); a machine that loses power keeps the synced bytes and any prefix of
-//! the rest, cut at any byte.
+//! the rest, cut at any byte. A disk that lies goes back to what it had when it began to.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,8 @@ pub struct Full;
 pub struct Disk {
     files: BTreeMap<String, File>,
     capacity: usize,
+    /// What there was when it began to lie.
+    truth: Option<BTreeMap<String, File>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -31,6 +34,7 @@ impl Default for Disk {
         Disk {
             files: BTreeMap::new(),
             capacity: usize::MAX,
+            truth: None,
         }
     }
 }
@@ -65,9 +69,37 @@ impl Disk {
 
     /// Makes a file survive a power failure as it is.
     pub fn sync(&mut self, name: &str) {
+        self.sync_up_to(name, usize::MAX);
+    }
+
+    /// The same of its first bytes.
+    pub fn sync_up_to(&mut self, name: &str, bytes: usize) {
         if let Some(file) = self.files.get_mut(name) {
-            file.synced = file.bytes.len();
+            file.synced = file.synced.max(bytes.min(file.bytes.len()));
         }
+    }
+
+    /// From now on nothing that is written lasts, whatever it says.
+    pub fn lie(&mut self) {
+        self.truth.get_or_insert_with(|| self.files.clone());
+    }
+
+    /// What the next power failure leaves of a disk that lies.
+    pub fn truth(&self) -> Option<Disk> {
+        Some(Disk {
+            files: self.truth.clone()?,
+            ..Disk::default()
+        })
+    }
+
+    /// A bit of a file flips; false where it has none.
+    pub fn rot(&mut self, name: &str, rng: &mut Rng) -> bool {
+        let Some(file) = self.files.get_mut(name).filter(|f| !f.bytes.is_empty()) else {
+            return false;
+        };
+        let at = rng.below(file.bytes.len() as u64) as usize;
+        file.bytes[at] ^= 1 << rng.below(8);
+        true
     }
 
     /// Replaces a whole file as write, sync, rename and directory sync do: the old contents or the
@@ -103,8 +135,11 @@ impl Disk {
         self.files.remove(name);
     }
 
-    /// Power fails: of what was not synced any prefix remains.
+    /// Power fails: of what was not synced any prefix remains. A disk that lied is honest from then on.
     pub fn lose_power(&mut self, rng: &mut Rng) {
+        if let Some(truth) = self.truth.take() {
+            self.files = truth;
+        }
         for file in self.files.values_mut() {
             let unsynced = (file.bytes.len() - file.synced) as u64;
             let kept = rng.below(unsynced + 1) as usize;
@@ -115,6 +150,7 @@ impl Disk {
     /// The disk breaks and is replaced by an empty one.
     pub fn wipe(&mut self) {
         self.files.clear();
+        self.truth = None;
     }
 }
 
@@ -137,6 +173,36 @@ mod tests {
             lengths.insert(left.len());
         }
         assert_eq!(lengths.len(), 5, "every cut happens");
+    }
+
+    #[test]
+    fn a_disk_that_lies_goes_back() {
+        let mut disk = Disk::default();
+        disk.append("log", b"abc").unwrap();
+        disk.sync("log");
+        disk.lie();
+        disk.append("log", b"d").unwrap();
+        disk.sync("log");
+        disk.replace("other", b"e").unwrap();
+        assert_eq!(disk.read("log"), Some(&b"abcd"[..]));
+        disk.lose_power(&mut Rng::new(1));
+        assert_eq!(
+            (disk.read("log"), disk.read("other")),
+            (Some(&b"abc"[..]), None)
+        );
+        disk.replace("other", b"e").unwrap();
+        disk.lose_power(&mut Rng::new(1));
+        assert_eq!(disk.read("other"), Some(&b"e"[..]), "it lies no more");
+    }
+
+    #[test]
+    fn rot_is_one_bit() {
+        let mut disk = Disk::default();
+        assert!(!disk.rot("log", &mut Rng::new(1)));
+        disk.append("log", &[0; 100]).unwrap();
+        assert!(disk.rot("log", &mut Rng::new(1)));
+        let ones = disk.read("log").unwrap().iter().map(|b| b.count_ones());
+        assert_eq!(ones.sum::<u32>(), 1);
     }
 
     #[test]

@@ -45,6 +45,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         loss(&scenario, duration, &mut actions);
         disks(&scenario, duration, &mut actions);
         old_copies(&scenario, duration, &mut actions);
+        bad_disks(&scenario, duration, &mut actions);
         rivals(&scenario, duration, &mut actions);
     }
     actions.sort_by_key(|(at, _)| *at);
@@ -254,6 +255,34 @@ fn old_copies(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Acti
             actions.push((away, Action::Crash(Name::Controller)));
             starts_again(acceptor, restart, in_order, &mut rng, actions);
         }
+    }
+}
+
+/// In a quarter of the runs with disks some of the acceptors' lie about syncs, and bits flip. Drawn apart, too.
+fn bad_disks(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x6261_6464_6973);
+    if !scenario.durable || !rng.chance(250_000) {
+        return;
+    }
+    for _ in 0..rng.between(1, 4) {
+        let acceptor = Name::Acceptor(rng.between(1, scenario.acceptors.into()) as u8);
+        let at = BEGIN + rng.below(duration);
+        if rng.chance(500_000) {
+            actions.push((at, Action::Lie(acceptor)));
+            let off = at + rng.below(300 * MILLISECOND);
+            actions.push((off, Action::PowerOff(acceptor)));
+            actions.push((off + rng.below(20 * MILLISECOND), Action::Restart(acceptor)));
+            continue;
+        }
+        // Found while it is in use, or at the next start.
+        let crashed = at + rng.below(4) * MILLISECOND;
+        actions.push((at, Action::Rot(acceptor)));
+        actions.push((crashed, Action::Crash(acceptor)));
+        let back = crashed + rng.below(50 * MILLISECOND);
+        actions.push((back, Action::Restart(acceptor)));
+        let given_up = back + rng.below(100 * MILLISECOND);
+        actions.push((given_up, Action::ForgetLog(acceptor)));
+        actions.push((given_up, Action::Restart(acceptor)));
     }
 }
 

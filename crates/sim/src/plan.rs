@@ -174,6 +174,12 @@ pub enum Action {
     CopyDisk(Name),
     /// Somebody puts the copy back in the disk's place; the process is killed.
     PutBack(Name),
+    /// From now on an acceptor's disk lies about syncs, until the next power failure.
+    Lie(Name),
+    /// A bit flips in what a durable acceptor has stored.
+    Rot(Name),
+    /// An operator gives up a damaged log.
+    ForgetLog(Name),
     /// From now on an acceptor tells replicas that it has voted further than it has.
     Exaggerate(Name),
     /// An acceptor loses its memory, or a replica its disk, even if more than f or g have lost theirs
@@ -221,6 +227,9 @@ mod tests {
                     1.800000 release\n\
                     1.830000 copy-disk acceptor-1\n\
                     1.840000 put-back acceptor-1\n\
+                    1.843000 lie acceptor-1\n\
+                    1.845000 rot acceptor-1\n\
+                    1.847000 forget-log acceptor-1\n\
                     1.850000 forget acceptor-1\n\
                     1.860000 exaggerate acceptor-1\n\
                     1.870000 claim acceptor-1 3 5\n\

@@ -2,13 +2,17 @@
 //! A node that runs an acceptor, with its memory in the process or on a disk.
 //!
 //! The durable form keeps a snapshot and a log of the packets that changed something. What a step
-//! sends waits until everything before it in the log is synced (group commit).
+//! sends waits until everything before it in the log is synced, by the same rules as in a node
+//! ([`GroupCommit`]): the next packets are taken while a sync is under way. Both files have checksums. What is
+//! damaged is refused when the process starts, until an operator gives it up; while one runs it is found, and
+//! stored once more.
 
 use control::{EarlierStartRequest, Message};
+use paxos::group_commit::Turn;
 use paxos::wire::value::RangeReport;
 use paxos::{
-    Acceptor, Enable, Epoch, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, Reason, To,
-    Verdict,
+    Acceptor, Enable, Epoch, Flags, GroupCommit, Header, Instance, MsgType, NodeId, Outbox, Packet,
+    Reason, To, Verdict,
 };
 
 use super::host::Host;
@@ -49,9 +53,11 @@ pub struct AcceptorHost {
     /// The disk.
     pub disk: Disk,
     log_len: usize,
-    unsynced: bool,
-    flush_armed: bool,
-    waiting: Vec<Waiting>,
+    commit: GroupCommit<Vec<Waiting>>,
+    /// How much of the log the sync that is under way covers.
+    syncing: usize,
+    /// Something on the disk was damaged, and nothing was written in its place yet.
+    rotten: bool,
     spare: Vec<Outgoing>,
     /// A copy of the disk, that somebody may put back.
     backup: Option<Disk>,
@@ -75,9 +81,9 @@ impl AcceptorHost {
             memories: Vec::new(),
             disk: Disk::default(),
             log_len: 0,
-            unsynced: false,
-            flush_armed: false,
-            waiting: Vec::new(),
+            commit: GroupCommit::default(),
+            syncing: 0,
+            rotten: false,
             spare: Vec::new(),
             backup: None,
             exaggerates: false,
@@ -96,7 +102,8 @@ impl AcceptorHost {
     /// failed.
     pub fn memory_nonce(&self) -> Option<u64> {
         let on_disk = || [SNAPSHOT, DUMP].iter().any(|f| self.disk.read(f).is_some());
-        (self.member && (self.is_up() || on_disk())).then_some(self.nonce)
+        let is_there = self.is_up() || on_disk();
+        (self.member && !self.rotten && is_there).then_some(self.nonce)
     }
 
     /// A new process, with the memory that the disk holds or an empty one.
@@ -105,22 +112,52 @@ impl AcceptorHost {
             return;
         }
         self.host.start(world);
-        self.flush_armed = false;
         match self.load(world, &self.disk) {
-            Some(acceptor) => self.go_on_with(world, acceptor),
-            None => self.empty_memory(world),
+            Ok(Some(acceptor)) => self.go_on_with(world, acceptor),
+            Ok(None) => self.empty_memory(world),
+            Err(Damaged) => world.note(|w| format!("damaged  {}", w.name(self.host.endpoint(0)))),
         }
         self.observe_start(world);
     }
 
     /// What a disk holds.
-    fn load(&self, world: &World, disk: &Disk) -> Option<Acceptor> {
-        let bytes = disk.read(DUMP).or_else(|| disk.read(SNAPSHOT))?;
+    fn load(&self, world: &World, disk: &Disk) -> Result<Option<Acceptor>, Damaged> {
+        let Some(image) = disk.read(DUMP).or_else(|| disk.read(SNAPSHOT)) else {
+            return Ok(None);
+        };
+        let image = without_sum(image)?;
         let deployment = self.host.deployment(world);
         let slots = world.scenario.slots.into();
-        let mut acceptor = Acceptor::load(deployment, slots, bytes).expect("our own snapshot");
-        replay(&mut acceptor, disk.read(LOG).unwrap_or_default());
-        Some(acceptor)
+        let mut acceptor = Acceptor::load(deployment, slots, image).expect("our own snapshot");
+        let replayed = replay(&mut acceptor, disk.read(LOG).unwrap_or_default());
+        match replayed {
+            Err(Damaged) if !world.mutated(Mutation::DamageIsTheEnd) => Err(Damaged),
+            _ => Ok(Some(acceptor)),
+        }
+    }
+
+    /// A bit flips in what it has stored.
+    pub fn rot(&mut self, world: &mut World) {
+        let rng = &mut world.rng;
+        self.rotten |= self.disk.rot(LOG, rng) || self.disk.rot(SNAPSHOT, rng);
+    }
+
+    /// An operator gives up a log with which no process starts: it is as lost as an empty one.
+    pub fn forget_log(&mut self, world: &mut World) {
+        if !self.is_up() && self.load(world, &self.disk).is_err() {
+            self.wipe(world);
+        }
+    }
+
+    /// What the next power failure leaves of a disk that lies.
+    pub fn after_lies(&self, world: &World) -> Option<Acceptor> {
+        self.load(world, &self.disk.truth()?).ok()?
+    }
+
+    /// That failure.
+    pub fn lose_lies(&mut self, world: &mut World) {
+        self.crash(world, true);
+        self.member = false;
     }
 
     /// Another start of a memory.
@@ -155,7 +192,7 @@ impl AcceptorHost {
 
     /// The memory in the copy of the disk.
     pub fn backup(&self, world: &World) -> Option<Acceptor> {
-        self.load(world, self.backup.as_ref()?)
+        self.load(world, self.backup.as_ref()?).ok()?
     }
 
     /// The copy is put back in the place of the disk: what came since is forgotten.
@@ -216,8 +253,7 @@ impl AcceptorHost {
     /// The process dies; a machine without power also loses what wasn't synced.
     pub fn crash(&mut self, world: &mut World, power: bool) {
         self.role = None;
-        self.unsynced = false;
-        self.waiting.clear();
+        self.commit = GroupCommit::default();
         if power {
             self.disk.lose_power(&mut world.rng);
         }
@@ -227,15 +263,20 @@ impl AcceptorHost {
     pub fn wipe(&mut self, world: &mut World) {
         self.crash(world, false);
         self.disk.wipe();
+        self.rotten = false;
     }
 
     /// Stops in good order: a volatile memory is dumped.
     pub fn stop(&mut self, world: &mut World) {
         if world.scenario.durable {
-            self.flush(world);
+            while self.role.is_some() && self.commit.is_open() {
+                self.turn(world);
+                self.flush(world);
+            }
         } else if let Some(acceptor) = &self.role {
             let mut dump = Vec::new();
             acceptor.save(&mut dump);
+            add_sum(&mut dump);
             // Without room for the dump the memory is lost. That costs an epoch, but no vote that
             // counts.
             let _ = self.disk.replace(DUMP, &dump);
@@ -303,23 +344,23 @@ impl AcceptorHost {
             return Some(verdict);
         }
         let asked = Asked::By(packet.header);
-        if self.unsynced && !world.mutated(Mutation::AnswersBeforeSync) {
-            if !out.is_empty() {
-                self.waiting.push(Waiting {
-                    sender: from,
-                    asked,
-                    out,
-                });
-            }
-            if verdict == Verdict::Changed {
-                self.flush_later(world);
-            }
+        if !world.scenario.durable {
+            self.release(world, from, asked, out);
             return Some(verdict);
         }
-        if self.unsynced && verdict == Verdict::Changed {
-            self.flush_later(world);
+        if verdict == Verdict::Changed {
+            self.commit.changed();
         }
-        self.release(world, from, asked, out);
+        if world.mutated(Mutation::AnswersBeforeSync) {
+            self.release(world, from, asked, out);
+        } else if !out.is_empty() {
+            self.commit.answers().push(Waiting {
+                sender: from,
+                asked,
+                out,
+            });
+        }
+        self.turn(world);
         Some(verdict)
     }
 
@@ -331,12 +372,31 @@ impl AcceptorHost {
         self.spare.push(out);
     }
 
-    fn flush_later(&mut self, world: &mut World) {
-        if std::mem::replace(&mut self.flush_armed, true) {
-            return;
+    fn release_all(&mut self, world: &mut World, answers: Vec<Waiting>) {
+        for waiting in answers {
+            self.release(world, waiting.sender, waiting.asked, waiting.out);
         }
+    }
+
+    /// Lets answers go that wait for nothing, and begins a sync where one is due.
+    fn turn(&mut self, world: &mut World) {
+        match self.commit.turn() {
+            Turn::Leave(answers) => {
+                let answers = std::mem::take(answers);
+                self.release_all(world, answers);
+            }
+            Turn::Sync => {
+                self.syncing = self.log_len;
+                self.flush_later(world);
+            }
+            Turn::Wait => {}
+        }
+    }
+
+    fn flush_later(&mut self, world: &mut World) {
         let mut delay = world.rng.between(20 * MICROSECOND, 300 * MICROSECOND);
-        if world.mutated(Mutation::AnswersBeforeSync) {
+        let mistakes = [Mutation::AnswersBeforeSync, Mutation::SyncCoversLater];
+        if mistakes.into_iter().any(|m| world.mutated(m)) {
             // For a mutation: an acceptor that doesn't wait for the sync doesn't hurry with it
             // either.
             delay *= 100;
@@ -346,21 +406,24 @@ impl AcceptorHost {
         world.queue.after(delay, Event::Flush { at, process });
     }
 
-    /// Syncs the log and lets the answers go that waited for it.
+    /// A sync is done: lets the answers go that waited for it.
     pub fn flush(&mut self, world: &mut World) {
-        self.flush_armed = false;
-        if self.role.is_none() || !self.unsynced {
+        if self.role.is_none() || !self.commit.is_syncing() {
             return;
         }
-        self.disk.sync(LOG);
-        self.unsynced = false;
-        for waiting in std::mem::take(&mut self.waiting) {
-            self.release(world, waiting.sender, waiting.asked, waiting.out);
+        self.disk.sync_up_to(LOG, self.syncing);
+        let answers = std::mem::take(self.commit.synced());
+        self.release_all(world, answers);
+        if world.mutated(Mutation::SyncCoversLater) {
+            let later = std::mem::take(self.commit.answers());
+            self.release_all(world, later);
         }
-        if self.log_len > LOG_LIMIT {
+        let is_damaged = self.rotten && self.load(world, &self.disk).is_err();
+        if self.log_len > LOG_LIMIT || is_damaged {
             // Without room the old log stays: it is complete.
             let _ = self.snapshot();
         }
+        self.turn(world);
     }
 
     /// A control message arrives.
@@ -402,15 +465,8 @@ impl AcceptorHost {
         self.note_trimmed(world);
         world.observe(self.host.at, Observed::Enabled(&enable));
         self.first_enable.get_or_insert(enable);
-        if world.scenario.durable {
-            // What waits for a sync is in the snapshot too.
-            if self.snapshot().is_err() {
-                self.crash(world, false);
-                return;
-            }
-            for waiting in std::mem::take(&mut self.waiting) {
-                self.release(world, waiting.sender, waiting.asked, waiting.out);
-            }
+        if world.scenario.durable && self.snapshot().is_err() {
+            self.crash(world, false);
         }
     }
 
@@ -432,13 +488,13 @@ impl AcceptorHost {
     }
 
     fn log(&mut self, packet: &[u8]) -> Result<(), Full> {
-        let mut record = Vec::with_capacity(packet.len() + 12);
+        let mut record = Vec::with_capacity(packet.len() + HEAD);
         record.extend_from_slice(&(packet.len() as u32).to_be_bytes());
         record.extend_from_slice(&hash(0, packet).to_be_bytes());
+        add_sum(&mut record);
         record.extend_from_slice(packet);
         self.disk.append(LOG, &record)?;
         self.log_len += record.len();
-        self.unsynced = true;
         Ok(())
     }
 
@@ -448,32 +504,54 @@ impl AcceptorHost {
         };
         let mut bytes = Vec::new();
         acceptor.save(&mut bytes);
+        add_sum(&mut bytes);
         self.disk.replace(SNAPSHOT, &bytes)?;
         self.disk.remove(LOG);
-        self.log_len = 0;
-        self.unsynced = false;
+        (self.log_len, self.syncing) = (0, 0);
+        self.rotten = false;
         Ok(())
     }
 }
 
-/// Replays a log through the very code that wrote it; returns where its whole records end.
-fn replay(acceptor: &mut Acceptor, log: &[u8]) -> usize {
-    let mut at = 0;
+/// What was stored isn't what is there.
+struct Damaged;
+
+fn add_sum(bytes: &mut Vec<u8>) {
+    let sum = hash(1, bytes);
+    bytes.extend_from_slice(&sum.to_be_bytes());
+}
+
+fn without_sum(bytes: &[u8]) -> Result<&[u8], Damaged> {
+    let (bytes, sum) = bytes.split_last_chunk::<8>().ok_or(Damaged)?;
+    match hash(1, bytes) == u64::from_be_bytes(*sum) {
+        true => Ok(bytes),
+        false => Err(Damaged),
+    }
+}
+
+/// What precedes a record: its length, its checksum, and one of these.
+const HEAD: usize = 20;
+
+/// Replays a log through the very code that wrote it, up to its last whole record.
+fn replay(acceptor: &mut Acceptor, mut log: &[u8]) -> Result<(), Damaged> {
     let mut void = Outgoing::default();
-    while let Some(head) = log.get(at..at + 12) {
+    while let Some((head, rest)) = log.split_at_checked(HEAD) {
+        let head = without_sum(head)?;
         let len = u32::from_be_bytes(head[..4].try_into().expect("four bytes")) as usize;
         let sum = u64::from_be_bytes(head[4..].try_into().expect("eight bytes"));
-        let record = log.get(at + 12..at + 12 + len);
-        let Some(packet) = record.filter(|bytes| hash(0, bytes) == sum) else {
+        let Some((record, rest)) = rest.split_at_checked(len) else {
             break;
         };
-        if let Ok(packet) = Packet::parse(packet) {
+        if hash(0, record) != sum {
+            return Err(Damaged);
+        }
+        if let Ok(packet) = Packet::parse(record) {
             let _ = acceptor.step(&packet, &mut void);
         }
         void.clear();
-        at += 12 + len;
+        log = rest;
     }
-    at
+    Ok(())
 }
 
 /// Answers whose `end` is too large.

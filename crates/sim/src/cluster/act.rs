@@ -67,6 +67,17 @@ impl Cluster {
             Action::Failover => self.controller.order_failover(&mut self.world),
             Action::CopyDisk(name) => self.copy_disk(name),
             Action::PutBack(name) => self.put_back(name),
+            Action::Lie(name) => {
+                if let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) {
+                    self.acceptors[n].disk.lie();
+                }
+            }
+            Action::Rot(name) => self.rot(name),
+            Action::ForgetLog(name) => {
+                if let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) {
+                    self.acceptors[n].forget_log(&mut self.world);
+                }
+            }
             Action::Exaggerate(name) => {
                 if let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) {
                     self.acceptors[n].exaggerate();
@@ -95,7 +106,9 @@ impl Cluster {
             Kind::Controller => self.controller.crash(),
             Kind::Leader(n) => self.leaders[n].crash(),
             Kind::Acceptor(n) => {
-                if self.may_crash(n) {
+                if power && self.acceptors[n].disk.truth().is_some() {
+                    self.lose_lies(n);
+                } else if self.may_crash(n) {
                     self.acceptors[n].crash(&mut self.world, power);
                 } else {
                     self.world
@@ -157,6 +170,33 @@ impl Cluster {
         } else {
             self.world
                 .note(|_| format!("spared   {name}: too much would be lost, or nobody would see"));
+        }
+    }
+
+    /// The power of a disk that lied fails. As with an old copy, what the controller doesn't know can't be
+    /// noticed.
+    fn lose_lies(&mut self, acceptor: usize) {
+        let left = self.acceptors[acceptor].after_lies(&self.world);
+        let noticed = left.is_none_or(|left| self.controller.would_notice(&left));
+        if noticed && self.may_forget(acceptor) {
+            self.acceptors[acceptor].lose_lies(&mut self.world);
+        } else {
+            let name = self.acceptors[acceptor].host.name;
+            self.world
+                .note(|_| format!("spared   {name}: too much would be lost, or nobody would see"));
+        }
+    }
+
+    /// From then on the memory on the disk may be lost, so it counts among those that are.
+    fn rot(&mut self, name: Name) {
+        let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) else {
+            return;
+        };
+        if self.world.scenario.durable && self.may_forget(n) {
+            self.acceptors[n].rot(&mut self.world);
+        } else {
+            self.world
+                .note(|_| format!("spared   {name}: more than f would have forgotten"));
         }
     }
 

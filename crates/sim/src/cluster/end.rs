@@ -36,6 +36,10 @@ impl Cluster {
             replica.spare();
         }
         self.start_all();
+        for acceptor in &mut self.acceptors {
+            acceptor.forget_log(&mut self.world);
+            acceptor.start(&mut self.world);
+        }
         for client in &mut self.clients {
             client.start(&mut self.world);
         }

@@ -73,6 +73,10 @@ pub enum Mutation {
     KeepsOldMembership,
     /// A durable acceptor answers before its log is synced.
     AnswersBeforeSync,
+    /// When a sync ends, answers leave that were given while it was under way.
+    SyncCoversLater,
+    /// A damaged record is taken for the unfinished end of a log.
+    DamageIsTheEnd,
     /// All disks of a replica have the same number.
     DisksNotNumbered,
     /// Whose control message it is doesn't matter, nor whether it fits what was told before.
@@ -100,7 +104,7 @@ pub enum Mutation {
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// those that are to notice them.
-    pub const ALL: [Mutation; 36] = [
+    pub const ALL: [Mutation; 38] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -127,6 +131,8 @@ impl Mutation {
         Mutation::CheckpointReportedEarly,
         Mutation::KeepsOldMembership,
         Mutation::AnswersBeforeSync,
+        Mutation::SyncCoversLater,
+        Mutation::DamageIsTheEnd,
         Mutation::DisksNotNumbered,
         Mutation::OldClusterBelieved,
         Mutation::LanesOfEarlierProcess,
