@@ -36,16 +36,9 @@ pub struct Stop {
 impl Stop {
     /// A handle that nobody has used yet.
     pub fn new() -> io::Result<Arc<Stop>> {
-        // SAFETY: takes no pointers.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a fresh descriptor that nobody else owns.
-        let event = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Arc::new(Stop {
             requested: AtomicBool::new(false),
-            event,
+            event: event()?,
         }))
     }
 
@@ -53,10 +46,7 @@ impl Stop {
     /// handler.
     pub fn request(&self) {
         self.requested.store(true, Ordering::Release);
-        let one = 1u64;
-        // SAFETY: writes 8 live bytes to a descriptor of our own. It fails only if the event's
-        // counter is full, and then it is raised already.
-        let _ = unsafe { libc::write(self.event.as_raw_fd(), ptr::from_ref(&one).cast(), 8) };
+        raise(&self.event);
     }
 
     /// Whether the end was asked for.
@@ -100,6 +90,51 @@ impl AsFd for Stop {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
+}
+
+/// Wakes a thread that waits for other descriptors, too.
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub fn new() -> io::Result<Bell> {
+        event().map(Bell)
+    }
+
+    /// Makes it readable. May be called from any thread.
+    pub fn ring(&self) {
+        raise(&self.0);
+    }
+
+    /// From now on it isn't readable until it rings again.
+    pub fn hush(&self) {
+        let mut count = 0u64;
+        // SAFETY: reads 8 bytes into 8 live ones. It fails only if the bell didn't ring.
+        let _ = unsafe { libc::read(self.0.as_raw_fd(), ptr::from_mut(&mut count).cast(), 8) };
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn event() -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Allowed in a signal handler.
+fn raise(event: &OwnedFd) {
+    let one = 1u64;
+    // SAFETY: writes 8 live bytes to a descriptor of our own. It fails only if the event's
+    // counter is full, and then it is raised already.
+    let _ = unsafe { libc::write(event.as_raw_fd(), ptr::from_ref(&one).cast(), 8) };
 }
 
 /// The stop that signals request; null or leaked by [`Stop::on_signals`].
@@ -185,6 +220,15 @@ pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
         Some(libc::EOPNOTSUPP) => file.set_len(bytes),
         _ => Err(error),
     }
+}
+
+/// Lets the system forget what it keeps of a part of a file, so that it is next read from the disk. What isn't
+/// synced stays.
+pub(crate) fn forget_cached(file: &File, offset: u64, bytes: u64) {
+    let (offset, bytes) = (offset as libc::off_t, bytes as libc::off_t);
+    // SAFETY: takes no pointers. It is advice: where it is refused, nothing is forgotten.
+    let _ =
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, libc::POSIX_FADV_DONTNEED) };
 }
 
 /// Lets the calling thread run on this CPU only, and makes it a batch thread: one that is woken
@@ -308,6 +352,18 @@ mod tests {
         fs::set_permissions(&own, PermissionsExt::from_mode(0o755)).unwrap();
         private_directory(&own).unwrap();
         assert_eq!(mode(&own), 0o700, "closed, as it was open");
+    }
+
+    #[test]
+    fn a_bell_rings_until_it_is_hushed() {
+        let bell = Bell::new().unwrap();
+        let rings = || wait(&[bell.as_fd()], Some(Duration::ZERO)).unwrap().has(0);
+        assert!(!rings());
+        bell.ring();
+        bell.ring();
+        assert!(rings() && rings());
+        bell.hush();
+        assert!(!rings());
     }
 
     #[test]

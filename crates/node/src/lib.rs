@@ -9,7 +9,7 @@
 //! | role | threads | sockets |
 //! |---|---|---|
 //! | leader, learner | one | UDP data, UDP control |
-//! | acceptor | one; a durable one now and then another, for a snapshot | UDP data, UDP control |
+//! | acceptor | one; a durable one two more, for its log | UDP data, UDP control |
 //! | replica | three a partition (worker, writer and fetcher of checkpoints), one for control, and those that hand out checkpoints | UDP data each, UDP control, TCP checkpoints |
 //! | controller | one | UDP data, UDP control |
 //!
@@ -49,6 +49,7 @@ pub use cluster_file::ClusterFile;
 pub use control_peers::ControlPeers;
 pub use error::{Error, random_nonce};
 pub use host::Stop;
+pub use roles::acceptor::forget_log;
 #[cfg(any(test, fuzzing))]
 pub use roles::acceptor::stored;
 pub use roles::replica::{LocalReply, OpenApplication, Services, run as run_replica};

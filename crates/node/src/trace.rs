@@ -36,6 +36,8 @@ struct Recording {
     /// Whether what is sent is recorded behind everything else since the last flush.
     stores: bool,
     sent: Vec<Event>,
+    /// What is sent once something is stored.
+    held: Vec<Event>,
 }
 
 impl Recorder {
@@ -70,6 +72,7 @@ impl Recorder {
             lines: Vec::new(),
             stores: node.role == cluster_file::Role::Controller || node.storage == Storage::Durable,
             sent: Vec::new(),
+            held: Vec::new(),
         }))))
     }
 
@@ -133,6 +136,28 @@ impl Recorder {
     pub fn flush_received(&mut self) -> Result<(), Error> {
         match &mut self.0 {
             Some(recording) => recording.write(),
+            None => Ok(()),
+        }
+    }
+
+    /// What was sent up to now leaves once something is stored.
+    #[inline]
+    pub fn hold(&mut self) {
+        if let Some(recording) = &mut self.0 {
+            recording.held.append(&mut recording.sent);
+        }
+    }
+
+    /// Writes that this leaves now.
+    #[inline]
+    pub fn flush_held(&mut self) -> Result<(), Error> {
+        match &mut self.0 {
+            Some(recording) => {
+                for event in std::mem::take(&mut recording.held) {
+                    recording.append(&event);
+                }
+                recording.write()
+            }
             None => Ok(()),
         }
     }

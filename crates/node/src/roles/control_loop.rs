@@ -22,6 +22,11 @@ pub(crate) trait Controlled {
     /// Readable when there is something to [take](Self::take).
     fn as_fd(&self) -> BorrowedFd<'_>;
 
+    /// Readable when a turn is due for another reason than a packet or a time.
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Takes what has come for the role past the control plane.
     fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<(), Error>;
 
@@ -83,7 +88,10 @@ impl<'a> ControlLoop<'a> {
                 return Ok(());
             }
             let fds = [role.as_fd(), self.socket.as_fd(), self.stop.as_fd()];
-            let ready = wait(&fds, timeout)?;
+            let ready = match role.bell() {
+                Some(bell) => wait(&[fds[0], fds[1], fds[2], bell], timeout)?,
+                None => wait(&fds, timeout)?,
+            };
             if ready.has(0) {
                 role.take(self)?;
             }

@@ -4,7 +4,8 @@
 
 use std::net::SocketAddr;
 
-use paxos::{GroupId, Header, NodeId, Outbox, Packet, PartitionId, To};
+use paxos::group_commit::Turn;
+use paxos::{GroupCommit, GroupId, Header, NodeId, Outbox, Packet, PartitionId, To};
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node, Role};
@@ -93,12 +94,23 @@ impl Addresses<'_> {
     }
 }
 
+/// What becomes of what a turn has sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leaving {
+    /// It has left.
+    Left,
+    /// What its steps changed is to be stored now; it leaves after that.
+    Stores,
+    /// Something else is being stored.
+    Waits,
+}
+
 /// See the module.
 pub struct Links {
     groups: Vec<Linked>,
     /// Where the packet in hand came from; nothing at a timer.
     sender: Option<SocketAddr>,
-    batch: SendBatch,
+    leaving: GroupCommit<SendBatch>,
     /// Of what has come in and gone out.
     pub counters: Counters,
 }
@@ -136,7 +148,7 @@ impl Links {
         Ok(Links {
             groups: groups.collect::<Result<_, Error>>()?,
             sender: None,
-            batch: SendBatch::new(),
+            leaving: GroupCommit::default(),
             counters: Counters::default(),
         })
     }
@@ -179,7 +191,7 @@ impl Links {
         if let Some(group) = self.position(header.group) {
             self.counters.sent.count(header.msgtype);
             self.groups[group].trace.sent(header, value);
-            self.batch.push(to, header, value);
+            self.leaving.answers().push(to, header, value);
         }
     }
 
@@ -190,13 +202,79 @@ impl Links {
         groups.try_for_each(|group| group.trace.flush_received())
     }
 
-    /// Lets everything leave, once the record that explains it is written.
+    /// Lets everything leave, once the record that explains it is written. For roles that store nothing.
     #[inline]
     pub fn flush(&mut self, plane: &mut UdpPlane) -> Result<(), Error> {
-        let mut groups = self.groups.iter_mut();
-        groups.try_for_each(|group| group.trace.flush())?;
-        plane.send(&mut self.batch);
+        let left = self.turn(plane)?;
+        debug_assert!(left == Leaving::Left, "nothing was changed");
         Ok(())
+    }
+
+    /// A step has changed what must be stored before it is shown.
+    #[inline]
+    pub fn changed(&mut self) {
+        self.leaving.changed();
+    }
+
+    /// Whether anything that was changed isn't stored.
+    pub fn is_open(&self) -> bool {
+        self.leaving.is_open()
+    }
+
+    /// Whether something is being stored.
+    pub fn is_storing(&self) -> bool {
+        self.leaving.is_syncing()
+    }
+
+    /// Ends a turn: lets everything leave, or says what keeps it. The record of what was received, or of what
+    /// leaves, is written first.
+    #[inline]
+    pub fn turn(&mut self, plane: &mut UdpPlane) -> Result<Leaving, Error> {
+        let groups = &mut self.groups;
+        match self.leaving.turn() {
+            Turn::Leave(batch) => {
+                groups
+                    .iter_mut()
+                    .try_for_each(|group| group.trace.flush())?;
+                plane.send(batch);
+                Ok(Leaving::Left)
+            }
+            Turn::Sync => {
+                for group in groups {
+                    group.trace.flush_received()?;
+                    group.trace.hold();
+                }
+                Ok(Leaving::Stores)
+            }
+            Turn::Wait => Ok(Leaving::Waits),
+        }
+    }
+
+    /// What was to be stored is: what waited for it leaves.
+    pub fn stored(&mut self, plane: &mut UdpPlane) -> Result<(), Error> {
+        let mut groups = self.groups.iter_mut();
+        groups.try_for_each(|group| group.trace.flush_held())?;
+        plane.send(self.leaving.synced());
+        Ok(())
+    }
+
+    /// A turn without a plane.
+    #[cfg(any(test, fuzzing))]
+    pub fn begins_to_store(&mut self) -> bool {
+        match self.leaving.turn() {
+            Turn::Leave(batch) => {
+                batch.clear();
+                false
+            }
+            Turn::Sync => true,
+            Turn::Wait => false,
+        }
+    }
+
+    /// The same, when that is stored.
+    #[cfg(any(test, fuzzing))]
+    pub fn has_stored(&mut self) {
+        self.leaving.synced().clear();
     }
 
     #[inline]
@@ -231,6 +309,7 @@ impl Outbox for Links {
         self.counters.sent.count(header.msgtype);
         group.trace.sent(header, value);
         let addresses = group.directory.addresses(to, header.pid, &self.sender);
-        self.batch.push_all(addresses.as_slice(), header, value);
+        let batch = self.leaving.answers();
+        batch.push_all(addresses.as_slice(), header, value);
     }
 }

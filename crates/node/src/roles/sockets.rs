@@ -10,7 +10,7 @@ use paxos::{GroupId, Packet, Reason, Verdict};
 use serde_json::{Value, json};
 
 use super::control_loop::{ControlLoop, Controlled};
-use super::links::Links;
+use super::links::{Leaving, Links};
 use crate::cluster_file::{ClusterFile, Node};
 use crate::host::Stop;
 use crate::listen::cannot_listen;
@@ -29,9 +29,24 @@ pub(crate) trait Role {
         links: &mut Links,
     ) -> Result<Verdict, Error>;
 
-    /// Makes durable what must be durable before anything leaves that the last steps sent.
+    /// Ends a turn, before anything leaves that its steps sent.
     fn commit(&mut self, _links: &mut Links) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// Begins to store what the steps up to now have [changed](Links::changed).
+    fn store(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Whether what was begun last is stored; `wait`s for it.
+    fn stored(&mut self, _wait: bool) -> Result<bool, Error> {
+        Ok(true)
+    }
+
+    /// Readable when something is stored that was begun.
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     /// How long nothing is due for it by itself, if anything ever is.
@@ -81,6 +96,9 @@ pub(crate) trait Role {
 
     /// The role's part of `status`: one object a group, and warnings.
     fn status(&self, warnings: &mut Vec<String>) -> Vec<Value>;
+
+    /// What else the role has to show.
+    fn show(&self, _document: &mut Value, _warnings: &mut Vec<String>) {}
 }
 
 /// Runs a role until the stop is requested. The sockets come first: a second process of the same
@@ -104,6 +122,7 @@ pub(crate) fn run<R: Role>(
         more: false,
     };
     control.run(&mut process)?;
+    process.leave_all()?;
     process.role.stop()?;
     control.end()
 }
@@ -146,10 +165,39 @@ impl<R: Role> Process<R> {
         Ok(())
     }
 
-    /// Lets everything leave, once it may.
+    /// Ends a turn.
     fn leave(&mut self) -> Result<(), Error> {
         self.role.commit(&mut self.links)?;
-        self.links.flush(&mut self.plane)
+        self.advance()
+    }
+
+    /// Lets everything leave that may, and begins to store what must be stored before the rest.
+    fn advance(&mut self) -> Result<(), Error> {
+        self.release(false)?;
+        if self.links.turn(&mut self.plane)? == Leaving::Stores {
+            self.role.store()?;
+            // What was stored in this thread is done.
+            self.release(false)?;
+        }
+        Ok(())
+    }
+
+    /// Lets leave what waited for what is stored by now.
+    fn release(&mut self, wait: bool) -> Result<(), Error> {
+        match self.links.is_storing() && self.role.stored(wait)? {
+            true => self.links.stored(&mut self.plane),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until all that was changed is stored and everything has left.
+    fn leave_all(&mut self) -> Result<(), Error> {
+        self.leave()?;
+        while self.links.is_open() {
+            self.release(true)?;
+            self.advance()?;
+        }
+        Ok(())
     }
 }
 
@@ -186,12 +234,21 @@ impl<R: Role> Controlled for Process<R> {
         })
     }
 
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.role.bell()
+    }
+
+    /// An order may put another memory in the place of one, of which nothing must be open then.
     fn message(&mut self, message: &Message, from: SocketAddr) -> Result<(), Error> {
+        self.leave_all()?;
         self.role.message(message, from, &mut self.links)
     }
 
+    /// What an answer shows is stored before it is given. [A-TOLD]
     fn answer(&mut self, question: &Message) -> Result<Option<Message>, Error> {
-        self.role.answer(question, &mut self.links)
+        let answer = self.role.answer(question, &mut self.links)?;
+        self.leave_all()?;
+        Ok(answer)
     }
 
     fn view(&mut self, view: &View) {
@@ -201,6 +258,7 @@ impl<R: Role> Controlled for Process<R> {
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
         warnings.extend(status::plane_warnings(&self.plane));
         document["groups"] = self.role.status(warnings).into();
+        self.role.show(document, warnings);
         document["counters"] = self.links.counters.to_json(self.plane.counters());
         document["plane"] = json!({
             "name": "udp",

@@ -101,22 +101,48 @@ impl SavedPartition<'_> {
                 return;
             }
             used += 1;
-            out.extend_from_slice(&slot.inst.to_be_bytes());
-            out.extend_from_slice(&slot.rnd.0.to_be_bytes());
-            out.extend_from_slice(&slot.vrnd.0.to_be_bytes());
-            out.extend_from_slice(&slot.client.to_be_bytes());
-            out.extend_from_slice(&slot.request.to_be_bytes());
-            out.extend_from_slice(&slot.flags.0.to_be_bytes());
-            out.extend_from_slice(&(slot.value.len() as u16).to_be_bytes());
-            out.extend_from_slice(slot.value);
+            save_slot(slot, out);
         });
         out[count_at..count_at + 8].copy_from_slice(&used.to_be_bytes());
     }
 }
 
+fn save_slot(slot: &SlotView<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(&slot.inst.to_be_bytes());
+    out.extend_from_slice(&slot.rnd.0.to_be_bytes());
+    out.extend_from_slice(&slot.vrnd.0.to_be_bytes());
+    out.extend_from_slice(&slot.client.to_be_bytes());
+    out.extend_from_slice(&slot.request.to_be_bytes());
+    out.extend_from_slice(&slot.flags.0.to_be_bytes());
+    out.extend_from_slice(&(slot.value.len() as u16).to_be_bytes());
+    out.extend_from_slice(slot.value);
+}
+
 impl Acceptor {
     /// Appends all that this acceptor must remember.
     pub fn save(&self, out: &mut Vec<u8>) {
+        self.save_membership(out);
+        for pid in 0..self.deployment.partitions {
+            self.save_partition(pid, true, out);
+        }
+    }
+
+    /// Appends all but what is remembered of single instances, as an acceptor that remembers none.
+    pub fn save_head(&self, out: &mut Vec<u8>) {
+        self.save_membership(out);
+        for pid in 0..self.deployment.partitions {
+            self.save_partition(pid, false, out);
+        }
+    }
+
+    /// Appends what is remembered of an instance; nothing if that is nothing.
+    pub fn save_slot(&self, pid: PartitionId, inst: Instance, out: &mut Vec<u8>) {
+        if let Some(slot) = self.slot(pid, inst) {
+            save_slot(&slot, out);
+        }
+    }
+
+    fn save_membership(&self, out: &mut Vec<u8>) {
         let membership = Membership {
             nonce: self.nonce,
             start: self.start,
@@ -126,12 +152,9 @@ impl Acceptor {
             replicas: self.reports.replicas(),
         };
         membership.save(&self.deployment, self.ring.slots(), out);
-        for pid in 0..self.deployment.partitions {
-            self.save_partition(pid, out);
-        }
     }
 
-    fn save_partition(&self, pid: PartitionId, out: &mut Vec<u8>) {
+    fn save_partition(&self, pid: PartitionId, with_slots: bool, out: &mut Vec<u8>) {
         let partition = &self.partitions[pid as usize];
         let saved = SavedPartition {
             floor: partition.floor,
@@ -141,7 +164,11 @@ impl Acceptor {
             reports: self.reports.of(pid),
         };
         let first = pid as usize * self.ring.slots() as usize;
-        let own = first..first + self.ring.slots() as usize;
+        let slots = match with_slots {
+            true => self.ring.slots() as usize,
+            false => 0,
+        };
+        let own = first..first + slots;
         saved.save(out, |save| {
             for index in own {
                 let slot = &self.slots[index];
@@ -212,6 +239,39 @@ impl Acceptor {
             return Err("bytes are left over");
         }
         Ok(acceptor)
+    }
+
+    /// Takes what [`Self::save_slot`] wrote when this memory was otherwise as it is now. Returns the
+    /// instance.
+    pub fn load_saved_slot(
+        &mut self,
+        pid: PartitionId,
+        saved: &[u8],
+    ) -> Result<Instance, &'static str> {
+        if pid >= self.deployment.partitions {
+            return Err("a slot's partition doesn't exist");
+        }
+        let mut r = Reader(saved);
+        let index = self.load_slot(pid, &mut r)?;
+        match r.0.is_empty() {
+            true => Ok(self.slots[index].inst),
+            false => Err("bytes are left over"),
+        }
+    }
+
+    /// `head` is what [`Self::save_head`] wrote of this memory when it was as it is now, perhaps at a later
+    /// start, at which it goes on. Refused if it says anything else.
+    pub fn follow(&mut self, head: &Acceptor) -> Result<(), &'static str> {
+        let same = head.nonce == self.nonce
+            && head.epoch == self.epoch
+            && head.told == self.told
+            && head.partitions == self.partitions
+            && head.reports == self.reports;
+        if !same || head.start.count() < self.start.count() {
+            return Err("what is said of the whole memory differs");
+        }
+        self.start = head.start;
+        Ok(())
     }
 
     fn load_membership(&mut self, r: &mut Reader<'_>) -> Result<(), &'static str> {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memory of all acceptors of a node as one file: for an orderly stop of a volatile one, and
-//! as the snapshots of a durable one's log.
+//! The memory of all acceptors of a node as one file: for an orderly stop of volatile ones.
 //!
 //! ```text
 //! magic "WPAI", version u16, cluster u32, node u16,

@@ -4,13 +4,18 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use paxos::{Acceptor, Deployment};
-use tracing::error;
+use tracing::{error, warn};
 
 use super::image;
-use crate::Error;
-use crate::cluster_file::{ClusterFile, Node, Storage};
+use super::logged::{LoggedMemory, remembered_bytes};
+use super::wal::{self, Directory, Owner, Sizes, Wal};
+use crate::cluster_file::{ClusterFile, Node, Role, Storage};
+use crate::listen::cannot_listen;
+use crate::plane::{PlaneOptions, UdpPlane};
+use crate::{Error, random_nonce};
 
 /// Where a node's kind of storage keeps its votes. Refuses to start if a memory of the other kind
 /// was left behind: it must not vote again later, since meanwhile another one votes under the same
@@ -66,6 +71,75 @@ pub fn write_dump(dump: &Path, image: &[u8]) -> Result<(), Error> {
             dump.display()
         ))
     })
+}
+
+/// What a log holds.
+pub fn read_log<'a>(
+    cluster: &'a ClusterFile,
+    node: &'a Node,
+    log: &Path,
+) -> Result<(wal::Read, LoggedMemory<'a>), Error> {
+    let directory = Directory::create(log)
+        .map_err(|e| Error::store(format!("can't create {}: {e}", log.display())))?;
+    let owner = Owner {
+        cluster: cluster.cluster,
+        node: node.id,
+    };
+    let sizes = Sizes::of(remembered_bytes(cluster));
+    let mut memory = LoggedMemory::new(cluster, node);
+    let read = wal::Read::open(Arc::new(directory), owner, sizes, &mut memory)?;
+    Ok((read, memory))
+}
+
+/// Keeps a log under another name, too. It costs no room until its segments are needed no more.
+pub fn keep_log_as(wal: &mut Wal, aside: &Path) -> Result<(), Error> {
+    let from = wal.files().path().to_owned();
+    image::create_directory(aside)
+        .map_err(|e| Error::store(format!("can't create {}: {e}", aside.display())))?;
+    wal.keep_as(|name, changes| {
+        let (from, to) = (from.join(name), aside.join(name));
+        if to.exists() {
+            return Ok(());
+        }
+        match changes {
+            true => fs::copy(from, to).map(|_| ()),
+            false => fs::hard_link(from, to),
+        }
+    })?;
+    fs::File::open(aside)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|e| Error::store(format!("can't write {}: {e}", aside.display())))
+}
+
+/// Puts a durable acceptor's damaged log aside, on an operator's order. The acceptor then joins as a new member.
+/// Refused while its process runs, and where nothing is damaged. Returns where the log is kept. [A-DISCARD]
+pub fn forget_log(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
+    if node.role != Role::Acceptor || node.storage != Storage::Durable {
+        let problem = format!("{} is no durable acceptor, and has no log", node.name);
+        return Err(Error::configuration(problem, "name one that is"));
+    }
+    // As long as this is held, no process of that name starts.
+    let _socket = UdpPlane::bind(node.address, PlaneOptions::default())
+        .map_err(|e| cannot_listen(node.address, "address", &e))?;
+    let log = cluster.node_dir(node).join("log");
+    let there = |what: &str| Error::store(format!("{} {what}", log.display()));
+    if !log.exists() {
+        return Err(there("doesn't exist: there is nothing to forget"));
+    }
+    let why = match read_log(cluster, node, &log) {
+        Ok(_) => {
+            return Err(there(
+                "isn't damaged, and the votes in it are needed: start the acceptor with it",
+            ));
+        }
+        Err(why) => why,
+    };
+    let aside = put_aside_as(&log, random_nonce()?);
+    fs::rename(&log, &aside)
+        .and_then(|()| image::sync_directory_of(&aside))
+        .map_err(|e| there(&format!("can't be put aside: {e}")))?;
+    warn!(node = node.id, %why, "the log is forgotten, and kept as {}", aside.display());
+    Ok(aside)
 }
 
 /// Where a memory that has forgotten is kept, for anybody who wants to look at it.

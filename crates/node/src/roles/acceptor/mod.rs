@@ -11,6 +11,7 @@
 
 mod image;
 mod kernel;
+mod logged;
 mod memory;
 mod sockets;
 #[cfg(any(test, fuzzing))]
@@ -20,6 +21,8 @@ mod wal;
 use paxos::acceptor::Start;
 use paxos::{Epoch, GroupId, Instance, NodeId, Round, TrimReport};
 use serde_json::{Value, json};
+
+pub use self::memory::forget_log;
 
 use self::kernel::KernelAcceptor;
 use self::sockets::AcceptorRole;

@@ -2,17 +2,20 @@
 //! An acceptor behind sockets, and its memory in a log or, after an orderly stop, in a file.
 
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use control::Message;
 use paxos::acceptor::Start;
-use paxos::{Acceptor, Enable, GroupId, Header, Outbox, Packet, To, Verdict, trace};
-use serde_json::Value;
+use paxos::{Acceptor, Enable, GroupId, Packet, Verdict, trace};
+use serde_json::{Value, json};
 
+use super::logged::{slot_of, strangers_for_none};
 use super::memory::{
-    memory_on_disk, put_aside_as, read_dump, remove_dump, say_what_was_put_aside, write_dump,
+    keep_log_as, memory_on_disk, put_aside_as, read_dump, read_log, remove_dump,
+    say_what_was_put_aside, write_dump,
 };
-use super::wal::{Kind, Memory, Owner, Wal};
+use super::wal::{Kind, Wal};
 use super::{Shown, ShownPartition, image};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::roles::control_loop::{Refusals, of_group};
@@ -72,37 +75,15 @@ impl AcceptorRole {
         node: &Node,
         log: &Path,
     ) -> Result<(Vec<Acceptor>, Keeping), Error> {
-        let mut memory = LoggedMemory {
-            cluster,
-            node,
-            acceptors: None,
-        };
-        let owner = Owner {
-            cluster: cluster.cluster,
-            node: node.id,
-        };
-        let mut wal = Wal::open(log, owner, &mut memory)?;
-        let acceptors = match memory.acceptors {
-            Some(mut acceptors) => {
-                for acceptor in &mut acceptors {
-                    acceptor.restarted(random_nonce()? as u32);
-                }
-                acceptors
-            }
-            None => {
-                let nothing = cluster.groups.iter().map(|_| None);
-                strangers_for_none(nothing.collect(), cluster, node)?
-            }
-        };
-        // A memory's boot nonce and the number of its starts are stored in snapshots, so there must
-        // be a snapshot before they are shown. [A-MUTE]
-        wal.snapshot(image::encode(&acceptors))?;
-        wal.finish_snapshot()?;
+        let (read, memory) = read_log(cluster, node, log)?;
+        let acceptors = memory.restarted()?;
+        // A memory's boot nonce and the number of its starts are stored before they are shown. [A-MUTE]
+        let wal = read.go_on(&acceptors)?;
         Ok((acceptors, Keeping::Durable(Box::new(wal))))
     }
 }
 
-fn id(acceptor: &Acceptor) -> GroupId {
+pub(super) fn id(acceptor: &Acceptor) -> GroupId {
     acceptor.deployment().group
 }
 
@@ -124,20 +105,44 @@ impl Role for AcceptorRole {
     ) -> Result<Verdict, Error> {
         let verdict = self.acceptors[group].step(packet, links);
         if let (Verdict::Changed, Keeping::Durable(wal)) = (verdict, &mut self.keeping) {
-            wal.append(Kind::Packet, datagram);
+            wal.append(Kind::Packet, datagram, slot_of(&packet.header));
+            links.changed();
         }
         Ok(verdict)
     }
 
-    /// [A-DURABLE]
     fn commit(&mut self, links: &mut Links) -> Result<(), Error> {
         if let Keeping::Durable(wal) = &mut self.keeping {
-            links.flush_received()?;
-            if wal.commit()? {
-                wal.snapshot(image::encode(&self.acceptors))?;
+            if wal.tend(&self.acceptors) {
+                links.changed();
             }
         }
         Ok(())
+    }
+
+    /// [A-DURABLE]
+    fn store(&mut self) -> Result<(), Error> {
+        match &mut self.keeping {
+            Keeping::Durable(wal) => wal.begin(&self.acceptors),
+            Keeping::Volatile(_) => Ok(()),
+        }
+    }
+
+    fn stored(&mut self, wait: bool) -> Result<bool, Error> {
+        match &mut self.keeping {
+            Keeping::Durable(wal) => {
+                let wait = wait || wal.is_full();
+                wal.synced(wait)
+            }
+            Keeping::Volatile(_) => Ok(true),
+        }
+    }
+
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        match &self.keeping {
+            Keeping::Durable(wal) => Some(wal.bell().as_fd()),
+            Keeping::Volatile(_) => None,
+        }
     }
 
     fn message(
@@ -175,14 +180,14 @@ impl Role for AcceptorRole {
         };
         let answer = request.answer(node, acceptor.was_at(request.earlier));
         if changed {
-            self.store(Kind::Asked, question, links)?;
+            self.append(Kind::Asked, question, links)?;
         }
         Ok(Some(answer))
     }
 
     fn stop(&mut self) -> Result<(), Error> {
         match &mut self.keeping {
-            Keeping::Durable(wal) => wal.finish_snapshot(),
+            Keeping::Durable(_) => Ok(()),
             Keeping::Volatile(dump) => write_dump(dump, &image::encode(&self.acceptors)),
         }
     }
@@ -207,6 +212,30 @@ impl Role for AcceptorRole {
             shown.to_json(warnings)
         };
         self.acceptors.iter().map(status).collect()
+    }
+
+    fn show(&self, document: &mut Value, warnings: &mut Vec<String>) {
+        let Keeping::Durable(wal) = &self.keeping else {
+            return;
+        };
+        let log = wal.shown();
+        if log.damaged > 0 {
+            warnings.push(format!(
+                "the log: {} segments were found damaged on the disk, {} of them are still needed; what they \
+                 held is in memory and is stored once more. Replace the disk: stop this acceptor, start it \
+                 with an empty directory, and it joins as a new member",
+                log.damaged, log.unrepaired
+            ));
+        }
+        document["log"] = json!({
+            "segments": log.segments,
+            "frames": log.frames,
+            "overlapped": log.overlapped,
+            "rewritten": log.rewritten,
+            "checks": log.checks,
+            "damaged": log.damaged,
+            "unrepaired": log.unrepaired,
+        });
     }
 }
 
@@ -234,18 +263,18 @@ impl AcceptorRole {
         };
         // The controller repeats its orders all the time.
         match changed {
-            true => self.store(Kind::Enable, order, links),
+            true => self.append(Kind::Enable, order, links),
             false => Ok(()),
         }
     }
 
-    fn store(&mut self, kind: Kind, order: &Message, links: &mut Links) -> Result<(), Error> {
-        let Keeping::Durable(wal) = &mut self.keeping else {
-            return Ok(());
-        };
-        let bytes = serde_json::to_vec(order).map_err(|e| Error::new(e.to_string()))?;
-        wal.append(kind, &bytes);
-        self.commit(links)
+    fn append(&mut self, kind: Kind, order: &Message, links: &mut Links) -> Result<(), Error> {
+        if let Keeping::Durable(wal) = &mut self.keeping {
+            let bytes = serde_json::to_vec(order).map_err(|e| Error::new(e.to_string()))?;
+            wal.append(kind, &bytes, None);
+            links.changed();
+        }
+        Ok(())
     }
 
     /// The controller has compared what this start of a memory shows. [A-MUTE]
@@ -298,12 +327,14 @@ impl AcceptorRole {
                 self.acceptors[at] = empty;
             }
             Keeping::Durable(wal) => {
-                let aside = put_aside_as(wal.directory(), nonce);
-                wal.keep_as(&aside)?;
+                let aside = put_aside_as(wal.files().path(), nonce);
+                keep_log_as(wal, &aside)?;
                 say_what_was_put_aside(acceptor.deployment(), &aside);
                 self.acceptors[at] = empty;
-                wal.snapshot(image::encode(&self.acceptors))?;
-                wal.finish_snapshot()?;
+                // Nothing else is open: the process has seen to that before it took the order.
+                wal.append_heads(&self.acceptors);
+                wal.begin(&self.acceptors)?;
+                wal.synced(true)?;
             }
         }
         note_start(&self.acceptors[at], links);
@@ -320,99 +351,4 @@ fn of_partition(acceptor: &Acceptor, pid: u16) -> ShownPartition {
         end: acceptor.end(pid),
         reports: replicas.zip(reports).collect(),
     }
-}
-
-/// What the log is read into.
-struct LoggedMemory<'a> {
-    cluster: &'a ClusterFile,
-    node: &'a Node,
-    acceptors: Option<Vec<Acceptor>>,
-}
-
-impl Memory for LoggedMemory<'_> {
-    fn restore(&mut self, image: &[u8]) -> Result<(), String> {
-        let decoded = image::decode(image, self.cluster, self.node)?;
-        let all =
-            strangers_for_none(decoded, self.cluster, self.node).map_err(|e| e.to_string())?;
-        self.acceptors = Some(all);
-        Ok(())
-    }
-
-    fn replay(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), String> {
-        let acceptors = self.acceptors.as_mut();
-        replay(
-            acceptors.ok_or("there is no snapshot before it")?,
-            kind,
-            bytes,
-        )
-    }
-}
-
-/// Fills the groups without a memory with strangers.
-fn strangers_for_none(
-    known: Vec<Option<Acceptor>>,
-    cluster: &ClusterFile,
-    node: &Node,
-) -> Result<Vec<Acceptor>, Error> {
-    let stranger_for_none = |(known, group): (Option<Acceptor>, _)| match known {
-        Some(acceptor) => Ok(acceptor),
-        None => {
-            let deployment = cluster.deployment(node, group);
-            Ok(Acceptor::new(deployment, group.slots, random_nonce()?))
-        }
-    };
-    known
-        .into_iter()
-        .zip(&cluster.groups)
-        .map(stranger_for_none)
-        .collect()
-}
-
-/// What a replayed packet would send was sent before, or never left; it isn't sent again.
-struct Nowhere;
-
-impl Outbox for Nowhere {
-    fn send(&mut self, _: To, _: &Header, _: &[u8]) {}
-}
-
-fn replay(acceptors: &mut [Acceptor], kind: Kind, bytes: &[u8]) -> Result<(), String> {
-    match kind {
-        Kind::Packet => {
-            let packet = Packet::parse(bytes)
-                .map_err(|reason| format!("a record holds no packet ({})", reason.name()))?;
-            let group = packet.header.group;
-            let acceptor = of_group(acceptors, group, id)
-                .ok_or_else(|| format!("it holds votes of the unknown group {group}"))?;
-            match acceptor.step(&packet, &mut Nowhere) {
-                Verdict::Changed => Ok(()),
-                verdict => Err(format!(
-                    "a record doesn't fit what precedes it: {verdict:?}"
-                )),
-            }
-        }
-        Kind::Asked => {
-            let request = order_in(bytes)?.earlier_start_request();
-            let request = request.ok_or("a record holds another order")?;
-            let acceptor = of_group(acceptors, request.group, id)
-                .ok_or_else(|| format!("it asks the unknown group {}", request.group))?;
-            acceptor
-                .asked(request.nonce, request.start)
-                .map(|_| ())
-                .map_err(|why| format!("a record doesn't fit what precedes it: {why}"))
-        }
-        Kind::Enable => {
-            let message = order_in(bytes)?;
-            let (group, enable) = message.enable().ok_or("a record holds another order")?;
-            let acceptor = of_group(acceptors, group, id)
-                .ok_or_else(|| format!("it enables the unknown group {group}"))?;
-            acceptor
-                .enable(&enable)
-                .map(|_| ())
-                .map_err(|why| format!("a record doesn't fit what precedes it: {why}"))
-        }
-    }
-}
-
-fn order_in(record: &[u8]) -> Result<Message, String> {
-    serde_json::from_slice(record).map_err(|e| format!("a record holds no order: {e}"))
 }

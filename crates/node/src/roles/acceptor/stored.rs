@@ -51,7 +51,7 @@ impl Stored {
         let packet = Packet::parse(datagram).expect("well-formed");
         let links = &mut self.links;
         let verdict = self.role.step(0, &packet, datagram, links);
-        self.role.commit(links).expect("there is room");
+        self.store();
         verdict.expect("no step fails")
     }
 
@@ -73,6 +73,18 @@ impl Stored {
         let from = (Ipv4Addr::LOCALHOST, 0).into();
         let done = self.role.message(order, from, &mut self.links);
         done.expect("there is room");
+        self.store();
+    }
+
+    /// As its process does before anything leaves.
+    fn store(&mut self) {
+        let links = &mut self.links;
+        self.role.commit(links).expect("there is room");
+        if links.begins_to_store() {
+            self.role.store().expect("there is room");
+            assert!(self.role.stored(true).expect("there is room"));
+            links.has_stored();
+        }
     }
 
     /// The order that makes its memory a member of an epoch.
@@ -102,6 +114,7 @@ impl Stored {
     /// A question of the controller.
     pub fn answer(&mut self, question: &Message) -> Option<Message> {
         let answer = self.role.answer(question, &mut self.links);
+        self.store();
         answer.expect("there is room")
     }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 use std::fs;
+use std::net::UdpSocket;
 use std::path::Path;
 
 use control::Message;
@@ -233,6 +234,44 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
+/// [A-DISCARD]
+#[test]
+fn an_operator_gives_up_a_damaged_log_and_no_other() {
+    let dir = TestDir::new();
+    let mut cluster = cluster(&dir, "durable");
+    let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut nodes = cluster.nodes.iter_mut();
+    nodes.find(|n| n.name == "acceptor-1").unwrap().address = other.local_addr().unwrap();
+    let node = cluster.node("acceptor-1").unwrap();
+    let forget = || super::forget_log(&cluster, node).map_err(|e| e.to_string());
+    assert!(forget().unwrap_err().contains("address"), "it runs");
+    drop(other);
+    assert!(forget().unwrap_err().contains("nothing to forget"));
+    let mut role = open(&cluster).unwrap();
+    role.enable(1);
+    assert_eq!(role.vote(0), Verdict::Changed);
+    let nonce = role.acceptor().nonce();
+    drop(role);
+    assert!(forget().unwrap_err().contains("isn't damaged"));
+    let segment = dir.path().join("data/acceptor-1/log/segment-0000000000");
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[40] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    assert!(refusal(&cluster).contains("wirepaxos forget-log"));
+    let aside = forget().unwrap();
+    assert_eq!(fs::read(aside.join("segment-0000000000")).unwrap(), bytes);
+    let role = open(&cluster).unwrap();
+    assert!(role.acceptor().is_stranger() && role.acceptor().nonce() != nonce);
+    let volatile = stored::cluster(dir.path(), "volatile");
+    let refused = super::forget_log(&volatile, volatile.node("acceptor-1").unwrap());
+    assert!(
+        refused
+            .unwrap_err()
+            .to_string()
+            .contains("no durable acceptor")
+    );
+}
+
 /// The controller repeats its orders twice a second.
 #[test]
 fn an_order_that_changes_nothing_is_not_logged() {
@@ -241,7 +280,7 @@ fn an_order_that_changes_nothing_is_not_logged() {
     let mut role = open(&cluster).unwrap();
     role.enable(1);
     let logged = |after: &str| {
-        let segment = dir.path().join("data/acceptor-1/log/segment-000000000000");
+        let segment = dir.path().join("data/acceptor-1/log/segment-0000000000");
         let bytes = fs::read(segment).expect(after);
         bytes.iter().rposition(|b| *b != 0)
     };

@@ -1,15 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames in the sectors of a segment.
 //!
-//! A disk writes sectors whole, but in any order, and before a segment is used all of them hold zeros.
-//! So each sector of a frame has a checksum of its own. What a crash leaves of the last frame is
-//! sectors of it and sectors of zeros; whatever else is there was damaged since.
+//! A disk writes sectors whole, but in any order. Before a segment is used its sectors hold zeros, or what an
+//! earlier segment in the same file has left. So each sector of a frame has a checksum of its own, and
+//! names its segment. What a crash leaves of the last frame is sectors of it, and sectors as they were before;
+//! whatever else is there was damaged since. Each frame begins a new block, since many disks write such blocks,
+//! and one that is synced should never be written again.
+//!
+//! ```text
+//! sector   CRC-32 of the rest u32, place in the frame u16, sectors of the frame u16, segment u32,
+//!          number of the frame u64, 492 bytes of: length of the records u32, records, zeros
+//! ```
 
 pub const SECTOR: usize = 512;
-const HEAD: usize = 16;
+/// Frames begin at multiples of it, and zeros fill it up.
+pub const BLOCK: usize = 8 * SECTOR;
+const HEAD: usize = 20;
 const PAYLOAD: usize = SECTOR - HEAD;
 /// What precedes a frame's records: their length.
 pub const PREFIX: usize = 4;
+
+/// Whose sectors they are.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The log's own number, a part of each checksum.
+    pub key: u64,
+    /// The segment's number.
+    pub segment: u32,
+}
 
 /// What one sector holds of a frame.
 struct Sector<'a> {
@@ -19,39 +37,62 @@ struct Sector<'a> {
     payload: &'a [u8],
 }
 
+/// What a frame of so many bytes takes, its prefix included.
+pub fn room(bytes: usize) -> usize {
+    (sectors(bytes) * SECTOR).next_multiple_of(BLOCK)
+}
+
+fn sectors(bytes: usize) -> usize {
+    bytes.div_ceil(PAYLOAD)
+}
+
 /// Writes a frame to `out` as sectors. `records` begins with [`PREFIX`] bytes of room.
-pub fn seal(key: u64, number: u64, records: &mut [u8], out: &mut Vec<u8>) {
+pub fn seal(place: Place, number: u64, records: &mut [u8], out: &mut Vec<u8>) {
     let length = (records.len() - PREFIX) as u32;
     records[..PREFIX].copy_from_slice(&length.to_be_bytes());
-    let count = records.len().div_ceil(PAYLOAD);
-    let count16 = u16::try_from(count).expect("a batch fits a frame");
+    let count = u16::try_from(sectors(records.len())).expect("a batch fits a frame");
     out.clear();
     for (index, payload) in records.chunks(PAYLOAD).enumerate() {
         let start = out.len();
         out.resize(start + SECTOR, 0);
         let sector = &mut out[start..];
         sector[4..6].copy_from_slice(&(index as u16).to_be_bytes());
-        sector[6..8].copy_from_slice(&count16.to_be_bytes());
-        sector[8..16].copy_from_slice(&number.to_be_bytes());
+        sector[6..8].copy_from_slice(&count.to_be_bytes());
+        sector[8..12].copy_from_slice(&place.segment.to_be_bytes());
+        sector[12..20].copy_from_slice(&number.to_be_bytes());
         sector[HEAD..HEAD + payload.len()].copy_from_slice(payload);
-        let crc = checksum(key, &sector[4..]);
+        let crc = checksum(place.key, &sector[4..]);
         sector[..4].copy_from_slice(&crc.to_be_bytes());
     }
+    out.resize(out.len().next_multiple_of(BLOCK), 0);
 }
 
-/// Hands the records of each whole frame over, from number `next` on.
+/// What was read of a segment.
+pub struct Replayed {
+    /// The number of its first frame: of the one that was expected, if there is none.
+    pub first: Option<u64>,
+    /// That after its last one.
+    pub next: Option<u64>,
+    /// How many bytes the frames take.
+    pub bytes: u64,
+}
+
+/// Hands the records of each whole frame over, from number `next` on; the first frame of all says which
+/// (`None`).
 pub fn replay(
     bytes: &[u8],
-    key: u64,
-    next: &mut u64,
+    place: Place,
+    next: Option<u64>,
     mut take: impl FnMut(&[u8]) -> Result<(), String>,
-) -> Result<(), String> {
+) -> Result<Replayed, String> {
     let sectors = bytes.chunks(SECTOR).enumerate();
     let sectors: Vec<_> = sectors
-        .map(|(at, bytes)| Sector::read(bytes, key).map_err(|()| damaged(at)))
+        .map(|(at, bytes)| Sector::read(bytes, place).map_err(|why| damaged(at, why)))
         .collect::<Result<_, _>>()?;
     let mut rest = &sectors[..];
-    while let Some(frame) = whole_frame(rest, *next) {
+    let first = next.or(sectors.iter().flatten().next().map(|s| s.number));
+    let mut number = first.unwrap_or(0);
+    while let Some(frame) = whole_frame(rest, number) {
         let payload: Vec<u8> = frame
             .iter()
             .flatten()
@@ -61,14 +102,40 @@ pub fn replay(
         let (length, records) = payload.split_first_chunk().ok_or("a frame is empty")?;
         let records = records.get(..u32::from_be_bytes(*length) as usize);
         take(records.ok_or("a frame is shorter than it says")?)?;
-        *next += 1;
-        rest = &rest[frame.len()..];
+        number += 1;
+        let blocks = frame.len().next_multiple_of(BLOCK / SECTOR);
+        rest = rest.get(blocks..).unwrap_or(&[]);
     }
-    is_unfinished(rest, *next)
+    is_unfinished(rest, number)?;
+    let whole = sectors.len() - rest.len();
+    Ok(Replayed {
+        first,
+        next: if whole > 0 { Some(number) } else { next },
+        bytes: (whole * SECTOR) as u64,
+    })
 }
 
-fn damaged(at: usize) -> String {
-    format!("the {SECTOR} bytes at {} are damaged", at * SECTOR)
+/// Looks at blocks of a segment that were synced, from byte `from` on.
+pub fn check(bytes: &[u8], from: u64, place: Place) -> Result<(), String> {
+    for (offset, block) in (from..).step_by(BLOCK).zip(bytes.chunks(BLOCK)) {
+        let at = offset as usize / SECTOR;
+        let mut left = None;
+        for (at, bytes) in (at..).zip(block.chunks(SECTOR)) {
+            let sector = Sector::read(bytes, place).map_err(|why| damaged(at, why))?;
+            // A frame begins each block or goes on there, and may end in it.
+            let expected = left.unwrap_or(1);
+            match sector {
+                None if expected > 0 => return Err(damaged(at, "lost")),
+                None => left = Some(0),
+                Some(sector) => left = Some(sector.count.saturating_sub(sector.index + 1)),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn damaged(at: usize, why: &str) -> String {
+    format!("the {SECTOR} bytes at {} are {why}", at * SECTOR)
 }
 
 /// The sectors of the frame at the beginning, if all are there.
@@ -103,21 +170,26 @@ fn is_unfinished(sectors: &[Option<Sector<'_>>], number: u64) -> Result<(), Stri
 }
 
 impl<'a> Sector<'a> {
-    /// `None` where there are only zeros; an error where there is something that is no sector.
-    fn read(bytes: &'a [u8], key: u64) -> Result<Option<Sector<'a>>, ()> {
+    /// `None` where there are zeros, or what an earlier segment has left; an error where there is
+    /// something that is no sector.
+    fn read(bytes: &'a [u8], place: Place) -> Result<Option<Sector<'a>>, &'static str> {
         if bytes.iter().all(|b| *b == 0) {
             return Ok(None);
         }
-        let (crc, rest) = bytes.split_first_chunk::<4>().ok_or(())?;
-        let head = rest.first_chunk::<12>().ok_or(())?;
-        if bytes.len() != SECTOR || u32::from_be_bytes(*crc) != checksum(key, rest) {
-            return Err(());
+        let (crc, rest) = bytes.split_first_chunk::<4>().ok_or("damaged")?;
+        let head = rest.first_chunk::<16>().ok_or("damaged")?;
+        if bytes.len() != SECTOR || u32::from_be_bytes(*crc) != checksum(place.key, rest) {
+            return Err("damaged");
+        }
+        let segment = u32::from_be_bytes(head[4..8].try_into().expect("four bytes"));
+        if segment > place.segment {
+            return Err("of a later segment");
         }
         let small = |at: usize| usize::from(u16::from_be_bytes([head[at], head[at + 1]]));
-        Ok(Some(Sector {
+        Ok((segment == place.segment).then(|| Sector {
             index: small(0),
             count: small(2),
-            number: u64::from_be_bytes(head[4..].try_into().expect("eight bytes")),
+            number: u64::from_be_bytes(head[8..].try_into().expect("eight bytes")),
             payload: &bytes[HEAD..],
         }))
     }

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which segments are needed, and what is done so that they are needed no more.
+//!
+//! The oldest segments are let go together as soon as all that they touched is trimmed. Where a partition isn't
+//! trimmed while others are busy, and where a segment was found damaged, the slots in question are
+//! written once more, from memory, a few in each frame.
+
+use paxos::Instance;
+
+use super::{Kind, Place, Remembered, Wal, put, put_oldest};
+
+/// Bytes of slots that are written once more in a frame, about.
+const PIECE: usize = 64 << 10;
+
+/// By partition, 1 + the largest instance whose slot was touched.
+#[derive(Clone, Debug, Default)]
+pub struct Ends(Vec<(Place, Instance)>);
+
+impl Ends {
+    pub fn raise(&mut self, place: Place, end: Instance) {
+        match self.0.iter_mut().find(|(known, _)| *known == place) {
+            Some((_, known)) => *known = end.max(*known),
+            None => self.0.push((place, end)),
+        }
+    }
+
+    pub fn raise_all(&mut self, others: &Ends) {
+        others
+            .0
+            .iter()
+            .for_each(|(place, end)| self.raise(*place, *end));
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn are_trimmed(&self, memory: &impl Remembered) -> bool {
+        self.0
+            .iter()
+            .all(|(place, end)| *end <= memory.trim(*place))
+    }
+}
+
+/// Slots that are being written once more.
+pub struct Moving {
+    /// So that segments below this number are needed no more.
+    until: u32,
+    /// By partition, which instances are left.
+    left: Vec<(Place, Instance, Instance)>,
+    /// The frame that holds the last piece.
+    frame: Option<u64>,
+}
+
+impl Wal {
+    /// Begins to write once more what this segment and those before it hold.
+    pub(super) fn move_up_to(&mut self, number: u32, memory: &impl Remembered) {
+        let mut ends = Ends::default();
+        for segment in self.segments.iter().filter(|s| s.number <= number) {
+            ends.raise_all(&segment.ends);
+        }
+        let left = ends
+            .0
+            .iter()
+            .map(|(place, end)| (*place, memory.trim(*place), *end));
+        self.moving = Some(Moving {
+            until: number + 1,
+            left: left.collect(),
+            frame: None,
+        });
+    }
+
+    /// Lets segments go that are needed no more, and takes another step that there may be more of them.
+    pub(super) fn make_room(&mut self, memory: &impl Remembered) {
+        if self.segments.len() > self.sizes.segments && self.moving.is_none() {
+            let half = self.segments[self.segments.len() / 2].number;
+            self.move_up_to(half, memory);
+        }
+        self.move_a_piece(memory);
+        let mut needed = 0;
+        while needed + 1 < self.segments.len() && self.segments[needed].ends.are_trimmed(memory) {
+            needed += 1;
+        }
+        if needed > 0 {
+            self.freed.extend(self.segments.drain(..needed));
+            let oldest = self.segments.front().expect("the last one stays");
+            put_oldest(&mut self.records, oldest);
+        }
+    }
+
+    /// One piece a frame.
+    fn move_a_piece(&mut self, memory: &impl Remembered) {
+        let next_frame = self.next_frame;
+        let Some(moving) = self.moving.as_mut() else {
+            return;
+        };
+        if moving.frame == Some(next_frame) {
+            return;
+        }
+        moving.frame = Some(next_frame);
+        let full = self.records.len() + PIECE;
+        while let Some((place, next, end)) = moving.left.last_mut() {
+            let ((group, pid), inst) = (*place, memory.trim(*place).max(*next));
+            if inst >= *end {
+                moving.left.pop();
+                continue;
+            }
+            if self.records.len() >= full {
+                return;
+            }
+            *next = inst + 1;
+            let mut slot = [group.to_be_bytes(), pid.to_be_bytes()].concat();
+            memory.save_slot((group, pid), inst, &mut slot);
+            if slot.len() > 4 {
+                put(&mut self.records, Kind::Slot, &slot);
+                self.touched.raise((group, pid), inst + 1);
+                self.shown.rewritten += 1;
+            }
+        }
+        let until = moving.until;
+        self.moving = None;
+        for segment in self.segments.iter_mut().filter(|s| s.number < until) {
+            segment.ends.clear();
+        }
+    }
+
+    /// What was found damaged is written once more, from memory.
+    pub(super) fn take_damage(&mut self, memory: &impl Remembered) {
+        let Some(number) = self.keeper.take_damage() else {
+            return;
+        };
+        let current = self.current().number;
+        let Some(segment) = self.segments.iter_mut().find(|s| s.number == number) else {
+            return;
+        };
+        segment.damaged = true;
+        self.shown.damaged += 1;
+        // What is collected, and what is written once more, must not go there.
+        self.switches |= number == current;
+        self.move_up_to(number, memory);
+    }
+}
