@@ -9,6 +9,7 @@ mod bench;
 mod check_trace;
 mod demo;
 mod failover;
+mod forget_log;
 mod kv;
 mod lab;
 mod recover;
@@ -48,6 +49,8 @@ enum Command {
     Bench(bench::Command),
     /// Change the leader by hand
     Failover(failover::Options),
+    /// Give up the damaged log of a durable acceptor, which then joins as a new member
+    ForgetLog(forget_log::Options),
     /// Find out what an instance decided, or close it with a no-op
     Recover(recover::Options),
     /// Send one Redis command to the replicated store
@@ -82,6 +85,7 @@ pub fn main() -> ExitCode {
         Command::Status(options) => status::run(&options),
         Command::Bench(command) => bench::run(&command),
         Command::Failover(options) => failover::run(&options),
+        Command::ForgetLog(options) => forget_log::run(&options),
         Command::Recover(options) => recover::run(&options),
         Command::Kv(options) => return kv::run(&options),
         Command::Stop(options) => stop::run(&options),

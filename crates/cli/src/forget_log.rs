@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `wirepaxos forget-log`: give up a durable acceptor's damaged log.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use node::ClusterFile;
+use serde_json::json;
+
+use local_cluster::Error;
+
+/// Options of `wirepaxos forget-log`.
+#[derive(Args)]
+pub struct Options {
+    /// The cluster file
+    #[arg(short, long, default_value = "cluster.toml")]
+    cluster: PathBuf,
+    /// The acceptor, whose process must not run. Run this on its machine
+    #[arg(long)]
+    name: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Puts the log aside, if it is damaged.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let cluster = ClusterFile::load(&options.cluster)?;
+    let name = &options.name;
+    let node = cluster.node(name);
+    let node = node.ok_or_else(|| Error::new(format!("the cluster file has no node {name:?}")))?;
+    let aside = node::forget_log(&cluster, node)?;
+    if options.json {
+        println!("{}", json!({ "node": name, "aside": aside }));
+    } else {
+        println!(
+            "the log of {name} is kept as {}. Start {name}: it joins as a new member. Until `status` shows that \
+             it has, no other acceptor may lose its memory",
+            aside.display()
+        );
+    }
+    Ok(())
+}
