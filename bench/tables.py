@@ -175,6 +175,21 @@ def replica_memory(line, at):
     return max(mib for name, mib in line["memory_mib"][at].items() if name.startswith("replica"))
 
 
+def syncs():
+    results = Results("syncs")
+    rows = [["until it is on the disk", "4 KiB: p50, p99", "CPU", "64 KiB: p50, p99", "CPU"]]
+    for line in results.document["runs"]["ways"][0]:
+        if line["bytes"] != 4096:
+            continue
+        row = [f"{line['way']}, {'into room' if line['file'] == 'allocated' else 'over what was'} {line['file']}"]
+        for size in (4096, 65536):
+            of = {"name": "ways", "way": line["way"], "file": line["file"], "bytes": size}
+            p50, p99, cpu = (results.median(lambda l, f=f: l[f], **of) for f in ("p50_us", "p99_us", "cpu_us"))
+            row += [f"{micros(p50)}, {micros(p99)}", micros(cpu)]
+        rows.append(row)
+    return table(rows) + ["", results.origin() + "."]
+
+
 def number(value):
     """With as many digits as mean something."""
     value = float(value)
