@@ -18,6 +18,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use replica::application::{Record, RecordVisitor};
 use replica::{Error, MOVE_AWAY};
@@ -542,6 +543,11 @@ impl Contents {
             Some(([USER, key @ ..], value)) => Ok(Some((key, self.parse(key, value)?))),
             _ => Ok(None),
         }
+    }
+
+    /// CPU time in the store's library since it was opened.
+    pub fn library_cpu(&self) -> Duration {
+        self.store.library_cpu()
     }
 
     pub fn written(&self) -> Written {

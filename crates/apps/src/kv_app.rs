@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use replica::application::{Checkpoint, Record, RecordVisitor, Restore, Snapshot};
 use replica::{Application, Error, MOVE_AWAY, Part};
@@ -187,6 +188,10 @@ impl Application for KvApplication {
         self.filled = Arc::default();
         // What can't be removed now is removed at the next start.
         let _ = remove_dir(&self.next_store());
+    }
+
+    fn library_cpu(&self) -> Duration {
+        self.contents.library_cpu()
     }
 
     fn digest(&mut self) -> Result<[u8; 32], Error> {

@@ -15,6 +15,7 @@ mod kv_app;
 mod kv_exec;
 mod kv_span;
 mod leveldb;
+mod library_time;
 mod pairs;
 mod rocksdb;
 mod store;

@@ -11,7 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::library_time::LibraryTime;
 use replica::{Error, MOVE_AWAY};
 
 /// A database, batch, iterator or options object of the library.
@@ -87,6 +89,8 @@ pub(crate) enum Missing {
 pub(crate) struct Store {
     shared: Arc<Shared>,
     batch: Raw,
+    /// Looking a key up, adding to the batch, writing it.
+    time: [LibraryTime; 3],
 }
 
 // SAFETY: the batch belongs to this value alone and neither library ties it to a thread.
@@ -147,6 +151,7 @@ impl Store {
         Ok(Store {
             shared: Arc::new(shared),
             batch,
+            time: Default::default(),
         })
     }
 
@@ -161,7 +166,7 @@ impl Store {
         let (mut len, mut error) = (0, ptr::null_mut());
         // SAFETY: database and options are alive as long as `shared`; the key is valid for its
         // length; the result is null or `len` bytes that `Value` frees.
-        let memory = unsafe {
+        let memory = self.time[0].during(|| unsafe {
             (shared.engine.api.get)(
                 shared.db,
                 shared.read,
@@ -170,7 +175,7 @@ impl Store {
                 &mut len,
                 &mut error,
             )
-        };
+        });
         self.check(error, "read from")?;
         Ok((!memory.is_null()).then_some(Value {
             free: shared.engine.api.free,
@@ -182,7 +187,7 @@ impl Store {
     /// Adds a put to the batch in hand.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
         // SAFETY: the batch is alive; both slices are valid for their lengths and are copied.
-        unsafe {
+        self.time[1].during(|| unsafe {
             (self.shared.engine.api.batch_put)(
                 self.batch,
                 key.as_ptr().cast(),
@@ -190,7 +195,7 @@ impl Store {
                 value.as_ptr().cast(),
                 value.len(),
             );
-        }
+        });
     }
 
     /// Adds a deletion to the batch in hand.
@@ -207,11 +212,16 @@ impl Store {
         let shared = &*self.shared;
         let mut error = ptr::null_mut();
         // SAFETY: database, options and batch are alive, and the batch is used by this thread only.
-        unsafe {
+        self.time[2].during(|| unsafe {
             (shared.engine.api.write)(shared.db, shared.write, self.batch, &mut error);
             (shared.engine.api.batch_clear)(self.batch);
-        }
+        });
         self.check(error, "write to")
+    }
+
+    /// CPU time in the library since this was opened, but for cursors.
+    pub fn library_cpu(&self) -> Duration {
+        self.time.iter().map(LibraryTime::total).sum()
     }
 
     /// What is written up to now, to be synced from any thread.

@@ -168,6 +168,28 @@ pub fn cpu_seconds(pid: u32) -> Option<f64> {
     Some(nanoseconds as f64 / 1e9)
 }
 
+/// The same of the threads that belong to a store's library: RocksDB names its own, LevelDB's has the name of the
+/// thread of ours that started it.
+pub fn library_cpu_seconds(pid: u32) -> Option<f64> {
+    let mut tasks = Vec::new();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        let path = task.ok()?.path();
+        let id: u32 = path.file_name()?.to_str()?.parse().ok()?;
+        let name = std::fs::read_to_string(path.join("comm")).ok()?;
+        let used = std::fs::read_to_string(path.join("schedstat")).ok()?;
+        let used: u64 = used.split_whitespace().next()?.parse().ok()?;
+        tasks.push((id, name, used));
+    }
+    tasks.sort();
+    let mut ours = std::collections::BTreeSet::new();
+    let of_library = |(_, name, used): (u32, String, u64)| {
+        let theirs = name.starts_with("rocksdb") || !ours.insert(name);
+        theirs.then_some(used)
+    };
+    let nanoseconds: u64 = tasks.into_iter().filter_map(of_library).sum();
+    Some(nanoseconds as f64 / 1e9)
+}
+
 /// Resident memory of a process in MiB.
 pub fn resident_mib(pid: u32) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -5,25 +5,32 @@
 
 mod disk;
 mod load;
+pub mod local;
 mod work;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use client::ControlClient;
+use control::{Assembler, Progress};
 use node::ClusterFile;
 use node::cluster_file::{Plane, Role};
 
 pub use self::disk::FileSystem;
 use self::disk::Tables;
 use self::load::{Load, Until, run_all};
+use self::local::Local;
 
 use super::unreplicated;
 use local_cluster::Error;
 use local_cluster::latency::Latencies;
-use local_cluster::processes::{Processes, cpu_seconds, own_cpu_seconds, resident_mib};
+use local_cluster::processes::{
+    Processes, cpu_seconds, library_cpu_seconds, own_cpu_seconds, resident_mib,
+};
 use local_cluster::{LocalCluster, SLOTS, Shape};
 
 /// What is measured, and how.
@@ -67,8 +74,17 @@ pub struct Settings {
     pub data: PathBuf,
     /// Where processes run.
     pub pinned: Pinned,
-    /// Whether each load is also put on a server without replication.
-    pub unreplicated: bool,
+    /// What each load is compared with.
+    pub baseline: Option<Baseline>,
+}
+
+/// What to compare with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Baseline {
+    /// A server without replication, under the same load.
+    Unreplicated,
+    /// The stores alone, as many as there are replicas.
+    Local,
 }
 
 /// Placement of the processes.
@@ -118,13 +134,16 @@ impl Pinned {
 const WARM_UP: Duration = Duration::from_millis(500);
 /// How often stores are looked at.
 const LOOK: Duration = Duration::from_millis(50);
+/// Within this a replica says its status.
+const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A running cluster, and the server beside it.
 pub struct Bench {
     settings: Settings,
     file_system: FileSystem,
+    local: Rc<LocalCluster>,
     system: System,
-    baseline: Option<System>,
+    unreplicated: Option<System>,
 }
 
 impl Bench {
@@ -140,15 +159,16 @@ impl Bench {
             file_system.refuse_ram()?;
         }
         let system = System::start(local.clone())?;
-        let baseline = match settings.unreplicated {
-            false => None,
-            true => Some(System::unreplicated(local)?),
+        let unreplicated = match settings.baseline {
+            Some(Baseline::Unreplicated) => Some(System::unreplicated(local.clone())?),
+            _ => None,
         };
         Ok(Bench {
             settings,
             file_system,
+            local,
             system,
-            baseline,
+            unreplicated,
         })
     }
 
@@ -157,15 +177,30 @@ impl Bench {
         &self.file_system
     }
 
-    /// Puts one load on the cluster, then the same one on the server beside it.
+    /// Puts one load on the cluster, then measures what it is compared with.
     pub fn measure(&self, outstanding: u16, clients: u16) -> Result<Pair, Error> {
         let clients = clients.min(outstanding);
         let measured = self.system.measure(&self.settings, outstanding, clients)?;
-        let baseline = match &self.baseline {
+        let unreplicated = match &self.unreplicated {
             None => None,
             Some(system) => Some(system.measure(&self.settings, outstanding, clients)?),
         };
-        Ok(Pair { measured, baseline })
+        let local = match self.settings.baseline {
+            Some(Baseline::Local) => Some(self.measure_local(measured.commands_in_a_commit)?),
+            _ => None,
+        };
+        Ok(Pair {
+            measured,
+            unreplicated,
+            local,
+        })
+    }
+
+    /// The stores alone: with a write for each command, and with writes as large as the replicas'.
+    fn measure_local(&self, batch: f64) -> Result<(Local, Local), Error> {
+        let directory = self.local.directory();
+        let of = |batch| local::measure(&self.settings, directory, batch);
+        Ok((of(1)?, of((batch.round() as u64).max(1))?))
     }
 }
 
@@ -251,22 +286,78 @@ impl System {
         };
         run_all(&mut loads, warm_up, spread)?;
         let before = cpu_by_process(&self.processes);
+        let stores_before = self.stores_of_replicas();
         let memory_before = memory_by_process(&self.processes);
         let tables = Tables::since_now(self.stores.clone());
         let (time, waits) = (settings.time, settings.until_full);
         let (elapsed, latencies) = run_until_full(&tables, waits, |enough| {
             run_all(&mut loads, Until { time, enough }, spread)
         })?;
+        let cpu_s = difference(&before, &cpu_by_process(&self.processes));
+        let stores = difference(&stores_before, &self.stores_of_replicas());
+        let sum = |what: &str| stores.get(what).copied().unwrap_or(0.0);
         Ok(Measured {
             outstanding,
             clients,
             elapsed,
             latencies,
             tables_written: tables.written(),
-            cpu_s: difference(&before, &cpu_by_process(&self.processes)),
+            commands_in_a_commit: sum(COMMANDS) / sum(COMMITS).max(1.0),
+            store_cpu_s: stores
+                .into_iter()
+                .filter(|(name, _)| ![COMMANDS, COMMITS].contains(&name.as_str()))
+                .collect(),
+            cpu_s,
             memory_before,
             memory_after: memory_by_process(&self.processes),
         })
+    }
+}
+
+/// Of all replicas together, beside the names of the replicas.
+const COMMANDS: &str = " commands";
+const COMMITS: &str = " commits";
+
+impl System {
+    /// CPU seconds that the stores' library has taken in each replica; and how many commands all replicas have
+    /// executed in how many commits. Of a replica that doesn't answer there is nothing.
+    fn stores_of_replicas(&self) -> ByProcess {
+        let mut found = ByProcess::new();
+        for node in self.cluster.with_role(Role::Replica) {
+            let library = self.processes.pid(&node.name).and_then(library_cpu_seconds);
+            let Some((library, status)) = library.zip(self.status(node.control)) else {
+                continue;
+            };
+            let partitions = status["partitions"].as_array().into_iter().flatten();
+            let mut seconds = library;
+            for partition in partitions {
+                let number = |name: &str| partition[name].as_f64().unwrap_or(0.0);
+                seconds += number("store_cpu_s");
+                *found.entry(COMMANDS.into()).or_default() += number("commands");
+                *found.entry(COMMITS.into()).or_default() += number("commits");
+            }
+            found.insert(node.name.clone(), seconds);
+        }
+        found
+    }
+
+    fn status(&self, of: SocketAddr) -> Option<serde_json::Value> {
+        let mut socket = ControlClient::new(&self.cluster).ok()?;
+        let mut parts = Assembler::new(node::random_nonce().ok()?);
+        let until = Instant::now() + STATUS_PATIENCE;
+        let mut asks = true;
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            if asks {
+                socket.send(of, &parts.request());
+            }
+            let heard = socket.receive(left.min(LOOK));
+            let progress = heard.map(|(_, message)| parts.take(message));
+            match progress {
+                Some(Progress::Whole(text)) => return serde_json::from_str(&text).ok(),
+                progress => asks = progress != Some(Progress::None),
+            }
+        }
+        None
     }
 }
 
@@ -295,12 +386,14 @@ fn run_until_full<T>(
     })
 }
 
-/// One load on the cluster and on the server beside it.
+/// One load on the cluster, and what it is compared with.
 pub struct Pair {
     /// The cluster.
     pub measured: Measured,
-    /// The server.
-    pub baseline: Option<Measured>,
+    /// The server without replication.
+    pub unreplicated: Option<Measured>,
+    /// The stores alone, with a write for each command, and with writes as large as the replicas'.
+    pub local: Option<(Local, Local)>,
 }
 
 /// One load on one of them.
@@ -315,8 +408,12 @@ pub struct Measured {
     pub latencies: Latencies,
     /// By store: files that it has written out of its memory.
     pub tables_written: Vec<usize>,
+    /// Of the replicas, in the mean; 0 if they don't say it.
+    pub commands_in_a_commit: f64,
     /// CPU seconds.
     pub cpu_s: ByProcess,
+    /// Those of the stores' library, by replica.
+    pub store_cpu_s: ByProcess,
     /// Resident memory in MiB.
     pub memory_before: ByProcess,
     /// See `memory_before`.
@@ -327,6 +424,13 @@ impl Measured {
     /// Commands a second.
     pub fn ops_per_s(&self) -> f64 {
         self.latencies.count() as f64 / self.elapsed.as_secs_f64()
+    }
+
+    /// CPU seconds for a million commands.
+    pub fn cpu_s_per_million(&self) -> ByProcess {
+        let millions = self.latencies.count() as f64 / 1e6;
+        let each = |(name, s): (&String, &f64)| (name.clone(), s / millions);
+        self.cpu_s.iter().map(each).collect()
     }
 }
 

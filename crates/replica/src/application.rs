@@ -16,6 +16,7 @@
 use paxos::PartitionId;
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 /// Why an application can't go on. The node stops with this message; it never acknowledges what
 /// was not stored.
@@ -156,6 +157,12 @@ pub trait Application: Send {
     /// SHA-256 over the contents in a canonical order, without the replica's records. Equal for
     /// replicas at the same instance.
     fn digest(&mut self) -> Result<[u8; 32], Error>;
+
+    /// CPU time that this thread has spent in the library of a store since it was opened, roughly: for
+    /// measurements.
+    fn library_cpu(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// A consistent copy of an application's state.
@@ -224,5 +231,9 @@ impl Application for Box<dyn Application> {
 
     fn digest(&mut self) -> Result<[u8; 32], Error> {
         (**self).digest()
+    }
+
+    fn library_cpu(&self) -> Duration {
+        (**self).library_cpu()
     }
 }

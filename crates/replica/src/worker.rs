@@ -66,6 +66,8 @@ pub struct Statistics {
     pub repaired: u64,
     /// Checkpoints made.
     pub checkpoints: u64,
+    /// Commits made.
+    pub commits: u64,
 }
 
 /// What came of [`Worker::restore`].
@@ -788,6 +790,7 @@ impl<A: Application> Worker<A> {
         let result = self.app.commit(self.records.as_slice());
         self.final_error(result)?;
         self.sessions.committed();
+        self.statistics.commits += 1;
         self.committed = self.next;
         self.commands_committed = self.statistics.commands;
         self.commit_by = None;

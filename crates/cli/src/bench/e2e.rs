@@ -8,7 +8,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use client::ClientOptions;
 use local_cluster::{Error, MAX_VALUE};
-use measure::e2e::{Bench, ByProcess, FileSystem, Measured, Pair, Pinned, Settings};
+use measure::e2e::local::Local;
+use measure::e2e::{self, Bench, ByProcess, FileSystem, Measured, Pair, Pinned, Settings};
 use node::cluster_file::Plane;
 use serde_json::{Value, json};
 
@@ -104,6 +105,18 @@ pub struct Options {
 enum Baseline {
     /// One process that answers by itself, on the same plane, with the same client and packing
     Unreplicated,
+    /// The stores alone: as many as there are replicas, with a write for each command, and again with
+    /// writes as large as the replicas'
+    Local,
+}
+
+impl From<Baseline> for e2e::Baseline {
+    fn from(baseline: Baseline) -> e2e::Baseline {
+        match baseline {
+            Baseline::Unreplicated => e2e::Baseline::Unreplicated,
+            Baseline::Local => e2e::Baseline::Local,
+        }
+    }
 }
 
 fn pinned(name: &str) -> Result<Pinned, String> {
@@ -224,7 +237,7 @@ impl Options {
             allow_ram_disk: self.allow_ram_disk,
             data: self.data.clone().unwrap_or_else(std::env::temp_dir),
             pinned: self.pinned,
-            unreplicated: self.baseline.is_some(),
+            baseline: self.baseline.map(Into::into),
         })
     }
 
@@ -237,9 +250,29 @@ impl Options {
 
 fn print(pair: &Pair) {
     print_row("", &pair.measured);
-    if let Some(baseline) = &pair.baseline {
+    if let Some(baseline) = &pair.unreplicated {
         print_row("unreplicated", baseline);
     }
+    if let Some((single, batched)) = &pair.local {
+        print_local("local", single);
+        print_local("batched", batched);
+    }
+}
+
+fn print_local(what: &str, local: &Local) {
+    let slowest = local.slowest();
+    let cpu = local.cpu_s();
+    let cpu = cpu.iter().map(|(name, s)| format!("{name} {s:.2}"));
+    println!(
+        "{what:>12} {:>7} {:>11} {:>12.0} {:>9} {:>9} {:>9}   {}",
+        "",
+        format!("a write {}", local.batch),
+        slowest.ops_per_s(),
+        slowest.latency.p50,
+        slowest.latency.p99,
+        slowest.latency.p999,
+        cpu.collect::<Vec<_>>().join(", ")
+    );
 }
 
 fn print_row(what: &str, row: &Measured) {
@@ -259,10 +292,33 @@ fn print_row(what: &str, row: &Measured) {
 
 fn pair_json(pair: &Pair, options: &Options, file_system: &FileSystem) -> Value {
     let mut line = json_of(&pair.measured, options, file_system);
-    if let Some(baseline) = &pair.baseline {
+    if let Some(baseline) = &pair.unreplicated {
         line["baseline"] = json_of(baseline, options, file_system);
     }
+    if let Some((single, batched)) = &pair.local {
+        line["baseline"] = local_json(single, &line);
+        line["baseline_batched"] = local_json(batched, &line);
+    }
     line
+}
+
+/// The fields that a line of the cluster has, of the stores alone.
+fn local_json(local: &Local, line: &Value) -> Value {
+    let slowest = local.slowest();
+    json!({
+        "plane": line["plane"],
+        "app": line["app"],
+        "outstanding": line["outstanding"],
+        "packed": line["packed"],
+        "partitions": line["partitions"],
+        "pinned": line["pinned"],
+        "commands_in_a_commit": local.batch,
+        "ops_per_s": slowest.ops_per_s().round(),
+        "latency_us": slowest.latency.json(),
+        "cpu_s": rounded(&local.cpu_s()),
+        "store_cpu_s": rounded(&local.store_cpu_s()),
+        "cpu_s_per_million": rounded(&local.cpu_s_per_million()),
+    })
 }
 
 fn json_of(row: &Measured, options: &Options, file_system: &FileSystem) -> Value {
@@ -287,7 +343,10 @@ fn json_of(row: &Measured, options: &Options, file_system: &FileSystem) -> Value
         "tables_written": row.tables_written,
         "ops_per_s": row.ops_per_s().round(),
         "latency_us": row.latencies.percentiles_us().json(),
+        "commands_in_a_commit": (row.commands_in_a_commit * 10.0).round() / 10.0,
         "cpu_s": rounded(&row.cpu_s),
+        "store_cpu_s": rounded(&row.store_cpu_s),
+        "cpu_s_per_million": rounded(&row.cpu_s_per_million()),
         "memory_mib": {
             "before": rounded(&row.memory_before),
             "after": rounded(&row.memory_after),

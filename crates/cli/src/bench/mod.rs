@@ -3,6 +3,7 @@
 
 mod chain;
 mod e2e;
+mod local_store;
 mod roles;
 mod unreplicated;
 
@@ -21,6 +22,9 @@ pub enum Command {
     /// The server of `e2e --baseline unreplicated`
     #[command(hide = true)]
     UnreplicatedServer(unreplicated::Options),
+    /// A process of `e2e --baseline local`
+    #[command(hide = true)]
+    LocalStore(local_store::Options),
 }
 
 /// Runs one measurement.
@@ -30,5 +34,6 @@ pub fn run(command: &Command) -> Result<(), Error> {
         Command::Roles(options) => roles::run(options),
         Command::Chain(options) => chain::run(options),
         Command::UnreplicatedServer(options) => unreplicated::run(options),
+        Command::LocalStore(options) => local_store::run(options),
     }
 }

@@ -563,6 +563,8 @@ impl WorkerThread {
             "repaired": statistics.repaired,
             "malformed": statistics.malformed,
             "checkpoints": statistics.checkpoints,
+            "commits": statistics.commits,
+            "store_cpu_s": self.worker.application().library_cpu().as_secs_f64(),
             "catching_up": self.worker.wanted().checkpoint_at_least,
             "packets_sent": sends.sent,
             "sends_dropped": sends.dropped,
