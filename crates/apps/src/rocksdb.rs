@@ -16,8 +16,10 @@ pub(crate) static ENGINE: Engine = Engine {
 
 /// Size of a memory table, of which two may be in memory at a time.
 const WRITE_BUFFER_BYTES: usize = 64 << 20;
-/// Holds index and filter blocks too, so that reading has a bound on memory.
+/// For data alone. Index and filter of a file stay in memory as long as it is open. In the cache, which has 64
+/// parts, a filter of more than about 840,000 keys fits no part: each look-up would read it again, 1 MiB at a time.
 const BLOCK_CACHE_BYTES: usize = 64 << 20;
+/// Bounds index and filters, too: 1.25 bytes a key, some 2 MiB for each file at most.
 const MAX_OPEN_FILES: i32 = 512;
 /// A blind SET must know whether the key exists; the filter answers for most that don't.
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
@@ -41,7 +43,7 @@ fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
         let cache = rocksdb_cache_create_lru(BLOCK_CACHE_BYTES);
         let table = rocksdb_block_based_options_create();
         rocksdb_block_based_options_set_block_cache(table, cache);
-        rocksdb_block_based_options_set_cache_index_and_filter_blocks(table, 1);
+        rocksdb_block_based_options_set_cache_index_and_filter_blocks(table, 0);
         rocksdb_block_based_options_set_filter_policy(
             table,
             rocksdb_filterpolicy_create_bloom_full(BLOOM_BITS_PER_KEY),

@@ -428,9 +428,44 @@ fn a_string_has_a_largest_length_with_the_error_of_redis() {
 
 /// What this process has given the kernel to write, in bytes.
 fn bytes_written() -> u64 {
+    process_io("wchar: ")
+}
+
+fn process_io(what: &str) -> u64 {
     let io = fs::read_to_string("/proc/self/io").unwrap();
-    let line = io.lines().find_map(|l| l.strip_prefix("wchar: "));
+    let line = io.lines().find_map(|l| l.strip_prefix(what));
     line.unwrap().parse().unwrap()
+}
+
+/// A filter of so many keys fits no part of the block cache, and would be read again for each look-up.
+#[test]
+fn a_look_up_in_a_file_of_a_million_keys_reads_no_filter() {
+    const KEYS: u32 = 1_300_000;
+    const PACK: u32 = 1_000;
+    const LOOKS: u32 = 200;
+    let dir = TempDir::new("filter");
+    let app = &mut open("rocksdb", &dir.0);
+    for from in (0..KEYS).step_by(PACK as usize) {
+        let names: Vec<_> = (from..from + PACK).map(|n| (2 * n).to_be_bytes()).collect();
+        let pairs = names.iter().map(|n| (&n[..], &b""[..])).collect();
+        run(app, &Command::Mset { pairs });
+        app.commit(&[]).unwrap();
+    }
+    // What was in memory alone becomes a file.
+    *app = open("echo", &dir.0);
+    *app = open("rocksdb", &dir.0);
+    let per_look = |round: u32| {
+        let before = process_io("rchar: ");
+        for n in 0..LOOKS {
+            // Each is absent, and lies between two keys that are there.
+            let key = (2 * (n * (KEYS / LOOKS) + round) + 1).to_be_bytes();
+            expect(app, &Command::Exists { keys: vec![&key] }, &Reply::Int(0));
+        }
+        (process_io("rchar: ") - before) / u64::from(LOOKS)
+    };
+    // Tests share the process: the smallest of several rounds is this one's own.
+    let rounds: Vec<_> = (0..8).map(per_look).collect();
+    assert!(*rounds.iter().min().unwrap() < 100_000, "{rounds:?}");
 }
 
 #[test]
