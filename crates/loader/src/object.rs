@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Loading: one compiled object is one role on one node.
 
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use aya::maps::{Map, MapData, ProgramArray};
-use aya::programs::{Program, ProgramFd, Xdp};
-use aya::{Ebpf, EbpfLoader};
+use aya::programs::{Program, ProgramError, ProgramFd, Xdp};
+use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use paxos::NodeId;
 
 use crate::layout::{Counters, Device, Group, NodeAddress};
@@ -127,6 +128,8 @@ impl Object {
 
     fn load_file(path: &Path, role: Role, sizes: &Sizes, pins: Option<&Path>) -> Result<Object> {
         let mut loader = EbpfLoader::new();
+        // What is refused is verified once more, with a log; by default one of all steps, of up to 16 MiB.
+        loader.verifier_log_level(VerifierLogLevel::STATS);
         if let Some(pins) = pins {
             loader.map_pin_path(pins);
         }
@@ -157,11 +160,8 @@ impl Object {
             .load_file(path)
             .map_err(|error| format!("{}: {}", path.display(), whole(&error)))?;
         for (name, program) in ebpf.programs_mut() {
-            let loaded = match program {
-                Program::SchedClassifier(program) => program.load(),
-                program => <&mut Xdp>::try_from(program).and_then(Xdp::load),
-            };
-            loaded.map_err(|error| format!("{} {name}: {}", path.display(), whole(&error)))?;
+            verify(program)
+                .map_err(|error| format!("{} {name}: {}", path.display(), whole(&error)))?;
         }
         let counters = map_memory(&ebpf, "counters", 0, Some(possible_cpus()), false)?;
         Ok(Object {
@@ -324,6 +324,29 @@ impl Object {
         self.counters.get(cpu)
     }
 }
+
+/// Hands a program to the kernel, whose verifier gives up when a signal comes, also one that stops this process
+/// for a while.
+fn verify(program: &mut Program) -> std::result::Result<(), ProgramError> {
+    let mut tries = 0;
+    loop {
+        let verified = match &mut *program {
+            Program::SchedClassifier(program) => program.load(),
+            program => <&mut Xdp>::try_from(program).and_then(Xdp::load),
+        };
+        match verified {
+            Err(ProgramError::LoadError { io_error, .. })
+                if io_error.kind() == io::ErrorKind::WouldBlock && tries < MAX_INTERRUPTIONS =>
+            {
+                tries += 1;
+            }
+            verified => return verified,
+        }
+    }
+}
+
+/// More signals in a row are no accident.
+const MAX_INTERRUPTIONS: u32 = 1000;
 
 /// Rings of a learner's object.
 pub const MAX_RINGS: usize = 16;
