@@ -486,6 +486,7 @@ fn auto_falls_back_to_sockets_and_says_why() {
         application: "echo".to_string(),
         redis: false,
         durable: false,
+        workers: None,
         in_switch: false,
         cpu_of: |_| None,
     };

@@ -69,6 +69,7 @@ pub fn run(settings: &Settings, say: &Narrator) -> Result<Report, Error> {
         application: settings.app.clone(),
         redis: true,
         durable: false,
+        workers: None,
         in_switch: settings.in_switch,
         cpu_of: |_| None,
     };

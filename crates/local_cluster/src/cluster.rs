@@ -38,6 +38,8 @@ pub struct Shape {
     pub replicas: usize,
     /// Partitions of the one group.
     pub partitions: u16,
+    /// Threads of a replica that execute; none: as many as the machine has CPUs.
+    pub workers: Option<u16>,
     /// Largest value in bytes.
     pub max_value: u16,
     /// Slots of an acceptor's ring.
@@ -280,6 +282,10 @@ pub fn clean_up_on_signals(lab: &Lab) -> Result<(), Error> {
     Ok(())
 }
 
+fn cpus() -> u16 {
+    std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(64) as u16)
+}
+
 /// All nodes on one host, each with ports of its own.
 fn draft(cluster: u32, host: Ipv4Addr, shape: &Shape) -> Result<Draft, Error> {
     let application = ApplicationKind::named(&shape.application).ok_or_else(|| {
@@ -306,6 +312,9 @@ fn draft(cluster: u32, host: Ipv4Addr, shape: &Shape) -> Result<Draft, Error> {
             node.cpu = (shape.cpu_of)(&node.name);
             if role == Role::Acceptor && shape.durable {
                 node.storage = Some(Storage::Durable);
+            }
+            if role == Role::Replica && shape.partitions > 1 {
+                node.workers = Some(shape.workers.unwrap_or_else(cpus).min(shape.partitions));
             }
             if role == Role::Replica && shape.redis {
                 node.redis = Some(SocketAddr::new(host, node.control.port() + 1));

@@ -52,6 +52,8 @@ pub struct Settings {
     pub acceptors: usize,
     /// See `replicas`.
     pub partitions: u16,
+    /// Threads of a replica that execute; none: as many as the machine has CPUs.
+    pub workers: Option<u16>,
     /// So many of a hundred commands are over two partitions.
     pub multi: u16,
     /// Bytes of a command.
@@ -216,6 +218,7 @@ fn make_cluster(settings: &Settings) -> Result<LocalCluster, Error> {
         application: settings.app.clone(),
         redis: false,
         durable: settings.durable,
+        workers: settings.workers,
         in_switch: settings.in_switch,
         cpu_of: settings.pinned.node_cpu(),
     };

@@ -192,6 +192,7 @@ mod tests {
             application: application.to_owned(),
             redis: false,
             durable: false,
+            workers: None,
             in_switch: false,
             cpu_of: |_| None,
         };

@@ -36,7 +36,7 @@
 //! | `redis_password` | what clients must AUTH with; required unless `redis` is loopback | none |
 //! | `metrics` | `"ip:port"`, TCP, of the Prometheus text | none |
 //! | `cpu` | the CPU that the node's packet thread stays on | any |
-//! | `workers` | threads that execute; thread `t` of `n` serves the partitions whose number modulo `n` is `t` (replica) | one a CPU, at most one a partition |
+//! | `workers` | threads that execute; thread `t` of `n` serves the partitions whose number modulo `n` is `t`, and all packets for them go to one port (replica) | one a CPU, at most one a partition; a port for each partition |
 //! | `worker_cpus` | list of the CPUs that these threads stay on, one after the other and again from the first (replica) | `cpu` |
 //! | `directories` | list of directories, relative to the file, for the partitions' state: partition 0's is in the first, 1's in the second, and again from the first; on file systems or devices of their own, say (replica) | `data` |
 //! | **`[controller]`** | | |
@@ -327,10 +327,13 @@ impl Node {
         SocketAddr::new(self.address.ip(), self.address.port() + pid)
     }
 
-    /// Where packets of partition `pid` are sent: a replica alone has a port for each.
+    /// Where packets of partition `pid` are sent: a replica alone has a port for each. Where it is known
+    /// which partitions share a thread, the first one's takes those of all, so that many leave and arrive
+    /// together.
     pub fn address_for(&self, pid: PartitionId) -> SocketAddr {
-        match self.role {
-            Role::Replica => self.partition_address(pid),
+        match (self.role, self.workers) {
+            (Role::Replica, Some(workers)) => self.partition_address(pid % workers.max(1)),
+            (Role::Replica, None) => self.partition_address(pid),
             _ => self.address,
         }
     }

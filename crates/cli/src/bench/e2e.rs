@@ -63,6 +63,10 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "1",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     partitions: Vec<u16>,
+    /// Threads of a replica that execute; by default one a CPU, at most one a partition (udp, without
+    /// --lab)
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: Option<u16>,
     /// So many of a hundred commands are over two partitions
     #[arg(long, value_name = "PERCENT", default_value_t = 0,
           value_parser = clap::value_parser!(u16).range(0..=100))]
@@ -212,9 +216,9 @@ impl Options {
         if self.in_switch && on_loopback {
             return Err(Error::new("--in-switch is for --plane xdp, or with --lab"));
         }
-        if !on_loopback && (self.durable || self.data.is_some()) {
+        if !on_loopback && (self.durable || self.data.is_some() || self.workers.is_some()) {
             return Err(Error::new(
-                "--durable and --data are for --plane udp, without --lab",
+                "--durable, --data and --workers are for --plane udp, without --lab",
             ));
         }
         Ok(Settings {
@@ -226,6 +230,7 @@ impl Options {
             learners: self.learners,
             acceptors: self.acceptors,
             partitions,
+            workers: self.workers,
             multi: self.multi,
             value_bytes: self.value_bytes,
             max_value: self.max_value,
@@ -330,6 +335,7 @@ fn json_of(row: &Measured, options: &Options, file_system: &FileSystem) -> Value
         "clients": row.clients,
         "in_switch": options.in_switch,
         "packed": !options.unpacked && row.outstanding > row.clients,
+        "workers": options.workers,
         "multi": options.multi,
         "replicas": options.replicas,
         "acceptors": options.acceptors,

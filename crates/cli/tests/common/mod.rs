@@ -35,6 +35,7 @@ pub fn shape(application: &str) -> Shape {
         application: application.to_string(),
         redis: true,
         durable: false,
+        workers: None,
         in_switch: false,
         cpu_of: |_| None,
     }

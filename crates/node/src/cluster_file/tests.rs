@@ -332,7 +332,10 @@ fn what_is_written_reads_back_to_the_same_cluster() {
     let partition = |pid| every.partition_dir(&replica, pid);
     assert_eq!(partition(0), Path::new("/a/replica-1/partition-0"));
     assert_eq!(partition(3), Path::new("/b/replica-1/partition-3"));
+    let ports = [0, 1, 2, 3].map(|pid| replica.address_for(pid).port());
+    assert_eq!(ports, [7031, 7032, 7031, 7032], "one for each thread");
     let replica = node("replica-2");
+    assert_eq!(replica.address_for(3).port(), 7035);
     let by_default = every.partition_dir(&replica, 1);
     assert_eq!(by_default, every.node_dir(&replica).join("partition-1"));
     let password = node("replica-1").redis_password;

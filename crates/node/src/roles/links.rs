@@ -8,7 +8,7 @@ use paxos::group_commit::Turn;
 use paxos::{GroupCommit, GroupId, Header, NodeId, Outbox, Packet, PartitionId, To};
 
 use crate::Error;
-use crate::cluster_file::{ClusterFile, Group, Node, Role};
+use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::counters::Counters;
 use crate::plane::{SendBatch, UdpPlane};
 use crate::trace::Recorder;
@@ -24,12 +24,11 @@ struct Directory {
     leader: Option<SocketAddr>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Place {
     node: NodeId,
-    address: SocketAddr,
-    /// A replica has a port for each partition.
-    is_replica: bool,
+    /// By partition.
+    addresses: Vec<SocketAddr>,
 }
 
 impl Directory {
@@ -38,8 +37,9 @@ impl Directory {
         let learners = |pid| listeners.iter().map(|n| n.address_for(pid)).collect();
         let place = |n: &Node| Place {
             node: n.id,
-            address: n.address,
-            is_replica: n.role == Role::Replica,
+            addresses: (0..group.partitions)
+                .map(|pid| n.address_for(pid))
+                .collect(),
         };
         Directory {
             acceptors: cluster.acceptors().iter().map(|a| a.address).collect(),
@@ -71,11 +71,7 @@ impl Directory {
     /// A node's address for packets of a partition.
     fn node(&self, node: NodeId, pid: PartitionId) -> Option<SocketAddr> {
         let place = self.nodes.iter().find(|p| p.node == node)?;
-        let mut address = place.address;
-        if place.is_replica {
-            address.set_port(address.port().checked_add(pid)?);
-        }
-        Some(address)
+        place.addresses.get(usize::from(pid)).copied()
     }
 }
 

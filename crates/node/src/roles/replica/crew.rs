@@ -12,7 +12,7 @@ use crate::Error;
 use crate::host::{Ready, Stop, pin_to_cpu, wait_for};
 
 use super::waker::Waker;
-use super::worker_thread::WorkerThread;
+use super::worker_thread::{HandedOn, WorkerThread};
 
 /// Waits at most so long, then looks after everything.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
@@ -30,7 +30,10 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    pub fn new(workers: Vec<WorkerThread>, woken: Waker, stop: Arc<Stop>) -> Crew {
+    pub fn new(mut workers: Vec<WorkerThread>, woken: Waker, stop: Arc<Stop>) -> Crew {
+        if let Some((first, others)) = workers.split_first_mut() {
+            first.receive_for(others.iter().map(WorkerThread::pid).collect());
+        }
         Crew {
             workers,
             woken,
@@ -58,14 +61,18 @@ impl Crew {
         self.workers
             .iter()
             .for_each(WorkerThread::tell_local_sessions);
+        let mut handed_on = HandedOn::default();
         while !self.stop.is_requested() && !self.workers.is_empty() {
             let round = self.wait()?;
+            handed_on.clear();
             self.each(|at, worker| {
                 let arrived = round.arrived.has(FIRST_SOCKET + at) || worker.has_more();
-                match round.everyone || arrived || worker.is_due() {
-                    true => worker.turn(arrived),
-                    false => Ok(()),
+                let concerned = arrived || handed_on.has(worker.pid());
+                if round.everyone || concerned || worker.is_due() {
+                    worker.turn(arrived, &handed_on)?;
+                    worker.hand_on(&mut handed_on);
                 }
+                Ok(())
             });
         }
         self.each(|_, worker| worker.end());

@@ -4,6 +4,7 @@
 
 use std::io::BufReader;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -152,6 +153,9 @@ pub(super) struct WorkerThread {
     helpers: Helpers,
     /// Whether the socket or the ring may hold more than was taken.
     more: bool,
+    /// For whom this worker's socket receives, too, and what has come for them.
+    others: Vec<PartitionId>,
+    handed_on: HandedOn,
     /// Another replica's state, to be taken over when no checkpoint is under way.
     fetched: Option<Fetched>,
     start: Instant,
@@ -226,6 +230,8 @@ impl WorkerThread {
             jobs,
             helpers,
             more: false,
+            others: Vec::new(),
+            handed_on: HandedOn::default(),
             fetched: None,
             start: Instant::now(),
             asked_lane: None,
@@ -246,13 +252,32 @@ impl WorkerThread {
         self.link.ask(Ask::Failed);
     }
 
-    /// Takes what has arrived, if anything has, and does what is due.
-    pub fn turn(&mut self, arrived: bool) -> Result<(), Error> {
+    /// Which partition it serves.
+    pub fn pid(&self) -> PartitionId {
+        self.pid
+    }
+
+    /// What comes to its socket for these partitions is to be handed on.
+    pub fn receive_for(&mut self, others: Vec<PartitionId>) {
+        self.others = others;
+    }
+
+    /// Hands on what has come for them.
+    pub fn hand_on(&mut self, to: &mut HandedOn) {
+        if !self.handed_on.items.is_empty() {
+            std::mem::swap(&mut self.handed_on, to);
+        }
+    }
+
+    /// Takes what has arrived at its socket, if anything has, and at the one of the thread's first worker;
+    /// and does what is due.
+    pub fn turn(&mut self, arrived: bool, handed_on: &HandedOn) -> Result<(), Error> {
         // One reading of the clock a turn: at one request in flight each is 1% of its time.
         let now = self.now();
         // A full batch means that more may wait. A smaller one means that the socket is empty: to ask it
         // again would cost a system call and tell nothing.
         self.more = self.take_decisions(now)? | (arrived && self.receive(now)?);
+        self.receive_from(now, handed_on)?;
         self.take_jobs()?;
         self.follow_checkpoint(now)?;
         self.follow_fetch(now)?;
@@ -364,6 +389,11 @@ impl WorkerThread {
             self.outbox.links.set_sender(arrival.from);
             for datagram in arrival.datagrams() {
                 let verdict = match self.senders.parse(datagram, &arrival.from) {
+                    Ok(packet) if self.others.contains(&packet.header.pid) => {
+                        let pid = packet.header.pid;
+                        self.handed_on.push(pid, arrival.from, datagram);
+                        continue;
+                    }
                     Ok(packet) => {
                         self.outbox.links.receives(&packet, datagram);
                         self.worker.step(now, &packet, &mut self.outbox)
@@ -386,6 +416,28 @@ impl WorkerThread {
         }
         self.finish(now)?;
         Ok(self.inbox.is_full())
+    }
+
+    /// Takes what the thread's first worker has received for this one.
+    fn receive_from(&mut self, now: Time, handed_on: &HandedOn) -> Result<(), Error> {
+        if !handed_on.has(self.pid) {
+            return Ok(());
+        }
+        for (datagram, from) in handed_on.of(self.pid) {
+            self.outbox.links.set_sender(from);
+            let verdict = match self.senders.parse(datagram, &from) {
+                Ok(packet) => {
+                    self.outbox.links.receives(&packet, datagram);
+                    self.worker.step(now, &packet, &mut self.outbox)
+                }
+                Err(reason) => Verdict::Dropped(reason),
+            };
+            self.outbox.links.counters.conclude(verdict);
+            if self.worker.pending_replies() >= MAX_PENDING_REPLIES {
+                self.finish(now)?;
+            }
+        }
+        self.finish(now)
     }
 
     /// Commits, then lets the answers go.
@@ -579,6 +631,40 @@ impl WorkerThread {
 
     fn fatal(&self, e: replica::Error) -> Error {
         fatal(self.pid, e)
+    }
+}
+
+/// Datagrams for other workers of a thread.
+#[derive(Default)]
+pub(super) struct HandedOn {
+    bytes: Vec<u8>,
+    items: Vec<(PartitionId, SocketAddr, Range<usize>)>,
+    /// A bit for each partition: there are 64 at most.
+    pids: u64,
+}
+
+impl HandedOn {
+    fn push(&mut self, pid: PartitionId, from: SocketAddr, datagram: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(datagram);
+        self.items.push((pid, from, start..self.bytes.len()));
+        self.pids |= 1 << pid;
+    }
+
+    /// Whether there is something for a partition.
+    pub fn has(&self, pid: PartitionId) -> bool {
+        self.pids >> pid & 1 == 1
+    }
+
+    fn of(&self, pid: PartitionId) -> impl Iterator<Item = (&[u8], SocketAddr)> {
+        let own = self.items.iter().filter(move |(of, ..)| *of == pid);
+        own.map(|(_, from, bytes)| (&self.bytes[bytes.clone()], *from))
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.items.clear();
+        self.pids = 0;
     }
 }
 
