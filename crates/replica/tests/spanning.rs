@@ -3,90 +3,15 @@
 
 mod common;
 
+use common::siblings::*;
 use common::*;
-use paxos::wire::value::{Vector, emit_marker};
-use paxos::{Flags, Instance, MsgType, PartitionId, Round};
-use replica::protocol::ReplyAddress;
-use replica::{SiblingMessage, Status};
-use std::collections::VecDeque;
+use paxos::wire::value::emit_marker;
+use paxos::{Flags, Instance, MsgType, Round};
+use replica::Status;
 
-/// All partitions' workers, and what they tell one another.
-struct Replica {
-    partitions: Vec<Fed>,
-    /// From, to.
-    mail: VecDeque<(PartitionId, PartitionId, SiblingMessage)>,
-    replies: Vec<Reply>,
-}
-
-/// Of a session that each partition opens at instance 0: their ids are equal.
-const SESSION: u64 = 1 << 16;
-
-impl Replica {
-    fn new(partitions: u16) -> Replica {
-        let fed = |pid| {
-            let mut settings = settings(REPLICAS[0]);
-            settings.deployment.partitions = partitions;
-            settings.pid = pid;
-            let disk = Disk::default();
-            disk.with(|d| d.spans = true);
-            Fed::on(settings, disk)
-        };
-        let mut replica = Replica {
-            partitions: (0..partitions).map(fed).collect(),
-            mail: VecDeque::new(),
-            replies: Vec::new(),
-        };
-        for fed in &mut replica.partitions {
-            let op = open(false, 64, ReplyAddress::default());
-            fed.op(7, op);
-            assert_eq!(fed.worker.next(), 1);
-        }
-        replica.settle();
-        replica
-    }
-
-    fn at(&mut self, pid: usize) -> &mut Fed {
-        &mut self.partitions[pid]
-    }
-
-    /// Ends the batches of all, and hands out what they say until nobody says anything.
-    fn settle(&mut self) {
-        loop {
-            for pid in 0..self.partitions.len() {
-                self.finish(pid);
-            }
-            let Some((from, to, message)) = self.mail.pop_front() else {
-                return;
-            };
-            let fed = self.at(to.into());
-            fed.worker.sibling(fed.now, from, message);
-        }
-    }
-
-    fn finish(&mut self, pid: usize) {
-        let fed = &mut self.partitions[pid];
-        self.replies.extend(fed.finish());
-        let mail = std::mem::take(&mut fed.out.mail);
-        let from = pid as PartitionId;
-        self.mail
-            .extend(mail.into_iter().map(|(to, m)| (from, to, m)));
-    }
-
-    /// Decides a copy in one partition.
-    fn copy(&mut self, pid: usize, vector: &[(PartitionId, Instance)], request: u64) {
-        let place = vector.iter().find(|(of, _)| usize::from(*of) == pid);
-        let (_, inst) = *place.unwrap();
-        self.copy_at(pid, inst, 1, vector, request);
-    }
-
-    fn copy_at(
-        &mut self,
-        pid: usize,
-        inst: Instance,
-        epoch: u32,
-        vector: &[(PartitionId, Instance)],
-        request: u64,
-    ) {
+/// The same replica as a script decides values in it: whatever follows from one happens at once.
+impl Script for Replica {
+    fn copy_at(&mut self, pid: usize, inst: Instance, epoch: u32, vector: &Places, request: u64) {
         let value = stamped(epoch, vector, &command(request));
         self.at(pid)
             .give(inst, Flags::MULTI, (SESSION, request), &value);
@@ -105,49 +30,23 @@ impl Replica {
     }
 
     fn times(&mut self, number: u64) -> Vec<u64> {
-        self.partitions
-            .iter_mut()
-            .map(|p| p.times(number))
-            .collect()
-    }
-
-    fn next(&self) -> Vec<Instance> {
-        self.partitions.iter().map(|p| p.worker.next()).collect()
-    }
-
-    /// All processes' memories are gone; `power`: also what these partitions have not made durable.
-    fn kill(&mut self, power: &[usize]) {
-        self.mail.clear();
-        for (pid, fed) in self.partitions.iter_mut().enumerate() {
-            if power.contains(&pid) {
-                fed.disk.power_failure();
-            }
-            fed.restart();
-        }
-        self.settle();
-    }
-
-    fn checkpoint(&mut self, pid: usize) {
-        let fed = self.at(pid);
-        fed.worker.checkpoint(fed.now).unwrap();
-        self.settle();
-    }
-
-    fn kept(&self) -> Vec<usize> {
-        let kept = self.partitions.iter().map(|p| p.worker.kept_outcomes());
-        kept.collect()
+        let times = self.partitions.iter_mut().map(|p| p.times(number));
+        times.collect()
     }
 }
 
-/// A value as a leader has stamped it.
-fn stamped(epoch: u32, vector: &[(PartitionId, Instance)], command: &[u8]) -> Vec<u8> {
-    let pids: Vec<PartitionId> = vector.iter().map(|(pid, _)| *pid).collect();
-    let mut value = Vec::new();
-    Vector::reserve(&pids, &mut value);
-    value.extend_from_slice(command);
-    let mut places = vector.iter();
-    Vector::stamp(&mut value, Round::base(epoch), |_| places.next().unwrap().1);
-    value
+trait Script {
+    fn copy_at(&mut self, pid: usize, inst: Instance, epoch: u32, vector: &Places, request: u64);
+    fn noop(&mut self, pid: usize, inst: Instance);
+    fn marker(&mut self, pid: usize, inst: Instance, epoch: u32);
+    fn times(&mut self, number: u64) -> Vec<u64>;
+
+    /// Decides a copy in one partition, at its place.
+    fn copy(&mut self, pid: usize, vector: &Places, request: u64) {
+        let mut places = vector.iter();
+        let (_, inst) = places.find(|(of, _)| usize::from(*of) == pid).unwrap();
+        self.copy_at(pid, *inst, 1, vector, request);
+    }
 }
 
 // ---- Without faults
@@ -305,6 +204,7 @@ fn a_later_epochs_marker_ends_waiting() {
         assert!(died(&r.replies, 1, 3));
         // A copy that a repair revives behind the marker is dead, too, also after a restart.
         r.kill(&[]);
+        r.settle();
         r.at(other).tell_epoch(2);
         r.copy(other, &vector, 5);
         assert_eq!((r.next(), r.times(5)), (vec![4, 4], vec![0, 0]));
@@ -321,20 +221,19 @@ fn a_marker_behind_the_places_kills_nothing() {
     r.marker(0, 2, 2);
     // Partition 1 alone loses what it has executed.
     r.checkpoint(0);
+    r.settle();
     r.kill(&[1]);
+    r.settle();
     assert_eq!(r.next(), [3, 0]);
-    replay(&mut r, 1, 1);
+    replay(&mut r, 1);
     r.copy(1, &vector, 5);
     assert_eq!(r.times(5), [1, 1]);
 }
 
-/// Decides again what `Replica::new` did, and no-ops up to an instance.
-fn replay(r: &mut Replica, pid: usize, upto: Instance) {
-    let op = open(false, 64, ReplyAddress::default());
-    r.at(pid).op(7, op);
-    for inst in 1..upto {
-        r.noop(pid, inst);
-    }
+/// Decides again what [`Replica::new`] did.
+fn replay(r: &mut Replica, pid: usize) {
+    r.open(pid);
+    r.settle();
 }
 
 // ---- What is kept
@@ -346,6 +245,7 @@ fn outcomes_are_kept_until_all_have_passed_them_on_disk() {
         let mut r = Replica::new(3);
         for pid in 0..3 {
             r.checkpoint(pid);
+            r.settle();
         }
         let vector = [(0, 1), (1, 1), (2, 1)];
         for pid in 0..3 {
@@ -353,9 +253,11 @@ fn outcomes_are_kept_until_all_have_passed_them_on_disk() {
         }
         for pid in (0..3).filter(|pid| *pid != lost) {
             r.checkpoint(pid);
+            r.settle();
             assert_eq!(r.kept(), [1, 1, 1]);
         }
         r.kill(&[lost]);
+        r.settle();
         assert_eq!((r.at(lost).worker.next(), r.kept()[lost]), (1, 0));
         r.replies.clear();
         r.copy(lost, &vector, 5);
@@ -369,6 +271,7 @@ fn outcomes_are_kept_until_all_have_passed_them_on_disk() {
             "its session is there"
         );
         r.checkpoint(lost);
+        r.settle();
         assert_eq!(r.kept(), [0, 0, 0]);
         // That they may go is stored with the next commit.
         for pid in 0..3 {
@@ -385,13 +288,16 @@ fn one_record_is_enough() {
     let mut r = Replica::new(3);
     for pid in 0..3 {
         r.checkpoint(pid);
+        r.settle();
     }
     let vector = [(0, 1), (1, 1), (2, 1)];
     for pid in 0..3 {
         r.copy(pid, &vector, 5);
     }
     r.checkpoint(1);
+    r.settle();
     r.kill(&[0, 2]);
+    r.settle();
     r.copy(2, &vector, 5);
     assert_eq!(r.times(5), [0, 1, 0]);
     r.copy(0, &vector, 5);
@@ -408,8 +314,10 @@ fn a_repetition_has_an_outcome() {
         r.copy(1, &vector, request);
     }
     r.checkpoint(1);
+    r.settle();
     r.kill(&[0]);
-    replay(&mut r, 0, 1);
+    r.settle();
+    replay(&mut r, 0);
     for inst in [1, 2] {
         r.copy(0, &[(0, inst), (1, inst)], 5);
     }

@@ -3,6 +3,8 @@
 //! take, an output that records, and a worker that is fed decided values directly.
 #![allow(dead_code, unused_imports)] // each test binary uses a part
 
+pub mod siblings;
+
 use paxos::wire::value::{PackedItem, append_packed};
 use paxos::{
     Deployment, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, PartitionId, Round, Time,

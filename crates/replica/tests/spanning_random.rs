@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Two replicas execute random logs with commands over several partitions, by random schedules: values in any
+//! order, messages late, kills, power failures that take each partition's unsynced tail by itself, checkpoints, and
+//! installs of the other one's state. After each step each partition must hold exactly what the logs say of its
+//! position. The mistakes at the end, in what the replica stores or is told, must be noticed. [V-ALIVE] [V-RECORD]
+
+mod common;
+
+use common::siblings::*;
+use common::*;
+use paxos::wire::value::emit_marker;
+use paxos::{Flags, Instance, PartitionId};
+use replica::{Restored, SiblingMessage};
+
+// ---- Logs, and what they say
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Entry {
+    Open,
+    Noop,
+    Marker(u32),
+    Single,
+    Copy(usize),
+}
+
+#[derive(Clone, Debug)]
+struct Vectored {
+    epoch: u32,
+    places: Vec<(PartitionId, Instance)>,
+    request: u64,
+}
+
+#[derive(Debug)]
+struct World {
+    logs: Vec<Vec<Entry>>,
+    vectors: Vec<Vectored>,
+    /// By partition and position.
+    expected: Vec<Vec<Tally>>,
+}
+
+impl World {
+    /// Draws logs as leaders of two epochs, lost packets and repairs may leave them.
+    fn draw(rng: &mut Rng) -> World {
+        let partitions = rng.between(2, 3) as usize;
+        let length = rng.between(4, 9);
+        let marked = rng.chance(700_000);
+        let markers: Vec<Instance> = (0..partitions)
+            .map(|_| {
+                if marked {
+                    rng.between(1, length - 1)
+                } else {
+                    length
+                }
+            })
+            .collect();
+        let mut logs = vec![vec![Entry::Noop; length as usize]; partitions];
+        for (log, marker) in logs.iter_mut().zip(&markers) {
+            log[0] = Entry::Open;
+            if marked {
+                log[*marker as usize] = Entry::Marker(2);
+            }
+        }
+        let mut vectors: Vec<Vectored> = Vec::new();
+        let mut next = vec![1; partitions];
+        let mut epoch = 1;
+        for _ in 0..rng.between(1, 5) {
+            if marked && epoch == 1 && rng.chance(300_000) {
+                epoch = 2;
+                next = markers.iter().map(|marker| marker + 1).collect();
+            }
+            let left_out = rng.below(2 * partitions as u64 - 2) as usize;
+            let mut places = Vec::new();
+            for pid in (0..partitions).filter(|pid| partitions == 2 || *pid != left_out) {
+                let place = next[pid] + rng.below(2);
+                next[pid] = place + 1;
+                places.push((pid as PartitionId, place));
+            }
+            let fits = places.iter().all(|(_, place)| *place < length);
+            if !fits {
+                continue;
+            }
+            // Some are sent again, whether or not the first one was lost.
+            let again = vectors.iter().find(|v| v.places[0].0 == places[0].0);
+            let repeated = again.filter(|_| rng.chance(250_000)).map(|v| v.request);
+            let number = vectors.len();
+            for (pid, place) in &places {
+                let slot = &mut logs[usize::from(*pid)][*place as usize];
+                if *slot == Entry::Noop && rng.chance(850_000) {
+                    *slot = Entry::Copy(number);
+                }
+            }
+            vectors.push(Vectored {
+                epoch,
+                places,
+                request: repeated.unwrap_or(40 + number as u64),
+            });
+        }
+        for slot in logs.iter_mut().flatten() {
+            if *slot == Entry::Noop && rng.chance(500_000) {
+                *slot = Entry::Single;
+            }
+        }
+        let mut world = World {
+            logs,
+            vectors,
+            expected: Vec::new(),
+        };
+        world.execute();
+        world
+    }
+
+    fn length(&self) -> Instance {
+        self.logs[0].len() as Instance
+    }
+
+    fn is_alive(&self, number: usize) -> bool {
+        let vector = &self.vectors[number];
+        vector.places.iter().all(|(pid, place)| {
+            let (before, rest) = self.logs[usize::from(*pid)].split_at(*place as usize);
+            let later = |e: &Entry| matches!(e, Entry::Marker(epoch) if *epoch > vector.epoch);
+            rest[0] == Entry::Copy(number) && !before.iter().any(later)
+        })
+    }
+
+    /// What each partition holds at each position, by the definition.
+    fn execute(&mut self) {
+        let partitions = self.logs.len();
+        let mut expected = vec![vec![Tally::default()]; partitions];
+        let mut done = Vec::new();
+        loop {
+            let before: usize = expected.iter().map(Vec::len).sum();
+            for pid in 0..partitions {
+                let inst = expected[pid].len() - 1;
+                let Some(entry) = self.logs[pid].get(inst) else {
+                    continue;
+                };
+                let mut tally = expected[pid][inst].clone();
+                match *entry {
+                    Entry::Single => count(&mut tally, number_of(pid, inst as u64), 0),
+                    Entry::Copy(number) if self.is_alive(number) => {
+                        let vector = &self.vectors[number];
+                        let stands = |(pid, place): &(PartitionId, Instance)| {
+                            expected[usize::from(*pid)].len() as u64 == place + 1
+                        };
+                        if !vector.places.iter().all(stands) {
+                            continue;
+                        }
+                        let request = (vector.places[0].0, vector.request);
+                        let again = done.contains(&request);
+                        done.push(request);
+                        let totals = vector.places.iter().map(|(pid, _)| {
+                            let at = &expected[usize::from(*pid)];
+                            at[at.len() - 1].total
+                        });
+                        let sum: u64 = totals.sum();
+                        for (pid, _) in &vector.places {
+                            let at = &mut expected[usize::from(*pid)];
+                            let mut tally = at[at.len() - 1].clone();
+                            if !again {
+                                count(&mut tally, vector.request, 0);
+                                *tally.by_command.entry(SUM_OF + vector.request).or_default() +=
+                                    sum;
+                            }
+                            at.push(tally);
+                        }
+                        continue;
+                    }
+                    Entry::Open | Entry::Noop | Entry::Marker(_) | Entry::Copy(_) => {}
+                }
+                expected[pid].push(tally);
+            }
+            if expected.iter().map(Vec::len).sum::<usize>() == before {
+                break;
+            }
+        }
+        let whole = |at: &Vec<Tally>| at.len() as u64 == self.length() + 1;
+        assert!(expected.iter().all(whole), "the order has a circle");
+        self.expected = expected;
+    }
+
+    /// Decides a value in one partition of a replica.
+    fn decide(&self, replica: &mut Replica, pid: usize, inst: Instance) {
+        let Some(entry) = self.logs[pid].get(inst as usize) else {
+            return;
+        };
+        let fed = replica.at(pid);
+        let _ = match *entry {
+            Entry::Open => {
+                let op = open(false, 64, replica::protocol::ReplyAddress::default());
+                fed.decide(inst, Flags::NONE, (7, 0), &op.to_bytes())
+            }
+            Entry::Noop => fed.decide(inst, Flags::NOOP, (0, 0), &[]),
+            Entry::Marker(epoch) => fed.decide(inst, Flags::NOOP, (0, 0), &emit_marker(epoch)),
+            Entry::Single => {
+                let command = command(number_of(pid, inst));
+                fed.decide(inst, Flags::NONE, (SESSION, 10 + inst), &command)
+            }
+            Entry::Copy(number) => {
+                let vector = &self.vectors[number];
+                let value = stamped(vector.epoch, &vector.places, &command(vector.request));
+                fed.decide(inst, Flags::MULTI, (SESSION, vector.request), &value)
+            }
+        };
+    }
+}
+
+fn count(tally: &mut Tally, number: u64, more: u64) {
+    tally.total += 1;
+    *tally.by_command.entry(number).or_default() += 1 + more;
+}
+
+fn number_of(pid: usize, inst: Instance) -> u64 {
+    1_000 * (pid as u64 + 1) + inst
+}
+
+// ---- Schedules
+
+/// A rule that is left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mistake {
+    /// No outcome is stored: a partition that has passed a copy says "dead".
+    NoRecord,
+    /// The lowest partition alone stores it.
+    LowestRecordsAlone,
+    /// It is forgotten once siblings have committed, not synced.
+    ForgottenAtCommit,
+    /// The epoch of the last marker isn't stored.
+    MarkerNotStored,
+    /// A partition takes the other replica's state over by itself.
+    FetchedAlone,
+    /// Nothing says that an install was begun.
+    NoJournal,
+    /// The source forgets outcomes while its partitions are copied one after the other.
+    CopiedWithoutHold,
+}
+
+/// By partition: where the copy stands, and the copy.
+type Copies = Vec<(Instance, Vec<u8>)>;
+
+struct Run<'a> {
+    world: &'a World,
+    rng: Rng,
+    mistake: Option<Mistake>,
+    replicas: [Replica; 2],
+    /// By replica: the state that is being installed.
+    installing: [Option<Copies>; 2],
+}
+
+impl Run<'_> {
+    fn makes(&self, mistake: Mistake) -> bool {
+        self.mistake == Some(mistake)
+    }
+
+    fn go(mut self) -> Result<(), String> {
+        for _ in 0..self.rng.between(20, 400) {
+            let at = self.rng.below(2) as usize;
+            self.step(at);
+            self.check()?;
+        }
+        for at in 0..2 {
+            while self.installing[at].is_some() {
+                self.install(at);
+            }
+            self.ends(at)?;
+        }
+        self.check()
+    }
+
+    fn step(&mut self, at: usize) {
+        let pid = self.rng.below(self.world.logs.len() as u64) as usize;
+        match self.rng.below(100) {
+            0..45 => {
+                let inst = self.replicas[at].at(pid).worker.next() + self.rng.below(3);
+                self.world.decide(&mut self.replicas[at], pid, inst);
+            }
+            45..65 => {
+                let from = self.rng.below(self.world.logs.len() as u64) as usize;
+                for _ in 0..self.rng.between(1, 4) {
+                    self.replicas[at].deliver(from, pid);
+                }
+            }
+            65..85 => self.finish(at, pid),
+            85..91 if self.installing[at].is_none() => self.replicas[at].checkpoint(pid),
+            91..94 => self.kill(at, &[]),
+            94..97 => {
+                let all = 0..self.world.logs.len();
+                let power: Vec<usize> = all.filter(|_| self.rng.chance(600_000)).collect();
+                self.kill(at, &power);
+            }
+            _ => self.install(at),
+        }
+    }
+
+    fn finish(&mut self, at: usize, pid: usize) {
+        let replica = &mut self.replicas[at];
+        let before = replica.at(pid).disk.committed();
+        replica.finish(pid);
+        let fed = replica.at(pid);
+        let (next, committed) = (fed.worker.next(), fed.disk.committed() != before);
+        if committed && self.mistake == Some(Mistake::ForgottenAtCommit) {
+            for to in (0..self.world.logs.len()).filter(|to| *to != pid) {
+                replica.mail[pid][to].push_back(SiblingMessage::Synced(next));
+            }
+        }
+    }
+
+    fn kill(&mut self, at: usize, power: &[usize]) {
+        let mistake = self.mistake;
+        for (pid, fed) in self.replicas[at].partitions.iter_mut().enumerate() {
+            fed.disk.with(|d| {
+                for image in [&mut d.committed, &mut d.durable] {
+                    spoil(image, pid, mistake);
+                }
+            });
+        }
+        self.replicas[at].kill(power);
+        knows_both_epochs(&mut self.replicas[at]);
+        if self.makes(Mistake::NoJournal) {
+            self.installing[at] = None;
+        } else if self.installing[at].is_some() {
+            begin_install(&mut self.replicas[at]);
+        }
+    }
+
+    /// Begins an install of the other replica's state, or goes on with it.
+    fn install(&mut self, at: usize) {
+        let all = self.world.logs.len();
+        let Some(copies) = self.installing[at].clone() else {
+            if self.installing[1 - at].is_none() {
+                let copies = self.copy(1 - at);
+                if self.makes(Mistake::FetchedAlone) {
+                    let pid = self.rng.below(all as u64) as usize;
+                    put(&mut self.replicas[at], pid, &copies[pid]);
+                    return;
+                }
+                begin_install(&mut self.replicas[at]);
+                self.installing[at] = Some(copies);
+            }
+            return;
+        };
+        let missing =
+            |pid: &usize| self.replicas[at].partitions[*pid].worker.next() < copies[*pid].0;
+        if let Some(pid) = (0..all).find(missing) {
+            put(&mut self.replicas[at], pid, &copies[pid]);
+            return;
+        }
+        for fed in &mut self.replicas[at].partitions {
+            fed.worker.checkpoint(fed.now).unwrap();
+        }
+        for fed in &mut self.replicas[at].partitions {
+            fed.worker.end_install(fed.now);
+        }
+        self.installing[at] = None;
+    }
+
+    /// Copies the partitions one after the other, while the source goes on.
+    fn copy(&mut self, of: usize) -> Copies {
+        let hold = !self.makes(Mistake::CopiedWithoutHold);
+        for fed in self.replicas[of].partitions.iter_mut().filter(|_| hold) {
+            fed.worker.hold();
+        }
+        let mut order: Vec<usize> = (0..self.world.logs.len()).collect();
+        if self.rng.chance(500_000) {
+            order.reverse();
+        }
+        let mut copies = vec![(0, Vec::new()); order.len()];
+        for pid in order {
+            let (position, mut snapshot) = self.replicas[of].at(pid).worker.snapshot().unwrap();
+            let mut bytes = Vec::new();
+            snapshot.write_to(&mut bytes).unwrap();
+            copies[pid] = (position, bytes);
+            for _ in 0..self.rng.below(30) {
+                let pid = self.rng.below(self.world.logs.len() as u64) as usize;
+                match self.rng.below(4) {
+                    0 => {
+                        let inst = self.replicas[of].at(pid).worker.next();
+                        self.world.decide(&mut self.replicas[of], pid, inst);
+                    }
+                    1 => self.replicas[of].checkpoint(pid),
+                    _ => self.replicas[of].settle(),
+                }
+            }
+        }
+        for fed in self.replicas[of].partitions.iter_mut().filter(|_| hold) {
+            fed.worker.release();
+        }
+        copies
+    }
+
+    /// Each partition holds what the logs say of its position.
+    fn check(&mut self) -> Result<(), String> {
+        for at in (0..2).filter(|at| self.installing[*at].is_none()) {
+            for (pid, fed) in self.replicas[at].partitions.iter_mut().enumerate() {
+                let next = fed.worker.next();
+                let (found, expected) = (
+                    &fed.worker.application().tally,
+                    &self.world.expected[pid][next as usize],
+                );
+                if found != expected {
+                    return Err(format!(
+                        "replica {at}, partition {pid}, position {next}: {found:?}, the logs say {expected:?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Without further faults it gets to the end, and keeps nothing.
+    fn ends(&mut self, at: usize) -> Result<(), String> {
+        let length = self.world.length();
+        let replica = &mut self.replicas[at];
+        loop {
+            let before = replica.next();
+            for (pid, next) in before.iter().enumerate() {
+                self.world.decide(replica, pid, *next);
+            }
+            replica.settle();
+            if replica.next() == before {
+                break;
+            }
+        }
+        if replica.next().iter().any(|next| *next != length) {
+            return Err(format!("replica {at} stands still at {:?}", replica.next()));
+        }
+        (0..self.world.logs.len()).for_each(|pid| replica.checkpoint(pid));
+        replica.settle();
+        if replica.kept().iter().any(|kept| *kept > 0) {
+            return Err(format!("replica {at} keeps {:?} outcomes", replica.kept()));
+        }
+        Ok(())
+    }
+}
+
+/// From now on the workers execute nothing.
+fn begin_install(replica: &mut Replica) {
+    for fed in &mut replica.partitions {
+        let _begun = fed.worker.begin_install();
+    }
+}
+
+/// What the logs hold is decided, or confirmed, in the later one.
+fn knows_both_epochs(replica: &mut Replica) {
+    let partitions = &mut replica.partitions;
+    partitions.iter_mut().for_each(|fed| fed.tell_epoch(2));
+}
+
+fn put(replica: &mut Replica, pid: usize, (position, copy): &(Instance, Vec<u8>)) {
+    let fed = replica.at(pid);
+    if fed.worker.next() < *position {
+        let restored = fed.worker.restore(fed.now, *position, &mut &copy[..]);
+        assert!(matches!(restored, Ok(Restored::To(_))), "{restored:?}");
+    }
+}
+
+/// Takes from what is stored.
+fn spoil(image: &mut Image, pid: usize, mistake: Option<Mistake>) {
+    match mistake {
+        Some(Mistake::NoRecord) => image.records.retain(|key, _| key[0] != b'o'),
+        Some(Mistake::LowestRecordsAlone) if pid > 0 => {
+            image.records.retain(|key, _| key[0] != b'o');
+        }
+        Some(Mistake::MarkerNotStored) => {
+            for (key, value) in &mut image.records {
+                let marker = match key[0] {
+                    b'p' => 8..12,
+                    b'c' => 16..20,
+                    _ => continue,
+                };
+                value[marker].fill(0);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn run(seed: u64, mistake: Option<Mistake>) -> Result<(), String> {
+    let mut rng = Rng::new(seed);
+    let world = World::draw(&mut rng);
+    let partitions = world.logs.len() as u16;
+    let run = Run {
+        world: &world,
+        rng,
+        mistake,
+        replicas: [0, 1].map(|_| {
+            let mut replica = Replica::empty(partitions);
+            knows_both_epochs(&mut replica);
+            replica
+        }),
+        installing: [None, None],
+    };
+    run.go()
+        .map_err(|why| format!("seed {seed}: {why}\n{world:#?}"))
+}
+
+#[test]
+fn each_partition_holds_what_the_logs_say() {
+    for seed in 0..3_000 {
+        if let Err(why) = run(seed, None) {
+            panic!("{why}");
+        }
+    }
+}
+
+#[test]
+fn logs_have_living_and_dead_copies_and_repeated_ones() {
+    let (mut alive, mut dead, mut repeated) = (0, 0, 0);
+    for seed in 0..300 {
+        let world = World::draw(&mut Rng::new(seed));
+        for (number, vector) in world.vectors.iter().enumerate() {
+            match world.is_alive(number) {
+                true => alive += 1,
+                false => dead += 1,
+            }
+            let earlier = &world.vectors[..number];
+            repeated += u32::from(earlier.iter().any(|v| v.request == vector.request));
+        }
+    }
+    assert!(
+        alive > 100 && dead > 100 && repeated > 30,
+        "{alive} {dead} {repeated}"
+    );
+}
+
+/// [V-FORGET] [V-MARKER] [X-HOLD] [X-INSTALL]
+#[test]
+fn each_rule_that_is_left_out_is_missed() {
+    for mistake in [
+        Mistake::NoRecord,
+        Mistake::LowestRecordsAlone,
+        Mistake::ForgottenAtCommit,
+        Mistake::MarkerNotStored,
+        Mistake::FetchedAlone,
+        Mistake::NoJournal,
+        Mistake::CopiedWithoutHold,
+    ] {
+        let noticed = (0..20_000).find(|seed| {
+            let run = std::panic::catch_unwind(|| run(*seed, Some(mistake)));
+            !matches!(run, Ok(Ok(())))
+        });
+        assert!(noticed.is_some(), "{mistake:?}");
+    }
+}
