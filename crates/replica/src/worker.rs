@@ -715,10 +715,8 @@ impl<A: Application> Worker<A> {
     fn flush(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         loop {
             self.goes_on()?;
-            // Siblings act on what is stored.
-            let tells = !self.spanning.mail.is_empty();
             let full = self.next - self.committed >= MAX_BATCH;
-            if self.settings.answers_wait || tells || full {
+            if self.settings.answers_wait || full {
                 self.commit()?;
             }
             self.replies.send(out);
