@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use super::disk::Disk;
 use super::input::{Input, NONCE};
 use super::members::{configuration, deployment};
-use node::transfer::{FrameWriter, answered};
+use node::transfer::incoming::{append_part, read_parts};
 use paxos::{Flags, Header, MsgType, Outbox, Packet, Round, To};
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::{EpochView, InMemory, Output, ReplyTo, Restored, Settings, StateMachine, Worker};
@@ -37,18 +37,32 @@ pub fn run(data: &[u8]) {
     assert!(receiver.ended || receiver.worker.next() >= before.max(ahead));
 }
 
-/// A replica that executed something, and its checkpoint as it travels.
+/// A replica that executed something, and its checkpoint as it lies at the one that fetches it.
 fn sender(input: &mut Input<'_>) -> (u64, Vec<u8>) {
     let mut replica = Replica::new();
     for _ in 0..3 + input.small() % 16 {
         replica.execute(input);
     }
     let (position, mut snapshot) = replica.worker.snapshot().expect("a healthy replica");
-    let mut stream = format!("{{\"position\":{position}}}\n").into_bytes();
-    let mut frames = FrameWriter::new(&mut stream);
-    snapshot.write_to(&mut frames).expect("memory");
-    frames.finish().expect("memory");
-    (position, stream)
+    let mut state = Vec::new();
+    snapshot.write_to(&mut state).expect("memory");
+    let piece = usize::from(input.small()) + 1;
+    (position, in_parts(position, &state, piece))
+}
+
+/// Position, then the parts, as files have them.
+fn in_parts(position: u64, state: &[u8], piece: usize) -> Vec<u8> {
+    let mut stream = position.to_be_bytes().to_vec();
+    let mut pieces = state.chunks(piece).peekable();
+    while let Some(piece) = pieces.next() {
+        append_part(&mut stream, piece, pieces.peek().is_none());
+    }
+    stream
+}
+
+fn split(stream: &[u8]) -> Option<(u64, &[u8])> {
+    let (position, parts) = stream.split_first_chunk()?;
+    Some((u64::from_be_bytes(*position), parts))
 }
 
 /// Bytes changed on the way.
@@ -58,12 +72,12 @@ fn damaged(stream: &[u8], input: &mut Input<'_>) -> Vec<u8> {
     stream
 }
 
-/// Bytes changed before they were framed, and all checksums are right.
+/// Bytes changed before they were cut into parts, and all checksums are right.
 fn forged(stream: &[u8], input: &mut Input<'_>) -> Vec<u8> {
-    let line = stream.iter().position(|b| *b == b'\n').expect("a line") + 1;
+    let (position, parts) = split(stream).expect("our own stream");
     let mut state = Vec::new();
-    let (_, mut frames) = answered(stream).expect("our own stream");
-    frames.read_to_end(&mut state).expect("our own stream");
+    let whole = read_parts(parts).read_to_end(&mut state);
+    whole.expect("our own stream");
     let (body, _) = state.split_last_chunk::<4>().expect("a checksum");
     let (name, app) = body.split_at(NAME_LEN);
     let (mut name, mut app) = (name.to_vec(), app.to_vec());
@@ -72,13 +86,8 @@ fn forged(stream: &[u8], input: &mut Input<'_>) -> Vec<u8> {
         _ => input.damage(&mut app),
     }
     app.extend_from_slice(&crc32fast::hash(&app).to_be_bytes());
-    let mut forged = stream[..line].to_vec();
-    let mut frames = FrameWriter::new(&mut forged);
-    for piece in [name, app].concat().chunks(usize::from(input.small()) + 1) {
-        frames.write_all(piece).expect("memory");
-    }
-    frames.finish().expect("memory");
-    forged
+    let state = [name, app].concat();
+    in_parts(position, &state, usize::from(input.small()) + 1)
 }
 
 // ---- Replicas
@@ -185,11 +194,11 @@ impl Replica {
 
     /// What came from another replica.
     fn take(&mut self, stream: &[u8], forged: bool) {
-        let Ok((position, mut frames)) = answered(stream) else {
+        let Some((position, parts)) = split(stream) else {
             return;
         };
         let mut state = Vec::new();
-        if self.ended || frames.read_to_end(&mut state).is_err() {
+        if self.ended || read_parts(parts).read_to_end(&mut state).is_err() {
             return;
         }
         let before = self.shown();

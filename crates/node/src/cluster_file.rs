@@ -21,6 +21,8 @@
 //! | `gap_timeout_ms` | how long a replica waits for a missing instance before it asks | 10 |
 //! | `session_timeout_s` | an idle session expires after this | 3600 |
 //! | `answer` | when a replica answers a command: `"executed"`, as soon as it is, or `"stored"`, once its effects are | `"executed"` |
+//! | `catch_up_mib_per_s` | a replica hands out its state to one that fell behind at this many MiB a second | 64 |
+//! | `catch_up_kept_mib` | it keeps this many MiB of what is decided while its state is on its way | 4096 |
 //! | **`[[node]]`** | one process | |
 //! | `name` | its name on the command line; letters, digits, `-` and `_` | required |
 //! | `id` | its number, 1 to 65535 | required |
@@ -101,6 +103,10 @@ pub struct Group {
     pub session_timeout_s: u64,
     /// When a replica answers.
     pub answer: Answer,
+    /// A replica hands out its state to one that fell behind at this many MiB a second.
+    pub catch_up_mib_per_s: u64,
+    /// It keeps this many MiB of what is decided meanwhile.
+    pub catch_up_kept_mib: u64,
 }
 
 /// When a replica answers a command.

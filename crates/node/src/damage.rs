@@ -308,6 +308,7 @@ fn partition(cluster: &ClusterFile) -> Partition<'_> {
         group: &cluster.groups[0],
         pid: 0,
         nonce: 1,
+        installing: false,
     }
 }
 

@@ -84,7 +84,7 @@ pub enum Restored {
 /// What came of [`Worker::replay`].
 #[derive(Debug)]
 pub enum Replayed {
-    /// So many bytes were taken; what follows isn't whole yet.
+    /// So many bytes were taken; what follows isn't whole, or can't be executed yet.
     Taken(usize),
     /// The values are damaged, or one is missing: what came before it was taken.
     Broken(Error),

@@ -38,7 +38,7 @@ fn nothing_is_executed_while_a_state_is_installed() {
     read(&mut &bytes[..]).unwrap();
     assert_eq!(r.open(1, false, 64), s, "it goes on meanwhile");
 
-    r.worker.begin_install();
+    r.worker.begin_install().unwrap();
     r.out.sent.clear();
     r.give(1, Flags::NONE, (s, 1), &command(1));
     r.give(position, Flags::NONE, (s, 21), &command(21));
@@ -74,7 +74,7 @@ fn what_is_further_is_kept() {
     for number in 1..=9 {
         r.log(s, number, &command(number));
     }
-    r.worker.begin_install();
+    r.worker.begin_install().unwrap();
     let restored = r.worker.end_restore(r.now, position).unwrap();
     assert!(matches!(restored, Restored::NotNewer(10)));
     assert!(
@@ -84,7 +84,7 @@ fn what_is_further_is_kept() {
 
     let mut r = Fed::new(settings(REPLICAS[1]));
     r.open(1, false, 64);
-    r.worker.begin_install();
+    r.worker.begin_install().unwrap();
     r.worker.checkpoint_now().unwrap();
     r.write_checkpoint().unwrap();
     r.disk.power_failure();

@@ -234,6 +234,18 @@ impl Check {
                 None => Answer::Executed,
                 Some(answer) => self.choice("answer", answer, &Answer::ALL, Answer::name),
             },
+            catch_up_mib_per_s: self.number(
+                "catch_up_mib_per_s",
+                &raw.catch_up_mib_per_s,
+                1..=65_536,
+                64,
+            ) as u64,
+            catch_up_kept_mib: self.number(
+                "catch_up_kept_mib",
+                &raw.catch_up_kept_mib,
+                1..=1 << 20,
+                4_096,
+            ) as u64,
         }
     }
 

@@ -95,6 +95,12 @@ pub struct GroupDraft {
         serialize_with = "answer_name"
     )]
     pub answer: Option<Answer>,
+    /// A replica hands out its state to one that fell behind at this many MiB a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub catch_up_mib_per_s: Option<u64>,
+    /// It keeps this many MiB of what is decided meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub catch_up_kept_mib: Option<u64>,
 }
 
 /// One process.
@@ -297,6 +303,8 @@ impl GroupDraft {
             gap_timeout_ms: None,
             session_timeout_s: None,
             answer: None,
+            catch_up_mib_per_s: None,
+            catch_up_kept_mib: None,
         }
     }
 }
@@ -371,6 +379,8 @@ impl From<&Group> for GroupDraft {
             gap_timeout_ms: Some(group.gap_timeout_ms),
             session_timeout_s: Some(group.session_timeout_s),
             answer: Some(group.answer),
+            catch_up_mib_per_s: Some(group.catch_up_mib_per_s),
+            catch_up_kept_mib: Some(group.catch_up_kept_mib),
         }
     }
 }

@@ -72,13 +72,16 @@ impl<A: Application> Worker<A> {
 
     /// An install begins: from now on nothing is executed, no checkpoint begins by itself, and nothing is
     /// reported. [X-INSTALL]
-    pub fn begin_install(&mut self) {
+    pub fn begin_install(&mut self) -> Result<(), Error> {
+        self.commit()?;
         self.installing = true;
+        Ok(())
     }
 
     /// The install has ended: all partitions have got where it was to bring them, and are durable.
     pub fn end_install(&mut self, now: Time) {
         self.installing = false;
+        self.answer_siblings();
         self.drain(now);
     }
 
@@ -189,16 +192,17 @@ impl<A: Application> Worker<A> {
     ) -> Result<Replayed, Error> {
         let mut values = Values::new(log);
         loop {
+            let taken = log.len() - values.left();
             if self.waits_for_siblings() {
                 // It goes on when they have come as far.
                 self.flush(now, out)?;
                 if self.waits_for_siblings() {
-                    break;
+                    return self.replayed(now, out, Replayed::Taken(taken));
                 }
             }
             let value = match values.next() {
                 Ok(Some(value)) => value,
-                Ok(None) => break,
+                Ok(None) => return self.replayed(now, out, Replayed::Taken(taken)),
                 Err(error) => return self.replayed(now, out, Replayed::Broken(error)),
             };
             if self.installing || value.inst > self.next {
@@ -215,9 +219,10 @@ impl<A: Application> Worker<A> {
             if full || self.replies.weight() >= MAX_REPLIES || self.next <= value.inst {
                 self.flush(now, out)?;
             }
+            if self.next <= value.inst {
+                return self.replayed(now, out, Replayed::Taken(taken));
+            }
         }
-        let taken = log.len() - values.left();
-        self.replayed(now, out, Replayed::Taken(taken))
     }
 
     fn replayed(

@@ -239,6 +239,10 @@ impl<A: Application> Worker<A> {
 
     /// Answers the siblings that can be answered. [V-JUDGE]
     pub(super) fn answer_siblings(&mut self) {
+        // Some partitions are replaced and others not yet: what is on record here may say nothing to them.
+        if self.installing {
+            return;
+        }
         let mut questions = std::mem::take(&mut self.spanning.questions);
         questions.retain(|question| !self.answers(question));
         self.spanning.questions = questions;
@@ -265,6 +269,14 @@ impl<A: Application> Worker<A> {
         }
         self.spanning.mail.push((question.from, answer));
         true
+    }
+
+    /// All workers of this replica stand still in an install, and have got what they said to one another
+    /// before: that is void, as some of them stand elsewhere now. They meet their copies anew. [X-INSTALL]
+    pub fn meet_anew(&mut self) {
+        self.spanning.met = None;
+        self.spanning.questions.clear();
+        self.spanning.mail.clear();
     }
 
     // ---- What comes of it

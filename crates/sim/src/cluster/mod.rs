@@ -35,7 +35,7 @@ use learner::LearnerHost;
 use mutation::Mutation;
 use replica::ReplicaHost;
 use trace::describe;
-use world::{Event, World};
+use world::{Event, Transfer, World};
 
 /// A cluster and its world.
 pub struct Cluster {
@@ -291,21 +291,18 @@ impl Cluster {
                     self.replicas[n].checkpoint(&mut self.world, at.pid);
                 }
             }
-            Event::Transfer {
-                to,
-                process,
-                position,
-                snapshot,
-            } => {
-                if self.host(to.node).process != process {
+            Event::Open(transfer) => self.open_copy(transfer),
+            Event::Transfer(transfer) => self.transfer(*transfer),
+            Event::Install { at, process } => {
+                let endpoint = Endpoint { node: at, pid: 0 };
+                if !self.reaches(endpoint, process, Event::Install { at, process }) {
                     return;
                 }
-                if let Kind::Replica(n) = self.kind(to.node) {
-                    let w = &mut self.world;
-                    let whole = !w.rng.chance(100_000);
-                    self.replicas[n].restore(w, to.pid, position, &snapshot, whole);
+                if let Kind::Replica(n) = self.kind(at) {
+                    self.replicas[n].install(&mut self.world);
                 }
             }
+            Event::Log(transfer) => self.log_comes(*transfer),
             Event::Action(number) => {
                 let action = self.actions[number as usize].1.clone();
                 w.note(|_| format!("action   {action}"));
@@ -493,31 +490,86 @@ impl Cluster {
     // ---- Transfers of checkpoints
 
     fn begin_transfers(&mut self) {
-        while let Some((to, process)) = self.world.fetches.pop() {
-            let Kind::Replica(fetcher) = self.kind(to.node) else {
+        while let Some(to) = self.world.fetches.pop() {
+            let Kind::Replica(fetcher) = self.kind(to.0) else {
                 continue;
             };
             let others: Vec<usize> = (0..self.replicas.len())
-                .filter(|&n| n != fetcher && self.can_talk(to.node, self.replicas[n].host.at))
+                .filter(|&n| n != fetcher && self.can_talk(to.0, self.replicas[n].host.at))
                 .filter(|&n| self.replicas[n].is_up() && !self.replicas[n].host.paused)
+                .filter(|&n| !self.replicas[n].is_installing())
                 .collect();
             if others.is_empty() {
                 continue;
             }
             let from = *self.world.rng.pick(&others);
-            let copy = self.replicas[from].snapshot(&mut self.world, to.pid);
-            let Some((position, snapshot)) = copy else {
-                continue;
-            };
-            self.replicas[fetcher].fetching(to.pid, true);
-            let delay = self.world.rng.between(200 * MICROSECOND, 20 * MILLISECOND);
-            let event = Event::Transfer {
+            self.replicas[fetcher].fetching(true);
+            self.replicas[from].hold(to.0);
+            let from = (
+                self.replicas[from].host.at,
+                self.replicas[from].host.process,
+            );
+            self.open_copy(Box::new(Transfer {
                 to,
-                process,
-                position,
-                snapshot,
-            };
-            self.world.queue.after(delay, event);
+                from,
+                copies: Vec::new(),
+            }));
+        }
+    }
+
+    /// A source opens its copies one after the other, and goes on between them.
+    fn open_copy(&mut self, mut transfer: Box<Transfer>) {
+        let ((to, _), (from, process)) = (transfer.to, transfer.from);
+        let (Kind::Replica(fetcher), Kind::Replica(n)) = (self.kind(to), self.kind(from)) else {
+            return;
+        };
+        let w = &mut self.world;
+        let source = &mut self.replicas[n];
+        let copy = match source.host.process == process {
+            true => source.snapshot(w, to, transfer.copies.len()),
+            false => None,
+        };
+        let Some(copy) = copy else {
+            return self.replicas[fetcher].fetching(false);
+        };
+        transfer.copies.push(copy);
+        let all = transfer.copies.len() == w.pids().count();
+        if all {
+            source.release();
+        }
+        let (delay, event) = match all {
+            true => {
+                let delay = w.rng.between(200 * MICROSECOND, 20 * MILLISECOND);
+                (delay, Event::Transfer(transfer))
+            }
+            false => (w.rng.below(2 * MILLISECOND), Event::Open(transfer)),
+        };
+        w.queue.after(delay, event);
+    }
+
+    fn transfer(&mut self, transfer: Transfer) {
+        let (to, process) = transfer.to;
+        if self.host(to).process != process {
+            return;
+        }
+        if let Kind::Replica(n) = self.kind(to) {
+            let w = &mut self.world;
+            let whole = !w.rng.chance(100_000);
+            self.replicas[n].take(w, transfer, whole);
+        }
+    }
+
+    /// What the source has executed behind its copies.
+    fn log_comes(&mut self, transfer: Transfer) {
+        let ((to, asked), (from, answers)) = (transfer.to, transfer.from);
+        let (Kind::Replica(fetcher), Kind::Replica(source)) = (self.kind(to), self.kind(from))
+        else {
+            return;
+        };
+        let lasts = self.host(to).process == asked && self.host(from).process == answers;
+        let logs = self.replicas[source].take_logs(to);
+        if lasts && self.can_talk(to, from) {
+            self.replicas[fetcher].replay(&mut self.world, &logs);
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node that runs a replica: one worker a partition, each with a store of its own.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -10,12 +10,14 @@ use paxos::wire::value::{PackedItem, append_packed};
 use paxos::{
     Epoch, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, PartitionId, Time, To, Verdict,
 };
-use replica::{Checkpoint, EpochView, ReplyTo, Restored, Settings, SiblingMessage, Status, Worker};
+use replica::{
+    Checkpoint, EpochView, Install, ReplyTo, Restored, Settings, SiblingMessage, Status, Worker,
+};
 
 use super::host::{Alarm, Host};
 use super::layout::{Endpoint, NodeIndex, node_id};
 use super::mutation::{self, Mutation};
-use super::world::{CLUSTER, Event, GROUP, Outgoing, Sender, World};
+use super::world::{CLUSTER, Event, GROUP, Outgoing, Sender, Transfer, World};
 use crate::application::{Execution, Kv, SharedStore};
 use crate::observe::Observed;
 use crate::plan::Name;
@@ -81,7 +83,6 @@ struct Shard {
     batch: u8,
     flush_armed: bool,
     asked_at: Time,
-    fetching: bool,
     /// The largest instance that it has ever reported as covered.
     reported: Instance,
     /// Whether its disk broke, and it isn't known to be whole again.
@@ -99,6 +100,19 @@ pub struct ReplicaHost {
     view: Option<View>,
     out: Output,
     executed: Vec<Execution>,
+    /// Whether another replica's state is on its way.
+    fetching: bool,
+    /// What is being installed. Once it is noted, it survives the process and the power.
+    installing: Option<Installing>,
+    /// What was executed behind the copies that others fetch, by receiver and partition.
+    kept: BTreeMap<NodeIndex, Vec<Option<Vec<u8>>>>,
+}
+
+/// Another replica's state, here and read.
+struct Installing {
+    install: Install,
+    transfer: Transfer,
+    noted: bool,
 }
 
 /// The address of a client's socket.
@@ -125,7 +139,6 @@ impl ReplicaHost {
             batch: 0,
             flush_armed: false,
             asked_at: 0,
-            fetching: false,
             reported: 0,
             lost: false,
             number: 0,
@@ -137,6 +150,9 @@ impl ReplicaHost {
             view: None,
             out: Output::default(),
             executed: Vec::new(),
+            fetching: false,
+            installing: None,
+            kept: BTreeMap::new(),
         }
     }
 
@@ -158,13 +174,15 @@ impl ReplicaHost {
         self.host.start(world);
         self.nonce = world.rng.nonce();
         self.view = None;
+        self.fetching = false;
+        self.kept.clear();
         let now = self.host.now(world);
         for pid in 0..self.shards.len() {
             let settings = self.settings(world, pid);
             let shard = &mut self.shards[pid];
             mutation::spoil_store(world, &shard.store);
             shard.alarm.reset();
-            (shard.batch, shard.flush_armed, shard.fetching) = (0, false, false);
+            (shard.batch, shard.flush_armed) = (0, false);
             shard.asked_at = 0;
             match Worker::open(settings, shard.store.open(), self.nonce, now) {
                 Ok(worker) => {
@@ -180,6 +198,30 @@ impl ReplicaHost {
             self.after(world, pid);
         }
         self.ask(world, Message::ViewRequest { group: GROUP });
+        self.go_on_installing(world);
+    }
+
+    /// A process finds the note of an install that an earlier one had begun, with all that it needs.
+    fn go_on_installing(&mut self, world: &mut World) {
+        let Some(mut installing) = self.installing.take() else {
+            return;
+        };
+        for pid in 0..self.shards.len() {
+            if let Some(worker) = &mut self.shards[pid].worker {
+                let begun = worker.begin_install();
+                self.finished(world, pid, begun);
+            }
+        }
+        if let Err(error) = self.read(&installing, true) {
+            world.note(|_| format!("stops    {}: {error}", self.host.name));
+            self.crash(false);
+        }
+        installing.transfer.to.1 = self.host.process;
+        self.installing = Some(installing);
+        let (at, process) = (self.host.at, self.host.process);
+        world
+            .queue
+            .after(MICROSECOND, Event::Install { at, process });
     }
 
     fn settings(&self, world: &World, pid: usize) -> Settings {
@@ -206,6 +248,7 @@ impl ReplicaHost {
 
     /// The process dies, or the whole machine.
     pub fn crash(&mut self, power: bool) {
+        self.installing = self.installing.take().filter(|i| i.noted);
         for shard in &mut self.shards {
             shard.worker = None;
             shard.inbox.clear();
@@ -219,6 +262,7 @@ impl ReplicaHost {
     /// The disk breaks and is replaced by an empty one.
     pub fn wipe(&mut self, world: &mut World) {
         self.crash(false);
+        self.installing = None;
         for (pid, shard) in self.shards.iter_mut().enumerate() {
             world
                 .beginnings
@@ -418,6 +462,9 @@ impl ReplicaHost {
     }
 
     fn note_executions(&mut self, world: &mut World, pid: usize) {
+        if !self.kept.is_empty() {
+            self.keep_log(pid);
+        }
         self.shards[pid].store.drain_executions(&mut self.executed);
         let replica = node_id(self.host.name);
         for execution in self.executed.drain(..) {
@@ -557,11 +604,11 @@ impl ReplicaHost {
             || wanted.incarnation
             || wanted.new_epoch
             || wanted.view_with.is_some()
-            || wanted.checkpoint_at_least.is_some() && !shard.fetching;
+            || wanted.checkpoint_at_least.is_some() && !self.fetching && self.installing.is_none();
         if asks {
             if now >= shard.asked_at + ASK_AGAIN {
                 shard.asked_at = now;
-                self.grant(world, pid, wanted);
+                self.grant(world, wanted);
             }
             let again = self.shards[pid].asked_at + ASK_AGAIN;
             deadline = Some(deadline.map_or(again, |d| d.min(again)));
@@ -570,7 +617,7 @@ impl ReplicaHost {
         shard.alarm.arm(world, &self.host, at, deadline);
     }
 
-    fn grant(&mut self, world: &mut World, pid: usize, wanted: replica::Wanted) {
+    fn grant(&mut self, world: &mut World, wanted: replica::Wanted) {
         if let Some(epoch) = wanted.lane_for {
             let lane = Message::LaneRequest {
                 group: GROUP,
@@ -602,10 +649,10 @@ impl ReplicaHost {
             };
             self.ask(world, order);
         }
-        if wanted.checkpoint_at_least.is_some() {
-            world
-                .fetches
-                .push((self.host.endpoint(pid as u8), self.host.process));
+        let fetch = (self.host.at, self.host.process);
+        let busy = self.fetching || self.installing.is_some() || world.fetches.contains(&fetch);
+        if wanted.checkpoint_at_least.is_some() && !busy {
+            world.fetches.push(fetch);
         }
     }
 
@@ -710,12 +757,33 @@ impl ReplicaHost {
         }
     }
 
-    // ---- Checkpoints for other replicas
+    // ---- Its state for other replicas
+
+    /// A replica fetches the state: nothing that a copy needs is forgotten until all of them are open.
+    pub fn hold(&mut self, receiver: NodeIndex) {
+        self.workers().for_each(Worker::hold);
+        self.kept.insert(receiver, vec![None; self.shards.len()]);
+    }
+
+    /// All copies are open.
+    pub fn release(&mut self) {
+        self.workers().for_each(Worker::release);
+    }
+
+    fn workers(&mut self) -> impl Iterator<Item = &mut Worker<Kv>> {
+        self.shards.iter_mut().filter_map(|s| s.worker.as_mut())
+    }
 
     /// A copy of a partition's state, with its position; `None` if the process can't give one.
-    pub fn snapshot(&mut self, world: &mut World, pid: u8) -> Option<(u64, Vec<u8>)> {
-        let shard = &mut self.shards[usize::from(pid)];
-        let taken = shard.worker.as_mut()?.snapshot();
+    pub fn snapshot(
+        &mut self,
+        world: &mut World,
+        receiver: NodeIndex,
+        pid: usize,
+    ) -> Option<(Instance, Vec<u8>)> {
+        let taken = self.shards[pid].worker.as_mut()?.snapshot();
+        self.note_executions(world, pid);
+        self.keep_log(pid);
         let written = taken
             .map_err(|e| e.to_string())
             .and_then(|(position, mut copy)| {
@@ -724,7 +792,14 @@ impl ReplicaHost {
                 Ok((position, bytes))
             });
         match written {
-            Ok(copy) => Some(copy),
+            Ok(copy) => {
+                if let Some(worker) = &mut self.shards[pid].worker {
+                    worker.keep_log(true);
+                }
+                let logs = self.kept.get_mut(&receiver)?;
+                logs[pid] = Some(Vec::new());
+                Some(copy)
+            }
             Err(error) => {
                 world.note(|_| format!("stops    {}: {error}", self.host.name));
                 self.crash(false);
@@ -733,40 +808,193 @@ impl ReplicaHost {
         }
     }
 
-    /// A transfer has begun.
-    pub fn fetching(&mut self, pid: u8, fetching: bool) {
-        self.shards[usize::from(pid)].fetching = fetching;
+    /// Keeps what a partition has executed for those whose copies are open.
+    fn keep_log(&mut self, pid: usize) {
+        let log = self.shards[pid].worker.as_mut().and_then(Worker::take_log);
+        for logs in self.kept.values_mut() {
+            if let (Some(kept), Some(log)) = (&mut logs[pid], &log) {
+                kept.extend_from_slice(log);
+            }
+        }
     }
 
-    /// A transfer ends; `whole` says whether the connection lasted.
-    pub fn restore(
-        &mut self,
-        world: &mut World,
-        pid: u8,
-        position: u64,
-        bytes: &[u8],
-        whole: bool,
-    ) {
-        let now = self.host.now(world);
-        let shard = &mut self.shards[usize::from(pid)];
-        shard.fetching = false;
-        let Some(worker) = &mut shard.worker else {
+    /// What was kept for a receiver, by partition.
+    pub fn take_logs(&mut self, receiver: NodeIndex) -> Vec<Vec<u8>> {
+        (0..self.shards.len()).for_each(|pid| self.keep_log(pid));
+        let logs = self.kept.remove(&receiver).unwrap_or_default();
+        if self.kept.is_empty() {
+            self.workers().for_each(|worker| worker.keep_log(false));
+        }
+        logs.into_iter().map(Option::unwrap_or_default).collect()
+    }
+
+    // ---- Other replicas' states
+
+    /// A transfer has begun, or has failed.
+    pub fn fetching(&mut self, fetching: bool) {
+        self.fetching = fetching;
+    }
+
+    /// Whether another replica's state is being installed.
+    pub fn is_installing(&self) -> bool {
+        self.installing.is_some()
+    }
+
+    /// A transfer ends; `whole` says whether the connection lasted. What it brings is read beside the
+    /// present state; then nothing is executed until all of it is in place.
+    pub fn take(&mut self, world: &mut World, transfer: Transfer, whole: bool) {
+        self.fetching = false;
+        if !self.is_up() || self.installing.is_some() {
+            return;
+        }
+        let installing = Installing {
+            install: Install::new(transfer.copies.iter().map(|(at, _)| *at).collect()),
+            transfer,
+            noted: false,
+        };
+        if let Err(error) = self.read(&installing, whole) {
+            return world.note(|_| format!("refuses  {}: {error}", self.host.name));
+        }
+        self.installing = Some(installing);
+        for pid in 0..self.shards.len() {
+            if let Some(worker) = &mut self.shards[pid].worker {
+                let begun = worker.begin_install();
+                self.finished(world, pid, begun);
+            }
+        }
+        self.install(world);
+    }
+
+    /// Reads the copies of those partitions that they bring further.
+    fn read(&mut self, installing: &Installing, whole: bool) -> Result<(), replica::Error> {
+        for (pid, shard) in self.shards.iter_mut().enumerate() {
+            let (position, bytes) = &installing.transfer.copies[pid];
+            let Some(worker) = &mut shard.worker else {
+                continue;
+            };
+            if installing.install.puts(pid as u16, worker.next()) {
+                let read = worker.begin_restore(*position)?;
+                read(&mut Connection { bytes, whole })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next step of an install: the note, then one partition after the other, then the end.
+    pub fn install(&mut self, world: &mut World) {
+        if !self.is_up() {
+            return;
+        }
+        let Some(mut installing) = self.installing.take() else {
             return;
         };
-        let mut from = Connection { bytes, whole };
-        let result = worker.restore(now, position, &mut from);
+        let writing = self.shards.iter().any(|s| s.writing.is_some());
+        if writing {
+            // Their ends would put older states in the place of these.
+        } else if !installing.noted {
+            if self.make_kept_durable(world, &installing.install) {
+                installing.noted = true;
+            }
+        } else if let Some(pid) = self.next_put(&installing.install) {
+            let position = installing.install.positions()[pid];
+            self.put(world, pid, position);
+        } else {
+            return self.end_install(world, installing.transfer);
+        }
+        // Whoever died meanwhile finds the note when it starts.
+        let noted = installing.noted;
+        if self.is_up() || noted {
+            self.installing = Some(installing);
+        }
+        let (at, process) = (self.host.at, self.host.process);
+        if self.shards.len() == 1 && !writing && self.is_up() {
+            return self.install(world);
+        }
+        let delay = world.rng.below(2 * MILLISECOND) + MICROSECOND;
+        world.queue.after(delay, Event::Install { at, process });
+    }
+
+    /// Says whether all went well.
+    fn make_kept_durable(&mut self, world: &mut World, install: &Install) -> bool {
+        let now = self.host.now(world);
+        for pid in 0..self.shards.len() {
+            let worker = self.shards[pid].worker.as_mut();
+            let Some(worker) = worker.filter(|w| !install.puts(pid as u16, w.next())) else {
+                continue;
+            };
+            let written = worker.checkpoint_now().and_then(|()| {
+                let write = worker.take_checkpoint().expect("just begun");
+                worker.end_checkpoint(now, write())
+            });
+            self.finished(world, pid, written);
+        }
+        self.is_up()
+    }
+
+    fn next_put(&self, install: &Install) -> Option<usize> {
+        (0..self.shards.len()).find(|&pid| {
+            let worker = self.shards[pid].worker.as_ref();
+            worker.is_some_and(|w| install.puts(pid as u16, w.next()))
+        })
+    }
+
+    fn put(&mut self, world: &mut World, pid: usize, position: Instance) {
+        let now = self.host.now(world);
+        let Some(worker) = &mut self.shards[pid].worker else {
+            return;
+        };
+        let result = worker.end_restore(now, position);
         if matches!(result, Ok(Restored::To(_))) {
-            let of = (node_id(self.host.name), pid.into());
+            let of = (node_id(self.host.name), pid as u16);
             world.beginnings.replaced(of);
         }
-        world.note(|w| format!("restores {}: {result:?}", w.name(self.host.endpoint(pid))));
+        world.note(|w| {
+            let at = self.host.endpoint(pid as u8);
+            format!("restores {}: {result:?}", w.name(at))
+        });
         let result = match result {
-            Ok(Restored::To(_) | Restored::NotNewer(_) | Restored::Failed(_)) => Ok(()),
-            Err(error) => Err(error),
+            Ok(Restored::To(_) | Restored::NotNewer(_)) => Ok(()),
+            // With the note there, it can't go on.
+            Ok(Restored::Failed(error)) | Err(error) => Err(error),
         };
-        self.finished(world, pid.into(), result);
-        self.finish_batch(world, pid.into());
-        self.after(world, pid.into());
+        self.finished(world, pid, result);
+    }
+
+    /// All partitions are there: they go on, and what was decided meanwhile comes.
+    fn end_install(&mut self, world: &mut World, transfer: Transfer) {
+        let now = self.host.now(world);
+        for shard in &mut self.shards {
+            shard.inbox.clear();
+            if let Some(worker) = &mut shard.worker {
+                worker.meet_anew();
+            }
+        }
+        for pid in 0..self.shards.len() {
+            if let Some(worker) = &mut self.shards[pid].worker {
+                worker.end_install(now);
+            }
+            self.finish_batch(world, pid);
+            self.after(world, pid);
+        }
+        let copies = Vec::new();
+        let log = Event::Log(Box::new(Transfer { copies, ..transfer }));
+        world.queue.after(MILLISECOND, log);
+    }
+
+    /// What another replica has executed behind its copies.
+    pub fn replay(&mut self, world: &mut World, logs: &[Vec<u8>]) {
+        let now = self.host.now(world);
+        for (pid, log) in logs.iter().enumerate() {
+            if let Some(worker) = &mut self.shards[pid].worker {
+                let replayed = worker.replay(now, log, &mut self.out);
+                world.note(|w| {
+                    let at = self.host.endpoint(pid as u8);
+                    format!("replays  {}: {replayed:?}", w.name(at))
+                });
+                self.finished(world, pid, replayed.map(|_| ()));
+            }
+            self.after(world, pid);
+        }
     }
 
     /// Time leapt.

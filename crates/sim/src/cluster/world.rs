@@ -72,19 +72,31 @@ pub enum Event {
         /// Of which process.
         process: u32,
     },
-    /// A transfer of a checkpoint ends.
-    Transfer {
-        /// Who gets it.
-        to: Endpoint,
+    /// A replica opens the next copy of those that another one fetches.
+    Open(Box<Transfer>),
+    /// All copies have come.
+    Transfer(Box<Transfer>),
+    /// An install goes on.
+    Install {
+        /// Whose.
+        at: NodeIndex,
         /// Of which process.
         process: u32,
-        /// Where the snapshot stands.
-        position: u64,
-        /// It.
-        snapshot: Vec<u8>,
     },
+    /// What was decided behind the copies comes.
+    Log(Box<Transfer>),
     /// The plan's next action.
     Action(u32),
+}
+
+/// A replica's state on its way to another one.
+pub struct Transfer {
+    /// Who gets it, and which process of it asked.
+    pub to: (NodeIndex, u32),
+    /// Whose it is, and which process of it answers.
+    pub from: (NodeIndex, u32),
+    /// By partition, as far as they are open: where it stands, and the copy.
+    pub copies: Vec<(Instance, Vec<u8>)>,
 }
 
 /// Datagrams on their way, each stored once however many copies travel.
@@ -196,8 +208,8 @@ pub struct World {
     pub steps: u64,
     /// Hours that all machines slept.
     pub slept: Time,
-    /// Workers that want another replica's checkpoint, with their process.
-    pub fetches: Vec<(Endpoint, u32)>,
+    /// Replicas that want another one's state, with their process.
+    pub fetches: Vec<(NodeIndex, u32)>,
     /// What clients saw, by the number of the command.
     pub history: Vec<Operation>,
     /// Which command a (partition, session, request) is.

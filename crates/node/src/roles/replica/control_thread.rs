@@ -13,6 +13,7 @@ use replica::EpochView;
 use serde_json::{Value, json};
 
 use super::Services;
+use super::catch_up::CatchUp;
 use super::kernel::KernelLearner;
 use super::waker::Waker;
 use super::worker_thread::{Job, WorkerHandle};
@@ -54,6 +55,7 @@ pub struct ReplicaControl<'a> {
     pub sender: ControlSender,
     pub workers: &'a [WorkerHandle],
     pub learner: Option<&'a KernelLearner>,
+    pub catch_up: &'a CatchUp,
     pub asked: mpsc::Receiver<Ask>,
     pub woken: Waker,
     pub stop: &'a Stop,
@@ -169,6 +171,7 @@ impl Controlled for ReplicaControl<'_> {
         document["epoch"] = json!(self.numbers.active.map(|(epoch, _)| epoch));
         document["busy_workers"] = (self.workers.len() - partitions.len()).into();
         document["partitions"] = partitions.into();
+        document["catch_up"] = self.catch_up.status();
         document["plane"] = self
             .learner
             .map_or(json!({ "name": "udp" }), KernelLearner::status);

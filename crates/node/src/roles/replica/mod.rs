@@ -8,14 +8,17 @@
 //! place of the votes. The control thread (`control_thread.rs`) passes views and lanes to the workers and asks for
 //! them.
 
+mod catch_up;
 mod control_thread;
 mod crew;
-mod fetcher;
+mod handing_out;
 mod kernel;
 mod mailbox;
+mod orders;
 mod outbox;
 mod partition;
 mod reached;
+mod standing;
 mod waker;
 mod worker_thread;
 mod writer;
@@ -29,20 +32,22 @@ use control::View;
 use paxos::PartitionId;
 use replica::{Application, LocalSession};
 
+use self::catch_up::{CatchUp, Note};
 use self::control_thread::{Numbers, ReplicaControl};
 use self::crew::Crew;
+use self::handing_out::HandingOut;
 use self::kernel::KernelLearner;
 use self::mailbox::{Mailbox, mailbox};
 pub(crate) use self::partition::Partition;
 #[cfg(test)]
 pub(crate) use self::reached::Reached;
 use self::waker::waker_pair;
+use self::worker_thread::WorkerHandle;
 #[cfg(test)]
 pub(crate) use self::worker_thread::open_worker;
-use self::worker_thread::{Job, WorkerHandle};
 use super::control_loop::ControlLoop;
 use crate::cluster_file::{ClusterFile, Group, Node};
-use crate::host::Stop;
+use crate::host::{Stop, private_directory};
 use crate::plane::in_kernel;
 use crate::{Error, random_nonce, transfer};
 
@@ -128,12 +133,19 @@ pub fn run(
     });
     let (mailboxes, inboxes): (Vec<_>, Vec<_>) = mailboxes.unzip();
     let mailboxes: Arc<[Mailbox]> = mailboxes.into();
+    let (is_behind, told) = mpsc::channel();
+    let deployment = cluster.deployment(node, group);
+    let directory = cluster.node_dir(node);
+    private_directory(&directory)
+        .map_err(|e| Error::store(format!("can't make {}: {e}", directory.display())))?;
+    let begun = Note::new(&directory, deployment).read()?;
     let (workers, served) = (0..group.partitions)
         .zip(inboxes)
         .map(|(pid, inbox)| {
             let link = worker_thread::Link {
                 ask: ask.clone(),
                 wake_control: wake_control.clone(),
+                is_behind: is_behind.clone(),
             };
             let partition = Partition {
                 cluster,
@@ -141,6 +153,7 @@ pub fn run(
                 group,
                 pid,
                 nonce,
+                installing: begun.is_some(),
             };
             let decisions = learner.as_ref().map(|l| l.worker(pid)).transpose()?;
             let mail = worker_thread::Mail {
@@ -165,19 +178,27 @@ pub fn run(
             Crew::new(crew, woken, stop_workers.clone()).start(format!("worker-{at}"), cpu)
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let sources = (0..workers.len()).map(|at| {
-        let serve = workers.clone();
-        transfer::Source {
-            standing: workers[at].standing.clone(),
-            ask: Box::new(move |answer| serve[at].give(Job::Snapshot(answer))),
-        }
-    });
-    let _transfer = transfer::Server::start(
-        node.control,
-        cluster.deployment(node, group),
-        sources.collect(),
-    )
-    .map_err(|e| Error::new(format!("can't listen on {} (TCP): {e}", node.control)))?;
+    // Only the workers may tell: it ends with them.
+    drop(is_behind);
+    let settings = transfer::server::Settings {
+        deployment,
+        directory: directory.clone(),
+        rate: group.catch_up_mib_per_s << 20,
+        kept: group.catch_up_kept_mib << 20,
+    };
+    let handing_out = Arc::new(HandingOut(workers.clone()));
+    let _transfer = transfer::server::Server::start(node.control, settings, handing_out)
+        .map_err(|e| Error::new(format!("can't listen on {} (TCP): {e}", node.control)))?;
+    let replicas = cluster.replicas(group.id);
+    let others = replicas.iter().filter(|n| n.id != node.id);
+    let catch_up = CatchUp::start(catch_up::Needs {
+        deployment,
+        directory,
+        peers: others.map(|n| n.control).collect(),
+        workers: workers.clone(),
+        told,
+        begun,
+    })?;
     let mut control = ControlLoop::open(cluster, node, stop)?;
     let mut role = ReplicaControl {
         cluster,
@@ -188,6 +209,7 @@ pub fn run(
         sender: control.sender(),
         workers: &workers,
         learner: learner.as_ref(),
+        catch_up: &catch_up,
         asked,
         woken,
         stop,

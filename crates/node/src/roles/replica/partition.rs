@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One partition of a replica, as the cluster file has it.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use paxos::PartitionId;
@@ -20,6 +19,8 @@ pub struct Partition<'a> {
     pub pid: PartitionId,
     /// Of this start of the replica.
     pub nonce: u64,
+    /// An earlier process had begun to install another replica's state, and hadn't ended.
+    pub installing: bool,
 }
 
 impl Partition<'_> {
@@ -50,13 +51,6 @@ impl Partition<'_> {
             learners: self.cluster.learners().iter().map(|n| n.id).collect(),
             ..Settings::new(deployment, self.pid)
         }
-    }
-
-    /// Where the other replicas hand out checkpoints.
-    pub fn peers(&self) -> Vec<SocketAddr> {
-        let replicas = self.cluster.replicas(self.group.id);
-        let others = replicas.iter().filter(|n| n.id != self.node.id);
-        others.map(|n| n.control).collect()
     }
 
     /// Why it can't begin.

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, UdpSocket};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use control::GivenUp;
 use paxos::wire::value::Probe;
-use paxos::{Header, MsgType, Packet};
+use paxos::{Configuration, Flags, Header, Instance, Member, MsgType, Packet, Round, Verdict};
 use replica::storage::CheckpointFile;
-use replica::{InMemory, StateMachine};
+use replica::{EpochView, InMemory, Install, StateMachine, Worker};
 
+use super::worker_thread::Job;
 use super::*;
 use crate::cluster_file::parse;
 use crate::test_dir::TestDir;
+use crate::transfer::incoming::{Head, Incoming};
 
 /// Has no state.
 struct Nothing;
@@ -66,10 +69,12 @@ fn a_thread_receives_for_all_its_partitions_at_one_socket() {
             group,
             pid,
             nonce: 1,
+            installing: false,
         };
         let link = worker_thread::Link {
             ask: ask.clone(),
             wake_control: wake_control.clone(),
+            is_behind: mpsc::channel().0,
         };
         let mailboxes = mailboxes.clone();
         let mail = worker_thread::Mail { inbox, mailboxes };
@@ -127,6 +132,7 @@ fn a_worker_that_waits_for_a_state_goes_on() {
     let peer = TcpListener::bind(peer.control).unwrap();
 
     let (ask, _asked) = mpsc::channel();
+    let (is_behind, told) = mpsc::channel();
     let (wake_control, _woken) = waker_pair().unwrap();
     let stop = Stop::new().unwrap();
     let partition = Partition {
@@ -135,8 +141,13 @@ fn a_worker_that_waits_for_a_state_goes_on() {
         group: &cluster.groups[0],
         pid: 0,
         nonce: 1,
+        installing: false,
     };
-    let link = worker_thread::Link { ask, wake_control };
+    let link = worker_thread::Link {
+        ask,
+        wake_control,
+        is_behind,
+    };
     let (wake, woken) = waker_pair().unwrap();
     let (mailbox, inbox) = mailbox(wake);
     let mail = worker_thread::Mail {
@@ -146,6 +157,17 @@ fn a_worker_that_waits_for_a_state_goes_on() {
     let (worker, served) = WorkerHandle::open(partition, &services(), None, link, mail).unwrap();
     let crew = Crew::new(vec![served], woken, stop.clone());
     let crew = crew.start("worker".to_owned(), None).unwrap();
+    let workers = Arc::new(vec![worker]);
+    let _catch_up = CatchUp::start(catch_up::Needs {
+        deployment: cluster.deployment(node, &cluster.groups[0]),
+        directory: directory.path().to_owned(),
+        peers: vec![peer.local_addr().unwrap()],
+        workers: workers.clone(),
+        told,
+        begun: None,
+    })
+    .unwrap();
+    let worker = &workers[0];
     let (from, to) = (vec![100], vec![1 << 32]);
     worker.give(Job::View {
         epochs: Arc::new([]),
@@ -156,15 +178,18 @@ fn a_worker_that_waits_for_a_state_goes_on() {
 
     let (stream, _) = peer.accept().unwrap();
     let mut input = BufReader::new(&stream);
-    let mut said = String::new();
-    input.read_line(&mut said).unwrap();
-    writeln!(&stream, r#"{{"willing":5000000000}}"#).unwrap();
-    input.read_line(&mut said).unwrap();
-    assert!(
-        said.contains("4294967296") && said.ends_with("\"go\"\n"),
-        "{said}"
-    );
-    writeln!(&stream, r#"{{"position":5000000000}}"#).unwrap();
+    let mut asked = |answer: &str| {
+        let mut said = String::new();
+        input.read_line(&mut said).unwrap();
+        writeln!(&stream, "{answer}").unwrap();
+        said
+    };
+    let said = asked(r#"{"willing":[5000000000]}"#);
+    assert!(said.contains("4294967296"), "{said}");
+    asked(r#"{"held":{"state":7,"positions":[5000000000]}}"#);
+    // The answer begins, and never ends.
+    let said = asked(r#"{"part":{"length":9,"crc":1,"last":false}}"#);
+    assert!(said.contains("part") && said.contains('7'), "{said}");
 
     let (answer, answers) = mpsc::channel();
     worker.give(Job::Status(answer));
@@ -174,7 +199,237 @@ fn a_worker_that_waits_for_a_state_goes_on() {
     stream.set_nonblocking(true).unwrap();
     let still = (&stream).read(&mut [0]).unwrap_err();
     assert_eq!(still.kind(), io::ErrorKind::WouldBlock);
-    drop(stream);
     stop.request();
     crew.join().unwrap().unwrap();
+}
+
+// ---- An install that was begun
+
+fn cluster_of_two_partitions(directory: &TestDir) -> ClusterFile {
+    let host = crate::loopback::draw().unwrap().to_string();
+    let sample = include_str!("../../../../../examples/cluster.toml").replace("127.0.0.1", &host);
+    let sample = sample.replace("partitions = 1 ", "partitions = 2 ");
+    let sample = sample.replace(":7032", ":7052").replace(":7033", ":7072");
+    let lines = sample.lines().filter(|line| !line.starts_with("redis"));
+    let sample: String = lines.map(|line| format!("{line}\n")).collect();
+    let file = directory.path().join("cluster.toml");
+    parse(&sample, &file.display().to_string()).unwrap()
+}
+
+fn partition(cluster: &ClusterFile, pid: PartitionId, installing: bool) -> Partition<'_> {
+    Partition {
+        cluster,
+        node: cluster.node("replica-1").unwrap(),
+        group: &cluster.groups[0],
+        pid,
+        nonce: 1,
+        installing,
+    }
+}
+
+/// The state of a partition that has executed everything below `position`.
+fn state_at(cluster: &ClusterFile, pid: PartitionId, position: Instance) -> Vec<u8> {
+    let directory = TestDir::new();
+    let file = CheckpointFile::new(directory.path().join("checkpoint"));
+    let partition = partition(cluster, pid, false);
+    let application = InMemory::open(file, Nothing).unwrap();
+    let mut worker = Worker::open(partition.settings(), application, 1, 0).unwrap();
+    let deployment = cluster.deployment(partition.node, partition.group);
+    let member = |node| Member { node, nonce: 1 };
+    let configuration = Configuration {
+        epoch: 1,
+        leader: member(1),
+        acceptors: [11, 12, 13].map(member).into(),
+        f: 1,
+        replicas: vec![31],
+        g: 0,
+    };
+    let active = true;
+    worker.configure(
+        0,
+        &[EpochView {
+            configuration,
+            active,
+        }],
+    );
+    for inst in 0..position {
+        let header = Header {
+            cluster: deployment.cluster,
+            group: deployment.group,
+            pid,
+            inst,
+            rnd: Round::base(1),
+            vrnd: Round::base(1),
+            flags: Flags::NOOP,
+            ..Header::new(MsgType::Deliver)
+        };
+        let datagram = header.datagram(&[]);
+        let verdict = worker.deliver(0, &Packet::parse(&datagram).unwrap());
+        assert_eq!(verdict, Verdict::Changed);
+    }
+    let mut state = Vec::new();
+    let (at, mut copy) = worker.snapshot().unwrap();
+    copy.write_to(&mut state).unwrap();
+    assert_eq!(at, position);
+    state
+}
+
+struct Begun {
+    directory: TestDir,
+    cluster: ClusterFile,
+    note: PathBuf,
+    incoming: PathBuf,
+}
+
+/// What a process leaves that is killed between the replacement of the first partition and that of the
+/// second one.
+fn killed_in_the_middle() -> Begun {
+    let directory = TestDir::new();
+    let cluster = cluster_of_two_partitions(&directory);
+    let node = cluster.node("replica-1").unwrap();
+    let of_node = cluster.node_dir(node);
+    private_directory(&of_node).unwrap();
+    let incoming = of_node.join("incoming");
+    let positions = vec![30, 20];
+    let head = Head {
+        from: "127.0.0.1:1".parse().unwrap(),
+        state: 5,
+        positions: positions.clone(),
+    };
+    let mut come = Incoming::begin(&incoming, head).unwrap();
+    for pid in [0, 1] {
+        let state = state_at(&cluster, pid, positions[usize::from(pid)]);
+        come.add(pid, &state, true).unwrap();
+        if pid == 0 {
+            let mut worker = open_worker(partition(&cluster, 0, false), &services()).unwrap();
+            worker.restore(0, 30, &mut &state[..]).unwrap();
+        }
+    }
+    let deployment = cluster.deployment(node, &cluster.groups[0]);
+    let install = Install::new(positions);
+    Note::new(&of_node, deployment).write(&install).unwrap();
+    Begun {
+        note: of_node.join("install"),
+        incoming,
+        directory,
+        cluster,
+    }
+}
+
+struct Started {
+    workers: Arc<Vec<WorkerHandle>>,
+    catch_up: CatchUp,
+    stop: Arc<Stop>,
+    crew: JoinHandle<Result<(), Error>>,
+}
+
+/// Starts the replica's workers, and what catches up, with nobody to ask.
+fn start(begun: &Begun) -> Started {
+    let cluster = &begun.cluster;
+    let node = cluster.node("replica-1").unwrap();
+    let deployment = cluster.deployment(node, &cluster.groups[0]);
+    let directory = cluster.node_dir(node);
+    let noted = Note::new(&directory, deployment).read().unwrap();
+    assert!(noted.is_some());
+    let (is_behind, told) = mpsc::channel();
+    let stop = Stop::new().unwrap();
+    let (wake, woken) = waker_pair().unwrap();
+    let (mailboxes, inboxes): (Vec<_>, Vec<_>) =
+        [0, 1].map(|_| mailbox(wake.clone())).into_iter().unzip();
+    let mailboxes: Arc<[_]> = mailboxes.into();
+    let open = |(inbox, pid)| {
+        let mail = worker_thread::Mail {
+            inbox,
+            mailboxes: mailboxes.clone(),
+        };
+        let link = worker_thread::Link {
+            ask: mpsc::channel().0,
+            wake_control: waker_pair().unwrap().0,
+            is_behind: is_behind.clone(),
+        };
+        let partition = partition(cluster, pid, true);
+        WorkerHandle::open(partition, &services(), None, link, mail).unwrap()
+    };
+    let (workers, served): (Vec<_>, Vec<_>) = inboxes.into_iter().zip(0..).map(open).unzip();
+    let crew = Crew::new(served, woken, stop.clone());
+    let crew = crew.start("worker".to_owned(), None).unwrap();
+    let workers = Arc::new(workers);
+    let catch_up = CatchUp::start(catch_up::Needs {
+        deployment,
+        directory,
+        peers: Vec::new(),
+        workers: workers.clone(),
+        told,
+        begun: noted,
+    });
+    Started {
+        workers,
+        catch_up: catch_up.unwrap(),
+        stop,
+        crew,
+    }
+}
+
+/// No other replica is needed: all of it is here. [X-INSTALL]
+#[test]
+fn a_replica_that_was_killed_in_an_install_ends_it() {
+    let begun = killed_in_the_middle();
+    let Started {
+        workers,
+        catch_up: _catch_up,
+        stop,
+        crew,
+    } = start(&begun);
+    while begun.incoming.exists() || workers.iter().any(|w| w.standing.get().is_installing) {
+        std::thread::yield_now();
+    }
+    assert_eq!(
+        [0, 1].map(|pid: usize| workers[pid].standing.get().next),
+        [30, 20]
+    );
+    assert!(!begun.note.exists());
+    stop.request();
+    crew.join().unwrap().unwrap();
+    for (pid, next) in [(0, 30), (1, 20)] {
+        let worker = open_worker(partition(&begun.cluster, pid, false), &services()).unwrap();
+        assert_eq!(worker.next(), next, "durable");
+    }
+}
+
+/// With what has come damaged it needs another replica, and until there is one nothing is executed and no
+/// note is lost. [X-INSTALL]
+#[test]
+fn a_replica_that_cannot_end_an_install_executes_nothing() {
+    let begun = killed_in_the_middle();
+    let state = begun.incoming.join("state-1");
+    let mut bytes = std::fs::read(&state).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&state, bytes).unwrap();
+    let Started {
+        workers,
+        catch_up,
+        stop,
+        crew,
+    } = start(&begun);
+    // It gives up what can't be used.
+    while begun.incoming.exists() {
+        std::thread::yield_now();
+    }
+    assert!(workers.iter().all(|w| w.standing.get().is_installing));
+    assert_eq!(workers[1].standing.get().next, 0);
+    drop(catch_up);
+    assert!(begun.note.exists());
+    stop.request();
+    crew.join().unwrap().unwrap();
+    // A note that nobody can read isn't passed over.
+    std::fs::write(&begun.note, b"WPinst").unwrap();
+    let node = begun.cluster.node("replica-1").unwrap();
+    let deployment = begun.cluster.deployment(node, &begun.cluster.groups[0]);
+    let directory = begun.cluster.node_dir(node);
+    let refused = Note::new(&directory, deployment).read().unwrap_err();
+    assert!(
+        refused.to_string().contains("move the directory away"),
+        "{refused}"
+    );
+    drop(begun.directory);
 }

@@ -2,7 +2,6 @@
 //! What a thread does for one partition: packets in, execution, replies out. Which thread serves which
 //! partitions, `crew.rs` says.
 
-use std::io::BufReader;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,26 +9,28 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use control::GivenUp;
-use paxos::{Deployment, Epoch, Instance, PartitionId, Reason, Time, Verdict};
-use replica::{Application, EpochView, Restored, SiblingMessage, Worker};
+use paxos::{Epoch, Instance, PartitionId, Reason, Time, Verdict};
+use replica::{Application, EpochView, SiblingMessage, Worker};
 use serde_json::{Value, json};
-use tracing::{Span, error_span, info, warn};
+use tracing::{Span, error_span};
 
 use super::Services;
 use super::control_thread::Ask;
-use super::fetcher::Fetcher;
 use super::kernel::Decisions;
 use super::mailbox::{Mailbox, Siblings};
+use super::orders::{Order, Waiting};
 use super::outbox::WorkerOutbox;
 use super::partition::Partition;
 use super::reached::Reached;
+use super::standing::Standing;
 use super::waker::Wake;
 use super::writer::{Ended, Writer};
 use crate::Error;
 use crate::host::is_due;
 use crate::plane::{PlaneOptions, RecvBatch, UdpPlane};
 use crate::senders::Senders;
-use crate::transfer::{self, Fetched, Question, Standing};
+use crate::transfer::held::Keeper;
+use crate::transfer::server::Stand;
 
 /// What other threads ask of a worker.
 pub enum Job {
@@ -50,8 +51,8 @@ pub enum Job {
         from: PartitionId,
         message: SiblingMessage,
     },
-    /// A copy of the state, for another replica.
-    Snapshot(mpsc::Sender<transfer::Offer>),
+    /// For those who hand the replica's state out, or install another one's.
+    Order(Order),
     /// The digest of the contents; takes as long as reading all of them.
     Digest(Box<dyn FnOnce(Instance, String) + Send>),
     /// A status document.
@@ -62,6 +63,8 @@ pub enum Job {
 pub struct Link {
     pub ask: mpsc::Sender<Ask>,
     pub wake_control: Wake,
+    /// To the thread that catches up: a state is needed.
+    pub is_behind: mpsc::Sender<()>,
 }
 
 impl Link {
@@ -99,21 +102,13 @@ impl WorkerHandle {
         let mailbox = mailboxes[usize::from(partition.pid)].clone();
         let siblings = Siblings::of(partition.pid, mailboxes);
         let outbox = WorkerOutbox::new(partition, services, siblings)?;
-        let helpers = Helpers {
-            writer: Writer::start(
-                format!("checkpoint-{}", partition.pid),
-                Reached::new(&partition.directory()?),
-                mailbox.wake.clone(),
-            )?,
-            fetcher: Fetcher::start(
-                format!("fetch-{}", partition.pid),
-                partition.peers(),
-                partition.directory()?,
-                mailbox.wake.clone(),
-            )?,
-        };
+        let writer = Writer::start(
+            format!("checkpoint-{}", partition.pid),
+            Reached::new(&partition.directory()?),
+            mailbox.wake.clone(),
+        )?;
         let worker =
-            WorkerThread::open(partition, services, decisions, outbox, link, inbox, helpers)?;
+            WorkerThread::open(partition, services, decisions, outbox, link, inbox, writer)?;
         let handle = WorkerHandle {
             mailbox,
             standing: worker.standing.clone(),
@@ -127,49 +122,41 @@ impl WorkerHandle {
     }
 }
 
-/// Threads that wait for disk and network in a worker's place.
-struct Helpers {
-    writer: Writer,
-    fetcher: Fetcher,
-}
-
 pub(super) struct WorkerThread {
     pid: PartitionId,
     span: Span,
-    deployment: Deployment,
-    /// Shown to those who hand out checkpoints.
+    /// Shown to other threads.
     standing: Arc<Standing>,
     window: u64,
-    worker: Worker<Box<dyn Application>>,
+    pub(super) worker: Worker<Box<dyn Application>>,
     plane: UdpPlane,
     senders: Senders,
     inbox: RecvBatch,
     /// Of a learner in the kernel.
     decisions: Option<Decisions>,
-    outbox: WorkerOutbox,
+    pub(super) outbox: WorkerOutbox,
     services: Services,
     link: Link,
     jobs: mpsc::Receiver<Job>,
-    helpers: Helpers,
+    /// Writes checkpoints.
+    writer: Writer,
+    /// Those who keep what is executed.
+    pub(super) keepers: Vec<Keeper>,
+    pub(super) waiting: Waiting,
     /// Whether the socket or the ring may hold more than was taken.
     more: bool,
     /// For whom this worker's socket receives, too, and what has come for them.
     others: Vec<PartitionId>,
     handed_on: HandedOn,
-    /// Another replica's state, to be taken over when no checkpoint is under way.
-    fetched: Option<Fetched>,
     start: Instant,
     asked_lane: Option<Epoch>,
     asked_incarnation: bool,
     asked_view: Option<Instant>,
     asked_epoch: Option<Instant>,
-    asked_peers: Option<Instant>,
-    /// Why the last fetch failed: said once.
-    not_fetched: String,
+    /// Whether it was said that a state is needed.
+    asked_state: bool,
 }
 
-/// How often a worker that waits for a checkpoint asks its peers.
-const FETCH_INTERVAL: Duration = Duration::from_millis(200);
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(20);
 const ASK_EPOCH_INTERVAL: Duration = Duration::from_secs(2);
 const IDLE_WAIT: Duration = Duration::from_secs(1);
@@ -204,20 +191,22 @@ impl WorkerThread {
         outbox: WorkerOutbox,
         link: Link,
         jobs: mpsc::Receiver<Job>,
-        helpers: Helpers,
+        writer: Writer,
     ) -> Result<WorkerThread, Error> {
         let pid = partition.pid;
-        let worker = open_worker(partition, services)?;
+        let mut worker = open_worker(partition, services)?;
+        if partition.installing {
+            worker.begin_install().map_err(|e| partition.failed(e))?;
+        }
         let address = partition.node.partition_address(pid);
         let plane = UdpPlane::bind(address, PlaneOptions::default())
             .map_err(|e| Error::new(format!("can't listen on {address} (UDP): {e}")))?;
+        let standing = Arc::<Standing>::default();
+        standing.show(stand(&worker));
         Ok(WorkerThread {
             pid,
             span: error_span!("partition", pid),
-            deployment: partition
-                .cluster
-                .deployment(partition.node, partition.group),
-            standing: Arc::default(),
+            standing,
             window: partition.group.window,
             worker,
             plane,
@@ -228,18 +217,18 @@ impl WorkerThread {
             services: services.clone(),
             link,
             jobs,
-            helpers,
+            writer,
+            keepers: Vec::new(),
+            waiting: Waiting::default(),
             more: false,
             others: Vec::new(),
             handed_on: HandedOn::default(),
-            fetched: None,
             start: Instant::now(),
             asked_lane: None,
             asked_incarnation: false,
             asked_view: None,
             asked_epoch: None,
-            asked_peers: None,
-            not_fetched: String::new(),
+            asked_state: false,
         })
     }
 
@@ -280,7 +269,7 @@ impl WorkerThread {
         self.receive_from(now, handed_on)?;
         self.take_jobs()?;
         self.follow_checkpoint(now)?;
-        self.follow_fetch(now)?;
+        self.answer_waiting();
         self.tick(now)?;
         // Votes must come here before the answers to the next questions of a repair do.
         if let Some(decisions) = &mut self.decisions {
@@ -296,7 +285,7 @@ impl WorkerThread {
         self.receive(now)?;
         self.follow_checkpoint(now)?;
         if self.worker.is_checkpointing() {
-            let ended = self.helpers.writer.wait();
+            let ended = self.writer.wait();
             self.end_checkpoint(now, ended)?;
         }
         self.worker.checkpoint(now).map_err(|e| self.fatal(e))
@@ -327,9 +316,7 @@ impl WorkerThread {
         let deadline = self.worker.next_deadline();
         let now = self.now();
         let due = deadline.map_or(IDLE_WAIT, |at| Duration::from_nanos(at.saturating_sub(now)));
-        let wants = self.worker.wanted().checkpoint_at_least.is_some();
-        let fetching = wants && !self.helpers.fetcher.is_under_way();
-        due.min(if fetching { FETCH_INTERVAL } else { IDLE_WAIT })
+        due.min(IDLE_WAIT)
     }
 
     /// Whether something is to be done by time.
@@ -339,13 +326,13 @@ impl WorkerThread {
     }
 
     /// Hands on a checkpoint that has begun, and takes back one that has ended.
-    fn follow_checkpoint(&mut self, now: Time) -> Result<(), Error> {
+    pub(super) fn follow_checkpoint(&mut self, now: Time) -> Result<(), Error> {
         if let Some(checkpoint) = self.worker.take_checkpoint() {
             let upto = self.worker.checkpointing();
-            self.helpers.writer.write(checkpoint, upto);
+            self.writer.write(checkpoint, upto);
         }
         if self.worker.is_checkpointing() {
-            if let Some(ended) = self.helpers.writer.ended() {
+            if let Some(ended) = self.writer.ended() {
                 self.end_checkpoint(now, ended)?;
             }
         }
@@ -441,10 +428,11 @@ impl WorkerThread {
     }
 
     /// Commits, then lets the answers go.
-    fn finish(&mut self, now: Time) -> Result<(), Error> {
+    pub(super) fn finish(&mut self, now: Time) -> Result<(), Error> {
         self.worker
             .finish_batch(now, &mut self.outbox)
             .map_err(|e| fatal(self.pid, e))?;
+        self.keep_log();
         self.outbox.flush(&mut self.plane)?;
         (self.services.on_position)(self.pid, self.worker.next());
         Ok(())
@@ -491,10 +479,7 @@ impl WorkerThread {
                     .worker
                     .set_incarnation(number)
                     .map_err(|e| fatal(self.pid, e))?,
-                Job::Snapshot(answer) => {
-                    // The asker may have given up meanwhile.
-                    let _ = answer.send(self.worker.snapshot().map_err(|e| e.to_string()));
-                }
+                Job::Order(order) => self.obey(order)?,
                 Job::Digest(answer) => {
                     let (next, digest) = self.worker.digest().map_err(|e| fatal(self.pid, e))?;
                     answer(next, digest.iter().map(|b| format!("{b:02x}")).collect());
@@ -532,62 +517,13 @@ impl WorkerThread {
             self.asked_epoch = Some(Instant::now());
             self.link.ask(Ask::NewEpoch);
         }
-        let catching_up = wanted.checkpoint_at_least;
-        self.standing
-            .show(self.worker.next(), self.worker.is_behind());
-        if let Some(at_least) = catching_up.filter(|_| is_due(self.asked_peers, FETCH_INTERVAL)) {
-            let question = Question::new(&self.deployment, self.pid, at_least);
-            self.helpers.fetcher.begin(question);
+        self.standing.show(stand(&self.worker));
+        let needs = wanted.checkpoint_at_least.is_some();
+        if needs && !self.asked_state {
+            // It looks at all standings from then on, until nobody needs any.
+            let _ = self.link.is_behind.send(());
         }
-    }
-
-    /// Takes over another replica's state, once it has come and no checkpoint is under way.
-    fn follow_fetch(&mut self, now: Time) -> Result<(), Error> {
-        match self.helpers.fetcher.ended() {
-            None => {}
-            Some(Ok(fetched)) => self.fetched = Some(fetched),
-            Some(Err(e)) => {
-                self.asked_peers = Some(Instant::now());
-                let why = e.to_string();
-                if why != self.not_fetched {
-                    warn!(why, "no checkpoint yet");
-                    self.not_fetched = why;
-                }
-            }
-        }
-        if self.worker.is_checkpointing() {
-            return Ok(());
-        }
-        let fetched = self.fetched.take();
-        fetched.map_or(Ok(()), |fetched| self.restore(now, fetched))
-    }
-
-    fn restore(&mut self, now: Time, fetched: Fetched) -> Result<(), Error> {
-        let Fetched {
-            from,
-            position,
-            state,
-        } = fetched;
-        self.asked_peers = Some(Instant::now());
-        let mut state = BufReader::new(state);
-        let restored = self
-            .worker
-            .restore(now, position, &mut state)
-            .map_err(|e| fatal(self.pid, e))?;
-        self.tell_local_sessions();
-        match restored {
-            Restored::To(inst) => {
-                self.not_fetched.clear();
-                info!("restored the checkpoint of {from}; going on at instance {inst}");
-            }
-            Restored::NotNewer(inst) => {
-                info!("{from} is not past instance {inst} either");
-            }
-            Restored::Failed(e) => {
-                warn!(error = %e, "the checkpoint of {from} can't be used; nothing changed");
-            }
-        }
-        Ok(())
+        self.asked_state = needs;
     }
 
     pub fn tell_local_sessions(&self) {
@@ -625,11 +561,11 @@ impl WorkerThread {
         })
     }
 
-    fn now(&self) -> Time {
+    pub(super) fn now(&self) -> Time {
         self.start.elapsed().as_nanos() as Time
     }
 
-    fn fatal(&self, e: replica::Error) -> Error {
+    pub(super) fn fatal(&self, e: replica::Error) -> Error {
         fatal(self.pid, e)
     }
 }
@@ -672,6 +608,16 @@ impl AsFd for WorkerThread {
     /// Its socket.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.plane.as_fd()
+    }
+}
+
+/// Where a worker stands, for other threads.
+fn stand(worker: &Worker<Box<dyn Application>>) -> Stand {
+    Stand {
+        next: worker.next(),
+        needs: worker.wanted().checkpoint_at_least,
+        is_behind: worker.is_behind(),
+        is_installing: worker.is_installing(),
     }
 }
 

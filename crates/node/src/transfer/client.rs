@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Asks other replicas for their state.
+
+use std::fmt;
+use std::io::{self, BufReader, Read};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use paxos::{Instance, PartitionId};
+
+use super::held::lock;
+use super::{Answer, Ask, PART_LEN, Patience, Question, damaged, read_line, write_line};
+
+/// Attempts for one question, with a pause between them.
+const ATTEMPTS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Why a question got no answer.
+#[derive(Debug)]
+pub enum Failed {
+    /// It has none, and asking again won't help.
+    Refused(String),
+    /// The connection broke, or what came was damaged.
+    Broken(io::Error),
+}
+
+impl From<io::Error> for Failed {
+    fn from(e: io::Error) -> Failed {
+        Failed::Broken(e)
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failed::Refused(why) => f.write_str(why),
+            Failed::Broken(e) => e.fmt(f),
+        }
+    }
+}
+
+/// Ends what a thread waits for at another replica's connections, from another thread.
+#[derive(Default)]
+pub struct Interrupt {
+    requested: AtomicBool,
+    waiting_at: Mutex<Option<TcpStream>>,
+}
+
+impl Interrupt {
+    /// From now on all questions fail.
+    pub fn request(&self) {
+        self.requested.store(true, Ordering::Release);
+        if let Some(stream) = lock(&self.waiting_at).take() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// An error once it was requested.
+    pub fn check(&self) -> io::Result<()> {
+        match self.requested.load(Ordering::Acquire) {
+            true => Err(io::Error::other("stopping")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Another replica. A connection is made when it is needed, and made again when it broke.
+pub struct Peer {
+    /// Where it is.
+    pub address: SocketAddr,
+    patience: Patience,
+    interrupt: Arc<Interrupt>,
+    connection: Option<BufReader<TcpStream>>,
+}
+
+impl Peer {
+    /// The replica with this `control` address.
+    pub fn new(address: SocketAddr, patience: Patience, interrupt: Arc<Interrupt>) -> Peer {
+        Peer {
+            address,
+            patience,
+            interrupt,
+            connection: None,
+        }
+    }
+
+    /// Where it stands, if it can help.
+    fn willing(&mut self, question: &Question) -> Result<Vec<Instance>, Failed> {
+        match self.once(&Ask::Willing(question.clone()), self.patience.answer)? {
+            (Answer::Willing(positions), _) => Ok(positions),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Has it open its state: the number of that, and where it stands.
+    pub fn hold(&mut self, question: &Question) -> Result<(u64, Vec<Instance>), Failed> {
+        let partitions = question.needs.len();
+        match self.once(&Ask::Hold(question.clone()), self.patience.stream)? {
+            (Answer::Held { state, positions }, _) if positions.len() == partitions => {
+                Ok((state, positions))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// A part of a partition's state, and whether it is the last one.
+    pub fn part(
+        &mut self,
+        state: u64,
+        pid: PartitionId,
+        number: u64,
+    ) -> Result<(Vec<u8>, bool), Failed> {
+        match self.ask(&Ask::Part { state, pid, number })? {
+            (Answer::Part { last, .. }, bytes) => Ok((bytes, last)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// What it has decided in a partition behind its state, from a byte on, and where it is now.
+    pub fn log(
+        &mut self,
+        state: u64,
+        pid: PartitionId,
+        from: u64,
+    ) -> Result<(Vec<u8>, Instance), Failed> {
+        match self.ask(&Ask::Log { state, pid, from })? {
+            (Answer::Log { next, .. }, bytes) => Ok((bytes, next)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Asks it to keep the state open.
+    pub fn stay(&mut self, state: u64) -> Result<(), Failed> {
+        match self.ask(&Ask::Stay { state })? {
+            (Answer::Staying, _) => Ok(()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Lets it close the state; if that can't be said now, it does so by itself after a while.
+    pub fn release(&mut self, state: u64) {
+        let _ = self.once(&Ask::Release { state }, self.patience.answer);
+    }
+
+    /// Asks until there is an answer: each question may be asked again.
+    fn ask(&mut self, ask: &Ask) -> Result<(Answer, Vec<u8>), Failed> {
+        let mut attempt = 1;
+        loop {
+            match self.once(ask, self.patience.stream) {
+                Err(Failed::Broken(_)) if attempt < ATTEMPTS => {
+                    attempt += 1;
+                    self.interrupt.check()?;
+                    std::thread::sleep(PAUSE);
+                }
+                answered => return answered,
+            }
+        }
+    }
+
+    fn once(&mut self, ask: &Ask, patience: Duration) -> Result<(Answer, Vec<u8>), Failed> {
+        self.interrupt.check()?;
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.connect()?,
+        };
+        // A stop that was requested meanwhile finds it, or is found here.
+        *lock(&self.interrupt.waiting_at) = Some(connection.get_ref().try_clone()?);
+        self.interrupt.check()?;
+        connection.get_ref().set_read_timeout(Some(patience))?;
+        write_line(&mut connection.get_ref(), ask)?;
+        let answer: Answer = read_line(&mut connection)?;
+        let bytes = match answer {
+            Answer::Part { length, crc, .. } | Answer::Log { length, crc, .. } => {
+                read_bytes(&mut connection, length, crc)?
+            }
+            _ => Vec::new(),
+        };
+        // Where something went wrong, the next question gets a new one.
+        self.connection = Some(connection);
+        match answer {
+            Answer::Refused(why) => Err(Failed::Refused(why)),
+            answer => Ok((answer, bytes)),
+        }
+    }
+
+    fn connect(&self) -> io::Result<BufReader<TcpStream>> {
+        let stream = TcpStream::connect_timeout(&self.address, self.patience.answer)?;
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(self.patience.answer))?;
+        Ok(BufReader::new(stream))
+    }
+}
+
+fn read_bytes(from: &mut impl Read, length: u32, crc: u32) -> io::Result<Vec<u8>> {
+    let length = length as usize;
+    if length > PART_LEN {
+        return Err(damaged("a part is too long"));
+    }
+    let mut bytes = vec![0; length];
+    from.read_exact(&mut bytes)?;
+    if crc32fast::hash(&bytes) != crc {
+        return Err(damaged("the checksum does not match"));
+    }
+    Ok(bytes)
+}
+
+fn unexpected() -> Failed {
+    Failed::Broken(damaged("another answer than was asked for"))
+}
+
+/// Asks all replicas at once, and gives those that can help: first those that help in all partitions that
+/// need it, as they answer; then those that help in some.
+pub struct Search {
+    answers: mpsc::Receiver<(Peer, Result<Vec<Instance>, Failed>)>,
+    question: Question,
+    partly: Vec<(usize, Peer)>,
+    why: Vec<String>,
+}
+
+impl Search {
+    /// Begins to ask.
+    pub fn begin(
+        peers: &[SocketAddr],
+        question: &Question,
+        patience: Patience,
+        interrupt: &Arc<Interrupt>,
+    ) -> io::Result<Search> {
+        let (tell, answers) = mpsc::channel();
+        for &address in peers {
+            let (tell, question) = (tell.clone(), question.clone());
+            let interrupt = interrupt.clone();
+            std::thread::Builder::new()
+                .name("transfer-ask".into())
+                .spawn(move || {
+                    let mut peer = Peer::new(address, patience, interrupt);
+                    let willing = peer.willing(&question);
+                    // Fails if another one was quicker.
+                    let _ = tell.send((peer, willing));
+                })?;
+        }
+        Ok(Search {
+            answers,
+            question: question.clone(),
+            partly: Vec::new(),
+            why: Vec::new(),
+        })
+    }
+
+    /// One that was given doesn't help after all.
+    pub fn failed(&mut self, address: SocketAddr, why: &Failed) {
+        self.why.push(format!("{address}: {why}"));
+    }
+
+    /// Why none is left.
+    pub fn why(mut self) -> String {
+        self.why.sort();
+        self.why.join("; ")
+    }
+}
+
+impl Iterator for Search {
+    type Item = Peer;
+
+    fn next(&mut self) -> Option<Peer> {
+        for (peer, willing) in &self.answers {
+            match willing.map(|positions| self.question.helped(&positions)) {
+                Ok(helped) if helped == self.question.wanted() => return Some(peer),
+                Ok(helped) => self.partly.push((helped, peer)),
+                Err(e) => self.why.push(format!("{}: {e}", peer.address)),
+            }
+        }
+        self.partly.sort_by_key(|(helped, _)| *helped);
+        self.partly.pop().map(|(_, peer)| peer)
+    }
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Hands a replica's state out.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant as Moment};
+
+use paxos::{Deployment, Instance};
+use replica::Snapshot;
+use tracing::{Span, info, warn};
+
+use super::held::{Held, Keeper, Logs, lock};
+use super::{Answer, Ask, Patience, Question, read_line, write_line};
+use crate::host::Stop;
+use crate::listen::Connections;
+
+const MAX_CONNECTIONS: usize = 8;
+/// States that are held open at once: each keeps what its store would have deleted meanwhile.
+const MAX_HELD: usize = 2;
+/// An asker may be busy this long between two questions of one connection.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Where a partition's worker stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stand {
+    /// Its next instance.
+    pub next: Instance,
+    /// Where it needs another replica's state.
+    pub needs: Option<Instance>,
+    /// Whether what comes next is gone from the acceptors: then it hands nothing out.
+    pub is_behind: bool,
+    /// Whether another replica's state is being installed.
+    pub is_installing: bool,
+}
+
+/// The workers of a replica, as far as whoever hands their state out sees them.
+pub trait Workers: Send + Sync {
+    /// Where each of them stands, without asking it.
+    fn stands(&self) -> Vec<Stand>;
+
+    /// Opens copies of all partitions' states. What is decided in each behind its copy goes to its
+    /// keeper.
+    fn open(&self, keepers: Vec<Keeper>) -> Result<Vec<(Instance, Box<dyn Snapshot>)>, String>;
+}
+
+/// What a server is told.
+pub struct Settings {
+    /// Whose states they are.
+    pub deployment: Deployment,
+    /// Where it keeps what is decided while a state is on its way.
+    pub directory: PathBuf,
+    /// Bytes a second of a state.
+    pub rate: u64,
+    /// Bytes that are kept behind a state.
+    pub kept: u64,
+}
+
+/// Serves until dropped.
+pub struct Server {
+    stop: Arc<Stop>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens on `address` for those who want the state.
+    pub fn start(
+        address: SocketAddr,
+        settings: Settings,
+        workers: Arc<dyn Workers>,
+    ) -> io::Result<Server> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let stop = Stop::new()?;
+        let (stopping, span) = (stop.clone(), Span::current());
+        let source = Arc::new(Source {
+            settings,
+            workers,
+            held: Arc::default(),
+            patience: Patience::default(),
+        });
+        let thread = std::thread::Builder::new()
+            .name("transfer".into())
+            .spawn(move || {
+                let _said_there = span.entered();
+                accept_loop(listener, &source, &stopping);
+            })?;
+        Ok(Server {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.request();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept_loop(listener: TcpListener, source: &Arc<Source>, stop: &Stop) {
+    let running = Arc::new(AtomicUsize::new(0));
+    for stream in Connections::new(listener, "checkpoint transfer", stop) {
+        if running.fetch_add(1, Ordering::AcqRel) >= MAX_CONNECTIONS {
+            running.fetch_sub(1, Ordering::AcqRel);
+            continue; // closed: the other side tries elsewhere, or later
+        }
+        let (source, done, span) = (source.clone(), running.clone(), Span::current());
+        let spawned = std::thread::Builder::new()
+            .name("transfer-send".into())
+            .spawn(move || {
+                let _said_there = span.entered();
+                // A connection that breaks off is for the asker to make again.
+                if let Err(e) = source.serve(stream) {
+                    tracing::debug!(error = %e, "a connection for a checkpoint broke off");
+                }
+                done.fetch_sub(1, Ordering::AcqRel);
+            });
+        if spawned.is_err() {
+            running.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+    lock(&source.held).clear();
+}
+
+type Table = Mutex<BTreeMap<u64, Arc<Held>>>;
+
+/// What is handed out.
+struct Source {
+    settings: Settings,
+    workers: Arc<dyn Workers>,
+    held: Arc<Table>,
+    patience: Patience,
+}
+
+impl Source {
+    fn serve(&self, stream: TcpStream) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(IDLE))?;
+        stream.set_write_timeout(Some(self.patience.stream))?;
+        let mut input = BufReader::new(&stream);
+        let mut out = BufWriter::new(&stream);
+        loop {
+            let ask = match read_line(&mut input) {
+                Ok(ask) => ask,
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                Err(e) => return Err(e),
+            };
+            let (answer, bytes) = self.answer(ask).unwrap_or_else(|why| {
+                let none = Vec::new();
+                (Answer::Refused(why), none)
+            });
+            write_line(&mut out, &answer)?;
+            out.write_all(&bytes)?;
+            out.flush()?;
+        }
+    }
+
+    fn answer(&self, ask: Ask) -> Result<(Answer, Vec<u8>), String> {
+        let plain = |answer| Ok((answer, Vec::new()));
+        match ask {
+            Ask::Willing(question) => plain(Answer::Willing(self.willing(&question)?)),
+            Ask::Hold(question) => {
+                self.willing(&question)?;
+                let (state, held) = self.hold()?;
+                if question.helped(&held.positions) == 0 {
+                    lock(&self.held).remove(&state);
+                    return Err(too_early(&held.positions));
+                }
+                let positions = held.positions.clone();
+                plain(Answer::Held { state, positions })
+            }
+            Ask::Part { state, pid, number } => {
+                let part = self.held(state)?.part(pid, number);
+                let (bytes, last) = part.map_err(|e| self.given_up(state, &e))?;
+                let length = bytes.len() as u32;
+                let crc = crc32fast::hash(&bytes);
+                Ok((Answer::Part { length, crc, last }, bytes))
+            }
+            Ask::Log { state, pid, from } => {
+                let held = self.held(state)?;
+                // Before the log is read: what is read reaches at least nearly as far.
+                let stands = self.workers.stands();
+                let next = stands.get(usize::from(pid)).map_or(0, |s| s.next);
+                let bytes = held.log(pid, from).map_err(|e| self.given_up(state, &e))?;
+                let length = bytes.len() as u32;
+                let crc = crc32fast::hash(&bytes);
+                Ok((Answer::Log { length, crc, next }, bytes))
+            }
+            Ask::Stay { state } => self.held(state).and_then(|_| plain(Answer::Staying)),
+            Ask::Release { state } => {
+                lock(&self.held).remove(&state);
+                plain(Answer::Released)
+            }
+        }
+    }
+
+    /// Where it stands, if that helps the one who asks, without asking the workers.
+    fn willing(&self, question: &Question) -> Result<Vec<Instance>, String> {
+        if let Some(why) = question.invalid(&self.settings.deployment) {
+            return Err(why);
+        }
+        let stands = self.workers.stands();
+        if stands.iter().any(|s| s.is_installing) {
+            return Err("installing a state myself".into());
+        }
+        // A partition that is behind itself helps nobody.
+        let reaches = |s: &Stand| if s.is_behind { 0 } else { s.next };
+        let positions: Vec<_> = stands.iter().map(reaches).collect();
+        if question.helped(&positions) == 0 {
+            let needed = stands.iter().zip(&question.needs);
+            let mut needed = needed.filter(|(_, need)| need.is_some());
+            if needed.all(|(stand, _)| stand.is_behind) {
+                return Err("catching up myself".into());
+            }
+            return Err(too_early(&positions));
+        }
+        Ok(positions)
+    }
+
+    /// Opens a state, and keeps it open as long as somebody asks for it.
+    fn hold(&self) -> Result<(u64, Arc<Held>), String> {
+        let state = crate::random_nonce().map_err(|e| e.to_string())?;
+        lock(&self.held).retain(|_, held| !held.is_stale());
+        if lock(&self.held).len() >= MAX_HELD {
+            return Err("handing out my state to others already".into());
+        }
+        let table = Arc::downgrade(&self.held);
+        let opened = Moment::now();
+        let look = move || is_wanted(&table, state, opened);
+        let Settings {
+            deployment,
+            directory,
+            rate,
+            kept,
+        } = &self.settings;
+        let logs = Logs::start(directory, deployment.partitions, *kept, look);
+        let (logs, keepers) = logs.map_err(|e| format!("can't keep what is decided: {e}"))?;
+        let copies = self.workers.open(keepers)?;
+        let held = Arc::new(Held::new(copies, logs, *rate));
+        info!(positions = ?held.positions, "handing out my state");
+        lock(&self.held).insert(state, held.clone());
+        Ok((state, held))
+    }
+
+    fn held(&self, state: u64) -> Result<Arc<Held>, String> {
+        let held = lock(&self.held).get(&state).cloned();
+        let held = held.ok_or("that state isn't held open (any more)")?;
+        held.renew();
+        Ok(held)
+    }
+
+    /// What failed once fails again: the asker needs another state.
+    fn given_up(&self, state: u64, why: &io::Error) -> String {
+        warn!(error = %why, "a state wasn't handed out whole");
+        lock(&self.held).remove(&state);
+        why.to_string()
+    }
+}
+
+fn too_early(positions: &[Instance]) -> String {
+    let positions: Vec<_> = positions.iter().map(u64::to_string).collect();
+    format!("only at instance {} myself", positions.join(", "))
+}
+
+/// Whether a state is still open, or on the way to it. One that nobody asks for is closed.
+fn is_wanted(table: &Weak<Table>, state: u64, opened: Moment) -> bool {
+    let Some(table) = table.upgrade() else {
+        return false;
+    };
+    let mut table = lock(&table);
+    match table.get(&state) {
+        None => opened.elapsed() < super::held::LEASE,
+        Some(held) if held.is_stale() => {
+            table.remove(&state);
+            false
+        }
+        Some(_) => true,
+    }
+}

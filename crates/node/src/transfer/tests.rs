@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+use std::io::{BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use replica::Snapshot;
+
+use super::client::{Failed, Peer, Search};
+use super::held::Keeper;
+use super::incoming::{Head, Incoming};
+use super::server::{Server, Settings, Stand, Workers};
+use super::*;
+use crate::test_dir::TestDir;
+
+fn deployment() -> Deployment {
+    Deployment {
+        cluster: 9,
+        group: 1,
+        partitions: 2,
+        max_value: 512,
+        node: 1,
+    }
+}
+
+fn question(needs: [Option<Instance>; 2]) -> Question {
+    Question::new(&deployment(), needs.into())
+}
+
+/// Never ends what a test waits for.
+const ENDLESS: Patience = Patience {
+    answer: Duration::from_secs(86_400),
+    stream: Duration::from_secs(86_400),
+};
+
+struct Bytes(Vec<u8>);
+
+impl Snapshot for Bytes {
+    fn write_to(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        for piece in self.0.chunks(60_000) {
+            out.write_all(piece)?;
+        }
+        Ok(())
+    }
+}
+
+/// Two partitions; the second one's state is of several parts.
+#[derive(Default)]
+struct Fake {
+    stands: Mutex<Vec<Stand>>,
+    keepers: Mutex<Vec<Keeper>>,
+}
+
+fn state(pid: usize) -> Vec<u8> {
+    let length = [5, 2 * PART_LEN + 700][pid];
+    (0..length as u32)
+        .map(|i| (i >> 8) as u8 ^ i as u8)
+        .collect()
+}
+
+impl Workers for Fake {
+    fn stands(&self) -> Vec<Stand> {
+        self.stands.lock().unwrap().clone()
+    }
+
+    fn open(&self, keepers: Vec<Keeper>) -> Result<Vec<(Instance, Box<dyn Snapshot>)>, String> {
+        *self.keepers.lock().unwrap() = keepers;
+        let open = |(pid, stand): (usize, Stand)| {
+            let copy: Box<dyn Snapshot> = Box::new(Bytes(state(pid)));
+            (stand.next, copy)
+        };
+        Ok(self.stands().into_iter().enumerate().map(open).collect())
+    }
+}
+
+fn stand(next: Instance) -> Stand {
+    Stand {
+        next,
+        ..Stand::default()
+    }
+}
+
+fn behind(next: Instance) -> Stand {
+    Stand {
+        needs: Some(next + 1),
+        is_behind: true,
+        ..stand(next)
+    }
+}
+
+struct Source {
+    address: SocketAddr,
+    fake: Arc<Fake>,
+    _server: Server,
+    _directory: TestDir,
+}
+
+fn serve(host: Ipv4Addr, stands: [Stand; 2]) -> Source {
+    serve_keeping(host, stands, 1 << 30)
+}
+
+fn serve_keeping(host: Ipv4Addr, stands: [Stand; 2], kept: u64) -> Source {
+    let directory = TestDir::new();
+    let fake = Arc::new(Fake {
+        stands: Mutex::new(stands.into()),
+        ..Fake::default()
+    });
+    let address = (host, 7100).into();
+    let settings = Settings {
+        deployment: deployment(),
+        directory: directory.path().to_owned(),
+        rate: u64::MAX,
+        kept,
+    };
+    let server = Server::start(address, settings, fake.clone()).unwrap();
+    Source {
+        address,
+        fake,
+        _server: server,
+        _directory: directory,
+    }
+}
+
+fn draw() -> Ipv4Addr {
+    crate::loopback::draw().unwrap()
+}
+
+fn peer(address: SocketAddr) -> Peer {
+    Peer::new(address, ENDLESS, Arc::default())
+}
+
+/// Who can help, in the order in which they are asked.
+fn search(peers: &[SocketAddr], question: &Question) -> Result<Vec<SocketAddr>, String> {
+    let mut search = Search::begin(peers, question, ENDLESS, &Arc::default()).unwrap();
+    let found: Vec<_> = search.by_ref().map(|peer| peer.address).collect();
+    if found.is_empty() {
+        return Err(search.why());
+    }
+    Ok(found)
+}
+
+fn refused<T>(result: Result<T, Failed>) -> String {
+    match result {
+        Err(Failed::Refused(why)) => why,
+        Err(Failed::Broken(e)) => panic!("broken: {e}"),
+        Ok(_) => panic!("not refused"),
+    }
+}
+
+/// Fetches what is still missing of a partition; stops after so many parts.
+fn fetch(peer: &mut Peer, incoming: &mut Incoming, pid: u16, parts: usize) {
+    for _ in 0..parts {
+        if incoming.is_whole(pid) {
+            return;
+        }
+        let wants = incoming.wants(pid);
+        let (bytes, last) = peer.part(incoming.head.state, pid, wants).unwrap();
+        incoming.add(pid, &bytes, last).unwrap();
+    }
+}
+
+fn come(incoming: &Incoming, pid: u16) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    incoming.read(pid)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn begin(peer: &mut Peer, directory: &Path) -> Incoming {
+    let (state, positions) = peer.hold(&question([Some(70), None])).unwrap();
+    let head = Head {
+        from: peer.address,
+        state,
+        positions,
+    };
+    Incoming::begin(directory, head).unwrap()
+}
+
+/// A state of all partitions comes in parts, also to a process that began where another one ended, and
+/// behind it what was decided meanwhile. [X-CATCHUP] [X-LOG]
+#[test]
+fn a_replica_fetches_from_another_one() {
+    let source = serve(draw(), [stand(77), stand(9)]);
+    let directory = TestDir::new();
+    let path = directory.path().join("incoming");
+    let mut peer = self::peer(source.address);
+    let mut incoming = begin(&mut peer, &path);
+    assert_eq!(incoming.head.positions, [77, 9]);
+    fetch(&mut peer, &mut incoming, 1, 2);
+    drop((peer, incoming));
+
+    let mut incoming = Incoming::open(&path).unwrap().unwrap();
+    let mut peer = self::peer(incoming.head.from);
+    assert_eq!([0, 1].map(|pid| incoming.wants(pid)), [0, 2]);
+    assert_eq!(
+        come(&incoming, 1).unwrap_err().kind(),
+        io::ErrorKind::UnexpectedEof
+    );
+    for pid in [0, 1] {
+        fetch(&mut peer, &mut incoming, pid, 10);
+        assert!(incoming.is_whole(pid));
+        assert_eq!(come(&incoming, pid).unwrap(), state(pid.into()));
+    }
+    // One that was fetched already can be had again.
+    let number = incoming.head.state;
+    assert_eq!(peer.part(number, 1, 0).unwrap().0, state(1)[..PART_LEN]);
+    assert!(refused(peer.part(number + 1, 1, 0)).contains("isn't held open"));
+
+    let keepers = std::mem::take(&mut *source.fake.keepers.lock().unwrap());
+    assert!(keepers[1].keep(b"decided") && keepers[1].keep(b" meanwhile"));
+    *source.fake.stands.lock().unwrap() = vec![stand(90), stand(12)];
+    let mut log = Vec::new();
+    while log.len() < 17 {
+        let (bytes, next) = peer.log(number, 1, log.len() as u64).unwrap();
+        assert_eq!(next, 12);
+        log.extend_from_slice(&bytes);
+    }
+    assert_eq!(log, b"decided meanwhile");
+    assert_eq!(peer.log(number, 1, 8).unwrap().0, b"meanwhile");
+    assert_eq!(peer.log(number, 0, 0).unwrap(), (vec![], 90));
+    peer.release(number);
+    assert!(!keepers[1].keep(b"more"), "nobody wants it");
+    assert!(refused(peer.stay(number)).contains("isn't held open"));
+}
+
+/// What is kept is bounded: then it ends, and no worker waits for it. [X-LOG]
+#[test]
+fn a_log_that_grows_too_long_is_given_up() {
+    let source = serve_keeping(draw(), [stand(77), stand(9)], 100);
+    let directory = TestDir::new();
+    let mut peer = self::peer(source.address);
+    let incoming = begin(&mut peer, &directory.path().join("incoming"));
+    let state = incoming.head.state;
+    let keepers = std::mem::take(&mut *source.fake.keepers.lock().unwrap());
+    while keepers[0].keep(&[7; 60]) {
+        std::thread::yield_now();
+    }
+    let (bytes, _) = peer.log(state, 0, 0).unwrap();
+    assert_eq!(bytes.len(), 60, "up to there it is good");
+    let why = refused(peer.log(state, 0, 60));
+    assert!(why.contains("more than 0 MiB"), "{why}");
+    assert!(!keepers[0].keep(&vec![7; 64 << 20]));
+}
+
+#[test]
+fn what_is_asked_falsely_is_refused_by_name() {
+    let source = serve(draw(), [stand(77), stand(9)]);
+    let refused = |change: fn(&mut Question)| {
+        let mut question = question([Some(70), None]);
+        change(&mut question);
+        search(&[source.address], &question).unwrap_err()
+    };
+    assert!(refused(|q| q.needs[0] = Some(78)).contains("only at instance 77, 9"));
+    assert!(refused(|q| q.needs = vec![None, Some(10)]).contains("only at instance"));
+    assert!(refused(|q| q.needs.push(None)).contains("a need for each"));
+    assert!(refused(|q| q.cluster = 8).contains("another cluster"));
+    assert!(refused(|q| q.group = 2).contains("another cluster or group"));
+    assert!(refused(|q| q.partitions = 3).contains("2 partitions here"));
+    let mut peer = self::peer(source.address);
+    let (state, _) = peer.hold(&question([Some(70), None])).unwrap();
+    for pid in [2, 9] {
+        assert!(peer.part(state, pid, 0).is_err());
+        let (state, _) = peer.hold(&question([Some(70), None])).unwrap();
+        assert!(peer.log(state, pid, 0).is_err());
+    }
+}
+
+/// At most two states are held open: each costs the store room.
+#[test]
+fn a_third_one_is_refused() {
+    let source = serve(draw(), [stand(77), stand(9)]);
+    let mut peer = self::peer(source.address);
+    let question = question([Some(70), None]);
+    let (first, _) = peer.hold(&question).unwrap();
+    peer.hold(&question).unwrap();
+    assert!(refused(peer.hold(&question)).contains("others already"));
+    peer.release(first);
+    peer.hold(&question).unwrap();
+}
+
+/// The test ends by itself only if nobody waits for the silent ones.
+#[test]
+fn a_peer_that_never_answers_holds_up_nobody() {
+    let host = draw();
+    let silent: Vec<TcpListener> = (0..2)
+        .map(|n| TcpListener::bind((host, 7200 + n)).unwrap())
+        .collect();
+    let mut peers: Vec<SocketAddr> = silent.iter().map(|s| s.local_addr().unwrap()).collect();
+    let source = serve(host, [stand(77), stand(9)]);
+    peers.insert(1, source.address);
+    let mut search = Search::begin(
+        &peers,
+        &question([Some(70), None]),
+        ENDLESS,
+        &Arc::default(),
+    )
+    .unwrap();
+    assert_eq!(search.next().unwrap().address, source.address);
+}
+
+/// Three replicas that need a state, each asking the others: nobody waits. One that is behind in another
+/// partition helps. [X-CATCHUP]
+#[test]
+fn who_needs_a_state_refuses_at_once() {
+    let hosts: Vec<_> = (0..3).map(|_| draw()).collect();
+    let servers: Vec<_> = hosts
+        .iter()
+        .map(|h| serve(*h, [behind(77), stand(9)]))
+        .collect();
+    let all: Vec<_> = servers.iter().map(|s| s.address).collect();
+    let why = search(&all[1..], &question([Some(70), None])).unwrap_err();
+    assert_eq!(why.matches("catching up myself").count(), 2, "{why}");
+    assert_eq!(
+        search(&all[1..], &question([None, Some(9)])).unwrap().len(),
+        2
+    );
+
+    let installing = Stand {
+        is_installing: true,
+        ..stand(9)
+    };
+    *servers[0].fake.stands.lock().unwrap() = vec![stand(77), installing];
+    let why = search(&all[..1], &question([Some(70), None])).unwrap_err();
+    assert!(why.contains("installing a state myself"), "{why}");
+}
+
+/// Each of two replicas helps in one partition only; one that helps in both comes first. [X-CATCHUP]
+#[test]
+fn who_helps_in_all_partitions_comes_first_and_others_help_too() {
+    let partly = [
+        serve(draw(), [stand(77), behind(3)]),
+        serve(draw(), [stand(5), stand(9)]),
+    ];
+    let needs = question([Some(70), Some(8)]);
+    let mut peers: Vec<_> = partly.iter().map(|s| s.address).collect();
+    assert_eq!(search(&peers, &needs).unwrap().len(), 2);
+    let whole = serve(draw(), [stand(77), stand(9)]);
+    peers.push(whole.address);
+    let found = search(&peers, &needs).unwrap();
+    assert_eq!((found[0], found.len()), (whole.address, 3));
+}
+
+/// A part that is damaged on its way, or a connection that breaks in the middle of one: it is asked for
+/// again. [X-CATCHUP]
+#[test]
+fn a_damaged_part_is_fetched_again() {
+    let listener = TcpListener::bind((draw(), 7300)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let source = std::thread::spawn(move || {
+        let bytes = b"a part";
+        let crc = crc32fast::hash(bytes);
+        for (crc, sent) in [(crc ^ 1, 6), (crc, 3), (crc, 6)] {
+            let (stream, _) = listener.accept().unwrap();
+            let mut input = BufReader::new(&stream);
+            let _: Ask = read_line(&mut input).unwrap();
+            let answer = Answer::Part {
+                length: 6,
+                crc,
+                last: true,
+            };
+            write_line(&mut &stream, &answer).unwrap();
+            (&stream).write_all(&bytes[..sent]).unwrap();
+        }
+    });
+    let mut peer = self::peer(address);
+    assert_eq!(peer.part(1, 0, 0).unwrap(), (b"a part".to_vec(), true));
+    source.join().unwrap();
+}
+
+/// What lies here of a state is believed as far as its checksums are right. [X-CATCHUP]
+#[test]
+fn what_is_damaged_of_what_has_come_is_fetched_again() {
+    let directory = TestDir::new();
+    let path = directory.path().join("incoming");
+    let head = Head {
+        from: "127.0.0.1:1".parse().unwrap(),
+        state: 5,
+        positions: vec![9],
+    };
+    let mut incoming = Incoming::begin(&path, head.clone()).unwrap();
+    for (part, last) in [("one", false), ("two", false), ("", true)] {
+        incoming.add(0, part.as_bytes(), last).unwrap();
+    }
+    incoming.sync().unwrap();
+    assert_eq!(come(&incoming, 0).unwrap(), b"onetwo");
+    let file = path.join("state-0");
+    let whole = std::fs::read(&file).unwrap();
+    for bit in 0..whole.len() * 8 {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&file, bytes).unwrap();
+        assert!(come(&incoming, 0).is_err(), "bit {bit}");
+        let left = Incoming::open(&path).unwrap().unwrap();
+        assert_eq!(
+            (left.wants(0), left.is_whole(0)),
+            ([0, 1, 2][bit / 8 / 11], false)
+        );
+        std::fs::write(&file, &whole).unwrap();
+    }
+    for len in 0..whole.len() {
+        std::fs::write(&file, &whole[..len]).unwrap();
+        let left = Incoming::open(&path).unwrap().unwrap();
+        assert!(!left.is_whole(0) && left.wants(0) <= (len / 11) as u64);
+        std::fs::write(&file, &whole).unwrap();
+    }
+    assert_eq!(Incoming::open(&path).unwrap().unwrap().head, head);
+    std::fs::write(path.join("head"), "{").unwrap();
+    assert!(Incoming::open(&path).unwrap().is_none());
+    incoming::remove(&path).unwrap();
+    assert!(Incoming::open(&path).unwrap().is_none());
+}
