@@ -160,8 +160,10 @@ fn run_on(options: &Options, settings: Settings) -> Result<(), Error> {
                 let json = |pair: &Pair| {
                     let mut line = pair_json(pair, options, bench.file_system());
                     line["partitions"] = partitions.into();
-                    if let Some(baseline) = line.get_mut("baseline") {
-                        baseline["partitions"] = partitions.into();
+                    for baseline in ["baseline", "baseline_batched"] {
+                        if let Some(baseline) = line.get_mut(baseline) {
+                            baseline["partitions"] = partitions.into();
+                        }
                     }
                     line
                 };
