@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use paxos::Instance;
+use paxos::{Instance, PartitionId};
 use replica::application::RecordVisitor;
-use replica::{Application, Checkpoint, Error, Record, Restore, Snapshot};
+use replica::{Application, Checkpoint, Error, Part, Record, Restore, Snapshot};
 
 use crate::linearizability::Op;
+use crate::rng::mix;
 
 /// A command as clients send it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +63,84 @@ impl Command {
         };
         Some(Command { id, key, op })
     }
+}
+
+/// What a command over several partitions does. It has a key in each, and what becomes of each of these
+/// words depends on all of them: whoever sees them at different moments shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Span {
+    /// Answers with all words, folded.
+    Read,
+    /// Folds all words and a number into each of them; answers with what was folded.
+    Fold(u64),
+}
+
+impl Span {
+    /// The new words and the answer.
+    pub fn apply(self, words: &[u64]) -> (Vec<u64>, u64) {
+        let fold = |folded: u64, word: &u64| mix(folded ^ word);
+        let answer = words.iter().fold(words.len() as u64, fold);
+        match self {
+            Span::Read => (words.to_vec(), answer),
+            Span::Fold(item) => {
+                let answer = mix(answer ^ item);
+                let after = words.iter().map(|word| mix(word ^ answer.rotate_left(17)));
+                (after.collect(), answer)
+            }
+        }
+    }
+}
+
+/// A command over several partitions as clients send it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spanning {
+    /// Unique in a run.
+    pub id: u64,
+    /// Its keys, by ascending partitions.
+    pub keys: Vec<(PartitionId, u64)>,
+    /// What to do.
+    pub span: Span,
+}
+
+impl Spanning {
+    const CODE: u8 = 9;
+
+    /// Its bytes.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = vec![Self::CODE];
+        let item = match self.span {
+            Span::Read => 0,
+            Span::Fold(item) => item + 1,
+        };
+        let keys = self
+            .keys
+            .iter()
+            .flat_map(|(pid, key)| [u64::from(*pid), *key]);
+        for word in [self.id, item].into_iter().chain(keys) {
+            out.extend_from_slice(&word.to_be_bytes());
+        }
+        out
+    }
+
+    /// Reads it back; `None` for anything else.
+    pub fn parse(bytes: &[u8]) -> Option<Spanning> {
+        let mut words = words_of(bytes.strip_prefix(&[Self::CODE])?)?.into_iter();
+        let (id, item) = (words.next()?, words.next()?);
+        let mut keys = Vec::new();
+        while let Some(pid) = words.next() {
+            keys.push((pid as PartitionId, words.next()?));
+        }
+        let span = match item {
+            0 => Span::Read,
+            item => Span::Fold(item - 1),
+        };
+        Some(Spanning { id, keys, span })
+    }
+}
+
+fn words_of(bytes: &[u8]) -> Option<Vec<u64>> {
+    let words = bytes.chunks(8).map(|word| word.try_into().ok());
+    words.map(|word| word.map(u64::from_be_bytes)).collect()
 }
 
 /// One command executed: what the checkers learn of a replica.
@@ -377,10 +456,8 @@ fn instance_at(record: &[u8], at: usize) -> Instance {
 /// A digest of words and of the number of commands that made them.
 pub fn contents(words: &BTreeMap<u64, u64>, executed: u64) -> u64 {
     let set = words.iter().filter(|(_, word)| **word != 0);
-    let folded = set.fold(0, |h, (key, word)| {
-        crate::rng::mix(crate::rng::mix(h ^ key) ^ word)
-    });
-    crate::rng::mix(folded ^ executed)
+    let folded = set.fold(0, |h, (key, word)| mix(mix(h ^ key) ^ word));
+    mix(folded ^ executed)
 }
 
 /// The program of one worker's process.
@@ -422,6 +499,70 @@ impl Application for Kv {
         store.executed = self.executed;
         store.executed_below = self.inst + 1;
         reply.extend_from_slice(&answer.to_be_bytes());
+        Ok(())
+    }
+
+    fn spans_partitions(&self) -> bool {
+        true
+    }
+
+    /// The words of all keys of the command, whichever partition they belong to.
+    fn prepare(&mut self, command: &[u8], prepared: &mut Vec<u8>) -> Result<(), Error> {
+        let mut store = self.store.lock();
+        store.alive()?;
+        let keys = Spanning::parse(command).map_or(Vec::new(), |command| command.keys);
+        for (_, key) in keys {
+            let word = self
+                .words
+                .get(&key)
+                .or_else(|| store.committed.words.get(&key));
+            prepared.extend_from_slice(&word.copied().unwrap_or(0).to_be_bytes());
+        }
+        Ok(())
+    }
+
+    fn combine(
+        &self,
+        command: &[u8],
+        parts: &mut [Part],
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let Some(command) = Spanning::parse(command) else {
+            reply.extend_from_slice(b"?");
+            return Ok(());
+        };
+        let own =
+            |(at, part): (usize, &Part)| words_of(&part.prepared).and_then(|w| w.get(at).copied());
+        let words: Option<Vec<u64>> = parts.iter().enumerate().map(own).collect();
+        let words = words.ok_or_else(|| Error("something else was prepared".into()))?;
+        let (after, answer) = command.span.apply(&words);
+        for ((part, after), (_, key)) in parts.iter_mut().zip(after).zip(&command.keys) {
+            for word in [command.id, *key, after, answer] {
+                part.effect.extend_from_slice(&word.to_be_bytes());
+            }
+        }
+        reply.extend_from_slice(&answer.to_be_bytes());
+        Ok(())
+    }
+
+    fn apply(&mut self, effect: &[u8]) -> Result<(), Error> {
+        let mut store = self.store.lock();
+        store.alive()?;
+        let words = words_of(effect).unwrap_or_default();
+        let [id, key, after, answer] = words[..] else {
+            return Err(Error("an effect that nobody combined".into()));
+        };
+        self.words.insert(key, after);
+        let op = Op::Set(after);
+        store.executions.push(Execution {
+            inst: self.inst,
+            position: self.executed,
+            command: Command { id, key, op },
+            answer,
+        });
+        self.executed += 1;
+        store.executed = self.executed;
+        store.executed_below = self.inst + 1;
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 
 use paxos::Time;
 
+use crate::application::Span;
 use crate::linearizability::Op;
 use crate::network::Rates;
 use crate::plan::{Action, Direction, Name, Plan, Scenario};
@@ -21,6 +22,8 @@ pub struct Limits {
     pub learners: Option<u8>,
     /// Whether nothing goes wrong at all.
     pub calm: bool,
+    /// Whether there are several partitions, and commands over them.
+    pub spanning: bool,
 }
 
 /// The plan of a seed.
@@ -32,6 +35,9 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
     }
     if let Some(learners) = limits.learners {
         scenario.learners = learners;
+    }
+    if limits.spanning {
+        scenario.partitions = 2 + (seed % 2) as u8;
     }
     // One in sixteen is long: more epochs, more trims, older packets.
     let length = if rng.chance(62_500) { 5 } else { 1 };
@@ -47,6 +53,11 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         old_copies(&scenario, duration, &mut actions);
         bad_disks(&scenario, duration, &mut actions);
         rivals(&scenario, duration, &mut actions);
+    }
+    // Not where a part of a command may be given up: positions of one partition say nothing of the others'.
+    let gives_up = |(_, action): &(Time, Action)| *action == Action::AcceptLoss;
+    if limits.spanning && !actions.iter().any(gives_up) {
+        spanning(&scenario, duration, length, &mut actions);
     }
     actions.sort_by_key(|(at, _)| *at);
     Plan { scenario, actions }
@@ -123,6 +134,34 @@ fn load(
             };
             actions.push((at, submit));
             at += rng.below(400) * MICROSECOND;
+        }
+    }
+}
+
+/// Commands over several partitions. Drawn apart, so that the rest of a plan is
+/// what it would be without.
+fn spanning(scenario: &Scenario, duration: Time, length: u64, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x7370_616e_6e69_6e67);
+    if scenario.partitions < 2 {
+        return;
+    }
+    let keys = rng.between(1, 4);
+    for _ in 0..length * rng.between(3, 30) {
+        let mut at = BEGIN + rng.below(duration);
+        let client = rng.between(1, u64::from(scenario.clients)) as u8;
+        for _ in 0..rng.between(1, 8) {
+            let mut pids: Vec<u8> = (0..scenario.partitions).collect();
+            while pids.len() > 2 && rng.chance(600_000) {
+                pids.remove(rng.below(pids.len() as u64) as usize);
+            }
+            let span = match rng.below(4) {
+                0 => Span::Read,
+                _ => Span::Fold(rng.below(1 << 16)),
+            };
+            let keys = pids.into_iter().map(|pid| (pid, rng.below(keys) as u8));
+            let keys = keys.collect();
+            actions.push((at, Action::Span { client, keys, span }));
+            at += rng.below(600) * MICROSECOND;
         }
     }
 }

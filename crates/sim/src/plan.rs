@@ -16,6 +16,7 @@ mod text;
 
 use paxos::{Instance, MsgType, Time};
 
+use crate::application::Span;
 use crate::linearizability::Op;
 use crate::network::Rates;
 pub use text::{parse_seconds, seconds};
@@ -128,6 +129,15 @@ pub enum Action {
         /// Extra bytes.
         padding: u16,
     },
+    /// A client submits a command over several partitions.
+    Span {
+        /// Number of the client.
+        client: u8,
+        /// The partitions, ascending, with a key in each.
+        keys: Vec<(u8, u8)>,
+        /// What to do.
+        span: Span,
+    },
     /// The process dies. A volatile memory is gone.
     Crash(Name),
     /// The machine loses its power: what wasn't synced is gone too.
@@ -217,6 +227,8 @@ mod tests {
         let text = "scenario seed=7 acceptors=5 durable=1 loss=10000 hour=3\n\
                     0.010000 submit client-1 0 3 incr\n\
                     0.010001 submit client-2 1 4 cas 5 6 padding=70\n\
+                    0.020000 span client-1 0/3 2/4 fold 7\n\
+                    0.020001 span client-2 1/0 2/4 read\n\
                     0.100000 crash leader-1\n\
                     0.200000 isolate acceptor-2 out\n\
                     0.300000 cut controller replica-3\n\
@@ -253,6 +265,7 @@ mod tests {
             ("1.0 explode", "explode"),
             ("1.0 crash gardener-1", "gardener-1"),
             ("\n1.0 submit leader-1 0 0 get", "line 2"),
+            ("1.0 span client-1 1/0 1/1 read", "ascending"),
         ] {
             let error = Plan::parse(text).unwrap_err();
             assert!(error.contains(why), "{error}");

@@ -23,17 +23,19 @@ fn seeds_are_sound() {
     assert!(commands > 10_000, "a run without load proves nothing");
 }
 
+/// [V-ALIVE] [V-STAND] [V-SESSION]
 #[test]
 fn calm_seeds_answer_every_command() {
-    let limits = Limits {
-        calm: true,
-        ..Limits::default()
-    };
-    let options = Options {
-        limits,
-        ..Options::default()
-    };
-    for seed in 1..=20 {
+    for seed in 1..=40 {
+        let limits = Limits {
+            calm: true,
+            spanning: seed > 20,
+            ..Limits::default()
+        };
+        let options = Options {
+            limits,
+            ..Options::default()
+        };
         let submitted = draw::plan(seed, &limits).actions.len() as u64;
         let outcome = run_seed(seed, &options);
         assert_eq!(outcome.violations, [], "./dev sim {seed}");

@@ -10,8 +10,9 @@ use std::ops::Range;
 
 use paxos::{Instance, NodeId, PartitionId};
 
+use super::spanning::{Record, Records};
 use super::{Findings, Invariant, Votes};
-use crate::application::{Command as AppCommand, Execution, contents};
+use crate::application::{Command as AppCommand, Execution, Spanning, contents};
 use crate::linearizability::Op;
 
 /// What the harness knows of a command that a client submits.
@@ -63,6 +64,7 @@ struct Log {
 pub struct Executions {
     logs: Vec<Log>,
     commands: Vec<Command>,
+    spanning: Records,
     acknowledged: u64,
 }
 
@@ -72,6 +74,7 @@ impl Executions {
         Executions {
             logs: (0..partitions).map(|_| Log::default()).collect(),
             commands: Vec::new(),
+            spanning: Records::new(),
             acknowledged: 0,
         }
     }
@@ -85,6 +88,39 @@ impl Executions {
             given_up: false,
         });
         self.commands.len() as u64 - 1
+    }
+
+    /// The same with a command over several partitions; `info` is of its lowest one.
+    pub fn submitted_spanning(
+        &mut self,
+        info: OpInfo,
+        command: impl FnOnce(u64) -> Spanning,
+    ) -> u64 {
+        let id = self.submitted(info);
+        self.spanning.insert(id, Record::new(command(id)));
+        id
+    }
+
+    /// Whether there are commands over several partitions.
+    pub fn has_spanning(&self) -> bool {
+        !self.spanning.is_empty()
+    }
+
+    /// When all is done, each command over several partitions has taken effect in all of them or in none.
+    pub fn check_all_or_nothing(&self, findings: &mut Findings) {
+        for (id, record) in &self.spanning {
+            if let Some((done, all)) = record.half() {
+                findings.report(Invariant::AllOrNothing, || {
+                    format!("command {id} took effect in {done} of its {all} partitions")
+                });
+            }
+        }
+    }
+
+    /// The numbers of the commands in the order in which they took effect, by partition.
+    pub fn histories(&self) -> Vec<Vec<usize>> {
+        let history = |log: &Log| log.history.iter().map(|done| done.id as usize).collect();
+        self.logs.iter().map(history).collect()
     }
 
     /// Commands acknowledged so far.
@@ -188,6 +224,9 @@ impl Executions {
                 )
             });
         }
+        if self.spanning.contains_key(&id) {
+            return self.first_spanning(replica, pid, execution, findings);
+        }
         let (after, expected) = command
             .op
             .apply(log.words.get(&command.key).copied().unwrap_or(0));
@@ -219,14 +258,58 @@ impl Executions {
             });
         }
         if let Some((session, number)) = known.info.ordered {
-            let last = log.ordered.insert(session, number);
-            if last.is_some_and(|last| last >= number) {
-                findings.report(Invariant::InOrderOnce, || {
-                    format!(
-                        "command {id}, number {number} of an ordered session, takes effect after number {}",
-                        last.unwrap_or_default()
-                    )
-                });
+            note_ordered(log, id, session, number, findings);
+        }
+    }
+
+    /// One partition's part in a command over several.
+    fn first_spanning(
+        &mut self,
+        replica: NodeId,
+        pid: PartitionId,
+        execution: &Execution,
+        findings: &mut Findings,
+    ) {
+        let Execution {
+            inst,
+            position,
+            command,
+            answer,
+        } = *execution;
+        let id = command.id;
+        let Executions { logs, spanning, .. } = self;
+        let record = spanning.get_mut(&id).expect("asked for by the caller");
+        let word =
+            |pid: PartitionId, key: u64| logs[pid as usize].words.get(&key).copied().unwrap_or(0);
+        let expected = record.part(pid, word);
+        let (key, op) = (command.key, command.op);
+        if expected.map(|(key, after, answer)| (key, Op::Set(after), answer))
+            != Some((key, op, answer))
+        {
+            findings.report(Invariant::AllOrNothing, || {
+                format!(
+                    "replica {replica} executes command {id} in partition {pid} instance {inst} as {op:?} of {key} with answer {answer:x}; from the histories it is {expected:x?}"
+                )
+            });
+            return;
+        }
+        if let Some(before) = record.executed(pid, position) {
+            findings.report(Invariant::InOrderOnce, || {
+                format!(
+                    "command {id} takes effect twice in partition {pid}: at positions {before} and {position}"
+                )
+            });
+        }
+        let log = &mut logs[pid as usize];
+        if let Op::Set(after) = op {
+            log.words.insert(key, after);
+        }
+        log.history.push(Done { id, inst, answer });
+        let known = &mut self.commands[id as usize];
+        if known.info.pid == pid {
+            known.executed = Some(position);
+            if let Some((session, number)) = known.info.ordered {
+                note_ordered(log, id, session, number, findings);
             }
         }
     }
@@ -247,7 +330,15 @@ impl Executions {
         for done in log.history.iter().chain(&line) {
             let command = &mut self.commands[done.id as usize];
             command.given_up |= done.inst >= instances.start;
-            command.executed = None;
+            match self.spanning.get_mut(&done.id) {
+                Some(record) => {
+                    record.undone(pid);
+                    if command.info.pid == pid {
+                        command.executed = None;
+                    }
+                }
+                None => command.executed = None,
+            }
         }
         log.tail = line.split_off(line.partition_point(|d| d.inst < instances.start));
         log.kept = line.len();
@@ -255,15 +346,28 @@ impl Executions {
         log.ordered.clear();
         for (position, done) in line.iter().enumerate() {
             let command = &mut self.commands[done.id as usize];
-            command.executed = Some(position as u64);
-            let word = log.words.entry(command.info.key).or_default();
-            *word = command.info.op.apply(*word).0;
+            if let Some(record) = self.spanning.get_mut(&done.id) {
+                record.executed(pid, position as u64);
+                if let Some((key, after, _)) = record.part(pid, |_, _| 0) {
+                    log.words.insert(key, after);
+                }
+                if command.info.pid != pid {
+                    continue;
+                }
+                command.executed = Some(position as u64);
+            } else {
+                command.executed = Some(position as u64);
+                let word = log.words.entry(command.info.key).or_default();
+                *word = command.info.op.apply(*word).0;
+            }
             if let Some((session, number)) = command.info.ordered {
                 log.ordered.insert(session, number);
             }
         }
         log.history = line;
         log.given_up.push(instances);
+        let records = self.spanning.values_mut();
+        records.for_each(Record::forget_if_undone);
     }
 
     /// Whether a replica that hasn't heard of it yet executes something that was given up. It must
@@ -376,5 +480,18 @@ impl Executions {
                 )
             });
         }
+    }
+}
+
+/// A command of an ordered session takes effect: after all before it.
+fn note_ordered(log: &mut Log, id: u64, session: u64, number: u64, findings: &mut Findings) {
+    let last = log.ordered.insert(session, number);
+    if last.is_some_and(|last| last >= number) {
+        findings.report(Invariant::InOrderOnce, || {
+            format!(
+                "command {id}, number {number} of an ordered session, takes effect after number {}",
+                last.unwrap_or_default()
+            )
+        });
     }
 }

@@ -8,6 +8,8 @@
 
 mod beginnings;
 mod execution;
+mod order;
+mod spanning;
 mod votes;
 
 use std::fmt;
@@ -16,6 +18,7 @@ use paxos::Time;
 
 pub use beginnings::Beginnings;
 pub use execution::{Executions, OpInfo};
+pub use order::has_no_circle;
 pub use votes::{Asked, Memory, Votes};
 
 /// What was violated. The numbers are those of docs/invariants.md.
@@ -31,6 +34,10 @@ pub enum Invariant {
     InOrderOnce,
     /// 4: what was acknowledged was executed, is stored, and stays.
     Acknowledged,
+    /// 5: a command over several partitions takes effect in all of them or in none.
+    AllOrNothing,
+    /// 5: the order of commands has no circle, also with what clients know of it.
+    Order,
     /// 6: nothing is trimmed that g+1 replicas have not stored durably.
     Trim,
     /// 7: what clients saw is linearizable.
@@ -56,6 +63,8 @@ impl Invariant {
             Invariant::OneProposer => "I3 one proposer, one value",
             Invariant::InOrderOnce => "I4 in order, once",
             Invariant::Acknowledged => "I4 acknowledged means kept",
+            Invariant::AllOrNothing => "I5 all or nothing",
+            Invariant::Order => "I5 order without circles",
             Invariant::Trim => "I6 trim",
             Invariant::Linearizable => "I7 linearizable",
             Invariant::BadPacket => "I8 bad packet",

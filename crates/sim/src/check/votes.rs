@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use paxos::wire::value::{RangeReport, Rejection, packed_items};
+use paxos::wire::value::{RangeReport, Rejection, Vector, packed_items};
 use paxos::{
     Configuration, Epoch, Flags, Header, Instance, MsgType, NodeId, PartitionId, Reason, Round,
 };
 
 use super::{Findings, Invariant};
-use crate::application::Command;
+use crate::application::{Command, Spanning};
 use crate::rng::hash;
 use control::LEAP;
 
@@ -547,6 +547,11 @@ fn commands_of(header: &Header, value: &[u8]) -> Vec<u64> {
     }
     if header.request == 0 {
         return Vec::new();
+    }
+    if header.flags.has(Flags::MULTI) {
+        let command = Vector::parse(value).ok().map(|vector| vector.command);
+        let command = command.and_then(Spanning::parse);
+        return command.map(|c| c.id).into_iter().collect();
     }
     Command::parse(value).map(|c| c.id).into_iter().collect()
 }

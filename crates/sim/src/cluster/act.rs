@@ -26,14 +26,23 @@ impl Cluster {
                 op,
                 padding,
             } => {
-                let wish = Wish {
+                let wish = Wish::Single {
                     pid,
                     key,
                     op,
                     padding,
                 };
-                if let Some(client) = self.clients.get_mut(usize::from(client).wrapping_sub(1)) {
-                    client.wish(&mut self.world, wish);
+                self.wish(client, wish);
+            }
+            Action::Span {
+                client,
+                ref keys,
+                span,
+            } => {
+                let partitions = self.world.scenario.partitions;
+                if keys.iter().all(|(pid, _)| *pid < partitions) {
+                    let keys = keys.clone();
+                    self.wish(client, Wish::Spanning { keys, span });
                 }
             }
             Action::Crash(name) => self.crash(name, false),
@@ -93,6 +102,12 @@ impl Cluster {
             Action::OldCluster => self.old_cluster(),
             Action::BackUp => self.controller.back_up(),
             Action::Restore => self.controller.restore(),
+        }
+    }
+
+    fn wish(&mut self, client: u8, wish: Wish) {
+        if let Some(client) = self.clients.get_mut(usize::from(client).wrapping_sub(1)) {
+            client.wish(&mut self.world, wish);
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use control::Message;
-use paxos::{Packet, Proposer, ProposerSettings, Time, Verdict};
+use paxos::{Packet, PartitionId, Proposer, ProposerSettings, Time, Verdict};
 use replica::Status;
 use replica::protocol::{ReplyAddress, SessionOp};
 
@@ -15,7 +15,7 @@ use super::host::{Alarm, Host};
 use super::layout::Endpoint;
 use super::replica::client_address;
 use super::world::{GROUP, Outgoing, Sender, World};
-use crate::application::Command;
+use crate::application::{Command, Span, Spanning};
 use crate::check::OpInfo;
 use crate::linearizability::{Op, Operation};
 use crate::plan::Name;
@@ -44,16 +44,36 @@ struct Session {
 }
 
 /// A command that a client wants executed.
-#[derive(Clone, Copy, Debug)]
-pub struct Wish {
-    /// The partition.
-    pub pid: u8,
-    /// The key.
-    pub key: u8,
-    /// What to do.
-    pub op: Op,
-    /// Extra bytes.
-    pub padding: u16,
+#[derive(Clone, Debug)]
+pub enum Wish {
+    /// In one partition.
+    Single {
+        /// The partition.
+        pid: u8,
+        /// The key.
+        key: u8,
+        /// What to do.
+        op: Op,
+        /// Extra bytes.
+        padding: u16,
+    },
+    /// In several.
+    Spanning {
+        /// The partitions, ascending, with a key in each.
+        keys: Vec<(u8, u8)>,
+        /// What to do.
+        span: Span,
+    },
+}
+
+impl Wish {
+    /// The partition whose session it belongs to.
+    fn pid(&self) -> u8 {
+        match self {
+            Wish::Single { pid, .. } => *pid,
+            Wish::Spanning { keys, .. } => keys[0].0,
+        }
+    }
 }
 
 /// A client.
@@ -143,11 +163,12 @@ impl ClientHost {
         if !self.is_up() {
             return;
         }
-        let Some(session) = self.sessions.get_mut(usize::from(wish.pid)) else {
+        let pid = usize::from(wish.pid());
+        let Some(session) = self.sessions.get_mut(pid) else {
             return;
         };
         session.waiting.push_back(wish);
-        self.submit(world, wish.pid.into());
+        self.submit(world, pid);
         self.send(world);
     }
 
@@ -175,36 +196,43 @@ impl ClientHost {
             return;
         };
         let window = u64::from(world.scenario.session_window);
-        while let Some(wish) = session.waiting.front().copied() {
+        while !session.waiting.is_empty() {
             let oldest = session.outstanding.keys().next().copied();
             let request = session.next_request;
             if oldest.is_some_and(|oldest| request >= oldest + window) {
                 break;
             }
-            session.waiting.pop_front();
+            let Some(wish) = session.waiting.pop_front() else {
+                break;
+            };
             session.next_request += 1;
-            let info = OpInfo {
-                pid: pid as u16,
-                key: wish.key.into(),
-                op: wish.op,
-                ordered: self.ordered.then_some((session.number, request)),
+            let ordered = self.ordered.then_some((session.number, request));
+            let (number, submitted) = match wish {
+                Wish::Single {
+                    key, op, padding, ..
+                } => {
+                    let info = OpInfo {
+                        pid: pid as u16,
+                        key: key.into(),
+                        op,
+                        ordered,
+                    };
+                    let (number, bytes) = single(world, info, padding);
+                    (number, proposer.submit(pid as u16, id, request, &bytes))
+                }
+                Wish::Spanning { keys, span } => {
+                    let keys: Vec<_> = keys
+                        .iter()
+                        .map(|(p, k)| ((*p).into(), (*k).into()))
+                        .collect();
+                    let pids: Vec<_> = keys.iter().map(|(pid, _)| *pid).collect();
+                    let (number, bytes) = spanning(world, keys, span, ordered);
+                    (number, proposer.submit_multi(&pids, id, request, &bytes))
+                }
             };
-            let command = Command {
-                id: world.executions.submitted(info),
-                key: info.key,
-                op: info.op,
-            };
-            session.outstanding.insert(request, command.id);
-            world.requests.insert((pid as u16, id, request), command.id);
-            world.history.push(Operation {
-                key: info.key << 8 | u64::from(wish.pid),
-                op: info.op,
-                call: world.queue.now(),
-                answer: None,
-            });
-            let bytes = command.emit(wish.padding.into());
-            let submitted = proposer.submit(pid as u16, id, request, &bytes);
             submitted.expect("a new request, and a small command");
+            session.outstanding.insert(request, number);
+            world.requests.insert((pid as u16, id, request), number);
         }
     }
 
@@ -383,4 +411,48 @@ impl ClientHost {
         let at = self.host.endpoint(0);
         self.alarm.arm(world, &self.host, at, deadline);
     }
+}
+
+/// Notes a command in the history; its number and its bytes.
+fn single(world: &mut World, info: OpInfo, padding: u16) -> (u64, Vec<u8>) {
+    let command = Command {
+        id: world.executions.submitted(info),
+        key: info.key,
+        op: info.op,
+    };
+    world.history.push(Operation {
+        key: info.key << 8 | u64::from(info.pid),
+        op: info.op,
+        call: world.queue.now(),
+        answer: None,
+    });
+    (command.id, command.emit(padding.into()))
+}
+
+/// The same with one over several partitions. In the history it stands for its times only: it is of several keys.
+fn spanning(
+    world: &mut World,
+    keys: Vec<(PartitionId, u64)>,
+    span: Span,
+    ordered: Option<(u64, u64)>,
+) -> (u64, Vec<u8>) {
+    let info = OpInfo {
+        pid: keys[0].0,
+        key: keys[0].1,
+        op: Op::Get,
+        ordered,
+    };
+    let mut bytes = Vec::new();
+    let id = world.executions.submitted_spanning(info, |id| {
+        let command = Spanning { id, keys, span };
+        bytes = command.emit();
+        command
+    });
+    world.history.push(Operation {
+        key: info.key << 8 | u64::from(info.pid),
+        op: info.op,
+        call: world.queue.now(),
+        answer: None,
+    });
+    (id, bytes)
 }

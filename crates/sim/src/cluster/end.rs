@@ -7,7 +7,7 @@ use super::Cluster;
 use super::client::{ClientHost, Wish};
 use super::layout::NodeIndex;
 use super::replica::ReplicaHost;
-use crate::check::Invariant;
+use crate::check::{Invariant, has_no_circle};
 use crate::linearizability::{self, Linearizable, Op};
 use crate::network::Rates;
 use crate::queue::{MILLISECOND, SECOND};
@@ -72,7 +72,7 @@ impl Cluster {
             for client in &mut self.clients {
                 client.crash();
                 client.start(&mut self.world);
-                let wish = Wish {
+                let wish = Wish::Single {
                     pid: 0,
                     key: 0,
                     op: Op::Incr,
@@ -132,8 +132,22 @@ impl Cluster {
                 }
             }
         }
+        let executions = &self.world.executions;
+        executions.check_all_or_nothing(&mut self.world.findings);
         // Commands that were given up had an effect for a while, and then none.
-        if self.world.executions.has_given_up() {
+        if executions.has_given_up() {
+            return;
+        }
+        let when = |at: usize| {
+            let operation = &self.world.history[at];
+            (operation.call, operation.answer.map(|(at, _)| at))
+        };
+        if executions.has_spanning() {
+            if !has_no_circle(&executions.histories(), when) {
+                self.world.findings.report(Invariant::Order, || {
+                    "no order of all commands is that of each partition and fits what clients saw".into()
+                });
+            }
             return;
         }
         // Keys are of one partition, so partitions can be checked one after the other. Now and then

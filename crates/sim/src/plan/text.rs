@@ -6,6 +6,7 @@ use std::fmt;
 use paxos::{MsgType, Time};
 
 use super::{Action, Catch, Direction, Name, Plan, Scenario};
+use crate::application::Span;
 use crate::linearizability::Op;
 use crate::network::Rates;
 
@@ -92,6 +93,16 @@ impl fmt::Display for Action {
                 match padding {
                     0 => Ok(()),
                     _ => write!(f, " padding={padding}"),
+                }
+            }
+            Action::Span { client, keys, span } => {
+                write!(f, "span client-{client}")?;
+                for (pid, key) in keys {
+                    write!(f, " {pid}/{key}")?;
+                }
+                match span {
+                    Span::Read => f.write_str(" read"),
+                    Span::Fold(item) => write!(f, " fold {item}"),
                 }
             }
             Action::Crash(name) => write!(f, "crash {name}"),
@@ -308,6 +319,7 @@ impl Action {
                         .map_err(|e| format!("{e}"))?,
                 }
             }
+            "span" => spanning(&words)?,
             "crash" => Action::Crash(name(1)?),
             "power-off" => Action::PowerOff(name(1)?),
             "wipe" => Action::Wipe(name(1)?),
@@ -361,6 +373,27 @@ impl Action {
             other => return Err(format!("'{other}' is nothing that can be done")),
         })
     }
+}
+
+fn spanning(words: &[&str]) -> Result<Action, String> {
+    let client = match words.get(1).and_then(|word| Name::parse(word)) {
+        Some(Name::Client(client)) => client,
+        _ => return Err("only clients submit".into()),
+    };
+    let place = |word: &&str| -> Option<(u8, u8)> {
+        let (pid, key) = word.split_once('/')?;
+        Some((pid.parse().ok()?, key.parse().ok()?))
+    };
+    let keys: Vec<(u8, u8)> = words[2..].iter().map_while(place).collect();
+    if keys.len() < 2 || !keys.windows(2).all(|pair| pair[0].0 < pair[1].0) {
+        return Err("name two partitions or more, ascending, each with a key: 0/3 2/5".into());
+    }
+    let span = match words[2 + keys.len()..] {
+        ["read"] => Span::Read,
+        ["fold", item] => Span::Fold(item.parse().map_err(|_| format!("'{item}' is no number"))?),
+        _ => return Err("it is read, or fold NUMBER".into()),
+    };
+    Ok(Action::Span { client, keys, span })
 }
 
 fn caught(words: &[&str]) -> Result<Catch, String> {

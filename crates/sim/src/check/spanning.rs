@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Invariant 5: a command over several partitions takes effect in all of them or in none, with what it saw in all.
+
+use std::collections::BTreeMap;
+
+use paxos::PartitionId;
+
+use crate::application::Spanning;
+
+/// What the harness knows of one such command.
+#[derive(Debug)]
+pub struct Record {
+    command: Spanning,
+    /// The words that it makes of those of all its keys, and its answer; known since its first execution.
+    comes_to: Option<(Vec<u64>, u64)>,
+    /// By key: its position in the history of that partition.
+    executed: Vec<Option<u64>>,
+}
+
+/// All of them, by the number of the command.
+pub type Records = BTreeMap<u64, Record>;
+
+impl Record {
+    pub fn new(command: Spanning) -> Record {
+        Record {
+            executed: vec![None; command.keys.len()],
+            comes_to: None,
+            command,
+        }
+    }
+
+    fn index(&self, pid: PartitionId) -> Option<usize> {
+        self.command.keys.iter().position(|(of, _)| *of == pid)
+    }
+
+    /// The key of a partition, the word that the command leaves there, and its answer. All partitions stand
+    /// right before it when it is executed for the first time, so it is then that `word` is asked for theirs.
+    pub fn part(
+        &mut self,
+        pid: PartitionId,
+        word: impl Fn(PartitionId, u64) -> u64,
+    ) -> Option<(u64, u64, u64)> {
+        let at = self.index(pid)?;
+        let (_, key) = self.command.keys[at];
+        let command = &self.command;
+        let (after, answer) = self.comes_to.get_or_insert_with(|| {
+            let words = command.keys.iter().map(|(pid, key)| word(*pid, *key));
+            command.span.apply(&words.collect::<Vec<u64>>())
+        });
+        Some((key, after[at], *answer))
+    }
+
+    /// Notes where it was executed in a partition; what was noted before.
+    pub fn executed(&mut self, pid: PartitionId, position: u64) -> Option<u64> {
+        let at = self.index(pid)?;
+        self.executed[at].replace(position)
+    }
+
+    /// An operator has given up what it did in a partition.
+    pub fn undone(&mut self, pid: PartitionId) {
+        if let Some(at) = self.index(pid) {
+            self.executed[at] = None;
+        }
+    }
+
+    /// If nothing is left of it, it may come to something else later.
+    pub fn forget_if_undone(&mut self) {
+        if self.executed.iter().all(Option::is_none) {
+            self.comes_to = None;
+        }
+    }
+
+    /// The partitions that have executed it, and all that it names, if these aren't the same and there are some.
+    pub fn half(&self) -> Option<(usize, usize)> {
+        let done = self.executed.iter().flatten().count();
+        let all = self.executed.len();
+        (done > 0 && done < all).then_some((done, all))
+    }
+}
