@@ -435,7 +435,7 @@ impl Run<'_> {
 /// From now on the workers execute nothing.
 fn begin_install(replica: &mut Replica) {
     for fed in &mut replica.partitions {
-        let _begun = fed.worker.begin_install();
+        fed.worker.begin_install().unwrap();
     }
 }
 

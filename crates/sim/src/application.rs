@@ -317,6 +317,12 @@ impl SharedStore {
         records.retain(|key, _| key.first() != Some(&b'r'));
     }
 
+    /// A deliberate mistake: what came of commands over several partitions is lost.
+    pub fn forget_outcomes(&self) {
+        let records = &mut self.lock().committed.records;
+        records.retain(|key, _| key.first() != Some(&b'o'));
+    }
+
     /// A deliberate mistake: the last commit stored the effects, but not the records.
     pub fn undo_records(&self) {
         let mut store = self.lock();

@@ -55,8 +55,10 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         rivals(&scenario, duration, &mut actions);
     }
     // Not where a part of a command may be given up: positions of one partition say nothing of the others'.
-    let gives_up = |(_, action): &(Time, Action)| *action == Action::AcceptLoss;
-    if limits.spanning && !actions.iter().any(gives_up) {
+    if !actions
+        .iter()
+        .any(|(_, action)| *action == Action::AcceptLoss)
+    {
         spanning(&scenario, duration, length, &mut actions);
     }
     actions.sort_by_key(|(at, _)| *at);
@@ -138,7 +140,7 @@ fn load(
     }
 }
 
-/// Commands over several partitions. Drawn apart, so that the rest of a plan is
+/// Where there are several partitions, there are commands over them. Drawn apart, so that the rest of a plan is
 /// what it would be without.
 fn spanning(scenario: &Scenario, duration: Time, length: u64, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x7370_616e_6e69_6e67);

@@ -3,8 +3,8 @@
 //! invariant that it breaks. The same seeds without the mistake are sound (see `seeds.rs`).
 
 use sim::check::Invariant::{
-    self, Acknowledged, Agreement, Ahead, Alarm, BadPacket, Convergence, InOrderOnce, Liveness,
-    OneProposer, Remembered, Trim,
+    self, Acknowledged, Agreement, Ahead, Alarm, AllOrNothing, BadPacket, Convergence, InOrderOnce,
+    Liveness, OneProposer, Remembered, Trim,
 };
 use sim::cluster::mutation::Mutation;
 use sim::cluster_script::ClusterScript;
@@ -65,6 +65,23 @@ fn assert_found_with(mutation: Mutation, limits: Limits, by: &[Invariant]) {
 fn an_acceptor_that_forgets_its_votes_and_goes_on() {
     assert_found(Mutation::AcceptorForgets, &[Remembered, Agreement]);
 }
+
+/// Clusters of two and three partitions, with commands over them.
+const SPANNING: Limits = Limits {
+    durable: None,
+    learners: None,
+    calm: false,
+    spanning: true,
+};
+
+/// [V-RECORD]
+#[test]
+fn outcomes_that_a_restart_takes() {
+    assert_found_with(Mutation::OutcomesForgotten, SPANNING, &HALF);
+}
+
+/// What shows that a command took effect in a part of its partitions: there, or in what comes behind it.
+const HALF: [Invariant; 3] = [AllOrNothing, InOrderOnce, Acknowledged];
 
 /// [L-PROGRAM]
 #[test]

@@ -99,12 +99,14 @@ pub enum Mutation {
     AnswersDoNotWait,
     /// What was executed, and answered, counts as stored after a kill.
     ExecutedCountsAsStored,
+    /// Outcomes of commands over several partitions don't survive a restart.
+    OutcomesForgotten,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// those that are to notice them.
-    pub const ALL: [Mutation; 38] = [
+    pub const ALL: [Mutation; 39] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -143,6 +145,7 @@ impl Mutation {
         Mutation::OneEndBelieved,
         Mutation::AnswersDoNotWait,
         Mutation::ExecutedCountsAsStored,
+        Mutation::OutcomesForgotten,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.
@@ -265,6 +268,7 @@ pub fn spoil_store(world: &World, store: &SharedStore) {
         Some(Mutation::PositionNotAtomic) => store.undo_records(),
         Some(Mutation::CommitReportedEarly) => store.commit_late(),
         Some(Mutation::ExecutedCountsAsStored) => store.count_executed(),
+        Some(Mutation::OutcomesForgotten) => store.forget_outcomes(),
         _ => {}
     }
 }
