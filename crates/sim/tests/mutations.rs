@@ -253,23 +253,19 @@ fn a_sync_that_counts_for_what_came_while_it_was_under_way() {
     assert_found_with(Mutation::SyncCoversLater, limits, &by);
 }
 
-/// The controller hadn't seen yet what is missing.
+/// The controller hadn't seen yet what is missing. Which record is damaged depends on the seed.
 #[test]
 fn a_damaged_log_that_is_taken_for_one_that_ends_there() {
     let script = include_str!("../../../testdata/cluster/damaged_log.txt");
-    let found = found_by_script(script, Mutation::DamageIsTheEnd);
+    let found = found_with_a_seed(script, "seed=32", Mutation::DamageIsTheEnd);
     assert!(matches!(found, Some(Remembered | Agreement)), "{found:?}");
 }
 
-/// [A-COMPARE]
+/// Whether anybody asks for what is gone before other votes cover it depends on the seed. [A-COMPARE]
 #[test]
 fn a_lying_disk_that_nobody_compares() {
-    // Whether anybody asks for what is gone before other votes cover it depends on the seed.
     let script = include_str!("../../../testdata/cluster/lying_disk.txt");
-    let found = (1..=20).find_map(|seed| {
-        let script = script.replace("seed=31", &format!("seed={seed}"));
-        found_by_script(&script, Mutation::NothingCompared)
-    });
+    let found = found_with_a_seed(script, "seed=31", Mutation::NothingCompared);
     assert!(matches!(found, Some(Remembered | Agreement)), "{found:?}");
 }
 
@@ -308,6 +304,13 @@ fn found_by_script(script: &str, mutation: Mutation) -> Option<Invariant> {
     let violations = run_plan(script.plan(), &mistaken(mutation)).violations;
     println!("{mutation:?}: {violations:?}");
     violations.first().map(|v| v.invariant)
+}
+
+/// The same with each of twenty seeds in the place of the script's own.
+fn found_with_a_seed(script: &str, own: &str, mutation: Mutation) -> Option<Invariant> {
+    assert!(script.contains(own), "the script's seed");
+    (1..=20)
+        .find_map(|seed| found_by_script(&script.replace(own, &format!("seed={seed}")), mutation))
 }
 
 /// [T-DISK]
