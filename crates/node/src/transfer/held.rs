@@ -14,6 +14,9 @@ use replica::Snapshot;
 
 use super::PART_LEN;
 
+/// Of each partition, in their order: where it stands, and a copy of its state there.
+pub type Copies = Vec<(Instance, Box<dyn Snapshot>)>;
+
 /// Parts that are read ahead.
 const AHEAD: usize = 1;
 /// Decided values that wait for the disk, in bytes. A disk that is slower than this for long doesn't stop
@@ -36,7 +39,7 @@ pub struct Held {
 impl Held {
     /// Of the open copies, and the logs that begin where they stand. No more than so many bytes a second
     /// of the copies are handed out.
-    pub fn new(copies: Vec<(Instance, Box<dyn Snapshot>)>, logs: Logs, rate: u64) -> Held {
+    pub fn new(copies: Copies, logs: Logs, rate: u64) -> Held {
         let (positions, copies): (_, Vec<_>) = copies.into_iter().unzip();
         let copies = copies
             .into_iter()

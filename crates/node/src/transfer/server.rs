@@ -10,10 +10,9 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant as Moment};
 
 use paxos::{Deployment, Instance};
-use replica::Snapshot;
 use tracing::{Span, info, warn};
 
-use super::held::{Held, Keeper, Logs, lock};
+use super::held::{Copies, Held, Keeper, Logs, lock};
 use super::{Answer, Ask, Patience, Question, read_line, write_line};
 use crate::host::Stop;
 use crate::listen::Connections;
@@ -44,7 +43,7 @@ pub trait Workers: Send + Sync {
 
     /// Opens copies of all partitions' states. What is decided in each behind its copy goes to its
     /// keeper.
-    fn open(&self, keepers: Vec<Keeper>) -> Result<Vec<(Instance, Box<dyn Snapshot>)>, String>;
+    fn open(&self, keepers: Vec<Keeper>) -> Result<Copies, String>;
 }
 
 /// What a server is told.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use replica::Snapshot;
 
 use super::client::{Failed, Peer, Search};
-use super::held::Keeper;
+use super::held::{Copies, Keeper};
 use super::incoming::{Head, Incoming};
 use super::server::{Server, Settings, Stand, Workers};
 use super::*;
@@ -63,7 +63,7 @@ impl Workers for Fake {
         self.stands.lock().unwrap().clone()
     }
 
-    fn open(&self, keepers: Vec<Keeper>) -> Result<Vec<(Instance, Box<dyn Snapshot>)>, String> {
+    fn open(&self, keepers: Vec<Keeper>) -> Result<Copies, String> {
         *self.keepers.lock().unwrap() = keepers;
         let open = |(pid, stand): (usize, Stand)| {
             let copy: Box<dyn Snapshot> = Box::new(Bytes(state(pid)));

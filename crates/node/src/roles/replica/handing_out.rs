@@ -3,13 +3,10 @@
 
 use std::sync::{Arc, mpsc};
 
-use paxos::Instance;
-use replica::Snapshot;
-
 use super::orders::Order;
 use super::worker_thread::{Job, WorkerHandle};
 use crate::transfer::Patience;
-use crate::transfer::held::Keeper;
+use crate::transfer::held::{Copies, Keeper};
 use crate::transfer::server::{Stand, Workers};
 
 /// See the module.
@@ -22,7 +19,7 @@ impl Workers for HandingOut {
 
     /// All partitions are held from before the first copy is opened until the last one is: what a command
     /// over several of them needs is then in the copies, however far apart they stand. [X-HOLD]
-    fn open(&self, keepers: Vec<Keeper>) -> Result<Vec<(Instance, Box<dyn Snapshot>)>, String> {
+    fn open(&self, keepers: Vec<Keeper>) -> Result<Copies, String> {
         let copies = self.hold().and_then(|()| self.open_copies(keepers));
         for worker in self.0.iter() {
             worker.give(Job::Order(Order::Release));
@@ -42,10 +39,7 @@ impl HandingOut {
         held.iter().try_for_each(wait)
     }
 
-    fn open_copies(
-        &self,
-        keepers: Vec<Keeper>,
-    ) -> Result<Vec<(Instance, Box<dyn Snapshot>)>, String> {
+    fn open_copies(&self, keepers: Vec<Keeper>) -> Result<Copies, String> {
         let mut opened = Vec::new();
         for (worker, keeper) in self.0.iter().zip(keepers) {
             let (answer, answers) = mpsc::channel();
