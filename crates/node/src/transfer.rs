@@ -21,6 +21,7 @@
 //! state may take longer than acceptors remember. [X-CATCHUP] [X-LOG]
 
 pub mod client;
+pub mod copy;
 pub mod held;
 pub mod incoming;
 pub mod server;

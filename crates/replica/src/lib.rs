@@ -45,4 +45,5 @@ pub use reply::{Output, ReplyTo};
 pub use session::LocalSession;
 pub use settings::{EpochView, Limits, Settings, Wanted};
 pub use sibling::SiblingMessage;
+pub use worker::catch_up::is_state_of;
 pub use worker::{Replayed, Restored, Statistics, Worker};

@@ -14,7 +14,7 @@
 //!    and only when [`Worker::end_checkpoint`] says so, TRIM goes out. [T-CHECKPOINT]
 
 mod beginning;
-mod catch_up;
+pub(crate) mod catch_up;
 mod given_up;
 mod spanning;
 mod timed;

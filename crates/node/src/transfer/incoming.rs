@@ -67,6 +67,24 @@ impl Incoming {
         }
     }
 
+    /// The same, of a copy that is to stay as it is.
+    pub fn check(directory: &Path) -> io::Result<Option<Incoming>> {
+        let head = match fs::read(directory.join("head")) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            head => head?,
+        };
+        let Ok(head) = serde_json::from_slice::<Head>(&head) else {
+            return Ok(None);
+        };
+        let open = |pid| Partition::check(&path(directory, pid));
+        let partitions = (0..head.positions.len() as u16).map(open);
+        Ok(Some(Incoming {
+            directory: directory.to_owned(),
+            partitions: partitions.collect::<io::Result<_>>()?,
+            head,
+        }))
+    }
+
     fn with_files(directory: &Path, head: Head) -> io::Result<Incoming> {
         let open = |pid| Partition::open(&path(directory, pid));
         let partitions = (0..head.positions.len() as u16).map(open);
@@ -161,6 +179,10 @@ impl Partition {
         let (partition, length) = Partition::scan(file)?;
         partition.file.set_len(length)?;
         Ok(partition)
+    }
+
+    fn check(path: &Path) -> io::Result<Partition> {
+        Ok(Partition::scan(File::open(path)?)?.0)
     }
 
     /// How many parts are whole, and how long they are.

@@ -12,7 +12,7 @@ use crate::identity::{Identity, Named, read_name};
 use crate::log::Values;
 use crate::record::Position;
 use crate::reply::Output;
-use paxos::{Instance, Time};
+use paxos::{Deployment, Instance, PartitionId, Time};
 use std::io;
 
 impl<A: Application> Worker<A> {
@@ -240,13 +240,29 @@ fn under_way() -> Error {
     Error("a checkpoint of its own is under way".into())
 }
 
+/// An error unless a snapshot is of this partition of this deployment. [X-NAME]
+pub fn is_state_of(
+    deployment: &Deployment,
+    pid: PartitionId,
+    from: &mut dyn io::Read,
+) -> Result<(), Error> {
+    let own = Identity::of(deployment, pid);
+    let (of, _) = read_name(from)?;
+    match of == own {
+        true => Ok(()),
+        false => Err(another(of, own)),
+    }
+}
+
+fn another(of: Identity, own: Identity) -> Error {
+    Error(format!("it is a checkpoint of {of}, and this is {own}"))
+}
+
 /// Before anything is read: the snapshot is of this partition, and where it was announced. [X-NAME]
 fn check_name(own: Identity, position: Instance, from: &mut dyn io::Read) -> Result<(), Error> {
     let (of, stands) = read_name(from)?;
     if of != own {
-        return Err(Error(format!(
-            "it is a checkpoint of {of}, and this is {own}"
-        )));
+        return Err(another(of, own));
     }
     if stands != position {
         return Err(Error(format!(

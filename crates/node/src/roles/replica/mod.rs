@@ -32,7 +32,8 @@ use control::View;
 use paxos::PartitionId;
 use replica::{Application, LocalSession};
 
-use self::catch_up::{CatchUp, Note};
+use self::catch_up::CatchUp;
+pub(crate) use self::catch_up::Note;
 use self::control_thread::{Numbers, ReplicaControl};
 use self::crew::Crew;
 use self::handing_out::HandingOut;
