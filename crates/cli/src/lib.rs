@@ -7,6 +7,7 @@ extern crate local_cluster;
 mod arguments;
 mod bench;
 mod check_trace;
+mod copy;
 mod demo;
 mod failover;
 mod forget_log;
@@ -47,6 +48,9 @@ enum Command {
     /// Measure
     #[command(subcommand)]
     Bench(bench::Command),
+    /// A replica's state as files, for backup
+    #[command(subcommand)]
+    Copy(copy::Command),
     /// Change the leader by hand
     Failover(failover::Options),
     /// Give up the damaged log of a durable acceptor, which then joins as a new member
@@ -84,6 +88,7 @@ pub fn main() -> ExitCode {
         Command::Node(options) => run_node::run(&options),
         Command::Status(options) => status::run(&options),
         Command::Bench(command) => bench::run(&command),
+        Command::Copy(command) => copy::run(&command),
         Command::Failover(options) => failover::run(&options),
         Command::ForgetLog(options) => forget_log::run(&options),
         Command::Recover(options) => recover::run(&options),

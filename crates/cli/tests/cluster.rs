@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::{self, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use apps::kv::{Command, SetFlags};
@@ -529,4 +530,122 @@ fn a_replica_that_was_away_for_long_catches_up() {
     cluster.start_node("replica-3");
     assert_eq!(cluster.call(2, &["DBSIZE"]), Reply::Int(5001));
     assert_replicas_agree(&cluster, 3);
+}
+
+/// `status` of a node; null while it doesn't answer.
+fn status(cluster: &TestCluster, name: &str) -> Value {
+    let status = json(&cluster.run("status", &["--json"]));
+    let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
+    let of_node = nodes.into_iter().find(|node| node["name"] == name);
+    of_node.map_or(Value::Null, |node| node["status"].clone())
+}
+
+/// A state that takes longer to send than the window lasts, for a replica that is killed while it fetches:
+/// it goes on where it was, and has caught up although commands go on without a pause. [X-LOG]
+#[test]
+fn a_replica_catches_up_with_what_goes_on() {
+    let shape = Shape {
+        slots: 512,
+        ..shape("rocksdb")
+    };
+    let mut cluster = TestCluster::start_with(&shape, "catch_up_mib_per_s = 1");
+    cluster.call(0, &["SET", "ready", "1"]);
+    cluster.processes.kill("replica-3");
+    let set = |connection: &mut Connection, from: u32, count: u32| {
+        for n in from..from + count {
+            let key = format!("key:{}", n % 5_000);
+            connection.push(&[b"SET", key.as_bytes(), format!("{n:0900}").as_bytes()]);
+        }
+        connection.flush().unwrap();
+        for _ in 0..count {
+            assert_eq!(connection.read().unwrap(), ok());
+        }
+    };
+    let mut connection = cluster.connect(0);
+    (0..5).for_each(|turn| set(&mut connection, turn * 1_000, 1_000));
+    let goes_on = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut sent = 0;
+            while goes_on.load(Ordering::Relaxed) {
+                set(&mut connection, sent, 100);
+                sent += 100;
+            }
+            sent
+        });
+        cluster.start_node("replica-3");
+        let fetched = |cluster: &TestCluster| {
+            let catch_up = &status(cluster, "replica-3")["catch_up"];
+            let fetching = catch_up["doing"] == "fetching";
+            catch_up["fetched_mib"].as_u64().filter(|_| fetching)
+        };
+        let before = eventually("a part", || fetched(&cluster).filter(|mib| *mib >= 2));
+        cluster.processes.kill("replica-3");
+        cluster.start_node("replica-3");
+        let after = eventually("the next part", || fetched(&cluster));
+        assert!(after >= before, "{after} of {before} parts");
+        eventually("a replica that has caught up", || {
+            let status = status(&cluster, "replica-3");
+            let partition = &status["partitions"][0];
+            let up = status["catch_up"].is_null() && partition["catching_up"].is_null();
+            (up && partition["next"].as_u64()? > 5_000).then_some(())
+        });
+        goes_on.store(false, Ordering::Relaxed);
+        assert!(
+            load.join().unwrap() > 2_000,
+            "the window passed several times"
+        );
+    });
+    assert!(
+        cluster
+            .logs()
+            .contains("another replica's state is in place")
+    );
+    assert_replicas_agree(&cluster, 3);
+    let incoming = cluster.local.directory().join("data/replica-3/incoming");
+    assert!(!incoming.exists());
+}
+
+/// A copy is taken while commands go on; a replica that has lost its disk begins with it. [X-HOLD]
+#[test]
+fn a_replica_begins_with_a_copy() {
+    let mut cluster = TestCluster::start(&shape("leveldb"));
+    cluster.call(0, &["SET", "fruit", "pear"]);
+    let copy = cluster.local.directory().join("copy");
+    let path = copy.to_str().unwrap();
+    let run = |cluster: &TestCluster, what: &str, name: &str| {
+        let mut command = process::Command::new(common::PROGRAM);
+        let command = command.args(["copy", what, "--name", name, path, "--json", "-c"]);
+        command.arg(&cluster.local.file).output().unwrap()
+    };
+    let refused = |output: process::Output, why: &str| {
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{said}");
+    };
+    let made = run(&cluster, "make", "replica-1");
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let at = json(&made)["positions"][0].as_u64().unwrap();
+    assert!(at > 0);
+    refused(run(&cluster, "make", "replica-1"), "is there already");
+    refused(run(&cluster, "make", "leader-1"), "is no replica");
+    refused(run(&cluster, "put", "replica-3"), "has a state");
+    cluster.processes.kill("replica-3");
+    let data = cluster.local.directory().join("data/replica-3");
+    std::fs::remove_dir_all(&data).unwrap();
+
+    let state = copy.join("state-0");
+    let whole = std::fs::read(&state).unwrap();
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    std::fs::write(&state, &damaged).unwrap();
+    refused(run(&cluster, "put", "replica-3"), "damaged or not whole");
+    assert!(!data.join("install").exists());
+    std::fs::write(&state, &whole).unwrap();
+    let put = run(&cluster, "put", "replica-3");
+    assert!(put.status.success(), "{}", text(&put.stderr));
+    assert_eq!(json(&put)["positions"][0], at);
+    cluster.start_node("replica-3");
+    assert_eq!(cluster.call(2, &["SET", "fruit", "plum"]), ok());
+    assert_replicas_agree(&cluster, 3);
+    assert!(cluster.logs().contains("state is in place"));
 }

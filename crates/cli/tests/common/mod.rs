@@ -48,6 +48,18 @@ impl TestCluster {
         cluster
     }
 
+    /// One with another line in its group.
+    pub fn start_with(shape: &Shape, line: &str) -> TestCluster {
+        let mut cluster = TestCluster::create(shape);
+        let file = &cluster.local.file;
+        let text = std::fs::read_to_string(file).unwrap();
+        let text = text.replace("[[group]]\n", &format!("[[group]]\n{line}\n"));
+        assert!(text.contains(line));
+        std::fs::write(file, text).unwrap();
+        cluster.start_all();
+        cluster
+    }
+
     /// A cluster whose nodes record what they do, with the directory of the traces.
     pub fn start_recording(shape: &Shape) -> (TestCluster, PathBuf) {
         TestCluster::start_recording_with(shape, 0)

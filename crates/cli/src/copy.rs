@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `wirepaxos copy`: a replica's state as files, taken while it serves, and a replica that begins with it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use local_cluster::Error;
+use node::ClusterFile;
+use node::cluster_file::Node;
+use node::transfer::copy;
+use serde_json::json;
+
+/// Commands of `wirepaxos copy`.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Copy the state of a replica that runs into a new directory
+    Make(Options),
+    /// Have a replica begin with a copy when it is started next: one that is new or has lost its disk
+    Put(Options),
+}
+
+/// Options of both.
+#[derive(Args)]
+pub struct Options {
+    /// The cluster file
+    #[arg(short, long, default_value = "cluster.toml")]
+    cluster: PathBuf,
+    /// The replica
+    #[arg(long)]
+    name: String,
+    /// The directory of the copy
+    directory: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Makes a copy, or puts one where a replica begins with it.
+pub fn run(command: &Command) -> Result<(), Error> {
+    let (Command::Make(options) | Command::Put(options)) = command;
+    let cluster = ClusterFile::load(&options.cluster)?;
+    let node = find(&cluster, &options.name)?;
+    let directory = &options.directory;
+    let positions = match command {
+        Command::Make(_) => copy::make(&cluster, node, directory, |mib| {
+            if mib % 64 == 0 && !options.json {
+                eprintln!("{mib} MiB");
+            }
+        }),
+        Command::Put(_) => copy::put(&cluster, node, directory),
+    };
+    let positions = positions.map_err(|e| Error::new(e.to_string()))?;
+    if options.json {
+        println!("{}", json!({ "name": node.name, "positions": positions }));
+        return Ok(());
+    }
+    let positions: Vec<_> = positions.iter().map(u64::to_string).collect();
+    let (name, positions) = (&node.name, positions.join(", "));
+    match command {
+        Command::Make(_) => {
+            println!(
+                "{}: the state of {name} at instance {positions}",
+                directory.display()
+            );
+        }
+        Command::Put(_) => println!("{name} begins at instance {positions}: start it now"),
+    }
+    Ok(())
+}
+
+fn find<'a>(cluster: &'a ClusterFile, name: &str) -> Result<&'a Node, Error> {
+    let node = cluster.node(name);
+    node.ok_or_else(|| Error::new(format!("no node is called {name:?} in the cluster file")))
+}
