@@ -2,6 +2,7 @@
 //! Measurements, as ratios against a yardstick of the same run where there is one. Never part of the
 //! tests: these only try that everything can be measured.
 
+pub mod catch_up;
 pub mod e2e;
 pub mod generator;
 pub mod network;

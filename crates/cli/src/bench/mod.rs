@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos bench`: measurements.
 
+mod catch_up;
 mod chain;
 mod e2e;
 mod local_store;
@@ -15,6 +16,8 @@ use local_cluster::Error;
 pub enum Command {
     /// Clients, leader, acceptors and replicas as processes, end to end
     E2e(e2e::Options),
+    /// A copy of a replica's state, and a replica that catches up, under load
+    CatchUp(catch_up::Options),
     /// One role at a time, in a loop
     Roles(roles::Options),
     /// Leader, acceptors and learners in the kernel, at links, driven by the kernel
@@ -31,6 +34,7 @@ pub enum Command {
 pub fn run(command: &Command) -> Result<(), Error> {
     match command {
         Command::E2e(options) => e2e::run(options),
+        Command::CatchUp(options) => catch_up::run(options),
         Command::Roles(options) => roles::run(options),
         Command::Chain(options) => chain::run(options),
         Command::UnreplicatedServer(options) => unreplicated::run(options),
