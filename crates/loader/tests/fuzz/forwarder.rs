@@ -141,6 +141,12 @@ impl Switch {
             At::Acceptor => match (&own[..], &acceptors[..]) {
                 ([], [counter::PASSED]) if untouched => Ok(()),
                 ([], [verdict]) if *verdict != counter::PASSED => Ok(()),
+                // The one member has no address in the frame's family.
+                ([], [counter::CHANGED | counter::ANSWERED, counter::UNSENT])
+                    if action == action::DROP =>
+                {
+                    Ok(())
+                }
                 ([counter::CHANGED], [counter::CHANGED | counter::ANSWERED])
                     if action == action::REDIRECT =>
                 {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use paxos::wire::value::{Probe, ProbeReport, Rejection};
+use paxos::wire::value::{Probe, ProbeReport, Rejection, Vector};
 use paxos::{
     Epoch, Flags, Header, Instance, MsgType, NodeId, Packet, PartitionId, Program, Reason, Round,
 };
@@ -53,6 +53,10 @@ impl Leader {
     }
 
     pub fn receive(&mut self, packet: &Packet<'_>) {
+        let h = &packet.header;
+        if h.msgtype == MsgType::Request && h.flags.has(Flags::MULTI) && self.stamps() {
+            return self.receive_multi(packet);
+        }
         let answer = self.answer(packet);
         let answer = answer.map(|answer| self.sender.datagram(packet, answer));
         self.earned.extend(answer);
@@ -108,21 +112,11 @@ impl Leader {
                 mine.then(|| probed(h, round, next, report))?
             }
             MsgType::Request if !self.stamps() => reject(h, Reason::NotLeader, self.round, trimmed),
-            // Several instances at once: not in recorded runs yet.
-            MsgType::Request if h.flags.has(Flags::MULTI) => None,
-            MsgType::Request if next >= trimmed.saturating_add(self.window) => {
+            MsgType::Request if !self.is_open(h.pid) => {
                 reject(h, Reason::Window, Round::NONE, trimmed)
             }
             MsgType::Request => {
-                self.next.insert(h.pid, next.saturating_add(1));
-                let header = Header {
-                    inst: next,
-                    rnd: self.round,
-                    flags: h.flags.of_value(),
-                    client: h.client,
-                    request: h.request,
-                    ..Header::new(MsgType::Phase2a)
-                };
+                let header = self.proposal(h, h.pid);
                 Some((header, packet.value.to_vec()))
             }
             MsgType::Trim if packet.value.is_empty() => {
@@ -134,6 +128,54 @@ impl Leader {
                 None
             }
             _ => None,
+        }
+    }
+
+    /// One instance of each partition that the vector names, in ascending order, or of none. [L-MULTI]
+    fn receive_multi(&mut self, packet: &Packet<'_>) {
+        let h = &packet.header;
+        let Ok(vector) = Vector::parse(packet.value) else {
+            return;
+        };
+        let pids: Vec<_> = vector.iter().map(|(pid, _)| pid).collect();
+        if pids[0] != h.pid || pids.iter().any(|pid| !self.next.contains_key(pid)) {
+            return;
+        }
+        if let Some(full) = pids.iter().find(|pid| !self.is_open(**pid)) {
+            let refusal = reject(h, Reason::Window, Round::NONE, held(&self.trimmed, full));
+            let refusal = refusal.map(|answer| self.sender.datagram(packet, answer));
+            self.earned.extend(refusal);
+            return;
+        }
+        let mut value = packet.value.to_vec();
+        Vector::stamp(&mut value, self.round, |pid| held(&self.next, &pid));
+        for pid in pids {
+            let header = self.proposal(h, pid);
+            let asked = Packet {
+                header: Header { pid, ..*h },
+                ..*packet
+            };
+            let copy = self.sender.datagram(&asked, (header, value.clone()));
+            self.earned.push(copy);
+        }
+    }
+
+    fn is_open(&self, pid: PartitionId) -> bool {
+        let end = held(&self.trimmed, &pid).saturating_add(self.window);
+        held(&self.next, &pid) < end
+    }
+
+    /// Takes the next instance of a partition.
+    fn proposal(&mut self, h: &Header, pid: PartitionId) -> Header {
+        let inst = held(&self.next, &pid);
+        self.next.insert(pid, inst.saturating_add(1));
+        Header {
+            inst,
+            rnd: self.round,
+            flags: h.flags.of_value(),
+            client: h.client,
+            request: h.request,
+            ..Header::new(MsgType::Phase2a)
         }
     }
 
