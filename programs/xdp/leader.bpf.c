@@ -114,6 +114,8 @@ static __noinline __u32 probe(struct xdp_md *ctx, const struct message *m, struc
 static __always_inline int window_open(const struct partition_bank *p, __u64 next, __u64 window);
 static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 change,
 				  __u64 *inst);
+static __always_inline __u32 take_soon(struct partition_bank *p, __u64 window, __u64 change,
+				       __u64 *inst);
 SUBPROGRAM int await_unlocked(__u64 *next);
 static __always_inline void send_proposal(struct xdp_md *ctx, struct message *m, struct step *s,
 					  __u64 inst, __u32 partitions);
@@ -438,16 +440,22 @@ static __always_inline int window_open(const struct partition_bank *p, __u64 nex
 /* Puts `change` on top of `next`, if the window is open: 0, with the instance that was next, or a reason. */
 static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 change, __u64 *inst)
 {
+	__u32 refused = take_soon(p, window, change, inst);
+
+	if (refused == REASON_BUSY && await_unlocked(&p->next))
+		refused = take_soon(p, window, change, inst);
+	return refused;
+}
+
+/* Without waiting for a command over several partitions. */
+static __always_inline __u32 take_soon(struct partition_bank *p, __u64 window, __u64 change,
+				       __u64 *inst)
+{
 	for (int i = 0; i < MAX_TRIES; i++) {
 		__u64 next = READ_ONCE(p->next);
 
-		if (!window_open(p, next, window)) {
-			if (!(next & NEXT_LOCKED))
-				return REASON_WINDOW;
-			if (!await_unlocked(&p->next))
-				return REASON_BUSY;
-			continue;
-		}
+		if (!window_open(p, next, window))
+			return next & NEXT_LOCKED ? REASON_BUSY : REASON_WINDOW;
 		if (__sync_val_compare_and_swap(&p->next, next, next + change) == next) {
 			*inst = next;
 			return 0;

@@ -50,6 +50,7 @@ fn leader() {
             "reject",
             "partition_of",
             "round_of",
+            "take_soon",
             "look_at_lock",
             "await_unlocked",
             "acceptor_bit",
