@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Any bytes: the header's parser, the checks that follow it, and every structured value.
 
+use paxos::wire::nopaxos::{GapRequest, Noops, SyncPrepare, max_noop_ranges};
 use paxos::wire::value::{
     PackedItem, Probe, ProbeReport, RangeReport, Rejection, Vector, append_packed, packed_is_valid,
     packed_items, parse_marker,
@@ -30,6 +31,7 @@ pub fn run(data: &[u8]) {
     let accepted = deployment.check(&packet).is_ok();
     assert!(!accepted || packet.header.pid < 4 && packet.value.len() <= 1024);
     values(packet.value);
+    noops(packet.value, packet.header.inst);
 }
 
 fn values(value: &[u8]) {
@@ -44,6 +46,9 @@ fn values(value: &[u8]) {
     }
     if let Ok(probe) = Probe::parse(value) {
         assert_eq!(probe.emit(), value);
+    }
+    if let Ok(asked) = GapRequest::parse(value) {
+        assert_eq!(asked.emit(), value);
     }
     let _ = parse_marker(value);
     packed(value);
@@ -77,4 +82,37 @@ fn vector(value: &[u8]) {
     );
     assert!(again.iter().all(|(pid, inst)| inst == u64::from(pid) + 1));
     assert!(again.iter().map(|(pid, _)| pid).eq(pids));
+}
+
+/// All that a list names lies between its `stable` and `end`, once, and it is written again as it was.
+fn noops(value: &[u8], end: u64) {
+    for max_value in [0, 40, 64, 1024] {
+        if let Ok(noops) = Noops::parse(value, end, max_value) {
+            checked(noops, end, max_value);
+            let mut again = Vec::new();
+            Noops::append(&mut again, noops.stable, noops.ranges());
+            assert_eq!(again, value);
+            let last = noops.ranges().last();
+            let commits = last.is_some_and(|range| range.end == end);
+            let commit = Noops::parse_commit(value, end, max_value);
+            assert_eq!(commit.is_ok(), commits);
+        }
+        if let Ok(sync) = SyncPrepare::parse(value, end, max_value) {
+            checked(sync.noops, end, max_value);
+            let mut again = Vec::new();
+            let ranges = sync.noops.ranges();
+            SyncPrepare::append(&mut again, sync.noops.stable, sync.digest, ranges);
+            assert_eq!(again, value);
+        }
+    }
+}
+
+fn checked(noops: Noops<'_>, end: u64, max_value: u16) {
+    assert!(noops.stable <= end);
+    assert!(noops.ranges().count() <= max_noop_ranges(max_value));
+    let mut free = noops.stable;
+    for range in noops.ranges() {
+        assert!(free <= range.start && range.start < range.end && range.end <= end);
+        free = range.end;
+    }
 }

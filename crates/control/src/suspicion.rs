@@ -196,7 +196,7 @@ impl Suspicion {
                 let (start, mute) = Start::from_shown(report.start).ok_or(Reason::BadValue)?;
                 (Some(start), mute)
             }
-            Probe::Leader | Probe::Replica => (None, false),
+            Probe::Leader | Probe::Replica | Probe::Sequencer => (None, false),
         };
         let same_memory = watched.memory == Some(report.nonce);
         let same = same_memory && watched.start == start;

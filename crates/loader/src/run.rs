@@ -27,11 +27,11 @@ pub mod action {
 pub mod counter {
     #![allow(missing_docs)]
     pub const PASSED: usize = 0;
-    pub const REJECTED: usize = 32;
-    pub const CHANGED: usize = 64;
-    pub const ANSWERED: usize = 65;
-    pub const DECIDED: usize = 66;
-    pub const UNSENT: usize = 67;
+    pub const REJECTED: usize = 48;
+    pub const CHANGED: usize = 96;
+    pub const ANSWERED: usize = 97;
+    pub const DECIDED: usize = 98;
+    pub const UNSENT: usize = 99;
 }
 
 /// The verdict that a counter counts; none for those that come beside one.

@@ -20,21 +20,36 @@ use paxos::{Flags, Header, MsgType, Packet, Reason, Round, Verdict};
 
 #[test]
 fn reasons_are_those_of_the_wire() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/xdp/include/reasons.h");
-    let text = fs::read_to_string(path).expect("the header is there");
-    let listed: Vec<(String, u16)> = text
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("REASON_")?.split_once(" = "))
-        .map(|(name, number)| {
-            let number = number.trim_end_matches(',').parse().expect("a number");
-            (name.to_lowercase(), number)
-        })
-        .collect();
-    let known: Vec<(String, u16)> = Reason::ALL
-        .into_iter()
-        .map(|reason| (reason.name().to_string(), reason as u16))
-        .collect();
+    let text = header("reasons.h");
+    let listed = numbered(&text).filter_map(|(name, number)| {
+        let name = name.strip_prefix("REASON_")?.to_lowercase();
+        Some((name, number))
+    });
+    let known = Reason::ALL.map(|reason| (reason.name().to_string(), reason as u16));
+    assert_eq!(listed.collect::<Vec<_>>(), known);
+}
+
+#[test]
+fn message_types_are_those_of_the_wire() {
+    let text = header("wire.h");
+    let (_, list) = text.split_once("enum msgtype {").expect("there is a list");
+    let (list, _) = list.split_once('}').expect("it ends");
+    let listed: Vec<_> = numbered(list).collect();
+    let known = MsgType::ALL.map(|msgtype| (msgtype.name(), msgtype as u16));
     assert_eq!(listed, known);
+}
+
+fn header(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/xdp/include");
+    fs::read_to_string(folder.join(name)).expect("the header is there")
+}
+
+/// The lines `NAME = NUMBER,`.
+fn numbered(text: &str) -> impl Iterator<Item = (&str, u16)> {
+    text.lines().filter_map(|line| {
+        let (name, number) = line.trim().split_once(" = ")?;
+        Some((name, number.strip_suffix(',')?.parse().ok()?))
+    })
 }
 
 fn acceptor(dir: &Path) -> Loaded {

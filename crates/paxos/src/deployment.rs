@@ -39,7 +39,12 @@ impl Deployment {
         }
         let session_needed = matches!(
             h.msgtype,
-            MsgType::Request | MsgType::Phase2a | MsgType::Phase2b | MsgType::Deliver
+            MsgType::Request
+                | MsgType::Phase2a
+                | MsgType::Phase2b
+                | MsgType::Deliver
+                | MsgType::Ordered
+                | MsgType::Read
         ) && !h.flags.has(Flags::NOOP);
         let session_forbidden = h.flags.has(Flags::NOOP);
         if session_needed && h.client == 0 || session_forbidden && (h.client | h.request) != 0 {

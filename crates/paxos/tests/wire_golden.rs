@@ -4,8 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
+use paxos::wire::nopaxos::{GapRequest, Noops, SyncPrepare};
 use paxos::wire::value::{
     PackedItem, Probe, ProbeReport, RangeReport, Rejection, Vector, append_packed, emit_marker,
     packed_is_valid, packed_items, parse_marker,
@@ -119,6 +121,7 @@ fn structured_values_parse_to_their_meaning_and_back() {
                         "leader" => Probe::Leader,
                         "acceptor" => Probe::Acceptor,
                         "replica" => Probe::Replica,
+                        "sequencer" => Probe::Sequencer,
                         other => panic!("no such role: {other}"),
                     };
                     assert_eq!(probe.emit()[..], value);
@@ -141,6 +144,16 @@ fn structured_values_parse_to_their_meaning_and_back() {
                     assert_eq!(emit_marker(epoch)[..], value);
                     Some(epoch)
                 }),
+                "gap_request" => meaning.check(GapRequest::parse(&value), |text| {
+                    let asked = GapRequest {
+                        count: text.number("count") as u32,
+                    };
+                    assert_eq!(asked.emit()[..], value);
+                    asked
+                }),
+                "noops" | "commit" | "sync" => {
+                    check_noops(word, &meaning, record.header().inst, &value);
+                }
                 "pack" => check_pack(&meaning, &value),
                 "vector" => check_vector(&meaning, &value),
                 _ => continue,
@@ -171,6 +184,24 @@ fn numbers_and_names_agree() {
     for reason in Reason::ALL {
         assert_eq!(Reason::from_u16(reason as u16), Some(reason));
         assert_eq!(Reason::from_name(reason.name()), Some(reason));
+    }
+}
+
+/// A list that says something else than was meant would take requests away.
+#[test]
+fn what_is_no_list_of_noops_is_not_written() {
+    for ranges in [
+        vec![99..101],
+        vec![103..103],
+        vec![103..104, 102..103],
+        vec![103..105, 104..106],
+        vec![100 + (1 << 32)..101 + (1 << 32)],
+        vec![100..100 + (1 << 32)],
+    ] {
+        let written = std::panic::catch_unwind(|| {
+            Noops::append(&mut Vec::new(), 100, ranges.clone());
+        });
+        assert!(written.is_err(), "{ranges:?}");
     }
 }
 
@@ -243,6 +274,40 @@ fn check_vector(meaning: &Meaning<'_>, value: &[u8]) {
             .1
     });
     assert_eq!(again, value, "{}", meaning.name);
+}
+
+/// A list of no-ops that ends before `end`, as the header says.
+fn check_noops(kind: &str, meaning: &Meaning<'_>, end: u64, value: &[u8]) {
+    const MAX_VALUE: u16 = 1024;
+    let (digest, noops) = match kind {
+        "noops" => (None, Noops::parse(value, end, MAX_VALUE)),
+        "commit" => (None, Noops::parse_commit(value, end, MAX_VALUE)),
+        _ => match SyncPrepare::parse(value, end, MAX_VALUE) {
+            Ok(sync) => (Some(sync.digest), Ok(sync.noops)),
+            Err(reason) => (None, Err(reason)),
+        },
+    };
+    let parsed = noops.map(|n| (n.stable, digest, n.ranges().collect::<Vec<_>>()));
+    meaning.check(parsed, |text| {
+        let stable = text.number("stable");
+        let digest = (kind == "sync").then(|| text.number("digest"));
+        let ranges = ranges(text.field("ranges"));
+        let mut again = Vec::new();
+        match digest {
+            Some(digest) => SyncPrepare::append(&mut again, stable, digest, ranges.clone()),
+            None => Noops::append(&mut again, stable, ranges.clone()),
+        }
+        assert_eq!(again, value, "{}", text.name);
+        (stable, digest, ranges)
+    });
+}
+
+/// `FIRST:COUNT,...`
+fn ranges(text: &str) -> Vec<Range<u64>> {
+    let entries = text.split(',').filter(|entry| !entry.is_empty());
+    let both = entries.map(|entry| entry.split_once(':').expect("first:count"));
+    both.map(|(first, count)| number(first)..number(first) + number(count))
+        .collect()
 }
 
 /// What a record says of its value's structure.

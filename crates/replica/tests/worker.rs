@@ -95,6 +95,9 @@ fn bad_packets_change_nothing() {
         (typed(MsgType::Phase2a), Reason::NotForRole),
         (typed(MsgType::Request), Reason::NotForRole),
         (typed(MsgType::Trim), Reason::NotForRole),
+        (typed(MsgType::Ordered), Reason::NotForRole),
+        (typed(MsgType::StartView), Reason::NotForRole),
+        (typed(MsgType::Read), Reason::NotForRole),
         (typed(MsgType::Phase2b), Reason::UnknownSender),
         (typed(MsgType::Phase1b), Reason::Unexpected),
         (typed(MsgType::Reject), Reason::Unexpected),
@@ -152,7 +155,7 @@ fn a_probe_shows_what_is_committed_and_what_is_durable() {
         (8, 9, REPLICAS[0])
     );
     assert!(header.rnd.is_none());
-    for other in [Probe::Leader, Probe::Acceptor] {
+    for other in [Probe::Leader, Probe::Acceptor, Probe::Sequencer] {
         let datagram = question.datagram(&other.emit());
         let packet = Packet::parse(&datagram).unwrap();
         let verdict = r.worker.step(0, &packet, &mut r.out);

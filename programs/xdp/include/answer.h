@@ -259,7 +259,7 @@ static __always_inline int probe_is_for(struct xdp_md *ctx, const struct message
 	if (m->value_len != PROBE_LEN || bpf_xdp_load_bytes(ctx, value_at(m), &asked, PROBE_LEN))
 		return REASON_BAD_VALUE;
 	asked = bpf_ntohs(asked);
-	if (asked < PROBE_LEADER || asked > PROBE_REPLICA)
+	if (asked < PROBE_LEADER || asked > PROBE_SEQUENCER)
 		return REASON_BAD_VALUE;
 	return asked == role ? 0 : REASON_NOT_FOR_ROLE;
 }

@@ -238,14 +238,19 @@ static __always_inline int parse(struct xdp_md *ctx, const struct device *device
 	return refused ? refused : parse_header(m, udp_len);
 }
 
+/* Types with a command, or a no-op, in each message. */
+#define OF_COMMANDS                                                                     \
+	(1u << REQUEST | 1u << PHASE2A | 1u << PHASE2B | 1u << DELIVER | 1u << ORDERED | \
+	 1u << READ)
+_Static_assert(MSGTYPES <= 32, "a bit for each type");
+
 static __always_inline int has_command(const struct message *m)
 {
-	return m->msgtype == REQUEST || m->msgtype == PHASE2A || m->msgtype == PHASE2B ||
-	       m->msgtype == DELIVER;
+	return OF_COMMANDS >> m->msgtype & 1;
 }
 
 /* Types that anybody may send: `swid` means nothing in them. */
-#define OF_ANYBODY (1u << REQUEST | 1u << QUERY | 1u << PROBE)
+#define OF_ANYBODY (1u << REQUEST | 1u << QUERY | 1u << PROBE | 1u << READ)
 
 /* Whether a message that is in the name of a node comes from its address (`Senders::parse`). [M-SENDER] */
 static __always_inline int is_at_home(const struct message *m)

@@ -8,17 +8,17 @@
 
 #include "reasons.h"
 
-#define VERDICT_REJECTED 32
+#define VERDICT_REJECTED 48
 enum verdict {
 	VERDICT_PASSED = 0, /* not for the programs: to the kernel's own stack */
-	/* 1 to 31: dropped under this reason; 33 to 63: rejected with this reason */
-	VERDICT_CHANGED = 64,
-	VERDICT_ANSWERED = 65,
+	/* 1 to 47: dropped under this reason; 49 to 95: rejected with this reason */
+	VERDICT_CHANGED = 96,
+	VERDICT_ANSWERED = 97,
 	/* Learner: decisions handed over, by ring or DELIVER. */
-	COUNT_DECIDED = 66,
+	COUNT_DECIDED = 98,
 	/* The answer didn't fit the frame: the packet went to the node's process after its verdict had
 	 * been counted. Or nobody is there to whom a message was to go. */
-	COUNT_UNSENT = 67,
+	COUNT_UNSENT = 99,
 	COUNTERS = 128
 };
 _Static_assert(REASONS <= VERDICT_REJECTED && VERDICT_REJECTED + REASONS <= VERDICT_CHANGED,

@@ -68,6 +68,21 @@ enum msgtype {
 	TRIM = 9,
 	PROBE = 10,
 	PROBE_ACK = 11,
+	/* NOPaxos's */
+	ORDERED = 12,
+	ACK = 13,
+	GAP_REQUEST = 14,
+	GAP_REPLY = 15,
+	GAP_COMMIT = 16,
+	GAP_COMMIT_REP = 17,
+	VIEW_CHANGE_REQ = 18,
+	VIEW_CHANGE = 19,
+	START_VIEW = 20,
+	START_VIEW_REP = 21,
+	SYNC_PREPARE = 22,
+	SYNC_REP = 23,
+	SYNC_COMMIT = 24,
+	READ = 25,
 	MSGTYPES
 };
 
@@ -79,18 +94,20 @@ enum msgtype {
 /* The bits that describe the value and travel with it from request to delivery. */
 #define FLAGS_OF_VALUE (FLAG_NOOP | FLAG_MULTI | FLAG_PACKED)
 
-/* The flags that a message of this type may carry besides FLAG_TAG, in 5 bits a type: no branch. */
-#define ALLOW(msgtype, flags) ((__u64)(flags) << 5 * (msgtype))
+/* The flags that a message of this type may carry besides FLAG_TAG, the lowest, in 4 bits a type. Types from 16
+ * on carry none. */
+#define ALLOW(msgtype, flags) ((__u64)(flags) >> 1 << 4 * (msgtype))
 #define ALLOWED                                                                   \
 	(ALLOW(REQUEST, FLAG_MULTI | FLAG_PACKED) | ALLOW(PHASE1A, FLAG_RANGE) |  \
 	 ALLOW(QUERY, FLAG_RANGE) | ALLOW(PHASE1B, FLAG_RANGE | FLAGS_OF_VALUE) | \
 	 ALLOW(PHASE2A, FLAGS_OF_VALUE) | ALLOW(PHASE2B, FLAGS_OF_VALUE) |        \
-	 ALLOW(DELIVER, FLAGS_OF_VALUE) | ALLOW(REPLY, FLAG_PACKED))
-_Static_assert(5 * MSGTYPES <= 64, "all types fit");
+	 ALLOW(DELIVER, FLAGS_OF_VALUE) | ALLOW(REPLY, FLAG_PACKED) |             \
+	 ALLOW(ORDERED, FLAG_MULTI | FLAG_PACKED) | ALLOW(GAP_REPLY, FLAGS_OF_VALUE))
+_Static_assert(FLAG_TAG == 1 && GAP_REPLY < 64 / 4, "all types with flags fit");
 
 static __always_inline __u32 allowed_flags(__u32 msgtype)
 {
-	return FLAG_TAG | (ALLOWED >> 5 * msgtype & 0x1f);
+	return FLAG_TAG | (msgtype < 64 / 4 ? (ALLOWED >> 4 * msgtype & 0xf) << 1 : 0);
 }
 
 /* Rounds: `epoch << 12 | attempt << 7 | lane`; lane 0 is never issued, so a round whose lower bits
@@ -127,6 +144,7 @@ static __always_inline int round_is_valid(__u32 rnd)
 #define PROBE_LEADER 1
 #define PROBE_ACCEPTOR 2
 #define PROBE_REPLICA 3
+#define PROBE_SEQUENCER 4
 /* A multi-partition vector: round u32, count u16, then count x {pid u16, inst u64}. */
 #define MAX_VECTOR 16
 #define VECTOR_HEAD_LEN 6

@@ -287,7 +287,7 @@ impl Group {
                 ". If there is none, what that replica has executed can't be gone on from, and its \
                  directory must be kept: see \"the controller's store is lost\" in docs/operations.md"
             }
-            Probe::Leader | Probe::Acceptor => "",
+            Probe::Leader | Probe::Acceptor | Probe::Sequencer => "",
         };
         Err(format!(
             "node {} has seen epoch {}, but the controller's store ends at epoch {last}: it is an old copy \

@@ -31,6 +31,7 @@ impl Group {
             Probe::Leader => "leader",
             Probe::Acceptor => "acceptor",
             Probe::Replica => "replica",
+            Probe::Sequencer => "sequencer",
         };
         MemberStatus {
             node: watched.node,

@@ -159,7 +159,12 @@ pub fn for_acceptor(random: &mut Rng, near: &Near) -> Vec<u8> {
                 _ => h.rnd,
             };
         }
-        MsgType::Probe => value = random.pick(&[1u16, 2, 2, 2, 3, 4]).to_be_bytes().to_vec(),
+        MsgType::Probe => {
+            value = random
+                .pick(&[1u16, 2, 2, 2, 3, 4, 5])
+                .to_be_bytes()
+                .to_vec()
+        }
         _ => {}
     }
     if random.percent(1) {
@@ -240,7 +245,12 @@ pub fn for_leader(random: &mut Rng, near: &Near) -> Vec<u8> {
                 h.rnd = floor;
             }
         }
-        MsgType::Probe => value = random.pick(&[1u16, 1, 1, 2, 3, 0]).to_be_bytes().to_vec(),
+        MsgType::Probe => {
+            value = random
+                .pick(&[1u16, 1, 1, 2, 3, 4, 5, 0])
+                .to_be_bytes()
+                .to_vec()
+        }
         _ => {}
     }
     if random.percent(1) {

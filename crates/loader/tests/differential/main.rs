@@ -107,7 +107,7 @@ fn compare(role: Role, flags: u32) {
     let accepted = |name: &str| histogram.get(name).copied().unwrap_or(0);
     let accepted = accepted("Changed") + accepted("Answered");
     assert!(
-        accepted * 100 >= packets * 30,
+        accepted * 100 >= packets * 25,
         "only {accepted} of {packets} were accepted: this compares little"
     );
 }

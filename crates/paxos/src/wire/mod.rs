@@ -17,9 +17,29 @@
 //! | TRIM | replica, candidate | acceptors, leader | checkpoint | forgets below an instance |
 //! | PROBE | controller | every role | timer | PROBE_ACK |
 //! | PROBE_ACK | every role | the prober | PROBE | shows boot nonce, start, round, position and trim point |
+//!
+//! NOPaxos (`rnd` is a view, or the session's base round; `inst` is a slot of the log):
+//!
+//! | type | sender | receiver | trigger | effect |
+//! |---|---|---|---|---|
+//! | ORDERED | sequencer | replicas | REQUEST | a slot of the log |
+//! | ACK | follower | clients | ORDERED, READ | with f others and the leader's REPLY, ends requests |
+//! | GAP_REQUEST | replica | leader, all | a lost ORDERED | asks for it |
+//! | GAP_REPLY | replica | the asker | GAP_REQUEST | an entry of the log |
+//! | GAP_COMMIT | leader | replicas | nobody has it | the slot is a no-op |
+//! | GAP_COMMIT_REP | follower | leader | GAP_COMMIT | f of them: the leader goes on |
+//! | VIEW_CHANGE_REQ | replica | all | the leader is silent, a later session | asks for a later view |
+//! | VIEW_CHANGE | replica | the view's leader | VIEW_CHANGE_REQ | tells its log |
+//! | START_VIEW | leader | replicas | f+1 VIEW_CHANGEs | the log that the view begins with |
+//! | START_VIEW_REP | follower | leader | START_VIEW | has that log |
+//! | SYNC_PREPARE | leader | replicas | timer | everything below may become stable |
+//! | SYNC_REP | follower | leader | SYNC_PREPARE | f of them: stable |
+//! | SYNC_COMMIT | leader | replicas | f SYNC_REPs | everything below is stable |
+//! | READ | client | replicas | a read | answered without a slot |
 
 mod header;
 mod msgtype;
+pub mod nopaxos;
 mod reason;
 pub mod value;
 

@@ -3,7 +3,7 @@
 
 use super::Flags;
 
-/// The `msgtype` field. Numbers from 12 on are NOPaxos's, later.
+/// The `msgtype` field. Numbers from 12 on are NOPaxos's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 #[allow(missing_docs)] // the table in the module's documentation says what each one does
@@ -20,11 +20,25 @@ pub enum MsgType {
     Trim = 9,
     Probe = 10,
     ProbeAck = 11,
+    Ordered = 12,
+    Ack = 13,
+    GapRequest = 14,
+    GapReply = 15,
+    GapCommit = 16,
+    GapCommitRep = 17,
+    ViewChangeReq = 18,
+    ViewChange = 19,
+    StartView = 20,
+    StartViewRep = 21,
+    SyncPrepare = 22,
+    SyncRep = 23,
+    SyncCommit = 24,
+    Read = 25,
 }
 
 impl MsgType {
     /// All types, in the order of their numbers.
-    pub const ALL: [MsgType; 12] = [
+    pub const ALL: [MsgType; 26] = [
         MsgType::Request,
         MsgType::Phase1a,
         MsgType::Phase1b,
@@ -37,6 +51,20 @@ impl MsgType {
         MsgType::Trim,
         MsgType::Probe,
         MsgType::ProbeAck,
+        MsgType::Ordered,
+        MsgType::Ack,
+        MsgType::GapRequest,
+        MsgType::GapReply,
+        MsgType::GapCommit,
+        MsgType::GapCommitRep,
+        MsgType::ViewChangeReq,
+        MsgType::ViewChange,
+        MsgType::StartView,
+        MsgType::StartViewRep,
+        MsgType::SyncPrepare,
+        MsgType::SyncRep,
+        MsgType::SyncCommit,
+        MsgType::Read,
     ];
 
     /// The type with this number.
@@ -63,6 +91,20 @@ impl MsgType {
             MsgType::Trim => "TRIM",
             MsgType::Probe => "PROBE",
             MsgType::ProbeAck => "PROBE_ACK",
+            MsgType::Ordered => "ORDERED",
+            MsgType::Ack => "ACK",
+            MsgType::GapRequest => "GAP_REQUEST",
+            MsgType::GapReply => "GAP_REPLY",
+            MsgType::GapCommit => "GAP_COMMIT",
+            MsgType::GapCommitRep => "GAP_COMMIT_REP",
+            MsgType::ViewChangeReq => "VIEW_CHANGE_REQ",
+            MsgType::ViewChange => "VIEW_CHANGE",
+            MsgType::StartView => "START_VIEW",
+            MsgType::StartViewRep => "START_VIEW_REP",
+            MsgType::SyncPrepare => "SYNC_PREPARE",
+            MsgType::SyncRep => "SYNC_REP",
+            MsgType::SyncCommit => "SYNC_COMMIT",
+            MsgType::Read => "READ",
         }
     }
 
@@ -75,22 +117,40 @@ impl MsgType {
     /// but the order of commands, and their sender means nothing.
     #[inline]
     pub const fn is_of_nodes(self) -> bool {
-        !matches!(self, MsgType::Request | MsgType::Query | MsgType::Probe)
+        !matches!(
+            self,
+            MsgType::Request | MsgType::Query | MsgType::Probe | MsgType::Read
+        )
     }
 
     /// The flags that a message of this type may carry, besides the tag.
     pub const fn allowed_flags(self) -> Flags {
         match self {
-            MsgType::Request => Flags(Flags::MULTI.0 | Flags::PACKED.0),
+            MsgType::Request | MsgType::Ordered => Flags(Flags::MULTI.0 | Flags::PACKED.0),
             MsgType::Phase1a | MsgType::Query => Flags::RANGE,
             MsgType::Phase1b => {
                 Flags(Flags::RANGE.0 | Flags::NOOP.0 | Flags::MULTI.0 | Flags::PACKED.0)
             }
-            MsgType::Phase2a | MsgType::Phase2b | MsgType::Deliver => {
+            MsgType::Phase2a | MsgType::Phase2b | MsgType::Deliver | MsgType::GapReply => {
                 Flags(Flags::NOOP.0 | Flags::MULTI.0 | Flags::PACKED.0)
             }
             MsgType::Reply => Flags::PACKED,
-            MsgType::Reject | MsgType::Trim | MsgType::Probe | MsgType::ProbeAck => Flags(0),
+            MsgType::Reject
+            | MsgType::Trim
+            | MsgType::Probe
+            | MsgType::ProbeAck
+            | MsgType::Ack
+            | MsgType::GapRequest
+            | MsgType::GapCommit
+            | MsgType::GapCommitRep
+            | MsgType::ViewChangeReq
+            | MsgType::ViewChange
+            | MsgType::StartView
+            | MsgType::StartViewRep
+            | MsgType::SyncPrepare
+            | MsgType::SyncRep
+            | MsgType::SyncCommit
+            | MsgType::Read => Flags(0),
         }
     }
 }

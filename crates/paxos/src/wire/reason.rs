@@ -66,11 +66,19 @@ pub enum Reason {
     Restarted = 28,
     /// In the name of a node, but not from its address.
     ForeignAddress = 29,
+    /// Of another session of the sequencer than the one that is listened to.
+    OldSession = 30,
+    /// The replica is changing its view, or is no member of the session.
+    NotNormal = 31,
+    /// Of another view than the one that the replica is in.
+    WrongView = 32,
+    /// The replica's log has no room: it is waiting for a checkpoint.
+    LogFull = 33,
 }
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Reason; 29] = [
+    pub const ALL: [Reason; 33] = [
         Reason::Truncated,
         Reason::BadVersion,
         Reason::UnknownType,
@@ -100,6 +108,10 @@ impl Reason {
         Reason::Full,
         Reason::Restarted,
         Reason::ForeignAddress,
+        Reason::OldSession,
+        Reason::NotNormal,
+        Reason::WrongView,
+        Reason::LogFull,
     ];
 
     /// The reason with this number.
@@ -139,6 +151,10 @@ impl Reason {
             Reason::Full => "full",
             Reason::Restarted => "restarted",
             Reason::ForeignAddress => "foreign_address",
+            Reason::OldSession => "old_session",
+            Reason::NotNormal => "not_normal",
+            Reason::WrongView => "wrong_view",
+            Reason::LogFull => "log_full",
         }
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values with structure.
+//! Values with structure; those of NOPaxos's messages are in [`super::nopaxos`].
 //!
 //! | where | layout (big-endian) |
 //! |---|---|
@@ -97,6 +97,7 @@ pub enum Probe {
     Leader = 1,
     Acceptor = 2,
     Replica = 3,
+    Sequencer = 4,
 }
 
 impl Probe {
@@ -114,13 +115,15 @@ impl Probe {
             [0, 1] => Ok(Probe::Leader),
             [0, 2] => Ok(Probe::Acceptor),
             [0, 3] => Ok(Probe::Replica),
+            [0, 4] => Ok(Probe::Sequencer),
             _ => Err(Reason::BadValue),
         }
     }
 }
 
 /// Answer to a PROBE. In the header: `rnd` is the leader's round, the acceptor's floor (none = not
-/// programmed, or a stranger); `inst` is the leader's next, the acceptor's end, the replica's next.
+/// programmed, or a stranger); `inst` is the leader's next, the acceptor's end, the replica's next. A sequencer
+/// answers as a leader does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProbeReport {
     /// Boot nonce of the role's memory.

@@ -72,6 +72,7 @@ fn parse_probe(role: &str) -> Result<Vec<u8>, String> {
         "leader" => Probe::Leader,
         "acceptor" => Probe::Acceptor,
         "replica" => Probe::Replica,
+        "sequencer" => Probe::Sequencer,
         _ => return Err(format!("no such role: {role}")),
     };
     Ok(probe.emit().to_vec())
