@@ -124,7 +124,22 @@ pub trait Application: Send {
     /// `records`: after a kill either all of it is there or nothing.
     fn commit(&mut self, records: &[Record]) -> Result<(), Error>;
 
-    /// Shows all records that are stored; called once, at start.
+    /// Whether [`discard`](Self::discard) is there.
+    fn can_discard(&self) -> bool {
+        false
+    }
+
+    /// Takes back everything since the last [`commit`](Self::commit), or since an earlier one:
+    /// [`records`](Self::records) then say which. No checkpoint that has been made holds less. Commands are
+    /// executed before their order is final only where this is there.
+    fn discard(&mut self) -> Result<(), Error> {
+        Err(Error(
+            "this application can't take back what it has executed".into(),
+        ))
+    }
+
+    /// Shows all records that are stored; called at start, and after each [`discard`](Self::discard) and
+    /// [`end_restore`](Self::end_restore).
     fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error>;
 
     /// Begins a checkpoint. What it returns runs in another thread while this one goes on. When
@@ -203,6 +218,14 @@ impl Application for Box<dyn Application> {
 
     fn commit(&mut self, records: &[Record]) -> Result<(), Error> {
         (**self).commit(records)
+    }
+
+    fn can_discard(&self) -> bool {
+        (**self).can_discard()
+    }
+
+    fn discard(&mut self) -> Result<(), Error> {
+        (**self).discard()
     }
 
     fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error> {

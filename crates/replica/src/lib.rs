@@ -14,30 +14,30 @@
 //! go in, packets and replies come out. The program that is replicated implements [`StateMachine`]
 //! (in memory) or [`Application`] (durable).
 
+mod agreement;
 pub mod application;
 mod changes;
 mod checkpoint;
-mod delivery;
-mod epochs;
-mod gap;
+mod execution;
 mod identity;
 mod install;
 mod log;
 pub mod memory;
 mod outcome;
-mod poll;
 pub mod protocol;
 mod record;
 mod reply;
 mod session;
 mod settings;
-mod shown;
 mod sibling;
 pub mod slot;
 pub mod storage;
 mod worker;
 
+pub use agreement::{Agreement, Decided, Log, News, Paxos, Stepped};
 pub use application::{Application, Checkpoint, Error, MOVE_AWAY, Part, Record, Restore, Snapshot};
+pub use execution::catch_up::is_state_of;
+pub use execution::{Restored, Statistics};
 pub use install::Install;
 pub use memory::{InMemory, StateMachine};
 pub use protocol::Status;
@@ -45,5 +45,4 @@ pub use reply::{Output, ReplyTo};
 pub use session::LocalSession;
 pub use settings::{EpochView, Limits, Settings, Wanted};
 pub use sibling::SiblingMessage;
-pub use worker::catch_up::is_state_of;
-pub use worker::{Replayed, Restored, Statistics, Worker};
+pub use worker::{Replayed, Worker};

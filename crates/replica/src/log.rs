@@ -9,8 +9,8 @@
 //! | instance, flags, client, request | u64, u16, u64, u64 |
 //! | value | the rest |
 
+use crate::agreement::Decided;
 use crate::application::Error;
-use crate::delivery::Decided;
 use paxos::Flags;
 
 const PREFIX_LEN: usize = 4 + 4;

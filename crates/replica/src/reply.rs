@@ -61,6 +61,12 @@ impl Replies {
         self.entries.len() + (self.bytes.len() >> 15)
     }
 
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.bytes.clear();
+    }
+
     pub fn send(&mut self, out: &mut impl Output) {
         let mut start = 0;
         for e in self.entries.drain(..) {

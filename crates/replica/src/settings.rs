@@ -2,7 +2,9 @@
 //! What a worker is told when it starts.
 
 use paxos::wire::MAX_VALUE_LEN;
-use paxos::{Configuration, Deployment, Epoch, Instance, NodeId, PartitionId, Time};
+use paxos::{
+    Configuration, Deployment, Epoch, Header, Instance, MsgType, NodeId, PartitionId, Time,
+};
 
 const MILLISECOND: Time = 1_000_000;
 const SECOND: Time = 1_000 * MILLISECOND;
@@ -99,6 +101,38 @@ impl Settings {
             commit_after: MILLISECOND,
             limits: Limits::default(),
             seed: 0,
+        }
+    }
+
+    /// A header of this partition's, from this node.
+    pub(crate) fn header(&self, msgtype: MsgType) -> Header {
+        let deployment = &self.deployment;
+        Header {
+            cluster: deployment.cluster,
+            group: deployment.group,
+            pid: self.pid,
+            swid: deployment.node,
+            ..Header::new(msgtype)
+        }
+    }
+}
+
+/// A replica's place among the replicas of its group: spreads in time what one of them does for all, and what
+/// would stop all at once.
+#[derive(Clone, Copy)]
+pub(crate) struct Turn {
+    pub index: usize,
+    /// How many there are, with one for those that aren't among them.
+    pub of: usize,
+}
+
+impl Turn {
+    pub fn of(node: NodeId, configuration: &Configuration) -> Turn {
+        let replicas = &configuration.replicas;
+        let index = replicas.iter().position(|replica| *replica == node);
+        Turn {
+            index: index.unwrap_or(replicas.len()),
+            of: replicas.len() + 1,
         }
     }
 }

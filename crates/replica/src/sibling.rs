@@ -5,7 +5,7 @@
 //! gives them to its [`Output`](crate::Output) with the replies, and takes those for it by
 //! [`Worker::sibling`](crate::Worker::sibling).
 
-use crate::delivery::Decided;
+use crate::agreement::Decided;
 use crate::outcome::Outcome;
 use paxos::wire::value::Vector;
 use paxos::{Flags, Instance, PartitionId, Round};
@@ -84,4 +84,18 @@ pub enum SiblingMessage {
     Dead(Arc<Copy>),
     /// Everything below this instance of the sender survives a power failure.
     Synced(Instance),
+}
+
+impl SiblingMessage {
+    /// The receiver's place in the command that it is about, and the round that stamped that, if it shows that
+    /// the leader has stamped it.
+    pub(crate) fn begun_in(&self, pid: PartitionId) -> Option<(Round, Instance)> {
+        match self {
+            SiblingMessage::Stands { copy, .. } | SiblingMessage::Asks(copy) => {
+                Some((copy.round, copy.place_in(pid)?))
+            }
+            SiblingMessage::Met { round, inst } => Some((*round, *inst)),
+            SiblingMessage::Alive(_) | SiblingMessage::Dead(_) | SiblingMessage::Synced(_) => None,
+        }
+    }
 }

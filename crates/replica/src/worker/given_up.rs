@@ -10,30 +10,18 @@
 //! something in it, needs another replica's checkpoint from behind it. [G-LEAP] [G-BEHIND]
 
 use super::Worker;
+use crate::agreement::Agreement;
 use crate::application::Application;
 use paxos::Instance;
 use std::ops::Range;
 
-impl<A: Application> Worker<A> {
+impl<A: Application, G: Agreement> Worker<A, G> {
     /// Tells which instances were given up, in an epoch that is active since. May be told again; an
     /// earlier range than one told before is ignored.
     pub fn give_up(&mut self, instances: Range<Instance>) {
-        if instances.end <= self.given_up.end {
-            return;
-        }
-        self.ring.forget(&instances);
-        self.recover.forget_below(instances.end);
-        self.trimmed = self.trimmed.max(instances.end);
-        self.given_up = instances;
-        self.leap();
-        self.answer_siblings();
-        self.learner.set_floor(self.settings.pid, self.next);
-    }
-
-    /// Goes on behind what was given up, if everything before it is executed.
-    pub(super) fn leap(&mut self) {
-        if !self.given_up.is_empty() && self.next == self.given_up.start {
-            self.next = self.given_up.end;
+        if self.execution.give_up(instances.clone()) {
+            self.agreement.give_up(instances);
+            self.tell_position();
         }
     }
 }

@@ -6,14 +6,14 @@
 //! combines what all have prepared, and tells what comes of it; the others tell it where they stand. [V-ALIVE]
 //! [V-STAND]
 
-use super::Worker;
+use super::Execution;
+use crate::agreement::Decided;
 use crate::application::{Application, Error, Part};
-use crate::delivery::Decided;
 use crate::outcome::{Executed, Outcome, Outcomes};
 use crate::protocol::Status;
 use crate::session::At;
 use crate::sibling::{Copy, SiblingMessage};
-use paxos::{Instance, PartitionId, Round, Time};
+use paxos::{Instance, PartitionId, Time};
 use std::sync::Arc;
 
 /// What a worker knows of such commands.
@@ -85,16 +85,13 @@ impl Spanning {
     }
 }
 
-impl<A: Application> Worker<A> {
+impl<A: Application> Execution<A> {
     /// Takes what another partition's worker of this replica says.
-    pub fn sibling(&mut self, now: Time, from: PartitionId, message: SiblingMessage) {
-        if self.failed.is_some() {
-            return;
-        }
+    pub fn sibling(&mut self, from: PartitionId, message: SiblingMessage) {
         match message {
             SiblingMessage::Stands { copy, prepared } => self.asked(from, copy, Some(prepared)),
             SiblingMessage::Asks(copy) => self.asked(from, copy, None),
-            SiblingMessage::Met { round, inst } => self.begun_by(round, inst),
+            SiblingMessage::Met { .. } => {}
             SiblingMessage::Alive(outcome) => {
                 if let Some(met) = self
                     .spanning
@@ -112,7 +109,6 @@ impl<A: Application> Worker<A> {
                 self.forget_outcomes();
             }
         }
-        self.drain(now);
     }
 
     /// Whether it executes nothing more until siblings have answered.
@@ -126,10 +122,9 @@ impl<A: Application> Worker<A> {
     }
 
     fn asked(&mut self, from: PartitionId, copy: Arc<Copy>, prepared: Option<Vec<u8>>) {
-        let Some(place) = copy.place_in(self.settings.pid) else {
+        if copy.place_in(self.settings.pid).is_none() {
             return;
-        };
-        self.begun_by(copy.round, place);
+        }
         self.spanning.ask(Question {
             from,
             copy,
@@ -138,20 +133,15 @@ impl<A: Application> Worker<A> {
         self.answer_siblings();
     }
 
-    /// A decided vector names a place here: the leader has stamped it, in the epoch of that round. Of an earlier
-    /// epoch than the active one everything was begun up to the marker, and nothing counts behind it. [V-GAP]
-    fn begun_by(&mut self, round: Round, place: Instance) {
-        if self.epochs.active() == Some(round.epoch()) {
-            let bound = self.next.saturating_add(self.settings.window);
-            self.gaps.begun_below(place.saturating_add(1).min(bound));
-        }
-    }
-
     // ---- A copy
 
     /// Passes the copy of a command that lies at the next instance, if it is known what comes of it. False if
-    /// siblings have to be waited for.
+    /// siblings have to be waited for; or for the copy to become stable, as siblings couldn't take back what they
+    /// are told.
     pub(super) fn execute_copy(&mut self, now: Time, value: &Decided<'_>) -> Result<bool, Error> {
+        if value.inst >= self.stable {
+            return Ok(false);
+        }
         let copy = match self.spanning.met_at(value.inst) {
             Some(met) => met.copy.clone(),
             None => match Copy::parse(value, self.settings.deployment.partitions) {

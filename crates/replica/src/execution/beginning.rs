@@ -13,27 +13,31 @@
 //! has executed the marker of a later one, as a late view of an old epoch says nothing. What can't be late
 //! is the number that its process has drawn for its disk. [X-ANEW]
 
-use super::Worker;
+use super::Execution;
 use crate::application::{Application, Error};
 use paxos::round::MAX_EPOCH;
 use paxos::wire::value;
 use paxos::{Epoch, Instance, Round};
 
-impl<A: Application> Worker<A> {
-    /// Tells where the last active epoch begins. May be told again; an earlier epoch is ignored.
-    /// Tell what was given up first.
-    pub fn begins(&mut self, epoch: Epoch, at: Instance) {
-        if epoch > self.begins.0 {
-            self.begins = (epoch, at);
-            // Its marker is decided there.
-            self.gaps.begun_below(at.saturating_add(1));
-            if self.is_alarmed() && !self.settings.answers_wait {
-                // What was answered is stored, so that the alarm comes again after each start. An error
-                // stops this worker as well.
-                let _ = self.commit();
-            }
-            self.check_beginning();
+impl<A: Application> Execution<A> {
+    /// Tells where the last active epoch begins. May be told again; an earlier epoch is ignored: false.
+    pub fn begins(&mut self, epoch: Epoch, at: Instance) -> bool {
+        if epoch <= self.begins.0 {
+            return false;
         }
+        self.begins = (epoch, at);
+        if self.is_alarmed() && !self.settings.answers_wait {
+            // What was answered is stored, so that the alarm comes again after each start. An error
+            // stops this worker as well.
+            let _ = self.commit();
+        }
+        self.check_beginning();
+        true
+    }
+
+    /// The largest epoch whose marker was executed.
+    pub fn marker(&self) -> Epoch {
+        self.marker
     }
 
     /// Whether this worker has stopped since an epoch begins below what it has executed.
@@ -58,11 +62,48 @@ impl<A: Application> Worker<A> {
         self.failed.get_or_insert(Error(alarm));
     }
 
+    /// Under which number this replica reports what its disk holds; `None` = not yet.
+    pub fn incarnation(&self) -> Option<u64> {
+        self.incarnation
+    }
+
+    /// Whether this process hasn't drawn a number for its disk.
+    pub fn wants_incarnation(&self) -> bool {
+        !self.has_drawn
+    }
+
+    /// Whatever was reported under a number must be on every disk that has this number. So an empty
+    /// disk gets its first one here, a copy of another replica's state brings none, and each
+    /// process draws a new one, as its disk may be an old copy. Until then it reports under the
+    /// last one, which is `stale` to those who know a newer one. A number that a power failure
+    /// takes back does no harm: the next one is larger. [T-DISK]
+    pub fn set_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
+        if self.has_drawn || incarnation == 0 {
+            return Ok(());
+        }
+        self.has_drawn = true;
+        self.check_number(incarnation)?;
+        self.settle()?;
+        self.store_incarnation(incarnation)?;
+        self.incarnation = Some(incarnation);
+        Ok(())
+    }
+
+    pub(super) fn store_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
+        self.records.clear();
+        let node = self.settings.deployment.node;
+        // The number may be the first thing on the disk.
+        self.records.put_identity(&self.identity());
+        self.records.put_incarnation(node, incarnation);
+        let result = self.app.commit(self.records.as_slice());
+        self.final_error(result)
+    }
+
     /// Looks at the number that this process has drawn for its disk. Numbers begin with the epoch that they
     /// are drawn in, and only grow. So one that isn't larger than the disk's last one, or is of an epoch
     /// before one that the process had met when it started, was drawn in an epoch that is issued for the
     /// second time. The process's own nonce is in the answer: it is no late one. [X-ANEW]
-    pub(super) fn check_number(&mut self, drawn: u64) -> Result<(), Error> {
+    fn check_number(&mut self, drawn: u64) -> Result<(), Error> {
         let before = self.incarnation.unwrap_or(0);
         let met = self.met;
         if drawn > before && drawn >> 32 >= u64::from(met) {
@@ -89,7 +130,7 @@ impl<A: Application> Worker<A> {
     }
 
     /// The base round of the last epoch whose marker was executed; none before the first.
-    pub(super) fn marker_round(&self) -> Round {
+    pub fn marker_round(&self) -> Round {
         match self.marker {
             0 => Round::NONE,
             epoch => Round::base(epoch),

@@ -1,25 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decided values that came before their turn.
 
+use crate::agreement::Decided;
 use paxos::{Flags, Instance};
 use std::ops::Range;
-
-/// A decided value.
-#[derive(Clone, Copy)]
-pub(crate) struct Decided<'a> {
-    pub inst: Instance,
-    pub flags: Flags,
-    pub client: u64,
-    pub request: u64,
-    pub value: &'a [u8],
-}
-
-impl Decided<'_> {
-    /// Whether it is a copy of a command over several partitions.
-    pub fn is_copy(&self) -> bool {
-        self.flags.has(Flags::MULTI) && !self.flags.has(Flags::NOOP)
-    }
-}
 
 struct Slot {
     /// Whether a value waits here.
@@ -29,27 +13,6 @@ struct Slot {
     client: u64,
     request: u64,
     value: Vec<u8>,
-}
-
-/// A value that has come to its turn.
-pub(crate) struct Taken {
-    inst: Instance,
-    flags: Flags,
-    client: u64,
-    request: u64,
-    value: Vec<u8>,
-}
-
-impl Taken {
-    pub fn decided(&self) -> Decided<'_> {
-        Decided {
-            inst: self.inst,
-            flags: self.flags,
-            client: self.client,
-            request: self.request,
-            value: &self.value,
-        }
-    }
 }
 
 /// A ring of values by instance. The caller keeps what it inserts within one ring length of the
@@ -112,44 +75,38 @@ impl Ring {
         true
     }
 
-    /// Takes the value of `inst` out. [`Ring::put_back`] returns its memory.
-    pub fn take(&mut self, inst: Instance) -> Option<Taken> {
-        if self.waiting == 0 || !self.holds(inst) {
+    /// The value of an instance, if it waits here.
+    pub fn get(&self, inst: Instance) -> Option<Decided<'_>> {
+        if !self.holds(inst) {
             return None;
         }
-        let index = self.index(inst);
-        let slot = &mut self.slots[index];
-        slot.full = false;
-        self.waiting -= 1;
-        Some(Taken {
+        let slot = &self.slots[self.index(inst)];
+        Some(Decided {
             inst,
             flags: slot.flags,
             client: slot.client,
             request: slot.request,
-            value: std::mem::take(&mut slot.value),
+            value: &slot.value,
         })
     }
 
-    /// Puts a value back that has to wait.
-    pub fn keep(&mut self, taken: Taken) {
-        let index = self.index(taken.inst);
-        let slot = &mut self.slots[index];
-        slot.full = true;
-        slot.value = taken.value;
-        self.waiting += 1;
-    }
-
-    /// Returns the memory of a value to its slot.
-    pub fn put_back(&mut self, taken: Taken) {
-        let index = self.index(taken.inst);
-        self.slots[index].value = taken.value;
-    }
-
-    /// Forgets the values of these instances.
+    /// Forgets the values of these instances; their memory is used again.
     pub fn forget(&mut self, instances: &Range<Instance>) {
-        for slot in &mut self.slots {
-            if slot.full && instances.contains(&slot.inst) {
+        if self.waiting == 0 {
+            return;
+        }
+        if instances.end.saturating_sub(instances.start) >= self.len() {
+            let slots = self.slots.iter_mut();
+            for slot in slots.filter(|slot| slot.full && instances.contains(&slot.inst)) {
                 slot.full = false;
+                self.waiting -= 1;
+            }
+            return;
+        }
+        for inst in instances.clone() {
+            if self.holds(inst) {
+                let index = self.index(inst);
+                self.slots[index].full = false;
                 self.waiting -= 1;
             }
         }
@@ -180,11 +137,10 @@ mod tests {
         let mut ring = Ring::new(4);
         assert!(ring.insert(&value(5, b"five")));
         assert!(!ring.insert(&value(5, b"again")));
-        assert!(ring.take(1).is_none(), "1 shares the slot of 5");
-        let taken = ring.take(5).unwrap();
-        assert_eq!(taken.decided().value, b"five");
-        ring.put_back(taken);
-        assert!(ring.take(5).is_none());
+        assert!(ring.get(1).is_none(), "1 shares the slot of 5");
+        assert_eq!(ring.get(5).unwrap().value, b"five");
+        ring.forget(&(5..6));
+        assert!(ring.get(5).is_none());
         assert_eq!(ring.waiting(), 0);
     }
 
@@ -193,8 +149,12 @@ mod tests {
         let mut ring = Ring::new(4);
         ring.insert(&value(1, b""));
         ring.insert(&value(3, b""));
-        ring.forget(&(0..2));
-        assert_eq!(ring.waiting(), 1);
-        assert!(!ring.holds(1) && ring.holds(3));
+        for passed in [0..2, 0..3] {
+            ring.forget(&passed);
+            assert_eq!(ring.waiting(), 1);
+            assert!(!ring.holds(1) && ring.holds(3));
+        }
+        ring.forget(&(0..1 << 40));
+        assert_eq!(ring.waiting(), 0);
     }
 }

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What isn't decided here: when it is asked for, and how far the log has been begun.
+
+use super::Paxos;
+use paxos::recover::{Filler, Outcome};
+use paxos::wire::value::Probe;
+use paxos::{Flags, Header, MsgType, Outbox, Reason, Time, To};
+
+impl Paxos {
+    /// Takes what was begun since, and waits for it.
+    pub(super) fn follow_gaps(&mut self, now: Time) {
+        self.gaps.begun_below(self.shown.by_quorum());
+        self.gaps.follow(now, self.next);
+    }
+
+    pub(super) fn repair(&mut self, now: Time, out: &mut impl Outbox) {
+        self.recover.forget_below(self.next);
+        self.follow_gaps(now);
+        if let Some(old) = self.gaps.old_below(now, self.next) {
+            self.repair_below = old;
+            self.repair_from = self.next;
+        }
+        self.start_repairs(now);
+        self.recover.tick(now, out);
+    }
+
+    /// Begins as many repairs as may be open at once. [X-REPAIR]
+    pub(super) fn start_repairs(&mut self, now: Time) {
+        if self.epochs.last().is_none() {
+            return;
+        }
+        let end = self
+            .repair_below
+            .min(self.next.saturating_add(self.ring.len()));
+        self.repair_from = self.repair_from.max(self.next).max(self.trimmed);
+        while self.repair_from < end {
+            let inst = self.repair_from;
+            if !self.ring.holds(inst)
+                && self.recover.recover(now, inst, Filler::Noop) == Err(Reason::Full)
+            {
+                break;
+            }
+            self.repair_from += 1;
+        }
+    }
+
+    /// Takes what repairs have found. Says whether that is anything.
+    pub(super) fn take_outcomes(&mut self) -> bool {
+        while let Some(outcome) = self.recover.poll() {
+            self.has_found = true;
+            match outcome {
+                Outcome::Decided { header, value } => self.on_repaired(&header, &value),
+                Outcome::Trimmed { trim, .. } => self.trimmed = self.trimmed.max(trim),
+            }
+        }
+        self.has_found
+    }
+
+    fn on_repaired(&mut self, header: &Header, value: &[u8]) {
+        let in_ring = header.inst >= self.next && header.inst - self.next < self.ring.len();
+        if in_ring && self.insert(&super::decided(header, value)) {
+            self.repaired += 1;
+        }
+    }
+
+    /// Asks the acceptors how far they are, after a change of epochs and when nothing comes any
+    /// more: the last votes of all may have been lost on the way here. The leader is asked, too:
+    /// instances that it has stamped and that reached no acceptor fill its window until somebody
+    /// repairs them, and nothing else shows that they were begun. [X-POLL]
+    pub(super) fn poll_tail(&mut self, now: Time, out: &mut impl Outbox) {
+        if self.epochs.last().is_none() {
+            return;
+        }
+        if let Some(number) = self.poll.due(now, self.told) {
+            self.shown.ask_anew();
+            let header = Header {
+                flags: Flags::RANGE,
+                client: self.nonce,
+                request: number,
+                ..self.settings.header(MsgType::Query)
+            };
+            out.send(To::Acceptors, &header, &[]);
+            let probe = Probe::Leader.emit();
+            let header = Header {
+                msgtype: MsgType::Probe,
+                flags: Flags::NONE,
+                value_len: probe.len() as u16,
+                ..header
+            };
+            out.send(To::Leader, &header, &probe);
+        }
+    }
+}

@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Execution of one partition, whatever agreement the commands come from: takes what a [`Log`] has in instance
+//! order, commits, answers, and makes checkpoints.
+//!
+//! An application that can take back what isn't committed may be executed ahead of what is stable. What isn't
+//! stable is never committed: it reaches no store, no checkpoint and no copy. [`Execution::rewind`] takes it back
+//! where the log has changed; position, session table and outcomes then are what the application's records say.
+
+mod beginning;
+pub(crate) mod catch_up;
+mod spanning;
+mod timed;
+
+pub use self::catch_up::Restored;
+
+use self::spanning::Spanning;
+use crate::agreement::{Decided, Log};
+use crate::application::{Application, Checkpoint, Error};
+use crate::changes::Journal;
+use crate::checkpoint::Checkpoints;
+use crate::identity::Identity;
+use crate::log;
+use crate::outcome::Outcomes;
+use crate::record::{Position, Records};
+use crate::reply::{Output, Replies};
+use crate::session::{At, Loaded, Loader, Sessions};
+use crate::settings::Settings;
+use paxos::wire::value;
+use paxos::{Epoch, Flags, Instance, Time};
+use std::ops::Range;
+
+/// Instances executed in a row without a commit. Bounds what a batch keeps in memory.
+const MAX_BATCH: u64 = 1_024;
+/// Replies that a batch may have waiting before it executes what came early: 16 MiB of large ones.
+const MAX_REPLIES: usize = 512;
+
+/// What a worker has done since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Instances executed, no-ops included.
+    pub instances: u64,
+    /// Commands found in them, repetitions included.
+    pub commands: u64,
+    /// Instances that held a no-op or a marker.
+    pub noops: u64,
+    /// Packed values that were not well-formed and hence treated as no-ops.
+    pub malformed: u64,
+    /// Instances that were learned by repair.
+    pub repaired: u64,
+    /// Checkpoints made.
+    pub checkpoints: u64,
+    /// Commits made.
+    pub commits: u64,
+}
+
+/// See the module.
+pub(crate) struct Execution<A> {
+    settings: Settings,
+    app: A,
+    /// Whether it can take back what isn't committed.
+    can_discard: bool,
+    /// Next instance to execute.
+    next: Instance,
+    /// Everything below is committed.
+    committed: Instance,
+    /// The log below doesn't change any more. Nothing beyond is committed.
+    stable: Instance,
+    /// When the log was last looked at.
+    now: Time,
+    /// Commands found in what is committed.
+    commands_committed: u64,
+    /// When the rest must be committed; `None` if there is none.
+    commit_by: Option<Time>,
+    /// The largest epoch whose marker was executed.
+    marker: Epoch,
+    /// The same when this process started.
+    met: Epoch,
+    /// The last active epoch, and where it begins.
+    begins: (Epoch, Instance),
+    sessions: Sessions,
+    spanning: Spanning,
+    replies: Replies,
+    records: Records,
+    journal: Journal,
+    checkpoints: Checkpoints,
+    /// Begun, and not taken yet.
+    to_write: Option<Checkpoint>,
+    /// Another replica's state is being installed: nothing is executed.
+    installing: bool,
+    /// How many copies of the replica's state are being opened.
+    holds: u32,
+    /// What was executed, for a replica that takes this one's state over.
+    kept: Option<Vec<u8>>,
+    /// What an operator's override gave up last: these instances hold nothing.
+    given_up: Range<Instance>,
+    /// The disk's number, and whether this process has drawn one.
+    incarnation: Option<u64>,
+    has_drawn: bool,
+    /// When the table is next searched for idle sessions, and how old they must be.
+    expire_due: Time,
+    expire_after: Time,
+    statistics: Statistics,
+    /// Why nothing is executed or answered any more.
+    failed: Option<Error>,
+}
+
+impl<A: Application> Execution<A> {
+    /// Begins where the application's records say.
+    pub fn open(settings: Settings, mut app: A, now: Time) -> Result<Self, Error> {
+        let Loaded {
+            position: Position { next, marker },
+            incarnation,
+            sessions,
+            journal,
+            outcomes,
+        } = load(&settings, &mut app, now)?;
+        // What survived a kill may still be lost by a power failure; TRIM must not count on it.
+        if next > 0 {
+            app.checkpoint()?()?;
+        }
+        let outcomes = Outcomes::load(outcomes, settings.deployment.partitions);
+        Ok(Execution {
+            can_discard: app.can_discard(),
+            app,
+            next,
+            committed: next,
+            stable: next,
+            now,
+            commands_committed: 0,
+            commit_by: None,
+            marker,
+            met: marker,
+            begins: (0, 0),
+            sessions,
+            spanning: Spanning::new(outcomes),
+            replies: Replies::default(),
+            records: Records::default(),
+            journal,
+            checkpoints: Checkpoints::new(
+                settings.checkpoint_every,
+                settings.checkpoint_interval,
+                settings.trim_interval,
+                next,
+                now,
+            ),
+            to_write: None,
+            installing: false,
+            holds: 0,
+            kept: None,
+            given_up: 0..0,
+            incarnation,
+            has_drawn: false,
+            expire_due: now,
+            expire_after: settings.session_timeout,
+            statistics: Statistics::default(),
+            failed: None,
+            settings,
+        })
+    }
+
+    // ---- What is asked
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The next instance to execute.
+    pub fn next(&self) -> Instance {
+        self.next
+    }
+
+    /// Everything below is committed.
+    pub fn committed(&self) -> Instance {
+        self.committed
+    }
+
+    /// Everything below is in a durable checkpoint.
+    pub fn checkpointed(&self) -> Instance {
+        self.checkpoints.durable()
+    }
+
+    pub fn application(&mut self) -> &mut A {
+        &mut self.app
+    }
+
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// The weight of the replies that wait for the end of the batch.
+    pub fn pending_replies(&self) -> usize {
+        self.replies.weight()
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    // ---- The log
+
+    /// Executes what the log has, in order, as long as the batch isn't too large. [X-ORDER]
+    pub fn run(&mut self, now: Time, log: &impl Log) {
+        self.now = now;
+        let end = self.end_of_run(log);
+        while self.next < end && self.has_room() {
+            let Some(value) = log.entry(self.next) else {
+                break;
+            };
+            if !self.execute_next(now, &value) {
+                break;
+            }
+        }
+    }
+
+    /// Executes a stable value that has come to its turn without having been in the log. False if it has to
+    /// wait there.
+    #[inline]
+    pub fn take(&mut self, now: Time, value: &Decided<'_>) -> bool {
+        if self.installing || value.inst != self.next {
+            return false;
+        }
+        self.stable = self.stable.max(value.inst + 1);
+        self.execute_next(now, value)
+    }
+
+    fn end_of_run(&mut self, log: &impl Log) -> Instance {
+        self.stable = self.stable.max(log.stable());
+        let ready = log.ready();
+        match ready > self.stable && self.may_run_ahead() {
+            true => ready,
+            false => self.stable,
+        }
+    }
+
+    /// Whether what isn't stable yet may be executed. Once a checkpoint is due, or a batch is full, what is
+    /// executed has to become stable first. What is kept for others is theirs for good.
+    fn may_run_ahead(&self) -> bool {
+        self.can_discard
+            && !self.settings.answers_wait
+            && self.kept.is_none()
+            && !self.checkpoints.is_due(self.now, self.committed)
+    }
+
+    /// Whether the batch isn't full, and nothing else stands in the way.
+    pub fn has_room(&self) -> bool {
+        self.failed.is_none()
+            && !self.installing
+            && self.next - self.committed < MAX_BATCH
+            && self.replies.weight() < MAX_REPLIES
+    }
+
+    /// False if the value has to wait: for other partitions, or until it is stable.
+    fn execute_next(&mut self, now: Time, value: &Decided<'_>) -> bool {
+        debug_assert_eq!(value.inst, self.next);
+        let passed = if value.is_copy() {
+            self.execute_copy(now, value)
+        } else {
+            self.execute_value(now, value).map(|()| true)
+        };
+        match passed {
+            Ok(false) => return false,
+            Ok(true) => {
+                if let Some(kept) = &mut self.kept {
+                    log::append(kept, value);
+                }
+                self.next += 1;
+                self.statistics.instances += 1;
+                self.commit_by
+                    .get_or_insert(now.saturating_add(self.settings.commit_after));
+                self.leap();
+                self.check_beginning();
+                self.answer_siblings();
+            }
+            Err(error) => self.failed = Some(error),
+        }
+        true
+    }
+
+    fn execute_value(&mut self, now: Time, value: &Decided<'_>) -> Result<(), Error> {
+        if value.flags.has(Flags::NOOP) {
+            self.statistics.noops += 1;
+            self.note_marker(value.value);
+            return Ok(());
+        }
+        let mut at = At {
+            inst: value.inst,
+            index: 0,
+            now,
+        };
+        if !value.flags.has(Flags::PACKED) {
+            self.app.at_instance(value.inst);
+            return self.execute_command(at, value.client, value.request, value.value);
+        }
+        // [X-FORM]
+        if !value::packed_is_valid(value.value) {
+            self.statistics.malformed += 1;
+            return Ok(());
+        }
+        self.app.at_instance(value.inst);
+        for item in value::packed_items(value.value).flatten() {
+            self.execute_command(at, item.client, item.request, item.bytes)?;
+            at.index += 1;
+        }
+        Ok(())
+    }
+
+    fn execute_command(
+        &mut self,
+        at: At,
+        client: u64,
+        request: u64,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        self.statistics.commands += 1;
+        if request == 0 {
+            self.sessions
+                .operation(at, client, bytes, &mut self.replies);
+            return Ok(());
+        }
+        let app = &mut self.app;
+        self.sessions
+            .command(at, client, request, &mut self.replies, |reply| {
+                app.execute(bytes, reply)
+            })
+    }
+
+    /// These instances hold nothing. An earlier range than one told before is ignored: false.
+    pub fn give_up(&mut self, instances: Range<Instance>) -> bool {
+        if instances.end <= self.given_up.end {
+            return false;
+        }
+        self.given_up = instances;
+        self.leap();
+        self.answer_siblings();
+        true
+    }
+
+    /// Goes on behind what was given up, if everything before it is executed. [G-LEAP]
+    fn leap(&mut self) {
+        if !self.given_up.is_empty() && self.next == self.given_up.start {
+            self.next = self.given_up.end;
+            self.stable = self.stable.max(self.next);
+        }
+    }
+
+    // ---- Taking back
+
+    /// The log has changed at `from`: what was executed from there on is taken back, with what came before it
+    /// since a commit, and comes again.
+    pub fn rewind(&mut self, from: Instance) {
+        if from < self.next && self.failed.is_none() {
+            let taken = self.take_back();
+            let _ = self.final_error(taken);
+        }
+    }
+
+    fn take_back(&mut self) -> Result<(), Error> {
+        self.app.discard()?;
+        let loaded = load(&self.settings, &mut self.app, self.now)?;
+        self.adopt(loaded)?;
+        // They were of what is executed anew now.
+        self.replies.clear();
+        Ok(())
+    }
+
+    /// Goes on from what the application's records say.
+    fn adopt(&mut self, loaded: Loaded) -> Result<(), Error> {
+        self.sessions = loaded.sessions;
+        self.journal = loaded.journal;
+        self.next = loaded.position.next;
+        self.marker = loaded.position.marker;
+        self.committed = self.next;
+        self.stable = self.stable.max(self.next);
+        self.commands_committed = self.statistics.commands;
+        self.commit_by = None;
+        let number = self.incarnation;
+        if let Some(number) = number.filter(|_| number != loaded.incarnation) {
+            self.store_incarnation(number)?;
+        }
+        self.leap();
+        self.replace_outcomes(loaded.outcomes);
+        self.check_beginning();
+        Ok(())
+    }
+
+    // ---- Commit
+
+    /// Answers what was executed. Where the batch is full, or answers wait for it, a commit comes first.
+    /// [X-ANSWER]
+    pub fn answer(&mut self, out: &mut impl Output) -> Result<(), Error> {
+        self.goes_on()?;
+        let full = self.next - self.committed >= MAX_BATCH;
+        if self.settings.answers_wait || full {
+            self.commit()?;
+        }
+        self.replies.send(out);
+        for (sibling, message) in self.take_mail() {
+            out.sibling(sibling, message);
+        }
+        Ok(())
+    }
+
+    /// Whether there is something to answer again: siblings, or somebody who is to be told of an error.
+    pub fn has_to_answer(&self) -> bool {
+        !self.spanning.mail.is_empty() || self.failed.is_some()
+    }
+
+    /// When what was executed and answered has to be committed.
+    fn commit_deadline(&self) -> Option<Time> {
+        if self.settings.answers_wait || self.next > self.stable {
+            return None;
+        }
+        let commands = self.statistics.commands - self.commands_committed;
+        let most = commands.max(self.next - self.committed);
+        let full = most >= self.settings.commit_every;
+        self.commit_by.map(|by| if full { 0 } else { by })
+    }
+
+    pub fn commit_if_due(&mut self, now: Time) -> Result<(), Error> {
+        match self.commit_deadline().is_some_and(|by| by <= now) {
+            true => self.commit(),
+            false => Ok(()),
+        }
+    }
+
+    fn goes_on(&self) -> Result<(), Error> {
+        let failed = self.failed.as_ref();
+        failed.map_or(Ok(()), |error| Err(Error(error.0.clone())))
+    }
+
+    /// From now on everything executed is committed: what isn't stable is taken back.
+    pub fn settle(&mut self) -> Result<(), Error> {
+        self.rewind(self.stable);
+        self.commit()
+    }
+
+    fn commit(&mut self) -> Result<(), Error> {
+        self.store(self.journal.is_full())
+    }
+
+    /// Commits what was executed, once all of it is stable. A fold also brings the stored session table up to
+    /// date, so that no commit before it counts any more.
+    fn store(&mut self, fold: bool) -> Result<(), Error> {
+        self.goes_on()?;
+        let folds = fold && !self.journal.is_empty();
+        if self.next > self.stable || self.committed == self.next && !folds {
+            return Ok(());
+        }
+        self.records.clear();
+        if self.committed == 0 {
+            self.records.put_identity(&self.identity());
+        }
+        let position = Position {
+            next: self.next,
+            marker: self.marker,
+        };
+        if fold {
+            self.records.put_position(position);
+            self.sessions.fold(&mut self.records);
+            self.journal.fold(&mut self.records);
+        } else {
+            let changes = self.sessions.changes();
+            self.journal
+                .commit(&mut self.records, self.committed, position, changes);
+        }
+        self.spanning.outcomes.save_changes(&mut self.records);
+        let result = self.app.commit(self.records.as_slice());
+        self.final_error(result)?;
+        self.sessions.committed();
+        self.statistics.commits += 1;
+        self.committed = self.next;
+        self.commands_committed = self.statistics.commands;
+        self.commit_by = None;
+        Ok(())
+    }
+
+    // ---- Checkpoints
+
+    pub fn begin_checkpoint_if_due(&mut self, now: Time) -> Result<(), Error> {
+        if self.installing || !self.checkpoints.is_due(now, self.committed) {
+            return Ok(());
+        }
+        self.begin_checkpoint()
+    }
+
+    /// Nothing happens while something is executed that isn't stable.
+    pub fn begin_checkpoint(&mut self) -> Result<(), Error> {
+        self.store(true)?;
+        if self.committed < self.next {
+            return Ok(());
+        }
+        let begun = self.app.checkpoint();
+        self.to_write = Some(self.final_error(begun)?);
+        self.checkpoints.begin(self.committed);
+        Ok(())
+    }
+
+    pub fn take_checkpoint(&mut self) -> Option<Checkpoint> {
+        self.to_write.take()
+    }
+
+    /// What the one under way covers.
+    pub fn checkpointing(&self) -> Option<Instance> {
+        self.checkpoints.begun()
+    }
+
+    pub fn is_checkpointing(&self) -> bool {
+        self.checkpoints.is_under_way()
+    }
+
+    /// [T-CHECKPOINT]
+    pub fn end_checkpoint(&mut self, now: Time, result: Result<(), Error>) -> Result<(), Error> {
+        self.final_error(result)?;
+        self.checkpoints.end(now);
+        self.statistics.checkpoints += 1;
+        Ok(())
+    }
+
+    // ----
+
+    /// Keeps an error, so that nothing goes on after it. [X-FAIL]
+    fn final_error<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        result.inspect_err(|error| self.failed = Some(Error(error.0.clone())))
+    }
+
+    /// Whose state this is. [X-NAME]
+    fn identity(&self) -> Identity {
+        Identity::of(&self.settings.deployment, self.settings.pid)
+    }
+}
+
+/// What the application's records say.
+fn load(settings: &Settings, app: &mut impl Application, now: Time) -> Result<Loaded, Error> {
+    let mut loader = Loader::new(settings.deployment.node, settings.limits, now);
+    let mut result = Ok(());
+    app.records(&mut |key, value| {
+        if result.is_ok() {
+            result = loader.visit(key, value);
+        }
+    })?;
+    result?;
+    loader.finish(Identity::of(&settings.deployment, settings.pid))
+}
