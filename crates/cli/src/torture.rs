@@ -112,7 +112,14 @@ fn print_table(report: &Report) {
             "traces",
             report.traces.as_str().unwrap_or("not recorded").to_string(),
         ),
-        ("longest gap", format!("{} ms", report.longest_gap_ms)),
+        (
+            "longest gap",
+            format!(
+                "{} ms, from {:.1} s of the plan on",
+                report.longest_gap_ms,
+                report.longest_gap_at_ms as f64 / 1000.0
+            ),
+        ),
         ("faults", format!("{faults}, {skipped} left out")),
         ("damage refused", report.outcome.refusals.len().to_string()),
     ] {

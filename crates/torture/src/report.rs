@@ -45,6 +45,8 @@ pub struct Report {
     pub traces: Value,
     /// Longest time in which nobody was answered, in milliseconds.
     pub longest_gap_ms: u64,
+    /// When it began, in milliseconds of the plan's time.
+    pub longest_gap_at_ms: u64,
     /// What is wrong.
     pub failures: Vec<String>,
     /// Where everything is, if anything is wrong.
@@ -70,6 +72,7 @@ impl Report {
             digests_equal: false,
             traces: Value::Null,
             longest_gap_ms: 0,
+            longest_gap_at_ms: 0,
             directory: PathBuf::new(),
         }
     }
@@ -101,8 +104,10 @@ impl Report {
             .filter_map(|event| event.answer.as_ref().map(|(at, _)| *at))
             .collect();
         ends.sort_unstable();
-        let gaps = ends.windows(2).map(|w| w[1] - w[0]);
-        self.longest_gap_ms = gaps.max().unwrap_or(0) / 1_000_000;
+        let gaps = ends.windows(2).map(|w| (w[1] - w[0], w[0]));
+        let (gap, at) = gaps.max().unwrap_or_default();
+        self.longest_gap_ms = gap / 1_000_000;
+        self.longest_gap_at_ms = at / 1_000_000;
         self.operations = ends.len() as u64;
         self.unknown = history.len() as u64 - self.operations;
         if self.operations == 0 {
@@ -167,6 +172,7 @@ impl Report {
             "digests_equal": self.digests_equal,
             "traces": self.traces,
             "longest_gap_ms": self.longest_gap_ms,
+            "longest_gap_at_ms": self.longest_gap_at_ms,
             "faults": self.outcome.faults,
             "left_out": self.outcome.skipped,
             "refused": self.outcome.refusals.len(),
@@ -246,6 +252,7 @@ mod tests {
             (report.operations, report.unknown, report.longest_gap_ms),
             (2, 1, 3)
         );
+        assert_eq!(report.longest_gap_at_ms, 2);
         let mut bad = good.clone();
         bad[2].answer = Some((5_000_000, Answer::Nil));
         let report = judge(&bad, "0");
