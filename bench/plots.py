@@ -12,7 +12,7 @@ matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "wirepaxos",
 import matplotlib.pyplot as plt
 
 from results import HERE, Results, ops, ratio
-from tables import LOADS, PLANES
+from tables import LOADS, PLANES, all_cpu, partitions_of
 
 NAMES = {"udp": "UDP plane", "xdp": "XDP plane", "switch": "XDP plane, all in one switch"}
 
@@ -69,14 +69,40 @@ def roles():
     save(figure, "roles")
 
 
+def execution():
+    results = Results("execution")
+    lines = {
+        "RocksDB, UDP": ("rocksdb/udp", 256),
+        "RocksDB, XDP": ("rocksdb/xdp", 256),
+        "LevelDB, UDP": ("leveldb/udp", 256),
+        "echo, UDP": ("echo/udp", 1024),
+        "echo, XDP": ("echo/xdp", 1024),
+    }
+    figure, (rates, seconds) = plt.subplots(1, 2, figsize=(9, 3.5))
+    for label, (name, outstanding) in lines.items():
+        counts = partitions_of(results, name)
+        of = [{"name": name, "partitions": count, "outstanding": outstanding} for count in counts]
+        rates.plot(counts, [results.median(ops, **each) / 1000 for each in of], marker="o", label=label)
+        seconds.plot(counts, [results.median(all_cpu, **each) for each in of], marker="o", label=label)
+    for axes, what in ((rates, "thousand commands/s"), (seconds, "CPU seconds of all processes\nfor a million commands")):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks([1, 2, 4, 8], ["1", "2", "4", "8"])
+        axes.set_xlabel("partitions")
+        axes.set_ylabel(what)
+        axes.set_ylim(bottom=0)
+    rates.set_yscale("log")
+    figure.legend(*rates.get_legend_handles_labels(), frameon=False, fontsize=8, loc="upper center", ncol=5)
+    save(figure, "execution", above=0.9)
+
+
 def headed(axes, title):
     """The legend above the bars, the title above both."""
     axes.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=4)
     axes.set_title(title, pad=26)
 
 
-def save(figure, experiment):
-    figure.tight_layout()
+def save(figure, experiment, above=1):
+    figure.tight_layout(rect=(0, 0, 1, above))
     figure.savefig(HERE / experiment / f"{experiment}.svg", metadata={"Date": None})
     plt.close(figure)
 
@@ -85,3 +111,4 @@ def all_of_them():
     end_to_end()
     stores()
     roles()
+    execution()

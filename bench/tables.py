@@ -190,6 +190,116 @@ def syncs():
     return table(rows) + ["", results.origin() + "."]
 
 
+def execution_stores():
+    results = Results("execution")
+    rows = [[
+        "puts, three replicas, 256 outstanding", "partitions", "commands/s (runs)", "p99",
+        "of a write a command", "of writes as large", "CPU seconds of a replica for a million", "of these, the store's",
+    ]]
+    for name in results.document["runs"]:
+        if results.lines(name)[0]["app"] == "echo" or name.startswith("independent"):
+            continue
+        for partitions in partitions_of(results, name):
+            of = {"name": name, "partitions": partitions}
+            least, most = results.spread(ops, **of)
+            rows.append([
+                name.replace("/", ", "),
+                str(partitions),
+                f"{number(results.median(ops, **of))} ({number(least)} to {number(most)})",
+                micros(results.median(latency("p99"), **of)),
+                f"{results.median(ratio, **of):.0%}",
+                f"{results.median(lambda line: ops(line) / ops(line['baseline_batched']), **of):.0%}",
+                f"{results.median(replica_cpu, **of):.1f}",
+                f"{results.median(store_share, **of):.0%}",
+            ])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def partitions_of(results, name):
+    return sorted({line["partitions"] for line in results.lines(name)})
+
+
+def replica_cpu(line):
+    """Seconds of a replica's process for a million commands."""
+    return line["cpu_s_per_million"]["replica-1"]
+
+
+def store_share(line):
+    """Of a replica's CPU time, what the store's library takes. It is asked a moment later than the process."""
+    return min(1, line["store_cpu_s"]["replica-1"] / line["cpu_s"]["replica-1"])
+
+
+def all_cpu(line):
+    return sum(line["cpu_s_per_million"].values())
+
+
+def execution_partitions():
+    results = Results("execution")
+    counts = partitions_of(results, "echo/udp")
+    rows = [["echo: commands/s, CPU of all processes a command", "outstanding", *(f"{n} partitions" if n > 1 else "1 partition" for n in counts)]]
+    for name in ("echo/udp", "echo-one-worker/udp", "echo/xdp"):
+        for outstanding in sorted({line["outstanding"] for line in results.lines(name)}):
+            cells = []
+            for partitions in counts:
+                of = {"name": name, "partitions": partitions, "outstanding": outstanding}
+                cells.append(f"{number(results.median(ops, **of))}, {micros(results.median(all_cpu, **of))}")
+            rows.append([name.replace("/", ", "), f"{outstanding:,}", *cells])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def execution_multi():
+    results = Results("execution")
+    rows = [["commands over two of four partitions", "commands/s (runs)", "p50", "p99"]]
+    for percent in (0, 1, 10, 50):
+        name = f"multi-{percent}/udp"
+        least, most = results.spread(ops, name)
+        rows.append([
+            f"{percent}%",
+            f"{number(results.median(ops, name))} ({number(least)} to {number(most)})",
+            micros(results.median(latency("p50"), name)),
+            micros(results.median(latency("p99"), name)),
+        ])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def execution_durable():
+    results = Results("execution")
+    rows = [["outstanding", "volatile: commands/s, p99", "durable: commands/s, p99", "of volatile"]]
+    for outstanding in (1, 64, 1024):
+        of = {"outstanding": outstanding}
+        rate = {kind: results.median(ops, f"{kind}/udp", **of) for kind in ("volatile", "durable")}
+        cells = [
+            f"{number(rate[kind])}, {micros(results.median(latency('p99'), f'{kind}/udp', **of))}"
+            for kind in ("volatile", "durable")
+        ]
+        rows.append([f"{outstanding:,}", *cells, f"{rate['durable'] / rate['volatile']:.0%}"])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def execution_independent():
+    results = Results("execution")
+    rows = [["clients with one command in flight each", "commands/s", "p50", "p99", "unreplicated", "of unreplicated"]]
+    for name in results.document["runs"]:
+        if not name.startswith("independent"):
+            continue
+
+        def alone(line):
+            return line["independent"]
+
+        def bare(line):
+            return line["independent"]["baseline"]
+
+        rows.append([
+            name.removeprefix("independent-").replace("-", ", ").replace("/", ", "),
+            number(results.median(lambda line: ops(alone(line)), name)),
+            micros(results.median(lambda line: latency("p50")(alone(line)), name)),
+            micros(results.median(lambda line: latency("p99")(alone(line)), name)),
+            number(results.median(lambda line: ops(bare(line)), name)),
+            f"{results.median(lambda line: ops(alone(line)) / ops(bare(line)), name):.0%}",
+        ])
+    return table(rows) + ["", results.origin() + "."]
+
+
 def number(value):
     """With as many digits as mean something."""
     value = float(value)
