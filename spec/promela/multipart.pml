@@ -1,157 +1,274 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Commands over two partitions, stamped by [L-MULTI]: how replicas are to judge them (INV-5 in
- * docs/invariants.md), for two replicas with one worker a partition, over one change of epoch. What
- * each instance decides is drawn as the protocol of single.pml allows (see `DECIDE`), in any order:
- * whatever was stamped there, or a no-op of a candidate or repairer, and behind the marker even a
- * copy that an older leader stamped and a repair has found at an acceptor that no candidate asked.
+ * Commands over two partitions: how one replica judges and passes their copies ([V-ALIVE] to
+ * [V-MARKER]), while it is killed and loses power. The logs are drawn first, as [L-MULTI] and the
+ * change of an epoch allow them: whatever was stamped at a place, or a no-op, and behind a marker
+ * also a copy that an older leader stamped and a repair has revived. Then two workers execute.
+ * Each partition has a state in memory, one that survives a kill (a commit), and one that survives
+ * a power failure (a sync). Answers between siblings are lost with the process.
  *
- * INV-5: a command takes effect in both partitions or in none, in all replicas alike; and replicas
- * don't wait for each other's partitions for ever, which a cyclic order would make them.
+ * INV-5: each copy is judged as the logs alone say, whatever has failed before; so partitions, and
+ * replicas, judge alike. And workers don't wait for each other for ever, nor keep outcomes for ever.
  */
 #include "common.pml"
 
 #ifndef LENGTH
-#define LENGTH 4                  /* instances of a partition */
+#define LENGTH 3                  /* instances of a partition */
 #endif
 #ifndef VECTORS
-#define VECTORS 3                 /* multi-partition commands stamped */
-#endif
-#ifndef REPLICAS
-#define REPLICAS 2
+#define VECTORS 2                 /* commands over both partitions */
 #endif
 
-#define NOTHING 0
-#define NOOP 1
-#define MARKER 2
-#define COPY(v) (3 + (v))
+#define NOOP 0
+#define MARKER 1
+#define COPY(v) (2 + (v))
 
-byte log[2 * LENGTH];             /* what is decided, partition by partition */
-byte sealed[2];                   /* E + 1 of each partition once epoch 2 is active, else 0 */
-byte next[2];                     /* of the leader */
-byte leader_epoch = 1;
-byte stamped;                     /* vectors so far */
-byte at[2 * VECTORS];             /* (pid, inst) of each vector */
-byte epoch_of[VECTORS];
+#define ALIVE 1
+#define DEAD 2
 
-byte position[2 * REPLICAS];      /* of each worker */
-byte executed, dead;              /* vectors, by anybody: for the checks */
+/* The logs. A marker at LENGTH: there is none. */
+byte log[2 * LENGTH];
+byte marker[2];                   /* of epoch 2 */
+byte place[2 * VECTORS];          /* (pid, inst) of each vector */
+bool late[VECTORS];               /* stamped in epoch 2 */
+bool stray;                       /* a copy of vector 0 lies where its vector doesn't say */
 
-hidden byte h_v, h_j;
+/* The workers: position, outcomes on record (a bit a vector), whether epoch 2's marker is behind. */
+byte next[2], kept[2];
+byte stored_next[2], stored_kept[2];
+byte synced_next[2], synced_kept[2];
+bool marked[2];
+byte told[2];                     /* what the sibling says of the copy that is met */
+
+hidden byte h_i, h_p, h_v, h_draw;
 
 #define LOG(p, i) log[(p) * LENGTH + (i)]
-#define PLACE(v, p) at[(v) * 2 + (p)]
-#define POSITION(k, p) position[(k) * 2 + (p)]
+#define PLACE(v, p) place[(v) * 2 + (p)]
 
-/* ---- Leader and log ----------------------------------------------------------------------- */
+/* ---- The logs ------------------------------------------------------------------------------- */
 
-/* A vector takes its instances in one step; single-partition commands are instances in between. */
-#ifdef MUT_NOT_ATOMIC
-/* Each partition is stamped by itself: the places of two vectors may cross. */
-#define STAMP \
-    :: d_step { stamped + 1 < VECTORS && next[0] + 1 < LENGTH && next[1] + 1 < LENGTH -> \
-        PLACE(stamped, 0) = next[0]; PLACE(stamped, 1) = next[1] + 1; epoch_of[stamped] = leader_epoch; \
-        PLACE(stamped + 1, 0) = next[0] + 1; PLACE(stamped + 1, 1) = next[1]; \
-        epoch_of[stamped + 1] = leader_epoch; \
-        next[0] = next[0] + 2; next[1] = next[1] + 2; stamped = stamped + 2; \
-        SAY("vectors are stamped crosswise\n"); skip }
+inline draw(x, least, most) {
+    x = least;
+    do
+    :: x < (most) -> x++
+    :: break
+    od
+}
+
+#define is_behind_marker(v) (PLACE(v, 0) > marker[0] || PLACE(v, 1) > marker[1])
+#define is_at(v, p) (LOG(p, PLACE(v, p)) == COPY(v))
+/* [V-ALIVE] */
+#define is_alive(v) (is_at(v, 0) && is_at(v, 1) && (late[v] || !is_behind_marker(v)))
+
+#if VECTORS == 1
+#define in_order true
 #else
-#define STAMP \
-    :: d_step { stamped < VECTORS && next[0] < LENGTH && next[1] < LENGTH -> \
-        PLACE(stamped, 0) = next[0]; PLACE(stamped, 1) = next[1]; epoch_of[stamped] = leader_epoch; \
-        SAY("leader %d stamps vector %d: %d, %d\n", leader_epoch, stamped, next[0], next[1]); \
-        next[0] = next[0] + 1; next[1] = next[1] + 1; stamped++; skip }
+#define ascends(p) (PLACE(0, p) < PLACE(1, p))
+#ifdef MUT_CROSSED
+/* Each partition is stamped by itself. */
+#define in_order (late[0] <= late[1] && (late[0] != late[1] || PLACE(0, 0) < PLACE(1, 0)))
+#else
+/* [L-MULTI] An older leader may stamp as long as nobody tells it. */
+#define in_order (late[0] <= late[1] && (late[0] != late[1] || ascends(0) && ascends(1)))
 #endif
-#define SINGLE(p) \
-    :: d_step { next[p] < LENGTH -> next[p] = next[p] + 1; skip }
+#endif
+#define is_sound(v) (!late[v] || marker[0] < PLACE(v, 0) && marker[1] < PLACE(v, 1))
+#if VECTORS == 1
+#define all_sound is_sound(0)
+#else
+#define all_sound (is_sound(0) && is_sound(1))
+#endif
 
-/* Epoch 2 with any E that lies behind what is decided: the rest was not chosen. */
-#define SEAL(e0, e1) \
-    :: d_step { leader_epoch == 1 && (e0) < LENGTH && (e1) < LENGTH && (e0) <= next[0] && (e1) <= next[1] \
-                && none_decided(0, e0) && none_decided(1, e1) -> \
-        leader_epoch = 2; sealed[0] = (e0) + 1; sealed[1] = (e1) + 1; \
-        LOG(0, e0) = MARKER; LOG(1, e1) = MARKER; \
-        next[0] = (e0) + 1; next[1] = (e1) + 1; \
-        SAY("epoch 2, with markers at %d and %d\n", e0, e1); skip }
-#define none_at(p, i, e) ((i) >= LENGTH || (i) < (e) || LOG(p, (i) % LENGTH) == NOTHING)
-#define none_decided(p, e) (none_at(p, 0, e) && none_at(p, 1, e) && none_at(p, 2, e) && none_at(p, 3, e))
+inline draw_stamps() {
+    draw(marker[0], 0, LENGTH);
+    if
+    :: marker[0] == LENGTH -> marker[1] = LENGTH
+    :: else -> draw(marker[1], 0, LENGTH - 1)
+    fi;
+    h_v = 0;
+    do
+    :: h_v < VECTORS ->
+        draw(PLACE(h_v, 0), 0, LENGTH - 1);
+        draw(PLACE(h_v, 1), 0, LENGTH - 1);
+        draw(late[h_v], 0, 1);
+        h_v++
+    :: else -> break
+    od
+}
 
-/* Copies: before the marker or, revived, behind it; those of epoch 2 only behind. */
-#define may_decide(p, i, v) ((v) < stamped && PLACE(v, p) == (i))
-#define DECIDE(p, i) \
-    :: d_step { (i) < LENGTH && LOG(p, i) == NOTHING -> LOG(p, i) = NOOP; \
-        SAY("partition %d, instance %d: no copy\n", p, i); skip } \
-    DECIDE_COPY(p, i, 0) DECIDE_COPY(p, i, 1) DECIDE_COPY(p, i, 2)
-#define DECIDE_COPY(p, i, v) \
-    :: d_step { (v) < VECTORS && LOG(p, i) == NOTHING && may_decide(p, i, v) -> LOG(p, i) = COPY(v); \
-        SAY("partition %d, instance %d: copy of vector %d\n", p, i, v); skip }
+/* What is decided at each place: any subset of the copies. */
+inline draw_logs() {
+    h_p = 0; h_i = 0;
+    do
+    :: h_p == 2 -> break
+    :: h_p < 2 && marker[h_p] == h_i -> LOG(h_p, h_i) = MARKER; advance()
+    :: h_p < 2 && marker[h_p] != h_i -> LOG(h_p, h_i) = NOOP; advance()
+    :: h_p < 2 && marker[h_p] != h_i && PLACE(0, h_p) == h_i -> LOG(h_p, h_i) = COPY(0); advance()
+    :: h_p < 2 && marker[h_p] != h_i && PLACE(0, h_p) != h_i && !stray ->
+        stray = true; LOG(h_p, h_i) = COPY(0); advance()
+#if VECTORS > 1
+    :: h_p < 2 && marker[h_p] != h_i && PLACE(1, h_p) == h_i -> LOG(h_p, h_i) = COPY(1); advance()
+#endif
+    od
+}
+inline advance() {
+    h_i++;
+    if
+    :: h_i == LENGTH -> h_i = 0; h_p++
+    :: else
+    fi
+}
 
-/* ---- Workers ------------------------------------------------------------------------------ */
+/* ---- Workers -------------------------------------------------------------------------------- */
 
-#define here(k, p) LOG(p, POSITION(k, p) % LENGTH)
-#define meets(k, p, v) (POSITION(k, p) < LENGTH && here(k, p) == COPY(v))
-
-/* The copy, or its sibling, lies behind the marker of a later epoch than the one that stamped it. */
+#define here(p) LOG(p, next[p] % LENGTH)
+#define is_copy(p) (next[p] < LENGTH && here(p) >= COPY(0))
+#define met(p) (here(p) - COPY(0))
+#ifdef MUT_ANYWHERE
+#define is_misplaced(p) false
+#else
+#define is_misplaced(p) (PLACE(met(p), p) != next[p])
+#endif
 #ifdef MUT_MARKER_IGNORED
-#define behind_marker(v, p) false
+#define is_overtaken(v, p) false
 #else
-#define behind_marker(v, p) (epoch_of[v] == 1 && sealed[p] != 0 && PLACE(v, p) >= sealed[p])
+#define is_overtaken(v, p) (marked[p] && !late[v])
 #endif
-/* A worker knows of the markers below its own position, and of those decided in the other one. */
-#define is_lost(v, q) (LOG(q, PLACE(v, q)) != NOTHING && LOG(q, PLACE(v, q)) != COPY(v))
-#define has_passed(k, v, q) (POSITION(k, q) > PLACE(v, q))
-#ifdef MUT_PASSED_IGNORED
-#define is_dead(k, p, v) (behind_marker(v, p) || behind_marker(v, 1 - (p)) || is_lost(v, 1 - (p)))
+/* Dead by what the partition knows alone; otherwise it stands at its copy. */
+#define is_dead_here(p) (is_misplaced(p) || is_overtaken(met(p), p))
+#define stands(p) (is_copy(p) && !is_dead_here(p))
+#define both_stand (stands(0) && stands(1) && met(0) == met(1))
+
+/* What `q`, asked by `p`, answers of the copy that `p` has met. [V-JUDGE] */
+#define asks(p) (stands(p) && told[p] == 0)
+#define has_passed(p, q) (next[q] > PLACE(met(p), q))
+#ifdef MUT_MARKER_FIRST
+#define has_answer(p, q) (has_passed(p, q) && !is_overtaken(met(p), q))
+#define is_too_late(p, q) is_overtaken(met(p), q)
 #else
-#define is_dead(k, p, v) (behind_marker(v, p) || behind_marker(v, 1 - (p)) || is_lost(v, 1 - (p)) \
-                          || has_passed(k, v, 1 - (p)))
+#define has_answer(p, q) has_passed(p, q)
+#ifdef MUT_MARKER_SILENT
+#define is_too_late(p, q) false
+#else
+#define is_too_late(p, q) (!has_passed(p, q) && is_overtaken(met(p), q))
 #endif
-
-#define WORK(k, p) \
-    :: d_step { POSITION(k, p) < LENGTH && (here(k, p) == NOOP || here(k, p) == MARKER) -> \
-        POSITION(k, p) = POSITION(k, p) + 1; skip } \
-    MEET(k, p, 0) MEET(k, p, 1) MEET(k, p, 2)
-#define MEET(k, p, v) \
-    :: d_step { (v) < VECTORS && meets(k, p, v) && is_dead(k, p, v) -> \
-        POSITION(k, p) = POSITION(k, p) + 1; dead = dead | (1 << (v)); \
-        SAY("replica %d, worker %d: vector %d is dead\n", k, p, v); \
-        assert(!HAS(executed, v)); skip }
-
-/* Both wait at the barrier: the lowest executes, for both. */
-#ifdef MUT_NO_BARRIER
-#define EXECUTE(k, v) EXECUTE_ALONE(k, 0, v) EXECUTE_ALONE(k, 1, v)
-#define EXECUTE_ALONE(k, p, v) \
-    :: d_step { (v) < VECTORS && meets(k, p, v) && !is_dead(k, p, v) -> \
-        POSITION(k, p) = POSITION(k, p) + 1; executed = executed | (1 << (v)); \
-        assert(!HAS(dead, v)); skip }
+#endif
+#ifdef MUT_PASSED_SILENT
+#define is_dead_for(p, q) false
 #else
-#define EXECUTE(k, v) \
-    :: d_step { (v) < VECTORS && meets(k, 0, v) && meets(k, 1, v) \
-                && !is_dead(k, 0, v) && !is_dead(k, 1, v) -> \
-        POSITION(k, 0) = POSITION(k, 0) + 1; POSITION(k, 1) = POSITION(k, 1) + 1; \
-        executed = executed | (1 << (v)); \
-        SAY("replica %d executes vector %d\n", k, v); \
-        /* INV-5 */ \
-        assert(!HAS(dead, v)); skip }
+#define is_dead_for(p, q) (has_answer(p, q) && !HAS(kept[q], met(p)))
+#endif
+#ifdef MUT_STANDS_ELSEWHERE
+#define is_at_another(p, q) false
+#else
+#define is_at_another(p, q) (stands(q) && next[q] == PLACE(met(p), q) && met(q) != met(p))
 #endif
 
-#define REPLICA(k) WORK(k, 0) WORK(k, 1) EXECUTE(k, 0) EXECUTE(k, 1) EXECUTE(k, 2)
+#define ANSWER(p, q) \
+    :: d_step { asks(p) && has_answer(p, q) && HAS(kept[q], met(p)) -> told[p] = ALIVE; skip } \
+    :: d_step { asks(p) && is_dead_for(p, q) -> told[p] = DEAD; skip } \
+    :: d_step { asks(p) && is_too_late(p, q) -> told[p] = DEAD; skip } \
+    :: d_step { asks(p) && !has_passed(p, q) && is_at_another(p, q) -> told[p] = DEAD; skip }
 
-#define all_done(k) (POSITION(k, 0) == LENGTH && POSITION(k, 1) == LENGTH)
+/* [V-RECORD] */
+#if defined(MUT_NO_RECORD)
+#define record(p) kept[p]
+#elif defined(MUT_LOWEST_RECORDS)
+#define record(p) ((p) == 0 -> kept[p] | (1 << met(p)) : kept[p])
+#else
+#define record(p) (kept[p] | (1 << met(p)))
+#endif
+/* The lowest partition combines what both have prepared. */
+#ifdef MUT_JUDGED_ALONE
+#define is_judged(p) (told[p] == ALIVE || (p) == 0)
+#else
+#define is_judged(p) (told[p] == ALIVE || (p) == 0 && both_stand)
+#endif
+
+#define PASS(p) next[p] = next[p] + 1; told[p] = 0
+#define WORK(p) \
+    :: d_step { next[p] < LENGTH && here(p) == NOOP -> PASS(p); skip } \
+    :: d_step { next[p] < LENGTH && here(p) == MARKER -> marked[p] = true; PASS(p); skip } \
+    :: d_step { is_copy(p) && is_dead_here(p) -> \
+        SAY("partition %d: its copy of %d is dead there\n", p, met(p)); \
+        assert(PLACE(met(p), p) != next[p] || !is_alive(met(p))); PASS(p); skip } \
+    :: d_step { stands(p) && told[p] == DEAD -> \
+        SAY("partition %d is told that %d is dead\n", p, met(p)); \
+        assert(!is_alive(met(p))); PASS(p); skip } \
+    :: d_step { stands(p) && is_judged(p) -> \
+        SAY("partition %d executes %d\n", p, met(p)); \
+        assert(PLACE(met(p), p) == next[p] && is_alive(met(p))); \
+        kept[p] = record(p); PASS(p); skip }
+
+/* ---- What survives -------------------------------------------------------------------------- */
+
+#ifdef MUT_RECORD_APART
+#define COMMIT(p) \
+    :: d_step { stored_next[p] != next[p] -> stored_next[p] = next[p]; skip } \
+    :: d_step { stored_kept[p] != kept[p] -> stored_kept[p] = kept[p]; skip }
+#else
+#define COMMIT(p) \
+    :: d_step { stored_next[p] != next[p] || stored_kept[p] != kept[p] -> \
+        stored_next[p] = next[p]; stored_kept[p] = kept[p]; skip }
+#endif
+#define SYNC(p) \
+    :: d_step { synced_next[p] != stored_next[p] || synced_kept[p] != stored_kept[p] -> \
+        synced_next[p] = stored_next[p]; synced_kept[p] = stored_kept[p]; \
+        SAY("partition %d is synced at %d\n", p, stored_next[p]); skip }
+
+/* [V-FORGET] */
+#if defined(MUT_FORGET_AT_COMMIT)
+#define may_forget(p, v) (stored_next[0] > PLACE(v, 0) && stored_next[1] > PLACE(v, 1))
+#elif defined(MUT_OWN_SYNC_ALONE)
+#define may_forget(p, v) (synced_next[p] > PLACE(v, p))
+#else
+#define may_forget(p, v) (synced_next[0] > PLACE(v, 0) && synced_next[1] > PLACE(v, 1))
+#endif
+#define FORGET(p, v) \
+    :: d_step { (v) < VECTORS && HAS(kept[p], v) && may_forget(p, v) -> \
+        kept[p] = kept[p] & ~(1 << (v)); SAY("partition %d forgets what came of %d\n", p, v); skip }
+
+/* [V-MARKER] */
+#ifdef MUT_MARKER_NOT_STORED
+#define marker_passed(p) false
+#else
+#define marker_passed(p) (next[p] > marker[p])
+#endif
+#define RESTART(p) marked[p] = marker_passed(p); told[p] = 0
+
+#define lost_by_kill(p) (next[p] != stored_next[p] || kept[p] != stored_kept[p] || told[p] != 0)
+#define lost_by_power(p) (lost_by_kill(p) || next[p] != synced_next[p] || kept[p] != synced_kept[p])
+
+/* A partition whose tail survives the power failure was synced just before. */
+#define FAIL \
+    :: d_step { lost_by_kill(0) || lost_by_kill(1) -> \
+        next[0] = stored_next[0]; kept[0] = stored_kept[0]; RESTART(0); \
+        next[1] = stored_next[1]; kept[1] = stored_kept[1]; RESTART(1); \
+        SAY("a kill takes the replica back to %d, %d\n", next[0], next[1]); skip } \
+    :: d_step { lost_by_power(0) || lost_by_power(1) -> \
+        next[0] = synced_next[0]; kept[0] = synced_kept[0]; RESTART(0); \
+        next[1] = synced_next[1]; kept[1] = synced_kept[1]; RESTART(1); \
+        stored_next[0] = next[0]; stored_kept[0] = kept[0]; \
+        stored_next[1] = next[1]; stored_kept[1] = kept[1]; \
+        SAY("power fails: the replica is back at %d, %d\n", next[0], next[1]); skip }
+
+#define is_done(p) (next[p] == LENGTH && kept[p] == 0)
 
 init {
-    /* Stuck before every worker is through: an invalid end state. */
+    atomic {
+        draw_stamps();
+        if
+        :: in_order && all_sound -> draw_logs()
+        :: else -> goto undrawn
+        fi
+    }
+    /* Stuck before both workers are through, or with an outcome kept: an invalid end state. */
     do
-    STAMP SINGLE(0) SINGLE(1)
-    SEAL(0, 0) SEAL(0, 1) SEAL(0, 2) SEAL(1, 0) SEAL(1, 1) SEAL(1, 2) SEAL(2, 0) SEAL(2, 1) SEAL(2, 2)
-    DECIDE(0, 0) DECIDE(0, 1) DECIDE(0, 2) DECIDE(1, 0) DECIDE(1, 1) DECIDE(1, 2)
-#if LENGTH > 3
-    DECIDE(0, 3) DECIDE(1, 3)
-#endif
-    REPLICA(0)
-#if REPLICAS > 1
-    REPLICA(1)
-#endif
-    :: all_done(0) && all_done(REPLICAS - 1) -> break
-    od
+    WORK(0) WORK(1) ANSWER(0, 1) ANSWER(1, 0) COMMIT(0) COMMIT(1) SYNC(0) SYNC(1)
+    FORGET(0, 0) FORGET(0, 1) FORGET(1, 0) FORGET(1, 1)
+    FAIL
+    :: is_done(0) && is_done(1) -> break
+    od;
+undrawn:
+    skip
 }

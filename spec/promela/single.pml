@@ -200,7 +200,7 @@ inline vote(m, i, r) {
     fi
 }
 
-/* TRIM: replicas have checkpoints of what was decided, and only of that (trimcut.pml). */
+/* TRIM: replicas have checkpoints of what was decided, and only of that (trimming.pml). */
 #ifdef MUT_TRIM_UNDECIDED
 #define can_trim(m) (acts(m) && trim[m] < TRIMS)
 #else
