@@ -477,6 +477,17 @@ impl Contents {
         self.store.write()
     }
 
+    /// Takes back everything since the last commit.
+    pub fn discard(&mut self) {
+        self.store.forget_batch();
+        self.written.clear(KEEP_INDEX);
+        self.values.clear();
+        self.late.clear();
+        self.count = self.committed_count;
+        // Some keys may be known from what is taken back.
+        self.known = KnownKeys::default();
+    }
+
     /// Adds a change to the batch: the key, pieces that are new or longer, and the removal of others.
     fn write_change(&mut self, key: &[u8], change: Change) -> Result<(), Error> {
         let had = change.stored.long();

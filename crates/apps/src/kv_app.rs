@@ -138,6 +138,15 @@ impl Application for KvApplication {
         self.contents.commit(records)
     }
 
+    fn can_discard(&self) -> bool {
+        true
+    }
+
+    fn discard(&mut self) -> Result<(), Error> {
+        self.contents.discard();
+        Ok(())
+    }
+
     fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error> {
         self.contents.records(visit)
     }

@@ -219,6 +219,12 @@ impl Store {
         self.check(error, "write to")
     }
 
+    /// Forgets the batch in hand and begins a new one.
+    pub fn forget_batch(&mut self) {
+        // SAFETY: the batch is alive, and used by this thread only.
+        unsafe { (self.shared.engine.api.batch_clear)(self.batch) }
+    }
+
     /// CPU time in the library since this was opened, but for cursors.
     pub fn library_cpu(&self) -> Duration {
         self.time.iter().map(LibraryTime::total).sum()

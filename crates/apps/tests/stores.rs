@@ -279,6 +279,7 @@ fn long_values_are_as_if_they_were_whole() {
         let dir = TempDir::new(&format!("long-{name}"));
         let mut app = open(name, &dir.0);
         let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        let mut committed = model.clone();
         let keys: [&[u8]; 4] = [b"a", b"ab", b"b\0", b""];
         let mut draw = 7u64;
         let mut next = |below: u64| {
@@ -329,12 +330,19 @@ fn long_values_are_as_if_they_were_whole() {
             }
             if next(6) == 0 {
                 app.commit(&[]).unwrap();
+                committed.clone_from(&model);
             }
             if next(60) == 0 {
                 model_answers(&mut app, &model);
             }
+            if next(60) == 0 {
+                app.discard().unwrap();
+                model.clone_from(&committed);
+                model_answers(&mut app, &model);
+            }
             if next(600) == 0 {
                 app.commit(&[]).unwrap();
+                committed.clone_from(&model);
                 drop(app);
                 app = open(name, &dir.0);
             }
@@ -342,6 +350,7 @@ fn long_values_are_as_if_they_were_whole() {
         assert!(longest > 20_000, "{longest}");
         app.commit(&[]).unwrap();
         model_answers(&mut app, &model);
+        assert!(app.can_discard());
 
         // However it came about, equal contents have equal digests, also elsewhere.
         let digest = app.digest().unwrap();
@@ -385,6 +394,46 @@ fn long_values_are_as_if_they_were_whole() {
         run(&mut app, &del(key));
         app.commit(&[]).unwrap();
         assert_eq!(leftovers(&mut app, key), 0);
+    }
+}
+
+/// Of every application: commands that the next commit would have made permanent are gone, and the records are those
+/// of a commit, together with what belongs to it.
+#[test]
+fn what_is_discarded_never_was() {
+    for name in ["echo", "rocksdb", "leveldb"] {
+        let dir = TempDir::new(&format!("discard-{name}"));
+        let mut app = open(name, &dir.0);
+        assert!(app.can_discard(), "{name}");
+        app.discard().unwrap();
+        assert_eq!(records(&mut app), [], "at the very start");
+        run(&mut app, &set(b"k", b"1"));
+        app.commit(&[record(b"at", b"1")]).unwrap();
+        app.checkpoint().unwrap()().unwrap();
+        let digest = app.digest().unwrap();
+        for _ in 0..2 {
+            run(&mut app, &set(b"k", b"2"));
+            run(&mut app, &set(b"new", b"2"));
+            run(&mut app, &append(b"k", &[1; 3000]));
+            app.discard().unwrap();
+            assert_eq!(app.digest().unwrap(), digest, "{name}");
+            assert_eq!(records(&mut app), [(b"at".to_vec(), b"1".to_vec())]);
+        }
+        // Nothing of it comes with the next commit.
+        app.commit(&[record(b"at", b"2")]).unwrap();
+        assert_eq!(app.digest().unwrap(), digest, "{name}");
+        let reaches = app.checkpoint().unwrap();
+        app.discard().unwrap();
+        assert_eq!(
+            records(&mut app),
+            [(b"at".to_vec(), b"2".to_vec())],
+            "{name}"
+        );
+        reaches().unwrap();
+        drop(app);
+        let mut app = open(name, &dir.0);
+        assert_eq!(records(&mut app), [(b"at".to_vec(), b"2".to_vec())]);
+        assert_eq!(app.digest().unwrap(), digest, "{name}");
     }
 }
 

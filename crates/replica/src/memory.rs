@@ -41,7 +41,7 @@ use crate::storage::Storage;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A deterministic program whose state is in memory.
 pub trait StateMachine: Send + Sized + 'static {
@@ -81,6 +81,10 @@ pub struct InMemory<S, D> {
     storage: Arc<Mutex<D>>,
     /// Whether anything was executed or committed since the last checkpoint.
     changed: bool,
+    /// The checkpoint that is under way.
+    begun: Weak<Vec<u8>>,
+    /// What it began with, as long as no checkpoint has begun.
+    beginning: Option<Vec<u8>>,
     /// Another replica's state, once it has been read.
     taken: Arc<Mutex<Option<Taken<S>>>>,
 }
@@ -100,19 +104,25 @@ const MAGIC: &[u8; 8] = b"WPCKPT\0\x01";
 impl<S: StateMachine, D: Storage> InMemory<S, D> {
     /// Loads the last checkpoint, or begins with `initial` at the first start.
     pub fn open(mut storage: D, initial: S) -> Result<Self, Error> {
-        let (state, records) = match storage.load()? {
-            Some(checkpoint) => {
-                decode(&checkpoint).map_err(|e| Error(format!("{e}; {MOVE_AWAY}")))?
-            }
+        let stored = storage.load()?;
+        let is_first = stored.is_none();
+        let (state, records) = match stored {
+            Some(checkpoint) => decode_stored(&checkpoint)?,
             None => (initial, HashMap::new()),
         };
-        Ok(InMemory {
+        let mut opened = InMemory {
             state,
             records,
             storage: Arc::new(Mutex::new(storage)),
             changed: false,
+            begun: Weak::new(),
+            beginning: None,
             taken: Arc::default(),
-        })
+        };
+        if is_first {
+            opened.beginning = Some(opened.encode()?);
+        }
+        Ok(opened)
     }
 
     /// The program.
@@ -160,6 +170,10 @@ fn decode<S: StateMachine>(checkpoint: &[u8]) -> Result<(S, StoredRecords), Erro
         return Err(damaged("bytes are left over"));
     }
     Ok((state, records))
+}
+
+fn decode_stored<S: StateMachine>(checkpoint: &[u8]) -> Result<(S, StoredRecords), Error> {
+    decode(checkpoint).map_err(|e| Error(format!("{e}; {MOVE_AWAY}")))
 }
 
 fn read_records(from: &mut &[u8]) -> io::Result<StoredRecords> {
@@ -235,6 +249,26 @@ impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
         Ok(())
     }
 
+    fn can_discard(&self) -> bool {
+        true
+    }
+
+    /// Goes back to the last checkpoint, the one under way included: a program can't be asked to remember
+    /// what it was at the last commit.
+    fn discard(&mut self) -> Result<(), Error> {
+        let begun = self.begun.upgrade();
+        let stored = match &begun {
+            Some(_) => None,
+            None => lock(&self.storage).load()?,
+        };
+        let begun = begun.as_deref().or(stored.as_ref());
+        let checkpoint = begun.or(self.beginning.as_ref());
+        let checkpoint = checkpoint.ok_or_else(|| Error("the checkpoint is gone".into()))?;
+        (self.state, self.records) = decode_stored(checkpoint)?;
+        self.changed = false;
+        Ok(())
+    }
+
     fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error> {
         for (key, value) in self.sorted_records() {
             visit(key, value);
@@ -246,9 +280,12 @@ impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
         if !self.changed {
             return Ok(Box::new(|| Ok(())));
         }
-        let checkpoint = self.encode()?;
-        let storage = self.storage.clone();
+        let checkpoint = Arc::new(self.encode()?);
+        self.begun = Arc::downgrade(&checkpoint);
+        self.beginning = None;
         self.changed = false;
+        let storage = self.storage.clone();
+        // It is given up once it lies in the storage, for whom it is needed meanwhile.
         Ok(Box::new(move || replace(&storage, &checkpoint)))
     }
 
@@ -279,6 +316,7 @@ impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
         self.state = taken.state;
         self.records = taken.records;
         self.changed = false;
+        self.beginning = None;
         Ok(())
     }
 
