@@ -1015,24 +1015,6 @@ fn records_of_another_version_are_refused_by_name() {
 
 // ---- Programs in memory
 
-#[derive(Clone, Default)]
-struct MemoryDisk(Arc<Mutex<(Option<Vec<u8>>, bool)>>);
-
-impl Storage for MemoryDisk {
-    fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
-        Ok(self.0.lock().unwrap().0.clone())
-    }
-
-    fn replace(&mut self, checkpoint: &[u8]) -> io::Result<()> {
-        let mut disk = self.0.lock().unwrap();
-        if disk.1 {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        disk.0 = Some(checkpoint.to_vec());
-        Ok(())
-    }
-}
-
 fn in_memory(disk: &MemoryDisk) -> Worker<InMemory<Tally, MemoryDisk>> {
     let app = InMemory::open(disk.clone(), Tally::default()).unwrap();
     let mut worker = Worker::open(settings(REPLICAS[0]), app, 1, 0).unwrap();

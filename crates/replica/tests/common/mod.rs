@@ -12,6 +12,7 @@ use paxos::{
 };
 use replica::application::RecordVisitor;
 use replica::protocol::{ReplyAddress, SessionOp};
+use replica::storage::Storage;
 use replica::{
     Application, Checkpoint, EpochView, Error, Output, Part, Record, ReplyTo, Restore, Settings,
     SiblingMessage, Snapshot, Status, Worker,
@@ -144,6 +145,8 @@ pub struct Platter {
     pub fail_execute: bool,
     /// Whether commands over several partitions are executed.
     pub spans: bool,
+    /// Whether it can't take back what it has executed.
+    pub cannot_discard: bool,
     pub commits: u64,
 }
 
@@ -249,6 +252,16 @@ impl Application for Durable {
         })
     }
 
+    fn can_discard(&self) -> bool {
+        !self.disk.with(|d| d.cannot_discard)
+    }
+
+    fn discard(&mut self) -> Result<(), Error> {
+        assert!(self.can_discard());
+        self.tally = self.disk.committed().tally;
+        Ok(())
+    }
+
     fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error> {
         for (key, value) in &self.disk.committed().records {
             visit(key, value);
@@ -306,6 +319,25 @@ impl Application for Durable {
         let mut digest = [0; 32];
         digest[..8].copy_from_slice(&self.tally.total.to_be_bytes());
         Ok(digest)
+    }
+}
+
+/// Where a program in memory has its checkpoint, and whether that disk is full.
+#[derive(Clone, Default)]
+pub struct MemoryDisk(pub Arc<Mutex<(Option<Vec<u8>>, bool)>>);
+
+impl Storage for MemoryDisk {
+    fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.0.lock().unwrap().0.clone())
+    }
+
+    fn replace(&mut self, checkpoint: &[u8]) -> io::Result<()> {
+        let mut disk = self.0.lock().unwrap();
+        if disk.1 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        disk.0 = Some(checkpoint.to_vec());
+        Ok(())
     }
 }
 
