@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::input::Input;
 use super::scratch::Scratch;
 use apps::kv::{Command, Refusal, Reply, SetFlags, parse_integer};
-use apps::{Application, KvApplication};
+use apps::{Application, KvApplication, place};
 use replica::application::Record;
 
 /// Commands in one run.
@@ -85,10 +85,15 @@ fn raw_pairs(input: &mut Input<'_>) -> Vec<u8> {
     let mut pairs = BTreeMap::new();
     for _ in 0..input.small() % 6 {
         let mut key = vec![[b'k', b'r', b'c'][usize::from(input.small() % 3)]];
-        key.extend_from_slice(input.bytes(20));
+        let name = input.bytes(20);
+        // A user key lies at its place, mostly.
+        if key == b"k" && input.small() >= 32 {
+            key.extend_from_slice(&place::of(name).to_be_bytes()[2..]);
+        }
+        key.extend_from_slice(name);
         pairs.insert(key, input.bytes(40));
     }
-    let mut stream = b"WPsnap\0\x01".to_vec();
+    let mut stream = b"WPsnap\0\x03".to_vec();
     for (key, value) in &pairs {
         stream.extend_from_slice(&(key.len() as u32).to_be_bytes());
         stream.extend_from_slice(&(value.len() as u32).to_be_bytes());
@@ -125,7 +130,9 @@ fn commands(input: &mut Input<'_>) {
             Some(_) => step(&mut app, &mut model, input),
         }
     }
-    let all = scan(&mut app);
+    let mut all = scan(&mut app);
+    assert!(all.is_sorted_by_key(|key| (place::of(key), key.clone())));
+    all.sort();
     assert!(all.iter().eq(model.0.keys()));
 }
 
@@ -145,7 +152,7 @@ fn reopened(app: KvApplication, dir: &Scratch) -> KvApplication {
 fn scan(app: &mut KvApplication) -> Vec<Vec<u8>> {
     let command = Command::Scan {
         count: u32::MAX,
-        after: None,
+        from: 0,
         pattern: None,
     };
     let reply = execute(app, &encode(&command));

@@ -4,13 +4,13 @@
 //!
 //! | key | value (big-endian) |
 //! |---|---|
-//! | `k`, user key | a short value, then 0; or of a long one its length u64, then 1 |
+//! | `k`, [place] of the user key, user key | a short value, then 0; or of a long one its length u64, then 1 |
 //! | `l`, length of the user key u16, user key, number u32 | a piece of a long value: all but the last are [`PIECE`] bytes |
 //! | `r`, key | a record |
 //! | `count` | number of user keys u64 |
 //!
-//! So APPEND to a long value writes what it appends, and the last piece again. Only APPEND makes long
-//! values: everything else comes in one datagram.
+//! User keys lie in the order of their places, for SCAN. APPEND to a long value writes what it appends, and the
+//! last piece again. Only APPEND makes long values: everything else comes in one datagram.
 //!
 //! A short value goes into the store's batch at once, and beside it into an index, where the commands before the
 //! commit find it. What APPEND makes, and what takes the place of a long value, waits for the commit: the
@@ -26,6 +26,7 @@ use replica::{Error, MOVE_AWAY};
 use crate::keys::Keys;
 use crate::known::KnownKeys;
 use crate::kv::MAX_STRING_LEN;
+use crate::place;
 use crate::store::{Cursor, Engine, Missing, Store, Written};
 
 /// Values up to this length lie beside their key.
@@ -202,7 +203,7 @@ impl Contents {
         if let Some(held) = self.uncommitted(key) {
             return Ok(show(held));
         }
-        set_prefixed(&mut self.prefixed, USER, key);
+        set_user_key(&mut self.prefixed, key);
         let stored = self.store.get(&self.prefixed)?;
         let held = stored.as_deref().map(|value| self.parse(key, value));
         Ok(show(held.transpose()?))
@@ -333,7 +334,7 @@ impl Contents {
 
     /// Adds a short value to the batch.
     fn store_short(&mut self, key: &[u8], value: &[u8]) {
-        set_prefixed(&mut self.prefixed, USER, key);
+        set_user_key(&mut self.prefixed, key);
         self.stored.clear();
         self.stored.extend_from_slice(value);
         self.stored.push(WHOLE);
@@ -368,7 +369,7 @@ impl Contents {
 
     /// Adds a deletion to the batch.
     fn store_gone(&mut self, key: &[u8]) {
-        set_prefixed(&mut self.prefixed, USER, key);
+        set_user_key(&mut self.prefixed, key);
         self.store.delete(&self.prefixed);
         self.known.remove(key);
     }
@@ -402,35 +403,31 @@ impl Contents {
         self.late.insert(key.to_vec(), Change { stored, now });
     }
 
-    /// Visits user keys in order, from the first one after `after` on, while `visit` returns true.
+    /// Visits user keys, each with its place, in the order of places and from one of them on, while `visit`
+    /// returns true.
     pub fn walk(
         &self,
-        after: Option<&[u8]>,
-        mut visit: impl FnMut(&[u8], Held<'_>) -> bool,
+        from: u64,
+        mut visit: impl FnMut(u64, &[u8], Held<'_>) -> bool,
     ) -> Result<(), Error> {
         let mut stored = self.store.cursor();
-        let mut seek_key = vec![USER];
-        seek_key.extend_from_slice(after.unwrap_or_default());
-        stored.seek(&seek_key);
-        if after.is_some() && stored.entry()?.is_some_and(|(key, _)| key == seek_key) {
-            stored.advance();
-        }
-        let uncommitted = self.uncommitted_after(after);
+        seek_place(&mut stored, from);
+        let uncommitted = self.uncommitted_from(from);
         let mut waiting = uncommitted.iter().peekable();
         loop {
             let entry = self.user_entry(&stored)?;
-            let (take_stored, take_waiting) = match (entry, waiting.peek()) {
+            let (take_stored, take_waiting) = match (&entry, waiting.peek()) {
                 (None, None) => return Ok(()),
                 (Some(_), None) => (true, false),
                 (None, Some(_)) => (false, true),
-                (Some((stored_key, _)), Some((key, _))) => (stored_key <= *key, stored_key >= *key),
+                (Some((at, _)), Some((key, _))) => (at <= *key, at >= *key),
             };
             // At equal keys the uncommitted write hides what is stored.
             let go_on = if take_waiting {
-                let (key, held) = waiting.next().expect("just peeked");
-                held.is_none_or(|held| visit(key, held))
+                let ((place, key), held) = waiting.next().expect("just peeked");
+                held.is_none_or(|held| visit(*place, key, held))
             } else {
-                entry.is_none_or(|(key, held)| visit(key, held))
+                entry.is_none_or(|((place, key), held)| visit(place, key, held))
             };
             if !go_on {
                 return Ok(());
@@ -441,15 +438,21 @@ impl Contents {
         }
     }
 
-    /// What the next commit leaves of the keys after `after` that it touches, in order.
-    fn uncommitted_after(&self, after: Option<&[u8]>) -> BTreeMap<&[u8], Option<Held<'_>>> {
+    /// What the next commit leaves of the keys that it touches, from a place on, in order.
+    fn uncommitted_from(&self, from: u64) -> BTreeMap<(u64, &[u8]), Option<Held<'_>>> {
         let written = self.written.iter();
         let written = written.map(|(key, place)| (key, place.held(&self.values)));
         let late = self.late.iter();
         let late = late.map(|(key, change)| (key.as_slice(), change.held()));
         let both = written.chain(late);
-        both.filter(|(key, _)| after.is_none_or(|after| *key > after))
+        both.map(|(key, held)| ((place::of(key), key), held))
+            .filter(|((place, _), _)| *place >= from)
             .collect()
+    }
+
+    /// The keys that are committed now.
+    pub fn keys(&self) -> StoredKeys {
+        StoredKeys(self.store.cursor())
     }
 
     /// Writes everything that waits, and `records`, as one batch with what is in it.
@@ -510,7 +513,7 @@ impl Contents {
             Now::Whole(_) | Now::Grown(_) => {
                 let mut head = (has as u64).to_be_bytes().to_vec();
                 head.push(PIECES);
-                set_prefixed(&mut self.prefixed, USER, key);
+                set_user_key(&mut self.prefixed, key);
                 self.store.put(&self.prefixed, &head);
                 self.known.remove(key);
             }
@@ -548,10 +551,13 @@ impl Contents {
         Ok(())
     }
 
-    /// Key and value under the cursor, if it is still among the user keys.
-    fn user_entry<'a>(&self, cursor: &'a Cursor) -> Result<Option<(&'a [u8], Held<'a>)>, Error> {
-        match cursor.entry()? {
-            Some(([USER, key @ ..], value)) => Ok(Some((key, self.parse(key, value)?))),
+    /// Key, place and value under the cursor, if it is still among the user keys.
+    fn user_entry<'a>(&self, cursor: &'a Cursor) -> Result<Option<(Placed<'a>, Held<'a>)>, Error> {
+        let entry = cursor
+            .entry()?
+            .map(|(key, value)| (split_user_key(key), value));
+        match entry {
+            Some((Some(placed), value)) => Ok(Some((placed, self.parse(placed.1, value)?))),
             _ => Ok(None),
         }
     }
@@ -577,7 +583,7 @@ impl Contents {
     /// key.
     pub fn load(&mut self, key: &[u8], value: &[u8]) -> bool {
         match key {
-            [USER, ..] if parse_value(value).is_some() => self.count += 1,
+            [USER, ..] if is_user_key(key) && parse_value(value).is_some() => self.count += 1,
             [LONG, ..] if is_piece_key(key) => {}
             [RECORD, ..] => {}
             // The number of keys is counted here: the other store's isn't believed.
@@ -592,6 +598,27 @@ impl Contents {
         self.store.put(COUNT_KEY, &self.count.to_be_bytes());
         self.committed_count = self.count;
         self.store.write()
+    }
+}
+
+/// The user keys of a store at one moment.
+pub(crate) struct StoredKeys(Cursor);
+
+impl StoredKeys {
+    /// Visits them as [`Contents::walk`] does.
+    pub fn walk(
+        &mut self,
+        from: u64,
+        mut visit: impl FnMut(u64, &[u8]) -> bool,
+    ) -> Result<(), Error> {
+        seek_place(&mut self.0, from);
+        while let Some((place, key)) = self.0.entry()?.and_then(|(key, _)| split_user_key(key)) {
+            if !visit(place, key) {
+                break;
+            }
+            self.0.advance();
+        }
+        Ok(())
     }
 }
 
@@ -642,6 +669,36 @@ fn is_piece_key(key: &[u8]) -> bool {
         }
         _ => false,
     }
+}
+
+/// A user key with its place.
+type Placed<'a> = (u64, &'a [u8]);
+
+fn set_user_key(into: &mut Vec<u8>, key: &[u8]) {
+    into.clear();
+    into.push(USER);
+    into.extend_from_slice(&place::to_bytes(place::of(key)));
+    into.extend_from_slice(key);
+}
+
+fn split_user_key(stored: &[u8]) -> Option<Placed<'_>> {
+    let [USER, placed @ ..] = stored else {
+        return None;
+    };
+    let (place, key) = placed.split_first_chunk()?;
+    Some((place::from_bytes(*place), key))
+}
+
+/// Whether a stored user key lies where it belongs.
+fn is_user_key(stored: &[u8]) -> bool {
+    split_user_key(stored).is_some_and(|(place, key)| place == place::of(key))
+}
+
+/// Goes to the first user key that isn't before a place.
+fn seek_place(cursor: &mut Cursor, place: u64) {
+    let mut key = vec![USER];
+    key.extend_from_slice(&place::to_bytes(place));
+    cursor.seek(&key);
 }
 
 fn set_prefixed(into: &mut Vec<u8>, prefix: u8, key: &[u8]) {

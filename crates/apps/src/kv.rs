@@ -16,13 +16,15 @@
 //! | 7 INCRBY | delta i64, key | the new number |
 //! | 8 APPEND | key, value | the new length |
 //! | 9 STRLEN | key | the length |
-//! | 10 SCAN | count u32, has_after u8, after, has_pattern u8, pattern | array: bulk or nil (where to go on after), array of keys |
 //! | 11 DBSIZE | | number of keys |
 //! | 12 GETDEL | key | the old value or nil |
+//! | 13 SCAN | count u32, from u64, has_pattern u8, pattern | array: number or nil (the place to go on from), array of keys |
 //!
-//! A key or value is {length u16, bytes}; lists go to the end of the command. All big-endian.
+//! A key or value is {length u16, bytes}; lists go to the end of the command. All big-endian. 10 was another SCAN.
 
 use std::fmt;
+
+use crate::place;
 
 /// The longest value that APPEND may build, in bytes: a whole one fits an answer.
 pub const MAX_STRING_LEN: usize = 16 << 20;
@@ -38,9 +40,9 @@ const OP_MSET: u8 = 6;
 const OP_INCRBY: u8 = 7;
 const OP_APPEND: u8 = 8;
 const OP_STRLEN: u8 = 9;
-const OP_SCAN: u8 = 10;
 const OP_DBSIZE: u8 = 11;
 const OP_GETDEL: u8 = 12;
+const OP_SCAN: u8 = 13;
 
 /// When a SET takes effect and what it answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -114,10 +116,10 @@ pub enum Command<'a> {
         key: &'a [u8],
     },
     Scan {
-        /// Keys to look at, not keys to return.
+        /// Keys to look at, not keys to return. It looks at a few more where they share a place.
         count: u32,
-        /// Go on after this key; from the first one otherwise.
-        after: Option<&'a [u8]>,
+        /// The [place](crate::place) to begin at.
+        from: u64,
         /// Return only keys that match this glob.
         pattern: Option<&'a [u8]>,
     },
@@ -174,12 +176,12 @@ impl<'a> Command<'a> {
             }
             Command::Scan {
                 count,
-                after,
+                from,
                 pattern,
             } => {
                 out.push(OP_SCAN);
                 out.extend_from_slice(&count.to_be_bytes());
-                put_option(out, *after)?;
+                out.extend_from_slice(&from.to_be_bytes());
                 put_option(out, *pattern)
             }
             Command::Dbsize => {
@@ -230,7 +232,7 @@ impl<'a> Command<'a> {
             },
             OP_SCAN => Command::Scan {
                 count: u32::from_be_bytes(input.array()?),
-                after: input.option()?,
+                from: input.place()?,
                 pattern: input.option()?,
             },
             OP_DBSIZE => Command::Dbsize,
@@ -419,6 +421,13 @@ impl<'a> Input<'a> {
         Ok(self.array::<1>()?[0])
     }
 
+    fn place(&mut self) -> Result<u64, Malformed> {
+        let place = u64::from_be_bytes(self.array()?);
+        (place >> place::BITS == 0)
+            .then_some(place)
+            .ok_or(Malformed)
+    }
+
     fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let len = u16::from_be_bytes(self.array()?);
         self.take(usize::from(len))
@@ -513,12 +522,12 @@ mod tests {
             Command::Strlen { key: b"k" },
             Command::Scan {
                 count: 10,
-                after: None,
+                from: 0,
                 pattern: Some(b"a*"),
             },
             Command::Scan {
                 count: 1,
-                after: Some(b"k"),
+                from: 77,
                 pattern: None,
             },
             Command::Dbsize,

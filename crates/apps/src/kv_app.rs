@@ -13,18 +13,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use replica::application::{Checkpoint, Record, RecordVisitor, Restore, Snapshot};
+use replica::application::{Checkpoint, Reader, Record, RecordVisitor, Restore, Snapshot};
 use replica::{Application, Error, MOVE_AWAY, Part};
 use sha2::{Digest, Sha256};
 
-use crate::contents::Contents;
+use crate::contents::{Contents, StoredKeys};
 use crate::kv_span::Share;
 use crate::store::{Cursor, Engine};
 use crate::{kv_exec, kv_span, leveldb, pairs, rocksdb};
 
 const CURRENT: &str = "current";
 /// The format of a store's contents; another one is refused.
-const FORMAT: &str = "2";
+const FORMAT: &str = "3";
 /// Bytes that a restore collects before it writes them.
 const LOAD_BATCH_BYTES: usize = 1 << 20;
 
@@ -160,6 +160,10 @@ impl Application for KvApplication {
         Ok(Box::new(StoreSnapshot(self.contents.committed())))
     }
 
+    fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
+        Ok(Box::new(StoreReader(self.contents.keys())))
+    }
+
     fn begin_restore(&mut self) -> Result<Restore, Error> {
         self.forget_restore();
         let (engine, new_dir, filled) = (self.engine, self.next_store(), self.filled.clone());
@@ -207,7 +211,7 @@ impl Application for KvApplication {
         let mut sha = Sha256::new();
         let contents = &self.contents;
         let mut failed = None;
-        contents.walk(None, |key, value| {
+        contents.walk(0, |_, key, value| {
             sha.update((key.len() as u64).to_be_bytes());
             sha.update(key);
             sha.update((value.len() as u64).to_be_bytes());
@@ -233,6 +237,15 @@ impl Snapshot for StoreSnapshot {
             self.0.advance();
         }
         writer.end()
+    }
+}
+
+/// Keeps the keys of one moment, and the store open, until it is dropped.
+struct StoreReader(StoredKeys);
+
+impl Reader for StoreReader {
+    fn read(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        kv_exec::read(&mut self.0, command, reply)
     }
 }
 

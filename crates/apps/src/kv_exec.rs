@@ -3,7 +3,7 @@
 
 use replica::Error;
 
-use crate::contents::{Contents, Held};
+use crate::contents::{Contents, Held, StoredKeys};
 use crate::glob;
 use crate::kv::{self, Command, MAX_REPLY_LEN, Refusal, Reply, SetFlags};
 
@@ -46,9 +46,11 @@ pub(crate) fn execute(
         }
         Command::Scan {
             count,
-            after,
+            from,
             pattern,
-        } => scan(contents, count, after, pattern, out)?,
+        } => scan(count, pattern, out, |visit| {
+            contents.walk(from, |place, key, _| visit(place, key))
+        })?,
         Command::Dbsize => Reply::Int(contents.count() as i64).encode(out),
         Command::GetDel { key } => {
             if answer_with(contents, key, out)? {
@@ -166,34 +168,49 @@ fn append(
     Ok(())
 }
 
+/// Executes a SCAN on the keys of one moment. Anything else is refused.
+pub(crate) fn read(keys: &mut StoredKeys, command: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+    match Command::parse(command) {
+        Ok(Command::Scan {
+            count,
+            from,
+            pattern,
+        }) => scan(count, pattern, out, |visit| keys.walk(from, visit)),
+        _ => {
+            Reply::Error(Refusal::Malformed).encode(out);
+            Ok(())
+        }
+    }
+}
+
+/// `walk` shows places and keys in order, as long as it is told to go on.
 fn scan(
-    contents: &Contents,
     count: u32,
-    after: Option<&[u8]>,
     pattern: Option<&[u8]>,
     out: &mut Vec<u8>,
+    walk: impl FnOnce(&mut dyn FnMut(u64, &[u8]) -> bool) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let start = out.len();
     let mut found = Vec::new();
-    let mut found_count = 0;
-    let mut looked_at = 0;
-    let mut last = Vec::new();
-    contents.walk(after, |key, _| {
+    let (mut found_count, mut looked_at) = (0, 0);
+    let (mut last, mut next) = (None, None);
+    walk(&mut |place, key| {
+        // All keys of a place come together: the next call begins at another one.
+        if looked_at >= count.max(1) && last != Some(place) {
+            next = Some(place);
+            return false;
+        }
+        looked_at = looked_at.saturating_add(1);
+        last = Some(place);
         if pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
             Reply::Bulk(key).encode(&mut found);
             found_count += 1;
         }
-        looked_at += 1;
-        let go_on = looked_at < count.max(1) && found.len() <= MAX_REPLY_LEN;
-        if !go_on {
-            last.extend_from_slice(key);
-        }
-        go_on
+        found.len() <= MAX_REPLY_LEN
     })?;
-    let ended = looked_at < count.max(1);
     kv::put_array_header(out, 2);
-    let after = (!ended).then_some(Reply::Bulk(&last));
-    after.unwrap_or(Reply::Nil).encode(out);
+    let next = next.map(|place| Reply::Int(place as i64));
+    next.unwrap_or(Reply::Nil).encode(out);
     kv::put_array_header(out, found_count);
     out.extend_from_slice(&found);
     refuse_if_large(out, start);

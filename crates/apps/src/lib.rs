@@ -17,6 +17,7 @@ mod kv_span;
 mod leveldb;
 mod library_time;
 mod pairs;
+pub mod place;
 mod rocksdb;
 mod store;
 

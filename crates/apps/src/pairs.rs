@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
-const MAGIC: &[u8; 8] = b"WPsnap\0\x02";
+const MAGIC: &[u8; 8] = b"WPsnap\0\x03";
 /// In place of a key's length.
 const END: u32 = u32::MAX;
 const MAX_KEY_LEN: u32 = 1 << 20;
@@ -49,7 +49,10 @@ pub(crate) fn read(
     let mut magic = [0; MAGIC.len()];
     from.read_exact(&mut magic)?;
     if magic != *MAGIC {
-        return Err(damaged("it doesn't begin as a snapshot"));
+        return Err(match magic[..7] == MAGIC[..7] {
+            true => io::Error::other("the snapshot is of another version of this program"),
+            false => damaged("it doesn't begin as a snapshot"),
+        });
     }
     let (mut last, mut key, mut value) = (Vec::new(), Vec::new(), Vec::new());
     let mut count = 0u64;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::Duration;
 
-use apps::Application;
 use apps::kv::{Command, MAX_STRING_LEN, Refusal, Reply, SetFlags};
+use apps::{Application, place};
 use replica::application::Record;
 use replica::{Error, Settings, Worker};
 
@@ -161,6 +161,49 @@ fn commands_answer_as_redis_does() {
     }
 }
 
+/// One step of a scan: the keys, and where to go on.
+fn scan(
+    app: &mut Box<dyn Application>,
+    count: u32,
+    from: u64,
+    pattern: Option<&[u8]>,
+) -> (Vec<Vec<u8>>, Option<u64>) {
+    let command = Command::Scan {
+        count,
+        from,
+        pattern,
+    };
+    found_by(&run(app, &command))
+}
+
+fn found_by(reply: &[u8]) -> (Vec<Vec<u8>>, Option<u64>) {
+    let Ok(Reply::Array(parts)) = Reply::parse(reply) else {
+        panic!("{reply:?}");
+    };
+    let (next, Reply::Array(keys)) = (&parts[0], &parts[1]) else {
+        panic!("{parts:?}");
+    };
+    let key = |key: &Reply<'_>| match key {
+        Reply::Bulk(key) => key.to_vec(),
+        _ => panic!("{key:?}"),
+    };
+    let next = match next {
+        Reply::Int(place) => Some(*place as u64),
+        next => {
+            assert_eq!(*next, Reply::Nil);
+            None
+        }
+    };
+    (keys.iter().map(key).collect(), next)
+}
+
+/// These keys in the order of a scan.
+fn in_order<'a>(keys: impl IntoIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
+    let mut keys: Vec<Vec<u8>> = keys.into_iter().map(<[u8]>::to_vec).collect();
+    keys.sort_by_key(|key| (place::of(key), key.clone()));
+    keys
+}
+
 #[test]
 fn a_scan_sees_committed_and_waiting_keys_in_order() {
     for name in STORES {
@@ -174,40 +217,128 @@ fn a_scan_sees_committed_and_waiting_keys_in_order() {
             run(app, &set(key.as_bytes(), b"waiting"));
         }
         run(app, &Command::Del { keys: vec![b"e"] });
-        let mut seen = Vec::new();
-        let mut after: Option<Vec<u8>> = None;
-        for _ in 0..10 {
-            let command = Command::Scan {
-                count: 2,
-                after: after.as_deref(),
-                pattern: None,
-            };
-            let bytes = run(app, &command);
-            let Ok(Reply::Array(parts)) = Reply::parse(&bytes) else {
-                panic!("{bytes:?}");
-            };
-            let Reply::Array(keys) = &parts[1] else {
-                panic!("{parts:?}");
-            };
-            for key in keys {
-                let Reply::Bulk(key) = key else {
-                    panic!("{key:?}");
-                };
-                seen.push(String::from_utf8(key.to_vec()).unwrap());
+        let (mut seen, mut from) = (Vec::new(), Some(0));
+        while let Some(place) = from {
+            let (keys, next) = scan(app, 2, place, None);
+            assert!(keys.len() == 2 || next.is_none());
+            seen.extend(keys);
+            from = next;
+        }
+        let expected: [&[u8]; 5] = [b"a", b"b", b"c", b"g", b"h"];
+        assert_eq!(seen, in_order(expected));
+        let expected: [&[u8]; 2] = [b"b", b"g"];
+        let found = scan(app, 100, 0, Some(b"[bg]"));
+        assert_eq!(found, (in_order(expected), None));
+        // Nothing lies behind the last place, and there is none beyond.
+        let last = (1 << place::BITS) - 1;
+        assert_eq!(scan(app, 100, last, None), (Vec::new(), None));
+        let beyond = Command::Scan {
+            count: 1,
+            from: last + 1,
+            pattern: None,
+        };
+        expect(app, &beyond, &Reply::Error(Refusal::Malformed));
+    }
+}
+
+/// The same log in two stores: where a scan has come in one of them, it goes on in the other, also after
+/// that was opened again. What is there all the time is found, once.
+#[test]
+fn a_scan_goes_on_in_another_store_whatever_is_set_and_removed_meanwhile() {
+    let dirs = STORES.map(|name| TempDir::new(&format!("scan-on-{name}")));
+    let open_both = || [0, 1].map(|n| open(STORES[n], &dirs[n].0));
+    let mut apps = open_both();
+    let mut random = test_world::Rng::new(14);
+    let name = |kind: &str, n: u64| format!("{kind}:{n}").into_bytes();
+    for n in 0..500 {
+        for app in &mut apps {
+            run(app, &set(&name("stays", n), b"v"));
+            run(app, &set(&name("goes", n), b"v"));
+        }
+    }
+    for round in 0..20 {
+        let (mut seen, mut from, mut calls) = (Vec::new(), Some(0), 0);
+        while let Some(place) = from {
+            let (keys, next) = scan(
+                &mut apps[calls % 2],
+                1 + random.below(40) as u32,
+                place,
+                None,
+            );
+            seen.extend(keys);
+            from = next;
+            calls += 1;
+            let (coming, going) = (
+                name("comes", random.below(500)),
+                name("goes", random.below(500)),
+            );
+            let commit = random.percent(30);
+            for app in &mut apps {
+                run(app, &set(&coming, b"v"));
+                run(app, &del(&going));
+                if commit {
+                    app.commit(&[record(b"position", b"7")]).unwrap();
+                }
             }
-            match parts[0] {
-                Reply::Bulk(key) => after = Some(key.to_vec()),
-                _ => break,
+            if random.percent(3) {
+                for app in &mut apps {
+                    app.commit(&[]).unwrap();
+                }
+                drop(apps);
+                apps = open_both();
             }
         }
-        assert_eq!(seen, ["a", "b", "c", "g", "h"]);
-        let command = Command::Scan {
-            count: 100,
-            after: None,
-            pattern: Some(b"[bg]"),
+        assert!(calls > 20, "{calls}");
+        let stays = (0..500).map(|n| name("stays", n));
+        for key in stays {
+            let times = seen.iter().filter(|seen| **seen == key).count();
+            assert_eq!(times, 1, "round {round}: {}", String::from_utf8_lossy(&key));
+        }
+        let all = seen.len();
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), all, "no key twice");
+    }
+    let [a, b] = &mut apps;
+    assert_eq!(a.digest().unwrap(), b.digest().unwrap());
+}
+
+#[test]
+fn a_reader_sees_the_keys_of_one_moment_from_another_thread() {
+    for name in STORES {
+        let dir = TempDir::new(&format!("reader-{name}"));
+        let app = &mut open(name, &dir.0);
+        fill(app, 2000);
+        let expected = scan(app, u32::MAX, 0, None);
+        let mut reader = app.reader().unwrap();
+        run(app, &set(b"later", b"1"));
+        run(app, &del(b"key:000000"));
+        app.commit(&[]).unwrap();
+        let read = move |command: &Command<'_>| {
+            let (mut bytes, mut reply) = (Vec::new(), Vec::new());
+            command.encode(&mut bytes).unwrap();
+            reader.read(&bytes, &mut reply).unwrap();
+            reply
         };
-        let keys = Reply::Array(vec![Reply::Bulk(b"b"), Reply::Bulk(b"g")]);
-        expect(app, &command, &Reply::Array(vec![Reply::Nil, keys]));
+        let (found, refused) = std::thread::spawn(move || {
+            let mut read = read;
+            let (mut found, mut from) = (Vec::new(), Some(0));
+            while let Some(place) = from {
+                let command = Command::Scan {
+                    count: 7,
+                    from: place,
+                    pattern: None,
+                };
+                let (keys, next) = found_by(&read(&command));
+                found.extend(keys);
+                from = next;
+            }
+            (found, read(&Command::Get { key: b"later" }))
+        })
+        .join()
+        .unwrap();
+        assert_eq!((found, None), expected);
+        assert_eq!(refused, encoded(&Reply::Error(Refusal::Malformed)));
     }
 }
 
@@ -257,14 +388,8 @@ fn model_answers(app: &mut Box<dyn Application>, model: &BTreeMap<Vec<u8>, Vec<u
         expect(app, &Command::Strlen { key }, &Reply::Int(len));
     }
     expect(app, &Command::Dbsize, &Reply::Int(model.len() as i64));
-    let all = Command::Scan {
-        count: u32::MAX,
-        after: None,
-        pattern: None,
-    };
-    let keys = model.keys().map(|key| Reply::Bulk(key)).collect();
-    let scanned = Reply::Array(vec![Reply::Nil, Reply::Array(keys)]);
-    expect(app, &all, &scanned);
+    let keys = in_order(model.keys().map(Vec::as_slice));
+    assert_eq!(scan(app, u32::MAX, 0, None), (keys, None));
 }
 
 /// What a store holds but for whose it is: snapshots are equal where contents are.
@@ -624,6 +749,27 @@ impl Read for Failing<'_> {
     }
 }
 
+/// A snapshot whose last user key, which nothing follows but records, lies at another place.
+fn displaced(snapshot: &[u8]) -> Vec<u8> {
+    let mut bytes = snapshot.to_vec();
+    let mut at = 8;
+    let mut last = None;
+    loop {
+        let len = |at: usize| u32::from_be_bytes(snapshot[at..at + 4].try_into().unwrap());
+        if len(at) == u32::MAX {
+            break;
+        }
+        let key = at + 8;
+        if snapshot[key] == b'k' {
+            last = Some(key);
+        }
+        at = key + (len(at) + len(at + 4)) as usize;
+    }
+    let place = last.unwrap() + 1..last.unwrap() + 7;
+    bytes[place].fill(0x7f);
+    bytes
+}
+
 #[test]
 fn a_damaged_snapshot_changes_nothing() {
     for name in STORES {
@@ -654,6 +800,15 @@ fn a_damaged_snapshot_changes_nothing() {
             assert_eq!((app.digest().unwrap(), records(app)), before);
             assert_eq!(store_dirs(&dir.0), ["db-1"]);
         }
+        let mut earlier = good.clone();
+        earlier[7] -= 1;
+        let e = app.restore(&mut &earlier[..]).unwrap_err();
+        assert!(e.to_string().contains("of another version"), "{e}");
+        assert_eq!((app.digest().unwrap(), records(app)), before);
+        // Where nobody would look for it.
+        let e = app.restore(&mut &displaced(&good)[..]).unwrap_err();
+        assert!(e.to_string().contains("a key that no store can"), "{e}");
+        assert_eq!((app.digest().unwrap(), records(app)), before);
         let e = app.restore(&mut Failing(&good)).unwrap_err();
         assert!(e.to_string().contains("the checksum is wrong"), "{e}");
         assert_eq!((app.digest().unwrap(), records(app)), before);
@@ -743,6 +898,13 @@ fn a_damaged_store_is_refused_with_what_to_do() {
             assert!(e.contains("current"), "{e}");
             assert_eq!(names_below(&copy), before, "nothing changed");
         }
+        // Stores of before had their keys in another order.
+        let text = fs::read_to_string(dir.0.join("current")).unwrap();
+        let earlier = text.replace(" 3 ", " 2 ");
+        assert_ne!(earlier, text);
+        let (e, before, copy) = told(&|dir| fs::write(dir.join("current"), &earlier).unwrap());
+        assert!(e.contains("another version of this program"), "{e}");
+        assert_eq!(names_below(&copy), before, "nothing changed");
         let (e, before, copy) = told(&|dir| {
             fs::rename(dir.join("db-1"), dir.join("db-2")).unwrap();
             fs::remove_file(dir.join("current")).unwrap();
@@ -1135,21 +1297,8 @@ fn a_kill_at_any_moment_repeats_nothing_and_loses_nothing() {
                 position >= acknowledged,
                 "{store} lost {acknowledged} to {position}"
             );
-            let mut keys = 0;
-            let bytes = run(
-                app,
-                &Command::Scan {
-                    count: u32::MAX,
-                    after: None,
-                    pattern: None,
-                },
-            );
-            if let Ok(Reply::Array(parts)) = Reply::parse(&bytes) {
-                if let Reply::Array(found) = &parts[1] {
-                    keys = found.len() as i64;
-                }
-            }
-            expect(app, &Command::Dbsize, &Reply::Int(keys));
+            let (keys, _) = scan(app, u32::MAX, 0, None);
+            expect(app, &Command::Dbsize, &Reply::Int(keys.len() as i64));
         }
         assert!(
             position(&mut open(store, &dir.0)) > 100,

@@ -3,7 +3,6 @@
 
 use crate::answer::Shape;
 use crate::client::Client;
-use crate::cursors::Cursors;
 use crate::partitions::Partitions;
 use crate::resp::Writer;
 use crate::settings::Shared;
@@ -15,7 +14,6 @@ pub(crate) struct Call<'a> {
     pub args: &'a [&'a [u8]],
     pub client: &'a mut Client,
     pub shared: &'a Shared,
-    pub cursors: &'a mut Cursors,
     /// Takes the answer of a command that needs no log.
     pub out: &'a mut Vec<u8>,
 }

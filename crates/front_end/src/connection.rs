@@ -11,6 +11,7 @@
 //! What may be under way at once, the [`Order`] says.
 
 use std::collections::VecDeque;
+use std::sync::Weak;
 use std::time::Duration;
 
 use apps::kv::Reply;
@@ -21,12 +22,12 @@ use replica::protocol::Effect;
 use crate::answer::{self, Shape};
 use crate::client::Client;
 use crate::commands::{self, Call, Outcome};
-use crate::cursors::Cursors;
 use crate::lane::{Lane, Logged, Session};
 use crate::metrics::Metrics;
 use crate::partitions::Partitions;
 use crate::resp::{Limits, Parser, Writer};
 use crate::settings::{Order, Shared};
+use crate::walk::{Awaited, Found};
 use crate::{keys, transaction};
 
 /// Answers that a session records, hence commands in flight in it at most.
@@ -50,6 +51,9 @@ enum Slot {
         resp3: bool,
     },
 }
+
+/// What KEYS is to look for: its number and pattern, and what goes when nobody waits any more.
+pub(crate) type Wanted = (u64, Option<Vec<u8>>, Weak<()>);
 
 /// What a connection asks of the log.
 pub(crate) trait Sink {
@@ -77,6 +81,10 @@ pub(crate) struct Connection {
     logged_bytes: usize,
     /// The last command's.
     number: u64,
+    /// The command that is put to one partition after the other.
+    alone: Option<u64>,
+    /// It is KEYS, and all partitions have answered.
+    walk: Option<Awaited>,
     output: Vec<u8>,
     sent: usize,
     /// The client sends no more; what has arrived is executed.
@@ -98,6 +106,8 @@ impl Connection {
             waiting: VecDeque::new(),
             logged_bytes: 0,
             number: 0,
+            alone: None,
+            walk: None,
             output: Vec::new(),
             sent: 0,
             end_of_input: false,
@@ -139,8 +149,8 @@ impl Connection {
     }
 
     /// Executes what has arrived, as far as there is room for its answers.
-    pub fn run(&mut self, shared: &Shared, cursors: &mut Cursors) {
-        while !self.ended && !self.is_busy() && self.run_one(shared, cursors) {}
+    pub fn run(&mut self, shared: &Shared) {
+        while !self.ended && !self.is_busy() && self.run_one(shared) {}
         if self.used == self.input.len() {
             self.input.clear();
             self.input.shrink_to(COMPACT_BYTES);
@@ -152,7 +162,7 @@ impl Connection {
     }
 
     /// Executes one request; false if none is complete.
-    fn run_one(&mut self, shared: &Shared, cursors: &mut Cursors) -> bool {
+    fn run_one(&mut self, shared: &Shared) -> bool {
         let input = &self.input[self.used..];
         let limits = Limits {
             authenticated: self.client.authenticated,
@@ -198,7 +208,6 @@ impl Connection {
             args: &args,
             client: &mut self.client,
             shared,
-            cursors,
             out,
         });
         if out.get(start) == Some(&b'-') {
@@ -218,6 +227,7 @@ impl Connection {
                 self.number += 1;
                 let number = self.number;
                 let resp3 = self.client.resp3;
+                let alone = shape.is_of_all();
                 self.slots.push_back(Slot::Waiting {
                     number,
                     shape,
@@ -227,6 +237,7 @@ impl Connection {
                 self.waiting.push_back(Logged {
                     number,
                     partitions,
+                    alone,
                     bytes,
                 });
             }
@@ -246,6 +257,17 @@ impl Connection {
         let (mut sent, mut blocked) = (Partitions::default(), Partitions::default());
         let mut at = 0;
         while let Some(next) = self.waiting.get(at) {
+            // What goes to all partitions waits for all before it, and all behind it for that.
+            let goes = match self.alone {
+                Some(number) => next.number == number,
+                None => !next.alone || at == 0 && busy.is_empty() && sent.is_empty(),
+            };
+            if !goes {
+                return;
+            }
+            if next.alone {
+                self.alone = Some(next.number);
+            }
             let wanted = next.partitions;
             let is_single = wanted.len() == 1;
             let in_order = match shared.order {
@@ -338,49 +360,39 @@ impl Connection {
         }
     }
 
-    /// An answer to a command in flight.
+    /// An answer to a command in flight. What KEYS is to show is to be looked for if this returns its number,
+    /// its pattern, and what says whether the client still waits.
     pub fn on_answer(
         &mut self,
         (pid, request): (PartitionId, u64),
         status: Option<Status>,
         bytes: &[u8],
         shared: &Shared,
-        cursors: &mut Cursors,
-    ) {
-        let Some(logged) = self.lane(pid).and_then(|lane| lane.answered(request)) else {
-            return;
-        };
+    ) -> Option<Wanted> {
+        let logged = self.lane(pid).and_then(|lane| lane.answered(request))?;
         self.logged_bytes -= logged.bytes.len();
-        let is_it =
-            |slot: &Slot| matches!(slot, Slot::Waiting { number, .. } if *number == logged.number);
-        let Some(index) = self.slots.iter().position(is_it) else {
-            return;
+        let number = logged.number;
+        let index = self.slot_of(number)?;
+        let Slot::Waiting { shape, .. } = &mut self.slots[index] else {
+            unreachable!("it waits");
         };
-        let Slot::Waiting { shape, resp3, .. } = &mut self.slots[index] else {
-            unreachable!("just found");
-        };
-        let resp3 = *resp3;
         let reply = Reply::parse(bytes);
         let gathers = match (status, &reply) {
             (Some(Status::Ok), Ok(reply)) => shape.gather(reply),
             _ => false,
         };
         if gathers && pid + 1 < shared.partitions {
-            return self.ask_next_partition(pid + 1, logged);
+            self.ask_next_partition(pid + 1, logged);
+            return None;
         }
         let shape = shape.clone();
-        let mut kept = Vec::new();
-        let out = if index == 0 {
-            &mut self.output
-        } else {
-            &mut kept
-        };
-        let start = out.len();
-        let mut writer = Writer { out, resp3 };
-        match (status, reply) {
-            (Some(Status::Ok), Ok(_)) if gathers => shape.write_gathered(&mut writer),
+        if let (true, Shape::Keys(pattern)) = (gathers, &shape) {
+            let awaited = self.walk.insert(Awaited::default()).token();
+            return Some((number, pattern.clone(), awaited));
+        }
+        self.answer(number, shared, |writer| match (status, reply) {
             (Some(Status::Ok), Ok(reply)) => {
-                answer::show(&mut writer, &reply, &shape, pid, cursors);
+                answer::show(writer, &reply, &shape, (pid, shared.partitions));
             }
             (Some(Status::Ok), Err(_)) => {
                 writer.error("ERR the replicated application is no key-value store");
@@ -393,7 +405,44 @@ impl Connection {
                 Effect::Unknown => writer.error(UNKNOWN),
             },
             (None, _) => writer.error(UNKNOWN),
+        });
+        None
+    }
+
+    /// What KEYS is to show.
+    pub fn walked(&mut self, number: u64, found: &Found, shared: &Shared) {
+        self.answer(number, shared, |writer| match found {
+            Ok(keys) => keys.write(writer),
+            Err(why) => writer.error(format!("ERR {why}")),
+        });
+    }
+
+    /// The slot that waits for the answer to a command.
+    fn slot_of(&self, number: u64) -> Option<usize> {
+        let is_it = |slot: &Slot| matches!(slot, Slot::Waiting { number: of, .. } if *of == number);
+        self.slots.iter().position(is_it)
+    }
+
+    /// Takes the answer to a command, unless nobody waits for it.
+    fn answer(&mut self, number: u64, shared: &Shared, write: impl FnOnce(&mut Writer<'_>)) {
+        let Some(index) = self.slot_of(number) else {
+            return;
+        };
+        let Slot::Waiting { resp3, .. } = self.slots[index] else {
+            unreachable!("it waits");
+        };
+        if self.alone == Some(number) {
+            self.alone = None;
+            self.walk = None;
         }
+        let mut kept = Vec::new();
+        let out = if index == 0 {
+            &mut self.output
+        } else {
+            &mut kept
+        };
+        let start = out.len();
+        write(&mut Writer { out, resp3 });
         if out.get(start) == Some(&b'-') {
             Metrics::add(&shared.metrics.errors);
         }
@@ -432,6 +481,8 @@ impl Connection {
             }
         }
         self.waiting.clear();
+        self.alone = None;
+        self.walk = None;
         self.lanes.clear();
         self.logged_bytes = 0;
         self.release();
@@ -456,6 +507,8 @@ impl Connection {
         self.input = Vec::new();
         self.used = 0;
         self.parser = Parser::default();
+        self.alone = None;
+        self.walk = None;
         let waiting = self.waiting.drain(..).map(|logged| logged.bytes.len());
         self.logged_bytes -= waiting.sum::<usize>();
         let in_flight = self.in_flight();

@@ -7,9 +7,9 @@ use paxos::PartitionId;
 use paxos::wire::value::{MAX_VECTOR, Vector};
 use replica::slot;
 
-use crate::answer::{Collected, Shape};
+use crate::answer::Shape;
 use crate::commands::{Call, Outcome};
-use crate::cursors::Position;
+use crate::cursor::Cursor;
 use crate::partitions::Partitions;
 
 /// The most keys that one SCAN looks at: a replica executes nothing else meanwhile.
@@ -239,12 +239,13 @@ pub(crate) fn dbsize(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(crate) fn keys(call: &mut Call<'_>) -> Outcome {
-    let command = Command::Scan {
-        count: u32::MAX,
-        after: None,
-        pattern: useful_pattern(call.args[1]),
-    };
-    of_all(call, &command, Shape::Keys(Collected::default()))
+    let pattern = call.args[1];
+    if pattern.len() > call.shared.max_value {
+        let text = too_large(pattern.len() as u64, call.shared.max_value);
+        return refuse(call, &text);
+    }
+    let pattern = useful_pattern(pattern).map(<[u8]>::to_vec);
+    of_all(call, &Command::Dbsize, Shape::Keys(pattern))
 }
 
 /// `*` matches everything; without a pattern that costs less.
@@ -253,7 +254,7 @@ fn useful_pattern(pattern: &[u8]) -> Option<&[u8]> {
 }
 
 pub(crate) fn scan(call: &mut Call<'_>) -> Outcome {
-    let Some(cursor) = parse_cursor(call.args[1]) else {
+    let Some(cursor) = Cursor::parse(call.args[1], call.shared.partitions) else {
         return refuse(call, "ERR invalid cursor");
     };
     let (mut count, mut pattern, mut only_others) = (DEFAULT_SCAN_COUNT, None, false);
@@ -284,28 +285,10 @@ pub(crate) fn scan(call: &mut Call<'_>) -> Outcome {
         writer.array(0);
         return Outcome::Answered;
     }
-    // The cursor was never issued, or not here, or it was unused for long and there were very many
-    // others.
-    let position = match cursor {
-        0 => Some(Position::START),
-        _ => call.cursors.position(cursor),
-    };
-    let Some(position) = position else {
-        return refuse(call, "ERR invalid cursor: begin again with 0");
-    };
     let command = Command::Scan {
         count: count as u32,
-        after: position.after.as_deref(),
+        from: cursor.place,
         pattern,
     };
-    let partition = Partitions::one(position.pid);
-    logged(call, partition, &command, Shape::Scan(cursor))
-}
-
-/// An unsigned 64-bit number, digits only.
-fn parse_cursor(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(text).ok()?.parse().ok()
+    logged(call, Partitions::one(cursor.pid), &command, Shape::Scan)
 }

@@ -25,6 +25,8 @@ pub(crate) struct Logged {
     pub number: u64,
     /// Where it takes effect. The session is the one in the lowest of them.
     pub partitions: Partitions,
+    /// Whether it is put to one partition after the other: nothing else is under way meanwhile.
+    pub alone: bool,
     pub bytes: Vec<u8>,
 }
 

@@ -11,7 +11,7 @@ mod answer;
 mod client;
 mod commands;
 mod connection;
-mod cursors;
+mod cursor;
 mod keys;
 mod lane;
 mod log;
@@ -22,6 +22,7 @@ pub mod resp;
 mod server;
 mod settings;
 mod transaction;
+mod walk;
 
 pub use connection::SESSION_WINDOW;
 pub use log::Plane;

@@ -3,11 +3,14 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use mio::{Registry, Token, Waker};
 use paxos::PartitionId;
 use replica::LocalSession;
+use replica::application::OpenReader;
+
+use crate::walk::{Found, Whose};
 
 /// What waits for the front end.
 #[derive(Default)]
@@ -16,6 +19,8 @@ pub(crate) struct Mail {
     bytes: Vec<u8>,
     /// All sessions of a partition that answer to this front end.
     pub sessions: Vec<(PartitionId, Vec<LocalSession>)>,
+    /// What walks have found.
+    pub walked: Vec<(Whose, Found)>,
     pub leader_changed: bool,
     pub shut_down: bool,
 }
@@ -54,7 +59,7 @@ impl Mail {
 
     fn is_empty(&self) -> bool {
         let quiet = !self.leader_changed && !self.shut_down;
-        self.replies.is_empty() && self.sessions.is_empty() && quiet
+        self.replies.is_empty() && self.sessions.is_empty() && self.walked.is_empty() && quiet
     }
 
     pub fn clear(&mut self) {
@@ -62,6 +67,7 @@ impl Mail {
         self.bytes.clear();
         self.bytes.shrink_to(Self::KEEP_BYTES);
         self.sessions = Vec::new();
+        self.walked = Vec::new();
         self.leader_changed = false;
         self.shut_down = false;
     }
@@ -75,6 +81,7 @@ pub struct Mailbox(Arc<Shared>);
 struct Shared {
     mail: Mutex<Mail>,
     waker: Waker,
+    reading: OnceLock<OpenReader>,
 }
 
 impl Mailbox {
@@ -82,6 +89,7 @@ impl Mailbox {
         Ok(Mailbox(Arc::new(Shared {
             mail: Mutex::default(),
             waker: Waker::new(registry, token)?,
+            reading: OnceLock::new(),
         })))
     }
 
@@ -106,6 +114,20 @@ impl Mailbox {
     /// or taken another one's: those that no connection has are closed.
     pub fn local_sessions(&self, pid: PartitionId, sessions: Vec<LocalSession>) {
         self.post(|mail| mail.sessions.push((pid, sessions)));
+    }
+
+    /// How the states of the replica's partitions are read, once they are open: KEYS needs it.
+    pub fn readers(&self, open: OpenReader) {
+        // There is one replica beside a front end.
+        let _ = self.0.reading.set(open);
+    }
+
+    pub(crate) fn reading(&self) -> Option<&OpenReader> {
+        self.0.reading.get()
+    }
+
+    pub(crate) fn walked(&self, whose: Whose, found: Found) {
+        self.post(|mail| mail.walked.push((whose, found)));
     }
 
     /// [`Plane::send`](crate::Plane::send) reaches another leader from now on, or the old one was

@@ -19,13 +19,13 @@ use replica::{LocalSession, Status};
 
 use crate::client::Client;
 use crate::connection::{Connection, SESSION_WINDOW, Sink};
-use crate::cursors::Cursors;
 use crate::lane::{Logged, Session};
 use crate::log::{Log, Plane};
 use crate::mailbox::{Answer, Mail, Mailbox};
 use crate::metrics::Metrics;
 use crate::partitions::MAX_PARTITIONS;
 use crate::settings::{Settings, Shared};
+use crate::walk::{Found, Walk, Walker, Whose};
 
 const LISTENER: Token = Token(0);
 const MAILBOX: Token = Token(1);
@@ -126,7 +126,6 @@ struct Server<P> {
     log: Log<P>,
     routes: Routes,
     mailbox: Mailbox,
-    cursors: Cursors,
     shared: Shared,
     /// What all connections keep in memory.
     memory: usize,
@@ -138,6 +137,8 @@ struct Server<P> {
     read_buffer: Vec<u8>,
     /// Connections that have more to do than they got time for.
     again: Vec<usize>,
+    /// Dropped after the connections: then it has nobody to walk for.
+    walker: Walker,
 }
 
 impl<P: Plane> Server<P> {
@@ -166,6 +167,7 @@ impl<P: Plane> Server<P> {
         registry.register(&mut listener, LISTENER, Interest::READABLE)?;
         registry.register(&mut SourceFd(&log.plane_fd()), PLANE, Interest::READABLE)?;
         let mailbox = Mailbox::new(registry, MAILBOX)?;
+        let walker = Walker::start(mailbox.clone(), partitions, settings.max_keys_bytes)?;
         Ok(Server {
             poll,
             listener: Some(listener),
@@ -178,7 +180,6 @@ impl<P: Plane> Server<P> {
                 nonces: SplitMix::new(settings.seed),
             },
             mailbox,
-            cursors: Cursors::new(!settings.seed, partitions),
             shared: Shared {
                 partitions,
                 order: settings.order,
@@ -200,6 +201,7 @@ impl<P: Plane> Server<P> {
             last_client: 0,
             read_buffer: vec![0; READ_BYTES],
             again: Vec::new(),
+            walker,
         })
     }
 
@@ -323,7 +325,7 @@ impl<P: Plane> Server<P> {
             let Some(Some(peer)) = self.peers.get_mut(index) else {
                 return;
             };
-            peer.connection.run(&self.shared, &mut self.cursors);
+            peer.connection.run(&self.shared);
             self.propose(index);
             let peer = self.peers[index].as_mut().expect("still there");
             let wrote = peer.write();
@@ -415,6 +417,9 @@ impl<P: Plane> Server<P> {
         for answer in mail.answers() {
             self.on_answer(&answer);
         }
+        for (whose, found) in &mail.walked {
+            self.on_walked(*whose, found);
+        }
         if mail.shut_down {
             self.begin_shutdown();
         }
@@ -454,18 +459,37 @@ impl<P: Plane> Server<P> {
                 Metrics::add(&self.shared.metrics.sessions_lost);
                 self.lose_session(index, pid, client);
             }
-            _ => connection.on_answer(
-                (pid, answer.request),
-                status,
-                answer.bytes,
-                &self.shared,
-                &mut self.cursors,
-            ),
+            _ => {
+                let request = (pid, answer.request);
+                let wanted = connection.on_answer(request, status, answer.bytes, &self.shared);
+                if let Some((number, pattern, awaited)) = wanted {
+                    let client = connection.client.id;
+                    self.walker.walk(Walk {
+                        whose: Whose {
+                            index,
+                            client,
+                            number,
+                        },
+                        pattern,
+                        awaited,
+                    });
+                }
+            }
         }
         // Only once for all answers that came together: these connections are served before the
         // loop waits again.
         if self.again.last() != Some(&index) {
             self.again.push(index);
+        }
+    }
+
+    /// What KEYS is to show; its client may be gone, and another one in its place.
+    fn on_walked(&mut self, whose: Whose, found: &Found) {
+        let peer = self.peers.get_mut(whose.index).and_then(Option::as_mut);
+        let peer = peer.filter(|peer| peer.connection.client.id == whose.client);
+        if let Some(peer) = peer {
+            peer.connection.walked(whose.number, found, &self.shared);
+            self.again.push(whose.index);
         }
     }
 

@@ -46,6 +46,8 @@ pub struct Settings {
     /// What all connections together may keep in memory: beyond it those that keep most are
     /// disconnected.
     pub max_memory_bytes: usize,
+    /// What an answer to KEYS may have.
+    pub max_keys_bytes: usize,
     /// How long an answer of the replica is waited for before the command is sent again.
     pub retry_after: Time,
     /// Values in flight in a partition, of all connections together.
@@ -72,6 +74,7 @@ impl Settings {
             max_clients: 10_000,
             max_output_bytes: 256 << 20,
             max_memory_bytes: 512 << 20,
+            max_keys_bytes: 64 << 20,
             retry_after: 50_000_000,
             max_open_values: 64,
             session_idle: Duration::from_secs(120),

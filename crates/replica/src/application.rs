@@ -16,6 +16,7 @@
 use paxos::PartitionId;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why an application can't go on. The node stops with this message; it never acknowledges what
@@ -151,6 +152,12 @@ pub trait Application: Send {
     /// from another thread while this one goes on.
     fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error>;
 
+    /// Something that executes commands on the committed state as it is now, from another thread while this
+    /// one goes on: for those that only read, and take long. Not all applications have it.
+    fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
+        Err(Error("this application has no readers".into()))
+    }
+
     /// Begins to take over a snapshot that was written elsewhere. What it returns reads it, in another
     /// thread while this one goes on, and changes nothing of the present state, whether reading
     /// succeeds or fails. A second one takes the place of the first.
@@ -185,6 +192,16 @@ pub trait Snapshot: Send {
     /// Writes all of it. A second call writes the same bytes again.
     fn write_to(&mut self, out: &mut dyn io::Write) -> io::Result<()>;
 }
+
+/// Executes commands that only read on the state of one moment.
+pub trait Reader: Send {
+    /// Executes one command and appends the answer to `reply`. What it doesn't execute is answered as such.
+    fn read(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error>;
+}
+
+/// Opens a reader of a partition's state. That state has all that the replica had executed there before.
+/// Says why there is none.
+pub type OpenReader = Arc<dyn Fn(PartitionId) -> Result<Box<dyn Reader>, String> + Send + Sync>;
 
 impl Application for Box<dyn Application> {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
@@ -238,6 +255,10 @@ impl Application for Box<dyn Application> {
 
     fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error> {
         (**self).snapshot()
+    }
+
+    fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
+        (**self).reader()
     }
 
     fn begin_restore(&mut self) -> Result<Restore, Error> {

@@ -105,6 +105,8 @@ fn tie(
     let mailbox = front_end.mailbox().clone();
     services.on_local_sessions =
         Arc::new(move |pid, sessions| mailbox.local_sessions(pid, sessions));
+    let mailbox = front_end.mailbox().clone();
+    services.on_readers = Arc::new(move |open| mailbox.readers(open));
     let metrics = front_end.metrics().clone();
     services.front_end_counters = Arc::new(move || metrics.named());
     services.on_position = Arc::new(move |pid, next| positions.note(pid, next));

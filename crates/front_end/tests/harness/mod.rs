@@ -9,20 +9,21 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use apps::{Application, Share};
+use apps::{Application, Share, kv};
 use front_end::{FrontEnd, Mailbox, Order, Plane, Settings};
 use paxos::wire::value::{Rejection, Vector};
 use paxos::{
     Configuration, Deployment, Flags, Header, Instance, Member, MsgType, Outbox, Packet,
     PartitionId, Reason, Round, To,
 };
+use replica::application::Reader;
 use replica::protocol::{ReplyAddress, SessionOp};
-use replica::{EpochView, Limits, Output, ReplyTo, SiblingMessage, Worker};
+use replica::{EpochView, Limits, Output, ReplyTo, SiblingMessage, Worker, slot};
 use test_world::Rng;
 
 /// How the network between front end and log behaves; each out of 100.
@@ -50,11 +51,37 @@ pub struct Cluster {
     pub expire: Arc<AtomicBool>,
     /// Set to have a session opened that an earlier process of the front end asked for.
     pub stray: Arc<AtomicBool>,
+    pub readers: Arc<Readers>,
     /// Set to have the front end told that the replica has taken another one's state.
     pub replaced: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     log: Option<JoinHandle<()>>,
     dir: PathBuf,
+}
+
+/// How the replica's state is read.
+#[derive(Default)]
+pub struct Readers {
+    /// While set, what was begun doesn't end.
+    pub held: AtomicBool,
+    /// While set, none is opened.
+    pub refused: AtomicBool,
+    /// So many were opened.
+    pub opened: AtomicU64,
+    /// So many commands were given to them.
+    pub asked: AtomicU64,
+}
+
+struct Held(Box<dyn Reader>, Arc<Readers>);
+
+impl Reader for Held {
+    fn read(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), replica::Error> {
+        self.1.asked.fetch_add(1, Ordering::Relaxed);
+        while self.1.held.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.0.read(command, reply)
+    }
 }
 
 /// Seeds are fixed: the threads' timing is random enough.
@@ -98,6 +125,18 @@ impl Cluster {
         earlier: usize,
         adjust: impl FnOnce(&mut Settings),
     ) -> Cluster {
+        Self::start_filled(name, faults, limits, earlier, 0, adjust)
+    }
+
+    /// With so many keys, `key:0` and so on.
+    pub fn start_filled(
+        name: &str,
+        faults: Faults,
+        limits: Limits,
+        earlier: usize,
+        keys: u32,
+        adjust: impl FnOnce(&mut Settings),
+    ) -> Cluster {
         let dir = std::env::temp_dir().join(format!("redis-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         let (near, far) = (udp(), udp());
@@ -117,7 +156,8 @@ impl Cluster {
         let partitions = (0..deployment.partitions).map(|pid| {
             let dir = dir.join(pid.to_string());
             let partitions = deployment.partitions;
-            let app = apps::open_share("leveldb", &dir, Share { pid, partitions }).unwrap();
+            let mut app = apps::open_share("leveldb", &dir, Share { pid, partitions }).unwrap();
+            fill(&mut app, Share { pid, partitions }, keys);
             PartitionLog {
                 worker: worker(app, limits, deployment, pid),
                 next: 0,
@@ -127,12 +167,26 @@ impl Cluster {
         let (cut, executed) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (sessions, expire) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let (stray, replaced) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-        let cut_off = Arc::<AtomicU64>::default();
+        let (cut_off, readers) = (Arc::<AtomicU64>::default(), Arc::<Readers>::default());
+        let (ask, asked) = mpsc::channel::<(PartitionId, mpsc::Sender<Box<dyn Reader>>)>();
+        let opens = readers.clone();
+        front_end.mailbox().readers(Arc::new(move |pid| {
+            if opens.refused.load(Ordering::Relaxed) {
+                return Err("the disk is broken".into());
+            }
+            let (answer, answers) = mpsc::channel();
+            let asked = ask.send((pid, answer));
+            let reader = asked.ok().and_then(|()| answers.recv().ok());
+            let reader = reader.ok_or("the worker has ended")?;
+            opens.opened.fetch_add(1, Ordering::Relaxed);
+            Ok(Box::new(Held(reader, opens.clone())))
+        }));
         let stop = Arc::<AtomicBool>::default();
         let mut log = Log {
             socket: far,
             partitions: partitions.collect(),
             mailbox: front_end.mailbox().clone(),
+            readers: asked,
             faults,
             rng: Rng::new(SEED),
             held: Vec::new(),
@@ -159,6 +213,7 @@ impl Cluster {
             sessions,
             expire,
             stray,
+            readers,
             replaced,
             stop,
             log: Some(std::thread::spawn(move || log.run(&stopped))),
@@ -219,6 +274,23 @@ impl Plane for SocketPlane {
 
 type App = Box<dyn Application>;
 
+/// Sets those of the keys `key:0` and so on that are a partition's.
+fn fill(app: &mut App, share: Share, keys: u32) {
+    let names = (0..keys).map(|n| format!("key:{n}").into_bytes());
+    let own = names.filter(|key| slot::partition_of(key, share.partitions) == share.pid);
+    let own: Vec<_> = own.collect();
+    for keys in own.chunks(10_000) {
+        let pairs = keys.iter().map(|key| (key.as_slice(), &b"v"[..]));
+        let (mut command, mut reply) = (Vec::new(), Vec::new());
+        let mset = kv::Command::Mset {
+            pairs: pairs.collect(),
+        };
+        mset.encode(&mut command).unwrap();
+        app.execute(&command, &mut reply).unwrap();
+        app.commit(&[]).unwrap();
+    }
+}
+
 fn worker(app: App, limits: Limits, deployment: Deployment, pid: PartitionId) -> Worker<App> {
     let settings = replica::Settings {
         limits,
@@ -251,6 +323,7 @@ struct Log {
     socket: UdpSocket,
     partitions: Vec<PartitionLog>,
     mailbox: Mailbox,
+    readers: mpsc::Receiver<(PartitionId, mpsc::Sender<Box<dyn Reader>>)>,
     faults: Faults,
     rng: Rng,
     held: Vec<Vec<u8>>,
@@ -281,6 +354,10 @@ impl Log {
                         self.decide(&datagram);
                     }
                 }
+            }
+            while let Ok((pid, answer)) = self.readers.try_recv() {
+                let reader = self.partitions[usize::from(pid)].worker.reader();
+                let _ = answer.send(reader.unwrap());
             }
             self.expire();
             if self.stray.swap(false, Ordering::Relaxed) {

@@ -7,7 +7,7 @@
 //! the other, and releases them. [X-HOLD] Whoever takes one *installs* it: see [`crate::Install`].
 
 use super::{Execution, load};
-use crate::application::{Application, Error, Restore, Snapshot};
+use crate::application::{Application, Error, Reader, Restore, Snapshot};
 use crate::identity::{Identity, Named, read_name};
 use paxos::{Deployment, Instance, PartitionId, Time};
 use std::io;
@@ -53,6 +53,17 @@ impl<A: Application> Execution<A> {
             snapshot: self.app.snapshot()?,
         };
         Ok((self.committed, Box::new(named)))
+    }
+
+    /// Reads the state, with all that was executed before. Nothing of that may be taken back. [X-READ]
+    pub fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
+        if self.next > self.stable {
+            return Err(Error(
+                "what it has executed isn't stable yet: try again".into(),
+            ));
+        }
+        self.commit()?;
+        self.app.reader()
     }
 
     /// Keeps each value that is executed from now on, for [`Execution::take_log`]; or no longer. [X-LOG]

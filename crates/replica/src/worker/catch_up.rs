@@ -7,7 +7,7 @@
 
 use super::Worker;
 use crate::agreement::Agreement;
-use crate::application::{Application, Error, Restore, Snapshot};
+use crate::application::{Application, Error, Reader, Restore, Snapshot};
 use crate::execution::Restored;
 use paxos::{Instance, Time};
 use std::io;
@@ -37,6 +37,13 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         let taken = self.execution.snapshot();
         self.tell_position();
         taken
+    }
+
+    /// Reads the state, with all that was executed before, once that is stable. [X-READ]
+    pub fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
+        let reader = self.execution.reader();
+        self.tell_position();
+        reader
     }
 
     /// Keeps each value that is executed from now on, for [`Worker::take_log`]; or no longer. [X-LOG]

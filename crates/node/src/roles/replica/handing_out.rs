@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The workers as the source of their replica's state.
+//! The workers as the source of their replica's state, for other replicas and for readers.
 
 use std::sync::{Arc, mpsc};
+
+use replica::application::OpenReader;
 
 use super::orders::Order;
 use super::worker_thread::{Job, WorkerHandle};
@@ -48,6 +50,17 @@ impl HandingOut {
         }
         opened.iter().map(|opened| wait(opened)?).collect()
     }
+}
+
+/// A way to readers of the workers' states.
+pub fn readers(workers: Arc<Vec<WorkerHandle>>) -> OpenReader {
+    Arc::new(move |pid| {
+        let worker = workers.get(usize::from(pid));
+        let worker = worker.ok_or("there is no such partition")?;
+        let (answer, answers) = mpsc::channel();
+        worker.give(Job::Order(Order::Read(answer)));
+        wait(&answers)?
+    })
 }
 
 fn wait<T>(answers: &mpsc::Receiver<T>) -> Result<T, String> {

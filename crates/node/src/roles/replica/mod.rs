@@ -30,13 +30,14 @@ use std::thread::JoinHandle;
 
 use control::View;
 use paxos::PartitionId;
+use replica::application::OpenReader;
 use replica::{Application, LocalSession};
 
 use self::catch_up::CatchUp;
 pub(crate) use self::catch_up::Note;
 use self::control_thread::{Numbers, ReplicaControl};
 use self::crew::Crew;
-use self::handing_out::HandingOut;
+use self::handing_out::{HandingOut, readers};
 use self::kernel::KernelLearner;
 use self::mailbox::{Mailbox, mailbox};
 pub(crate) use self::partition::Partition;
@@ -87,6 +88,8 @@ pub struct Services {
     pub before_stop: Arc<dyn Fn() + Send + Sync>,
     /// How many instances the workers have executed, by partition, for the front end's INFO.
     pub on_position: Arc<dyn Fn(PartitionId, u64) + Send + Sync>,
+    /// Told how the partitions' states can be read, once they are open.
+    pub on_readers: Arc<dyn Fn(OpenReader) + Send + Sync>,
     /// What the front end has counted, by name, for the replica's status; nothing without one.
     pub front_end_counters: Arc<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
 }
@@ -101,6 +104,7 @@ impl Services {
             on_view: Arc::new(|_| {}),
             before_stop: Arc::new(|| {}),
             on_position: Arc::new(|_, _| {}),
+            on_readers: Arc::new(|_| {}),
             front_end_counters: Arc::new(Vec::new),
         }
     }
@@ -187,6 +191,7 @@ pub fn run(
         rate: group.catch_up_mib_per_s << 20,
         kept: group.catch_up_kept_mib << 20,
     };
+    (services.on_readers)(readers(workers.clone()));
     let handing_out = Arc::new(HandingOut(workers.clone()));
     let _transfer = transfer::server::Server::start(node.control, settings, handing_out)
         .map_err(|e| Error::new(format!("can't listen on {} (TCP): {e}", node.control)))?;

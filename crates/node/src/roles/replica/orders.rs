@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker does for those who hand its replica's state out, or install another one's.
+//! What a worker does for those who read its replica's state, hand it out, or install another one's.
 
 use std::sync::mpsc::Sender;
 
 use paxos::Instance;
+use replica::application::Reader;
 use replica::{Replayed, Restore, Restored, Snapshot};
 
 use super::worker_thread::WorkerThread;
@@ -13,8 +14,13 @@ use crate::transfer::held::Keeper;
 /// A copy of a partition's state with its position, or why there is none.
 pub type Offer = Result<(Instance, Box<dyn Snapshot>), String>;
 
+/// A reader of a partition's state, or why there is none.
+pub type Reading = Result<Box<dyn Reader>, String>;
+
 /// An order. What is answered, is answered through the sender; nothing if the worker ends before.
 pub enum Order {
+    /// To open a reader.
+    Read(Sender<Reading>),
     /// To forget nothing that a copy of another partition may need.
     Hold(Sender<()>),
     /// To open a copy, and to keep what is decided behind it.
@@ -51,6 +57,10 @@ impl WorkerThread {
         let now = self.now();
         // Those who ask may have gone meanwhile.
         match order {
+            Order::Read(answer) => {
+                let reader = self.worker.reader();
+                let _ = answer.send(reader.map_err(|e| e.to_string()));
+            }
             Order::Hold(answer) => {
                 self.worker.hold();
                 let _ = answer.send(());

@@ -51,7 +51,7 @@ pub enum Job {
         from: PartitionId,
         message: SiblingMessage,
     },
-    /// For those who hand the replica's state out, or install another one's.
+    /// For those who read the replica's state, hand it out, or install another one's.
     Order(Order),
     /// The digest of the contents; takes as long as reading all of them.
     Digest(Box<dyn FnOnce(Instance, String) + Send>),
