@@ -111,6 +111,18 @@ impl Processes {
         }
     }
 
+    /// Whether a signal would end this child before it has any say in it: a new process lets the kernel
+    /// do so until it has come to its handlers.
+    pub fn is_at_mercy_of(&self, name: &str, signal: libc::c_int) -> bool {
+        let handled = |pid: u32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            let masks = ["SigCgt:", "SigIgn:"].map(|mask| signals(&status, mask));
+            Some(masks.iter().any(|mask| mask >> (signal - 1) & 1 == 1))
+        };
+        // One that has ended is at nobody's mercy.
+        self.pid(name).and_then(handled) == Some(false)
+    }
+
     /// Waits until all have ended by themselves; says whether they have.
     pub fn wait_all(&mut self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
@@ -190,6 +202,13 @@ pub fn library_cpu_seconds(pid: u32) -> Option<f64> {
     Some(nanoseconds as f64 / 1e9)
 }
 
+/// The signals that a line of a process's status names, a bit each.
+fn signals(status: &str, line: &str) -> u64 {
+    let found = status.lines().find_map(|l| l.strip_prefix(line));
+    let mask = found.map(|mask| u64::from_str_radix(mask.trim(), 16));
+    mask.and_then(Result::ok).unwrap_or(0)
+}
+
 /// Resident memory of a process in MiB.
 pub fn resident_mib(pid: u32) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -207,5 +226,39 @@ fn die_with_parent(command: &mut Command) {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             Ok(())
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_a_handler_is_at_the_mercy_of_a_signal() {
+        let directory = std::env::temp_dir();
+        let mut processes = Processes::new("sh");
+        let mut start = |name: &str, script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            processes.start(command, &directory, name).unwrap();
+        };
+        start("bare", "while :; do sleep 1; done");
+        start(
+            "handles",
+            "trap : TERM; trap '' HUP; while :; do sleep 1; done",
+        );
+        let deadline = Instant::now() + Duration::from_secs(10);
+        for signal in [libc::SIGTERM, libc::SIGHUP] {
+            while processes.is_at_mercy_of("handles", signal) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert!(!processes.is_at_mercy_of("handles", signal));
+            assert!(processes.is_at_mercy_of("bare", signal));
+        }
+        processes.kill("bare");
+        assert!(!processes.is_at_mercy_of("bare", libc::SIGTERM));
+        for name in ["bare", "handles"] {
+            let _ = std::fs::remove_file(directory.join(format!("{name}.log")));
+        }
     }
 }

@@ -156,10 +156,16 @@ impl Testbed {
     }
 
     /// SIGTERM or SIGHUP to all of them, SIGKILL where that takes too long; returns who didn't end
-    /// in good order.
+    /// in good order. Whoever has only just started is told once it can hear it.
     pub fn stop(&mut self, nodes: &[String], hang_up: bool) -> Vec<Ended> {
-        self.reap();
         let signal = if hang_up { libc::SIGHUP } else { libc::SIGTERM };
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        for node in nodes {
+            while self.processes.is_at_mercy_of(node, signal) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.reap();
         for node in nodes {
             self.processes.signal(node, signal);
         }
