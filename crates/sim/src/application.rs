@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use paxos::{Instance, PartitionId};
+use paxos::wire::value::Vector;
+use paxos::{Epoch, Instance, PartitionId};
 use replica::application::RecordVisitor;
 use replica::{Application, Checkpoint, Error, Part, Record, Restore, Snapshot};
 
@@ -321,6 +322,21 @@ impl SharedStore {
     pub fn forget_outcomes(&self) {
         let records = &mut self.lock().committed.records;
         records.retain(|key, _| key.first() != Some(&b'o'));
+    }
+
+    /// A deliberate mistake: what came of commands of epochs before the last marker is lost.
+    pub fn forget_overtaken_outcomes(&self) {
+        let records = &mut self.lock().committed.records;
+        let marker = |(key, value): (&Vec<u8>, &Vec<u8>)| match key[0] {
+            b'p' => value.get(8..12).map(<[u8]>::to_vec),
+            b'c' => value.get(16..20).map(<[u8]>::to_vec),
+            _ => None,
+        };
+        let last = records.iter().filter_map(marker).max();
+        let last = last.and_then(|bytes| Some(Epoch::from_be_bytes(bytes.try_into().ok()?)));
+        let overtaken =
+            |outcome: &[u8]| Vector::parse(outcome).is_ok_and(|v| Some(v.round.epoch()) < last);
+        records.retain(|key, value| key.first() != Some(&b'o') || !overtaken(value));
     }
 
     /// A deliberate mistake: the last commit stored the effects, but not the records.

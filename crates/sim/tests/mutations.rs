@@ -80,8 +80,30 @@ fn outcomes_that_a_restart_takes() {
     assert_found_with(Mutation::OutcomesForgotten, SPANNING, &HALF);
 }
 
-/// What shows that a command took effect in a part of its partitions: there, or in what comes behind it.
-const HALF: [Invariant; 3] = [AllOrNothing, InOrderOnce, Acknowledged];
+/// [V-JUDGE]
+#[test]
+fn a_marker_that_counts_before_an_outcome_on_record() {
+    assert_found_with(Mutation::MarkerBeforeRecord, SPANNING, &HALF);
+}
+
+/// Workers wait for each other for ever. An order with a circle can't be executed, so no other checker can
+/// notice. [L-MULTI]
+#[test]
+fn commands_over_several_partitions_that_lie_crosswise() {
+    let options = Options {
+        limits: SPANNING,
+        ..mistaken(Mutation::StampsCrosswise)
+    };
+    let stands_still = |seed: &u64| {
+        let violations = run_seed(*seed, &options).violations;
+        violations.iter().any(|v| v.invariant == Liveness)
+    };
+    assert!((1..=SEEDS).any(|seed| stands_still(&seed)));
+}
+
+/// What shows that a command took effect in a part of its partitions: there, in what comes behind it, or in a
+/// checkpoint that lacks it.
+const HALF: [Invariant; 4] = [AllOrNothing, InOrderOnce, Acknowledged, Trim];
 
 /// [L-PROGRAM]
 #[test]

@@ -9,18 +9,7 @@ use sim::shrink::shrink;
 
 #[test]
 fn seeds_are_sound() {
-    let options = Options::default();
-    let mut commands = 0;
-    for seed in 1..=150 {
-        let outcome = run_seed(seed, &options);
-        commands += outcome.commands;
-        assert!(
-            outcome.violations.is_empty(),
-            "{}\nreproduce it: ./dev sim {seed}",
-            outcome.violations[0]
-        );
-    }
-    assert!(commands > 10_000, "a run without load proves nothing");
+    are_sound(150, Limits::default());
 }
 
 /// [V-ALIVE] [V-STAND] [V-JUDGE] [V-SESSION] [V-DEAD]
@@ -30,17 +19,21 @@ fn seeds_with_commands_over_several_partitions_are_sound() {
         spanning: true,
         ..Limits::default()
     };
+    are_sound(100, limits);
+}
+
+fn are_sound(seeds: u64, limits: Limits) {
     let options = Options {
         limits,
         ..Options::default()
     };
     let mut commands = 0;
-    for seed in 1..=100 {
+    for seed in 1..=seeds {
         let outcome = run_seed(seed, &options);
         commands += outcome.commands;
         assert!(
             outcome.violations.is_empty(),
-            "seed {seed}: {}",
+            "seed {seed} with {limits:?}: {}",
             outcome.violations[0]
         );
     }

@@ -154,13 +154,12 @@ impl Executions {
         execution: &Execution,
         findings: &mut Findings,
     ) {
-        let Execution {
+        let &Execution {
             inst,
             position,
-            command,
             answer,
-        } = *execution;
-        let id = command.id;
+            command: AppCommand { id, .. },
+        } = execution;
         if self.is_given_up(replica, pid, execution, findings) {
             return;
         }
@@ -245,21 +244,14 @@ impl Executions {
             });
             return;
         };
-        if let Some(before) = known.executed.replace(position) {
-            findings.report(Invariant::InOrderOnce, || {
-                format!(
-                    "command {id} takes effect twice in partition {pid}: at positions {before} and {position}"
-                )
-            });
-        }
+        let before = known.executed.replace(position);
+        note_once(id, pid, before, position, findings);
         if (known.info.pid, known.info.key, known.info.op) != (pid, command.key, command.op) {
             findings.report(Invariant::Agreement, || {
                 format!("replica {replica} executes command {id} otherwise than submitted")
             });
         }
-        if let Some((session, number)) = known.info.ordered {
-            note_ordered(log, id, session, number, findings);
-        }
+        note_ordered(log, id, known.info.ordered, findings);
     }
 
     /// One partition's part in a command over several.
@@ -267,15 +259,14 @@ impl Executions {
         &mut self,
         replica: NodeId,
         pid: PartitionId,
-        execution: &Execution,
-        findings: &mut Findings,
-    ) {
-        let Execution {
+        &Execution {
             inst,
             position,
             command,
             answer,
-        } = *execution;
+        }: &Execution,
+        findings: &mut Findings,
+    ) {
         let id = command.id;
         let Executions { logs, spanning, .. } = self;
         let record = spanning.get_mut(&id).expect("asked for by the caller");
@@ -293,13 +284,7 @@ impl Executions {
             });
             return;
         }
-        if let Some(before) = record.executed(pid, position) {
-            findings.report(Invariant::InOrderOnce, || {
-                format!(
-                    "command {id} takes effect twice in partition {pid}: at positions {before} and {position}"
-                )
-            });
-        }
+        note_once(id, pid, record.executed(pid, position), position, findings);
         let log = &mut logs[pid as usize];
         if let Op::Set(after) = op {
             log.words.insert(key, after);
@@ -308,9 +293,7 @@ impl Executions {
         let known = &mut self.commands[id as usize];
         if known.info.pid == pid {
             known.executed = Some(position);
-            if let Some((session, number)) = known.info.ordered {
-                note_ordered(log, id, session, number, findings);
-            }
+            note_ordered(log, id, known.info.ordered, findings);
         }
     }
 
@@ -377,15 +360,14 @@ impl Executions {
         &mut self,
         replica: NodeId,
         pid: PartitionId,
-        execution: &Execution,
-        findings: &mut Findings,
-    ) -> bool {
-        let Execution {
+        &Execution {
             inst,
             position,
             command: AppCommand { id, .. },
             answer,
-        } = *execution;
+        }: &Execution,
+        findings: &mut Findings,
+    ) -> bool {
         let log = &mut self.logs[pid as usize];
         let done = Done { id, inst, answer };
         let last = log.given_up.last().is_some_and(|g| g.contains(&inst));
@@ -483,8 +465,28 @@ impl Executions {
     }
 }
 
-/// A command of an ordered session takes effect: after all before it.
-fn note_ordered(log: &mut Log, id: u64, session: u64, number: u64, findings: &mut Findings) {
+/// A command takes effect in a partition: for the first time.
+fn note_once(
+    id: u64,
+    pid: PartitionId,
+    before: Option<u64>,
+    position: u64,
+    findings: &mut Findings,
+) {
+    if let Some(before) = before {
+        findings.report(Invariant::InOrderOnce, || {
+            format!(
+                "command {id} takes effect twice in partition {pid}: at positions {before} and {position}"
+            )
+        });
+    }
+}
+
+/// If it is of an ordered session: after all before it.
+fn note_ordered(log: &mut Log, id: u64, ordered: Option<(u64, u64)>, findings: &mut Findings) {
+    let Some((session, number)) = ordered else {
+        return;
+    };
     let last = log.ordered.insert(session, number);
     if last.is_some_and(|last| last >= number) {
         findings.report(Invariant::InOrderOnce, || {

@@ -4,6 +4,7 @@
 use control::Message;
 use paxos::{Leader, Packet, Program, Verdict};
 
+use super::crosswise::Crosswise;
 use super::host::Host;
 use super::layout::Endpoint;
 use super::mutation::{self, Mutation};
@@ -19,6 +20,8 @@ pub struct LeaderHost {
     out: Outgoing,
     /// For a mutation: what it was programmed with, beyond its memory's end.
     programmed: Option<Program>,
+    /// For a mutation.
+    crosswise: Crosswise,
 }
 
 impl LeaderHost {
@@ -30,6 +33,7 @@ impl LeaderHost {
             nonce: 0,
             out: Outgoing::default(),
             programmed: None,
+            crosswise: Crosswise::default(),
         }
     }
 
@@ -60,6 +64,7 @@ impl LeaderHost {
     /// The process dies.
     pub fn crash(&mut self) {
         self.role = None;
+        self.crosswise = Crosswise::default();
     }
 
     /// A packet arrives.
@@ -82,6 +87,9 @@ impl LeaderHost {
         if let Some(header) = mutation::refused_by_another(world, &packet.header) {
             let again = Packet { header, ..*packet };
             let _ = leader.step(&again, &mut self.out);
+        }
+        if world.mutated(Mutation::StampsCrosswise) {
+            self.crosswise.spoil(&mut self.out);
         }
         let at = self.host.endpoint(0);
         let who = Sender::Proposer(self.host.process);

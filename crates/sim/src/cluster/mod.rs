@@ -6,6 +6,7 @@ mod act;
 mod client;
 mod clock;
 mod controller;
+mod crosswise;
 mod end;
 mod host;
 mod layout;

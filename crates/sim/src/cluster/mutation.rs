@@ -101,12 +101,16 @@ pub enum Mutation {
     ExecutedCountsAsStored,
     /// Outcomes of commands over several partitions don't survive a restart.
     OutcomesForgotten,
+    /// After a restart a marker counts before an outcome on record.
+    MarkerBeforeRecord,
+    /// A leader stamps commands over several partitions in each of them by itself.
+    StampsCrosswise,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// those that are to notice them.
-    pub const ALL: [Mutation; 39] = [
+    pub const ALL: [Mutation; 41] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -146,17 +150,21 @@ impl Mutation {
         Mutation::AnswersDoNotWait,
         Mutation::ExecutedCountsAsStored,
         Mutation::OutcomesForgotten,
+        Mutation::MarkerBeforeRecord,
+        Mutation::StampsCrosswise,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.
     pub fn only(self) -> Option<Invariant> {
-        let begins = [
-            Mutation::BeginsTooLow,
-            Mutation::BeginningIgnored,
-            Mutation::EpochsBeginAnew,
-            Mutation::NumberIgnored,
-        ];
-        begins.contains(&self).then_some(Invariant::Alarm)
+        match self {
+            Mutation::BeginsTooLow
+            | Mutation::BeginningIgnored
+            | Mutation::EpochsBeginAnew
+            | Mutation::NumberIgnored => Some(Invariant::Alarm),
+            // That nobody executes either command, and nothing behind them.
+            Mutation::StampsCrosswise => Some(Invariant::Liveness),
+            _ => None,
+        }
     }
 }
 
@@ -269,6 +277,7 @@ pub fn spoil_store(world: &World, store: &SharedStore) {
         Some(Mutation::CommitReportedEarly) => store.commit_late(),
         Some(Mutation::ExecutedCountsAsStored) => store.count_executed(),
         Some(Mutation::OutcomesForgotten) => store.forget_outcomes(),
+        Some(Mutation::MarkerBeforeRecord) => store.forget_overtaken_outcomes(),
         _ => {}
     }
 }

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A deliberate mistake of a leader: it stamps commands over several partitions in each of them by itself, so
+//! that two of them lie crosswise.
+
+use paxos::wire::value::Vector;
+use paxos::{Flags, Header, Instance, MsgType, Outbox, PartitionId, Round};
+
+use super::world::Outgoing;
+
+/// A stamped command that waits for the next one.
+#[derive(Default)]
+pub struct Crosswise {
+    held: Outgoing,
+}
+
+type Places = Vec<(PartitionId, Instance)>;
+
+impl Crosswise {
+    /// Spoils what a leader sends: two commands over the same partitions exchange their places in the last one.
+    pub fn spoil(&mut self, out: &mut Outgoing) {
+        let Some((round, second)) = stamped(out) else {
+            return;
+        };
+        let earlier =
+            stamped(&self.held).filter(|(of, first)| *of == round && fits(first, &second));
+        let Some((_, first)) = earlier else {
+            return std::mem::swap(&mut self.held, out);
+        };
+        let mut crossed = Outgoing::default();
+        exchange(&self.held, &second, &mut crossed);
+        exchange(out, &first, &mut crossed);
+        self.held.clear();
+        *out = crossed;
+    }
+}
+
+/// The round and the places of the command over several partitions that a leader sends, if it is one.
+fn stamped(out: &Outgoing) -> Option<(Round, Places)> {
+    let is_copy = |h: &Header| h.msgtype == MsgType::Phase2a && h.flags.has(Flags::MULTI);
+    let (_, header, value) = out.iter().find(|(_, header, _)| is_copy(header))?;
+    Some((header.rnd, Vector::parse(value).ok()?.iter().collect()))
+}
+
+fn fits(first: &Places, second: &Places) -> bool {
+    let pids = |places: &Places| -> Vec<PartitionId> { places.iter().map(|(p, _)| *p).collect() };
+    pids(first) == pids(second)
+}
+
+/// The copies of one command, with the other one's place in the last partition.
+fn exchange(copies: &Outgoing, other: &Places, to: &mut Outgoing) {
+    let (last, inst) = other[other.len() - 1];
+    let places = stamped(copies).map_or(Places::new(), |(_, places)| places);
+    let place = |of: PartitionId| match of == last {
+        true => inst,
+        false => places.iter().find(|(pid, _)| *pid == of).map_or(0, |p| p.1),
+    };
+    for (receiver, header, value) in copies.iter() {
+        let (mut header, mut value) = (*header, value.to_vec());
+        Vector::stamp(&mut value, header.rnd, place);
+        header.inst = place(header.pid);
+        to.send(receiver, &header, &value);
+    }
+}
