@@ -9,11 +9,11 @@ use std::process::{Command, Output};
 use common::waiting::all_serve;
 use common::{PROGRAM, TestCluster, eventually, shape, text};
 use local_cluster::Shape;
-use local_cluster::resp::Reply;
+use local_cluster::resp::{Connection, Reply};
 use model::merge;
 use model::trace::Trace;
 use paxos::trace::Event;
-use paxos::{Header, MsgType, Packet, Round};
+use paxos::{Flags, Header, MsgType, Packet, Round};
 use serde_json::Value;
 
 fn check(directory: &Path) -> Output {
@@ -52,7 +52,7 @@ fn recorded_kills(shape: &Shape, victims: &[&str]) -> (TestCluster, PathBuf) {
             if step == 75 {
                 cluster.processes.kill(victim);
             }
-            if !matches!(connection.call(&[b"INCR", b"counter"]), Ok(Reply::Int(_))) {
+            if !is_served(&mut connection, shape.partitions > 1) {
                 connection = cluster.connect(serving);
             }
         }
@@ -66,6 +66,13 @@ fn recorded_kills(shape: &Shape, victims: &[&str]) -> (TestCluster, PathBuf) {
         cluster.processes.kill(&name);
     }
     (cluster, directory)
+}
+
+/// The keys are in different partitions, if there are two.
+fn is_served(connection: &mut Connection, over_both: bool) -> bool {
+    let both: [&[u8]; 5] = [b"MSET", b"a", b"1", b"b", b"2"];
+    let alone = matches!(connection.call(&[b"INCR", b"counter"]), Ok(Reply::Int(_)));
+    alone && (!over_both || matches!(connection.call(&both), Ok(Reply::Simple(_))))
 }
 
 fn sent(trace: &Trace) -> impl Iterator<Item = (usize, Header)> {
@@ -118,6 +125,28 @@ fn durable_acceptors_keep_the_protocol_while_they_are_killed() {
     ];
     let (_cluster, directory) = recorded_kills(&shape, &victims);
     is_eventful(&is_allowed(&directory), 6);
+}
+
+/// [L-MULTI]
+#[test]
+fn commands_over_two_partitions_keep_the_protocol_while_nodes_are_killed() {
+    let shape = Shape {
+        partitions: 2,
+        ..shape("leveldb")
+    };
+    let victims = ["leader-1", "acceptor-1", "replica-1"];
+    let (_cluster, directory) = recorded_kills(&shape, &victims);
+    let trace = is_allowed(&directory);
+    is_eventful(&trace, 4);
+    let is_copy = |h: &Header| h.msgtype == MsgType::Phase2a && h.flags.has(Flags::MULTI);
+    let copies = |pid, epoch| {
+        let of = |h: &Header| is_copy(h) && (h.pid, h.rnd) == (pid, Round::base(epoch));
+        sent(&trace).filter(|(_, h)| of(h)).count()
+    };
+    for (pid, epoch) in [(0, 1), (1, 1), (0, 2), (1, 2)] {
+        let count = copies(pid, epoch);
+        assert!(count > 50, "{count} in partition {pid} in epoch {epoch}");
+    }
 }
 
 /// Falsifies one file of a copy, by a function that says which line is wrong then.
