@@ -91,7 +91,8 @@ impl Again {
 /// several partitions one for each, as the copies of `egress` have them.
 pub fn copies(packet: &Packet<'_>) -> Vec<Header> {
     let header = packet.header;
-    let is_multi = header.msgtype == MsgType::Phase2a && header.flags.has(Flags::MULTI);
+    let is_stamped = matches!(header.msgtype, MsgType::Phase2a | MsgType::Ordered);
+    let is_multi = is_stamped && header.flags.has(Flags::MULTI);
     match is_multi.then(|| Vector::parse(packet.value)) {
         Some(Ok(vector)) => {
             let copy = |(pid, inst)| Header {

@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering::SeqCst, fence};
 use aya::maps::{Array, DevMap, DevMapHash, xdp::XdpMapError};
 
 use crate::layout::{DEVICE_FEW_COPIES, Device, LINK_PLACES, LINK_TRIES, Link};
-use crate::object::{Object, Result, Role, whole};
+use crate::object::{Object, Result, whole};
 
 /// The devmaps, and how many times every port stands in each: the last two are for commands over
 /// several partitions, and a leader has them.
@@ -51,7 +51,7 @@ impl Object {
         }
         self.fill("multicast_small", if few { ports } else { &[] }, 1, egress)?;
         for (name, times) in MAPS {
-            if times == 1 || self.role() == Role::Leader {
+            if times == 1 || self.role().stamps() {
                 self.fill(name, ports, times, egress)?;
             }
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Control of an in-network leader: what the control plane does with its maps.
+//! Control of an in-network leader, or sequencer: what the control plane does with its maps.
 //!
 //! What is programmed goes to the bank not in use, which then becomes the one in use; no bank is written
 //! before all programs have ended that may use it. So a packet that is on its way meanwhile ends in the round,
@@ -14,20 +14,22 @@ use crate::banks::Banks;
 use crate::layout::{
     LeaderBank, LeaderGroup, LeaderPartition, LeaderPartitionBank, Preemption, Replicas,
 };
-use crate::object::{Object, Result};
+use crate::object::{Object, Result, Role};
 use crate::place::Place;
 use crate::sys::{Mapped, atomic32, atomic64};
 
 /// In `next`: a command over several partitions is about to take an instance.
 const NEXT_LOCKED: u64 = 1 << 63;
 
-/// One group's leader in the network.
+/// One group's leader, or sequencer, in the network.
 #[derive(Debug)]
 pub struct Leader {
     place: Place,
     leaders: Mapped<LeaderGroup>,
     partitions: Mapped<LeaderPartition>,
     banks: Banks,
+    /// Its acceptors are its replicas.
+    is_sequencer: bool,
 }
 
 impl Leader {
@@ -47,12 +49,16 @@ impl Leader {
             leaders,
             partitions: object.memory("partitions")?,
             banks: Banks::new(is_new)?,
+            is_sequencer: object.role() == Role::Sequencer,
         })
     }
 
     /// Takes over a round: once, and only a larger one than any before, like
-    /// [`paxos::Leader::program`].
+    /// [`paxos::Leader::program`], or a sequencer's. [Q-PROGRAM]
     pub fn program(&self, program: &Program) -> std::result::Result<(), &'static str> {
+        if self.is_sequencer {
+            paxos::nopaxos::sequencer::check_members(program)?;
+        }
         let partitions = usize::from(self.place.deployment.partitions);
         let group = self.group();
         if program.nonce != group.nonce {

@@ -29,11 +29,18 @@ pub enum Role {
     Acceptor,
     Learner,
     Forwarder,
+    Sequencer,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Role; 4] = [Role::Leader, Role::Acceptor, Role::Learner, Role::Forwarder];
+    pub const ALL: [Role; 5] = [
+        Role::Leader,
+        Role::Acceptor,
+        Role::Learner,
+        Role::Forwarder,
+        Role::Sequencer,
+    ];
 
     /// The name of the role, of its program and of its object.
     pub const fn name(self) -> &'static str {
@@ -42,7 +49,13 @@ impl Role {
             Role::Acceptor => "acceptor",
             Role::Learner => "learner",
             Role::Forwarder => "forwarder",
+            Role::Sequencer => "sequencer",
         }
+    }
+
+    /// Whether it puts requests in order, in copies for several partitions, too.
+    pub const fn stamps(self) -> bool {
+        matches!(self, Role::Leader | Role::Sequencer)
     }
 }
 
@@ -135,7 +148,7 @@ impl Object {
         }
         let ring_names: Vec<String> = (0..MAX_RINGS).map(|ring| format!("ring{ring}")).collect();
         match role {
-            Role::Leader => {
+            Role::Leader | Role::Sequencer => {
                 loader.set_max_entries("leaders", sizes.groups);
                 loader.set_max_entries("partitions", sizes.partitions);
             }

@@ -150,6 +150,7 @@ impl Runner {
             action::REDIRECT => {
                 let to = match object.role() {
                     Role::Leader => To::Acceptors,
+                    Role::Sequencer => To::Replicas,
                     _ => To::Learners,
                 };
                 let copy = frame::datagram(out, v6, false)?.to_vec();
@@ -165,9 +166,8 @@ impl Runner {
     /// What one member gets of a multicast frame.
     fn copies(&mut self, frame: &[u8], datagram: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         let packet = Packet::parse(&datagram).map_err(|reason| reason.name())?;
-        let multi =
-            packet.header.msgtype == MsgType::Phase2a && packet.header.flags.has(Flags::MULTI);
-        if !multi || self.v6 {
+        let is_stamped = matches!(packet.header.msgtype, MsgType::Phase2a | MsgType::Ordered);
+        if !is_stamped || !packet.header.flags.has(Flags::MULTI) || self.v6 {
             return Ok(vec![datagram]);
         }
         let vector = paxos::wire::value::Vector::parse(packet.value);

@@ -55,7 +55,7 @@ fn knowing(dir: &std::path::Path, role: Role, v6: bool) -> Loaded {
 #[test]
 fn nodes_are_believed_at_their_own_addresses() {
     let Some(dir) = objects_or_skip() else { return };
-    for role in [Role::Leader, Role::Acceptor, Role::Learner] {
+    for role in [Role::Leader, Role::Acceptor, Role::Learner, Role::Sequencer] {
         for v6 in [false, true] {
             let mut loaded = knowing(&dir, role, v6);
             for msgtype in MsgType::ALL {

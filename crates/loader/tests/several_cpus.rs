@@ -212,8 +212,18 @@ fn vote_and_promise(acceptor: &Loaded, first: u64, round: Round) -> (Vec<u64>, O
 /// [L-STAMP] [L-MULTI]
 #[test]
 fn stamping_is_unique_and_vectors_are_ordered_alike() {
+    several_stamp(Role::Leader);
+}
+
+/// [Q-STAMP] [L-MULTI]
+#[test]
+fn sequencing_is_unique_and_vectors_are_ordered_alike() {
+    several_stamp(Role::Sequencer);
+}
+
+fn several_stamp(role: Role) {
     let Some(dir) = objects_or_skip() else { return };
-    let leader = load(&dir, Role::Leader, 2);
+    let leader = load(&dir, role, 2);
     leader
         .role
         .leader()
@@ -223,9 +233,9 @@ fn stamping_is_unique_and_vectors_are_ordered_alike() {
             next: vec![0; 2],
             trimmed: vec![0; 2],
             window: 1 << 40,
-            acceptors: vec![11, 12, 13],
-            f: 1,
-            replicas: vec![31],
+            acceptors: vec![11],
+            f: 0,
+            replicas: vec![11],
             g: 0,
         })
         .expect("its nonce");

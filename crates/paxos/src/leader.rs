@@ -16,73 +16,26 @@
 //! most stop this leader until the next epoch.
 
 use crate::answer::{self, Refusal};
-use crate::configuration::MAX_ACCEPTORS;
-use crate::wire::MAX_VALUE_LEN;
-use crate::wire::value::{Probe, ProbeReport, Rejection, Vector};
+pub use crate::stamping::{Preemption, Program, check_next};
+use crate::stamping::{Stamped, Stamping};
+use crate::wire::value::Probe;
 use crate::{
-    Deployment, Epoch, Header, Instance, MsgType, NodeId, Outbox, Packet, PartitionId, Reason,
-    Round, To, TrimReport, TrimReports, Verdict,
+    Deployment, Epoch, Instance, MsgType, Outbox, Packet, PartitionId, Reason, Round, To, Verdict,
 };
 
-/// Leaders stamp instances below this. In the network the highest bit of `next` is a lock, held while a
-/// command over several partitions takes its instances.
-const END: Instance = (1 << 63) - 1;
-
-// ---- Types
-
-/// Hands a round to this leader.
-#[derive(Clone, PartialEq, Eq, Debug, Hash)]
-pub struct Program {
-    /// Its base round is the leader's.
-    pub epoch: Epoch,
-    /// The boot nonce of the leader that the epoch names.
-    pub nonce: u64,
-    /// Partition by partition: the first instance to stamp.
-    pub next: Vec<Instance>,
-    /// Partition by partition: acceptors have forgotten everything below.
-    pub trimmed: Vec<Instance>,
-    /// Instances that may be open at once, at most the acceptors' slots.
-    pub window: u64,
-    /// The epoch's acceptors, exactly 2f+1, in ascending order.
-    pub acceptors: Vec<NodeId>,
-    /// How many of them may fail: f+1 that have promised a later epoch retire the leader.
-    pub f: u8,
-    /// The epoch's replicas, in ascending order.
-    pub replicas: Vec<NodeId>,
-    /// How many of them may fail without stopping TRIM.
-    pub g: u8,
-}
-
-/// Which acceptors of the leader's epoch said that they have promised a later one.
-#[derive(Clone, PartialEq, Eq, Debug, Hash)]
-pub struct Preemption {
-    acceptors: Vec<NodeId>,
-    f: u8,
-    /// Which of them have said so: bit i is the i-th acceptor.
-    told: u32,
-}
+/// A proposal.
+const STAMPED: Stamped = Stamped {
+    msgtype: MsgType::Phase2a,
+    to: To::Acceptors,
+    role: Probe::Leader,
+};
 
 // ---- State
 
 /// A leader of one group, all its partitions.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Leader {
-    deployment: Deployment,
-    nonce: u64,
-    /// The last round that was programmed; none = never.
-    rnd: Round,
-    /// A later epoch exists.
-    retired: bool,
-    window: u64,
-    partitions: Vec<Partition>,
-    preemption: Preemption,
-    reports: TrimReports,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-struct Partition {
-    next: Instance,
-    trimmed: Instance,
+    stamping: Stamping,
 }
 
 impl Leader {
@@ -91,97 +44,50 @@ impl Leader {
     /// # Panics
     /// If `nonce` is 0, or the deployment's largest value fits no packet.
     pub fn new(deployment: Deployment, nonce: u64) -> Leader {
-        assert!(nonce != 0, "a boot nonce is never 0");
-        assert!(deployment.max_value as usize <= MAX_VALUE_LEN);
         Leader {
-            deployment,
-            nonce,
-            rnd: Round::NONE,
-            retired: false,
-            window: 0,
-            partitions: vec![Partition::default(); deployment.partitions as usize],
-            preemption: Preemption::none(),
-            reports: TrimReports::none(deployment.partitions),
+            stamping: Stamping::new(deployment, nonce),
         }
     }
 
     /// Takes over a round: once, and only a larger one than any before. [L-PROGRAM]
     pub fn program(&mut self, program: &Program) -> Result<(), &'static str> {
-        let partitions = self.partitions.len();
-        if program.nonce != self.nonce {
-            return Err("the epoch names another boot nonce");
-        }
-        if program.epoch == 0 || program.epoch > crate::round::MAX_EPOCH {
-            return Err("the epoch is out of range");
-        }
-        if Round::base(program.epoch) <= self.rnd {
-            return Err("this round or a later one was programmed before");
-        }
-        if program.next.len() != partitions || program.trimmed.len() != partitions {
-            return Err("next and trimmed must name every partition");
-        }
-        if program
-            .next
-            .iter()
-            .zip(&program.trimmed)
-            .any(|(n, t)| n < t)
-        {
-            return Err("next lies below trimmed");
-        }
-        check_next(&program.next)?;
-        if program.window == 0 {
-            return Err("a window of 0 never opens");
-        }
-        let preemption = Preemption::new(&program.acceptors, program.f)?;
-        let reports = TrimReports::new(self.deployment.partitions, &program.replicas, program.g)?;
-        self.preemption = preemption;
-        self.reports = reports;
-        self.rnd = Round::base(program.epoch);
-        self.retired = false;
-        self.window = program.window;
-        for (pid, partition) in self.partitions.iter_mut().enumerate() {
-            partition.next = program.next[pid];
-            partition.trimmed = program.trimmed[pid];
-        }
-        Ok(())
+        self.stamping.program(program)
     }
 
     /// Stops stamping if `epoch` is later than this leader's, until it is programmed again.
     /// [L-RETIRE]
     pub fn retire(&mut self, epoch: Epoch) {
-        if !self.rnd.is_none() && epoch > self.rnd.epoch() {
-            self.retired = true;
-        }
+        self.stamping.retire(epoch);
     }
 
     /// The deployment that it serves.
     pub fn deployment(&self) -> &Deployment {
-        &self.deployment
+        self.stamping.deployment()
     }
 
     /// The boot nonce.
     pub fn nonce(&self) -> u64 {
-        self.nonce
+        self.stamping.nonce()
     }
 
     /// The round it stamps in; none while it isn't programmed or has retired.
     pub fn round(&self) -> Round {
-        if self.retired { Round::NONE } else { self.rnd }
+        self.stamping.round()
     }
 
     /// The instance that the next REQUEST of a partition takes.
     pub fn next(&self, pid: PartitionId) -> Instance {
-        self.partitions[pid as usize].next
+        self.stamping.next(pid)
     }
 
     /// Acceptors have forgotten, or may forget, everything below.
     pub fn trimmed(&self, pid: PartitionId) -> Instance {
-        self.partitions[pid as usize].trimmed
+        self.stamping.trimmed(pid)
     }
 
     /// Instances that may be open at once.
     pub fn window(&self) -> u64 {
-        self.window
+        self.stamping.window()
     }
 
     // ---- Handlers, named and ordered as in programs/xdp/leader.bpf.c
@@ -189,242 +95,36 @@ impl Leader {
     /// Takes one packet.
     #[inline]
     pub fn step(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
-        if let Err(reason) = self.deployment.check(packet) {
+        if let Err(reason) = self.deployment().check(packet) {
             return Verdict::Dropped(reason);
         }
         let result = self.handle(packet, out);
-        answer::conclude(&self.deployment, packet, result, out)
+        answer::conclude(self.deployment(), packet, result, out)
     }
 
     #[inline]
     fn handle(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
         match packet.header.msgtype {
-            MsgType::Request => self.request(packet, out),
+            MsgType::Request => self.stamping.request(packet, STAMPED, out),
             MsgType::Trim => self.trim_to(packet),
-            MsgType::Reject => self.rejected(packet),
-            MsgType::Probe => self.probe(packet, out),
+            MsgType::Reject => self.stamping.rejected(packet, Round::is_valid),
+            MsgType::Probe => self.stamping.probe(packet, STAMPED.role, out),
             _ => Err(Reason::NotForRole.into()),
         }
-    }
-
-    /// Stamps, if this is the leader and the window is open. Instance, round and sender in a
-    /// REQUEST mean nothing. [L-STAMP]
-    #[inline]
-    fn request(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
-        let h = &packet.header;
-        if self.round().is_none() {
-            return Err(self.refusal(Reason::NotLeader, h.pid));
-        }
-        if h.flags.has(crate::Flags::MULTI) {
-            return self.request_multi(packet, out);
-        }
-        self.window_open(h.pid)?;
-        let inst = self.take(h.pid);
-        self.send_proposal(h, h.pid, inst, packet.value, out);
-        Ok(Verdict::Changed)
-    }
-
-    /// One instance of every partition named, or of none; each copy carries the whole vector.
-    /// [L-MULTI]
-    fn request_multi(
-        &mut self,
-        packet: &Packet<'_>,
-        out: &mut impl Outbox,
-    ) -> Result<Verdict, Refusal> {
-        let h = &packet.header;
-        let vector = Vector::parse(packet.value)?;
-        if vector.iter().next().is_none_or(|(first, _)| first != h.pid) {
-            return Err(Reason::BadValue.into());
-        }
-        if vector
-            .iter()
-            .any(|(pid, _)| pid >= self.deployment.partitions)
-        {
-            return Err(Reason::UnknownPartition.into());
-        }
-        for (pid, _) in vector.iter() {
-            self.window_open(pid)?;
-        }
-        let mut scratch = [0; MAX_VALUE_LEN];
-        let stamped = &mut scratch[..packet.value.len()];
-        stamped.copy_from_slice(packet.value);
-        Vector::stamp(stamped, self.rnd, |pid| self.take(pid));
-        for (pid, _) in vector.iter() {
-            // Just taken above, each partition once.
-            let inst = self.next(pid) - 1;
-            self.send_proposal(h, pid, inst, stamped, out);
-        }
-        Ok(Verdict::Changed)
     }
 
     /// TRIM opens the window: a replica's report (no round), or a candidate's word (its base
     /// round). [L-TRIM]
     fn trim_to(&mut self, packet: &Packet<'_>) -> Result<Verdict, Refusal> {
-        let h = &packet.header;
         if !packet.value.is_empty() {
             return Err(Reason::BadValue.into());
         }
-        let partition = &mut self.partitions[h.pid as usize];
-        if h.rnd.is_none() {
-            // As at an acceptor: reports begin anew with each epoch. [T-EPOCH]
-            if h.request < u64::from(self.rnd.epoch()) {
-                return Err(Reason::Stale.into());
-            }
-            self.reports.report(h.pid, h.swid, TrimReport::said_by(h))?;
-            partition.trimmed = partition.trimmed.max(self.reports.trim_point(h.pid));
-            return Ok(Verdict::Changed);
+        if packet.header.rnd.is_none() {
+            return self.stamping.report(packet);
         }
-        if !h.rnd.is_base() {
+        if !packet.header.rnd.is_base() {
             return Err(Reason::BadRound.into());
         }
-        if self.rnd.is_none() || h.rnd < self.rnd || h.inst < partition.trimmed {
-            return Err(Reason::Stale.into());
-        }
-        if h.inst == partition.trimmed {
-            return Err(Reason::Duplicate.into());
-        }
-        partition.trimmed = h.inst;
-        Ok(Verdict::Changed)
-    }
-
-    /// An acceptor refused a proposal. Promises of f+1 to later epochs, the same one or not, retire this
-    /// leader: fewer may be forged, and the others still make a quorum. One to a repair round of its own
-    /// epoch concerns that instance alone, and whoever repairs it. [L-RETIRE]
-    fn rejected(&mut self, packet: &Packet<'_>) -> Result<Verdict, Refusal> {
-        let rejection = Rejection::parse(packet.value)?;
-        if rejection.reason != Reason::Preempted {
-            return Err(Reason::Unexpected.into());
-        }
-        if !rejection.round.is_valid() {
-            return Err(Reason::BadRound.into());
-        }
-        let ours = !self.round().is_none() && packet.header.rnd == self.rnd;
-        if !ours || rejection.round.epoch() <= self.rnd.epoch() {
-            return Err(Reason::Stale.into());
-        }
-        self.preemption.note(packet.header.swid)?;
-        self.retired = self.preemption.is_certain();
-        Ok(Verdict::Changed)
-    }
-
-    fn probe(&self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
-        let partition = &self.partitions[packet.header.pid as usize];
-        let report = ProbeReport {
-            nonce: self.nonce,
-            trim: partition.trimmed,
-            start: 0,
-        };
-        let shown = (self.round(), partition.next);
-        answer::probe(&self.deployment, packet, Probe::Leader, shown, report, out)
-    }
-
-    // ---- Helpers
-
-    /// [L-WINDOW]
-    #[inline]
-    fn window_open(&self, pid: PartitionId) -> Result<(), Refusal> {
-        let partition = &self.partitions[pid as usize];
-        let is_left = partition.next < END;
-        if is_left && partition.next.saturating_sub(partition.trimmed) < self.window {
-            Ok(())
-        } else {
-            Err(self.refusal(Reason::Window, pid))
-        }
-    }
-
-    #[inline]
-    fn take(&mut self, pid: PartitionId) -> Instance {
-        let next = &mut self.partitions[pid as usize].next;
-        let inst = *next;
-        *next += 1;
-        inst
-    }
-
-    #[inline]
-    fn send_proposal(
-        &self,
-        request: &Header,
-        pid: PartitionId,
-        inst: Instance,
-        value: &[u8],
-        out: &mut impl Outbox,
-    ) {
-        let proposal = Header {
-            pid,
-            inst,
-            rnd: self.rnd,
-            flags: request.flags.of_value(),
-            client: request.client,
-            request: request.request,
-            value_len: value.len() as u16,
-            ..answer::header(&self.deployment, MsgType::Phase2a, request)
-        };
-        out.send(To::Acceptors, &proposal, value);
-    }
-
-    fn refusal(&self, reason: Reason, pid: PartitionId) -> Refusal {
-        let round = match reason {
-            Reason::NotLeader => self.rnd,
-            _ => Round::NONE,
-        };
-        Refusal::Reject(Rejection {
-            reason,
-            round,
-            trim: self.partitions[pid as usize].trimmed,
-        })
-    }
-}
-
-/// Whether a leader can go on there.
-pub fn check_next(next: &[Instance]) -> Result<(), &'static str> {
-    if next.iter().any(|next| *next > END) {
-        return Err("next lies beyond the last instance");
-    }
-    Ok(())
-}
-
-// ---- Counting refusals
-
-impl Preemption {
-    /// Counts nobody, while the leader isn't programmed.
-    fn none() -> Preemption {
-        Preemption {
-            acceptors: Vec::new(),
-            f: 0,
-            told: 0,
-        }
-    }
-
-    /// Counts an epoch's acceptors, none of whom has refused yet.
-    pub fn new(acceptors: &[NodeId], f: u8) -> Result<Preemption, &'static str> {
-        if acceptors.len() > MAX_ACCEPTORS {
-            return Err("too many acceptors");
-        }
-        if acceptors.len() != 2 * f as usize + 1 {
-            return Err("there are not exactly 2f+1 acceptors");
-        }
-        if !acceptors.windows(2).all(|pair| pair[0] < pair[1]) {
-            return Err("acceptors repeat or are out of order");
-        }
-        Ok(Preemption {
-            acceptors: acceptors.to_vec(),
-            f,
-            told: 0,
-        })
-    }
-
-    fn note(&mut self, acceptor: NodeId) -> Result<(), Reason> {
-        let index = self.acceptors.iter().position(|known| *known == acceptor);
-        let bit = 1 << index.ok_or(Reason::UnknownSender)?;
-        if self.told & bit != 0 {
-            return Err(Reason::Duplicate);
-        }
-        self.told |= bit;
-        Ok(())
-    }
-
-    /// Whether no quorum can be left in the leader's epoch.
-    fn is_certain(&self) -> bool {
-        self.told.count_ones() > self.f.into()
+        self.stamping.trim_to(packet)
     }
 }

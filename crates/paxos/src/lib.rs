@@ -29,6 +29,7 @@ pub mod deployment;
 pub mod group_commit;
 pub mod leader;
 pub mod learner;
+pub mod nopaxos;
 pub mod outbox;
 pub mod proposer;
 pub mod quorum;
@@ -36,6 +37,7 @@ pub mod recover;
 mod ring;
 pub mod round;
 mod splitmix;
+mod stamping;
 pub mod trace;
 pub mod wire;
 

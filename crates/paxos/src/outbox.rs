@@ -12,6 +12,8 @@ pub enum To {
     Acceptors,
     /// To every learner of the group.
     Learners,
+    /// To every replica of the group, past learner nodes.
+    Replicas,
     /// To the group's current leader.
     Leader,
     /// To one node.

@@ -179,7 +179,7 @@ impl World {
         match to {
             To::Sender => vec![asker],
             To::Acceptors => self.acceptors.keys().copied().collect(),
-            To::Learners => self.learners.clone(),
+            To::Learners | To::Replicas => self.learners.clone(),
             To::Leader => vec![LEADERS[0]],
             To::Node(node) => vec![node],
         }

@@ -83,7 +83,8 @@ static __always_inline int is_own(struct __sk_buff *skb, const struct device *de
 	return !parse_frame(data, end, skb->len, device, m, &udp_len) &&
 	       !parse_header(m, udp_len) && m->header->cluster == bpf_htonl(device->cluster) &&
 	       sender_of(m) == device->node &&
-	       (m->msgtype == PHASE2A || m->msgtype == PHASE2B || m->msgtype == DELIVER);
+	       (m->msgtype == PHASE2A || m->msgtype == PHASE2B || m->msgtype == DELIVER ||
+		m->msgtype == ORDERED);
 }
 
 SEC("classifier")

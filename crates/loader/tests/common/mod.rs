@@ -117,7 +117,9 @@ impl Loaded {
         let mut object = Object::load(dir, role, &sizes).expect("it loads");
         let control = match role {
             Role::Acceptor => Control::Acceptor(Acceptor::new(&object, place, nonce).unwrap()),
-            Role::Leader => Control::Leader(Leader::new(&object, place, nonce).unwrap()),
+            Role::Leader | Role::Sequencer => {
+                Control::Leader(Leader::new(&object, place, nonce).unwrap())
+            }
             Role::Learner => Control::Learner(Learner::new(&object, place, 0).unwrap()),
             Role::Forwarder => unreachable!("no state"),
         };
@@ -212,6 +214,7 @@ impl XdpDevice {
         let (role, flags) = match setup.role {
             script::Role::Acceptor => (Role::Acceptor, GROUP_DELIVER),
             script::Role::Leader => (Role::Leader, GROUP_DELIVER),
+            script::Role::Sequencer => (Role::Sequencer, GROUP_DELIVER),
             script::Role::Learner => (Role::Learner, GROUP_DELIVER),
             script::Role::HostLearner => (Role::Learner, GROUP_PASS_OTHERS),
         };

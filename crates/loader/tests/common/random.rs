@@ -183,7 +183,7 @@ fn report(random: &mut Rng, h: &mut Header, floor: Round) {
     };
 }
 
-/// A packet that a leader may get.
+/// A packet that a leader, or a sequencer, may get.
 pub fn for_leader(random: &mut Rng, near: &Near) -> Vec<u8> {
     let msgtype = match random.below(100) {
         0..70 => MsgType::Request,
@@ -247,7 +247,7 @@ pub fn for_leader(random: &mut Rng, near: &Near) -> Vec<u8> {
         }
         MsgType::Probe => {
             value = random
-                .pick(&[1u16, 1, 1, 2, 3, 4, 5, 0])
+                .pick(&[1u16, 1, 2, 3, 4, 4, 5, 0])
                 .to_be_bytes()
                 .to_vec()
         }

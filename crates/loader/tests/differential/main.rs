@@ -43,6 +43,11 @@ fn leaders_agree() {
 }
 
 #[test]
+fn sequencers_agree() {
+    compare(Role::Sequencer, GROUP_DELIVER);
+}
+
+#[test]
 fn learners_in_the_network_agree() {
     compare(Role::Learner, GROUP_DELIVER);
 }
@@ -64,6 +69,7 @@ fn mutants_are_found() {
     for (role, flags) in [
         (Role::Acceptor, GROUP_DELIVER),
         (Role::Leader, GROUP_DELIVER),
+        (Role::Sequencer, GROUP_DELIVER),
         (Role::Learner, GROUP_DELIVER),
         (Role::Learner, GROUP_PASS_OTHERS),
     ] {
@@ -133,6 +139,9 @@ impl Pair {
                 NONCE,
             )),
             Role::Leader => Rust::Leader(paxos::Leader::new(deployment(NODE), NONCE)),
+            Role::Sequencer => {
+                Rust::Sequencer(paxos::nopaxos::Sequencer::new(deployment(NODE), NONCE))
+            }
             _ if flags == GROUP_PASS_OTHERS => Rust::Host(paxos::HostLearner::new(
                 deployment(NODE),
                 SLOTS as usize,
@@ -171,13 +180,15 @@ impl Pair {
         }
         let datagram = match &self.rust {
             Rust::Acceptor(_) => random::for_acceptor(&mut self.random, &self.near),
-            Rust::Leader(_) => random::for_leader(&mut self.random, &self.near),
+            Rust::Leader(_) | Rust::Sequencer(_) => {
+                random::for_leader(&mut self.random, &self.near)
+            }
             Rust::Learner(_) => random::for_learner(&mut self.random, &self.near),
             Rust::Host(_) => random::for_host(&mut self.random, &self.near),
         };
         // Egress of several copies is looked at in IPv4 frames.
         self.xdp.runner.v6 = self.random.percent(20);
-        if matches!(self.rust, Rust::Leader(_)) {
+        if self.rust.stamps() {
             self.xdp.runner.v6 &= datagram.get(27).is_none_or(|flags| flags & 8 == 0);
         }
         let verdict = match (&mut self.rust, &mut self.host) {
@@ -247,7 +258,7 @@ impl Pair {
                 };
                 rust.enable(&enable).map(|_| ()) == xdp.enable(&enable)
             }
-            (Rust::Leader(rust), common::Control::Leader(xdp)) => {
+            (rust, common::Control::Leader(xdp)) => {
                 if self.random.percent(20) {
                     rust.retire(epoch + 1);
                     xdp.retire(epoch + 1);
@@ -256,17 +267,29 @@ impl Pair {
                 let trimmed = (0..PARTITIONS).map(|pid| rust.trimmed(pid) % (1 << 40));
                 let trimmed: Vec<u64> = trimmed.collect();
                 let acceptors = [&[11, 12, 13][..], &[12, 13, 14], &[13]];
-                let acceptors = acceptors[self.random.below(3) as usize];
+                let mut acceptors = acceptors[self.random.below(3) as usize];
+                let mut replicas = replicas;
+                // Nothing but members' reports opens a sequencer's window.
+                let window = match rust {
+                    Rust::Sequencer(_) => self.random.below(4000),
+                    _ => self.random.below(40),
+                };
+                if matches!(rust, Rust::Sequencer(_)) && self.random.percent(98) {
+                    // Members are both; packets come in the name of both.
+                    let members = [&[12, 31, 33][..], &[13, 31, 32], &[31]];
+                    acceptors = members[self.random.below(3) as usize];
+                    replicas = acceptors;
+                }
                 let program = Program {
                     epoch,
                     nonce: NONCE + u64::from(self.random.percent(5) && !first),
                     next: trimmed.iter().map(|t| t + self.random.below(4)).collect(),
                     trimmed,
-                    window: 1 + self.random.below(40),
+                    window: 1 + window,
                     acceptors: acceptors.to_vec(),
                     f: acceptors.len() as u8 / 2,
                     replicas: replicas.to_vec(),
-                    g,
+                    g: replicas.len() as u8 / 2,
                 };
                 rust.program(&program) == xdp.program(&program)
             }
@@ -307,7 +330,7 @@ impl Pair {
                     self.near.from[usize::from(pid)] = role.trim(pid);
                 }
             }
-            Rust::Leader(role) => {
+            role @ (Rust::Leader(_) | Rust::Sequencer(_)) => {
                 if !role.round().is_none() {
                     self.near.floor.fill(role.round());
                 } else if self.random.percent(15) {
@@ -315,10 +338,8 @@ impl Pair {
                     self.epoch += 1;
                     let _ = self.control();
                 }
-                if let Rust::Leader(role) = &self.rust {
-                    for (pid, from) in self.near.from.iter_mut().enumerate() {
-                        *from = role.trimmed(pid as u16);
-                    }
+                for (pid, from) in self.near.from.iter_mut().enumerate() {
+                    *from = self.rust.trimmed(pid as u16);
                 }
             }
             Rust::Learner(_) | Rust::Host(_) => {

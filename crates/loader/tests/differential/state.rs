@@ -3,13 +3,14 @@
 
 use paxos::learner::SlotView;
 use paxos::outbox::Sent;
-use paxos::{Packet, Round, Verdict};
+use paxos::{Epoch, Packet, Program, Round, Verdict};
 
 use crate::common::Control;
 
 pub enum Rust {
     Acceptor(paxos::Acceptor),
     Leader(paxos::Leader),
+    Sequencer(paxos::nopaxos::Sequencer),
     Learner(paxos::Learner),
     /// In a replica's host.
     Host(paxos::HostLearner),
@@ -21,8 +22,46 @@ impl Rust {
         match self {
             Rust::Acceptor(role) => role.step(packet, out),
             Rust::Leader(role) => role.step(packet, out),
+            Rust::Sequencer(role) => role.step(packet, out),
             Rust::Learner(role) => role.step(packet, out),
             Rust::Host(_) => unreachable!("it sends nothing"),
+        }
+    }
+
+    /// A leader or a sequencer.
+    pub fn stamps(&self) -> bool {
+        matches!(self, Rust::Leader(_) | Rust::Sequencer(_))
+    }
+
+    pub fn program(&mut self, program: &Program) -> Result<(), &'static str> {
+        match self {
+            Rust::Leader(role) => role.program(program),
+            Rust::Sequencer(role) => role.program(program),
+            _ => unreachable!("it stamps nothing"),
+        }
+    }
+
+    pub fn retire(&mut self, epoch: Epoch) {
+        match self {
+            Rust::Leader(role) => role.retire(epoch),
+            Rust::Sequencer(role) => role.retire(epoch),
+            _ => unreachable!("it stamps nothing"),
+        }
+    }
+
+    pub fn round(&self) -> Round {
+        match self {
+            Rust::Leader(role) => role.round(),
+            Rust::Sequencer(role) => role.round(),
+            _ => unreachable!("it stamps nothing"),
+        }
+    }
+
+    pub fn trimmed(&self, pid: u16) -> u64 {
+        match self {
+            Rust::Leader(role) => role.trimmed(pid),
+            Rust::Sequencer(role) => role.trimmed(pid),
+            _ => unreachable!("it stamps nothing"),
         }
     }
 
@@ -46,6 +85,9 @@ impl Rust {
                 ))
             ),
             Rust::Leader(role) => {
+                format!("{} {} {}", role.round(), role.next(pid), role.trimmed(pid))
+            }
+            Rust::Sequencer(role) => {
                 format!("{} {} {}", role.round(), role.next(pid), role.trimmed(pid))
             }
             Rust::Learner(role) => of_slot(role.slot(pid, inst)),

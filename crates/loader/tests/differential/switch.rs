@@ -198,7 +198,7 @@ impl Model {
                     role.enable(enable).expect("its nonce");
                 }
                 Rust::Learner(role) => drop(role.learn(&Switch::members(program.epoch))),
-                Rust::Host(_) => unreachable!("it is in no switch"),
+                Rust::Sequencer(_) | Rust::Host(_) => unreachable!("it is in no switch"),
             }
         }
     }

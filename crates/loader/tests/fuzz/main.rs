@@ -42,6 +42,11 @@ fn leaders_withstand() {
 }
 
 #[test]
+fn sequencers_withstand() {
+    withstand(Role::Sequencer, GROUP_DELIVER);
+}
+
+#[test]
 fn learners_in_the_network_withstand() {
     withstand(Role::Learner, GROUP_DELIVER);
 }
@@ -152,19 +157,24 @@ impl Target {
                     ..first_enable(1)
                 })
                 .expect("a later epoch"),
-            Control::Leader(role) => role
-                .program(&Program {
+            Control::Leader(role) => {
+                let [acceptors, replicas] = match self.loaded.object.role() {
+                    Role::Sequencer => [[12, 31, 33]; 2],
+                    _ => [MEMBERS, [31, 32, 33]],
+                };
+                role.program(&Program {
                     epoch: self.epoch,
                     nonce: 1,
                     next: vec![0; all],
                     trimmed: vec![0; all],
                     window: 1 << 20,
-                    acceptors: MEMBERS.to_vec(),
+                    acceptors: acceptors.to_vec(),
                     f: 1,
-                    replicas: vec![31, 32, 33],
+                    replicas: replicas.to_vec(),
                     g: 1,
                 })
-                .expect("a later epoch"),
+                .expect("a later epoch");
+            }
             Control::Learner(role) => {
                 role.learn(&common::configuration(self.epoch, &MEMBERS));
             }
@@ -296,7 +306,7 @@ impl Target {
             u16::from_be_bytes([attempt.bytes[head + at], attempt.bytes[head + at + 1]])
         };
         match &self.loaded.role {
-            // Leaders don't verify requests: acceptors see the damage.
+            // Leaders and sequencers don't verify requests: who gets them sees the damage.
             Control::Leader(_) if attempt.bytes[head + 1] == MsgType::Request as u8 => false,
             Control::Learner(_) => {
                 let delivers = attempt.bytes[head + 1] == MsgType::Deliver as u8;

@@ -168,7 +168,7 @@ impl Cluster {
         let receivers = match to {
             To::Sender => 1 << sender,
             To::Acceptors => mask(b.acceptor_places()),
-            To::Learners => mask(b.learner_places()) | mask(b.repairer_places()),
+            To::Learners | To::Replicas => mask(b.learner_places()) | mask(b.repairer_places()),
             To::Leader => leaders,
             To::Node(node) => b.place_of(node).map_or(0, |place| 1 << place),
         };

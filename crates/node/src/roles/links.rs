@@ -19,6 +19,8 @@ struct Directory {
     acceptors: Vec<SocketAddr>,
     /// By partition: who takes votes from here or, if this is a learner, decisions.
     learners: Vec<Vec<SocketAddr>>,
+    /// By partition.
+    replicas: Vec<Vec<SocketAddr>>,
     nodes: Vec<Place>,
     /// Only replicas know it, from the view.
     leader: Option<SocketAddr>,
@@ -35,6 +37,10 @@ impl Directory {
     fn new(cluster: &ClusterFile, node: &Node, group: &Group) -> Directory {
         let listeners = cluster.listeners(node, group.id);
         let learners = |pid| listeners.iter().map(|n| n.address_for(pid)).collect();
+        let replicas = |pid| {
+            let replicas = cluster.replicas(group.id);
+            replicas.iter().map(|n| n.address_for(pid)).collect()
+        };
         let place = |n: &Node| Place {
             node: n.id,
             addresses: (0..group.partitions)
@@ -44,6 +50,7 @@ impl Directory {
         Directory {
             acceptors: cluster.acceptors().iter().map(|a| a.address).collect(),
             learners: (0..group.partitions).map(learners).collect(),
+            replicas: (0..group.partitions).map(replicas).collect(),
             nodes: cluster.nodes.iter().map(place).collect(),
             leader: None,
         }
@@ -61,6 +68,10 @@ impl Directory {
             To::Learners => {
                 let learners = self.learners.get(usize::from(pid));
                 Addresses::All(learners.map_or(&[], Vec::as_slice))
+            }
+            To::Replicas => {
+                let replicas = self.replicas.get(usize::from(pid));
+                Addresses::All(replicas.map_or(&[], Vec::as_slice))
             }
             To::Sender => Addresses::All(sender.as_slice()),
             To::Leader => Addresses::One(self.leader),

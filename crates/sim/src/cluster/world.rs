@@ -415,6 +415,10 @@ impl World {
                     self.multicast(from, buffer, |n| matches!(n, Name::Replica(_)), pid);
                 }
             }
+            To::Replicas => {
+                let pid = header.pid as u8;
+                self.multicast(from, buffer, |n| matches!(n, Name::Replica(_)), pid);
+            }
             To::Leader => {
                 if let Some(leader) = leader {
                     self.transmit(from, first(leader), buffer);

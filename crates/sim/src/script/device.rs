@@ -19,6 +19,7 @@ use super::{packet, value};
 pub enum Role {
     Acceptor,
     Leader,
+    Sequencer,
     /// In the network.
     Learner,
     /// In a replica's host.
@@ -34,7 +35,7 @@ pub struct Setup {
     pub deployment: Deployment,
     /// Slots of one partition (acceptor, learners).
     pub slots: usize,
-    /// Boot nonce (acceptor, leader).
+    /// Boot nonce (acceptor, leader, sequencer).
     pub nonce: u64,
     /// Whose DELIVER is a decision (host_learner).
     pub trusted: Vec<NodeId>,
@@ -69,6 +70,7 @@ pub enum State {
         trim: Instance,
         end: Instance,
     },
+    /// A sequencer's, too.
     Leader {
         rnd: Round,
         next: Instance,
@@ -108,6 +110,7 @@ impl Role {
         match text {
             "acceptor" => Ok(Role::Acceptor),
             "leader" => Ok(Role::Leader),
+            "sequencer" => Ok(Role::Sequencer),
             "learner" => Ok(Role::Learner),
             "host_learner" => Ok(Role::HostLearner),
             role => Err(format!("no such role: {role}")),

@@ -161,8 +161,8 @@ impl Run<'_> {
         let found = if word == "state" {
             let state = device.state(pid).ok_or("this role has slots only")?;
             format!("state pid={pid} {state}")
-        } else if setup.role == Role::Leader {
-            return Err("a leader has no slots".into());
+        } else if matches!(setup.role, Role::Leader | Role::Sequencer) {
+            return Err("this role has no slots".into());
         } else {
             let inst = fields.u64("inst", 0)?;
             let slot = device.slot(pid, inst);

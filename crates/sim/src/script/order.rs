@@ -40,9 +40,9 @@ pub enum Order {
         /// Of the empty one.
         nonce: u64,
     },
-    /// A leader gets a round.
+    /// A leader or sequencer gets a round.
     Program(Program),
-    /// A leader hears of a later epoch.
+    /// It hears of a later epoch.
     Retire {
         /// That one.
         epoch: Epoch,
@@ -83,8 +83,10 @@ impl Order {
             (Role::Acceptor, "discard") => Order::Discard {
                 nonce: fields.u64("nonce", 0)?,
             },
-            (Role::Leader, "program") => Order::Program(program(&mut fields, setup)?),
-            (Role::Leader, "retire") => Order::Retire {
+            (Role::Leader | Role::Sequencer, "program") => {
+                Order::Program(program(&mut fields, setup)?)
+            }
+            (Role::Leader | Role::Sequencer, "retire") => Order::Retire {
                 epoch: fields.u32("epoch", 0)?,
             },
             (Role::Learner | Role::HostLearner, "configuration") => {

@@ -122,6 +122,7 @@ fn print_to(to: To) -> String {
         To::Sender => "sender".into(),
         To::Acceptors => "acceptors".into(),
         To::Learners => "learners".into(),
+        To::Replicas => "replicas".into(),
         To::Leader => "leader".into(),
         To::Node(node) => node.to_string(),
     }

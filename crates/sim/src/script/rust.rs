@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The roles of the `paxos` crate.
 
+use paxos::nopaxos::Sequencer;
 use paxos::{
     Acceptor, HostLearner, Instance, Leader, Learned, Learner, Outbox, Packet, PartitionId, To,
     Verdict,
@@ -15,6 +16,7 @@ use super::order::Order;
 pub enum RustDevice {
     Acceptor(Acceptor),
     Leader(Leader),
+    Sequencer(Sequencer),
     Learner(Learner),
     HostLearner(HostLearner),
 }
@@ -32,6 +34,7 @@ impl RustDevice {
         Ok(Box::new(match setup.role {
             Role::Acceptor => RustDevice::Acceptor(Acceptor::new(deployment, slots, nonce)),
             Role::Leader => RustDevice::Leader(Leader::new(deployment, nonce)),
+            Role::Sequencer => RustDevice::Sequencer(Sequencer::new(deployment, nonce)),
             Role::Learner => RustDevice::Learner(Learner::new(deployment, slots)),
             Role::HostLearner => {
                 RustDevice::HostLearner(HostLearner::new(deployment, slots, trusted))
@@ -61,6 +64,7 @@ impl Device for RustDevice {
         let verdict = match self {
             RustDevice::Acceptor(acceptor) => acceptor.step(&packet, &mut out),
             RustDevice::Leader(leader) => leader.step(&packet, &mut out),
+            RustDevice::Sequencer(sequencer) => sequencer.step(&packet, &mut out),
             RustDevice::Learner(learner) => learner.step(&packet, &mut out),
             RustDevice::HostLearner(learner) => match learner.step(&packet) {
                 Learned::Decided => {
@@ -85,6 +89,14 @@ impl Device for RustDevice {
                     Ok(true)
                 }
                 _ => unreachable!("no order for a leader"),
+            },
+            RustDevice::Sequencer(sequencer) => match order {
+                Order::Program(program) => Ok(sequencer.program(program).is_ok()),
+                Order::Retire { epoch } => {
+                    sequencer.retire(*epoch);
+                    Ok(true)
+                }
+                _ => unreachable!("no order for a sequencer"),
             },
             RustDevice::Learner(learner) => match order {
                 Order::Configuration(configuration) => Ok(learner.learn(configuration)),
@@ -118,6 +130,11 @@ impl Device for RustDevice {
                 next: leader.next(pid),
                 trimmed: leader.trimmed(pid),
             }),
+            RustDevice::Sequencer(sequencer) => Some(State::Leader {
+                rnd: sequencer.round(),
+                next: sequencer.next(pid),
+                trimmed: sequencer.trimmed(pid),
+            }),
             RustDevice::Learner(_) | RustDevice::HostLearner(_) => None,
         }
     }
@@ -135,7 +152,7 @@ impl Device for RustDevice {
                     value: slot.value.to_vec(),
                 })
             }
-            RustDevice::Leader(_) => None,
+            RustDevice::Leader(_) | RustDevice::Sequencer(_) => None,
             RustDevice::Learner(learner) => learner.slot(pid, inst).map(Slot::Learner),
             RustDevice::HostLearner(learner) => learner.slot(pid, inst).map(Slot::Learner),
         }

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The receiver: what the sequencer has ordered, in that order, and what of it was lost (libOUM, section 3 of the
+//! paper; docs/protocol.md, "Receiver").
+//!
+//! ```text
+//! listen(session, sequencer, slot)      take(packet) ...      next() -> Message    and so on, slot by slot
+//!                                                                    -> Dropped    skip(), or it may still come
+//!                                       terminate(later)             -> Terminated until listen()
+//! ```
+//!
+//! The paper's receiver ends its session when it gets a packet of a later one. Anybody can send such a packet, so
+//! here it is no more than a hint ([`Receiver::later`]): whoever owns the receiver asks the control plane.
+
+use std::ops::Range;
+
+use crate::ring::Ring;
+use crate::{
+    Deployment, Epoch, Flags, Instance, MsgType, NodeId, Packet, PartitionId, Reason, Time, Verdict,
+};
+
+// ---- Types
+
+/// What a receiver is told when it is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReceiverSettings {
+    /// The deployment that it serves.
+    pub deployment: Deployment,
+    /// Its partition.
+    pub pid: PartitionId,
+    /// Slots that may wait for earlier ones.
+    pub slots: usize,
+    /// How long a slot is waited for after a later one has come: packets may overtake each other.
+    pub reorder_wait: Time,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivery<'a> {
+    /// The next slot's message.
+    Message(Message<'a>),
+    /// The next slot's message was lost, as far as is known. Said again until it comes, or is passed over by
+    /// [`Receiver::skip`].
+    Dropped(Instance),
+    /// This later session has begun. Said again until [`Receiver::listen`].
+    Terminated(Epoch),
+}
+
+/// One ordered message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message<'a> {
+    /// Its place.
+    pub slot: Instance,
+    /// Those that describe the value.
+    pub flags: Flags,
+    /// As sent.
+    pub client: u64,
+    /// As sent.
+    pub request: u64,
+    /// As sent.
+    pub value: &'a [u8],
+}
+
+// ---- State
+
+/// A receiver of one partition.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    settings: ReceiverSettings,
+    listening: Listening,
+    /// The slot that is delivered next.
+    next: Instance,
+    /// 1 + the largest slot that has come; `next` if none has.
+    end: Instance,
+    /// The latest session that a packet was of.
+    later: Epoch,
+    ring: Ring,
+    slots: Vec<Slot>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Listening {
+    /// To a session, whose sequencer this is.
+    To(Epoch, NodeId),
+    /// To none: that one has begun.
+    Terminated(Epoch),
+    /// To none yet.
+    Never,
+}
+
+/// Of a slot from `next` to `end`. What lies beyond means nothing.
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    has_come: bool,
+    /// When a later one came first.
+    missed_at: Time,
+    flags: Flags,
+    client: u64,
+    request: u64,
+    value: Vec<u8>,
+}
+
+impl Receiver {
+    /// Listens to nothing yet.
+    ///
+    /// # Panics
+    /// If there are no slots.
+    pub fn new(settings: ReceiverSettings) -> Receiver {
+        Receiver {
+            settings,
+            listening: Listening::Never,
+            next: 0,
+            end: 0,
+            later: 0,
+            ring: Ring::new(settings.slots),
+            slots: vec![Slot::default(); settings.slots],
+        }
+    }
+
+    /// Listens to a session from a slot on, whatever it did before. `sequencer` is the session's.
+    pub fn listen(&mut self, session: Epoch, sequencer: NodeId, slot: Instance) {
+        self.listening = Listening::To(session, sequencer);
+        self.next = slot;
+        self.end = slot;
+    }
+
+    /// A later session has begun, as the control plane says. What came of the present one and wasn't delivered
+    /// is forgotten: nobody knows what else that session stamped. An earlier session, or the present one, changes
+    /// nothing. [O-LATER]
+    pub fn terminate(&mut self, later: Epoch) {
+        let known = match self.listening {
+            Listening::To(session, _) | Listening::Terminated(session) => session,
+            Listening::Never => 0,
+        };
+        if later > known {
+            self.listening = Listening::Terminated(later);
+            self.end = self.next;
+        }
+    }
+
+    /// The slot that is delivered next.
+    pub fn position(&self) -> Instance {
+        self.next
+    }
+
+    /// A session that a packet was of, later than the one listened to: a reason to ask. [O-LATER]
+    pub fn later(&self) -> Option<Epoch> {
+        match self.listening {
+            Listening::To(session, _) => (self.later > session).then_some(self.later),
+            Listening::Terminated(_) | Listening::Never => None,
+        }
+    }
+
+    // ---- Handlers
+
+    /// Takes one packet.
+    pub fn take(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
+        match self.handle(now, packet) {
+            Ok(()) => Verdict::Changed,
+            Err(reason) => Verdict::Dropped(reason),
+        }
+    }
+
+    /// [O-ONCE] [O-SENDER]
+    fn handle(&mut self, now: Time, packet: &Packet<'_>) -> Result<(), Reason> {
+        let h = &packet.header;
+        self.settings.deployment.check(packet)?;
+        if h.msgtype != MsgType::Ordered {
+            return Err(Reason::NotForRole);
+        }
+        if h.pid != self.settings.pid {
+            return Err(Reason::UnknownPartition);
+        }
+        if !h.rnd.is_base() || !h.vrnd.is_none() {
+            return Err(Reason::BadRound);
+        }
+        let Listening::To(session, sequencer) = self.listening else {
+            return Err(Reason::OldSession);
+        };
+        if h.rnd.epoch() != session {
+            self.later = self.later.max(h.rnd.epoch());
+            return Err(Reason::OldSession);
+        }
+        if h.swid != sequencer {
+            return Err(Reason::UnknownSender);
+        }
+        let ahead = h.inst.checked_sub(self.next).ok_or(Reason::Stale)?;
+        if ahead >= self.ring.slots() || h.inst == Instance::MAX {
+            return Err(Reason::Window);
+        }
+        if h.inst < self.end && self.slot(h.inst).has_come {
+            return Err(Reason::Duplicate);
+        }
+        self.miss_up_to(now, h.inst);
+        let slot = self.slot_mut(h.inst);
+        slot.has_come = true;
+        slot.flags = h.flags.of_value();
+        slot.client = h.client;
+        slot.request = h.request;
+        slot.value.clear();
+        slot.value.extend_from_slice(packet.value);
+        Ok(())
+    }
+
+    /// What comes next, if anything does yet. A message is told once. [O-ONCE] [O-WAIT]
+    pub fn next(&mut self, now: Time) -> Option<Delivery<'_>> {
+        match self.listening {
+            Listening::Never => return None,
+            Listening::Terminated(later) => return Some(Delivery::Terminated(later)),
+            Listening::To(..) => {}
+        }
+        let slot = self.next;
+        if slot == self.end {
+            return None;
+        }
+        if !self.slot(slot).has_come {
+            let is_due = self.is_due(now, slot);
+            return is_due.then_some(Delivery::Dropped(slot));
+        }
+        self.next += 1;
+        let held = self.slot(slot);
+        Some(Delivery::Message(Message {
+            slot,
+            flags: held.flags,
+            client: held.client,
+            request: held.request,
+            value: &held.value,
+        }))
+    }
+
+    /// Passes over the next slot, if it is missing: what still comes for it is dropped.
+    pub fn skip(&mut self) {
+        if self.next < self.end && !self.slot(self.next).has_come {
+            self.next += 1;
+        }
+    }
+
+    /// All slots that were waited for long enough, at most `most` of them: to be asked for at once. [O-WAIT]
+    pub fn missing(&self, now: Time, most: usize) -> Vec<Range<Instance>> {
+        let mut ranges: Vec<Range<Instance>> = Vec::new();
+        let missing = |slot: &Instance| !self.slot(*slot).has_come && self.is_due(now, *slot);
+        for slot in (self.next..self.end).filter(missing).take(most) {
+            match ranges.last_mut() {
+                Some(last) if last.end == slot => last.end += 1,
+                _ => ranges.push(slot..slot + 1),
+            }
+        }
+        ranges
+    }
+
+    /// When [`Receiver::next`] will say that a slot was lost, if it doesn't come.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let listens = matches!(self.listening, Listening::To(..));
+        let waits = listens && self.next < self.end && !self.slot(self.next).has_come;
+        waits.then(|| self.due_at(self.next))
+    }
+
+    // ---- Helpers
+
+    /// A slot has come: those before it that haven't are missed since now.
+    fn miss_up_to(&mut self, now: Time, inst: Instance) {
+        for missed in self.end..inst {
+            let slot = self.slot_mut(missed);
+            slot.has_come = false;
+            slot.missed_at = now;
+        }
+        self.end = self.end.max(inst + 1);
+    }
+
+    fn is_due(&self, now: Time, slot: Instance) -> bool {
+        now >= self.due_at(slot)
+    }
+
+    fn due_at(&self, slot: Instance) -> Time {
+        self.slot(slot)
+            .missed_at
+            .saturating_add(self.settings.reorder_wait)
+    }
+
+    fn slot(&self, inst: Instance) -> &Slot {
+        &self.slots[self.ring.index(0, inst)]
+    }
+
+    fn slot_mut(&mut self, inst: Instance) -> &mut Slot {
+        let index = self.ring.index(0, inst);
+        &mut self.slots[index]
+    }
+}
