@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Answers every command with itself: what benchmarks of the agreement replicate.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
-use replica::storage::CheckpointFile;
+use replica::storage::{CheckpointFile, private_directory};
 use replica::{Error, InMemory, Part, StateMachine};
 
 const FILE: &str = "echo.checkpoint";
@@ -16,7 +15,7 @@ pub struct Echo;
 impl Echo {
     /// Goes on from the last checkpoint in `dir`, which is created if missing.
     pub fn open(dir: &Path) -> Result<InMemory<Echo, CheckpointFile>, Error> {
-        fs::create_dir_all(dir)
+        private_directory(dir)
             .map_err(|e| Error(format!("cannot create {}: {e}", dir.display())))?;
         InMemory::open(CheckpointFile::new(dir.join(FILE)), Echo)
     }

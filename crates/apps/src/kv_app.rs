@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use replica::application::{Checkpoint, Reader, Record, RecordVisitor, Restore, Snapshot};
+use replica::storage::private_directory;
 use replica::{Application, Error, MOVE_AWAY, Part};
 use sha2::{Digest, Sha256};
 
@@ -57,7 +58,7 @@ impl KvApplication {
     }
 
     fn open(engine: &'static Engine, dir: &Path) -> Result<KvApplication, Error> {
-        fs::create_dir_all(dir).map_err(|e| failed("create", dir, &e))?;
+        private_directory(dir).map_err(|e| failed("create", dir, &e))?;
         let named = read_current(engine, dir)?;
         let generation = named.unwrap_or(1);
         // The store's lock comes before the cleaning: another process may be using the directory.

@@ -3,13 +3,11 @@
 //! may read what it stores.
 #![allow(unsafe_code)]
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::File;
 use std::io;
 use std::mem;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -265,18 +263,6 @@ pub fn keep_private() {
     unsafe { libc::umask(0o077) };
 }
 
-/// Makes a directory that only its owner may look into, and those above it that are missing. If it
-/// is there already, it is closed to others.
-pub(crate) fn private_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    let mut permissions = fs::metadata(path)?.permissions();
-    if permissions.mode() & 0o077 != 0 {
-        permissions.set_mode(0o700);
-        fs::set_permissions(path, permissions)?;
-    }
-    Ok(())
-}
-
 /// Whether something last done at a moment, or never, is to be done again.
 pub(crate) fn is_due(last: Option<Instant>, interval: Duration) -> bool {
     last.is_none_or(|at| at.elapsed() >= interval)
@@ -321,7 +307,7 @@ mod tests {
         const CHILD: &str = "WIREPAXOS_TEST_FILE_LIMIT";
         if std::env::var_os(CHILD).is_some() {
             let raised = raise_file_limit().unwrap().to_string();
-            let limits = fs::read_to_string("/proc/self/limits").unwrap();
+            let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
             let files = limits.lines().find(|l| l.starts_with("Max open files"));
             let shown: Vec<_> = files.unwrap().split_whitespace().skip(3).take(2).collect();
             assert_eq!(shown, [&raised, "200"]);
@@ -340,18 +326,6 @@ mod tests {
             child.status.success() && text.contains("1 passed"),
             "{text}"
         );
-    }
-
-    #[test]
-    fn what_a_node_stores_is_in_directories_of_its_owner() {
-        let directory = crate::test_dir::TestDir::new();
-        let (above, own) = (directory.path().join("a"), directory.path().join("a/b"));
-        private_directory(&own).unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&above), mode(&own)), (0o700, 0o700));
-        fs::set_permissions(&own, PermissionsExt::from_mode(0o755)).unwrap();
-        private_directory(&own).unwrap();
-        assert_eq!(mode(&own), 0o700, "closed, as it was open");
     }
 
     #[test]

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where an [`InMemory`](crate::InMemory) application keeps its checkpoint.
 
+mod directory;
+
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+pub use directory::private_directory;
 
 /// Holds one checkpoint. The simulator has a disk of its own.
 pub trait Storage: Send + 'static {

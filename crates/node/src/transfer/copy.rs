@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use paxos::Instance;
 use replica::Install;
+use replica::storage::private_directory;
 
 use super::client::Peer;
 use super::incoming::{Head, Incoming};
 use super::{Patience, Question};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node, Role};
-use crate::host::private_directory;
 use crate::roles::replica::Note;
 
 /// Fetches the state of a replica that runs, into a directory that isn't there yet. Returns where each of its

@@ -14,10 +14,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use paxos::{Instance, PartitionId};
+use replica::storage::private_directory;
 use serde::{Deserialize, Serialize};
 
 use super::PART_LEN;
-use crate::host::private_directory;
 
 const LAST: u32 = 1 << 31;
 

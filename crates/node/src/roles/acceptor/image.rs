@@ -14,7 +14,6 @@ use paxos::{Acceptor, Deployment, NodeId};
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
-use crate::host::private_directory;
 
 const MAGIC: [u8; 4] = *b"WPAI";
 const VERSION: u16 = 2;
@@ -114,18 +113,6 @@ pub fn foreign(of: (u32, NodeId), here: (u32, NodeId)) -> String {
          in the cluster file",
         of.1, of.0, here.1, here.0
     )
-}
-
-/// Makes a directory of its owner's, and those above it that are missing, such that it survives a crash.
-pub fn create_directory(path: &Path) -> io::Result<()> {
-    let mut made = path;
-    let mut missing = Vec::new();
-    while !made.exists() {
-        missing.push(made);
-        made = directory_of(made);
-    }
-    private_directory(path)?;
-    missing.into_iter().try_for_each(sync_directory_of)
 }
 
 fn directory_of(path: &Path) -> &Path {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use paxos::{Acceptor, Deployment};
+use replica::storage::private_directory;
 use tracing::{error, warn};
 
 use super::image;
@@ -22,7 +23,7 @@ use crate::{Error, random_nonce};
 /// node id.
 pub fn memory_on_disk(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
     let directory = cluster.node_dir(node);
-    image::create_directory(&directory)
+    private_directory(&directory)
         .map_err(|e| Error::store(format!("can't create {}: {e}", directory.display())))?;
     let (dump, log) = (directory.join("acceptor.state"), directory.join("log"));
     let (mine, other) = match node.storage {
@@ -94,7 +95,7 @@ pub fn read_log<'a>(
 /// Keeps a log under another name, too. It costs no room until its segments are needed no more.
 pub fn keep_log_as(wal: &mut Wal, aside: &Path) -> Result<(), Error> {
     let from = wal.files().path().to_owned();
-    image::create_directory(aside)
+    private_directory(aside)
         .map_err(|e| Error::store(format!("can't create {}: {e}", aside.display())))?;
     wal.keep_as(|name, changes| {
         let (from, to) = (from.join(name), aside.join(name));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use control::status::GroupStatus;
 use control::{ControlOutbox, Controller, Message, Peer};
 use paxos::{GroupId, Header, Outbox, Packet, Time, To, Verdict};
+use replica::storage::private_directory;
 use serde_json::{Value, json};
 use tracing::warn;
 
@@ -14,7 +15,7 @@ use super::clients::Clients;
 use super::settings;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_socket::ControlSender;
-use crate::host::{is_due, private_directory};
+use crate::host::is_due;
 use crate::roles::links::Links;
 use crate::roles::sockets::Role;
 use crate::store::FileStore;

@@ -31,6 +31,7 @@ use std::thread::JoinHandle;
 use control::View;
 use paxos::PartitionId;
 use replica::application::OpenReader;
+use replica::storage::private_directory;
 use replica::{Application, LocalSession};
 
 use self::catch_up::CatchUp;
@@ -49,7 +50,7 @@ use self::worker_thread::WorkerHandle;
 pub(crate) use self::worker_thread::open_worker;
 use super::control_loop::ControlLoop;
 use crate::cluster_file::{ClusterFile, Group, Node};
-use crate::host::{Stop, private_directory};
+use crate::host::Stop;
 use crate::plane::in_kernel;
 use crate::{Error, random_nonce, transfer};
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use paxos::PartitionId;
 use replica::Settings;
+use replica::storage::private_directory;
 
 use crate::Error;
 use crate::cluster_file::{Answer, ClusterFile, Group, Node};
-use crate::host::private_directory;
 
 /// See the module.
 #[derive(Clone, Copy)]

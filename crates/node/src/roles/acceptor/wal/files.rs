@@ -7,6 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use replica::storage::private_directory;
+
 use crate::host::{forget_cached, preallocate};
 use crate::roles::acceptor::image;
 
@@ -45,7 +47,7 @@ pub struct Directory(PathBuf);
 impl Directory {
     /// Makes it where it isn't there.
     pub fn create(path: &Path) -> io::Result<Directory> {
-        image::create_directory(path)?;
+        private_directory(path)?;
         Ok(Directory(path.to_owned()))
     }
 
