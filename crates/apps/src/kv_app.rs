@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use replica::application::{Checkpoint, Reader, Record, RecordVisitor, Restore, Snapshot};
 use replica::storage::private_directory;
-use replica::{Application, Error, MOVE_AWAY, Part};
+use replica::{Application, Error, Link, MOVE_AWAY, Part};
 use sha2::{Digest, Sha256};
 
 use crate::contents::{Contents, StoredKeys};
@@ -24,6 +24,8 @@ use crate::store::{Cursor, Engine};
 use crate::{kv_exec, kv_span, leveldb, pairs, rocksdb};
 
 const CURRENT: &str = "current";
+/// The generation of the first store of a directory.
+const FIRST: u64 = 1;
 /// The format of a store's contents; another one is refused.
 const FORMAT: &str = "3";
 /// Bytes that a restore collects before it writes them.
@@ -60,7 +62,7 @@ impl KvApplication {
     fn open(engine: &'static Engine, dir: &Path) -> Result<KvApplication, Error> {
         private_directory(dir).map_err(|e| failed("create", dir, &e))?;
         let named = read_current(engine, dir)?;
-        let generation = named.unwrap_or(1);
+        let generation = named.unwrap_or(FIRST);
         // The store's lock comes before the cleaning: another process may be using the directory.
         let store = store_dir(dir, generation);
         let contents = match named {
@@ -163,6 +165,14 @@ impl Application for KvApplication {
 
     fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
         Ok(Box::new(StoreReader(self.contents.keys())))
+    }
+
+    fn link(&mut self) -> Option<Link> {
+        let (engine, link) = (self.engine, self.contents.written().link()?);
+        Some(Box::new(move |dir| {
+            link(&store_dir(dir, FIRST))?;
+            write_current(engine, dir, FIRST)
+        }))
     }
 
     fn begin_restore(&mut self) -> Result<Restore, Error> {
@@ -290,7 +300,7 @@ fn read_current(engine: &Engine, dir: &Path) -> Result<Option<u64>, Error> {
 /// Before a store is named, only the first one may be there. If there are others, nobody knows
 /// which of them was whole.
 fn none_named(dir: &Path) -> Result<Option<u64>, Error> {
-    match generations(dir)?.into_iter().find(|g| *g != 1) {
+    match generations(dir)?.into_iter().find(|g| *g != FIRST) {
         None => Ok(None),
         Some(other) => Err(Error(format!(
             "{} is missing, and {} is there; {MOVE_AWAY}",

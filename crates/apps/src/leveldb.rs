@@ -12,6 +12,7 @@ pub(crate) static ENGINE: Engine = Engine {
     name: "LevelDB",
     api: &API,
     open,
+    link: None,
 };
 
 /// Size of a memory table, of which two may be in memory at a time.

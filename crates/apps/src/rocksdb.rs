@@ -12,6 +12,7 @@ pub(crate) static ENGINE: Engine = Engine {
     name: "RocksDB",
     api: &API,
     open,
+    link: Some(link),
 };
 
 /// Size of a memory table, of which two may be in memory at a time.
@@ -64,6 +65,33 @@ fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
         rocksdb_cache_destroy(cache);
         (db, Box::new(()))
     }
+}
+
+/// A log as long as this would be written into a table for a copy: none, as that would stop writers. What is in the
+/// log is copied instead.
+const NEVER_FLUSH: u64 = u64::MAX;
+
+fn link(db: Raw, to: &CStr, error: ErrorText) {
+    // SAFETY: whoever calls keeps the database open; it may be used by several threads. The object is destroyed
+    // once, and isn't null if there was no error. `to` is a terminated string, `error` points to a null.
+    unsafe {
+        let checkpoint = rocksdb_checkpoint_object_create(db, error);
+        if !checkpoint.is_null() {
+            rocksdb_checkpoint_create(checkpoint, to.as_ptr(), NEVER_FLUSH, error);
+            rocksdb_checkpoint_object_destroy(checkpoint);
+        }
+    }
+}
+
+unsafe extern "C" {
+    fn rocksdb_checkpoint_object_create(db: Raw, error: ErrorText) -> Raw;
+    fn rocksdb_checkpoint_create(
+        checkpoint: Raw,
+        dir: *const c_char,
+        log_size_for_flush: u64,
+        error: ErrorText,
+    );
+    fn rocksdb_checkpoint_object_destroy(checkpoint: Raw);
 }
 
 unsafe extern "C" {

@@ -74,6 +74,9 @@ pub(crate) struct Engine {
     pub api: &'static Api,
     /// Opens the database in a directory. What comes with it is dropped after closing.
     pub open: fn(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept),
+    /// Makes a copy of an open database in a directory that isn't there, from any thread, by hard links as far as
+    /// files don't change any more; if it can.
+    pub link: Option<fn(db: Raw, to: &CStr, error: ErrorText)>,
 }
 
 /// What becomes of a database that isn't there.
@@ -118,7 +121,7 @@ impl Store {
     /// Opens the database in `dir`.
     pub fn open(engine: &'static Engine, dir: &Path, missing: Missing) -> Result<Store, Error> {
         let fail = |e: String| failed(engine, "open", dir, &e);
-        let path = CString::new(dir.as_os_str().as_bytes()).map_err(|e| fail(e.to_string()))?;
+        let path = terminated(dir).map_err(fail)?;
         let mut error = ptr::null_mut();
         let (db, kept) = (engine.open)(&path, missing, &mut error);
         take_error(engine.api, error).map_err(fail)?;
@@ -260,6 +263,25 @@ impl Written {
         let Shared { engine, dir, .. } = &*self.0;
         sync_logs(dir).map_err(|e| failed(engine, "sync", dir, &e.to_string()))
     }
+}
+
+impl Written {
+    /// A copy of the store in a directory that isn't there, with at least all that was written; not synced. `None`
+    /// if the library can't make one of links.
+    pub fn link(self) -> Option<impl FnOnce(&Path) -> Result<(), Error> + Send> {
+        let link = self.0.engine.link?;
+        Some(move |to: &Path| {
+            let shared = &self.0;
+            let path = terminated(to).map_err(|e| failed(shared.engine, "copy", to, &e))?;
+            let mut error = ptr::null_mut();
+            link(shared.db, &path, &mut error);
+            shared.check(error, "copy")
+        })
+    }
+}
+
+fn terminated(path: &Path) -> Result<CString, String> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())
 }
 
 /// Each write is handed to the kernel before it returns, so all there is to sync is in the log files.

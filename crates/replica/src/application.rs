@@ -16,6 +16,7 @@
 use paxos::PartitionId;
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,10 @@ pub type Checkpoint = Box<dyn FnOnce() -> Result<(), Error> + Send>;
 
 /// The part of taking over another replica's state that takes time; see [`Application::begin_restore`].
 pub type Restore = Box<dyn FnOnce(&mut dyn io::Read) -> Result<(), Error> + Send>;
+
+/// The part of a copy by links that takes time: it fills a directory that is there and empty; see
+/// [`Application::link`].
+pub type Link = Box<dyn FnOnce(&Path) -> Result<(), Error> + Send>;
 
 /// Sees every stored record: key, value.
 pub type RecordVisitor<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
@@ -156,6 +161,15 @@ pub trait Application: Send {
     /// one goes on: for those that only read, and take long. Not all applications have it.
     fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
         Err(Error("this application has no readers".into()))
+    }
+
+    /// Begins a copy that shares with this state the files that don't change any more (hard links), so that
+    /// it costs little, however large the state is. What it returns makes it, in another thread while this one
+    /// goes on, in a directory of the same file system. The copy has all that is committed now, and perhaps more of
+    /// what is committed next; it is opened like the state itself. What was made isn't synced yet. Without it,
+    /// a copy is written from a [`snapshot`](Self::snapshot).
+    fn link(&mut self) -> Option<Link> {
+        None
     }
 
     /// Begins to take over a snapshot that was written elsewhere. What it returns reads it, in another
@@ -259,6 +273,10 @@ impl Application for Box<dyn Application> {
 
     fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
         (**self).reader()
+    }
+
+    fn link(&mut self) -> Option<Link> {
+        (**self).link()
     }
 
     fn begin_restore(&mut self) -> Result<Restore, Error> {

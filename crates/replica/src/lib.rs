@@ -35,7 +35,9 @@ pub mod storage;
 mod worker;
 
 pub use agreement::{Agreement, Decided, Log, News, Paxos, Stepped};
-pub use application::{Application, Checkpoint, Error, MOVE_AWAY, Part, Record, Restore, Snapshot};
+pub use application::{
+    Application, Checkpoint, Error, Link, MOVE_AWAY, Part, Record, Restore, Snapshot,
+};
 pub use execution::catch_up::is_state_of;
 pub use execution::{Restored, Statistics};
 pub use install::Install;

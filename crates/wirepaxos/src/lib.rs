@@ -207,7 +207,7 @@ pub mod cluster_file {
 pub mod application {
     #[doc(inline)]
     pub use replica::application::{
-        Checkpoint, Error, Part, Record, RecordVisitor, Restore, Snapshot,
+        Checkpoint, Error, Link, Part, Record, RecordVisitor, Restore, Snapshot,
     };
     #[doc(inline)]
     pub use replica::memory::InMemory;

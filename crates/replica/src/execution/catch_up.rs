@@ -7,7 +7,7 @@
 //! the other, and releases them. [X-HOLD] Whoever takes one *installs* it: see [`crate::Install`].
 
 use super::{Execution, load};
-use crate::application::{Application, Error, Reader, Restore, Snapshot};
+use crate::application::{Application, Error, Link, Reader, Restore, Snapshot};
 use crate::identity::{Identity, Named, read_name};
 use paxos::{Deployment, Instance, PartitionId, Time};
 use std::io;
@@ -64,6 +64,13 @@ impl<A: Application> Execution<A> {
         }
         self.commit()?;
         self.app.reader()
+    }
+
+    /// A copy by links, if the application makes such copies, and where it stands at least: see
+    /// [`Application::link`]. [X-HOLD]
+    pub fn link(&mut self) -> Result<(Instance, Option<Link>), Error> {
+        self.settle()?;
+        Ok((self.committed, self.app.link()))
     }
 
     /// Keeps each value that is executed from now on, for [`Execution::take_log`]; or no longer. [X-LOG]

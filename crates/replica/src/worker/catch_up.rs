@@ -7,7 +7,7 @@
 
 use super::Worker;
 use crate::agreement::Agreement;
-use crate::application::{Application, Error, Reader, Restore, Snapshot};
+use crate::application::{Application, Error, Link, Reader, Restore, Snapshot};
 use crate::execution::Restored;
 use paxos::{Instance, Time};
 use std::io;
@@ -44,6 +44,14 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         let reader = self.execution.reader();
         self.tell_position();
         reader
+    }
+
+    /// A copy by links, if the application makes such copies, and where it stands at least: see
+    /// [`Application::link`]. [X-HOLD]
+    pub fn link(&mut self) -> Result<(Instance, Option<Link>), Error> {
+        let link = self.execution.link();
+        self.tell_position();
+        link
     }
 
     /// Keeps each value that is executed from now on, for [`Worker::take_log`]; or no longer. [X-LOG]
