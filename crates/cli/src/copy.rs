@@ -2,6 +2,7 @@
 //! `wirepaxos copy`: a replica's state as files, taken while it serves, and a replica that begins with it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use local_cluster::Error;
@@ -41,13 +42,16 @@ pub fn run(command: &Command) -> Result<(), Error> {
     let cluster = ClusterFile::load(&options.cluster)?;
     let node = find(&cluster, &options.name)?;
     let directory = &options.directory;
+    let kind = application(&cluster, node);
     let positions = match command {
-        Command::Make(_) => copy::make(&cluster, node, directory, |mib| {
+        Command::Make(_) => copy::make(&cluster, node, directory, &Arc::default(), |mib| {
             if mib % 64 == 0 && !options.json {
                 eprintln!("{mib} MiB");
             }
         }),
-        Command::Put(_) => copy::put(&cluster, node, directory),
+        Command::Put(_) => copy::put(&cluster, node, directory, &move |_, dir| {
+            apps::open(kind, dir)
+        }),
     };
     let positions = positions.map_err(|e| Error::new(e.to_string()))?;
     if options.json {
@@ -66,6 +70,12 @@ pub fn run(command: &Command) -> Result<(), Error> {
         Command::Put(_) => println!("{name} begins at instance {positions}: start it now"),
     }
     Ok(())
+}
+
+/// The name of what it executes.
+fn application(cluster: &ClusterFile, node: &Node) -> &'static str {
+    let group = node.group.and_then(|id| cluster.group(id));
+    group.map_or("none", |group| group.application.name())
 }
 
 fn find<'a>(cluster: &'a ClusterFile, name: &str) -> Result<&'a Node, Error> {

@@ -2,6 +2,7 @@
 //! What it costs to copy a replica's state, and to catch up with it, while commands go on.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -128,7 +129,7 @@ pub fn measure(settings: &Settings, say: impl Fn(&str)) -> Result<Measured, Erro
             let begun = Instant::now();
             let to = local.directory().join("copy");
             let node = cluster.node("replica-1").expect("it was made");
-            copy::make(&cluster, node, &to, |_| {
+            copy::make(&cluster, node, &to, &Arc::default(), |_| {
                 watch(&mut watched.memory[1], source, None)
             })?;
             watched.seconds[1] = begun.elapsed().as_secs_f64();

@@ -41,6 +41,9 @@
 //! | `workers` | threads that execute; thread `t` of `n` serves the partitions whose number modulo `n` is `t`, and all packets for them go to one port (replica) | one a CPU, at most one a partition; a port for each partition |
 //! | `worker_cpus` | list of the CPUs that these threads stay on, one after the other and again from the first (replica) | `cpu` |
 //! | `directories` | list of directories, relative to the file, for the partitions' state: partition 0's is in the first, 1's in the second, and again from the first; on file systems or devices of their own, say (replica) | `data` |
+//! | `copies` | directory, relative to the file, in which the replica puts copies of its state by itself (replica) | none: it makes none |
+//! | `copy_every_s` | a copy is made this many seconds after the one before | 3600 |
+//! | `copies_kept` | so many of the last copies are kept, 1 to 1000 | 2 |
 //! | **`[controller]`** | | |
 //! | `probe_ms` | time between two PROBEs of a node, 5 to 60000 | 50 |
 //! | `suspect_after` | unanswered PROBEs after which a node is suspected, 2 to 1000 | 4 |
@@ -325,6 +328,19 @@ pub struct Node {
     pub worker_cpus: Vec<usize>,
     /// Where a replica's partitions are stored, one after the other; none: in the node's directory.
     pub directories: Vec<PathBuf>,
+    /// Which copies of its state a replica makes by itself.
+    pub copies: Option<CopySettings>,
+}
+
+/// Which copies of its state a replica makes by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopySettings {
+    /// They are in a directory of the node's name in this one.
+    pub directory: PathBuf,
+    /// One is made this many seconds after the one before.
+    pub every_s: u64,
+    /// So many of the last ones are kept, at least one.
+    pub kept: usize,
 }
 
 impl Node {

@@ -24,6 +24,7 @@ pub mod client;
 pub mod copy;
 pub mod held;
 pub mod incoming;
+pub mod linked;
 pub mod server;
 
 use std::io::{self, BufRead, Read, Write};

@@ -198,8 +198,8 @@ pub use program::Program;
 pub mod cluster_file {
     #[doc(inline)]
     pub use node::cluster_file::{
-        ApplicationKind, ControllerDraft, ControllerSettings, Draft, Error, Errors, Group,
-        GroupDraft, Node, NodeDraft, Plane, RedisOrder, Role, Storage,
+        ApplicationKind, ControllerDraft, ControllerSettings, CopySettings, Draft, Error, Errors,
+        Group, GroupDraft, Node, NodeDraft, Plane, RedisOrder, Role, Storage,
     };
 }
 

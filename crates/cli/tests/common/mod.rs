@@ -108,7 +108,8 @@ impl TestCluster {
         std::fs::write(file, text).unwrap();
     }
 
-    fn create(shape: &Shape) -> TestCluster {
+    /// Without a node that runs.
+    pub fn create(shape: &Shape) -> TestCluster {
         TestCluster {
             local: LocalCluster::create(&std::env::temp_dir(), shape).unwrap(),
             processes: Processes::new(PROGRAM),

@@ -59,6 +59,9 @@ pub(super) struct RawNode {
     pub workers: Option<Spanned<i64>>,
     pub worker_cpus: Option<Spanned<Vec<Spanned<i64>>>>,
     pub directories: Option<Spanned<Vec<Spanned<String>>>>,
+    pub copies: Option<Spanned<String>>,
+    pub copy_every_s: Option<Spanned<i64>>,
+    pub copies_kept: Option<Spanned<i64>>,
 }
 
 #[derive(Default, Deserialize)]

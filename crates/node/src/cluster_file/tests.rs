@@ -104,6 +104,10 @@ const BAD: &[Bad] = &[
     ("# worker_cpus = [0, 1]", "worker_cpus = [0, -1]", "worker_cpus", &["0 to 1023"]),
     ("# directories = [\"a\", \"b\"]", "directories = [\"\"]", "directories", &["is empty"]),
     ("storage = \"volatile\"", "workers = 2", "workers", &["means nothing", "replica"]),
+    ("# copies = \"copies\"", "copies = \"\"", "copies =", &["is empty"]),
+    ("# copies = \"copies\"", "copies = \"c\"\ncopies_kept = 0", "copies_kept = 0", &["1 to 1000"]),
+    ("# copy_every_s = 3600", "copy_every_s = 3600", "copy_every_s", &["without `copies`", "add"]),
+    ("storage = \"volatile\"", "copies = \"c\"", "copies", &["means nothing", "replica"]),
     ("# cpu = 0", "cpu = -1", "cpu = -1", &["0 to 1023"]),
 ];
 
@@ -338,6 +342,15 @@ fn what_is_written_reads_back_to_the_same_cluster() {
     assert_eq!(replica.address_for(3).port(), 7035);
     let by_default = every.partition_dir(&replica, 1);
     assert_eq!(by_default, every.node_dir(&replica).join("partition-1"));
+    let copies = CopySettings {
+        directory: "/copies".into(),
+        every_s: 3_600,
+        kept: 2,
+    };
+    assert_eq!(
+        (replica.copies, node("replica-1").copies),
+        (None, Some(copies))
+    );
     let password = node("replica-1").redis_password;
     assert_eq!(password.as_deref(), Some("a \"b\""));
     let leader = node("leader-1");

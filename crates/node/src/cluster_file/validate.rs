@@ -13,8 +13,8 @@ use toml::Spanned;
 
 use super::read::{RawController, RawFile, RawGroup, RawNode};
 use super::{
-    Answer, ApplicationKind, ClusterFile, ControllerSettings, ErrorAt, Group, Node, Plane,
-    RedisOrder, Role, Storage,
+    Answer, ApplicationKind, ClusterFile, ControllerSettings, CopySettings, ErrorAt, Group, Node,
+    Plane, RedisOrder, Role, Storage,
 };
 
 const DEFAULT_SLOTS: i64 = 65_536;
@@ -358,6 +358,7 @@ impl Check {
                 .map(|w| self.required("workers", w, 1..=64) as u16),
             worker_cpus: self.worker_cpus(raw),
             directories: self.directories(raw, dir),
+            copies: self.copies(raw, dir),
         }
     }
 
@@ -375,6 +376,32 @@ impl Check {
                 dir.join(directory.get_ref())
             })
             .collect()
+    }
+
+    fn copies(&mut self, raw: &RawNode, dir: &Path) -> Option<CopySettings> {
+        let Some(directory) = &raw.copies else {
+            for (key, raw) in [
+                ("copy_every_s", &raw.copy_every_s),
+                ("copies_kept", &raw.copies_kept),
+            ] {
+                if let Some(raw) = raw {
+                    self.error(
+                        at(raw),
+                        format!("`{key}` without `copies`"),
+                        format!("add `copies = \"DIRECTORY\"`, or remove `{key}`"),
+                    );
+                }
+            }
+            return None;
+        };
+        self.directory("copies", directory);
+        let every = self.number("copy_every_s", &raw.copy_every_s, 1..=31_536_000, 3_600);
+        let kept = self.number("copies_kept", &raw.copies_kept, 1..=1_000, 2);
+        Some(CopySettings {
+            directory: dir.join(directory.get_ref()),
+            every_s: every as u64,
+            kept: kept as usize,
+        })
     }
 
     fn storage(&mut self, raw: &RawNode) -> Storage {
@@ -464,6 +491,7 @@ impl Check {
                 raw.directories.as_ref().map(at),
                 Role::Replica,
             ),
+            ("copies", raw.copies.as_ref().map(at), Role::Replica),
             (
                 "redis_order",
                 raw.redis_order.as_ref().map(at),

@@ -159,6 +159,15 @@ pub struct NodeDraft {
     /// Where a replica's partitions are stored, relative to the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub directories: Vec<PathBuf>,
+    /// Where a replica puts copies of its state by itself, relative to the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copies: Option<PathBuf>,
+    /// A copy is made this many seconds after the one before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_every_s: Option<u64>,
+    /// So many of the last copies are kept, 1 to 1000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copies_kept: Option<usize>,
 }
 
 impl Draft {
@@ -336,6 +345,9 @@ impl NodeDraft {
             workers: None,
             worker_cpus: Vec::new(),
             directories: Vec::new(),
+            copies: None,
+            copy_every_s: None,
+            copies_kept: None,
         }
     }
 }
@@ -405,6 +417,9 @@ impl From<&Node> for NodeDraft {
             workers: node.workers,
             worker_cpus: node.worker_cpus.clone(),
             directories: node.directories.iter().map(|d| absolute(d)).collect(),
+            copies: node.copies.as_ref().map(|c| absolute(&c.directory)),
+            copy_every_s: node.copies.as_ref().map(|c| c.every_s),
+            copies_kept: node.copies.as_ref().map(|c| c.kept),
         }
     }
 }

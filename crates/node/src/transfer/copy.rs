@@ -1,32 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A replica's state as files: fetched from one that runs, and put where another one begins with it.
 //!
-//! The files are those of a state on its way ([`super::incoming`]), and beginning with them is an install that
-//! needs no other replica. So a copy of several partitions is one that a replica could have been in, its
+//! The files are those of a state on its way ([`super::incoming`]), or those of a replica's own stores
+//! ([`super::linked`]), and beginning with them is an install that needs no other replica. So a copy of several partitions is one that a replica could have been in, its
 //! parts have checksums, and it holds session table and position. [X-HOLD] [X-INSTALL]
 
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use paxos::Instance;
 use replica::Install;
 use replica::storage::private_directory;
 
-use super::client::Peer;
+use super::client::{Interrupt, Peer};
 use super::incoming::{Head, Incoming};
-use super::{Patience, Question};
+use super::linked::Linked;
+use super::{Patience, Question, incoming};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node, Role};
-use crate::roles::replica::Note;
+use crate::roles::replica::{Note, OpenApplication, Partition};
 
 /// Fetches the state of a replica that runs, into a directory that isn't there yet. Returns where each of its
-/// partitions stands. `progress` is told the number of MiB that have come.
+/// partitions stands. `progress` is told the number of MiB that have come. It ends early if `interrupt` says so.
 pub fn make(
     cluster: &ClusterFile,
     node: &Node,
     to: &Path,
+    interrupt: &Arc<Interrupt>,
     mut progress: impl FnMut(u64),
 ) -> Result<Vec<Instance>, Error> {
     let group = group_of(cluster, node)?;
@@ -38,7 +40,7 @@ pub fn make(
     }
     let needs = vec![Some(0); usize::from(group.partitions)];
     let question = Question::new(&cluster.deployment(node, group), needs);
-    let mut peer = Peer::new(node.control, Patience::default(), Arc::default());
+    let mut peer = Peer::new(node.control, Patience::default(), interrupt.clone());
     let failed =
         |why: &dyn std::fmt::Display| Error::new(format!("no copy of {}: {why}", node.name));
     let (state, positions) = peer.hold(&question).map_err(|e| failed(&e))?;
@@ -47,10 +49,8 @@ pub fn make(
         state,
         positions: positions.clone(),
     };
-    let fetch = || -> io::Result<()> {
-        // Under another name until it is whole.
-        let unfinished = to.with_extension("unfinished");
-        let mut incoming = Incoming::begin(&unfinished, head)?;
+    let fetched = under_another_name(to, |to| {
+        let mut incoming = Incoming::begin(to, head)?;
         let mut mib = 0;
         for pid in 0..positions.len() as u16 {
             while !incoming.is_whole(pid) {
@@ -61,18 +61,51 @@ pub fn make(
                 progress(mib);
             }
         }
-        incoming.sync()?;
-        fs::rename(&unfinished, to)?;
-        sync_parent(to)
-    };
-    let fetched = fetch();
+        incoming.sync()
+    });
     peer.release(state);
     fetched.map_err(|e| failed(&e))?;
     Ok(positions)
 }
 
-/// Has a replica that is new, or has lost its disk, begin with a copy when it is started next.
-pub fn put(cluster: &ClusterFile, node: &Node, from: &Path) -> Result<Vec<Instance>, Error> {
+/// Of the name of a copy that isn't whole.
+pub const UNFINISHED: &str = "unfinished";
+
+/// The name that a copy has until it is whole.
+pub fn unfinished(copy: &Path) -> PathBuf {
+    let mut name = copy.as_os_str().to_owned();
+    name.push(".");
+    name.push(UNFINISHED);
+    name.into()
+}
+
+/// Has a copy made under another name. It gets its own once it is whole and on the disk; if it fails, nothing is
+/// left of it.
+pub fn under_another_name<T>(
+    to: &Path,
+    make: impl FnOnce(&Path) -> io::Result<T>,
+) -> io::Result<T> {
+    let unfinished = unfinished(to);
+    incoming::remove(&unfinished)?;
+    let made = make(&unfinished).and_then(|made| {
+        fs::rename(&unfinished, to)?;
+        Ok(made)
+    });
+    if made.is_err() {
+        let _ = incoming::remove(&unfinished);
+    }
+    sync_parent(to)?;
+    made
+}
+
+/// Has a replica that is new, or has lost its disk, begin with a copy when it is started next. `open` opens
+/// what the group executes.
+pub fn put(
+    cluster: &ClusterFile,
+    node: &Node,
+    from: &Path,
+    open: &OpenApplication,
+) -> Result<Vec<Instance>, Error> {
     let group = group_of(cluster, node)?;
     let directory = cluster.node_dir(node);
     let io = |e: io::Error| Error::store(format!("{}: {e}", directory.display()));
@@ -87,47 +120,62 @@ pub fn put(cluster: &ClusterFile, node: &Node, from: &Path) -> Result<Vec<Instan
             )));
         }
     }
-    let copy = whole(from, cluster, node, group)?;
-    let positions = copy.head.positions.clone();
-    let into = directory.join("incoming");
-    let put = || -> io::Result<()> {
-        private_directory(&into)?;
-        for entry in fs::read_dir(from)? {
-            let entry = entry?;
-            let to = into.join(entry.file_name());
-            fs::copy(entry.path(), &to)?;
-            File::open(&to)?.sync_all()?;
-        }
-        File::open(&into)?.sync_all()?;
-        let mut note = Note::new(&directory, cluster.deployment(node, group));
-        note.write(&Install::new(positions.clone()))
-    };
-    put().map_err(io)?;
+    let (into, scratch) = (directory.join("incoming"), directory.join("opened"));
+    incoming::remove(&scratch).map_err(io)?;
+    let refused = |e: io::Error| Error::new(format!("{}: {e}", from.display()));
+    let laid = under_another_name(&into, |into| {
+        let deployment = cluster.deployment(node, group);
+        let Some(linked) = Linked::open(from, &deployment)? else {
+            return lay(from, into, cluster, node, group);
+        };
+        let settings = |pid| Partition::of(cluster, node, group, pid).settings();
+        let laid = linked.unpack(settings, open, &scratch, into, node.control);
+        Ok(laid?.head.positions)
+    });
+    incoming::remove(&scratch).map_err(io)?;
+    let positions = laid.map_err(refused)?;
+    let mut note = Note::new(&directory, cluster.deployment(node, group));
+    note.write(&Install::new(positions.clone())).map_err(io)?;
     Ok(positions)
 }
 
-/// A copy, once it has been read to its end.
-fn whole(
+/// Lays a copy of parts where a state on its way is, once it has been read to its end.
+fn lay(
     from: &Path,
+    into: &Path,
     cluster: &ClusterFile,
     node: &Node,
     group: &Group,
-) -> Result<Incoming, Error> {
-    let refused = |why: &str| Error::new(format!("{}: {why}", from.display()));
-    let copy = Incoming::check(from).map_err(|e| refused(&e.to_string()))?;
-    let copy = copy.ok_or_else(|| refused("this is no copy of a replica's state"))?;
+) -> io::Result<Vec<Instance>> {
+    let copy = whole(from, cluster, node, group)?;
+    private_directory(into)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = into.join(entry.file_name());
+        fs::copy(entry.path(), &to)?;
+        File::open(&to)?.sync_all()?;
+    }
+    File::open(into)?.sync_all()?;
+    Ok(copy.head.positions)
+}
+
+/// A copy, once it has been read to its end.
+fn whole(from: &Path, cluster: &ClusterFile, node: &Node, group: &Group) -> io::Result<Incoming> {
+    let refused = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    let copy = Incoming::check(from)?;
+    let copy = copy.ok_or_else(|| refused("this is no copy of a replica's state".into()))?;
     let deployment = cluster.deployment(node, group);
     for pid in 0..copy.head.positions.len() as u16 {
         if !copy.is_whole(pid) {
-            return Err(refused(&format!(
+            return Err(refused(format!(
                 "the copy of partition {pid} is damaged or not whole: take another copy"
             )));
         }
-        let mut state = copy.read(pid).map_err(|e| refused(&e.to_string()))?;
-        replica::is_state_of(&deployment, pid, &mut state).map_err(|e| refused(&e.to_string()))?;
+        let named = replica::is_state_of(&deployment, pid, &mut copy.read(pid)?);
+        named.map_err(|e| refused(e.to_string()))?;
     }
     if copy.head.positions.len() != usize::from(group.partitions) {
-        return Err(refused("it has another number of partitions"));
+        return Err(refused("it has another number of partitions".into()));
     }
     Ok(copy)
 }

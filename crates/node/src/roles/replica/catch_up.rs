@@ -24,6 +24,7 @@ use replica::{Install, MOVE_AWAY};
 use serde_json::{Value, json};
 use tracing::{Span, info, warn};
 
+use super::handing_out::Whole;
 use super::orders::Order;
 use super::worker_thread::{Job, WorkerHandle};
 use crate::Error;
@@ -102,6 +103,8 @@ pub struct Needs {
     /// Where the other replicas hand out their states.
     pub peers: Vec<SocketAddr>,
     pub workers: Arc<Vec<WorkerHandle>>,
+    /// Nobody opens copies of them while it installs one.
+    pub whole: Whole,
     /// Told by a worker that needs a state.
     pub told: Receiver<()>,
     /// An install that was begun by an earlier process.
@@ -371,6 +374,8 @@ impl Thread {
     /// Replaces the partitions whose new stores were read, but for those that have got further.
     /// [X-INSTALL]
     fn put_in_place(&mut self, install: &Install, read: &[PartitionId]) -> Result<(), Missed> {
+        let whole = self.needs.whole.clone();
+        let _whole = lock(&whole);
         let all = self.pids();
         let stopped = self.ask_all(&all, |_, answer| Order::BeginInstall(answer))?;
         let puts = |pid: &u16| install.puts(*pid, stopped[usize::from(*pid)]);

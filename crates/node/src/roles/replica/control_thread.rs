@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::Services;
 use super::catch_up::CatchUp;
+use super::copies::Copies;
 use super::kernel::KernelLearner;
 use super::waker::Waker;
 use super::worker_thread::{Job, WorkerHandle};
@@ -56,6 +57,7 @@ pub struct ReplicaControl<'a> {
     pub workers: &'a [WorkerHandle],
     pub learner: Option<&'a KernelLearner>,
     pub catch_up: &'a CatchUp,
+    pub copies: Option<&'a Copies>,
     pub asked: mpsc::Receiver<Ask>,
     pub woken: Waker,
     pub stop: &'a Stop,
@@ -164,7 +166,7 @@ impl Controlled for ReplicaControl<'_> {
         (self.services.on_view)(view);
     }
 
-    fn status(&self, document: &mut Value, _: &mut Vec<String>) {
+    fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
         let partitions = self.partitions();
         document["group"] = self.group.id.into();
         document["application"] = self.group.application.name().into();
@@ -172,6 +174,9 @@ impl Controlled for ReplicaControl<'_> {
         document["busy_workers"] = (self.workers.len() - partitions.len()).into();
         document["partitions"] = partitions.into();
         document["catch_up"] = self.catch_up.status();
+        if let Some(copies) = self.copies {
+            document["copies"] = copies.status(warnings);
+        }
         document["plane"] = self
             .learner
             .map_or(json!({ "name": "udp" }), KernelLearner::status);

@@ -1,54 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The workers as the source of their replica's state, for other replicas and for readers.
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
+
+use paxos::Instance;
+use replica::Link;
 
 use replica::application::OpenReader;
 
 use super::orders::Order;
 use super::worker_thread::{Job, WorkerHandle};
 use crate::transfer::Patience;
-use crate::transfer::held::{Copies, Keeper};
+use crate::transfer::held::{Copies, Keeper, lock};
 use crate::transfer::server::{Stand, Workers};
 
+/// Held while partitions are replaced by another replica's state, and while copies of them are opened: partitions
+/// of before and after an install don't belong together.
+pub type Whole = Arc<Mutex<()>>;
+
 /// See the module.
-pub struct HandingOut(pub Arc<Vec<WorkerHandle>>);
+pub struct HandingOut {
+    pub workers: Arc<Vec<WorkerHandle>>,
+    pub whole: Whole,
+}
 
 impl Workers for HandingOut {
     fn stands(&self) -> Vec<Stand> {
-        self.0.iter().map(|worker| worker.standing.get()).collect()
+        let workers = self.workers.iter();
+        workers.map(|worker| worker.standing.get()).collect()
     }
 
-    /// All partitions are held from before the first copy is opened until the last one is: what a command
-    /// over several of them needs is then in the copies, however far apart they stand. [X-HOLD]
     fn open(&self, keepers: Vec<Keeper>) -> Result<Copies, String> {
-        let copies = self.hold().and_then(|()| self.open_copies(keepers));
-        for worker in self.0.iter() {
-            worker.give(Job::Order(Order::Release));
-        }
-        copies
+        self.while_held(|| {
+            let mut keepers = keepers.into_iter();
+            let open = |answer| {
+                let keeper = keepers.next().expect("one for each partition");
+                Order::Open(keeper, answer)
+            };
+            self.ask_all(open)?.into_iter().collect()
+        })
     }
 }
 
 impl HandingOut {
-    fn hold(&self) -> Result<(), String> {
-        let mut held = Vec::new();
-        for worker in self.0.iter() {
-            let (answer, answers) = mpsc::channel();
-            worker.give(Job::Order(Order::Hold(answer)));
-            held.push(answers);
-        }
-        held.iter().try_for_each(wait)
+    /// Has a copy made of links, one of each partition with where that stands at least; `None` if the
+    /// application makes none.
+    pub fn link<T>(
+        &self,
+        make: impl FnOnce(Vec<(Instance, Link)>) -> Result<T, String>,
+    ) -> Result<Option<T>, String> {
+        self.while_held(|| {
+            let links: Result<Vec<_>, _> = self.ask_all(Order::Link)?.into_iter().collect();
+            let with_link = |(position, link): (_, Option<_>)| Some((position, link?));
+            let links: Option<_> = links?.into_iter().map(with_link).collect();
+            links.map(make).transpose()
+        })
     }
 
-    fn open_copies(&self, keepers: Vec<Keeper>) -> Result<Copies, String> {
-        let mut opened = Vec::new();
-        for (worker, keeper) in self.0.iter().zip(keepers) {
-            let (answer, answers) = mpsc::channel();
-            worker.give(Job::Order(Order::Open(keeper, answer)));
-            opened.push(answers);
+    /// All partitions are held from before the first copy is opened until the last one is: what a command
+    /// over several of them needs is then in the copies, however far apart they stand. [X-HOLD]
+    fn while_held<T>(&self, open: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+        let _whole = lock(&self.whole);
+        if self.stands().iter().any(|stand| stand.is_installing) {
+            return Err("installing a state myself".into());
         }
-        opened.iter().map(|opened| wait(opened)?).collect()
+        let opened = self.ask_all(Order::Hold).and_then(|_| open());
+        for worker in self.workers.iter() {
+            worker.give(Job::Order(Order::Release));
+        }
+        opened
+    }
+
+    fn ask_all<T>(
+        &self,
+        mut order: impl FnMut(mpsc::Sender<T>) -> Order,
+    ) -> Result<Vec<T>, String> {
+        let mut asked = Vec::new();
+        for worker in self.workers.iter() {
+            let (answer, answers) = mpsc::channel();
+            worker.give(Job::Order(order(answer)));
+            asked.push(answers);
+        }
+        asked.iter().map(wait).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica: one thread for the control plane, worker threads for the partitions, and the server that
-//! hands out checkpoints.
+//! A replica: one thread for the control plane, worker threads for the partitions, the server that hands
+//! out checkpoints, and the thread that makes copies of the state.
 //!
 //! A worker has its own socket (port + partition), its own learner, sessions and application, so
 //! nothing is passed between I/O and execution: the thread that receives a vote executes the value
@@ -10,6 +10,7 @@
 
 mod catch_up;
 mod control_thread;
+mod copies;
 mod crew;
 mod handing_out;
 mod kernel;
@@ -37,6 +38,7 @@ use replica::{Application, LocalSession};
 use self::catch_up::CatchUp;
 pub(crate) use self::catch_up::Note;
 use self::control_thread::{Numbers, ReplicaControl};
+use self::copies::Copies;
 use self::crew::Crew;
 use self::handing_out::{HandingOut, readers};
 use self::kernel::KernelLearner;
@@ -193,8 +195,12 @@ pub fn run(
         kept: group.catch_up_kept_mib << 20,
     };
     (services.on_readers)(readers(workers.clone()));
-    let handing_out = Arc::new(HandingOut(workers.clone()));
-    let _transfer = transfer::server::Server::start(node.control, settings, handing_out)
+    let whole = Arc::default();
+    let handing_out = Arc::new(HandingOut {
+        workers: workers.clone(),
+        whole: Arc::clone(&whole),
+    });
+    let _transfer = transfer::server::Server::start(node.control, settings, handing_out.clone())
         .map_err(|e| Error::new(format!("can't listen on {} (TCP): {e}", node.control)))?;
     let replicas = cluster.replicas(group.id);
     let others = replicas.iter().filter(|n| n.id != node.id);
@@ -203,9 +209,11 @@ pub fn run(
         directory,
         peers: others.map(|n| n.control).collect(),
         workers: workers.clone(),
+        whole,
         told,
         begun,
     })?;
+    let copies = Copies::start(cluster, node, group, handing_out)?;
     let mut control = ControlLoop::open(cluster, node, stop)?;
     let mut role = ReplicaControl {
         cluster,
@@ -217,6 +225,7 @@ pub fn run(
         workers: &workers,
         learner: learner.as_ref(),
         catch_up: &catch_up,
+        copies: copies.as_ref(),
         asked,
         woken,
         stop,

@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 
 use paxos::Instance;
 use replica::application::Reader;
-use replica::{Replayed, Restore, Restored, Snapshot};
+use replica::{Link, Replayed, Restore, Restored, Snapshot};
 
 use super::worker_thread::WorkerThread;
 use crate::Error;
@@ -17,6 +17,9 @@ pub type Offer = Result<(Instance, Box<dyn Snapshot>), String>;
 /// A reader of a partition's state, or why there is none.
 pub type Reading = Result<Box<dyn Reader>, String>;
 
+/// Where a partition stands, and what makes a copy of it by links, if there is such a thing.
+pub type Linking = Result<(Instance, Option<Link>), String>;
+
 /// An order. What is answered, is answered through the sender; nothing if the worker ends before.
 pub enum Order {
     /// To open a reader.
@@ -25,6 +28,8 @@ pub enum Order {
     Hold(Sender<()>),
     /// To open a copy, and to keep what is decided behind it.
     Open(Keeper, Sender<Offer>),
+    /// To begin a copy by links.
+    Link(Sender<Linking>),
     /// All copies are open, or given up.
     Release,
     /// To begin to take over a state that stands at this instance.
@@ -67,6 +72,9 @@ impl WorkerThread {
             }
             Order::Open(keeper, answer) => {
                 let _ = answer.send(self.open_copy(keeper));
+            }
+            Order::Link(answer) => {
+                let _ = answer.send(self.worker.link().map_err(|e| e.to_string()));
             }
             Order::Release => self.worker.release(),
             Order::BeginRestore(position, answer) => {

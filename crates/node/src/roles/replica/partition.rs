@@ -23,7 +23,23 @@ pub struct Partition<'a> {
     pub installing: bool,
 }
 
-impl Partition<'_> {
+impl<'a> Partition<'a> {
+    /// Not to be served: to look into a state.
+    pub fn of(
+        cluster: &'a ClusterFile,
+        node: &'a Node,
+        group: &'a Group,
+        pid: PartitionId,
+    ) -> Partition<'a> {
+        Partition {
+            cluster,
+            node,
+            group,
+            pid,
+            nonce: 1,
+            installing: false,
+        }
+    }
     /// Where its state is.
     fn path(&self) -> PathBuf {
         self.cluster.partition_dir(self.node, self.pid)

@@ -163,6 +163,7 @@ fn a_worker_that_waits_for_a_state_goes_on() {
         directory: directory.path().to_owned(),
         peers: vec![peer.local_addr().unwrap()],
         workers: workers.clone(),
+        whole: Arc::default(),
         told,
         begun: None,
     })
@@ -359,6 +360,7 @@ fn start(begun: &Begun) -> Started {
         directory,
         peers: Vec::new(),
         workers: workers.clone(),
+        whole: Arc::default(),
         told,
         begun: noted,
     });
@@ -417,6 +419,13 @@ fn a_replica_that_cannot_end_an_install_executes_nothing() {
     }
     assert!(workers.iter().all(|w| w.standing.get().is_installing));
     assert_eq!(workers[1].standing.get().next, 0);
+    // Nor is a copy opened: one partition is of before, the other one of after. [X-HOLD]
+    let handing_out = HandingOut {
+        workers: workers.clone(),
+        whole: Arc::default(),
+    };
+    let refused = handing_out.link(|_| Ok(())).unwrap_err();
+    assert_eq!(refused, "installing a state myself");
     drop(catch_up);
     assert!(begun.note.exists());
     stop.request();

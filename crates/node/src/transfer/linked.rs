@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A copy of a replica's state that shares its stores' files by hard links: made by the replica itself, on the file
+//! system where its state is.
+//!
+//! | in the directory | |
+//! |---|---|
+//! | `linked` | JSON, with a CRC-32: whose copy it is, and where it stands at least |
+//! | `partition-`number | a partition's state, as the application has it |
+//!
+//! The partitions are copied one after the other, while all of them are held. So whatever of a copy's end
+//! is missing, as far as its partitions stand where they stood then or further, it is a state that the
+//! replica could have been in. [X-HOLD]
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use paxos::{Deployment, Instance, PartitionId};
+use replica::storage::private_directory;
+use replica::{Application, Link, Settings, Snapshot, Worker};
+use serde::{Deserialize, Serialize};
+
+use super::PART_LEN;
+use super::incoming::{Head, Incoming};
+use crate::roles::replica::OpenApplication;
+
+const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Document {
+    format: u32,
+    /// CRC-32 of `body`, written without spaces.
+    crc32: u32,
+    body: Body,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Body {
+    cluster: u32,
+    group: u16,
+    /// Of each partition: it stands there, or further.
+    positions: Vec<Instance>,
+}
+
+/// Whether links from each of these directories to `to` are possible.
+pub fn possible(from: &[PathBuf], to: &Path) -> io::Result<bool> {
+    let device = |path: &Path| fs::metadata(path).map(|of| of.dev());
+    let to = device(to)?;
+    for path in from {
+        if device(path)? != to {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Makes a copy in a new directory, which survives a power failure when this returns. The links are those
+/// of all partitions, in their order, each with where its partition stands at least.
+pub fn make(of: &Deployment, links: Vec<(Instance, Link)>, to: &Path) -> io::Result<Vec<Instance>> {
+    private_directory(to)?;
+    let mut positions = Vec::new();
+    for ((position, link), pid) in links.into_iter().zip(0..) {
+        let partition = partition(to, pid);
+        private_directory(&partition)?;
+        link(&partition).map_err(|e| io::Error::other(e.to_string()))?;
+        sync_all_in(&partition)?;
+        positions.push(position);
+    }
+    let body = Body {
+        cluster: of.cluster,
+        group: of.group,
+        positions: positions.clone(),
+    };
+    let document = Document {
+        format: FORMAT,
+        crc32: checksum(&body)?,
+        body,
+    };
+    let mut options = File::options();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(to.join("linked"))?;
+    file.write_all(&serde_json::to_vec(&document)?)?;
+    file.sync_all()?;
+    File::open(to)?.sync_all()?;
+    Ok(positions)
+}
+
+/// A copy that was made.
+pub struct Linked {
+    directory: PathBuf,
+    positions: Vec<Instance>,
+}
+
+impl Linked {
+    /// The one in a directory; `None` if there is none of this kind. Of another cluster or group, or damaged, it
+    /// is an error.
+    pub fn open(directory: &Path, of: &Deployment) -> io::Result<Option<Linked>> {
+        let bytes = match fs::read(directory.join("linked")) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read?,
+        };
+        let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        let document = serde_json::from_slice::<Document>(&bytes);
+        let Some(Document {
+            format,
+            crc32,
+            body,
+        }) = document.ok()
+        else {
+            return refused("`linked` is damaged: take another copy".into());
+        };
+        if format != FORMAT {
+            let why = format!("it is of format {format}, and this program reads format {FORMAT}");
+            return refused(format!("{why}: use the version that made it"));
+        }
+        if checksum(&body)? != crc32 {
+            return refused("`linked` is damaged: take another copy".into());
+        }
+        if (body.cluster, body.group) != (of.cluster, of.group) {
+            return refused(format!(
+                "it is a copy of group {} of cluster {:08x}, and this is group {} of cluster {:08x}",
+                body.group, body.cluster, of.group, of.cluster
+            ));
+        }
+        if body.positions.len() != usize::from(of.partitions) {
+            return refused(format!(
+                "it has {} partitions, and the cluster file says {}",
+                body.positions.len(),
+                of.partitions
+            ));
+        }
+        Ok(Some(Linked {
+            directory: directory.to_owned(),
+            positions: body.positions,
+        }))
+    }
+
+    /// Reads the whole copy, which stays as it is, and writes it as a state on its way ([`Incoming`]).
+    /// `scratch` is a directory for the meantime, of the file system where that state is to be.
+    pub fn unpack(
+        &self,
+        settings: impl Fn(PartitionId) -> Settings,
+        open: &OpenApplication,
+        scratch: &Path,
+        to: &Path,
+        from: std::net::SocketAddr,
+    ) -> io::Result<Incoming> {
+        let pids = 0..self.positions.len() as u16;
+        let mut workers = Vec::new();
+        for pid in pids.clone() {
+            let opened = partition(scratch, pid);
+            // Opening a store writes to it.
+            clone(&partition(&self.directory, pid), &opened)?;
+            let worker = self.open_partition(settings(pid), open, &opened);
+            workers.push(worker.map_err(|e| io::Error::other(format!("partition {pid}: {e}")))?);
+        }
+        let copies = workers.iter_mut().map(Worker::snapshot);
+        let copies: Result<Vec<_>, _> = copies.collect();
+        let copies = copies.map_err(|e| io::Error::other(e.to_string()))?;
+        let (positions, copies): (Vec<_>, Vec<_>) = copies.into_iter().unzip();
+        let state = 0;
+        let head = Head {
+            from,
+            state,
+            positions,
+        };
+        let mut incoming = Incoming::begin(to, head)?;
+        for (copy, pid) in copies.into_iter().zip(pids) {
+            write_parts(copy, &mut incoming, pid)?;
+        }
+        incoming.sync()?;
+        Ok(incoming)
+    }
+
+    /// Refuses a state of something else, one that nobody can read, and one that ends before what was there
+    /// when the copy was made.
+    fn open_partition(
+        &self,
+        settings: Settings,
+        open: &OpenApplication,
+        directory: &Path,
+    ) -> Result<Worker<Box<dyn Application>>, replica::Error> {
+        let pid = settings.pid;
+        let noted = self.positions[usize::from(pid)];
+        let worker = Worker::open(settings, open(pid, directory)?, 1, 0)?;
+        if worker.next() < noted {
+            return Err(replica::Error(format!(
+                "it ends at instance {}, and was made at {noted}: it is damaged; take another copy",
+                worker.next()
+            )));
+        }
+        Ok(worker)
+    }
+}
+
+fn checksum(body: &Body) -> io::Result<u32> {
+    Ok(crc32fast::hash(&serde_json::to_vec(body)?))
+}
+
+fn partition(directory: &Path, pid: PartitionId) -> PathBuf {
+    directory.join(format!("partition-{pid}"))
+}
+
+/// Tables are never changed, so a link does where there can be one; all else is copied.
+fn clone(from: &Path, to: &Path) -> io::Result<()> {
+    private_directory(to)?;
+    for entry in fs::read_dir(from)? {
+        let (from, to) = entry.map(|e| (e.path(), to.join(e.file_name())))?;
+        let is_table = from.extension().is_some_and(|e| e == "sst");
+        if from.is_dir() {
+            clone(&from, &to)?;
+        } else if !is_table || fs::hard_link(&from, &to).is_err() {
+            fs::copy(&from, &to)?;
+        }
+    }
+    Ok(())
+}
+
+fn sync_all_in(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        match path.is_dir() {
+            true => sync_all_in(&path)?,
+            false => File::open(&path)?.sync_all()?,
+        }
+    }
+    File::open(directory)?.sync_all()
+}
+
+/// Writes a state as the parts of one that is on its way.
+fn write_parts(mut copy: Box<dyn Snapshot>, to: &mut Incoming, pid: PartitionId) -> io::Result<()> {
+    let mut out = PartWriter {
+        part: Vec::with_capacity(PART_LEN),
+        to,
+        pid,
+    };
+    copy.write_to(&mut out)?;
+    let PartWriter { part, to, pid } = out;
+    to.add(pid, &part, true)
+}
+
+struct PartWriter<'a> {
+    part: Vec<u8>,
+    to: &'a mut Incoming,
+    pid: PartitionId,
+}
+
+impl Write for PartWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.part.len() == PART_LEN {
+            self.to.add(self.pid, &self.part, false)?;
+            self.part.clear();
+        }
+        let taken = bytes.len().min(PART_LEN - self.part.len());
+        self.part.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
