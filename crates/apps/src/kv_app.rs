@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use replica::application::{Checkpoint, Reader, Record, RecordVisitor, Restore, Snapshot};
-use replica::storage::private_directory;
+use replica::storage::{private_directory, replace_file};
 use replica::{Application, Error, Link, MOVE_AWAY, Part};
 use sha2::{Digest, Sha256};
 
@@ -324,9 +324,8 @@ fn write_current(engine: &Engine, dir: &Path, generation: u64) -> Result<(), Err
     pairs::sync_dir(dir)
         .and_then(|()| pairs::sync_dir(&store_dir(dir, generation)))
         .and_then(|()| {
-            pairs::replace_file(&path, |out| {
-                writeln!(out, "{} {FORMAT} db-{generation}", engine.name)
-            })
+            let text = format!("{} {FORMAT} db-{generation}\n", engine.name);
+            replace_file(&path, text.as_bytes())
         })
         .map_err(|e| failed("write", &path, &e))
 }

@@ -2,7 +2,7 @@
 //! Snapshots as bytes: a magic number, pairs of {key length u32, value length u32, key, value}, an
 //! end mark and the number of pairs. Keys ascend. Big-endian, the same for all stores.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
@@ -105,20 +105,6 @@ pub(crate) fn damaged(what: &str) -> io::Error {
         io::ErrorKind::InvalidData,
         format!("the snapshot is damaged: {what}"),
     )
-}
-
-/// Replaces a file durably and atomically: after a kill or a power failure it is the old one or the
-/// new one.
-pub(crate) fn replace_file(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    write(&mut file)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    sync_dir(path.parent().expect("a file lies in a directory"))
 }
 
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {

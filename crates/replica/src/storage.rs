@@ -2,12 +2,14 @@
 //! Where an [`InMemory`](crate::InMemory) application keeps its checkpoint.
 
 mod directory;
+mod replaced;
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
 
 pub use directory::private_directory;
+pub use replaced::{replace_file, sync_directory_of};
 
 /// Holds one checkpoint. The simulator has a disk of its own.
 pub trait Storage: Send + 'static {
@@ -31,27 +33,8 @@ impl CheckpointFile {
         CheckpointFile { path: path.into() }
     }
 
-    fn directory(&self) -> &Path {
-        match self.path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        }
-    }
-
     fn named<T>(&self, result: io::Result<T>) -> io::Result<T> {
         result.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", self.path.display())))
-    }
-
-    fn try_replace(&self, checkpoint: &[u8]) -> io::Result<()> {
-        let mut new = self.path.clone().into_os_string();
-        new.push(".new");
-        let new = PathBuf::from(new);
-        let mut file = File::create(&new)?;
-        file.write_all(checkpoint)?;
-        file.sync_all()?;
-        fs::rename(&new, &self.path)?;
-        // The rename itself survives a power failure only once the directory is on disk.
-        File::open(self.directory())?.sync_all()
     }
 }
 
@@ -65,6 +48,6 @@ impl Storage for CheckpointFile {
     }
 
     fn replace(&mut self, checkpoint: &[u8]) -> io::Result<()> {
-        self.named(self.try_replace(checkpoint))
+        self.named(replace_file(&self.path, checkpoint))
     }
 }

@@ -9,10 +9,11 @@
 use super::lock::Lock;
 use control::{GroupState, Store, StoreError};
 use paxos::GroupId;
+use replica::storage::replace_file;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 const FORMAT: u32 = 2;
@@ -162,26 +163,13 @@ fn write(path: &Path, body: &Body) -> Result<(), StoreError> {
     };
     let mut bytes = serde_json::to_vec_pretty(&document).map_err(|e| failed(e.to_string()))?;
     bytes.push(b'\n');
-    let temporary = beside(path, ".new");
-    replace(path, &temporary, &bytes).map_err(|e| {
+    replace_file(path, &bytes).map_err(|e| {
         failed(format!(
             "can't write {}: {e}. No epoch or lane is handed out until this works: free disk \
              space or repair the disk",
             path.display()
         ))
     })
-}
-
-fn replace(path: &Path, temporary: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(temporary, path)?;
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    File::open(directory)?.sync_all()
 }
 
 fn checksum(body: &Body) -> Result<u32, StoreError> {
@@ -333,7 +321,7 @@ mod tests {
     #[test]
     fn a_start_that_was_killed_before_anything_was_written_can_be_repeated() {
         let directory = Directory::new("killed");
-        File::create(beside(&directory.file(), ".lock")).unwrap();
+        fs::File::create(beside(&directory.file(), ".lock")).unwrap();
         assert!(FileStore::open(&directory.file(), 7).is_ok());
     }
 
@@ -371,8 +359,11 @@ mod tests {
         if !full.exists() {
             return;
         }
-        let bytes = vec![b' '; 1 << 16];
-        let error = replace(Path::new("/nonexistent/state.json"), full, &bytes).unwrap_err();
+        let directory = Directory::new("no-room");
+        let file = directory.file();
+        std::os::unix::fs::symlink(full, beside(&file, ".new")).unwrap();
+        let error = replace_file(&file, &[b' '; 1 << 16]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(!file.exists());
     }
 }

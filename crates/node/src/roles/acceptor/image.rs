@@ -6,11 +6,12 @@
 //! count u16, count x { group u16, length u64, what Acceptor::save wrote }, CRC-32 of all before u32
 //! ```
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use paxos::{Acceptor, Deployment, NodeId};
+use replica::storage::sync_directory_of;
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
@@ -115,30 +116,10 @@ pub fn foreign(of: (u32, NodeId), here: (u32, NodeId)) -> String {
     )
 }
 
-fn directory_of(path: &Path) -> &Path {
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-    parent.unwrap_or(Path::new("."))
-}
-
-/// Replaces a file: after a crash the old one is there, or the new one, whole.
-pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    let mut file = File::create(&fresh)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&fresh, path)?;
-    sync_directory_of(path)
-}
-
 /// Removes a file for good.
 pub fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path)?;
     sync_directory_of(path)
-}
-
-/// Makes what was created, renamed or removed in a file's directory survive a crash.
-pub fn sync_directory_of(path: &Path) -> io::Result<()> {
-    File::open(directory_of(path))?.sync_all()
 }
 
 /// An error about a file that can't be used, with the way out.

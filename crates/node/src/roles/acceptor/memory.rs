@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use paxos::{Acceptor, Deployment};
-use replica::storage::private_directory;
+use replica::storage::{private_directory, replace_file, sync_directory_of};
 use tracing::{error, warn};
 
 use super::image;
@@ -66,7 +66,7 @@ pub fn remove_dump(dump: &Path) -> Result<(), Error> {
 }
 
 pub fn write_dump(dump: &Path, image: &[u8]) -> Result<(), Error> {
-    image::write(dump, image).map_err(|e| {
+    replace_file(dump, image).map_err(|e| {
         Error::store(format!(
             "can't write {}: {e}; this acceptor will re-join as a new member",
             dump.display()
@@ -137,7 +137,7 @@ pub fn forget_log(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> 
     };
     let aside = put_aside_as(&log, random_nonce()?);
     fs::rename(&log, &aside)
-        .and_then(|()| image::sync_directory_of(&aside))
+        .and_then(|()| sync_directory_of(&aside))
         .map_err(|e| there(&format!("can't be put aside: {e}")))?;
     warn!(node = node.id, %why, "the log is forgotten, and kept as {}", aside.display());
     Ok(aside)

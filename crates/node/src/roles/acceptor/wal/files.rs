@@ -7,10 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use replica::storage::private_directory;
+use replica::storage::{private_directory, replace_file};
 
 use crate::host::{forget_cached, preallocate};
-use crate::roles::acceptor::image;
 
 /// A directory. Names that were made, changed or removed last only once it is synced.
 pub trait Files: Send + Sync {
@@ -87,7 +86,7 @@ impl Files for Directory {
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        image::write(&self.at(name), bytes)
+        replace_file(&self.at(name), bytes)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
