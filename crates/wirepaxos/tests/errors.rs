@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use wirepaxos::cluster_file::{ApplicationKind, Draft};
+use wirepaxos::cluster_file::{ApplicationKind, Draft, GroupDraft, Role};
 use wirepaxos::recovery::Recovery;
 use wirepaxos::{
     Client, ClientOptions, ClusterFile, Embedded, Error, Outcome, Program, Refusal, StateMachine,
@@ -147,6 +147,59 @@ fn a_store_that_cannot_be_is_a_failed_store() {
     let stop = Stop::new().unwrap();
     let error = wirepaxos::run(&cluster, "controller", &program(), &stop).unwrap_err();
     assert!(matches!(error, Error::Store(_)), "{error:?}");
+}
+
+/// None of them is sent, or uses up a request.
+#[test]
+fn commands_over_partitions_that_cannot_be_are_refused_by_name() {
+    let directory = Directory::new("partitions");
+    let group = GroupDraft {
+        partitions: Some(17),
+        max_value: Some(512),
+        ..GroupDraft::new(0, ApplicationKind::Own)
+    };
+    let mut draft = Draft::new(7, "data", group);
+    let host = node::loopback::draw().unwrap().into();
+    for role in [
+        Role::Controller,
+        Role::Leader,
+        Role::Acceptor,
+        Role::Replica,
+    ] {
+        draft.add_node(role, host);
+    }
+    let cluster = draft.write(&directory.0.join("cluster.toml")).unwrap();
+    let nodes = Embedded::start(&cluster, &program()).unwrap();
+    let options = ClientOptions {
+        open_timeout: Duration::from_secs(60),
+        ..ClientOptions::default()
+    };
+    let mut client = Client::open(&cluster, options).unwrap();
+    let all: Vec<u16> = (0..17).collect();
+    let refused = |client: &mut Client, pids: &[u16], command: &[u8]| {
+        client.submit_over(pids, command).unwrap_err()
+    };
+    assert_eq!(refused(&mut client, &[], b"x"), Refusal::Partitions(0));
+    assert_eq!(refused(&mut client, &all, b"x"), Refusal::Partitions(17));
+    assert_eq!(
+        refused(&mut client, &[0, 17], b"x"),
+        Refusal::NoPartition(17)
+    );
+    let large = refused(&mut client, &[0, 1], &[0; 500]);
+    assert!(
+        matches!(
+            large,
+            Refusal::TooLarge {
+                len: 500,
+                max: 1..500
+            }
+        ),
+        "{large:?}"
+    );
+    // In any order, and twice, is as good as once.
+    assert_eq!(client.submit_over(&[3, 0, 3], b"x").unwrap(), 1);
+    drop(client);
+    nodes.stop().unwrap();
 }
 
 #[test]
