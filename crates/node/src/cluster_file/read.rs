@@ -24,6 +24,7 @@ pub(super) struct RawFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawGroup {
     pub id: Spanned<i64>,
+    pub protocol: Option<Spanned<String>>,
     pub partitions: Option<Spanned<i64>>,
     pub slots: Option<Spanned<i64>>,
     pub window: Option<Spanned<i64>>,

@@ -58,6 +58,8 @@ const BAD: &[Bad] = &[
     ("slots = 65536", "max_value = 1409", "1409", &["out of range", "64 to 1408"]),
     ("slots = 65536", "checkpoint_every = 40000", "40000", &["choose 1 to 24576"]),
     ("slots = 65536", "answer = \"sent\"", "answer", &["is unknown", "\"executed\"", "\"stored\""]),
+    ("slots = 65536", "protocol = \"nopaxos\"", "nopaxos", &["can't be chosen yet", "choose \"paxos\""]),
+    ("slots = 65536", "protocol = \"raft\"", "raft", &["is unknown", "choose \"paxos\""]),
     ("slots = 65536", "f = 2", "f = 2", &["`f = 2` needs 2f+1", "leave `f` out"]),
     ("slots = 65536", "g = 2", "g = 2", &["`g = 2` needs 2g+1", "choose 0 to 1"]),
     ("\"rocksdb\"", "\"rockdb\"", "rockdb", &["is unknown", "\"leveldb\""]),
@@ -133,6 +135,12 @@ fn every_error_names_its_line_and_a_remedy() {
         let first = &errors.errors[0];
         assert!(shown.starts_with(&format!("x.toml:{}: {}", first.line, first.problem)));
     }
+}
+
+#[test]
+fn the_protocol_that_is_there_may_be_named() {
+    let text = SAMPLE.replacen("slots = 65536", "protocol = \"paxos\"", 1);
+    parse(&text, "cluster.toml").unwrap();
 }
 
 #[test]

@@ -202,6 +202,7 @@ impl Check {
             let mine = n.group.as_ref().is_none_or(|g| *g.get_ref() == id);
             n.role.get_ref() == Role::Replica.name() && mine
         });
+        self.protocol(raw);
         Group {
             id: id as u16,
             partitions: self.number("partitions", &raw.partitions, 1..=64, 1) as u16,
@@ -247,6 +248,24 @@ impl Check {
                 4_096,
             ) as u64,
         }
+    }
+
+    /// There is one so far. A file that names another one mustn't get it unasked.
+    fn protocol(&mut self, raw: &RawGroup) {
+        let Some(protocol) = &raw.protocol else {
+            return;
+        };
+        let name = protocol.get_ref();
+        let why = match name.as_str() {
+            "paxos" => return,
+            "nopaxos" => "can't be chosen yet",
+            _ => "is unknown",
+        };
+        self.error(
+            at(protocol),
+            format!("`protocol = {name:?}` {why}"),
+            "choose \"paxos\", or leave `protocol` out",
+        );
     }
 
     /// Any two quorums of f+1 must share an acceptor, so there are exactly 2f+1.
