@@ -45,7 +45,7 @@
 //! ```
 //!
 //! `examples/counter.rs` is the same with a process for each node, `examples/bank.rs` a program over several
-//! partitions.
+//! partitions. [`oum`] is the ordering alone, without replicas.
 //!
 //! # Features
 //!
@@ -56,6 +56,7 @@ pub mod admin;
 mod embedded;
 #[cfg(feature = "stores")]
 mod front_end;
+pub mod oum;
 mod program;
 #[cfg(feature = "stores")]
 mod stores;
