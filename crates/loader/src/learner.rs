@@ -25,11 +25,17 @@ pub fn decision(record: &[u8]) -> Option<Decision> {
 /// One group's learner in XDP.
 #[derive(Debug)]
 pub struct Learner {
-    place: Place,
+    windows: Windows,
     configurations: Mapped<Configurations>,
-    partitions: Mapped<LearnerPartition>,
     slots: Mapped<LearnerSlot>,
     banks: Banks,
+}
+
+/// What those who read its partitions' decisions tell it.
+#[derive(Debug)]
+pub struct Windows {
+    place: Place,
+    partitions: Mapped<LearnerPartition>,
 }
 
 impl Learner {
@@ -40,7 +46,7 @@ impl Learner {
         }
         let learner = Learner::in_network(object, place)?;
         for pid in 0..place.deployment.partitions {
-            let p = learner.partitions.at(place.partition(pid));
+            let p = learner.windows.partition(pid);
             let ring = first_ring as u32 + u32::from(pid);
             // SAFETY: inside the mapping that `learner` owns.
             unsafe { atomic32(&raw mut (*p).ring).store(ring, SeqCst) };
@@ -53,11 +59,10 @@ impl Learner {
         let configurations: Mapped<Configurations> = object.memory("configurations")?;
         let first = configurations.get(place.index as usize).known[0][0];
         Ok(Learner {
-            place,
+            windows: Windows::open(object, place)?,
             // The first change leaves the bank that a new memory begins with, and that is empty.
             banks: Banks::new(first.epoch == 0)?,
             configurations,
-            partitions: object.memory("partitions")?,
             slots: object.memory("slots")?,
         })
     }
@@ -101,9 +106,9 @@ impl Learner {
     /// Writes the table not in use, which then is the one in use.
     fn write(&self, mut known: Vec<Known>) -> std::result::Result<(), &'static str> {
         known.resize(MAX_KNOWN, Known::default());
-        let all = self.configurations.at(self.place.index as usize);
+        let all = self.configurations.at(self.place().index as usize);
         let table = known.try_into().expect("a whole table");
-        let new = 1 - (self.configurations.get(self.place.index as usize).bank & 1);
+        let new = 1 - (self.configurations.get(self.place().index as usize).bank & 1);
         self.banks.settle()?;
         // SAFETY: inside the mapping that `self` owns; programs don't use this bank yet, nor any more.
         unsafe {
@@ -120,9 +125,48 @@ impl Learner {
         let _ = self.banks.settle();
     }
 
+    /// What the readers of its partitions' decisions tell it.
+    pub fn windows(&self) -> &Windows {
+        &self.windows
+    }
+
+    /// Where it lies.
+    pub fn place(&self) -> &Place {
+        &self.windows.place
+    }
+
+    /// Epochs whose configurations are known, newest first.
+    pub fn epochs(&self) -> Vec<Epoch> {
+        self.known().iter().map(|k| k.epoch).collect()
+    }
+
+    /// What was counted for an instance.
+    pub fn slot(&self, pid: PartitionId, inst: Instance) -> Option<LearnerSlot> {
+        let slot = self.slots.get(self.place().slot(pid, inst));
+        (slot.inst == inst && slot.rnd != 0).then_some(slot)
+    }
+
+    // ---- Helpers
+
+    fn known(&self) -> Vec<Known> {
+        let all = self.configurations.get(self.place().index as usize);
+        let table = all.known[(all.bank & 1) as usize];
+        table.into_iter().take_while(|k| k.epoch != 0).collect()
+    }
+}
+
+impl Windows {
+    /// Those of the learner at `place`.
+    pub fn open(object: &Object, place: Place) -> Result<Windows> {
+        Ok(Windows {
+            place,
+            partitions: object.memory("partitions")?,
+        })
+    }
+
     /// Starts the window of a partition at `inst`; never moves back. No system call.
     pub fn set_floor(&self, pid: PartitionId, inst: Instance) {
-        let p = self.partitions.at(self.place.partition(pid));
+        let p = self.partition(pid);
         // SAFETY: inside the mapping that `self` owns.
         unsafe {
             atomic64(&raw mut (*p).floor).fetch_max(inst, SeqCst);
@@ -143,7 +187,7 @@ impl Learner {
     }
 
     fn set_flag(&self, pid: PartitionId, flag: u32, on: bool) {
-        let p = self.partitions.at(self.place.partition(pid));
+        let p = self.partition(pid);
         // SAFETY: inside the mapping that `self` owns.
         let flags = unsafe { atomic32(&raw mut (*p).flags) };
         match on {
@@ -152,28 +196,9 @@ impl Learner {
         };
     }
 
-    /// Where it lies.
-    pub fn place(&self) -> &Place {
-        &self.place
-    }
-
-    /// Epochs whose configurations are known, newest first.
-    pub fn epochs(&self) -> Vec<Epoch> {
-        self.known().iter().map(|k| k.epoch).collect()
-    }
-
-    /// What was counted for an instance.
-    pub fn slot(&self, pid: PartitionId, inst: Instance) -> Option<LearnerSlot> {
-        let slot = self.slots.get(self.place.slot(pid, inst));
-        (slot.inst == inst && slot.rnd != 0).then_some(slot)
-    }
-
-    // ---- Helpers
-
-    fn known(&self) -> Vec<Known> {
-        let all = self.configurations.get(self.place.index as usize);
-        let table = all.known[(all.bank & 1) as usize];
-        table.into_iter().take_while(|k| k.epoch != 0).collect()
+    /// Valid as long as `self`.
+    fn partition(&self, pid: PartitionId) -> *mut LearnerPartition {
+        self.partitions.at(self.place.partition(pid))
     }
 }
 

@@ -367,7 +367,7 @@ fn a_reader_that_says_so_is_woken() {
     for inst in 0..40 {
         // In turns, so that a reader that waits finds the flag of the turn before taken back.
         let waits = inst % 2 == 1;
-        learner.role.learner().set_awake(1, !waits);
+        learner.role.learner().windows().set_awake(1, !waits);
         let mut reader = Ring::open(&learner.object, 1).expect("a ring");
         std::thread::scope(|scope| {
             let (begin, begun) = std::sync::mpsc::channel();

@@ -33,7 +33,7 @@ impl Host {
         Learner::trust(&host.object, &[51, 52]).expect("a map");
         let host = Host(host);
         host.learner().learn(&configuration(1, &[21, 22, 23]));
-        host.learner().set_floor(0, 0);
+        host.learner().windows().set_floor(0, 0);
         host
     }
 
@@ -93,7 +93,7 @@ fn the_vote_that_decides_wakes_who_sleeps() {
     let mut host = Host::new(&dir);
     for inst in 0..40 {
         let sleeps = inst % 2 == 0;
-        host.learner().set_awake(0, !sleeps);
+        host.learner().windows().set_awake(0, !sleeps);
         let changed = Verdict::Changed;
         assert_eq!(host.takes(&vote(21, inst)), (action::DROP, changed));
         // Nothing may be missing from the ring when the worker looks.
@@ -111,7 +111,7 @@ fn decisions_of_learners_elsewhere_count_once() {
     let Some(dir) = objects_or_skip() else { return };
     let mut host = Host::new(&dir);
     let dropped = |reason| (action::DROP, Verdict::Dropped(reason));
-    host.learner().set_awake(0, true);
+    host.learner().windows().set_awake(0, true);
 
     assert_eq!(
         host.takes(&deliver(51, 0)),
@@ -163,7 +163,7 @@ fn decisions_of_learners_elsewhere_count_once() {
         host.takes(&no_round.datagram(b"value")),
         dropped(Reason::BadRound)
     );
-    host.learner().set_floor(0, 2);
+    host.learner().windows().set_floor(0, 2);
     assert_eq!(host.takes(&deliver(51, 1)), dropped(Reason::Stale));
     assert_eq!(host.takes(&deliver(51, 2 + SLOTS)), dropped(Reason::Window));
     assert_eq!(host.decided(), [0; 0]);

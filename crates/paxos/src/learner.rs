@@ -306,20 +306,29 @@ impl HostLearner {
     /// Takes one packet, whose value is decided if it says so.
     #[inline]
     pub fn step(&mut self, packet: &Packet<'_>) -> Learned {
+        match self.learner.deployment.check(packet) {
+            Ok(()) => self.step_checked(packet),
+            Err(reason) => Learned::Dropped(reason),
+        }
+    }
+
+    /// The same with a packet that has passed [`Deployment::check`] of this learner's deployment.
+    #[inline]
+    pub fn step_checked(&mut self, packet: &Packet<'_>) -> Learned {
+        debug_assert_eq!(self.learner.deployment.check(packet), Ok(()));
         self.handle(packet).into()
     }
 
     /// Takes what another learner of this very host, which nobody else can speak for, has seen decided: a
-    /// DELIVER, whoever it says it is from.
+    /// DELIVER, whoever it says it is from. It has passed [`Deployment::check`].
     #[inline]
-    pub fn take(&mut self, packet: &Packet<'_>) -> Learned {
-        let checked = self.learner.deployment.check(packet);
-        checked.and_then(|()| self.decision(&packet.header)).into()
+    pub fn take_checked(&mut self, packet: &Packet<'_>) -> Learned {
+        debug_assert_eq!(self.learner.deployment.check(packet), Ok(()));
+        self.decision(&packet.header).into()
     }
 
     #[inline]
     fn handle(&mut self, packet: &Packet<'_>) -> Result<bool, Reason> {
-        self.learner.deployment.check(packet)?;
         match packet.header.msgtype {
             MsgType::Phase2b => self.learner.phase2b(&packet.header),
             MsgType::Deliver => self.deliver(&packet.header),

@@ -34,8 +34,8 @@ impl Host {
             let at = usize::from(pid);
             self.awake[at] = random.percent(50);
             self.repairs[at] = random.percent(15);
-            learner.set_awake(pid, self.awake[at]);
-            learner.show_votes(pid, self.repairs[at]);
+            learner.windows().set_awake(pid, self.awake[at]);
+            learner.windows().show_votes(pid, self.repairs[at]);
         }
     }
 

@@ -324,7 +324,7 @@ impl Device for XdpDevice {
                 learner.learn(configuration)
             }
             (Order::Floor { pid, inst }, Control::Learner(learner)) => {
-                learner.set_floor(*pid, *inst);
+                learner.windows().set_floor(*pid, *inst);
                 true
             }
             _ => unreachable!("no order for this role"),

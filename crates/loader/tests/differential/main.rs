@@ -361,7 +361,7 @@ impl Pair {
             Rust::Learner(role) => role.set_floor(pid, inst),
             _ => unreachable!("no window"),
         }
-        self.xdp.role.learner().set_floor(pid, inst);
+        self.xdp.role.learner().windows().set_floor(pid, inst);
     }
 
     /// Every slot of every partition that can be told from an unused one.

@@ -92,6 +92,7 @@ impl Pair {
             self.switch.roles[LEARNER]
                 .role
                 .learner()
+                .windows()
                 .set_floor(pid, from);
         }
     }

@@ -209,7 +209,7 @@ impl Target {
                 for pid in 0..PARTITIONS {
                     let from = &mut self.near.from[usize::from(pid)];
                     *from += self.random.below(SLOTS);
-                    role.set_floor(pid, *from);
+                    role.windows().set_floor(pid, *from);
                 }
                 if let Some(host) = &mut self.host {
                     host.turn(&mut self.random, role);

@@ -124,7 +124,7 @@ pub(super) fn learner(dir: &Path, flags: u32) -> Result<Object> {
         replicas: vec![REPLICA],
         g: 0,
     });
-    learner.set_awake(0, true);
+    learner.windows().set_awake(0, true);
     open(&mut object, &place, flags)?;
     Ok(object)
 }

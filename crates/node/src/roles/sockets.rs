@@ -212,7 +212,6 @@ impl<R: Role> Controlled for Process<R> {
         }
         self.more = self.inbox.is_full();
         self.step_all()?;
-        self.leave()?;
         if let Some(group) = self.role.wants_view() {
             control.ask_for_view(group);
         }

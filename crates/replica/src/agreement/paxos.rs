@@ -114,7 +114,7 @@ impl Agreement for Paxos {
         match packet.header.msgtype {
             MsgType::Phase2b => self.on_vote(now, packet, out),
             MsgType::Deliver => {
-                let learned = self.learner.step(packet);
+                let learned = self.learner.step_checked(packet);
                 self.on_learned(packet, learned)
             }
             MsgType::Phase1b if packet.header.flags.has(Flags::RANGE) => {
@@ -137,7 +137,7 @@ impl Agreement for Paxos {
 
     #[inline]
     fn deliver<'p>(&mut self, packet: &Packet<'p>) -> Stepped<'p> {
-        let learned = self.learner.take(packet);
+        let learned = self.learner.take_checked(packet);
         self.on_learned(packet, learned)
     }
 
@@ -295,7 +295,7 @@ impl Paxos {
         packet: &Packet<'p>,
         out: &mut impl Outbox,
     ) -> Stepped<'p> {
-        let learned = self.learner.step(packet);
+        let learned = self.learner.step_checked(packet);
         let stepped = self.on_learned(packet, learned);
         match self.recover.open() {
             0 => stepped,

@@ -12,7 +12,7 @@
 use loader::attach::Attachment;
 use loader::interface::Interface;
 use loader::layout::{Decision, GROUP_PASS_OTHERS};
-use loader::learner::{Learner, decision};
+use loader::learner::{Learner, Windows, decision};
 use loader::object::{self, MAX_RINGS, Object, Role, Sizes};
 use loader::place::{self, Place};
 use loader::ring::Ring;
@@ -69,11 +69,11 @@ impl KernelLearner {
 
     /// A worker's end.
     pub fn worker(&self, pid: PartitionId) -> Result<Decisions, Error> {
-        let learner = Learner::new(&self.object, self.place, 0)?;
-        learner.show_votes(pid, self.shows_all);
+        let windows = Windows::open(&self.object, self.place)?;
+        windows.show_votes(pid, self.shows_all);
         Ok(Decisions {
             pid,
-            learner,
+            windows,
             ring: Ring::open(&self.object, usize::from(pid))?,
             shows_all: self.shows_all,
             shown: self.shows_all,
@@ -115,7 +115,7 @@ fn has_voters_here(cluster: &ClusterFile, node: &Node, group: &Group) -> bool {
 pub(super) struct Decisions {
     pid: PartitionId,
     cluster: u32,
-    learner: Learner,
+    windows: Windows,
     ring: Ring,
     /// Whether votes come to the socket, too: always, or now.
     shows_all: bool,
@@ -126,7 +126,7 @@ impl Decisions {
     /// To be called before waiting at the socket: from now on the packet that decides comes there,
     /// too. Returns false, and changes nothing, if there is something to read.
     pub fn fall_asleep(&self) -> bool {
-        self.learner.set_awake(self.pid, false);
+        self.windows.set_awake(self.pid, false);
         let empty = self.ring.is_empty();
         if !empty {
             self.wake_up();
@@ -136,7 +136,7 @@ impl Decisions {
 
     /// To be called after waiting: a reader that is awake needs no packet to wake it.
     pub fn wake_up(&self) {
-        self.learner.set_awake(self.pid, true);
+        self.windows.set_awake(self.pid, true);
     }
 
     /// Hands the next decision to `take`, in place; `None` if there is none.
@@ -155,10 +155,10 @@ impl Decisions {
 
     /// Votes below are stale from now on. No system call.
     pub fn follow(&mut self, next: Instance, wants_votes: bool) {
-        self.learner.set_floor(self.pid, next);
+        self.windows.set_floor(self.pid, next);
         let show = wants_votes || self.shows_all;
         if show != self.shown {
-            self.learner.show_votes(self.pid, show);
+            self.windows.show_votes(self.pid, show);
             self.shown = show;
         }
     }
