@@ -113,6 +113,16 @@ impl UdpPlane {
         })
     }
 
+    /// Another way out by the same socket, with counters of its own.
+    pub fn another(&self) -> io::Result<UdpPlane> {
+        Ok(UdpPlane {
+            socket: self.socket.try_clone()?,
+            segment: self.segment,
+            coalesce: self.coalesce,
+            counters: SendCounters::default(),
+        })
+    }
+
     /// Where it is bound.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()

@@ -115,6 +115,8 @@ pub enum Leaving {
 /// See the module.
 pub struct Links {
     groups: Vec<Linked>,
+    /// The place of the group of the packet that came last: nearly all that is sent is of this one.
+    latest: usize,
     /// Where the packet in hand came from; nothing at a timer.
     sender: Option<SocketAddr>,
     leaving: GroupCommit<SendBatch>,
@@ -154,6 +156,7 @@ impl Links {
     fn of(groups: impl Iterator<Item = Result<Linked, Error>>) -> Result<Links, Error> {
         Ok(Links {
             groups: groups.collect::<Result<_, Error>>()?,
+            latest: 0,
             sender: None,
             leaving: GroupCommit::default(),
             counters: Counters::default(),
@@ -165,6 +168,7 @@ impl Links {
     pub fn receives(&mut self, packet: &Packet<'_>, datagram: &[u8]) -> Option<usize> {
         self.counters.received.count(packet.header.msgtype);
         let group = self.position(packet.header.group)?;
+        self.latest = group;
         self.groups[group].trace.received(datagram);
         Some(group)
     }
@@ -215,6 +219,17 @@ impl Links {
         let left = self.turn(plane)?;
         debug_assert!(left == Leaving::Left, "nothing was changed");
         Ok(())
+    }
+
+    /// Writes the record of what was received and sent. What is to leave stays in the batch.
+    pub fn write_record(&mut self) -> Result<(), Error> {
+        let mut groups = self.groups.iter_mut();
+        groups.try_for_each(|group| group.trace.flush())
+    }
+
+    /// Puts another batch in the place of the one that is being filled. For roles that store nothing.
+    pub fn exchange(&mut self, batch: &mut SendBatch) {
+        std::mem::swap(self.leaving.answers(), batch);
     }
 
     /// A step has changed what must be stored before it is shown.
@@ -286,6 +301,10 @@ impl Links {
 
     #[inline]
     fn position(&self, group: GroupId) -> Option<usize> {
+        let latest = self.groups.get(self.latest);
+        if latest.is_some_and(|linked| linked.id == group) {
+            return Some(self.latest);
+        }
         self.groups.iter().position(|linked| linked.id == group)
     }
 }

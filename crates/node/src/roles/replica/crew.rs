@@ -6,16 +6,20 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::host::{Ready, Stop, pin_to_cpu, wait_for};
+use crate::plane::SendBatch;
 
 use super::waker::Waker;
 use super::worker_thread::{HandedOn, WorkerThread};
 
 /// Waits at most so long, then looks after everything.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
+/// What one worker sends waits for the others of its thread: those to one address leave together, and wake it
+/// once. While they take so long, it doesn't.
+const SEND_AFTER: Duration = Duration::from_micros(50);
 /// Among the descriptors waited for.
 const FIRST_SOCKET: usize = 2;
 
@@ -25,21 +29,32 @@ pub(super) struct Crew {
     /// Something was given to one of them.
     woken: Waker,
     stop: Arc<Stop>,
+    /// What workers have left here, to be sent.
+    outgoing: SendBatch,
     /// The first error of one of them.
     failed: Result<(), Error>,
 }
 
 impl Crew {
-    pub fn new(mut workers: Vec<WorkerThread>, woken: Waker, stop: Arc<Stop>) -> Crew {
-        if let Some((first, others)) = workers.split_first_mut() {
-            first.receive_for(others.iter().map(WorkerThread::pid).collect());
+    pub fn new(
+        mut workers: Vec<WorkerThread>,
+        woken: Waker,
+        stop: Arc<Stop>,
+    ) -> Result<Crew, Error> {
+        if let Some((first, others @ [_, ..])) = workers.split_first_mut() {
+            for worker in others.iter_mut() {
+                worker.share(first.way_out()?, Vec::new());
+            }
+            let pids = others.iter().map(WorkerThread::pid).collect();
+            first.share(first.way_out()?, pids);
         }
-        Crew {
+        Ok(Crew {
             workers,
             woken,
             stop,
+            outgoing: SendBatch::new(),
             failed: Ok(()),
-        }
+        })
     }
 
     /// Starts the thread, on a CPU of its own if one is named.
@@ -65,18 +80,38 @@ impl Crew {
         while !self.stop.is_requested() && !self.workers.is_empty() {
             let round = self.wait()?;
             handed_on.clear();
-            self.each(|at, worker| {
-                let arrived = round.arrived.has(FIRST_SOCKET + at) || worker.has_more();
-                let concerned = arrived || handed_on.has(worker.pid());
-                if round.everyone || concerned || worker.is_due() {
-                    worker.turn(arrived, &handed_on)?;
-                    worker.hand_on(&mut handed_on);
-                }
-                Ok(())
-            });
+            self.turns(&round, &mut handed_on);
         }
         self.each(|_, worker| worker.end());
         self.failed
+    }
+
+    /// A turn of each worker for which there is something to do.
+    fn turns(&mut self, round: &Round, handed_on: &mut HandedOn) {
+        let mut outgoing = std::mem::take(&mut self.outgoing);
+        let mut since = Instant::now();
+        self.each(|at, worker| {
+            let arrived = round.arrived.has(FIRST_SOCKET + at) || worker.has_more();
+            let concerned = arrived || handed_on.has(worker.pid());
+            if !(round.everyone || concerned || worker.is_due()) {
+                return Ok(());
+            }
+            let result = worker.turn(arrived, handed_on, &mut outgoing);
+            if result.is_err() {
+                // Some of it may be what the worker didn't get to store.
+                outgoing.clear();
+            }
+            worker.hand_on(handed_on);
+            if !outgoing.is_empty() && since.elapsed() >= SEND_AFTER {
+                worker.send(&mut outgoing);
+                since = Instant::now();
+            }
+            result
+        });
+        if let Some(worker) = self.workers.first_mut() {
+            worker.send(&mut outgoing);
+        }
+        self.outgoing = outgoing;
     }
 
     /// Does something for each worker. One that fails says so, and is served no more.

@@ -66,6 +66,17 @@ impl WorkerOutbox {
 
     /// Sends all of it.
     pub fn flush(&mut self, plane: &mut UdpPlane) -> Result<(), Error> {
+        self.gather();
+        self.links.flush(plane)
+    }
+
+    /// Puts all of it into the batch, which somebody else sends.
+    pub fn hand_over(&mut self) -> Result<(), Error> {
+        self.gather();
+        self.links.write_record()
+    }
+
+    fn gather(&mut self) {
         for at in 0..self.replies.len() {
             self.send_reply(at);
         }
@@ -74,7 +85,6 @@ impl WorkerOutbox {
         self.replies
             .retain_mut(|reply| std::mem::take(&mut reply.count) > 0);
         self.siblings.wake();
-        self.links.flush(plane)
     }
 
     /// Moves a pending datagram into the batch: packed, or plain if it has only one reply.

@@ -27,7 +27,7 @@ use super::waker::Wake;
 use super::writer::{Ended, Writer};
 use crate::Error;
 use crate::host::is_due;
-use crate::plane::{PlaneOptions, RecvBatch, UdpPlane};
+use crate::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use crate::senders::Senders;
 use crate::transfer::held::Keeper;
 use crate::transfer::server::Stand;
@@ -130,6 +130,10 @@ pub(super) struct WorkerThread {
     window: u64,
     pub(super) worker: Worker<Box<dyn Application>>,
     plane: UdpPlane,
+    /// The way out: by the socket of the thread's first worker, where answers are handed on.
+    out: UdpPlane,
+    /// Whether what it sends leaves with what the thread's other workers send.
+    shares: bool,
     senders: Senders,
     inbox: RecvBatch,
     /// Of a learner in the kernel.
@@ -201,6 +205,7 @@ impl WorkerThread {
         let address = partition.node.partition_address(pid);
         let plane = UdpPlane::bind(address, PlaneOptions::default())
             .map_err(|e| Error::new(format!("can't listen on {address} (UDP): {e}")))?;
+        let out = plane.another()?;
         let standing = Arc::<Standing>::default();
         standing.show(stand(&worker));
         Ok(WorkerThread {
@@ -210,6 +215,8 @@ impl WorkerThread {
             window: partition.group.window,
             worker,
             plane,
+            out,
+            shares: false,
             senders: Senders::of(partition.cluster),
             inbox: RecvBatch::new(),
             decisions,
@@ -246,9 +253,22 @@ impl WorkerThread {
         self.pid
     }
 
-    /// What comes to its socket for these partitions is to be handed on.
-    pub fn receive_for(&mut self, others: Vec<PartitionId>) {
+    /// Another way out by its socket.
+    pub fn way_out(&self) -> Result<UdpPlane, Error> {
+        Ok(self.plane.another()?)
+    }
+
+    /// It shares a thread. It sends by `out`, together with the others; and what comes to its socket for
+    /// `others` is to be handed on.
+    pub fn share(&mut self, out: UdpPlane, others: Vec<PartitionId>) {
+        self.out = out;
+        self.shares = true;
         self.others = others;
+    }
+
+    /// Sends what workers of its thread have left in a batch.
+    pub fn send(&mut self, outgoing: &mut SendBatch) {
+        self.out.send(outgoing);
     }
 
     /// Hands on what has come for them.
@@ -259,8 +279,20 @@ impl WorkerThread {
     }
 
     /// Takes what has arrived at its socket, if anything has, and at the one of the thread's first worker;
-    /// and does what is due.
-    pub fn turn(&mut self, arrived: bool, handed_on: &HandedOn) -> Result<(), Error> {
+    /// and does what is due. If it shares its thread, what it sends may stay in `outgoing`.
+    pub fn turn(
+        &mut self,
+        arrived: bool,
+        handed_on: &HandedOn,
+        outgoing: &mut SendBatch,
+    ) -> Result<(), Error> {
+        self.outbox.links.exchange(outgoing);
+        let result = self.take_all(arrived, handed_on);
+        self.outbox.links.exchange(outgoing);
+        result
+    }
+
+    fn take_all(&mut self, arrived: bool, handed_on: &HandedOn) -> Result<(), Error> {
         // One reading of the clock a turn: at one request in flight each is 1% of its time.
         let now = self.now();
         // A full batch means that more may wait. A smaller one means that the socket is empty: to ask it
@@ -283,6 +315,7 @@ impl WorkerThread {
     pub fn end(&mut self) -> Result<(), Error> {
         let now = self.now();
         self.receive(now)?;
+        self.outbox.flush(&mut self.out)?;
         self.follow_checkpoint(now)?;
         if self.worker.is_checkpointing() {
             let ended = self.writer.wait();
@@ -397,7 +430,7 @@ impl WorkerThread {
                     self.worker
                         .finish_batch(now, &mut self.outbox)
                         .map_err(|e| fatal(self.pid, e))?;
-                    self.outbox.flush(&mut self.plane)?;
+                    self.outbox.flush(&mut self.out)?;
                 }
             }
         }
@@ -433,7 +466,10 @@ impl WorkerThread {
             .finish_batch(now, &mut self.outbox)
             .map_err(|e| fatal(self.pid, e))?;
         self.keep_log();
-        self.outbox.flush(&mut self.plane)?;
+        match self.shares {
+            true => self.outbox.hand_over()?,
+            false => self.outbox.flush(&mut self.out)?,
+        }
         (self.services.on_position)(self.pid, self.worker.next());
         Ok(())
     }
@@ -452,6 +488,10 @@ impl WorkerThread {
         let mut heard = false;
         while let Ok(job) = self.jobs.try_recv() {
             let now = self.now();
+            // Some jobs take long, and nobody else's answer needs to wait for one.
+            if self.shares && !matches!(job, Job::Sibling { .. }) {
+                self.outbox.flush(&mut self.out)?;
+            }
             match job {
                 Job::Sibling { from, message } => {
                     self.worker.sibling(now, from, message);
@@ -533,7 +573,7 @@ impl WorkerThread {
     fn status(&mut self) -> Value {
         let statistics = self.worker.statistics();
         let (next, checkpointed) = (self.worker.next(), self.worker.checkpointed());
-        let sends = self.plane.counters();
+        let sends = self.out.counters();
         let untrimmed = next.saturating_sub(checkpointed);
         let warning = (untrimmed * 10 >= self.window * 9)
             .then(|| format!("{untrimmed} instances since the last checkpoint fill the window"));
