@@ -12,6 +12,10 @@
 //! proposer sends at once, a loaded one packs by itself. Otherwise answers that come in small
 //! portions would be followed by small values for ever, above all where they are spread over
 //! partitions.
+//!
+//! What leaves at once leaves in values of one size, as far as commands allow it: a kernel takes datagrams of one
+//! size to one address, and hands them over there, as if they were one. That is so at each role on the way, whatever
+//! partitions they are of.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -298,8 +302,16 @@ impl Proposer {
     /// Sends all queued commands, as far as `max_open_values` allows.
     pub fn flush(&mut self, now: Time, out: &mut impl Outbox) {
         for pid in 0..self.queues.len() {
-            while self.may_send(pid) && self.send_value(pid, now, out) {}
+            let share = self.share(pid);
+            while self.may_send(pid) && self.send_value(pid, share, now, out) {}
         }
+    }
+
+    /// Bytes of each value, if all that is queued left in as few as it needs, and in equal ones.
+    fn share(&self, pid: usize) -> usize {
+        let max = usize::from(self.settings.deployment.max_value);
+        let bytes = self.queues[pid].bytes;
+        bytes.div_ceil(bytes.div_ceil(max).max(1))
     }
 
     fn may_send(&self, pid: usize) -> bool {
@@ -316,13 +328,14 @@ impl Proposer {
         self.packing && 2 * bytes < usize::from(self.settings.deployment.max_value)
     }
 
-    /// Sends one value of queued commands; false when none is queued.
-    fn send_value(&mut self, pid: usize, now: Time, out: &mut impl Outbox) -> bool {
+    /// Sends one value of queued commands, of `share` bytes at least where there are so many; false when none is
+    /// queued.
+    fn send_value(&mut self, pid: usize, share: usize, now: Time, out: &mut impl Outbox) -> bool {
         let slot = self.free_values.pop().unwrap_or_else(|| {
             self.values.push(Value::default());
             (self.values.len() - 1) as u32
         });
-        self.gather(pid, slot);
+        self.gather(pid, slot, share);
         let Some(&first) = self.values[slot as usize].commands.first() else {
             self.free_values.push(slot);
             return false;
@@ -395,8 +408,8 @@ impl Proposer {
     }
 
     /// Moves commands that go together from the queue's front into a value: one multi-partition
-    /// command, or as many others as fit. Frees those that were answered while they waited.
-    fn gather(&mut self, pid: usize, slot: u32) {
+    /// command, or others up to `share`, as far as they fit. Frees those that were answered while they waited.
+    fn gather(&mut self, pid: usize, slot: u32, share: usize) {
         let max = usize::from(self.settings.deployment.max_value);
         let queue = &mut self.queues[pid];
         let gathered = &mut self.values[slot as usize].commands;
@@ -409,8 +422,9 @@ impl Proposer {
                 queue.commands.pop_front();
                 continue;
             }
+            let has_share = packed_len >= share;
             packed_len += PACKED_ITEM_HEADER_LEN + command.bytes.len();
-            let full = packed_len > max || !self.packing;
+            let full = has_share || packed_len > max || !self.packing;
             if !gathered.is_empty() && (command.multi || full) {
                 break;
             }

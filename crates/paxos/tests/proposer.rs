@@ -480,6 +480,33 @@ fn what_would_leave_in_small_values_waits_for_the_answer_to_one() {
     assert_eq!(all.len(), 9, "{all:?}");
 }
 
+/// Datagrams of one size cost a network of sockets hardly more than one of them. So neither a full value and a
+/// small rest, nor another size for each partition.
+#[test]
+fn what_leaves_at_once_leaves_in_values_of_one_size() {
+    let mut proposer = Proposer::new(settings());
+    let sizes = |sent: Vec<(Header, Vec<u8>)>| -> Vec<_> {
+        sent.iter().map(|request| commands(request).len()).collect()
+    };
+    // Five of them fit.
+    for request in 1..=6 {
+        for pid in 0..2 {
+            proposer.submit(pid, 5, request, b"x").unwrap();
+        }
+    }
+    assert_eq!(sizes(flush(&mut proposer, 0)), [3, 3, 3, 3]);
+    // The last one may be shorter, and there are no more of them than are needed.
+    for request in 7..=19 {
+        proposer.submit(0, 5, request, b"x").unwrap();
+    }
+    assert_eq!(sizes(flush(&mut proposer, 0)), [5, 5, 3]);
+    // As before, where there is less than a value of it.
+    for request in 20..=23 {
+        proposer.submit(0, 5, request, b"x").unwrap();
+    }
+    assert_eq!(sizes(flush(&mut proposer, 0)), [4]);
+}
+
 /// Against a network that loses most of everything: every command is answered exactly once, under
 /// its own name, and the slots of forgotten commands are never mistaken for others.
 #[test]
