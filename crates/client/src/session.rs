@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use control::{EpochState, Message, View};
 use node::Senders;
 use node::cluster_file::{ClusterFile, Group, Node};
-use node::host::wait;
+use node::host::spin_for;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use paxos::proposer::{Proposer, ProposerSettings, Refused};
 use paxos::wire::value::MAX_VECTOR;
@@ -41,6 +41,9 @@ pub struct ClientOptions {
     pub home: NodeId,
     /// Whether commands may share a value.
     pub packing: bool,
+    /// How long an answer is looked for before the thread sleeps: waking it takes longer than all else where
+    /// little is in flight. It costs the CPU.
+    pub spin: Duration,
     /// How long opening waits for the service.
     pub open_timeout: Duration,
     /// To which of so many partitions a key belongs: the range that its hash slot is in, as in Redis
@@ -58,6 +61,7 @@ impl Default for ClientOptions {
             max_open_values: 64,
             home: 0,
             packing: true,
+            spin: Duration::ZERO,
             open_timeout: Duration::from_secs(10),
             partition_of: slot::partition_of,
         }
@@ -398,7 +402,9 @@ impl Client {
             .proposer
             .next_deadline()
             .map_or(WAIT_STEP, |at| Duration::from_nanos(at.saturating_sub(now)));
-        Ok(wait(&[self.plane.as_fd()], Some(timeout.min(until_tick)))?.has(0))
+        let fds = std::iter::once(self.plane.as_fd());
+        let ready = spin_for(fds, Some(timeout.min(until_tick)), self.options.spin)?;
+        Ok(ready.has(0))
     }
 
     fn tick(&mut self) {

@@ -72,6 +72,7 @@ pub fn run(settings: &Settings, say: &Narrator) -> Result<Report, Error> {
         workers: None,
         in_switch: settings.in_switch,
         cpu_of: |_| None,
+        spin_us: 0,
     };
     let mut cluster = make_cluster(settings, &shape, say)?;
     if settings.keep {

@@ -54,6 +54,8 @@ pub struct Shape {
     pub in_switch: bool,
     /// CPU that each node is pinned to, by name; `None` leaves it to the scheduler.
     pub cpu_of: fn(&str) -> Option<usize>,
+    /// How many microseconds nodes look for packets before they sleep; on loopback.
+    pub spin_us: u64,
 }
 
 /// A cluster's directory and addresses.
@@ -310,6 +312,8 @@ fn draft(cluster: u32, host: Ipv4Addr, shape: &Shape) -> Result<Draft, Error> {
         for _ in 0..count {
             let node = draft.add_node(role, host);
             node.cpu = (shape.cpu_of)(&node.name);
+            let spins = shape.spin_us > 0 && role != Role::Controller;
+            node.spin_us = spins.then_some(shape.spin_us);
             if role == Role::Acceptor && shape.durable {
                 node.storage = Some(Storage::Durable);
             }

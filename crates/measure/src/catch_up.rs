@@ -87,6 +87,7 @@ pub fn measure(settings: &Settings, say: impl Fn(&str)) -> Result<Measured, Erro
         durable: false,
         in_switch: false,
         cpu_of: |_| None,
+        spin_us: 0,
     };
     let local = LocalCluster::create(&settings.data, &shape)?;
     let text = std::fs::read_to_string(&local.file)?;

@@ -76,6 +76,8 @@ pub struct Settings {
     pub data: PathBuf,
     /// Where processes run.
     pub pinned: Pinned,
+    /// How long nodes, and a client that is alone, look for packets before they sleep.
+    pub spin: Duration,
     /// What each load is compared with.
     pub baseline: Option<Baseline>,
 }
@@ -221,6 +223,7 @@ fn make_cluster(settings: &Settings) -> Result<LocalCluster, Error> {
         workers: settings.workers,
         in_switch: settings.in_switch,
         cpu_of: settings.pinned.node_cpu(),
+        spin_us: settings.spin.as_micros() as u64,
     };
     if settings.plane == Plane::Udp && !settings.lab {
         return LocalCluster::create(&settings.data, &shape);
@@ -280,7 +283,12 @@ impl System {
         clients: u16,
     ) -> Result<Measured, Error> {
         let share = |n| (outstanding + n) / clients;
-        let loads = (0..clients).map(|n| Load::open(&self.cluster, settings, share(n)));
+        // Several of them would take the CPUs from one another.
+        let spin = match clients {
+            1 => settings.spin,
+            _ => Duration::ZERO,
+        };
+        let loads = (0..clients).map(|n| Load::open(&self.cluster, settings, share(n), spin));
         let mut loads = loads.collect::<Result<Vec<_>, _>>()?;
         let spread = settings.pinned == Pinned::Spread;
         let warm_up = Until {

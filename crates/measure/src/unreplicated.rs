@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use apps::Application;
 use control::{EpochRecord, EpochState, Message, View};
 use node::cluster_file::Role;
-use node::host::wait;
+use node::host::spin_for;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use node::{ClusterFile, ControlPeers};
 use paxos::wire::value::{PackedItem, append_packed, packed_items};
@@ -39,7 +39,8 @@ pub fn serve(cluster: &ClusterFile) -> Result<(), Error> {
         let ready = if more {
             None
         } else {
-            Some(wait(&[plane.as_fd(), control.as_fd()], None)?)
+            let fds = [plane.as_fd(), control.as_fd()];
+            Some(spin_for(fds.into_iter(), None, leader.spin)?)
         };
         if ready.is_none_or(|r| r.has(0)) {
             more = plane.receive(&mut inbox)? && inbox.is_full();
@@ -195,6 +196,7 @@ mod tests {
             workers: None,
             in_switch: false,
             cpu_of: |_| None,
+            spin_us: 0,
         };
         let local = LocalCluster::create(&std::env::temp_dir(), &shape).unwrap();
         let cluster = ClusterFile::load(&local.file).unwrap();

@@ -39,6 +39,7 @@
 //! | `redis_password` | what clients must AUTH with; required unless `redis` is loopback | none |
 //! | `metrics` | `"ip:port"`, TCP, of the Prometheus text | none |
 //! | `cpu` | the CPU that the node's packet thread stays on | any |
+//! | `spin_us` | how many microseconds its packet threads look for packets again and again before they sleep; only on sockets (not the controller) | 0 |
 //! | `workers` | threads that execute; thread `t` of `n` serves the partitions whose number modulo `n` is `t`, and all packets for them go to one port (replica) | one a CPU, at most one a partition; a port for each partition |
 //! | `worker_cpus` | list of the CPUs that these threads stay on, one after the other and again from the first (replica) | `cpu` |
 //! | `directories` | list of directories, relative to the file, for the partitions' state: partition 0's is in the first, 1's in the second, and again from the first; on file systems or devices of their own, say (replica) | `data` |
@@ -56,6 +57,7 @@ mod write;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use paxos::{Deployment, GroupId, NodeId, PartitionId};
 
@@ -322,6 +324,8 @@ pub struct Node {
     pub metrics: Option<SocketAddr>,
     /// The CPU that the packet thread stays on.
     pub cpu: Option<usize>,
+    /// How long the packet threads look for packets before they sleep.
+    pub spin: Duration,
     /// Threads of a replica that execute; none: one for each CPU. Partition `p` is served by thread `p`
     /// modulo their number.
     pub workers: Option<u16>,

@@ -176,6 +176,16 @@ pub fn wait_for<'a>(
     fds: impl Iterator<Item = BorrowedFd<'a>>,
     timeout: Option<Duration>,
 ) -> io::Result<Ready> {
+    spin_for(fds, timeout, Duration::ZERO)
+}
+
+/// The same, but looks again and again for `spin`, before it sleeps: who is awake needs no waking, which takes
+/// longer than all else where little is in flight. In between others may run.
+pub fn spin_for<'a>(
+    fds: impl Iterator<Item = BorrowedFd<'a>>,
+    timeout: Option<Duration>,
+    spin: Duration,
+) -> io::Result<Ready> {
     let mut count = 0;
     let mut entries = [libc::pollfd {
         fd: -1,
@@ -186,13 +196,35 @@ pub fn wait_for<'a>(
         entries[count].fd = fd.as_raw_fd();
         count += 1;
     }
+    let entries = &mut entries[..count];
+    let spin = timeout.map_or(spin, |timeout| timeout.min(spin));
+    if spin.is_zero() {
+        return poll(entries, timeout);
+    }
+    let start = Instant::now();
+    loop {
+        let ready = poll(entries, Some(Duration::ZERO))?;
+        let spun = start.elapsed();
+        if !ready.none() {
+            return Ok(ready);
+        }
+        if spun >= spin {
+            return poll(entries, timeout.map(|timeout| timeout.saturating_sub(spun)));
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Waits for entries that may be looked at again.
+fn poll(entries: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<Ready> {
     let timeout = timeout.map(|t| libc::timespec {
         tv_sec: t.as_secs().min(i32::MAX as u64) as _,
         tv_nsec: t.subsec_nanos() as _,
     });
     let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let count = entries.len() as libc::nfds_t;
     // SAFETY: so many entries are live; the timeout is null or live.
-    let n = unsafe { libc::ppoll(entries.as_mut_ptr(), count as _, timeout, ptr::null()) };
+    let n = unsafe { libc::ppoll(entries.as_mut_ptr(), count, timeout, ptr::null()) };
     if n < 0 {
         let error = io::Error::last_os_error();
         return match error.kind() {
@@ -201,7 +233,7 @@ pub fn wait_for<'a>(
         };
     }
     let bits = |bits, (i, e): (usize, &libc::pollfd)| bits | u128::from(e.revents != 0) << i;
-    Ok(Ready(entries[..count].iter().enumerate().fold(0, bits)))
+    Ok(Ready(entries.iter().enumerate().fold(0, bits)))
 }
 
 /// Takes the disk space of a file's first `bytes` now, so that a lack of it shows here, and later
@@ -326,6 +358,25 @@ mod tests {
             child.status.success() && text.contains("1 passed"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn who_spins_hears_what_comes_and_ends_when_nothing_does() {
+        let (bell, silent) = (Bell::new().unwrap(), Bell::new().unwrap());
+        let fds = || [silent.as_fd(), bell.as_fd()].into_iter();
+        let long = Duration::from_secs(60);
+        for (timeout, spin) in [(10, 1), (1, 10), (0, 10), (10, 0)] {
+            let [timeout, spin] = [timeout, spin].map(Duration::from_millis);
+            assert!(spin_for(fds(), Some(timeout), spin).unwrap().none());
+        }
+        for (timeout, spin) in [(None, long), (Some(long), long), (None, Duration::ZERO)] {
+            let ready = std::thread::scope(|scope| {
+                scope.spawn(|| bell.ring());
+                spin_for(fds(), timeout, spin).unwrap()
+            });
+            assert_eq!((ready.has(0), ready.has(1)), (false, true));
+            bell.hush();
+        }
     }
 
     #[test]

@@ -37,11 +37,11 @@ pub struct Options {
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     outstanding: Vec<u16>,
     /// Clients, each a thread with a session of its own, that share the requests in flight
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
     /// Measure the same load by this many independent clients, too, beside the one that packs what
     /// is in flight; where each has at least one request in flight. 0: don't
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(0..=64))]
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(0..=1024))]
     independent: u16,
     /// Seconds to measure each load, after half a second of warming up; with a store at least until
     /// every replica has filled a memtable
@@ -96,6 +96,10 @@ pub struct Options {
     /// everything else on CPU 0. spread: the clients on all CPUs in turn
     #[arg(long, default_value = "none", value_parser = pinned)]
     pinned: Pinned,
+    /// So long nodes, and a client that is alone, look for packets before they sleep (udp, without --lab)
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0,
+          value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    spin: u64,
     /// Measure this beside it, in the same run, under the same load
     #[arg(long, value_enum)]
     baseline: Option<Baseline>,
@@ -218,9 +222,10 @@ impl Options {
         if self.in_switch && on_loopback {
             return Err(Error::new("--in-switch is for --plane xdp, or with --lab"));
         }
-        if !on_loopback && (self.durable || self.data.is_some() || self.workers.is_some()) {
+        let on_disk = self.durable || self.data.is_some();
+        if !on_loopback && (on_disk || self.workers.is_some() || self.spin > 0) {
             return Err(Error::new(
-                "--durable, --data and --workers are for --plane udp, without --lab",
+                "--durable, --data, --workers and --spin are for --plane udp, without --lab",
             ));
         }
         Ok(Settings {
@@ -244,6 +249,7 @@ impl Options {
             allow_ram_disk: self.allow_ram_disk,
             data: self.data.clone().unwrap_or_else(std::env::temp_dir),
             pinned: self.pinned,
+            spin: Duration::from_micros(self.spin),
             baseline: self.baseline.map(Into::into),
         })
     }
@@ -343,6 +349,7 @@ fn json_of(row: &Measured, options: &Options, file_system: &FileSystem) -> Value
         "acceptors": options.acceptors,
         "learners": options.learners,
         "pinned": options.pinned.name(),
+        "spin_us": options.spin,
         "value_bytes": options.value_bytes,
         "max_value": options.max_value,
         "open_values": options.open_values,

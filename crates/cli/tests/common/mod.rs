@@ -38,6 +38,7 @@ pub fn shape(application: &str) -> Shape {
         workers: None,
         in_switch: false,
         cpu_of: |_| None,
+        spin_us: 0,
     }
 }
 

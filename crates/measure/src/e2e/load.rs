@@ -88,6 +88,7 @@ impl Load {
         cluster: &ClusterFile,
         settings: &Settings,
         outstanding: u16,
+        spin: Duration,
     ) -> Result<Load, Error> {
         static STREAMS: AtomicU64 = AtomicU64::new(0);
         let client = Client::open(
@@ -99,6 +100,7 @@ impl Load {
                     false => settings.open_values,
                 },
                 packing: !settings.unpacked,
+                spin,
                 ..ClientOptions::default()
             },
         )?;

@@ -57,6 +57,7 @@ pub(super) struct RawNode {
     pub redis_password: Option<Spanned<String>>,
     pub metrics: Option<Spanned<String>>,
     pub cpu: Option<Spanned<i64>>,
+    pub spin_us: Option<Spanned<i64>>,
     pub workers: Option<Spanned<i64>>,
     pub worker_cpus: Option<Spanned<Vec<Spanned<i64>>>>,
     pub directories: Option<Spanned<Vec<Spanned<String>>>>,

@@ -111,6 +111,8 @@ const BAD: &[Bad] = &[
     ("# copy_every_s = 3600", "copy_every_s = 3600", "copy_every_s", &["without `copies`", "add"]),
     ("storage = \"volatile\"", "copies = \"c\"", "copies", &["means nothing", "replica"]),
     ("# cpu = 0", "cpu = -1", "cpu = -1", &["0 to 1023"]),
+    ("# spin_us = 50", "spin_us = 10001", "spin_us", &["0 to 10000"]),
+    ("role = \"controller\"", "role = \"controller\"\nspin_us = 50", "spin_us", &["means nothing"]),
 ];
 
 #[test]
@@ -341,6 +343,7 @@ fn what_is_written_reads_back_to_the_same_cluster() {
     let replica = node("replica-1");
     assert_eq!(replica.redis_order, RedisOrder::Key);
     assert_eq!((replica.workers, replica.worker_cpus.len()), (Some(2), 2));
+    assert_eq!(replica.spin, Duration::from_micros(50));
     let partition = |pid| every.partition_dir(&replica, pid);
     assert_eq!(partition(0), Path::new("/a/replica-1/partition-0"));
     assert_eq!(partition(3), Path::new("/b/replica-1/partition-3"));

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use paxos::configuration::{MAX_ACCEPTORS, MAX_REPLICAS};
 use paxos::wire::MAX_VALUE_LEN;
@@ -371,6 +372,7 @@ impl Check {
                 .cpu
                 .as_ref()
                 .map(|c| self.required("cpu", c, 0..=1_023) as usize),
+            spin: self.spin(raw, role),
             workers: raw
                 .workers
                 .as_ref()
@@ -379,6 +381,20 @@ impl Check {
             directories: self.directories(raw, dir),
             copies: self.copies(raw, dir),
         }
+    }
+
+    fn spin(&mut self, raw: &RawNode, role: Role) -> Duration {
+        let Some(spanned) = &raw.spin_us else {
+            return Duration::ZERO;
+        };
+        if role == Role::Controller {
+            self.error(
+                at(spanned),
+                "`spin_us` means nothing on a node with role = \"controller\"",
+                "remove it; the controller isn't on the path of packets",
+            );
+        }
+        Duration::from_micros(self.required("spin_us", spanned, 0..=10_000) as u64)
     }
 
     fn worker_cpus(&mut self, raw: &RawNode) -> Vec<usize> {

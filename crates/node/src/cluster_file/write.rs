@@ -150,6 +150,9 @@ pub struct NodeDraft {
     /// The CPU that the packet thread stays on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<usize>,
+    /// How many microseconds they look for packets before they sleep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spin_us: Option<u64>,
     /// Threads of a replica that execute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<u16>,
@@ -342,6 +345,7 @@ impl NodeDraft {
             redis_password: None,
             metrics: None,
             cpu: None,
+            spin_us: None,
             workers: None,
             worker_cpus: Vec::new(),
             directories: Vec::new(),
@@ -414,6 +418,7 @@ impl From<&Node> for NodeDraft {
             redis_password: node.redis_password.clone(),
             metrics: node.metrics,
             cpu: node.cpu,
+            spin_us: (!node.spin.is_zero()).then_some(node.spin.as_micros() as u64),
             workers: node.workers,
             worker_cpus: node.worker_cpus.clone(),
             directories: node.directories.iter().map(|d| absolute(d)).collect(),

@@ -14,7 +14,7 @@ use tracing::info;
 
 use crate::cluster_file::{ClusterFile, Node, Role};
 use crate::control_socket::{ControlSender, ControlSocket};
-use crate::host::{Stop, is_due, wait};
+use crate::host::{Stop, is_due, spin_for};
 use crate::{Error, status};
 
 /// A role of all its groups, as the loop of its node drives it.
@@ -25,6 +25,11 @@ pub(crate) trait Controlled {
     /// Readable when a turn is due for another reason than a packet or a time.
     fn bell(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+
+    /// How long it looks for packets before it sleeps.
+    fn spin(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Takes what has come for the role past the control plane.
@@ -88,10 +93,8 @@ impl<'a> ControlLoop<'a> {
                 return Ok(());
             }
             let fds = [role.as_fd(), self.socket.as_fd(), self.stop.as_fd()];
-            let ready = match role.bell() {
-                Some(bell) => wait(&[fds[0], fds[1], fds[2], bell], timeout)?,
-                None => wait(&fds, timeout)?,
-            };
+            let fds = fds.into_iter().chain(role.bell());
+            let ready = spin_for(fds, timeout, role.spin())?;
             if ready.has(0) {
                 role.take(self)?;
             }

@@ -119,6 +119,7 @@ pub(crate) fn run<R: Role>(
         senders: Senders::of(cluster),
         inbox: RecvBatch::new(),
         links,
+        spin: node.spin,
         more: false,
     };
     control.run(&mut process)?;
@@ -138,6 +139,7 @@ struct Process<R> {
     senders: Senders,
     inbox: RecvBatch,
     links: Links,
+    spin: Duration,
     /// A full batch means that more may wait. A smaller one means that the socket is empty: to
     /// ask it again would cost a system call and tell nothing.
     more: bool,
@@ -204,6 +206,10 @@ impl<R: Role> Process<R> {
 impl<R: Role> Controlled for Process<R> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.plane.as_fd()
+    }
+
+    fn spin(&self) -> Duration {
+        self.spin
     }
 
     fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<(), Error> {

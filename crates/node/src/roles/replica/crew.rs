@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::Error;
-use crate::host::{Ready, Stop, pin_to_cpu, wait_for};
+use crate::host::{Ready, Stop, pin_to_cpu, spin_for};
 use crate::plane::SendBatch;
 
 use super::waker::Waker;
@@ -29,6 +29,8 @@ pub(super) struct Crew {
     /// Something was given to one of them.
     woken: Waker,
     stop: Arc<Stop>,
+    /// How long it looks for packets before it sleeps.
+    spin: Duration,
     /// What workers have left here, to be sent.
     outgoing: SendBatch,
     /// The first error of one of them.
@@ -40,6 +42,7 @@ impl Crew {
         mut workers: Vec<WorkerThread>,
         woken: Waker,
         stop: Arc<Stop>,
+        spin: Duration,
     ) -> Result<Crew, Error> {
         if let Some((first, others @ [_, ..])) = workers.split_first_mut() {
             for worker in others.iter_mut() {
@@ -52,6 +55,7 @@ impl Crew {
             workers,
             woken,
             stop,
+            spin,
             outgoing: SendBatch::new(),
             failed: Ok(()),
         })
@@ -152,7 +156,7 @@ impl Crew {
         let fds = own
             .into_iter()
             .chain(workers.iter().map(|worker| worker.as_fd()));
-        let arrived = wait_for(fds, Some(timeout.min(IDLE_WAIT)))?;
+        let arrived = spin_for(fds, Some(timeout.min(IDLE_WAIT)), self.spin)?;
         workers.iter().for_each(WorkerThread::wake_up);
         let woken = arrived.has(0);
         if woken {

@@ -183,7 +183,8 @@ pub fn run(
         .map(|(at, ((_, woken), crew))| {
             let cpus = &node.worker_cpus;
             let cpu = cpus.get(at % cpus.len().max(1)).copied();
-            Crew::new(crew, woken, stop_workers.clone())?.start(format!("worker-{at}"), cpu)
+            let crew = Crew::new(crew, woken, stop_workers.clone(), node.spin)?;
+            crew.start(format!("worker-{at}"), cpu)
         })
         .collect::<Result<Vec<_>, _>>()?;
     // Only the workers may tell: it ends with them.

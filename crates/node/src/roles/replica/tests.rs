@@ -83,7 +83,7 @@ fn a_thread_receives_for_all_its_partitions_at_one_socket() {
     // Partition 2 is another thread's.
     let (_handles, mut served): (Vec<_>, Vec<_>) = inboxes.into_iter().zip(0..).map(open).unzip();
     served.truncate(2);
-    let crew = Crew::new(served, woken, stop.clone()).unwrap();
+    let crew = Crew::new(served, woken, stop.clone(), Duration::ZERO).unwrap();
     let crew = crew.start("worker".to_owned(), None).unwrap();
 
     let socket = UdpSocket::bind((host.as_str(), 0)).unwrap();
@@ -155,7 +155,7 @@ fn a_worker_that_waits_for_a_state_goes_on() {
         mailboxes: [mailbox].into(),
     };
     let (worker, served) = WorkerHandle::open(partition, &services(), None, link, mail).unwrap();
-    let crew = Crew::new(vec![served], woken, stop.clone()).unwrap();
+    let crew = Crew::new(vec![served], woken, stop.clone(), Duration::ZERO).unwrap();
     let crew = crew.start("worker".to_owned(), None).unwrap();
     let workers = Arc::new(vec![worker]);
     let _catch_up = CatchUp::start(catch_up::Needs {
@@ -352,7 +352,7 @@ fn start(begun: &Begun) -> Started {
         WorkerHandle::open(partition, &services(), None, link, mail).unwrap()
     };
     let (workers, served): (Vec<_>, Vec<_>) = inboxes.into_iter().zip(0..).map(open).unzip();
-    let crew = Crew::new(served, woken, stop.clone()).unwrap();
+    let crew = Crew::new(served, woken, stop.clone(), Duration::ZERO).unwrap();
     let crew = crew.start("worker".to_owned(), None).unwrap();
     let workers = Arc::new(workers);
     let catch_up = CatchUp::start(catch_up::Needs {
