@@ -19,6 +19,7 @@ use client::ControlClient;
 use control::{Assembler, Progress};
 use node::ClusterFile;
 use node::cluster_file::{Plane, Role};
+use paxos::NodeId;
 
 pub use self::disk::FileSystem;
 use self::disk::Tables;
@@ -64,6 +65,8 @@ pub struct Settings {
     pub open_values: usize,
     /// A value for each command.
     pub unpacked: bool,
+    /// Each client is answered by one replica, by another one in turn, instead of by all.
+    pub homes: bool,
     /// How long a load is measured, after half a second of warming up.
     pub time: Duration,
     /// Also until each store has written a file.
@@ -288,7 +291,10 @@ impl System {
             1 => settings.spin,
             _ => Duration::ZERO,
         };
-        let loads = (0..clients).map(|n| Load::open(&self.cluster, settings, share(n), spin));
+        let loads = (0..clients).map(|n| {
+            let home = self.home(settings, n);
+            Load::open(&self.cluster, settings, share(n), spin, home)
+        });
         let mut loads = loads.collect::<Result<Vec<_>, _>>()?;
         let spread = settings.pinned == Pinned::Spread;
         let warm_up = Until {
@@ -322,6 +328,17 @@ impl System {
             memory_before,
             memory_after: memory_by_process(&self.processes),
         })
+    }
+}
+
+impl System {
+    /// Who alone answers the `n`-th client; 0: all replicas do.
+    fn home(&self, settings: &Settings, n: u16) -> NodeId {
+        let replicas: Vec<_> = self.cluster.with_role(Role::Replica).collect();
+        let in_turn = replicas.get(usize::from(n) % replicas.len().max(1));
+        in_turn
+            .filter(|_| settings.homes)
+            .map_or(0, |replica| replica.id)
     }
 }
 

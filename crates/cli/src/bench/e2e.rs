@@ -83,6 +83,9 @@ pub struct Options {
     /// Give each command a value of its own: then operations are values
     #[arg(long)]
     unpacked: bool,
+    /// Each client has a home, the one replica that answers it; otherwise all do
+    #[arg(long)]
+    homes: bool,
     /// Acceptors store their votes on disk
     #[arg(long)]
     durable: bool,
@@ -243,6 +246,7 @@ impl Options {
             max_value: self.max_value,
             open_values: self.open_values,
             unpacked: self.unpacked,
+            homes: self.homes,
             time: Duration::from_secs(self.seconds),
             until_full: self.app != "echo" && !self.short,
             durable: self.durable,
@@ -350,6 +354,7 @@ fn json_of(row: &Measured, options: &Options, file_system: &FileSystem) -> Value
         "learners": options.learners,
         "pinned": options.pinned.name(),
         "spin_us": options.spin,
+        "homes": options.homes,
         "value_bytes": options.value_bytes,
         "max_value": options.max_value,
         "open_values": options.open_values,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use client::{Client, ClientOptions};
 use node::ClusterFile;
-use paxos::PartitionId;
+use paxos::{NodeId, PartitionId};
 use replica::Status;
 
 use super::Settings;
@@ -89,6 +89,7 @@ impl Load {
         settings: &Settings,
         outstanding: u16,
         spin: Duration,
+        home: NodeId,
     ) -> Result<Load, Error> {
         static STREAMS: AtomicU64 = AtomicU64::new(0);
         let client = Client::open(
@@ -101,6 +102,7 @@ impl Load {
                 },
                 packing: !settings.unpacked,
                 spin,
+                home,
                 ..ClientOptions::default()
             },
         )?;
