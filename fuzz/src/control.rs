@@ -480,7 +480,7 @@ fn message(input: &mut Input<'_>) -> Message {
             forced: input.small() > 60,
             accept_data_loss: input.small() > 200,
         },
-        _ => match input.small() % 6 {
+        _ => match input.small() % 7 {
             0 => Message::StatusRequest {
                 id: input.number(),
                 part: epoch(input),
@@ -495,6 +495,17 @@ fn message(input: &mut Input<'_>) -> Message {
             1 => Message::Stop,
             2 => Message::DigestRequest { group },
             3 => Message::Stopping { node: 1 },
+            4 if input.small() > 128 => Message::ExecutionStopped {
+                group,
+                node: u16::from(input.small() % 9),
+                nonce: nonce(input),
+                epoch: epoch(input),
+                next: instances(input),
+            },
+            4 => Message::StopExecution {
+                group,
+                epoch: epoch(input),
+            },
             _ => Message::FailoverReply {
                 group,
                 result: Err("no".to_owned()),

@@ -316,7 +316,11 @@ impl World {
             }
             8 if input.small() > 200 => {
                 let first = self.worker.next() + u64::from(input.small() % 8);
-                self.worker.give_up(first..first + input.number() % 64);
+                let given_up = first..first + input.number() % 64;
+                self.worker.give_up(now, std::slice::from_ref(&given_up));
+            }
+            8 if input.small() > 240 => {
+                result = self.worker.stop_execution(u32::from(input.small()));
             }
             8 => {
                 let mut bytes = Vec::new();

@@ -503,6 +503,74 @@ fn more_than_f_lost_memories_need_the_operators_override() {
     assert_replicas_agree(&cluster, 3);
 }
 
+/// Two of three memories are gone, and all replicas are killed, in the middle of commands over both partitions:
+/// what is left of one is left of it in both. [G-STOP] [G-COMPLETE]
+#[test]
+fn an_accepted_loss_cuts_no_command_over_partitions_in_two() {
+    const ROUNDS: usize = 100_000;
+    let shape = Shape {
+        partitions: 2,
+        ..shape("leveldb")
+    };
+    let mut cluster = TestCluster::start(&shape);
+    let keys: Vec<String> = (0..8).map(|n| format!("key:{n}")).collect();
+    let server = cluster.local.redis[1];
+    let mset = |round: usize| -> Vec<Vec<u8>> {
+        let value = format!("round {round}");
+        let pair = |key: &String| [key.clone().into_bytes(), value.clone().into_bytes()];
+        let pairs = keys.iter().flat_map(pair);
+        [b"MSET".to_vec()].into_iter().chain(pairs).collect()
+    };
+    std::thread::scope(|scope| {
+        let (told, done) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            let mut connection = Connection::open(server, Duration::from_secs(2)).unwrap();
+            for round in 0..ROUNDS {
+                let command = mset(round);
+                let command: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
+                if connection.call(&command).is_err() {
+                    return;
+                }
+                let _ = told.send(round);
+            }
+        });
+        // Some are done, and one is under way.
+        done.iter().take(20).last().expect("some are done");
+        for node in [
+            "acceptor-1",
+            "acceptor-2",
+            "replica-1",
+            "replica-2",
+            "replica-3",
+        ] {
+            cluster.processes.kill(node);
+        }
+    });
+    for node in [
+        "acceptor-1",
+        "acceptor-2",
+        "replica-1",
+        "replica-2",
+        "replica-3",
+    ] {
+        cluster.start_node(node);
+    }
+    eventually("the override", || {
+        let output = cluster.run("failover", &["--accept-data-loss", "--json"]);
+        output.status.success().then_some(())
+    });
+    let mget: Vec<&str> = ["MGET"]
+        .into_iter()
+        .chain(keys.iter().map(String::as_str))
+        .collect();
+    let Reply::Array(found) = cluster.call(0, &mget) else {
+        panic!("no values");
+    };
+    assert_ne!(found[0], Reply::Bulk(None), "all is lost");
+    assert!(found.iter().all(|one| *one == found[0]), "{found:?}");
+    assert_replicas_agree(&cluster, 3);
+}
+
 #[test]
 fn a_replica_that_was_away_for_long_catches_up() {
     let shape = Shape {

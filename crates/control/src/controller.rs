@@ -56,6 +56,7 @@ impl<S: Store> Controller<S> {
             | Message::LaneRequest { group, .. }
             | Message::IncarnationRequest { group, .. }
             | Message::EarlierStart { group, .. }
+            | Message::ExecutionStopped { group, .. }
             | Message::Failover { group, .. } => group,
             _ => return,
         };

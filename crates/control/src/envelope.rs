@@ -98,12 +98,13 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         | Message::EarlierStartRequest { .. }
         | Message::ResumeAcceptor { .. }
         | Message::DiscardMemory { .. }
+        | Message::StopExecution { .. }
         | Message::FailoverReply { .. } => sender == Sender::Controller,
         // A node asks in its own name; a command line (`wirepaxos recover`) in nobody's.
         Message::LaneRequest { node, .. } => *node == OUTSIDE || sender == Sender::Node(*node),
-        Message::IncarnationRequest { node, .. } | Message::EarlierStart { node, .. } => {
-            sender == Sender::Node(*node)
-        }
+        Message::IncarnationRequest { node, .. }
+        | Message::EarlierStart { node, .. }
+        | Message::ExecutionStopped { node, .. } => sender == Sender::Node(*node),
         Message::Status { .. } | Message::Digest { .. } | Message::Stopping { .. } => {
             sender != Sender::Outside
         }
@@ -199,11 +200,28 @@ mod tests {
             replicas: vec![4],
             g: 0,
         };
-        for message in [view(), lane, program, enable] {
+        let stop = Message::StopExecution { group: 0, epoch: 1 };
+        for message in [view(), lane, program, enable, stop] {
             for sender in [Sender::Outside, Sender::Node(5), Sender::Node(6)] {
                 assert_eq!(open(message.clone(), sender), Err(Turned::UnknownSender));
             }
             assert!(open(message, Sender::Controller).is_ok());
+        }
+    }
+
+    /// [G-STOP]
+    #[test]
+    fn a_replica_shows_its_own_positions_alone() {
+        let stopped = |node| Message::ExecutionStopped {
+            group: 0,
+            node,
+            nonce: 2,
+            epoch: 3,
+            next: vec![4],
+        };
+        assert!(open(stopped(6), Sender::Node(6)).is_ok());
+        for sender in [Sender::Node(7), Sender::Outside, Sender::Controller] {
+            assert_eq!(open(stopped(6), sender), Err(Turned::UnknownSender));
         }
     }
 

@@ -10,6 +10,7 @@ mod order;
 mod pace;
 mod plan;
 mod report;
+mod stop;
 
 use crate::attempt::Attempt;
 use crate::memory::MemoryRecord;
@@ -27,6 +28,7 @@ use paxos::{
     Candidate, Configuration, Deployment, Effect, Epoch, GroupId, Instance, MsgType, NodeId,
     Packet, Reason, Round, SplitMix, Stage, Time, Verdict,
 };
+use stop::Stopping;
 
 pub(crate) struct Group {
     settings: GroupSettings,
@@ -40,6 +42,10 @@ pub(crate) struct Group {
     /// The operator's wish, and who waits for the next epoch in force.
     order: Option<Order>,
     waiting: Vec<Peer>,
+    /// Replicas are being stopped, since that wish accepts a loss.
+    stopping: Option<Stopping>,
+    /// The last epoch would have leapt in a part of its partitions.
+    torn: bool,
     /// Since when a configuration other than the one in force is wanted.
     changed: Option<Time>,
     /// The last epoch in which a process start asked for a lane or an incarnation, and there was none
@@ -109,6 +115,8 @@ impl Group {
             random,
             order: None,
             waiting: Vec::new(),
+            stopping: None,
+            torn: false,
             changed: None,
             used_up: 0,
             issued: 0,
@@ -177,6 +185,7 @@ impl Group {
         if probed {
             self.repeat_orders(out, false);
             self.order_all_restarted(out);
+            self.stop_replicas(out);
         }
         self.store_positions(now, store);
         if now >= self.views_at {
@@ -279,6 +288,13 @@ impl Group {
                 };
                 self.take_earlier_start(&told, store, out);
             }
+            Message::ExecutionStopped {
+                node,
+                nonce,
+                epoch,
+                next,
+                ..
+            } => self.take_stopped(*node, *nonce, *epoch, next),
             Message::Failover {
                 epoch,
                 to,
@@ -398,7 +414,10 @@ impl Group {
                 }
                 Effect::MarkActive(hand_over) => {
                     let handed = Handed::from(hand_over);
-                    self.change(store, |state| state.mark_active(epoch, handed))
+                    self.torn = self.state.leaps_in_a_part(&handed.trim);
+                    let whole = if self.torn { Err(()) } else { Ok(()) };
+                    whole
+                        .and_then(|()| self.change(store, |state| state.mark_active(epoch, handed)))
                         .map(|()| {
                             if let Some(attempt) = &mut self.attempt {
                                 attempt.candidate.marked_active();

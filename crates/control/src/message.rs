@@ -353,6 +353,27 @@ pub enum Message {
         /// Larger than all that this replica's disks had before.
         incarnation: u64,
     },
+    /// Controller → replica, after more than f memories were lost: execute nothing more, in any partition, until
+    /// this epoch or a later one is active. Answered once all that was executed is durable. [G-STOP]
+    StopExecution {
+        /// The group.
+        group: GroupId,
+        /// The epoch, which was issued for this and stays without votes.
+        epoch: Epoch,
+    },
+    /// Replica → controller: it executes nothing, and stands there.
+    ExecutionStopped {
+        /// The group.
+        group: GroupId,
+        /// Who answers.
+        node: NodeId,
+        /// Of this process, as in its PROBE_ACK.
+        nonce: u64,
+        /// Of the order.
+        epoch: Epoch,
+        /// The next instance of each partition.
+        next: Vec<Instance>,
+    },
     /// Client or operator → controller: change the leader.
     Failover {
         /// The group.

@@ -60,7 +60,7 @@ pub const LEAP: u64 = 1 << 32;
 /// after a loss of more than f memories left behind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GivenUp {
-    /// The first of them in each partition: the replicas' largest position.
+    /// The first of them in each partition: where one replica stood, with execution stopped.
     pub from: Vec<Instance>,
     /// Behind the last of them in each partition: the epoch's T and E.
     pub to: Vec<Instance>,
@@ -74,6 +74,19 @@ impl GivenUp {
             (Some(&from), Some(&to)) => from..to,
             _ => 0..0,
         }
+    }
+
+    /// Those of all partitions.
+    pub fn ranges(&self) -> Vec<Range<Instance>> {
+        (0..self.from.len() as PartitionId)
+            .map(|pid| self.of(pid))
+            .collect()
+    }
+
+    /// By partition, whether T has leapt there.
+    fn leaps(&self, trim: &[Instance]) -> impl Iterator<Item = bool> {
+        let both = self.from.iter().zip(trim);
+        both.map(|(from, trim)| trim.saturating_sub(*from) >= LEAP / 2)
     }
 }
 
@@ -224,26 +237,21 @@ impl GroupState {
         let Some(accepted) = self.accepted.take() else {
             return;
         };
-        let before = self.given_up.as_ref();
-        let range = |(pid, (&from, &trim)): (usize, (&Instance, &Instance))| {
-            if trim.saturating_sub(from) >= LEAP / 2 {
-                return from..trim;
-            }
-            before.map_or(0..0, |b| b.of(pid as PartitionId))
-        };
-        let ranges: Vec<_> = accepted
-            .from
-            .iter()
-            .zip(trim)
-            .enumerate()
-            .map(range)
-            .collect();
-        if ranges.iter().any(|r| !r.is_empty()) {
+        if accepted.leaps(trim).all(|leaps| leaps) {
             self.given_up = Some(GivenUp {
-                from: ranges.iter().map(|r| r.start).collect(),
-                to: ranges.iter().map(|r| r.end).collect(),
+                from: accepted.from,
+                to: trim.to_vec(),
             });
         }
+    }
+
+    /// Whether an epoch with this T would give something up in some partitions and not in others, where it
+    /// knows of all: an epoch for which a loss had been accepted has told acceptors of a part. [G-WHOLE]
+    pub fn leaps_in_a_part(&self, trim: &[Instance]) -> bool {
+        let Some(accepted) = &self.accepted else {
+            return false;
+        };
+        accepted.leaps(trim).any(|leaps| leaps) && !accepted.leaps(trim).all(|leaps| leaps)
     }
 
     /// [E-ISSUE]

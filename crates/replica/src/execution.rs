@@ -8,11 +8,14 @@
 
 mod beginning;
 pub(crate) mod catch_up;
+mod given_up;
 mod spanning;
+mod stopped;
 mod timed;
 
 pub use self::catch_up::Restored;
 
+use self::given_up::GivenUp;
 use self::spanning::Spanning;
 use crate::agreement::{Decided, Log};
 use crate::application::{Application, Checkpoint, Error};
@@ -27,7 +30,6 @@ use crate::session::{At, Loaded, Loader, Sessions};
 use crate::settings::Settings;
 use paxos::wire::value;
 use paxos::{Epoch, Flags, Instance, Time};
-use std::ops::Range;
 
 /// Instances executed in a row without a commit. Bounds what a batch keeps in memory.
 const MAX_BATCH: u64 = 1_024;
@@ -91,8 +93,10 @@ pub(crate) struct Execution<A> {
     holds: u32,
     /// What was executed, for a replica that takes this one's state over.
     kept: Option<Vec<u8>>,
+    /// Until this epoch is active nothing is executed.
+    stopped: Option<Epoch>,
     /// What an operator's override gave up last: these instances hold nothing.
-    given_up: Range<Instance>,
+    given_up: GivenUp,
     /// The disk's number, and whether this process has drawn one.
     incarnation: Option<u64>,
     has_drawn: bool,
@@ -147,7 +151,8 @@ impl<A: Application> Execution<A> {
             installing: false,
             holds: 0,
             kept: None,
-            given_up: 0..0,
+            stopped: None,
+            given_up: GivenUp::default(),
             incarnation,
             has_drawn: false,
             expire_due: now,
@@ -220,7 +225,7 @@ impl<A: Application> Execution<A> {
     /// wait there.
     #[inline]
     pub fn take(&mut self, now: Time, value: &Decided<'_>) -> bool {
-        if self.installing || value.inst != self.next {
+        if self.stands_still() || value.inst != self.next {
             return false;
         }
         self.stable = self.stable.max(value.inst + 1);
@@ -248,7 +253,7 @@ impl<A: Application> Execution<A> {
     /// Whether the batch isn't full, and nothing else stands in the way.
     pub fn has_room(&self) -> bool {
         self.failed.is_none()
-            && !self.installing
+            && !self.stands_still()
             && self.next - self.committed < MAX_BATCH
             && self.replies.weight() < MAX_REPLIES
     }
@@ -328,25 +333,6 @@ impl<A: Application> Execution<A> {
             })
     }
 
-    /// These instances hold nothing. An earlier range than one told before is ignored: false.
-    pub fn give_up(&mut self, instances: Range<Instance>) -> bool {
-        if instances.end <= self.given_up.end {
-            return false;
-        }
-        self.given_up = instances;
-        self.leap();
-        self.answer_siblings();
-        true
-    }
-
-    /// Goes on behind what was given up, if everything before it is executed. [G-LEAP]
-    fn leap(&mut self) {
-        if !self.given_up.is_empty() && self.next == self.given_up.start {
-            self.next = self.given_up.end;
-            self.stable = self.stable.max(self.next);
-        }
-    }
-
     // ---- Taking back
 
     /// The log has changed at `from`: what was executed from there on is taken back, with what came before it
@@ -381,8 +367,8 @@ impl<A: Application> Execution<A> {
         if let Some(number) = number.filter(|_| number != loaded.incarnation) {
             self.store_incarnation(number)?;
         }
-        self.leap();
         self.replace_outcomes(loaded.outcomes);
+        self.leap();
         self.check_beginning();
         Ok(())
     }
@@ -481,7 +467,8 @@ impl<A: Application> Execution<A> {
     // ---- Checkpoints
 
     pub fn begin_checkpoint_if_due(&mut self, now: Time) -> Result<(), Error> {
-        if self.installing || !self.checkpoints.is_due(now, self.committed) {
+        let due = self.checkpoints.is_due(now, self.committed) || self.must_become_durable();
+        if self.installing || !due {
             return Ok(());
         }
         self.begin_checkpoint()

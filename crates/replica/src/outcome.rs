@@ -10,6 +10,7 @@
 //! |---|---|
 //! | vector | round u32, count u16, then count × {partition u16, instance u64} |
 //! | kind | u8: 0 = nothing changes, 1 = executed; then follow |
+//! | client, request | u64, u64 |
 //! | reply | length u32, bytes |
 //! | effect, for each partition of the vector | length u32, bytes |
 
@@ -18,6 +19,7 @@ use crate::sibling::Copy;
 use paxos::wire::value::Vector;
 use paxos::{Instance, PartitionId, Round};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What came of a living command.
@@ -32,6 +34,8 @@ pub struct Outcome {
 /// What a command that took effect answered and changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Executed {
+    pub client: u64,
+    pub request: u64,
     pub reply: Vec<u8>,
     /// In the order of the vector.
     pub effects: Vec<Vec<u8>>,
@@ -55,6 +59,17 @@ impl Outcome {
         self.executed.as_ref()
     }
 
+    /// Its place in a partition, if it has one there.
+    pub(crate) fn place_in(&self, pid: PartitionId) -> Option<Instance> {
+        let mut places = self.places.iter();
+        places.find(|(of, _)| *of == pid).map(|(_, inst)| *inst)
+    }
+
+    /// Whether it belongs to a session of this partition.
+    pub(crate) fn is_lowest(&self, pid: PartitionId) -> bool {
+        self.places[0].0 == pid
+    }
+
     /// What changes in a partition; empty = nothing.
     pub(crate) fn effect_in(&self, pid: PartitionId) -> &[u8] {
         let index = self.places.iter().position(|(of, _)| *of == pid);
@@ -74,6 +89,8 @@ impl Outcome {
             return out.push(0);
         };
         out.push(1);
+        out.extend_from_slice(&executed.client.to_be_bytes());
+        out.extend_from_slice(&executed.request.to_be_bytes());
         for part in std::iter::once(&executed.reply).chain(&executed.effects) {
             out.extend_from_slice(&(part.len() as u32).to_be_bytes());
             out.extend_from_slice(part);
@@ -88,10 +105,14 @@ impl Outcome {
         let executed = match kind {
             0 => None,
             1 => {
+                let client = take_word(&mut rest)?;
+                let request = take_word(&mut rest)?;
                 let reply = take_part(&mut rest)?;
                 let effects = places.iter().map(|_| take_part(&mut rest));
                 let effects: Option<Vec<Vec<u8>>> = effects.collect();
                 Some(Executed {
+                    client,
+                    request,
                     reply,
                     effects: effects?,
                 })
@@ -104,6 +125,12 @@ impl Outcome {
             executed,
         })
     }
+}
+
+fn take_word(rest: &mut &[u8]) -> Option<u64> {
+    let (word, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(u64::from_be_bytes(*word))
 }
 
 fn take_part(rest: &mut &[u8]) -> Option<Vec<u8>> {
@@ -150,6 +177,19 @@ impl Outcomes {
     /// What came of a command that lies at this place.
     pub fn of(&self, inst: Instance, copy: &Copy) -> Option<&Arc<Outcome>> {
         self.kept.get(&inst).filter(|outcome| outcome.is_of(copy))
+    }
+
+    /// Those of commands with a place before an instance here, and one within a range in another partition.
+    /// [G-COMPLETE]
+    pub fn across(
+        &self,
+        before: Instance,
+        pid: PartitionId,
+        range: &Range<Instance>,
+    ) -> Vec<Arc<Outcome>> {
+        let within = |o: &Outcome| o.place_in(pid).is_some_and(|place| range.contains(&place));
+        let passed = self.kept.range(..before).map(|(_, outcome)| outcome);
+        passed.filter(|o| within(o)).cloned().collect()
     }
 
     /// The next commit passes this place.

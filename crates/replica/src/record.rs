@@ -19,7 +19,7 @@ use paxos::round::MAX_EPOCH;
 use paxos::{Epoch, Instance, NodeId};
 
 /// Of all records together. Another one stops the replica instead of being misread.
-const FORMAT: u8 = 3;
+const FORMAT: u8 = 4;
 
 const IDENTITY: u8 = b'i';
 const POSITION: u8 = b'p';

@@ -19,7 +19,7 @@
 use crate::application::{Error, MOVE_AWAY};
 use crate::changes::{Change, Changes, Commit, Journal};
 use crate::identity::Identity;
-use crate::outcome::Outcome;
+use crate::outcome::{Executed, Outcome};
 use crate::protocol::{ReplyAddress, SessionOp, Status};
 use crate::record::{Head, Page, Position, Recorded, Records, Stored, damaged, other_format};
 use crate::reply::{Replies, ReplyTo};
@@ -220,6 +220,23 @@ impl Book {
         self.changes.done(id, at.inst, request, status, reply);
     }
 
+    /// Answers a command that was just executed.
+    fn answer(
+        &self,
+        session: &Session,
+        to: ReplyTo,
+        (client, request): (u64, u64),
+        reply: &[u8],
+        replies: &mut Replies,
+    ) {
+        let too_large = session.is_remote() && reply.len() > self.limits.reply;
+        if too_large {
+            replies.push(to, client, request, Status::ReplyTooLarge, &[]);
+        } else {
+            replies.push(to, client, request, Status::Ok, reply);
+        }
+    }
+
     /// Only the last reply of an ordered session may be large.
     fn shrink_last(&mut self, id: u64, session: &mut Session, at: At) {
         let last = session.head.max;
@@ -348,17 +365,29 @@ impl Sessions {
                 let reply = &self.scratch[..];
                 self.book.record(client, session, at, request, reply);
                 if let Some(to) = first(&session.head.reply_to, self.node) {
-                    let too_large = session.is_remote() && reply.len() > self.book.limits.reply;
-                    if too_large {
-                        replies.push(to, client, request, Status::ReplyTooLarge, &[]);
-                    } else {
-                        replies.push(to, client, request, Status::Ok, reply);
-                    }
+                    self.book
+                        .answer(session, to, (client, request), reply, replies);
                 }
                 self.scratch.shrink_to(KEEP_SCRATCH);
             }
         }
         Ok(())
+    }
+
+    /// A command over several partitions that another one has passed takes effect here, whatever came before it
+    /// here: that was given up. It counts as executed, so that it isn't once more. [G-COMPLETE]
+    pub fn complete(&mut self, at: At, executed: &Executed, replies: &mut Replies) {
+        let (client, request) = (executed.client, executed.request);
+        let Some(session) = self.open.get_mut(&client) else {
+            return;
+        };
+        self.book.touch(client, session, at.inst, at.now);
+        self.book
+            .record(client, session, at, request, &executed.reply);
+        if let Some(to) = first(&session.head.reply_to, self.node) {
+            self.book
+                .answer(session, to, (client, request), &executed.reply, replies);
+        }
     }
 
     /// Handles a session operation: a command with request number 0.

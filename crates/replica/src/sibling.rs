@@ -82,6 +82,13 @@ pub enum SiblingMessage {
     Alive(Arc<Outcome>),
     /// This command takes effect nowhere.
     Dead(Arc<Copy>),
+    /// The sender can go on behind what was given up, or has done so. [G-LEAP]
+    GoesOn {
+        /// Where that ends in the receiver's partition.
+        end: Instance,
+        /// What came of commands that the sender has passed and that have a place in it.
+        outcomes: Vec<Arc<Outcome>>,
+    },
     /// Everything below this instance of the sender survives a power failure.
     Synced(Instance),
 }
@@ -95,7 +102,10 @@ impl SiblingMessage {
                 Some((copy.round, copy.place_in(pid)?))
             }
             SiblingMessage::Met { round, inst } => Some((*round, *inst)),
-            SiblingMessage::Alive(_) | SiblingMessage::Dead(_) | SiblingMessage::Synced(_) => None,
+            SiblingMessage::Alive(_)
+            | SiblingMessage::Dead(_)
+            | SiblingMessage::GoesOn { .. }
+            | SiblingMessage::Synced(_) => None,
         }
     }
 }

@@ -108,9 +108,12 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     /// What the worker needs from outside.
     pub fn wanted(&self) -> Wanted {
+        let wanted = self.agreement.wanted();
+        let is_stopped = self.execution.is_stopped();
         Wanted {
             incarnation: self.execution.wants_incarnation(),
-            ..self.agreement.wanted()
+            checkpoint_at_least: wanted.checkpoint_at_least.filter(|_| !is_stopped),
+            ..wanted
         }
     }
 
@@ -123,6 +126,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// Tells the epochs, oldest first. An older view than one before is ignored, and so are epochs before
     /// the last one whose marker was executed: beyond that nothing was decided in them. [X-EARLIER]
     pub fn configure(&mut self, now: Time, epochs: &[EpochView]) {
+        if self.execution.resume() {
+            self.run(now);
+        }
         let marker = self.execution.marker();
         let earlier = epochs.partition_point(|e| e.configuration.epoch < marker);
         let news = self.agreement.configure(now, &epochs[earlier..]);

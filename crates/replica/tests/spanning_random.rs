@@ -2,7 +2,8 @@
 //! Two replicas execute random logs with commands over several partitions, by random schedules: values in any
 //! order, messages late, kills, power failures that take each partition's unsynced tail by itself, checkpoints, and
 //! installs of the other one's state. After each step each partition must hold exactly what the logs say of its
-//! position. The mistakes at the end, in what the replica stores or is told, must be noticed. [V-ALIVE] [V-RECORD]
+//! position. In other runs a loss is accepted: one replica's positions are where what is given up begins. The mistakes
+//! at the end, in what the replica stores or is told, must be noticed. [V-ALIVE] [V-RECORD] [G-COMPLETE]
 
 mod common;
 
@@ -178,6 +179,35 @@ impl World {
         self.expected = expected;
     }
 
+    /// What each partition holds that has gone on behind what is given up from these positions: a command that
+    /// some partition has passed before takes effect in all.
+    fn completed(&self, from: &[Instance]) -> Vec<Tally> {
+        let at = |pid: usize, inst: Instance| &self.expected[pid][inst as usize];
+        let mut completed: Vec<Tally> = (0..from.len())
+            .map(|pid| at(pid, from[pid]).clone())
+            .collect();
+        for (number, vector) in self.vectors.iter().enumerate() {
+            let passed = |(pid, inst): &(PartitionId, Instance)| *inst < from[usize::from(*pid)];
+            if !self.is_alive(number) || !vector.places.iter().any(passed) {
+                continue;
+            }
+            for place in vector.places.iter().filter(|place| !passed(place)) {
+                let (pid, inst) = (usize::from(place.0), place.1);
+                let (before, after) = (at(pid, inst), at(pid, inst + 1));
+                let tally = &mut completed[pid];
+                tally.total += after.total - before.total;
+                for (command, times) in &after.by_command {
+                    let known = before.by_command.get(command);
+                    if known != Some(times) {
+                        *tally.by_command.entry(*command).or_default() +=
+                            times - known.unwrap_or(&0);
+                    }
+                }
+            }
+        }
+        completed
+    }
+
     /// Decides a value in one partition of a replica.
     fn decide(&self, replica: &mut Replica, pid: usize, inst: Instance) {
         let Some(entry) = self.logs[pid].get(inst as usize) else {
@@ -232,6 +262,8 @@ enum Mistake {
     NoJournal,
     /// The source forgets outcomes while its partitions are copied one after the other.
     CopiedWithoutHold,
+    /// A partition goes on behind what was given up whatever its siblings do.
+    LeapsAlone,
 }
 
 /// By partition: where the copy stands, and the copy.
@@ -244,7 +276,12 @@ struct Run<'a> {
     replicas: [Replica; 2],
     /// By replica: the state that is being installed.
     installing: [Option<Copies>; 2],
+    /// What was given up begins there, and what a partition behind it holds.
+    lost: Option<(Vec<Instance>, Vec<Tally>)>,
 }
+
+/// Where what is given up ends.
+const END: Instance = 1 << 32;
 
 impl Run<'_> {
     fn makes(&self, mistake: Mistake) -> bool {
@@ -264,6 +301,145 @@ impl Run<'_> {
             self.ends(at)?;
         }
         self.check()
+    }
+
+    /// The same with a loss: the replica that has executed most shows where it stands, and goes on behind that.
+    fn go_with_loss(mut self) -> Result<(), String> {
+        for _ in 0..self.rng.between(20, 300) {
+            let at = self.rng.below(2) as usize;
+            self.step(at);
+        }
+        for at in 0..2 {
+            while self.installing[at].is_some() {
+                self.install(at);
+            }
+        }
+        let sum = |at: usize| self.replicas[at].next().iter().sum::<Instance>();
+        let chosen = usize::from(sum(1) > sum(0));
+        let from = self.stop(chosen);
+        let completed = self.world.completed(&from);
+        self.lost = Some((from, completed));
+        for _ in 0..self.rng.between(0, 150) {
+            let at = self.rng.below(2) as usize;
+            let pid = self.rng.below(self.world.logs.len() as u64) as usize;
+            match self.rng.below(10) {
+                0 | 1 => self.tell_loss(at, pid),
+                // Who was chosen has stopped.
+                2 if at == chosen => {}
+                _ => self.step_without_values(at, pid, at != chosen),
+            }
+            self.check()?;
+        }
+        self.all_go_on(chosen)?;
+        self.check()
+    }
+
+    /// Stops all partitions of a replica; where they stand.
+    fn stop(&mut self, at: usize) -> Vec<Instance> {
+        let replica = &mut self.replicas[at];
+        for fed in &mut replica.partitions {
+            fed.worker.stop_execution(3).unwrap();
+            assert!(fed.worker.is_stopped());
+            while fed.worker.stopped().is_none() {
+                fed.finish();
+                if fed.worker.is_checkpointing() {
+                    fed.write_checkpoint().unwrap();
+                }
+            }
+        }
+        let stopped = replica.partitions.iter().map(|fed| fed.worker.stopped());
+        stopped.map(|at| at.expect("all is durable").1).collect()
+    }
+
+    fn tell_loss(&mut self, at: usize, pid: usize) {
+        let from = &self.lost.as_ref().expect("it is accepted").0;
+        let alone = self.makes(Mistake::LeapsAlone);
+        let range = |of: usize| {
+            if alone && of != pid {
+                0..0
+            } else {
+                from[of]..END
+            }
+        };
+        let ranges: Vec<_> = (0..from.len()).map(range).collect();
+        let fed = self.replicas[at].at(pid);
+        fed.worker.give_up(fed.now, &ranges);
+        fed.worker.begins(3, END);
+        fed.tell_epoch(3);
+    }
+
+    fn step_without_values(&mut self, at: usize, pid: usize, values: bool) {
+        match self.rng.below(10) {
+            0 if values => {
+                let inst = self.replicas[at].at(pid).worker.next();
+                self.world.decide(&mut self.replicas[at], pid, inst);
+            }
+            0..5 => {
+                let from = self.rng.below(self.world.logs.len() as u64) as usize;
+                self.replicas[at].deliver(from, pid);
+            }
+            5..7 => self.finish(at, pid),
+            7 if self.installing[at].is_none() => self.replicas[at].checkpoint(pid),
+            8 => {
+                let all = 0..self.world.logs.len();
+                let power: Vec<usize> = all.filter(|_| self.rng.chance(300_000)).collect();
+                self.kill(at, &power);
+            }
+            _ if values => self.install(at),
+            _ => {}
+        }
+    }
+
+    /// Without further faults all get behind what was given up, and what was completed isn't executed again.
+    fn all_go_on(&mut self, chosen: usize) -> Result<(), String> {
+        let all = self.world.logs.len();
+        for at in [chosen, 1 - chosen] {
+            while self.installing[at].is_some() {
+                self.install(at);
+            }
+            (0..all).for_each(|pid| self.tell_loss(at, pid));
+            self.replicas[at].settle();
+        }
+        let other = 1 - chosen;
+        if self.replicas[chosen].next().iter().any(|next| *next != END) {
+            return Err(format!(
+                "who was chosen stands at {:?}",
+                self.replicas[chosen].next()
+            ));
+        }
+        while self.replicas[other].next().iter().any(|next| *next < END) {
+            self.install(other);
+        }
+        self.check()?;
+        for pid in 0..all {
+            let fed = self.replicas[chosen].at(pid);
+            fed.give(END, Flags::NOOP, (0, 0), &emit_marker(3));
+        }
+        self.replicas[chosen].settle();
+        for (number, vector) in self.world.vectors.iter().enumerate() {
+            if !self.world.is_alive(number) {
+                continue;
+            }
+            let completed = &self.lost.as_ref().expect("it is accepted").0;
+            let passed =
+                |(pid, inst): &(PartitionId, Instance)| *inst < completed[usize::from(*pid)];
+            if !vector.places.iter().any(passed) {
+                continue;
+            }
+            let (inst, value) = (self.replicas[chosen].next(), command(vector.request));
+            let places = vector
+                .places
+                .iter()
+                .map(|(pid, _)| (*pid, inst[usize::from(*pid)]));
+            let places: Vec<_> = places.collect();
+            for (pid, inst) in &places {
+                let value = stamped(3, &places, &value);
+                let fed = self.replicas[chosen].at((*pid).into());
+                fed.give(*inst, Flags::MULTI, (SESSION, vector.request), &value);
+            }
+            self.replicas[chosen].settle();
+        }
+        Ok(())
     }
 
     fn step(&mut self, at: usize) {
@@ -345,7 +521,7 @@ impl Run<'_> {
             return;
         }
         for fed in &mut self.replicas[at].partitions {
-            fed.worker.checkpoint(fed.now).unwrap();
+            fed.fold();
         }
         for fed in &mut self.replicas[at].partitions {
             fed.worker.end_install(fed.now);
@@ -372,11 +548,11 @@ impl Run<'_> {
             for _ in 0..self.rng.below(30) {
                 let pid = self.rng.below(self.world.logs.len() as u64) as usize;
                 match self.rng.below(4) {
-                    0 => {
+                    0 if self.lost.is_none() => {
                         let inst = self.replicas[of].at(pid).worker.next();
                         self.world.decide(&mut self.replicas[of], pid, inst);
                     }
-                    1 => self.replicas[of].checkpoint(pid),
+                    0 | 1 => self.replicas[of].checkpoint(pid),
                     _ => self.replicas[of].settle(),
                 }
             }
@@ -392,10 +568,11 @@ impl Run<'_> {
         for at in (0..2).filter(|at| self.installing[*at].is_none()) {
             for (pid, fed) in self.replicas[at].partitions.iter_mut().enumerate() {
                 let next = fed.worker.next();
-                let (found, expected) = (
-                    &fed.worker.application().tally,
-                    &self.world.expected[pid][next as usize],
-                );
+                let expected = match &self.lost {
+                    Some((_, completed)) if next >= END => &completed[pid],
+                    _ => &self.world.expected[pid][next as usize],
+                };
+                let found = &fed.worker.application().tally;
                 if found != expected {
                     return Err(format!(
                         "replica {at}, partition {pid}, position {next}: {found:?}, the logs say {expected:?}"
@@ -448,6 +625,10 @@ fn knows_both_epochs(replica: &mut Replica) {
 fn put(replica: &mut Replica, pid: usize, (position, copy): &(Instance, Vec<u8>)) {
     let fed = replica.at(pid);
     if fed.worker.next() < *position {
+        // Its end would put an older state in the place of this one.
+        if fed.worker.is_checkpointing() {
+            fed.write_checkpoint().unwrap();
+        }
         let restored = fed.worker.restore(fed.now, *position, &mut &copy[..]);
         assert!(matches!(restored, Ok(Restored::To(_))), "{restored:?}");
     }
@@ -474,7 +655,14 @@ fn spoil(image: &mut Image, pid: usize, mistake: Option<Mistake>) {
     }
 }
 
-fn run(seed: u64, mistake: Option<Mistake>) -> Result<(), String> {
+/// What happens after a while.
+#[derive(Clone, Copy)]
+enum Then {
+    Nothing,
+    LossAccepted,
+}
+
+fn run(seed: u64, mistake: Option<Mistake>, then: Then) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let world = World::draw(&mut rng);
     let partitions = world.logs.len() as u16;
@@ -488,15 +676,29 @@ fn run(seed: u64, mistake: Option<Mistake>) -> Result<(), String> {
             replica
         }),
         installing: [None, None],
+        lost: None,
     };
-    run.go()
-        .map_err(|why| format!("seed {seed}: {why}\n{world:#?}"))
+    let came_of_it = match then {
+        Then::Nothing => run.go(),
+        Then::LossAccepted => run.go_with_loss(),
+    };
+    came_of_it.map_err(|why| format!("seed {seed}: {why}\n{world:#?}"))
 }
 
 #[test]
 fn each_partition_holds_what_the_logs_say() {
     for seed in 0..3_000 {
-        if let Err(why) = run(seed, None) {
+        if let Err(why) = run(seed, None, Then::Nothing) {
+            panic!("{why}");
+        }
+    }
+}
+
+/// [G-LEAP] [G-COMPLETE] [G-STOP]
+#[test]
+fn what_is_given_up_cuts_no_command_in_two() {
+    for seed in 0..3_000 {
+        if let Err(why) = run(seed, None, Then::LossAccepted) {
             panic!("{why}");
         }
     }
@@ -534,10 +736,16 @@ fn each_rule_that_is_left_out_is_missed() {
         Mistake::NoJournal,
         Mistake::CopiedWithoutHold,
     ] {
-        let noticed = (0..20_000).find(|seed| {
-            let run = std::panic::catch_unwind(|| run(*seed, Some(mistake)));
-            !matches!(run, Ok(Ok(())))
-        });
-        assert!(noticed.is_some(), "{mistake:?}");
+        assert!(is_noticed(mistake, Then::Nothing), "{mistake:?}");
     }
+    for mistake in [Mistake::LeapsAlone, Mistake::NoRecord] {
+        assert!(is_noticed(mistake, Then::LossAccepted), "{mistake:?}");
+    }
+}
+
+fn is_noticed(mistake: Mistake, then: Then) -> bool {
+    (0..20_000).any(|seed| {
+        let run = std::panic::catch_unwind(|| run(seed, Some(mistake), then));
+        !matches!(run, Ok(Ok(())))
+    })
 }

@@ -999,7 +999,7 @@ fn records_of_another_version_are_refused_by_name() {
     own.open(1, false, 8);
     let opened = || Worker::open(settings(REPLICAS[0]), Durable::open(&own.disk), 1, 0);
     let identity = own.disk.with(|d| d.committed.records[&b"i"[..]].clone());
-    for (format, named) in [(2, "format 2"), (4, "format 4")] {
+    for (format, named) in [(3, "format 3"), (5, "format 5")] {
         own.disk
             .with(|d| d.committed.records.get_mut(&b"i"[..]).unwrap()[0] = format);
         let error = opened().err().unwrap().to_string();
@@ -1167,14 +1167,15 @@ fn standing_at(next: Instance) -> Fed {
 #[test]
 fn who_has_executed_all_that_stays_goes_on_behind_what_was_given_up() {
     let mut r = standing_at(3);
-    r.worker.give_up(GIVEN_UP);
+    r.worker.give_up(0, &[GIVEN_UP]);
     assert_eq!((r.worker.next(), r.worker.waiting()), (GIVEN_UP.end, 0));
     assert_eq!(r.worker.wanted().checkpoint_at_least, None);
     r.finish();
     r.restart();
     assert_eq!(r.worker.next(), GIVEN_UP.end, "stored");
-    r.worker.give_up(GIVEN_UP);
-    r.worker.give_up(1..5);
+    r.worker.give_up(0, &[GIVEN_UP]);
+    let earlier = 1..5;
+    r.worker.give_up(0, std::slice::from_ref(&earlier));
     let late = r.decide(3, Flags::NOOP, (0, 0), &[]);
     assert_eq!(late, Verdict::Dropped(Reason::Stale));
     r.log(1 << 16, 2, &command(2));
@@ -1185,7 +1186,7 @@ fn who_has_executed_all_that_stays_goes_on_behind_what_was_given_up() {
 #[test]
 fn who_is_behind_executes_what_stays_and_nothing_that_was_given_up() {
     let mut r = standing_at(2);
-    r.worker.give_up(GIVEN_UP);
+    r.worker.give_up(0, &[GIVEN_UP]);
     assert_eq!((r.worker.next(), r.worker.waiting()), (2, 0));
     assert_eq!(r.worker.wanted().checkpoint_at_least, Some(GIVEN_UP.end));
     r.give(2, Flags::NOOP, (0, 0), &[]);
@@ -1199,13 +1200,13 @@ fn who_is_behind_executes_what_stays_and_nothing_that_was_given_up() {
 #[test]
 fn who_has_executed_something_that_was_given_up_takes_another_ones_state() {
     let mut r = standing_at(4);
-    r.worker.give_up(GIVEN_UP);
+    r.worker.give_up(0, &[GIVEN_UP]);
     assert_eq!(r.worker.next(), 4);
     assert_eq!(r.worker.wanted().checkpoint_at_least, Some(GIVEN_UP.end));
     r.give(4, Flags::NOOP, (0, 0), &[]);
     assert_eq!((r.worker.next(), r.worker.waiting()), (4, 0));
     let mut other = standing_at(3);
-    other.worker.give_up(GIVEN_UP);
+    other.worker.give_up(0, &[GIVEN_UP]);
     let (position, bytes) = snapshot(&mut other);
     r.worker.restore(0, position, &mut &bytes[..]).unwrap();
     assert_eq!(r.worker.next(), GIVEN_UP.end);
@@ -1392,7 +1393,7 @@ fn what_is_told_late_or_again_is_no_alarm() {
     // inside it.
     for next in [2, 3, 4] {
         let mut r = standing_at(next);
-        r.worker.give_up(GIVEN_UP);
+        r.worker.give_up(0, &[GIVEN_UP]);
         r.worker.begins(1, GIVEN_UP.end);
         r.finish();
         assert!(!r.worker.is_alarmed());

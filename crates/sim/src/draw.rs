@@ -54,13 +54,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         bad_disks(&scenario, duration, &mut actions);
         rivals(&scenario, duration, &mut actions);
     }
-    // Not where a part of a command may be given up: positions of one partition say nothing of the others'.
-    if !actions
-        .iter()
-        .any(|(_, action)| *action == Action::AcceptLoss)
-    {
-        spanning(&scenario, duration, length, &mut actions);
-    }
+    spanning(&scenario, duration, length, &mut actions);
     actions.sort_by_key(|(at, _)| *at);
     Plan { scenario, actions }
 }

@@ -462,6 +462,22 @@ fn what_was_answered_counts_as_stored() {
     assert_found(Mutation::ExecutedCountsAsStored, &[InOrderOnce, Trim]);
 }
 
+/// A partition that stands where the range begins has passed nothing in it, and its sibling has. [G-LEAP] [G-COMPLETE]
+#[test]
+fn a_partition_that_goes_on_alone_behind_what_was_given_up() {
+    let script = include_str!("../../../testdata/cluster/loss_spanning.txt");
+    let found = found_by_script(script, Mutation::LeapsAlone);
+    assert_eq!(found, Some(AllOrNothing));
+}
+
+/// Nobody stands there, so nobody goes on. [G-STOP] [G-ONE]
+#[test]
+fn positions_of_different_moments() {
+    let script = include_str!("../../../testdata/cluster/loss_spanning.txt");
+    let found = found_by_script(script, Mutation::PositionsOfTwoMoments);
+    assert!(matches!(found, Some(Liveness | Convergence)), "{found:?}");
+}
+
 #[test]
 fn every_mutation_has_a_test() {
     let tested = include_str!("mutations.rs");

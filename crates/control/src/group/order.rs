@@ -40,7 +40,9 @@ impl Group {
             self.waiting.push(from);
         }
         // An epoch on its way replaces the leader's epoch as well.
-        if self.attempt.is_none() && self.order.is_none() {
+        let known = self.order.as_ref();
+        let more = order.accept_data_loss && known.is_some_and(|known| !known.accept_data_loss);
+        if self.attempt.is_none() && (known.is_none() || more) {
             self.order = Some(order);
             self.needed_since.get_or_insert(now);
         }
@@ -70,6 +72,7 @@ impl Group {
         out: &mut impl ControlOutbox,
     ) {
         self.order = None;
+        self.stopping = None;
         for peer in std::mem::take(&mut self.waiting) {
             self.reply(peer, result.clone(), out);
         }

@@ -17,6 +17,16 @@ use paxos::{Configuration, Instance, Member, NodeId, PartitionId, Round, Time};
 
 /// How many times an attempt's patience a leader has for taking its round.
 const PROGRAM_PATIENCE: Time = 5;
+/// The same for replicas, until they have stopped.
+const STOP_PATIENCE: Time = 10;
+
+/// What a new epoch gives up.
+enum Loss {
+    None,
+    /// Something: where replicas stand must be asked first.
+    Unknown,
+    Known(GivenUp),
+}
 
 /// Why a new epoch is needed, and which leader it may keep.
 struct Need {
@@ -43,12 +53,16 @@ impl Group {
         if !self.pace.allows(now) {
             return;
         }
-        let (configuration, given_up) = match self.next_epoch(now, &need) {
+        let (configuration, loss) = match self.next_epoch(now, &need) {
             Ok(next) => next,
             Err(why) => {
                 // The next probes show what has just been started or enabled. After that whoever asked
                 // is told why; the need itself stays, and is looked at again.
                 let patience = self.timing.probe_interval * Time::from(self.timing.suspect_after);
+                let (since, patience) = match &self.stopping {
+                    Some(stopping) => (stopping.since, self.timing.attempt_timeout * STOP_PATIENCE),
+                    None => (since, patience),
+                };
                 if now.saturating_sub(since) >= patience {
                     self.answer_waiting(Err(why.clone()), out);
                 }
@@ -57,6 +71,11 @@ impl Group {
             }
         };
         self.blocked = None;
+        let given_up = match loss {
+            Loss::None => None,
+            Loss::Unknown => return self.begin_to_stop(now, &configuration, store, out),
+            Loss::Known(given_up) => Some(given_up),
+        };
         self.issue(now, since, need.reason, configuration, given_up, store, out);
     }
 
@@ -98,6 +117,8 @@ impl Group {
             self.loss = Some(format!("epoch {epoch}: {reason}"));
         }
         self.order = None;
+        self.stopping = None;
+        self.torn = false;
         let configuration = self.state.epochs.last().map(EpochRecord::configuration);
         let candidate = configuration
             .ok_or("nothing was issued")
@@ -233,11 +254,7 @@ impl Group {
     // ---- Who -------------------------------------------------------------------------------
 
     /// The configuration of the next epoch, with what it gives up where data loss was accepted.
-    fn next_epoch(
-        &self,
-        now: Time,
-        need: &Need,
-    ) -> Result<(Configuration, Option<GivenUp>), String> {
+    fn next_epoch(&self, now: Time, need: &Need) -> Result<(Configuration, Loss), String> {
         if let Some(why) = &self.stale {
             return Err(why.clone());
         }
@@ -265,12 +282,14 @@ impl Group {
         }
         self.has_quorum(&configuration)?;
         let accept_data_loss = self.order.is_some_and(|o| o.accept_data_loss);
-        let given_up = match self.needed_quorums() {
-            Ok(()) if !(accept_data_loss && self.is_stranded(now)) => None,
+        let goes_nowhere = self.torn || self.is_stranded(now);
+        let loss = match self.needed_quorums() {
+            Ok(()) if self.torn && !accept_data_loss => return Err(torn()),
+            Ok(()) if !(accept_data_loss && goes_nowhere) => Loss::None,
             Err(why) if !accept_data_loss => return Err(why),
-            _ => Some(self.what_is_lost(now)?),
+            _ => self.what_is_lost(now)?,
         };
-        Ok((configuration, given_up))
+        Ok((configuration, loss))
     }
 
     /// A node shows a round that this store never issued (a replica that of the last marker that it has
@@ -397,7 +416,7 @@ impl Group {
     /// What to give up when what the acceptors knew is lost: everything that no replica has executed.
     /// All acceptors must be there, each in the memory that the new epoch names, so that no old vote
     /// comes back later. [G-RANGE] [G-ALL]
-    fn what_is_lost(&self, now: Time) -> Result<GivenUp, String> {
+    fn what_is_lost(&self, now: Time) -> Result<Loss, String> {
         for &node in &self.settings.acceptors {
             if !self.suspicion.is_alive(Probe::Acceptor, node) {
                 return Err(format!(
@@ -407,15 +426,22 @@ impl Group {
             }
         }
         let pids = 0..self.settings.partitions;
-        Ok(GivenUp {
-            from: pids
-                .clone()
-                .map(|pid| self.executed(now, pid))
-                .collect::<Result<_, _>>()?,
-            to: pids
-                .map(|pid| self.beyond_all(pid))
-                .collect::<Result<_, _>>()?,
-        })
+        if self.stopping.is_none() {
+            // Whoever got furthest is down, say: then nobody has to stop.
+            for pid in pids {
+                let shown = self.shown(Probe::Replica, pid).map(|p| p.inst).max();
+                let shown = shown.ok_or_else(|| nobody_answers(pid))?;
+                self.is_not_trimmed(now, pid, shown)?;
+            }
+            return Ok(Loss::Unknown);
+        }
+        let from = self.where_to_go_on(|positions| {
+            let mut each = pids.clone().zip(positions);
+            each.try_for_each(|(pid, inst)| self.is_not_trimmed(now, pid, *inst))
+        })?;
+        let to = pids.clone().map(|pid| self.beyond_all(pid));
+        let to = to.collect::<Result<_, _>>()?;
+        Ok(Loss::Known(GivenUp { from, to }))
     }
 
     /// An instance so far ahead that nobody has reached it. [G-ALL]
@@ -429,13 +455,13 @@ impl Group {
         })
     }
 
-    /// The largest position that a live replica has in a partition. [G-ALL]
-    fn executed(&self, now: Time, pid: PartitionId) -> Result<Instance, String> {
-        let Some(executed) = self.shown(Probe::Replica, pid).map(|p| p.inst).max() else {
-            return Err(format!(
-                "no replica answers for partition {pid}: there is nothing to go on from"
-            ));
-        };
+    /// Whether acceptors have forgotten nothing that a replica at this position needs. [G-ALL]
+    fn is_not_trimmed(
+        &self,
+        now: Time,
+        pid: PartitionId,
+        executed: Instance,
+    ) -> Result<(), String> {
         // The acceptors' trim point is no replica's if it is where an epoch was to leap to.
         let leapt = |trim| self.state.accepted.is_some() && trim - executed >= LEAP / 2;
         match self.shown(Probe::Acceptor, pid).map(|p| p.trim).max() {
@@ -445,7 +471,7 @@ impl Group {
                  start the replica that did"
                 ))
             }
-            _ => Ok(executed),
+            _ => Ok(()),
         }
     }
 
@@ -490,6 +516,17 @@ impl Group {
         };
         all_answer && (0..self.settings.partitions).any(nobody_behind)
     }
+}
+
+/// [G-WHOLE]
+fn torn() -> String {
+    "an epoch for which a loss was accepted has told acceptors to forget in some partitions and not in others: \
+     `wirepaxos failover --accept-data-loss` once more goes on behind it in all of them"
+        .into()
+}
+
+fn nobody_answers(pid: PartitionId) -> String {
+    format!("no replica answers for partition {pid}: there is nothing to go on from")
 }
 
 fn lacking(configuration: &Configuration, able: impl Fn(NodeId, u64) -> bool) -> Vec<NodeId> {

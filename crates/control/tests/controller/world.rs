@@ -106,6 +106,11 @@ pub struct Replica {
     pub trim: Instance,
     /// Of the last marker that it has executed.
     pub round: Round,
+    /// Whether it stops execution when it is ordered to; where its partitions stand then, if that isn't `next`.
+    pub stops: bool,
+    pub stops_at: Option<[Instance; PARTITIONS as usize]>,
+    /// Until which epoch it has been stopped.
+    pub stopped: Epoch,
 }
 
 pub struct World {
@@ -135,7 +140,7 @@ pub struct World {
     pub discarded: Vec<NodeId>,
     /// How often an acceptor was asked for an earlier start.
     pub asked: usize,
-    /// What acceptors answered and the controller hasn't got yet.
+    /// What acceptors and replicas answered and the controller hasn't got yet.
     pub answers: Vec<(NodeId, Message)>,
 }
 
@@ -205,6 +210,9 @@ impl World {
                 next: 0,
                 trim: 0,
                 round: Round::NONE,
+                stops: true,
+                stops_at: None,
+                stopped: 0,
             };
             self.replicas.insert(node, replica);
         } else {
@@ -476,6 +484,13 @@ impl World {
             let _ = self.net.leaders.get_mut(&node).unwrap().program(&program);
         } else if let Some((_, enable)) = message.enable() {
             let _ = self.net.acceptors.get_mut(&node).unwrap().enable(&enable);
+        } else if let Message::StopExecution { epoch, .. } = message {
+            let replica = self.replicas.get_mut(&node).unwrap();
+            if replica.stops {
+                replica.stopped = epoch;
+                let answer = replica.stopped_answer(node, epoch);
+                self.answers.push((node, answer));
+            }
         } else if let Some(request) = message.earlier_start_request() {
             self.answer_start(node, &request);
         } else if let Some((_, nonce, start)) = message.resume() {
@@ -574,6 +589,20 @@ impl World {
 }
 
 impl Replica {
+    /// To StopExecution.
+    pub fn stopped_answer(&self, node: NodeId, epoch: Epoch) -> Message {
+        Message::ExecutionStopped {
+            group: GROUP,
+            node,
+            nonce: self.nonce,
+            epoch,
+            next: self
+                .stops_at
+                .unwrap_or([self.next; PARTITIONS as usize])
+                .into(),
+        }
+    }
+
     /// To PROBE.
     fn answer(&self, question: &Header) -> (Header, [u8; ProbeReport::LEN]) {
         let report = ProbeReport {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant as Moment};
 
-use paxos::{Deployment, Instance};
+use paxos::{Deployment, Epoch, Instance};
 use tracing::{Span, info, warn};
 
 use super::held::{Copies, Held, Keeper, Logs, lock};
@@ -34,6 +34,8 @@ pub struct Stand {
     pub is_behind: bool,
     /// Whether another replica's state is being installed.
     pub is_installing: bool,
+    /// Until which epoch execution is stopped, once all that was executed is durable.
+    pub stopped: Option<Epoch>,
 }
 
 /// The workers of a replica, as far as whoever hands their state out sees them.

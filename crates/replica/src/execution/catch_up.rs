@@ -107,6 +107,7 @@ impl<A: Application> Execution<A> {
     /// The install has ended: all partitions have got where it was to bring them, and are durable.
     pub fn end_install(&mut self) {
         self.installing = false;
+        self.leap();
         self.answer_siblings();
     }
 

@@ -104,6 +104,9 @@ impl<A: Application> Execution<A> {
                 }
             }
             SiblingMessage::Dead(copy) => self.spanning.judge(&copy, Verdict::Dead),
+            SiblingMessage::GoesOn { end, outcomes } => {
+                self.sibling_goes_on(from, end, outcomes);
+            }
             SiblingMessage::Synced(upto) => {
                 self.spanning.outcomes.synced(from, upto);
                 self.forget_outcomes();
@@ -267,6 +270,7 @@ impl<A: Application> Execution<A> {
         self.spanning.met = None;
         self.spanning.questions.clear();
         self.spanning.mail.clear();
+        self.given_up.begin_anew();
     }
 
     // ---- What comes of it
@@ -343,7 +347,7 @@ impl<A: Application> Execution<A> {
             .command(at, client, request, &mut self.replies, |reply| {
                 let done = match &told {
                     Some(outcome) => outcome.executed().cloned().ok_or_else(contradiction)?,
-                    None => combine(app, &copy.command, &mut parts)?,
+                    None => combine(app, copy, &mut parts)?,
                 };
                 reply.extend_from_slice(&done.reply);
                 executed = Some(done);
@@ -408,15 +412,15 @@ impl<A: Application> Execution<A> {
     }
 }
 
-fn combine(
-    app: &impl Application,
-    command: &[u8],
-    parts: &mut Vec<Part>,
-) -> Result<Executed, Error> {
+fn combine(app: &impl Application, copy: &Copy, parts: &mut Vec<Part>) -> Result<Executed, Error> {
     let mut reply = Vec::new();
-    app.combine(command, parts, &mut reply)?;
-    let effects = parts.drain(..).map(|part| part.effect).collect();
-    Ok(Executed { reply, effects })
+    app.combine(&copy.command, parts, &mut reply)?;
+    Ok(Executed {
+        client: copy.client,
+        request: copy.request,
+        reply,
+        effects: parts.drain(..).map(|part| part.effect).collect(),
+    })
 }
 
 fn contradiction() -> Error {

@@ -1,27 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator's override gave up when more than f acceptors had lost their memory.
-//!
-//! A range of instances holds nothing, whatever was decided there: its first one is where the
-//! override found the replica that had executed furthest, and it ends far above everything that an
-//! earlier epoch can have decided. Later epochs decide only behind it, so no instance is ever
-//! decided twice, and a position alone says whether a state is from before or after.
-//!
-//! Who has executed everything before the range goes on behind it. Who hasn't, or has executed
-//! something in it, needs another replica's checkpoint from behind it. [G-LEAP] [G-BEHIND]
+//! What an operator's override gave up when more than f acceptors had lost their memory, and the stop of
+//! execution before it. [G-STOP] [G-LEAP]
 
 use super::Worker;
 use crate::agreement::Agreement;
-use crate::application::Application;
-use paxos::Instance;
+use crate::application::{Application, Error};
+use paxos::{Epoch, Instance, Time};
 use std::ops::Range;
 
 impl<A: Application, G: Agreement> Worker<A, G> {
-    /// Tells which instances were given up, in an epoch that is active since. May be told again; an
-    /// earlier range than one told before is ignored.
-    pub fn give_up(&mut self, instances: Range<Instance>) {
-        if self.execution.give_up(instances.clone()) {
-            self.agreement.give_up(instances);
+    /// From now on nothing is executed, until this epoch or a later one is active. May be told again. It
+    /// follows that all that was executed is made durable.
+    pub fn stop_execution(&mut self, until: Epoch) -> Result<(), Error> {
+        let stopped = self.execution.stop(until);
+        self.tell_position();
+        stopped
+    }
+
+    /// Until which epoch execution is stopped, and the next instance, once everything below is durable.
+    pub fn stopped(&self) -> Option<(Epoch, Instance)> {
+        self.execution.stopped()
+    }
+
+    /// Whether execution is stopped, also before all of it is durable: then no other replica's state is taken
+    /// over.
+    pub fn is_stopped(&self) -> bool {
+        self.execution.is_stopped()
+    }
+
+    /// Tells which instances of each partition were given up, in an epoch that is active since. May be told
+    /// again; what was given up before something that was told is ignored.
+    pub fn give_up(&mut self, now: Time, ranges: &[Range<Instance>]) {
+        if let Some(own) = self.execution.give_up(ranges) {
+            self.agreement.give_up(own);
             self.tell_position();
+            self.run(now);
         }
     }
 }

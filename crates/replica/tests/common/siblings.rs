@@ -109,7 +109,7 @@ impl Replica {
 
     pub fn checkpoint(&mut self, pid: usize) {
         let fed = self.at(pid);
-        fed.worker.checkpoint(fed.now).unwrap();
+        fed.fold();
         self.finish(pid);
     }
 

@@ -145,11 +145,12 @@ impl Executions {
         contents(&log.words, log.history.len() as u64)
     }
 
-    /// A replica's application has executed a command.
+    /// The application of a replica has executed a command. With it comes where what was given up ends, as far
+    /// as that replica has been told.
     pub fn executes(
         &mut self,
         votes: &Votes,
-        replica: NodeId,
+        (replica, knows): (NodeId, Instance),
         pid: PartitionId,
         execution: &Execution,
         findings: &mut Findings,
@@ -160,7 +161,8 @@ impl Executions {
             answer,
             command: AppCommand { id, .. },
         } = execution;
-        if self.is_given_up(replica, pid, execution, findings) {
+        let completes = self.completes(pid, knows, execution);
+        if !completes && self.is_given_up(replica, pid, execution, findings) {
             return;
         }
         let log = &self.logs[pid as usize];
@@ -192,7 +194,23 @@ impl Executions {
                 )
             });
         }
+        if inst < self.logs[pid as usize].trim && !completes {
+            let trim = self.logs[pid as usize].trim;
+            findings.report(Invariant::Trim, || {
+                format!(
+                    "command {id} in partition {pid} instance {inst} takes effect for the first time though {trim} was reported as covered"
+                )
+            });
+        }
         self.first_execution(replica, pid, execution, findings);
+    }
+
+    /// Whether a replica that goes on behind what was given up takes its part in a command over several
+    /// partitions that it has executed in another one. Whether it has, is seen when all is done.
+    fn completes(&self, pid: PartitionId, knows: Instance, execution: &Execution) -> bool {
+        let given_up = self.logs[pid as usize].given_up.last();
+        let told = given_up.is_some_and(|g| g.end == knows && g.contains(&execution.inst));
+        told && self.spanning.contains_key(&execution.command.id)
     }
 
     fn first_execution(
@@ -213,14 +231,6 @@ impl Executions {
         if log.history.last().is_some_and(|last| last.inst > inst) {
             findings.report(Invariant::InOrderOnce, || {
                 format!("replica {replica} executes instance {inst} of partition {pid} after a later one")
-            });
-        }
-        if inst < log.trim {
-            let trim = log.trim;
-            findings.report(Invariant::Trim, || {
-                format!(
-                    "command {id} in partition {pid} instance {inst} takes effect for the first time though {trim} was reported as covered"
-                )
             });
         }
         if self.spanning.contains_key(&id) {
@@ -297,9 +307,18 @@ impl Executions {
         }
     }
 
-    /// An operator gives up what these instances hold: the history ends before them. It may give up
-    /// an override before it that no replica could follow; then what that one gave up counts again.
-    pub fn gives_up(&mut self, pid: PartitionId, instances: Range<Instance>) {
+    /// An operator gives up what these instances hold, by partition.
+    pub fn give_up(&mut self, ranges: Vec<Range<Instance>>) {
+        for (pid, instances) in (0..).zip(ranges) {
+            self.end_history(pid, instances);
+        }
+        let records = self.spanning.values_mut();
+        records.for_each(Record::forget_if_undone);
+    }
+
+    /// The history ends before them. An operator may give up an override before it that no replica could
+    /// follow; then what that one gave up counts again.
+    fn end_history(&mut self, pid: PartitionId, instances: Range<Instance>) {
         let log = &mut self.logs[pid as usize];
         let mut line = log.history.clone();
         if log
@@ -349,8 +368,6 @@ impl Executions {
         }
         log.history = line;
         log.given_up.push(instances);
-        let records = self.spanning.values_mut();
-        records.for_each(Record::forget_if_undone);
     }
 
     /// Whether a replica that hasn't heard of it yet executes something that was given up. It must

@@ -253,7 +253,8 @@ impl ControllerHost {
             name => Peer::Node(node_id(name)),
         };
         if !mutation::gives_any_number(world, &mut self.store, message, peer, &mut self.out) {
-            controller.message(now, peer, message, &mut self.out);
+            let mixed = mutation::mix_moments(world, message);
+            controller.message(now, peer, mixed.as_ref().unwrap_or(message), &mut self.out);
         }
         self.post(world, None);
         self.after(world);
@@ -344,12 +345,7 @@ impl ControllerHost {
     fn post(&mut self, world: &mut World, sender: Option<Endpoint>) {
         if let Some(given_up) = self.store.0.borrow_mut().given_up.take() {
             world.note(|_| format!("given up from {:?} to {:?}", given_up.from, given_up.to));
-            for pid in world.pids() {
-                let instances = given_up.of(pid);
-                if !instances.is_empty() {
-                    world.executions.gives_up(pid, instances);
-                }
-            }
+            world.executions.give_up(given_up.ranges());
         }
         for record in self.store.0.borrow_mut().news.drain(..) {
             let configuration = record.configuration();

@@ -5,7 +5,9 @@
 //! sends, spoils what it has stored, or sets it up falsely, so that the cluster behaves as if the
 //! rule in question had been left out.
 
-use control::{ControlOutbox, GroupState, Message, Peer, Store};
+use std::ops::Range;
+
+use control::{ControlOutbox, GivenUp, GroupState, Message, Peer, Store};
 use paxos::round::MAX_EPOCH;
 use paxos::wire::value::{ProbeReport, RangeReport};
 use paxos::{Flags, Header, Instance, MsgType, NodeId, Packet, Round};
@@ -105,12 +107,16 @@ pub enum Mutation {
     MarkerBeforeRecord,
     /// A leader stamps commands over several partitions in each of them by itself.
     StampsCrosswise,
+    /// Each partition goes on behind what was given up as soon as it stands there, whatever its siblings do.
+    LeapsAlone,
+    /// The controller takes the positions of a replica's partitions from answers of different moments.
+    PositionsOfTwoMoments,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// those that are to notice them.
-    pub const ALL: [Mutation; 41] = [
+    pub const ALL: [Mutation; 43] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -152,6 +158,8 @@ impl Mutation {
         Mutation::OutcomesForgotten,
         Mutation::MarkerBeforeRecord,
         Mutation::StampsCrosswise,
+        Mutation::LeapsAlone,
+        Mutation::PositionsOfTwoMoments,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.
@@ -311,6 +319,28 @@ pub fn spoil_order(world: &World, mut message: Message) -> Message {
         _ => {}
     }
     message
+}
+
+/// What a worker is told to be given up, by partition.
+pub fn told_as_given_up(world: &World, given_up: &GivenUp, pid: usize) -> Vec<Range<Instance>> {
+    let mut ranges = given_up.ranges();
+    if world.mutated(Mutation::LeapsAlone) {
+        let others = (0..ranges.len()).filter(|other| *other != pid);
+        others.for_each(|other| ranges[other] = 0..0);
+    }
+    ranges
+}
+
+/// Where a replica says that it stands, with the position of the last partition from a moment before.
+pub fn mix_moments(world: &World, message: &Message) -> Option<Message> {
+    let mut message = message.clone();
+    let Message::ExecutionStopped { next, .. } = &mut message else {
+        return None;
+    };
+    let mistaken = world.mutated(Mutation::PositionsOfTwoMoments) && next.len() > 1;
+    let last = next.last_mut()?;
+    *last = last.saturating_sub(1);
+    mistaken.then_some(message)
 }
 
 /// Gives out a lane or an incarnation in the controller's place, where that mistake is made.

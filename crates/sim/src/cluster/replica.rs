@@ -467,13 +467,15 @@ impl ReplicaHost {
         }
         self.shards[pid].store.drain_executions(&mut self.executed);
         let replica = node_id(self.host.name);
+        let given_up = self.view.as_ref().and_then(|view| view.given_up.as_ref());
+        let knows = given_up.map_or(0, |given_up| given_up.of(pid as u16).end);
         for execution in self.executed.drain(..) {
             let (votes, findings) = (&world.votes, &mut world.findings);
             let pid = pid as u16;
             world.beginnings.executes((replica, pid), findings);
             world
                 .executions
-                .executes(votes, replica, pid, &execution, findings);
+                .executes(votes, (replica, knows), pid, &execution, findings);
         }
     }
 
@@ -680,7 +682,8 @@ impl ReplicaHost {
                 for (pid, shard) in self.shards.iter_mut().enumerate() {
                     if let Some(worker) = &mut shard.worker {
                         if let Some(given_up) = &view.given_up {
-                            worker.give_up(given_up.of(pid as u16));
+                            let ranges = mutation::told_as_given_up(world, given_up, pid);
+                            worker.give_up(now, &ranges);
                         }
                         let ignored = world.mutated(Mutation::BeginningIgnored);
                         let begins = view.begins(pid as u16).filter(|_| !ignored);
@@ -692,6 +695,10 @@ impl ReplicaHost {
                 }
                 self.view = Some(view.clone());
                 self.heed_beginning(world, view);
+                if view.given_up.is_some() {
+                    // What siblings are told of it leaves.
+                    (0..self.shards.len()).for_each(|pid| self.finish_batch(world, pid));
+                }
             }
             Message::ViewRequest { .. } => {
                 if let Some(view) = &self.view {
@@ -713,6 +720,7 @@ impl ReplicaHost {
             Message::Incarnation {
                 nonce, incarnation, ..
             } if *nonce == self.nonce => self.take_incarnation(world, *incarnation),
+            Message::StopExecution { epoch, .. } => self.stop_execution(world, *epoch),
             _ => {}
         }
         for pid in 0..self.shards.len() {
@@ -744,6 +752,30 @@ impl ReplicaHost {
             let stored = || shard.store.committed_instance();
             let next = shard.worker.as_ref().map_or_else(stored, Worker::next);
             world.beginnings.issued(of, epoch, next);
+        }
+    }
+
+    /// Stops all partitions, and says where they stand once all have stopped.
+    fn stop_execution(&mut self, world: &mut World, epoch: Epoch) {
+        for pid in 0..self.shards.len() {
+            if let Some(worker) = &mut self.shards[pid].worker {
+                let stopped = worker.stop_execution(epoch);
+                self.finished(world, pid, stopped);
+            }
+            self.finish_batch(world, pid);
+        }
+        let workers = self.shards.iter().map(|s| s.worker.as_ref()?.stopped());
+        let stopped: Option<Vec<(Epoch, Instance)>> = workers.collect();
+        let stopped = stopped.filter(|all| all.iter().all(|(until, _)| *until == epoch));
+        if let Some(stopped) = stopped {
+            let answer = Message::ExecutionStopped {
+                group: GROUP,
+                node: node_id(self.host.name),
+                nonce: self.nonce,
+                epoch,
+                next: stopped.into_iter().map(|(_, next)| next).collect(),
+            };
+            self.ask(world, answer);
         }
     }
 
@@ -844,7 +876,8 @@ impl ReplicaHost {
     /// present state; then nothing is executed until all of it is in place.
     pub fn take(&mut self, world: &mut World, transfer: Transfer, whole: bool) {
         self.fetching = false;
-        if !self.is_up() || self.installing.is_some() {
+        let stopped = self.workers().any(|worker| worker.is_stopped());
+        if !self.is_up() || self.installing.is_some() || stopped {
             return;
         }
         let installing = Installing {

@@ -377,6 +377,9 @@ impl Thread {
         let whole = self.needs.whole.clone();
         let _whole = lock(&whole);
         let all = self.pids();
+        if self.needs.begun.is_none() && self.is_execution_stopped() {
+            return Err(Missed::Why("execution is stopped".into()));
+        }
         let stopped = self.ask_all(&all, |_, answer| Order::BeginInstall(answer))?;
         let puts = |pid: &u16| install.puts(*pid, stopped[usize::from(*pid)]);
         let (put, kept): (Vec<_>, Vec<_>) = all.iter().copied().partition(puts);
@@ -400,6 +403,12 @@ impl Thread {
         self.needs.begun = None;
         self.go_on_executing();
         Ok(())
+    }
+
+    /// Others may have been told where this replica stands. [G-STOP]
+    fn is_execution_stopped(&self) -> bool {
+        let mut workers = self.needs.workers.iter();
+        workers.any(|worker| worker.standing.get().stopped.is_some())
     }
 
     fn go_on_executing(&self) {

@@ -139,6 +139,9 @@ impl Controlled for ReplicaControl<'_> {
                 numbers.wants_incarnation = false;
                 self.give_all(|| Job::Incarnation(incarnation));
             }
+            Message::StopExecution { group, epoch } if group == self.group.id => {
+                self.stop_execution(epoch);
+            }
             Message::DigestRequest { group } if group == self.group.id => self.digest(from),
             _ => {}
         }
@@ -233,6 +236,23 @@ impl ReplicaControl<'_> {
             }
         }
         numbers.wants_incarnation || numbers.wanted_lane.is_some()
+    }
+
+    /// Stops all partitions. The order is repeated until all have stopped, and it is answered where they
+    /// stand. [G-STOP]
+    fn stop_execution(&self, epoch: Epoch) {
+        self.give_all(|| Job::StopExecution(epoch));
+        let stands = self.workers.iter().map(|worker| worker.standing.get());
+        let stopped = stands.map(|stand| (stand.stopped == Some(epoch)).then_some(stand.next));
+        if let Some(next) = stopped.collect() {
+            self.sender.send_to_controller(&Message::ExecutionStopped {
+                group: self.group.id,
+                node: self.node.id,
+                nonce: self.nonce,
+                epoch,
+                next,
+            });
+        }
     }
 
     /// Repair rounds are used up: only a new epoch goes on.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where a worker stands, shown to other threads without asking it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::transfer::server::Stand;
 
@@ -15,6 +15,8 @@ pub struct Standing {
     needs: AtomicU64,
     is_behind: AtomicBool,
     is_installing: AtomicBool,
+    /// 0 = not.
+    stopped: AtomicU32,
 }
 
 impl Standing {
@@ -25,15 +27,20 @@ impl Standing {
         self.is_behind.store(stand.is_behind, Ordering::Relaxed);
         self.is_installing
             .store(stand.is_installing, Ordering::Relaxed);
+        // Who sees that it is stopped sees where.
+        let stopped = stand.stopped.unwrap_or(0);
+        self.stopped.store(stopped, Ordering::Release);
     }
 
     pub fn get(&self) -> Stand {
+        let stopped = self.stopped.load(Ordering::Acquire);
         let needs = self.needs.load(Ordering::Relaxed);
         Stand {
             next: self.next.load(Ordering::Relaxed),
             needs: (needs != NONE).then_some(needs),
             is_behind: self.is_behind.load(Ordering::Relaxed),
             is_installing: self.is_installing.load(Ordering::Relaxed),
+            stopped: (stopped != 0).then_some(stopped),
         }
     }
 }

@@ -2,6 +2,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use control::GivenUp;
@@ -318,6 +319,8 @@ fn killed_in_the_middle() -> Begun {
 }
 
 struct Started {
+    /// The partitions whose local sessions were told, in order.
+    told: Arc<Mutex<Vec<PartitionId>>>,
     workers: Arc<Vec<WorkerHandle>>,
     catch_up: CatchUp,
     stop: Arc<Stop>,
@@ -332,6 +335,12 @@ fn start(begun: &Begun) -> Started {
     let directory = cluster.node_dir(node);
     let noted = Note::new(&directory, deployment).read().unwrap();
     assert!(noted.is_some());
+    let told_sessions = Arc::<Mutex<Vec<_>>>::default();
+    let to = told_sessions.clone();
+    let services = Services {
+        on_local_sessions: Arc::new(move |pid, _| to.lock().unwrap().push(pid)),
+        ..services()
+    };
     let (is_behind, told) = mpsc::channel();
     let stop = Stop::new().unwrap();
     let (wake, woken) = waker_pair().unwrap();
@@ -349,7 +358,7 @@ fn start(begun: &Begun) -> Started {
             is_behind: is_behind.clone(),
         };
         let partition = partition(cluster, pid, true);
-        WorkerHandle::open(partition, &services(), None, link, mail).unwrap()
+        WorkerHandle::open(partition, &services, None, link, mail).unwrap()
     };
     let (workers, served): (Vec<_>, Vec<_>) = inboxes.into_iter().zip(0..).map(open).unzip();
     let crew = Crew::new(served, woken, stop.clone(), Duration::ZERO).unwrap();
@@ -365,6 +374,7 @@ fn start(begun: &Begun) -> Started {
         begun: noted,
     });
     Started {
+        told: told_sessions,
         workers,
         catch_up: catch_up.unwrap(),
         stop,
@@ -372,11 +382,13 @@ fn start(begun: &Begun) -> Started {
     }
 }
 
-/// No other replica is needed: all of it is here. [X-INSTALL]
+/// No other replica is needed: all of it is here. The front end hears of the sessions that came with a
+/// partition. [X-INSTALL] [S-ANEW]
 #[test]
 fn a_replica_that_was_killed_in_an_install_ends_it() {
     let begun = killed_in_the_middle();
     let Started {
+        told,
         workers,
         catch_up: _catch_up,
         stop,
@@ -392,6 +404,8 @@ fn a_replica_that_was_killed_in_an_install_ends_it() {
     assert!(!begun.note.exists());
     stop.request();
     crew.join().unwrap().unwrap();
+    // Partition 0 had been replaced before.
+    assert_eq!(*told.lock().unwrap(), [0, 1, 1]);
     for (pid, next) in [(0, 30), (1, 20)] {
         let worker = open_worker(partition(&begun.cluster, pid, false), &services()).unwrap();
         assert_eq!(worker.next(), next, "durable");
@@ -412,6 +426,7 @@ fn a_replica_that_cannot_end_an_install_executes_nothing() {
         catch_up,
         stop,
         crew,
+        ..
     } = start(&begun);
     // It gives up what can't be used.
     while begun.incoming.exists() {

@@ -46,6 +46,8 @@ pub enum Job {
     Lane { epoch: Epoch, lane: u8 },
     /// A number for the disk.
     Incarnation(u64),
+    /// Nothing is to be executed until this epoch is active.
+    StopExecution(Epoch),
     /// What the worker of another partition says.
     Sibling {
         from: PartitionId,
@@ -505,7 +507,7 @@ impl WorkerThread {
                 } => {
                     self.outbox.links.set_leader(leader);
                     if let Some(given_up) = given_up {
-                        self.worker.give_up(given_up.of(self.pid));
+                        self.worker.give_up(now, &given_up.ranges());
                     }
                     if let Some((epoch, at)) = begins {
                         self.worker.begins(epoch, at);
@@ -519,6 +521,11 @@ impl WorkerThread {
                     .worker
                     .set_incarnation(number)
                     .map_err(|e| fatal(self.pid, e))?,
+                Job::StopExecution(until) => {
+                    let stopped = self.worker.stop_execution(until);
+                    stopped.map_err(|e| fatal(self.pid, e))?;
+                    self.finish(now)?;
+                }
                 Job::Order(order) => self.obey(order)?,
                 Job::Digest(answer) => {
                     let (next, digest) = self.worker.digest().map_err(|e| fatal(self.pid, e))?;
@@ -584,6 +591,7 @@ impl WorkerThread {
             "incarnation": self.worker.incarnation(),
             "waiting": self.worker.waiting(),
             "waits_for_siblings": self.worker.waits_for_siblings(),
+            "stopped": self.worker.is_stopped(),
             "kept_outcomes": self.worker.kept_outcomes(),
             "sessions": self.worker.sessions(),
             "commands": statistics.commands,
@@ -658,6 +666,7 @@ fn stand(worker: &Worker<Box<dyn Application>>) -> Stand {
         needs: worker.wanted().checkpoint_at_least,
         is_behind: worker.is_behind(),
         is_installing: worker.is_installing(),
+        stopped: worker.stopped().map(|(until, _)| until),
     }
 }
 

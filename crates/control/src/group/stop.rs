@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where replicas stand when a loss is accepted: with execution stopped, all partitions of one replica at one
+//! moment.
+//!
+//! Positions of different moments, or of different replicas, are nobody's state: a command over several
+//! partitions may lie before one of them and behind another one. So an epoch is issued for nothing but to
+//! stop execution until it, or a later one, is active. As it stays unfinished, another epoch follows in any
+//! case, also if this process ends: no replica stands still for good. [G-STOP]
+
+use super::Group;
+use crate::suspicion::Watched;
+use crate::{ControlOutbox, Message, Peer, Store};
+use paxos::wire::value::Probe;
+use paxos::{Configuration, Epoch, Instance, NodeId, Time};
+use std::collections::BTreeMap;
+
+/// Replicas are being stopped.
+pub(super) struct Stopping {
+    pub since: Time,
+    epoch: Epoch,
+    /// Where they stand: of each the process that answered, and the positions of its partitions.
+    stopped: BTreeMap<NodeId, (u64, Vec<Instance>)>,
+}
+
+impl Group {
+    /// Takes the number of an epoch that only stops execution.
+    pub(super) fn begin_to_stop(
+        &mut self,
+        now: Time,
+        configuration: &Configuration,
+        store: &mut impl Store,
+        out: &mut impl ControlOutbox,
+    ) {
+        let mut state = self.state.clone();
+        let epoch = match state.issue(configuration) {
+            Ok(epoch) => epoch,
+            Err(why) => {
+                self.answer_waiting(Err(why.to_string()), out);
+                self.blocked = Some(why.to_string());
+                return;
+            }
+        };
+        self.pace.issued(now);
+        if self.save(state, store).is_err() {
+            self.pace.failed(now);
+            self.answer_trouble(out);
+            return;
+        }
+        self.issued = epoch;
+        self.stopping = Some(Stopping {
+            since: now,
+            epoch,
+            stopped: BTreeMap::new(),
+        });
+        self.stop_replicas(out);
+    }
+
+    /// Repeats the order to those that haven't answered it.
+    pub(super) fn stop_replicas(&self, out: &mut impl ControlOutbox) {
+        let Some(stopping) = &self.stopping else {
+            return;
+        };
+        let replicas = self.suspicion.iter().filter(|w| w.role == Probe::Replica);
+        for replica in replicas.filter(|w| stopping.of(w).is_none()) {
+            let message = Message::StopExecution {
+                group: self.id(),
+                epoch: stopping.epoch,
+            };
+            out.control(Peer::Node(replica.node), message);
+        }
+    }
+
+    /// A replica shows where it stands.
+    pub(super) fn take_stopped(
+        &mut self,
+        node: NodeId,
+        nonce: u64,
+        epoch: Epoch,
+        next: &[Instance],
+    ) {
+        let known = self.suspicion.get(Probe::Replica, node).is_some();
+        let whole = next.len() == usize::from(self.settings.partitions);
+        let counts = |s: &&mut Stopping| known && whole && s.epoch == epoch;
+        if let Some(stopping) = self.stopping.as_mut().filter(counts) {
+            stopping.stopped.insert(node, (nonce, next.to_vec()));
+        }
+    }
+
+    /// The positions of the replica from which the next epoch goes on: of those that are alive, all of which
+    /// must have stopped, the one that has executed most. `fits` says what speaks against positions.
+    /// [G-ONE]
+    pub(super) fn where_to_go_on(
+        &self,
+        fits: impl Fn(&[Instance]) -> Result<(), String>,
+    ) -> Result<Vec<Instance>, String> {
+        let mut best: Result<Vec<Instance>, String> =
+            Err("no replica answers: there is nothing to go on from".into());
+        let replicas = self.suspicion.iter().filter(|w| w.role == Probe::Replica);
+        for replica in replicas.filter(|w| !self.suspicion.is_suspect(w)) {
+            let stopping = self.stopping.as_ref();
+            let Some(positions) = stopping.and_then(|s| s.of(replica)) else {
+                return Err(format!(
+                    "replica {} hasn't stopped execution: it is starting, or installs another one's state, \
+                     or is too busy. If that doesn't end, stop it, and what it alone has executed is lost",
+                    replica.node
+                ));
+            };
+            let suits = self.is_of_one_line(replica.node, positions);
+            match suits.and_then(|()| fits(positions)) {
+                Ok(()) if best.as_ref().is_ok_and(|best| sum(best) >= sum(positions)) => {}
+                Ok(()) => {
+                    best = Ok(positions.clone());
+                }
+                Err(why) if best.is_err() => best = Err(why),
+                _ => {}
+            }
+        }
+        best
+    }
+
+    /// Whether a replica stands with all its partitions before what was given up last, or with all of them
+    /// where that begins, or behind it. Otherwise it needs another one's state, and has nothing to go on from.
+    fn is_of_one_line(&self, node: NodeId, positions: &[Instance]) -> Result<(), String> {
+        let Some(given_up) = &self.state.given_up else {
+            return Ok(());
+        };
+        let all = || given_up.ranges().into_iter().zip(positions);
+        let before = all().all(|(range, next)| *next < range.end);
+        let behind = all().all(|(range, next)| *next >= range.end || *next == range.start);
+        match before || behind {
+            true => Ok(()),
+            false => Err(format!(
+                "replica {node} needs another one's state: only a part of its partitions stands behind what \
+                 was given up"
+            )),
+        }
+    }
+}
+
+impl Stopping {
+    /// Where a replica stands, if the process that answers now has stopped.
+    fn of(&self, replica: &Watched) -> Option<&Vec<Instance>> {
+        let (nonce, positions) = self.stopped.get(&replica.node)?;
+        (replica.memory == Some(*nonce)).then_some(positions)
+    }
+}
+
+/// What has executed more in all partitions has a larger one.
+fn sum(positions: &[Instance]) -> u128 {
+    positions.iter().map(|next| u128::from(*next)).sum()
+}
