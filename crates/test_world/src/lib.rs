@@ -10,17 +10,20 @@
 //! | [`cluster`] | the small cluster that tests speak of: names, configurations, orders |
 //! | [`world`] | leaders and acceptors on such a network, with a place for whatever a test drives itself |
 //! | [`agreement`] | what is proposed, voted and chosen, from the packets alone |
+//! | [`committed`] | the same of NOPaxos: what is committed, and stays |
 //!
 //! The simulator has the first three in common with it, and checkers of its own. It knows `paxos` alone, so that
 //! the tests of the roles need nothing that is built on them.
 
 pub mod agreement;
 pub mod cluster;
+pub mod committed;
 pub mod network;
 pub mod queue;
 pub mod rng;
 pub mod world;
 
 pub use agreement::Agreement;
+pub use committed::Committed;
 pub use rng::Rng;
 pub use world::{Arrival, World};

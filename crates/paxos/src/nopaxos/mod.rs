@@ -1,13 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NOPaxos: the network orders, replicas agree on what was lost (docs/protocol.md, "NOPaxos").
 //!
+//! ```text
+//! client        sequencer        leader of the view      follower     follower
+//!   | REQUEST       |                    |                   |            |
+//!   |-------------->| ORDERED            |                   |            |
+//!   |               |------------------->|------------------>|----------->|
+//!   | REPLY(view, slot)                  | executes          | appends    | appends
+//!   |<-----------------------------------|                   |            |
+//!   | ACK(view, next): done with f of them                   |            |
+//!   |<-------------------------------------------------------|------------|
+//! ```
+//!
 //! | module | whose rules |
 //! |---|---|
 //! | [`sequencer`] | the sequencer, which gives requests their slots |
 //! | [`receiver`] | a receiver of what it has ordered (libOUM) |
+//! | [`replica`] | a replica of one partition: state, normal operation |
+//! | `gap` | requests that were lost |
+//! | `sync` | what becomes stable |
+//! | `view_change` | another leader, another session |
+//! | [`quorum`] | the client: which answers are final |
+//! | [`session`] | sessions of the sequencer, and whom a view must ask |
 
+mod gap;
+pub mod log;
+pub mod quorum;
 pub mod receiver;
+pub mod replica;
 pub mod sequencer;
+pub mod session;
+mod sync;
+pub mod view;
+mod view_change;
 
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // ranges are what these lists are of
+mod tests;
+
+pub use log::Entry;
+pub use quorum::Quorum;
 pub use receiver::Receiver;
+pub use replica::{Ack, Replica, ReplicaSettings, Started, Status};
 pub use sequencer::Sequencer;
+pub use session::{Session, Sessions, Stage};

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Gaps: a request that the sequencer has stamped didn't come. Either somebody has it, or all agree that the slot
+//! stays empty (docs/protocol.md, "Gaps").
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::log::{Entry, Slot, contains};
+use super::replica::{Replica, Status, entry_of, no_value, send, sender};
+use super::view;
+use crate::wire::nopaxos::{GapRequest, Noops, max_noop_ranges};
+use crate::{Header, Instance, MsgType, NodeId, Outbox, Packet, Reason, Time, To, Verdict};
+
+/// Slots looked for at the same time, at most.
+const MAX_LACKS: usize = 1024;
+/// How often a waiting time doubles at most.
+const MAX_DOUBLINGS: u32 = 4;
+
+/// Slots that are known to be stamped, and aren't here.
+#[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
+pub(super) struct Lacks(BTreeMap<Instance, Lack>);
+
+#[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
+struct Lack {
+    /// When it was first asked for.
+    since: Time,
+    ask_at: Time,
+    tries: u32,
+    /// Who doesn't have it: a bit a member.
+    nos: u32,
+    /// What somebody had, until the slots before it are filled.
+    found: Option<Slot>,
+}
+
+impl Lacks {
+    /// Begins to look for a slot at `ask_at`, if there is room.
+    fn add(&mut self, inst: Instance, ask_at: Time) {
+        if self.0.len() < MAX_LACKS {
+            self.0.entry(inst).or_insert(Lack {
+                ask_at,
+                ..Lack::default()
+            });
+        }
+    }
+
+    /// What was found for `next`; forgets everything below.
+    pub(super) fn take(&mut self, next: Instance) -> Option<Slot> {
+        while let Some(first) = self.0.first_entry() {
+            if *first.key() >= next {
+                break;
+            }
+            first.remove();
+        }
+        let first = self.0.first_entry().filter(|first| *first.key() == next)?;
+        first.get().found.as_ref()?;
+        first.remove().found
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Lack> {
+        self.0.values().filter(|lack| lack.found.is_none())
+    }
+
+    /// When one of them is to be asked for.
+    pub(super) fn ask_deadline(&self) -> Option<Time> {
+        self.open().map(|lack| lack.ask_at).min()
+    }
+
+    /// The same, or when the leader gives one up.
+    pub(super) fn deadline(&self, give_up_after: Time) -> Option<Time> {
+        let due = |lack: &Lack| match lack.tries {
+            0 => lack.ask_at,
+            _ => lack.ask_at.min(lack.since + give_up_after),
+        };
+        self.open().map(due).min()
+    }
+
+    /// Takes up to [`GapRequest::MAX`] neighbours that are to be asked for in one question, and how often they
+    /// were before.
+    fn due(&mut self, now: Time, ask_after: Time) -> Option<(Range<Instance>, u32)> {
+        let mut due: Option<(Range<Instance>, u32)> = None;
+        for (&inst, lack) in &mut self.0 {
+            if lack.found.is_some() || lack.ask_at > now {
+                continue;
+            }
+            let max = u64::from(GapRequest::MAX);
+            match &mut due {
+                None => due = Some((inst..inst + 1, lack.tries)),
+                Some((range, tries))
+                    if range.end == inst && *tries == lack.tries && inst - range.start < max =>
+                {
+                    range.end += 1;
+                }
+                Some(_) => break,
+            }
+            if lack.tries == 0 {
+                lack.since = now;
+            }
+            lack.ask_at = now + (ask_after << lack.tries.min(MAX_DOUBLINGS)).max(1);
+            lack.tries += 1;
+        }
+        due
+    }
+}
+
+impl Replica {
+    /// The receiver says that this slot's packet didn't come, while a later one did.
+    pub fn dropped(&mut self, now: Time, slot: Instance) {
+        if self.status == Status::Normal && (self.log.next()..self.log.end()).contains(&slot) {
+            self.lacks.add(slot, now);
+        }
+    }
+
+    /// Everything below `end` is stamped: what isn't here soon is asked for.
+    pub(super) fn stamped_below(&mut self, end: Instance, now: Time) {
+        let end = end.min(self.log.end());
+        let ask_at = now + self.settings.ask_after;
+        for inst in (self.log.next()..end).take(MAX_LACKS) {
+            self.lacks.add(inst, ask_at);
+        }
+    }
+
+    // ---- Asking
+
+    /// A follower asks the leader, after another timeout anybody; the leader asks all. [H-ASK]
+    pub(super) fn ask(&mut self, now: Time, out: &mut impl Outbox) {
+        while let Some((slots, tries)) = self.lacks.due(now, self.settings.ask_after) {
+            if self.leads() {
+                self.ask_for(None, slots, out);
+            } else {
+                self.ask_for(self.whom_to_ask(tries), slots, out);
+            }
+        }
+    }
+
+    /// Asks one node, or all, for up to [`GapRequest::MAX`] slots.
+    pub(super) fn ask_for(
+        &self,
+        whom: Option<NodeId>,
+        slots: Range<Instance>,
+        out: &mut impl Outbox,
+    ) {
+        let count = (slots.end - slots.start).min(u64::from(GapRequest::MAX)) as u32;
+        let header = Header {
+            inst: slots.start,
+            value_len: GapRequest::LEN as u16,
+            ..self.header(MsgType::GapRequest, self.view)
+        };
+        let value = GapRequest { count }.emit();
+        match whom {
+            Some(node) => send(To::Node(node), header, &value, out),
+            None => self.broadcast(header, &value, out),
+        }
+    }
+
+    fn whom_to_ask(&self, tries: u32) -> Option<NodeId> {
+        let session = self.session()?;
+        let leader = session.place(self.leader()?)?;
+        let members = session.members.len();
+        let from_leader = (0..members).map(|n| session.members[(leader + n) % members]);
+        let mut others = from_leader.filter(|m| *m != self.member());
+        let turn = tries as usize % (members - 1).max(1);
+        others.nth(turn).map(|m| m.node)
+    }
+
+    /// Shows slots of its log: of the view, or, while the view is changing, what its VIEW_CHANGE told of.
+    /// [W-UNTOUCHED]
+    pub(super) fn gap_request(
+        &self,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        let h = &packet.header;
+        let asked = GapRequest::parse(packet.value)?;
+        if self.sessions.get(h.rnd.epoch()).is_none() {
+            return Err(Reason::UnknownEpoch);
+        }
+        if !self.sessions.takes_part(h.rnd, sender(h)) {
+            return Err(Reason::UnknownSender);
+        }
+        if h.rnd != self.view {
+            return Err(Reason::WrongView);
+        }
+        for inst in h.inst..h.inst.saturating_add(u64::from(asked.count)) {
+            self.show(inst, out);
+        }
+        Ok(Verdict::Answered)
+    }
+
+    fn show(&self, inst: Instance, out: &mut impl Outbox) {
+        let mut header = Header {
+            inst,
+            client: 0,
+            ..self.header(MsgType::GapReply, self.view)
+        };
+        let Some(entry) = self.log.get(inst) else {
+            send(To::Sender, header, &[], out);
+            return;
+        };
+        header.vrnd = entry.stamp;
+        header.flags = entry.flags;
+        header.client = entry.client;
+        header.request = entry.request;
+        send(To::Sender, header, entry.value, out);
+    }
+
+    pub(super) fn gap_reply(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        let h = &packet.header;
+        let entry = entry_of(packet)?;
+        if h.rnd.is_none() || h.rnd != self.view {
+            return Err(Reason::WrongView);
+        }
+        match (self.status, entry) {
+            (Status::ViewChange, entry) => self.fetched(now, h, entry, out),
+            (Status::Normal, None) => self.not_there(h),
+            (Status::Normal, Some(entry)) => self.found(now, h, &entry, out),
+            (Status::Stranger, _) => Err(Reason::NotNormal),
+        }
+    }
+
+    /// An entry from anybody in the same view is as good as the packet; a no-op is taken from the leader alone.
+    /// [H-ASK]
+    fn found(
+        &mut self,
+        now: Time,
+        h: &Header,
+        entry: &Entry<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        self.place_of(h.swid)?;
+        let from_leader = self.leader().is_some_and(|leader| leader.node == h.swid);
+        if from_leader && h.inst == self.stable && self.is_behind() {
+            return self.caught_up(now, h.inst, entry, out);
+        }
+        if h.inst < self.log.next() {
+            return Err(Reason::Stale);
+        }
+        if entry.is_noop() && (!from_leader || self.leads()) {
+            return Err(Reason::Unexpected);
+        }
+        if entry.stamp != view::stamp(self.view) {
+            return Err(Reason::OldSession);
+        }
+        if h.inst >= self.log.end() {
+            return Err(Reason::LogFull);
+        }
+        if h.inst == self.log.next() {
+            self.append(entry)?;
+            return Ok(Verdict::Changed);
+        }
+        self.lacks.add(h.inst, now);
+        match self.lacks.0.get_mut(&h.inst) {
+            Some(lack) => lack.found = Some(Slot::of(entry)),
+            None => return Err(Reason::Full),
+        }
+        Ok(Verdict::Changed)
+    }
+
+    fn not_there(&mut self, h: &Header) -> Result<Verdict, Reason> {
+        let place = self.place_of(h.swid)?;
+        if self.leader().is_some_and(|leader| leader.node == h.swid)
+            && h.inst < self.duty.told_stable
+        {
+            // It is trimmed there.
+            self.short_of = Some(h.inst + 1);
+            return Ok(Verdict::Answered);
+        }
+        let lack = self.lacks.0.get_mut(&h.inst).ok_or(Reason::Unexpected)?;
+        lack.nos |= 1 << place;
+        Ok(Verdict::Answered)
+    }
+
+    fn place_of(&self, node: NodeId) -> Result<usize, Reason> {
+        let session = self.session().ok_or(Reason::UnknownEpoch)?;
+        let place = session.members.iter().position(|m| m.node == node);
+        place.ok_or(Reason::UnknownSender)
+    }
+
+    // ---- Agreeing on a no-op
+
+    /// The leader gives up what nobody has: it tells itself to put no-ops there. Only slots that are known to be
+    /// stamped: a follower's question isn't enough. [H-NOOP]
+    pub(super) fn give_up(&mut self, now: Time, out: &mut impl Outbox) {
+        let next = self.log.next();
+        let run = next..self.hopeless(now);
+        let mut noops = self.noops_below(next);
+        // A list must fit one datagram, also that of a view that begins before all are stable. [H-LIST]
+        if run.is_empty() || noops.len() >= max_noop_ranges(self.settings.deployment.max_value) / 2
+        {
+            return;
+        }
+        match noops.last_mut() {
+            Some(last) if last.end == run.start => last.end = run.end,
+            _ => noops.push(run.clone()),
+        }
+        let (header, value) = self.gap_commit_of(run.end, noops);
+        self.send_to_self(header, &value, out);
+    }
+
+    /// The end of the slots from `next` on that nobody has.
+    fn hopeless(&self, now: Time) -> Instance {
+        let others = self.duty.peers.len() as u32 - 1;
+        let mut end = self.log.next();
+        while let Some(lack) = self.lacks.0.get(&end) {
+            let is_old = now >= lack.since + self.settings.give_up_after;
+            let is_hopeless = lack.tries > 0 && (is_old || lack.nos.count_ones() >= others);
+            if lack.found.is_some() || !is_hopeless || end >= self.log.end() {
+                break;
+            }
+            end += 1;
+        }
+        end
+    }
+
+    fn gap_commit_of(&self, end: Instance, noops: Vec<Range<Instance>>) -> (Header, Vec<u8>) {
+        let mut value = Vec::new();
+        Noops::append(&mut value, self.stable, noops);
+        // In one view the leader's log only grows, so the end names the list.
+        let header = Header {
+            inst: end,
+            request: end,
+            ..self.header(MsgType::GapCommit, self.view)
+        };
+        (header, value)
+    }
+
+    pub(super) fn gap_commit(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        let h = &packet.header;
+        let max_value = self.settings.deployment.max_value;
+        let noops = Noops::parse_commit(packet.value, h.inst, max_value)?;
+        self.sent_by_leader(h)?;
+        match self.leads() {
+            true => self.put_noops(now, packet, &noops, out),
+            false => self.obey(now, h, &noops, out),
+        }
+    }
+
+    /// The leader's own order: no-ops from `next` on. It neither answers nor executes beyond the first of them
+    /// until f others have them. [H-NOOP]
+    fn put_noops(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        noops: &Noops<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        let h = &packet.header;
+        let run = self.log.next()..h.inst;
+        if run.is_empty() {
+            return Err(Reason::Stale);
+        }
+        if h.inst > self.log.end() {
+            return Err(Reason::LogFull);
+        }
+        let listed: Vec<_> = noops.ranges().collect();
+        if !run.clone().all(|inst| contains(&listed, inst)) {
+            return Err(Reason::Unexpected);
+        }
+        let stamp = view::stamp(self.view);
+        while self.log.next() < run.end {
+            self.append(&Entry::noop(stamp))?;
+        }
+        self.duty.open_gap = self.log.noop_from(self.duty.agreed);
+        self.duty.gap_at = now;
+        let header = Header {
+            request: h.inst,
+            inst: h.inst,
+            ..self.header(MsgType::GapCommit, self.view)
+        };
+        self.broadcast(header, packet.value, out);
+        self.count_agreed();
+        Ok(Verdict::Changed)
+    }
+
+    /// A follower puts the leader's no-ops also over requests that it has acknowledged, and answers only once
+    /// everything below the last slot named is filled: otherwise its VIEW_CHANGE wouldn't show what it answered
+    /// for. [H-OBEY]
+    fn obey(
+        &mut self,
+        now: Time,
+        h: &Header,
+        noops: &Noops<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        self.duty.heard = now;
+        let heard = self.hear_stable(noops.stable, now);
+        if noops.stable > self.stable {
+            // The list doesn't reach down to what it needs to know.
+            return Ok(if heard {
+                Verdict::Changed
+            } else {
+                Verdict::Answered
+            });
+        }
+        let changed = self.apply(noops)? || heard;
+        if self.log.next() < h.inst {
+            self.stamped_below(h.inst, now);
+        } else {
+            let answer = Header {
+                inst: self.log.next(),
+                request: h.request,
+                ..self.header(MsgType::GapCommitRep, self.view)
+            };
+            send(To::Sender, answer, &[], out);
+        }
+        match changed {
+            true => Ok(Verdict::Changed),
+            false => Ok(Verdict::Answered),
+        }
+    }
+
+    /// Puts the leader's no-ops into the log, as far as it reaches; says whether that changed anything.
+    pub(super) fn apply(&mut self, noops: &Noops<'_>) -> Result<bool, Reason> {
+        let noop = Entry::noop(view::stamp(self.view));
+        let mut changed = false;
+        for range in noops.ranges() {
+            for inst in range.start.max(self.stable)..range.end {
+                if inst > self.log.next() {
+                    return Ok(changed);
+                }
+                if inst < self.log.next() {
+                    changed |= self.put(inst, &noop);
+                } else if self.append(&noop).is_ok() {
+                    changed = true;
+                } else {
+                    return Ok(changed);
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    pub(super) fn gap_commit_rep(&mut self, packet: &Packet<'_>) -> Result<Verdict, Reason> {
+        no_value(packet)?;
+        let h = &packet.header;
+        let place = self.sent_by_follower(h)?;
+        if h.inst < h.request || h.request > self.log.next() {
+            return Err(Reason::Unexpected);
+        }
+        let confirmed = &mut self.duty.peers[place].confirmed;
+        if h.request <= *confirmed {
+            return Err(Reason::Duplicate);
+        }
+        *confirmed = h.request;
+        self.count_agreed();
+        Ok(Verdict::Changed)
+    }
+
+    /// f others have the no-ops.
+    fn count_agreed(&mut self) {
+        self.duty.agreed = self.duty.agreed.max(self.by_f(|peer| peer.confirmed));
+        self.duty.open_gap = self.log.noop_from(self.duty.agreed);
+    }
+
+    /// Tells open no-ops again.
+    pub(super) fn repeat_gap_commit(&mut self, now: Time, out: &mut impl Outbox) {
+        if self.gap_deadline().is_none_or(|due| now < due) {
+            return;
+        }
+        let noops = self.noops_below(self.log.next());
+        if let Some(last) = noops.last() {
+            let (header, value) = self.gap_commit_of(last.end, noops);
+            self.broadcast(header, &value, out);
+        }
+        self.duty.gap_at = now;
+    }
+
+    pub(super) fn gap_deadline(&self) -> Option<Time> {
+        let due = self.duty.gap_at + 2 * self.settings.ask_after;
+        self.duty.open_gap.map(|_| due)
+    }
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The log of one partition: a ring of slots, filled without gaps from `floor` to `next`.
+
+use std::ops::Range;
+
+use crate::ring::Ring;
+use crate::{Flags, Instance, Round, mix};
+
+/// What lies in a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry<'a> {
+    /// The base round of the session that stamped it; of a no-op, of the session in which it was put there.
+    pub stamp: Round,
+    /// Those of the value.
+    pub flags: Flags,
+    /// The session of the client, unless it is packed or a no-op.
+    pub client: u64,
+    /// The number of the command there.
+    pub request: u64,
+    /// The value.
+    pub value: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// A slot whose request is lost.
+    pub const fn noop(stamp: Round) -> Entry<'static> {
+        Entry {
+            stamp,
+            flags: Flags::NOOP,
+            client: 0,
+            request: 0,
+            value: &[],
+        }
+    }
+
+    /// Whether it is such a slot.
+    pub fn is_noop(&self) -> bool {
+        self.flags.has(Flags::NOOP)
+    }
+}
+
+/// An entry with a value of its own.
+#[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
+pub(super) struct Slot {
+    stamp: Round,
+    flags: Flags,
+    client: u64,
+    request: u64,
+    value: Vec<u8>,
+}
+
+impl Slot {
+    pub(super) fn of(entry: &Entry<'_>) -> Slot {
+        let mut slot = Slot::default();
+        slot.fill(entry);
+        slot
+    }
+
+    pub(super) fn entry(&self) -> Entry<'_> {
+        Entry {
+            stamp: self.stamp,
+            flags: self.flags,
+            client: self.client,
+            request: self.request,
+            value: &self.value,
+        }
+    }
+
+    /// Keeps the buffer of the value that was there.
+    fn fill(&mut self, entry: &Entry<'_>) {
+        self.stamp = entry.stamp;
+        self.flags = entry.flags;
+        self.client = entry.client;
+        self.request = entry.request;
+        self.value.clear();
+        self.value.extend_from_slice(entry.value);
+    }
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub(super) struct Log {
+    ring: Ring,
+    slots: Vec<Slot>,
+    floor: Instance,
+    next: Instance,
+}
+
+impl Log {
+    /// An empty log of at most `slots` entries, the first of which is that of `floor`.
+    pub(super) fn new(slots: usize, floor: Instance) -> Log {
+        Log {
+            ring: Ring::new(slots),
+            slots: vec![Slot::default(); slots],
+            floor,
+            next: floor,
+        }
+    }
+
+    /// The oldest slot that is kept.
+    pub(super) fn floor(&self) -> Instance {
+        self.floor
+    }
+
+    /// Everything below is filled.
+    pub(super) fn next(&self) -> Instance {
+        self.next
+    }
+
+    /// Slots from here on have no room.
+    pub(super) fn end(&self) -> Instance {
+        self.floor.saturating_add(self.ring.slots())
+    }
+
+    pub(super) fn get(&self, inst: Instance) -> Option<Entry<'_>> {
+        let is_here = (self.floor..self.next).contains(&inst);
+        is_here.then(|| self.slots[self.ring.index(0, inst)].entry())
+    }
+
+    /// Appends at `next`; false if there is no room.
+    pub(super) fn push(&mut self, entry: &Entry<'_>) -> bool {
+        if self.next >= self.end() {
+            return false;
+        }
+        self.slots[self.ring.index(0, self.next)].fill(entry);
+        self.next += 1;
+        true
+    }
+
+    /// Puts something else into a slot that is filled.
+    pub(super) fn replace(&mut self, inst: Instance, entry: &Entry<'_>) {
+        debug_assert!((self.floor..self.next).contains(&inst));
+        self.slots[self.ring.index(0, inst)].fill(entry);
+    }
+
+    /// Drops everything from `next` on.
+    pub(super) fn truncate(&mut self, next: Instance) {
+        self.next = self.next.min(next.max(self.floor));
+    }
+
+    /// Drops everything below `floor`, which may lie beyond the end.
+    pub(super) fn raise_floor(&mut self, floor: Instance) {
+        self.floor = self.floor.max(floor);
+        self.next = self.next.max(self.floor);
+    }
+
+    /// The no-ops among `slots`, as ranges.
+    pub(super) fn noops(&self, slots: Range<Instance>) -> Vec<Range<Instance>> {
+        let mut ranges: Vec<Range<Instance>> = Vec::new();
+        for inst in slots.start.max(self.floor)..slots.end.min(self.next) {
+            if !self.slots[self.ring.index(0, inst)].entry().is_noop() {
+                continue;
+            }
+            match ranges.last_mut() {
+                Some(last) if last.end == inst => last.end += 1,
+                _ => ranges.push(inst..inst + 1),
+            }
+        }
+        ranges
+    }
+
+    /// The first no-op from `inst` on.
+    pub(super) fn noop_from(&self, inst: Instance) -> Option<Instance> {
+        (inst.max(self.floor)..self.next)
+            .find(|inst| self.slots[self.ring.index(0, *inst)].entry().is_noop())
+    }
+
+    /// Tells logs apart: a digest over client, request, flags and length of each of these slots.
+    pub(super) fn digest(&self, slots: Range<Instance>) -> u64 {
+        let entries = slots.filter_map(|inst| self.get(inst));
+        entries.fold(0, |digest, entry| {
+            let digest = mix(digest ^ entry.client);
+            let digest = mix(digest ^ entry.request);
+            mix(digest ^ u64::from(entry.flags.0) << 32 ^ entry.value.len() as u64)
+        })
+    }
+}
+
+/// Whether a slot is in one of these ascending ranges.
+pub(super) fn contains(ranges: &[Range<Instance>], inst: Instance) -> bool {
+    let at = ranges.partition_point(|range| range.end <= inst);
+    ranges.get(at).is_some_and(|range| range.contains(&inst))
+}
+
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // ranges are what these lists are of
+mod tests {
+    use super::*;
+
+    fn request(request: u64) -> Entry<'static> {
+        Entry {
+            flags: Flags::NONE,
+            client: 7,
+            request,
+            value: b"v",
+            ..Entry::noop(Round::base(1))
+        }
+    }
+
+    #[test]
+    fn it_is_a_ring_without_gaps() {
+        let mut log = Log::new(4, 10);
+        for n in 0..4 {
+            assert!(log.push(&request(n)));
+        }
+        assert!(!log.push(&request(9)), "there is no room");
+        assert_eq!((log.get(9), log.get(14)), (None, None));
+        log.raise_floor(12);
+        assert!(log.push(&Entry::noop(Round::base(1))));
+        assert_eq!(log.get(11), None);
+        assert_eq!(log.get(13), Some(request(3)));
+        assert_eq!(log.noops(0..20), [14..15]);
+        assert_eq!((log.noop_from(12), log.noop_from(15)), (Some(14), None));
+        log.truncate(13);
+        assert_eq!((log.next(), log.noop_from(12)), (13, None));
+        log.raise_floor(20);
+        assert_eq!((log.floor(), log.next()), (20, 20));
+    }
+
+    #[test]
+    fn the_digest_sees_a_no_op_in_place_of_a_request() {
+        let mut log = Log::new(4, 0);
+        assert!(log.push(&request(1)) && log.push(&request(2)));
+        let before = log.digest(0..2);
+        log.replace(0, &Entry::noop(Round::base(1)));
+        assert_ne!(log.digest(0..2), before);
+        assert_eq!(log.noops(0..2), [0..1]);
+    }
+
+    #[test]
+    fn ranges_are_searched() {
+        let ranges = [2..4, 7..8];
+        let inside: Vec<Instance> = (0..10).filter(|i| contains(&ranges, *i)).collect();
+        assert_eq!(inside, [2, 3, 7]);
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sessions of the sequencer, as the control plane's store shows them, and whose VIEW_CHANGEs a view needs.
+
+use super::view;
+use crate::configuration::MAX_REPLICAS;
+use crate::{Epoch, Member, NodeId, PartitionId, Round};
+
+/// Sessions kept, the newest ones.
+const MAX_KNOWN: usize = 64;
+
+/// How far a session is on its way. Each move is a compare-and-swap that fails once a later session exists, so
+/// where a later one exists it is final.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Stage {
+    /// Its number is given out.
+    Issued,
+    /// Replicas may go to its views.
+    Writing,
+    /// f+1 of its members had the log of this view, in the partition at hand, before anything was stamped.
+    Active {
+        /// That view.
+        by: Round,
+    },
+}
+
+impl Stage {
+    fn rank(self) -> u8 {
+        match self {
+            Stage::Issued => 0,
+            Stage::Writing => 1,
+            Stage::Active { .. } => 2,
+        }
+    }
+}
+
+/// What the store says of one session.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct Session {
+    /// Its number, an epoch.
+    pub number: Epoch,
+    /// The node that stamps.
+    pub sequencer: NodeId,
+    /// The replicas, exactly 2f+1, in ascending order of node.
+    pub members: Vec<Member>,
+    /// How many of them may fail.
+    pub f: u8,
+    /// Who leads partition 0 first: a place in `members`.
+    pub lead: u16,
+    /// How far it is.
+    pub stage: Stage,
+}
+
+impl Session {
+    /// The place of a member; a node with another nonce is another member. [E-MEMBERS]
+    pub fn place(&self, member: Member) -> Option<usize> {
+        self.members.iter().position(|m| *m == member)
+    }
+
+    /// Who leads `view` in partition `pid`. Partitions have different leaders, so that the load is spread.
+    pub fn leader(&self, view: Round, pid: PartitionId) -> Member {
+        let turn = u32::from(self.lead) + u32::from(pid) + view::number(view);
+        self.members[turn as usize % self.members.len()]
+    }
+
+    fn invalid(&self) -> Option<&'static str> {
+        if self.number == 0 || self.number > crate::round::MAX_EPOCH {
+            Some("the session's number is out of range")
+        } else if self.members.len() > MAX_REPLICAS {
+            Some("too many replicas")
+        } else if self.members.len() != 2 * self.f as usize + 1 {
+            // With more of them two quorums of f+1 might not share a replica.
+            Some("there are not exactly 2f+1 replicas")
+        } else if !self.members.windows(2).all(|w| w[0].node < w[1].node) {
+            Some("replicas repeat or are out of order")
+        } else if self.members.iter().any(|m| m.node == 0 || m.nonce == 0) {
+            Some("a replica has no id or no boot nonce")
+        } else if matches!(self.stage, Stage::Active { by } if by.epoch() != self.number) {
+            Some("it became active by a view of another session")
+        } else {
+            None
+        }
+    }
+
+    fn is_same(&self, other: &Session) -> bool {
+        (&self.members, self.f, self.lead, self.sequencer)
+            == (&other.members, other.f, other.lead, other.sequencer)
+    }
+}
+
+/// The sessions that a replica has been told, without a gap in their numbers.
+#[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
+pub struct Sessions {
+    known: Vec<Session>,
+}
+
+impl Sessions {
+    /// Notes a view of the store: sessions with ascending numbers, none missing between. An older view changes
+    /// nothing. Says whether anything is new. [E-NEWER]
+    pub fn learn(&mut self, told: &[Session]) -> Result<bool, &'static str> {
+        if let Some(why) = told.iter().find_map(Session::invalid) {
+            return Err(why);
+        }
+        if !told.windows(2).all(|w| w[0].number + 1 == w[1].number) {
+            return Err("sessions are missing in between");
+        }
+        let Some(newest) = told.last() else {
+            return Err("there is no session");
+        };
+        let other = |s: &Session| self.get(s.number).is_some_and(|known| !known.is_same(s));
+        if told.iter().any(other) {
+            return Err("a session is told with two configurations");
+        }
+        let place = |s: &Session| (s.number, s.stage.rank());
+        if self
+            .known
+            .last()
+            .is_some_and(|known| place(known) >= place(newest))
+        {
+            return Ok(false);
+        }
+        let first = told[0].number;
+        self.known.retain(|s| s.number < first);
+        if self
+            .known
+            .last()
+            .is_some_and(|last| last.number + 1 < first)
+        {
+            self.known.clear();
+        }
+        self.known.extend_from_slice(told);
+        let surplus = self.known.len().saturating_sub(MAX_KNOWN);
+        self.known.drain(..surplus);
+        Ok(true)
+    }
+
+    /// A session, if it is known.
+    pub fn get(&self, number: Epoch) -> Option<&Session> {
+        let first = self.known.first()?.number;
+        self.known.get(number.checked_sub(first)? as usize)
+    }
+
+    /// The session of a view, if replicas may go there.
+    pub fn open(&self, view: Round) -> Option<&Session> {
+        self.get(view.epoch())
+            .filter(|session| session.stage != Stage::Issued)
+    }
+
+    /// The newest session to whose views replicas may go.
+    pub fn newest_open(&self) -> Option<&Session> {
+        let mut newest_first = self.known.iter().rev();
+        newest_first.find(|session| session.stage != Stage::Issued)
+    }
+
+    /// The sessions of each of which f+1 members must have told their logs before `view` starts; `None` if nothing
+    /// may be concluded from what is known. [W-QUORUM]
+    pub fn needed(&self, view: Round) -> Option<Vec<&Session>> {
+        let session = self.open(view)?;
+        if matches!(session.stage, Stage::Active { by } if by < view) {
+            return Some(vec![session]);
+        }
+        let at = (session.number - self.known[0].number) as usize;
+        let is_active = |s: &Session| matches!(s.stage, Stage::Active { .. });
+        let Some(active) = self.known[..at].iter().rposition(is_active) else {
+            // Before the first active session nothing was ever stamped.
+            return (self.known[0].number == 1).then(|| vec![session]);
+        };
+        let later = self.known[active + 1..at].iter();
+        let mut needed = vec![&self.known[active]];
+        needed.extend(later.filter(|s| s.stage == Stage::Writing));
+        if view::number(view) > 0 {
+            needed.push(session);
+        }
+        Some(needed)
+    }
+
+    /// Whether a member has a say in `view`: it is one of the session's, or its VIEW_CHANGE counts.
+    pub fn takes_part(&self, view: Round, member: Member) -> bool {
+        self.part_takers(view).any(|m| m == member)
+    }
+
+    /// All who have a say in `view`; some of them more than once.
+    pub fn part_takers(&self, view: Round) -> impl Iterator<Item = Member> + '_ {
+        let asked = self.needed(view).unwrap_or_default();
+        let own = self.open(view).into_iter();
+        own.chain(asked).flat_map(|s| s.members.iter().copied())
+    }
+}

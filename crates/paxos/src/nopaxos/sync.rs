@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Synchronisation: a prefix of the log becomes stable, that is part of every later view's log
+//! (docs/protocol.md, "Synchronisation").
+
+use super::log::Entry;
+use super::replica::{Replica, no_value, send};
+use crate::wire::nopaxos::{GapRequest, SyncPrepare, max_noop_ranges};
+use crate::{Header, Instance, MsgType, Outbox, Packet, Reason, Time, To, Verdict};
+
+impl Replica {
+    // ---- The leader
+
+    /// Asks the followers at once to make all that is ready stable.
+    pub fn synchronise(&self, out: &mut impl Outbox) {
+        if !self.leads() {
+            return;
+        }
+        let end = self.ready();
+        let noops = self.noops_below(end);
+        if noops.len() > max_noop_ranges(self.settings.deployment.max_value) {
+            return;
+        }
+        let digest = self.log.digest(self.stable..end);
+        let mut value = Vec::new();
+        SyncPrepare::append(&mut value, self.stable, digest, noops);
+        let header = Header {
+            inst: end,
+            ..self.header(MsgType::SyncPrepare, self.view)
+        };
+        self.send_to_self(header, &value, out);
+    }
+
+    pub(super) fn synchronise_if_due(&self, now: Time, out: &mut impl Outbox) {
+        let waiting = self.ready().saturating_sub(self.duty.prepared);
+        let is_due = self.sync_deadline().is_some_and(|due| now >= due);
+        if is_due || waiting >= self.settings.sync_slots {
+            self.synchronise(out);
+        }
+    }
+
+    pub(super) fn sync_deadline(&self) -> Option<Time> {
+        let pause = match self.ready() > self.stable {
+            true => self.settings.sync_after,
+            false => self.settings.heartbeat,
+        };
+        Some(self.duty.sync_at + pause)
+    }
+
+    /// The leader's own order. No gap is open below. [Y-POINT]
+    fn prepare(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        let h = &packet.header;
+        if h.inst > self.ready() {
+            return Err(Reason::Unexpected);
+        }
+        self.duty.prepared = self.duty.prepared.max(h.inst);
+        self.duty.sync_at = now;
+        let header = Header {
+            inst: h.inst,
+            ..self.header(MsgType::SyncPrepare, self.view)
+        };
+        self.broadcast(header, packet.value, out);
+        self.count_synced(out);
+        Ok(Verdict::Changed)
+    }
+
+    pub(super) fn sync_rep(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        no_value(packet)?;
+        let h = &packet.header;
+        let place = self.sent_by_follower(h)?;
+        if h.inst > self.duty.prepared {
+            return Err(Reason::Unexpected);
+        }
+        // It has the tail of a burst that the leader lacks. [Y-TAIL]
+        self.stamped_below(h.request, now);
+        Ok(self.synced(place, h.inst, out))
+    }
+
+    /// A member's log equals the leader's below `inst`.
+    pub(super) fn synced(
+        &mut self,
+        place: usize,
+        inst: Instance,
+        out: &mut impl Outbox,
+    ) -> Verdict {
+        let begun_at = self.begun.as_ref().map(|begun| begun.end());
+        let peer = &mut self.duty.peers[place];
+        let before = *peer;
+        peer.synced = peer.synced.max(inst);
+        peer.started |= begun_at.is_some_and(|end| inst >= end);
+        if *peer == before {
+            return Verdict::Answered;
+        }
+        self.count_synced(out);
+        Verdict::Changed
+    }
+
+    /// What f others have is stable. [Y-POINT] [W-STABLE]
+    fn count_synced(&mut self, out: &mut impl Outbox) {
+        let stable = self.by_f(|peer| peer.synced).min(self.duty.prepared);
+        if stable <= self.stable {
+            return;
+        }
+        self.stable = stable;
+        let header = Header {
+            inst: stable,
+            ..self.header(MsgType::SyncCommit, self.view)
+        };
+        self.broadcast(header, &[], out);
+    }
+
+    // ---- A follower
+
+    pub(super) fn sync_prepare(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        let h = &packet.header;
+        let max_value = self.settings.deployment.max_value;
+        let prepare = SyncPrepare::parse(packet.value, h.inst, max_value)?;
+        if h.rnd > self.view {
+            // A view that it has missed.
+            return self.hear_of_view(now, h, out);
+        }
+        self.sent_by_leader(h)?;
+        match self.leads() {
+            true => self.prepare(now, packet, out),
+            false => self.follow(now, h, &prepare, out),
+        }
+    }
+
+    /// Applies the no-ops, and answers once it has all that the leader has. [Y-APPLY]
+    fn follow(
+        &mut self,
+        now: Time,
+        h: &Header,
+        prepare: &SyncPrepare<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        self.duty.heard = now;
+        let heard = self.hear_stable(prepare.noops.stable, now);
+        let verdict = |changed| match changed {
+            true => Ok(Verdict::Changed),
+            false => Ok(Verdict::Answered),
+        };
+        if self.stable < prepare.noops.stable {
+            return verdict(heard);
+        }
+        let changed = self.apply(&prepare.noops)? || heard;
+        if self.log.next() < h.inst {
+            self.stamped_below(h.inst, now);
+            return verdict(changed);
+        }
+        if !self.is_equal(h.inst, prepare) {
+            self.in_conflict = true;
+            return Err(Reason::Conflict);
+        }
+        let is_news = self.duty.prepared < h.inst;
+        self.duty.prepared = self.duty.prepared.max(h.inst);
+        let stable_rose = self.settle();
+        let answer = Header {
+            inst: h.inst,
+            request: self.log.next(),
+            ..self.header(MsgType::SyncRep, self.view)
+        };
+        send(To::Sender, answer, &[], out);
+        verdict(changed || is_news || stable_rose)
+    }
+
+    /// Two logs that differ although all rules hold: some slot was stamped twice. [Y-ALARM]
+    fn is_equal(&self, end: Instance, prepare: &SyncPrepare<'_>) -> bool {
+        let begin = prepare.noops.stable;
+        begin < self.log.floor() || self.log.digest(begin..end) == prepare.digest
+    }
+
+    pub(super) fn sync_commit(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+    ) -> Result<Verdict, Reason> {
+        no_value(packet)?;
+        let h = &packet.header;
+        self.sent_by_leader(h)?;
+        if self.leads() {
+            return Err(Reason::NotForRole);
+        }
+        self.duty.heard = now;
+        match self.hear_stable(h.inst, now) {
+            true => Ok(Verdict::Changed),
+            false => Ok(Verdict::Answered),
+        }
+    }
+
+    /// The leader's `stable`; says whether that is news.
+    pub(super) fn hear_stable(&mut self, stable: Instance, now: Time) -> bool {
+        let was_behind = self.is_behind();
+        let is_news = stable > self.duty.told_stable;
+        self.duty.told_stable = self.duty.told_stable.max(stable);
+        let rises = self.settle();
+        if self.is_behind() && !was_behind {
+            self.duty.catch_up_at = now + self.settings.ask_after;
+        }
+        is_news || rises
+    }
+
+    /// `stable` rises only over what is known to equal the leader's log of this view. [Y-APPLY]
+    fn settle(&mut self) -> bool {
+        let stable = self.duty.told_stable.min(self.duty.prepared);
+        let rises = stable > self.stable && !self.in_conflict;
+        if rises {
+            self.stable = stable;
+        }
+        rises
+    }
+
+    // ---- Catching up
+
+    /// Whether the leader's log is stable further than this one's. Its lists of no-ops don't reach down to
+    /// there, and there may be requests here over no-ops of which this replica never heard.
+    pub(super) fn is_behind(&self) -> bool {
+        self.stable < self.duty.told_stable && !self.leads() && !self.in_conflict
+    }
+
+    /// Takes everything in between from the leader. [Y-BEHIND]
+    pub(super) fn catch_up(&mut self, now: Time, out: &mut impl Outbox) {
+        if self.is_behind() && now >= self.duty.catch_up_at {
+            self.ask_for_stable(now, out);
+        }
+    }
+
+    fn ask_for_stable(&mut self, now: Time, out: &mut impl Outbox) {
+        let begin = self.stable;
+        let end = self
+            .duty
+            .told_stable
+            .min(begin + u64::from(GapRequest::MAX));
+        self.duty.catch_up_end = end;
+        self.duty.catch_up_at = now + 2 * self.settings.ask_after;
+        let leader = self.leader().map(|leader| leader.node);
+        self.ask_for(leader, begin..end, out);
+    }
+
+    /// The leader's entry at `stable`.
+    pub(super) fn caught_up(
+        &mut self,
+        now: Time,
+        inst: Instance,
+        entry: &Entry<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        if inst < self.log.next() {
+            self.put(inst, entry);
+        } else {
+            self.append(entry)?;
+        }
+        self.stable = inst + 1;
+        self.duty.prepared = self.duty.prepared.max(self.stable);
+        self.duty.heard = now;
+        if self.stable == self.duty.catch_up_end && self.is_behind() {
+            self.ask_for_stable(now, out);
+        }
+        Ok(Verdict::Changed)
+    }
+}

@@ -1,0 +1,1204 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One packet after the other. The first part is what the paper, its specification and other implementations leave
+//! open or get wrong; the second goes through the rules.
+
+use std::collections::BTreeMap;
+
+use super::world::{Message, SEQUENCER, SLOTS, feed, ordered, settings};
+use crate::nopaxos::{Quorum, Replica, Session, Stage, Status, view};
+use crate::outbox::Sent;
+use crate::wire::nopaxos::{Noops, SyncPrepare, max_noop_ranges};
+use crate::{
+    Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Reason, Round, Time, To, Verdict,
+};
+
+const MS: Time = 1_000_000;
+
+/// Replicas whose packets wait until a test passes them on.
+struct Group {
+    replicas: BTreeMap<NodeId, Replica>,
+    sessions: Vec<Session>,
+    net: Vec<Message>,
+    now: Time,
+}
+
+fn member(node: NodeId) -> Member {
+    Member {
+        node,
+        nonce: u64::from(node) * 11,
+    }
+}
+
+fn session(number: Epoch, members: &[Member], lead: u16) -> Session {
+    Session {
+        number,
+        sequencer: SEQUENCER,
+        members: members.to_vec(),
+        f: (members.len() / 2) as u8,
+        lead,
+        stage: Stage::Writing,
+    }
+}
+
+fn view_of(session: Epoch, number: u32) -> Round {
+    Round(view::first(session).0 + number)
+}
+
+impl Group {
+    /// Session 1 is active, and all are normal in its first view, which the first one leads.
+    fn new(replicas: u16) -> Group {
+        let members: Vec<Member> = (1..=replicas).map(member).collect();
+        let mut group = Group {
+            replicas: members
+                .iter()
+                .map(|m| (m.node, Replica::new(settings(*m), 0)))
+                .collect(),
+            sessions: vec![session(1, &members, 0)],
+            net: Vec::new(),
+            now: MS,
+        };
+        group.tell_store();
+        group.tick_all();
+        group.settle(&group.nodes());
+        group.activate(1, 0);
+        for replica in group.replicas.values() {
+            assert_eq!(
+                (replica.status(), replica.view()),
+                (Status::Normal, view_of(1, 0))
+            );
+        }
+        group
+    }
+
+    fn nodes(&self) -> Vec<NodeId> {
+        self.replicas.keys().copied().collect()
+    }
+
+    fn tell_store(&mut self) {
+        for replica in self.replicas.values_mut() {
+            replica.configure(&self.sessions).expect("the store's own");
+        }
+    }
+
+    fn activate(&mut self, session: Epoch, number: u32) {
+        let by = view_of(session, number);
+        self.sessions[session as usize - 1].stage = Stage::Active { by };
+        self.tell_store();
+    }
+
+    /// Another session is *writing*, with these members and this one's turn to lead first.
+    fn open_session(&mut self, members: &[Member], lead: u16) {
+        let number = self.sessions.len() as Epoch + 1;
+        self.sessions.push(session(number, members, lead));
+        self.tell_store();
+    }
+
+    fn of(&self, node: NodeId) -> &Replica {
+        &self.replicas[&node]
+    }
+
+    /// Requests by number; 0 is a no-op.
+    fn log(&self, node: NodeId) -> Vec<u64> {
+        let replica = self.of(node);
+        let entries =
+            (replica.floor()..replica.next()).map(|inst| replica.entry(inst).expect("filled"));
+        entries
+            .map(|e| if e.is_noop() { 0 } else { e.request })
+            .collect()
+    }
+
+    fn step(&mut self, message: &Message) -> Verdict {
+        let mut out = Sent::default();
+        let replica = self.replicas.get_mut(&message.to).expect("a replica");
+        let verdict = feed(replica, self.now, message, &mut out);
+        self.send(message.to, Some(message.from), out);
+        verdict
+    }
+
+    fn send(&mut self, from: NodeId, asker: Option<NodeId>, out: Sent) {
+        for (to, header, value) in out.0 {
+            let to = match to {
+                To::Node(node) => node,
+                To::Sender => asker.expect("a packet came from somewhere"),
+                _ => panic!("replicas send to nodes"),
+            };
+            let message = Message {
+                from,
+                to,
+                header,
+                value,
+            };
+            if to == from {
+                let _ = self.step(&message);
+            } else {
+                self.net.push(message);
+            }
+        }
+    }
+
+    /// Request `request` in slot `inst` reaches these nodes.
+    fn ordered(&mut self, session: Epoch, inst: Instance, request: u64, to: &[NodeId]) {
+        for node in to {
+            assert_eq!(
+                self.stamped(session, inst, request, *node),
+                Verdict::Changed
+            );
+        }
+    }
+
+    fn stamped(&mut self, session: Epoch, inst: Instance, request: u64, to: NodeId) -> Verdict {
+        self.step(&Message {
+            from: SEQUENCER,
+            to,
+            header: ordered(session, inst, request),
+            value: vec![request as u8],
+        })
+    }
+
+    fn tick(&mut self, node: NodeId) {
+        let mut out = Sent::default();
+        let replica = self.replicas.get_mut(&node).expect("a replica");
+        replica.tick(self.now, &mut out);
+        self.send(node, None, out);
+    }
+
+    fn tick_all(&mut self) {
+        self.nodes().into_iter().for_each(|node| self.tick(node));
+    }
+
+    /// Messages on their way, in order, without taking them.
+    fn on_the_way(&self, msgtype: MsgType, to: NodeId) -> Vec<Message> {
+        let wanted = |m: &&Message| m.header.msgtype == msgtype && m.to == to;
+        self.net.iter().filter(wanted).cloned().collect()
+    }
+
+    /// Takes the last one of such a message off the network.
+    fn take(&mut self, msgtype: MsgType, from: NodeId, to: NodeId) -> Message {
+        let is_it = |m: &Message| (m.header.msgtype, m.from, m.to) == (msgtype, from, to);
+        let at = self.net.iter().rposition(is_it);
+        let at = at.unwrap_or_else(|| panic!("no {} from {from} to {to}", msgtype.name()));
+        self.net.remove(at)
+    }
+
+    fn pass(&mut self, msgtype: MsgType, from: NodeId, to: NodeId) -> Verdict {
+        let message = self.take(msgtype, from, to);
+        self.step(&message)
+    }
+
+    /// Passes everything on among these nodes until nothing is left; everything else is lost.
+    fn settle(&mut self, among: &[NodeId]) {
+        while !self.net.is_empty() {
+            for message in std::mem::take(&mut self.net) {
+                if among.contains(&message.to) && among.contains(&message.from) {
+                    let _ = self.step(&message);
+                }
+            }
+        }
+    }
+
+    fn lose_all(&mut self) {
+        self.net.clear();
+    }
+
+    /// `node` wants this view.
+    fn want(&mut self, node: NodeId, wanted: Round) {
+        let header = self.of(node).header(MsgType::ViewChangeReq, wanted);
+        let _ = self.step(&message(node, node, header, &[]));
+    }
+
+    /// All of these go to a view, which gets as far as it gets among them.
+    fn change_view(&mut self, among: &[NodeId], wanted: Round) {
+        among.iter().for_each(|node| self.want(*node, wanted));
+        self.settle(among);
+    }
+
+    /// The leader gives up slot `inst`: its GAP_COMMITs are on their way.
+    fn give_up(&mut self, leader: NodeId, inst: Instance) {
+        let now = self.now;
+        self.replicas
+            .get_mut(&leader)
+            .expect("it")
+            .dropped(now, inst);
+        self.tick(leader);
+        self.now += 2 * MS;
+        self.tick(leader);
+        assert_eq!(self.log(leader).last(), Some(&0), "a no-op is there");
+    }
+
+    fn checkpointed(&mut self, node: NodeId, inst: Instance) {
+        let now = self.now;
+        let replica = self.replicas.get_mut(&node).expect("a replica");
+        replica.checkpointed(now, inst, &mut Sent::default());
+    }
+
+    /// The leader makes what is ready stable, among these.
+    fn synchronise(&mut self, leader: NodeId, among: &[NodeId]) {
+        let mut out = Sent::default();
+        self.of(leader).synchronise(&mut out);
+        self.send(leader, None, out);
+        self.settle(among);
+    }
+}
+
+fn message(from: NodeId, to: NodeId, header: Header, value: &[u8]) -> Message {
+    Message {
+        from,
+        to,
+        header: Header {
+            value_len: value.len() as u16,
+            ..header
+        },
+        value: value.to_vec(),
+    }
+}
+
+fn noops(stable: Instance, ranges: &[std::ops::Range<Instance>]) -> Vec<u8> {
+    let mut value = Vec::new();
+    Noops::append(&mut value, stable, ranges.iter().cloned());
+    value
+}
+
+// ---- What others leave open or get wrong
+
+/// The paper, 5.2.3, step 3 (its authors say so in their specification). [W-REPEATED]
+#[test]
+fn a_repeated_start_view_cuts_off_nothing() {
+    let mut group = Group::new(3);
+    [2, 3]
+        .into_iter()
+        .for_each(|node| group.want(node, view_of(1, 1)));
+    assert_eq!(group.pass(MsgType::ViewChange, 3, 2), Verdict::Changed);
+    let start = group.take(MsgType::StartView, 2, 3);
+    assert_eq!(group.step(&start), Verdict::Changed);
+    group.ordered(1, 0, 1, &[2, 3]);
+    assert_eq!(group.step(&start), Verdict::Answered);
+    assert_eq!(group.log(3), [1]);
+    let answers = group.on_the_way(MsgType::StartViewRep, 2);
+    assert_eq!(answers.len(), 2, "it says again that it has begun");
+}
+
+/// The TLA+ specification: a new leader may send a second, different START-VIEW. [W-ONCE]
+#[test]
+fn a_view_starts_once() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1]);
+    [1, 2, 3]
+        .into_iter()
+        .for_each(|node| group.want(node, view_of(1, 1)));
+    assert_eq!(group.pass(MsgType::ViewChange, 3, 2), Verdict::Changed);
+    let first = group.take(MsgType::StartView, 2, 3);
+    group.lose_all();
+    group.now += 100 * MS;
+    group.tick(1);
+    assert_eq!(group.pass(MsgType::ViewChange, 1, 2), Verdict::Answered);
+    let again = group.take(MsgType::StartView, 2, 1);
+    assert_eq!((again.header, &again.value), (first.header, &first.value));
+    assert_eq!(first.header.inst, 0, "it began without what 1 alone has");
+}
+
+/// The TLA+ specification begins each session with a no-op for a message that never was: there message numbers are
+/// counted by session. [N-APPEND]
+#[test]
+fn a_session_goes_on_where_the_one_before_ended() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2, 3]);
+    group.ordered(1, 1, 2, &[1, 2, 3]);
+    let members = group.sessions[0].members.clone();
+    group.open_session(&members, 1);
+    group.tick_all();
+    group.settle(&[1, 2, 3]);
+    let started = group.of(2).started().expect("it leads the first view");
+    assert_eq!(
+        (started.view, started.end, started.members.len()),
+        (view_of(2, 0), 2, 3)
+    );
+    group.activate(2, 0);
+    group.ordered(2, 2, 3, &[1, 2, 3]);
+    assert_eq!(group.log(3), [1, 2, 3]);
+}
+
+/// The TLA+ specification makes a slot a no-op for which a follower asked just before the leader got it. [H-NOOP]
+#[test]
+fn a_followers_question_is_no_reason_for_a_no_op() {
+    let mut group = Group::new(3);
+    let now = group.now;
+    group.replicas.get_mut(&2).unwrap().dropped(now, 0);
+    group.tick(2);
+    assert_eq!(group.pass(MsgType::GapRequest, 2, 1), Verdict::Answered);
+    assert!(
+        group.take(MsgType::GapReply, 1, 2).header.vrnd.is_none(),
+        "it doesn't have it"
+    );
+    group.now += 5 * MS;
+    group.tick(1);
+    assert_eq!(group.on_the_way(MsgType::GapCommit, 2).len(), 0);
+    group.ordered(1, 0, 1, &[1]);
+    assert_eq!(group.log(1), [1]);
+}
+
+/// The paper, 5.2.5: recovery as in VR. A VIEW_CHANGE from before the crash counts, and so must what the recovered
+/// replica acknowledges since: it acknowledges nothing. [N-MUTE]
+#[test]
+fn who_forgot_is_a_stranger_until_a_session_names_it() {
+    let mut group = Group::new(3);
+    group.want(3, view_of(1, 1));
+    let before_the_crash = group.take(MsgType::ViewChange, 3, 2);
+    group.lose_all();
+    let reborn = Member {
+        node: 3,
+        nonce: 333,
+    };
+    group.replicas.insert(3, Replica::new(settings(reborn), 0));
+    group.tell_store();
+    group.now += 100 * MS;
+    group.tick(3);
+    assert_eq!(
+        group.net.len(),
+        0,
+        "it shows nothing in a session that counts on another memory"
+    );
+    assert_eq!(
+        group.stamped(1, 0, 1, 3),
+        Verdict::Dropped(Reason::NotNormal)
+    );
+    assert_eq!(group.replicas.get_mut(&3).unwrap().take_ack(), None);
+
+    group.ordered(1, 0, 1, &[1]);
+    group.want(2, view_of(1, 1));
+    assert_eq!(group.step(&before_the_crash), Verdict::Changed);
+    let start = group.take(MsgType::StartView, 2, 3);
+    assert_eq!(group.step(&start), Verdict::Dropped(Reason::Stranger));
+
+    let members = [member(1), member(2), reborn];
+    group.open_session(&members, 0);
+    group.tick_all();
+    group.settle(&[1, 2, 3]);
+    assert_eq!(group.of(3).status(), Status::Normal);
+}
+
+/// The published C++ code rewinds its log before the new one has arrived; then the holder dies. [W-UNTOUCHED]
+#[test]
+fn the_log_stays_until_the_new_one_is_complete() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2]);
+    // Session 2 keeps the leader, who starts its first view; nobody hears of it.
+    let members = group.sessions[0].members.clone();
+    group.open_session(&members, 0);
+    group.tick(1);
+    group.tick(3);
+    assert_eq!(group.pass(MsgType::ViewChange, 3, 1), Verdict::Changed);
+    assert_eq!(
+        (group.of(1).status(), group.log(1)),
+        (Status::Normal, vec![1])
+    );
+    group.lose_all();
+    // 2 leads the next view, and asks 1 for the latest log. 1 dies.
+    group.want(1, view_of(2, 1));
+    group.want(2, view_of(2, 1));
+    assert_eq!(group.pass(MsgType::ViewChange, 1, 2), Verdict::Changed);
+    let question = group.take(MsgType::GapRequest, 2, 1);
+    assert_eq!(question.header.inst, 0, "its own log is of an earlier view");
+    group.lose_all();
+    // 3 leads the third, with what 2 has.
+    group.change_view(&[2, 3], view_of(2, 2));
+    assert_eq!(
+        (group.of(3).status(), group.log(3)),
+        (Status::Normal, vec![1])
+    );
+    assert_eq!(group.log(2), [1]);
+}
+
+/// The published C++ code lets a deposed leader keep its no-op if the new view has none. [W-START]
+#[test]
+fn a_deposed_leaders_no_op_goes() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[2, 3]);
+    group.give_up(1, 0);
+    group.lose_all();
+    group.change_view(&[2, 3], view_of(1, 1));
+    group.synchronise(2, &[1, 2, 3]);
+    assert_eq!(
+        (group.of(1).view(), group.of(1).status()),
+        (view_of(1, 1), Status::Normal)
+    );
+    assert_eq!(group.log(1), [1]);
+    assert_eq!(group.log(2), [1]);
+}
+
+/// The published C++ code panics where an executed operation must be taken back. [N-REWIND]
+#[test]
+fn a_deposed_leader_takes_back_what_it_executed_and_no_more() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2, 3]);
+    group.ordered(1, 1, 2, &[1]);
+    assert_eq!((group.of(1).ready(), group.of(2).ready()), (2, 0));
+    group.change_view(&[2, 3], view_of(1, 1));
+    group.now += 20 * MS;
+    group.tick(2);
+    group.settle(&[1, 2, 3]);
+    assert_eq!(group.log(1), [1]);
+    let replica = group.replicas.get_mut(&1).unwrap();
+    assert_eq!(
+        (replica.take_rewind(), replica.take_rewind()),
+        (Some(1), None)
+    );
+
+    group.ordered(1, 1, 3, &[1, 2, 3]);
+    group.change_view(&[1, 2, 3], view_of(1, 2));
+    let replica = group.replicas.get_mut(&2).unwrap();
+    assert_eq!(replica.take_rewind(), None, "all that it executed is there");
+}
+
+/// The paper, 4.3: a packet with a higher session number ends the session, and anyone can send one. [N-APPEND]
+#[test]
+fn a_packet_of_a_later_session_ends_nothing() {
+    let mut group = Group::new(3);
+    let wanted = view_of(2, 0);
+    assert_eq!(
+        group.stamped(2, 0, 9, 1),
+        Verdict::Dropped(Reason::OldSession)
+    );
+    let request = group.of(2).header(MsgType::ViewChangeReq, wanted);
+    let request = message(2, 1, request, &[]);
+    assert_eq!(group.step(&request), Verdict::Dropped(Reason::UnknownEpoch));
+    let members = group.sessions[0].members.clone();
+    group.open_session(&members, 0);
+    group.sessions[1].stage = Stage::Issued;
+    let mut fresh = Group::new(3);
+    fresh.sessions = group.sessions.clone();
+    fresh.tell_store();
+    assert_eq!(
+        fresh.step(&request),
+        Verdict::Dropped(Reason::UnknownEpoch),
+        "only issued"
+    );
+    fresh.ordered(1, 0, 1, &[1]);
+}
+
+/// The Go implementation makes a no-op of a slot that the new leader lacks. [W-MERGE]
+#[test]
+fn a_new_leader_fetches_what_it_lacks() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 3]);
+    group.change_view(&[2, 3], view_of(1, 1));
+    assert_eq!(
+        (group.of(2).status(), group.log(2)),
+        (Status::Normal, vec![1])
+    );
+}
+
+/// No published version bounds the log or its lists: a full log acknowledges nothing. [N-FULL]
+#[test]
+fn a_full_log_drops_requests_until_a_checkpoint() {
+    let mut group = Group::new(3);
+    for inst in 0..SLOTS as u64 {
+        group.ordered(1, inst, inst + 1, &[1, 2]);
+    }
+    let replica = group.replicas.get_mut(&2).unwrap();
+    assert_eq!(
+        replica.take_ack().map(|ack| ack.header.inst),
+        Some(SLOTS as u64)
+    );
+    let next = SLOTS as u64;
+    assert_eq!(
+        group.stamped(1, next, 99, 2),
+        Verdict::Dropped(Reason::LogFull)
+    );
+    assert_eq!(group.replicas.get_mut(&2).unwrap().take_ack(), None);
+    group.synchronise(1, &[1, 2]);
+    assert_eq!(group.of(2).stable(), next);
+    group.checkpointed(2, next);
+    group.ordered(1, next, 99, &[2]);
+    assert_eq!(group.log(2), [99]);
+}
+
+/// ... and a leader with many no-ops commits no further one until it has synchronised. [H-LIST]
+#[test]
+fn lists_of_no_ops_fit_one_datagram() {
+    let mut group = Group::new(3);
+    for replica in group.replicas.values_mut() {
+        (replica.settings.sync_after, replica.settings.heartbeat) = (Time::MAX / 2, Time::MAX / 2);
+    }
+    let half = max_noop_ranges(group.of(1).deployment().max_value) / 2;
+    for n in 0..half as u64 {
+        group.ordered(1, 2 * n, n + 1, &[1, 2, 3]);
+        group.give_up(1, 2 * n + 1);
+        group.settle(&[1, 2, 3]);
+    }
+    let end = 2 * half as u64;
+    group.ordered(1, end, 99, &[1, 2, 3]);
+    let stable = group.of(1).stable();
+    assert_eq!(stable, 0, "nothing was synchronised meanwhile");
+    let now = group.now;
+    group.replicas.get_mut(&1).unwrap().dropped(now, end + 1);
+    group.tick(1);
+    group.now += 2 * MS;
+    let mut out = Sent::default();
+    group
+        .replicas
+        .get_mut(&1)
+        .unwrap()
+        .give_up(group.now, &mut out);
+    assert_eq!(out.0.len(), 0, "it waits");
+    group.synchronise(1, &[1, 2, 3]);
+    group
+        .replicas
+        .get_mut(&1)
+        .unwrap()
+        .give_up(group.now, &mut out);
+    assert_eq!(out.0.len(), 1);
+}
+
+// ---- Normal operation
+
+/// [N-ANSWER] [N-ACK]
+#[test]
+fn the_leader_runs_ahead_and_followers_acknowledge_once_a_batch() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2]);
+    group.ordered(1, 1, 2, &[1, 2]);
+    assert_eq!((group.of(1).ready(), group.of(1).stable()), (2, 0));
+    assert_eq!((group.of(2).ready(), group.of(2).stable()), (0, 0));
+    assert_eq!(group.replicas.get_mut(&1).unwrap().take_ack(), None);
+    let ack = group
+        .replicas
+        .get_mut(&2)
+        .unwrap()
+        .take_ack()
+        .expect("two slots");
+    assert_eq!(
+        (ack.header.rnd, ack.header.inst, ack.header.client),
+        (view_of(1, 0), 2, 0)
+    );
+    assert_eq!(ack.slots, 0..2);
+    assert_eq!(group.replicas.get_mut(&2).unwrap().take_ack(), None);
+}
+
+/// [N-APPEND]
+#[test]
+fn only_the_next_request_of_the_session_is_appended() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[2]);
+    assert_eq!(group.stamped(1, 0, 1, 2), Verdict::Dropped(Reason::Stale));
+    assert_eq!(group.stamped(1, 2, 3, 2), Verdict::Dropped(Reason::Window));
+    let foreign = Header {
+        swid: 91,
+        ..ordered(1, 1, 2)
+    };
+    let foreign = message(91, 2, foreign, b"x");
+    assert_eq!(
+        group.step(&foreign),
+        Verdict::Dropped(Reason::UnknownSender)
+    );
+    group.want(2, view_of(1, 1));
+    assert_eq!(
+        group.stamped(1, 1, 2, 2),
+        Verdict::Dropped(Reason::NotNormal)
+    );
+    assert_eq!(group.log(2), [1]);
+}
+
+/// Who isn't normal in the view of a message, or isn't a member of its session, takes no part. [N-MUTE]
+#[test]
+fn messages_of_strangers_former_members_and_other_views_change_nothing() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2, 3]);
+    let before = group.replicas.clone();
+    let types = [
+        (MsgType::GapCommit, noops(0, &[0..1])),
+        (MsgType::GapCommitRep, vec![]),
+        (MsgType::StartViewRep, vec![]),
+        (MsgType::SyncRep, vec![]),
+        (MsgType::SyncCommit, vec![]),
+        (MsgType::GapRequest, vec![0, 0, 0, 1]),
+        (MsgType::ViewChange, noops(0, &[])),
+        (MsgType::StartView, noops(0, &[])),
+        (MsgType::ViewChangeReq, vec![]),
+    ];
+    for (msgtype, value) in types {
+        for to in [1, 2] {
+            let from_leader = group.of(1).header(msgtype, view_of(1, 1));
+            let stranger = Header {
+                client: 999,
+                inst: 1,
+                request: 1,
+                ..from_leader
+            };
+            let other_view = Header {
+                client: member(3).nonce,
+                swid: 3,
+                rnd: view_of(1, 0),
+                ..stranger
+            };
+            let unknown = Header {
+                rnd: view_of(5, 0),
+                ..other_view
+            };
+            for header in [stranger, other_view, unknown] {
+                let header = match msgtype {
+                    // What a member may send in this very view.
+                    MsgType::GapRequest | MsgType::GapCommitRep | MsgType::SyncRep
+                        if header.rnd == view_of(1, 0) =>
+                    {
+                        continue;
+                    }
+                    MsgType::StartViewRep | MsgType::ViewChange if header.rnd == view_of(1, 0) => {
+                        continue;
+                    }
+                    _ => header,
+                };
+                let verdict = group.step(&message(header.swid, to, header, &value));
+                assert!(
+                    matches!(verdict, Verdict::Dropped(_)),
+                    "{msgtype:?} {header:?}: {verdict:?}"
+                );
+            }
+        }
+    }
+    assert!(before == group.replicas);
+    assert_eq!(group.net.len(), 0);
+}
+
+/// Lists that overlap, descend, or leave their range; values where there are none. [N-MUTE]
+#[test]
+fn malformed_messages_change_nothing() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2, 3]);
+    let before = group.replicas.clone();
+    let overlapping = [noops(0, &[0..3]), noops(0, &[2..4])[8..].to_vec()].concat();
+    let cases = [
+        (MsgType::GapCommit, overlapping),
+        (MsgType::GapCommit, noops(0, &[0..9])),
+        (MsgType::GapCommit, vec![0; 7]),
+        (MsgType::SyncPrepare, noops(0, &[])),
+        (MsgType::StartView, vec![0; 12]),
+        (MsgType::SyncCommit, vec![0]),
+        (MsgType::GapRequest, vec![0, 0, 0, 65]),
+    ];
+    for (msgtype, value) in cases {
+        let header = Header {
+            inst: 4,
+            ..group.of(1).header(msgtype, view_of(1, 0))
+        };
+        let verdict = group.step(&message(1, 2, header, &value));
+        assert_eq!(verdict, Verdict::Dropped(Reason::BadValue), "{msgtype:?}");
+    }
+    assert!(before == group.replicas);
+}
+
+// ---- Gaps
+
+/// [H-ASK]
+#[test]
+fn an_entry_is_taken_from_anybody_and_kept_for_its_turn() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2]);
+    group.ordered(1, 1, 2, &[1, 2]);
+    let now = group.now;
+    [0, 1]
+        .into_iter()
+        .for_each(|slot| group.replicas.get_mut(&3).unwrap().dropped(now, slot));
+    group.tick(3);
+    let question = group.take(MsgType::GapRequest, 3, 1);
+    assert_eq!(
+        (question.header.inst, &question.value[..]),
+        (0, &[0, 0, 0, 2][..])
+    );
+    // The leader doesn't answer; after a timeout somebody else is asked.
+    group.now += MS;
+    group.tick(3);
+    assert_eq!(group.pass(MsgType::GapRequest, 3, 2), Verdict::Answered);
+    let mut answers = group.on_the_way(MsgType::GapReply, 3);
+    answers.reverse();
+    for answer in &answers {
+        assert_eq!(group.step(answer), Verdict::Changed);
+    }
+    assert_eq!(group.log(3), [1, 2]);
+}
+
+/// [H-ASK]
+#[test]
+fn a_no_op_is_taken_from_the_leader_alone() {
+    let mut group = Group::new(3);
+    let noop = |from: NodeId| Header {
+        vrnd: view::first(1),
+        flags: Flags::NOOP,
+        swid: from,
+        client: 0,
+        ..Group::new(3).of(1).header(MsgType::GapReply, view_of(1, 0))
+    };
+    assert_eq!(
+        group.step(&message(2, 3, noop(2), &[])),
+        Verdict::Dropped(Reason::Unexpected)
+    );
+    assert_eq!(
+        group.step(&message(2, 1, noop(2), &[])),
+        Verdict::Dropped(Reason::Unexpected)
+    );
+    assert_eq!(group.step(&message(1, 3, noop(1), &[])), Verdict::Changed);
+    assert_eq!(group.log(3), [0]);
+}
+
+/// [H-NOOP]
+#[test]
+fn the_leader_answers_beyond_a_no_op_once_f_others_have_it() {
+    let mut group = Group::new(3);
+    group.give_up(1, 0);
+    group.ordered(1, 1, 2, &[1]);
+    assert_eq!((group.of(1).next(), group.of(1).ready()), (2, 0));
+    assert_eq!(group.pass(MsgType::GapCommit, 1, 2), Verdict::Changed);
+    let answer = group.take(MsgType::GapCommitRep, 2, 1);
+    assert_eq!(group.step(&answer), Verdict::Changed);
+    assert_eq!(group.of(1).ready(), 2);
+    assert_eq!(group.step(&answer), Verdict::Dropped(Reason::Duplicate));
+}
+
+/// [H-NOOP] [H-OBEY]
+#[test]
+fn a_no_op_goes_over_what_was_acknowledged_and_is_confirmed_when_all_below_is_filled() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2]);
+    group.ordered(1, 1, 2, &[2]);
+    assert!(group.replicas.get_mut(&2).unwrap().take_ack().is_some());
+    group.give_up(1, 1);
+    assert_eq!(group.of(1).ready(), 1);
+    // 3 lacks slot 0: it can't show what it would answer for.
+    assert_eq!(group.pass(MsgType::GapCommit, 1, 3), Verdict::Answered);
+    assert_eq!(group.on_the_way(MsgType::GapCommitRep, 1).len(), 0);
+    assert_eq!(group.pass(MsgType::GapCommit, 1, 2), Verdict::Changed);
+    assert_eq!(group.log(2), [1, 0]);
+    assert_eq!(group.pass(MsgType::GapCommitRep, 2, 1), Verdict::Changed);
+    assert_eq!(group.of(1).ready(), 2);
+    // What comes late is dropped.
+    assert_eq!(group.stamped(1, 1, 2, 1), Verdict::Dropped(Reason::Stale));
+    assert_eq!(group.log(1), [1, 0]);
+}
+
+/// A GAP_COMMIT from a former leader is of another view. [H-OBEY]
+#[test]
+fn a_former_leaders_order_counts_for_nothing() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2, 3]);
+    group.give_up(1, 1);
+    let order = group.take(MsgType::GapCommit, 1, 3);
+    group.change_view(&[2, 3], view_of(1, 1));
+    group.ordered(1, 1, 2, &[2, 3]);
+    assert_eq!(group.step(&order), Verdict::Dropped(Reason::WrongView));
+    assert_eq!(group.log(3), [1, 2]);
+}
+
+// ---- Synchronisation
+
+/// [Y-POINT] [Y-APPLY]
+#[test]
+fn a_point_is_stable_once_f_others_have_all_below() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2, 3]);
+    let mut out = Sent::default();
+    group.of(1).synchronise(&mut out);
+    group.send(1, None, out);
+    assert_eq!(group.of(1).stable(), 0);
+    assert_eq!(group.pass(MsgType::SyncPrepare, 1, 2), Verdict::Changed);
+    assert_eq!(group.pass(MsgType::SyncRep, 2, 1), Verdict::Changed);
+    assert_eq!(group.of(1).stable(), 1);
+    let commit = group.take(MsgType::SyncCommit, 1, 3);
+    assert_eq!(group.step(&commit), Verdict::Changed);
+    assert_eq!(group.of(3).stable(), 0, "it has applied no SYNC_PREPARE");
+    assert_eq!(group.pass(MsgType::SyncCommit, 1, 2), Verdict::Changed);
+    assert_eq!((group.of(2).stable(), group.of(2).ready()), (1, 1));
+}
+
+/// A follower holds a request over an agreed no-op of which it never heard; then that is stable. [Y-BEHIND]
+#[test]
+fn who_is_behind_takes_everything_from_the_leader() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[3]);
+    group.give_up(1, 0);
+    group.settle(&[1, 2]);
+    group.synchronise(1, &[1, 2]);
+    assert_eq!((group.of(1).stable(), group.of(2).stable()), (1, 1));
+    assert_eq!(group.log(3), [1]);
+    group.ordered(1, 1, 2, &[1, 2, 3]);
+    group.synchronise(1, &[1, 2, 3]);
+    assert_eq!((group.of(3).stable(), group.log(3)), (0, vec![1, 2]));
+    for _ in 0..3 {
+        group.now += MS;
+        group.tick_all();
+        group.settle(&[1, 2, 3]);
+    }
+    assert_eq!((group.of(3).stable(), group.log(3)), (2, vec![0, 2]));
+}
+
+/// A leader that lacks the tail of a burst learns of it. [Y-TAIL]
+#[test]
+fn a_followers_answer_shows_the_tail() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[2, 3]);
+    group.now += 20 * MS;
+    group.tick(1);
+    group.settle(&[1, 2, 3]);
+    group.now += MS;
+    group.tick(1);
+    group.settle(&[1, 2, 3]);
+    assert_eq!(group.log(1), [1]);
+}
+
+/// A sequencer that was copied stamps one slot twice. [Y-ALARM]
+#[test]
+fn logs_that_differ_raise_an_alarm() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 3]);
+    group.ordered(1, 0, 2, &[2]);
+    group.synchronise(1, &[1, 2, 3]);
+    assert!(group.of(2).in_conflict() && !group.of(3).in_conflict());
+    assert_eq!(
+        (group.of(2).stable(), group.of(2).ready()),
+        (0, 0),
+        "it executes nothing"
+    );
+    let prepare = {
+        let mut value = Vec::new();
+        SyncPrepare::append(&mut value, 0, 1, []);
+        let header = Header {
+            inst: 1,
+            ..group.of(1).header(MsgType::SyncPrepare, view_of(1, 0))
+        };
+        message(1, 3, header, &value)
+    };
+    assert_eq!(group.step(&prepare), Verdict::Dropped(Reason::Conflict));
+}
+
+// ---- View changes
+
+/// [W-MERGE]
+#[test]
+fn a_no_op_of_the_latest_view_wins() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[2]);
+    group.give_up(1, 0);
+    group.settle(&[1, 3]);
+    assert_eq!((group.of(1).ready(), group.log(3)), (1, vec![0]));
+    group.change_view(&[2, 3], view_of(1, 1));
+    assert_eq!((group.log(2), group.log(3)), (vec![0], vec![0]));
+}
+
+/// Lists begin at `stable`: below the largest one only its reporter's log counts. [W-MERGE]
+#[test]
+fn below_the_largest_stable_nothing_is_merged() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[2]);
+    group.give_up(1, 0);
+    group.settle(&[1, 3]);
+    group.synchronise(1, &[1, 3]);
+    assert_eq!(group.of(3).stable(), 1);
+    group.change_view(&[2, 3], view_of(1, 1));
+    assert_eq!((group.log(2), group.of(2).stable()), (vec![0], 1));
+}
+
+/// Old members are asked, and f+1 new ones alone aren't enough. [W-QUORUM] [W-WHO]
+#[test]
+fn a_new_session_asks_the_members_of_the_last_active_one() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2]);
+    let new = [member(3), member(4), member(5)];
+    for m in &new[1..] {
+        group.replicas.insert(m.node, Replica::new(settings(*m), 0));
+    }
+    group.open_session(&new, 0);
+    for node in [3, 4, 5] {
+        group.tick(node);
+    }
+    group.settle(&[3, 4, 5]);
+    assert_eq!(
+        group.of(3).status(),
+        Status::ViewChange,
+        "3 is one of f+1 old ones"
+    );
+    group.tick(1);
+    group.now += 20 * MS;
+    group.tick(3);
+    group.settle(&[1, 3, 4, 5]);
+    assert_eq!(
+        (group.of(3).status(), group.log(3)),
+        (Status::Normal, vec![1])
+    );
+    assert_eq!(
+        group.of(1).status(),
+        Status::ViewChange,
+        "it is no member any more"
+    );
+}
+
+/// [W-QUORUM]
+#[test]
+fn whom_a_view_asks() {
+    let members: Vec<Vec<Member>> = (0..4)
+        .map(|n| (n + 1..n + 4).map(member).collect())
+        .collect();
+    let mut store: Vec<Session> = (1..=4)
+        .map(|number| session(number, &members[number as usize - 1], 0))
+        .collect();
+    store[0].stage = Stage::Active { by: view_of(1, 0) };
+    store[2].stage = Stage::Issued;
+    let asked = |told: &[Session], wanted: Round| {
+        let mut sessions = crate::nopaxos::Sessions::default();
+        sessions.learn(told).expect("it is well formed");
+        let needed = sessions.needed(wanted)?;
+        Some(needed.iter().map(|s| s.number).collect::<Vec<_>>())
+    };
+    // The last active one and every later one that was writing; from the second view on its own members, too.
+    assert_eq!(asked(&store, view_of(4, 0)), Some(vec![1, 2]));
+    assert_eq!(asked(&store, view_of(4, 1)), Some(vec![1, 2, 4]));
+    assert_eq!(asked(&store, view_of(3, 0)), None, "it was never writing");
+    // Only views above the one by which it became active are content with its own members.
+    store[3].stage = Stage::Active { by: view_of(4, 2) };
+    assert_eq!(asked(&store, view_of(4, 3)), Some(vec![4]));
+    assert_eq!(asked(&store, view_of(4, 2)), Some(vec![1, 2, 4]));
+    assert_eq!(asked(&store, view_of(4, 1)), Some(vec![1, 2, 4]));
+    // Sessions missing in between: nothing may be concluded.
+    store[3].stage = Stage::Writing;
+    assert_eq!(asked(&store[1..], view_of(4, 0)), None);
+    // Before the first active one nothing was ever stamped.
+    store[0].stage = Stage::Writing;
+    assert_eq!(asked(&store, view_of(4, 0)), Some(vec![4]));
+}
+
+/// What the store shows is believed only if it fits what it showed before. [E-NEWER]
+#[test]
+fn an_older_or_contradicting_view_of_the_store_changes_nothing() {
+    let mut group = Group::new(3);
+    let replica = group.replicas.get_mut(&1).unwrap();
+    let mut older = group.sessions.clone();
+    older[0].stage = Stage::Writing;
+    assert_eq!(replica.configure(&older), Ok(false));
+    let mut other = group.sessions.clone();
+    other[0].members[0].nonce = 5;
+    assert!(replica.configure(&other).is_err());
+    let mut gap = group.sessions.clone();
+    gap.push(session(3, &gap[0].members.clone(), 0));
+    assert!(replica.configure(&gap).is_err());
+    let mut even = group.sessions.clone();
+    let two = session(2, &even[0].members[..2], 0);
+    even.push(two);
+    assert!(replica.configure(&even).is_err());
+    assert!(replica.configure(&[]).is_err());
+}
+
+/// [W-WHEN]
+#[test]
+fn a_silent_leader_is_replaced_and_leader_numbers_end() {
+    let mut group = Group::new(3);
+    group.now += 30 * MS;
+    group.tick(2);
+    assert_eq!(group.of(2).view(), view_of(1, 0));
+    group.now += 20 * MS;
+    group.tick(2);
+    group.settle(&[2, 3]);
+    assert_eq!(
+        (group.of(2).view(), group.of(2).leads()),
+        (view_of(1, 1), true)
+    );
+    // A view that nobody starts is followed by the next; the last one by none.
+    let last = view_of(1, view::MAX_LEADER);
+    group.want(3, last);
+    assert_eq!(group.of(3).view(), last);
+    group.now += 1_000 * MS;
+    group.tick(3);
+    assert_eq!(group.of(3).view(), last);
+}
+
+/// A member that has missed a view hears of it by the leader's heartbeat. [W-WHEN]
+#[test]
+fn who_has_missed_a_view_follows() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[2, 3]);
+    group.change_view(&[2, 3], view_of(1, 1));
+    group.now += 20 * MS;
+    group.tick(2);
+    group.settle(&[1, 2, 3]);
+    assert_eq!(
+        (group.of(1).status(), group.of(1).view()),
+        (Status::Normal, view_of(1, 1))
+    );
+    assert_eq!(group.log(1), [1]);
+}
+
+/// [W-TELL]
+#[test]
+fn a_new_member_tells_an_empty_log_whatever_its_application_holds() {
+    let mut group = Group::new(3);
+    let reborn = Member {
+        node: 3,
+        nonce: 333,
+    };
+    group.replicas.insert(3, Replica::new(settings(reborn), 7));
+    group.open_session(&[member(1), member(2), reborn], 0);
+    group.tick(3);
+    let told = group.take(MsgType::ViewChange, 3, 1);
+    assert_eq!((told.header.inst, told.header.vrnd), (0, Round::NONE));
+    assert_eq!(told.value, noops(0, &[]));
+}
+
+/// A disk of another history: what its application holds can't be. [Y-ALARM]
+#[test]
+fn who_holds_more_than_its_group_starts_no_view() {
+    let mut group = Group::new(3);
+    let reborn = Member {
+        node: 3,
+        nonce: 333,
+    };
+    group.replicas.insert(3, Replica::new(settings(reborn), 7));
+    group.open_session(&[member(1), member(2), reborn], 2);
+    group.tick_all();
+    group.settle(&[1, 2, 3]);
+    let replica = group.of(3);
+    assert_eq!(
+        (replica.status(), replica.in_conflict()),
+        (Status::ViewChange, true)
+    );
+    // Nor does it follow one that starts below.
+    group.change_view(&[1, 2], view_of(2, 1));
+    group.now += 20 * MS;
+    group.tick(1);
+    let start = group.of(1).begun.clone();
+    assert!(start.is_some(), "the others go on");
+    group.tick(3);
+    assert_eq!(group.of(3).status(), Status::ViewChange);
+}
+
+/// [W-STABLE]
+#[test]
+fn what_a_view_began_with_is_stable_once_f_others_have_it() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[2]);
+    [2, 3]
+        .into_iter()
+        .for_each(|node| group.want(node, view_of(1, 1)));
+    assert_eq!(group.pass(MsgType::ViewChange, 3, 2), Verdict::Changed);
+    assert_eq!(
+        (group.of(2).ready(), group.of(2).stable()),
+        (1, 0),
+        "it may execute"
+    );
+    assert_eq!(group.of(2).started(), None);
+    group.settle(&[2, 3]);
+    assert_eq!((group.of(2).stable(), group.of(3).stable()), (1, 1));
+    let started = group.of(2).started().expect("f+1 have it");
+    assert_eq!(
+        (started.end, started.members),
+        (1, vec![member(2), member(3)])
+    );
+}
+
+/// What was trimmed comes with a checkpoint. [W-CHECKPOINT]
+#[test]
+fn a_replica_below_everybodys_floor_wants_a_checkpoint() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2]);
+    group.ordered(1, 1, 2, &[1, 2]);
+    group.synchronise(1, &[1, 2]);
+    for node in [1, 2] {
+        group.checkpointed(node, 2);
+    }
+    group.ordered(1, 2, 3, &[1, 2]);
+    for _ in 0..4 {
+        group.now += MS;
+        group.tick_all();
+        group.settle(&[1, 2, 3]);
+    }
+    assert_eq!(group.of(3).wants_checkpoint(), Some(2));
+    let now = group.now;
+    let mut out = Sent::default();
+    group
+        .replicas
+        .get_mut(&3)
+        .unwrap()
+        .restored(now, 2, &mut out);
+    assert_eq!(group.of(3).wants_checkpoint(), None);
+    for _ in 0..4 {
+        group.now += MS;
+        group.tick_all();
+        group.settle(&[1, 2, 3]);
+    }
+    assert_eq!((group.of(3).stable(), group.log(3)), (3, vec![3]));
+}
+
+// ---- The client
+
+fn reply(view: Round, from: NodeId, inst: Instance) -> Header {
+    Header {
+        rnd: view,
+        swid: from,
+        inst,
+        client: 7,
+        request: inst + 1,
+        ..Header::new(MsgType::Reply)
+    }
+}
+
+fn ack(view: Round, from: NodeId, next: Instance) -> Header {
+    Header {
+        rnd: view,
+        swid: from,
+        inst: next,
+        ..Header::new(MsgType::Ack)
+    }
+}
+
+fn client() -> Quorum<&'static str> {
+    let mut quorum = Quorum::new(0);
+    let members: Vec<Member> = (1..=5).map(member).collect();
+    quorum.learn(&session(1, &members, 0));
+    quorum
+}
+
+/// [K-QUORUM] [K-NEWEST]
+#[test]
+fn an_answer_is_final_with_f_others_of_its_view() {
+    let mut client = client();
+    assert_eq!(client.reply(&reply(view_of(1, 0), 1, 0), "a"), Ok(None));
+    assert_eq!(client.reply(&reply(view_of(1, 0), 1, 1), "b"), Ok(None));
+    client.ack(&ack(view_of(1, 0), 2, 2)).unwrap();
+    assert_eq!(client.ack(&ack(view_of(1, 0), 2, 1)), Err(Reason::Stale));
+    assert_eq!(client.next(), None, "f is 2");
+    client.ack(&ack(view_of(1, 1), 3, 9)).unwrap();
+    assert_eq!(client.next(), None, "of another view");
+    client.ack(&ack(view_of(1, 0), 4, 1)).unwrap();
+    assert_eq!((client.next(), client.next()), (Some("a"), None));
+    client.ack(&ack(view_of(1, 0), 5, 2)).unwrap();
+    assert_eq!((client.next(), client.next()), (Some("b"), None));
+}
+
+/// [K-LEADER]
+#[test]
+fn followers_alone_prove_nothing() {
+    let mut client = client();
+    assert_eq!(
+        client.reply(&reply(view_of(1, 0), 2, 0), "x"),
+        Err(Reason::UnknownSender)
+    );
+    assert_eq!(
+        client.ack(&ack(view_of(1, 0), 1, 9)),
+        Err(Reason::UnknownSender)
+    );
+    assert_eq!(
+        client.ack(&ack(view_of(1, 0), 6, 9)),
+        Err(Reason::UnknownSender)
+    );
+    assert_eq!(
+        client.reply(&reply(view_of(2, 0), 1, 0), "x"),
+        Err(Reason::UnknownEpoch)
+    );
+    client.reply(&reply(view_of(1, 1), 2, 0), "new").unwrap();
+    assert_eq!(
+        client.reply(&reply(view_of(1, 0), 1, 0), "old"),
+        Err(Reason::Stale)
+    );
+}
+
+/// [K-STABLE]
+#[test]
+fn an_answer_from_a_stable_slot_is_final_by_itself() {
+    let mut client = client();
+    assert_eq!(client.reply(&reply(Round::NONE, 4, 0), "a"), Ok(Some("a")));
+}

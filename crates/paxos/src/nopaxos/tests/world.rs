@@ -1,0 +1,845 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Replicas on a network that loses, repeats, delays and reorders everything, with a stand-in for the store, the
+//! controller, the sequencers, the receiver, the application and a client. A seed is a run.
+
+use std::collections::BTreeMap;
+
+use test_world::committed::{Committed, Content};
+use test_world::{Rng, rng::hash};
+
+use super::mutation::Mutation;
+use crate::nopaxos::{Entry, Quorum, Replica, ReplicaSettings, Session, Stage, Status, view};
+use crate::outbox::Sent;
+use crate::{
+    Deployment, Epoch, Header, Instance, Member, MsgType, NodeId, Packet, Round, Time, To, Verdict,
+};
+
+pub const CLUSTER: u32 = 0xc1;
+pub const SLOTS: usize = 48;
+pub const SEQUENCER: NodeId = 90;
+const CLIENT: NodeId = 0;
+/// Packets on their way, at most: beyond that some are lost.
+const MAX_SOUP: usize = 120;
+const MAX_SESSIONS: Epoch = 4;
+
+pub fn deployment(node: NodeId) -> Deployment {
+    Deployment {
+        cluster: CLUSTER,
+        group: 1,
+        partitions: 1,
+        max_value: 160,
+        node,
+    }
+}
+
+pub fn settings(member: Member) -> ReplicaSettings {
+    ReplicaSettings::new(deployment(member.node), 0, SLOTS, member.nonce)
+}
+
+/// A leader gives up as soon as it has asked once: the more no-ops there are, the more can go wrong.
+fn hasty(member: Member) -> ReplicaSettings {
+    ReplicaSettings {
+        give_up_after: 0,
+        ..settings(member)
+    }
+}
+
+/// A request's packet with its stamp.
+pub fn ordered(session: Epoch, inst: Instance, request: u64) -> Header {
+    Header {
+        cluster: CLUSTER,
+        group: 1,
+        inst,
+        rnd: view::first(session),
+        swid: SEQUENCER,
+        client: 7,
+        request,
+        value_len: 1,
+        ..Header::new(MsgType::Ordered)
+    }
+}
+
+/// A packet on its way.
+#[derive(Clone)]
+pub struct Message {
+    pub from: NodeId,
+    pub to: NodeId,
+    pub header: Header,
+    pub value: Vec<u8>,
+}
+
+/// A replica's host: receiver, agreement, application.
+#[derive(Clone)]
+pub struct Host {
+    pub replica: Replica,
+    /// What the receiver has kept for its turn.
+    kept: BTreeMap<Instance, Message>,
+    /// What the application was computed on: a digest after each slot that it has executed, from the first one on.
+    pub app: Vec<u64>,
+    /// How much of it is on disk.
+    durable: usize,
+    now: Time,
+    /// Where this memory began, and what a durable one has in its log.
+    began: Instance,
+    stored: Vec<Stored>,
+}
+
+/// What a durable replica stores.
+#[derive(Clone)]
+enum Stored {
+    Packet(Message),
+    Sessions(Vec<Session>),
+    Checkpointed(Instance),
+    Restored(Instance),
+}
+
+pub struct World {
+    pub rng: Rng,
+    pub hosts: BTreeMap<NodeId, Host>,
+    pub store: Vec<Session>,
+    /// The next slot of each session that stamps.
+    sequencers: BTreeMap<Epoch, Instance>,
+    soup: Vec<Message>,
+    pub checker: Committed,
+    client: Quorum<(Round, Instance, u64)>,
+    /// What the client was told for good: a digest of the log up to a slot.
+    finals: BTreeMap<Instance, u64>,
+    requests: u64,
+    pub mutation: Option<Mutation>,
+    pub violations: Vec<String>,
+    pub counts: BTreeMap<&'static str, u64>,
+    /// Followers' words, for a client that is content without a leader.
+    pub acked: BTreeMap<(Round, NodeId), Instance>,
+    /// The leader as it was before it began its view.
+    pub before_start: BTreeMap<NodeId, Replica>,
+    nonces: u64,
+}
+
+impl World {
+    pub fn new(seed: u64, replicas: u16, mutation: Option<Mutation>) -> World {
+        let hosts = (1..=replicas).map(|node| {
+            let nonce = u64::from(node);
+            (node, Host::new(Member { node, nonce }, Vec::new()))
+        });
+        let mut world = World {
+            rng: Rng::new(seed),
+            hosts: hosts.collect(),
+            store: Vec::new(),
+            sequencers: BTreeMap::new(),
+            soup: Vec::new(),
+            checker: Committed::new(0),
+            client: Quorum::new(0),
+            finals: BTreeMap::new(),
+            requests: 0,
+            mutation,
+            violations: Vec::new(),
+            counts: BTreeMap::new(),
+            acked: BTreeMap::new(),
+            before_start: BTreeMap::new(),
+            nonces: 1000,
+        };
+        world.issue();
+        world
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    // ---- A random run
+
+    pub fn run(&mut self, steps: u64) {
+        for _ in 0..steps {
+            self.act();
+            if self.is_violated() {
+                return;
+            }
+        }
+    }
+
+    fn act(&mut self) {
+        let node = 1 + self.rng.below(self.hosts.len() as u64) as NodeId;
+        match self.rng.below(100) {
+            0..=54 => self.deliver_any(),
+            55..=69 => self.request(),
+            70..=85 => {
+                let pause = [50_000, 400_000, 2_000_000, 30_000_000][self.rng.below(4) as usize];
+                self.tick(node, pause);
+            }
+            86..=91 => self.tell_store(node),
+            92..=95 => self.control(),
+            96..=97 => self.checkpoint(node),
+            98 => self.end_batch(node),
+            _ if self.rng.once_in(4) => self.crash(node),
+            _ => {}
+        }
+    }
+
+    fn deliver_any(&mut self) {
+        if self.soup.is_empty() {
+            return;
+        }
+        let at = self.rng.below(self.soup.len() as u64) as usize;
+        let message = match self.rng.percent(25) {
+            true => self.soup[at].clone(),
+            false => self.soup.swap_remove(at),
+        };
+        if !self.rng.percent(8) {
+            self.deliver(message);
+        }
+    }
+
+    /// A request, or one once more, goes to every sequencer that stamps: also to those of earlier sessions.
+    pub fn request(&mut self) {
+        let request = match self.rng.percent(20) && self.requests > 0 {
+            true => 1 + self.rng.below(self.requests),
+            false => self.requests + 1,
+        };
+        self.requests = self.requests.max(request);
+        let sessions: Vec<Epoch> = self.sequencers.keys().copied().collect();
+        for session in sessions {
+            if self.rng.percent(70) || Some(&session) == self.sequencers.keys().last() {
+                self.stamp(session, request);
+            }
+        }
+    }
+
+    fn stamp(&mut self, session: Epoch, request: u64) {
+        let next = self.sequencers.get_mut(&session).expect("it stamps");
+        // As the window does: replicas have room.
+        let floor = self.hosts.values().map(|h| h.replica.floor()).max();
+        if *next >= floor.unwrap_or(0) + SLOTS as u64 - 8 {
+            return;
+        }
+        let inst = *next;
+        *next += 1;
+        if self.mutation == Some(Mutation::StampsAgain) && self.rng.once_in(8) {
+            *next = next.saturating_sub(2);
+        }
+        let header = ordered(session, inst, request);
+        self.checker.sent(&header.datagram(&[request as u8]));
+        let members = self.store[session as usize - 1].members.clone();
+        for member in members {
+            self.send(Message {
+                from: SEQUENCER,
+                to: member.node,
+                header,
+                value: vec![request as u8],
+            });
+        }
+    }
+
+    fn send(&mut self, message: Message) {
+        if self.soup.len() >= MAX_SOUP {
+            let at = self.rng.below(self.soup.len() as u64) as usize;
+            self.soup.swap_remove(at);
+        }
+        self.soup.push(message);
+    }
+
+    // ---- The controller and its store
+
+    fn issue(&mut self) {
+        let number = self.store.len() as Epoch + 1;
+        let members: Vec<Member> = self.hosts.values().map(|h| h.replica.member()).collect();
+        let f = (members.len() / 2) as u8;
+        let lead = self.rng.below(members.len() as u64) as u16;
+        let named: Vec<_> = members.iter().map(|m| (m.node, m.nonce)).collect();
+        self.checker
+            .session(number, &named, f as usize, lead as usize);
+        let session = Session {
+            number,
+            sequencer: SEQUENCER,
+            members,
+            f,
+            lead,
+            stage: Stage::Issued,
+        };
+        self.client.learn(&session);
+        self.store.push(session);
+    }
+
+    fn control(&mut self) {
+        let last = self.store.len() - 1;
+        match self.store[last].stage {
+            Stage::Issued => self.store[last].stage = Stage::Writing,
+            Stage::Writing => {
+                if let Some((by, end)) = self.begun(self.store[last].number) {
+                    self.store[last].stage = Stage::Active { by };
+                    self.sequencers.insert(self.store[last].number, end);
+                    self.count("active");
+                } else if self.rng.once_in(12) && self.store.len() < MAX_SESSIONS as usize {
+                    self.issue();
+                }
+            }
+            Stage::Active { .. } => {
+                let stale = self
+                    .hosts
+                    .values()
+                    .any(|h| self.store[last].place(h.replica.member()).is_none());
+                if self.store.len() < MAX_SESSIONS as usize && (stale || self.rng.once_in(10)) {
+                    self.issue();
+                }
+            }
+        }
+    }
+
+    /// A view of the session that f+1 members have begun, and its end.
+    fn begun(&self, session: Epoch) -> Option<(Round, Instance)> {
+        let started = |h: &Host| match self.mutation {
+            Some(Mutation::ActiveEarly) => {
+                let begun = h.replica.begun.as_ref().filter(|_| h.replica.leads());
+                begun.map(|begun| (h.replica.view(), begun.end()))
+            }
+            _ => h.replica.started().map(|s| (s.view, s.end)),
+        };
+        let mut started = self.hosts.values().filter_map(started);
+        started.find(|(view, _)| view.epoch() == session)
+    }
+
+    pub fn tell_store(&mut self, node: NodeId) {
+        let mut told = self.store.clone();
+        let last = told.len() - 1;
+        if self.mutation == Some(Mutation::NewMembersOnly) {
+            told[..last]
+                .iter_mut()
+                .for_each(|s| s.stage = Stage::Issued);
+        }
+        let host = self.hosts.get_mut(&node).expect("a host");
+        if host.replica.configure(&told).expect("the store's own") {
+            host.stored.push(Stored::Sessions(told));
+        }
+    }
+
+    // ---- Hosts
+
+    /// The memory is lost, with all but what the application had on disk, while enough are left of each session
+    /// that a view may need.
+    fn crash(&mut self, node: NodeId) {
+        let last_active = self
+            .store
+            .iter()
+            .rposition(|s| matches!(s.stage, Stage::Active { .. }));
+        let needed = &self.store[last_active.unwrap_or(0)..];
+        let survive = |s: &Session| {
+            let alive = s
+                .members
+                .iter()
+                .filter(|m| m.node != node && self.hosts[&m.node].replica.member() == **m);
+            alive.count() > s.f as usize
+        };
+        if !needed.iter().all(survive) || self.store.len() == MAX_SESSIONS as usize {
+            return;
+        }
+        let host = &self.hosts[&node];
+        let mut nonce = host.replica.member().nonce;
+        let mut app = host.app.clone();
+        app.truncate(host.durable);
+        if self.mutation == Some(Mutation::Forgets) {
+            app.clear();
+        } else {
+            self.nonces += 1;
+            nonce = self.nonces;
+        }
+        let now = host.now;
+        self.count("crash");
+        let mut host = Host::new(Member { node, nonce }, app);
+        host.now = now;
+        self.hosts.insert(node, host);
+    }
+
+    /// The application's state up to somewhere below `stable` is on disk, and the log forgets some of it.
+    fn checkpoint(&mut self, node: NodeId) {
+        let lazy = self.rng.percent(50);
+        let host = self.hosts.get_mut(&node).expect("a host");
+        let stable = host.replica.stable().min(host.app.len() as u64);
+        host.durable = host.durable.max(stable as usize);
+        if !lazy {
+            let inst = host.durable as u64;
+            let mut out = Sent::default();
+            host.replica.checkpointed(host.now, inst, &mut out);
+            host.stored.push(Stored::Checkpointed(inst));
+            self.route(node, None, out);
+        }
+    }
+
+    /// Execution and ACKs after a batch.
+    fn end_batch(&mut self, node: NodeId) {
+        self.execute(node);
+        let host = self.hosts.get_mut(&node).expect("a host");
+        if let Some(ack) = host.replica.take_ack() {
+            self.checker.sent(&ack.header.datagram(&[]));
+            self.send(Message {
+                from: node,
+                to: CLIENT,
+                header: ack.header,
+                value: Vec::new(),
+            });
+        }
+    }
+
+    fn execute(&mut self, node: NodeId) {
+        let no_rollback = self.mutation == Some(Mutation::NoRollback);
+        let host = self.hosts.get_mut(&node).expect("a host");
+        if let Some(rewind) = host.replica.take_rewind() {
+            if (rewind as usize) < host.durable {
+                let what = format!("{node} takes back slot {rewind}, which is on disk");
+                self.violations.push(what);
+                return;
+            }
+            if !no_rollback && (rewind as usize) < host.app.len() {
+                host.app.truncate(rewind as usize);
+                *self.counts.entry("rollback").or_default() += 1;
+            }
+        }
+        let (leads, ready) = (host.replica.leads(), host.replica.ready());
+        let mut replies = Vec::new();
+        while (host.app.len() as u64) < ready {
+            let inst = host.app.len() as u64;
+            let Some(entry) = host.replica.entry(inst) else {
+                break;
+            };
+            host.app.push(executed(host.app.last(), &entry));
+            if leads && !entry.is_noop() {
+                let header = Header {
+                    inst,
+                    client: entry.client,
+                    request: entry.request,
+                    ..host.replica.header(MsgType::Reply, host.replica.view())
+                };
+                replies.push((header, host.app[inst as usize]));
+            }
+        }
+        if leads {
+            self.check_answers(node, ready);
+        }
+        for (header, answer) in replies {
+            self.checker.sent(&header.datagram(&answer.to_be_bytes()));
+            self.send(Message {
+                from: node,
+                to: CLIENT,
+                header,
+                value: answer.to_be_bytes().to_vec(),
+            });
+        }
+    }
+
+    /// What a leader answers was computed on its log.
+    fn check_answers(&mut self, node: NodeId, ready: Instance) {
+        let host = &self.hosts[&node];
+        let floor = host.replica.floor();
+        for inst in floor..ready.min(host.app.len() as u64) {
+            let before = (inst > 0).then(|| &host.app[inst as usize - 1]);
+            let entry = host.replica.entry(inst).expect("it is filled");
+            if host.app[inst as usize] != executed(before, &entry) {
+                let what =
+                    format!("{node} has executed something else than slot {inst} of its log");
+                self.violations.push(what);
+                return;
+            }
+        }
+    }
+
+    pub fn tick(&mut self, node: NodeId, pause: Time) {
+        let host = self.hosts.get_mut(&node).expect("a host");
+        host.now += pause;
+        let mut out = Sent::default();
+        host.replica.tick(host.now, &mut out);
+        self.route(node, None, out);
+        self.fetch_state(node);
+        self.end_batch(node);
+        self.look_at(node);
+    }
+
+    /// A replica that is too far behind takes another one's durable state.
+    fn fetch_state(&mut self, node: NodeId) {
+        let Some(wanted) = self.hosts[&node].replica.wants_checkpoint() else {
+            return;
+        };
+        let source = self.hosts.values().find(|h| h.durable as u64 >= wanted);
+        let Some(state) = source.map(|h| h.app[..h.durable].to_vec()) else {
+            return;
+        };
+        self.count("state fetched");
+        let host = self.hosts.get_mut(&node).expect("a host");
+        let inst = state.len() as u64;
+        host.durable = state.len();
+        host.app = state;
+        let mut out = Sent::default();
+        host.replica.restored(host.now, inst, &mut out);
+        host.stored.push(Stored::Restored(inst));
+        self.route(node, None, out);
+    }
+
+    // ---- The network
+
+    pub fn deliver(&mut self, message: Message) {
+        if message.to == CLIENT {
+            self.answer(&message);
+            return;
+        }
+        let node = message.to;
+        if message.header.msgtype == MsgType::Ordered {
+            self.receive(message);
+        } else {
+            let _ = self.step(&message);
+        }
+        if self.rng.percent(60) {
+            self.end_batch(node);
+        }
+        self.look_at(node);
+    }
+
+    /// The receiver: one slot after the other, and what is missing before a later one.
+    fn receive(&mut self, mut message: Message) {
+        let node = message.to;
+        let host = self.hosts.get_mut(&node).expect("a host");
+        if self.mutation == Some(Mutation::OldSessionTaken) {
+            message.header.rnd = view::stamp(host.replica.view());
+        }
+        let h = message.header;
+        let is_listened_to =
+            host.replica.status() == Status::Normal && h.rnd == view::stamp(host.replica.view());
+        if !is_listened_to {
+            let _ = self.step(&message);
+            return;
+        }
+        host.kept.insert(h.inst, message);
+        self.drain(node);
+    }
+
+    fn drain(&mut self, node: NodeId) {
+        loop {
+            let host = self.hosts.get_mut(&node).expect("a host");
+            let next = host.replica.next();
+            host.kept = host.kept.split_off(&next);
+            let stamp = view::stamp(host.replica.view());
+            host.kept.retain(|_, m| m.header.rnd == stamp);
+            let Some(message) = host.kept.remove(&next) else {
+                break;
+            };
+            if !matches!(self.step(&message), Verdict::Changed) {
+                break;
+            }
+        }
+        let host = self.hosts.get_mut(&node).expect("a host");
+        let last = host.kept.keys().last().copied().unwrap_or(0);
+        for slot in host.replica.next()..last {
+            if !host.kept.contains_key(&slot) {
+                host.replica.dropped(host.now, slot);
+            }
+        }
+    }
+
+    /// One packet to one replica.
+    pub fn step(&mut self, message: &Message) -> Verdict {
+        let mut message = message.clone();
+        let mut out = Sent::default();
+        if let Some(mutation) = self.mutation {
+            mutation.before(self, &mut message, &mut out);
+        }
+        let node = message.to;
+        let host = self.hosts.get_mut(&node).expect("a host");
+        let before = self.mutation.map(|_| host.replica.clone());
+        let verdict = feed(&mut host.replica, host.now, &message, &mut out);
+        if verdict == Verdict::Changed {
+            host.stored.push(Stored::Packet(message.clone()));
+        }
+        if let (Some(mutation), Some(before)) = (self.mutation, before) {
+            mutation.after(self, &message, before, &mut out);
+        }
+        self.note(&message, verdict);
+        self.route(node, Some(message.from), out);
+        verdict
+    }
+
+    fn note(&mut self, message: &Message, verdict: Verdict) {
+        match (message.header.msgtype, verdict) {
+            (MsgType::GapCommit, Verdict::Changed) => self.count("no-op"),
+            (MsgType::GapReply, Verdict::Changed) => self.count("gap filled"),
+            (MsgType::StartView, Verdict::Changed) => self.count("view"),
+            (MsgType::SyncCommit, Verdict::Changed) => self.count("stable"),
+            _ => {}
+        }
+    }
+
+    fn route(&mut self, from: NodeId, asker: Option<NodeId>, out: Sent) {
+        for (to, header, value) in out.0 {
+            let to = match to {
+                To::Node(node) => node,
+                To::Sender => asker.expect("a packet came from somewhere"),
+                _ => panic!("replicas send to nodes"),
+            };
+            let message = Message {
+                from,
+                to,
+                header,
+                value,
+            };
+            if to == from {
+                let _ = self.step(&message);
+                continue;
+            }
+            self.checker.sent(&message.header.datagram(&message.value));
+            self.send(message);
+        }
+        if self.hosts.contains_key(&from) && !self.hosts[&from].kept.is_empty() {
+            self.drain(from);
+        }
+    }
+
+    // ---- The client, and what must hold
+
+    fn answer(&mut self, message: &Message) {
+        let h = &message.header;
+        if h.msgtype == MsgType::Reply {
+            let digest = u64::from_be_bytes(message.value[..].try_into().expect("a digest"));
+            let _ = self.client.reply(h, (h.rnd, h.inst, digest));
+        } else {
+            let _ = self.client.ack(h);
+            self.acked.insert((h.rnd, h.swid), h.inst);
+            if self.mutation == Some(Mutation::FollowersSuffice) {
+                self.believe_followers(h);
+            }
+        }
+        while let Some((_, inst, digest)) = self.client.next() {
+            self.final_answer(inst, digest);
+        }
+    }
+
+    fn believe_followers(&mut self, h: &Header) {
+        let f = self.hosts.len() / 2;
+        let reached = self
+            .acked
+            .iter()
+            .filter(|((v, _), inst)| *v == h.rnd && **inst >= h.inst);
+        if reached.count() <= f || h.inst == 0 {
+            return;
+        }
+        let replica = &self.hosts[&h.swid].replica;
+        if replica.view() == h.rnd && replica.floor() == 0 {
+            let digest = digest_of(replica, h.inst);
+            self.final_answer(h.inst - 1, digest);
+        }
+    }
+
+    fn final_answer(&mut self, inst: Instance, digest: u64) {
+        self.count("final");
+        let first = *self.finals.entry(inst).or_insert(digest);
+        if first != digest {
+            self.violations
+                .push(format!("two final answers for slot {inst}"));
+        }
+    }
+
+    /// A replica's log, whenever something has happened to it.
+    fn look_at(&mut self, node: NodeId) {
+        let replica = &self.hosts[&node].replica;
+        let normal_in = (replica.status() == Status::Normal).then(|| replica.view().0);
+        let ends = (replica.floor(), replica.stable(), replica.next());
+        let content = |inst| match replica.entry(inst) {
+            Some(entry) if entry.is_noop() => Content::Noop,
+            Some(entry) => Content::Known(entry.client, entry.request),
+            None => Content::Request,
+        };
+        self.checker.shown(node, normal_in, ends, content);
+        if self.mutation.is_none() && replica.in_conflict() {
+            self.violations.push(format!("{node}: conflict"));
+        }
+    }
+
+    pub fn is_violated(&self) -> bool {
+        !self.violations.is_empty() || !self.checker.violations().is_empty()
+    }
+
+    pub fn first_violation(&self) -> Option<String> {
+        let broken = self.checker.violations().first();
+        let broken = broken.map(|v| format!("{}: {}", v.id, v.what));
+        self.violations.first().cloned().or(broken)
+    }
+
+    // ---- The end: nothing is lost any more
+
+    /// Whether all get on once the network is good, and have the same log.
+    pub fn settles(&mut self) -> bool {
+        for round in 0..400 {
+            let nodes: Vec<NodeId> = self.hosts.keys().copied().collect();
+            for node in &nodes {
+                self.tell_store(*node);
+                self.tick(*node, 2_000_000);
+            }
+            let soup = std::mem::take(&mut self.soup);
+            for message in soup {
+                self.deliver(message);
+            }
+            nodes.iter().for_each(|node| self.end_batch(*node));
+            if self.is_violated() {
+                return false;
+            }
+            if self.is_settled() {
+                return true;
+            }
+            if round % 8 == 0 {
+                self.heal();
+            }
+        }
+        false
+    }
+
+    /// Where everybody stands; for messages.
+    pub fn report(&self) -> String {
+        let mut report = format!(
+            "{:?}",
+            self.store.iter().map(|s| s.stage).collect::<Vec<_>>()
+        );
+        for (node, host) in &self.hosts {
+            let r = &host.replica;
+            let place = (
+                r.status(),
+                r.view(),
+                r.last_normal(),
+                r.next(),
+                r.stable(),
+                r.floor(),
+            );
+            let last = self.store.last().expect("a session");
+            let named = last.place(r.member()).is_some();
+            report += &format!(
+                "\n{node}: {place:?} short {:?} named {named} app {} durable {} next deadline {:?} now {}",
+                r.wants_checkpoint(),
+                host.app.len(),
+                host.durable,
+                r.next_deadline(),
+                host.now
+            );
+        }
+        report
+    }
+
+    /// The controller goes on with the session that it has begun, and names everybody who is there.
+    fn heal(&mut self) {
+        let last = self.store.last().expect("a session");
+        let is_stale = |h: &Host| last.place(h.replica.member()).is_none();
+        let names_all = !self.hosts.values().any(is_stale);
+        match last.stage {
+            Stage::Active { .. } if names_all => self.request(),
+            Stage::Active { .. } => self.issue(),
+            _ if !names_all => self.issue(),
+            _ => self.control(),
+        }
+        let nodes: Vec<NodeId> = self.hosts.keys().copied().collect();
+        nodes.iter().for_each(|node| self.checkpoint(*node));
+    }
+
+    fn is_settled(&self) -> bool {
+        let last = self.store.last().expect("a session");
+        let replicas = || self.hosts.values().map(|h| &h.replica);
+        let (view, next) = replicas()
+            .map(|r| (r.view(), r.next()))
+            .max()
+            .expect("replicas");
+        let at_end = |r: &Replica| {
+            let place = (r.status(), r.view(), r.next(), r.stable());
+            place == (Status::Normal, view, next, next)
+        };
+        let is_active = matches!(last.stage, Stage::Active { .. });
+        is_active && view.epoch() == last.number && replicas().all(at_end)
+    }
+
+    /// A durable replica that restarts is where it was: what its log holds is its whole memory. [N-TIME]
+    pub fn check_restarts(&mut self) {
+        for (node, host) in &self.hosts {
+            let memory = |r: &Replica| {
+                let entry = |inst| {
+                    r.entry(inst)
+                        .map(|e| (e.stamp, e.flags, e.client, e.request))
+                };
+                let log: Vec<_> = (r.floor()..r.next()).map(entry).collect();
+                let views = (r.view(), r.last_normal(), r.status());
+                let leading = (r.duty.prepared, r.duty.agreed, r.begun.clone());
+                (
+                    views,
+                    r.floor(),
+                    r.stable(),
+                    log,
+                    leading,
+                    r.sessions.clone(),
+                )
+            };
+            let (found, wanted) = (memory(&host.restarted()), memory(&host.replica));
+            if found != wanted {
+                self.violations
+                    .push(format!("{node} restarts as {found:?}, was {wanted:?}"));
+            }
+        }
+    }
+
+    /// Every final answer was computed on the log that all have in the end.
+    pub fn check_finals(&mut self) {
+        let longest = self.hosts.values().max_by_key(|h| h.app.len());
+        let app = &longest.expect("hosts").app;
+        let wrong = self
+            .finals
+            .iter()
+            .find(|(inst, digest)| app.get(**inst as usize) != Some(digest));
+        if let Some((inst, _)) = wrong {
+            self.violations
+                .push(format!("the final answer of slot {inst} isn't of the log"));
+        }
+    }
+}
+
+impl Host {
+    fn new(member: Member, app: Vec<u64>) -> Host {
+        Host {
+            replica: Replica::new(hasty(member), app.len() as u64),
+            kept: BTreeMap::new(),
+            durable: app.len(),
+            now: 0,
+            began: app.len() as u64,
+            stored: Vec::new(),
+            app,
+        }
+    }
+
+    fn restarted(&self) -> Replica {
+        let mut replica = Replica::new(hasty(self.replica.member()), self.began);
+        for stored in &self.stored {
+            let mut out = Sent::default();
+            match stored {
+                Stored::Packet(message) => {
+                    let _ = feed(&mut replica, 0, message, &mut out);
+                }
+                Stored::Sessions(told) => {
+                    replica.configure(told).expect("it was taken before");
+                }
+                Stored::Checkpointed(inst) => replica.checkpointed(0, *inst, &mut out),
+                Stored::Restored(inst) => replica.restored(0, *inst, &mut out),
+            }
+        }
+        replica
+    }
+}
+
+/// Passes a message through bytes.
+pub fn feed(replica: &mut Replica, now: Time, message: &Message, out: &mut Sent) -> Verdict {
+    let datagram = message.header.datagram(&message.value);
+    let packet = Packet::parse(&datagram).expect("a packet");
+    replica.step(now, &packet, out)
+}
+
+fn executed(before: Option<&u64>, entry: &Entry<'_>) -> u64 {
+    let seed = before.copied().unwrap_or(1);
+    match entry.is_noop() {
+        true => hash(seed, b"no-op"),
+        false => hash(seed ^ entry.request, entry.value),
+    }
+}
+
+fn digest_of(replica: &Replica, end: Instance) -> u64 {
+    (0..end).fold(1, |digest, inst| {
+        replica
+            .entry(inst)
+            .map_or(digest, |entry| executed(Some(&digest), &entry))
+    })
+}

@@ -1,0 +1,683 @@
+// SPDX-License-Identifier: Apache-2.0
+//! View changes: another leader, or another session of the sequencer (docs/protocol.md, "View change").
+//!
+//! ```text
+//! any replica            leader of the new view w           its source            members of w
+//!     | VIEW_CHANGE_REQ(w)        |                            |                       |
+//!     |-------------------------->|--------------------------->|---------------------->|
+//!     | VIEW_CHANGE(w): last normal view, end, stable, no-ops  |                       |
+//!     |-------------------------->|<---------------------------|-----------------------|
+//!     |                           | GAP_REQUEST: what it lacks |                       |
+//!     |                           |<-------------------------->|                       |
+//!     |                           | START_VIEW(w): end, stable, no-ops                 |
+//!     |                           |--------------------------------------------------->| GAP_REQUEST:
+//!     |                           |<-------------------------------------------------->| what it lacks
+//!     |                           |<---------------------------------- START_VIEW_REP  |
+//! ```
+//!
+//! The log stays as it is until that of the new view is complete: a [`Plan`] says what that consists of, and what
+//! is fetched lies beside the log until one exchange puts it in. [W-UNTOUCHED]
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::log::{Entry, Slot, contains};
+use super::replica::{Duty, Peer, Replica, Started, Status, no_value, send, sender};
+use super::session::{Session, Stage};
+use super::view;
+use crate::wire::nopaxos::{GapRequest, Noops, max_noop_ranges};
+use crate::{
+    Header, Instance, Member, MsgType, NodeId, Outbox, Packet, Reason, Round, Time, To, Verdict,
+};
+
+// ---- Types
+
+/// What is known of the view that the replica goes to.
+#[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
+pub(super) struct Change {
+    /// When it began, or got on last.
+    since: Time,
+    /// When VIEW_CHANGE was sent last.
+    told_at: Time,
+    /// Of the view's leader: the VIEW_CHANGEs.
+    told: Vec<Told>,
+    /// What the log is to be, once that is known.
+    pub(super) plan: Option<Plan>,
+}
+
+/// A VIEW_CHANGE.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+struct Told {
+    member: Member,
+    last_normal: Round,
+    next: Instance,
+    stable: Instance,
+    noops: Vec<Range<Instance>>,
+}
+
+/// The log of the new view, in terms of the old one and of what others have.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub(super) struct Plan {
+    /// The last view in which those were normal whose logs count above `stable`.
+    origin: Round,
+    stable: Instance,
+    end: Instance,
+    /// From `stable` on.
+    noops: Vec<Range<Instance>>,
+    /// Who has what lies below `stable`.
+    below: NodeId,
+    /// Who has what lies from `stable` on, and how far.
+    above: Vec<(NodeId, Instance)>,
+    /// What they have sent.
+    fetched: BTreeMap<Instance, Slot>,
+    /// Everything below is here.
+    cursor: Instance,
+    asked_end: Instance,
+    asked_at: Time,
+    tries: usize,
+}
+
+/// A START_VIEW. A view has one. [W-ONCE]
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub(super) struct Begun {
+    origin: Round,
+    end: Instance,
+    value: Vec<u8>,
+}
+
+impl Begun {
+    pub(super) fn end(&self) -> Instance {
+        self.end
+    }
+}
+
+impl Replica {
+    /// The view that it has begun as its leader, once f+1 members have its log; for the controller.
+    pub fn started(&self) -> Option<Started> {
+        let (begun, session) = (self.begun.as_ref()?, self.session()?);
+        if !self.leads() {
+            return None;
+        }
+        let has_it = |place: usize| self.duty.peers[place].started;
+        let members = session.members.iter().enumerate();
+        let members: Vec<Member> = members
+            .filter(|(place, member)| has_it(*place) || **member == self.member())
+            .map(|(_, member)| *member)
+            .collect();
+        (members.len() > session.f as usize).then_some(Started {
+            view: self.view,
+            end: begun.end,
+            members,
+        })
+    }
+
+    // ---- When
+
+    /// The store shows a later session that is *writing*: there. [W-WHEN]
+    pub(super) fn follow_store(&mut self, out: &mut impl Outbox) {
+        let Some(newest) = self.sessions.newest_open() else {
+            return;
+        };
+        if newest.number > self.view.epoch() {
+            self.want(view::first(newest.number), out);
+        }
+    }
+
+    /// The leader is silent: the next one. [W-WHEN]
+    pub(super) fn suspect(&mut self, now: Time, out: &mut impl Outbox) {
+        if now >= self.duty.heard + self.settings.silence {
+            self.want_next(out);
+        }
+    }
+
+    fn want_next(&mut self, out: &mut impl Outbox) {
+        let is_member = self
+            .session()
+            .is_some_and(|s| s.place(self.member()).is_some());
+        if let (true, Some(next)) = (is_member, view::next(self.view)) {
+            self.want(next, out);
+        }
+    }
+
+    fn want(&self, wanted: Round, out: &mut impl Outbox) {
+        if self.sessions.takes_part(wanted, self.member()) {
+            self.send_to_self(self.header(MsgType::ViewChangeReq, wanted), &[], out);
+        }
+    }
+
+    pub(super) fn view_change_req(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        no_value(packet)?;
+        self.hear_of_view(now, &packet.header, out)
+    }
+
+    /// Somebody who has a say in it is in a view, or goes there. If it is a later one, so does this replica.
+    pub(super) fn hear_of_view(
+        &mut self,
+        now: Time,
+        h: &Header,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        self.may_change_to(h)?;
+        if h.rnd <= self.view {
+            return Err(Reason::WrongView);
+        }
+        self.change_to(h.rnd, now, out);
+        Ok(Verdict::Changed)
+    }
+
+    /// Both the sender and this replica have a say in the view. [W-WHO]
+    fn may_change_to(&self, h: &Header) -> Result<(), Reason> {
+        if self.sessions.open(h.rnd).is_none() {
+            return Err(Reason::UnknownEpoch);
+        }
+        if !self.sessions.takes_part(h.rnd, sender(h)) {
+            return Err(Reason::UnknownSender);
+        }
+        if !self.sessions.takes_part(h.rnd, self.member()) {
+            return Err(Reason::Stranger);
+        }
+        Ok(())
+    }
+
+    fn change_to(&mut self, wanted: Round, now: Time, out: &mut impl Outbox) {
+        self.go_to(wanted, now);
+        self.tell(now, out);
+        if self.leader() == Some(self.member()) {
+            self.note(self.own_log(), now, out);
+        }
+    }
+
+    /// The log stays as it is. [W-UNTOUCHED]
+    fn go_to(&mut self, wanted: Round, now: Time) {
+        self.view = wanted;
+        self.status = Status::ViewChange;
+        self.lacks.clear();
+        self.short_of = None;
+        self.duty = Duty::default();
+        self.begun = None;
+        self.change = Change {
+            since: now,
+            ..Change::default()
+        };
+    }
+
+    // ---- Telling
+
+    /// Asks all who have a say, and tells the leader its log: the same as often as it is told.
+    fn tell(&mut self, now: Time, out: &mut impl Outbox) {
+        self.change.told_at = now;
+        let request = self.header(MsgType::ViewChangeReq, self.view);
+        let mut others: Vec<Member> = self.sessions.part_takers(self.view).collect();
+        others.sort_unstable();
+        others.dedup();
+        for other in others.into_iter().filter(|other| *other != self.member()) {
+            send(To::Node(other.node), request, &[], out);
+        }
+        let Some(leader) = self.leader() else {
+            return;
+        };
+        let own = self.own_log();
+        if leader == self.member()
+            || own.noops.len() > max_noop_ranges(self.settings.deployment.max_value)
+        {
+            return;
+        }
+        let mut value = Vec::new();
+        Noops::append(&mut value, own.stable, own.noops);
+        let header = Header {
+            inst: own.next,
+            vrnd: own.last_normal,
+            ..self.header(MsgType::ViewChange, self.view)
+        };
+        send(To::Node(leader.node), header, &value, out);
+    }
+
+    /// Of a member that was in no view yet there is nothing to tell. [W-TELL]
+    fn own_log(&self) -> Told {
+        let is_new = self.last_normal.is_none();
+        Told {
+            member: self.member(),
+            last_normal: self.last_normal,
+            next: if is_new { 0 } else { self.log.next() },
+            stable: if is_new { 0 } else { self.stable },
+            noops: self.noops_below(self.log.next()),
+        }
+    }
+
+    pub(super) fn view_change(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        let h = &packet.header;
+        let max_value = self.settings.deployment.max_value;
+        let noops = Noops::parse(packet.value, h.inst, max_value)?;
+        self.may_change_to(h)?;
+        let session = self.sessions.open(h.rnd).ok_or(Reason::UnknownEpoch)?;
+        if session.leader(h.rnd, self.settings.pid) != self.member() {
+            return Err(Reason::NotForRole);
+        }
+        if h.rnd < self.view || h.vrnd >= h.rnd {
+            return Err(Reason::WrongView);
+        }
+        if h.rnd == self.view && self.status == Status::Normal {
+            // It has missed the START_VIEW: the same once more. [W-ONCE]
+            self.send_start_view(To::Sender, out);
+            return Ok(Verdict::Answered);
+        }
+        let told = Told {
+            member: sender(h),
+            last_normal: h.vrnd,
+            next: h.inst,
+            stable: noops.stable,
+            noops: noops.ranges().collect(),
+        };
+        if h.rnd > self.view {
+            self.change_to(h.rnd, now, out);
+        }
+        match self.note(told, now, out) {
+            true => Ok(Verdict::Changed),
+            false => Err(Reason::Duplicate),
+        }
+    }
+
+    /// Notes a VIEW_CHANGE, unless it is known. Says whether that, or what the store shows meanwhile, changed
+    /// anything.
+    fn note(&mut self, told: Told, now: Time, out: &mut impl Outbox) -> bool {
+        let is_new = !self.change.told.iter().any(|t| t.member == told.member);
+        if is_new {
+            self.change.told.push(told);
+        }
+        let starts = self.change.plan.is_none() && self.has_quorum();
+        if starts {
+            let plan = self.merged();
+            if plan.end < self.stable {
+                // Its application holds more than any view can have: it is of another history.
+                self.in_conflict = true;
+                return is_new;
+            }
+            self.change.plan = Some(plan);
+            self.collect(now, out);
+        }
+        is_new || starts
+    }
+
+    // ---- The new leader
+
+    /// f+1 members of each session that must be asked. [W-QUORUM]
+    fn has_quorum(&self) -> bool {
+        let Some(needed) = self.sessions.needed(self.view) else {
+            return false;
+        };
+        let told = |member: &Member| self.change.told.iter().any(|t| t.member == *member);
+        needed.iter().all(|session| {
+            let answered = session.members.iter().filter(|m| told(m)).count();
+            answered > session.f as usize
+        })
+    }
+
+    /// The log of the new view, from the VIEW_CHANGEs of a quorum. Below the largest `stable` it is the log of who
+    /// told that, alone: lists of no-ops begin there. From there on it is what those have who were normal in the
+    /// latest view, and a no-op where any of them has one. [W-MERGE]
+    fn merged(&self) -> Plan {
+        let told = &self.change.told;
+        let origin = told.iter().map(|t| t.last_normal).max();
+        let origin = origin.unwrap_or(Round::NONE);
+        let latest = || told.iter().filter(|t| t.last_normal == origin);
+        let stable = told.iter().map(|t| t.stable).max().unwrap_or(0);
+        let end = latest().map(|t| t.next).max().unwrap_or(0).max(stable);
+        let all_noops = latest().flat_map(|t| t.noops.iter().cloned());
+        let others = || told.iter().filter(|t| t.member != self.member());
+        let below = others().find(|t| t.stable == stable);
+        let above = others().filter(|t| t.last_normal == origin);
+        Plan {
+            below: below.map_or(0, |t| t.member.node),
+            above: above.map(|t| (t.member.node, t.next)).collect(),
+            ..Plan::new(self, origin, stable..end, union(all_noops, stable..end))
+        }
+    }
+
+    /// Complete: the view begins. [W-START]
+    fn begin(&mut self, plan: Plan, now: Time, out: &mut impl Outbox) {
+        let mut value = Vec::new();
+        Noops::append(&mut value, plan.stable, plan.noops.iter().cloned());
+        self.begun = Some(Begun {
+            origin: plan.origin,
+            end: plan.end,
+            value,
+        });
+        self.exchange(plan, now);
+        let session = self.session();
+        let others: Vec<Member> = session.map_or(Vec::new(), |s| s.members.clone());
+        for other in others.into_iter().filter(|other| *other != self.member()) {
+            self.send_start_view(To::Node(other.node), out);
+        }
+    }
+
+    fn send_start_view(&self, to: To, out: &mut impl Outbox) {
+        if let Some(begun) = &self.begun {
+            let header = Header {
+                inst: begun.end,
+                vrnd: begun.origin,
+                ..self.header(MsgType::StartView, self.view)
+            };
+            send(to, header, &begun.value, out);
+        }
+    }
+
+    pub(super) fn start_view_rep(
+        &mut self,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        no_value(packet)?;
+        let h = &packet.header;
+        let place = self.sent_by_follower(h)?;
+        if self.begun.as_ref().map(|begun| begun.end) != Some(h.inst) {
+            return Err(Reason::Unexpected);
+        }
+        Ok(self.synced(place, h.inst, out))
+    }
+
+    // ---- A member
+
+    /// Counts for a later view, or for this one unless it has begun here already: a repeated one would cut off
+    /// what was acknowledged since. [W-REPEATED]
+    pub(super) fn start_view(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        let h = &packet.header;
+        let max_value = self.settings.deployment.max_value;
+        let noops = Noops::parse(packet.value, h.inst, max_value)?;
+        let session = self.sessions.open(h.rnd).ok_or(Reason::UnknownEpoch)?;
+        let leader = session.leader(h.rnd, self.settings.pid);
+        if sender(h) != leader || leader == self.member() {
+            return Err(Reason::UnknownSender);
+        }
+        if session.place(self.member()).is_none() {
+            return Err(Reason::Stranger);
+        }
+        if h.rnd < self.view || h.vrnd >= h.rnd {
+            return Err(Reason::WrongView);
+        }
+        if h.rnd == self.view && self.status == Status::Normal {
+            self.answer_start_view(h.inst, out);
+            return Ok(Verdict::Answered);
+        }
+        if h.rnd == self.view && self.change.plan.is_some() {
+            return Err(Reason::Duplicate);
+        }
+        if h.inst < self.stable {
+            return Err(Reason::Conflict);
+        }
+        if h.rnd > self.view {
+            self.go_to(h.rnd, now);
+            self.change.told_at = now;
+        }
+        self.change.since = now;
+        self.change.plan = Some(Plan {
+            below: leader.node,
+            above: vec![(leader.node, h.inst)],
+            ..Plan::new(self, h.vrnd, noops.stable..h.inst, noops.ranges().collect())
+        });
+        self.collect(now, out);
+        Ok(Verdict::Changed)
+    }
+
+    fn answer_start_view(&self, end: Instance, out: &mut impl Outbox) {
+        let answer = Header {
+            inst: end,
+            ..self.header(MsgType::StartViewRep, self.view)
+        };
+        if let Some(leader) = self.leader() {
+            send(To::Node(leader.node), answer, &[], out);
+        }
+    }
+
+    // ---- Collecting the new log beside the old one
+
+    /// Moves on over what is here; asks for what isn't, or puts the new log in the old one's place. [W-START]
+    pub(super) fn collect(&mut self, now: Time, out: &mut impl Outbox) {
+        let Some(mut plan) = self.change.plan.take() else {
+            return;
+        };
+        while plan.cursor < plan.end && !self.lacks_of(&plan, plan.cursor) {
+            plan.cursor += 1;
+        }
+        if plan.end > self.log.end() {
+            let floor = plan.end - (self.log.end() - self.log.floor());
+            self.short_of = Some(floor).filter(|floor| *floor > self.stable);
+        } else if plan.cursor == plan.end {
+            let i_lead = self.leader() == Some(self.member());
+            match i_lead {
+                true => self.begin(plan, now, out),
+                false => {
+                    let end = plan.end;
+                    self.exchange(plan, now);
+                    self.answer_start_view(end, out);
+                }
+            }
+            return;
+        } else if plan.cursor >= plan.asked_end {
+            self.ask_source(&mut plan, now, out);
+        }
+        self.change.plan = Some(plan);
+    }
+
+    /// Whether the new log has something at `inst` that isn't here.
+    fn lacks_of(&self, plan: &Plan, inst: Instance) -> bool {
+        if inst < self.stable || plan.fetched.contains_key(&inst) {
+            return false;
+        }
+        if inst < plan.stable {
+            return true;
+        }
+        !contains(&plan.noops, inst) && !self.has_request_of(plan, inst)
+    }
+
+    /// Whether its own log counts at `inst`, and has a request there.
+    fn has_request_of(&self, plan: &Plan, inst: Instance) -> bool {
+        self.last_normal == plan.origin && self.log.get(inst).is_some_and(|e| !e.is_noop())
+    }
+
+    fn ask_source(&self, plan: &mut Plan, now: Time, out: &mut impl Outbox) {
+        let begin = plan.cursor;
+        let mut end = plan.end.min(begin + u64::from(GapRequest::MAX));
+        if begin < plan.stable {
+            end = end.min(plan.stable);
+        }
+        let whom = match begin < plan.stable {
+            true => Some(plan.below),
+            false => {
+                let have_it = || plan.above.iter().filter(|(_, next)| *next > begin);
+                let turn = plan.tries % have_it().count().max(1);
+                have_it().nth(turn).map(|(node, _)| *node)
+            }
+        };
+        plan.asked_at = now;
+        plan.asked_end = end;
+        if whom.is_some() {
+            self.ask_for(whom, begin..end, out);
+        }
+    }
+
+    /// An answer to a question about the new log. Below `stable` only its source counts, and its no-ops do; from
+    /// there on a no-op would have been listed.
+    pub(super) fn fetched(
+        &mut self,
+        now: Time,
+        h: &Header,
+        entry: Option<Entry<'_>>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        let i_lead = self.leader() == Some(self.member());
+        let mut plan = self.change.plan.take().ok_or(Reason::Unexpected)?;
+        let is_below = h.inst < plan.stable;
+        let from_source = match is_below {
+            true => h.swid == plan.below,
+            false => plan
+                .above
+                .iter()
+                .any(|(node, next)| *node == h.swid && h.inst < *next),
+        };
+        let is_open = (plan.cursor..plan.end).contains(&h.inst) && self.lacks_of(&plan, h.inst);
+        let listed_only = entry.is_some_and(|e| e.is_noop()) && !is_below && i_lead;
+        if !from_source || !is_open || listed_only {
+            self.change.plan = Some(plan);
+            return Err(Reason::Unexpected);
+        }
+        let Some(entry) = entry else {
+            // It is trimmed there.
+            if is_below {
+                self.short_of = Some(h.inst + 1);
+            }
+            self.change.plan = Some(plan);
+            return Ok(Verdict::Answered);
+        };
+        plan.fetched.insert(h.inst, Slot::of(&entry));
+        self.change.since = now;
+        self.change.plan = Some(plan);
+        self.collect(now, out);
+        Ok(Verdict::Changed)
+    }
+
+    /// Puts the new log in the old one's place, all at once, and is normal in the new view. [W-START]
+    fn exchange(&mut self, plan: Plan, now: Time) {
+        let noop = Entry::noop(view::stamp(self.view));
+        for inst in self.stable..plan.end {
+            let is_noop = inst >= plan.stable && contains(&plan.noops, inst);
+            let new = match plan.fetched.get(&inst) {
+                Some(slot) => slot.entry(),
+                None if is_noop => noop,
+                None => continue,
+            };
+            if inst < self.log.next() {
+                self.put(inst, &new);
+            } else {
+                let _has_room = self.log.push(&new);
+            }
+        }
+        if self.log.next() > plan.end {
+            self.log.truncate(plan.end);
+            self.changed_from(plan.end);
+        }
+        if self.last_normal.epoch() != self.view.epoch() {
+            self.in_conflict = false;
+        }
+        self.stable = self.stable.max(plan.stable);
+        self.status = Status::Normal;
+        self.last_normal = self.view;
+        self.change = Change::default();
+        self.acknowledge_from(plan.stable.min(plan.end));
+        let members = self.session().map_or(0, |s| s.members.len());
+        self.duty = Duty {
+            peers: vec![Peer::default(); members],
+            prepared: plan.end,
+            agreed: plan.end,
+            told_stable: self.stable,
+            heard: now,
+            sync_at: now,
+            ..Duty::default()
+        };
+    }
+
+    // ---- Time
+
+    pub(super) fn go_on_changing(&mut self, now: Time, out: &mut impl Outbox) {
+        if self.is_over() {
+            return;
+        }
+        if now >= self.change.since + self.patience() {
+            self.change.since = now;
+            self.want_next(out);
+        }
+        if now >= self.change.told_at + self.repeat_after() {
+            self.tell(now, out);
+        }
+        let Some(mut plan) = self.change.plan.take() else {
+            return;
+        };
+        if plan.cursor < plan.end && now >= plan.asked_at + self.repeat_after() {
+            plan.tries += 1;
+            self.ask_source(&mut plan, now, out);
+        }
+        self.change.plan = Some(plan);
+    }
+
+    /// It was asked for what an earlier session has left, and is no member of the one that goes on.
+    fn is_over(&self) -> bool {
+        let is_other = |s: &Session| s.place(self.member()).is_none();
+        let is_active = |s: &Session| matches!(s.stage, Stage::Active { .. });
+        self.session().is_some_and(|s| is_active(s) && is_other(s))
+    }
+
+    pub(super) fn change_deadline(&self) -> Option<Time> {
+        if self.is_over() {
+            return None;
+        }
+        let told = self.change.told_at + self.repeat_after();
+        let asked = self.change.plan.as_ref();
+        let asked = asked.map_or(told, |plan| plan.asked_at + self.repeat_after());
+        Some(told.min(asked).min(self.change.since + self.patience()))
+    }
+
+    /// A source may have died: after so long the next leader tries. Later ones are given more time.
+    fn patience(&self) -> Time {
+        self.settings.silence * Time::from(1 + view::number(self.view).min(8))
+    }
+
+    fn repeat_after(&self) -> Time {
+        self.settings.silence / 8
+    }
+}
+
+impl Plan {
+    /// From the first slot that `replica` doesn't know to be stable.
+    fn new(
+        replica: &Replica,
+        origin: Round,
+        above_stable: Range<Instance>,
+        noops: Vec<Range<Instance>>,
+    ) -> Plan {
+        Plan {
+            origin,
+            stable: above_stable.start,
+            end: above_stable.end,
+            noops,
+            below: 0,
+            above: Vec::new(),
+            fetched: BTreeMap::new(),
+            cursor: replica.stable,
+            asked_end: replica.stable,
+            asked_at: 0,
+            tries: 0,
+        }
+    }
+}
+
+/// All slots of these ranges that lie within `bounds`, in order.
+fn union(
+    ranges: impl Iterator<Item = Range<Instance>>,
+    bounds: Range<Instance>,
+) -> Vec<Range<Instance>> {
+    let clipped = ranges.map(|r| r.start.max(bounds.start)..r.end.min(bounds.end));
+    let mut sorted: Vec<Range<Instance>> = clipped.filter(|r| !r.is_empty()).collect();
+    sorted.sort_unstable_by_key(|r| r.start);
+    let mut union: Vec<Range<Instance>> = Vec::new();
+    for range in sorted {
+        match union.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => union.push(range),
+        }
+    }
+    union
+}

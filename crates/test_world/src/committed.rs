@@ -1,0 +1,514 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What NOPaxos has committed, from the packets alone, and whether it stays: INV-10 to INV-12, and of INV-15 that no
+//! slot of a session is stamped twice. Knows the sessions and what was sent; a replica's log only where a test shows it.
+//!
+//! Packets are taken as bytes, so that the tests inside `paxos` can show theirs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use paxos::nopaxos::view;
+use paxos::wire::nopaxos::{Noops, SyncPrepare};
+use paxos::{Epoch, Header, Instance, MsgType, NodeId, Packet, Round};
+
+/// What breaks which invariant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// The invariant.
+    pub id: &'static str,
+    /// What happened.
+    pub what: String,
+}
+
+/// What a log has in a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Content {
+    /// No request.
+    Noop,
+    /// Some request: which one isn't known.
+    Request,
+    /// This request: client and number.
+    Known(u64, u64),
+}
+
+impl Content {
+    fn fits(self, other: Content) -> bool {
+        match (self, other) {
+            (Content::Request, Content::Known(..)) | (Content::Known(..), Content::Request) => true,
+            _ => self == other,
+        }
+    }
+}
+
+/// A session as the store has it.
+#[derive(Clone, Debug)]
+struct Members {
+    nodes: Vec<(NodeId, u64)>,
+    f: usize,
+    lead: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Start {
+    end: Instance,
+    stable: Instance,
+    noops: Vec<Range<Instance>>,
+    bytes: Vec<u8>,
+}
+
+/// One partition's facts.
+#[derive(Default, Debug)]
+pub struct Committed {
+    pid: u16,
+    sessions: BTreeMap<Epoch, Members>,
+    stamps: BTreeMap<(Round, Instance), (u64, u64)>,
+    starts: BTreeMap<Round, Start>,
+    /// What the leader of a view has shown of its log.
+    logs: BTreeMap<Round, BTreeMap<Instance, Content>>,
+    /// What a view's leader has answered.
+    answered: BTreeMap<Round, BTreeSet<Instance>>,
+    acks: BTreeMap<Round, BTreeMap<NodeId, Instance>>,
+    /// Committed in a view: everything below.
+    committed: BTreeMap<Round, Instance>,
+    stable: BTreeMap<Instance, Content>,
+    violations: Vec<Violation>,
+}
+
+impl Committed {
+    /// Of partition `pid`.
+    pub fn new(pid: u16) -> Committed {
+        Committed {
+            pid,
+            ..Committed::default()
+        }
+    }
+
+    /// A session of which there may be packets from now on: members as (node, nonce), f, and who leads first.
+    pub fn session(&mut self, number: Epoch, nodes: &[(NodeId, u64)], f: usize, lead: usize) {
+        let nodes = nodes.to_vec();
+        self.sessions.insert(number, Members { nodes, f, lead });
+    }
+
+    /// What was broken so far.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// How far a view's log is committed.
+    fn committed_in(&self, view: Round) -> Instance {
+        self.committed.get(&view).copied().unwrap_or(0)
+    }
+
+    /// How much was committed in any view.
+    pub fn most_committed(&self) -> Instance {
+        self.committed.values().copied().max().unwrap_or(0)
+    }
+
+    /// Somebody sends a packet.
+    pub fn sent(&mut self, datagram: &[u8]) {
+        let Ok(packet) = Packet::parse(datagram) else {
+            return;
+        };
+        let h = packet.header;
+        if h.pid != self.pid || h.rnd.is_none() {
+            return;
+        }
+        match h.msgtype {
+            MsgType::Ordered => self.ordered(&h),
+            MsgType::Reply => self.reply(&h),
+            MsgType::Ack => self.ack(&h),
+            MsgType::StartView => self.start_view(&packet),
+            MsgType::GapCommit => self.gap_commit(&packet),
+            MsgType::SyncCommit => self.commit(h.rnd, h.inst),
+            MsgType::SyncPrepare => {
+                if let Ok(prepare) = SyncPrepare::parse(packet.value, h.inst, u16::MAX) {
+                    self.commit(h.rnd, prepare.noops.stable);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn violated(&mut self, id: &'static str, what: String) {
+        self.violations.push(Violation { id, what });
+    }
+
+    fn ordered(&mut self, h: &Header) {
+        let message = (h.client, h.request);
+        let first = *self.stamps.entry((h.rnd, h.inst)).or_insert(message);
+        if first != message {
+            let what = format!(
+                "slot {} of session {} is stamped twice",
+                h.inst,
+                h.rnd.epoch()
+            );
+            self.violated("INV-15", what);
+        }
+    }
+
+    /// The leader's log has this request there.
+    fn reply(&mut self, h: &Header) {
+        if self.leader(h.rnd) != Some(h.swid) {
+            self.violated("INV-11", format!("{} answers in view {:?}", h.swid, h.rnd));
+        }
+        self.shows(h.rnd, h.inst, Content::Known(h.client, h.request));
+        self.answered.entry(h.rnd).or_default().insert(h.inst);
+        self.look(h.rnd);
+    }
+
+    fn ack(&mut self, h: &Header) {
+        let acks = self.acks.entry(h.rnd).or_default();
+        let filled = acks.entry(h.swid).or_default();
+        *filled = (*filled).max(h.inst);
+        self.look(h.rnd);
+    }
+
+    fn start_view(&mut self, packet: &Packet<'_>) {
+        let h = &packet.header;
+        let Ok(noops) = Noops::parse(packet.value, h.inst, u16::MAX) else {
+            return;
+        };
+        let start = Start {
+            end: h.inst,
+            stable: noops.stable,
+            noops: noops.ranges().collect(),
+            bytes: packet.value.to_vec(),
+        };
+        if let Some(first) = self.starts.get(&h.rnd) {
+            if (first.end, &first.bytes) != (start.end, &start.bytes) {
+                self.violated("INV-11", format!("view {:?} starts with two logs", h.rnd));
+            }
+            return;
+        }
+        for inst in start.stable..start.end {
+            self.shows(h.rnd, inst, start.content(inst));
+        }
+        self.starts.insert(h.rnd, start);
+        let earlier: Vec<_> = self
+            .committed
+            .range(..h.rnd)
+            .map(|(v, n)| (*v, *n))
+            .collect();
+        for (view, end) in earlier {
+            self.compare(view, end, h.rnd);
+        }
+    }
+
+    fn gap_commit(&mut self, packet: &Packet<'_>) {
+        let h = &packet.header;
+        let Ok(noops) = Noops::parse_commit(packet.value, h.inst, u16::MAX) else {
+            return;
+        };
+        for inst in noops.ranges().flatten() {
+            self.shows(h.rnd, inst, Content::Noop);
+        }
+    }
+
+    /// The leader of a view has this in its log. In one view that never changes.
+    fn shows(&mut self, view: Round, inst: Instance, content: Content) {
+        let log = self.logs.entry(view).or_default();
+        let known = log.entry(inst).or_insert(content);
+        if !known.fits(content) {
+            let what = format!("slot {inst} in view {view:?}: {known:?}, then {content:?}");
+            self.violated("INV-11", what);
+        } else if *known == Content::Request {
+            *known = content;
+        }
+        let end = self.committed_in(view);
+        if inst < end {
+            self.compare_all(view, end);
+        }
+        let earlier = self.committed.range(..view);
+        let earlier: Vec<Round> = earlier
+            .filter(|(_, end)| inst < **end)
+            .map(|(v, _)| *v)
+            .collect();
+        for committed_in in earlier {
+            self.compare_logs(committed_in, inst + 1, view, "is committed, and changes");
+        }
+    }
+
+    /// What clients may have seen: the leader's answer, and f acknowledgements of others in the same view.
+    fn look(&mut self, view: Round) {
+        let Some(session) = self.sessions.get(&view.epoch()) else {
+            return;
+        };
+        let leader = self.leader(view);
+        let is_member = |node: &NodeId| session.nodes.iter().any(|(n, _)| n == node);
+        let acks = self.acks.get(&view).into_iter().flatten();
+        let others = acks.filter(|(node, _)| Some(**node) != leader && is_member(node));
+        let mut filled: Vec<Instance> = others.map(|(_, inst)| *inst).collect();
+        filled.sort_unstable_by(|a, b| b.cmp(a));
+        let filled = match session.f {
+            0 => Instance::MAX,
+            f => filled.get(f - 1).copied().unwrap_or(0),
+        };
+        let answered = self.answered.get(&view);
+        let last = answered.and_then(|slots| slots.range(..filled).next_back());
+        if let Some(last) = last.copied() {
+            self.commit(view, last + 1);
+        }
+    }
+
+    /// Everything below is committed in this view.
+    fn commit(&mut self, view: Round, end: Instance) {
+        let before = self.committed.entry(view).or_default();
+        if end > *before {
+            *before = end;
+            self.compare_all(view, end);
+        }
+    }
+
+    fn compare_all(&mut self, view: Round, end: Instance) {
+        let later: Vec<Round> = self.starts.keys().copied().filter(|w| *w > view).collect();
+        for other in later {
+            self.compare(view, end, other);
+        }
+        let others: Vec<_> = self.committed.iter().map(|(v, n)| (*v, *n)).collect();
+        for (other, other_end) in others {
+            self.compare_logs(
+                view,
+                end.min(other_end),
+                other,
+                "is committed with two contents",
+            );
+        }
+    }
+
+    /// What was committed in `view` is in the log of a later one.
+    fn compare(&mut self, view: Round, end: Instance, later: Round) {
+        let start = self.starts[&later].clone();
+        if start.end < end {
+            let what = format!(
+                "{end} slots of {view:?} are committed, {later:?} starts with {}",
+                start.end
+            );
+            self.violated("INV-10", what);
+        }
+        self.compare_logs(view, end, later, "is committed, and changes");
+    }
+
+    fn compare_logs(&mut self, view: Round, end: Instance, other: Round, how: &str) {
+        let (Some(log), Some(other_log)) = (self.logs.get(&view), self.logs.get(&other)) else {
+            return;
+        };
+        let differs = |(inst, content): &(&Instance, &Content)| {
+            other_log
+                .get(inst)
+                .is_some_and(|other| !other.fits(**content))
+        };
+        let found = log.range(..end).find(differs);
+        if let Some((inst, content)) = found {
+            let what = format!(
+                "slot {inst} of {view:?} {how} in {other:?}: {content:?}, {:?}",
+                other_log[inst]
+            );
+            self.violated("INV-10", what);
+        }
+    }
+
+    /// Who leads a view.
+    fn leader(&self, view: Round) -> Option<NodeId> {
+        let session = self.sessions.get(&view.epoch())?;
+        let turn = session.lead + usize::from(self.pid) + view::number(view) as usize;
+        Some(session.nodes[turn % session.nodes.len()].0)
+    }
+
+    /// A replica shows its log: what is stable in it is that of all others, and what was committed before the view
+    /// in which it is normal (a number, as in a header's `rnd`) is there. `log` knows everything from `floor` to `next`.
+    pub fn shown(
+        &mut self,
+        who: NodeId,
+        normal_in: Option<u32>,
+        (floor, stable, next): (Instance, Instance, Instance),
+        log: impl Fn(Instance) -> Content,
+    ) {
+        for inst in floor..stable.min(next) {
+            let first = *self.stable.entry(inst).or_insert(log(inst));
+            if first != log(inst) {
+                let what = format!("{who}: stable slot {inst}: {first:?} and {:?}", log(inst));
+                self.violated("INV-12", what);
+            }
+        }
+        let Some(view) = normal_in.map(Round) else {
+            return;
+        };
+        let earlier: Vec<_> = self
+            .committed
+            .range(..view)
+            .map(|(v, n)| (*v, *n))
+            .collect();
+        for (earlier, end) in earlier {
+            if next < end {
+                let what = format!(
+                    "{who} is normal in {view:?} without slot {next}, committed in {earlier:?}"
+                );
+                self.violated("INV-10", what);
+            }
+            let known = self
+                .logs
+                .get(&earlier)
+                .into_iter()
+                .flat_map(|log| log.range(floor..end.max(floor)));
+            let differs = |(inst, content): &(&Instance, &Content)| {
+                **inst < next && !log(**inst).fits(**content)
+            };
+            let wrong = known
+                .clone()
+                .find(differs)
+                .map(|(inst, content)| (*inst, *content));
+            if let Some((inst, content)) = wrong {
+                let what = format!(
+                    "{who} in {view:?}: slot {inst} was {content:?} in {earlier:?}, is {:?}",
+                    log(inst)
+                );
+                self.violated("INV-10", what);
+            }
+        }
+    }
+}
+
+impl Start {
+    fn content(&self, inst: Instance) -> Content {
+        match self.noops.iter().any(|range| range.contains(&inst)) {
+            true => Content::Noop,
+            false => Content::Request,
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // ranges are what these lists are of
+mod tests {
+    use super::*;
+    use paxos::Flags;
+
+    const FIRST: Round = Round(1 << 12);
+    const SECOND: Round = Round((1 << 12) + 1);
+
+    fn world() -> Committed {
+        let mut committed = Committed::new(0);
+        committed.session(1, &[(1, 1), (2, 1), (3, 1)], 1, 0);
+        committed
+    }
+
+    fn packet(msgtype: MsgType, rnd: Round, swid: NodeId, inst: Instance) -> Header {
+        Header {
+            rnd,
+            swid,
+            inst,
+            ..Header::new(msgtype)
+        }
+    }
+
+    fn send(committed: &mut Committed, header: Header, value: &[u8]) {
+        committed.sent(&header.datagram(value));
+    }
+
+    fn reply(committed: &mut Committed, view: Round, from: NodeId, inst: Instance, request: u64) {
+        let header = Header {
+            client: 7,
+            request,
+            ..packet(MsgType::Reply, view, from, inst)
+        };
+        send(committed, header, b"answer");
+    }
+
+    fn start(committed: &mut Committed, view: Round, end: Instance, noops: &[Range<Instance>]) {
+        let mut value = Vec::new();
+        Noops::append(&mut value, 0, noops.iter().cloned());
+        send(committed, packet(MsgType::StartView, view, 2, end), &value);
+    }
+
+    /// One request is committed in the first view.
+    fn one_committed() -> Committed {
+        let mut committed = world();
+        reply(&mut committed, FIRST, 1, 0, 1);
+        assert_eq!(committed.committed_in(FIRST), 0);
+        send(&mut committed, packet(MsgType::Ack, FIRST, 2, 1), &[]);
+        assert_eq!(committed.committed_in(FIRST), 1);
+        committed
+    }
+
+    fn ids(committed: &Committed) -> Vec<&'static str> {
+        committed.violations().iter().map(|v| v.id).collect()
+    }
+
+    /// [K-QUORUM]
+    #[test]
+    fn what_is_committed_must_be_in_later_views() {
+        let mut sound = one_committed();
+        start(&mut sound, SECOND, 1, &[]);
+        reply(&mut sound, SECOND, 2, 0, 1);
+        assert_eq!(ids(&sound), [""; 0]);
+
+        let mut cut_off = one_committed();
+        start(&mut cut_off, SECOND, 0, &[]);
+        assert_eq!(ids(&cut_off), ["INV-10"]);
+
+        let mut noop = one_committed();
+        start(&mut noop, SECOND, 1, &[0..1]);
+        assert_eq!(ids(&noop).first(), Some(&"INV-10"));
+
+        let mut other = one_committed();
+        start(&mut other, SECOND, 1, &[]);
+        reply(&mut other, SECOND, 2, 0, 2);
+        assert_eq!(ids(&other).first(), Some(&"INV-10"));
+    }
+
+    /// The order in which facts come doesn't matter. [K-LEADER]
+    #[test]
+    fn an_acknowledgement_seen_late_counts() {
+        let mut committed = world();
+        reply(&mut committed, FIRST, 1, 0, 1);
+        start(&mut committed, SECOND, 0, &[]);
+        send(&mut committed, packet(MsgType::Ack, FIRST, 1, 1), &[]);
+        assert_eq!(
+            ids(&committed),
+            [""; 0],
+            "the leader's own counts for nothing"
+        );
+        send(&mut committed, packet(MsgType::Ack, FIRST, 3, 1), &[]);
+        assert_eq!(ids(&committed), ["INV-10"]);
+    }
+
+    #[test]
+    fn a_view_has_one_start_and_its_leader_one_log() {
+        let mut two_starts = world();
+        start(&mut two_starts, SECOND, 1, &[]);
+        start(&mut two_starts, SECOND, 1, &[0..1]);
+        assert_eq!(ids(&two_starts), ["INV-11"]);
+
+        let mut answered = world();
+        reply(&mut answered, FIRST, 1, 0, 1);
+        let mut value = Vec::new();
+        Noops::append(&mut value, 0, [0..1]);
+        send(
+            &mut answered,
+            packet(MsgType::GapCommit, FIRST, 1, 1),
+            &value,
+        );
+        assert_eq!(ids(&answered), ["INV-11"]);
+    }
+
+    #[test]
+    fn a_slot_stamped_twice_and_a_stable_slot_that_changes() {
+        let mut committed = world();
+        for request in [1, 1, 2] {
+            let header = Header {
+                client: 7,
+                request,
+                flags: Flags::NONE,
+                ..packet(MsgType::Ordered, FIRST, 9, 4)
+            };
+            send(&mut committed, header, b"v");
+        }
+        assert_eq!(ids(&committed), ["INV-15"]);
+
+        let mut committed = world();
+        committed.shown(1, None, (0, 1, 1), |_| Content::Known(7, 1));
+        committed.shown(2, None, (0, 0, 1), |_| Content::Noop);
+        committed.shown(3, None, (0, 1, 1), |_| Content::Noop);
+        assert_eq!(ids(&committed), ["INV-12"]);
+    }
+}
