@@ -515,6 +515,8 @@ fn an_accepted_loss_cuts_no_command_over_partitions_in_two() {
     let mut cluster = TestCluster::start(&shape);
     let keys: Vec<String> = (0..8).map(|n| format!("key:{n}")).collect();
     let server = cluster.local.redis[1];
+    // From here on the front end takes connections.
+    assert_eq!(cluster.call(1, &["SET", "first", "1"]), ok());
     let mset = |round: usize| -> Vec<Vec<u8>> {
         let value = format!("round {round}");
         let pair = |key: &String| [key.clone().into_bytes(), value.clone().into_bytes()];
