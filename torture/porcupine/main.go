@@ -2,7 +2,7 @@
 // Checks a history of `wirepaxos torture` with Porcupine, key by key.
 //
 // Input, on stdin: a line of JSON an operation, with its client, key, op, arg, call and return (null: no answer came),
-// answer. Output: one JSON object with the verdict ("yes", "no", "unknown"), the number of keys, and the keys that are
+// answer. A key may stand for a group of keys; members are those of it that the operation is about (null: it is one key). Output: one JSON object with the verdict ("yes", "no", "unknown"), the number of keys, and the keys that are
 // not linearizable or too hard.
 package main
 
@@ -14,6 +14,7 @@ import (
 	"os"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -23,55 +24,85 @@ import (
 const timeout = 20 * time.Second
 
 type line struct {
-	Client int     `json:"client"`
-	Key    string  `json:"key"`
-	Op     string  `json:"op"`
-	Arg    string  `json:"arg"`
-	Call   int64   `json:"call"`
-	Return *int64  `json:"return"`
-	Answer *string `json:"answer"`
+	Client  int     `json:"client"`
+	Key     string  `json:"key"`
+	Op      string  `json:"op"`
+	Members []int   `json:"members"`
+	Arg     string  `json:"arg"`
+	Call    int64   `json:"call"`
+	Return  *int64  `json:"return"`
+	Answer  *string `json:"answer"`
 }
 
 // A key's value, or that it has none.
-type state struct {
+type contents struct {
 	present bool
 	value   string
 }
 
-type input struct{ op, arg string }
+// A group of keys. One that is no group is the first of it.
+type state [3]contents
+
+type input struct {
+	op, arg string
+	members []int
+}
 
 // What a command of the store does. Answers are in the form of the history: "+" is OK, "_" nil, ":7" a number, "$x" a
-// string.
+// string, "*$x _ $y" those of a group.
 func apply(s state, in input) (state, string) {
+	members := in.members
+	if members == nil {
+		members = []int{0}
+	}
+	key := &s[0]
 	switch in.op {
 	case "GET":
-		if s.present {
-			return s, "$" + s.value
+		return s, shown(*key)
+	case "MGET":
+		all := []string{}
+		for _, n := range members {
+			all = append(all, shown(s[n]))
 		}
-		return s, "_"
-	case "SET":
-		return state{true, in.arg}, "+"
+		return s, "*" + strings.Join(all, " ")
+	case "SET", "MSET":
+		for _, n := range members {
+			s[n] = contents{true, in.arg}
+		}
+		return s, "+"
 	case "INCR":
 		n := int64(0)
-		if s.present {
-			parsed, err := strconv.ParseInt(s.value, 10, 64)
+		if key.present {
+			parsed, err := strconv.ParseInt(key.value, 10, 64)
 			if err != nil {
 				return s, "-"
 			}
 			n = parsed
 		}
 		sum := strconv.FormatInt(n+1, 10)
-		return state{true, sum}, ":" + sum
+		*key = contents{true, sum}
+		return s, ":" + sum
 	case "APPEND":
-		value := s.value + in.arg
-		return state{true, value}, ":" + strconv.Itoa(len(value))
+		*key = contents{true, key.value + in.arg}
+		return s, ":" + strconv.Itoa(len(key.value))
 	case "DEL":
-		if s.present {
-			return state{}, ":1"
+		gone := 0
+		for _, n := range members {
+			if s[n].present {
+				gone++
+			}
+			s[n] = contents{}
 		}
-		return state{}, ":0"
+		return s, ":" + strconv.Itoa(gone)
 	}
 	panic("unknown command " + in.op)
+}
+
+func shown(c contents) string {
+	if c.present {
+		return "$" + c.value
+	}
+	return "_"
 }
 
 var model = porcupine.Model{
@@ -98,7 +129,7 @@ func read() (map[string][]porcupine.Operation, error) {
 			end = *l.Return
 		}
 		keys[l.Key] = append(keys[l.Key], porcupine.Operation{
-			ClientId: l.Client, Input: input{l.Op, l.Arg}, Call: l.Call, Output: l.Answer, Return: end,
+			ClientId: l.Client, Input: input{l.Op, l.Arg, l.Members}, Call: l.Call, Output: l.Answer, Return: end,
 		})
 	}
 	return keys, lines.Err()

@@ -29,6 +29,9 @@ pub struct Options {
     /// Acceptors' storage: true or false; without it, drawn
     #[arg(long)]
     durable: Option<bool>,
+    /// Partitions, 1 to 16; without it, drawn
+    #[arg(long)]
+    partitions: Option<u16>,
     /// Print the plan and do nothing
     #[arg(long)]
     plan: bool,
@@ -52,6 +55,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         in_switch: options.in_switch,
         app: options.app.clone(),
         durable: options.durable,
+        partitions: options.partitions,
         out: options.out.clone(),
         nodes: options.nodes.clone(),
         command: command(options),
@@ -91,6 +95,7 @@ fn command(options: &Options) -> String {
     ];
     words.extend(options.in_switch.then(|| "--in-switch".to_string()));
     words.extend(options.durable.map(|yes| format!("--durable {yes}")));
+    words.extend(options.partitions.map(|n| format!("--partitions {n}")));
     words.join(" ")
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use test_world::Rng;
 
-use super::history::{Answer, Event, Op};
+use super::history::{Answer, Event, MEMBERS, Op};
 use local_cluster::resp::{Connection, Reply, Server};
 
 /// After a longer pause the client leaves what it sent open, and goes on elsewhere.
@@ -45,22 +45,28 @@ impl Shared {
 
     /// Reads all keys of a history at the end, through one front end.
     pub fn read_all(&self, server: Server, history: &[Event]) -> io::Result<Vec<Event>> {
-        let keys: BTreeSet<&String> = history.iter().map(|event| &event.key).collect();
-        let keys: Vec<&String> = keys.into_iter().collect();
+        let reads: BTreeSet<(&String, bool)> = history
+            .iter()
+            .map(|event| (&event.key, event.op.members().is_some()))
+            .collect();
+        let reads: Vec<(&String, Op)> = reads
+            .into_iter()
+            .map(|(key, is_group)| (key, if is_group { Op::GetAll } else { Op::Get }))
+            .collect();
         let mut connection = Connection::open(server, FINAL_TIMEOUT)?;
         let mut read = Vec::new();
-        for some in keys.chunks(50) {
+        for some in reads.chunks(50) {
             let call = self.now();
             some.iter()
-                .for_each(|key| connection.push(&[b"GET", key.as_bytes()]));
+                .for_each(|(key, op)| push(&mut connection, key, op));
             connection.flush()?;
-            for key in some {
-                let answer = understand(&Op::Get, connection.read()?);
+            for (key, op) in some {
+                let answer = understand(op, connection.read()?);
                 let answer = answer.map_err(io::Error::other)?;
                 read.push(Event {
                     client: 0,
                     key: key.to_string(),
-                    op: Op::Get,
+                    op: op.clone(),
                     call,
                     answer: Some((self.now(), answer)),
                 });
@@ -132,7 +138,7 @@ struct Client {
 type Draw = fn(&mut Client) -> Op;
 
 /// Kinds of keys, by what is done to them.
-const KINDS: [(&str, Draw); 4] = [
+const KINDS: [(&str, Draw); 5] = [
     ("register", |c| match c.rng.below(10) {
         0..4 => Op::Get,
         4..9 => Op::Set(c.value()),
@@ -151,6 +157,12 @@ const KINDS: [(&str, Draw); 4] = [
         2..5 => Op::Incr,
         5..7 => Op::Set(c.rng.below(1000).to_string()),
         _ => Op::Del,
+    }),
+    // Over several partitions, if there are some.
+    ("group", |c| match c.rng.below(10) {
+        0..4 => Op::GetAll,
+        4..9 => Op::SetSome(c.members(), c.unique()),
+        _ => Op::DelSome(c.members()),
     }),
 ];
 
@@ -231,6 +243,14 @@ impl Client {
         format!("{}.{};", self.number, self.sequence)
     }
 
+    /// Some keys of a group, mostly several.
+    fn members(&mut self) -> Vec<usize> {
+        let left_out = self.rng.below(MEMBERS as u64 + 1) as usize;
+        let alone = self.rng.chance(200_000);
+        let chosen = |n: &usize| (*n == left_out) == alone || left_out == MEMBERS;
+        (0..MEMBERS).filter(chosen).collect()
+    }
+
     fn value(&mut self) -> String {
         let unique = self.unique();
         match self.rng.below(20) {
@@ -241,21 +261,52 @@ impl Client {
 }
 
 fn push(connection: &mut Connection, key: &str, op: &Op) {
-    let (name, argument) = op.words();
-    let mut words = vec![name.as_bytes(), key.as_bytes()];
-    words.extend(argument.map(str::as_bytes));
+    let words = op.words(key);
+    let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
     connection.push(&words);
 }
 
 fn understand(op: &Op, reply: Reply) -> Result<Answer, String> {
     match (op, reply) {
-        (Op::Set(_), Reply::Simple(_)) => Ok(Answer::Done),
-        (Op::Get, Reply::Bulk(None)) => Ok(Answer::Nil),
-        (Op::Get, Reply::Bulk(Some(text))) => {
-            Ok(Answer::Text(String::from_utf8_lossy(&text).into_owned()))
+        (Op::Set(_) | Op::SetSome(..), Reply::Simple(_)) => Ok(Answer::Done),
+        (Op::Get, Reply::Bulk(text)) => Ok(contents(text).map_or(Answer::Nil, Answer::Text)),
+        (Op::GetAll, Reply::Array(replies)) => texts(replies),
+        (Op::Incr | Op::Append(_) | Op::Del | Op::DelSome(_), Reply::Int(n)) => {
+            Ok(Answer::Number(n))
         }
-        (Op::Incr | Op::Append(_) | Op::Del, Reply::Int(n)) => Ok(Answer::Number(n)),
         (Op::Incr, Reply::Error(e)) if e.contains("not an integer") => Ok(Answer::NotANumber),
         (op, reply) => Err(format!("{op:?} was answered {reply:?}")),
+    }
+}
+
+fn contents(text: Option<Vec<u8>>) -> Option<String> {
+    text.map(|text| String::from_utf8_lossy(&text).into_owned())
+}
+
+fn texts(replies: Vec<Reply>) -> Result<Answer, String> {
+    let text = |reply| match reply {
+        Reply::Bulk(text) => Ok(contents(text)),
+        other => Err(format!("MGET was answered {other:?}")),
+    };
+    let texts: Vec<Option<String>> = replies.into_iter().map(text).collect::<Result<_, _>>()?;
+    let texts = texts.try_into();
+    texts
+        .map(Answer::Texts)
+        .map_err(|texts| format!("MGET was answered {texts:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_read_as_a_whole() {
+        let bulk = |text: &str| Reply::Bulk(Some(text.as_bytes().to_vec()));
+        let three = vec![bulk("a"), Reply::Bulk(None), bulk("b")];
+        let texts = [Some("a".to_string()), None, Some("b".to_string())];
+        let read = |replies| understand(&Op::GetAll, Reply::Array(replies));
+        assert_eq!(read(three), Ok(Answer::Texts(texts)));
+        assert!(read(vec![bulk("a")]).is_err());
+        assert!(read(vec![bulk("a"), Reply::Int(1), bulk("b")]).is_err());
     }
 }

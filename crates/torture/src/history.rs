@@ -8,12 +8,15 @@ use std::path::Path;
 use serde_json::json;
 use sim::linearizability::{self, Command, Linearizable, Operation};
 
+/// Keys of a group.
+pub const MEMBERS: usize = 3;
+
 /// One command, as its client saw it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// Who asked.
     pub client: u32,
-    /// Of what.
+    /// Of what: a key, or a group of keys. Each has a history of its own.
     pub key: String,
     /// What.
     pub op: Op,
@@ -23,7 +26,7 @@ pub struct Event {
     pub answer: Option<(u64, Answer)>,
 }
 
-/// What clients do to a key.
+/// What clients do to a key, or to several keys of a group: these by their numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Op {
@@ -32,6 +35,9 @@ pub enum Op {
     Incr,
     Append(String),
     Del,
+    SetSome(Vec<usize>, String),
+    GetAll,
+    DelSome(Vec<usize>),
 }
 
 /// What they are told.
@@ -43,48 +49,98 @@ pub enum Answer {
     Number(i64),
     Text(String),
     NotANumber,
+    /// Those of a whole group.
+    Texts([Option<String>; MEMBERS]),
 }
 
 impl Op {
-    /// Its name on the wire, and its argument if it has one.
-    pub fn words(&self) -> (&'static str, Option<&str>) {
+    /// Its name on the wire.
+    pub const fn name(&self) -> &'static str {
         match self {
-            Op::Get => ("GET", None),
-            Op::Set(value) => ("SET", Some(value)),
-            Op::Incr => ("INCR", None),
-            Op::Append(token) => ("APPEND", Some(token)),
-            Op::Del => ("DEL", None),
+            Op::Get => "GET",
+            Op::Set(_) => "SET",
+            Op::Incr => "INCR",
+            Op::Append(_) => "APPEND",
+            Op::Del | Op::DelSome(_) => "DEL",
+            Op::SetSome(..) => "MSET",
+            Op::GetAll => "MGET",
         }
+    }
+
+    /// What it sets or appends.
+    pub fn argument(&self) -> Option<&str> {
+        match self {
+            Op::Set(value) | Op::Append(value) | Op::SetSome(_, value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The keys that it is about, of those of a group.
+    pub fn members(&self) -> Option<Vec<usize>> {
+        match self {
+            Op::SetSome(members, _) | Op::DelSome(members) => Some(members.clone()),
+            Op::GetAll => Some((0..MEMBERS).collect()),
+            _ => None,
+        }
+    }
+
+    /// Its words on the wire.
+    pub fn words(&self, key: &str) -> Vec<String> {
+        let keys = match self.members() {
+            Some(members) => members.iter().map(|n| format!("{key}/{n}")).collect(),
+            None => vec![key.to_string()],
+        };
+        let argument = self.argument().map(str::to_string);
+        let with_argument = |key| std::iter::once(key).chain(argument.clone());
+        let name = std::iter::once(self.name().to_string());
+        name.chain(keys.into_iter().flat_map(with_argument))
+            .collect()
     }
 
     /// Whether it changes something.
     pub fn writes(&self) -> bool {
-        *self != Op::Get
+        !matches!(self, Op::Get | Op::GetAll)
     }
 }
 
+/// The contents of a key are those of the first of a group.
 impl Command for Op {
-    type State = Option<String>;
+    type State = [Option<String>; MEMBERS];
     type Answer = Answer;
 
-    fn apply(&self, state: &Option<String>) -> (Option<String>, Answer) {
-        match self {
-            Op::Get => {
-                let answer = state.clone().map_or(Answer::Nil, Answer::Text);
-                (state.clone(), answer)
+    fn apply(&self, state: &Self::State) -> (Self::State, Answer) {
+        let mut after = state.clone();
+        let value = &mut after[0];
+        let answer = match self {
+            Op::Get => value.clone().map_or(Answer::Nil, Answer::Text),
+            Op::Set(to) => {
+                *value = Some(to.clone());
+                Answer::Done
             }
-            Op::Set(value) => (Some(value.clone()), Answer::Done),
-            Op::Incr => match state.as_deref().unwrap_or("0").parse::<i64>() {
-                Ok(n) => (Some((n + 1).to_string()), Answer::Number(n + 1)),
-                Err(_) => (state.clone(), Answer::NotANumber),
+            Op::Incr => match value.as_deref().unwrap_or("0").parse::<i64>() {
+                Ok(n) => {
+                    *value = Some((n + 1).to_string());
+                    Answer::Number(n + 1)
+                }
+                Err(_) => Answer::NotANumber,
             },
             Op::Append(token) => {
-                let value = state.clone().unwrap_or_default() + token;
-                let len = value.len() as i64;
-                (Some(value), Answer::Number(len))
+                let value = value.get_or_insert_default();
+                value.push_str(token);
+                Answer::Number(value.len() as i64)
             }
-            Op::Del => (None, Answer::Number(i64::from(state.is_some()))),
-        }
+            Op::Del => Answer::Number(i64::from(value.take().is_some())),
+            Op::SetSome(members, to) => {
+                members.iter().for_each(|n| after[*n] = Some(to.clone()));
+                Answer::Done
+            }
+            Op::GetAll => Answer::Texts(after.clone()),
+            Op::DelSome(members) => {
+                let gone = members.iter().filter(|n| after[**n].take().is_some());
+                Answer::Number(gone.count() as i64)
+            }
+        };
+        (after, answer)
     }
 }
 
@@ -157,7 +213,6 @@ pub fn check(history: &[Event]) -> (Linearizable, Option<String>) {
 pub fn write(history: &[Event], path: &Path) -> io::Result<()> {
     let mut file = BufWriter::new(std::fs::File::create(path)?);
     for event in history {
-        let (op, argument) = event.op.words();
         let end = event.answer.as_ref().map(|(at, _)| at);
         let answer = event.answer.as_ref().map(|(_, answer)| match answer {
             Answer::Done => "+".to_string(),
@@ -165,12 +220,21 @@ pub fn write(history: &[Event], path: &Path) -> io::Result<()> {
             Answer::Number(n) => format!(":{n}"),
             Answer::Text(text) => format!("${text}"),
             Answer::NotANumber => "-".to_string(),
+            Answer::Texts(texts) => {
+                let text = |text: &Option<String>| match text {
+                    Some(text) => format!("${text}"),
+                    None => "_".to_string(),
+                };
+                let texts: Vec<String> = texts.iter().map(text).collect();
+                format!("*{}", texts.join(" "))
+            }
         });
         let line = json!({
             "client": event.client,
             "key": event.key,
-            "op": op,
-            "arg": argument.unwrap_or_default(),
+            "op": event.op.name(),
+            "members": event.op.members(),
+            "arg": event.op.argument().unwrap_or_default(),
             "call": event.call,
             "return": end,
             "answer": answer,
@@ -208,6 +272,49 @@ pub(super) mod tests {
             event("a", Op::Incr, 14, Some((15, Answer::NotANumber))),
             event("a", Op::Get, 16, Some((17, text("x")))),
         ];
+        assert_eq!(check(&history), (Linearizable::Yes, None));
+    }
+
+    #[test]
+    fn a_group_takes_effect_as_a_whole() {
+        let set = |members: &[usize], value: &str, call| {
+            let op = Op::SetSome(members.to_vec(), value.to_string());
+            event("g", op, call, Some((call + 1, Answer::Done)))
+        };
+        let read = |texts: [Option<&str>; MEMBERS], call| {
+            let texts = texts.map(|text| text.map(str::to_string));
+            event(
+                "g",
+                Op::GetAll,
+                call,
+                Some((call + 1, Answer::Texts(texts))),
+            )
+        };
+        let del = |members: &[usize], call, gone| {
+            let op = Op::DelSome(members.to_vec());
+            event("g", op, call, Some((call + 1, Answer::Number(gone))))
+        };
+        let mut history = vec![
+            set(&[0, 2], "a", 0),
+            read([Some("a"), None, Some("a")], 2),
+            del(&[0, 1], 4, 1),
+            read([None, None, Some("a")], 6),
+        ];
+        assert_eq!(check(&history), (Linearizable::Yes, None));
+        assert_eq!(history[0].op.words("g"), ["MSET", "g/0", "a", "g/2", "a"]);
+        assert_eq!(history[1].op.words("g"), ["MGET", "g/0", "g/1", "g/2"]);
+        assert_eq!(history[2].op.words("g"), ["DEL", "g/0", "g/1"]);
+        // Half of a command that nobody answered, and later the other half.
+        history.push(Event {
+            answer: None,
+            ..set(&[0, 1], "b", 8)
+        });
+        history.push(read([Some("b"), None, Some("a")], 10));
+        let (verdict, key) = check(&history);
+        assert!(matches!(verdict, Linearizable::No { .. }));
+        assert_eq!(key.as_deref(), Some("g"));
+        history.pop();
+        history.push(read([Some("b"), Some("b"), Some("a")], 12));
         assert_eq!(check(&history), (Linearizable::Yes, None));
     }
 

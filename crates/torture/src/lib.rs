@@ -51,6 +51,8 @@ pub struct Settings {
     pub app: String,
     /// Whether acceptors store their votes on disk; drawn if `None`.
     pub durable: Option<bool>,
+    /// The number of partitions; drawn if `None`.
+    pub partitions: Option<u16>,
     /// The new directory for what a failing run leaves; a temporary one if `None`.
     pub out: Option<PathBuf>,
     /// The `wirepaxos` that the nodes run; this program if `None`.
@@ -81,6 +83,9 @@ impl Settings {
         if self.durable == Some(true) && in_kernel {
             return Err(Error::new("acceptors in the kernel are volatile"));
         }
+        if !(1..=16).contains(&self.partitions.unwrap_or(1)) {
+            return Err(Error::new("--partitions: take 1 to 16"));
+        }
         Ok(Wanted {
             seed: self.seed,
             minutes: self.minutes,
@@ -88,6 +93,7 @@ impl Settings {
             in_switch: self.in_switch,
             app: self.app.clone(),
             durable: self.durable,
+            partitions: self.partitions,
         })
     }
 }

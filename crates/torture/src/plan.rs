@@ -15,6 +15,8 @@ const CALM_MS: u64 = 3000;
 /// Operations in a run whose packets are recorded: a trace has some kilobytes for each.
 const TRACED_OPERATIONS: f64 = 12_000.0;
 const RATE: f64 = 1200.0;
+/// Of an acceptor, where there are several partitions.
+const MOST_SLOTS: usize = 4096;
 
 /// Where the nodes handle their packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +62,8 @@ pub struct Wanted {
     pub app: String,
     /// Storage of acceptors, where it isn't to be drawn.
     pub durable: Option<bool>,
+    /// The number of partitions, where it isn't to be drawn.
+    pub partitions: Option<u16>,
 }
 
 /// A whole run.
@@ -166,11 +170,18 @@ impl Damage {
 /// Draws the run.
 pub fn draw(wanted: &Wanted) -> Plan {
     let mut rng = Rng::new(wanted.seed);
-    let shape = draw_shape(wanted, &mut rng.fork(1));
+    let mut shape = draw_shape(wanted, &mut rng.fork(1));
     let trace = wanted.planes == Planes::Udp && rng.chance(400_000);
     let seconds = wanted.minutes * 60.0;
     let end_ms = (seconds * 1000.0) as u64;
     let steps = Drawing::new(&shape, rng.fork(2)).steps(end_ms);
+    shape.partitions = wanted
+        .partitions
+        .unwrap_or_else(|| *rng.fork(3).pick(&[1, 1, 2, 4]));
+    if shape.partitions > 1 {
+        // Each partition has a ring, and the disks have little room.
+        shape.slots = shape.slots.map(|slots| slots.min(MOST_SLOTS));
+    }
     Plan {
         shape,
         trace,
@@ -577,7 +588,7 @@ impl fmt::Display for Plan {
         let shape = &self.shape;
         writeln!(
             f,
-            "{}, plane {}{}, {} acceptors, {} learners, {}, {}, {:.0} operations/s{}",
+            "{}, plane {}{}, {} acceptors, {} learners, {} partitions, {}, {}, {:.0} operations/s{}",
             shape.topology.name(),
             match shape.planes.is_empty() {
                 true => shape.plane.clone(),
@@ -590,6 +601,7 @@ impl fmt::Display for Plan {
             },
             if shape.durable { "durable" } else { "volatile" },
             shape.learners,
+            shape.partitions,
             shape.application,
             match shape.slots {
                 Some(slots) => format!("slots = {slots}"),
@@ -625,6 +637,7 @@ mod tests {
             in_switch: false,
             app: "leveldb".to_string(),
             durable: None,
+            partitions: None,
         }
     }
 
@@ -682,12 +695,15 @@ mod tests {
     fn every_kind_of_fault_and_of_cluster_is_drawn() {
         let mut kinds = BTreeSet::new();
         let mut clusters = BTreeSet::new();
+        let mut partitions = BTreeSet::new();
         for seed in 0..50 {
             let plan = draw(&wanted(seed, Planes::Udp));
             kinds.extend(plan.steps.iter().map(|s| s.kind));
             clusters.insert((plan.shape.durable, plan.trace, plan.shape.learners));
+            partitions.insert(plan.shape.partitions);
         }
         assert_eq!(kinds.len(), KINDS.len());
         assert_eq!(clusters.len(), 12);
+        assert_eq!(partitions, BTreeSet::from([1, 2, 4]));
     }
 }

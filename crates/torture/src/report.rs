@@ -79,7 +79,8 @@ impl Report {
 
     /// The replicas' contents, at one instance.
     pub(crate) fn digests(&mut self, digests: &[(String, u64, String)]) {
-        let same = digests.windows(2).all(|w| w[0].2 == w[1].2);
+        let replicas = by_replica(digests);
+        let same = replicas.windows(2).all(|two| two[0] == two[1]);
         self.digests_equal = at_one_place(digests) && same;
         if !self.digests_equal {
             self.failures.push(format!("replicas differ: {digests:?}"));
@@ -185,9 +186,21 @@ impl Report {
     }
 }
 
-/// Whether all replicas are there, at the same instance.
+/// Whether all replicas are there, each partition at the same instance.
 pub fn at_one_place(digests: &[(String, u64, String)]) -> bool {
-    digests.len() == REPLICAS && digests.windows(2).all(|w| w[0].1 == w[1].1)
+    let replicas = by_replica(digests);
+    let places = |at: usize| replicas[at].iter().map(|(place, _)| place);
+    replicas.len() == REPLICAS && (1..REPLICAS).all(|at| places(at).eq(places(0)))
+}
+
+/// What each replica says, partitions one after the other.
+fn by_replica(digests: &[(String, u64, String)]) -> Vec<Vec<(u64, &str)>> {
+    let replicas = digests.chunk_by(|a, b| a.0 == b.0);
+    let said = replicas.map(|of| {
+        of.iter()
+            .map(|(_, place, digest)| (*place, digest.as_str()))
+    });
+    said.map(Iterator::collect).collect()
 }
 
 #[cfg(test)]
@@ -201,9 +214,12 @@ mod tests {
     }
 
     fn digests(contents: [&str; 3], places: [u64; 3]) -> Vec<(String, u64, String)> {
-        let both = contents.into_iter().zip(places);
-        both.map(|(digest, next)| ("r".to_string(), next, digest.to_string()))
-            .collect()
+        let both = contents.into_iter().zip(places).enumerate();
+        let of = |(n, (digest, next)): (usize, (&str, u64))| {
+            let first = (format!("r{n}"), 7, "first partition".to_string());
+            [first, (format!("r{n}"), next, digest.to_string())]
+        };
+        both.flat_map(of).collect()
     }
 
     #[test]
@@ -212,7 +228,8 @@ mod tests {
             (digests(["a", "a", "a"], [1, 1, 1]), true),
             (digests(["a", "b", "a"], [1, 1, 1]), false),
             (digests(["a", "a", "a"], [1, 2, 1]), false),
-            (digests(["a", "a", "a"], [1, 1, 1])[..2].to_vec(), false),
+            (digests(["a", "a", "a"], [1, 1, 1])[..4].to_vec(), false),
+            (digests(["a", "a", "a"], [1, 1, 1])[..5].to_vec(), false),
         ] {
             let mut report = report();
             report.digests(&found);

@@ -55,25 +55,35 @@ pub fn of_replicas(
     acceptors: &[String],
     replicas: &[String],
 ) -> Result<(), String> {
-    let mut trimmed = 0;
+    let mut trimmed: Vec<u64> = Vec::new();
     for name in acceptors {
         let document = documents.get(name).ok_or(format!("no {name}"))?;
-        let trim = document["groups"][0]["partitions"][0]["trim"].as_u64();
-        trimmed = trimmed.max(trim.ok_or(format!("{name} doesn't say its trim"))?);
+        let partitions = document["groups"][0]["partitions"].as_array();
+        for (pid, partition) in partitions.into_iter().flatten().enumerate() {
+            let trim = partition["trim"].as_u64();
+            let trim = trim.ok_or(format!("{name} doesn't say its trim"))?;
+            trimmed.resize(trimmed.len().max(pid + 1), 0);
+            trimmed[pid] = trim.max(trimmed[pid]);
+        }
+    }
+    if trimmed.is_empty() {
+        return Err("nobody says what is trimmed".to_string());
     }
     let mut holders = 0;
     for name in replicas {
         let document = documents.get(name).ok_or(format!("no {name}"))?;
-        let partition = &document["partitions"][0];
-        if !partition["catching_up"].is_null() {
+        let partitions = &document["partitions"];
+        let of = |pid: usize| &partitions[pid];
+        if (0..trimmed.len()).any(|pid| !of(pid)["catching_up"].is_null()) {
             return Err(format!("{name} is catching up"));
         }
-        holders += usize::from(partition["checkpoint"].as_u64() >= Some(trimmed));
+        let holds = |(pid, trim): (usize, &u64)| of(pid)["checkpoint"].as_u64() >= Some(*trim);
+        holders += usize::from(trimmed.iter().enumerate().all(holds));
     }
     match holders >= HOLDERS {
         true => Ok(()),
         false => Err(format!(
-            "{holders} replicas have a checkpoint that covers all below {trimmed}, which is trimmed"
+            "{holders} replicas have checkpoints that cover all below {trimmed:?}, which is trimmed"
         )),
     }
 }
@@ -88,11 +98,12 @@ mod tests {
         let epochs = json!([{ "epoch": 3, "acceptors": [[21, 10], [22, 8]] }]);
         let acceptor = |node: u64, nonce: &str, trim: u64| {
             json!({ "node": node, "groups": [{ "member": true, "epoch": 3, "nonce": nonce,
-                                 "partitions": [{ "trim": trim }] }] })
+                                 "partitions": [{ "trim": 7 }, { "trim": trim }] }] })
         };
         let replica = |at: u64| {
             let none: Option<u64> = None;
-            json!({ "partitions": [{ "checkpoint": at, "catching_up": none }] })
+            json!({ "partitions": [{ "checkpoint": 7, "catching_up": none },
+                                   { "checkpoint": at, "catching_up": none }] })
         };
         let controller = json!({ "groups": [{ "active": 3, "attempt": null, "epochs": epochs }] });
         BTreeMap::from([
@@ -136,10 +147,15 @@ mod tests {
         let (both, three) = (names(&["a", "b"]), names(&["r", "s", "t"]));
         let judge = |documents| of_replicas(&documents, &both, &three);
         assert_eq!(judge(documents()), Ok(()));
-        for (field, value) in [("checkpoint", json!(99)), ("catching_up", json!(100))] {
+        for (pid, field, value) in [
+            (1, "checkpoint", json!(99)),
+            (1, "catching_up", json!(100)),
+            (0, "checkpoint", json!(6)),
+            (0, "catching_up", json!(7)),
+        ] {
             let mut changed = documents();
-            changed.get_mut("r").unwrap()["partitions"][0][field] = value;
-            assert!(judge(changed).is_err(), "{field}");
+            changed.get_mut("r").unwrap()["partitions"][pid][field] = value;
+            assert!(judge(changed).is_err(), "{field} of partition {pid}");
         }
     }
 }

@@ -88,7 +88,7 @@ pub fn digests(cluster: &ClusterFile) -> Result<Digests, Error> {
             alive
         });
     }
-    result.found.sort();
+    result.found.sort_by(|a, b| a.0.cmp(&b.0));
     result.silent.sort();
     Ok(result)
 }
