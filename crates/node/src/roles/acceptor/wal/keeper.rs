@@ -116,6 +116,11 @@ impl Keeper {
         prepared.unwrap_or_else(gone)
     }
 
+    /// A segment that a crash has left, although it was needed no more. Nobody has read it, so it isn't used again.
+    pub fn remove(&self, number: u32) {
+        self.order(Order::Remove(number));
+    }
+
     /// A segment is needed no more.
     pub fn let_go(&self, segment: &Segment) {
         self.survey().written.retain(|(n, _)| *n != segment.number);

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+use tracing::warn;
+
 use super::files::{Files, Handle};
 use super::keeper::Keeper;
 use super::room::Ends;
@@ -104,8 +106,8 @@ impl Read {
         let progress = progress.map_err(|e| failed(&*self.files, PROGRESS, "be written", &e))?;
         let name = segment_name(number);
         let is_failed = |e: io::Error| failed(&*self.files, &name, "be created", &e);
-        let mut spares = self.spares;
         let segment_bytes = self.sizes.segment_bytes;
+        let mut spares = healthy(&*self.files, self.spares, self.key, self.sizes, number)?;
         let file = first_segment(&*self.files, &mut spares, number, segment_bytes);
         let file = file.map_err(is_failed)?;
 
@@ -124,7 +126,7 @@ impl Read {
             keeper.written(segment.number, segment.written);
         }
         for stray in self.strays {
-            keeper.let_go(&Segment::new(stray, 0));
+            keeper.remove(stray);
         }
         keeper.prepare(number + 1);
         let mut heads = Vec::new();
@@ -155,6 +157,42 @@ impl Read {
         wal.synced(true)?;
         Ok(wal)
     }
+}
+
+/// Those spares that a segment can be written over. Something has happened to the others: a segment would show
+/// their damage as its own, so they are removed.
+fn healthy(
+    files: &dyn Files,
+    mut spares: Vec<u32>,
+    key: u64,
+    sizes: Sizes,
+    segment: u32,
+) -> Result<Vec<u32>, Error> {
+    let place = segment::Place { key, segment };
+    let mut damaged = Vec::new();
+    for spare in &spares {
+        let name = spare_name(*spare);
+        let bytes = files.read(&name);
+        let bytes = bytes.map_err(|e| failed(files, &name, "be read", &e))?;
+        let whole = whole_sectors(&bytes, sizes.segment_bytes);
+        if let Err(why) = whole.and_then(|()| segment::is_vacant(&bytes, place)) {
+            warn!(spare = name, why, "a spare file of the log is removed");
+            let removed = files.remove(&name);
+            removed.map_err(|e| failed(files, &name, "be removed", &e))?;
+            damaged.push(*spare);
+        }
+    }
+    spares.retain(|spare| !damaged.contains(spare));
+    Ok(spares)
+}
+
+/// A frame that is larger than a segment makes its own longer.
+fn whole_sectors(bytes: &[u8], segment_bytes: u64) -> Result<(), String> {
+    if (bytes.len() as u64) < segment_bytes || bytes.len() % segment::SECTOR != 0 {
+        let bytes = bytes.len();
+        return Err(format!("it has {bytes} bytes instead of {segment_bytes}"));
+    }
+    Ok(())
 }
 
 /// The first one doesn't wait until its zeros are written.
@@ -196,11 +234,7 @@ struct Reader<'a, M> {
 
 impl<M: Replayed> Reader<'_, M> {
     fn segment(&mut self, number: u32, bytes: &[u8]) -> Result<Segment, String> {
-        // A frame that is larger makes its segment longer.
-        if (bytes.len() as u64) < self.segment_bytes || bytes.len() % segment::SECTOR != 0 {
-            let (bytes, whole) = (bytes.len(), self.segment_bytes);
-            return Err(format!("it has {bytes} bytes instead of {whole}"));
-        }
+        whole_sectors(bytes, self.segment_bytes)?;
         let place = segment::Place {
             key: self.key,
             segment: number,

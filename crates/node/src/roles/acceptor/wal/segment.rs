@@ -134,6 +134,18 @@ pub fn check(bytes: &[u8], from: u64, place: Place) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether all of a file is zeros, or what earlier segments have left: then it can become this one.
+pub fn is_vacant(bytes: &[u8], place: Place) -> Result<(), String> {
+    for (at, bytes) in bytes.chunks(SECTOR).enumerate() {
+        match Sector::read(bytes, place) {
+            Ok(None) => {}
+            Ok(Some(_)) => return Err(damaged(at, "of a later segment")),
+            Err(why) => return Err(damaged(at, why)),
+        }
+    }
+    Ok(())
+}
+
 fn damaged(at: usize, why: &str) -> String {
     format!("the {SECTOR} bytes at {} are {why}", at * SECTOR)
 }
