@@ -164,7 +164,7 @@ pub fn corrupt(rng: &mut Rng, datagram: &mut Vec<u8>) {
         0 => datagram.truncate(rng.below(datagram.len() as u64) as usize),
         1 => datagram.push(noise),
         2 => datagram[0] ^= noise,
-        3 => datagram[1] = 12 + noise % 200,
+        3 => datagram[1] = 40 + noise % 200,
         4 => datagram[2 + rng.below(2) as usize] ^= noise,
         5 => datagram[4 + rng.below(2) as usize] ^= noise,
         6 => datagram[6] |= 0x80,
