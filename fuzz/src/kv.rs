@@ -77,7 +77,10 @@ fn foreign(input: &mut Input<'_>) {
             .expect("whatever is stored");
         Reply::parse(&reply).expect("an answer");
     }
-    commit(&mut app);
+    // A value in pieces is looked at when they are removed.
+    if let Err(e) = app.commit(&[record()]) {
+        assert!(e.to_string().contains("is damaged"), "{e}");
+    }
 }
 
 /// A stream of the right form with any keys and values.
@@ -137,11 +140,14 @@ fn commands(input: &mut Input<'_>) {
 }
 
 fn commit(app: &mut KvApplication) {
-    let record = Record {
+    app.commit(&[record()]).expect("there is room");
+}
+
+fn record() -> Record {
+    Record {
         key: b"p".to_vec(),
         value: Some(vec![1]),
-    };
-    app.commit(&[record]).expect("there is room");
+    }
 }
 
 fn reopened(app: KvApplication, dir: &Scratch) -> KvApplication {
