@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{TestCluster, eventually, shape, text};
+use common::{Lowers, TestCluster, eventually, shape, text};
 use local_cluster::Shape;
 use local_cluster::resp::{Connection, Reply};
 use serde_json::Value;
@@ -144,6 +144,7 @@ fn makes_copies_by_itself(application: &str, linked: bool) {
     for _ in 0..6 {
         let goes_on = AtomicBool::new(true);
         std::thread::scope(|scope| {
+            let _ends = Lowers(&goes_on);
             let load = scope.spawn(|| load(&cluster, 1, &goes_on));
             let before = copies_in(&directory);
             eventually("another copy", || {

@@ -8,6 +8,7 @@ pub mod waiting;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use local_cluster::processes::Processes;
@@ -184,6 +185,15 @@ impl Drop for TestCluster {
 #[track_caller]
 pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
     waiting::within(TIMEOUT, what, attempt)
+}
+
+/// Lowers a flag when it goes, so that a test that fails doesn't wait for a load that nobody ends.
+pub struct Lowers<'a>(pub &'a AtomicBool);
+
+impl Drop for Lowers<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 pub fn text(bytes: &[u8]) -> String {
