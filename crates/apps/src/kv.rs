@@ -118,7 +118,7 @@ pub enum Command<'a> {
     Scan {
         /// Keys to look at, not keys to return. It looks at a few more where they share a place.
         count: u32,
-        /// The [place](crate::place) to begin at.
+        /// The [place](mod@crate::place) to begin at.
         from: u64,
         /// Return only keys that match this glob.
         pattern: Option<&'a [u8]>,
