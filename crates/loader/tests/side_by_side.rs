@@ -86,7 +86,13 @@ fn stamping() {
 fn learner() {
     side_by_side(
         ["learner.rs", "learner.bpf.c"],
-        &["take", "decision", "from", "unvoted"],
+        &[
+            "step_checked",
+            "take_checked",
+            "decision",
+            "from",
+            "unvoted",
+        ],
         &[
             "is_decision",
             "is_shown",
