@@ -83,6 +83,12 @@ fn an_old_controller_at_the_same_addresses_changes_nothing() {
     assert!(epoch < last);
     let mut commands = Commands::open(&new);
     commands.some();
+    // What is still asked when a controller goes costs its successor an epoch.
+    let is_numbered = |replica: &str| new.shown(replica, "/partitions/0/incarnation") > 0;
+    repeat(|| {
+        let mut replicas = ["replica-1", "replica-2", "replica-3"].into_iter();
+        replicas.all(is_numbered).then_some(())
+    });
 
     // Its controller comes back, with orders of its operator, and has the address for itself.
     new.stop(CONTROLLER);
