@@ -119,7 +119,7 @@ pub struct Replica {
     acked: Instance,
     /// The first slot that changed above what was stable.
     rewind: Option<Instance>,
-    /// Two stamps for one slot: nothing is executed in this session any more.
+    /// Two stamps for one slot: nothing more is executed in the session.
     pub(super) in_conflict: bool,
     /// What it needs begins with a checkpoint that reaches at least here.
     pub(super) short_of: Option<Instance>,
