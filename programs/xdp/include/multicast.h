@@ -189,8 +189,7 @@ static __always_inline __u32 partitions_of(const struct wire_header *h, void *en
 	const __u8 *value = (const void *)(h + 1);
 	__be16 partitions;
 
-	if ((h->msgtype != PHASE2A && h->msgtype != ORDERED) ||
-	    !(h->flags & bpf_htons(FLAG_MULTI)))
+	if ((h->msgtype != PHASE2A && h->msgtype != ORDERED) || !(h->flags & bpf_htons(FLAG_MULTI)))
 		return 0;
 	if ((void *)(value + VECTOR_HEAD_LEN) > end)
 		return 0;

@@ -239,9 +239,8 @@ static __always_inline int parse(struct xdp_md *ctx, const struct device *device
 }
 
 /* Types with a command, or a no-op, in each message. */
-#define OF_COMMANDS                                                                     \
-	(1u << REQUEST | 1u << PHASE2A | 1u << PHASE2B | 1u << DELIVER | 1u << ORDERED | \
-	 1u << READ)
+#define OF_COMMANDS \
+	(1u << REQUEST | 1u << PHASE2A | 1u << PHASE2B | 1u << DELIVER | 1u << ORDERED | 1u << READ)
 _Static_assert(MSGTYPES <= 32, "a bit for each type");
 
 static __always_inline int has_command(const struct message *m)
