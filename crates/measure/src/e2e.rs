@@ -307,7 +307,7 @@ impl System {
         let memory_before = memory_by_process(&self.processes);
         let tables = Tables::since_now(self.stores.clone());
         let (time, waits) = (settings.time, settings.until_full);
-        let (elapsed, latencies) = run_until_full(&tables, waits, |enough| {
+        let ran = run_until_full(&tables, waits, |enough| {
             run_all(&mut loads, Until { time, enough }, spread)
         })?;
         let cpu_s = difference(&before, &cpu_by_process(&self.processes));
@@ -316,8 +316,9 @@ impl System {
         Ok(Measured {
             outstanding,
             clients,
-            elapsed,
-            latencies,
+            elapsed: ran.elapsed,
+            latencies: ran.latencies,
+            longest_gap: ran.longest_gap,
             tables_written: tables.written(),
             commands_in_a_commit: sum(COMMANDS) / sum(COMMITS).max(1.0),
             store_cpu_s: stores
@@ -434,6 +435,8 @@ pub struct Measured {
     pub elapsed: Duration,
     /// Of each command.
     pub latencies: Latencies,
+    /// The longest time that a client was without any answer.
+    pub longest_gap: Duration,
     /// By store: files that it has written out of its memory.
     pub tables_written: Vec<usize>,
     /// Of the replicas, in the mean; 0 if they don't say it.

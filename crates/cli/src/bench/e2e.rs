@@ -363,6 +363,7 @@ fn json_of(row: &Measured, options: &Options, file_system: &FileSystem) -> Value
         "tables_written": row.tables_written,
         "ops_per_s": row.ops_per_s().round(),
         "latency_us": row.latencies.percentiles_us().json(),
+        "longest_gap_ms": (row.longest_gap.as_secs_f64() * 10_000.0).round() / 10.0,
         "commands_in_a_commit": (row.commands_in_a_commit * 10.0).round() / 10.0,
         "cpu_s": rounded(&row.cpu_s),
         "store_cpu_s": rounded(&row.store_cpu_s),

@@ -50,13 +50,18 @@ pub(super) struct Until<'a> {
     pub enough: &'a AtomicBool,
 }
 
-/// Runs loads side by side, each on a CPU of its own if they are to be spread: how long that took,
-/// and the latencies of all.
-pub(super) fn run_all(
-    loads: &mut [Load],
-    until: Until<'_>,
-    spread: bool,
-) -> Result<(Duration, Latencies), Error> {
+/// What came of a load.
+pub(super) struct Ran {
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Of each command.
+    pub latencies: Latencies,
+    /// The longest time that a client was without any answer.
+    pub longest_gap: Duration,
+}
+
+/// Runs loads side by side, each on a CPU of its own if they are to be spread.
+pub(super) fn run_all(loads: &mut [Load], until: Until<'_>, spread: bool) -> Result<Ran, Error> {
     if let [only] = loads {
         return only.run(until);
     }
@@ -74,13 +79,17 @@ pub(super) fn run_all(
         let join = |t: std::thread::ScopedJoinHandle<_>| t.join().expect("a load doesn't panic");
         threads.into_iter().map(join).collect()
     });
-    let elapsed = start.elapsed();
-    let mut all = Latencies::new();
+    let mut all = Ran {
+        elapsed: start.elapsed(),
+        latencies: Latencies::new(),
+        longest_gap: Duration::ZERO,
+    };
     for ran in ran {
-        let (_, latencies) = ran.map_err(Error::new)?;
-        all.add(&latencies);
+        let ran: Ran = ran.map_err(Error::new)?;
+        all.latencies.add(&ran.latencies);
+        all.longest_gap = all.longest_gap.max(ran.longest_gap);
     }
-    Ok((elapsed, all))
+    Ok(all)
 }
 
 impl Load {
@@ -123,9 +132,10 @@ impl Load {
         })
     }
 
-    fn run(&mut self, until: Until<'_>) -> Result<(Duration, Latencies), Error> {
+    fn run(&mut self, until: Until<'_>) -> Result<Ran, Error> {
         let start = Instant::now();
         let mut latencies = Latencies::new();
+        let mut longest_gap = Duration::ZERO;
         let mut last_reply = start;
         self.fill()?;
         while start.elapsed() < until.time || !until.enough.load(Ordering::Relaxed) {
@@ -136,6 +146,7 @@ impl Load {
                 continue;
             };
             let now = Instant::now();
+            longest_gap = longest_gap.max(now.duration_since(last_reply));
             last_reply = now;
             let mut completion = Some(first);
             // All that arrived together is answered by new requests that leave together.
@@ -152,7 +163,11 @@ impl Load {
             }
             self.fill()?;
         }
-        Ok((start.elapsed(), latencies))
+        Ok(Ran {
+            elapsed: start.elapsed(),
+            latencies,
+            longest_gap: longest_gap.max(last_reply.elapsed()),
+        })
     }
 
     /// Submits up to the number outstanding, as far as the sessions' windows allow: a request that
