@@ -12,8 +12,8 @@ use paxos::{
 };
 use replica::protocol::ReplyAddress;
 use replica::{
-    Agreement, Application, Decided, EpochView, InMemory, Log, News, Settings, SiblingMessage,
-    Stepped, Wanted, Worker,
+    Agreement, Application, Decided, EpochView, InMemory, Log, News, Restored, Settings,
+    SiblingMessage, Stepped, Wanted, Worker,
 };
 use std::ops::Range;
 
@@ -503,6 +503,60 @@ fn a_number_for_the_disk_brings_nothing_that_is_not_stable() {
     r.restart(Durable::open(&disk));
     assert_eq!(r.worker.incarnation(), Some(1 << 32));
     assert_eq!(r.worker.application().tally.total, 1);
+}
+
+/// A number that the disk got behind its last checkpoint goes with what is taken back, and comes again. [T-DISK]
+#[test]
+fn a_program_in_memory_keeps_the_number_of_its_disk() {
+    let disk = MemoryDisk::default();
+    let mut r = Ahead::new(ahead_settings(), Kept::open(&disk));
+    r.worker.set_incarnation(1 << 32).unwrap();
+    r.noop();
+    r.put(0, (Flags::NOOP, 0, 0, Vec::new()));
+    r.stable_below(1);
+    r.worker.checkpoint(r.now).unwrap();
+    r.restart(Kept::open(&disk));
+    assert_eq!(r.worker.incarnation(), Some(1 << 32));
+}
+
+/// The commits of what was taken back are gone, and those that follow are numbered anew.
+#[test]
+fn commits_follow_on_what_is_left_where_something_was_taken_back() {
+    let mut r = Ahead::new(ahead_settings(), Kept::open(&MemoryDisk::default()));
+    for number in 0..3 {
+        r.noop();
+        r.stable_below(number + 1);
+        r.tick();
+    }
+    r.noop();
+    r.put(3, (Flags::NOOP, 0, 0, Vec::new()));
+    r.stable_below(4);
+    r.finish();
+    let (position, mut snapshot) = r.worker.snapshot().unwrap();
+    let mut bytes = Vec::new();
+    snapshot.write_to(&mut bytes).unwrap();
+    let settings = ahead_settings();
+    let mut other = Ahead::new(settings, Kept::open(&MemoryDisk::default()));
+    let restored = other.worker.restore(0, position, &mut &bytes[..]).unwrap();
+    assert!(matches!(restored, Restored::To(4)), "{restored:?}");
+}
+
+/// What is kept for another replica is theirs for good. [X-LOG]
+#[test]
+fn nothing_is_kept_for_another_replica_that_is_not_stable() {
+    let mut r = Ahead::new(ahead_settings(), Durable::open(&Disk::default()));
+    r.worker.keep_log(true);
+    r.noop();
+    let session = open(false, 8, ReplyAddress::default()).to_bytes();
+    r.put(0, (Flags::NONE, 1, 0, session));
+    r.push(SESSION, 1, &command(1));
+    r.stable_below(1);
+    r.finish();
+    let log = r.worker.take_log().unwrap();
+    let mut other = Fed::new(settings(REPLICAS[1]));
+    other.worker.replay(0, &log, &mut other.out).unwrap();
+    assert_eq!((other.worker.next(), other.worker.sessions()), (1, 1));
+    assert_eq!(r.worker.next(), 1);
 }
 
 /// What siblings are told can't be taken back; and outcomes are what the records say.
