@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies of a store by hard links, made while it is in use.
 
+mod common;
+
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -11,44 +13,19 @@ use std::time::Duration;
 
 use apps::Application;
 use apps::kv::{Command, Reply, SetFlags};
+use common::{TempDir, run};
 use replica::application::Record;
 
-/// A directory of the test's own, removed with it.
-struct TempDir(PathBuf);
-
-impl TempDir {
-    fn new(name: &str) -> TempDir {
-        let name = format!("apps-copies-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        TempDir(path)
-    }
-
-    fn directory(&self, name: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::create_dir_all(&path).unwrap();
-        path
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn directory(dir: &TempDir, name: &str) -> PathBuf {
+    let path = dir.0.join(name);
+    fs::create_dir_all(&path).unwrap();
+    path
 }
 
 type App = Box<dyn Application>;
 
 fn open(dir: &Path) -> App {
     apps::open("rocksdb", dir).unwrap()
-}
-
-fn run(app: &mut App, command: &Command<'_>) -> Vec<u8> {
-    let (mut bytes, mut reply) = (Vec::new(), Vec::new());
-    command.encode(&mut bytes).unwrap();
-    app.execute(&bytes, &mut reply).unwrap();
-    reply
 }
 
 /// A commit: `counter` and the record `position` are one more, and there is another key.
@@ -94,7 +71,7 @@ fn files(copy: &Path) -> Vec<(PathBuf, u64)> {
 #[test]
 fn a_copy_has_what_was_committed_and_is_a_state_of_its_own() {
     let dir = TempDir::new("own");
-    let (store, copy) = (dir.0.join("store"), dir.directory("copy"));
+    let (store, copy) = (dir.0.join("store"), directory(&dir, "copy"));
     let mut app = open(&store);
     for n in 1..=500 {
         go_on(&mut app, n, &[7; 1000]).unwrap();
@@ -148,7 +125,7 @@ fn who_has_no_links_says_so_and_a_copy_that_is_there_stays() {
 
     let mut app = open(&dir.0.join("store"));
     go_on(&mut app, 1, b"").unwrap();
-    let copy = dir.directory("copy");
+    let copy = directory(&dir, "copy");
     app.link().unwrap()(&copy).unwrap();
     let why = app.link().unwrap()(&copy).unwrap_err().to_string();
     assert!(why.contains("cannot copy the RocksDB store"), "{why}");
@@ -186,7 +163,7 @@ fn copies_made_while_there_are_writes_are_commits_that_were() {
             let (answer, answers) = std::sync::mpsc::channel();
             ask.send(answer).unwrap();
             let (at, link) = answers.recv().unwrap();
-            let copy = dir.directory(&format!("copy-{round}"));
+            let copy = directory(&dir, &format!("copy-{round}"));
             link(&copy).unwrap();
             let log = files(&copy).into_iter().map(|(path, _)| path);
             let log = log.filter(|path| path.extension().is_some_and(|e| e == "log"));
@@ -194,7 +171,7 @@ fn copies_made_while_there_are_writes_are_commits_that_were() {
             let whole = fs::metadata(&log).unwrap().len();
             let mut before = None;
             for cut in [whole, whole - 1, whole / 2 + 13, 0] {
-                let cut_off = dir.directory(&format!("cut-{round}-{cut}"));
+                let cut_off = directory(&dir, &format!("cut-{round}-{cut}"));
                 fs::create_dir(cut_off.join("db-1")).unwrap();
                 fs::copy(copy.join("current"), cut_off.join("current")).unwrap();
                 for (file, _) in files(&copy) {

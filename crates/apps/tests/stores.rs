@@ -1,47 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! RocksDB and LevelDB, as installed, under the key-value application: contents, snapshots, kills.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
 use std::time::Duration;
 
 use apps::kv::{Command, MAX_STRING_LEN, Refusal, Reply, SetFlags};
 use apps::{Application, place};
+use common::{TempDir, run};
 use replica::application::Record;
 use replica::{Error, Settings, Worker};
 
 const STORES: [&str; 2] = ["rocksdb", "leveldb"];
 
-/// A directory of the test's own, removed with it.
-struct TempDir(PathBuf);
-
-impl TempDir {
-    fn new(name: &str) -> TempDir {
-        let path = std::env::temp_dir().join(format!("apps-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        TempDir(path)
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 fn open(name: &str, dir: &Path) -> Box<dyn Application> {
     apps::open(name, dir).unwrap()
-}
-
-fn run(app: &mut Box<dyn Application>, command: &Command<'_>) -> Vec<u8> {
-    let (mut bytes, mut reply) = (Vec::new(), Vec::new());
-    command.encode(&mut bytes).unwrap();
-    app.execute(&bytes, &mut reply).unwrap();
-    reply
 }
 
 #[track_caller]
