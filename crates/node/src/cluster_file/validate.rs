@@ -413,20 +413,27 @@ impl Check {
             .collect()
     }
 
+    /// A key that means nothing without another one, which isn't there.
+    fn only_with<T>(
+        &mut self,
+        (needed, example): (&str, &str),
+        key: &str,
+        raw: &Option<Spanned<T>>,
+    ) {
+        if let Some(raw) = raw {
+            self.error(
+                at(raw),
+                format!("`{key}` without `{needed}`"),
+                format!("add `{needed} = \"{example}\"`, or remove `{key}`"),
+            );
+        }
+    }
+
     fn copies(&mut self, raw: &RawNode, dir: &Path) -> Option<CopySettings> {
         let Some(directory) = &raw.copies else {
-            for (key, raw) in [
-                ("copy_every_s", &raw.copy_every_s),
-                ("copies_kept", &raw.copies_kept),
-            ] {
-                if let Some(raw) = raw {
-                    self.error(
-                        at(raw),
-                        format!("`{key}` without `copies`"),
-                        format!("add `copies = \"DIRECTORY\"`, or remove `{key}`"),
-                    );
-                }
-            }
+            let with = ("copies", "DIRECTORY");
+            self.only_with(with, "copy_every_s", &raw.copy_every_s);
+            self.only_with(with, "copies_kept", &raw.copies_kept);
             return None;
         };
         self.directory("copies", directory);
@@ -589,18 +596,9 @@ impl Check {
 
     fn redis(&mut self, raw: &RawNode, groups: &[Spanned<RawGroup>]) -> Option<SocketAddr> {
         let Some(redis) = &raw.redis else {
-            for (key, raw) in [
-                ("redis_password", &raw.redis_password),
-                ("redis_order", &raw.redis_order),
-            ] {
-                if let Some(raw) = raw {
-                    self.error(
-                        at(raw),
-                        format!("`{key}` without `redis`"),
-                        format!("add `redis = \"127.0.0.1:6379\"`, or remove `{key}`"),
-                    );
-                }
-            }
+            let with = ("redis", "127.0.0.1:6379");
+            self.only_with(with, "redis_password", &raw.redis_password);
+            self.only_with(with, "redis_order", &raw.redis_order);
             return None;
         };
         let address = self.address("redis", redis)?;
