@@ -22,7 +22,7 @@ mod replay;
 
 pub use self::replay::Replayed;
 
-use crate::agreement::{Agreement, News, Paxos, Stepped};
+use crate::agreement::{Agreement, Decided, News, Paxos, Stepped};
 use crate::application::{Application, Checkpoint, Error};
 use crate::execution::{Execution, Statistics};
 use crate::reply::Output;
@@ -277,7 +277,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     /// A stable value whose turn it is, and what waited for it.
     #[inline]
-    fn take(&mut self, now: Time, value: &crate::agreement::Decided<'_>) {
+    fn take(&mut self, now: Time, value: &Decided<'_>) {
         if self.execution.take(now, value) {
             self.tell_position();
         } else {
@@ -373,7 +373,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     /// Whether a checkpoint has begun that hasn't ended.
     pub fn is_checkpointing(&self) -> bool {
-        self.execution.checkpointing().is_some()
+        self.execution.is_checkpointing()
     }
 
     /// The checkpoint that was taken has ended. TRIM follows with the next batch or tick.
