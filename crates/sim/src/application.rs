@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use paxos::wire::value::Vector;
@@ -183,10 +184,9 @@ impl State {
     }
 
     fn next_instance(&self) -> Instance {
-        let next = |(key, value): (&Vec<u8>, &Vec<u8>)| match key[0] {
-            b'p' => Some(instance_at(value, 0)),
-            b'c' => Some(instance_at(value, 8)),
-            _ => None,
+        let next = |(key, value): (&Vec<u8>, &Vec<u8>)| {
+            let bytes = value[position_in(key)?].try_into();
+            Some(Instance::from_be_bytes(bytes.expect("eight bytes")))
         };
         self.records.iter().filter_map(next).max().unwrap_or(0)
     }
@@ -327,13 +327,11 @@ impl SharedStore {
     /// A deliberate mistake: what came of commands of epochs before the last marker is lost.
     pub fn forget_overtaken_outcomes(&self) {
         let records = &mut self.lock().committed.records;
-        let marker = |(key, value): (&Vec<u8>, &Vec<u8>)| match key[0] {
-            b'p' => value.get(8..12).map(<[u8]>::to_vec),
-            b'c' => value.get(16..20).map(<[u8]>::to_vec),
-            _ => None,
+        let marker = |(key, value): (&Vec<u8>, &Vec<u8>)| {
+            let bytes = value[position_in(key)?.end..].first_chunk()?;
+            Some(Epoch::from_be_bytes(*bytes))
         };
         let last = records.iter().filter_map(marker).max();
-        let last = last.and_then(|bytes| Some(Epoch::from_be_bytes(bytes.try_into().ok()?)));
         let overtaken =
             |outcome: &[u8]| Vector::parse(outcome).is_ok_and(|v| Some(v.round.epoch()) < last);
         records.retain(|key, value| key.first() != Some(&b'o') || !overtaken(value));
@@ -386,13 +384,8 @@ impl SharedStore {
     pub fn count_executed(&self) {
         let mut store = self.lock();
         let below = store.executed_below.to_be_bytes();
-        let position = |key: &[u8]| match key[0] {
-            b'p' => Some(0..8),
-            b'c' => Some(8..16),
-            _ => None,
-        };
         let stored = store.committed.records.iter_mut();
-        let stored = stored.filter_map(|(key, value)| Some(&mut value[position(key)?]));
+        let stored = stored.filter_map(|(key, value)| Some(&mut value[position_in(key)?]));
         if let Some(last) = stored.max_by(|a, b| a.cmp(b)) {
             if last[..] < below[..] {
                 last.copy_from_slice(&below);
@@ -470,9 +463,13 @@ impl Store {
     }
 }
 
-fn instance_at(record: &[u8], at: usize) -> Instance {
-    let bytes = record[at..at + 8].try_into();
-    Instance::from_be_bytes(bytes.expect("eight bytes"))
+/// Where a record holds the position in the log, if it does. The epoch of the last marker lies behind that.
+fn position_in(key: &[u8]) -> Option<Range<usize>> {
+    match key[0] {
+        b'p' => Some(0..8),
+        b'c' => Some(8..16),
+        _ => None,
+    }
 }
 
 /// A digest of words and of the number of commands that made them.

@@ -333,14 +333,16 @@ pub fn told_as_given_up(world: &World, given_up: &GivenUp, pid: usize) -> Vec<Ra
 
 /// Where a replica says that it stands, with the position of the last partition from a moment before.
 pub fn mix_moments(world: &World, message: &Message) -> Option<Message> {
+    if !world.mutated(Mutation::PositionsOfTwoMoments) {
+        return None;
+    }
     let mut message = message.clone();
     let Message::ExecutionStopped { next, .. } = &mut message else {
         return None;
     };
-    let mistaken = world.mutated(Mutation::PositionsOfTwoMoments) && next.len() > 1;
-    let last = next.last_mut()?;
+    let last = next.last_mut().filter(|_| world.scenario.partitions > 1)?;
     *last = last.saturating_sub(1);
-    mistaken.then_some(message)
+    Some(message)
 }
 
 /// Gives out a lane or an incarnation in the controller's place, where that mistake is made.
