@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What becomes of a replica's disk, and kills in the middle of a step.
+
+use paxos::{Instance, NodeId};
+use replica::Worker;
+
+use super::ReplicaHost;
+use crate::cluster::layout::node_id;
+use crate::cluster::world::World;
+
+impl ReplicaHost {
+    /// The disk breaks and is replaced by an empty one.
+    pub fn wipe(&mut self, world: &mut World) {
+        self.crash(false);
+        self.installing = None;
+        for (pid, shard) in self.shards.iter_mut().enumerate() {
+            world
+                .beginnings
+                .replaced((node_id(self.host.name), pid as u16));
+            shard.store.wipe();
+            shard.lost = true;
+        }
+    }
+
+    /// Whether its disk broke and it isn't known to be whole again.
+    pub fn is_lost(&self) -> bool {
+        self.shards.iter().any(|s| s.lost)
+    }
+
+    /// Everything below is on its disk.
+    pub fn holds(&self, pid: usize) -> Instance {
+        self.shards[pid].store.durable_instance()
+    }
+
+    /// Notes whether a disk that broke has been made good, which is for its operator to see: what is on
+    /// the new one covers what is trimmed, and no acceptor counts on the old one any more. `known` says
+    /// whether all of them count a disk of this number.
+    pub fn make_whole(&mut self, world: &World, known: impl Fn(NodeId, usize, u64) -> bool) {
+        let node = node_id(self.host.name);
+        for (pid, shard) in self.shards.iter_mut().enumerate() {
+            let holds = shard.store.durable_instance();
+            let number = shard.worker.as_ref().and_then(Worker::incarnation);
+            let told = holds >= shard.reported || number.is_some_and(|n| known(node, pid, n));
+            shard.lost &= !(holds >= world.trimmed[pid] && told);
+        }
+    }
+
+    /// Lets writes fail, or succeed again.
+    pub fn set_full(&mut self, full: bool) {
+        for shard in &self.shards {
+            shard.store.set_full(full);
+        }
+    }
+
+    /// The process will die in the middle of a step.
+    pub fn kill_in(&mut self, calls: u32) {
+        for shard in &self.shards {
+            shard.store.kill_in(calls);
+        }
+    }
+
+    /// Whether a planned kill has struck.
+    pub fn is_killed(&self) -> bool {
+        self.shards.iter().any(|s| s.store.killed())
+    }
+
+    /// Takes back a planned kill that has not struck.
+    pub fn spare(&mut self) {
+        for shard in &self.shards {
+            shard.store.spare();
+        }
+    }
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A replica's state for others, and what it executes behind that.
+
+use paxos::Instance;
+use replica::Worker;
+
+use super::ReplicaHost;
+use crate::cluster::layout::NodeIndex;
+use crate::cluster::world::World;
+
+impl ReplicaHost {
+    /// A replica fetches the state: nothing that a copy needs is forgotten until all of them are open.
+    pub fn hold(&mut self, receiver: NodeIndex) {
+        self.workers().for_each(Worker::hold);
+        self.kept.insert(receiver, vec![None; self.shards.len()]);
+    }
+
+    /// All copies are open.
+    pub fn release(&mut self) {
+        self.workers().for_each(Worker::release);
+    }
+
+    /// A copy of a partition's state, with its position; `None` if the process can't give one.
+    pub fn snapshot(
+        &mut self,
+        world: &mut World,
+        receiver: NodeIndex,
+        pid: usize,
+    ) -> Option<(Instance, Vec<u8>)> {
+        let taken = self.shards[pid].worker.as_mut()?.snapshot();
+        self.note_executions(world, pid);
+        self.keep_log(pid);
+        let written = taken
+            .map_err(|e| e.to_string())
+            .and_then(|(position, mut copy)| {
+                let mut bytes = Vec::new();
+                copy.write_to(&mut bytes).map_err(|e| e.to_string())?;
+                Ok((position, bytes))
+            });
+        match written {
+            Ok(copy) => {
+                if let Some(worker) = &mut self.shards[pid].worker {
+                    worker.keep_log(true);
+                }
+                let logs = self.kept.get_mut(&receiver)?;
+                logs[pid] = Some(Vec::new());
+                Some(copy)
+            }
+            Err(error) => {
+                world.note(|_| format!("stops    {}: {error}", self.host.name));
+                self.crash(false);
+                None
+            }
+        }
+    }
+
+    /// Keeps what a partition has executed for those whose copies are open.
+    pub(super) fn keep_log(&mut self, pid: usize) {
+        let log = self.shards[pid].worker.as_mut().and_then(Worker::take_log);
+        for logs in self.kept.values_mut() {
+            if let (Some(kept), Some(log)) = (&mut logs[pid], &log) {
+                kept.extend_from_slice(log);
+            }
+        }
+    }
+
+    /// What was kept for a receiver, by partition.
+    pub fn take_logs(&mut self, receiver: NodeIndex) -> Vec<Vec<u8>> {
+        (0..self.shards.len()).for_each(|pid| self.keep_log(pid));
+        let logs = self.kept.remove(&receiver).unwrap_or_default();
+        if self.kept.is_empty() {
+            self.workers().for_each(|worker| worker.keep_log(false));
+        }
+        logs.into_iter().map(Option::unwrap_or_default).collect()
+    }
+}

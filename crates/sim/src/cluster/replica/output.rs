@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the workers of a replica send: packets, answers to clients, messages to one another.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use paxos::wire::value::{PackedItem, append_packed};
+use paxos::{Flags, Header, MsgType, Outbox, PartitionId, Time, To};
+use replica::{ReplyTo, SiblingMessage, Status};
+
+use super::ReplicaHost;
+use crate::cluster::layout::{Endpoint, NodeIndex, node_id};
+use crate::cluster::mutation;
+use crate::cluster::world::{CLUSTER, Event, GROUP, Outgoing, Sender, World};
+use crate::queue::MICROSECOND;
+
+/// The longest time until a worker reads what another one has said.
+const MAX_MAIL: Time = 100 * MICROSECOND;
+
+/// A reply on its way out of a worker.
+struct Reply {
+    to: ReplyTo,
+    client: u64,
+    request: u64,
+    bytes: Vec<u8>,
+}
+
+/// What a worker sends.
+#[derive(Default)]
+pub(super) struct Output {
+    pub packets: Outgoing,
+    replies: Vec<Reply>,
+    mail: Vec<(PartitionId, SiblingMessage)>,
+}
+
+impl Outbox for Output {
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        self.packets.send(to, header, value);
+    }
+}
+
+impl replica::Output for Output {
+    fn reply(&mut self, to: &ReplyTo, client: u64, request: u64, status: u8, bytes: &[u8]) {
+        let mut value = Vec::with_capacity(bytes.len() + 1);
+        value.push(status);
+        value.extend_from_slice(bytes);
+        self.replies.push(Reply {
+            to: *to,
+            client,
+            request,
+            bytes: value,
+        });
+    }
+
+    fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {
+        self.mail.push((to, message));
+    }
+}
+
+/// The address of a client's socket.
+pub fn client_address(client: NodeIndex) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, client)), 7000)
+}
+
+fn client_at(address: &SocketAddr) -> Option<NodeIndex> {
+    match address.ip() {
+        IpAddr::V4(ip) => Some(ip.octets()[3]),
+        IpAddr::V6(_) => None,
+    }
+}
+
+impl ReplicaHost {
+    pub(super) fn post(&mut self, world: &mut World, pid: usize, sender: Option<Endpoint>) {
+        let at = self.host.endpoint(pid as u8);
+        let who = Sender::Proposer(self.host.process);
+        let shard = &mut self.shards[pid];
+        for (to, header, value) in self.out.packets.iter() {
+            let mut header = *header;
+            if header.msgtype == MsgType::Trim {
+                mutation::overstate_trim(world, &mut header);
+                shard.reported = shard.reported.max(header.inst);
+                shard.number = shard.number.max(header.client);
+                mutation::number_no_disks(world, &mut header);
+                let (inst, durable) = (header.inst, shard.store.durable_position());
+                let findings = &mut world.findings;
+                world
+                    .executions
+                    .trim_sent(header.swid, header.pid, inst, durable, findings);
+            }
+            world.watch(who, &header, value);
+            world.send(at, sender, self.host.leader, to, &header, value);
+        }
+        self.out.packets.clear();
+        self.post_mail(world, pid);
+        self.post_replies(world, pid);
+    }
+
+    /// Messages between workers are reliable and in order, and come when the other one has time.
+    fn post_mail(&mut self, world: &mut World, pid: usize) {
+        let process = self.host.process;
+        for (to, message) in self.out.mail.drain(..) {
+            let at = self.host.endpoint(to as u8);
+            let inbox = &mut self.shards[usize::from(to)].inbox;
+            inbox.push_back((pid as PartitionId, message));
+            let delay = world.rng.below(MAX_MAIL);
+            world.queue.after(delay, Event::Mail { at, process });
+        }
+    }
+
+    fn post_replies(&mut self, world: &mut World, pid: usize) {
+        let replies = std::mem::take(&mut self.out.replies);
+        let store = &self.shards[pid].store;
+        let reached = match world.scenario.answers_wait {
+            true => store.committed_position(),
+            false => store.executed_position(),
+        };
+        for reply in &replies {
+            if reply.bytes[0] == Status::Ok as u8 && reply.request > 0 {
+                let id = world
+                    .requests
+                    .get(&(pid as u16, reply.client, reply.request));
+                if let Some(&id) = id {
+                    let (replica, findings) = (node_id(self.host.name), &mut world.findings);
+                    world.executions.answers(replica, id, reached, findings);
+                }
+            }
+        }
+        for same in replies.chunk_by(|a, b| a.to == b.to) {
+            let ReplyTo::Address(address) = same[0].to else {
+                continue;
+            };
+            let Some(client) = client_at(&address) else {
+                continue;
+            };
+            for pack in same.chunks(8) {
+                self.post_reply(world, pid, client, pack);
+            }
+        }
+    }
+
+    fn post_reply(&self, world: &mut World, pid: usize, client: NodeIndex, pack: &[Reply]) {
+        let mut header = Header {
+            cluster: CLUSTER,
+            group: GROUP,
+            pid: pid as u16,
+            swid: node_id(self.host.name),
+            ..Header::new(MsgType::Reply)
+        };
+        let mut packed = Vec::new();
+        let value = match pack {
+            [one] => {
+                (header.client, header.request) = (one.client, one.request);
+                &one.bytes
+            }
+            _ => {
+                header.flags = Flags::PACKED;
+                for reply in pack {
+                    let item = PackedItem {
+                        client: reply.client,
+                        request: reply.request,
+                        bytes: &reply.bytes,
+                    };
+                    append_packed(&mut packed, &item);
+                }
+                &packed
+            }
+        };
+        header.value_len = value.len() as u16;
+        let at = self.host.endpoint(pid as u8);
+        let to = Endpoint {
+            node: client,
+            pid: 0,
+        };
+        world.send(at, Some(to), None, To::Sender, &header, value);
+    }
+}
