@@ -478,6 +478,15 @@ fn positions_of_different_moments() {
     assert!(matches!(found, Some(Liveness | Convergence)), "{found:?}");
 }
 
+/// One partition is replaced, the other isn't, and the source has no record any more of what is behind the one and before
+/// the other. When the kill comes depends on the seed. [X-INSTALL]
+#[test]
+fn an_install_that_is_not_noted() {
+    let script = include_str!("../../../testdata/cluster/install_killed.txt");
+    let found = found_with_a_seed(script, "seed=4", Mutation::InstallNotNoted);
+    assert!(found.is_some_and(|by| HALF.contains(&by)), "{found:?}");
+}
+
 #[test]
 fn every_mutation_has_a_test() {
     let tested = include_str!("mutations.rs");

@@ -111,12 +111,14 @@ pub enum Mutation {
     LeapsAlone,
     /// The controller takes the positions of a replica's partitions from answers of different moments.
     PositionsOfTwoMoments,
+    /// An install isn't noted: who is killed in one goes on with some partitions replaced, and others not.
+    InstallNotNoted,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// those that are to notice them.
-    pub const ALL: [Mutation; 43] = [
+    pub const ALL: [Mutation; 44] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -160,6 +162,7 @@ impl Mutation {
         Mutation::StampsCrosswise,
         Mutation::LeapsAlone,
         Mutation::PositionsOfTwoMoments,
+        Mutation::InstallNotNoted,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.

@@ -166,7 +166,7 @@ impl ReplicaHost {
 
     /// The process dies, or the whole machine.
     pub fn crash(&mut self, power: bool) {
-        self.installing = self.installing.take().filter(|i| i.noted);
+        self.installing = self.installing.take().filter(Installing::survives);
         for shard in &mut self.shards {
             shard.worker = None;
             shard.inbox.clear();

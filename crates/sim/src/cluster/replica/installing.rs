@@ -8,6 +8,7 @@ use replica::{Install, Restored};
 
 use super::ReplicaHost;
 use crate::cluster::layout::node_id;
+use crate::cluster::mutation::Mutation;
 use crate::cluster::world::{Event, Transfer, World};
 use crate::queue::{MICROSECOND, MILLISECOND};
 
@@ -15,7 +16,16 @@ use crate::queue::{MICROSECOND, MILLISECOND};
 pub(super) struct Installing {
     install: Install,
     transfer: Transfer,
-    pub noted: bool,
+    noted: bool,
+    /// A mistake: nobody finds the note.
+    forgotten: bool,
+}
+
+impl Installing {
+    /// Whether a process that starts finds the note.
+    pub fn survives(&self) -> bool {
+        self.noted && !self.forgotten
+    }
 }
 
 impl ReplicaHost {
@@ -41,6 +51,7 @@ impl ReplicaHost {
             install: Install::new(transfer.copies.iter().map(|(at, _)| *at).collect()),
             transfer,
             noted: false,
+            forgotten: world.mutated(Mutation::InstallNotNoted),
         };
         if let Err(error) = self.read(&installing, whole) {
             return world.note(|_| format!("refuses  {}: {error}", self.host.name));
@@ -92,8 +103,7 @@ impl ReplicaHost {
             return self.end_install(world, installing.transfer);
         }
         // Whoever died meanwhile finds the note when it starts.
-        let noted = installing.noted;
-        if self.is_up() || noted {
+        if self.is_up() || installing.survives() {
             self.installing = Some(installing);
         }
         let (at, process) = (self.host.at, self.host.process);
