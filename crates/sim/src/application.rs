@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use paxos::wire::value::Vector;
 use paxos::{Epoch, Instance, PartitionId};
-use replica::application::RecordVisitor;
+use replica::application::{Reader, RecordVisitor};
 use replica::{Application, Checkpoint, Error, Part, Record, Restore, Snapshot};
 
 use crate::linearizability::Op;
@@ -633,6 +633,12 @@ impl Application for Kv {
         Ok(Box::new(Copy(store.committed.clone())))
     }
 
+    fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
+        let mut store = self.store.lock();
+        store.alive()?;
+        Ok(Box::new(Copy(store.committed.clone())))
+    }
+
     fn begin_restore(&mut self) -> Result<Restore, Error> {
         self.taken = Arc::default();
         let taken = self.taken.clone();
@@ -682,6 +688,18 @@ impl Snapshot for Copy {
                 out.write_all(part)?;
             }
         }
+        Ok(())
+    }
+}
+
+/// Whatever is asked, it answers how many commands have made the state, and with a digest of it.
+impl Reader for Copy {
+    fn read(&mut self, _command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        let State {
+            words, executed, ..
+        } = &self.0;
+        reply.extend_from_slice(&executed.to_be_bytes());
+        reply.extend_from_slice(&contents(words, *executed).to_be_bytes());
         Ok(())
     }
 }

@@ -53,6 +53,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         old_copies(&scenario, duration, &mut actions);
         bad_disks(&scenario, duration, &mut actions);
         rivals(&scenario, duration, &mut actions);
+        walks(&scenario, duration, &mut actions);
     }
     spanning(&scenario, duration, length, &mut actions);
     actions.sort_by_key(|(at, _)| *at);
@@ -352,6 +353,21 @@ fn rivals(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>
     for _ in 0..rng.between(1, 6) {
         actions.push((BEGIN + rng.below(duration), Action::Failover));
         actions.push((BEGIN + rng.below(duration), Action::Rival));
+    }
+}
+
+/// In a quarter of the runs all that a replica has is read now and then. Drawn apart, too.
+fn walks(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x7761_6c6b_7300);
+    if !rng.chance(250_000) {
+        return;
+    }
+    for _ in 0..rng.between(2, 12) {
+        let walk = Action::Walk {
+            client: rng.between(1, scenario.clients.into()) as u8,
+            replica: rng.between(1, scenario.replicas.into()) as u8,
+        };
+        actions.push((BEGIN + rng.below(duration), walk));
     }
 }
 

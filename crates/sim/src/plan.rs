@@ -138,6 +138,13 @@ pub enum Action {
         /// What to do.
         span: Span,
     },
+    /// All that a replica has is read from its state; a client asks the logs first.
+    Walk {
+        /// Number of the client.
+        client: u8,
+        /// Number of the replica.
+        replica: u8,
+    },
     /// The process dies. A volatile memory is gone.
     Crash(Name),
     /// The machine loses its power: what wasn't synced is gone too.
@@ -229,6 +236,7 @@ mod tests {
                     0.010001 submit client-2 1 4 cas 5 6 padding=70\n\
                     0.020000 span client-1 0/3 2/4 fold 7\n\
                     0.020001 span client-2 1/0 2/4 read\n\
+                    0.030000 walk client-1 replica-3\n\
                     0.100000 crash leader-1\n\
                     0.200000 isolate acceptor-2 out\n\
                     0.300000 cut controller replica-3\n\

@@ -4,7 +4,7 @@
 
 use sim::check::Invariant::{
     self, Acknowledged, Agreement, Ahead, Alarm, AllOrNothing, BadPacket, Convergence, InOrderOnce,
-    Liveness, OneProposer, Remembered, Trim,
+    Linearizable, Liveness, OneProposer, Remembered, Trim,
 };
 use sim::cluster::mutation::Mutation;
 use sim::cluster_script::ClusterScript;
@@ -485,6 +485,12 @@ fn an_install_that_is_not_noted() {
     let script = include_str!("../../../testdata/cluster/install_killed.txt");
     let found = found_with_a_seed(script, "seed=4", Mutation::InstallNotNoted);
     assert!(found.is_some_and(|by| HALF.contains(&by)), "{found:?}");
+}
+
+/// Others may have been told of what this replica hasn't executed yet. [X-READ]
+#[test]
+fn a_state_that_is_read_before_the_logs_were_asked() {
+    assert_found(Mutation::ReadsAtOnce, &[Linearizable]);
 }
 
 #[test]

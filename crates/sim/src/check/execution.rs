@@ -5,6 +5,10 @@
 //! and the same one after a restart, must execute the same there. The checker executes the history
 //! too, so it knows what the answers must be.
 
+mod shown;
+
+pub use shown::Known;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -347,21 +351,21 @@ impl Executions {
         log.words.clear();
         log.ordered.clear();
         for (position, done) in line.iter().enumerate() {
-            let command = &mut self.commands[done.id as usize];
+            redo(
+                &mut log.words,
+                pid,
+                done.id,
+                &self.commands,
+                &mut self.spanning,
+            );
             if let Some(record) = self.spanning.get_mut(&done.id) {
                 record.executed(pid, position as u64);
-                if let Some((key, after, _)) = record.part(pid, |_, _| 0) {
-                    log.words.insert(key, after);
-                }
-                if command.info.pid != pid {
-                    continue;
-                }
-                command.executed = Some(position as u64);
-            } else {
-                command.executed = Some(position as u64);
-                let word = log.words.entry(command.info.key).or_default();
-                *word = command.info.op.apply(*word).0;
             }
+            let command = &mut self.commands[done.id as usize];
+            if command.info.pid != pid {
+                continue;
+            }
+            command.executed = Some(position as u64);
             if let Some((session, number)) = command.info.ordered {
                 log.ordered.insert(session, number);
             }
@@ -479,6 +483,25 @@ impl Executions {
                 )
             });
         }
+    }
+}
+
+/// What a command that was executed before makes of a partition's words.
+fn redo(
+    words: &mut BTreeMap<u64, u64>,
+    pid: PartitionId,
+    id: u64,
+    commands: &[Command],
+    spanning: &mut Records,
+) {
+    if let Some(record) = spanning.get_mut(&id) {
+        if let Some((key, after, _)) = record.part(pid, |_, _| 0) {
+            words.insert(key, after);
+        }
+    } else {
+        let info = &commands[id as usize].info;
+        let word = words.entry(info.key).or_default();
+        *word = info.op.apply(*word).0;
     }
 }
 

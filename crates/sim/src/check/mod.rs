@@ -17,7 +17,7 @@ use std::fmt;
 use paxos::Time;
 
 pub use beginnings::Beginnings;
-pub use execution::{Executions, OpInfo};
+pub use execution::{Executions, Known, OpInfo};
 pub use order::has_no_circle;
 pub use votes::{Asked, Memory, Votes};
 

@@ -56,6 +56,11 @@ impl Record {
         self.executed[at].replace(position)
     }
 
+    /// Where it was executed in a partition, if it names that.
+    pub fn position(&self, pid: PartitionId) -> Option<Option<u64>> {
+        self.index(pid).map(|at| self.executed[at])
+    }
+
     /// An operator has given up what it did in a partition.
     pub fn undone(&mut self, pid: PartitionId) {
         if let Some(at) = self.index(pid) {

@@ -14,6 +14,7 @@ use super::mutation::Mutation;
 use super::replica::ReplicaHost;
 use super::world::{CLUSTER, GROUP};
 use super::{Cluster, Kind};
+use crate::linearizability::Op;
 use crate::plan::{Action, Direction, Name};
 
 impl Cluster {
@@ -45,6 +46,7 @@ impl Cluster {
                     self.wish(client, Wish::Spanning { keys, span });
                 }
             }
+            Action::Walk { client, replica } => self.walk(client, Name::Replica(replica)),
             Action::Crash(name) => self.crash(name, false),
             Action::PowerOff(name) => self.crash(name, true),
             Action::Wipe(name) => self.wipe(name),
@@ -102,6 +104,22 @@ impl Cluster {
             Action::OldCluster => self.old_cluster(),
             Action::BackUp => self.controller.back_up(),
             Action::Restore => self.controller.restore(),
+        }
+    }
+
+    fn walk(&mut self, client: u8, replica: Name) {
+        let Some(Kind::Replica(n)) = self.index(replica).map(|at| self.kind(at)) else {
+            return;
+        };
+        self.replicas[n].walk(&mut self.world);
+        for pid in 0..self.world.scenario.partitions {
+            let wish = Wish::Single {
+                pid,
+                key: 0,
+                op: Op::Get,
+                padding: 0,
+            };
+            self.wish(client, wish);
         }
     }
 

@@ -113,12 +113,14 @@ pub enum Mutation {
     PositionsOfTwoMoments,
     /// An install isn't noted: who is killed in one goes on with some partitions replaced, and others not.
     InstallNotNoted,
+    /// What only reads is answered from copies of a replica's state before the log was asked.
+    ReadsAtOnce,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// those that are to notice them.
-    pub const ALL: [Mutation; 44] = [
+    pub const ALL: [Mutation; 45] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -163,6 +165,7 @@ impl Mutation {
         Mutation::LeapsAlone,
         Mutation::PositionsOfTwoMoments,
         Mutation::InstallNotNoted,
+        Mutation::ReadsAtOnce,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.

@@ -6,6 +6,7 @@ mod disk;
 mod handing_out;
 mod installing;
 mod output;
+mod walk;
 
 pub use output::client_address;
 
@@ -17,6 +18,7 @@ use replica::{Checkpoint, Settings, SiblingMessage, Worker};
 
 use self::installing::Installing;
 use self::output::Output;
+use self::walk::Walk;
 use super::host::{Alarm, Host};
 use super::layout::{Endpoint, NodeIndex, node_id};
 use super::mutation::{self, Mutation};
@@ -66,6 +68,8 @@ pub struct ReplicaHost {
     installing: Option<Installing>,
     /// What was executed behind the copies that others fetch, by receiver and partition.
     kept: BTreeMap<NodeIndex, Vec<Option<Vec<u8>>>>,
+    /// Those that wait for the logs.
+    walks: Vec<Walk>,
 }
 
 impl ReplicaHost {
@@ -94,6 +98,7 @@ impl ReplicaHost {
             fetching: false,
             installing: None,
             kept: BTreeMap::new(),
+            walks: Vec::new(),
         }
     }
 
@@ -167,6 +172,7 @@ impl ReplicaHost {
     /// The process dies, or the whole machine.
     pub fn crash(&mut self, power: bool) {
         self.installing = self.installing.take().filter(Installing::survives);
+        self.walks.clear();
         for shard in &mut self.shards {
             shard.worker = None;
             shard.inbox.clear();
@@ -326,6 +332,10 @@ impl ReplicaHost {
         let given_up = self.view.as_ref().and_then(|view| view.given_up.as_ref());
         let knows = given_up.map_or(0, |given_up| given_up.of(pid as u16).end);
         for execution in self.executed.drain(..) {
+            let command = execution.command.id;
+            self.walks
+                .iter_mut()
+                .for_each(|walk| walk.note(pid, command));
             let (votes, findings) = (&world.votes, &mut world.findings);
             let pid = pid as u16;
             world.beginnings.executes((replica, pid), findings);
@@ -335,8 +345,9 @@ impl ReplicaHost {
         }
     }
 
-    /// Grants wishes and sets the alarm.
+    /// Shows what is waited for, grants wishes and sets the alarm.
     fn after(&mut self, world: &mut World, pid: usize) {
+        self.read_for_walks(world);
         let now = self.host.now(world);
         let at = self.host.endpoint(pid as u8);
         let shard = &mut self.shards[pid];

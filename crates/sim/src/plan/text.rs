@@ -105,6 +105,9 @@ impl fmt::Display for Action {
                     Span::Fold(item) => write!(f, " fold {item}"),
                 }
             }
+            Action::Walk { client, replica } => {
+                write!(f, "walk client-{client} replica-{replica}")
+            }
             Action::Crash(name) => write!(f, "crash {name}"),
             Action::PowerOff(name) => write!(f, "power-off {name}"),
             Action::Wipe(name) => write!(f, "wipe {name}"),
@@ -320,6 +323,10 @@ impl Action {
                 }
             }
             "span" => spanning(&words)?,
+            "walk" => match (name(1)?, name(2)?) {
+                (Name::Client(client), Name::Replica(replica)) => Action::Walk { client, replica },
+                _ => return Err("a client has a replica walk".into()),
+            },
             "crash" => Action::Crash(name(1)?),
             "power-off" => Action::PowerOff(name(1)?),
             "wipe" => Action::Wipe(name(1)?),

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Invariant 7 of what is read from one replica's state: it has all that clients were told before they asked, and it is
+//! what the history says.
+
+use std::collections::BTreeMap;
+
+use paxos::{NodeId, PartitionId};
+
+use super::{Executions, Findings, Invariant, redo};
+use crate::application::contents;
+
+/// What clients know at some moment.
+#[derive(Debug)]
+pub struct Known {
+    /// Commands that were acknowledged.
+    acknowledged: Vec<u64>,
+    /// Commands submitted.
+    submitted: u64,
+}
+
+impl Known {
+    /// Whether a command was submitted later.
+    pub fn came_before(&self, command: u64) -> bool {
+        command >= self.submitted
+    }
+}
+
+impl Executions {
+    /// What clients know now.
+    pub fn known(&self) -> Known {
+        let acknowledged = |id: &u64| self.commands[*id as usize].acknowledged;
+        let submitted = self.commands.len() as u64;
+        Known {
+            acknowledged: (0..submitted).filter(acknowledged).collect(),
+            submitted,
+        }
+    }
+
+    /// A replica shows a partition's state, as so many commands and a digest, to somebody who knows this.
+    pub fn shows(
+        &mut self,
+        replica: NodeId,
+        pid: PartitionId,
+        known: &Known,
+        (executed, digest): (u64, u64),
+        findings: &mut Findings,
+    ) {
+        // What was given up had an effect for a while, and then none.
+        if self.has_given_up() {
+            return;
+        }
+        let lacks = |id: &&u64| {
+            self.position(**id, pid)
+                .is_some_and(|at| at.is_none_or(|at| at >= executed))
+        };
+        if let Some(id) = known.acknowledged.iter().find(lacks) {
+            findings.report(Invariant::Linearizable, || {
+                format!(
+                    "replica {replica} shows partition {pid} as {executed} commands have made it, without command {id}, which was acknowledged before"
+                )
+            });
+        }
+        if self.contents_behind(pid, executed) != Some(digest) {
+            findings.report(Invariant::Linearizable, || {
+                format!(
+                    "replica {replica} shows partition {pid} as {executed} commands have made it, and that isn't what the history says"
+                )
+            });
+        }
+    }
+
+    /// Where a command was executed in a partition, if it is to be executed there.
+    fn position(&self, id: u64, pid: PartitionId) -> Option<Option<u64>> {
+        let command = &self.commands[id as usize];
+        match self.spanning.get(&id) {
+            Some(record) => record.position(pid),
+            None => (command.info.pid == pid).then_some(command.executed),
+        }
+    }
+
+    /// A digest of a partition's contents behind so many commands.
+    fn contents_behind(&mut self, pid: PartitionId, executed: u64) -> Option<u64> {
+        let done = self.logs[pid as usize].history.get(..executed as usize)?;
+        let mut words = BTreeMap::new();
+        for done in done {
+            redo(&mut words, pid, done.id, &self.commands, &mut self.spanning);
+        }
+        Some(contents(&words, executed))
+    }
+}

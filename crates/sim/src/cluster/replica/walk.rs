@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What only reads and takes long is answered from copies of the partitions' states, once the log of each one has
+//! been asked. [X-READ]
+
+use paxos::PartitionId;
+
+use super::ReplicaHost;
+use crate::check::Known;
+use crate::cluster::layout::node_id;
+use crate::cluster::mutation::Mutation;
+use crate::cluster::world::World;
+
+/// A walk over all that a replica has.
+pub(super) struct Walk {
+    /// What clients knew when it began.
+    known: Known,
+    /// By partition: whether a command has been executed here that was submitted since.
+    asked: Vec<bool>,
+}
+
+impl Walk {
+    /// A command has been executed in a partition.
+    pub fn note(&mut self, pid: usize, command: u64) {
+        self.asked[pid] |= self.known.came_before(command);
+    }
+}
+
+impl ReplicaHost {
+    /// Somebody wants to see all of it. Something is submitted in each partition next.
+    pub fn walk(&mut self, world: &mut World) {
+        if self.is_up() {
+            let at_once = world.mutated(Mutation::ReadsAtOnce);
+            self.walks.push(Walk {
+                known: world.executions.known(),
+                asked: vec![at_once; self.shards.len()],
+            });
+            self.read_for_walks(world);
+        }
+    }
+
+    /// Ends the walks that have asked all logs.
+    pub(super) fn read_for_walks(&mut self, world: &mut World) {
+        let waits = |walk: &Walk| walk.asked.contains(&false);
+        let walks = std::mem::take(&mut self.walks);
+        let (waiting, ready): (Vec<_>, Vec<_>) = walks.into_iter().partition(waits);
+        self.walks = waiting;
+        for walk in ready {
+            for pid in 0..self.shards.len() {
+                self.show(world, pid, &walk.known);
+            }
+        }
+    }
+
+    fn show(&mut self, world: &mut World, pid: usize, known: &Known) {
+        let Some(worker) = &mut self.shards[pid].worker else {
+            return;
+        };
+        let mut shown = Vec::new();
+        let read = worker
+            .reader()
+            .and_then(|mut reader| reader.read(&[], &mut shown));
+        if read.is_ok() {
+            let word =
+                |at: usize| u64::from_be_bytes(shown[at..at + 8].try_into().expect("a word"));
+            let (replica, findings) = (node_id(self.host.name), &mut world.findings);
+            let shown = (word(0), word(8));
+            world
+                .executions
+                .shows(replica, pid as PartitionId, known, shown, findings);
+        }
+        self.finished(world, pid, read);
+    }
+}
