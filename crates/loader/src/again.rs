@@ -91,9 +91,7 @@ impl Again {
 /// several partitions one for each, as the copies of `egress` have them.
 pub fn copies(packet: &Packet<'_>) -> Vec<Header> {
     let header = packet.header;
-    let is_stamped = matches!(header.msgtype, MsgType::Phase2a | MsgType::Ordered);
-    let is_multi = is_stamped && header.flags.has(Flags::MULTI);
-    match is_multi.then(|| Vector::parse(packet.value)) {
+    match has_stamped_vector(&header).then(|| Vector::parse(packet.value)) {
         Some(Ok(vector)) => {
             let copy = |(pid, inst)| Header {
                 pid,
@@ -104,4 +102,9 @@ pub fn copies(packet: &Packet<'_>) -> Vec<Header> {
         }
         _ => vec![header],
     }
+}
+
+/// Whether a command over several partitions was stamped: each of them gets a copy.
+pub(crate) fn has_stamped_vector(header: &Header) -> bool {
+    matches!(header.msgtype, MsgType::Phase2a | MsgType::Ordered) && header.flags.has(Flags::MULTI)
 }

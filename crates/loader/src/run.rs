@@ -5,8 +5,9 @@
 use std::os::fd::AsFd;
 
 use aya::programs::ProgramFd;
-use paxos::{Flags, MsgType, Packet, Reason, To, Verdict};
+use paxos::{Packet, Reason, To, Verdict};
 
+use crate::again::has_stamped_vector;
 use crate::frame;
 use crate::layout::{COUNTERS, Device, Link, MAX_MEMBERS, MulticastMember};
 use crate::object::{Object, Result, Role};
@@ -166,8 +167,7 @@ impl Runner {
     /// What one member gets of a multicast frame.
     fn copies(&mut self, frame: &[u8], datagram: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         let packet = Packet::parse(&datagram).map_err(|reason| reason.name())?;
-        let is_stamped = matches!(packet.header.msgtype, MsgType::Phase2a | MsgType::Ordered);
-        if !is_stamped || !packet.header.flags.has(Flags::MULTI) || self.v6 {
+        if !has_stamped_vector(&packet.header) || self.v6 {
             return Ok(vec![datagram]);
         }
         let vector = paxos::wire::value::Vector::parse(packet.value);
