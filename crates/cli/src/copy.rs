@@ -40,7 +40,7 @@ pub struct Options {
 pub fn run(command: &Command) -> Result<(), Error> {
     let (Command::Make(options) | Command::Put(options)) = command;
     let cluster = ClusterFile::load(&options.cluster)?;
-    let node = find(&cluster, &options.name)?;
+    let node = cluster.named(&options.name)?;
     let directory = &options.directory;
     let kind = application(&cluster, node);
     let positions = match command {
@@ -76,9 +76,4 @@ pub fn run(command: &Command) -> Result<(), Error> {
 fn application(cluster: &ClusterFile, node: &Node) -> &'static str {
     let group = node.group.and_then(|id| cluster.group(id));
     group.map_or("none", |group| group.application.name())
-}
-
-fn find<'a>(cluster: &'a ClusterFile, name: &str) -> Result<&'a Node, Error> {
-    let node = cluster.node(name);
-    node.ok_or_else(|| Error::new(format!("no node is called {name:?} in the cluster file")))
 }

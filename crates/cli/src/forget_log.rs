@@ -27,9 +27,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = ClusterFile::load(&options.cluster)?;
     let name = &options.name;
-    let node = cluster.node(name);
-    let node = node.ok_or_else(|| Error::new(format!("the cluster file has no node {name:?}")))?;
-    let aside = node::forget_log(&cluster, node)?;
+    let aside = node::forget_log(&cluster, cluster.named(name)?)?;
     if options.json {
         println!("{}", json!({ "node": name, "aside": aside }));
     } else {
