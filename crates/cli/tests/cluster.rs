@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use apps::kv::{Command, SetFlags};
 use client::{Client, ClientOptions, Doubt, Outcome, Refusal};
-use common::{Lowers, TestCluster, eventually, shape, text};
+use common::{Lowers, TestCluster, eventually, json, shape, text};
 use local_cluster::Shape;
 use local_cluster::resp::{Connection, Reply};
 use serde_json::Value;
@@ -26,16 +25,6 @@ fn ok() -> Reply {
 
 fn bulk(value: &str) -> Reply {
     Reply::Bulk(Some(value.as_bytes().to_vec()))
-}
-
-fn json(output: &std::process::Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| {
-        panic!(
-            "no JSON ({e}): {} {}",
-            text(&output.stdout),
-            text(&output.stderr)
-        )
-    })
 }
 
 /// Values and passwords are in these files.
@@ -66,36 +55,6 @@ fn what_nodes_store_is_their_owners_alone() {
         }
     }
     assert!(files > 20, "only {files} files");
-}
-
-/// Waits until all replicas stand at the same instance of each partition, with the same contents.
-fn assert_replicas_agree(cluster: &TestCluster, replicas: usize) {
-    eventually("equal replicas", || {
-        let status = json(&cluster.run("status", &["--digest", "--json"]));
-        let mut places = BTreeMap::<String, String>::new();
-        let mut contents = BTreeMap::<String, String>::new();
-        for digest in status["digests"].as_array()? {
-            let of = |map: &mut BTreeMap<String, String>, field: &str| {
-                let shown = map.entry(digest["name"].to_string()).or_default();
-                *shown += &format!("{} ", digest[field]);
-            };
-            of(&mut places, "next");
-            of(&mut contents, "digest");
-        }
-        let different = |map: &BTreeMap<String, String>| {
-            let all: BTreeSet<&String> = map.values().collect();
-            all.len()
-        };
-        if places.len() == replicas && different(&places) == 1 {
-            assert_eq!(
-                different(&contents),
-                1,
-                "same instances, other contents: {contents:?}"
-            );
-            return Some(());
-        }
-        None
-    });
 }
 
 #[test]
@@ -181,7 +140,7 @@ fn an_orderly_stop_and_a_cold_start_keep_all_data() {
         }
     }
     assert_eq!(cluster.call(0, &["DBSIZE"]), Reply::Int(301));
-    assert_replicas_agree(&cluster, 3);
+    cluster.assert_replicas_agree(3);
 }
 
 /// INCR shows what SET would hide: a command that took effect twice, or not at all.
@@ -226,7 +185,7 @@ fn increments_survive_kills(shape: &Shape, victims: &[&str]) {
     };
     let value: i64 = text(&value).parse().unwrap();
     assert!(value >= acknowledged && value <= acknowledged + uncertain);
-    assert_replicas_agree(&cluster, 3);
+    cluster.assert_replicas_agree(3);
 }
 
 #[test]
@@ -282,7 +241,7 @@ fn partitions_behind_the_front_end_survive_kills() {
         assert!(found.iter().all(|f| *f == bulk(&value)), "{found:?}");
     }
     assert_eq!(cluster.call(0, &["DBSIZE"]), Reply::Int(2 * KEYS as i64));
-    assert_replicas_agree(&cluster, 3);
+    cluster.assert_replicas_agree(3);
     // The number of partitions is stored with the state.
     let stopped = cluster.run("stop", &[]);
     assert!(stopped.status.success(), "{}", text(&stopped.stderr));
@@ -452,7 +411,7 @@ fn durable_acceptors_survive_the_kill_of_everything() {
     }
     cluster.start_all();
     assert_eq!(cluster.call(1, &["GET", "counter"]), bulk("100"));
-    assert_replicas_agree(&cluster, 3);
+    cluster.assert_replicas_agree(3);
 }
 
 #[test]
@@ -482,7 +441,7 @@ fn without_the_controller_only_failover_stops() {
 fn more_than_f_lost_memories_need_the_operators_override() {
     let mut cluster = TestCluster::start(&shape("leveldb"));
     assert_eq!(cluster.call(0, &["SET", "fruit", "apple"]), ok());
-    assert_replicas_agree(&cluster, 3);
+    cluster.assert_replicas_agree(3);
     for acceptor in ["acceptor-1", "acceptor-2"] {
         cluster.processes.kill(acceptor);
     }
@@ -500,7 +459,7 @@ fn more_than_f_lost_memories_need_the_operators_override() {
     });
     assert_eq!(cluster.call(0, &["GET", "fruit"]), bulk("apple"));
     assert_eq!(cluster.call(0, &["SET", "fruit", "pear"]), ok());
-    assert_replicas_agree(&cluster, 3);
+    cluster.assert_replicas_agree(3);
 }
 
 /// Two of three memories are gone, and all replicas are killed, in the middle of commands over both partitions:
@@ -508,6 +467,13 @@ fn more_than_f_lost_memories_need_the_operators_override() {
 #[test]
 fn an_accepted_loss_cuts_no_command_over_partitions_in_two() {
     const ROUNDS: usize = 100_000;
+    const LOST: [&str; 5] = [
+        "acceptor-1",
+        "acceptor-2",
+        "replica-1",
+        "replica-2",
+        "replica-3",
+    ];
     let shape = Shape {
         partitions: 2,
         ..shape("leveldb")
@@ -538,23 +504,11 @@ fn an_accepted_loss_cuts_no_command_over_partitions_in_two() {
         });
         // Some are done, and one is under way.
         done.iter().take(20).last().expect("some are done");
-        for node in [
-            "acceptor-1",
-            "acceptor-2",
-            "replica-1",
-            "replica-2",
-            "replica-3",
-        ] {
+        for node in LOST {
             cluster.processes.kill(node);
         }
     });
-    for node in [
-        "acceptor-1",
-        "acceptor-2",
-        "replica-1",
-        "replica-2",
-        "replica-3",
-    ] {
+    for node in LOST {
         cluster.start_node(node);
     }
     eventually("the override", || {
@@ -570,7 +524,7 @@ fn an_accepted_loss_cuts_no_command_over_partitions_in_two() {
     };
     assert_ne!(found[0], Reply::Bulk(None), "all is lost");
     assert!(found.iter().all(|one| *one == found[0]), "{found:?}");
-    assert_replicas_agree(&cluster, 3);
+    cluster.assert_replicas_agree(3);
 }
 
 #[test]
@@ -599,15 +553,7 @@ fn a_replica_that_was_away_for_long_catches_up() {
     }
     cluster.start_node("replica-3");
     assert_eq!(cluster.call(2, &["DBSIZE"]), Reply::Int(5001));
-    assert_replicas_agree(&cluster, 3);
-}
-
-/// `status` of a node; null while it doesn't answer.
-fn status(cluster: &TestCluster, name: &str) -> Value {
-    let status = json(&cluster.run("status", &["--json"]));
-    let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
-    let of_node = nodes.into_iter().find(|node| node["name"] == name);
-    of_node.map_or(Value::Null, |node| node["status"].clone())
+    cluster.assert_replicas_agree(3);
 }
 
 /// A state that takes longer to send than the window lasts, for a replica that is killed while it fetches:
@@ -647,7 +593,7 @@ fn a_replica_catches_up_with_what_goes_on() {
         });
         cluster.start_node("replica-3");
         let fetched = |cluster: &TestCluster| {
-            let catch_up = &status(cluster, "replica-3")["catch_up"];
+            let catch_up = &cluster.status("replica-3")["catch_up"];
             let fetching = catch_up["doing"] == "fetching";
             catch_up["fetched_mib"].as_u64().filter(|_| fetching)
         };
@@ -657,7 +603,7 @@ fn a_replica_catches_up_with_what_goes_on() {
         let after = eventually("the next part", || fetched(&cluster));
         assert!(after >= before, "{after} of {before} parts");
         eventually("a replica that has caught up", || {
-            let status = status(&cluster, "replica-3");
+            let status = cluster.status("replica-3");
             let partition = &status["partitions"][0];
             let up = status["catch_up"].is_null() && partition["catching_up"].is_null();
             (up && partition["next"].as_u64()? > 5_000).then_some(())
@@ -673,7 +619,7 @@ fn a_replica_catches_up_with_what_goes_on() {
             .logs()
             .contains("another replica's state is in place")
     );
-    assert_replicas_agree(&cluster, 3);
+    cluster.assert_replicas_agree(3);
     let incoming = cluster.local.directory().join("data/replica-3/incoming");
     assert!(!incoming.exists());
 }
@@ -718,6 +664,6 @@ fn a_replica_begins_with_a_copy() {
     assert_eq!(json(&put)["positions"][0], at);
     cluster.start_node("replica-3");
     assert_eq!(cluster.call(2, &["SET", "fruit", "plum"]), ok());
-    assert_replicas_agree(&cluster, 3);
+    cluster.assert_replicas_agree(3);
     assert!(cluster.logs().contains("state is in place"));
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{Lowers, TestCluster, eventually, shape, text};
+use common::{Lowers, TestCluster, eventually, json, shape, text};
 use local_cluster::Shape;
 use local_cluster::resp::{Connection, Reply};
 use serde_json::Value;
@@ -25,19 +25,6 @@ fn partitioned(application: &str, slots: usize) -> Shape {
         slots,
         ..shape(application)
     }
-}
-
-fn json(output: &Output) -> Value {
-    let parsed = serde_json::from_slice(&output.stdout);
-    parsed.unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)))
-}
-
-/// `status` of a node; null while it doesn't answer.
-fn status(cluster: &TestCluster, name: &str) -> Value {
-    let status = json(&cluster.run("status", &["--json"]));
-    let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
-    let of_node = nodes.into_iter().find(|node| node["name"] == name);
-    of_node.map_or(Value::Null, |node| node["status"].clone())
 }
 
 /// Keys that are only ever written together, in both partitions.
@@ -87,23 +74,7 @@ fn assert_whole_and_equal(cluster: &TestCluster) {
         };
         assert!(found.iter().all(|value| *value == found[0]), "{found:?}");
     }
-    eventually("equal replicas", || {
-        let status = json(&cluster.run("status", &["--digest", "--json"]));
-        let digests = status["digests"].as_array()?;
-        // Of each replica, in the order of its partitions.
-        let of = |name: &str, field: &str| -> Vec<String> {
-            let of_replica = digests.iter().filter(|d| d["name"] == name);
-            of_replica.map(|d| d[field].to_string()).collect()
-        };
-        let all = |field| ["replica-1", "replica-2", "replica-3"].map(|name| of(name, field));
-        let [place, others @ ..] = all("next");
-        if place.len() != 2 || others.iter().any(|other| *other != place) {
-            return None;
-        }
-        let [digest, others @ ..] = all("digest");
-        assert!(others.iter().all(|other| *other == digest), "{digests:?}");
-        Some(())
-    });
+    cluster.assert_replicas_agree(3);
 }
 
 /// With lines for a replica in the cluster file.
@@ -151,7 +122,7 @@ fn makes_copies_by_itself(application: &str, linked: bool) {
                 (copies_in(&directory) != before).then_some(())
             });
             let shown = eventually("a status", || {
-                let shown = status(&cluster, "replica-1")["copies"].clone();
+                let shown = cluster.status("replica-1")["copies"].clone();
                 (shown["made"].as_u64()? > 0).then_some(shown)
             });
             assert_eq!(
@@ -277,7 +248,7 @@ fn a_copy_that_cannot_be_made_costs_nothing() {
     cluster.start_all();
     cluster.call(0, &["SET", "fruit", "pear"]);
     let shown = eventually("a copy that failed", || {
-        let status = status(&cluster, "replica-1");
+        let status = cluster.status("replica-1");
         (status["copies"]["failed"].as_u64()? > 1).then_some(status)
     });
     let why = shown["copies"]["error"].as_str().unwrap();
@@ -292,7 +263,7 @@ fn a_copy_that_cannot_be_made_costs_nothing() {
     );
     fs::remove_file(&in_the_way).unwrap();
     eventually("a copy", || {
-        let shown = status(&cluster, "replica-1")["copies"].clone();
+        let shown = cluster.status("replica-1")["copies"].clone();
         (shown["made"].as_u64()? > 0 && shown["error"].is_null()).then_some(())
     });
     assert_eq!(cluster.logs().matches("no copy of my state").count(), 1);
@@ -322,7 +293,7 @@ fn a_replica_that_is_killed_in_installs_has_all_of_a_state() {
         cluster.start_node("replica-3");
         let note = data.join("install");
         let begun = Instant::now();
-        let up = || status(&cluster, "replica-3")["partitions"][0]["next"].as_u64();
+        let up = || cluster.status("replica-3")["partitions"][0]["next"].as_u64();
         if round % 2 == 0 {
             // As soon as the note is there, and a moment more.
             while !note.exists() && begun.elapsed() < Duration::from_secs(10) {

@@ -220,6 +220,13 @@ impl LocalCluster {
         &self.directory
     }
 
+    /// Adds a line to what the cluster file says of the group, before nodes are started.
+    pub fn set_in_group(&self, line: &str) -> std::io::Result<()> {
+        let text = std::fs::read_to_string(&self.file)?;
+        let with_line = format!("[[group]]\n{line}\n");
+        std::fs::write(&self.file, text.replace("[[group]]\n", &with_line))
+    }
+
     /// Leaves the directory in place, for a look at the logs.
     pub fn keep(&mut self) {
         self.keep = true;

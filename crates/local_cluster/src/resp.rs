@@ -3,7 +3,9 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
 
 /// A reply of RESP2.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +41,21 @@ impl Server {
         };
         attempt().unwrap_or(false)
     }
+}
+
+/// Waits until a write succeeds through each of them.
+pub fn await_service(servers: &[Server], limit: Duration) -> Result<(), Error> {
+    let deadline = Instant::now() + limit;
+    for &server in servers {
+        while !server.serves() {
+            if Instant::now() > deadline {
+                let address = server.address;
+                return Err(Error::new(format!("{address} doesn't serve in {limit:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    Ok(())
 }
 
 impl From<SocketAddr> for Server {

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use local_cluster::latency::{Latencies, Percentiles};
 use local_cluster::processes::{Processes, resident_mib};
-use local_cluster::resp::{Connection, Reply, Server};
+use local_cluster::resp::{Connection, Reply, Server, await_service};
 use local_cluster::{Error, LocalCluster, MAX_VALUE, SLOTS, Shape};
 use node::ClusterFile;
 use node::transfer::copy;
+use paxos::SplitMix;
 use wirepaxos::admin;
 
 /// What is measured.
@@ -90,22 +91,14 @@ pub fn measure(settings: &Settings, say: impl Fn(&str)) -> Result<Measured, Erro
         spin_us: 0,
     };
     let local = LocalCluster::create(&settings.data, &shape)?;
-    let text = std::fs::read_to_string(&local.file)?;
-    let line = format!("[[group]]\ncatch_up_mib_per_s = {}\n", settings.mib_per_s);
-    std::fs::write(&local.file, text.replace("[[group]]\n", &line))?;
+    local.set_in_group(&format!("catch_up_mib_per_s = {}", settings.mib_per_s))?;
     let cluster = ClusterFile::load(&local.file)?;
     let mut processes = Processes::new(std::env::current_exe()?);
     for name in local.nodes.iter().filter(|name| *name != LAST) {
         processes.start_node(&local, name)?;
     }
     let server = local.redis[0];
-    let deadline = Instant::now() + TIMEOUT;
-    while !server.serves() {
-        if Instant::now() > deadline {
-            return Err(Error::new("the cluster doesn't serve"));
-        }
-        std::thread::sleep(LOOK_INTERVAL);
-    }
+    await_service(&[server], TIMEOUT)?;
     let keys = settings.mib * (1 << 20) / VALUE_LEN as u64;
     say(&format!("writing {keys} values of {VALUE_LEN} bytes"));
     fill(server, keys)?;
@@ -170,14 +163,9 @@ pub fn measure(settings: &Settings, say: impl Fn(&str)) -> Result<Measured, Erro
 
 /// Bytes that don't compress.
 fn value(n: u64) -> Vec<u8> {
-    let mut state = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(VALUE_LEN + 8);
-    while bytes.len() < VALUE_LEN {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
+    let mut random = SplitMix::new(n);
+    let words = (0..VALUE_LEN.div_ceil(8)).map(|_| random.draw());
+    let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
     bytes.truncate(VALUE_LEN);
     bytes
 }

@@ -330,9 +330,7 @@ impl System {
             memory_after: memory_by_process(&self.processes),
         })
     }
-}
 
-impl System {
     /// Who alone answers the `n`-th client; 0: all replicas do.
     fn home(&self, settings: &Settings, n: u16) -> NodeId {
         let replicas: Vec<_> = self.cluster.with_role(Role::Replica).collect();

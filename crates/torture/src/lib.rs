@@ -28,7 +28,7 @@ use self::history::{Answer, Event};
 use self::nemesis::Nemesis;
 use self::plan::{Damage, Fault, Wanted};
 use self::testbed::Testbed;
-use local_cluster::resp::Server;
+use local_cluster::resp::await_service;
 use local_cluster::{Error, Narrator};
 use model::verdict::first_violation;
 
@@ -269,21 +269,6 @@ fn observe(
 
 fn is_foreign(fault: &Fault) -> bool {
     matches!(fault, Fault::Damage { damage, .. } if *damage == Damage::Foreign)
-}
-
-/// Until a write succeeds through every replica.
-fn await_service(servers: &[Server], limit: Duration) -> Result<(), Error> {
-    let deadline = Instant::now() + limit;
-    for &server in servers {
-        while !server.serves() {
-            if Instant::now() > deadline {
-                let address = server.address;
-                return Err(Error::new(format!("{address} doesn't serve in {limit:?}")));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-    Ok(())
 }
 
 /// The replicas' digests as soon as they stand at one instance, or as they are after a while.

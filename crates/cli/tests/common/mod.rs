@@ -5,6 +5,7 @@
 #[path = "../waiting/mod.rs"]
 pub mod waiting;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -15,6 +16,7 @@ use local_cluster::processes::Processes;
 use local_cluster::resp::{Connection, Reply};
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use node::ClusterFile;
+use serde_json::Value;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_wirepaxos");
 const TIMEOUT: Duration = Duration::from_secs(40);
@@ -53,11 +55,9 @@ impl TestCluster {
     /// One with another line in its group.
     pub fn start_with(shape: &Shape, line: &str) -> TestCluster {
         let mut cluster = TestCluster::create(shape);
-        let file = &cluster.local.file;
-        let text = std::fs::read_to_string(file).unwrap();
-        let text = text.replace("[[group]]\n", &format!("[[group]]\n{line}\n"));
+        cluster.local.set_in_group(line).unwrap();
+        let text = std::fs::read_to_string(&cluster.local.file).unwrap();
         assert!(text.contains(line));
-        std::fs::write(file, text).unwrap();
         cluster.start_all();
         cluster
     }
@@ -139,6 +139,38 @@ impl TestCluster {
             .unwrap()
     }
 
+    /// `status` of a node; null while it doesn't answer.
+    pub fn status(&self, name: &str) -> Value {
+        let status = json(&self.run("status", &["--json"]));
+        let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
+        let of_node = nodes.into_iter().find(|node| node["name"] == name);
+        of_node.map_or(Value::Null, |node| node["status"].clone())
+    }
+
+    /// Waits until so many replicas stand at the same instance of each partition, with the same contents.
+    pub fn assert_replicas_agree(&self, replicas: usize) {
+        let file = ClusterFile::load(&self.local.file).unwrap();
+        let partitions = usize::from(file.groups[0].partitions);
+        eventually("equal replicas", || {
+            let status = json(&self.run("status", &["--digest", "--json"]));
+            // Of each replica, in the order of its partitions.
+            let mut shown = BTreeMap::<String, [Vec<Value>; 2]>::new();
+            for digest in status["digests"].as_array()? {
+                let [places, contents] = shown.entry(digest["name"].to_string()).or_default();
+                places.push(digest["next"].clone());
+                contents.push(digest["digest"].clone());
+            }
+            let all: Vec<_> = shown.values().collect();
+            let is_whole = all.iter().all(|[places, _]| places.len() == partitions);
+            let are_equal = |of: usize| all.windows(2).all(|two| two[0][of] == two[1][of]);
+            if all.len() != replicas || !is_whole || !are_equal(0) {
+                return None;
+            }
+            assert!(are_equal(1), "same instances, other contents: {shown:?}");
+            Some(())
+        });
+    }
+
     pub fn connect(&self, replica: usize) -> Connection {
         let address = self.local.redis[replica];
         eventually("a connection", || Connection::open(address, TIMEOUT).ok())
@@ -194,6 +226,17 @@ impl Drop for Lowers<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
+}
+
+/// What a command printed with `--json`.
+pub fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| {
+        panic!(
+            "no JSON ({e}): {} {}",
+            text(&output.stdout),
+            text(&output.stderr)
+        )
+    })
 }
 
 pub fn text(bytes: &[u8]) -> String {
