@@ -9,8 +9,15 @@ use std::process::Command;
 use serde_json::Value;
 use testlab::{PROGRAM, TestLab, all};
 
-const OF_UDP: [&str; 4] = ["forwarder", "leader", "acceptor", "learner"];
-const OF_XDP: [&str; 5] = ["forwarder", "leader", "egress", "acceptor", "learner"];
+const OF_UDP: [&str; 5] = ["forwarder", "leader", "acceptor", "learner", "sequencer"];
+const OF_XDP: [&str; 6] = [
+    "forwarder",
+    "leader",
+    "egress",
+    "acceptor",
+    "learner",
+    "sequencer",
+];
 
 fn bench(plane: &str) -> Command {
     let mut command = Command::new(PROGRAM);
@@ -67,5 +74,9 @@ fn xdp_is_measured_with_the_libraries_beside() {
         let at_links = &line["live"]["msgs_per_s"];
         let is_role = OF_UDP[1..].contains(&line["role"].as_str().unwrap());
         assert_eq!(at_links.as_f64().is_some(), is_role, "{line}");
+        let stamps = ["leader", "sequencer"].contains(&line["role"].as_str().unwrap());
+        let several = &line["several_cpus"]["one_partition"]["msgs_per_s"];
+        let is_alone = std::thread::available_parallelism().unwrap().get() == 1;
+        assert_eq!(several.is_null(), is_alone || !stamps, "{line}");
     }
 }

@@ -29,6 +29,13 @@ fn every_role_can_be_measured() {
     let names: Vec<_> = measured.iter().map(|m| m.role).collect();
     assert_eq!(
         names,
-        ["forwarder", "leader", "egress", "acceptor", "learner"]
+        [
+            "forwarder",
+            "leader",
+            "egress",
+            "acceptor",
+            "learner",
+            "sequencer"
+        ]
     );
 }

@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use local_cluster::Error;
 use measure::roles::{udp, xdp};
 use measure::stats::{median, quantile};
+use measure::xdp::several::{Several, Shared};
 use measure::xdp::{VALUE_LEN, live};
 use serde_json::{Value, json};
 
@@ -54,7 +55,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Measures leader, acceptor, learner and, as the bare path, forwarding alone.
+/// Measures leader, acceptor, learner, sequencer and, as the bare path, forwarding alone.
 pub fn run(options: &Options) -> Result<(), Error> {
     let runs = options.runs as usize;
     let seconds = options.seconds.clamp(0.1, 600.0) / options.runs as f64;
@@ -120,8 +121,21 @@ fn print_alone(roles: &[xdp::Alone]) {
             median.msgs_per_s,
             runs.join(" ")
         );
+        median.several.iter().for_each(print_several);
     }
     println!();
+}
+
+fn print_several(several: &Several) {
+    for (what, shared) in [
+        ("one partition", &several.one_partition),
+        ("a partition each", &several.partition_each),
+    ] {
+        println!(
+            "{:<10} {:>9.1} {:>14.0}  on {} CPUs at once, {what}",
+            "", shared.ns_per_msg, shared.msgs_per_s, several.cpus
+        );
+    }
 }
 
 fn print_live(roles: &[live::Measured]) {
@@ -185,6 +199,7 @@ fn line(xdp::Alone { median: role, runs }: &xdp::Alone, live: &[live::Measured])
         "forwarding_ns_per_msg": role.forwarding_ns_per_msg,
         "messages": role.messages,
         "value_bytes": VALUE_LEN,
+        "several_cpus": role.several.as_ref().map(on_several),
         "papers": papers.map(|(_, latency, rate)| json!({
             "origin": "P4xos (TNET 2020), Tables I and II: DPDK, FPGA, Tofino",
             "latency": latency,
@@ -194,6 +209,22 @@ fn line(xdp::Alone { median: role, runs }: &xdp::Alone, live: &[live::Measured])
     let live = live.iter().find(|m| m.role == role.role);
     line["live"] = live.map_or(Value::Null, at_links);
     line
+}
+
+fn on_several(several: &Several) -> Value {
+    let shared = |shared: &Shared| {
+        json!({
+            "ns_per_msg": shared.ns_per_msg,
+            "msgs_per_s": shared.msgs_per_s.round(),
+            "messages": shared.messages,
+            "refused": shared.refused,
+        })
+    };
+    json!({
+        "cpus": several.cpus,
+        "one_partition": shared(&several.one_partition),
+        "partition_each": shared(&several.partition_each),
+    })
 }
 
 fn at_links(m: &live::Measured) -> Value {

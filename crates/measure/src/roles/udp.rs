@@ -12,6 +12,7 @@ use crate::stats::median;
 use paxos::acceptor::{Acceptor, Enable};
 use paxos::leader::{Leader, Program};
 use paxos::learner::{HostLearner, Learned};
+use paxos::nopaxos::Sequencer;
 use paxos::wire::HEADER_LEN;
 use paxos::{
     Configuration, Deployment, Header, Instance, Member, MsgType, NodeId, Outbox, Packet, Round,
@@ -29,7 +30,7 @@ const NONCE: u64 = 7;
 /// The median of what one message takes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measured {
-    /// `forwarder`, `leader`, `acceptor` or `learner`.
+    /// `forwarder`, `leader`, `acceptor`, `learner` or `sequencer`.
     pub role: &'static str,
     /// Nanoseconds a message.
     pub ns_per_msg: f64,
@@ -37,7 +38,7 @@ pub struct Measured {
 
 /// Measures all roles, one after the other, this often and this long each time. The forwarder comes
 /// first: parsing and copying alone.
-pub fn measure(runs: usize, seconds: f64) -> [Measured; 4] {
+pub fn measure(runs: usize, seconds: f64) -> [Measured; 5] {
     let time = Duration::from_secs_f64(seconds);
     let measured = |role, run: fn(Duration) -> f64| {
         let all: Vec<f64> = (0..runs).map(|_| run(time)).collect();
@@ -51,6 +52,7 @@ pub fn measure(runs: usize, seconds: f64) -> [Measured; 4] {
         measured("leader", leader),
         measured("acceptor", acceptor),
         measured("learner", learner),
+        measured("sequencer", sequencer),
     ]
 }
 
@@ -176,18 +178,38 @@ fn forward(time: Duration) -> f64 {
 
 fn leader(time: Duration) -> f64 {
     let mut role = Leader::new(deployment(1), NONCE);
-    role.program(&Program {
+    let program = Program {
+        acceptors: ACCEPTORS.to_vec(),
+        f: 1,
+        ..first_program()
+    };
+    role.program(&program)
+        .expect("a new leader takes a program");
+    let mut wire = Wire::new();
+    whole_rings(time, Message::new(MsgType::Request, 0), |packet| {
+        role.step(packet, &mut wire)
+    })
+}
+
+/// Of an epoch with one replica, which is the only acceptor.
+fn first_program() -> Program {
+    Program {
         epoch: 1,
         nonce: NONCE,
         next: vec![0],
         trimmed: vec![0],
         window: SLOTS as u64,
-        acceptors: ACCEPTORS.to_vec(),
-        f: 1,
+        acceptors: vec![REPLICA],
+        f: 0,
         replicas: vec![REPLICA],
         g: 0,
-    })
-    .expect("a new leader takes a program");
+    }
+}
+
+fn sequencer(time: Duration) -> f64 {
+    let mut role = Sequencer::new(deployment(1), NONCE);
+    role.program(&first_program())
+        .expect("a new sequencer takes a program");
     let mut wire = Wire::new();
     whole_rings(time, Message::new(MsgType::Request, 0), |packet| {
         role.step(packet, &mut wire)

@@ -4,6 +4,7 @@
 use local_cluster::Error;
 
 use crate::stats::median;
+use crate::xdp::several::Several;
 use crate::xdp::{RoleMeasurement, live, roles};
 
 /// What was measured of all roles.
@@ -42,6 +43,7 @@ fn alone(runs: usize) -> Result<Vec<Alone>, Error> {
         role.msgs_per_s = 1e9 / ns_per_msg;
         role.ns_per_msg = ns_per_msg;
         role.forwarding_ns_per_msg = median(&of(|m| m.forwarding_ns_per_msg));
+        role.several = Several::median(all.iter().filter_map(|run| run[at].several.as_ref()));
         Alone {
             median: role,
             runs: ns,

@@ -22,7 +22,7 @@ use loader::acceptor::Acceptor;
 use loader::interface::Interface;
 use loader::layout::Decision;
 use loader::learner::decision;
-use loader::object::{Object, Result, directory};
+use loader::object::{Object, Result, Role, directory};
 use loader::ring::Ring;
 use loader::run::counter;
 use loader::sys::pin_to_cpu;
@@ -168,7 +168,7 @@ impl Roles {
     fn new(dir: &Path, replicas: usize) -> Result<Roles> {
         let network = Network::new(replicas)?;
         let mut links = Vec::new();
-        let (mut leader, _) = ready::leader(dir)?;
+        let (mut leader, _) = ready::stamping(dir, Role::Leader, 1)?;
         let wire = || wiring::multicast(&mut leader, &to_each(&network.down), false);
         network.switch.inside(wire)?;
         Generator::new(&mut leader, Target::Program("leader"))?;

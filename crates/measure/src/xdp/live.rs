@@ -52,7 +52,7 @@ pub struct Measured {
 /// privilege to make namespaces and to load programs.
 pub fn roles(runs: usize, seconds: f64) -> Result<Vec<Measured>> {
     let dir = directory()?;
-    [Role::Leader, Role::Acceptor, Role::Learner]
+    [Role::Leader, Role::Acceptor, Role::Learner, Role::Sequencer]
         .into_iter()
         .map(|role| measure(&dir, role, runs, seconds))
         .collect()
@@ -62,7 +62,7 @@ fn measure(dir: &Path, role: Role, runs: usize, seconds: f64) -> Result<Measured
     let mut measured = Measured {
         role: role.name(),
         frames_per_msg: match role {
-            Role::Leader => 3.0,
+            Role::Leader | Role::Sequencer => 3.0,
             Role::Learner => 0.5,
             _ => 1.0,
         },
@@ -104,7 +104,7 @@ impl Bench {
     fn new(dir: &Path, role: Role, bare: bool) -> Result<Bench> {
         let [from, at, to] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
         let (out, into) = veth((&from, "out"), (&at, "in"))?;
-        let ports = if role == Role::Leader { 3 } else { 1 };
+        let ports = if role.stamps() { 3 } else { 1 };
         let mut ends = Vec::new();
         for port in 0..ports {
             let name = format!("port{port}");
@@ -113,7 +113,7 @@ impl Bench {
         let mut acceptor = None;
         let mut node = match role {
             _ if bare => ready::forwarder(dir, (ports == 1).then_some(ends[0].0.index))?,
-            Role::Leader => ready::leader(dir)?.0,
+            Role::Leader | Role::Sequencer => ready::stamping(dir, role, 1)?.0,
             Role::Acceptor => {
                 let (object, control) = ready::acceptor(dir, ready::ACCEPTORS[0])?;
                 acceptor = Some(control);
@@ -139,7 +139,7 @@ impl Bench {
             crate::generator::aim(&mut node, Target::Program("forwarder"))?;
         }
         let (msgtype, shift) = match role {
-            Role::Leader => (MsgType::Request, 0),
+            Role::Leader | Role::Sequencer => (MsgType::Request, 0),
             Role::Acceptor => (MsgType::Phase2a, 0),
             _ => (MsgType::Phase2b, 1),
         };
@@ -165,7 +165,7 @@ impl Bench {
         let accepted = self.node.counter(counter::CHANGED);
         let arrived = self.sink.counter(counter::CHANGED);
         let expected = match self.role {
-            Role::Leader => 3 * accepted,
+            Role::Leader | Role::Sequencer => 3 * accepted,
             Role::Learner if self.node.role() == Role::Learner => {
                 self.node.counter(counter::DECIDED)
             }

@@ -8,12 +8,15 @@
 pub mod chain;
 pub mod live;
 mod ready;
+pub mod several;
 mod wiring;
 
 use std::path::Path;
+use std::thread;
 
 use paxos::MsgType;
 
+use self::several::Several;
 use crate::generator::{self, Generator, Target};
 use loader::object::{Object, Result, Role, directory};
 use loader::ring::Ring;
@@ -29,7 +32,7 @@ const CHUNKS: usize = 32;
 /// What one role takes for a message.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RoleMeasurement {
-    /// `leader`, `acceptor`, `learner`, `forwarder`, or `egress`: what each multicast copy takes.
+    /// `leader`, `acceptor`, `learner`, `sequencer`, `forwarder`, or `egress`: what each multicast copy takes.
     pub role: &'static str,
     /// Nanoseconds a message, the wrapper's taken off; the median of all chunks.
     pub ns_per_msg: f64,
@@ -41,23 +44,40 @@ pub struct RoleMeasurement {
     pub wrapper_ns: f64,
     /// Messages of this measurement, all accepted.
     pub messages: u64,
+    /// The same on several CPUs at once; of roles that have something in common to write for all messages.
+    pub several: Option<Several>,
 }
 
-/// Measures all roles, one after the other, on the CPU of the calling thread. Takes a second or
-/// two; needs the privilege to load programs.
+/// Measures all roles, one after the other, on one CPU, and what stamps on all at once. Takes some
+/// seconds; needs the privilege to load programs.
 pub fn roles() -> Result<Vec<RoleMeasurement>> {
     roles_from(&directory()?)
 }
 
 /// The same with the objects of another directory.
 pub fn roles_from(dir: &Path) -> Result<Vec<RoleMeasurement>> {
+    // A thread of its own, as it binds itself to a CPU.
+    let measured = thread::scope(|scope| scope.spawn(|| on_this_thread(dir)).join());
+    measured.expect("it doesn't panic")
+}
+
+fn on_this_thread(dir: &Path) -> Result<Vec<RoleMeasurement>> {
+    // First, while all CPUs are this thread's.
+    let of_leaders = several::stamping(dir, Role::Leader)?;
+    let of_sequencers = several::stamping(dir, Role::Sequencer)?;
     let mut measured = vec![forwarder(dir)?];
     measured.extend(leader(dir)?);
     measured.push(acceptor(dir)?);
     measured.push(learner(dir)?);
+    measured.push(sequencer(dir)?);
     let forwarding = measured[0].ns_per_msg;
     for role in &mut measured {
         role.forwarding_ns_per_msg = forwarding;
+        role.several = match role.role {
+            "leader" => of_leaders.clone(),
+            "sequencer" => of_sequencers.clone(),
+            _ => None,
+        };
     }
     Ok(measured)
 }
@@ -71,13 +91,19 @@ fn forwarder(dir: &Path) -> Result<RoleMeasurement> {
 
 /// The leader, and what each copy of its proposals takes on egress.
 fn leader(dir: &Path) -> Result<[RoleMeasurement; 2]> {
-    let (mut object, _) = ready::leader(dir)?;
+    let (mut object, _) = ready::stamping(dir, Role::Leader, 1)?;
     Runner::new(&mut object, ready::GROUP)?;
     let mut bench = Wrapped::new(object, Role::Leader.name(), MsgType::Request, 0)?;
     let stamping = bench.measure(action::REDIRECT, |_, _| Ok(()))?;
     let mut bench = Wrapped::new(bench.object, "test_egress", MsgType::Phase2a, 0)?;
     let egress = bench.measure(action::PASS, |_, _| Ok(()))?;
     Ok([stamping, egress])
+}
+
+fn sequencer(dir: &Path) -> Result<RoleMeasurement> {
+    let (object, _) = ready::stamping(dir, Role::Sequencer, 1)?;
+    let mut bench = Wrapped::new(object, Role::Sequencer.name(), MsgType::Request, 0)?;
+    bench.measure(action::REDIRECT, |_, _| Ok(()))
 }
 
 fn acceptor(dir: &Path) -> Result<RoleMeasurement> {
@@ -172,6 +198,7 @@ impl Wrapped {
             forwarding_ns_per_msg: 0.0,
             wrapper_ns,
             messages: made,
+            several: None,
         })
     }
 

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use paxos::{Configuration, Deployment, Enable, Flags, Header, Member, MsgType, Program, Round};
+use paxos::{
+    Configuration, Deployment, Enable, Flags, Header, Member, MsgType, PartitionId, Program, Round,
+};
 
 use super::VALUE_LEN;
 use loader::acceptor::Acceptor;
@@ -72,19 +74,23 @@ pub(super) fn forwarder(dir: &Path, to: Option<u32>) -> Result<Object> {
     Ok(object)
 }
 
-pub(super) fn leader(dir: &Path) -> Result<(Object, Leader)> {
-    let (mut object, place) = (load(dir, Role::Leader)?, place(LEADER));
+/// A leader, or a sequencer, of so many partitions.
+pub(super) fn stamping(dir: &Path, role: Role, partitions: u16) -> Result<(Object, Leader)> {
+    let mut object = Object::load(dir, role, &Sizes::of(1, partitions, SLOTS))?;
+    let mut place = place(LEADER);
+    place.deployment.partitions = partitions;
+    let all = usize::from(partitions);
     let leader = Leader::new(&object, place, NONCE)?;
     leader.program(&Program {
         epoch: 1,
         nonce: NONCE,
-        next: vec![0],
-        trimmed: vec![0],
+        next: vec![0; all],
+        trimmed: vec![0; all],
         window: u64::MAX,
         acceptors: ACCEPTORS.to_vec(),
         f: 1,
-        replicas: vec![REPLICA],
-        g: 0,
+        replicas: ACCEPTORS.to_vec(),
+        g: 1,
     })?;
     open(&mut object, &place, 0)?;
     Ok((object, leader))
@@ -136,6 +142,11 @@ pub(super) fn message(msgtype: MsgType) -> Vec<u8> {
 
 /// The same from a client, whose value is its own.
 pub(super) fn message_of(msgtype: MsgType, client: u64) -> Vec<u8> {
+    message_to(msgtype, client, 0)
+}
+
+/// The same to a partition.
+pub(super) fn message_to(msgtype: MsgType, client: u64, pid: PartitionId) -> Vec<u8> {
     let round = match msgtype {
         MsgType::Request => Round::NONE,
         _ => Round::base(1),
@@ -143,6 +154,7 @@ pub(super) fn message_of(msgtype: MsgType, client: u64) -> Vec<u8> {
     let header = Header {
         group: GROUP,
         cluster: 0xc1,
+        pid,
         rnd: round,
         vrnd: round,
         flags: Flags::NONE,
