@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::log::{Entry, Slot, contains};
-use super::replica::{Replica, Status, entry_of, no_value, send, sender};
+use super::replica::{Replica, Status, entry_of, heard, no_value, send, sender};
 use super::view;
 use crate::wire::nopaxos::{GapRequest, Noops, max_noop_ranges};
 use crate::{Header, Instance, MsgType, NodeId, Outbox, Packet, Reason, Time, To, Verdict};
@@ -396,16 +396,12 @@ impl Replica {
         out: &mut impl Outbox,
     ) -> Result<Verdict, Reason> {
         self.duty.heard = now;
-        let heard = self.hear_stable(noops.stable, now);
+        let is_news = self.hear_stable(noops.stable, now);
         if noops.stable > self.stable {
             // The list doesn't reach down to what it needs to know.
-            return Ok(if heard {
-                Verdict::Changed
-            } else {
-                Verdict::Answered
-            });
+            return Ok(heard(is_news));
         }
-        let changed = self.apply(noops)? || heard;
+        let changed = self.apply(noops)? || is_news;
         if self.log.next() < h.inst {
             self.stamped_below(h.inst, now);
         } else {
@@ -416,10 +412,7 @@ impl Replica {
             };
             send(To::Sender, answer, &[], out);
         }
-        match changed {
-            true => Ok(Verdict::Changed),
-            false => Ok(Verdict::Answered),
-        }
+        Ok(heard(changed))
     }
 
     /// Puts the leader's no-ops into the log, as far as it reaches; says whether that changed anything.

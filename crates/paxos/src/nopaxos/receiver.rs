@@ -234,6 +234,12 @@ impl Receiver {
         }
     }
 
+    /// Passes over everything below `slot`: its owner has that from elsewhere. [O-ONCE]
+    pub fn skip_to(&mut self, slot: Instance) {
+        self.next = self.next.max(slot);
+        self.end = self.end.max(self.next);
+    }
+
     /// All slots that were waited for long enough, at most `most` of them: to be asked for at once. [O-WAIT]
     pub fn missing(&self, now: Time, most: usize) -> Vec<Range<Instance>> {
         let mut ranges: Vec<Range<Instance>> = Vec::new();
@@ -252,6 +258,14 @@ impl Receiver {
         let listens = matches!(self.listening, Listening::To(..));
         let waits = listens && self.next < self.end && !self.slot(self.next).has_come;
         waits.then(|| self.due_at(self.next))
+    }
+
+    /// When the next of the missing slots is due that wasn't at `looked`.
+    pub fn missing_deadline(&self, looked: Time) -> Option<Time> {
+        self.next_deadline()?;
+        let missing = (self.next..self.end).filter(|slot| !self.slot(*slot).has_come);
+        let due = missing.map(|slot| self.due_at(slot));
+        due.filter(|due| *due > looked).min()
     }
 
     // ---- Helpers

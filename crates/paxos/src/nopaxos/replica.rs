@@ -216,6 +216,32 @@ impl Replica {
         self.collect(now, out);
     }
 
+    /// The next slot that isn't known to be stable, as a replica has it whose log is stable further. False if it
+    /// is another slot, or there is no room. [W-CHECKPOINT]
+    pub fn learned(
+        &mut self,
+        now: Time,
+        inst: Instance,
+        entry: &Entry<'_>,
+        out: &mut impl Outbox,
+    ) -> bool {
+        if inst != self.stable || inst == self.log.next() && self.append(entry).is_err() {
+            return false;
+        }
+        self.put(inst, entry);
+        self.stable = inst + 1;
+        self.duty.prepared = self.duty.prepared.max(self.stable);
+        self.collect(now, out);
+        true
+    }
+
+    /// Everything below `end` was stamped in the view's session, as whoever says so knows for certain. [H-ASK]
+    pub fn stamped(&mut self, now: Time, end: Instance) {
+        if self.status == Status::Normal {
+            self.stamped_below(end, now);
+        }
+    }
+
     // ---- What execution and the node look at
 
     /// The deployment that it serves.
@@ -244,6 +270,16 @@ impl Replica {
     /// The last view in which it was normal.
     pub fn last_normal(&self) -> Round {
         self.last_normal
+    }
+
+    /// What the store has told of the sessions.
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Whether another slot has room in the log. [N-FULL]
+    pub fn has_room(&self) -> bool {
+        self.log.next() < self.log.end()
     }
 
     /// Everything below is filled.
@@ -317,11 +353,23 @@ impl Replica {
     /// Takes one packet.
     #[inline]
     pub fn step(&mut self, now: Time, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
-        let checked = self.settings.deployment.check(packet);
-        match checked.and_then(|()| self.handle(now, packet, out)) {
-            Ok(verdict) => verdict,
+        match self.settings.deployment.check(packet) {
+            Ok(()) => self.step_checked(now, packet, out),
             Err(reason) => Verdict::Dropped(reason),
         }
+    }
+
+    /// The same with a packet that has passed [`Deployment::check`].
+    #[inline]
+    pub fn step_checked(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Verdict {
+        debug_assert_eq!(self.settings.deployment.check(packet), Ok(()));
+        self.handle(now, packet, out)
+            .unwrap_or_else(Verdict::Dropped)
     }
 
     #[inline]
@@ -582,6 +630,14 @@ pub(super) fn send(to: To, header: Header, value: &[u8], out: &mut impl Outbox) 
         },
         value,
     );
+}
+
+/// Of a message whose sender was heard, whether or not it changed anything.
+pub(super) fn heard(changed: bool) -> Verdict {
+    match changed {
+        true => Verdict::Changed,
+        false => Verdict::Answered,
+    }
 }
 
 pub(super) fn no_value(packet: &Packet<'_>) -> Result<(), Reason> {

@@ -3,12 +3,19 @@
 //! (docs/protocol.md, "Synchronisation").
 
 use super::log::Entry;
-use super::replica::{Replica, no_value, send};
+use super::replica::{Replica, heard, no_value, send};
 use crate::wire::nopaxos::{GapRequest, SyncPrepare, max_noop_ranges};
 use crate::{Header, Instance, MsgType, Outbox, Packet, Reason, Time, To, Verdict};
 
 impl Replica {
     // ---- The leader
+
+    /// Execution waits until all that is ready is stable: the leader asks for that, once.
+    pub fn hurry(&self, out: &mut impl Outbox) {
+        if self.ready() > self.duty.prepared {
+            self.synchronise(out);
+        }
+    }
 
     /// Asks the followers at once to make all that is ready stable.
     pub fn synchronise(&self, out: &mut impl Outbox) {
@@ -97,11 +104,11 @@ impl Replica {
         let before = *peer;
         peer.synced = peer.synced.max(inst);
         peer.started |= begun_at.is_some_and(|end| inst >= end);
-        if *peer == before {
-            return Verdict::Answered;
+        let is_news = *peer != before;
+        if is_news {
+            self.count_synced(out);
         }
-        self.count_synced(out);
-        Verdict::Changed
+        heard(is_news)
     }
 
     /// What f others have is stable. [Y-POINT] [W-STABLE]
@@ -149,18 +156,14 @@ impl Replica {
         out: &mut impl Outbox,
     ) -> Result<Verdict, Reason> {
         self.duty.heard = now;
-        let heard = self.hear_stable(prepare.noops.stable, now);
-        let verdict = |changed| match changed {
-            true => Ok(Verdict::Changed),
-            false => Ok(Verdict::Answered),
-        };
+        let told = self.hear_stable(prepare.noops.stable, now);
         if self.stable < prepare.noops.stable {
-            return verdict(heard);
+            return Ok(heard(told));
         }
-        let changed = self.apply(&prepare.noops)? || heard;
+        let changed = self.apply(&prepare.noops)? || told;
         if self.log.next() < h.inst {
             self.stamped_below(h.inst, now);
-            return verdict(changed);
+            return Ok(heard(changed));
         }
         if !self.is_equal(h.inst, prepare) {
             self.in_conflict = true;
@@ -175,7 +178,7 @@ impl Replica {
             ..self.header(MsgType::SyncRep, self.view)
         };
         send(To::Sender, answer, &[], out);
-        verdict(changed || is_news || stable_rose)
+        Ok(heard(changed || is_news || stable_rose))
     }
 
     /// Two logs that differ although all rules hold: some slot was stamped twice. [Y-ALARM]
@@ -196,10 +199,7 @@ impl Replica {
             return Err(Reason::NotForRole);
         }
         self.duty.heard = now;
-        match self.hear_stable(h.inst, now) {
-            true => Ok(Verdict::Changed),
-            false => Ok(Verdict::Answered),
-        }
+        Ok(heard(self.hear_stable(h.inst, now)))
     }
 
     /// The leader's `stable`; says whether that is news.
