@@ -119,7 +119,18 @@ impl Outbox for Nowhere {
 }
 
 impl Output for Nowhere {
-    fn reply(&mut self, _: &ReplyTo, _: u64, _: u64, _: u8, _: &[u8]) {}
+    fn reply(
+        &mut self,
+        _: &ReplyTo,
+        _: Option<(paxos::Round, paxos::Instance)>,
+        _: u64,
+        _: u64,
+        _: u8,
+        _: &[u8],
+    ) {
+    }
+
+    fn ack(&mut self, _: &ReplyTo, _: &paxos::Header) {}
 
     fn sibling(&mut self, _: paxos::PartitionId, _: replica::SiblingMessage) {}
 }

@@ -149,11 +149,24 @@ impl Outbox for Out {
 }
 
 impl Output for Out {
-    fn reply(&mut self, _: &ReplyTo, _: u64, _: u64, status: u8, bytes: &[u8]) {
+    fn reply(
+        &mut self,
+        _: &ReplyTo,
+        place: Option<(paxos::Round, paxos::Instance)>,
+        _: u64,
+        _: u64,
+        status: u8,
+        bytes: &[u8],
+    ) {
+        assert!(place.is_none(), "what Paxos has decided is final");
         assert!(Status::from_u8(status).is_some_and(|s| s == Status::Ok || bytes.is_empty()));
         let uncommitted = self.uncommitted.as_ref();
         assert!(uncommitted.is_none_or(|u| !*u.lock().expect("nobody panics")));
         self.replies += 1;
+    }
+
+    fn ack(&mut self, _: &ReplyTo, _: &Header) {
+        panic!("Paxos acknowledges nothing");
     }
 
     fn sibling(&mut self, _: paxos::PartitionId, _: replica::SiblingMessage) {}

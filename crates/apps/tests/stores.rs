@@ -1058,7 +1058,18 @@ fn execute_a_noop(settings: Settings, app: Box<dyn Application>) -> Result<(), E
         fn send(&mut self, _: paxos::To, _: &paxos::Header, _: &[u8]) {}
     }
     impl replica::Output for Nowhere {
-        fn reply(&mut self, _: &replica::ReplyTo, _: u64, _: u64, _: u8, _: &[u8]) {}
+        fn reply(
+            &mut self,
+            _: &replica::ReplyTo,
+            _: Option<(paxos::Round, paxos::Instance)>,
+            _: u64,
+            _: u64,
+            _: u8,
+            _: &[u8],
+        ) {
+        }
+
+        fn ack(&mut self, _: &replica::ReplyTo, _: &paxos::Header) {}
         fn sibling(&mut self, _: paxos::PartitionId, _: replica::SiblingMessage) {}
     }
     let pid = settings.pid;

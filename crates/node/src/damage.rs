@@ -319,7 +319,18 @@ impl paxos::Outbox for Nowhere {
 }
 
 impl replica::Output for Nowhere {
-    fn reply(&mut self, _: &replica::ReplyTo, _: u64, _: u64, _: u8, _: &[u8]) {}
+    fn reply(
+        &mut self,
+        _: &replica::ReplyTo,
+        _: Option<(paxos::Round, paxos::Instance)>,
+        _: u64,
+        _: u64,
+        _: u8,
+        _: &[u8],
+    ) {
+    }
+
+    fn ack(&mut self, _: &replica::ReplyTo, _: &paxos::Header) {}
 
     fn sibling(&mut self, _: paxos::PartitionId, _: replica::SiblingMessage) {}
 }

@@ -8,14 +8,19 @@
 //! | protocol | `ready` | `stable` |
 //! |---|---|---|
 //! | [`Paxos`] | the first instance that isn't decided here | the same |
+//! | [`NoPaxos`] | of the leader: the end of its log, or its first gap that isn't agreed; of others: `stable` | what is in every later view's log |
 
+mod nopaxos;
 mod paxos;
+mod poll;
 
+pub use self::nopaxos::NoPaxos;
 pub use self::paxos::Paxos;
 
-use crate::settings::{EpochView, Settings, Wanted};
+use crate::settings::{Settings, Wanted};
+use ::paxos::nopaxos::Ack;
 use ::paxos::{
-    Configuration, Epoch, Flags, Instance, Outbox, Packet, Reason, Round, Time, Verdict,
+    Epoch, Flags, Header, Instance, NodeId, Outbox, Packet, Reason, Round, Time, To, Verdict,
 };
 use std::ops::Range;
 
@@ -51,6 +56,31 @@ pub trait Log {
 
     /// Everything below stays as it is. At most [`Log::ready`].
     fn stable(&self) -> Instance;
+
+    /// Who answers what is executed now.
+    fn answers(&self) -> Answers {
+        Answers::AtHome
+    }
+}
+
+/// Who answers a command that takes effect. Repetitions of stable ones are answered by all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answers {
+    /// The home of its session.
+    AtHome,
+    /// This replica, which leads this view.
+    Here(Round),
+    /// Another replica, which leads. This one answers only its own front end.
+    Elsewhere,
+}
+
+/// What a replica does about a READ.
+#[derive(Clone, Copy, Debug)]
+pub enum Reading {
+    /// It leads this view: it executes the command and answers.
+    Answer(Round),
+    /// It follows: it shows how far its log is filled, by this ACK.
+    Echo(Header),
 }
 
 /// What a packet has brought.
@@ -93,6 +123,13 @@ impl Stepped<'_> {
 /// [`step`](Self::step), [`deliver`](Self::deliver), [`keep`](Self::keep) and [`give_up`](Self::give_up) change
 /// the log.
 pub trait Agreement: Log + Sized {
+    /// What the control plane tells of an epoch.
+    type EpochView;
+    /// Whether each epoch begins with a marker in the log.
+    const HAS_MARKERS: bool;
+    /// Who is told what this replica's disk holds.
+    const TRIM_TO: &'static [To];
+
     /// Begins where execution stands. `nonce` is this process's.
     fn open(settings: &Settings, nonce: u64, next: Instance, now: Time) -> Self;
 
@@ -115,21 +152,25 @@ pub trait Agreement: Log + Sized {
     /// Execution has followed what a packet has brought: does what had to wait for that.
     fn go_on(&mut self, now: Time, out: &mut impl Outbox);
 
-    /// A batch of packets ends.
-    fn end_batch(&mut self, now: Time);
+    /// A batch of packets ends. `waits`: execution waits until more of the log is stable. Says whether the log may
+    /// have changed.
+    fn end_batch(&mut self, now: Time, waits: bool, out: &mut impl Outbox) -> bool;
 
-    /// Does what is due by time.
-    fn tick(&mut self, now: Time, out: &mut impl Outbox);
+    /// Does what is due by time. Says whether the log may have changed.
+    fn tick(&mut self, now: Time, out: &mut impl Outbox) -> bool;
 
     /// When [`tick`](Self::tick) is next due.
     fn next_deadline(&self) -> Option<Time>;
 
-    /// Tells the epochs, oldest first. An older view than one before is ignored. Says whether there is another
-    /// last epoch than before, or the last one has become active.
-    fn configure(&mut self, now: Time, epochs: &[EpochView]) -> bool;
+    /// Tells the epochs, oldest first, and the last one whose marker was executed. An older view than one before
+    /// is ignored. Says whether there is another last epoch than before, or the last one has become active.
+    fn configure(&mut self, now: Time, epochs: &[Self::EpochView], marker: Epoch) -> bool;
 
     /// The last epoch.
-    fn configuration(&self) -> Option<&Configuration>;
+    fn epoch(&self) -> Option<Epoch>;
+
+    /// Its replicas, in ascending order.
+    fn replicas(&self) -> Vec<NodeId>;
 
     /// Gives a repair lane in `epoch`, which was [wanted](Self::wanted).
     fn set_lane(&mut self, now: Time, epoch: Epoch, lane: u8);
@@ -146,6 +187,9 @@ pub trait Agreement: Log + Sized {
     /// Another replica's state has taken the place of this one's, which stands at `next` now.
     fn restored(&mut self, next: Instance);
 
+    /// A checkpoint of everything below `durable` is on disk.
+    fn checkpointed(&mut self, _durable: Instance) {}
+
     /// What it needs from outside.
     fn wanted(&self) -> Wanted;
 
@@ -155,6 +199,21 @@ pub trait Agreement: Log + Sized {
     /// The first instance that isn't what it was, once if execution may have run ahead of [`Log::stable`] and
     /// the log has changed there.
     fn take_rewind(&mut self) -> Option<Instance> {
+        None
+    }
+
+    /// What clients are to be told of how far the log is filled here, once.
+    fn take_ack(&mut self) -> Option<Ack> {
+        None
+    }
+
+    /// What is to be done about a READ.
+    fn read(&self) -> Result<Reading, Reason> {
+        Err(Reason::NotForRole)
+    }
+
+    /// What a PROBE_ACK shows in place of the last marker's round: the view in which this replica takes part.
+    fn shown(&self) -> Option<Round> {
         None
     }
 

@@ -90,6 +90,11 @@ pub trait Application: Send {
     /// that makes no sense is answered as such; an `Err` means that the program can't go on at all.
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error>;
 
+    /// Whether a command changes nothing, whatever the state: it may be executed without a place in the log.
+    fn is_read(&self, _command: &[u8]) -> bool {
+        false
+    }
+
     /// Whether commands over several partitions are executed here, by [`prepare`](Self::prepare),
     /// [`combine`](Self::combine) and [`apply`](Self::apply). Otherwise they are answered `unsupported`.
     fn spans_partitions(&self) -> bool {
@@ -220,6 +225,10 @@ pub type OpenReader = Arc<dyn Fn(PartitionId) -> Result<Box<dyn Reader>, String>
 impl Application for Box<dyn Application> {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         (**self).execute(command, reply)
+    }
+
+    fn is_read(&self, command: &[u8]) -> bool {
+        (**self).is_read(command)
     }
 
     fn spans_partitions(&self) -> bool {

@@ -6,9 +6,11 @@
 //! stable is never committed: it reaches no store, no checkpoint and no copy. [`Execution::rewind`] takes it back
 //! where the log has changed; position, session table and outcomes then are what the application's records say.
 
+mod acknowledge;
 mod beginning;
 pub(crate) mod catch_up;
 mod given_up;
+mod reads;
 mod spanning;
 mod stopped;
 mod timed;
@@ -16,8 +18,9 @@ mod timed;
 pub use self::catch_up::Restored;
 
 use self::given_up::GivenUp;
+use self::reads::Reads;
 use self::spanning::Spanning;
-use crate::agreement::{Decided, Log};
+use crate::agreement::{Answers, Decided, Log};
 use crate::application::{Application, Checkpoint, Error};
 use crate::changes::Journal;
 use crate::checkpoint::Checkpoints;
@@ -25,7 +28,7 @@ use crate::identity::Identity;
 use crate::log;
 use crate::outcome::Outcomes;
 use crate::record::{Position, Records};
-use crate::reply::{Output, Replies};
+use crate::reply::{Output, Place, Replies};
 use crate::session::{At, Loaded, Loader, Sessions};
 use crate::settings::Settings;
 use paxos::wire::value;
@@ -80,8 +83,11 @@ pub(crate) struct Execution<A> {
     /// The last active epoch, and where it begins.
     begins: (Epoch, Instance),
     sessions: Sessions,
+    /// Behind the last session operation that was executed: others should learn of it soon.
+    operations: Instance,
     spanning: Spanning,
     replies: Replies,
+    reads: Reads,
     records: Records,
     journal: Journal,
     checkpoints: Checkpoints,
@@ -136,8 +142,10 @@ impl<A: Application> Execution<A> {
             met: marker,
             begins: (0, 0),
             sessions,
+            operations: 0,
             spanning: Spanning::new(outcomes),
             replies: Replies::default(),
+            reads: Reads::default(),
             records: Records::default(),
             journal,
             checkpoints: Checkpoints::new(
@@ -210,6 +218,7 @@ impl<A: Application> Execution<A> {
     /// Executes what the log has, in order, as long as the batch isn't too large. [X-ORDER]
     pub fn run(&mut self, now: Time, log: &impl Log) {
         self.now = now;
+        self.replies.answers = log.answers();
         let end = self.end_of_run(log);
         while self.next < end && self.has_room() {
             let Some(value) = log.entry(self.next) else {
@@ -242,12 +251,18 @@ impl<A: Application> Execution<A> {
     }
 
     /// Whether what isn't stable yet may be executed. Once a checkpoint is due, or a batch is full, what is
-    /// executed has to become stable first. What is kept for others is theirs for good.
+    /// executed has to become stable first. What is kept for others is theirs for good. [N-COMMIT]
     fn may_run_ahead(&self) -> bool {
         self.can_discard
             && !self.settings.answers_wait
             && self.kept.is_none()
             && !self.checkpoints.is_due(self.now, self.committed)
+    }
+
+    /// Whether something waits until more of the log is stable: execution, or whoever is to hear of a session.
+    pub fn waits_for_stable(&self, log: &impl Log) -> bool {
+        let is_held = self.next >= self.stable && self.next < log.ready();
+        is_held && !self.stands_still() || self.operations > self.stable
     }
 
     /// Whether the batch isn't full, and nothing else stands in the way.
@@ -261,6 +276,7 @@ impl<A: Application> Execution<A> {
     /// False if the value has to wait: for other partitions, or until it is stable.
     fn execute_next(&mut self, now: Time, value: &Decided<'_>) -> bool {
         debug_assert_eq!(value.inst, self.next);
+        self.replies.place = Place::Slot(value.inst);
         let passed = if value.is_copy() {
             self.execute_copy(now, value)
         } else {
@@ -322,6 +338,7 @@ impl<A: Application> Execution<A> {
     ) -> Result<(), Error> {
         self.statistics.commands += 1;
         if request == 0 {
+            self.operations = at.inst + 1;
             self.sessions
                 .operation(at, client, bytes, &mut self.replies);
             return Ok(());
@@ -350,6 +367,7 @@ impl<A: Application> Execution<A> {
         self.adopt(loaded)?;
         // They were of what is executed anew now.
         self.replies.clear();
+        self.operations = self.operations.min(self.next);
         Ok(())
     }
 
@@ -375,15 +393,16 @@ impl<A: Application> Execution<A> {
 
     // ---- Commit
 
-    /// Answers what was executed. Where the batch is full, or answers wait for it, a commit comes first.
-    /// [X-ANSWER]
-    pub fn answer(&mut self, out: &mut impl Output) -> Result<(), Error> {
+    /// Answers what was executed. Where the batch is full, or answers wait for it, a commit comes first. `answers`
+    /// says who this replica is now. [X-ANSWER]
+    pub fn answer(&mut self, answers: Answers, out: &mut impl Output) -> Result<(), Error> {
+        self.execute_reads(answers);
         self.goes_on()?;
         let full = self.next - self.committed >= MAX_BATCH;
         if self.settings.answers_wait || full {
             self.commit()?;
         }
-        self.replies.send(out);
+        self.replies.send(self.stable, answers, out);
         for (sibling, message) in self.take_mail() {
             out.sibling(sibling, message);
         }
@@ -428,7 +447,7 @@ impl<A: Application> Execution<A> {
         self.store(self.journal.is_full())
     }
 
-    /// Commits what was executed, once all of it is stable. A fold also brings the stored session table up to
+    /// Commits what was executed, once all of it is stable. [N-COMMIT] A fold also brings the stored session table up to
     /// date, so that no commit before it counts any more.
     fn store(&mut self, fold: bool) -> Result<(), Error> {
         self.goes_on()?;

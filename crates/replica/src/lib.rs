@@ -34,7 +34,7 @@ pub mod slot;
 pub mod storage;
 mod worker;
 
-pub use agreement::{Agreement, Decided, Log, News, Paxos, Stepped};
+pub use agreement::{Agreement, Answers, Decided, Log, News, NoPaxos, Paxos, Reading, Stepped};
 pub use application::{
     Application, Checkpoint, Error, Link, MOVE_AWAY, Part, Record, Restore, Snapshot,
 };

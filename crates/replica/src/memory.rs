@@ -49,6 +49,11 @@ pub trait StateMachine: Send + Sized + 'static {
     /// the commands executed so far: no clock, no randomness.
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>);
 
+    /// Whether a command changes nothing, whatever the state.
+    fn is_read(_command: &[u8]) -> bool {
+        false
+    }
+
     /// Whether commands over several partitions are executed; see
     /// [`Application::spans_partitions`] and the three steps there, which are those below.
     fn spans_partitions() -> bool {
@@ -204,6 +209,10 @@ impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
         self.changed = true;
         self.state.execute(command, reply);
         Ok(())
+    }
+
+    fn is_read(&self, command: &[u8]) -> bool {
+        S::is_read(command)
     }
 
     fn spans_partitions(&self) -> bool {

@@ -1,25 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Replies that wait for the end of their batch.
 
+use crate::agreement::Answers;
 use crate::protocol::Status;
 use crate::sibling::SiblingMessage;
-use paxos::{Outbox, PartitionId};
+use paxos::{Header, Instance, NodeId, Outbox, PartitionId, Round};
 use std::net::SocketAddr;
 
 /// Where a reply goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub enum ReplyTo {
     /// To the front end beside this replica.
     Local,
     /// To a client's socket.
     Address(SocketAddr),
+    /// To the front end beside another replica.
+    Node(NodeId),
 }
 
 /// Takes what a worker sends: packets, and replies to clients. An implementation copies.
 pub trait Output: Outbox {
     /// Answers (`client`, `request`) with `status` and `bytes`. Called only after the command has been
-    /// executed and, where answers wait for it, committed. Many replies to one address may share a packed REPLY.
-    fn reply(&mut self, to: &ReplyTo, client: u64, request: u64, status: u8, bytes: &[u8]);
+    /// executed and, where answers wait for it, committed. Many replies to one address may share a packed REPLY, if
+    /// they have the same `place`: view and slot of an answer that isn't final yet. [N-ANSWER]
+    fn reply(
+        &mut self,
+        to: &ReplyTo,
+        place: Option<(Round, Instance)>,
+        client: u64,
+        request: u64,
+        status: u8,
+        bytes: &[u8],
+    );
+
+    /// Tells how far the log of this follower is filled: `header` is that of an ACK, which has no value. [N-ACK]
+    fn ack(&mut self, to: &ReplyTo, header: &Header);
 
     /// Hands a message to the worker of another partition of this replica.
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage);
@@ -30,15 +45,55 @@ struct Entry {
     client: u64,
     request: u64,
     status: Status,
+    place: Place,
     /// Where its bytes end; they begin where the previous entry's end.
     end: usize,
 }
 
+/// What an answer was computed on.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// The log up to this slot, which it is of.
+    Slot(Instance),
+    /// The log of a view up to this slot: a READ, which has no slot of its own.
+    Read(Round, Instance),
+}
+
 /// The replies of one batch.
-#[derive(Default)]
 pub(crate) struct Replies {
     entries: Vec<Entry>,
     bytes: Vec<u8>,
+    /// Who answers what is executed now, and what it is computed on.
+    pub answers: Answers,
+    pub place: Place,
+}
+
+impl Default for Replies {
+    fn default() -> Replies {
+        Replies {
+            entries: Vec::new(),
+            bytes: Vec::new(),
+            answers: Answers::AtHome,
+            place: Place::Slot(0),
+        }
+    }
+}
+
+impl Place {
+    /// With what an answer leaves, if it may, from who gives these answers: with nothing where it is final.
+    /// [N-ANSWER] [N-MUTE]
+    fn shown(self, stable: Instance, answers: Answers) -> Option<Option<(Round, Instance)>> {
+        match (self, answers) {
+            (Place::Slot(_), Answers::AtHome) => Some(None),
+            (Place::Slot(slot), _) if slot < stable => Some(None),
+            (Place::Slot(slot), Answers::Here(view)) => Some(Some((view, slot))),
+            // Also where all of it is stable: what makes a read the latest is that its view goes on.
+            (Place::Read(view, slot), Answers::Here(now)) if view == now => {
+                Some(Some((view, slot)))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Replies {
@@ -52,6 +107,7 @@ impl Replies {
             client,
             request,
             status,
+            place: self.place,
             end: self.bytes.len(),
         });
     }
@@ -67,17 +123,15 @@ impl Replies {
         self.bytes.clear();
     }
 
-    pub fn send(&mut self, out: &mut impl Output) {
+    /// Everything below `stable` stays as it is, and `answers` says who this replica is now.
+    pub fn send(&mut self, stable: Instance, answers: Answers, out: &mut impl Output) {
         let mut start = 0;
         for e in self.entries.drain(..) {
-            out.reply(
-                &e.to,
-                e.client,
-                e.request,
-                e.status as u8,
-                &self.bytes[start..e.end],
-            );
+            let bytes = &self.bytes[start..e.end];
             start = e.end;
+            if let Some(place) = e.place.shown(stable, answers) {
+                out.reply(&e.to, place, e.client, e.request, e.status as u8, bytes);
+            }
         }
         self.bytes.clear();
         self.bytes.shrink_to(Self::KEEP);

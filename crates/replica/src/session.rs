@@ -16,6 +16,7 @@
 //! another request than one within the window holds an older one, so the slot alone tells whether
 //! a request has been executed. [S-ONCE] [S-ORDERED]
 
+use crate::agreement::Answers;
 use crate::application::{Error, MOVE_AWAY};
 use crate::changes::{Change, Changes, Commit, Journal};
 use crate::identity::Identity;
@@ -311,6 +312,11 @@ impl Sessions {
         }
     }
 
+    /// Where a session is answered, if it is open.
+    pub fn reply_to(&self, id: u64) -> Option<&ReplyAddress> {
+        self.open.get(&id).map(|session| &session.head.reply_to)
+    }
+
     /// Sessions open.
     pub fn len(&self) -> usize {
         self.open.len()
@@ -348,13 +354,13 @@ impl Sessions {
         self.book.touch(client, session, at.inst, at.now);
         match session.judge(request) {
             Judgement::Duplicate(slot) => {
-                if let Some(to) = again(&session.head.reply_to, self.node) {
+                if let Some(to) = again(&session.head.reply_to, self.node, replies.answers) {
                     replies.push(to, client, request, slot.status, &slot.reply);
                 }
                 self.book.changes.touched(client, at.inst);
             }
             Judgement::Refuse(status) => {
-                if let Some(to) = again(&session.head.reply_to, self.node) {
+                if let Some(to) = again(&session.head.reply_to, self.node, replies.answers) {
                     replies.push(to, client, request, status, &[]);
                 }
                 self.book.changes.touched(client, at.inst);
@@ -364,13 +370,34 @@ impl Sessions {
                 run(&mut self.scratch)?;
                 let reply = &self.scratch[..];
                 self.book.record(client, session, at, request, reply);
-                if let Some(to) = first(&session.head.reply_to, self.node) {
+                if let Some(to) = first(&session.head.reply_to, self.node, replies.answers) {
                     self.book
                         .answer(session, to, (client, request), reply, replies);
                 }
                 self.scratch.shrink_to(KEEP_SCRATCH);
             }
         }
+        Ok(())
+    }
+
+    /// Answers a command that changes nothing and has no place in the log: nothing is recorded. [N-READ]
+    pub fn read(
+        &mut self,
+        client: u64,
+        request: u64,
+        replies: &mut Replies,
+        run: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Some(session) = self.open.get(&client) else {
+            self.answer_unknown(client, request, replies);
+            return Ok(());
+        };
+        self.scratch.clear();
+        run(&mut self.scratch)?;
+        let to = reach(&session.head.reply_to, self.node);
+        self.book
+            .answer(session, to, (client, request), &self.scratch, replies);
+        self.scratch.shrink_to(KEEP_SCRATCH);
         Ok(())
     }
 
@@ -384,7 +411,7 @@ impl Sessions {
         self.book.touch(client, session, at.inst, at.now);
         self.book
             .record(client, session, at, request, &executed.reply);
-        if let Some(to) = first(&session.head.reply_to, self.node) {
+        if let Some(to) = first(&session.head.reply_to, self.node, replies.answers) {
             self.book
                 .answer(session, to, (client, request), &executed.reply, replies);
         }
@@ -426,7 +453,7 @@ impl Sessions {
                 }
                 // An unknown session is answered, too, where the operation says: a client whose
                 // session is long gone has no other way to hear of it.
-                if let Some(to) = again(&reply_to, self.node) {
+                if let Some(to) = again(&reply_to, self.node, replies.answers) {
                     replies.push(to, client, 0, status, &[]);
                 }
             }
@@ -447,7 +474,7 @@ impl Sessions {
             let session = self.open.get_mut(&id).expect("the index follows the table");
             self.book.touch(id, session, at.inst, at.now);
             self.book.changes.touched(id, at.inst);
-            if let Some(to) = again(&session.head.reply_to, self.node) {
+            if let Some(to) = again(&session.head.reply_to, self.node, replies.answers) {
                 replies.push(to, nonce, 0, Status::Ok, &id.to_be_bytes());
             }
             return;
@@ -467,7 +494,7 @@ impl Sessions {
             self.book.changes.opened(id, &head);
             self.insert(id, head, at.now, false);
         }
-        if let Some(to) = first(&reply_to, self.node) {
+        if let Some(to) = first(&reply_to, self.node, replies.answers) {
             if full {
                 replies.push(to, nonce, 0, Status::TooManySessions, &[]);
             } else {
@@ -519,7 +546,7 @@ impl Sessions {
     pub fn answer(&self, client: u64, request: u64, status: Status, replies: &mut Replies) {
         match self.open.get(&client) {
             Some(session) => {
-                if let Some(to) = again(&session.head.reply_to, self.node) {
+                if let Some(to) = again(&session.head.reply_to, self.node, replies.answers) {
                     replies.push(to, client, request, status, &[]);
                 }
             }
@@ -533,7 +560,8 @@ impl Sessions {
     /// [V-DEAD]
     pub fn died(&self, copy: &Copy, replies: &mut Replies) {
         let session = self.open.get(&copy.client);
-        if let Some(to) = session.and_then(|s| again(&s.head.reply_to, self.node)) {
+        if let Some(to) = session.and_then(|s| again(&s.head.reply_to, self.node, replies.answers))
+        {
             let mut place = [0; 12];
             place[..4].copy_from_slice(&copy.round.0.to_be_bytes());
             place[4..].copy_from_slice(&copy.lowest().1.to_be_bytes());
@@ -550,7 +578,7 @@ impl Sessions {
     /// MOVE.
     fn answer_stranger(&self, client: u64, request: u64, status: Status, replies: &mut Replies) {
         let to = match self.departed.get(&client) {
-            Some(reply_to) => again(reply_to, self.node),
+            Some(reply_to) => again(reply_to, self.node, replies.answers),
             None => Some(ReplyTo::Local),
         };
         if let Some(to) = to {
@@ -676,18 +704,33 @@ impl Sessions {
     }
 }
 
-/// Who hears the first answer from this replica: only the home replica gives it. [S-HOME]
-fn first(to: &ReplyAddress, node: NodeId) -> Option<ReplyTo> {
-    let at_home = to.home == 0 || to.home == node;
-    at_home.then_some(to.address.map_or(ReplyTo::Local, ReplyTo::Address))
+/// Who hears the first answer from this replica: only the home replica gives it, or the one that leads. [S-HOME]
+/// [N-RETRY]
+fn first(to: &ReplyAddress, node: NodeId, answers: Answers) -> Option<ReplyTo> {
+    let reached = reach(to, node);
+    let answered_here = match answers {
+        Answers::AtHome => to.home == 0 || to.home == node,
+        Answers::Here(_) => true,
+        Answers::Elsewhere => reached == ReplyTo::Local,
+    };
+    answered_here.then_some(reached)
 }
 
 /// Who hears an answer to a repetition, or a refusal: all replicas give it, since the home replica
-/// may be gone. A front end hears only its own replica. [S-HOME]
-fn again(to: &ReplyAddress, node: NodeId) -> Option<ReplyTo> {
+/// may be gone. A front end hears only its own replica, and the one that leads. [S-HOME]
+fn again(to: &ReplyAddress, node: NodeId, answers: Answers) -> Option<ReplyTo> {
     match to.address {
         Some(address) => Some(ReplyTo::Address(address)),
-        None => first(to, node),
+        None => first(to, node, answers),
+    }
+}
+
+/// How a session is reached from a replica.
+pub(crate) fn reach(to: &ReplyAddress, node: NodeId) -> ReplyTo {
+    match to.address {
+        Some(address) => ReplyTo::Address(address),
+        None if to.home == 0 || to.home == node => ReplyTo::Local,
+        None => ReplyTo::Node(to.home),
     }
 }
 

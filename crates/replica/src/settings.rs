@@ -127,8 +127,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    pub fn of(node: NodeId, configuration: &Configuration) -> Turn {
-        let replicas = &configuration.replicas;
+    pub fn of(node: NodeId, replicas: &[NodeId]) -> Turn {
         let index = replicas.iter().position(|replica| *replica == node);
         Turn {
             index: index.unwrap_or(replicas.len()),

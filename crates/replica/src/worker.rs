@@ -22,12 +22,12 @@ mod replay;
 
 pub use self::replay::Replayed;
 
-use crate::agreement::{Agreement, Decided, News, Paxos, Stepped};
+use crate::agreement::{Agreement, Decided, News, Paxos, Reading, Stepped};
 use crate::application::{Application, Checkpoint, Error};
 use crate::execution::{Execution, Statistics};
 use crate::reply::Output;
 use crate::session::LocalSession;
-use crate::settings::{EpochView, Settings, Turn, Wanted};
+use crate::settings::{Settings, Turn, Wanted};
 use crate::sibling::SiblingMessage;
 use paxos::wire::value::{Probe, ProbeReport};
 use paxos::{
@@ -61,6 +61,11 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     }
 
     // ---- What the node asks and tells
+
+    /// What orders the commands.
+    pub fn agreement(&self) -> &G {
+        &self.agreement
+    }
 
     /// The next instance to execute.
     pub fn next(&self) -> Instance {
@@ -125,16 +130,15 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     /// Tells the epochs, oldest first. An older view than one before is ignored, and so are epochs before
     /// the last one whose marker was executed: beyond that nothing was decided in them. [X-EARLIER]
-    pub fn configure(&mut self, now: Time, epochs: &[EpochView]) {
+    pub fn configure(&mut self, now: Time, epochs: &[G::EpochView]) {
         if self.execution.resume() {
             self.run(now);
         }
         let marker = self.execution.marker();
-        let earlier = epochs.partition_point(|e| e.configuration.epoch < marker);
-        let news = self.agreement.configure(now, &epochs[earlier..]);
-        if let Some(configuration) = self.agreement.configuration().filter(|_| news) {
+        if self.agreement.configure(now, epochs, marker) {
             let node = self.execution.settings().deployment.node;
-            self.execution.take_turn(Turn::of(node, configuration));
+            let replicas = self.agreement.replicas();
+            self.execution.take_turn(Turn::of(node, &replicas));
         }
     }
 
@@ -145,9 +149,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     }
 
     /// Tells where the last active epoch begins. May be told again; an earlier epoch is ignored.
-    /// Tell what was given up first. [X-BEGIN]
+    /// Tell what was given up first. Where epochs have no markers it means nothing. [X-BEGIN]
     pub fn begins(&mut self, epoch: Epoch, at: Instance) {
-        if self.execution.begins(epoch, at) {
+        if G::HAS_MARKERS && self.execution.begins(epoch, at) {
             self.agreement.begins(at);
         }
     }
@@ -189,8 +193,10 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         if let Err(reason) = self.for_this_partition(packet) {
             return Verdict::Dropped(reason);
         }
-        if packet.header.msgtype == MsgType::Probe {
-            return self.on_probe(packet, out).unwrap_or_else(Verdict::Dropped);
+        match packet.header.msgtype {
+            MsgType::Probe => return self.on_probe(packet, out).unwrap_or_else(Verdict::Dropped),
+            MsgType::Read => return self.on_read(packet, out).unwrap_or_else(Verdict::Dropped),
+            _ => {}
         }
         let Stepped { verdict, news } = self.agreement.step(now, packet, out);
         match news {
@@ -262,7 +268,10 @@ impl<A: Application, G: Agreement> Worker<A, G> {
             start: execution.incarnation().unwrap_or(0),
         };
         let header = Header {
-            rnd: execution.marker_round(),
+            rnd: self
+                .agreement
+                .shown()
+                .unwrap_or_else(|| execution.marker_round()),
             inst: execution.committed(),
             value_len: ProbeReport::LEN as u16,
             client: packet.header.client,
@@ -270,6 +279,28 @@ impl<A: Application, G: Agreement> Worker<A, G> {
             ..execution.settings().header(MsgType::ProbeAck)
         };
         out.send(To::Sender, &header, &report.emit());
+        Ok(Verdict::Answered)
+    }
+
+    /// The leader answers once it has executed all that its log has now; a follower shows how far its own is
+    /// filled. [N-READ]
+    fn on_read(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Reason> {
+        let h = &packet.header;
+        match self.agreement.read()? {
+            Reading::Answer(view) => {
+                let ready = self.agreement.ready();
+                self.execution
+                    .read((view, ready), (h.client, h.request), packet.value)?;
+            }
+            Reading::Echo(header) => {
+                let header = Header {
+                    client: h.client,
+                    request: h.request,
+                    ..header
+                };
+                out.send(To::Sender, &header, &[]);
+            }
+        }
         Ok(Verdict::Answered)
     }
 
@@ -316,16 +347,23 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// [X-ANSWER]
     pub fn finish_batch(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         self.flush(now, out)?;
-        self.agreement.end_batch(now);
+        let waits = self.execution.waits_for_stable(&self.agreement);
+        if self.agreement.end_batch(now, waits, out) {
+            self.run(now);
+            self.flush(now, out)?;
+        }
+        if let Some(ack) = self.agreement.take_ack() {
+            self.execution.acknowledge(&ack, &self.agreement, out);
+        }
         self.execution.begin_checkpoint_if_due(now)?;
-        self.execution.send_trim(now, self.epoch(), out);
+        self.send_trim(now, out);
         Ok(())
     }
 
     /// Answers; also executes what a full batch had to leave waiting.
     fn flush(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         loop {
-            self.execution.answer(out)?;
+            self.execution.answer(self.agreement.answers(), out)?;
             let answered = self.next();
             self.run(now);
             if self.next() == answered && !self.execution.has_to_answer() {
@@ -336,7 +374,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     /// When [`Worker::tick`] is next due.
     pub fn next_deadline(&self) -> Option<Time> {
-        let execution = self.execution.next_deadline(self.epoch());
+        let execution = self.execution.next_deadline(self.agreement.epoch());
         let deadlines = [execution, self.agreement.next_deadline()];
         deadlines.into_iter().flatten().min()
     }
@@ -345,17 +383,19 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     pub fn tick(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         self.flush(now, out)?;
         self.execution.commit_if_due(now)?;
-        self.agreement.tick(now, out);
+        if self.agreement.tick(now, out) {
+            self.run(now);
+            self.flush(now, out)?;
+        }
         self.execution.propose_expiry(now, out);
         self.execution.begin_checkpoint_if_due(now)?;
-        self.execution.send_trim(now, self.epoch(), out);
+        self.send_trim(now, out);
         Ok(())
     }
 
-    /// The newest epoch known.
-    fn epoch(&self) -> Option<Epoch> {
-        let configuration = self.agreement.configuration();
-        configuration.map(|configuration| configuration.epoch)
+    fn send_trim(&mut self, now: Time, out: &mut impl Outbox) {
+        self.execution
+            .send_trim(now, self.agreement.epoch(), G::TRIM_TO, out);
     }
 
     // ---- Checkpoints
@@ -379,7 +419,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// The checkpoint that was taken has ended. TRIM follows with the next batch or tick.
     /// [T-CHECKPOINT]
     pub fn end_checkpoint(&mut self, now: Time, result: Result<(), Error>) -> Result<(), Error> {
-        self.execution.end_checkpoint(now, result)
+        self.execution.end_checkpoint(now, result)?;
+        self.agreement.checkpointed(self.execution.checkpointed());
+        Ok(())
     }
 
     /// Makes a checkpoint now, due or not: for an orderly stop. None may be under way.

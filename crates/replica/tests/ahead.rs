@@ -7,13 +7,13 @@ mod common;
 use common::siblings::{Replica, SESSION, stamped};
 use common::*;
 use paxos::{
-    Configuration, Epoch, Flags, Header, Instance, MsgType, Outbox, Packet, PartitionId, Reason,
-    Round, Time, Verdict,
+    Epoch, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, PartitionId, Reason, Round,
+    Time, To, Verdict,
 };
 use replica::protocol::ReplyAddress;
 use replica::{
-    Agreement, Application, Decided, EpochView, InMemory, Log, News, Restored, Settings,
-    SiblingMessage, Stepped, Wanted, Worker,
+    Agreement, Application, Decided, Log, News, Restored, Settings, SiblingMessage, Stepped,
+    Wanted, Worker,
 };
 use std::ops::Range;
 
@@ -49,6 +49,10 @@ impl Log for Written {
 }
 
 impl Agreement for Written {
+    type EpochView = ();
+    const HAS_MARKERS: bool = true;
+    const TRIM_TO: &'static [To] = &[];
+
     fn open(_: &Settings, _: u64, _: Instance, _: Time) -> Written {
         Written {
             log: Vec::new(),
@@ -93,20 +97,28 @@ impl Agreement for Written {
 
     fn go_on(&mut self, _: Time, _: &mut impl Outbox) {}
 
-    fn end_batch(&mut self, _: Time) {}
+    fn end_batch(&mut self, _: Time, _: bool, _: &mut impl Outbox) -> bool {
+        false
+    }
 
-    fn tick(&mut self, _: Time, _: &mut impl Outbox) {}
+    fn tick(&mut self, _: Time, _: &mut impl Outbox) -> bool {
+        false
+    }
 
     fn next_deadline(&self) -> Option<Time> {
         None
     }
 
-    fn configure(&mut self, _: Time, _: &[EpochView]) -> bool {
+    fn configure(&mut self, _: Time, _: &[()], _: Epoch) -> bool {
         false
     }
 
-    fn configuration(&self) -> Option<&Configuration> {
+    fn epoch(&self) -> Option<Epoch> {
         None
+    }
+
+    fn replicas(&self) -> Vec<NodeId> {
+        Vec::new()
     }
 
     fn set_lane(&mut self, _: Time, _: Epoch, _: u8) {}
@@ -141,9 +153,6 @@ impl Agreement for Written {
 }
 
 // ---- A worker on it
-
-/// A value as the test has it: flags, client, request, bytes.
-type Value = (Flags, u64, u64, Vec<u8>);
 
 struct Ahead<A> {
     worker: Worker<A, Written>,
@@ -247,62 +256,7 @@ fn ahead_settings() -> Settings {
     }
 }
 
-/// An application, what outlives it, and what it has counted.
-trait Kept: Default {
-    type App: Application;
-    fn open(&self) -> Self::App;
-    fn tally(app: &Self::App) -> &Tally;
-}
-
-impl Kept for Disk {
-    type App = Durable;
-
-    fn open(&self) -> Durable {
-        Durable::open(self)
-    }
-
-    fn tally(app: &Durable) -> &Tally {
-        &app.tally
-    }
-}
-
-impl Kept for MemoryDisk {
-    type App = InMemory<Tally, MemoryDisk>;
-
-    fn open(&self) -> Self::App {
-        InMemory::open(self.clone(), Tally::default()).unwrap()
-    }
-
-    fn tally(app: &Self::App) -> &Tally {
-        app.state()
-    }
-}
-
 // ---- Random logs
-
-/// What execution of a log in its order comes to: the tally behind each instance.
-struct Model {
-    fed: Fed,
-    behind: Vec<Tally>,
-}
-
-impl Model {
-    fn new() -> Model {
-        let fed = Fed::new(ahead_settings());
-        Model {
-            fed,
-            behind: vec![Tally::default()],
-        }
-    }
-
-    fn log(&mut self, (flags, client, request, bytes): &Value) -> Vec<Reply> {
-        let inst = self.fed.worker.next();
-        self.fed.give(inst, *flags, (*client, *request), bytes);
-        self.behind
-            .push(self.fed.worker.application().tally.clone());
-        self.fed.finish()
-    }
-}
 
 fn draw(rng: &mut Rng, at: usize, number: u64) -> Value {
     let session = |rng: &mut Rng| (rng.below(at as u64 + 1) + 1) << 16;
@@ -331,7 +285,7 @@ fn random_logs<K: Kept>(seed: u64) {
     let mut rng = Rng::new(seed);
     let kept = K::default();
     let mut ahead = Ahead::new(ahead_settings(), kept.open());
-    let mut model = Model::new();
+    let mut model = Model::new(ahead_settings());
     let mut writing = None;
     let mut taken_back = 0;
     for number in 1..=400 {

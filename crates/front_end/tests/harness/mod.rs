@@ -557,9 +557,21 @@ impl Outbox for ToMailbox {
 }
 
 impl Output for ToMailbox {
-    fn reply(&mut self, to: &ReplyTo, client: u64, request: u64, status: u8, bytes: &[u8]) {
-        assert_eq!(*to, ReplyTo::Local);
+    fn reply(
+        &mut self,
+        to: &ReplyTo,
+        place: Option<(paxos::Round, paxos::Instance)>,
+        client: u64,
+        request: u64,
+        status: u8,
+        bytes: &[u8],
+    ) {
+        assert_eq!((*to, place), (ReplyTo::Local, None));
         self.0.reply(self.1, client, request, status, bytes);
+    }
+
+    fn ack(&mut self, _: &ReplyTo, _: &paxos::Header) {
+        panic!("Paxos acknowledges nothing");
     }
 
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {

@@ -291,10 +291,12 @@ impl Replica {
     pub(super) fn give_up(&mut self, now: Time, out: &mut impl Outbox) {
         let next = self.log.next();
         let run = next..self.hopeless(now);
+        if run.is_empty() {
+            return;
+        }
         let mut noops = self.noops_below(next);
         // A list must fit one datagram, also that of a view that begins before all are stable. [H-LIST]
-        if run.is_empty() || noops.len() >= max_noop_ranges(self.settings.deployment.max_value) / 2
-        {
+        if noops.len() >= max_noop_ranges(self.settings.deployment.max_value) / 2 {
             return;
         }
         match noops.last_mut() {

@@ -340,12 +340,24 @@ impl Replica {
         if slots.is_empty() || self.status != Status::Normal || self.leads() {
             return None;
         }
-        let header = Header {
-            inst: slots.end,
+        let header = self.ack();
+        Some(Ack { header, slots })
+    }
+
+    /// The ACK with which a follower answers a READ: the reader's name is put in. [N-READ]
+    pub fn echo(&self) -> Result<Header, Reason> {
+        match self.status == Status::Normal && !self.leads() {
+            true => Ok(self.ack()),
+            false => Err(Reason::NotNormal),
+        }
+    }
+
+    fn ack(&self) -> Header {
+        Header {
+            inst: self.log.next(),
             client: 0,
             ..self.header(MsgType::Ack, self.view)
-        };
-        Some(Ack { header, slots })
+        }
     }
 
     // ---- Handlers

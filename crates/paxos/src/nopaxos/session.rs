@@ -145,6 +145,11 @@ impl Sessions {
             .filter(|session| session.stage != Stage::Issued)
     }
 
+    /// The number of the newest session.
+    pub fn newest(&self) -> Option<Epoch> {
+        Some(self.known.last()?.number)
+    }
+
     /// The newest session to whose views replicas may go.
     pub fn newest_open(&self) -> Option<&Session> {
         let mut newest_first = self.known.iter().rev();

@@ -10,22 +10,21 @@
 
 mod epochs;
 mod gap;
-mod poll;
 mod repair;
 mod ring;
 mod shown;
 
 use self::epochs::Epochs;
 use self::gap::Gaps;
-use self::poll::Poll;
 use self::ring::Ring;
 use self::shown::Shown;
+use super::poll::Poll;
 use super::{Agreement, Decided, Log, News, Stepped};
 use crate::settings::{EpochView, Settings, Turn, Wanted};
 use paxos::wire::value::{ProbeReport, RangeReport};
 use paxos::{
-    Configuration, Epoch, Flags, Header, HostLearner, Instance, Learned, MsgType, Outbox, Packet,
-    Reason, Recover, RecoverSettings, Round, SplitMix, Time, Verdict,
+    Epoch, Flags, Header, HostLearner, Instance, Learned, MsgType, NodeId, Outbox, Packet, Reason,
+    Recover, RecoverSettings, Round, SplitMix, Time, To, Verdict,
 };
 use std::ops::Range;
 
@@ -74,6 +73,10 @@ impl Log for Paxos {
 }
 
 impl Agreement for Paxos {
+    type EpochView = EpochView;
+    const HAS_MARKERS: bool = true;
+    const TRIM_TO: &'static [To] = &[To::Acceptors, To::Leader];
+
     fn open(settings: &Settings, nonce: u64, next: Instance, now: Time) -> Paxos {
         let deployment = settings.deployment;
         let mut learner = HostLearner::new(deployment, settings.buffer, &settings.learners);
@@ -191,13 +194,15 @@ impl Agreement for Paxos {
 
     // ---- Time
 
-    fn end_batch(&mut self, now: Time) {
+    fn end_batch(&mut self, now: Time, _: bool, _: &mut impl Outbox) -> bool {
         self.follow_gaps(now);
+        false
     }
 
-    fn tick(&mut self, now: Time, out: &mut impl Outbox) {
+    fn tick(&mut self, now: Time, out: &mut impl Outbox) -> bool {
         self.repair(now, out);
         self.poll_tail(now, out);
+        false
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -214,8 +219,9 @@ impl Agreement for Paxos {
 
     // ---- What the node tells, and what it asks
 
-    fn configure(&mut self, now: Time, epochs: &[EpochView]) -> bool {
-        let Some(news) = self.epochs.take(epochs) else {
+    fn configure(&mut self, now: Time, epochs: &[EpochView], marker: Epoch) -> bool {
+        let earlier = epochs.partition_point(|e| e.configuration.epoch < marker);
+        let Some(news) = self.epochs.take(&epochs[earlier..]) else {
             return false;
         };
         if let Some(last) = self.epochs.last() {
@@ -235,8 +241,14 @@ impl Agreement for Paxos {
         news
     }
 
-    fn configuration(&self) -> Option<&Configuration> {
-        self.epochs.last()
+    fn epoch(&self) -> Option<Epoch> {
+        self.epochs.last().map(|last| last.epoch)
+    }
+
+    fn replicas(&self) -> Vec<NodeId> {
+        self.epochs
+            .last()
+            .map_or(Vec::new(), |last| last.replicas.clone())
     }
 
     /// Ignored for another epoch than the active one, and once there is one.
@@ -447,7 +459,7 @@ impl Paxos {
             return;
         };
         let node = self.settings.deployment.node;
-        let turn = Turn::of(node, configuration).index as u64;
+        let turn = Turn::of(node, &configuration.replicas).index as u64;
         let base = self.settings.repair_after;
         let random = SplitMix::new(self.settings.seed ^ u64::from(node)).draw();
         let jitter = random % (base / 4).max(1);

@@ -58,7 +58,7 @@ impl<A: Application> Execution<A> {
     }
 
     /// [T-CHECKPOINT]
-    pub fn send_trim(&mut self, now: Time, epoch: Option<Epoch>, out: &mut impl Outbox) {
+    pub fn send_trim(&mut self, now: Time, epoch: Option<Epoch>, to: &[To], out: &mut impl Outbox) {
         let Some((incarnation, epoch)) = self.reports_as(epoch) else {
             return;
         };
@@ -69,8 +69,9 @@ impl<A: Application> Execution<A> {
                 request: epoch.into(),
                 ..self.settings.header(MsgType::Trim)
             };
-            out.send(To::Acceptors, &header, &[]);
-            out.send(To::Leader, &header, &[]);
+            for to in to {
+                out.send(*to, &header, &[]);
+            }
         }
     }
 }

@@ -14,8 +14,8 @@ use replica::application::RecordVisitor;
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::storage::Storage;
 use replica::{
-    Application, Checkpoint, EpochView, Error, Output, Part, Record, ReplyTo, Restore, Settings,
-    SiblingMessage, Snapshot, Status, Worker,
+    Application, Checkpoint, EpochView, Error, InMemory, Output, Part, Record, ReplyTo, Restore,
+    Settings, SiblingMessage, Snapshot, Status, Worker,
 };
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -29,6 +29,9 @@ pub use test_world::queue::{MILLISECOND as MS, SECOND};
 pub const TAP: NodeId = 99;
 
 // ---- Application
+
+/// A command of this number shows how many were executed, and changes nothing.
+pub const READ: u64 = u64::MAX;
 
 /// Counts how often each command was executed, in all and by its own number. A command is a number
 /// u64 and, optionally, how long the reply shall be.
@@ -51,6 +54,10 @@ pub fn command_with_reply(number: u64, reply_len: u32) -> Vec<u8> {
 
 impl replica::StateMachine for Tally {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) {
+        if Self::is_read(command) {
+            reply.extend_from_slice(&self.total.to_be_bytes());
+            return;
+        }
         let number = u64::from_be_bytes(command[..8].try_into().unwrap());
         self.total += 1;
         *self.by_command.entry(number).or_default() += 1;
@@ -58,6 +65,10 @@ impl replica::StateMachine for Tally {
         if let Ok(len) = command[8..].try_into() {
             reply.resize(u32::from_be_bytes(len) as usize, b'.');
         }
+    }
+
+    fn is_read(command: &[u8]) -> bool {
+        command == READ.to_be_bytes()
     }
 
     fn save(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -194,6 +205,10 @@ impl Application for Durable {
         }
         replica::StateMachine::execute(&mut self.tally, command, reply);
         Ok(())
+    }
+
+    fn is_read(&self, command: &[u8]) -> bool {
+        <Tally as replica::StateMachine>::is_read(command)
     }
 
     fn spans_partitions(&self) -> bool {
@@ -346,6 +361,8 @@ impl Storage for MemoryDisk {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
     pub to: ReplyTo,
+    /// View and slot, of an answer that isn't final.
+    pub place: Option<(Round, Instance)>,
     pub client: u64,
     pub request: u64,
     pub status: Status,
@@ -364,6 +381,7 @@ impl Reply {
 pub struct Out {
     pub sent: Vec<(To, Header, Vec<u8>)>,
     pub replies: Vec<Reply>,
+    pub acks: Vec<(ReplyTo, Header)>,
     pub mail: Vec<(PartitionId, SiblingMessage)>,
 }
 
@@ -375,14 +393,27 @@ impl Outbox for Out {
 }
 
 impl Output for Out {
-    fn reply(&mut self, to: &ReplyTo, client: u64, request: u64, status: u8, bytes: &[u8]) {
+    fn reply(
+        &mut self,
+        to: &ReplyTo,
+        place: Option<(Round, Instance)>,
+        client: u64,
+        request: u64,
+        status: u8,
+        bytes: &[u8],
+    ) {
         self.replies.push(Reply {
             to: *to,
+            place,
             client,
             request,
             status: Status::from_u8(status).unwrap(),
             bytes: bytes.to_vec(),
         });
+    }
+
+    fn ack(&mut self, to: &ReplyTo, header: &Header) {
+        self.acks.push((*to, *header));
     }
 
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {
@@ -583,4 +614,66 @@ pub fn open(ordered: bool, window: u16, reply_to: ReplyAddress) -> SessionOp {
 pub fn status_of(replies: &[Reply]) -> Status {
     assert_eq!(replies.len(), 1, "{replies:?}");
     replies[0].status
+}
+
+// ---- Applications that outlive their process
+
+/// An application, what outlives it, and what it has counted.
+pub trait Kept: Default {
+    type App: Application;
+    fn open(&self) -> Self::App;
+    fn tally(app: &Self::App) -> &Tally;
+}
+
+impl Kept for Disk {
+    type App = Durable;
+
+    fn open(&self) -> Durable {
+        Durable::open(self)
+    }
+
+    fn tally(app: &Durable) -> &Tally {
+        &app.tally
+    }
+}
+
+impl Kept for MemoryDisk {
+    type App = InMemory<Tally, MemoryDisk>;
+
+    fn open(&self) -> Self::App {
+        InMemory::open(self.clone(), Tally::default()).unwrap()
+    }
+
+    fn tally(app: &Self::App) -> &Tally {
+        app.state()
+    }
+}
+
+// ---- What a log comes to
+
+/// A value: flags, client, request, bytes.
+pub type Value = (Flags, u64, u64, Vec<u8>);
+
+/// What execution of a log in its order comes to: the tally behind each instance.
+pub struct Model {
+    pub fed: Fed,
+    pub behind: Vec<Tally>,
+}
+
+impl Model {
+    pub fn new(settings: Settings) -> Model {
+        let fed = Fed::new(settings);
+        Model {
+            fed,
+            behind: vec![Tally::default()],
+        }
+    }
+
+    pub fn log(&mut self, (flags, client, request, bytes): &Value) -> Vec<Reply> {
+        let inst = self.fed.worker.next();
+        self.fed.give(inst, *flags, (*client, *request), bytes);
+        self.behind
+            .push(self.fed.worker.application().tally.clone());
+        self.fed.finish()
+    }
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a worker sends: packets by role, and replies, which are packed by address.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use paxos::wire::MAX_VALUE_LEN;
 use paxos::wire::value::{PACKED_ITEM_HEADER_LEN, PackedItem, append_packed};
-use paxos::{Flags, Header, MsgType, Outbox, PartitionId, To};
+use paxos::{Flags, Header, Instance, MsgType, Outbox, PartitionId, Round, To};
 use replica::{Output, ReplyTo, SiblingMessage};
 
 use super::mailbox::Siblings;
@@ -29,7 +28,9 @@ pub struct WorkerOutbox {
 
 /// Replies to one address that will share a datagram.
 struct PendingReply {
-    to: SocketAddr,
+    to: ReplyTo,
+    /// View and slot of answers that aren't final yet.
+    place: Option<(Round, Instance)>,
     items: Vec<u8>,
     count: usize,
 }
@@ -90,6 +91,12 @@ impl WorkerOutbox {
     /// Moves a pending datagram into the batch: packed, or plain if it has only one reply.
     fn send_reply(&mut self, at: usize) {
         let pending = &mut self.replies[at];
+        let (rnd, inst) = pending.place.unwrap_or_default();
+        let reply_header = Header {
+            rnd,
+            inst,
+            ..self.reply_header
+        };
         let (header, value) = match pending.count {
             0 => return,
             1 => {
@@ -97,14 +104,14 @@ impl WorkerOutbox {
                 let header = Header {
                     client: item.client,
                     request: item.request,
-                    ..self.reply_header
+                    ..reply_header
                 };
                 (header, item.bytes)
             }
             _ => {
                 let header = Header {
                     flags: Flags::PACKED,
-                    ..self.reply_header
+                    ..reply_header
                 };
                 (header, pending.items.as_slice())
             }
@@ -113,16 +120,24 @@ impl WorkerOutbox {
             value_len: value.len() as u16,
             ..header
         };
-        self.links.send_to(&pending.to, &header, value);
+        send_to(&mut self.links, &pending.to, &header, value);
         pending.items.clear();
     }
 
-    fn queue_reply(&mut self, to: SocketAddr, client: u64, request: u64) {
-        let at = match self.replies.iter().position(|r| r.to == to) {
+    fn queue_reply(
+        &mut self,
+        to: ReplyTo,
+        place: Option<(Round, Instance)>,
+        client: u64,
+        request: u64,
+    ) {
+        let shares = |r: &PendingReply| r.to == to && r.place == place;
+        let at = match self.replies.iter().position(shares) {
             Some(at) => at,
             None => {
                 self.replies.push(PendingReply {
                     to,
+                    place,
                     items: Vec::new(),
                     count: 0,
                 });
@@ -145,6 +160,15 @@ impl WorkerOutbox {
     }
 }
 
+/// What the front end of this process is told doesn't go over the network.
+fn send_to(links: &mut Links, to: &ReplyTo, header: &Header, value: &[u8]) {
+    match to {
+        ReplyTo::Local => {}
+        ReplyTo::Address(address) => links.send_to(address, header, value),
+        ReplyTo::Node(node) => links.send(To::Node(*node), header, value),
+    }
+}
+
 fn single_item(items: &[u8]) -> PackedItem<'_> {
     match paxos::wire::value::packed_items(items).next() {
         Some(Ok(item)) => item,
@@ -159,8 +183,18 @@ impl Outbox for WorkerOutbox {
 }
 
 impl Output for WorkerOutbox {
-    fn reply(&mut self, to: &ReplyTo, client: u64, request: u64, status: u8, bytes: &[u8]) {
+    fn reply(
+        &mut self,
+        to: &ReplyTo,
+        place: Option<(Round, Instance)>,
+        client: u64,
+        request: u64,
+        status: u8,
+        bytes: &[u8],
+    ) {
         match to {
+            // Front ends don't count acknowledgements: theirs comes when it is final.
+            ReplyTo::Local if place.is_some() => {}
             ReplyTo::Local => (self.on_local_reply)(LocalReply {
                 pid: self.reply_header.pid,
                 client,
@@ -168,13 +202,17 @@ impl Output for WorkerOutbox {
                 status,
                 bytes,
             }),
-            ReplyTo::Address(address) => {
+            ReplyTo::Address(_) | ReplyTo::Node(_) => {
                 self.scratch.clear();
                 self.scratch.push(status);
                 self.scratch.extend_from_slice(bytes);
-                self.queue_reply(*address, client, request);
+                self.queue_reply(*to, place, client, request);
             }
         }
+    }
+
+    fn ack(&mut self, to: &ReplyTo, header: &Header) {
+        send_to(&mut self.links, to, header, &[]);
     }
 
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {

@@ -39,7 +39,15 @@ impl Outbox for Output {
 }
 
 impl replica::Output for Output {
-    fn reply(&mut self, to: &ReplyTo, client: u64, request: u64, status: u8, bytes: &[u8]) {
+    fn reply(
+        &mut self,
+        to: &ReplyTo,
+        _: Option<(paxos::Round, paxos::Instance)>,
+        client: u64,
+        request: u64,
+        status: u8,
+        bytes: &[u8],
+    ) {
         let mut value = Vec::with_capacity(bytes.len() + 1);
         value.push(status);
         value.extend_from_slice(bytes);
@@ -50,6 +58,8 @@ impl replica::Output for Output {
             bytes: value,
         });
     }
+
+    fn ack(&mut self, _: &ReplyTo, _: &Header) {}
 
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {
         self.mail.push((to, message));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Asking acceptors how far they are, for what no packet here has mentioned.
+//! Asking others how far they are, for what no packet here has mentioned.
 
 use paxos::{Header, Time};
 
@@ -33,7 +33,7 @@ impl Poll {
         self.last_told = u64::MAX;
     }
 
-    /// Asks soon, but not in every moment: something was mentioned that only acceptors can confirm.
+    /// Asks soon, but not in every moment: something was mentioned that only others can confirm.
     pub fn soon(&mut self) {
         self.due = self.due.min(self.soonest);
         self.last_told = u64::MAX;

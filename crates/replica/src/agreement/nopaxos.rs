@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: Apache-2.0
+//! NOPaxos: the network has put the commands in order, and replicas agree on what it lost.
+//!
+//! ```text
+//!  ORDERED ──> receiver ──slot by slot──> log of the replica ──> execution: the leader up to `ready`,
+//!                 └──────missing────────> gaps, views, synchronisation      all others up to `stable`
+//! ```
+//!
+//! What the replica's timers decide is a packet of it to itself, which is handed back to it here at once: its log is in
+//! memory, so nothing has to be stored first.
+
+use super::poll::Poll;
+use super::{Agreement, Answers, Decided, Log, News, Reading, Stepped};
+use crate::settings::{Settings, Wanted};
+use paxos::nopaxos::log::Entry;
+use paxos::nopaxos::receiver::{Delivery, ReceiverSettings};
+use paxos::nopaxos::{Ack, Receiver, Replica, ReplicaSettings, Session, Status, view};
+use paxos::outbox::Sent;
+use paxos::wire::value::{Probe, ProbeReport, Rejection};
+use paxos::{
+    Epoch, Header, Instance, MsgType, NodeId, Outbox, Packet, Reason, Round, Time, To, Verdict,
+};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// How long a slot is waited for once a later one has come: packets may overtake each other.
+const REORDER_WAIT: Time = 50_000;
+/// Missing slots that are told to the replica at a time.
+const MAX_MISSING: usize = 1_024;
+/// What stays due although it was done is looked at again after so long. A sequencer of an earlier session is told
+/// that it isn't heard at most as often.
+const PAUSE: Time = 1_000_000;
+
+/// See the module.
+pub struct NoPaxos {
+    settings: Settings,
+    nonce: u64,
+    replica: Replica,
+    receiver: Receiver,
+    /// The session that the receiver listens to; 0 = none yet.
+    listens_to: Epoch,
+    /// Packets of the replica to itself.
+    to_self: VecDeque<(Header, Vec<u8>)>,
+    /// What it has sent while there was nobody to take it.
+    unsent: Sent,
+    /// Where execution stands, and what of that is on disk.
+    executed: Instance,
+    durable: Instance,
+    /// When time was last looked at, and whether it is to be at once.
+    now: Time,
+    is_due: bool,
+    /// A leader that hears nothing asks the sequencer where it is.
+    poll: Poll,
+    /// How many ordered packets came.
+    told: u64,
+    /// How many slots were filled by asking.
+    repaired: u64,
+    /// The latest session that a packet was of and that isn't known.
+    mentioned: Epoch,
+    rejected_at: Time,
+}
+
+/// Keeps what a replica sends to itself; the rest leaves.
+struct Looped<'a, O> {
+    node: NodeId,
+    to_self: &'a mut VecDeque<(Header, Vec<u8>)>,
+    out: &'a mut O,
+}
+
+impl<O: Outbox> Outbox for Looped<'_, O> {
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        if to == To::Node(self.node) {
+            self.to_self.push_back((*header, value.to_vec()));
+        } else {
+            self.out.send(to, header, value);
+        }
+    }
+}
+
+impl Log for NoPaxos {
+    fn entry(&self, inst: Instance) -> Option<Decided<'_>> {
+        let entry = self.replica.entry(inst)?;
+        Some(Decided {
+            inst,
+            flags: entry.flags,
+            client: entry.client,
+            request: entry.request,
+            value: entry.value,
+        })
+    }
+
+    fn ready(&self) -> Instance {
+        self.replica.ready()
+    }
+
+    fn stable(&self) -> Instance {
+        self.replica.stable()
+    }
+
+    fn answers(&self) -> Answers {
+        match self.replica.leads() && !self.replica.in_conflict() {
+            true => Answers::Here(self.replica.view()),
+            false => Answers::Elsewhere,
+        }
+    }
+}
+
+impl Agreement for NoPaxos {
+    type EpochView = Session;
+    const HAS_MARKERS: bool = false;
+    /// The sequencer: the members' memories are the log.
+    const TRIM_TO: &'static [To] = &[To::Leader];
+
+    fn open(settings: &Settings, nonce: u64, next: Instance, now: Time) -> NoPaxos {
+        let (deployment, pid) = (settings.deployment, settings.pid);
+        let slots = settings.window as usize;
+        let replica = ReplicaSettings::new(deployment, pid, slots, nonce);
+        NoPaxos {
+            nonce,
+            replica: Replica::new(replica, next),
+            receiver: Receiver::new(ReceiverSettings {
+                deployment,
+                pid,
+                slots: settings.buffer,
+                reorder_wait: REORDER_WAIT,
+            }),
+            listens_to: 0,
+            to_self: VecDeque::new(),
+            unsent: Sent::default(),
+            executed: next,
+            durable: next,
+            now,
+            is_due: false,
+            poll: Poll::new(settings.poll_interval, now),
+            told: 0,
+            repaired: 0,
+            mentioned: 0,
+            rejected_at: 0,
+            settings: settings.clone(),
+        }
+    }
+
+    // ---- Handlers
+
+    #[inline]
+    fn step<'p>(&mut self, now: Time, packet: &Packet<'p>, out: &mut impl Outbox) -> Stepped<'p> {
+        let verdict = match packet.header.msgtype {
+            MsgType::Ordered => self.on_ordered(now, packet, out),
+            MsgType::ProbeAck => {
+                let shown = self.on_sequencer_shows(now, packet);
+                shown.unwrap_or_else(Verdict::Dropped)
+            }
+            _ => self.on_message(now, packet, out),
+        };
+        let follows = self.follow(now, out);
+        let news = match follows || verdict == Verdict::Changed {
+            true => News::Kept,
+            false => News::Nothing,
+        };
+        Stepped { verdict, news }
+    }
+
+    fn deliver<'p>(&mut self, _: &Packet<'p>) -> Stepped<'p> {
+        Stepped::dropped(Reason::NotForRole)
+    }
+
+    fn wants_votes(&self) -> bool {
+        false
+    }
+
+    // ---- What execution tells
+
+    /// Another replica has it behind a state that was taken over: there it is stable.
+    fn keep(&mut self, value: &Decided<'_>) {
+        let session = self.replica.view().epoch().max(1);
+        let entry = Entry {
+            stamp: view::first(session),
+            flags: value.flags,
+            client: value.client,
+            request: value.request,
+            value: value.value,
+        };
+        let mut out = looped(&self.settings, &mut self.to_self, &mut self.unsent);
+        let learned = self.replica.learned(self.now, value.inst, &entry, &mut out);
+        self.is_due |= learned;
+    }
+
+    fn executed(&mut self, next: Instance) {
+        self.executed = next;
+    }
+
+    fn go_on(&mut self, _: Time, _: &mut impl Outbox) {}
+
+    fn restored(&mut self, next: Instance) {
+        let mut out = looped(&self.settings, &mut self.to_self, &mut self.unsent);
+        self.replica.restored(self.now, next, &mut out);
+        self.executed = next;
+        self.durable = next;
+        self.is_due = true;
+    }
+
+    fn checkpointed(&mut self, durable: Instance) {
+        self.durable = durable;
+        self.is_due = true;
+    }
+
+    fn begun_by(&mut self, round: Round, place: Instance) {
+        if round == view::stamp(self.replica.view()) {
+            self.replica.stamped(self.now, place.saturating_add(1));
+        }
+    }
+
+    // ---- Time
+
+    fn end_batch(&mut self, now: Time, waits: bool, out: &mut impl Outbox) -> bool {
+        if waits {
+            let mut out = looped(&self.settings, &mut self.to_self, out);
+            self.replica.hurry(&mut out);
+        }
+        self.tick(now, out)
+    }
+
+    fn tick(&mut self, now: Time, out: &mut impl Outbox) -> bool {
+        self.now = now;
+        self.is_due = false;
+        for (to, header, value) in self.unsent.0.drain(..) {
+            out.send(to, &header, &value);
+        }
+        let forgets = self.durable > self.replica.floor();
+        if forgets {
+            let mut out = looped(&self.settings, &mut self.to_self, out);
+            self.replica.checkpointed(now, self.durable, &mut out);
+        }
+        let followed = self.follow(now, out);
+        for slots in self.receiver.missing(now, MAX_MISSING) {
+            slots.for_each(|slot| self.replica.dropped(now, slot));
+        }
+        let mut looped = looped(&self.settings, &mut self.to_self, out);
+        self.replica.tick(now, &mut looped);
+        self.ask_sequencer(now, out);
+        self.follow(now, out) || followed || forgets
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        if self.is_due {
+            return Some(self.now);
+        }
+        let deadlines = [
+            self.replica.next_deadline().map(|at| self.later(at)),
+            self.receiver.missing_deadline(self.now),
+            self.poll
+                .next_deadline()
+                .filter(|_| self.replica.leads())
+                .map(|at| self.later(at)),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    // ---- What the node tells, and what it asks
+
+    fn configure(&mut self, _: Time, sessions: &[Session], _: Epoch) -> bool {
+        let news = self.replica.configure(sessions).unwrap_or(false);
+        self.is_due |= news;
+        news
+    }
+
+    fn epoch(&self) -> Option<Epoch> {
+        Some(self.replica.sessions().newest_open()?.number)
+    }
+
+    fn replicas(&self) -> Vec<NodeId> {
+        let session = self.replica.sessions().newest_open();
+        session.map_or(Vec::new(), |s| s.members.iter().map(|m| m.node).collect())
+    }
+
+    /// Nobody repairs by rounds here.
+    fn set_lane(&mut self, _: Time, _: Epoch, _: u8) {}
+
+    /// There are no markers.
+    fn begins(&mut self, _: Instance) {}
+
+    fn give_up(&mut self, instances: Range<Instance>) {
+        let mut out = looped(&self.settings, &mut self.to_self, &mut self.unsent);
+        self.replica.restored(self.now, instances.end, &mut out);
+    }
+
+    fn wanted(&self) -> Wanted {
+        let known = self.replica.sessions().newest().unwrap_or(0);
+        let mentioned = self.mentioned.max(self.receiver.later().unwrap_or(0));
+        let is_used_up = self.replica.leads() && view::next(self.replica.view()).is_none();
+        Wanted {
+            lane_for: None,
+            incarnation: false,
+            checkpoint_at_least: self.replica.wants_checkpoint(),
+            new_epoch: self.replica.in_conflict() || is_used_up,
+            view_with: Some(mentioned).filter(|session| *session > known),
+        }
+    }
+
+    fn floor(&self) -> Instance {
+        let floor = self.replica.wants_checkpoint();
+        floor.unwrap_or(self.replica.floor())
+    }
+
+    fn take_rewind(&mut self) -> Option<Instance> {
+        self.replica.take_rewind()
+    }
+
+    fn take_ack(&mut self) -> Option<Ack> {
+        self.replica.take_ack()
+    }
+
+    fn read(&self) -> Result<Reading, Reason> {
+        match self.answers() {
+            Answers::Here(view) => Ok(Reading::Answer(view)),
+            _ => self.replica.echo().map(Reading::Echo),
+        }
+    }
+
+    /// None where it isn't normal.
+    fn shown(&self) -> Option<Round> {
+        match self.replica.status() {
+            Status::Normal => Some(self.replica.view()),
+            Status::ViewChange | Status::Stranger => Some(Round::NONE),
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.replica.next().saturating_sub(self.executed) as usize
+    }
+
+    fn repaired(&self) -> u64 {
+        self.repaired
+    }
+}
+
+impl NoPaxos {
+    /// The role, for whoever wants to know its view, or to report a session that has begun.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    // ---- Packets
+
+    fn on_message(&mut self, now: Time, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
+        let h = &packet.header;
+        let before = self.replica.next();
+        let mut looped = looped(&self.settings, &mut self.to_self, out);
+        let verdict = self.replica.step_checked(now, packet, &mut looped);
+        if verdict == Verdict::Dropped(Reason::UnknownEpoch) {
+            self.mentioned = self.mentioned.max(h.rnd.epoch());
+        }
+        if h.msgtype == MsgType::GapReply {
+            self.repaired += self.replica.next().saturating_sub(before);
+        }
+        verdict
+    }
+
+    /// As a rule it is the next one, and goes into the log at once. Others wait in the receiver.
+    #[inline]
+    fn on_ordered(&mut self, now: Time, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
+        let h = &packet.header;
+        self.told += 1;
+        if h.inst == self.replica.next() && h.vrnd.is_none() {
+            match self.replica.step_checked(now, packet, out) {
+                Verdict::Dropped(Reason::OldSession | Reason::NotNormal) => {}
+                verdict => return verdict,
+            }
+        }
+        match self.receiver.take(now, packet) {
+            // It has shown nobody that it has that.
+            Verdict::Changed => Verdict::Answered,
+            Verdict::Dropped(Reason::OldSession) => self.refuse_old(now, h, out),
+            verdict => verdict,
+        }
+    }
+
+    /// The sequencer of an earlier session hears that there is a later one. [Q-RETIRE]
+    fn refuse_old(&mut self, now: Time, h: &Header, out: &mut impl Outbox) -> Verdict {
+        let view = self.replica.view();
+        if h.rnd.epoch() >= view.epoch() || now < self.rejected_at + PAUSE {
+            return Verdict::Dropped(Reason::OldSession);
+        }
+        self.rejected_at = now;
+        let rejection = Rejection {
+            reason: Reason::Preempted,
+            round: view,
+            trim: self.replica.floor(),
+        };
+        let header = Header {
+            inst: h.inst,
+            rnd: h.rnd,
+            client: h.client,
+            request: h.request,
+            value_len: Rejection::LEN as u16,
+            ..self.settings.header(MsgType::Reject)
+        };
+        out.send(To::Sender, &header, &rejection.emit());
+        Verdict::Rejected(Reason::Preempted)
+    }
+
+    // ---- From the receiver to the log
+
+    /// Hands over all that follows from what has come: packets of the replica to itself, and slots whose turn it is.
+    /// Says whether anything changed.
+    fn follow(&mut self, now: Time, out: &mut impl Outbox) -> bool {
+        let mut changed = false;
+        loop {
+            changed |= self.hand_back(now, out);
+            self.listen();
+            if !self.drain(now, out) {
+                return changed;
+            }
+            changed = true;
+        }
+    }
+
+    fn hand_back(&mut self, now: Time, out: &mut impl Outbox) -> bool {
+        let mut changed = false;
+        while let Some((header, value)) = self.to_self.pop_front() {
+            let packet = Packet {
+                header,
+                tag: None,
+                value: &value,
+            };
+            let mut looped = looped(&self.settings, &mut self.to_self, out);
+            changed |= self.replica.step_checked(now, &packet, &mut looped) == Verdict::Changed;
+        }
+        changed
+    }
+
+    /// The receiver follows the log: into another session, and past what was filled otherwise. In a view whose log
+    /// ends before what was delivered it begins there anew. While the view changes, what comes waits.
+    fn listen(&mut self) {
+        if self.replica.status() != Status::Normal {
+            return;
+        }
+        let (next, view) = (self.replica.next(), self.replica.view());
+        if self.listens_to == view.epoch() && self.receiver.position() <= next {
+            self.receiver.skip_to(next);
+        } else if let Some(session) = self.replica.sessions().open(view) {
+            self.listens_to = session.number;
+            self.receiver
+                .listen(session.number, session.sequencer, next);
+        }
+    }
+
+    /// Slots that have waited for their turn.
+    fn drain(&mut self, now: Time, out: &mut impl Outbox) -> bool {
+        let is_normal = self.replica.status() == Status::Normal;
+        if !is_normal || self.receiver.position() != self.replica.next() {
+            return false;
+        }
+        let view = self.replica.view();
+        let sequencer = self.replica.sessions().open(view).map(|s| s.sequencer);
+        let mut drained = false;
+        while self.replica.has_room() {
+            let Some(Delivery::Message(message)) = self.receiver.next(now) else {
+                break;
+            };
+            let header = Header {
+                inst: message.slot,
+                rnd: view::stamp(view),
+                swid: sequencer.unwrap_or(0),
+                flags: message.flags,
+                client: message.client,
+                request: message.request,
+                value_len: message.value.len() as u16,
+                ..self.settings.header(MsgType::Ordered)
+            };
+            let packet = Packet {
+                header,
+                tag: None,
+                value: message.value,
+            };
+            let verdict = self.replica.step_checked(now, &packet, out);
+            drained |= verdict == Verdict::Changed;
+            self.receiver.skip_to(self.replica.next());
+        }
+        drained
+    }
+
+    // ---- The end of a burst
+
+    /// What was lost at the end of a burst nobody misses, until it fills the sequencer's window. [Y-TAIL]
+    fn ask_sequencer(&mut self, now: Time, out: &mut impl Outbox) {
+        if !self.replica.leads() {
+            return;
+        }
+        if let Some(number) = self.poll.due(now, self.told) {
+            let probe = Probe::Sequencer.emit();
+            let header = Header {
+                client: self.nonce,
+                request: number,
+                value_len: probe.len() as u16,
+                ..self.settings.header(MsgType::Probe)
+            };
+            out.send(To::Leader, &header, &probe);
+        }
+    }
+
+    /// Everything below the sequencer's next slot is stamped. It counts as far as its window reaches from here.
+    fn on_sequencer_shows(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
+        let h = &packet.header;
+        ProbeReport::parse(packet.value)?;
+        if !self.poll.is_answer(self.nonce, h) {
+            return Err(Reason::Unexpected);
+        }
+        let view = self.replica.view();
+        let session = self.replica.sessions().open(view);
+        if session.map(|s| s.sequencer) != Some(h.swid) {
+            return Err(Reason::UnknownSender);
+        }
+        if h.rnd != view::stamp(view) {
+            return Err(Reason::Stale);
+        }
+        self.replica.stamped(now, h.inst);
+        Ok(Verdict::Answered)
+    }
+
+    /// When to look again at what is due at `at`.
+    fn later(&self, at: Time) -> Time {
+        match at > self.now {
+            true => at,
+            false => self.now + PAUSE,
+        }
+    }
+}
+
+fn looped<'a, O: Outbox>(
+    settings: &Settings,
+    to_self: &'a mut VecDeque<(Header, Vec<u8>)>,
+    out: &'a mut O,
+) -> Looped<'a, O> {
+    Looped {
+        node: settings.deployment.node,
+        to_self,
+        out,
+    }
+}

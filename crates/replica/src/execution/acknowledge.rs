@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whom a follower of NOPaxos tells how far its log is filled: those who wait for an answer of the leader. [N-ACK]
+
+use super::Execution;
+use crate::agreement::{Decided, Log};
+use crate::application::Application;
+use crate::protocol::{ReplyAddress, SessionOp};
+use crate::reply::{Output, ReplyTo};
+use crate::session::reach;
+use paxos::Flags;
+use paxos::nopaxos::Ack;
+use paxos::wire::value::{PackedItem, packed_items};
+
+impl<A: Application> Execution<A> {
+    /// Once to each address that the values of these slots name.
+    pub fn acknowledge(&self, ack: &Ack, log: &impl Log, out: &mut impl Output) {
+        let values = ack.slots.clone().filter_map(|slot| log.entry(slot));
+        let mut waiting: Vec<ReplyTo> = values.filter_map(|v| self.waits_for(&v, log)).collect();
+        waiting.sort_unstable();
+        waiting.dedup();
+        for to in &waiting {
+            out.ack(to, &ack.header);
+        }
+    }
+
+    /// Who waits for the answer to a value. The first item of a pack speaks for all of it. A copy of a command over
+    /// several partitions is answered once it is stable, which nobody has to acknowledge.
+    fn waits_for(&self, value: &Decided<'_>, log: &impl Log) -> Option<ReplyTo> {
+        if value.flags.has(Flags::NOOP) || value.flags.has(Flags::MULTI) {
+            return None;
+        }
+        let first = command(value, 0)?;
+        let address = address_in(&first).or_else(|| self.address_of(first.client, log))?;
+        Some(reach(&address, self.settings.deployment.node))
+    }
+
+    /// Where a session is answered: as the table says, or, where its OPEN isn't executed here yet, as that says. A
+    /// session's id is the place of its OPEN in the log.
+    fn address_of(&self, session: u64, log: &impl Log) -> Option<ReplyAddress> {
+        if let Some(known) = self.sessions.reply_to(session) {
+            return Some(*known);
+        }
+        let opened = log.entry((session >> 16).checked_sub(1)?)?;
+        address_in(&command(&opened, usize::from(session as u16))?)
+    }
+}
+
+/// A value's command at a place.
+fn command<'a>(value: &Decided<'a>, index: usize) -> Option<PackedItem<'a>> {
+    if value.flags.has(Flags::PACKED) {
+        return packed_items(value.value).nth(index)?.ok();
+    }
+    (index == 0).then_some(PackedItem {
+        client: value.client,
+        request: value.request,
+        bytes: value.value,
+    })
+}
+
+/// Where an operation that names an address wants to be answered.
+fn address_in(command: &PackedItem<'_>) -> Option<ReplyAddress> {
+    match SessionOp::parse(command.bytes).filter(|_| command.request == 0)? {
+        SessionOp::Open { reply_to, .. } | SessionOp::Move { reply_to } => Some(reply_to),
+        SessionOp::Close | SessionOp::Expire { .. } => None,
+    }
+}

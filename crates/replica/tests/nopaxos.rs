@@ -1,0 +1,958 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Three workers of NOPaxos, a sequencer, a client and a stand-in for the controller, on a network that loses, repeats
+//! and reorders: execution runs ahead of what is stable and goes back, every command takes effect once, and nothing that
+//! isn't stable is ever stored.
+
+mod common;
+
+use common::*;
+use paxos::nopaxos::{Quorum, Sequencer, Session, Stage, Status as Doing};
+use paxos::outbox::Sent;
+use paxos::{
+    Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Packet, Program, Time, Verdict,
+};
+use replica::protocol::ReplyAddress;
+use replica::{Checkpoint, Log, NoPaxos, ReplyTo, Settings, Status, Worker};
+use std::collections::{BTreeMap, BTreeSet};
+use test_world::cluster::CLIENT;
+use test_world::committed::{Committed, Content};
+use test_world::network::Rates;
+use test_world::{Arrival, World};
+
+const SEQUENCER: NodeId = LEADERS[0];
+const WINDOW: u64 = 16;
+/// Requests from here on only read.
+const READS: u64 = 1 << 32;
+/// Slots of a log, and of the sequencer's window.
+const SLOTS: u64 = 64;
+
+// ---- The cluster
+
+struct Host<K: Kept> {
+    node: NodeId,
+    kept: K,
+    worker: Option<Worker<K::App, NoPaxos>>,
+    writing: Option<Checkpoint>,
+    restart_at: Time,
+}
+
+impl<K: Kept> Host<K> {
+    fn role(&self) -> &paxos::nopaxos::Replica {
+        self.worker.as_ref().unwrap().agreement().replica()
+    }
+}
+
+/// An answer: client, request, status, bytes.
+type Answer = (u64, u64, Status, Vec<u8>);
+
+struct Cluster<K: Kept> {
+    world: World,
+    hosts: Vec<Host<K>>,
+    sequencer: Sequencer,
+    store: Vec<Session>,
+    settings: Settings,
+    nonces: u64,
+    checker: Committed,
+    /// What is stable, and what it comes to.
+    history: Vec<Value>,
+    model: Model,
+    /// What the log's order makes of each command.
+    expected: BTreeMap<(u64, u64), (Status, Vec<u8>)>,
+    // The client.
+    quorum: Quorum<Answer>,
+    clients: Vec<Client>,
+    finals: BTreeMap<(u64, u64), (Status, Vec<u8>)>,
+    answers: Vec<(Header, Answer)>,
+    acks: Vec<Header>,
+    /// Batches end in each turn, and nothing happens at random.
+    scripted: bool,
+    rewinds: u64,
+    speculative: u64,
+    restored: u64,
+}
+
+/// One session of the client's.
+#[derive(Default)]
+struct Client {
+    nonce: u64,
+    id: Option<u64>,
+    last: u64,
+    open: BTreeSet<u64>,
+    resend_at: Time,
+}
+
+fn reply_to() -> ReplyAddress {
+    ReplyAddress {
+        home: REPLICAS[0],
+        address: Some("10.0.0.9:9".parse().unwrap()),
+    }
+}
+
+fn ordered_settings(node: NodeId) -> Settings {
+    Settings {
+        buffer: 48,
+        window: SLOTS,
+        checkpoint_every: 12,
+        checkpoint_interval: 500 * MS,
+        trim_interval: 20 * MS,
+        poll_interval: 50 * MS,
+        answers_wait: false,
+        learners: Vec::new(),
+        ..settings(node)
+    }
+}
+
+impl<K: Kept> Cluster<K> {
+    fn new(seed: u64, scripted: bool) -> Cluster<K> {
+        Cluster::with(seed, scripted, K::default)
+    }
+
+    fn with(seed: u64, scripted: bool, kept: impl Fn() -> K) -> Cluster<K> {
+        let mut world = World::new(seed, 1, SLOTS as usize);
+        world.agreement = None;
+        world.learners = REPLICAS.into();
+        world.network.usual_delay = (MS / 50, MS / 5);
+        let host = |node| Host {
+            node,
+            kept: kept(),
+            worker: None,
+            writing: None,
+            restart_at: 0,
+        };
+        let mut cluster = Cluster {
+            world,
+            hosts: REPLICAS.map(host).into(),
+            sequencer: Sequencer::new(deployment(SEQUENCER), 90),
+            store: Vec::new(),
+            settings: ordered_settings(0),
+            nonces: 100,
+            checker: Committed::new(0),
+            history: Vec::new(),
+            model: Model::new(settings(REPLICAS[0])),
+            expected: BTreeMap::new(),
+            quorum: Quorum::new(0),
+            clients: Vec::new(),
+            finals: BTreeMap::new(),
+            answers: Vec::new(),
+            acks: Vec::new(),
+            scripted,
+            rewinds: 0,
+            speculative: 0,
+            restored: 0,
+        };
+        (0..3).for_each(|index| cluster.boot(index));
+        cluster.issue();
+        cluster
+    }
+
+    /// With a session that is active.
+    fn begun(seed: u64) -> Cluster<K> {
+        let mut cluster = Cluster::new(seed, true);
+        cluster.wait_for_session(1);
+        cluster
+    }
+
+    fn wait_for_session(&mut self, number: Epoch) {
+        self.wait("a session is active", |c| {
+            c.sequencer.round().epoch() == number
+        });
+    }
+
+    /// Cuts what `from` sends to these, or mends it.
+    fn cut(&mut self, from: NodeId, to: &[NodeId], cut: bool) {
+        for to in to {
+            self.world.network.block(from.into(), (*to).into(), cut);
+        }
+    }
+
+    fn now(&self) -> Time {
+        self.world.now()
+    }
+
+    fn boot(&mut self, index: usize) {
+        let now = self.now();
+        self.nonces += 1;
+        let host = &mut self.hosts[index];
+        let mut settings = self.settings.clone();
+        settings.deployment = deployment(host.node);
+        let app = host.kept.open();
+        let mut worker = Worker::open_in(settings, app, self.nonces, now).unwrap();
+        worker.configure(now, &self.store);
+        host.worker = Some(worker);
+    }
+
+    /// Kills a process, and looks at what it has stored.
+    fn kill(&mut self, index: usize) {
+        let host = &mut self.hosts[index];
+        host.worker = None;
+        host.writing = None;
+        host.restart_at = self.world.now() + 5 * MS;
+        self.check_stored(index);
+    }
+
+    /// What is stored is what some stable part of the log comes to.
+    fn check_stored(&mut self, index: usize) {
+        let host = &self.hosts[index];
+        let mut settings = self.settings.clone();
+        settings.deployment = deployment(host.node);
+        let stored = Worker::<_, NoPaxos>::open_in(settings, host.kept.open(), 1, 0);
+        let mut stored = stored.unwrap();
+        let next = stored.next() as usize;
+        assert!(next <= self.history.len(), "slot {next} isn't stable");
+        let expected = &self.model.behind[next];
+        assert_eq!(K::tally(stored.application()), expected, "up to {next}");
+    }
+
+    // ---- The controller
+
+    fn issue(&mut self) {
+        let number = self.store.len() as Epoch + 1;
+        let members: Vec<Member> = self.hosts.iter().map(|h| h.role().member()).collect();
+        let named: Vec<_> = members.iter().map(|m| (m.node, m.nonce)).collect();
+        self.checker.session(number, &named, 1, 0);
+        let session = Session {
+            number,
+            sequencer: SEQUENCER,
+            members,
+            f: 1,
+            lead: 0,
+            stage: Stage::Issued,
+        };
+        self.quorum.learn(&session);
+        self.store.push(session);
+    }
+
+    fn control(&mut self) {
+        let Some(session) = self.store.last_mut() else {
+            return;
+        };
+        match session.stage {
+            Stage::Issued => session.stage = Stage::Writing,
+            Stage::Writing => {
+                let hosts = self.hosts.iter().filter(|h| h.worker.is_some());
+                let mut started = hosts.filter_map(|h| h.role().started());
+                let started = started.find(|s| s.view.epoch() == session.number);
+                if let Some(started) = started {
+                    session.stage = Stage::Active { by: started.view };
+                    let session = session.clone();
+                    self.program(&session, started.end);
+                }
+            }
+            Stage::Active { .. } => {
+                let is_named = |h: &Host<K>| session.place(h.role().member()).is_some();
+                if self.hosts.iter().all(|h| h.worker.is_some()) && !self.hosts.iter().all(is_named)
+                {
+                    self.issue();
+                }
+            }
+        }
+        let now = self.now();
+        for host in &mut self.hosts {
+            if let Some(worker) = &mut host.worker {
+                worker.configure(now, &self.store);
+            }
+        }
+    }
+
+    /// The sequencer goes on behind what the members have, within what f+1 of them have stored.
+    fn program(&mut self, session: &Session, next: Instance) {
+        let stored = |h: &Host<K>| h.worker.as_ref().map_or(0, |w| w.checkpointed());
+        let mut stored: Vec<Instance> = self.hosts.iter().map(stored).collect();
+        stored.sort_unstable();
+        let program = Program {
+            epoch: session.number,
+            nonce: self.sequencer.nonce(),
+            next: vec![next],
+            trimmed: vec![stored[1].min(next)],
+            window: SLOTS - 8,
+            acceptors: REPLICAS.into(),
+            f: 1,
+            replicas: REPLICAS.into(),
+            g: 1,
+        };
+        self.sequencer.program(&program).unwrap();
+    }
+
+    // ---- Time
+
+    fn turn(&mut self) {
+        let end = self.now() + 100_000 + self.world.rng.below(100_000);
+        while let Some(arrival) = self.world.arrival(end) {
+            self.deliver(&arrival);
+        }
+        for index in 0..self.hosts.len() {
+            self.attend(index);
+        }
+        if self.scripted || self.world.rng.percent(20) {
+            self.control();
+        }
+    }
+
+    fn go_on(&mut self, span: Time) {
+        let end = self.now() + span;
+        while self.now() < end {
+            self.turn();
+            self.clients_send();
+        }
+    }
+
+    fn wait(&mut self, what: &str, until: impl Fn(&Self) -> bool) {
+        let end = self.now() + 10 * SECOND;
+        while !until(self) {
+            assert!(self.now() < end, "never: {what}: {}", self.standing());
+            self.turn();
+            self.clients_send();
+        }
+    }
+
+    fn standing(&self) -> String {
+        let of = |h: &Host<K>| {
+            let worker = h.worker.as_ref();
+            worker.map(|w| {
+                let r = w.agreement().replica();
+                let log = (r.floor(), r.stable(), r.ready(), r.next());
+                (r.status(), r.view(), log, w.next(), w.checkpointed())
+            })
+        };
+        let hosts: Vec<_> = self.hosts.iter().map(of).collect();
+        let sequencer = (self.sequencer.round(), self.sequencer.next(0));
+        format!(
+            "finals {}, sequencer {sequencer:?}, {:?}, {hosts:?}",
+            self.finals.len(),
+            self.store.last().map(|s| s.stage)
+        )
+    }
+
+    // ---- Packets
+
+    fn deliver(&mut self, arrival: &Arrival) {
+        let packet = arrival.packet();
+        match arrival.to {
+            CLIENT => self.on_client_packet(&packet),
+            SEQUENCER => {
+                let mut out = Sent::default();
+                let _ = self.sequencer.step(&packet, &mut out);
+                self.send(SEQUENCER, arrival.from, out);
+            }
+            node => {
+                let index = REPLICAS.iter().position(|n| *n == node);
+                if let Some(index) = index {
+                    let _ = self.step(index, arrival.from, &packet);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, index: usize, from: NodeId, packet: &Packet<'_>) -> Option<Verdict> {
+        let now = self.now();
+        let host = &mut self.hosts[index];
+        let worker = host.worker.as_mut()?;
+        let (mut out, before) = (Out::default(), worker.next());
+        let verdict = worker.step(now, packet, &mut out);
+        assert!(out.replies.is_empty() && out.acks.is_empty());
+        self.rewinds += u64::from(worker.next() < before);
+        self.forward(index, from, out);
+        self.look_at(index);
+        Some(verdict)
+    }
+
+    fn send(&mut self, from: NodeId, asker: NodeId, out: Sent) {
+        for (_, header, value) in &out.0 {
+            self.checker.sent(&header.datagram(value));
+        }
+        self.world.send(from, asker, out);
+    }
+
+    fn forward(&mut self, index: usize, asker: NodeId, out: Out) {
+        let node = self.hosts[index].node;
+        for reply in &out.replies {
+            let ReplyTo::Address(_) = reply.to else {
+                continue;
+            };
+            let (rnd, inst) = reply.place.unwrap_or_default();
+            self.speculative += u64::from(reply.place.is_some());
+            let header = Header {
+                client: reply.client,
+                request: reply.request,
+                rnd,
+                inst,
+                swid: node,
+                cluster: CLUSTER,
+                group: GROUP,
+                ..Header::new(MsgType::Reply)
+            };
+            let value = [&[reply.status as u8][..], &reply.bytes].concat();
+            let datagram = header.datagram(&value);
+            // A read has no slot of its own.
+            if reply.request < READS {
+                self.checker.sent(&datagram);
+            }
+            self.world.carry(node, CLIENT, &datagram);
+        }
+        for (to, header) in &out.acks {
+            assert_eq!(*to, ReplyTo::Address(reply_to().address.unwrap()));
+            let datagram = header.datagram(&[]);
+            self.checker.sent(&datagram);
+            self.world.carry(node, CLIENT, &datagram);
+        }
+        self.send(node, asker, Sent(out.sent));
+    }
+
+    /// A replica's log, whenever something may have happened to it; and what is stable since.
+    fn look_at(&mut self, index: usize) {
+        let host = &self.hosts[index];
+        let Some(worker) = &host.worker else {
+            return;
+        };
+        let role = worker.agreement().replica();
+        let normal_in = (role.status() == Doing::Normal).then(|| role.view().0);
+        let content = |inst| match role.entry(inst) {
+            Some(entry) if entry.is_noop() => Content::Noop,
+            Some(entry) => Content::Known(entry.client, entry.request),
+            None => Content::Request,
+        };
+        let ends = (role.floor(), role.stable(), role.next());
+        self.checker.shown(host.node, normal_in, ends, content);
+        assert_eq!(self.checker.violations(), []);
+        assert!(!role.in_conflict());
+        while (self.history.len() as Instance) < role.stable() {
+            let slot = self.history.len() as Instance;
+            let value = worker.agreement().entry(slot).expect("somebody has it");
+            let value = (value.flags, value.client, value.request, value.value.into());
+            for reply in self.model.log(&value) {
+                let of = (reply.client, reply.request);
+                let first = self.expected.entry(of);
+                first.or_insert((reply.status, reply.bytes));
+            }
+            self.history.push(value);
+        }
+        let executed = worker.next();
+        assert!(executed <= role.next().max(role.stable()));
+    }
+
+    // ---- Hosts
+
+    fn attend(&mut self, index: usize) {
+        let now = self.now();
+        let ends_batch = self.scripted || self.world.rng.percent(50);
+        let host = &mut self.hosts[index];
+        let Some(worker) = &mut host.worker else {
+            if now >= host.restart_at {
+                self.boot(index);
+            }
+            return;
+        };
+        let (mut out, before) = (Out::default(), worker.next());
+        if worker.next_deadline().is_some_and(|due| due <= now) {
+            worker.tick(now, &mut out).unwrap();
+        }
+        if ends_batch {
+            worker.finish_batch(now, &mut out).unwrap();
+        }
+        self.rewinds += u64::from(worker.next() < before);
+        host.writing = worker.take_checkpoint().or(host.writing.take());
+        if self.scripted || self.world.rng.percent(20) {
+            if let Some(write) = host.writing.take() {
+                worker.end_checkpoint(now, write()).unwrap();
+            }
+        }
+        let wanted = worker.wanted();
+        assert!(!wanted.new_epoch);
+        if wanted.incarnation {
+            self.nonces += 1;
+            worker.set_incarnation(self.nonces).unwrap();
+        }
+        self.forward(index, CLIENT, out);
+        self.look_at(index);
+        if wanted.checkpoint_at_least.is_some() {
+            self.catch_up(index);
+        }
+    }
+
+    fn catch_up(&mut self, index: usize) {
+        let from = (index + 1 + self.world.rng.below(2) as usize) % 3;
+        let Some(worker) = &mut self.hosts[from].worker else {
+            return;
+        };
+        let (position, mut snapshot) = worker.snapshot().unwrap();
+        assert!(position <= self.history.len() as Instance);
+        let mut bytes = Vec::new();
+        snapshot.write_to(&mut bytes).unwrap();
+        let now = self.now();
+        let host = &mut self.hosts[index];
+        let worker = host.worker.as_mut().unwrap();
+        if let Some(write) = host.writing.take() {
+            worker.end_checkpoint(now, write()).unwrap();
+        }
+        let before = worker.next();
+        worker.restore(now, position, &mut &bytes[..]).unwrap();
+        self.restored += u64::from(worker.next() > before);
+        self.look_at(index);
+    }
+
+    // ---- The client
+
+    fn request(&mut self, client: u64, request: u64, bytes: &[u8]) {
+        let header = Header {
+            cluster: CLUSTER,
+            group: GROUP,
+            client,
+            request,
+            ..Header::new(MsgType::Request)
+        };
+        self.world.carry(CLIENT, SEQUENCER, &header.datagram(bytes));
+    }
+
+    fn add_client(&mut self) {
+        let nonce = 900 + self.clients.len() as u64;
+        self.clients.push(Client {
+            nonce,
+            ..Client::default()
+        });
+    }
+
+    /// Opens a session, and waits until it is there.
+    fn open_session(&mut self) -> u64 {
+        self.add_client();
+        self.wait("a session of a client", |c| {
+            c.clients.iter().all(|client| client.id.is_some())
+        });
+        self.clients.last().unwrap().id.unwrap()
+    }
+
+    /// Sends a command and doesn't wait.
+    fn command(&mut self, at: usize) -> (u64, u64) {
+        let client = &mut self.clients[at];
+        client.last += 1;
+        client.open.insert(client.last);
+        client.resend_at = self.world.now() + 20 * MS;
+        let (id, request) = (client.id.unwrap(), client.last);
+        self.request(id, request, &command(id << 16 | request));
+        (id, request)
+    }
+
+    /// Sends again what has no answer.
+    fn clients_send(&mut self) {
+        let now = self.now();
+        for at in 0..self.clients.len() {
+            let client = &mut self.clients[at];
+            if now < client.resend_at {
+                continue;
+            }
+            client.resend_at = now + 20 * MS;
+            let Some(id) = client.id else {
+                let nonce = client.nonce;
+                let op = open(false, WINDOW as u16, reply_to()).to_bytes();
+                self.request(nonce, 0, &op);
+                continue;
+            };
+            for request in client.open.clone() {
+                self.request(id, request, &command(id << 16 | request));
+            }
+        }
+    }
+
+    fn on_client_packet(&mut self, packet: &Packet<'_>) {
+        let h = &packet.header;
+        if (h.cluster, h.group, h.pid) != (CLUSTER, GROUP, 0) {
+            return;
+        }
+        match h.msgtype {
+            MsgType::Ack => {
+                self.acks.push(*h);
+                let _ = self.quorum.ack(h);
+            }
+            MsgType::Reply => {
+                let (status, bytes) = packet.value.split_first().unwrap();
+                let status = Status::from_u8(*status).unwrap();
+                let answer = (h.client, h.request, status, bytes.to_vec());
+                self.answers.push((*h, answer.clone()));
+                if let Ok(Some(answer)) = self.quorum.reply(h, answer) {
+                    self.is_final(answer);
+                }
+            }
+            _ => {}
+        }
+        while let Some(answer) = self.quorum.next() {
+            self.is_final(answer);
+        }
+    }
+
+    fn is_final(&mut self, (client, request, status, bytes): Answer) {
+        let of = (client, request);
+        if status == Status::StaleRequest {
+            // A repetition came when the window had moved on: the client had its answer.
+            assert!(self.finals.contains_key(&of));
+            return;
+        }
+        let known = self.finals.entry(of).or_insert((status, bytes.clone()));
+        assert_eq!(*known, (status, bytes.clone()), "two answers to {of:?}");
+        for c in &mut self.clients {
+            if request == 0 && c.nonce == client {
+                c.id = Some(u64::from_be_bytes(bytes[..].try_into().unwrap()));
+            } else if c.id == Some(client) {
+                c.open.remove(&request);
+            }
+        }
+    }
+
+    // ---- The end
+
+    /// Everybody has everything, and what clients were told is what the log comes to.
+    fn check(&mut self) {
+        self.wait("all answers", |c| {
+            c.clients.iter().all(|c| c.open.is_empty())
+        });
+        self.wait("all stand at the end", |c| {
+            let ends = c.hosts.iter().map(|h| {
+                let role = h.worker.as_ref().map(|w| w.agreement().replica());
+                role.map(|r| (r.status() == Doing::Normal, r.next(), r.stable()))
+            });
+            let end = c.sequencer.next(0);
+            let mut ends = ends.collect::<Vec<_>>().into_iter();
+            ends.all(|at| at == Some((true, end, end)))
+                && c.hosts
+                    .iter()
+                    .all(|h| h.worker.as_ref().unwrap().next() == end)
+        });
+        assert_eq!(self.checker.violations(), []);
+        for (of, answer) in &self.finals {
+            assert_eq!(self.expected.get(of), Some(answer), "{of:?}");
+        }
+        let total = self.model.behind.last().unwrap().clone();
+        for host in &mut self.hosts {
+            let worker = host.worker.as_mut().unwrap();
+            assert_eq!(*K::tally(worker.application()), total);
+        }
+        assert!(total.by_command.values().all(|times| *times == 1));
+        for (session, request) in self.finals.keys().filter(|(_, r)| *r > 0) {
+            assert!(total.by_command.contains_key(&(session << 16 | request)));
+        }
+    }
+}
+
+// ---- Random runs
+
+struct Seen {
+    rewinds: u64,
+    noops: u64,
+    repaired: u64,
+    restored: u64,
+    speculative: u64,
+    sessions: u64,
+}
+
+fn random_run<K: Kept>(seed: u64) -> Seen {
+    let mut c = Cluster::<K>::new(seed, false);
+    c.world.network.rates = Rates {
+        loss: 20_000,
+        duplicate: 20_000,
+        slow: 10_000,
+        late: 2_000,
+        hour: 1_000,
+        corrupt: 2_000,
+    };
+    (0..4).for_each(|_| c.add_client());
+    let mut heals_at = None;
+    while c.finals.len() < 400 {
+        assert!(c.now() < 600 * SECOND, "seed {seed}: {}", c.standing());
+        c.turn();
+        c.clients_send();
+        for at in 0..c.clients.len() {
+            let client = &c.clients[at];
+            let first = client.open.first().copied().unwrap_or(client.last);
+            if client.id.is_some() && client.open.len() < 6 && client.last - first + 1 < WINDOW {
+                c.command(at);
+            }
+        }
+        match heals_at {
+            Some(at) if c.now() >= at => {
+                c.world.network.heal();
+                heals_at = None;
+            }
+            None if c.world.rng.once_in(150) => {
+                let cut = c.world.rng.below(3) as usize;
+                for other in REPLICAS.iter().filter(|n| **n != REPLICAS[cut]) {
+                    let (a, b) = (REPLICAS[cut].into(), (*other).into());
+                    c.world.network.block(a, b, true);
+                    c.world.network.block(b, a, true);
+                }
+                heals_at = Some(c.now() + 20 * MS + c.world.rng.below(100 * MS));
+            }
+            None if c.world.rng.once_in(150) => {
+                let session = c.store.last().unwrap();
+                let is_active = matches!(session.stage, Stage::Active { .. });
+                let is_normal = |h: &Host<K>| {
+                    h.worker.is_some()
+                        && h.role().status() == Doing::Normal
+                        && session.place(h.role().member()).is_some()
+                };
+                if is_active && c.hosts.iter().all(is_normal) {
+                    let index = c.world.rng.below(3) as usize;
+                    c.kill(index);
+                }
+            }
+            _ => {}
+        }
+    }
+    c.world.network.heal();
+    c.world.network.rates = Rates::PERFECT;
+    c.check();
+    (0..3).for_each(|index| c.check_stored(index));
+    let repaired = |h: &Host<K>| h.worker.as_ref().unwrap().statistics().repaired;
+    Seen {
+        rewinds: c.rewinds,
+        noops: c.history.iter().filter(|v| v.0.has(Flags::NOOP)).count() as u64,
+        repaired: c.hosts.iter().map(repaired).sum(),
+        restored: c.restored,
+        speculative: c.speculative,
+        sessions: c.store.len() as u64,
+    }
+}
+
+fn random_runs<K: Kept>(seeds: std::ops::Range<u64>) {
+    let mut all = [0; 6];
+    for seed in seeds {
+        let seen = random_run::<K>(seed);
+        let counts = [
+            seen.rewinds,
+            seen.noops,
+            seen.repaired,
+            seen.restored,
+            seen.speculative,
+            seen.sessions - 1,
+        ];
+        all.iter_mut().zip(counts).for_each(|(sum, n)| *sum += n);
+    }
+    // Otherwise this test shows less than it seems to.
+    assert!(all.iter().all(|n| *n > 0), "{all:?}");
+}
+
+/// [N-ANSWER] [N-REWIND] [N-COMMIT] [S-ONCE]
+#[test]
+fn every_command_takes_effect_once_and_nothing_unstable_is_stored() {
+    random_runs::<Disk>(0..10);
+}
+
+/// [N-ANSWER] [N-REWIND] [N-COMMIT] [S-ONCE]
+#[test]
+fn so_it_is_with_a_program_in_memory() {
+    random_runs::<MemoryDisk>(100..110);
+}
+
+// ---- One at a time
+
+const LEADER: NodeId = REPLICAS[0];
+const FOLLOWERS: [NodeId; 2] = [REPLICAS[1], REPLICAS[2]];
+
+/// The leader's and the followers' positions: executed, stable.
+fn positions<K: Kept>(c: &Cluster<K>) -> Vec<(Instance, Instance)> {
+    let position = |h: &Host<K>| (h.worker.as_ref().unwrap().next(), h.role().stable());
+    c.hosts.iter().map(position).collect()
+}
+
+/// The leader gets what nobody else does, and is cut off.
+fn leader_alone<K: Kept>(c: &mut Cluster<K>) -> (u64, u64) {
+    c.open_session();
+    c.go_on(5 * MS);
+    c.cut(SEQUENCER, &FOLLOWERS, true);
+    c.cut(LEADER, &FOLLOWERS, true);
+    FOLLOWERS.iter().for_each(|f| c.cut(*f, &[LEADER], true));
+    let of = c.command(0);
+    c.go_on(2 * MS);
+    of
+}
+
+/// [N-ANSWER] [N-REWIND] [N-MUTE] [K-QUORUM]
+fn deposed<K: Kept>() {
+    let mut c = Cluster::<K>::begun(1);
+    let of = leader_alone(&mut c);
+    let slot = c.history.len() as Instance;
+    let view = c.hosts[0].role().view();
+    assert_eq!(positions(&c)[0], (slot + 1, slot), "it has run ahead");
+    let (last, answer) = c.answers.last().unwrap();
+    assert_eq!((last.rnd, last.inst), (view, slot));
+    assert_eq!((answer.0, answer.1), of);
+    assert!(!c.finals.contains_key(&of), "nobody has acknowledged it");
+
+    // The others go on without it: the slot is a no-op for them.
+    c.cut(SEQUENCER, &FOLLOWERS, false);
+    c.open_session();
+    assert!(c.hosts[1].role().view() > view);
+    c.wait("stable", |c| c.history.len() as Instance > slot);
+    assert!(c.history[slot as usize].0.has(Flags::NOOP));
+    let before = c.rewinds;
+    c.world.network.heal();
+    c.check();
+    assert!(c.rewinds > before, "it has gone back");
+    assert_eq!(c.finals[&of].0, Status::Ok);
+}
+
+#[test]
+fn a_deposed_leader_takes_back_what_it_alone_has_executed() {
+    deposed::<Disk>();
+    deposed::<MemoryDisk>();
+}
+
+/// [N-COMMIT] [X-ATOMIC]
+#[test]
+fn what_a_killed_leader_has_executed_ahead_is_not_in_its_store() {
+    let mut c = Cluster::<Disk>::begun(2);
+    let of = leader_alone(&mut c);
+    let slot = c.history.len() as Instance;
+    assert_eq!(positions(&c)[0], (slot + 1, slot));
+    // Time for any commit, checkpoint and copy that there might be.
+    let worker = c.hosts[0].worker.as_mut().unwrap();
+    let (position, _) = worker.snapshot().unwrap();
+    assert_eq!(position, slot);
+    c.go_on(20 * MS);
+    assert!(positions(&c)[0].0 > slot, "it has executed it again");
+    c.kill(0);
+    c.world.network.heal();
+    c.wait_for_session(2);
+    c.check();
+    assert_eq!(c.finals[&of].0, Status::Ok);
+}
+
+/// Nobody heard the answer, its leader dies, and the command comes again: in another view, in another session, and to
+/// replicas that were followers. [N-RETRY] [S-ONCE]
+#[test]
+fn a_retry_gets_the_first_result_in_whatever_view() {
+    let mut c = Cluster::<Disk>::begun(3);
+    c.open_session();
+    REPLICAS.iter().for_each(|r| c.cut(*r, &[CLIENT], true));
+    let of = c.command(0);
+    c.go_on(10 * MS);
+    assert!(c.expected.contains_key(&of), "it is stable");
+    c.kill(0);
+    c.wait_for_session(2);
+    REPLICAS.iter().for_each(|r| c.cut(*r, &[CLIENT], false));
+    c.check();
+    assert_eq!(c.finals.get(&of), c.expected.get(&of));
+    let repeated = c.history.iter().filter(|v| (v.1, v.2) == of);
+    assert!(repeated.count() > 1);
+}
+
+/// [H-NOOP] [H-ASK]
+#[test]
+fn a_command_that_reached_nobody_becomes_a_no_op_that_all_agree_on_first() {
+    let mut c = Cluster::<Disk>::begun(4);
+    c.open_session();
+    c.go_on(5 * MS);
+    let slot = c.history.len() as Instance;
+    c.cut(SEQUENCER, &REPLICAS, true);
+    let lost = c.command(0);
+    c.go_on(MS);
+    c.cut(SEQUENCER, &REPLICAS, false);
+    // The leader can't hear whether others have the no-op.
+    FOLLOWERS.iter().for_each(|f| c.cut(*f, &[LEADER], true));
+    let next = c.command(0);
+    c.go_on(5 * MS);
+    let role = c.hosts[0].role();
+    assert_eq!((role.next(), role.ready()), (slot + 2, slot));
+    assert_eq!(positions(&c)[0].0, slot, "not beyond the gap");
+    assert!(c.answers.iter().all(|(_, a)| (a.0, a.1) != next));
+    c.world.network.heal();
+    c.check();
+    assert!(c.history[slot as usize].0.has(Flags::NOOP));
+    assert!(c.finals.contains_key(&lost) && c.finals.contains_key(&next));
+}
+
+/// [Y-TAIL]
+#[test]
+fn the_end_of_a_burst_that_reached_nobody_is_found_without_another_command() {
+    let mut c = Cluster::<Disk>::begun(5);
+    c.open_session();
+    c.cut(SEQUENCER, &REPLICAS, true);
+    let of = c.command(0);
+    c.clients[0].resend_at = Time::MAX;
+    c.go_on(2 * MS);
+    c.cut(SEQUENCER, &REPLICAS, false);
+    c.wait("a no-op", |c| {
+        c.history.last().is_some_and(|v| v.0.has(Flags::NOOP))
+    });
+    assert!(!c.finals.contains_key(&of));
+    c.clients[0].resend_at = 0;
+    c.check();
+}
+
+/// [W-CHECKPOINT] [N-FULL]
+#[test]
+fn who_was_away_for_longer_than_the_logs_reach_takes_a_checkpoint() {
+    let mut c = Cluster::<Disk>::begun(6);
+    c.open_session();
+    let away = REPLICAS[2];
+    let others = [SEQUENCER, REPLICAS[0], REPLICAS[1]];
+    others.iter().for_each(|n| c.cut(*n, &[away], true));
+    c.cut(away, &REPLICAS[..2], true);
+    for _ in 0..2 * SLOTS {
+        c.command(0);
+        c.wait("an answer", |c| c.clients[0].open.is_empty());
+    }
+    assert!(c.hosts[0].role().floor() > c.hosts[2].role().next());
+    c.world.network.heal();
+    c.check();
+    assert!(c.restored > 0);
+}
+
+/// The leader answers with its view and the end of its log, and followers show that they are in that view; nothing
+/// takes a slot. [N-READ]
+#[test]
+fn a_read_is_answered_on_all_that_was_answered_before() {
+    let mut c = Cluster::<Disk>::begun(7);
+    let session = c.open_session();
+    c.command(0);
+    c.wait("an answer", |c| c.clients[0].open.is_empty());
+    let (slots, view) = (c.sequencer.next(0), c.hosts[0].role().view());
+    c.acks.clear();
+    for (request, bytes) in [(READS, command(READ)), (READS + 1, command(5))] {
+        let header = Header {
+            cluster: CLUSTER,
+            group: GROUP,
+            client: session,
+            request,
+            ..Header::new(MsgType::Read)
+        };
+        let datagram = header.datagram(&bytes);
+        for replica in REPLICAS {
+            c.world.carry(CLIENT, replica, &datagram);
+        }
+    }
+    c.go_on(2 * MS);
+    let answered = c.answers.iter().filter(|(h, _)| h.client == session);
+    let answers: Vec<_> = answered.filter(|(h, _)| h.request >= READS).collect();
+    let [(h, answer)] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!((h.request, h.rnd, h.inst), (READS, view, slots - 1));
+    assert_eq!(
+        (answer.2, &answer.3[..]),
+        (Status::Ok, &1u64.to_be_bytes()[..])
+    );
+    let echoes = c.acks.iter().filter(|h| h.request == READS);
+    let echoes: Vec<_> = echoes.map(|h| (h.swid, h.client, h.rnd, h.inst)).collect();
+    assert_eq!(echoes.len(), 2);
+    for (node, client, rnd, inst) in echoes {
+        assert!(FOLLOWERS.contains(&node));
+        assert_eq!((client, rnd, inst), (session, view, slots));
+    }
+    assert_eq!(c.sequencer.next(0), slots);
+}
+
+/// [N-COMMIT] [K-STABLE]
+#[test]
+fn who_can_take_nothing_back_answers_only_what_is_stable() {
+    let mut c = Cluster::<Disk>::with(8, true, || {
+        let disk = Disk::default();
+        disk.with(|d| d.cannot_discard = true);
+        disk
+    });
+    c.wait_for_session(1);
+    c.open_session();
+    for _ in 0..5 {
+        c.command(0);
+        c.go_on(MS);
+    }
+    c.check();
+    assert_eq!((c.speculative, c.rewinds), (0, 0));
+}
