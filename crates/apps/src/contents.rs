@@ -674,7 +674,12 @@ fn is_piece_key(key: &[u8]) -> bool {
 /// A user key with its place.
 type Placed<'a> = (u64, &'a [u8]);
 
+/// Makes `into` what a user key is stored as. Most keys are looked up and then written: their place, a hash, is known
+/// from the first time.
 fn set_user_key(into: &mut Vec<u8>, key: &[u8]) {
+    if split_user_key(into).is_some_and(|(_, known)| known == key) {
+        return;
+    }
     into.clear();
     into.push(USER);
     into.extend_from_slice(&place::to_bytes(place::of(key)));
@@ -709,4 +714,32 @@ fn set_prefixed(into: &mut Vec<u8>, prefix: u8, key: &[u8]) {
 
 fn parse_count(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::tests::HASHED;
+
+    #[test]
+    fn a_key_that_is_looked_up_and_then_written_is_hashed_once() {
+        let name = format!("apps-{}-hashed", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&dir);
+        let mut contents = Contents::create(&crate::leveldb::ENGINE, &dir).unwrap();
+        let hashed = |of: &mut dyn FnMut()| {
+            let before = HASHED.get();
+            of();
+            HASHED.get() - before
+        };
+        assert_eq!(hashed(&mut || contents.put(b"a", b"1").unwrap()), 1);
+        assert_eq!(hashed(&mut || contents.put(b"b", b"1").unwrap()), 1);
+        contents.commit(&[]).unwrap();
+        contents.discard();
+        assert_eq!(hashed(&mut || assert!(contents.remove(b"a").unwrap())), 1);
+        contents.commit(&[]).unwrap();
+        assert!(!contents.exists(b"a").unwrap() && contents.exists(b"b").unwrap());
+        drop(contents);
+        let _ = std::fs::remove_dir_all(&dir);
+    }
 }

@@ -17,6 +17,8 @@ pub(crate) const LEN: usize = 6;
 
 /// The place of a key.
 pub fn of(key: &[u8]) -> u64 {
+    #[cfg(test)]
+    tests::HASHED.set(tests::HASHED.get() + 1);
     sip_hash(key) >> (u64::BITS - BITS)
 }
 
@@ -86,8 +88,15 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// How many keys this thread has hashed.
+        pub(crate) static HASHED: Cell<u64> = const { Cell::new(0) };
+    }
 
     /// Stores hold keys by it: it may never change.
     #[test]
