@@ -189,6 +189,11 @@ impl Contents {
         })
     }
 
+    /// Lets go of a store that another one has replaced.
+    pub fn replaced(self) {
+        self.store.replaced();
+    }
+
     /// The number of user keys.
     pub fn count(&self) -> u64 {
         self.count

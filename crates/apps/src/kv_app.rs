@@ -203,9 +203,9 @@ impl Application for KvApplication {
         let contents = filled.ok_or_else(|| Error("no other replica's state was read".into()))?;
         let generation = self.generation + 1;
         write_current(self.engine, &self.dir, generation)?;
-        self.contents = contents;
+        std::mem::replace(&mut self.contents, contents).replaced();
         self.generation = generation;
-        remove_others(&self.dir, generation)
+        Ok(())
     }
 
     fn forget_restore(&mut self) {
@@ -330,7 +330,7 @@ fn write_current(engine: &Engine, dir: &Path, generation: u64) -> Result<(), Err
         .map_err(|e| failed("write", &path, &e))
 }
 
-/// Removes what interrupted restores left, and the store before the last one.
+/// Removes what interrupted restores left, and stores that were replaced.
 fn remove_others(dir: &Path, generation: u64) -> Result<(), Error> {
     let mut others = generations(dir)?.into_iter().filter(|g| *g != generation);
     others.try_for_each(|other| remove_dir(&store_dir(dir, other)))

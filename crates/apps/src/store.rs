@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::library_time::LibraryTime;
@@ -107,6 +108,8 @@ pub(crate) struct Shared {
     read: Raw,
     scan: Raw,
     write: Raw,
+    /// Whether its files are removed once it is closed.
+    is_replaced: AtomicBool,
     /// Dropped after the database is closed, as fields are.
     _kept: Kept,
 }
@@ -149,6 +152,7 @@ impl Store {
             read,
             scan,
             write,
+            is_replaced: AtomicBool::new(false),
             _kept: kept,
         };
         Ok(Store {
@@ -156,6 +160,12 @@ impl Store {
             batch,
             time: Default::default(),
         })
+    }
+
+    /// Lets go of a store that another one has replaced. Whoever still reads it can go on: the libraries open files
+    /// while they read, so these are removed only when the last reader is gone.
+    pub fn replaced(self) {
+        self.shared.is_replaced.store(true, Ordering::Relaxed);
     }
 
     /// Where it lies.
@@ -326,6 +336,10 @@ impl Drop for Shared {
             (api.readoptions_destroy)(self.read);
             (api.readoptions_destroy)(self.scan);
             (api.writeoptions_destroy)(self.write);
+        }
+        if *self.is_replaced.get_mut() {
+            // What can't be removed now is removed at the next start.
+            let _ = fs::remove_dir_all(&self.dir);
         }
     }
 }

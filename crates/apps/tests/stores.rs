@@ -320,6 +320,50 @@ fn a_reader_sees_the_keys_of_one_moment_from_another_thread() {
     }
 }
 
+/// Its files stay until nobody reads them: those that weren't opened yet would be missed as damage.
+#[test]
+fn a_store_that_is_replaced_while_it_is_read_can_be_read_to_its_end() {
+    for name in ["leveldb", "rocksdb"] {
+        let dir = TempDir::new(&format!("replaced-{name}"));
+        let mut app = open(name, &dir.0);
+        // More than waits in memory: there is a table that opening a store or a reader doesn't look at.
+        for n in 0..800 {
+            run(
+                &mut app,
+                &set(format!("{n}").as_bytes(), &[n as u8; 50_000]),
+            );
+            app.commit(&[]).unwrap();
+        }
+        drop(app);
+        drop(open(name, &dir.0));
+        let mut app = open(name, &dir.0);
+        let mut reader = app.reader().unwrap();
+        let mut copy = app.snapshot().unwrap();
+        let other = snapshot(&mut open(name, &dir.0.join("other")));
+        for _ in 0..2 {
+            app.restore(&mut &other[..]).unwrap();
+        }
+        expect(&mut app, &Command::Dbsize, &Reply::Int(0));
+
+        let (mut bytes, mut reply) = (Vec::new(), Vec::new());
+        let all = Command::Scan {
+            count: u32::MAX,
+            from: 0,
+            pattern: None,
+        };
+        all.encode(&mut bytes).unwrap();
+        reader.read(&bytes, &mut reply).unwrap();
+        assert_eq!(found_by(&reply).0.len(), 800);
+        let mut written = Vec::new();
+        copy.write_to(&mut written).unwrap();
+        assert!(written.len() > 800 * 50_000);
+        assert_eq!(store_dirs(&dir.0), ["db-1", "db-3"]);
+        drop(reader);
+        drop(copy);
+        assert_eq!(store_dirs(&dir.0), ["db-3"]);
+    }
+}
+
 #[test]
 fn a_reopened_store_has_what_was_committed_and_nothing_else() {
     for name in STORES {
