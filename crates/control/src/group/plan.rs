@@ -13,7 +13,7 @@ use crate::status::PartitionStatus;
 use crate::suspicion::Watched;
 use crate::{ControlOutbox, EpochRecord, EpochState, GivenUp, Store};
 use paxos::wire::value::Probe;
-use paxos::{Configuration, Instance, Member, NodeId, PartitionId, Round, Time};
+use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Round, Time};
 
 /// How many times an attempt's patience a leader has for taking its round.
 const PROGRAM_PATIENCE: Time = 5;
@@ -79,6 +79,38 @@ impl Group {
         self.issue(now, since, need.reason, configuration, given_up, store, out);
     }
 
+    /// Takes the number of a new epoch, with what it gives up, for good. If there is none, whoever asked is told
+    /// why.
+    pub(super) fn take_epoch(
+        &mut self,
+        now: Time,
+        configuration: &Configuration,
+        given_up: Option<&GivenUp>,
+        store: &mut impl Store,
+        out: &mut impl ControlOutbox,
+    ) -> Option<Epoch> {
+        let mut state = self.state.clone();
+        let epoch = match state.issue(configuration) {
+            Ok(epoch) => epoch,
+            Err(why) => {
+                self.answer_waiting(Err(why.to_string()), out);
+                self.blocked = Some(why.to_string());
+                return None;
+            }
+        };
+        self.pace.issued(now);
+        if given_up.is_some() {
+            state.accepted = given_up.cloned();
+        }
+        if self.save(state, store).is_err() {
+            self.pace.failed(now);
+            self.answer_trouble(out);
+            return None;
+        }
+        self.issued = epoch;
+        Some(epoch)
+    }
+
     #[allow(clippy::too_many_arguments)] // one call, from right above
     fn issue(
         &mut self,
@@ -91,25 +123,10 @@ impl Group {
         out: &mut impl ControlOutbox,
     ) {
         let earlier = self.state.needed();
-        let mut state = self.state.clone();
-        let epoch = match state.issue(&configuration) {
-            Ok(epoch) => epoch,
-            Err(why) => {
-                self.answer_waiting(Err(why.to_string()), out);
-                self.blocked = Some(why.to_string());
-                return;
-            }
-        };
-        self.pace.issued(now);
-        if given_up.is_some() {
-            state.accepted.clone_from(&given_up);
-        }
-        if self.save(state, store).is_err() {
-            self.pace.failed(now);
-            self.answer_trouble(out);
+        let Some(epoch) = self.take_epoch(now, &configuration, given_up.as_ref(), store, out)
+        else {
             return;
-        }
-        self.issued = epoch;
+        };
         if let Some(GivenUp { from, to, .. }) = &given_up {
             reason = format!(
                 "DATA LOSS ACCEPTED BY THE OPERATOR; given up from {from:?}, going on at {to:?}"

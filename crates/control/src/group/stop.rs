@@ -31,22 +31,9 @@ impl Group {
         store: &mut impl Store,
         out: &mut impl ControlOutbox,
     ) {
-        let mut state = self.state.clone();
-        let epoch = match state.issue(configuration) {
-            Ok(epoch) => epoch,
-            Err(why) => {
-                self.answer_waiting(Err(why.to_string()), out);
-                self.blocked = Some(why.to_string());
-                return;
-            }
-        };
-        self.pace.issued(now);
-        if self.save(state, store).is_err() {
-            self.pace.failed(now);
-            self.answer_trouble(out);
+        let Some(epoch) = self.take_epoch(now, configuration, None, store, out) else {
             return;
-        }
-        self.issued = epoch;
+        };
         self.stopping = Some(Stopping {
             since: now,
             epoch,
