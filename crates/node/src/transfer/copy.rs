@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use paxos::Instance;
 use replica::Install;
-use replica::storage::private_directory;
+use replica::storage::{private_directory, sync_directory_of};
 
 use super::client::{Interrupt, Peer};
 use super::incoming::{Head, Incoming};
@@ -21,6 +21,10 @@ use super::{Patience, Question, incoming};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node, Role};
 use crate::roles::replica::{Note, OpenApplication, Partition};
+
+/// Where a state on its way is, in a node's directory; and where [`put`] opens stores meanwhile.
+const INTO: &str = "incoming";
+const SCRATCH: &str = "opened";
 
 /// Fetches the state of a replica that runs, into a directory that isn't there yet. Returns where each of its
 /// partitions stands. `progress` is told the number of MiB that have come. It ends early if `interrupt` says so.
@@ -94,8 +98,14 @@ pub fn under_another_name<T>(
     if made.is_err() {
         let _ = incoming::remove(&unfinished);
     }
-    sync_parent(to)?;
+    sync_directory_of(to)?;
     made
+}
+
+/// Removes what a [`put`] that was killed has left in a node's directory. It looks like no state, but takes room.
+pub fn clear(directory: &Path) -> io::Result<()> {
+    incoming::remove(&unfinished(&directory.join(INTO)))?;
+    incoming::remove(&directory.join(SCRATCH))
 }
 
 /// Has a replica that is new, or has lost its disk, begin with a copy when it is started next. `open` opens
@@ -111,7 +121,7 @@ pub fn put(
     let io = |e: io::Error| Error::store(format!("{}: {e}", directory.display()));
     private_directory(&directory).map_err(io)?;
     let in_use = (0..group.partitions).map(|pid| cluster.partition_dir(node, pid));
-    for path in in_use.chain(["incoming", "install"].map(|name| directory.join(name))) {
+    for path in in_use.chain([INTO, "install"].map(|name| directory.join(name))) {
         if path.exists() {
             return Err(Error::new(format!(
                 "{} is there: {} has a state. If that is of no use, stop the node and move its directory away",
@@ -120,8 +130,8 @@ pub fn put(
             )));
         }
     }
-    let (into, scratch) = (directory.join("incoming"), directory.join("opened"));
-    incoming::remove(&scratch).map_err(io)?;
+    let (into, scratch) = (directory.join(INTO), directory.join(SCRATCH));
+    clear(&directory).map_err(io)?;
     let refused = |e: io::Error| Error::new(format!("{}: {e}", from.display()));
     let laid = under_another_name(&into, |into| {
         let deployment = cluster.deployment(node, group);
@@ -184,9 +194,4 @@ fn group_of<'a>(cluster: &'a ClusterFile, node: &Node) -> Result<&'a Group, Erro
     let group = node.group.and_then(|id| cluster.group(id));
     let group = group.filter(|_| node.role == Role::Replica);
     group.ok_or_else(|| Error::new(format!("{} is no replica", node.name)))
-}
-
-fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }

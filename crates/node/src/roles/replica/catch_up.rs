@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use paxos::{Deployment, Instance, PartitionId};
-use replica::storage::{CheckpointFile, Storage};
+use replica::storage::{CheckpointFile, Storage, sync_directory_of};
 use replica::{Install, MOVE_AWAY};
 use serde_json::{Value, json};
 use tracing::{Span, info, warn};
@@ -31,7 +31,7 @@ use crate::Error;
 use crate::transfer::client::{Failed, Interrupt, Peer, Search};
 use crate::transfer::held::lock;
 use crate::transfer::incoming::{self, Head, Incoming};
-use crate::transfer::{Patience, Question};
+use crate::transfer::{Patience, Question, copy};
 
 /// How long it waits before it asks again, at first and at last.
 const ASK_INTERVAL: Duration = Duration::from_millis(200);
@@ -83,8 +83,7 @@ impl Note {
 
     fn remove(&self) -> io::Result<()> {
         std::fs::remove_file(&self.path)?;
-        let directory = self.path.parent().expect("it lies in one");
-        std::fs::File::open(directory)?.sync_all()
+        sync_directory_of(&self.path)
     }
 }
 
@@ -113,6 +112,10 @@ pub struct Needs {
 
 impl CatchUp {
     pub fn start(needs: Needs) -> Result<CatchUp, Error> {
+        copy::clear(&needs.directory).map_err(|e| {
+            let directory = needs.directory.display();
+            Error::store(format!("{directory}: {e}"))
+        })?;
         let interrupt = Arc::new(Interrupt::default());
         let shown = Arc::new(Mutex::new(Value::Null));
         let thread = Thread {

@@ -387,6 +387,12 @@ fn start(begun: &Begun) -> Started {
 #[test]
 fn a_replica_that_was_killed_in_an_install_ends_it() {
     let begun = killed_in_the_middle();
+    // Somebody was killed, too, who was to put a copy there.
+    let of_node = begun.note.with_file_name("");
+    let half_put = ["incoming.unfinished", "opened"].map(|name| of_node.join(name));
+    for path in &half_put {
+        private_directory(&path.join("partition-0")).unwrap();
+    }
     let Started {
         told,
         workers,
@@ -402,6 +408,7 @@ fn a_replica_that_was_killed_in_an_install_ends_it() {
         [30, 20]
     );
     assert!(!begun.note.exists());
+    assert!(!half_put.iter().any(|path| path.exists()));
     stop.request();
     crew.join().unwrap().unwrap();
     // Partition 0 had been replaced before.
