@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use paxos::{Instance, PartitionId};
-use replica::storage::private_directory;
+use replica::storage::{private_directory, sync_directory_of};
 use serde::{Deserialize, Serialize};
 
 use super::PART_LEN;
@@ -40,6 +40,9 @@ pub struct Incoming {
     partitions: Vec<Partition>,
 }
 
+/// How a partition's file is opened.
+type OpenPartition = fn(&Path) -> io::Result<Partition>;
+
 struct Partition {
     file: File,
     parts: u64,
@@ -52,41 +55,30 @@ impl Incoming {
         remove(directory)?;
         private_directory(directory)?;
         fs::write(directory.join("head"), serde_json::to_vec(&head)?)?;
-        Self::with_files(directory, head)
+        Self::with_files(directory, head, Partition::open)
     }
 
     /// What has come of one; `None` if there is none, or it can't be made out which it was.
     pub fn open(directory: &Path) -> io::Result<Option<Incoming>> {
-        let head = match fs::read(directory.join("head")) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            head => head?,
-        };
-        match serde_json::from_slice(&head) {
-            Ok(head) => Self::with_files(directory, head).map(Some),
-            Err(_) => Ok(None),
-        }
+        Self::found(directory, Partition::open)
     }
 
     /// The same, of a copy that is to stay as it is.
     pub fn check(directory: &Path) -> io::Result<Option<Incoming>> {
-        let head = match fs::read(directory.join("head")) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            head => head?,
-        };
-        let Ok(head) = serde_json::from_slice::<Head>(&head) else {
-            return Ok(None);
-        };
-        let open = |pid| Partition::check(&path(directory, pid));
-        let partitions = (0..head.positions.len() as u16).map(open);
-        Ok(Some(Incoming {
-            directory: directory.to_owned(),
-            partitions: partitions.collect::<io::Result<_>>()?,
-            head,
-        }))
+        Self::found(directory, Partition::check)
     }
 
-    fn with_files(directory: &Path, head: Head) -> io::Result<Incoming> {
-        let open = |pid| Partition::open(&path(directory, pid));
+    fn found(directory: &Path, open: OpenPartition) -> io::Result<Option<Incoming>> {
+        let head = match fs::read(directory.join("head")) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            head => serde_json::from_slice(&head?).ok(),
+        };
+        let with_files = |head| Self::with_files(directory, head, open);
+        head.map(with_files).transpose()
+    }
+
+    fn with_files(directory: &Path, head: Head, open: OpenPartition) -> io::Result<Incoming> {
+        let open = |pid| open(&path(directory, pid));
         let partitions = (0..head.positions.len() as u16).map(open);
         Ok(Incoming {
             directory: directory.to_owned(),
@@ -123,10 +115,7 @@ impl Incoming {
         }
         File::open(self.directory.join("head"))?.sync_all()?;
         File::open(&self.directory)?.sync_all()?;
-        match self.directory.parent() {
-            Some(parent) => File::open(parent)?.sync_all(),
-            None => Ok(()),
-        }
+        sync_directory_of(&self.directory)
     }
 
     /// A partition's state. Reading fails where it is damaged, and at its end if it isn't whole.

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use paxos::Instance;
 use replica::Link;
-
 use replica::application::OpenReader;
 
 use super::orders::Order;

@@ -40,6 +40,7 @@ impl<'a> Partition<'a> {
             installing: false,
         }
     }
+
     /// Where its state is.
     fn path(&self) -> PathBuf {
         self.cluster.partition_dir(self.node, self.pid)
