@@ -38,14 +38,14 @@ fn acceptor() {
 
 #[test]
 fn leader() {
-    side_by_side(["leader.rs", "leader.bpf.c"], &["step"], &[]);
+    side_by_side(["leader.rs", "leader.bpf.c"], &["check"], &[]);
 }
 
 #[test]
 fn sequencer() {
     side_by_side(
         ["nopaxos/sequencer.rs", "sequencer.bpf.c"],
-        &["step", "check_members"],
+        &["check", "check_members"],
         &[],
     );
 }

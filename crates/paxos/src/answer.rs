@@ -5,7 +5,7 @@ use crate::wire::value::{Probe, ProbeReport, Rejection};
 use crate::{Deployment, Header, Instance, MsgType, Outbox, Packet, Reason, Round, To, Verdict};
 
 /// Why a handler refuses a packet.
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// Dropped and counted.
     Drop(Reason),
     /// Answered with REJECT.

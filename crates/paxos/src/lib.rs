@@ -37,7 +37,7 @@ pub mod recover;
 mod ring;
 pub mod round;
 mod splitmix;
-mod stamping;
+pub mod stamping;
 pub mod trace;
 pub mod wire;
 

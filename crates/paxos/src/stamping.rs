@@ -2,8 +2,9 @@
 //! Putting requests in order: what leader and sequencer have in common.
 //!
 //! Both give each REQUEST the next instance of its partition and the base round of their epoch, within a
-//! window, once they are programmed by their boot nonce. They differ in what a stamped REQUEST is called
-//! and whom it goes to ([`Stamped`]).
+//! window, once they are programmed by their boot nonce. In what they differ, their own files say ([`Kind`]).
+
+use std::marker::PhantomData;
 
 use crate::answer::{self, Refusal};
 use crate::configuration::MAX_ACCEPTORS;
@@ -54,20 +55,108 @@ pub struct Preemption {
 
 /// What becomes of a REQUEST.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stamped {
+pub struct Stamped {
     /// Its new type.
-    pub(crate) msgtype: MsgType,
+    pub msgtype: MsgType,
     /// Who gets it.
-    pub(crate) to: To,
+    pub to: To,
     /// The role that PROBE asks for.
-    pub(crate) role: Probe,
+    pub role: Probe,
+}
+
+/// Leader or sequencer.
+pub trait Kind {
+    /// What becomes of a REQUEST.
+    const STAMPED: Stamped;
+
+    /// Refuses what only roles of this kind refuse to be programmed with.
+    fn check(program: &Program) -> Result<(), &'static str>;
+
+    /// Takes a packet of its group.
+    fn handle(
+        stamping: &mut Stamping,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Refusal>;
 }
 
 // ---- State
 
+/// A leader ([`crate::Leader`]) or a sequencer ([`crate::nopaxos::Sequencer`]) of one group, all its partitions.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct Stamper<K> {
+    stamping: Stamping,
+    kind: PhantomData<K>,
+}
+
+impl<K: Kind> Stamper<K> {
+    /// An unprogrammed one, which refuses requests: a backup. `nonce` is drawn at random at boot, never 0.
+    ///
+    /// # Panics
+    /// If `nonce` is 0, or the deployment's largest value fits no packet.
+    pub fn new(deployment: Deployment, nonce: u64) -> Self {
+        Stamper {
+            stamping: Stamping::new(deployment, nonce),
+            kind: PhantomData,
+        }
+    }
+
+    /// Takes over a round: once, and only a larger one than any before. [L-PROGRAM] [Q-PROGRAM]
+    pub fn program(&mut self, program: &Program) -> Result<(), &'static str> {
+        K::check(program)?;
+        self.stamping.program(program)
+    }
+
+    /// Stops stamping if `epoch` is later than its own, until it is programmed again.
+    /// [L-RETIRE] [Q-RETIRE]
+    pub fn retire(&mut self, epoch: Epoch) {
+        self.stamping.retire(epoch);
+    }
+
+    /// The deployment that it serves.
+    pub fn deployment(&self) -> &Deployment {
+        &self.stamping.deployment
+    }
+
+    /// The boot nonce.
+    pub fn nonce(&self) -> u64 {
+        self.stamping.nonce
+    }
+
+    /// The round it stamps in; none while it isn't programmed or has retired.
+    pub fn round(&self) -> Round {
+        self.stamping.round()
+    }
+
+    /// The instance that the next REQUEST of a partition takes.
+    pub fn next(&self, pid: PartitionId) -> Instance {
+        self.stamping.next(pid)
+    }
+
+    /// Everything below has been forgotten, or may be.
+    pub fn trimmed(&self, pid: PartitionId) -> Instance {
+        self.stamping.partitions[pid as usize].trimmed
+    }
+
+    /// Instances that may be open at once.
+    pub fn window(&self) -> u64 {
+        self.stamping.window
+    }
+
+    /// Takes one packet.
+    #[inline]
+    pub fn step(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
+        if let Err(reason) = self.deployment().check(packet) {
+            return Verdict::Dropped(reason);
+        }
+        let result = K::handle(&mut self.stamping, packet, out);
+        answer::conclude(self.deployment(), packet, result, out)
+    }
+}
+
 /// Of one group, all its partitions.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
-pub(crate) struct Stamping {
+pub struct Stamping {
     deployment: Deployment,
     nonce: u64,
     /// The last round that was programmed; none = never.
@@ -87,11 +176,7 @@ struct Partition {
 }
 
 impl Stamping {
-    /// Unprogrammed. `nonce` is drawn at random at boot, never 0.
-    ///
-    /// # Panics
-    /// If `nonce` is 0, or the deployment's largest value fits no packet.
-    pub(crate) fn new(deployment: Deployment, nonce: u64) -> Stamping {
+    fn new(deployment: Deployment, nonce: u64) -> Stamping {
         assert!(nonce != 0, "a boot nonce is never 0");
         assert!(deployment.max_value as usize <= MAX_VALUE_LEN);
         Stamping {
@@ -106,8 +191,7 @@ impl Stamping {
         }
     }
 
-    /// Takes over a round: once, and only a larger one than any before. [L-PROGRAM]
-    pub(crate) fn program(&mut self, program: &Program) -> Result<(), &'static str> {
+    fn program(&mut self, program: &Program) -> Result<(), &'static str> {
         let partitions = self.partitions.len();
         if program.nonce != self.nonce {
             return Err("the epoch names another boot nonce");
@@ -147,42 +231,18 @@ impl Stamping {
         Ok(())
     }
 
-    /// Stops stamping if `epoch` is later than its own, until it is programmed again.
-    /// [L-RETIRE]
-    pub(crate) fn retire(&mut self, epoch: Epoch) {
+    fn retire(&mut self, epoch: Epoch) {
         if !self.rnd.is_none() && epoch > self.rnd.epoch() {
             self.retired = true;
         }
     }
 
-    /// The deployment that it serves.
-    pub(crate) fn deployment(&self) -> &Deployment {
-        &self.deployment
-    }
-
-    /// The boot nonce.
-    pub(crate) fn nonce(&self) -> u64 {
-        self.nonce
-    }
-
-    /// The round it stamps in; none while it isn't programmed or has retired.
-    pub(crate) fn round(&self) -> Round {
+    fn round(&self) -> Round {
         if self.retired { Round::NONE } else { self.rnd }
     }
 
-    /// The instance that the next REQUEST of a partition takes.
-    pub(crate) fn next(&self, pid: PartitionId) -> Instance {
+    fn next(&self, pid: PartitionId) -> Instance {
         self.partitions[pid as usize].next
-    }
-
-    /// Acceptors have forgotten, or may forget, everything below.
-    pub(crate) fn trimmed(&self, pid: PartitionId) -> Instance {
-        self.partitions[pid as usize].trimmed
-    }
-
-    /// Instances that may be open at once.
-    pub(crate) fn window(&self) -> u64 {
-        self.window
     }
 
     // ---- Handlers
