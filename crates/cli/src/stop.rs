@@ -43,6 +43,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let mut silent = Vec::new();
     for role in [
         Role::Leader,
+        Role::Sequencer,
         Role::Replica,
         Role::Acceptor,
         Role::Learner,

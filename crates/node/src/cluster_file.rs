@@ -10,14 +10,14 @@
 //! | `trace` | directory, relative to the file, in which every node records what it receives and sends, for `wirepaxos check-trace`; begin with an empty one when the cluster is created | none |
 //! | **`[[group]]`** | one replicated application | at least one |
 //! | `id` | number of the group, 0 to 65535 | required |
-//! | `protocol` | how the group agrees: `"paxos"`; NOPaxos can't be chosen yet | `"paxos"` |
+//! | `protocol` | how the group agrees: `"paxos"`, by leaders and acceptors; or `"nopaxos"`, by sequencers and its own 2f+1 replicas. Of NOPaxos nodes run the sequencer so far: a controller or replica of such a group refuses to start | `"paxos"` |
 //! | `partitions` | partitions of its state, each with a log of its own, 1 to 64 | 1 |
 //! | `slots` | instances that an acceptor remembers, a partition | 65536 |
 //! | `window` | instances that may be open (not yet trimmed) at once; at most 15/16 of `slots`, as each new epoch takes one too | three quarters of `slots` |
 //! | `max_value` | largest value in bytes, 64 to 1408 | 1024 |
 //! | `application` | `"rocksdb"`, `"leveldb"`, `"echo"`, or `"own"`: a program of your own, which starts its replicas itself | required |
-//! | `f` | acceptors that may fail: there must be 2f+1 | from their number |
-//! | `g` | replicas that may fail without stopping TRIM: at least 2g+1 | from their number |
+//! | `f` | acceptors that may fail: there must be 2f+1; with NOPaxos the same of replicas | from their number |
+//! | `g` | replicas that may fail without stopping TRIM: at least 2g+1; with NOPaxos it is `f` | from their number |
 //! | `checkpoint_every` | instances between checkpoints, at most half the window | an eighth of `slots` |
 //! | `gap_timeout_ms` | how long a replica waits for a missing instance before it asks | 10 |
 //! | `session_timeout_s` | an idle session expires after this | 3600 |
@@ -27,10 +27,10 @@
 //! | **`[[node]]`** | one process | |
 //! | `name` | its name on the command line; letters, digits, `-` and `_` | required |
 //! | `id` | its number, 1 to 65535 | required |
-//! | `role` | `"controller"` (exactly one), `"leader"` (the first in the file leads first), `"acceptor"`, `"replica"`, `"learner"` (where there is one, votes go to the learners instead of the replicas) | required |
+//! | `role` | `"controller"` (exactly one), `"leader"` (the first in the file leads first), `"acceptor"`, `"replica"`, `"learner"` (where there is one, votes go to the learners instead of the replicas), `"sequencer"` (in the leaders' place, for groups with NOPaxos) | required |
 //! | `address` | `"ip:port"`, UDP, data plane; a replica takes this port and one more for each further partition | required |
 //! | `control` | `"ip:port"`, UDP, control plane; on a replica also TCP, for checkpoints | required |
-//! | `group` | the group that a replica executes | the only one |
+//! | `group` | the group that a replica executes; or that a sequencer is the first choice of, and the only one. A sequencer without one is a spare for all groups with NOPaxos | the only one, of a replica |
 //! | `plane` | `"udp"` (sockets), `"xdp"` (programs in the kernel), `"auto"`: xdp where that is possible (not the controller) | `"udp"` |
 //! | `switch` | name of a switch of this machine whose forwarder calls the role's program on the XDP plane, for packets by all of its ports; `address` is one of the switch's own (leader, acceptor, learner) | none: the program is at the interface that has `address` |
 //! | `storage` | `"volatile"` or `"durable"` (acceptor) | `"volatile"` |
@@ -87,6 +87,8 @@ pub struct ClusterFile {
 pub struct Group {
     /// The group's number.
     pub id: GroupId,
+    /// How it agrees.
+    pub protocol: Protocol,
     /// Partitions.
     pub partitions: u16,
     /// Instances that an acceptor remembers, a partition.
@@ -97,9 +99,9 @@ pub struct Group {
     pub max_value: u16,
     /// What is replicated.
     pub application: ApplicationKind,
-    /// Acceptors that may fail.
+    /// Acceptors that may fail; with NOPaxos replicas.
     pub f: u8,
-    /// Replicas that may fail without stopping TRIM.
+    /// Replicas that may fail without stopping TRIM; with NOPaxos the same number.
     pub g: u8,
     /// Instances between checkpoints.
     pub checkpoint_every: u64,
@@ -113,6 +115,27 @@ pub struct Group {
     pub catch_up_mib_per_s: u64,
     /// It keeps this many MiB of what is decided meanwhile.
     pub catch_up_kept_mib: u64,
+}
+
+/// How a group agrees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// A leader puts commands in order, acceptors vote.
+    Paxos,
+    /// A sequencer puts commands in order, replicas agree on lost ones.
+    NoPaxos,
+}
+
+impl Protocol {
+    const ALL: [Protocol; 2] = [Self::Paxos, Self::NoPaxos];
+
+    /// The name in the cluster file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Paxos => "paxos",
+            Self::NoPaxos => "nopaxos",
+        }
+    }
 }
 
 /// When a replica answers a command.
@@ -180,15 +203,17 @@ pub enum Role {
     Acceptor,
     Replica,
     Learner,
+    Sequencer,
 }
 
 impl Role {
-    const ALL: [Role; 5] = [
+    const ALL: [Role; 6] = [
         Self::Controller,
         Self::Leader,
         Self::Acceptor,
         Self::Replica,
         Self::Learner,
+        Self::Sequencer,
     ];
 
     /// The name in the cluster file.
@@ -199,6 +224,7 @@ impl Role {
             Self::Acceptor => "acceptor",
             Self::Replica => "replica",
             Self::Learner => "learner",
+            Self::Sequencer => "sequencer",
         }
     }
 
@@ -305,7 +331,8 @@ pub struct Node {
     pub address: SocketAddr,
     /// Control plane, UDP; on a replica also TCP.
     pub control: SocketAddr,
-    /// The group that a replica executes; of the other roles, which serve all groups, none.
+    /// The group that a replica executes, or for which a sequencer is the first choice. Nodes of the other roles serve
+    /// all groups, as a sequencer without one does.
     pub group: Option<GroupId>,
     /// Where it handles its packets.
     pub plane: Plane,
@@ -467,6 +494,29 @@ impl ClusterFile {
         let mut nodes: Vec<_> = self.with_role(Role::Acceptor).collect();
         nodes.sort_by_key(|n| n.id);
         nodes
+    }
+
+    /// Who may stamp a group's requests, the first choice first. Of sequencers it is the one that names the group, and
+    /// then those that name none.
+    pub fn stampers(&self, group: &Group) -> Vec<&Node> {
+        match group.protocol {
+            Protocol::Paxos => self.with_role(Role::Leader).collect(),
+            Protocol::NoPaxos => {
+                let named = |of| {
+                    self.with_role(Role::Sequencer)
+                        .filter(move |n| n.group == of)
+                };
+                named(Some(group.id)).chain(named(None)).collect()
+            }
+        }
+    }
+
+    /// Who remembers what was stamped for a group: acceptors, or its own replicas. In ascending order of node id.
+    pub fn memories(&self, group: &Group) -> Vec<&Node> {
+        match group.protocol {
+            Protocol::Paxos => self.acceptors(),
+            Protocol::NoPaxos => self.replicas(group.id),
+        }
     }
 
     /// The learners, in ascending order of node id.

@@ -10,7 +10,12 @@ pub fn lines(document: &Value, cluster: &ClusterFile) -> Vec<String> {
         Some("controller") => groups(document)
             .flat_map(|g| controller(g, cluster))
             .collect(),
-        Some("leader") => groups(document).map(leader).collect(),
+        Some("leader") => groups(document)
+            .map(|g| stamper(g, "leads epoch", "backup"))
+            .collect(),
+        Some("sequencer") => groups(document)
+            .map(|g| stamper(g, "stamps in session", "spare"))
+            .collect(),
         Some("acceptor") => groups(document).map(acceptor).collect(),
         Some("replica") => replica(document),
         Some("learner") => learner(document),
@@ -54,15 +59,15 @@ fn controller(group: &Value, cluster: &ClusterFile) -> Vec<String> {
     lines
 }
 
-fn leader(group: &Value) -> String {
+fn stamper(group: &Value, stamps: &str, idle: &str) -> String {
     if group["leading"] != true {
-        return format!("group {}: backup", group["group"]);
+        return format!("group {}: {idle}", group["group"]);
     }
     let open: Vec<String> = partitions(group)
         .map(|p| format!("next {}, {} open", p["next"], p["open"]))
         .collect();
     format!(
-        "group {}: leads epoch {}; {} of window {}",
+        "group {}: {stamps} {}; {} of window {}",
         group["group"],
         group["epoch"],
         open.join("; "),

@@ -58,8 +58,13 @@ const BAD: &[Bad] = &[
     ("slots = 65536", "max_value = 1409", "1409", &["out of range", "64 to 1408"]),
     ("slots = 65536", "checkpoint_every = 40000", "40000", &["choose 1 to 24576"]),
     ("slots = 65536", "answer = \"sent\"", "answer", &["is unknown", "\"executed\"", "\"stored\""]),
-    ("slots = 65536", "protocol = \"nopaxos\"", "nopaxos", &["can't be chosen yet", "choose \"paxos\""]),
-    ("slots = 65536", "protocol = \"raft\"", "raft", &["is unknown", "choose \"paxos\""]),
+    ("slots = 65536", "protocol = \"nopaxos\"", "[[node]]",
+        &["role = \"acceptor\", and no group has protocol = \"paxos\"", "remove this node"]),
+    ("slots = 65536", "protocol = \"nopaxos\"", "[[node]]", &["role = \"leader\"", "NOPaxos has sequencers"]),
+    ("slots = 65536", "protocol = \"nopaxos\"", "[[group]]", &["no sequencer", "role = \"sequencer\""]),
+    ("slots = 65536", "protocol = \"raft\"", "raft", &["is unknown", "\"paxos\"", "\"nopaxos\""]),
+    ("id = 12\nrole = \"leader\"", "id = 12\nrole = \"sequencer\"", "[[node]]",
+        &["role = \"sequencer\", and no group has protocol = \"nopaxos\"", "remove this node"]),
     ("slots = 65536", "f = 2", "f = 2", &["`f = 2` needs 2f+1", "leave `f` out"]),
     ("slots = 65536", "g = 2", "g = 2", &["`g = 2` needs 2g+1", "choose 0 to 1"]),
     ("\"rocksdb\"", "\"rockdb\"", "rockdb", &["is unknown", "\"leveldb\""]),
@@ -115,11 +120,72 @@ const BAD: &[Bad] = &[
     ("role = \"controller\"", "role = \"controller\"\nspin_us = 50", "spin_us", &["means nothing"]),
 ];
 
+/// The same cluster with NOPaxos: a sequencer, a spare, and three replicas.
+fn with_nopaxos() -> String {
+    let nodes = SAMPLE.split_inclusive("\n[[node]]\n");
+    let kept = nodes.filter(|node| !node.contains("role = \"acceptor\""));
+    let text: String = kept.collect();
+    text.replacen("slots = 65536", "protocol = \"nopaxos\"\nslots = 65536", 1)
+        .replace("leader", "sequencer")
+        .replacen("role = \"sequencer\"", "role = \"sequencer\"\ngroup = 0", 1)
+}
+
+#[rustfmt::skip] // a table
+const BAD_WITH_NOPAXOS: &[Bad] = &[
+    ("id = 12\n", "id = 12\ngroup = 0\n", "[[node]]",
+        &["a second sequencer of group 0", "leave `group` out", "spare"]),
+    ("id = 33\nrole = \"replica\"", "id = 33\nrole = \"sequencer\"", "[[group]]",
+        &["2 replicas are not 2f+1", "add one or remove one"]),
+    ("id = 33\nrole = \"replica\"", "id = 33\nrole = \"acceptor\"", "[[node]]",
+        &["role = \"acceptor\", and no group has protocol = \"paxos\"", "replicas remember", "remove this node"]),
+    ("id = 33\nrole = \"replica\"", "id = 33\nrole = \"learner\"", "[[node]]",
+        &["role = \"learner\"", "nothing to learn"]),
+    ("# f = 1", "f = 2", "f = 2", &["`f = 2` needs 2f+1 replicas", "leave `f` out"]),
+    ("# g = 1", "g = 0", "g = 0", &["`g = 0` needs 2g+1 replicas", "leave `g` out"]),
+    ("group = 0\n", "group = 4\n", "group = 4", &["no group 4"]),
+    ("[controller]", "[[group]]\nid = 4\napplication = \"echo\"\n[controller]", "", &["there is no leader"]),
+    ("# trace = ", "trace = ", "nopaxos", &["`trace` with `protocol = \"nopaxos\"`", "remove `trace`"]),
+];
+
+#[test]
+fn a_cluster_with_nopaxos_has_sequencers_and_no_acceptors() {
+    let file = parse(&with_nopaxos(), "x.toml").unwrap();
+    let group = &file.groups[0];
+    assert_eq!(
+        (group.protocol, group.f, group.g),
+        (Protocol::NoPaxos, 1, 1)
+    );
+    let ids = |nodes: Vec<&Node>| nodes.iter().map(|n| n.id).collect::<Vec<_>>();
+    assert_eq!(ids(file.stampers(group)), [11, 12]);
+    assert_eq!(ids(file.memories(group)), [31, 32, 33]);
+    let spare_first = with_nopaxos().replacen("group = 0\n", "", 1).replacen(
+        "id = 12\n",
+        "id = 12\ngroup = 0\n",
+        1,
+    );
+    let file = parse(&spare_first, "x.toml").unwrap();
+    assert_eq!(ids(file.stampers(&file.groups[0])), [12, 11]);
+    all_are_refused(&with_nopaxos(), BAD_WITH_NOPAXOS);
+    let second = "[[group]]\nid = 4\napplication = \"echo\"\n[controller]";
+    let of_paxos = with_nopaxos().replacen("[controller]", second, 1).replacen(
+        "group = 0\n",
+        "group = 4\n",
+        1,
+    );
+    let refused = parse(&of_paxos, "x.toml").unwrap_err().to_string();
+    let why = "a sequencer of group 4, whose protocol is \"paxos\"";
+    assert!(refused.contains(why), "{refused}");
+}
+
 #[test]
 fn every_error_names_its_line_and_a_remedy() {
-    for (old, new, line, parts) in BAD {
-        assert!(SAMPLE.contains(old), "{old}");
-        let text = SAMPLE.replacen(old, new, 1);
+    all_are_refused(SAMPLE, BAD);
+}
+
+fn all_are_refused(sample: &str, bad: &[Bad]) {
+    for (old, new, line, parts) in bad {
+        assert!(sample.contains(old), "{old}");
+        let text = sample.replacen(old, new, 1);
         let errors = parse(&text, "x.toml").expect_err(new);
         let shown = errors.to_string();
         let is_it = |error: &Error| {
@@ -331,7 +397,8 @@ fn what_is_written_reads_back_to_the_same_cluster() {
         .replace("role = \"replica\"", "role = \"replica\"\ngroup = 7")
         .replacen("group = 7", "group = 0", 1);
     let fewer = SAMPLE.replacen("slots = 65536", "g = 0\nwindow = 100", 1);
-    for text in [SAMPLE, &with_every_key(), &two_groups, &fewer] {
+    let nopaxos = with_nopaxos();
+    for text in [SAMPLE, &with_every_key(), &two_groups, &fewer, &nopaxos] {
         let read = parse(text, "/some/where/cluster.toml").unwrap();
         let written = Draft::from(&read).to_toml().unwrap();
         let again = parse(&written, "/else/where/cluster.toml");

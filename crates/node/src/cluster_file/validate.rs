@@ -15,7 +15,7 @@ use toml::Spanned;
 use super::read::{RawController, RawFile, RawGroup, RawNode};
 use super::{
     Answer, ApplicationKind, ClusterFile, ControllerSettings, CopySettings, ErrorAt, Group, Node,
-    Plane, RedisOrder, Role, Storage,
+    Plane, Protocol, RedisOrder, Role, Storage,
 };
 
 const DEFAULT_SLOTS: i64 = 65_536;
@@ -27,7 +27,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
     check.directory("data", &raw.data);
     if let Some(trace) = &raw.trace {
         check.directory("trace", trace);
-        check.recordable(&raw.node);
+        check.recordable(&raw.node, &raw.group);
     }
     let dir = file.parent().unwrap_or(Path::new(""));
     let nodes: Vec<_> = raw
@@ -35,11 +35,13 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         .iter()
         .map(|n| check.node(n, &raw.group, dir))
         .collect();
-    let groups = raw.group.iter().map(|g| check.group(g, &raw)).collect();
+    let groups: Vec<_> = raw.group.iter().map(|g| check.group(g, &raw)).collect();
     let controller = check.controller(&raw.controller.unwrap_or_default());
     check.unique_groups(&raw.group);
     check.unique_nodes(&raw.node);
-    check.roles(&nodes, &raw.node);
+    check.controllers(&nodes, &raw.node);
+    check.roles(&nodes, &raw.node, &groups);
+    check.sequencers(&nodes, &raw.node, &groups, &raw.group);
     check.addresses(&nodes, &raw.node, &raw.group);
     if !check.errors.is_empty() {
         check.errors.sort_by_key(|e| e.at);
@@ -203,9 +205,20 @@ impl Check {
             let mine = n.group.as_ref().is_none_or(|g| *g.get_ref() == id);
             n.role.get_ref() == Role::Replica.name() && mine
         });
-        self.protocol(raw);
+        let protocol = self.protocol(raw);
+        let (f, g) = match protocol {
+            Protocol::Paxos => (
+                self.odd_number(spanned, Role::Acceptor, acceptors),
+                self.replicas(spanned, id, replicas),
+            ),
+            Protocol::NoPaxos => {
+                let f = self.odd_number(spanned, Role::Replica, replicas);
+                (f, f)
+            }
+        };
         Group {
             id: id as u16,
+            protocol,
             partitions: self.number("partitions", &raw.partitions, 1..=64, 1) as u16,
             slots: slots as usize,
             window: window as u64,
@@ -221,8 +234,8 @@ impl Check {
                 &ApplicationKind::ALL,
                 ApplicationKind::name,
             ),
-            f: self.acceptors(spanned, acceptors),
-            g: self.replicas(spanned, id, replicas),
+            f,
+            g,
             checkpoint_every: checkpoint as u64,
             gap_timeout_ms: self.number("gap_timeout_ms", &raw.gap_timeout_ms, 1..=60_000, 10)
                 as u64,
@@ -251,36 +264,25 @@ impl Check {
         }
     }
 
-    /// There is one so far. A file that names another one mustn't get it unasked.
-    fn protocol(&mut self, raw: &RawGroup) {
-        let Some(protocol) = &raw.protocol else {
-            return;
-        };
-        let name = protocol.get_ref();
-        let why = match name.as_str() {
-            "paxos" => return,
-            "nopaxos" => "can't be chosen yet",
-            _ => "is unknown",
-        };
-        self.error(
-            at(protocol),
-            format!("`protocol = {name:?}` {why}"),
-            "choose \"paxos\", or leave `protocol` out",
-        );
+    fn protocol(&mut self, raw: &RawGroup) -> Protocol {
+        raw.protocol.as_ref().map_or(Protocol::Paxos, |p| {
+            self.choice("protocol", p, &Protocol::ALL, Protocol::name)
+        })
     }
 
-    /// Any two quorums of f+1 must share an acceptor, so there are exactly 2f+1.
-    fn acceptors(&mut self, group: &Spanned<RawGroup>, n: i64) -> u8 {
+    /// Any two quorums of f+1 must share one of those who remember, so there are exactly 2f+1.
+    fn odd_number(&mut self, group: &Spanned<RawGroup>, role: Role, n: i64) -> u8 {
+        let what = role.name();
         if n == 0 {
             self.error(
                 at(group),
-                "there is no acceptor",
-                "add nodes with role = \"acceptor\": 3 to survive the loss of one",
+                format!("there is no {what}"),
+                format!("add nodes with role = {what:?}: 3 to survive the loss of one"),
             );
         } else if n % 2 == 0 {
             self.error(
                 at(group),
-                format!("{n} acceptors are not 2f+1"),
+                format!("{n} {what}s are not 2f+1"),
                 format!(
                     "add one or remove one: {} survive no more than {} do",
                     n,
@@ -290,21 +292,26 @@ impl Check {
         } else if n > MAX_ACCEPTORS as i64 {
             self.error(
                 at(group),
-                format!("{n} acceptors are too many"),
-                "31 is the most",
+                format!("{n} {what}s are too many"),
+                format!("{MAX_ACCEPTORS} is the most"),
             );
         }
         let f = (n.max(1) - 1) / 2;
-        match &group.get_ref().f {
-            Some(raw) if n % 2 == 1 && *raw.get_ref() != f => self.error(
-                at(raw),
-                format!(
-                    "`f = {}` needs 2f+1 acceptors, and there are {n}",
-                    raw.get_ref()
-                ),
-                format!("leave `f` out (it is {f} here), or change the number of acceptors"),
-            ),
-            _ => {}
+        let raw = group.get_ref();
+        // As many replicas may fail without stopping TRIM.
+        let g = raw.g.as_ref().filter(|_| role == Role::Replica);
+        let differs = |raw: &&Spanned<i64>| n % 2 == 1 && *raw.get_ref() != f;
+        for (key, raw) in [("f", raw.f.as_ref()), ("g", g)] {
+            if let Some(raw) = raw.filter(differs) {
+                self.error(
+                    at(raw),
+                    format!(
+                        "`{key} = {}` needs 2{key}+1 {what}s, and there are {n}",
+                        raw.get_ref()
+                    ),
+                    format!("leave `{key}` out (it is {f} here), or change the number of {what}s"),
+                );
+            }
         }
         f as u8
     }
@@ -492,14 +499,22 @@ impl Check {
         Some(spanned.get_ref().clone())
     }
 
-    /// Nodes record what passes through them, not what passes in the kernel.
-    fn recordable(&mut self, nodes: &[Spanned<RawNode>]) {
+    /// Nodes record what passes through them, not what passes in the kernel; and of NOPaxos nothing is checked yet.
+    fn recordable(&mut self, nodes: &[Spanned<RawNode>], groups: &[Spanned<RawGroup>]) {
         let planes = nodes.iter().filter_map(|n| n.get_ref().plane.as_ref());
         for plane in planes.filter(|plane| *plane.get_ref() == Plane::Xdp.name()) {
             self.error(
                 at(plane),
                 "`trace` with `plane = \"xdp\"`: what passes in the kernel can't be recorded",
                 "remove `trace`, or take plane = \"udp\"",
+            );
+        }
+        let protocols = groups.iter().filter_map(|g| g.get_ref().protocol.as_ref());
+        for protocol in protocols.filter(|p| *p.get_ref() == Protocol::NoPaxos.name()) {
+            self.error(
+                at(protocol),
+                "`trace` with `protocol = \"nopaxos\"`: its records can't be checked yet",
+                "remove `trace`, or take protocol = \"paxos\"",
             );
         }
     }
@@ -518,8 +533,10 @@ impl Check {
     }
 
     fn keys_fit_role(&mut self, raw: &RawNode, role: Role) {
+        // A spare sequencer has none.
+        let group = raw.group.as_ref().filter(|_| role != Role::Sequencer);
         let keys = [
-            ("group", raw.group.as_ref().map(at), Role::Replica),
+            ("group", group.map(at), Role::Replica),
             ("storage", raw.storage.as_ref().map(at), Role::Acceptor),
             ("redis", raw.redis.as_ref().map(at), Role::Replica),
             ("workers", raw.workers.as_ref().map(at), Role::Replica),
@@ -568,10 +585,11 @@ impl Check {
         role: Role,
         groups: &[Spanned<RawGroup>],
     ) -> Option<u16> {
-        if role != Role::Replica {
+        if !matches!(role, Role::Replica | Role::Sequencer) {
             return None;
         }
         match (&node.get_ref().group, groups) {
+            (None, _) if role == Role::Sequencer => None,
             (None, [only]) => u16::try_from(*only.get_ref().id.get_ref()).ok(),
             (None, _) => {
                 self.error(
@@ -686,7 +704,7 @@ impl Check {
         }
     }
 
-    fn roles(&mut self, nodes: &[Node], raw: &[Spanned<RawNode>]) {
+    fn controllers(&mut self, nodes: &[Node], raw: &[Spanned<RawNode>]) {
         let mut controllers = nodes
             .iter()
             .zip(raw)
@@ -705,12 +723,80 @@ impl Check {
                 "keep one: its store is a file of its own",
             );
         }
-        if !nodes.iter().any(|n| n.role == Role::Leader) {
+    }
+
+    /// Each protocol has roles of its own.
+    fn roles(&mut self, nodes: &[Node], raw: &[Spanned<RawNode>], groups: &[Group]) {
+        let speaks = |protocol| groups.iter().any(|g| g.protocol == protocol);
+        if speaks(Protocol::Paxos) && !nodes.iter().any(|n| n.role == Role::Leader) {
             self.error(
                 0,
                 "there is no leader",
                 "add a node with role = \"leader\", and a second one as its backup",
             );
+        }
+        for (node, raw) in nodes.iter().zip(raw) {
+            let (protocol, why) = match node.role {
+                Role::Leader => (Protocol::Paxos, "NOPaxos has sequencers in their place"),
+                Role::Acceptor => (
+                    Protocol::Paxos,
+                    "in NOPaxos replicas remember what was stamped",
+                ),
+                Role::Learner => (Protocol::Paxos, "in NOPaxos there is nothing to learn"),
+                Role::Sequencer => (Protocol::NoPaxos, "Paxos has leaders in their place"),
+                Role::Controller | Role::Replica => continue,
+            };
+            if !groups.is_empty() && !speaks(protocol) {
+                let (role, protocol) = (node.role.name(), protocol.name());
+                self.error(
+                    at(raw),
+                    format!("role = {role:?}, and no group has protocol = {protocol:?}: {why}"),
+                    format!("remove this node, or give a group protocol = {protocol:?}"),
+                );
+            }
+        }
+    }
+
+    /// One stamps at a time, so no more than one may be a group's first choice.
+    fn sequencers(
+        &mut self,
+        nodes: &[Node],
+        raw_nodes: &[Spanned<RawNode>],
+        groups: &[Group],
+        raw_groups: &[Spanned<RawGroup>],
+    ) {
+        let sequencers = || {
+            let all = nodes.iter().zip(raw_nodes);
+            all.filter(|(n, _)| n.role == Role::Sequencer)
+        };
+        for (group, raw) in groups.iter().zip(raw_groups) {
+            let id = group.id;
+            let mut own = sequencers().filter(|(n, _)| n.group == Some(id));
+            let first = own.next();
+            if group.protocol == Protocol::Paxos {
+                if let Some((_, raw)) = first {
+                    self.error(
+                        at(raw),
+                        format!("a sequencer of group {id}, whose protocol is \"paxos\""),
+                        "name a group with protocol = \"nopaxos\", or leave `group` out",
+                    );
+                }
+                continue;
+            }
+            if first.is_none() && !sequencers().any(|(n, _)| n.group.is_none()) {
+                self.error(
+                    at(raw),
+                    format!("group {id} has no sequencer"),
+                    "add a node with role = \"sequencer\", and a second one as its spare",
+                );
+            }
+            for (_, raw) in own {
+                self.error(
+                    at(raw),
+                    format!("a second sequencer of group {id}, and one stamps at a time"),
+                    "leave `group` out: then this one is a spare, which any group can go over to",
+                );
+            }
         }
     }
 
@@ -792,6 +878,7 @@ fn ports(node: &Node, raw: &RawNode, groups: &[Spanned<RawGroup>]) -> Vec<Taken>
     let replica = node.role == Role::Replica;
     let partitions = node
         .group
+        .filter(|_| replica)
         .and_then(|id| find_group(groups, i64::from(id)))
         .and_then(|g| g.partitions.as_ref())
         .map_or(1, |p| (*p.get_ref()).clamp(1, 64) as u16);

@@ -10,8 +10,8 @@ use paxos::{GroupId, NodeId};
 use serde::{Serialize, Serializer};
 
 use super::{
-    Answer, ApplicationKind, ClusterFile, Error, Errors, Group, Node, Plane, RedisOrder, Role,
-    Storage, parse,
+    Answer, ApplicationKind, ClusterFile, Error, Errors, Group, Node, Plane, Protocol, RedisOrder,
+    Role, Storage, parse,
 };
 
 /// Where the ports of nodes begin that [`Draft::add_node`] chooses.
@@ -59,6 +59,12 @@ pub struct ControllerDraft {
 pub struct GroupDraft {
     /// Number of the group.
     pub id: GroupId,
+    /// How it agrees.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "protocol_name"
+    )]
+    pub protocol: Option<Protocol>,
     /// What is replicated.
     #[serde(serialize_with = "application_name")]
     pub application: ApplicationKind,
@@ -304,6 +310,7 @@ impl GroupDraft {
     pub fn new(id: GroupId, application: ApplicationKind) -> GroupDraft {
         GroupDraft {
             id,
+            protocol: None,
             application,
             partitions: None,
             slots: None,
@@ -383,6 +390,7 @@ impl From<&Group> for GroupDraft {
     fn from(group: &Group) -> GroupDraft {
         GroupDraft {
             id: group.id,
+            protocol: Some(group.protocol),
             application: group.application,
             partitions: Some(group.partitions),
             slots: Some(group.slots),
@@ -453,6 +461,10 @@ fn application_name<S: Serializer>(kind: &ApplicationKind, to: S) -> Result<S::O
 
 fn answer_name<S: Serializer>(answer: &Option<Answer>, to: S) -> Result<S::Ok, S::Error> {
     answer.map(Answer::name).serialize(to)
+}
+
+fn protocol_name<S: Serializer>(protocol: &Option<Protocol>, to: S) -> Result<S::Ok, S::Error> {
+    protocol.map(Protocol::name).serialize(to)
 }
 
 fn role_name<S: Serializer>(role: &Role, to: S) -> Result<S::Ok, S::Error> {

@@ -8,7 +8,7 @@ use loader::switch::Switch;
 use tracing::{info, warn};
 
 use crate::Error;
-use crate::cluster_file::{ClusterFile, Node, Plane, Storage};
+use crate::cluster_file::{ClusterFile, Node, Plane, Role, Storage};
 
 /// The role in the kernel, as `open` makes it, or nothing if it is to run behind sockets. Prints
 /// what was chosen, and why.
@@ -48,7 +48,8 @@ pub(crate) fn in_kernel<T>(
 
 /// UDP ports from the node's own on.
 fn node_ports(cluster: &ClusterFile, node: &Node) -> u16 {
-    let group = node.group.and_then(|id| cluster.group(id));
+    let group = node.group.filter(|_| node.role == Role::Replica);
+    let group = group.and_then(|id| cluster.group(id));
     group.map_or(1, |group| group.partitions)
 }
 

@@ -212,7 +212,7 @@ fn followed_groups(cluster: &ClusterFile, node: &Node) -> Vec<GroupId> {
     match node.role {
         Role::Controller => Vec::new(),
         Role::Replica => node.group.into_iter().collect(),
-        Role::Leader | Role::Acceptor | Role::Learner => {
+        Role::Leader | Role::Sequencer | Role::Acceptor | Role::Learner => {
             cluster.groups.iter().map(|g| g.id).collect()
         }
     }

@@ -59,12 +59,16 @@ pub(crate) trait InKernel: Sized {
 
 /// To whom `node` multicasts what replicas are to learn of a group.
 pub(crate) fn listeners(cluster: &ClusterFile, node: &Node, group: GroupId) -> Vec<Member> {
-    let listeners = cluster.listeners(node, group).into_iter();
-    let member = |listener: &Node| Member {
-        address: listener.address,
-        port_per_partition: listener.role == Role::Replica,
+    members(cluster.listeners(node, group))
+}
+
+/// Nodes as receivers of a multicast.
+pub(crate) fn members(nodes: Vec<&Node>) -> Vec<Member> {
+    let member = |node: &Node| Member {
+        address: node.address,
+        port_per_partition: node.role == Role::Replica,
     };
-    listeners.map(member).collect()
+    nodes.into_iter().map(member).collect()
 }
 
 /// Time between two looks at what changes without a message.

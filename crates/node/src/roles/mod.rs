@@ -3,7 +3,7 @@
 //!
 //! | module | role | sockets | kernel |
 //! |---|---|---|---|
-//! | [`leader`] | gives each value its place in the log | one loop for all groups | an XDP program |
+//! | [`leader`] | gives each value its place in the log; as a sequencer, in that of NOPaxos | one loop for all groups | an XDP program |
 //! | [`acceptor`] | votes, and remembers its votes | one loop for all groups, memory or a log | an XDP program |
 //! | [`learner`] | counts votes for the replicas | one loop for all groups | an XDP program |
 //! | [`replica`] | executes what is decided | a thread a partition | the program counts the votes |

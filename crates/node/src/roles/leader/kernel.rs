@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A leader in the kernel. The candidate hands `next` and the round over to its maps through
-//! `ProgramLeader`, as to any other leader.
+//! A leader or sequencer in the kernel. `next` and the round are handed over to its maps through
+//! `ProgramLeader`, as to any other.
 //!
-//! When the process ends by a signal the leader serves on, with its boot nonce and its epoch; an
+//! When the process ends by a signal the program serves on, with its boot nonce and its epoch; an
 //! order to stop takes it off.
 
 use control::{Message, View};
@@ -12,34 +12,42 @@ use loader::object;
 use serde_json::Value;
 
 use super::Shown;
-use crate::cluster_file::{ClusterFile, Node};
+use crate::cluster_file::{ClusterFile, Group, Node, Role};
 use crate::plane::xdp::XdpPlane;
 use crate::roles::control_loop::{Refusals, of_group};
-use crate::roles::kernel::InKernel;
+use crate::roles::kernel::{InKernel, members};
 use crate::{Error, random_nonce};
 
-pub(super) struct KernelLeader {
+pub(super) struct KernelStamper {
     plane: XdpPlane,
     /// By group, in the order of the cluster file.
     leaders: Vec<Leader>,
     refusals: Refusals,
 }
 
-impl InKernel for KernelLeader {
+/// To whom what this node stamps goes.
+fn receivers(cluster: &ClusterFile, node: &Node, group: &Group) -> Vec<Member> {
+    match cluster.stampers(group).iter().any(|n| n.id == node.id) {
+        true => members(cluster.memories(group)),
+        false => Vec::new(),
+    }
+}
+
+impl InKernel for KernelStamper {
     fn open(cluster: &ClusterFile, node: &Node) -> Result<Self, Error> {
-        let acceptors = cluster.acceptors().into_iter().map(|acceptor| Member {
-            address: acceptor.address,
-            port_per_partition: false,
-        });
-        let acceptors: Vec<_> = acceptors.collect();
-        let members = cluster.groups.iter().map(|g| (g.id, acceptors.clone()));
-        let mut plane = XdpPlane::load(cluster, node, object::Role::Leader, members.collect())?;
+        let program = match node.role {
+            Role::Sequencer => object::Role::Sequencer,
+            _ => object::Role::Leader,
+        };
+        let groups = cluster.groups.iter();
+        let receivers = groups.map(|g| (g.id, receivers(cluster, node, g)));
+        let mut plane = XdpPlane::load(cluster, node, program, receivers.collect())?;
         let leader = |place| Ok(Leader::new(plane.object(), place, random_nonce()?)?);
         let leaders = plane.places().iter().copied().map(leader);
         let leaders = leaders.collect::<Result<_, Error>>()?;
         plane.attach(0)?;
         let refusals = Refusals::default();
-        Ok(KernelLeader {
+        Ok(KernelStamper {
             plane,
             leaders,
             refusals,

@@ -1,34 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A leader's process: the role of every group behind one socket (`sockets.rs`), or in the kernel
-//! (`kernel.rs`).
+//! A leader's or a sequencer's process: the role of every group behind one socket (`sockets.rs`), or in the kernel
+//! (`kernel.rs`). A leader stamps for groups of Paxos and a sequencer for groups of NOPaxos; for the others
+//! nobody programs it.
 //!
-//! Nothing is stored. A leader that starts has a new boot nonce and stamps nothing until the
+//! Nothing is stored. One that starts has a new boot nonce and stamps nothing until the
 //! controller programs it in a new epoch; until then it is a backup.
 
 mod kernel;
 mod sockets;
 
+use paxos::leader::Proposes;
+use paxos::nopaxos::sequencer::Orders;
 use paxos::{GroupId, Instance, Round};
 use serde_json::{Value, json};
 
-use self::kernel::KernelLeader;
-use self::sockets::LeaderRole;
+use self::kernel::KernelStamper;
+use self::sockets::StampingRole;
 use super::{kernel as in_kernel, sockets as behind_sockets};
-use crate::cluster_file::{ClusterFile, Node};
+use crate::cluster_file::{ClusterFile, Node, Role};
 use crate::host::Stop;
 use crate::{Error, status};
 
-/// Runs a leader until the stop is requested.
+/// Runs a leader or a sequencer until the stop is requested.
 pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
-    if in_kernel::run::<KernelLeader>(cluster, node, stop)? {
+    if in_kernel::run::<KernelStamper>(cluster, node, stop)? {
         return Ok(());
     }
-    behind_sockets::run(cluster, node, stop, |links, _| {
-        LeaderRole::open(cluster, node, links)
-    })
+    match node.role {
+        Role::Sequencer => behind_sockets::run(cluster, node, stop, |links, _| {
+            StampingRole::<Orders>::open(cluster, node, links)
+        }),
+        _ => behind_sockets::run(cluster, node, stop, |links, _| {
+            StampingRole::<Proposes>::open(cluster, node, links)
+        }),
+    }
 }
 
-/// What a leader of one group shows, on any plane.
+/// What one of them shows of a group, on any plane.
 struct Shown {
     group: GroupId,
     round: Round,

@@ -1,41 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A leader behind sockets.
+//! A leader or sequencer behind sockets.
 
 use std::net::SocketAddr;
 
 use control::{Message, View};
-use paxos::{Leader, Packet, Verdict, trace};
+use paxos::stamping::{Kind, Stamper};
+use paxos::{Packet, Verdict, trace};
 use serde_json::Value;
 
 use super::Shown;
-use crate::cluster_file::{ClusterFile, Node};
+use crate::cluster_file::{self, ClusterFile, Node};
 use crate::roles::control_loop::{Refusals, of_group};
 use crate::roles::links::Links;
 use crate::roles::sockets::Role;
 use crate::{Error, random_nonce};
 
-pub(super) struct LeaderRole {
+pub(super) struct StampingRole<K> {
     /// By group, in the order of the cluster file.
-    leaders: Vec<Leader>,
+    stampers: Vec<Stamper<K>>,
     refusals: Refusals,
 }
 
-impl LeaderRole {
+impl<K: Kind> StampingRole<K> {
     pub fn open(cluster: &ClusterFile, node: &Node, links: &mut Links) -> Result<Self, Error> {
-        let mut leaders = Vec::new();
+        let mut stampers = Vec::new();
         for group in &cluster.groups {
-            let leader = Leader::new(cluster.deployment(node, group), random_nonce()?);
-            links.record(group.id, |trace| {
-                trace.started(trace::Role::Leader, leader.nonce(), 0);
-            });
-            leaders.push(leader);
+            let stamper = Stamper::new(cluster.deployment(node, group), random_nonce()?);
+            // Of NOPaxos there are no records.
+            if node.role == cluster_file::Role::Leader {
+                links.record(group.id, |trace| {
+                    trace.started(trace::Role::Leader, stamper.nonce(), 0);
+                });
+            }
+            stampers.push(stamper);
         }
         let refusals = Refusals::default();
-        Ok(LeaderRole { leaders, refusals })
+        Ok(StampingRole { stampers, refusals })
     }
 }
 
-impl Role for LeaderRole {
+impl<K: Kind> Role for StampingRole<K> {
     #[inline]
     fn step(
         &mut self,
@@ -44,7 +48,7 @@ impl Role for LeaderRole {
         _datagram: &[u8],
         links: &mut Links,
     ) -> Result<Verdict, Error> {
-        Ok(self.leaders[group].step(packet, links))
+        Ok(self.stampers[group].step(packet, links))
     }
 
     fn message(
@@ -56,47 +60,47 @@ impl Role for LeaderRole {
         let Some((group, program)) = message.program() else {
             return Ok(());
         };
-        let id = |leader: &Leader| leader.deployment().group;
-        let Some(leader) = of_group(&mut self.leaders, group, id) else {
+        let id = |stamper: &Stamper<K>| stamper.deployment().group;
+        let Some(stamper) = of_group(&mut self.stampers, group, id) else {
             return Ok(());
         };
         // The controller repeats an order until its effect shows.
-        if program.nonce == leader.nonce() && leader.round().epoch() == program.epoch {
+        if program.nonce == stamper.nonce() && stamper.round().epoch() == program.epoch {
             return Ok(());
         }
         links.record(group, |trace| trace.programmed(&program));
-        if let Err(why) = leader.program(&program) {
-            let node = leader.deployment().node;
+        if let Err(why) = stamper.program(&program) {
+            let node = stamper.deployment().node;
             let order = format!("programming epoch {} of group {group}", program.epoch);
             self.refusals.say(node, order, why);
         }
         Ok(())
     }
 
-    /// [L-RETIRE]
+    /// [L-RETIRE] [Q-RETIRE]
     fn view(&mut self, view: &View, links: &mut Links) {
-        let id = |leader: &Leader| leader.deployment().group;
-        let leader = of_group(&mut self.leaders, view.group, id);
-        if let (Some(epoch), Some(leader)) = (view.begun(), leader) {
+        let id = |stamper: &Stamper<K>| stamper.deployment().group;
+        let stamper = of_group(&mut self.stampers, view.group, id);
+        if let (Some(epoch), Some(stamper)) = (view.begun(), stamper) {
             links.record(view.group, |trace| trace.retired(epoch));
-            leader.retire(epoch);
+            stamper.retire(epoch);
         }
     }
 
     fn status(&self, warnings: &mut Vec<String>) -> Vec<Value> {
-        let status = |leader: &Leader| {
-            let partitions = 0..leader.deployment().partitions;
+        let status = |stamper: &Stamper<K>| {
+            let partitions = 0..stamper.deployment().partitions;
             let shown = Shown {
-                group: leader.deployment().group,
-                round: leader.round(),
-                nonce: leader.nonce(),
-                window: leader.window(),
+                group: stamper.deployment().group,
+                round: stamper.round(),
+                nonce: stamper.nonce(),
+                window: stamper.window(),
                 partitions: partitions
-                    .map(|pid| (leader.next(pid), leader.trimmed(pid)))
+                    .map(|pid| (stamper.next(pid), stamper.trimmed(pid)))
                     .collect(),
             };
             shown.to_json(warnings)
         };
-        self.leaders.iter().map(status).collect()
+        self.stampers.iter().map(status).collect()
     }
 }

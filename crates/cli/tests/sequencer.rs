@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A sequencer as a process, on both planes. The test is the controller, a client and the replicas.
+
+mod testlab;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use client::{Client, ClientOptions};
+use control::{EpochRecord, EpochState, Message, View};
+use lab::Lab;
+use loader::pins::Pins;
+use node::ControlPeers;
+use node::cluster_file::{
+    ApplicationKind, ClusterFile, Draft, GroupDraft, Node, Plane, Protocol, Role,
+};
+use paxos::nopaxos::receiver::{Delivery, Receiver, ReceiverSettings};
+use paxos::wire::value::{Probe, ProbeReport, Rejection};
+use paxos::{Configuration, Epoch, Header, Instance, Member, MsgType, Packet, Reason, Round, Time};
+use testlab::{PROGRAM, TestLab, eventually, serving};
+
+const WINDOW: u64 = 64;
+
+/// All but the sequencer.
+struct World {
+    cluster: ClusterFile,
+    sequencer: Node,
+    controller: UdpSocket,
+    client: UdpSocket,
+    replicas: Vec<Replica>,
+    /// The last request's number.
+    request: u64,
+}
+
+/// What a replica's socket gets.
+struct Replica {
+    socket: UdpSocket,
+    receiver: Receiver,
+    begun: Instant,
+    /// Slots and request numbers, in the order of their delivery.
+    heard: Vec<(Instance, u64)>,
+}
+
+impl World {
+    /// `bind` opens a socket on a node's machine.
+    fn new(cluster: ClusterFile, bind: impl Fn(&str, SocketAddr) -> UdpSocket) -> World {
+        let sequencer = cluster.with_role(Role::Sequencer).next();
+        let sequencer = sequencer.unwrap().clone();
+        let bind = |node: &str, at| {
+            let socket = bind(node, at);
+            let patience = Some(Duration::from_millis(100));
+            socket.set_read_timeout(patience).unwrap();
+            socket
+        };
+        let controller = cluster.controller_node();
+        let group = &cluster.groups[0];
+        let replica = |node: &Node| Replica {
+            socket: bind(&node.name, node.address),
+            receiver: Receiver::new(ReceiverSettings {
+                deployment: cluster.deployment(node, group),
+                pid: 0,
+                slots: 256,
+                reorder_wait: 0,
+            }),
+            begun: Instant::now(),
+            heard: Vec::new(),
+        };
+        let any = SocketAddr::new(controller.address.ip(), 0);
+        World {
+            controller: bind(&controller.name, controller.control),
+            client: bind(&controller.name, any),
+            replicas: cluster
+                .replicas(group.id)
+                .into_iter()
+                .map(replica)
+                .collect(),
+            sequencer,
+            request: 0,
+            cluster,
+        }
+    }
+
+    fn members(&self) -> Vec<u16> {
+        let replicas = self.cluster.replicas(0);
+        replicas.iter().map(|node| node.id).collect()
+    }
+
+    fn header(&self, msgtype: MsgType) -> Header {
+        Header {
+            cluster: self.cluster.cluster,
+            client: 5,
+            request: self.request,
+            ..Header::new(msgtype)
+        }
+    }
+
+    /// What the sequencer answers to a packet.
+    fn ask(&self, header: &Header, value: &[u8]) -> Option<(Header, Vec<u8>)> {
+        let datagram = header.datagram(value);
+        self.client
+            .send_to(&datagram, self.sequencer.address)
+            .unwrap();
+        let mut buffer = [0; 2048];
+        let n = self.client.recv(&mut buffer).ok()?;
+        let answer = Packet::parse(&buffer[..n]).unwrap();
+        Some((answer.header, answer.value.to_vec()))
+    }
+
+    /// The round that it stamps in, and its boot nonce.
+    fn probe(&self) -> (Round, u64) {
+        eventually("an answer to PROBE", || {
+            let (answer, value) =
+                self.ask(&self.header(MsgType::Probe), &Probe::Sequencer.emit())?;
+            let shown = (answer.rnd, ProbeReport::parse(&value).ok()?.nonce);
+            (answer.msgtype == MsgType::ProbeAck).then_some(shown)
+        })
+    }
+
+    fn say(&self, message: &Message, to: SocketAddr) {
+        let peers = ControlPeers::new(&self.cluster, self.cluster.controller_node().id);
+        let bytes = peers.seal(to, message).unwrap();
+        self.controller.send_to(&bytes, to).unwrap();
+    }
+
+    /// Begins a session, of the memory that is there now.
+    fn program(&mut self, session: Epoch, next: Instance) {
+        let (_, nonce) = self.probe();
+        let order = Message::ProgramLeader {
+            group: 0,
+            epoch: session,
+            nonce,
+            next: vec![next],
+            trimmed: vec![next],
+            window: WINDOW,
+            acceptors: self.members(),
+            f: 1,
+            replicas: self.members(),
+            g: 1,
+        };
+        eventually("a session", || {
+            self.say(&order, self.sequencer.control);
+            (self.probe() == (Round::base(session), nonce)).then_some(())
+        });
+        for replica in &mut self.replicas {
+            replica.receiver.listen(session, self.sequencer.id, next);
+        }
+    }
+
+    /// A request is stamped, and all replicas get it at the same place.
+    fn request(&mut self) {
+        self.request += 1;
+        let datagram = self.header(MsgType::Request).datagram(b"hello");
+        let number = self.request;
+        eventually("all replicas get it", || {
+            self.client
+                .send_to(&datagram, self.sequencer.address)
+                .unwrap();
+            let mut all = self.replicas.iter_mut();
+            all.all(|replica| replica.hears(number)).then_some(())
+        });
+        let heard = |replica: &Replica| {
+            let mut heard = replica.heard.iter();
+            heard.find(|(_, request)| *request == number).copied()
+        };
+        let first = heard(&self.replicas[0]);
+        assert!(self.replicas.iter().all(|r| heard(r) == first));
+    }
+
+    /// A request is refused, since nobody has programmed it.
+    fn is_mute(&mut self) {
+        let request = self.header(MsgType::Request);
+        let reason = eventually("a refusal", || {
+            let (answer, value) = self.ask(&request, b"hello")?;
+            let rejection = Rejection::parse(&value).ok()?;
+            (answer.msgtype == MsgType::Reject).then_some(rejection.reason)
+        });
+        assert_eq!(reason, Reason::NotLeader);
+        assert_eq!(self.probe().0, Round::NONE);
+    }
+
+    fn status(&self, wanted: impl Fn(&serde_json::Value) -> bool) {
+        let peers = ControlPeers::new(&self.cluster, control::OUTSIDE);
+        let control = self.sequencer.control;
+        eventually("its status", || {
+            let mut answers = node::ask_status(&peers, &[control], Duration::from_secs(1)).ok()?;
+            wanted(&answers.remove(&control)?).then_some(())
+        });
+    }
+}
+
+impl Replica {
+    /// Whether this request has been delivered, once something came.
+    fn hears(&mut self, request: u64) -> bool {
+        let mut buffer = [0; 2048];
+        while let Ok(n) = self.socket.recv(&mut buffer) {
+            let packet = Packet::parse(&buffer[..n]).unwrap();
+            assert_eq!(packet.header.msgtype, MsgType::Ordered);
+            let now = self.begun.elapsed().as_nanos() as Time;
+            let _ = self.receiver.take(now, &packet);
+            while let Some(delivery) = self.receiver.next(now) {
+                match delivery {
+                    Delivery::Message(m) => self.heard.push((m.slot, m.request)),
+                    Delivery::Dropped(_) => self.receiver.skip(),
+                    Delivery::Terminated(_) => break,
+                }
+            }
+            if self.heard.iter().any(|heard| heard.1 == request) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// A cluster of NOPaxos on loopback, whose files go with it.
+struct OnLoopback {
+    directory: PathBuf,
+    cluster: ClusterFile,
+}
+
+impl OnLoopback {
+    fn new(test: &str) -> OnLoopback {
+        let name = format!("wirepaxos-sequencer-{test}-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        let group = GroupDraft {
+            protocol: Some(Protocol::NoPaxos),
+            ..GroupDraft::new(0, ApplicationKind::Echo)
+        };
+        let mut draft = Draft::new(0x5eed_0015, "data", group);
+        let host = node::loopback::draw().unwrap().into();
+        for (role, count) in [
+            (Role::Controller, 1),
+            (Role::Sequencer, 2),
+            (Role::Replica, 3),
+        ] {
+            for _ in 0..count {
+                draft.add_node(role, host);
+            }
+        }
+        let cluster = draft.write(&directory.join("cluster.toml")).unwrap();
+        OnLoopback { directory, cluster }
+    }
+
+    fn node(&self, name: &str) -> Command {
+        let mut command = Command::new(PROGRAM);
+        let file = self.directory.join("cluster.toml");
+        command.arg("node").arg("-c").arg(file);
+        command.args(["--name", name]).stderr(Stdio::null());
+        command
+    }
+
+    fn start(&self) -> Child {
+        self.node("sequencer-1").spawn().unwrap()
+    }
+}
+
+impl Drop for OnLoopback {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// [Q-PROGRAM]
+#[test]
+fn a_sequencer_behind_sockets_stamps_once_it_is_programmed_and_is_mute_after_a_kill() {
+    let bed = OnLoopback::new("kill");
+    let mut world = World::new(bed.cluster.clone(), |_, at| UdpSocket::bind(at).unwrap());
+    let mut child = bed.start();
+    world.is_mute();
+    let (_, nonce) = world.probe();
+    world.program(1, 7);
+    for _ in 0..5 {
+        world.request();
+    }
+    assert_eq!(world.replicas[0].heard[0].0, 7, "where the session begins");
+    world.status(|status| {
+        let group = &status["groups"][0];
+        group["leading"] == true && group["epoch"] == 1
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let mut child = bed.start();
+    world.is_mute();
+    assert_ne!(world.probe().1, nonce, "its memory is another one");
+    world.program(2, 100);
+    world.request();
+    assert!(world.replicas[0].heard.last().unwrap().0 >= 100);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Its client learns of the sequencer from the view, as of a leader. A later session that is *writing* retires it.
+/// [Q-RETIRE]
+#[test]
+fn requests_go_to_the_sequencer_that_the_view_names() {
+    let bed = OnLoopback::new("view");
+    let mut world = World::new(bed.cluster.clone(), |_, at| UdpSocket::bind(at).unwrap());
+    let mut child = bed.start();
+    world.program(1, 0);
+    let session = |epoch, state| {
+        let member = |node| Member { node, nonce: 1 };
+        let members = world.members();
+        let configuration = Configuration {
+            epoch,
+            leader: member(world.sequencer.id),
+            acceptors: members.iter().copied().map(member).collect(),
+            f: 1,
+            replicas: members.clone(),
+            g: 1,
+        };
+        EpochRecord::new(&configuration, state)
+    };
+    let mut view = View {
+        group: 0,
+        version: 1,
+        epochs: vec![session(1, EpochState::Active)],
+        given_up: None,
+        begins: None,
+    };
+    let retiring = session(2, EpochState::Writing);
+
+    let cluster = world.cluster.clone();
+    let client = std::thread::spawn(move || {
+        let options = ClientOptions {
+            open_timeout: Duration::from_secs(20),
+            ..ClientOptions::default()
+        };
+        // Nobody executes what it asks for.
+        Client::open(&cluster, options).map(drop)
+    });
+    let (peers, mut buffer) = (ControlPeers::new(&world.cluster, 1), [0; 65_536]);
+    eventually("a replica gets its request", || {
+        if let Ok((n, from)) = world.controller.recv_from(&mut buffer) {
+            if let Ok(Message::ViewRequest { .. }) = peers.open(&buffer[..n], from) {
+                world.say(&Message::View(view.clone()), from);
+            }
+        }
+        let n = world.replicas[2].socket.recv(&mut buffer).ok()?;
+        let packet = Packet::parse(&buffer[..n]).unwrap();
+        (packet.header.msgtype == MsgType::Ordered).then_some(())
+    });
+    view.version += 1;
+    view.epochs.push(retiring);
+    eventually("it retires", || {
+        world.say(&Message::View(view.clone()), world.sequencer.control);
+        (world.probe().0 == Round::NONE).then_some(())
+    });
+    world.is_mute();
+    assert!(client.join().unwrap().is_err());
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Before replicas and controller can, nothing begins that half runs.
+#[test]
+fn a_cluster_of_nopaxos_does_not_start_yet() {
+    let bed = OnLoopback::new("refused");
+    for name in ["controller", "replica-1"] {
+        let started = bed.node(name).stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8_lossy(&started.stderr);
+        let why = "group 0 has `protocol = \"nopaxos\"`";
+        let says = said.contains(why) && said.contains("can't serve yet");
+        assert!(!started.status.success() && says, "{said}");
+        assert!(!bed.directory.join("data").exists(), "it changes nothing");
+    }
+}
+
+/// The program stamps on while its process is away, and is replaced in place; a machine that dies takes its memory
+/// along. [Q-PROGRAM]
+#[test]
+fn a_sequencer_in_the_kernel_outlives_its_process_and_is_mute_after_its_machine() {
+    let Some(lab) = serving('q', &[]) else {
+        return;
+    };
+    let file = PathBuf::from(format!("/run/wirepaxos/{}/cluster.toml", lab.name));
+    let cluster = with_nopaxos(&file);
+    let hosts = Lab::named(&lab.name).unwrap();
+    let mut world = World::new(cluster, |node, at| {
+        let bind = || {
+            hosts.enter(node).unwrap();
+            UdpSocket::bind(at).unwrap()
+        };
+        std::thread::scope(|scope| scope.spawn(bind).join().unwrap())
+    });
+    let name = world.sequencer.name.clone();
+    let start = |lab: &TestLab| lab.json(&["start", &name, "--json"]);
+    start(&lab);
+    world.is_mute();
+    world.program(1, 7);
+    for _ in 0..5 {
+        world.request();
+    }
+    let shown = world.probe();
+    lab.kill(&name);
+    world.request();
+    start(&lab);
+    let log = file.with_file_name(format!("{name}.log"));
+    eventually("another process is there", || {
+        let log = std::fs::read_to_string(&log).ok()?;
+        log.contains("the sequencer is replaced in place")
+            .then_some(())
+    });
+    world.request();
+    assert_eq!(world.probe(), shown, "the same memory");
+    let heard: Vec<Instance> = world.replicas[0]
+        .heard
+        .iter()
+        .map(|heard| heard.0)
+        .collect();
+    assert_eq!(heard[0], 7);
+    assert!(heard.is_sorted_by(|a, b| a < b), "no slot twice: {heard:?}");
+
+    lab.kill(&name);
+    let of = &world.cluster;
+    let pins = Pins::of_node(&of.bpffs, of.cluster, &name).unwrap();
+    pins.remove().unwrap();
+    start(&lab);
+    world.is_mute();
+    assert_ne!(world.probe().1, shown.1);
+    world.program(2, 100);
+    world.request();
+    assert!(world.replicas[0].heard.last().unwrap().0 >= 100);
+}
+
+/// Makes a lab's cluster one of NOPaxos: its leaders' machines, and their names, are sequencers'.
+fn with_nopaxos(file: &Path) -> ClusterFile {
+    let mut draft = Draft::from(&ClusterFile::load(file).unwrap());
+    draft.groups[0].protocol = Some(Protocol::NoPaxos);
+    draft.nodes.retain(|node| node.role != Role::Acceptor);
+    for node in &mut draft.nodes {
+        if node.role == Role::Leader {
+            node.role = Role::Sequencer;
+            assert_eq!(node.plane, Some(Plane::Xdp));
+        }
+    }
+    draft.write(file).unwrap()
+}
