@@ -237,7 +237,8 @@ def execution_partitions():
     results = Results("execution")
     counts = partitions_of(results, "echo/udp")
     rows = [["echo: commands/s, CPU of all processes a command", "outstanding", *(f"{n} partitions" if n > 1 else "1 partition" for n in counts)]]
-    for name in ("echo/udp", "echo-one-worker/udp", "echo/xdp"):
+    names = (name for name in results.document["runs"] if name.startswith("echo"))
+    for name in sorted(names, key=lambda name: name.split("/")[::-1]):
         for outstanding in sorted({line["outstanding"] for line in results.lines(name)}):
             cells = []
             for partitions in counts:

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use wirepaxos::cluster_file::Role;
 use wirepaxos::recovery::Recovery;
-use wirepaxos::{Application, Client, ClientOptions, ClusterFile, Error, Program, Refusal, Stop};
+use wirepaxos::{
+    Application, Client, ClientOptions, ClusterFile, Error, Home, Program, Refusal, Stop,
+};
 
 use crate::deliver::{CallbackApplication, Callbacks};
 use crate::paxos_outcome::{self, PAXOS_EXECUTED, PAXOS_REFUSED};
@@ -85,7 +87,7 @@ impl Context {
         let options = ClientOptions {
             window: WINDOW,
             // An acknowledgement then means: delivered here.
-            home: replica.as_ref().map_or(0, |r| r.id),
+            home: replica.as_ref().map_or(Home::One, |r| Home::Of(r.id)),
             packing: false,
             ..ClientOptions::default()
         };

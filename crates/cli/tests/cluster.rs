@@ -208,6 +208,7 @@ fn partitions_behind_the_front_end_survive_kills() {
     const KEYS: usize = 12;
     let shape = Shape {
         partitions: 4,
+        workers: Some(2),
         ..shape("leveldb")
     };
     let mut cluster = TestCluster::start(&shape);
@@ -296,6 +297,39 @@ fn a_client_learns_what_became_of_its_commands() {
     }
     let unknown = client.call(0, &set, Duration::from_millis(100));
     assert_eq!(unknown, Outcome::Unknown(Doubt::NoAnswer));
+}
+
+/// [S-HOME]
+#[test]
+fn a_client_whose_replica_dies_goes_over_to_another_one() {
+    let mut cluster = TestCluster::start(&shape("leveldb"));
+    cluster.call(0, &["SET", "ready", "1"]);
+    let file = node::ClusterFile::load(&cluster.local.file).unwrap();
+    let mut client = Client::open(&file, ClientOptions::default()).unwrap();
+    let mut get = Vec::new();
+    Command::Get { key: b"ready" }.encode(&mut get).unwrap();
+    let mut call = || {
+        let done = client.call(0, &get, Duration::from_secs(30));
+        assert!(matches!(done, Outcome::Executed(Some(_))), "{done:?}");
+        client.home()
+    };
+    let home = call();
+    let name = &file.node_by_id(home).expect("a replica").name;
+    cluster.processes.kill(name);
+    eventually("another home", || (call() != home).then_some(()));
+    // The replicas know it, too: a command isn't sent twice.
+    const COMMANDS: u64 = 200;
+    let requests = || {
+        let leader = cluster.status("leader-1");
+        leader["counters"]["received"]["request"].as_u64().unwrap()
+    };
+    let before = requests();
+    (0..COMMANDS).for_each(|_| assert_ne!(call(), home));
+    let sent = requests() - before;
+    assert!(
+        sent < 2 * COMMANDS,
+        "{sent} requests for {COMMANDS} commands"
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod completions;
 mod control;
 mod error;
+mod home;
 mod outcome;
 mod recovery;
 mod session;
@@ -13,6 +14,7 @@ mod session;
 pub use self::completions::Completion;
 pub use self::control::{ControlClient, NoAnswer};
 pub use self::error::Error;
+pub use self::home::Home;
 pub use self::outcome::{Doubt, Outcome, Refusal};
 pub use self::recovery::{Decided, Recovery};
 pub use self::session::{Client, ClientOptions, known_group};

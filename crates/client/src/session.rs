@@ -20,6 +20,7 @@ use replica::slot;
 use crate::completions::{Completion, Completions};
 use crate::control::ControlClient;
 use crate::error::Error;
+use crate::home::{Home, HomeOfSessions};
 use crate::outcome::{Doubt, Outcome, Refusal};
 
 /// How a client behaves. The defaults fit most; change some of them with `..ClientOptions::default()`.
@@ -36,9 +37,8 @@ pub struct ClientOptions {
     pub retry_after: Duration,
     /// Values in flight at most; commands beyond are packed into the next ones.
     pub max_open_values: usize,
-    /// The one replica that answers when a request is first executed; 0 = all of them do, and the
-    /// first answer counts. A retry is answered by all.
-    pub home: NodeId,
+    /// Which replicas answer.
+    pub home: Home,
     /// Whether commands may share a value.
     pub packing: bool,
     /// How long an answer is looked for before the thread sleeps: waking it takes longer than all else where
@@ -59,7 +59,7 @@ impl Default for ClientOptions {
             window: 512,
             retry_after: Duration::from_millis(50),
             max_open_values: 64,
-            home: 0,
+            home: Home::One,
             packing: true,
             spin: Duration::ZERO,
             open_timeout: Duration::from_secs(10),
@@ -80,6 +80,7 @@ pub struct Client {
     outbox: LeaderOutbox,
     proposer: Proposer,
     sessions: Vec<Session>,
+    home: HomeOfSessions,
     completions: Completions,
     control: ControlClient,
     asked_for_leader: Time,
@@ -143,9 +144,11 @@ impl Client {
         let deployment = deployment(cluster, group)?;
         let nonce = random_nonce()?;
         let controller = cluster.controller_node().control;
+        let retry_after = options.retry_after.as_nanos() as Time;
+        let replicas = cluster.replicas(group).iter().map(|node| node.id).collect();
         let proposer = Proposer::new(ProposerSettings {
             deployment,
-            retry_after: options.retry_after.as_nanos() as Time,
+            retry_after,
             retries_before_asking: 3,
             nonce,
             max_open_values: options.max_open_values,
@@ -163,6 +166,7 @@ impl Client {
                 proposer.without_packing()
             },
             sessions: vec![Session::default(); usize::from(deployment.partitions)],
+            home: HomeOfSessions::new(options.home, replicas, nonce, retry_after),
             completions: Completions::default(),
             control: ControlClient::new(cluster)?,
             asked_for_leader: 0,
@@ -334,6 +338,11 @@ impl Client {
         Ok(ready || !left.is_zero())
     }
 
+    /// The replica that answers its requests; 0 if all do. See [`Home`].
+    pub fn home(&self) -> NodeId {
+        self.home.id()
+    }
+
     /// Requests submitted and not completed.
     pub fn outstanding(&self) -> usize {
         self.sessions.iter().map(|s| s.outstanding).sum()
@@ -355,15 +364,16 @@ impl Client {
         let now = self.start.elapsed().as_nanos() as Time;
         let (sessions, completions) = (&mut self.sessions, &mut self.completions);
         let confirmations = &mut self.vain_confirmations;
+        let home = &mut self.home;
         let ordered = self.options.ordered;
-        let mut lost = None;
+        let (mut lost, mut has_moved) = (None, false);
         let senders = &self.senders;
         let packets = self.inbox.iter().flat_map(|arrival| {
             let datagrams = arrival.datagrams();
             datagrams.filter_map(move |datagram| senders.parse(datagram, &arrival.from).ok())
         });
         for packet in packets {
-            let pid = packet.header.pid;
+            let (pid, replica) = (packet.header.pid, packet.header.swid);
             // What the proposer drops (duplicates, strangers' packets) is of no interest here.
             let _ = self.proposer.step(now, &packet, &mut |_, request, answer| {
                 let Some((status, bytes)) = answer.split_first() else {
@@ -379,6 +389,7 @@ impl Client {
                     lost = (status == Status::UnknownSession).then_some(pid).or(lost);
                     return;
                 }
+                has_moved |= home.answered(now, replica);
                 session.complete(request);
                 completions.push(Completion {
                     pid,
@@ -388,6 +399,9 @@ impl Client {
                     ordered,
                 });
             });
+        }
+        if has_moved {
+            self.move_sessions(|_| true);
         }
         if let Some(pid) = lost {
             self.lose_session(pid);
@@ -448,26 +462,21 @@ impl Client {
             self.proposer.leader_changed(now, &mut self.outbox);
             self.plane.send(&mut self.outbox.batch);
             self.vain_confirmations += 1;
+            // Replicas that don't know a session (it expired) don't know where to answer either.
             if self.vain_confirmations % CONFIRMATIONS_BEFORE_MOVE == 0 {
-                self.move_sessions();
+                self.move_sessions(|session| session.outstanding > 0);
             }
         }
     }
 
-    /// The leader is there and yet nobody answers: replicas that don't know a session (it expired)
-    /// don't know where to answer either. A MOVE tells them.
-    fn move_sessions(&mut self) {
-        let Ok(address) = self.plane.local_addr() else {
+    /// Tells the replicas anew where these sessions are answered, and by whom.
+    fn move_sessions(&mut self, which: impl Fn(&Session) -> bool) {
+        let Ok(reply_to) = self.reply_to() else {
             return;
         };
-        let operation = SessionOp::Move {
-            reply_to: ReplyAddress {
-                home: self.options.home,
-                address: Some(address),
-            },
-        };
+        let operation = SessionOp::Move { reply_to };
         for (pid, session) in self.sessions.iter().enumerate() {
-            if session.id != 0 && session.outstanding > 0 {
+            if session.id != 0 && which(session) {
                 let command = operation.to_bytes();
                 // One that is under way already is enough.
                 let _ = self
@@ -475,6 +484,13 @@ impl Client {
                     .submit(pid as PartitionId, session.id, 0, &command);
             }
         }
+    }
+
+    fn reply_to(&self) -> Result<ReplyAddress, Error> {
+        Ok(ReplyAddress {
+            home: self.home.id(),
+            address: Some(self.plane.local_addr()?),
+        })
     }
 
     /// A session that the replicas don't know any more: what was outstanding in it is over.
@@ -515,10 +531,7 @@ impl Client {
         let operation = SessionOp::Open {
             ordered: self.options.ordered,
             window: self.options.window,
-            reply_to: ReplyAddress {
-                home: self.options.home,
-                address: Some(self.plane.local_addr()?),
-            },
+            reply_to: self.reply_to()?,
         };
         let nonce = random_nonce()?;
         self.proposer

@@ -15,11 +15,10 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use client::ControlClient;
+use client::{ControlClient, Home};
 use control::{Assembler, Progress};
 use node::ClusterFile;
 use node::cluster_file::{Plane, Role};
-use paxos::NodeId;
 
 pub use self::disk::FileSystem;
 use self::disk::Tables;
@@ -53,7 +52,7 @@ pub struct Settings {
     pub acceptors: usize,
     /// See `replicas`.
     pub partitions: u16,
-    /// Threads of a replica that execute; none: as many as the machine has CPUs.
+    /// Threads of a replica that execute; none: the replicas share the machine's CPUs.
     pub workers: Option<u16>,
     /// So many of a hundred commands are over two partitions.
     pub multi: u16,
@@ -65,8 +64,8 @@ pub struct Settings {
     pub open_values: usize,
     /// A value for each command.
     pub unpacked: bool,
-    /// Each client is answered by one replica, by another one in turn, instead of by all.
-    pub homes: bool,
+    /// Which replicas answer a client.
+    pub home: Home,
     /// How long a load is measured, after half a second of warming up.
     pub time: Duration,
     /// Also until each store has written a file.
@@ -291,10 +290,7 @@ impl System {
             1 => settings.spin,
             _ => Duration::ZERO,
         };
-        let loads = (0..clients).map(|n| {
-            let home = self.home(settings, n);
-            Load::open(&self.cluster, settings, share(n), spin, home)
-        });
+        let loads = (0..clients).map(|n| Load::open(&self.cluster, settings, share(n), spin));
         let mut loads = loads.collect::<Result<Vec<_>, _>>()?;
         let spread = settings.pinned == Pinned::Spread;
         let warm_up = Until {
@@ -329,15 +325,6 @@ impl System {
             memory_before,
             memory_after: memory_by_process(&self.processes),
         })
-    }
-
-    /// Who alone answers the `n`-th client; 0: all replicas do.
-    fn home(&self, settings: &Settings, n: u16) -> NodeId {
-        let replicas: Vec<_> = self.cluster.with_role(Role::Replica).collect();
-        let in_turn = replicas.get(usize::from(n) % replicas.len().max(1));
-        in_turn
-            .filter(|_| settings.homes)
-            .map_or(0, |replica| replica.id)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use client::ClientOptions;
+use client::{ClientOptions, Home};
 use local_cluster::{Error, MAX_VALUE};
 use measure::e2e::local::Local;
 use measure::e2e::{self, Bench, ByProcess, FileSystem, Measured, Pair, Pinned, Settings};
@@ -63,8 +63,8 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "1",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     partitions: Vec<u16>,
-    /// Threads of a replica that execute; by default one a CPU, at most one a partition (udp, without
-    /// --lab)
+    /// Threads of a replica that execute; by default the replicas share the CPUs, each with one at least
+    /// and at most one a partition (udp, without --lab)
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: Option<u16>,
     /// So many of a hundred commands are over two partitions
@@ -83,9 +83,9 @@ pub struct Options {
     /// Give each command a value of its own: then operations are values
     #[arg(long)]
     unpacked: bool,
-    /// Each client has a home, the one replica that answers it; otherwise all do
+    /// All replicas answer each client, and the first answer counts; otherwise one does
     #[arg(long)]
-    homes: bool,
+    all_answer: bool,
     /// Acceptors store their votes on disk
     #[arg(long)]
     durable: bool,
@@ -246,7 +246,10 @@ impl Options {
             max_value: self.max_value,
             open_values: self.open_values,
             unpacked: self.unpacked,
-            homes: self.homes,
+            home: match self.all_answer {
+                true => Home::All,
+                false => Home::One,
+            },
             time: Duration::from_secs(self.seconds),
             until_full: self.app != "echo" && !self.short,
             durable: self.durable,
@@ -354,7 +357,7 @@ fn json_of(row: &Measured, options: &Options, file_system: &FileSystem) -> Value
         "learners": options.learners,
         "pinned": options.pinned.name(),
         "spin_us": options.spin,
-        "homes": options.homes,
+        "homes": !options.all_answer,
         "value_bytes": options.value_bytes,
         "max_value": options.max_value,
         "open_values": options.open_values,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use client::{Client, ClientOptions};
 use node::ClusterFile;
-use paxos::{NodeId, PartitionId};
+use paxos::PartitionId;
 use replica::Status;
 
 use super::Settings;
@@ -98,7 +98,6 @@ impl Load {
         settings: &Settings,
         outstanding: u16,
         spin: Duration,
-        home: NodeId,
     ) -> Result<Load, Error> {
         static STREAMS: AtomicU64 = AtomicU64::new(0);
         let client = Client::open(
@@ -111,7 +110,7 @@ impl Load {
                 },
                 packing: !settings.unpacked,
                 spin,
-                home,
+                home: settings.home,
                 ..ClientOptions::default()
             },
         )?;

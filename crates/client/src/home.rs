@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which replica answers a client. [S-HOME]
+
+use paxos::{NodeId, Time};
+
+/// Which replicas answer a request when it is first executed. A retry is answered by all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Home {
+    /// One of them, drawn at random. A client whose replica stays silent while another one answers retries goes
+    /// over to that one.
+    #[default]
+    One,
+    /// This one, whatever becomes of it.
+    Of(NodeId),
+    /// All of them, and the first answer counts: no retry is needed where one of them dies or is slow, but each
+    /// command costs an answer of each.
+    All,
+}
+
+/// The home of a client's sessions.
+pub(crate) struct HomeOfSessions {
+    id: NodeId,
+    /// To whom it may go over.
+    candidates: Vec<NodeId>,
+    /// Since when others have given first answers, and the home none.
+    silent_since: Option<Time>,
+    /// It may be silent for so long.
+    patience: Time,
+}
+
+impl HomeOfSessions {
+    /// `random` chooses one of `replicas`, where that is asked for.
+    pub fn new(home: Home, replicas: Vec<NodeId>, random: u64, patience: Time) -> HomeOfSessions {
+        let (id, candidates) = match home {
+            Home::One => {
+                let at = random % replicas.len().max(1) as u64;
+                (replicas.get(at as usize).copied().unwrap_or(0), replicas)
+            }
+            Home::Of(id) => (id, Vec::new()),
+            Home::All => (0, Vec::new()),
+        };
+        HomeOfSessions {
+            id,
+            candidates,
+            silent_since: None,
+            patience,
+        }
+    }
+
+    /// As sessions name it: 0 = all replicas answer.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// A replica was the first one to answer a request. Says whether it is the home from now on. That a single
+    /// retry is answered by another one first says little, since all answer it.
+    pub fn answered(&mut self, now: Time, by: NodeId) -> bool {
+        if by == self.id {
+            self.silent_since = None;
+        } else if self.candidates.contains(&by) {
+            let since = *self.silent_since.get_or_insert(now);
+            if now.saturating_sub(since) >= self.patience {
+                self.id = by;
+                self.silent_since = None;
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPLICAS: [NodeId; 3] = [31, 32, 33];
+    const PATIENCE: Time = 50;
+
+    fn of(home: Home, random: u64) -> HomeOfSessions {
+        HomeOfSessions::new(home, REPLICAS.to_vec(), random, PATIENCE)
+    }
+
+    #[test]
+    fn clients_are_spread_over_the_replicas() {
+        let homes: Vec<_> = (0..6).map(|random| of(Home::One, random).id()).collect();
+        assert_eq!(homes, [31, 32, 33, 31, 32, 33]);
+        assert_eq!((of(Home::All, 1).id(), of(Home::Of(7), 1).id()), (0, 7));
+    }
+
+    #[test]
+    fn a_home_that_stays_silent_while_another_one_answers_is_left() {
+        let mut home = of(Home::One, 0);
+        assert!(!home.answered(1_000, 32));
+        assert!(!home.answered(1_049, 33));
+        assert!(home.answered(1_050, 33));
+        assert_eq!(home.id(), 33);
+        // The next one is silent from its own first silence on.
+        assert!(!home.answered(1_051, 32));
+        assert!(!home.answered(1_100, 32));
+        assert!(home.answered(1_101, 32));
+    }
+
+    #[test]
+    fn a_home_that_answers_now_and_then_stays() {
+        let mut home = of(Home::One, 0);
+        for at in (0..1_000).step_by(40) {
+            assert!(!home.answered(at, 32));
+            assert!(!home.answered(at + 30, 31));
+        }
+        assert_eq!(home.id(), 31);
+    }
+
+    #[test]
+    fn nobody_goes_over_to_a_stranger_or_against_an_order() {
+        for (home, by) in [(Home::One, 99), (Home::Of(31), 32), (Home::All, 32)] {
+            let mut home = of(home, 0);
+            let before = home.id();
+            assert!((0..10).all(|at| !home.answered(at * PATIENCE, by)));
+            assert_eq!(home.id(), before);
+        }
+    }
+}
