@@ -38,7 +38,7 @@ pub struct Shape {
     pub replicas: usize,
     /// Partitions of the one group.
     pub partitions: u16,
-    /// Threads of a replica that execute; none: as many as the machine has CPUs.
+    /// Threads of a replica that execute; none: the replicas share the machine's CPUs.
     pub workers: Option<u16>,
     /// Largest value in bytes.
     pub max_value: u16,
@@ -325,7 +325,8 @@ fn draft(cluster: u32, host: Ipv4Addr, shape: &Shape) -> Result<Draft, Error> {
                 node.storage = Some(Storage::Durable);
             }
             if role == Role::Replica && shape.partitions > 1 {
-                node.workers = Some(shape.workers.unwrap_or_else(cpus).min(shape.partitions));
+                let share = || (cpus() / shape.replicas as u16).max(1);
+                node.workers = Some(shape.workers.unwrap_or_else(share).min(shape.partitions));
             }
             if role == Role::Replica && shape.redis {
                 node.redis = Some(SocketAddr::new(host, node.control.port() + 1));

@@ -40,7 +40,7 @@
 //! | `metrics` | `"ip:port"`, TCP, of the Prometheus text | none |
 //! | `cpu` | the CPU that the node's packet thread stays on | any |
 //! | `spin_us` | how many microseconds its packet threads look for packets again and again before they sleep; only on sockets (not the controller) | 0 |
-//! | `workers` | threads that execute; thread `t` of `n` serves the partitions whose number modulo `n` is `t`, and all packets for them go to one port (replica) | one a CPU, at most one a partition; a port for each partition |
+//! | `workers` | threads that execute; thread `t` of `n` serves the partitions whose number modulo `n` is `t`, and all packets for them go to one port (replica) | one, where several replicas of the group share an IP address and no `worker_cpus` are named; otherwise one a CPU, at most one a partition, and a port for each partition |
 //! | `worker_cpus` | list of the CPUs that these threads stay on, one after the other and again from the first (replica) | `cpu` |
 //! | `directories` | list of directories, relative to the file, for the partitions' state: partition 0's is in the first, 1's in the second, and again from the first; on file systems or devices of their own, say (replica) | `data` |
 //! | `copies` | directory, relative to the file, in which the replica puts copies of its state by itself (replica) | none: it makes none |

@@ -35,6 +35,41 @@ fn the_sample_file_is_valid() {
     assert_eq!(file.deployment(replica, group).node, 31);
 }
 
+#[test]
+fn replicas_that_share_a_machine_have_one_thread_each_and_one_port() {
+    let workers = |text: &str| {
+        let file = parse(text, "x.toml").unwrap();
+        let replicas = file.replicas(0).into_iter();
+        let of = |node: &Node| {
+            (
+                node.workers,
+                node.address_for(3).port() - node.address.port(),
+            )
+        };
+        replicas.map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(workers(SAMPLE), [(Some(1), 0); 3]);
+    // Said otherwise, for the first one.
+    let more = SAMPLE.replacen("# workers = 2", "workers = 2", 1);
+    assert_eq!(workers(&more), [(Some(2), 1), (Some(1), 0), (Some(1), 0)]);
+    let cpus = SAMPLE.replacen("# worker_cpus", "worker_cpus", 1);
+    assert_eq!(workers(&cpus), [(None, 3), (Some(1), 0), (Some(1), 0)]);
+    // On machines of their own.
+    let apart = SAMPLE
+        .replace("127.0.0.1:7031", "127.0.0.2:7031")
+        .replace("127.0.0.1:7032", "127.0.0.3:7032");
+    assert_eq!(workers(&apart), [(None, 3); 3]);
+    let one_of_another_group = SAMPLE
+        .replacen(
+            "[controller]",
+            "[[group]]\nid = 7\napplication = \"leveldb\"\n[controller]",
+            1,
+        )
+        .replace("role = \"replica\"", "role = \"replica\"\ngroup = 7")
+        .replacen("group = 7", "group = 0", 1);
+    assert_eq!(workers(&one_of_another_group), [(None, 3)]);
+}
+
 /// What is replaced in the sample, by what, what the line found wrong contains then, and parts of
 /// the messages.
 type Bad = (
@@ -239,12 +274,13 @@ fn with_learner(lines: &str) -> String {
 #[test]
 fn votes_go_to_learners_where_there_are_any() {
     let listeners = |text: &str, node: &str| {
-        let file = parse(text, "x.toml").unwrap();
+        let two_threads = text.replace("role = \"replica\"", "role = \"replica\"\nworkers = 2");
+        let file = parse(&two_threads, "x.toml").unwrap();
         let listeners = file.listeners(file.node(node).unwrap(), 0);
         let ports = listeners.iter().map(|n| n.address_for(1).port());
         ports.collect::<Vec<_>>()
     };
-    // A replica has a port for each partition.
+    // A replica has a port for each thread.
     assert_eq!(listeners(SAMPLE, "acceptor-1"), [7032, 7033, 7034]);
     let one = with_learner("metrics = \"127.0.0.1:9441\"\ncpu = 1\nplane = \"auto\"");
     assert_eq!(listeners(&one, "acceptor-1"), [7041]);
@@ -417,7 +453,7 @@ fn what_is_written_reads_back_to_the_same_cluster() {
     let ports = [0, 1, 2, 3].map(|pid| replica.address_for(pid).port());
     assert_eq!(ports, [7031, 7032, 7031, 7032], "one for each thread");
     let replica = node("replica-2");
-    assert_eq!(replica.address_for(3).port(), 7035);
+    assert_eq!(replica.address_for(3).port(), 7032, "one thread");
     let by_default = every.partition_dir(&replica, 1);
     assert_eq!(by_default, every.node_dir(&replica).join("partition-1"));
     let copies = CopySettings {

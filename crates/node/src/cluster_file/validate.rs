@@ -30,7 +30,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         check.recordable(&raw.node, &raw.group);
     }
     let dir = file.parent().unwrap_or(Path::new(""));
-    let nodes: Vec<_> = raw
+    let mut nodes: Vec<_> = raw
         .node
         .iter()
         .map(|n| check.node(n, &raw.group, dir))
@@ -47,6 +47,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         check.errors.sort_by_key(|e| e.at);
         return Err(check.errors);
     }
+    share_machines(&mut nodes);
     Ok(ClusterFile {
         cluster,
         data: dir.join(raw.data.into_inner()),
@@ -60,6 +61,20 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         nodes,
         controller,
     })
+}
+
+/// Replicas of one group that share an address share a machine, for a trial as a rule. There a thread for each
+/// partition costs more than it brings, so each of them has one unless the file says otherwise. It isn't a matter of
+/// the machine's CPUs: every node has to know it, since it says which port takes which partition's packets.
+fn share_machines(nodes: &mut [Node]) {
+    let place = |node: &Node| node.group.map(|group| (group, node.address.ip()));
+    let places: Vec<_> = nodes.iter().filter_map(place).collect();
+    for node in nodes {
+        let replicas = places.iter().filter(|of| Some(**of) == place(node)).count();
+        if replicas > 1 && node.workers.is_none() && node.worker_cpus.is_empty() {
+            node.workers = Some(1);
+        }
+    }
 }
 
 fn at<T>(spanned: &Spanned<T>) -> usize {
