@@ -115,8 +115,12 @@ fn replica(document: &Value) -> Vec<String> {
             Some(at) => format!(", CATCHING UP to {at}"),
             None => String::new(),
         };
+        let stopped = match p["stopped"] == true {
+            true => ", STOPPED until another epoch is active",
+            false => "",
+        };
         format!(
-            "partition {}: next {}, checkpoint {}, {} sessions, {} repaired{catching_up}",
+            "partition {}: next {}, checkpoint {}, {} sessions, {} repaired{catching_up}{stopped}",
             p["pid"], p["next"], p["checkpoint"], p["sessions"], p["repaired"]
         )
     });
@@ -190,6 +194,17 @@ mod tests {
         assert_eq!(lines(&learner, &cluster), [counts]);
         learner["groups"][0]["epoch"] = Value::Null;
         assert!(lines(&learner, &cluster)[0].contains("NO EPOCH"));
+        let replica = json!({
+            "role": "replica",
+            "application": "echo",
+            "partitions": [{ "pid": 0, "next": 9, "checkpoint": 9, "sessions": 1, "repaired": 0, "stopped": true }],
+        });
+        assert_eq!(
+            lines(&replica, &cluster),
+            [
+                "echo; partition 0: next 9, checkpoint 9, 1 sessions, 0 repaired, STOPPED until another epoch is active"
+            ]
+        );
         let controller = json!({
             "role": "controller",
             "groups": [{ "group": 0, "active": 3, "leader": 11,
