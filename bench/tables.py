@@ -301,6 +301,60 @@ def execution_independent():
     return table(rows) + ["", results.origin() + "."]
 
 
+def execution_cpu():
+    """Where the CPU time of a command goes."""
+    results = Results("execution")
+    rows = [[
+        "µs of CPU for a command", "partitions", "outstanding", "all processes", "client or clients", "leader", "an acceptor",
+        "a replica", "CPUs busy", "unreplicated: all, its clients, its server",
+    ]]
+    for name, partitions, outstanding in cpu_loads(results):
+        of = {"name": name, "partitions": partitions, "outstanding": outstanding}
+
+        def measured(line):
+            return line["independent"] if name.startswith("independent") else line
+
+        def median(pick):
+            return results.median(lambda line: pick(measured(line)), **of)
+
+        row = [name.replace("-", ", ").replace("/", ", "), str(partitions), f"{outstanding:,}"]
+        row += [f"{median(cpu_of(process)):.2f}" for process in ("", "client")]
+        for role in ("leader", "acceptor", "replica"):
+            each = median(cpu_of(role))
+            row.append(f"{each:.2f}" if each >= 0.005 else "")
+        row.append(f"{median(lambda line: sum(line['cpu_s'].values()) / line['seconds']):.2f}")
+        bare = ""
+        if name.startswith("independent"):
+            picks = (cpu_of(""), cpu_of("client"), cpu_of("unreplicated"))
+            bare = ", ".join(f"{median(lambda line, pick=pick: pick(line['baseline'])):.2f}" for pick in picks)
+        rows.append(row + [bare])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def cpu_loads(results):
+    """Those of which the text says what limits them."""
+    for name in results.document["runs"]:
+        if name.startswith("spin"):
+            yield name, 1, 1
+        elif name.startswith("echo") and name.endswith("/udp"):
+            yield name, 1, 64
+            yield name, 4, 64
+        elif name in ("volatile/udp", "durable/udp"):
+            yield name, 1, 1024
+        elif name.startswith("independent-32") and "rocksdb" not in name:
+            yield name, 1, 32
+
+
+def cpu_of(role):
+    """Microseconds for a command of a process of this role, the mean of them; of all processes where none is named."""
+
+    def pick(line):
+        spent = [seconds for name, seconds in line["cpu_s"].items() if name.startswith(role)]
+        return sum(spent) / (len(spent) if role else 1) * 1e6 / (line["ops_per_s"] * line["seconds"])
+
+    return pick
+
+
 def number(value):
     """With as many digits as mean something."""
     value = float(value)
