@@ -11,6 +11,8 @@ use node::cluster_file::Node;
 use node::transfer::copy;
 use serde_json::json;
 
+use crate::arguments::Cluster;
+
 /// Commands of `wirepaxos copy`.
 #[derive(Subcommand)]
 pub enum Command {
@@ -23,9 +25,8 @@ pub enum Command {
 /// Options of both.
 #[derive(Args)]
 pub struct Options {
-    /// The cluster file
-    #[arg(short, long, default_value = "cluster.toml")]
-    cluster: PathBuf,
+    #[command(flatten)]
+    cluster: Cluster,
     /// The replica
     #[arg(long)]
     name: String,
@@ -39,7 +40,7 @@ pub struct Options {
 /// Makes a copy, or puts one where a replica begins with it.
 pub fn run(command: &Command) -> Result<(), Error> {
     let (Command::Make(options) | Command::Put(options)) = command;
-    let cluster = ClusterFile::load(&options.cluster)?;
+    let cluster = options.cluster.load()?;
     let node = cluster.named(&options.name)?;
     let directory = &options.directory;
     let kind = application(&cluster, node);

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos forget-log`: give up a durable acceptor's damaged log.
 
-use std::path::PathBuf;
-
 use clap::Args;
-use node::ClusterFile;
 use serde_json::json;
 
+use crate::arguments::Cluster;
 use local_cluster::Error;
 
 /// Options of `wirepaxos forget-log`.
 #[derive(Args)]
 pub struct Options {
-    /// The cluster file
-    #[arg(short, long, default_value = "cluster.toml")]
-    cluster: PathBuf,
+    #[command(flatten)]
+    cluster: Cluster,
     /// The acceptor, whose process must not run. Run this on its machine
     #[arg(long)]
     name: String,
@@ -25,7 +22,7 @@ pub struct Options {
 
 /// Puts the log aside, if it is damaged.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let cluster = ClusterFile::load(&options.cluster)?;
+    let cluster = options.cluster.load()?;
     let name = &options.name;
     let aside = node::forget_log(&cluster, cluster.named(name)?)?;
     if options.json {

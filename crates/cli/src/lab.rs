@@ -86,7 +86,7 @@ pub struct Up {
     /// rocksdb, leveldb or echo
     #[arg(long, default_value = "rocksdb")]
     app: String,
-    /// Partitions of the application; the Redis front end needs 1
+    /// Partitions of the application
     #[arg(long, default_value_t = 1)]
     partitions: u16,
     /// Nodes talk IPv6
