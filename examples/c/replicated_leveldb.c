@@ -69,10 +69,11 @@ static void deliver(struct paxos_ctx *ctx, uint64_t instance, char *value, int s
 }
 
 /* Everything delivered so far is on disk when this returns. */
-static int checkpoint(struct paxos_ctx *ctx)
+static int checkpoint(struct paxos_ctx *ctx, uint16_t pid)
 {
     struct store *store = ctx->arg;
     char *error = NULL;
+    (void)pid; /* there is but one */
     leveldb_put(store->db, store->synced, position_key, 0, (char *)&store->next,
                 sizeof store->next, &error);
     if (error == NULL)

@@ -64,10 +64,11 @@ struct paxos_ctx {
    */
   void (*deliver)(struct paxos_ctx *ctx, uint64_t instance, char *value, int size);
   /*
-   Called before the acceptors may forget what was delivered: make your data durable and
-   return 0. Any other answer stops the node. May be NULL.
+   Called before the acceptors may forget what was delivered in this partition: make your data of it
+   durable and return 0. Any other answer stops the node. What was delivered before the previous such
+   call for this partition never comes again. May be NULL.
    */
-  int (*checkpoint)(struct paxos_ctx *ctx);
+  int (*checkpoint)(struct paxos_ctx *ctx, uint16_t pid);
   /*
    The same as `deliver` for a group of several partitions, each of which counts instances by itself. If
    it is there, `deliver` isn't called. Values of different partitions have no order.
@@ -80,10 +81,13 @@ struct paxos_ctx {
   /*
    The first step of a value that was submitted to several partitions, in each of them: append to
    `prepared` what the value needs to know of this one. It sees all that was delivered before, and
-   changes nothing. Without these three such values are refused.
+   changes nothing. After a crash it may come again for an `instance` that your data is beyond. Then
+   append what you appended the first time: so keep that with your data. Without these three such values
+   are refused.
    */
   void (*prepare)(struct paxos_ctx *ctx,
                   uint16_t pid,
+                  uint64_t instance,
                   const char *value,
                   int size,
                   struct paxos_bytes *prepared);

@@ -68,14 +68,14 @@ impl Callbacks {
     }
 
     /// Calls `prepare`.
-    fn prepare(&self, pid: u16, value: &[u8]) -> Vec<u8> {
+    fn prepare(&self, pid: u16, instance: u64, value: &[u8]) -> Vec<u8> {
         let context = self.lock();
         let mut prepared = paxos_bytes(Vec::new());
         let (value, size) = shown(value);
         // SAFETY: as in `deliver`; what is appended to lives longer than the call.
         unsafe {
             if let Some(prepare) = (*context.0).prepare {
-                prepare(context.0, pid, value, size, &mut prepared);
+                prepare(context.0, pid, instance, value, size, &mut prepared);
             }
         }
         prepared.0
@@ -122,13 +122,13 @@ impl Callbacks {
     }
 
     /// Calls `checkpoint`; true if there is none or it succeeds.
-    fn checkpoint(&self) -> bool {
+    fn checkpoint(&self, pid: u16) -> bool {
         let context = self.lock();
         // SAFETY: as above.
         unsafe {
             match (*context.0).checkpoint {
                 None => true,
-                Some(checkpoint) => checkpoint(context.0) == 0,
+                Some(checkpoint) => checkpoint(context.0, pid) == 0,
             }
         }
     }
@@ -193,7 +193,7 @@ impl Application for CallbackApplication {
     }
 
     fn prepare(&mut self, command: &[u8], prepared: &mut Vec<u8>) -> Result<(), Error> {
-        prepared.append(&mut self.callbacks.prepare(self.pid, command));
+        prepared.append(&mut self.callbacks.prepare(self.pid, self.instance, command));
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl Application for CallbackApplication {
 
     fn checkpoint(&mut self) -> Result<Checkpoint, Error> {
         // In this thread, like all callbacks: a program need not expect two at once.
-        if !self.callbacks.checkpoint() {
+        if !self.callbacks.checkpoint(self.pid) {
             return Err(Error("the program's checkpoint callback failed".into()));
         }
         self.records.checkpoint()
@@ -249,4 +249,87 @@ fn no_restore() -> Error {
          a replica that is up to date"
             .into(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::c_void;
+
+    /// What the callbacks were called with.
+    type Calls = Vec<(&'static str, u16, u64)>;
+
+    unsafe fn note(ctx: *mut paxos_ctx, call: (&'static str, u16, u64)) {
+        // SAFETY: `program` has set it to what outlives all calls.
+        unsafe { (*(*ctx).arg.cast::<Calls>()).push(call) }
+    }
+
+    unsafe extern "C" fn prepare(
+        ctx: *mut paxos_ctx,
+        pid: u16,
+        instance: u64,
+        _: *const c_char,
+        _: c_int,
+        _: *mut paxos_bytes,
+    ) {
+        // SAFETY: see `note`.
+        unsafe { note(ctx, ("prepare", pid, instance)) }
+    }
+
+    unsafe extern "C" fn combine(
+        _: *mut paxos_ctx,
+        _: *const c_char,
+        _: c_int,
+        _: *mut paxos_part,
+        _: c_int,
+    ) {
+    }
+
+    unsafe extern "C" fn apply(
+        ctx: *mut paxos_ctx,
+        pid: u16,
+        instance: u64,
+        _: *const c_char,
+        _: c_int,
+    ) {
+        // SAFETY: see `note`.
+        unsafe { note(ctx, ("apply", pid, instance)) }
+    }
+
+    unsafe extern "C" fn checkpoint(ctx: *mut paxos_ctx, pid: u16) -> c_int {
+        // SAFETY: see `note`.
+        unsafe { note(ctx, ("checkpoint", pid, 0)) };
+        0
+    }
+
+    /// A program that is told where its values lie can tell what it has already, after each crash anew.
+    #[test]
+    fn each_step_is_told_its_partition_and_instance() {
+        let directory = std::env::temp_dir().join(format!("wirepaxos-capi-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut calls = Calls::new();
+        let mut ctx = paxos_ctx {
+            deliver: None,
+            checkpoint: Some(checkpoint),
+            deliver_in: None,
+            prepare: Some(prepare),
+            combine: Some(combine),
+            apply: Some(apply),
+            arg: ptr::from_mut(&mut calls).cast::<c_void>(),
+            private_: ptr::null_mut(),
+        };
+        // SAFETY: it outlives the applications below.
+        let callbacks = unsafe { Callbacks::new(&mut ctx) };
+        for _crash in 0..2 {
+            let opened = CallbackApplication::open(callbacks.clone(), 3, &directory);
+            let mut program = opened.unwrap();
+            program.at_instance(7);
+            program.prepare(b"value", &mut Vec::new()).unwrap();
+            program.apply(b"effect").unwrap();
+            drop(program.checkpoint().unwrap());
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
+        let once = [("prepare", 3, 7), ("apply", 3, 7), ("checkpoint", 3, 0)];
+        assert_eq!(calls, [once, once].concat());
+    }
 }

@@ -27,9 +27,10 @@ pub struct paxos_ctx {
     pub deliver: Option<
         unsafe extern "C" fn(ctx: *mut paxos_ctx, instance: u64, value: *mut c_char, size: c_int),
     >,
-    /// Called before the acceptors may forget what was delivered: make your data durable and
-    /// return 0. Any other answer stops the node. May be NULL.
-    pub checkpoint: Option<unsafe extern "C" fn(ctx: *mut paxos_ctx) -> c_int>,
+    /// Called before the acceptors may forget what was delivered in this partition: make your data of it
+    /// durable and return 0. Any other answer stops the node. What was delivered before the previous such
+    /// call for this partition never comes again. May be NULL.
+    pub checkpoint: Option<unsafe extern "C" fn(ctx: *mut paxos_ctx, pid: u16) -> c_int>,
     /// The same as `deliver` for a group of several partitions, each of which counts instances by itself. If
     /// it is there, `deliver` isn't called. Values of different partitions have no order.
     pub deliver_in: Option<
@@ -43,11 +44,14 @@ pub struct paxos_ctx {
     >,
     /// The first step of a value that was submitted to several partitions, in each of them: append to
     /// `prepared` what the value needs to know of this one. It sees all that was delivered before, and
-    /// changes nothing. Without these three such values are refused.
+    /// changes nothing. After a crash it may come again for an `instance` that your data is beyond. Then
+    /// append what you appended the first time: so keep that with your data. Without these three such values
+    /// are refused.
     pub prepare: Option<
         unsafe extern "C" fn(
             ctx: *mut paxos_ctx,
             pid: u16,
+            instance: u64,
             value: *const c_char,
             size: c_int,
             prepared: *mut paxos_bytes,
