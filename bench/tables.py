@@ -317,7 +317,7 @@ def execution_cpu():
         def median(pick):
             return results.median(lambda line: pick(measured(line)), **of)
 
-        row = [name.replace("-", ", ").replace("/", ", "), str(partitions), f"{outstanding:,}"]
+        row = [name.replace("/", ", "), str(partitions), f"{outstanding:,}"]
         row += [f"{median(cpu_of(process)):.2f}" for process in ("", "client")]
         for role in ("leader", "acceptor", "replica"):
             each = median(cpu_of(role))
