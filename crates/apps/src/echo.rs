@@ -26,6 +26,10 @@ impl StateMachine for Echo {
         reply.extend_from_slice(command);
     }
 
+    fn is_read(_: &[u8]) -> bool {
+        true
+    }
+
     fn spans_partitions() -> bool {
         true
     }

@@ -138,6 +138,24 @@ pub struct TooLong;
 pub struct Malformed;
 
 impl<'a> Command<'a> {
+    /// Whether it changes nothing, whatever the store holds.
+    pub fn is_read(&self) -> bool {
+        match self {
+            Command::Get { .. }
+            | Command::Exists { .. }
+            | Command::Mget { .. }
+            | Command::Strlen { .. }
+            | Command::Scan { .. }
+            | Command::Dbsize => true,
+            Command::Set { .. }
+            | Command::Del { .. }
+            | Command::Mset { .. }
+            | Command::IncrBy { .. }
+            | Command::Append { .. }
+            | Command::GetDel { .. } => false,
+        }
+    }
+
     /// Appends the encoding.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), TooLong> {
         match self {

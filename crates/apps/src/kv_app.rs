@@ -19,6 +19,7 @@ use replica::{Application, Error, Link, MOVE_AWAY, Part};
 use sha2::{Digest, Sha256};
 
 use crate::contents::{Contents, StoredKeys};
+use crate::kv::Command;
 use crate::kv_span::Share;
 use crate::store::{Cursor, Engine};
 use crate::{kv_exec, kv_span, leveldb, pairs, rocksdb};
@@ -112,6 +113,10 @@ fn fill(engine: &'static Engine, new_dir: &Path, from: &mut dyn Read) -> Result<
 impl Application for KvApplication {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         kv_exec::execute(&mut self.contents, command, reply)
+    }
+
+    fn is_read(&self, command: &[u8]) -> bool {
+        Command::parse(command).is_ok_and(|command| command.is_read())
     }
 
     fn spans_partitions(&self) -> bool {

@@ -69,6 +69,55 @@ fn store_dirs(dir: &Path) -> Vec<String> {
     names
 }
 
+/// [N-READ]
+#[test]
+fn a_command_is_called_a_read_if_it_changes_nothing() {
+    let dir = TempDir::new("reads");
+    let app = &mut open("rocksdb", &dir.0);
+    let (key, keys) = (&b"k"[..], || vec![&b"k"[..]]);
+    let commands = [
+        (Command::Get { key }, true),
+        (Command::Exists { keys: keys() }, true),
+        (Command::Mget { keys: keys() }, true),
+        (Command::Strlen { key }, true),
+        (Command::Dbsize, true),
+        (
+            Command::Scan {
+                count: 10,
+                from: 0,
+                pattern: None,
+            },
+            true,
+        ),
+        (set(key, b"2"), false),
+        (Command::Del { keys: keys() }, false),
+        (Command::GetDel { key }, false),
+        (incr(key, 1), false),
+        (append(key, b"2"), false),
+        (
+            Command::Mset {
+                pairs: vec![(key, &b"2"[..])],
+            },
+            false,
+        ),
+    ];
+    let digest = |app: &mut Box<dyn Application>| {
+        app.commit(&[]).unwrap();
+        app.digest().unwrap()
+    };
+    for (command, reads) in commands {
+        run(app, &set(key, b"1"));
+        let before = digest(app);
+        run(app, &command);
+        assert_eq!(digest(app) == before, reads, "{command:?}");
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes).unwrap();
+        assert_eq!(app.is_read(&bytes), reads, "{command:?}");
+        bytes.push(0);
+        assert!(!app.is_read(&bytes), "{command:?}, and a byte more");
+    }
+}
+
 #[test]
 fn commands_answer_as_redis_does() {
     for name in STORES {

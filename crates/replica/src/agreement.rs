@@ -138,7 +138,7 @@ pub trait Agreement: Log + Sized {
 
     /// Takes what a program in the kernel of this very node hands over, whoever it says it is from. Nobody
     /// else can reach this way. It has passed the same check.
-    fn deliver<'p>(&mut self, packet: &Packet<'p>) -> Stepped<'p>;
+    fn deliver<'p>(&mut self, now: Time, packet: &Packet<'p>) -> Stepped<'p>;
 
     /// Whether that program is to hand over all votes.
     fn wants_votes(&self) -> bool;

@@ -210,14 +210,14 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         verdict
     }
 
-    /// Takes a value that a learner on this very node has seen decided: a DELIVER, whoever it says
-    /// it is from. Nobody else can reach this way.
+    /// Takes what a program in the kernel of this very node hands over: a DELIVER of what it has seen decided,
+    /// whoever it says it is from, or an ORDERED. Nobody else can reach this way.
     #[inline]
     pub fn deliver(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
         if let Err(reason) = self.for_this_partition(packet) {
             return Verdict::Dropped(reason);
         }
-        let Stepped { verdict, news } = self.agreement.deliver(packet);
+        let Stepped { verdict, news } = self.agreement.deliver(now, packet);
         match news {
             News::Nothing => {}
             News::InHand(value) => self.take(now, &value),

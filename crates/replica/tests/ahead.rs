@@ -81,7 +81,7 @@ impl Agreement for Written {
         }
     }
 
-    fn deliver<'p>(&mut self, _: &Packet<'p>) -> Stepped<'p> {
+    fn deliver<'p>(&mut self, _: Time, _: &Packet<'p>) -> Stepped<'p> {
         Stepped::dropped(Reason::NotForRole)
     }
 

@@ -9,7 +9,8 @@ use common::*;
 use paxos::nopaxos::{Quorum, Sequencer, Session, Stage, Status as Doing};
 use paxos::outbox::Sent;
 use paxos::{
-    Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Packet, Program, Time, Verdict,
+    Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Packet, Program, Reason, Time, To,
+    Verdict,
 };
 use replica::protocol::ReplyAddress;
 use replica::{Checkpoint, Log, NoPaxos, ReplyTo, Settings, Status, Worker};
@@ -445,6 +446,8 @@ impl<K: Kept> Cluster<K> {
         let (mut out, before) = (Out::default(), worker.next());
         if worker.next_deadline().is_some_and(|due| due <= now) {
             worker.tick(now, &mut out).unwrap();
+            let next = worker.next_deadline();
+            assert!(next.is_none_or(|due| due > now), "it would spin");
         }
         if ends_batch {
             worker.finish_batch(now, &mut out).unwrap();
@@ -955,4 +958,194 @@ fn who_can_take_nothing_back_answers_only_what_is_stable() {
     }
     c.check();
     assert_eq!((c.speculative, c.rewinds), (0, 0));
+}
+
+/// What the sequencer makes of a request.
+fn stamped(
+    c: &mut Cluster<Disk>,
+    flags: Flags,
+    client: u64,
+    request: u64,
+    bytes: &[u8],
+) -> Vec<u8> {
+    let header = Header {
+        cluster: CLUSTER,
+        group: GROUP,
+        flags,
+        client,
+        request,
+        ..Header::new(MsgType::Request)
+    };
+    let datagram = header.datagram(bytes);
+    let mut out = Sent::default();
+    let packet = Packet::parse(&datagram).unwrap();
+    assert_eq!(c.sequencer.step(&packet, &mut out), Verdict::Changed);
+    let (_, header, value) = &out.0[0];
+    header.datagram(value)
+}
+
+/// Whoever waits for an answer hears from each follower once a batch, whether or not that has executed the session's
+/// OPEN; of a pack whoever sent the first command. [N-ACK]
+#[test]
+fn a_follower_acknowledges_to_all_whom_a_batch_names() {
+    let mut c = Cluster::<Disk>::begun(9);
+    c.go_on(5 * MS);
+    let now = c.now();
+    let at = |port| ReplyAddress {
+        home: 0,
+        address: Some(std::net::SocketAddr::from(([10, 0, 0, 9], port))),
+    };
+    let of = |home| ReplyAddress {
+        home,
+        address: None,
+    };
+    let (me, other) = (REPLICAS[1], REPLICAS[2]);
+    let slot = c.sequencer.next(0);
+    let opens = [(11, at(1)), (12, at(2)), (13, of(me)), (14, of(other))];
+    let opens = opens.map(|(nonce, to)| (nonce, 0, open(false, 4, to).to_bytes()));
+    let session = |n: u64| (slot + 1) << 16 | n;
+    let first = [(session(1), 1, command(1)), (session(0), 1, command(2))];
+    let second = [(session(3), 1, command(3)), (session(0), 2, command(4))];
+    let third = [(session(2), 1, command(5)), (77 << 16, 1, command(6))];
+    let mut acks = Vec::new();
+    for (n, pack_of) in [&opens[..], &first, &second, &third].iter().enumerate() {
+        let datagram = stamped(&mut c, Flags::PACKED, 5, 1, &pack(pack_of));
+        let worker = c.hosts[1].worker.as_mut().unwrap();
+        let mut out = Out::default();
+        let packet = Packet::parse(&datagram).unwrap();
+        assert_eq!(worker.step(now, &packet, &mut out), Verdict::Changed);
+        assert_eq!((worker.next(), worker.sessions()), (slot, 0));
+        // The first two make one batch.
+        if n > 0 {
+            worker.finish_batch(now, &mut out).unwrap();
+            acks.push(out.acks);
+        }
+    }
+    let told: Vec<Vec<_>> = acks
+        .iter()
+        .map(|acks| acks.iter().map(|(to, h)| (*to, h.inst - slot)).collect())
+        .collect();
+    let address = |port| ReplyTo::Address(at(port).address.unwrap());
+    assert_eq!(told[0], [(address(1), 2), (address(2), 2)]);
+    assert_eq!(told[1], [(ReplyTo::Node(other), 3)]);
+    assert_eq!(told[2], [(ReplyTo::Local, 4)]);
+}
+
+/// A replica in a later session tells the sequencer of an earlier one, which goes on stamping, that nobody listens; and
+/// asks for what it doesn't know of a session that a packet is of. [Q-RETIRE] [O-LATER]
+#[test]
+fn a_sequencer_of_an_earlier_session_hears_that_it_is_over() {
+    let mut c = Cluster::<Disk>::begun(10);
+    let mut old = Sequencer::new(deployment(SEQUENCER), 91);
+    std::mem::swap(&mut old, &mut c.sequencer);
+    c.kill(2);
+    c.wait_for_session(2);
+    c.go_on(20 * MS);
+    std::mem::swap(&mut old, &mut c.sequencer);
+    let datagram = stamped(&mut c, Flags::NONE, 1 << 16, 1, &command(1));
+    for index in 0..2 {
+        assert_eq!(c.sequencer.round().epoch(), 1);
+        let worker = c.hosts[index].worker.as_mut().unwrap();
+        let (now, mut out) = (c.world.now(), Out::default());
+        let packet = Packet::parse(&datagram).unwrap();
+        for repeated in [false, true] {
+            let verdict = worker.step(now, &packet, &mut out);
+            let expected = match repeated {
+                false => Verdict::Rejected(Reason::Preempted),
+                true => Verdict::Dropped(Reason::OldSession),
+            };
+            assert_eq!(verdict, expected);
+        }
+        let [(To::Sender, header, value)] = &out.sent[..] else {
+            panic!("{:?}", out.sent);
+        };
+        let rejection = header.datagram(value);
+        let packet = Packet::parse(&rejection).unwrap();
+        assert_eq!(
+            c.sequencer.step(&packet, &mut Sent::default()),
+            Verdict::Changed
+        );
+        assert_eq!(worker.wanted().view_with, None);
+    }
+    assert!(c.sequencer.round().is_none(), "f+1 have said so");
+
+    // One of a session that isn't known: it may be damaged, so it is only asked about.
+    let mut header = *Packet::parse(&datagram).map(|p| p.header).as_ref().unwrap();
+    header.rnd = paxos::Round::base(9);
+    let datagram = header.datagram(&command(1));
+    let worker = c.hosts[0].worker.as_mut().unwrap();
+    let packet = Packet::parse(&datagram).unwrap();
+    let verdict = worker.step(c.world.now(), &packet, &mut Out::default());
+    assert_eq!(verdict, Verdict::Dropped(Reason::OldSession));
+    assert_eq!(worker.wanted().view_with, Some(9));
+}
+
+/// What another replica has kept behind its state is stable, and goes on from there. [X-LOG] [X-CATCHUP]
+#[test]
+fn what_was_kept_behind_a_state_is_executed_as_stable() {
+    let mut c = Cluster::<Disk>::begun(11);
+    c.open_session();
+    c.go_on(5 * MS);
+    let source = c.hosts[0].worker.as_mut().unwrap();
+    source.keep_log(true);
+    let (position, mut snapshot) = source.snapshot().unwrap();
+    let mut bytes = Vec::new();
+    snapshot.write_to(&mut bytes).unwrap();
+    for _ in 0..3 {
+        c.command(0);
+        c.go_on(3 * MS);
+    }
+    c.check();
+    assert_eq!(c.speculative, 1, "only the OPEN was answered ahead");
+    let log = c.hosts[0].worker.as_mut().unwrap().take_log().unwrap();
+    let app = Durable::open(&Disk::default());
+    let settings = ordered_settings(REPLICAS[2]);
+    let mut fresh = Worker::<_, NoPaxos>::open_in(settings, app, 5, 0).unwrap();
+    let mut out = Out::default();
+    fresh.restore(0, position, &mut &bytes[..]).unwrap();
+    fresh.replay(0, &log, &mut out).unwrap();
+    let end = c.history.len();
+    assert_eq!(fresh.next(), end as Instance);
+    assert_eq!(fresh.application().tally, c.model.behind[end]);
+    assert_eq!(fresh.agreement().stable(), end as Instance);
+    assert_eq!(out.replies, [], "it is nobody's leader");
+}
+
+/// A READ that comes while the leader has more in its log than it has executed waits, and one that another view's leader
+/// took isn't answered any more. [N-READ]
+#[test]
+fn a_read_waits_for_all_that_the_log_had() {
+    let mut c = Cluster::<Disk>::with(12, true, || {
+        let disk = Disk::default();
+        disk.with(|d| d.cannot_discard = true);
+        disk
+    });
+    c.wait_for_session(1);
+    let session = c.open_session();
+    c.go_on(5 * MS);
+    let slot = c.sequencer.next(0);
+    let header = Header {
+        cluster: CLUSTER,
+        group: GROUP,
+        client: session,
+        request: READS,
+        ..Header::new(MsgType::Read)
+    };
+    let read = header.datagram(&command(READ));
+    let ordered = stamped(&mut c, Flags::NONE, session, 1, &command(1));
+    let now = c.world.now();
+    for datagram in [&ordered, &read] {
+        let packet = Packet::parse(datagram).unwrap();
+        let dropped = c.step(0, CLIENT, &packet).unwrap();
+        assert!(!matches!(dropped, Verdict::Dropped(_)));
+    }
+    let worker = c.hosts[0].worker.as_mut().unwrap();
+    let mut out = Out::default();
+    worker.finish_batch(now, &mut out).unwrap();
+    assert_eq!((worker.next(), &out.replies[..]), (slot, &[][..]));
+    c.forward(0, CLIENT, out);
+    c.go_on(3 * MS);
+    let answers = c.answers.iter().filter(|(h, _)| h.request == READS);
+    let answers: Vec<_> = answers.map(|(h, a)| (h.inst, a.3.clone())).collect();
+    assert_eq!(answers, [(slot, 1u64.to_be_bytes().to_vec())]);
 }

@@ -160,8 +160,16 @@ impl Agreement for NoPaxos {
         Stepped { verdict, news }
     }
 
-    fn deliver<'p>(&mut self, _: &Packet<'p>) -> Stepped<'p> {
-        Stepped::dropped(Reason::NotForRole)
+    /// An ORDERED, which the program has found to be of the session. What the replica has to say to it leaves with the
+    /// batch.
+    fn deliver<'p>(&mut self, now: Time, packet: &Packet<'p>) -> Stepped<'p> {
+        if packet.header.msgtype != MsgType::Ordered {
+            return Stepped::dropped(Reason::NotForRole);
+        }
+        let mut unsent = std::mem::take(&mut self.unsent);
+        let stepped = self.step(now, packet, &mut unsent);
+        self.unsent = unsent;
+        stepped
     }
 
     fn wants_votes(&self) -> bool {

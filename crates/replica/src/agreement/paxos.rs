@@ -139,7 +139,7 @@ impl Agreement for Paxos {
     }
 
     #[inline]
-    fn deliver<'p>(&mut self, packet: &Packet<'p>) -> Stepped<'p> {
+    fn deliver<'p>(&mut self, _: Time, packet: &Packet<'p>) -> Stepped<'p> {
         let learned = self.learner.take_checked(packet);
         self.on_learned(packet, learned)
     }
