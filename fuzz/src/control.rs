@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::input::{Input, NONCE};
 use control::{
     Assembler, ControlOutbox, Controller, Envelope, EpochRecord, GivenUp, GroupSettings,
-    MemoryStore, Message, OUTSIDE, Peer, Sender, Settings, Turned, View,
+    MemoryStore, Message, OUTSIDE, Peer, Protocol, Sender, Settings, Turned, View,
 };
 use node::{ClusterFile, ControlPeers};
 use paxos::wire::value::ProbeReport;
@@ -178,6 +178,7 @@ fn deployment(node: NodeId) -> Deployment {
 fn controller(store: MemoryStore, seed: u64, now: Time) -> Controller<MemoryStore> {
     let group = GroupSettings {
         id: GROUP,
+        protocol: Protocol::Paxos,
         partitions: PARTITIONS,
         max_value: 64,
         window: SLOTS as u64 / 2,
@@ -480,7 +481,22 @@ fn message(input: &mut Input<'_>) -> Message {
             forced: input.small() > 60,
             accept_data_loss: input.small() > 200,
         },
-        _ => match input.small() % 7 {
+        _ => match input.small() % 9 {
+            7 => Message::ViewStarted {
+                group,
+                node: u16::from(input.small() % 9),
+                nonce: nonce(input),
+                pid: u16::from(input.small() % 4),
+                view: input.number() as u32,
+                end: input.number(),
+                members: nodes(input).into_iter().map(|node| (node, NONCE)).collect(),
+            },
+            8 => Message::SessionWanted {
+                group,
+                node: u16::from(input.small() % 9),
+                nonce: nonce(input),
+                epoch: epoch(input),
+            },
             0 => Message::StatusRequest {
                 id: input.number(),
                 part: epoch(input),

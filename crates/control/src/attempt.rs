@@ -2,13 +2,36 @@
 //! One epoch on its way from issued to active.
 
 use crate::status::AttemptStatus;
-use paxos::{Candidate, Instance, Time};
+use paxos::nopaxos::session_change::{self, Begins, SessionChange};
+use paxos::{Candidate, Effect, Epoch, HandOver, Instance, Outbox, Stage, Time};
 
 /// The doublings of an attempt's patience after attempts that failed.
 const MAX_DOUBLINGS: u32 = 3;
 
+/// What carries an epoch on.
+pub(crate) enum Change {
+    /// Of Paxos: it reads what acceptors may have chosen.
+    Candidate(Box<Candidate>),
+    /// Of NOPaxos: it waits for the views of a session.
+    Session(SessionChange),
+}
+
+/// What is to be done for it.
+pub(crate) enum Wish {
+    MarkWriting,
+    EnableFresh {
+        trim: Vec<Instance>,
+        end: Vec<Instance>,
+    },
+    MarkActive(HandOver),
+    MarkSessionActive(Begins),
+    /// What is handed over was stored with the epoch's last step. [C-HANDOVER] [F-ACTIVE]
+    Finish,
+}
+
 pub(crate) struct Attempt {
-    pub candidate: Candidate,
+    pub change: Change,
+    pub epoch: Epoch,
     pub reason: String,
     pub started: Time,
     /// T and E for the members, once the candidate allows them to be enabled.
@@ -20,9 +43,13 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    pub fn new(candidate: Candidate, reason: String, started: Time, now: Time) -> Attempt {
+    pub fn new(change: Change, reason: String, started: Time, now: Time) -> Attempt {
         Attempt {
-            candidate,
+            epoch: match &change {
+                Change::Candidate(candidate) => candidate.configuration().epoch,
+                Change::Session(session) => session.number(),
+            },
+            change,
             reason,
             started,
             enable: None,
@@ -32,11 +59,72 @@ impl Attempt {
         }
     }
 
+    pub fn candidate(&self) -> Option<&Candidate> {
+        match &self.change {
+            Change::Candidate(candidate) => Some(candidate),
+            Change::Session(_) => None,
+        }
+    }
+
+    pub fn candidate_mut(&mut self) -> Option<&mut Candidate> {
+        match &mut self.change {
+            Change::Candidate(candidate) => Some(candidate),
+            Change::Session(_) => None,
+        }
+    }
+
+    pub fn session_mut(&mut self) -> Option<&mut SessionChange> {
+        match &mut self.change {
+            Change::Session(session) => Some(session),
+            Change::Candidate(_) => None,
+        }
+    }
+
+    /// The next thing to be done for it, in order.
+    pub fn poll(&mut self) -> Option<Wish> {
+        Some(match &mut self.change {
+            Change::Candidate(candidate) => match candidate.poll()? {
+                Effect::MarkWriting => Wish::MarkWriting,
+                Effect::EnableFresh { trim, end } => Wish::EnableFresh { trim, end },
+                Effect::MarkActive(hand_over) => Wish::MarkActive(hand_over),
+                Effect::HandOver(_) => Wish::Finish,
+            },
+            Change::Session(session) => match session.poll()? {
+                session_change::Effect::MarkWriting => Wish::MarkWriting,
+                session_change::Effect::MarkActive(begins) => Wish::MarkSessionActive(begins),
+                session_change::Effect::HandOver => Wish::Finish,
+            },
+        })
+    }
+
+    pub fn marked_writing(&mut self, now: Time, out: &mut impl Outbox) {
+        match &mut self.change {
+            Change::Candidate(candidate) => candidate.marked_writing(now, out),
+            Change::Session(session) => session.marked_writing(),
+        }
+    }
+
+    pub fn marked_active(&mut self) {
+        match &mut self.change {
+            Change::Candidate(candidate) => candidate.marked_active(),
+            Change::Session(session) => session.marked_active(),
+        }
+    }
+
+    pub fn is_superseded(&self) -> bool {
+        self.candidate()
+            .is_some_and(|candidate| candidate.stage() == Stage::Superseded)
+    }
+
     /// Whether it stood still for longer than `patience`, doubled with each failure before it.
     /// [E-PACE]
     pub fn is_stuck(&mut self, now: Time, patience: Time, failures: u32) -> bool {
-        if self.candidate.progress() != self.progress {
-            self.progress = self.candidate.progress();
+        let progress = match &self.change {
+            Change::Candidate(candidate) => candidate.progress(),
+            Change::Session(session) => session.begun() as u64,
+        };
+        if progress != self.progress {
+            self.progress = progress;
             self.progressed = now;
         }
         now - self.progressed > patience << failures.min(MAX_DOUBLINGS)
@@ -49,10 +137,14 @@ impl Attempt {
     }
 
     pub fn status(&self, now: Time) -> AttemptStatus {
+        let stage = match &self.change {
+            Change::Candidate(candidate) => candidate.stage().name(),
+            Change::Session(session) => session.phase().name(),
+        };
         AttemptStatus {
-            epoch: self.candidate.configuration().epoch,
+            epoch: self.epoch,
             reason: self.reason.clone(),
-            stage: self.candidate.stage().name().to_string(),
+            stage: stage.to_string(),
             for_ms: (now - self.started) / 1_000_000,
         }
     }

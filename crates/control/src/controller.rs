@@ -57,6 +57,8 @@ impl<S: Store> Controller<S> {
             | Message::IncarnationRequest { group, .. }
             | Message::EarlierStart { group, .. }
             | Message::ExecutionStopped { group, .. }
+            | Message::ViewStarted { group, .. }
+            | Message::SessionWanted { group, .. }
             | Message::Failover { group, .. } => group,
             _ => return,
         };

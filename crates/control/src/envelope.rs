@@ -104,7 +104,9 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         Message::LaneRequest { node, .. } => *node == OUTSIDE || sender == Sender::Node(*node),
         Message::IncarnationRequest { node, .. }
         | Message::EarlierStart { node, .. }
-        | Message::ExecutionStopped { node, .. } => sender == Sender::Node(*node),
+        | Message::ExecutionStopped { node, .. }
+        | Message::ViewStarted { node, .. }
+        | Message::SessionWanted { node, .. } => sender == Sender::Node(*node),
         Message::Status { .. } | Message::Digest { .. } | Message::Stopping { .. } => {
             sender != Sender::Outside
         }
@@ -222,6 +224,32 @@ mod tests {
         assert!(open(stopped(6), Sender::Node(6)).is_ok());
         for sender in [Sender::Node(7), Sender::Outside, Sender::Controller] {
             assert_eq!(open(stopped(6), sender), Err(Turned::UnknownSender));
+        }
+    }
+
+    /// [F-REPORT]
+    #[test]
+    fn a_replica_reports_its_own_views_alone() {
+        let started = |node| Message::ViewStarted {
+            group: 0,
+            node,
+            nonce: 2,
+            pid: 0,
+            view: 3 << 12,
+            end: 4,
+            members: vec![(6, 2), (7, 2)],
+        };
+        let wanted = |node| Message::SessionWanted {
+            group: 0,
+            node,
+            nonce: 2,
+            epoch: 3,
+        };
+        for message in [started(6), wanted(6)] {
+            assert!(open(message.clone(), Sender::Node(6)).is_ok());
+            for sender in [Sender::Node(7), Sender::Outside, Sender::Controller] {
+                assert_eq!(open(message.clone(), sender), Err(Turned::UnknownSender));
+            }
         }
     }
 

@@ -10,9 +10,10 @@ mod order;
 mod pace;
 mod plan;
 mod report;
+mod session;
 mod stop;
 
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, Wish};
 use crate::memory::MemoryRecord;
 use crate::settings::Settings;
 use crate::state::Handed;
@@ -25,9 +26,10 @@ use order::Order;
 use pace::Pace;
 use paxos::wire::value::{Probe, Rejection};
 use paxos::{
-    Candidate, Configuration, Deployment, Effect, Epoch, GroupId, Instance, MsgType, NodeId,
-    Packet, Reason, Round, SplitMix, Stage, Time, Verdict,
+    Candidate, Configuration, Deployment, Epoch, GroupId, Instance, MsgType, NodeId, Packet,
+    Reason, Round, SplitMix, Stage, Time, Verdict,
 };
+use session::Complaint;
 use stop::Stopping;
 
 pub(crate) struct Group {
@@ -59,6 +61,8 @@ pub(crate) struct Group {
     doubtful: bool,
     /// What acceptors say of their memories and no replica confirms.
     claims: Vec<Claim>,
+    /// Replicas whose logs or stores contradict a session.
+    complaints: Vec<Complaint>,
     /// The store ends before what the cluster shows.
     stale: Option<String>,
     /// Why this controller must not go on.
@@ -122,6 +126,7 @@ impl Group {
             issued: 0,
             doubtful: false,
             claims: Vec::new(),
+            complaints: Vec::new(),
             stale: None,
             alarm: None,
             programmed: 0,
@@ -156,7 +161,7 @@ impl Group {
         let candidate = self
             .attempt
             .as_ref()
-            .and_then(|a| a.candidate.next_deadline());
+            .and_then(|a| a.candidate()?.next_deadline());
         let due = self.suspicion.next_deadline().min(self.views_at);
         candidate.map_or(due, |at| at.min(due))
     }
@@ -174,8 +179,8 @@ impl Group {
         self.stale = self.store_is_newest().err();
         self.review_claims();
         self.tell_positions();
-        if let Some(attempt) = &mut self.attempt {
-            attempt.candidate.tick(now, out);
+        if let Some(candidate) = self.candidate_mut() {
+            candidate.tick(now, out);
         }
         self.drive(now, store, out);
         self.abandon_hopeless(now);
@@ -183,6 +188,7 @@ impl Group {
             self.plan(now, store, out);
         }
         if probed {
+            self.tell_session(out);
             self.repeat_orders(out, false);
             self.order_all_restarted(out);
             self.stop_replicas(out);
@@ -225,10 +231,10 @@ impl Group {
                 Err(reason) => Verdict::Dropped(reason),
             };
         }
-        let Some(attempt) = &mut self.attempt else {
+        let Some(candidate) = self.candidate_mut() else {
             return Verdict::Dropped(Reason::Unexpected);
         };
-        if let Some(why) = taken_by_another(attempt.candidate.configuration(), packet) {
+        if let Some(why) = taken_by_another(candidate.configuration(), packet) {
             self.alarm = Some(why);
             self.attempt = None;
             return Verdict::Dropped(Reason::Conflict);
@@ -237,11 +243,11 @@ impl Group {
             return Verdict::Dropped(reason);
         }
         self.tell_positions();
-        let Some(attempt) = &mut self.attempt else {
+        let Some(candidate) = self.candidate_mut() else {
             return Verdict::Dropped(Reason::Unexpected);
         };
-        let verdict = attempt.candidate.step(now, packet, out);
-        if attempt.candidate.stage() == Stage::Conflict {
+        let verdict = candidate.step(now, packet, out);
+        if candidate.stage() == Stage::Conflict {
             self.alarm = Some(votes_differ(packet));
             self.attempt = None;
             return verdict;
@@ -295,6 +301,14 @@ impl Group {
                 next,
                 ..
             } => self.take_stopped(*node, *nonce, *epoch, next),
+            Message::ViewStarted { .. } => {
+                if let Some((pid, leader, started)) = message.started() {
+                    self.note_started(now, pid, leader, &started, store, out);
+                }
+            }
+            Message::SessionWanted {
+                node, nonce, epoch, ..
+            } => self.take_complaint((*node, *nonce), *epoch),
             Message::Failover {
                 epoch,
                 to,
@@ -391,41 +405,37 @@ impl Group {
 
     // ---- The epoch on its way --------------------------------------------------------------
 
-    /// Carries out what the candidate wants done.
+    fn candidate_mut(&mut self) -> Option<&mut Candidate> {
+        self.attempt.as_mut()?.candidate_mut()
+    }
+
+    /// Carries out what the attempt wants done.
     fn drive(&mut self, now: Time, store: &mut impl Store, out: &mut impl ControlOutbox) {
-        while let Some(effect) = self.attempt.as_mut().and_then(|a| a.candidate.poll()) {
-            let epoch = self.state.last_epoch();
-            let done = match effect {
-                Effect::MarkWriting => {
-                    self.change(store, |state| state.mark_writing(epoch))
-                        .map(|()| {
-                            self.send_views(out);
-                            if let Some(attempt) = &mut self.attempt {
-                                attempt.candidate.marked_writing(now, out);
-                            }
-                        })
-                }
-                Effect::EnableFresh { trim, end } => {
+        while let Some(wish) = self.attempt.as_mut().and_then(Attempt::poll) {
+            let done = match wish {
+                Wish::MarkWriting => self.mark_writing(now, store, out),
+                Wish::EnableFresh { trim, end } => {
                     if let Some(attempt) = &mut self.attempt {
                         attempt.enable = Some((trim, end));
                     }
                     self.repeat_orders(out, true);
                     Ok(())
                 }
-                Effect::MarkActive(hand_over) => {
+                Wish::MarkActive(hand_over) => {
                     let handed = Handed::from(hand_over);
                     self.torn = self.state.leaps_in_a_part(&handed.trim);
                     let whole = if self.torn { Err(()) } else { Ok(()) };
-                    whole
-                        .and_then(|()| self.change(store, |state| state.mark_active(epoch, handed)))
-                        .map(|()| {
-                            if let Some(attempt) = &mut self.attempt {
-                                attempt.candidate.marked_active();
-                            }
-                        })
+                    whole.and_then(|()| {
+                        self.mark_active(store, |state, epoch| state.mark_active(epoch, handed))
+                    })
                 }
-                // What is handed over was stored with the epoch's last step. [C-HANDOVER]
-                Effect::HandOver(_) => {
+                Wish::MarkSessionActive(begins) => {
+                    let trim = self.on_disk_at_members(&begins.next);
+                    self.mark_active(store, |state, epoch| {
+                        state.mark_session_active(epoch, begins, trim)
+                    })
+                }
+                Wish::Finish => {
                     self.finish(now, out);
                     Ok(())
                 }
@@ -434,10 +444,37 @@ impl Group {
                 self.give_up(now);
             }
         }
-        let superseded = |a: &Attempt| a.candidate.stage() == Stage::Superseded;
-        if self.attempt.as_ref().is_some_and(superseded) {
+        if self.attempt.as_ref().is_some_and(Attempt::is_superseded) {
             self.give_up(now);
         }
+    }
+
+    fn mark_writing(
+        &mut self,
+        now: Time,
+        store: &mut impl Store,
+        out: &mut impl ControlOutbox,
+    ) -> Result<(), ()> {
+        let epoch = self.state.last_epoch();
+        self.change(store, |state| state.mark_writing(epoch))?;
+        self.send_views(out);
+        if let Some(attempt) = &mut self.attempt {
+            attempt.marked_writing(now, out);
+        }
+        Ok(())
+    }
+
+    fn mark_active(
+        &mut self,
+        store: &mut impl Store,
+        mark: impl FnOnce(&mut GroupState, Epoch) -> Result<(), Refused>,
+    ) -> Result<(), ()> {
+        let epoch = self.state.last_epoch();
+        self.change(store, |state| mark(state, epoch))?;
+        if let Some(attempt) = &mut self.attempt {
+            attempt.marked_active();
+        }
+        Ok(())
     }
 
     fn finish(&mut self, now: Time, out: &mut impl ControlOutbox) {
@@ -462,10 +499,10 @@ impl Group {
 
     /// Gives up an epoch that can't be finished as it is.
     fn abandon_hopeless(&mut self, now: Time) {
-        let Some(attempt) = &self.attempt else {
-            return;
+        let Some(candidate) = self.attempt.as_ref().and_then(Attempt::candidate) else {
+            return self.abandon_session(now);
         };
-        let configuration = attempt.candidate.configuration();
+        let configuration = candidate.configuration();
         let leader = configuration.leader;
         let leader_gone = self.suspicion.memory(Probe::Leader, leader.node) != Some(leader.nonce);
         let changed = self.has_changed_memories(configuration);
@@ -481,9 +518,11 @@ impl Group {
         }
     }
 
+    /// Whether a member answers from another memory than the one named.
     fn has_changed_memories(&self, configuration: &Configuration) -> bool {
+        let (role, _) = self.settings.voters();
         configuration.acceptors.iter().any(|a| {
-            let memory = self.suspicion.memory(Probe::Acceptor, a.node);
+            let memory = self.suspicion.memory(role, a.node);
             memory.is_some_and(|nonce| nonce != a.nonce)
         })
     }
@@ -555,9 +594,10 @@ impl Group {
             }
             Err(why) => self.store_trouble = Some(why.to_string()),
         }
-        let on_its_way = |a: &Attempt| a.candidate.configuration().epoch;
+        // A session goes on from what the store has now, whoever wrote that. [F-RESUME]
         let last = self.state.last_epoch();
-        if self.doubtful || self.attempt.as_ref().map(on_its_way) != Some(last) {
+        let goes_on = |a: &Attempt| a.epoch == last && a.candidate().is_some();
+        if self.doubtful || !self.attempt.as_ref().is_some_and(goes_on) {
             self.attempt = None;
         }
     }
@@ -581,13 +621,14 @@ impl Group {
 
     fn watch_all(&mut self) {
         let s = &self.settings;
-        let leaders = s.leaders.iter().map(|&n| (Probe::Leader, n));
+        let (stamper, (voter, _)) = (s.stamper(), s.voters());
+        let leaders = s.leaders.iter().map(|&n| (stamper, n));
         let acceptors = s.acceptors.iter().map(|&n| (Probe::Acceptor, n));
         let replicas = s.replicas.iter().map(|&n| (Probe::Replica, n));
         let mut all: Vec<(Probe, NodeId)> = leaders.chain(acceptors).chain(replicas).collect();
         for record in &self.state.epochs {
-            all.push((Probe::Leader, record.leader.0));
-            all.extend(record.acceptors.iter().map(|a| (Probe::Acceptor, a.0)));
+            all.push((stamper, record.leader.0));
+            all.extend(record.acceptors.iter().map(|a| (voter, a.0)));
         }
         for (role, node) in all {
             self.suspicion.watch(role, node);

@@ -38,7 +38,7 @@ pub use memory::MemoryRecord;
 pub use message::{EarlierStartRequest, EpochRecord, EpochState, Message, View};
 pub use output::{ControlOutbox, Peer};
 pub use parts::{Assembler, Documents, Progress};
-pub use settings::{GroupSettings, Settings};
+pub use settings::{GroupSettings, Protocol, Settings};
 pub use state::{Disk, GivenUp, GroupState, LEAP, Refused};
 pub use status::Status;
 pub use store::{MemoryStore, Store, StoreError};

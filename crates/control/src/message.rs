@@ -9,7 +9,8 @@
 use crate::GivenUp;
 use paxos::acceptor::Start;
 use paxos::leader::Program;
-use paxos::{Configuration, Enable, Epoch, GroupId, Instance, Member, NodeId, PartitionId};
+use paxos::nopaxos::{self, Session, Started, view};
+use paxos::{Configuration, Enable, Epoch, GroupId, Instance, Member, NodeId, PartitionId, Round};
 use serde::{Deserialize, Serialize};
 
 /// Where an epoch stands in the store. Moves forward only, and only while no later epoch exists.
@@ -44,40 +45,74 @@ pub struct EpochRecord {
     pub replicas: Vec<NodeId>,
     /// Replicas that may fail without stopping TRIM.
     pub g: u8,
+    /// Only of a session: who leads partition 0 first, a place in `acceptors`. `leader` is its sequencer, `acceptors`
+    /// are its replicas as memories, `replicas` the same nodes, and g = f.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lead: Option<u16>,
+    /// Only of the last active session: the view of each partition by which it became so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by: Vec<u32>,
     /// Hash of the configuration: FNV-1a, 64 bits, over `epoch` u32; `leader` u16, u64; `f` u8; the
-    /// number of acceptors u8, each u16, u64; `g` u8; the number of replicas u8, each u16; all of it
-    /// big-endian. Whoever remembers only this still knows when an epoch is told otherwise.
+    /// number of acceptors u8, each u16, u64; `g` u8; the number of replicas u8, each u16; of a session also `lead`
+    /// u16; all of it big-endian. Whoever remembers only this still knows when an epoch is told otherwise.
     pub hash: u64,
 }
 
 impl EpochRecord {
     /// The record of an epoch with this configuration.
     pub fn new(configuration: &Configuration, state: EpochState) -> EpochRecord {
-        let record = |member: &Member| (member.node, member.nonce);
+        EpochRecord::of(configuration, None, state)
+    }
+
+    /// The record of a session of a sequencer, or of another epoch if nobody leads first.
+    pub fn of(configuration: &Configuration, lead: Option<u16>, state: EpochState) -> EpochRecord {
         EpochRecord {
             epoch: configuration.epoch,
             state,
-            leader: record(&configuration.leader),
-            acceptors: configuration.acceptors.iter().map(record).collect(),
+            leader: member_record(&configuration.leader),
+            acceptors: configuration.acceptors.iter().map(member_record).collect(),
             f: configuration.f,
             replicas: configuration.replicas.clone(),
             g: configuration.g,
-            hash: hash(configuration),
+            lead,
+            by: Vec::new(),
+            hash: hash(configuration, lead),
         }
     }
 
     /// Whether its hash is that of its configuration.
     pub fn is_whole(&self) -> bool {
-        self.hash == hash(&self.configuration())
+        self.hash == hash(&self.configuration(), self.lead)
+    }
+
+    /// The session that it is in a partition, if it is one. Of a session before the last active one the store has
+    /// forgotten by which view it became active: then none of its views is above that, and all ask the sessions before,
+    /// too, which is never too few. [F-TOLD]
+    pub fn session(&self, pid: PartitionId) -> Option<Session> {
+        let configuration = self.configuration();
+        let by = self.by.get(usize::from(pid)).copied().map(Round);
+        Some(Session {
+            number: self.epoch,
+            sequencer: configuration.leader.node,
+            members: configuration.acceptors,
+            f: configuration.f,
+            lead: self.lead?,
+            stage: match self.state {
+                EpochState::Issued => nopaxos::Stage::Issued,
+                EpochState::Writing => nopaxos::Stage::Writing,
+                EpochState::Active => nopaxos::Stage::Active {
+                    by: by.unwrap_or(view::last(self.epoch)),
+                },
+            },
+        })
     }
 
     /// The configuration that this epoch fixes.
     pub fn configuration(&self) -> Configuration {
-        let member = |&(node, nonce): &MemberRecord| Member { node, nonce };
         Configuration {
             epoch: self.epoch,
-            leader: member(&self.leader),
-            acceptors: self.acceptors.iter().map(member).collect(),
+            leader: member_of(&self.leader),
+            acceptors: self.acceptors.iter().map(member_of).collect(),
             f: self.f,
             replicas: self.replicas.clone(),
             g: self.g,
@@ -85,7 +120,15 @@ impl EpochRecord {
     }
 }
 
-fn hash(configuration: &Configuration) -> u64 {
+fn member_record(member: &Member) -> MemberRecord {
+    (member.node, member.nonce)
+}
+
+fn member_of(&(node, nonce): &MemberRecord) -> Member {
+    Member { node, nonce }
+}
+
+fn hash(configuration: &Configuration, lead: Option<u16>) -> u64 {
     let mut bytes = configuration.epoch.to_be_bytes().to_vec();
     let member = |bytes: &mut Vec<u8>, member: &Member| {
         bytes.extend(member.node.to_be_bytes());
@@ -98,6 +141,7 @@ fn hash(configuration: &Configuration) -> u64 {
     bytes.extend([configuration.g, configuration.replicas.len() as u8]);
     let replicas = configuration.replicas.iter();
     replicas.for_each(|replica| bytes.extend(replica.to_be_bytes()));
+    bytes.extend(lead.map(u16::to_be_bytes).into_iter().flatten());
     fnv(&bytes)
 }
 
@@ -159,6 +203,11 @@ impl View {
     /// Whether its epochs ascend, each as it was issued.
     pub fn is_sound(&self) -> bool {
         are_sound(&self.epochs)
+    }
+
+    /// Its sessions in a partition, for a replica there; none if an epoch of it isn't a session.
+    pub fn sessions(&self, pid: PartitionId) -> Option<Vec<Session>> {
+        self.epochs.iter().map(|e| e.session(pid)).collect()
     }
 
     /// The last epoch if it is active: the one in which recover and reads are allowed.
@@ -374,6 +423,36 @@ pub enum Message {
         /// The next instance of each partition.
         next: Vec<Instance>,
     },
+    /// Leader of a view → controller: f+1 members have the log with which it began. Said again until the view of the
+    /// store shows the session as active; it stays true, however late it comes. [F-REPORT]
+    ViewStarted {
+        /// The group.
+        group: GroupId,
+        /// Who says so: the view's leader.
+        node: NodeId,
+        /// Its boot nonce.
+        nonce: u64,
+        /// The partition.
+        pid: PartitionId,
+        /// The view.
+        view: u32,
+        /// Where its log ended when it began.
+        end: Instance,
+        /// Who has that log, the leader included.
+        members: Vec<MemberRecord>,
+    },
+    /// Replica → controller: what it has contradicts the log of this session, which a later one may settle. Said again
+    /// until a later session is there. [F-NEED]
+    SessionWanted {
+        /// The group.
+        group: GroupId,
+        /// Who says so.
+        node: NodeId,
+        /// Its boot nonce.
+        nonce: u64,
+        /// The session.
+        epoch: Epoch,
+    },
     /// Client or operator → controller: change the leader.
     Failover {
         /// The group.
@@ -467,6 +546,46 @@ impl Message {
             g: *g,
         };
         Some((*group, program))
+    }
+
+    /// What a replica tells of a view that it has begun as its leader ([`nopaxos::Replica::unreported`]).
+    pub fn view_started(
+        group: GroupId,
+        from: Member,
+        pid: PartitionId,
+        started: &Started,
+    ) -> Message {
+        Message::ViewStarted {
+            group,
+            node: from.node,
+            nonce: from.nonce,
+            pid,
+            view: started.view.0,
+            end: started.end,
+            members: started.members.iter().map(member_record).collect(),
+        }
+    }
+
+    /// What a [`Message::ViewStarted`] says: partition, leader, and view.
+    pub fn started(&self) -> Option<(PartitionId, Member, Started)> {
+        let Message::ViewStarted {
+            node,
+            nonce,
+            pid,
+            view,
+            end,
+            members,
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let started = Started {
+            view: Round(*view),
+            end: *end,
+            members: members.iter().map(member_of).collect(),
+        };
+        Some((*pid, member_of(&(*node, *nonce)), started))
     }
 
     /// What a [`Message::EarlierStartRequest`] asks.
@@ -566,5 +685,55 @@ mod tests {
         others[6].g = 0;
         others[7].hash += 1;
         assert!(others.iter().all(|other| !other.is_whole()));
+        let session = EpochRecord::of(&configuration, Some(2), EpochState::Issued);
+        assert_eq!(session.hash, 0x30e8_79a3_8efe_d545);
+        assert!(session.is_whole());
+        let other = EpochRecord {
+            lead: Some(1),
+            ..session
+        };
+        assert!(!other.is_whole());
+    }
+
+    /// [F-TOLD]
+    #[test]
+    fn a_record_of_a_session_tells_each_partition_its_view() {
+        let configuration = Configuration {
+            epoch: 3,
+            leader: member_of(&(90, 9)),
+            acceptors: [(1, 11), (2, 12), (3, 13)].iter().map(member_of).collect(),
+            f: 1,
+            replicas: vec![1, 2, 3],
+            g: 1,
+        };
+        let epoch = EpochRecord::new(&configuration, EpochState::Active);
+        assert_eq!(epoch.session(0), None, "it has acceptors");
+        let mut record = EpochRecord::of(&configuration, Some(2), EpochState::Active);
+        let by = |record: &EpochRecord, pid| match record.session(pid).map(|s| s.stage) {
+            Some(nopaxos::Stage::Active { by }) => by,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(by(&record, 0), view::last(3), "it is forgotten");
+        record.by = vec![view::first(3).0, view::first(3).0 + 1];
+        assert_eq!(by(&record, 1), Round(view::first(3).0 + 1));
+        let session = record.session(0).unwrap();
+        assert_eq!(
+            (session.number, session.sequencer, session.lead),
+            (3, 90, 2)
+        );
+        assert_eq!(session.members, configuration.acceptors);
+    }
+
+    /// [F-REPORT]
+    #[test]
+    fn what_a_leader_reports_is_read_as_it_was_said() {
+        let started = Started {
+            view: view::first(7),
+            end: 12,
+            members: vec![member_of(&(1, 11)), member_of(&(3, 13))],
+        };
+        let message = Message::view_started(4, member_of(&(1, 11)), 2, &started);
+        assert_eq!(message.started(), Some((2, member_of(&(1, 11)), started)));
+        assert_eq!(Message::Stop.started(), None);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the cluster file tells a controller.
 
+use paxos::wire::value::Probe;
 use paxos::{Deployment, GroupId, NodeId, Time};
 
 const MILLISECOND: Time = 1_000_000;
@@ -50,11 +51,22 @@ impl Settings {
     }
 }
 
+/// How a group agrees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// A leader stamps, acceptors vote.
+    Paxos,
+    /// A sequencer stamps, and replicas agree on what was lost. There are no acceptors.
+    NoPaxos,
+}
+
 /// One group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupSettings {
     /// The group.
     pub id: GroupId,
+    /// How it agrees. That never changes.
+    pub protocol: Protocol,
     /// Its partitions.
     pub partitions: u16,
     /// The largest value in bytes.
@@ -62,15 +74,15 @@ pub struct GroupSettings {
     /// Instances that the leader may have open. Leave some of the acceptors' slots free above it:
     /// every new epoch takes one for its marker, also while nothing can be trimmed.
     pub window: u64,
-    /// The leaders, in order of preference.
+    /// The leaders, in order of preference; with NOPaxos the sequencers.
     pub leaders: Vec<NodeId>,
-    /// The acceptors.
+    /// The acceptors; none with NOPaxos.
     pub acceptors: Vec<NodeId>,
-    /// How many acceptors may fail.
+    /// How many acceptors may fail; with NOPaxos how many replicas.
     pub f: u8,
     /// The replicas.
     pub replicas: Vec<NodeId>,
-    /// How many replicas may fail without stopping TRIM.
+    /// How many replicas may fail without stopping TRIM; with NOPaxos f.
     pub g: u8,
     /// Nodes that count votes for the replicas, if there are any. They are told the views; no epoch
     /// depends on them, so they aren't probed.
@@ -85,6 +97,22 @@ impl GroupSettings {
             nodes.dedup();
         }
         self
+    }
+
+    /// The role that stamps.
+    pub(crate) fn stamper(&self) -> Probe {
+        match self.protocol {
+            Protocol::Paxos => Probe::Leader,
+            Protocol::NoPaxos => Probe::Sequencer,
+        }
+    }
+
+    /// The role whose memories are the system's, and the nodes that have it.
+    pub(crate) fn voters(&self) -> (Probe, &[NodeId]) {
+        match self.protocol {
+            Protocol::Paxos => (Probe::Acceptor, &self.acceptors),
+            Protocol::NoPaxos => (Probe::Replica, &self.replicas),
+        }
     }
 
     pub(crate) fn deployment(&self, settings: &Settings) -> Deployment {

@@ -4,6 +4,7 @@
 use crate::memory::MemoryRecord;
 use crate::message::are_sound;
 use crate::{EpochRecord, EpochState, View};
+use paxos::nopaxos::session_change::Begins;
 use paxos::round::{MAX_EPOCH, MAX_LANE};
 use paxos::{Configuration, Epoch, GroupId, HandOver, Instance, NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,9 @@ use std::ops::Range;
 
 /// How many epochs before the active one are kept, for votes that are still on their way.
 const OLDER_EPOCHS: usize = 4;
+
+/// How many sessions may follow the last active one: replicas must be told of all of them.
+const MAX_UNFINISHED: usize = View::MAX_EPOCHS - 1;
 
 /// What is remembered of a group. Every change is one of the methods here, made on a copy that then
 /// replaces the stored one by compare-and-swap ([`crate::Store::swap`]).
@@ -125,6 +129,8 @@ pub enum Refused {
     LanesExhausted,
     /// Lanes are drawn in the active epoch only.
     NotActive,
+    /// No view shows any more sessions that aren't active.
+    TooManyUnfinished,
 }
 
 impl fmt::Display for Refused {
@@ -137,6 +143,9 @@ impl fmt::Display for Refused {
             }
             Refused::LanesExhausted => "all repair lanes of the epoch are drawn",
             Refused::NotActive => "the epoch isn't the active one",
+            Refused::TooManyUnfinished => {
+                "too many sessions were left unfinished: the last one goes on until it is active. Start its replicas"
+            }
         })
     }
 }
@@ -199,6 +208,36 @@ impl GroupState {
     /// Takes the next epoch's number, if there is one: it makes an epoch that isn't active yet, and
     /// stops all earlier ones from moving on. [E-ISSUE]
     pub fn issue(&mut self, configuration: &Configuration) -> Result<Epoch, Refused> {
+        // An epoch that never wrote can't have chosen anything: nobody needs its configuration.
+        self.add(configuration, None, |e| e.state != EpochState::Issued)
+    }
+
+    /// The same for a session of a sequencer. Replicas conclude nothing from sessions with one missing in between, so
+    /// those that never wrote are kept, too. [F-TOLD]
+    pub fn issue_session(
+        &mut self,
+        configuration: &Configuration,
+        lead: u16,
+    ) -> Result<Epoch, Refused> {
+        if self.is_full() {
+            return Err(Refused::TooManyUnfinished);
+        }
+        self.add(configuration, Some(lead), |_| true)
+    }
+
+    /// Whether no more sessions fit behind the last active one.
+    pub fn is_full(&self) -> bool {
+        let mut newest_first = self.epochs.iter().rev();
+        let active = newest_first.position(|e| e.state == EpochState::Active);
+        active.unwrap_or(self.epochs.len()) >= MAX_UNFINISHED
+    }
+
+    fn add(
+        &mut self,
+        configuration: &Configuration,
+        lead: Option<u16>,
+        is_kept: impl Fn(&EpochRecord) -> bool,
+    ) -> Result<Epoch, Refused> {
         if self.last_epoch() >= MAX_EPOCH {
             return Err(Refused::EpochsExhausted);
         }
@@ -206,9 +245,8 @@ impl GroupState {
             epoch: self.last_epoch() + 1,
             ..configuration.clone()
         };
-        let record = EpochRecord::new(&configuration, EpochState::Issued);
-        // An epoch that never wrote can't have chosen anything: nobody needs its configuration.
-        self.epochs.retain(|e| e.state != EpochState::Issued);
+        self.epochs.retain(is_kept);
+        let record = EpochRecord::of(&configuration, lead, EpochState::Issued);
         self.epochs.push(record);
         self.lanes.clear();
         self.version += 1;
@@ -227,6 +265,28 @@ impl GroupState {
         self.handed = Some(handed);
         let older = self.epochs.len() - 1;
         self.epochs.drain(..older.saturating_sub(OLDER_EPOCHS));
+        Ok(())
+    }
+
+    /// The same of a session: where each partition begins, and the view that did, in one write with it. `trim`: what
+    /// of each partition f+1 members have on disk. [F-ACTIVE]
+    pub fn mark_session_active(
+        &mut self,
+        epoch: Epoch,
+        begins: Begins,
+        trim: Vec<Instance>,
+    ) -> Result<(), Refused> {
+        let handed = Handed {
+            end: begins.next.clone(),
+            next: begins.next,
+            trim,
+        };
+        self.mark_active(epoch, handed)?;
+        // Views name every partition, and a datagram ends somewhere.
+        self.epochs.iter_mut().for_each(|e| e.by.clear());
+        if let Some(last) = self.epochs.last_mut() {
+            last.by = begins.by.iter().map(|view| view.0).collect();
+        }
         Ok(())
     }
 
@@ -313,6 +373,7 @@ impl GroupState {
 mod tests {
     use super::*;
     use paxos::Member;
+    use paxos::nopaxos::{self, view};
 
     fn configuration() -> Configuration {
         let member = |node, nonce| Member { node, nonce };
@@ -479,6 +540,89 @@ mod tests {
             state.needed().len(),
             51,
             "promises are needed from all of them"
+        );
+    }
+
+    fn begins(epoch: Epoch) -> Begins {
+        Begins {
+            next: vec![7],
+            by: vec![view::first(epoch)],
+        }
+    }
+
+    /// [F-ACTIVE] [F-TOLD]
+    #[test]
+    fn a_session_is_told_with_where_it_begins_and_all_that_came_between() {
+        let mut state = GroupState::default();
+        for epoch in [1, 2] {
+            assert_eq!(state.issue_session(&configuration(), 1), Ok(epoch));
+            state.mark_writing(epoch).unwrap();
+            let early = GroupState::mark_session_active;
+            let (last, trim) = (state.clone(), vec![3]);
+            assert_eq!(
+                early(&mut state, epoch + 1, begins(epoch), trim.clone()),
+                Err(Refused::OutOfOrder)
+            );
+            assert_eq!(state, last);
+            state
+                .mark_session_active(epoch, begins(epoch), trim)
+                .unwrap();
+        }
+        // One that never wrote, and one that did.
+        assert_eq!(state.issue_session(&configuration(), 1), Ok(3));
+        assert_eq!(state.issue_session(&configuration(), 1), Ok(4));
+        state.mark_writing(4).unwrap();
+        assert_eq!(state.mark_writing(3), Err(Refused::Superseded));
+        let told = state.view(1).sessions(0).unwrap();
+        let stages: Vec<_> = told.iter().map(|s| (s.number, s.stage)).collect();
+        let active = |by| nopaxos::Stage::Active { by };
+        assert_eq!(
+            stages,
+            [
+                (1, active(view::last(1))),
+                (2, active(view::first(2))),
+                (3, nopaxos::Stage::Issued),
+                (4, nopaxos::Stage::Writing),
+            ]
+        );
+        let mut replica = nopaxos::Sessions::default();
+        assert_eq!(replica.learn(&told), Ok(true));
+        let handed = state.handed.unwrap();
+        assert_eq!((handed.next, handed.trim), (vec![7], vec![3]));
+    }
+
+    /// [F-TOLD]
+    #[test]
+    fn no_more_sessions_are_left_unfinished_than_a_view_shows() {
+        let mut state = GroupState::default();
+        state.issue_session(&configuration(), 0).unwrap();
+        state.mark_writing(1).unwrap();
+        state.mark_session_active(1, begins(1), vec![0]).unwrap();
+        while !state.is_full() {
+            let epoch = state.issue_session(&configuration(), 0).unwrap();
+            state.mark_writing(epoch).unwrap();
+        }
+        let before = state.clone();
+        assert_eq!(
+            state.issue_session(&configuration(), 0),
+            Err(Refused::TooManyUnfinished)
+        );
+        assert_eq!(state, before);
+        let told = state.view(1).sessions(0).unwrap();
+        let mut replica = nopaxos::Sessions::default();
+        assert_eq!(replica.learn(&told), Ok(true));
+        let last = state.last_epoch();
+        let needed = replica.needed(view::first(last)).expect("none is missing");
+        assert_eq!(needed.len(), told.len() - 1, "all that wrote are asked");
+        // The last one becomes active, and there is room again.
+        state
+            .mark_session_active(last, begins(last), vec![0])
+            .unwrap();
+        assert!(!state.is_full());
+        state.epochs.last_mut().unwrap().epoch = MAX_EPOCH;
+        assert_eq!(
+            state.issue_session(&configuration(), 0),
+            Err(Refused::EpochsExhausted)
         );
     }
 

@@ -43,7 +43,7 @@ pub struct GroupStatus {
 pub struct MemberStatus {
     /// The node.
     pub node: NodeId,
-    /// `leader`, `acceptor` or `replica`.
+    /// `leader`, `sequencer`, `acceptor` or `replica`.
     pub role: String,
     /// Whether it answers.
     pub alive: bool,

@@ -57,7 +57,8 @@ pub struct Suspicion {
 }
 
 /// The low bits of a PROBE's `request` hold the role, since its answer has no other place for it.
-const ROLE_BITS: u32 = 2;
+const ROLE_BITS: u32 = 3;
+const _: () = assert!((Probe::Sequencer as u64) < 1 << ROLE_BITS);
 
 impl Suspicion {
     /// Watches nobody yet. `nonce` marks this process start's questions.
@@ -177,7 +178,10 @@ impl Suspicion {
         if header.client != self.nonce {
             return Err(Reason::Unexpected);
         }
-        let (sequence, role) = (header.request >> ROLE_BITS, header.request & 3);
+        let (sequence, role) = (
+            header.request >> ROLE_BITS,
+            header.request % (1 << ROLE_BITS),
+        );
         let patience = u64::from(self.suspect_after);
         let latest = self.sequence;
         if sequence > self.sequence || sequence + patience <= self.sequence {

@@ -166,8 +166,8 @@ impl Group {
         let positions: Vec<_> = pids
             .map(|pid| self.shown_by_replicas(pid, |at| at.inst))
             .collect();
-        if let Some(attempt) = &mut self.attempt {
-            attempt.candidate.expect_ends(&positions);
+        if let Some(candidate) = self.candidate_mut() {
+            candidate.expect_ends(&positions);
         }
     }
 
@@ -181,7 +181,7 @@ impl Group {
                 c.node, c.pid, c.trim, c.end
             )
         });
-        let candidate = self.attempt.as_ref().map(|a| &a.candidate);
+        let candidate = self.attempt.as_ref().and_then(|a| a.candidate());
         let short = candidate.and_then(|c| c.lacks_votes()).map(|(pid, end, position)| {
             format!(
                 "partition {pid}: a replica stands at {position}, but the acceptors that promised know of \

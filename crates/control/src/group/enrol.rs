@@ -42,7 +42,7 @@ impl Group {
         let Some(attempt) = &self.attempt else {
             return self.enabling_active();
         };
-        let configuration = attempt.candidate.configuration().clone();
+        let configuration = attempt.candidate()?.configuration().clone();
         match &attempt.enable {
             Some((trim, end)) => Some((configuration, trim.clone(), end.clone())),
             None if self.state.last_active().is_some() => self.enabling_active(),
@@ -85,7 +85,7 @@ impl Group {
         watched.is_some_and(|w| !w.has_round())
     }
 
-    /// [C-HANDOVER]
+    /// [C-HANDOVER] [F-PROGRAM]
     pub(super) fn program_leader(&self, out: &mut impl ControlOutbox) {
         let (Some(record), Some(handed)) = (self.state.in_force(), &self.state.handed) else {
             return;
@@ -113,7 +113,7 @@ impl Group {
             return;
         };
         let (epoch, (node, nonce)) = (record.epoch, record.leader);
-        let Some(leader) = self.suspicion.get(Probe::Leader, node) else {
+        let Some(leader) = self.suspicion.get(self.settings.stamper(), node) else {
             return;
         };
         if leader.memory != Some(nonce) || leader.round() != Round::base(epoch) {

@@ -2,8 +2,8 @@
 //! An operator's order to change the leader.
 
 use super::Group;
+use super::report::role_name;
 use crate::{ControlOutbox, Message, Peer};
-use paxos::wire::value::Probe;
 use paxos::{Epoch, NodeId, Time};
 
 /// So many askers are answered at most.
@@ -58,9 +58,10 @@ impl Group {
         }
         let to = order.to?;
         if !self.settings.leaders.contains(&to) {
-            return Some(format!("node {to} is no leader in the cluster file"));
+            let role = role_name(self.settings.stamper());
+            return Some(format!("node {to} is no {role} in the cluster file"));
         }
-        if !self.suspicion.is_alive(Probe::Leader, to) {
+        if !self.suspicion.is_alive(self.settings.stamper(), to) {
             return Some(format!("node {to} doesn't answer: start it first"));
         }
         None

@@ -6,12 +6,17 @@
 //! triggers nothing; one that answers from another memory joins by a new epoch.
 
 use super::Group;
-use crate::attempt::Attempt;
+use super::report::role_name;
+use crate::attempt::{Attempt, Change};
 use crate::message::MemberRecord;
 use crate::state::LEAP;
 use crate::status::PartitionStatus;
 use crate::suspicion::Watched;
-use crate::{ControlOutbox, EpochRecord, EpochState, GivenUp, Store};
+use crate::{
+    ControlOutbox, EpochRecord, EpochState, GivenUp, GroupState, Protocol, Refused, Store,
+};
+use paxos::nopaxos::SessionChange;
+use paxos::round::MAX_EPOCH;
 use paxos::wire::value::Probe;
 use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Round, Time};
 
@@ -40,6 +45,9 @@ struct Need {
 impl Group {
     /// Issues an epoch if one is needed, possible, and allowed by the pace.
     pub(super) fn plan(&mut self, now: Time, store: &mut impl Store, out: &mut impl ControlOutbox) {
+        if self.resume_session(now, store, out) {
+            return;
+        }
         let Some(need) = self.need(now) else {
             self.blocked = None;
             self.needed_since = None;
@@ -90,7 +98,7 @@ impl Group {
         out: &mut impl ControlOutbox,
     ) -> Option<Epoch> {
         let mut state = self.state.clone();
-        let epoch = match state.issue(configuration) {
+        let epoch = match self.take_number(&mut state, configuration) {
             Ok(epoch) => epoch,
             Err(why) => {
                 self.answer_waiting(Err(why.to_string()), out);
@@ -136,24 +144,58 @@ impl Group {
         self.order = None;
         self.stopping = None;
         self.torn = false;
-        let configuration = self.state.epochs.last().map(EpochRecord::configuration);
-        let candidate = configuration
-            .ok_or("nothing was issued")
-            .and_then(|c| self.candidate(c, earlier, given_up.as_ref().map(|g| g.to.as_slice())));
-        match candidate {
-            Ok(candidate) => {
-                self.attempt = Some(Attempt::new(candidate, reason, since, now));
-                self.send_views(out);
-                if let Some(attempt) = &mut self.attempt {
-                    attempt.candidate.tick(now, out);
-                }
-                self.drive(now, store, out);
-            }
+        match self.change_to(earlier, given_up.as_ref()) {
+            Ok(change) => self.begin(change, reason, since, now, store, out),
             Err(why) => {
                 self.pace.failed(now);
                 self.blocked = Some(why.to_string());
             }
         }
+    }
+
+    fn take_number(
+        &self,
+        state: &mut GroupState,
+        configuration: &Configuration,
+    ) -> Result<Epoch, Refused> {
+        match self.settings.protocol {
+            Protocol::Paxos => state.issue(configuration),
+            Protocol::NoPaxos => state.issue_session(configuration, self.next_lead(configuration)),
+        }
+    }
+
+    /// What carries on the epoch that was just issued.
+    fn change_to(
+        &mut self,
+        earlier: Vec<Configuration>,
+        given_up: Option<&GivenUp>,
+    ) -> Result<Change, &'static str> {
+        let record = self.state.epochs.last().ok_or("nothing was issued")?;
+        if let Some(session) = record.session(0) {
+            let change = SessionChange::resume(session, self.settings.partitions)?;
+            return Ok(Change::Session(change));
+        }
+        let configuration = record.configuration();
+        let start = given_up.map(|given_up| given_up.to.as_slice());
+        let candidate = self.candidate(configuration, earlier, start)?;
+        Ok(Change::Candidate(Box::new(candidate)))
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        change: Change,
+        reason: String,
+        since: Time,
+        now: Time,
+        store: &mut impl Store,
+        out: &mut impl ControlOutbox,
+    ) {
+        self.attempt = Some(Attempt::new(change, reason, since, now));
+        self.send_views(out);
+        if let Some(candidate) = self.candidate_mut() {
+            candidate.tick(now, out);
+        }
+        self.drive(now, store, out);
     }
 
     // ---- Whether ---------------------------------------------------------------------------
@@ -183,8 +225,12 @@ impl Group {
             return need(reason, None, None);
         }
         if self.is_refusing(now, &last) {
-            let reason = format!("leader {leader} doesn't take its round");
+            let role = role_name(self.settings.stamper());
+            let reason = format!("{role} {leader} doesn't take its round");
             return need(reason, None, Some(leader));
+        }
+        if let Some(reason) = self.replica_trouble(&last) {
+            return need(reason, Some(leader), None);
         }
         if self.used_up == last.epoch {
             let reason = match self.issued == last.epoch {
@@ -207,13 +253,15 @@ impl Group {
 
     fn leader_trouble(&self, last: &EpochRecord) -> Option<String> {
         let (node, nonce) = last.leader;
-        let leader = self.suspicion.get(Probe::Leader, node)?;
+        let role = self.settings.stamper();
+        let leader = self.suspicion.get(role, node)?;
+        let role = role_name(role);
         if self.suspicion.is_suspect(leader) {
-            Some(format!("leader {node} doesn't answer"))
+            Some(format!("{role} {node} doesn't answer"))
         } else if leader.memory.is_some_and(|memory| memory != nonce) {
-            Some(format!("leader {node} was restarted"))
+            Some(format!("{role} {node} was restarted"))
         } else if self.programmed == last.epoch && leader.round() < Round::base(last.epoch) {
-            Some(format!("leader {node} forgot its round"))
+            Some(format!("{role} {node} forgot its round"))
         } else {
             None
         }
@@ -223,7 +271,9 @@ impl Group {
     /// and takes a round only once.
     fn is_refusing(&mut self, now: Time, last: &EpochRecord) -> bool {
         let taken = self.programmed == last.epoch;
-        let alive = self.suspicion.is_alive(Probe::Leader, last.leader.0);
+        let alive = self
+            .suspicion
+            .is_alive(self.settings.stamper(), last.leader.0);
         self.ordered = (alive && !taken).then(|| self.ordered.unwrap_or(now));
         let patience = self.timing.attempt_timeout * PROGRAM_PATIENCE;
         self.ordered.is_some_and(|since| now - since > patience)
@@ -231,41 +281,51 @@ impl Group {
 
     /// What the next epoch would change in the configuration in force, besides the leader.
     fn change_wanted(&self, last: &EpochRecord) -> Option<String> {
-        let acceptors = self.acceptors(last);
-        if acceptors != last.acceptors {
+        let (voters, f) = self.next_voters(last);
+        let role = role_name(self.settings.voters().0);
+        if voters != last.acceptors {
             let joins = |a: &&MemberRecord| !last.acceptors.contains(a);
-            let joining: Vec<String> = acceptors
+            let joining: Vec<String> = voters
                 .iter()
                 .filter(joins)
                 .map(|a| a.0.to_string())
                 .collect();
             return Some(match joining.is_empty() {
-                true => "acceptors were taken out of the cluster file".into(),
-                false => format!("acceptor {} joins with an empty memory", joining.join(", ")),
+                true => format!("{role}s were taken out of the cluster file"),
+                false => format!("{role} {} joins with an empty memory", joining.join(", ")),
             });
         }
-        let s = &self.settings;
-        let same = (s.f, &s.replicas, s.g) == (last.f, &last.replicas, last.g);
+        let (replicas, g) = self.next_replicas(&voters, f);
+        let same = (f, &replicas, g) == (last.f, &last.replicas, last.g);
         (!same).then(|| "the cluster file names other replicas, f or g".into())
     }
 
-    /// The acceptors of the next epoch: those configured, in the memory that answers now, or as
-    /// they were if they don't. While one that is new in the cluster file has never answered, the
-    /// set stays as it was.
-    fn acceptors(&self, last: &EpochRecord) -> Vec<MemberRecord> {
+    /// Acceptors (with NOPaxos replicas) of the next epoch, and f: those configured, in the memory that answers now, or as
+    /// they were if they don't. While one that is new in the cluster file has never answered, the set
+    /// stays as it was, and so does f.
+    pub(super) fn next_voters(&self, last: &EpochRecord) -> (Vec<MemberRecord>, u8) {
+        let (role, nodes) = self.settings.voters();
         let known = |&node: &NodeId| {
             let recorded = || last.acceptors.iter().find(|a| a.0 == node).map(|a| a.1);
-            let nonce = self
-                .suspicion
-                .memory(Probe::Acceptor, node)
-                .or_else(recorded);
+            let nonce = self.suspicion.memory(role, node).or_else(recorded);
             nonce.map(|nonce| (node, nonce))
         };
-        let configured: Option<Vec<_>> = self.settings.acceptors.iter().map(known).collect();
-        configured.unwrap_or_else(|| {
-            let nodes = last.acceptors.iter().map(|a| a.0);
-            nodes.filter_map(|node| known(&node)).collect()
-        })
+        let configured: Option<Vec<_>> = nodes.iter().map(known).collect();
+        match configured {
+            Some(configured) => (configured, self.settings.f),
+            None => {
+                let nodes = last.acceptors.iter().map(|a| a.0);
+                (nodes.filter_map(|node| known(&node)).collect(), last.f)
+            }
+        }
+    }
+
+    /// Who executes in an epoch with these acceptors: with NOPaxos the same.
+    fn next_replicas(&self, voters: &[MemberRecord], f: u8) -> (Vec<NodeId>, u8) {
+        match self.settings.protocol {
+            Protocol::Paxos => (self.settings.replicas.clone(), self.settings.g),
+            Protocol::NoPaxos => (voters.iter().map(|voter| voter.0).collect(), f),
+        }
     }
 
     // ---- Who -------------------------------------------------------------------------------
@@ -275,24 +335,28 @@ impl Group {
         if let Some(why) = &self.stale {
             return Err(why.clone());
         }
-        let acceptors = match self.state.epochs.last() {
-            Some(last) => self.acceptors(last),
+        self.protocol_is_the_same()?;
+        if self.state.last_epoch() >= MAX_EPOCH {
+            return Err(Refused::EpochsExhausted.to_string());
+        }
+        let (voters, f) = match self.state.epochs.last() {
+            Some(last) => self.next_voters(last),
             None => {
-                let acceptors = self.first_acceptors()?;
+                let voters = self.first_voters()?;
                 self.replicas_remember_nothing()?;
-                acceptors
+                (voters, self.settings.f)
             }
         };
         let leader = self.pick_leader(need)?;
-        let s = &self.settings;
+        let (replicas, g) = self.next_replicas(&voters, f);
         let member = |(node, nonce)| Member { node, nonce };
         let configuration = Configuration {
             epoch: self.state.last_epoch() + 1,
             leader: member(leader),
-            acceptors: acceptors.into_iter().map(member).collect(),
-            f: s.f,
-            replicas: s.replicas.clone(),
-            g: s.g,
+            acceptors: voters.into_iter().map(member).collect(),
+            f,
+            replicas,
+            g,
         };
         if let Some(why) = configuration.invalid() {
             return Err(format!("the cluster file is wrong: {why}"));
@@ -303,7 +367,10 @@ impl Group {
         let loss = match self.needed_quorums() {
             Ok(()) if self.torn && !accept_data_loss => return Err(torn()),
             Ok(()) if !(accept_data_loss && goes_nowhere) => Loss::None,
-            Err(why) if !accept_data_loss => return Err(why),
+            // Replicas can't begin a session that asks nobody. [F-LOST]
+            Err(why) if !accept_data_loss || self.settings.protocol == Protocol::NoPaxos => {
+                return Err(why);
+            }
             _ => self.what_is_lost(now)?,
         };
         Ok((configuration, loss))
@@ -334,15 +401,17 @@ impl Group {
     }
 
     /// [E-FIRST]
-    fn first_acceptors(&self) -> Result<Vec<MemberRecord>, String> {
+    fn first_voters(&self) -> Result<Vec<MemberRecord>, String> {
+        let (role, nodes) = self.settings.voters();
         let answered = |&node: &NodeId| {
-            let nonce = self.suspicion.memory(Probe::Acceptor, node);
+            let nonce = self.suspicion.memory(role, node);
             nonce.map(|nonce| (node, nonce)).ok_or(node)
         };
-        let acceptors: Result<_, NodeId> = self.settings.acceptors.iter().map(answered).collect();
-        acceptors.map_err(|node| {
+        let voters: Result<_, NodeId> = nodes.iter().map(answered).collect();
+        voters.map_err(|node| {
             format!(
-                "the first start waits for all acceptors; node {node} hasn't answered: start it"
+                "the first start waits for all {}s; node {node} hasn't answered: start it",
+                role_name(role)
             )
         })
     }
@@ -363,8 +432,10 @@ impl Group {
 
     /// In order of preference; one that was never asked long enough is waited for.
     fn pick_leader(&self, need: &Need) -> Result<MemberRecord, String> {
+        let role = self.settings.stamper();
+        let name = role_name(role);
         let memory = |node: NodeId| {
-            let nonce = self.suspicion.memory(Probe::Leader, node);
+            let nonce = self.suspicion.memory(role, node);
             nonce.map(|nonce| (node, nonce))
         };
         let configured = |node: &NodeId| self.settings.leaders.contains(node);
@@ -373,24 +444,31 @@ impl Group {
         }
         let mut spare = None;
         for &node in &self.settings.leaders {
-            let watched = self.suspicion.get(Probe::Leader, node);
+            let watched = self.suspicion.get(role, node);
             let starting = |w: &Watched| w.memory.is_none() && !self.suspicion.is_suspect(w);
             match memory(node) {
                 Some(leader) if need.avoid == Some(node) => spare = Some(leader),
                 Some(leader) => return Ok(leader),
                 None if watched.is_some_and(starting) => {
-                    return Err(format!("waiting for leader {node} to answer"));
+                    return Err(format!("waiting for {name} {node} to answer"));
                 }
                 None => {}
             }
         }
-        spare.ok_or_else(|| "no leader answers: start one".into())
+        spare.ok_or_else(|| format!("no {name} answers: start one"))
     }
 
     /// Whether f+1 of every configuration that must promise can do so. [G-ORDER]
     pub(super) fn needed_quorums(&self) -> Result<(), String> {
         // Members of a first epoch that was left unfinished are enabled by the next one.
         let first = self.state.last_active().is_none();
+        if self.settings.protocol == Protocol::NoPaxos {
+            // Before the first active session nothing was stamped: nobody has anything to tell.
+            return match first {
+                true => Ok(()),
+                false => self.needed_logs(),
+            };
+        }
         for configuration in self.state.needed() {
             let able = |node: NodeId, nonce: u64| {
                 let watched = self.suspicion.get(Probe::Acceptor, node);
@@ -414,18 +492,19 @@ impl Group {
     }
 
     /// Whether f+1 of the new configuration can vote once they are enabled.
-    fn has_quorum(&self, configuration: &Configuration) -> Result<(), String> {
+    pub(super) fn has_quorum(&self, configuration: &Configuration) -> Result<(), String> {
+        let (role, _) = self.settings.voters();
         let able = |node: NodeId, nonce: u64| {
-            self.suspicion.memory(Probe::Acceptor, node) == Some(nonce)
-                && !self.is_disbelieved(node, nonce)
+            self.suspicion.memory(role, node) == Some(nonce) && !self.is_disbelieved(node, nonce)
         };
         let lacking = lacking(configuration, able);
         if configuration.acceptors.len() - lacking.len() >= configuration.quorum() {
             return Ok(());
         }
         Err(format!(
-            "more than f = {} acceptors don't answer: node {}. Start them again",
+            "more than f = {} {}s don't answer: node {}. Start them again",
             configuration.f,
+            role_name(role),
             listed(&lacking)
         ))
     }
@@ -546,7 +625,10 @@ fn nobody_answers(pid: PartitionId) -> String {
     format!("no replica answers for partition {pid}: there is nothing to go on from")
 }
 
-fn lacking(configuration: &Configuration, able: impl Fn(NodeId, u64) -> bool) -> Vec<NodeId> {
+pub(super) fn lacking(
+    configuration: &Configuration,
+    able: impl Fn(NodeId, u64) -> bool,
+) -> Vec<NodeId> {
     let acceptors = configuration.acceptors.iter();
     acceptors
         .filter(|a| !able(a.node, a.nonce))
@@ -554,7 +636,7 @@ fn lacking(configuration: &Configuration, able: impl Fn(NodeId, u64) -> bool) ->
         .collect()
 }
 
-fn listed(nodes: &[NodeId]) -> String {
+pub(super) fn listed(nodes: &[NodeId]) -> String {
     let nodes: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
     nodes.join(", ")
 }

@@ -2,6 +2,7 @@
 //! A group's status.
 
 use super::Group;
+use crate::Protocol;
 use crate::status::{GroupStatus, MemberStatus};
 use crate::suspicion::Watched;
 use paxos::wire::value::Probe;
@@ -27,15 +28,9 @@ impl Group {
     }
 
     fn member(&self, watched: &Watched) -> MemberStatus {
-        let role = match watched.role {
-            Probe::Leader => "leader",
-            Probe::Acceptor => "acceptor",
-            Probe::Replica => "replica",
-            Probe::Sequencer => "sequencer",
-        };
         MemberStatus {
             node: watched.node,
-            role: role.into(),
+            role: role_name(watched.role).into(),
             alive: self.suspicion.is_alive(watched.role, watched.node),
             nonce: watched.memory,
             start: watched.start.map(|start| start.count()),
@@ -86,6 +81,7 @@ impl Group {
         warnings.dedup();
         warnings.extend(self.forgotten());
         warnings.extend(self.doubts());
+        warnings.extend(self.of_another_history());
         let s = &self.settings;
         let acceptors =
             self.suspects(|w| w.role == Probe::Acceptor && s.acceptors.contains(&w.node));
@@ -99,9 +95,15 @@ impl Group {
         let replicas = self.suspects(|w| w.role == Probe::Replica);
         if replicas.len() > usize::from(s.g) {
             warnings.push(format!(
-                "more than g = {} replicas don't answer: {replicas:?}; trim is held back, and the \
-                 leader stops when its window of {} instances is full",
-                s.g, s.window
+                "more than g = {} replicas don't answer: {replicas:?}; {}",
+                s.g,
+                match s.protocol {
+                    Protocol::Paxos => format!(
+                        "trim is held back, and the leader stops when its window of {} instances is full",
+                        s.window
+                    ),
+                    Protocol::NoPaxos => "no command is answered until they are back".into(),
+                }
             ));
         }
         let behind = self.behind();
@@ -118,7 +120,7 @@ impl Group {
     /// Says so when three quarters of the leader's window are taken.
     fn trim_held_back(&self, pid: u16) -> Option<String> {
         let leader = self.state.in_force()?.leader.0;
-        let leader = self.suspicion.get(Probe::Leader, leader)?;
+        let leader = self.suspicion.get(self.settings.stamper(), leader)?;
         let at = leader.partitions[usize::from(pid)]?;
         let open = at.inst.saturating_sub(at.trim);
         (open > self.settings.window / 4 * 3).then(|| {
@@ -128,5 +130,15 @@ impl Group {
                 self.settings.window
             )
         })
+    }
+}
+
+/// As in `status`.
+pub(super) const fn role_name(role: Probe) -> &'static str {
+    match role {
+        Probe::Leader => "leader",
+        Probe::Acceptor => "acceptor",
+        Probe::Replica => "replica",
+        Probe::Sequencer => "sequencer",
     }
 }

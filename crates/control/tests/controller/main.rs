@@ -2,6 +2,8 @@
 //! The controller with real leaders and acceptors.
 
 mod restarts;
+mod session_world;
+mod sessions;
 mod world;
 
 use control::state::Handed;

@@ -3,7 +3,7 @@
 
 use control::{
     ControlOutbox, Controller, EarlierStartRequest, GroupSettings, GroupState, MemoryStore,
-    Message, Peer, Settings, Store, StoreError,
+    Message, Peer, Protocol, Settings, Store, StoreError,
 };
 use paxos::acceptor::Start;
 use paxos::outbox::Sent;
@@ -82,9 +82,9 @@ impl Shared {
 }
 
 #[derive(Default)]
-struct Out {
-    sent: Sent,
-    messages: Vec<(Peer, Message)>,
+pub struct Out {
+    pub sent: Sent,
+    pub messages: Vec<(Peer, Message)>,
 }
 
 impl Outbox for Out {
@@ -148,6 +148,7 @@ impl World {
     pub fn new() -> World {
         let group = GroupSettings {
             id: GROUP,
+            protocol: Protocol::Paxos,
             partitions: PARTITIONS,
             max_value: deployment(CONTROLLER).max_value,
             window: 48,

@@ -22,6 +22,7 @@
 //! | `view_change` | another leader, another session |
 //! | [`quorum`] | the client: which answers are final |
 //! | [`session`] | sessions of the sequencer, and whom a view must ask |
+//! | [`session_change`] | the controller: how a session begins |
 
 mod gap;
 pub mod log;
@@ -30,6 +31,7 @@ pub mod receiver;
 pub mod replica;
 pub mod sequencer;
 pub mod session;
+pub mod session_change;
 mod sync;
 pub mod view;
 mod view_change;
@@ -44,3 +46,4 @@ pub use receiver::Receiver;
 pub use replica::{Ack, Replica, ReplicaSettings, Started, Status};
 pub use sequencer::Sequencer;
 pub use session::{Session, Sessions, Stage};
+pub use session_change::SessionChange;

@@ -62,7 +62,8 @@ impl Session {
         self.members[turn as usize % self.members.len()]
     }
 
-    fn invalid(&self) -> Option<&'static str> {
+    /// Says what is wrong with it, if anything. [E-MEMBERS]
+    pub(super) fn invalid(&self) -> Option<&'static str> {
         if self.number == 0 || self.number > crate::round::MAX_EPOCH {
             Some("the session's number is out of range")
         } else if self.members.len() > MAX_REPLICAS {
@@ -106,8 +107,12 @@ impl Sessions {
         let Some(newest) = told.last() else {
             return Err("there is no session");
         };
-        let other = |s: &Session| self.get(s.number).is_some_and(|known| !known.is_same(s));
-        if told.iter().any(other) {
+        let is_active = |s: &Session| matches!(s.stage, Stage::Active { .. });
+        if told[0].number != 1 && !told.iter().any(is_active) {
+            // What became of those before is unknown here.
+            return Err("the last active session is missing");
+        }
+        if told.iter().any(|s| self.contradicts(s)) {
             return Err("a session is told with two configurations");
         }
         let place = |s: &Session| (s.number, s.stage.rank());
@@ -131,6 +136,13 @@ impl Sessions {
         let surplus = self.known.len().saturating_sub(MAX_KNOWN);
         self.known.drain(..surplus);
         Ok(true)
+    }
+
+    /// Whether a session was known with another configuration. One that was only issued has no views, and its number
+    /// may be issued again, by a store that was replaced by an older copy. [E-ONE]
+    fn contradicts(&self, told: &Session) -> bool {
+        let known = self.open(view::first(told.number));
+        told.stage != Stage::Issued && known.is_some_and(|known| !known.is_same(told))
     }
 
     /// A session, if it is known.
@@ -188,5 +200,58 @@ impl Sessions {
         let asked = self.needed(view).unwrap_or_default();
         let own = self.open(view).into_iter();
         own.chain(asked).flat_map(|s| s.members.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(number: Epoch, stage: Stage, nonce: u64) -> Session {
+        let member = |node| Member { node, nonce };
+        Session {
+            number,
+            sequencer: 90,
+            members: vec![member(1), member(2), member(3)],
+            f: 1,
+            lead: 0,
+            stage,
+        }
+    }
+
+    fn active(number: Epoch) -> Session {
+        let by = view::first(number);
+        session(number, Stage::Active { by }, 1)
+    }
+
+    /// [E-ONE]
+    #[test]
+    fn a_session_that_was_only_issued_may_be_issued_again() {
+        let mut sessions = Sessions::default();
+        let told = [active(4), session(5, Stage::Issued, 1)];
+        assert_eq!(sessions.learn(&told), Ok(true));
+        let anew = [active(4), session(5, Stage::Writing, 2)];
+        assert_eq!(sessions.learn(&anew), Ok(true));
+        assert_eq!(sessions.get(5), Some(&anew[1]));
+        let other = [active(4), session(5, Stage::Writing, 3)];
+        assert!(sessions.learn(&other).is_err());
+        assert_eq!(sessions.learn(&told), Ok(false), "it is late");
+        assert_eq!(sessions.get(5), Some(&anew[1]));
+    }
+
+    /// What it had heard of session 4 is old: that was *writing* meanwhile, and is asked. [W-QUORUM]
+    #[test]
+    fn a_store_without_its_last_active_session_tells_nothing() {
+        let mut sessions = Sessions::default();
+        let told = [active(3), session(4, Stage::Issued, 1)];
+        assert_eq!(sessions.learn(&told), Ok(true));
+        let part = [session(5, Stage::Writing, 1)];
+        let why = sessions.learn(&part).unwrap_err();
+        assert_eq!(why, "the last active session is missing");
+        assert_eq!(sessions.open(view::first(5)), None);
+        let whole = [active(4), session(5, Stage::Writing, 1)];
+        assert_eq!(sessions.learn(&whole), Ok(true));
+        let needed = sessions.needed(view::first(5)).unwrap();
+        assert_eq!(needed, [&whole[0]]);
     }
 }

@@ -17,6 +17,11 @@ pub fn first(session: Epoch) -> Round {
     Round::base(session)
 }
 
+/// The last view that a session can have.
+pub fn last(session: Epoch) -> Round {
+    Round(first(session).0 | MAX_LEADER)
+}
+
 /// The number of a view's leader.
 pub fn number(view: Round) -> u32 {
     view.0 & MAX_LEADER
@@ -38,7 +43,7 @@ mod tests {
 
     #[test]
     fn a_later_session_is_above_every_leader_of_an_earlier_one() {
-        let last = Round(first(2).0 | MAX_LEADER);
+        let last = last(2);
         assert!(last < first(3) && first(2) < last);
         assert_eq!((number(last), stamp(last)), (MAX_LEADER, first(2)));
         assert_eq!(next(first(2)).map(number), Some(1));

@@ -111,6 +111,14 @@ impl Replica {
         })
     }
 
+    /// The same, as long as the store doesn't show that the session is *active*: the controller is told again and
+    /// again until then. [F-REPORT]
+    pub fn unreported(&self) -> Option<Started> {
+        let is_active = |s: &Session| matches!(s.stage, Stage::Active { .. });
+        self.started()
+            .filter(|_| !self.session().is_some_and(is_active))
+    }
+
     // ---- When
 
     /// The store shows a later session that is *writing*: there. [W-WHEN]

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use control::memory::Positions;
 use control::{
     ControlOutbox, Controller, EpochRecord, EpochState, GivenUp, GroupSettings, GroupState,
-    MemoryRecord, Message, Peer, Settings, Store, StoreError,
+    MemoryRecord, Message, Peer, Protocol, Settings, Store, StoreError,
 };
 use paxos::acceptor::Start;
 use paxos::{
@@ -97,6 +97,7 @@ fn settings(world: &World) -> Settings {
     let ids = |names: Vec<Name>| -> Vec<NodeId> { names.into_iter().map(node_id).collect() };
     let group = GroupSettings {
         id: GROUP,
+        protocol: Protocol::Paxos,
         partitions: scenario.partitions.into(),
         max_value: MAX_VALUE,
         window: scenario.window.into(),

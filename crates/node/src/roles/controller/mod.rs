@@ -7,7 +7,7 @@
 mod clients;
 mod sockets;
 
-use control::{GroupSettings, Settings};
+use control::{GroupSettings, Protocol, Settings};
 
 use self::sockets::ControllerRole;
 use super::sockets as behind_sockets;
@@ -28,6 +28,7 @@ fn settings(cluster: &ClusterFile, node: &Node) -> Settings {
     let ids = |role| cluster.with_role(role).map(|n| n.id).collect::<Vec<_>>();
     let group = |group: &Group| GroupSettings {
         id: group.id,
+        protocol: Protocol::Paxos,
         partitions: group.partitions,
         max_value: group.max_value,
         window: group.window,

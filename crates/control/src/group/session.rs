@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sessions of a sequencer: carrying one on, and what needs another one (docs/protocol.md, "Another session").
+//!
+//! Nothing but the store remembers a session that isn't active yet. So it is carried on by whoever finds it there, as
+//! long as its sequencer and its replicas are there in the memories that it names; another session would get no
+//! further. [F-RESUME]
+
+use super::Group;
+use super::plan::{lacking, listed};
+use crate::attempt::Change;
+use crate::message::MemberRecord;
+use crate::{ControlOutbox, EpochRecord, EpochState, Protocol, Store};
+use paxos::nopaxos::{SessionChange, Started, view};
+use paxos::wire::value::Probe;
+use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Round, Time};
+
+/// A replica whose log or store contradicts a session.
+pub(super) struct Complaint {
+    member: MemberRecord,
+    /// The first session that it complained of.
+    first: Epoch,
+    /// The last one.
+    last: Epoch,
+}
+
+impl Group {
+    // ---- Carrying on -----------------------------------------------------------------------
+
+    /// Goes on with the session that the store has as unfinished, if it can be finished. [F-RESUME]
+    pub(super) fn resume_session(
+        &mut self,
+        now: Time,
+        store: &mut impl Store,
+        out: &mut impl ControlOutbox,
+    ) -> bool {
+        let Some(last) = self.unfinished_session().cloned() else {
+            return false;
+        };
+        let is_wanted = (self.order.is_none() && self.is_as_wanted(&last)) || self.state.is_full();
+        if !is_wanted || self.doubtful || self.stale.is_some() || self.quorums(&last).is_err() {
+            return false;
+        }
+        let partitions = self.settings.partitions;
+        let change = last
+            .session(0)
+            .map(|session| SessionChange::resume(session, partitions));
+        let Some(Ok(change)) = change else {
+            return false;
+        };
+        self.blocked = None;
+        let since = *self.needed_since.get_or_insert(now);
+        let reason = format!("session {} was left unfinished", last.epoch);
+        self.begin(Change::Session(change), reason, since, now, store, out);
+        true
+    }
+
+    fn unfinished_session(&self) -> Option<&EpochRecord> {
+        let last = self.state.epochs.last()?;
+        let is_ours = self.settings.protocol == Protocol::NoPaxos && last.lead.is_some();
+        (is_ours && last.state != EpochState::Active).then_some(last)
+    }
+
+    /// Whether its sequencer is there, in the memory that it names, and the next session would have the same members.
+    fn is_as_wanted(&self, last: &EpochRecord) -> bool {
+        let (node, nonce) = last.leader;
+        let is_configured = self.settings.leaders.contains(&node);
+        let (voters, f) = self.next_voters(last);
+        is_configured
+            && self.suspicion.memory(Probe::Sequencer, node) == Some(nonce)
+            && (voters, f) == (last.acceptors.clone(), last.f)
+            && !self.are_leaders_used_up(last.epoch)
+    }
+
+    fn quorums(&self, last: &EpochRecord) -> Result<(), String> {
+        self.has_quorum(&last.configuration())?;
+        self.needed_quorums()
+    }
+
+    /// Gives up a session that can't be finished as it is, or that nobody can help now. It isn't given up for being
+    /// slow: another one with the same members would be no faster.
+    pub(super) fn abandon_session(&mut self, now: Time) {
+        let Some(last) = self.unfinished_session().cloned() else {
+            return;
+        };
+        if self.state.is_full() {
+            return;
+        }
+        let configuration = last.configuration();
+        let (node, nonce) = last.leader;
+        let sequencer_gone = self.suspicion.memory(Probe::Sequencer, node) != Some(nonce);
+        let changed =
+            self.has_changed_memories(&configuration) || self.are_leaders_used_up(last.epoch);
+        let lacks_quorum = self.quorums(&last).is_err();
+        let (patience, delay) = (self.timing.attempt_timeout, self.timing.rejoin_delay);
+        let failures = self.pace.failures();
+        let Some(attempt) = &mut self.attempt else {
+            return;
+        };
+        if sequencer_gone || attempt.is_outdated(now, changed, delay) {
+            self.attempt = None;
+        } else if lacks_quorum && attempt.is_stuck(now, patience, failures) {
+            self.give_up(now);
+        }
+    }
+
+    /// Its replicas are told of a session on its way as often as they are probed: until they know of it nobody is
+    /// served.
+    pub(super) fn tell_session(&self, out: &mut impl ControlOutbox) {
+        if self.attempt.is_some() && self.unfinished_session().is_some() {
+            self.send_views(out);
+        }
+    }
+
+    /// The leader of a view reports that it has begun. [F-STARTED]
+    pub(super) fn note_started(
+        &mut self,
+        now: Time,
+        pid: PartitionId,
+        leader: Member,
+        started: &Started,
+        store: &mut impl Store,
+        out: &mut impl ControlOutbox,
+    ) {
+        let session = self.attempt.as_mut().and_then(|a| a.session_mut());
+        let noted = session.map(|session| session.view_started(pid, leader, started));
+        if noted == Some(Ok(())) {
+            self.drive(now, store, out);
+        }
+    }
+
+    /// What of each partition f+1 members of the session have on disk: as far as that they may forget what the
+    /// sequencer stamps, from the first slot on. Less is harmless, and grows by their TRIMs. [Q-WINDOW]
+    pub(super) fn on_disk_at_members(&self, next: &[Instance]) -> Vec<Instance> {
+        let Some(last) = self.state.epochs.last() else {
+            return vec![0; next.len()];
+        };
+        let on_disk = |&(node, nonce): &MemberRecord, pid: usize| {
+            let replica = self.suspicion.get(Probe::Replica, node);
+            let replica = replica.filter(|w| w.memory == Some(nonce));
+            let shown = replica.and_then(|w| w.partitions.get(pid).copied().flatten());
+            shown.map_or(0, |p| p.trim)
+        };
+        let covered = |(pid, next): (usize, &Instance)| {
+            let members = last.acceptors.iter();
+            let mut shown: Vec<Instance> = members.map(|m| on_disk(m, pid)).collect();
+            shown.sort_unstable_by(|a, b| b.cmp(a));
+            let covered = shown.get(usize::from(last.f)).copied().unwrap_or(0);
+            covered.min(*next)
+        };
+        next.iter().enumerate().map(covered).collect()
+    }
+
+    // ---- What needs another one ------------------------------------------------------------
+
+    /// [F-NEED]
+    pub(super) fn replica_trouble(&self, last: &EpochRecord) -> Option<String> {
+        last.lead?;
+        if self.are_leaders_used_up(last.epoch) {
+            return Some(format!(
+                "session {} has had half of the leaders that it can have",
+                last.epoch
+            ));
+        }
+        let complains = |c: &&Complaint| c.first == last.epoch && c.last == last.epoch;
+        let complaint = self.complaints.iter().find(complains)?;
+        Some(format!(
+            "replica {}: what it has contradicts the log of session {}",
+            complaint.member.0, last.epoch
+        ))
+    }
+
+    /// Long before they are, so that the last leaders have a successor.
+    fn are_leaders_used_up(&self, session: Epoch) -> bool {
+        let is_late = |shown: u32| {
+            let shown = Round(shown);
+            shown.epoch() == session && view::number(shown) > view::MAX_LEADER / 2
+        };
+        (0..self.settings.partitions)
+            .any(|pid| self.shown(Probe::Replica, pid).any(|p| is_late(p.round)))
+    }
+
+    /// A replica found a contradiction. Another session settles it once: if it is still there then, its store is of
+    /// another history.
+    pub(super) fn take_complaint(&mut self, member: MemberRecord, session: Epoch) {
+        let in_force = self.state.in_force().filter(|e| e.epoch == session);
+        let Some(record) = in_force.filter(|e| e.acceptors.contains(&member)) else {
+            return;
+        };
+        let is_member = |c: &Complaint| record.acceptors.contains(&c.member);
+        self.complaints.retain(is_member);
+        match self.complaints.iter_mut().find(|c| c.member == member) {
+            Some(known) => known.last = session,
+            None => self.complaints.push(Complaint {
+                member,
+                first: session,
+                last: session,
+            }),
+        }
+    }
+
+    /// For `status`.
+    pub(super) fn of_another_history(&self) -> impl Iterator<Item = String> + '_ {
+        let last = self.state.last_epoch();
+        let still = move |c: &&Complaint| c.first < c.last && c.last == last;
+        self.complaints.iter().filter(still).map(|c| {
+            format!(
+                "REPLICA {} HAS EXECUTED WHAT NO OTHER HAS: session {} didn't settle it. Stop it, keep its \
+                 directory, and start it with an empty one",
+                c.member.0, c.last
+            )
+        })
+    }
+
+    /// Whether f+1 logs are there of the last active session, and of each one since to whose views replicas could
+    /// go. [W-QUORUM] [F-LOST]
+    pub(super) fn needed_logs(&self) -> Result<(), String> {
+        let able = |node, nonce| self.suspicion.memory(Probe::Replica, node) == Some(nonce);
+        for configuration in self.state.needed() {
+            let lacking = lacking(&configuration, able);
+            if configuration.acceptors.len() - lacking.len() >= configuration.quorum() {
+                continue;
+            }
+            let gone = |node: &NodeId| {
+                let watched = self.suspicion.get(Probe::Replica, *node);
+                watched.is_some_and(|w| !self.suspicion.is_suspect(w) && w.memory.is_some())
+            };
+            let (lost, silent): (Vec<NodeId>, Vec<NodeId>) = lacking.into_iter().partition(gone);
+            return Err(too_few_logs(&configuration, &lost, &silent));
+        }
+        Ok(())
+    }
+
+    /// Who leads first: who leads partition 0 now, else somebody who has the log and is there.
+    pub(super) fn next_lead(&self, next: &Configuration) -> u16 {
+        let is_there = |m: &Member| self.suspicion.memory(Probe::Replica, m.node) == Some(m.nonce);
+        let last = self.state.last_active();
+        let has_log = |m: &Member| {
+            last.is_some_and(|last| last.acceptors.contains(&(m.node, m.nonce))) && is_there(m)
+        };
+        let leads = |m: &Member| Some(*m) == self.leader_now() && has_log(m);
+        let place = |of: &dyn Fn(&Member) -> bool| next.acceptors.iter().position(of);
+        let place = place(&leads)
+            .or_else(|| place(&has_log))
+            .or_else(|| place(&is_there));
+        place.unwrap_or(0) as u16
+    }
+
+    /// Who leads partition 0 in the latest view that a replica shows.
+    fn leader_now(&self) -> Option<Member> {
+        let shown = self.shown(Probe::Replica, 0).map(|p| Round(p.round));
+        let latest = shown.max().filter(|shown| !shown.is_none())?;
+        let of = |e: &&EpochRecord| e.epoch == latest.epoch();
+        let session = self.state.epochs.iter().find(of)?.session(0)?;
+        Some(session.leader(latest, 0))
+    }
+
+    /// Epochs of a group are all sessions, or none is.
+    pub(super) fn protocol_is_the_same(&self) -> Result<(), String> {
+        let ours = self.settings.protocol == Protocol::NoPaxos;
+        let is_other = |e: &&EpochRecord| e.lead.is_some() != ours;
+        let Some(other) = self.state.epochs.iter().find(is_other) else {
+            return Ok(());
+        };
+        let (was, is) = match ours {
+            true => ("paxos", "nopaxos"),
+            false => ("nopaxos", "paxos"),
+        };
+        Err(format!(
+            "epoch {} of group {} is of protocol \"{was}\", and the cluster file says \"{is}\": a group keeps its \
+             protocol. Write protocol = \"{was}\" again; a group with another one needs a number of its own",
+            other.epoch,
+            self.id()
+        ))
+    }
+}
+
+fn too_few_logs(of: &Configuration, lost: &[NodeId], silent: &[NodeId]) -> String {
+    let mut what = Vec::new();
+    if !silent.is_empty() {
+        what.push(format!(
+            "node {} doesn't answer: start it again",
+            listed(silent)
+        ));
+    }
+    if !lost.is_empty() {
+        what.push(format!(
+            "node {} has lost its log. Nothing that was answered may be given up, so no session follows; keep the \
+             directories of all replicas",
+            listed(lost)
+        ));
+    }
+    format!(
+        "more than f = {} logs of session {} are missing: {}",
+        of.f,
+        of.epoch,
+        what.join("; ")
+    )
+}

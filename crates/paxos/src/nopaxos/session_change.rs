@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One session of the sequencer on its way from issued to active (docs/protocol.md, "Another session").
+//!
+//! ```text
+//! controller                                  replicas of the session           sequencer
+//!     | store: issued, then writing              |                                 |
+//!     | View: writing                            |                                 |
+//!     |----------------------------------------->| view change to (session, 0)     |
+//!     |     ViewStarted: view, end, f+1 members  |                                 |
+//!     |<-----------------------------------------| each partition's leader         |
+//!     | store: active, with end and view of each partition                         |
+//!     | ProgramLeader: next = end                                                  |
+//!     |--------------------------------------------------------------------------->| stamps
+//! ```
+//!
+//! Nothing is stamped before the session is active. So what its sequencer stamps lands in a view that f+1 members
+//! have begun, and in every later one. The paper reroutes first, and lets the first new packet cause the view change.
+//!
+//! What must be stored comes out of [`SessionChange::poll`] as an [`Effect`]. All that must survive is in the store:
+//! whoever finds a session there that isn't active resumes it, as often as it takes. [F-RESUME]
+
+use super::replica::Started;
+use super::session::{Session, Stage};
+use crate::stamping::check_next;
+use crate::{Epoch, Instance, Member, PartitionId, Reason, Round};
+
+/// What is to be done by whoever drives it.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub enum Effect {
+    /// Mark the session *writing*, then call [`SessionChange::marked_writing`]; give up if a later one exists.
+    MarkWriting,
+    /// Mark it *active*, and store this in the same write; then call [`SessionChange::marked_active`]; give up if a
+    /// later one exists.
+    MarkActive(Begins),
+    /// Program the sequencer with what was stored.
+    HandOver,
+}
+
+/// Where a session begins, partition by partition.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct Begins {
+    /// The first slot that its sequencer stamps: the end of the log that f+1 members have.
+    pub next: Vec<Instance>,
+    /// The view that began with that log.
+    pub by: Vec<Round>,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Waits to be marked *writing*.
+    MarkingWriting,
+    /// Waits for a view of each partition.
+    Collecting,
+    /// Waits to be marked *active*.
+    MarkingActive,
+    /// Handed over.
+    Done,
+}
+
+impl Phase {
+    /// The name in `status`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Phase::MarkingWriting => "marking the session as writing",
+            Phase::Collecting => "waiting for the views of its partitions",
+            Phase::MarkingActive => "marking the session as active",
+            Phase::Done => "done",
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct SessionChange {
+    session: Session,
+    phase: Phase,
+    /// Of each partition: a view that f+1 members have begun, and the end of its log.
+    begun: Vec<Option<(Round, Instance)>>,
+    effects: Vec<Effect>,
+}
+
+impl SessionChange {
+    /// Goes on with a session from where the store has it. [F-RESUME]
+    pub fn resume(session: Session, partitions: u16) -> Result<SessionChange, &'static str> {
+        if let Some(why) = session.invalid() {
+            return Err(why);
+        }
+        let (phase, effects) = match session.stage {
+            Stage::Issued => (Phase::MarkingWriting, vec![Effect::MarkWriting]),
+            Stage::Writing => (Phase::Collecting, Vec::new()),
+            Stage::Active { .. } => return Err("the session is active already"),
+        };
+        Ok(SessionChange {
+            session,
+            phase,
+            begun: vec![None; usize::from(partitions)],
+            effects,
+        })
+    }
+
+    /// Its number.
+    pub fn number(&self) -> Epoch {
+        self.session.number
+    }
+
+    /// How far it is.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// In how many partitions a view has begun.
+    pub fn begun(&self) -> usize {
+        self.begun.iter().flatten().count()
+    }
+
+    /// The next thing to be done for it, in order.
+    pub fn poll(&mut self) -> Option<Effect> {
+        (!self.effects.is_empty()).then(|| self.effects.remove(0))
+    }
+
+    /// The store has it as *writing*: replicas may go to its views. [F-WRITING]
+    pub fn marked_writing(&mut self) {
+        if self.phase == Phase::MarkingWriting {
+            self.phase = Phase::Collecting;
+        }
+    }
+
+    /// The store has it as *active*.
+    pub fn marked_active(&mut self) {
+        if self.phase == Phase::MarkingActive {
+            self.phase = Phase::Done;
+            self.effects.push(Effect::HandOver);
+        }
+    }
+
+    /// The leader of a view says that f+1 members have begun it. That stays true, so it may come late and more than
+    /// once. What isn't of a view of this very session, or not from its leader, or names somebody who isn't a member
+    /// by node and boot nonce, is no such word. [F-STARTED]
+    pub fn view_started(
+        &mut self,
+        pid: PartitionId,
+        from: Member,
+        told: &Started,
+    ) -> Result<(), Reason> {
+        let place = usize::from(pid);
+        if place >= self.begun.len() {
+            return Err(Reason::UnknownPartition);
+        }
+        if told.view.epoch() != self.session.number {
+            return Err(Reason::OldSession);
+        }
+        if self.phase == Phase::MarkingWriting {
+            return Err(Reason::Unexpected);
+        }
+        if self.session.leader(told.view, pid) != from {
+            return Err(Reason::UnknownSender);
+        }
+        self.check_members(from, &told.members)?;
+        check_next(&[told.end]).map_err(|_| Reason::BadValue)?;
+        match self.begun[place] {
+            // A view has one START_VIEW.
+            Some((view, end)) if view == told.view && end != told.end => Err(Reason::Conflict),
+            Some(_) => Err(Reason::Duplicate),
+            None => {
+                self.begun[place] = Some((told.view, told.end));
+                self.finish();
+                Ok(())
+            }
+        }
+    }
+
+    /// f+1 members of the session, its leader among them.
+    fn check_members(&self, leader: Member, members: &[Member]) -> Result<(), Reason> {
+        if members.iter().any(|m| self.session.place(*m).is_none()) {
+            return Err(Reason::UnknownSender);
+        }
+        let mut distinct = members.to_vec();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let are_enough = distinct.len() > usize::from(self.session.f);
+        match distinct.len() == members.len() && are_enough && members.contains(&leader) {
+            true => Ok(()),
+            false => Err(Reason::BadValue),
+        }
+    }
+
+    /// Each partition has its view. [F-ACTIVE]
+    fn finish(&mut self) {
+        let begun: Option<Vec<_>> = self.begun.iter().copied().collect();
+        if let (Phase::Collecting, Some(begun)) = (self.phase, begun) {
+            self.phase = Phase::MarkingActive;
+            self.effects.push(Effect::MarkActive(Begins {
+                next: begun.iter().map(|(_, end)| *end).collect(),
+                by: begun.iter().map(|(view, _)| *view).collect(),
+            }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nopaxos::view;
+    use crate::round::MAX_EPOCH;
+
+    fn member(node: u16) -> Member {
+        Member {
+            node,
+            nonce: u64::from(node) * 11,
+        }
+    }
+
+    fn session(number: Epoch, stage: Stage) -> Session {
+        Session {
+            number,
+            sequencer: 90,
+            members: vec![member(1), member(2), member(3)],
+            f: 1,
+            lead: 0,
+            stage,
+        }
+    }
+
+    fn writing() -> SessionChange {
+        SessionChange::resume(session(5, Stage::Writing), 2).unwrap()
+    }
+
+    fn view(leader: u32) -> Round {
+        Round(view::first(5).0 + leader)
+    }
+
+    fn started(view: Round, end: Instance, members: &[u16]) -> Started {
+        Started {
+            view,
+            end,
+            members: members.iter().map(|node| member(*node)).collect(),
+        }
+    }
+
+    /// [F-ACTIVE] [F-WRITING]
+    #[test]
+    fn a_session_is_active_once_a_view_of_each_partition_has_begun() {
+        let mut change = SessionChange::resume(session(5, Stage::Issued), 2).unwrap();
+        assert_eq!(change.poll(), Some(Effect::MarkWriting));
+        let told = started(view(0), 7, &[1, 3]);
+        let early = change.view_started(0, member(1), &told);
+        assert_eq!(early, Err(Reason::Unexpected), "nobody may be there yet");
+        change.marked_writing();
+        assert_eq!(change.view_started(0, member(1), &told), Ok(()));
+        assert_eq!(
+            (change.poll(), change.phase()),
+            (None, Phase::Collecting),
+            "partition 1 has none"
+        );
+        // Partition 1 has another leader, and got no further than its second view.
+        let told = started(view(1), 4, &[2, 3]);
+        assert_eq!(change.view_started(1, member(3), &told), Ok(()));
+        let begins = Begins {
+            next: vec![7, 4],
+            by: vec![view(0), view(1)],
+        };
+        assert_eq!(change.poll(), Some(Effect::MarkActive(begins)));
+        assert_eq!(change.poll(), None, "nothing is handed over before that");
+        change.marked_active();
+        assert_eq!(change.poll(), Some(Effect::HandOver));
+        assert_eq!(change.phase(), Phase::Done);
+    }
+
+    /// [F-STARTED]
+    #[test]
+    fn a_view_that_has_begun_is_noted_once() {
+        let mut change = writing();
+        let told = started(view(0), 7, &[1, 2]);
+        assert_eq!(change.view_started(0, member(1), &told), Ok(()));
+        let again = change.view_started(0, member(1), &told);
+        assert_eq!(again, Err(Reason::Duplicate));
+        // One more has it meanwhile, or the next leader has begun a view.
+        let more = started(view(0), 7, &[1, 2, 3]);
+        assert_eq!(
+            change.view_started(0, member(1), &more),
+            Err(Reason::Duplicate)
+        );
+        let later = started(view(1), 7, &[2, 3]);
+        assert_eq!(
+            change.view_started(0, member(2), &later),
+            Err(Reason::Duplicate)
+        );
+        let other = started(view(0), 8, &[1, 2]);
+        assert_eq!(
+            change.view_started(0, member(1), &other),
+            Err(Reason::Conflict)
+        );
+        assert_eq!(change.begun(), 1);
+    }
+
+    /// [F-STARTED]
+    #[test]
+    fn what_a_stranger_says_or_what_is_of_another_session_changes_nothing() {
+        let reborn = Member {
+            node: 1,
+            nonce: 999,
+        };
+        let with = |members: Vec<Member>| Started {
+            members,
+            ..started(view(0), 7, &[])
+        };
+        let beyond = Instance::MAX;
+        let cases = [
+            (
+                9,
+                member(1),
+                started(view(0), 7, &[1, 2]),
+                Reason::UnknownPartition,
+            ),
+            (
+                0,
+                member(1),
+                started(view::first(4), 7, &[1, 2]),
+                Reason::OldSession,
+            ),
+            (
+                0,
+                member(1),
+                started(view::first(6), 7, &[1, 2]),
+                Reason::OldSession,
+            ),
+            // Not the leader of that view in that partition.
+            (
+                0,
+                member(2),
+                started(view(0), 7, &[1, 2]),
+                Reason::UnknownSender,
+            ),
+            (
+                1,
+                member(1),
+                started(view(0), 7, &[1, 2]),
+                Reason::UnknownSender,
+            ),
+            // A memory of the leader's node that the session doesn't name.
+            (
+                0,
+                reborn,
+                started(view(0), 7, &[1, 2]),
+                Reason::UnknownSender,
+            ),
+            (
+                0,
+                member(1),
+                with(vec![member(1), member(4)]),
+                Reason::UnknownSender,
+            ),
+            (
+                0,
+                member(1),
+                with(vec![member(1), Member { node: 2, nonce: 1 }]),
+                Reason::UnknownSender,
+            ),
+            // Fewer than f+1, or one of them twice, or not the leader itself.
+            (0, member(1), started(view(0), 7, &[]), Reason::BadValue),
+            (0, member(1), started(view(0), 7, &[1]), Reason::BadValue),
+            (0, member(1), started(view(0), 7, &[1, 1]), Reason::BadValue),
+            (0, member(1), started(view(0), 7, &[2, 3]), Reason::BadValue),
+            (
+                0,
+                member(1),
+                started(view(0), beyond, &[1, 2]),
+                Reason::BadValue,
+            ),
+        ];
+        for (pid, from, told, reason) in cases {
+            let mut change = writing();
+            assert_eq!(
+                change.view_started(pid, from, &told),
+                Err(reason),
+                "{pid} {from:?} {told:?}"
+            );
+            assert_eq!(change, writing());
+        }
+    }
+
+    /// [F-RESUME]
+    #[test]
+    fn it_goes_on_from_what_the_store_has() {
+        let mut issued = SessionChange::resume(session(5, Stage::Issued), 1).unwrap();
+        assert_eq!(issued.poll(), Some(Effect::MarkWriting));
+        // Whoever drives it died right after that.
+        let mut change = SessionChange::resume(session(5, Stage::Writing), 1).unwrap();
+        assert_eq!(change.poll(), None, "it isn't marked again");
+        let told = started(view(0), 7, &[1, 2]);
+        change.view_started(0, member(1), &told).unwrap();
+        assert!(matches!(change.poll(), Some(Effect::MarkActive(_))));
+        // And right before that was stored: the same report comes again.
+        let mut change = SessionChange::resume(session(5, Stage::Writing), 1).unwrap();
+        change.view_started(0, member(1), &told).unwrap();
+        assert!(matches!(change.poll(), Some(Effect::MarkActive(_))));
+        let active = Stage::Active { by: view(0) };
+        assert!(SessionChange::resume(session(5, active), 1).is_err());
+    }
+
+    /// [E-ISSUE] [E-MEMBERS]
+    #[test]
+    fn impossible_sessions_are_refused() {
+        let resume = |session| SessionChange::resume(session, 1);
+        assert!(resume(session(MAX_EPOCH, Stage::Issued)).is_ok());
+        for number in [0, MAX_EPOCH + 1] {
+            let why = resume(session(number, Stage::Issued)).unwrap_err();
+            assert_eq!(why, "the session's number is out of range");
+        }
+        let mut even = session(5, Stage::Issued);
+        even.members.pop();
+        assert_eq!(
+            resume(even).unwrap_err(),
+            "there are not exactly 2f+1 replicas"
+        );
+    }
+}
