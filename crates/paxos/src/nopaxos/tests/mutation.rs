@@ -35,6 +35,8 @@ pub enum Mutation {
     NewMembersOnly,
     /// A session is active as soon as one member has begun a view of it.
     ActiveEarly,
+    /// A session's sequencer stamps before the session is active.
+    ProgrammedEarly,
     /// A leader starts its view once more when another VIEW_CHANGE comes.
     TwoStarts,
     /// A START_VIEW counts in a view that has begun.
@@ -54,7 +56,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    pub const ALL: [Mutation; 20] = [
+    pub const ALL: [Mutation; 21] = [
         Mutation::StampsAgain,
         Mutation::OldSessionTaken,
         Mutation::GapNotAwaited,
@@ -67,6 +69,7 @@ impl Mutation {
         Mutation::QuorumOfF,
         Mutation::NewMembersOnly,
         Mutation::ActiveEarly,
+        Mutation::ProgrammedEarly,
         Mutation::TwoStarts,
         Mutation::RepeatedStartCounts,
         Mutation::KeepsNoops,

@@ -46,6 +46,7 @@ fn sound(seeds: std::ops::Range<u64>, replicas: u16) {
     println!("{counts:?}");
     let all = [
         "active",
+        "controller killed",
         "crash",
         "final",
         "gap filled",

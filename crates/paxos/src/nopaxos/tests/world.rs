@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Replicas on a network that loses, repeats, delays and reorders everything, with a stand-in for the store, the
-//! controller, the sequencers, the receiver, the application and a client. A seed is a run.
+//! Replicas, their receivers, sequencers and session changes on a network that loses, repeats, delays and reorders
+//! everything, with a stand-in for the store, the application and a client. A seed is a run.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,26 @@ use test_world::committed::{Committed, Content};
 use test_world::{Rng, rng::hash};
 
 use super::mutation::Mutation;
-use crate::nopaxos::{Entry, Quorum, Replica, ReplicaSettings, Session, Stage, Status, view};
+use crate::nopaxos::receiver::{Delivery, ReceiverSettings};
+use crate::nopaxos::session_change::Effect;
+use crate::nopaxos::{
+    Entry, Quorum, Receiver, Replica, ReplicaSettings, Sequencer, Session, SessionChange, Stage,
+    Started, Status, view,
+};
 use crate::outbox::Sent;
 use crate::{
-    Deployment, Epoch, Header, Instance, Member, MsgType, NodeId, Packet, Round, Time, To, Verdict,
+    Deployment, Epoch, Header, Instance, Member, MsgType, NodeId, Packet, Program, Round, Time, To,
+    Verdict,
 };
 
 pub const CLUSTER: u32 = 0xc1;
 pub const SLOTS: usize = 48;
+/// The sequencer of scripts; in random runs each session has one of its own, from here on.
 pub const SEQUENCER: NodeId = 90;
 const CLIENT: NodeId = 0;
 /// Packets on their way, at most: beyond that some are lost.
 const MAX_SOUP: usize = 120;
+const MAX_REPORTS: usize = 24;
 const MAX_SESSIONS: Epoch = 4;
 
 pub fn deployment(node: NodeId) -> Deployment {
@@ -72,8 +80,9 @@ pub struct Message {
 #[derive(Clone)]
 pub struct Host {
     pub replica: Replica,
-    /// What the receiver has kept for its turn.
-    kept: BTreeMap<Instance, Message>,
+    receiver: Receiver,
+    /// The session that the receiver listens to.
+    listens_to: Epoch,
     /// What the application was computed on: a digest after each slot that it has executed, from the first one on.
     pub app: Vec<u64>,
     /// How much of it is on disk.
@@ -97,8 +106,16 @@ pub struct World {
     pub rng: Rng,
     pub hosts: BTreeMap<NodeId, Host>,
     pub store: Vec<Session>,
-    /// The next slot of each session that stamps.
-    sequencers: BTreeMap<Epoch, Instance>,
+    /// Of each session in the store: the nonce of its sequencer.
+    nonces_of_sequencers: Vec<u64>,
+    /// Of each active session in the store: where it begins.
+    begins: BTreeMap<Epoch, Instance>,
+    /// The sequencer's node of each session, in the memory that it has now.
+    pub sequencers: BTreeMap<Epoch, Sequencer>,
+    /// The controller's, while it lives.
+    change: Option<SessionChange>,
+    /// What leaders have told the controller.
+    reports: Vec<(Member, Started)>,
     soup: Vec<Message>,
     pub checker: Committed,
     client: Quorum<(Round, Instance, u64)>,
@@ -125,7 +142,11 @@ impl World {
             rng: Rng::new(seed),
             hosts: hosts.collect(),
             store: Vec::new(),
+            nonces_of_sequencers: Vec::new(),
+            begins: BTreeMap::new(),
             sequencers: BTreeMap::new(),
+            change: None,
+            reports: Vec::new(),
             soup: Vec::new(),
             checker: Committed::new(0),
             client: Quorum::new(0),
@@ -160,17 +181,18 @@ impl World {
     fn act(&mut self) {
         let node = 1 + self.rng.below(self.hosts.len() as u64) as NodeId;
         match self.rng.below(100) {
-            0..=54 => self.deliver_any(),
-            55..=69 => self.request(),
-            70..=85 => {
+            0..=52 => self.deliver_any(),
+            53..=67 => self.request(),
+            68..=83 => {
                 let pause = [50_000, 400_000, 2_000_000, 30_000_000][self.rng.below(4) as usize];
                 self.tick(node, pause);
             }
-            86..=91 => self.tell_store(node),
-            92..=95 => self.control(),
+            84..=89 => self.tell_store(node),
+            90..=95 => self.control(8),
             96..=97 => self.checkpoint(node),
             98 => self.end_batch(node),
             _ if self.rng.once_in(4) => self.crash(node),
+            _ if self.rng.once_in(12) => self.reboot_sequencer(),
             _ => {}
         }
     }
@@ -198,34 +220,71 @@ impl World {
         self.requests = self.requests.max(request);
         let sessions: Vec<Epoch> = self.sequencers.keys().copied().collect();
         for session in sessions {
-            if self.rng.percent(70) || Some(&session) == self.sequencers.keys().last() {
+            if self.rng.percent(70) || session as usize == self.store.len() {
                 self.stamp(session, request);
             }
         }
     }
 
     fn stamp(&mut self, session: Epoch, request: u64) {
-        let next = self.sequencers.get_mut(&session).expect("it stamps");
-        // As the window does: replicas have room.
-        let floor = self.hosts.values().map(|h| h.replica.floor()).max();
-        if *next >= floor.unwrap_or(0) + SLOTS as u64 - 8 {
-            return;
-        }
-        let inst = *next;
-        *next += 1;
+        let header = Header {
+            cluster: CLUSTER,
+            group: 1,
+            client: 7,
+            request,
+            value_len: 1,
+            ..Header::new(MsgType::Request)
+        };
+        let message = Message {
+            from: CLIENT,
+            to: SEQUENCER + session as NodeId,
+            header,
+            value: vec![request as u8],
+        };
+        // A copy of its machine's memory, from before.
+        let copy = self.sequencers[&session].clone();
+        self.at_sequencer(&message);
         if self.mutation == Some(Mutation::StampsAgain) && self.rng.once_in(8) {
-            *next = next.saturating_sub(2);
+            self.sequencers.insert(session, copy);
         }
-        let header = ordered(session, inst, request);
-        self.checker.sent(&header.datagram(&[request as u8]));
-        let members = self.store[session as usize - 1].members.clone();
-        for member in members {
-            self.send(Message {
-                from: SEQUENCER,
-                to: member.node,
-                header,
-                value: vec![request as u8],
-            });
+    }
+
+    /// A REQUEST, or a member's TRIM.
+    fn at_sequencer(&mut self, message: &Message) {
+        let session = Epoch::from(message.to - SEQUENCER);
+        let Some(sequencer) = self.sequencers.get_mut(&session) else {
+            return;
+        };
+        let datagram = message.header.datagram(&message.value);
+        let mut out = Sent::default();
+        let packet = Packet::parse(&datagram).expect("a packet");
+        let _ = sequencer.step(&packet, &mut out);
+        for (to, header, value) in out.0 {
+            if to != To::Replicas {
+                continue;
+            }
+            self.check_stamp(&header);
+            self.checker.sent(&header.datagram(&value));
+            for member in self.store[session as usize - 1].members.clone() {
+                self.send(Message {
+                    from: message.to,
+                    to: member.node,
+                    header,
+                    value: value.clone(),
+                });
+            }
+        }
+    }
+
+    /// Nothing is stamped before the store has the session as active, nor below where it begins. [F-ACTIVE]
+    fn check_stamp(&mut self, h: &Header) {
+        let session = h.rnd.epoch();
+        let begins = self.begins.get(&session).copied();
+        if begins.is_none_or(|begins| h.inst < begins) {
+            self.violations.push(format!(
+                "slot {} of session {session} is stamped, which begins at {begins:?}",
+                h.inst
+            ));
         }
     }
 
@@ -247,9 +306,15 @@ impl World {
         let named: Vec<_> = members.iter().map(|m| (m.node, m.nonce)).collect();
         self.checker
             .session(number, &named, f as usize, lead as usize);
+        self.nonces += 1;
+        let node = SEQUENCER + number as NodeId;
+        self.nonces_of_sequencers.push(self.nonces);
+        self.sequencers
+            .insert(number, Sequencer::new(deployment(node), self.nonces));
+        self.change = None;
         let session = Session {
             number,
-            sequencer: SEQUENCER,
+            sequencer: node,
             members,
             f,
             lead,
@@ -259,42 +324,139 @@ impl World {
         self.store.push(session);
     }
 
-    fn control(&mut self) {
-        let last = self.store.len() - 1;
-        match self.store[last].stage {
-            Stage::Issued => self.store[last].stage = Stage::Writing,
-            Stage::Writing => {
-                if let Some((by, end)) = self.begun(self.store[last].number) {
-                    self.store[last].stage = Stage::Active { by };
-                    self.sequencers.insert(self.store[last].number, end);
-                    self.count("active");
-                } else if self.rng.once_in(12) && self.store.len() < MAX_SESSIONS as usize {
-                    self.issue();
-                }
-            }
-            Stage::Active { .. } => {
-                let stale = self
-                    .hosts
-                    .values()
-                    .any(|h| self.store[last].place(h.replica.member()).is_none());
-                if self.store.len() < MAX_SESSIONS as usize && (stale || self.rng.once_in(10)) {
-                    self.issue();
-                }
-            }
+    /// The newest session's sequencer forgets that it was programmed, or who it was to be.
+    fn reboot_sequencer(&mut self) {
+        let number = self.store.len() as Epoch;
+        if number < MAX_SESSIONS {
+            self.nonces += 1;
+            let node = SEQUENCER + number as NodeId;
+            self.sequencers
+                .insert(number, Sequencer::new(deployment(node), self.nonces));
         }
     }
 
-    /// A view of the session that f+1 members have begun, and its end.
-    fn begun(&self, session: Epoch) -> Option<(Round, Instance)> {
-        let started = |h: &Host| match self.mutation {
-            Some(Mutation::ActiveEarly) => {
-                let begun = h.replica.begun.as_ref().filter(|_| h.replica.leads());
-                begun.map(|begun| (h.replica.view(), begun.end()))
+    /// The controller hears so many reports, and does what it can.
+    fn control(&mut self, reports: usize) {
+        let last = self.store.len() - 1;
+        if let Stage::Active { .. } = self.store[last].stage {
+            self.program();
+            if self.store.len() < MAX_SESSIONS as usize
+                && (self.is_outdated() || self.rng.once_in(10))
+            {
+                self.issue();
             }
-            _ => h.replica.started().map(|s| (s.view, s.end)),
+            return;
+        }
+        if self.mutation == Some(Mutation::ProgrammedEarly)
+            && self.store[last].stage == Stage::Writing
+        {
+            self.program();
+        }
+        self.carry_on(reports);
+        if self.store[last].stage == Stage::Writing
+            && self.rng.once_in(24)
+            && self.store.len() < MAX_SESSIONS as usize
+        {
+            self.issue();
+        }
+    }
+
+    /// A member has lost its memory, or the sequencer.
+    fn is_outdated(&self) -> bool {
+        let last = self.store.last().expect("a session");
+        let is_stale = |h: &Host| last.place(h.replica.member()).is_none();
+        let nonce = self.sequencers[&last.number].nonce();
+        self.hosts.values().any(is_stale) || Some(&nonce) != self.nonces_of_sequencers.last()
+    }
+
+    /// The session that isn't active yet. The controller may die at any moment: all it has is the store.
+    fn carry_on(&mut self, reports: usize) {
+        let last = self.store.len() - 1;
+        if self.rng.once_in(10) {
+            self.change = None;
+        }
+        let stored = self.store[last].clone();
+        let resumed = || SessionChange::resume(stored, 1).expect("the store's own");
+        let mut change = self.change.take().unwrap_or_else(resumed);
+        for _ in 0..reports.min(self.reports.len()) {
+            let at = self.rng.below(self.reports.len() as u64) as usize;
+            let (from, started) = self.reports[at].clone();
+            if change.view_started(0, from, &started) == Err(crate::Reason::Conflict) {
+                self.violations
+                    .push(format!("{started:?} ends elsewhere, too"));
+            }
+        }
+        while let Some(effect) = change.poll() {
+            if self.rng.once_in(8) {
+                self.count("controller killed");
+                return;
+            }
+            match effect {
+                Effect::MarkWriting => {
+                    self.store[last].stage = Stage::Writing;
+                    change.marked_writing();
+                }
+                Effect::MarkActive(begins) => {
+                    self.store[last].stage = Stage::Active { by: begins.by[0] };
+                    self.begins.insert(change.number(), begins.next[0]);
+                    self.count("active");
+                    change.marked_active();
+                }
+                Effect::HandOver => return self.program(),
+            }
+        }
+        self.change = Some(change);
+    }
+
+    /// The last session's sequencer is told what the store has, as often as it is.
+    fn program(&mut self) {
+        let last = self.store.last().expect("a session");
+        let nodes: Vec<NodeId> = last.members.iter().map(|m| m.node).collect();
+        let next = self.begins.get(&last.number).copied().unwrap_or(0);
+        let program = Program {
+            epoch: last.number,
+            nonce: *self.nonces_of_sequencers.last().expect("one each"),
+            next: vec![next],
+            trimmed: vec![next.min(self.on_disk_at(last))],
+            window: SLOTS as u64 - 8,
+            acceptors: nodes.clone(),
+            f: last.f,
+            replicas: nodes,
+            g: last.f,
         };
-        let mut started = self.hosts.values().filter_map(started);
-        started.find(|(view, _)| view.epoch() == session)
+        let sequencer = self.sequencers.get_mut(&last.number).expect("one each");
+        // It obeys once, and only in the memory named.
+        let _ = sequencer.program(&program);
+    }
+
+    /// What f+1 members have on disk.
+    fn on_disk_at(&self, session: &Session) -> Instance {
+        let hosts = session.members.iter().map(|m| &self.hosts[&m.node]);
+        let mut on_disk: Vec<usize> = hosts.map(|h| h.durable).collect();
+        on_disk.sort_unstable_by(|a, b| b.cmp(a));
+        on_disk[usize::from(session.f)] as Instance
+    }
+
+    /// A leader whose view has begun tells the controller.
+    fn report_view(&mut self, node: NodeId) {
+        let replica = &self.hosts[&node].replica;
+        let started = match (self.mutation, replica.begun.as_ref()) {
+            (Some(Mutation::ActiveEarly), Some(begun)) if replica.leads() => Some(Started {
+                view: replica.view(),
+                end: begun.end(),
+                members: self.store[replica.view().epoch() as usize - 1]
+                    .members
+                    .clone(),
+            }),
+            _ => replica.unreported(),
+        };
+        if let Some(started) = started {
+            self.reports.push((replica.member(), started));
+            if self.reports.len() > MAX_REPORTS {
+                let at = self.rng.below(MAX_REPORTS as u64) as usize;
+                self.reports.swap_remove(at);
+            }
+        }
     }
 
     pub fn tell_store(&mut self, node: NodeId) {
@@ -351,6 +513,8 @@ impl World {
     /// The application's state up to somewhere below `stable` is on disk, and the log forgets some of it.
     fn checkpoint(&mut self, node: NodeId) {
         let lazy = self.rng.percent(50);
+        // What has to be taken back is, before anything is stored.
+        self.execute(node);
         let host = self.hosts.get_mut(&node).expect("a host");
         let stable = host.replica.stable().min(host.app.len() as u64);
         host.durable = host.durable.max(stable as usize);
@@ -360,6 +524,33 @@ impl World {
             host.replica.checkpointed(host.now, inst, &mut out);
             host.stored.push(Stored::Checkpointed(inst));
             self.route(node, None, out);
+            self.trim(node, inst);
+        }
+    }
+
+    /// Tells the sequencers what is on disk.
+    fn trim(&mut self, node: NodeId, inst: Instance) {
+        let header = Header {
+            cluster: CLUSTER,
+            group: 1,
+            swid: node,
+            inst,
+            client: self.hosts[&node].replica.member().nonce,
+            request: self.store.len() as u64,
+            ..Header::new(MsgType::Trim)
+        };
+        for session in 1..=self.store.len() as NodeId {
+            let message = Message {
+                from: node,
+                to: SEQUENCER + session,
+                header,
+                value: Vec::new(),
+            };
+            // It is repeated until it arrives; some are late.
+            match self.rng.percent(70) {
+                true => self.at_sequencer(&message),
+                false => self.send(message),
+            }
         }
     }
 
@@ -448,6 +639,7 @@ impl World {
         self.route(node, None, out);
         self.fetch_state(node);
         self.end_batch(node);
+        self.report_view(node);
         self.look_at(node);
     }
 
@@ -478,6 +670,10 @@ impl World {
             self.answer(&message);
             return;
         }
+        if message.to > SEQUENCER {
+            self.at_sequencer(&message);
+            return;
+        }
         let node = message.to;
         if message.header.msgtype == MsgType::Ordered {
             self.receive(message);
@@ -490,42 +686,36 @@ impl World {
         self.look_at(node);
     }
 
-    /// The receiver: one slot after the other, and what is missing before a later one.
     fn receive(&mut self, mut message: Message) {
         let node = message.to;
         let host = self.hosts.get_mut(&node).expect("a host");
+        host.listen();
         if self.mutation == Some(Mutation::OldSessionTaken) {
             message.header.rnd = view::stamp(host.replica.view());
+            message.header.swid = SEQUENCER + host.replica.view().epoch() as NodeId;
         }
-        let h = message.header;
-        let is_listened_to =
-            host.replica.status() == Status::Normal && h.rnd == view::stamp(host.replica.view());
-        if !is_listened_to {
-            let _ = self.step(&message);
-            return;
-        }
-        host.kept.insert(h.inst, message);
+        let datagram = message.header.datagram(&message.value);
+        let packet = Packet::parse(&datagram).expect("a packet");
+        let _ = host.receiver.take(host.now, &packet);
         self.drain(node);
     }
 
+    /// The replica gets one slot after the other, and hears what is missing before a later one.
     fn drain(&mut self, node: NodeId) {
         loop {
             let host = self.hosts.get_mut(&node).expect("a host");
-            let next = host.replica.next();
-            host.kept = host.kept.split_off(&next);
-            let stamp = view::stamp(host.replica.view());
-            host.kept.retain(|_, m| m.header.rnd == stamp);
-            let Some(message) = host.kept.remove(&next) else {
-                break;
-            };
-            if !matches!(self.step(&message), Verdict::Changed) {
-                break;
+            match host.delivered() {
+                Some(message) => {
+                    if self.step(&message) != Verdict::Changed {
+                        break;
+                    }
+                }
+                None => break,
             }
         }
         let host = self.hosts.get_mut(&node).expect("a host");
-        let last = host.kept.keys().last().copied().unwrap_or(0);
-        for slot in host.replica.next()..last {
-            if !host.kept.contains_key(&slot) {
+        if host.is_listening() {
+            for slot in host.receiver.missing(host.now, SLOTS).into_iter().flatten() {
                 host.replica.dropped(host.now, slot);
             }
         }
@@ -583,9 +773,7 @@ impl World {
             self.checker.sent(&message.header.datagram(&message.value));
             self.send(message);
         }
-        if self.hosts.contains_key(&from) && !self.hosts[&from].kept.is_empty() {
-            self.drain(from);
-        }
+        self.drain(from);
     }
 
     // ---- The client, and what must hold
@@ -718,14 +906,14 @@ impl World {
 
     /// The controller goes on with the session that it has begun, and names everybody who is there.
     fn heal(&mut self) {
-        let last = self.store.last().expect("a session");
-        let is_stale = |h: &Host| last.place(h.replica.member()).is_none();
-        let names_all = !self.hosts.values().any(is_stale);
-        match last.stage {
-            Stage::Active { .. } if names_all => self.request(),
-            Stage::Active { .. } => self.issue(),
+        let names_all = !self.is_outdated();
+        match self.store.last().expect("a session").stage {
+            Stage::Active { .. } if names_all => {
+                self.program();
+                self.request();
+            }
             _ if !names_all => self.issue(),
-            _ => self.control(),
+            _ => self.carry_on(MAX_REPORTS),
         }
         let nodes: Vec<NodeId> = self.hosts.keys().copied().collect();
         nodes.iter().for_each(|node| self.checkpoint(*node));
@@ -793,13 +981,73 @@ impl Host {
     fn new(member: Member, app: Vec<u64>) -> Host {
         Host {
             replica: Replica::new(hasty(member), app.len() as u64),
-            kept: BTreeMap::new(),
+            receiver: Receiver::new(ReceiverSettings {
+                deployment: deployment(member.node),
+                pid: 0,
+                slots: SLOTS,
+                reorder_wait: 0,
+            }),
+            listens_to: 0,
             durable: app.len(),
             now: 0,
             began: app.len() as u64,
             stored: Vec::new(),
             app,
         }
+    }
+
+    fn is_listening(&self) -> bool {
+        let replica = &self.replica;
+        replica.status() == Status::Normal && replica.view().epoch() == self.listens_to
+    }
+
+    /// The receiver follows the replica: to its view's session, and back where a new view's log is shorter.
+    fn listen(&mut self) {
+        if self.replica.status() != Status::Normal {
+            return;
+        }
+        let (session, next) = (self.replica.view().epoch(), self.replica.next());
+        if session != self.listens_to || self.receiver.position() > next {
+            let sequencer = SEQUENCER + session as NodeId;
+            self.receiver.terminate(session);
+            self.receiver.listen(session, sequencer, next);
+            self.listens_to = session;
+        }
+        // What the log has got otherwise.
+        while self.receiver.position() < next {
+            match self.receiver.next(self.now) {
+                Some(Delivery::Message(_)) => {}
+                Some(Delivery::Dropped(_)) => self.receiver.skip(),
+                _ => self
+                    .receiver
+                    .listen(session, SEQUENCER + session as NodeId, next),
+            }
+        }
+    }
+
+    /// The next slot of the replica's log, if it has come.
+    fn delivered(&mut self) -> Option<Message> {
+        self.listen();
+        if !self.is_listening() {
+            return None;
+        }
+        let session = self.listens_to;
+        let Some(Delivery::Message(m)) = self.receiver.next(self.now) else {
+            return None;
+        };
+        let sequencer = SEQUENCER + session as NodeId;
+        let header = Header {
+            flags: m.flags,
+            client: m.client,
+            swid: sequencer,
+            ..ordered(session, m.slot, m.request)
+        };
+        Some(Message {
+            from: sequencer,
+            to: self.replica.member().node,
+            header,
+            value: m.value.to_vec(),
+        })
     }
 
     fn restarted(&self) -> Replica {
