@@ -52,12 +52,25 @@ impl Settings {
 }
 
 /// How a group agrees.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// A leader stamps, acceptors vote.
+    /// A leader puts commands in order, acceptors vote.
     Paxos,
-    /// A sequencer stamps, and replicas agree on what was lost. There are no acceptors.
+    /// A sequencer puts commands in order, replicas agree on lost ones.
     NoPaxos,
+}
+
+impl Protocol {
+    /// Both.
+    pub const ALL: [Protocol; 2] = [Self::Paxos, Self::NoPaxos];
+
+    /// The name in the cluster file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Paxos => "paxos",
+            Self::NoPaxos => "nopaxos",
+        }
+    }
 }
 
 /// One group.

@@ -61,6 +61,7 @@ use std::time::Duration;
 
 use paxos::{Deployment, GroupId, NodeId, PartitionId};
 
+pub use control::Protocol;
 pub use write::{ControllerDraft, Draft, GroupDraft, NodeDraft};
 
 /// A cluster file that was read and found consistent.
@@ -115,27 +116,6 @@ pub struct Group {
     pub catch_up_mib_per_s: u64,
     /// It keeps this many MiB of what is decided meanwhile.
     pub catch_up_kept_mib: u64,
-}
-
-/// How a group agrees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// A leader puts commands in order, acceptors vote.
-    Paxos,
-    /// A sequencer puts commands in order, replicas agree on lost ones.
-    NoPaxos,
-}
-
-impl Protocol {
-    const ALL: [Protocol; 2] = [Self::Paxos, Self::NoPaxos];
-
-    /// The name in the cluster file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Paxos => "paxos",
-            Self::NoPaxos => "nopaxos",
-        }
-    }
 }
 
 /// When a replica answers a command.

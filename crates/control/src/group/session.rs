@@ -256,15 +256,15 @@ impl Group {
 
     /// Epochs of a group are all sessions, or none is.
     pub(super) fn protocol_is_the_same(&self) -> Result<(), String> {
-        let ours = self.settings.protocol == Protocol::NoPaxos;
-        let is_other = |e: &&EpochRecord| e.lead.is_some() != ours;
-        let Some(other) = self.state.epochs.iter().find(is_other) else {
+        let of = |e: &EpochRecord| match e.lead {
+            None => Protocol::Paxos,
+            Some(_) => Protocol::NoPaxos,
+        };
+        let mut epochs = self.state.epochs.iter();
+        let Some(other) = epochs.find(|e| of(e) != self.settings.protocol) else {
             return Ok(());
         };
-        let (was, is) = match ours {
-            true => ("paxos", "nopaxos"),
-            false => ("nopaxos", "paxos"),
-        };
+        let (was, is) = (of(other).name(), self.settings.protocol.name());
         Err(format!(
             "epoch {} of group {} is of protocol \"{was}\", and the cluster file says \"{is}\": a group keeps its \
              protocol. Write protocol = \"{was}\" again; a group with another one needs a number of its own",

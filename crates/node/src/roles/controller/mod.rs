@@ -8,11 +8,12 @@ mod clients;
 mod sockets;
 
 use control::{GroupSettings, Protocol, Settings};
+use paxos::NodeId;
 
 use self::sockets::ControllerRole;
 use super::sockets as behind_sockets;
 use crate::Error;
-use crate::cluster_file::{ClusterFile, Group, Node, Role};
+use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::host::Stop;
 use crate::plane::refuse_deafness;
 
@@ -25,24 +26,54 @@ pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error>
 }
 
 fn settings(cluster: &ClusterFile, node: &Node) -> Settings {
-    let ids = |role| cluster.with_role(role).map(|n| n.id).collect::<Vec<_>>();
+    let ids = |nodes: Vec<&Node>| nodes.into_iter().map(|n| n.id).collect::<Vec<NodeId>>();
+    let only_of_paxos = |group: &Group, nodes| match group.protocol {
+        Protocol::Paxos => ids(nodes),
+        Protocol::NoPaxos => Vec::new(),
+    };
     let group = |group: &Group| GroupSettings {
         id: group.id,
-        protocol: Protocol::Paxos,
+        protocol: group.protocol,
         partitions: group.partitions,
         max_value: group.max_value,
         window: group.window,
-        leaders: ids(Role::Leader),
-        acceptors: ids(Role::Acceptor),
+        leaders: ids(cluster.stampers(group)),
+        acceptors: only_of_paxos(group, cluster.acceptors()),
         f: group.f,
-        replicas: cluster.replicas(group.id).iter().map(|n| n.id).collect(),
+        replicas: ids(cluster.replicas(group.id)),
         g: group.g,
-        learners: ids(Role::Learner),
+        learners: only_of_paxos(group, cluster.learners()),
     };
     let groups = cluster.groups.iter().map(group).collect();
     Settings {
         probe_interval: cluster.controller.probe_ms * 1_000_000,
         suspect_after: cluster.controller.suspect_after,
         ..Settings::new(cluster.cluster, node.id, groups)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_with_nopaxos_has_sequencers_and_no_acceptors() {
+        let text = include_str!("../../../../../examples/cluster.toml");
+        let cluster = crate::cluster_file::parse(text, "cluster.toml").expect("the example");
+        let paxos = &settings(&cluster, cluster.controller_node()).groups[0];
+        assert_eq!(paxos.protocol, Protocol::Paxos);
+        assert!(!paxos.leaders.is_empty() && !paxos.acceptors.is_empty());
+        let mut ordered = cluster.clone();
+        ordered.groups[0].protocol = Protocol::NoPaxos;
+        for node in &mut ordered.nodes {
+            if node.role == crate::cluster_file::Role::Leader {
+                node.role = crate::cluster_file::Role::Sequencer;
+            }
+        }
+        let nopaxos = &settings(&ordered, cluster.controller_node()).groups[0];
+        assert_eq!(nopaxos.protocol, Protocol::NoPaxos);
+        assert_eq!(nopaxos.leaders, paxos.leaders);
+        assert_eq!(nopaxos.replicas, paxos.replicas);
+        assert!(nopaxos.acceptors.is_empty() && nopaxos.learners.is_empty());
     }
 }
