@@ -7,7 +7,7 @@ mod common;
 
 use common::*;
 use paxos::outbox::Sent;
-use paxos::{Acceptor, Flags, Header, MsgType, NodeId, Packet, Time};
+use paxos::{Acceptor, Header, MsgType, NodeId, Packet, Time};
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::{Checkpoint, ReplyTo, Settings, Status, Worker};
 use std::collections::{BTreeMap, BTreeSet};
@@ -318,32 +318,7 @@ impl Cluster {
                 items.extend(s.open.iter().map(|&n| (id, n, command(id << 16 | n))));
             }
         }
-        while !items.is_empty() {
-            // One by one or in packs, at random.
-            let count = (1 + self.world.rng.below(5) as usize).min(items.len());
-            let some: Vec<_> = items.drain(..count).collect();
-            let header = Header {
-                cluster: CLUSTER,
-                group: GROUP,
-                ..Header::new(MsgType::Request)
-            };
-            let datagram = if let [(client, request, bytes)] = &some[..] {
-                Header {
-                    client: *client,
-                    request: *request,
-                    ..header
-                }
-                .datagram(bytes)
-            } else {
-                let request = self.world.rng.next();
-                Header {
-                    flags: Flags::PACKED,
-                    client: 4_242,
-                    request,
-                    ..header
-                }
-                .datagram(&pack(&some))
-            };
+        for datagram in requests(items, &mut self.world.rng) {
             self.world.carry(CLIENT, LEADERS[0], &datagram);
         }
     }

@@ -6,11 +6,11 @@
 mod common;
 
 use common::*;
-use paxos::nopaxos::{Quorum, Sequencer, Session, Stage, Status as Doing};
+use paxos::nopaxos::{Quorum, Sequencer, Session, Stage, Status as Doing, view};
 use paxos::outbox::Sent;
 use paxos::{
-    Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Packet, Program, Reason, Time, To,
-    Verdict,
+    Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Packet, Program, Reason, Round, Time,
+    To, Verdict,
 };
 use replica::protocol::ReplyAddress;
 use replica::{Checkpoint, Log, NoPaxos, ReplyTo, Settings, Status, Worker};
@@ -62,6 +62,8 @@ struct Cluster<K: Kept> {
     // The client.
     quorum: Quorum<Answer>,
     clients: Vec<Client>,
+    /// Commands that leave at the end of the turn, one by one or in packs.
+    items: Vec<(u64, u64, Vec<u8>)>,
     finals: BTreeMap<(u64, u64), (Status, Vec<u8>)>,
     answers: Vec<(Header, Answer)>,
     acks: Vec<Header>,
@@ -133,6 +135,7 @@ impl<K: Kept> Cluster<K> {
             expected: BTreeMap::new(),
             quorum: Quorum::new(0),
             clients: Vec::new(),
+            items: Vec::new(),
             finals: BTreeMap::new(),
             answers: Vec::new(),
             acks: Vec::new(),
@@ -287,6 +290,7 @@ impl<K: Kept> Cluster<K> {
         if self.scripted || self.world.rng.percent(20) {
             self.control();
         }
+        self.send_items();
     }
 
     fn go_on(&mut self, span: Time) {
@@ -384,8 +388,7 @@ impl<K: Kept> Cluster<K> {
             };
             let value = [&[reply.status as u8][..], &reply.bytes].concat();
             let datagram = header.datagram(&value);
-            // A read has no slot of its own.
-            if reply.request < READS {
+            if self.names_its_slot(index, reply) {
                 self.checker.sent(&datagram);
             }
             self.world.carry(node, CLIENT, &datagram);
@@ -397,6 +400,14 @@ impl<K: Kept> Cluster<K> {
             self.world.carry(node, CLIENT, &datagram);
         }
         self.send(node, asker, Sent(out.sent));
+    }
+
+    /// Whether an answer is to the value of its slot: not to a part of that, and no read.
+    fn names_its_slot(&self, index: usize, reply: &Reply) -> bool {
+        let worker = self.hosts[index].worker.as_ref();
+        let slot = worker.zip(reply.place);
+        let value = slot.and_then(|(worker, (_, slot))| worker.agreement().entry(slot));
+        reply.request < READS && value.is_some_and(|v| !v.flags.has(Flags::PACKED))
     }
 
     /// A replica's log, whenever something may have happened to it; and what is stable since.
@@ -495,15 +506,20 @@ impl<K: Kept> Cluster<K> {
 
     // ---- The client
 
-    fn request(&mut self, client: u64, request: u64, bytes: &[u8]) {
-        let header = Header {
-            cluster: CLUSTER,
-            group: GROUP,
-            client,
-            request,
-            ..Header::new(MsgType::Request)
-        };
-        self.world.carry(CLIENT, SEQUENCER, &header.datagram(bytes));
+    fn request(&mut self, client: u64, request: u64, bytes: Vec<u8>) {
+        if self.scripted {
+            let datagram = request_of(Flags::NONE, client, request, &bytes);
+            self.world.carry(CLIENT, SEQUENCER, &datagram);
+        } else {
+            self.items.push((client, request, bytes));
+        }
+    }
+
+    fn send_items(&mut self) {
+        let items = std::mem::take(&mut self.items);
+        for datagram in requests(items, &mut self.world.rng) {
+            self.world.carry(CLIENT, SEQUENCER, &datagram);
+        }
     }
 
     fn add_client(&mut self) {
@@ -530,7 +546,7 @@ impl<K: Kept> Cluster<K> {
         client.open.insert(client.last);
         client.resend_at = self.world.now() + 20 * MS;
         let (id, request) = (client.id.unwrap(), client.last);
-        self.request(id, request, &command(id << 16 | request));
+        self.request(id, request, command(id << 16 | request));
         (id, request)
     }
 
@@ -546,11 +562,11 @@ impl<K: Kept> Cluster<K> {
             let Some(id) = client.id else {
                 let nonce = client.nonce;
                 let op = open(false, WINDOW as u16, reply_to()).to_bytes();
-                self.request(nonce, 0, &op);
+                self.request(nonce, 0, op);
                 continue;
             };
             for request in client.open.clone() {
-                self.request(id, request, &command(id << 16 | request));
+                self.request(id, request, command(id << 16 | request));
             }
         }
     }
@@ -674,11 +690,13 @@ fn random_run<K: Kept>(seed: u64) -> Seen {
                 heals_at = None;
             }
             None if c.world.rng.once_in(150) => {
-                let cut = c.world.rng.below(3) as usize;
-                for other in REPLICAS.iter().filter(|n| **n != REPLICAS[cut]) {
-                    let (a, b) = (REPLICAS[cut].into(), (*other).into());
-                    c.world.network.block(a, b, true);
-                    c.world.network.block(b, a, true);
+                let cut = *c.world.rng.pick(&REPLICAS);
+                // Half of the time it alone gets what is stamped.
+                let alone = c.world.rng.percent(50);
+                for other in REPLICAS.into_iter().filter(|n| *n != cut) {
+                    c.cut(cut, &[other], true);
+                    c.cut(other, &[cut], true);
+                    c.cut(SEQUENCER, &[other], alone);
                 }
                 heals_at = Some(c.now() + 20 * MS + c.world.rng.below(100 * MS));
             }
@@ -968,15 +986,7 @@ fn stamped(
     request: u64,
     bytes: &[u8],
 ) -> Vec<u8> {
-    let header = Header {
-        cluster: CLUSTER,
-        group: GROUP,
-        flags,
-        client,
-        request,
-        ..Header::new(MsgType::Request)
-    };
-    let datagram = header.datagram(bytes);
+    let datagram = request_of(flags, client, request, bytes);
     let mut out = Sent::default();
     let packet = Packet::parse(&datagram).unwrap();
     assert_eq!(c.sequencer.step(&packet, &mut out), Verdict::Changed);
@@ -1071,13 +1081,37 @@ fn a_sequencer_of_an_earlier_session_hears_that_it_is_over() {
 
     // One of a session that isn't known: it may be damaged, so it is only asked about.
     let mut header = *Packet::parse(&datagram).map(|p| p.header).as_ref().unwrap();
-    header.rnd = paxos::Round::base(9);
+    header.rnd = Round::base(9);
     let datagram = header.datagram(&command(1));
     let worker = c.hosts[0].worker.as_mut().unwrap();
     let packet = Packet::parse(&datagram).unwrap();
     let verdict = worker.step(c.world.now(), &packet, &mut Out::default());
     assert_eq!(verdict, Verdict::Dropped(Reason::OldSession));
     assert_eq!(worker.wanted().view_with, Some(9));
+}
+
+/// There is no view behind the session's last one. [W-WHEN]
+#[test]
+fn a_session_whose_views_are_used_up_needs_another_one() {
+    let mut c = Cluster::<Disk>::begun(13);
+    let member = c.hosts[1].role().member();
+    let last = view::first(1).0 | view::MAX_LEADER;
+    for (view, is_last) in [(last - 1, false), (last, true)] {
+        let header = Header {
+            cluster: CLUSTER,
+            group: GROUP,
+            rnd: Round(view),
+            swid: member.node,
+            client: member.nonce,
+            ..Header::new(MsgType::ViewChangeReq)
+        };
+        let datagram = header.datagram(&[]);
+        let packet = Packet::parse(&datagram).unwrap();
+        let verdict = c.step(0, member.node, &packet);
+        assert_eq!(verdict, Some(Verdict::Changed));
+        let wanted = c.hosts[0].worker.as_ref().unwrap().wanted();
+        assert_eq!(wanted.new_epoch, is_last);
+    }
 }
 
 /// What another replica has kept behind its state is stable, and goes on from there. [X-LOG] [X-CATCHUP]

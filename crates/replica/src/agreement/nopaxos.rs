@@ -295,7 +295,7 @@ impl Agreement for NoPaxos {
     fn wanted(&self) -> Wanted {
         let known = self.replica.sessions().newest().unwrap_or(0);
         let mentioned = self.mentioned.max(self.receiver.later().unwrap_or(0));
-        let is_used_up = self.replica.leads() && view::next(self.replica.view()).is_none();
+        let is_used_up = view::next(self.replica.view()).is_none();
         Wanted {
             lane_for: None,
             incarnation: false,

@@ -677,3 +677,32 @@ impl Model {
         self.fed.finish()
     }
 }
+
+// ---- Requests
+
+/// The packets of a client that sends these commands, one by one or in packs, at random.
+pub fn requests(mut items: Vec<(u64, u64, Vec<u8>)>, rng: &mut Rng) -> Vec<Vec<u8>> {
+    let mut datagrams = Vec::new();
+    while !items.is_empty() {
+        let count = (1 + rng.below(5) as usize).min(items.len());
+        let some: Vec<_> = items.drain(..count).collect();
+        datagrams.push(match &some[..] {
+            [(client, request, bytes)] => request_of(Flags::NONE, *client, *request, bytes),
+            _ => request_of(Flags::PACKED, 4_242, rng.next(), &pack(&some)),
+        });
+    }
+    datagrams
+}
+
+/// A REQUEST.
+pub fn request_of(flags: Flags, client: u64, request: u64, bytes: &[u8]) -> Vec<u8> {
+    let header = Header {
+        cluster: CLUSTER,
+        group: GROUP,
+        flags,
+        client,
+        request,
+        ..Header::new(MsgType::Request)
+    };
+    header.datagram(bytes)
+}
