@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use control::{EpochState, Message, View};
 use node::Senders;
 use node::cluster_file::{ClusterFile, Group, Node};
-use node::host::spin_for;
+use node::host::Spinner;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use paxos::proposer::{Proposer, ProposerSettings, Refused};
 use paxos::wire::value::MAX_VECTOR;
@@ -88,6 +88,7 @@ pub struct Client {
     vain_confirmations: u32,
     /// Of the newest view.
     view_age: (Epoch, Option<EpochState>, u64),
+    spinner: Spinner,
     /// Whether the socket may hold more than the last batch.
     more: bool,
 }
@@ -172,6 +173,7 @@ impl Client {
             asked_for_leader: 0,
             vain_confirmations: 0,
             view_age: View::nothing(group).age(),
+            spinner: Spinner::new(options.spin),
             more: false,
             cluster: cluster.clone(),
             options,
@@ -417,7 +419,7 @@ impl Client {
             .next_deadline()
             .map_or(WAIT_STEP, |at| Duration::from_nanos(at.saturating_sub(now)));
         let fds = std::iter::once(self.plane.as_fd());
-        let ready = spin_for(fds, Some(timeout.min(until_tick)), self.options.spin)?;
+        let ready = self.spinner.wait_for(fds, Some(timeout.min(until_tick)))?;
         Ok(ready.has(0))
     }
 

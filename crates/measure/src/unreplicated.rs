@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use apps::Application;
 use control::{EpochRecord, EpochState, Message, View};
 use node::cluster_file::Role;
-use node::host::spin_for;
+use node::host::Spinner;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use node::{ClusterFile, ControlPeers};
 use paxos::wire::value::{PackedItem, append_packed, packed_items};
@@ -34,13 +34,14 @@ pub fn serve(cluster: &ClusterFile) -> Result<(), Error> {
     let mut plane = UdpPlane::bind(leader.address, PlaneOptions::default())?;
     let (mut inbox, mut outgoing) = (RecvBatch::new(), SendBatch::new());
     let mut server = Server::open(cluster, leader.id)?;
+    let mut spinner = Spinner::new(leader.spin);
     let mut more = false;
     loop {
         let ready = if more {
             None
         } else {
             let fds = [plane.as_fd(), control.as_fd()];
-            Some(spin_for(fds.into_iter(), None, leader.spin)?)
+            Some(spinner.wait_for(fds.into_iter(), None)?)
         };
         if ready.is_none_or(|r| r.has(0)) {
             more = plane.receive(&mut inbox)? && inbox.is_full();

@@ -176,43 +176,109 @@ pub fn wait_for<'a>(
     fds: impl Iterator<Item = BorrowedFd<'a>>,
     timeout: Option<Duration>,
 ) -> io::Result<Ready> {
-    spin_for(fds, timeout, Duration::ZERO)
+    Spinner::new(Duration::ZERO).wait_for(fds, timeout)
 }
 
-/// The same, but looks again and again for `spin`, before it sleeps: who is awake needs no waking, which takes
+/// Waits, but looks again and again for a while before it sleeps: who is awake needs no waking, which takes
 /// longer than all else where little is in flight. In between others may run.
-pub fn spin_for<'a>(
-    fds: impl Iterator<Item = BorrowedFd<'a>>,
-    timeout: Option<Duration>,
+pub struct Spinner {
     spin: Duration,
-) -> io::Result<Ready> {
+    crowd: Crowd,
+}
+
+impl Spinner {
+    /// Looks for so long before it sleeps.
+    pub fn new(spin: Duration) -> Spinner {
+        Spinner {
+            spin,
+            crowd: Crowd::default(),
+        }
+    }
+
+    /// See [`wait_for`].
+    pub fn wait_for<'a>(
+        &mut self,
+        fds: impl Iterator<Item = BorrowedFd<'a>>,
+        timeout: Option<Duration>,
+    ) -> io::Result<Ready> {
+        let mut entries = [NO_ENTRY; MAX_WAIT_FDS];
+        let entries = fill(&mut entries, fds);
+        let spin = timeout.map_or(self.spin, |timeout| timeout.min(self.spin));
+        if spin.is_zero() || !self.crowd.lets_spin() {
+            return poll(entries, timeout);
+        }
+        let start = Instant::now();
+        let (mut looked, mut longest) = (start, None);
+        loop {
+            let ready = poll(entries, Some(Duration::ZERO))?;
+            let spun = start.elapsed();
+            if !ready.none() || spun >= spin {
+                self.crowd.let_others_run(longest);
+                return match ready.none() {
+                    true => poll(entries, timeout.map(|t| t.saturating_sub(spun))),
+                    false => Ok(ready),
+                };
+            }
+            std::thread::yield_now();
+            let now = Instant::now();
+            longest = longest.max(Some(now - looked));
+            looked = now;
+        }
+    }
+}
+
+/// Whether others on this CPU leave a spinner to its turn. A role of the cluster does, as it yields, too, or has done with
+/// its packets in a moment. A program that computes doesn't: it runs for milliseconds, and who spins gets the CPU back no
+/// sooner, while a thread that sleeps is let in when it is woken.
+#[derive(Default)]
+struct Crowd {
+    /// So many more waits go by without spinning.
+    pauses: u32,
+    /// How often they ran for too long, less how often they didn't.
+    strikes: u32,
+}
+
+/// As a rule nobody who is on a command's way keeps the CPU for so long.
+const TOO_LONG: Duration = Duration::from_millis(1);
+/// A pause is of 2 to the power of so many waits at most.
+const MAX_STRIKES: u32 = 10;
+
+impl Crowd {
+    fn lets_spin(&mut self) -> bool {
+        let lets = self.pauses == 0;
+        self.pauses = self.pauses.saturating_sub(1);
+        lets
+    }
+
+    /// The longest time for which others had the CPU while it spun, if they ever had it.
+    fn let_others_run(&mut self, longest: Option<Duration>) {
+        match longest {
+            None => {}
+            Some(time) if time < TOO_LONG => self.strikes = self.strikes.saturating_sub(1),
+            Some(_) => {
+                self.strikes = (self.strikes + 1).min(MAX_STRIKES);
+                self.pauses = 1 << self.strikes;
+            }
+        }
+    }
+}
+
+const NO_ENTRY: libc::pollfd = libc::pollfd {
+    fd: -1,
+    events: libc::POLLIN,
+    revents: 0,
+};
+
+fn fill<'e, 'a>(
+    entries: &'e mut [libc::pollfd],
+    fds: impl Iterator<Item = BorrowedFd<'a>>,
+) -> &'e mut [libc::pollfd] {
     let mut count = 0;
-    let mut entries = [libc::pollfd {
-        fd: -1,
-        events: libc::POLLIN,
-        revents: 0,
-    }; MAX_WAIT_FDS];
     for fd in fds {
         entries[count].fd = fd.as_raw_fd();
         count += 1;
     }
-    let entries = &mut entries[..count];
-    let spin = timeout.map_or(spin, |timeout| timeout.min(spin));
-    if spin.is_zero() {
-        return poll(entries, timeout);
-    }
-    let start = Instant::now();
-    loop {
-        let ready = poll(entries, Some(Duration::ZERO))?;
-        let spun = start.elapsed();
-        if !ready.none() {
-            return Ok(ready);
-        }
-        if spun >= spin {
-            return poll(entries, timeout.map(|timeout| timeout.saturating_sub(spun)));
-        }
-        std::thread::yield_now();
-    }
+    &mut entries[..count]
 }
 
 /// Waits for entries that may be looked at again.
@@ -367,16 +433,38 @@ mod tests {
         let long = Duration::from_secs(60);
         for (timeout, spin) in [(10, 1), (1, 10), (0, 10), (10, 0)] {
             let [timeout, spin] = [timeout, spin].map(Duration::from_millis);
-            assert!(spin_for(fds(), Some(timeout), spin).unwrap().none());
+            let waited = Spinner::new(spin).wait_for(fds(), Some(timeout));
+            assert!(waited.unwrap().none());
         }
         for (timeout, spin) in [(None, long), (Some(long), long), (None, Duration::ZERO)] {
             let ready = std::thread::scope(|scope| {
                 scope.spawn(|| bell.ring());
-                spin_for(fds(), timeout, spin).unwrap()
+                Spinner::new(spin).wait_for(fds(), timeout).unwrap()
             });
             assert_eq!((ready.has(0), ready.has(1)), (false, true));
             bell.hush();
         }
+    }
+
+    #[test]
+    fn who_spins_pauses_where_others_need_the_cpu() {
+        let waits_until_next = |crowd: &mut Crowd| (0..).find(|_| crowd.lets_spin()).unwrap();
+        let mut crowd = Crowd::default();
+        crowd.let_others_run(Some(TOO_LONG / 2));
+        assert_eq!(waits_until_next(&mut crowd), 0);
+        for pause in [2, 4, 8, 16] {
+            crowd.let_others_run(Some(TOO_LONG));
+            assert_eq!(waits_until_next(&mut crowd), pause);
+        }
+        // What was there at once says nothing; a while without others takes one step back.
+        crowd.let_others_run(None);
+        crowd.let_others_run(Some(TOO_LONG / 2));
+        crowd.let_others_run(Some(TOO_LONG));
+        assert_eq!(waits_until_next(&mut crowd), 16);
+        for _ in 0..100 {
+            crowd.let_others_run(Some(TOO_LONG));
+        }
+        assert_eq!(waits_until_next(&mut crowd), 1 << MAX_STRIKES);
     }
 
     #[test]

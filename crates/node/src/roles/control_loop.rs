@@ -14,7 +14,7 @@ use tracing::info;
 
 use crate::cluster_file::{ClusterFile, Node, Role};
 use crate::control_socket::{ControlSender, ControlSocket};
-use crate::host::{Stop, is_due, spin_for};
+use crate::host::{Spinner, Stop, is_due};
 use crate::{Error, status};
 
 /// A role of all its groups, as the loop of its node drives it.
@@ -87,6 +87,7 @@ impl<'a> ControlLoop<'a> {
 
     /// Drives a role until the node should end. What its last turn caused has left by then.
     pub fn run(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
+        let mut spinner = Spinner::new(role.spin());
         loop {
             let timeout = role.settle(self)?;
             if self.is_stopping() {
@@ -94,7 +95,7 @@ impl<'a> ControlLoop<'a> {
             }
             let fds = [role.as_fd(), self.socket.as_fd(), self.stop.as_fd()];
             let fds = fds.into_iter().chain(role.bell());
-            let ready = spin_for(fds, timeout, role.spin())?;
+            let ready = spinner.wait_for(fds, timeout)?;
             if ready.has(0) {
                 role.take(self)?;
             }

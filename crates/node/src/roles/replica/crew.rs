@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::Error;
-use crate::host::{Ready, Stop, pin_to_cpu, spin_for};
+use crate::host::{Ready, Spinner, Stop, pin_to_cpu};
 use crate::plane::SendBatch;
 
 use super::waker::Waker;
@@ -29,8 +29,7 @@ pub(super) struct Crew {
     /// Something was given to one of them.
     woken: Waker,
     stop: Arc<Stop>,
-    /// How long it looks for packets before it sleeps.
-    spin: Duration,
+    spinner: Spinner,
     /// What workers have left here, to be sent.
     outgoing: SendBatch,
     /// The first error of one of them.
@@ -55,7 +54,7 @@ impl Crew {
             workers,
             woken,
             stop,
-            spin,
+            spinner: Spinner::new(spin),
             outgoing: SendBatch::new(),
             failed: Ok(()),
         })
@@ -156,7 +155,7 @@ impl Crew {
         let fds = own
             .into_iter()
             .chain(workers.iter().map(|worker| worker.as_fd()));
-        let arrived = spin_for(fds, Some(timeout.min(IDLE_WAIT)), self.spin)?;
+        let arrived = self.spinner.wait_for(fds, Some(timeout.min(IDLE_WAIT)))?;
         workers.iter().for_each(WorkerThread::wake_up);
         let woken = arrived.has(0);
         if woken {
