@@ -487,6 +487,7 @@ fn message(input: &mut Input<'_>) -> Message {
                 node: u16::from(input.small() % 9),
                 nonce: nonce(input),
                 pid: u16::from(input.small() % 4),
+                session: input.number(),
                 view: input.number() as u32,
                 end: input.number(),
                 members: nodes(input).into_iter().map(|node| (node, NONCE)).collect(),

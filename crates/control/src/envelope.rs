@@ -235,6 +235,7 @@ mod tests {
             node,
             nonce: 2,
             pid: 0,
+            session: 99,
             view: 3 << 12,
             end: 4,
             members: vec![(6, 2), (7, 2)],

@@ -94,6 +94,7 @@ impl EpochRecord {
         Some(Session {
             number: self.epoch,
             sequencer: configuration.leader.node,
+            nonce: configuration.leader.nonce,
             members: configuration.acceptors,
             f: configuration.f,
             lead: self.lead?,
@@ -434,6 +435,8 @@ pub enum Message {
         nonce: u64,
         /// The partition.
         pid: PartitionId,
+        /// The digest of the view's session ([`Session::digest`]).
+        session: u64,
         /// The view.
         view: u32,
         /// Where its log ended when it began.
@@ -560,6 +563,7 @@ impl Message {
             node: from.node,
             nonce: from.nonce,
             pid,
+            session: started.session,
             view: started.view.0,
             end: started.end,
             members: started.members.iter().map(member_record).collect(),
@@ -572,6 +576,7 @@ impl Message {
             node,
             nonce,
             pid,
+            session,
             view,
             end,
             members,
@@ -581,6 +586,7 @@ impl Message {
             return None;
         };
         let started = Started {
+            session: *session,
             view: Round(*view),
             end: *end,
             members: members.iter().map(member_of).collect(),
@@ -728,6 +734,7 @@ mod tests {
     #[test]
     fn what_a_leader_reports_is_read_as_it_was_said() {
         let started = Started {
+            session: 99,
             view: view::first(7),
             end: 12,
             members: vec![member_of(&(1, 11)), member_of(&(3, 13))],

@@ -217,6 +217,7 @@ impl<K: Kept> Cluster<K> {
         let session = Session {
             number,
             sequencer: SEQUENCER,
+            nonce: 90,
             members,
             f: 1,
             lead: 0,

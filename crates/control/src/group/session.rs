@@ -12,7 +12,7 @@ use crate::message::MemberRecord;
 use crate::{ControlOutbox, EpochRecord, EpochState, Protocol, Store};
 use paxos::nopaxos::{SessionChange, Started, view};
 use paxos::wire::value::Probe;
-use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Round, Time};
+use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Reason, Round, Time};
 
 /// A replica whose log or store contradicts a session.
 pub(super) struct Complaint {
@@ -122,10 +122,24 @@ impl Group {
         out: &mut impl ControlOutbox,
     ) {
         let session = self.attempt.as_mut().and_then(|a| a.session_mut());
-        let noted = session.map(|session| session.view_started(pid, leader, started));
-        if noted == Some(Ok(())) {
-            self.drive(now, store, out);
+        match session.map(|session| session.view_started(pid, leader, started)) {
+            Some(Ok(())) => self.drive(now, store, out),
+            Some(Err(Reason::Conflict)) => {
+                self.alarm = Some(self.issued_by_another(leader.node, started.view));
+                self.attempt = None;
+            }
+            _ => {}
         }
+    }
+
+    fn issued_by_another(&self, replica: NodeId, view: Round) -> String {
+        format!(
+            "group {}: replica {replica} knows another session {} than this controller's, or another end of its \
+             log: two controllers work on this cluster, the other one with a copy of this one's state file. This \
+             controller stops. Find the other one, and keep the one whose store has the newest epoch",
+            self.id(),
+            view.epoch()
+        )
     }
 
     /// What of each partition f+1 members of the session have on disk: as far as that they may forget what the

@@ -57,6 +57,8 @@ pub struct World {
     now: Time,
     pub settings: Settings,
     pub shared: Shared,
+    /// A copy of it, which a second controller has.
+    rival: Option<Shared>,
     /// More than one: they share the store.
     pub controllers: Vec<Controller<Shared>>,
     pub sequencers: BTreeMap<NodeId, Sequencer>,
@@ -104,6 +106,7 @@ impl World {
             now: 1_000 * MILLISECOND,
             settings: Settings::new(CLUSTER, CONTROLLER, vec![group]),
             shared: Shared::default(),
+            rival: None,
             controllers: Vec::new(),
             sequencers: BTreeMap::new(),
             replicas: BTreeMap::new(),
@@ -183,6 +186,16 @@ impl World {
         let (shared, settings) = (self.shared.clone(), self.settings.clone());
         let nonce = self.fresh_nonce();
         let controller = Controller::new(settings, shared, nonce, self.now);
+        self.controllers.push(controller.unwrap());
+    }
+
+    /// A second controller, with a copy of the store.
+    pub fn start_rival(&mut self) {
+        let copy = Shared::default();
+        copy.put(self.state());
+        self.rival = Some(copy.clone());
+        let (settings, nonce) = (self.settings.clone(), self.fresh_nonce());
+        let controller = Controller::new(settings, copy, nonce, self.now);
         self.controllers.push(controller.unwrap());
     }
 
@@ -396,6 +409,13 @@ impl World {
     }
 
     pub fn failover(&mut self, to: Option<NodeId>, accept_data_loss: bool) {
+        for n in 0..self.controllers.len() {
+            self.order(n, to, accept_data_loss);
+        }
+    }
+
+    /// An operator's order to one of the controllers.
+    pub fn order(&mut self, n: usize, to: Option<NodeId>, accept_data_loss: bool) {
         let message = Message::Failover {
             group: GROUP,
             epoch: self.state().last_epoch(),
@@ -403,7 +423,10 @@ impl World {
             forced: true,
             accept_data_loss,
         };
-        self.say(OPERATOR, message);
+        let now = self.now;
+        self.give(n, |controller, out| {
+            controller.message(now, OPERATOR, &message, out)
+        });
     }
 
     fn give(&mut self, n: usize, input: impl FnOnce(&mut Controller<Shared>, &mut Out)) {
@@ -432,7 +455,14 @@ impl World {
 
     /// The checkers know a session before anybody can be in it.
     fn note_sessions(&mut self) {
-        let state = self.state();
+        let stores = [Some(self.shared.clone()), self.rival.clone()];
+        for mut store in stores.into_iter().flatten() {
+            let state = store.load(GROUP).unwrap();
+            self.note_sessions_of(&state);
+        }
+    }
+
+    fn note_sessions_of(&mut self, state: &GroupState) {
         let seen = self.seen;
         for record in state.epochs.iter().filter(|e| e.epoch > seen) {
             self.seen = record.epoch;

@@ -359,6 +359,7 @@ fn reports_of_other_sessions_from_strangers_and_repeated_change_nothing() {
         let Message::ViewStarted {
             group,
             pid,
+            session,
             view,
             end,
             ref members,
@@ -373,6 +374,7 @@ fn reports_of_other_sessions_from_strangers_and_repeated_change_nothing() {
             node: *node,
             nonce,
             pid,
+            session,
             view,
             end,
             members,
@@ -483,6 +485,28 @@ fn two_controllers_of_one_store_meet_in_it() {
             world.programs.len(),
             "each is programmed once"
         );
+    }
+}
+
+/// Each issues session 2, with a sequencer of its own. [W-SAME]
+#[test]
+fn of_two_controllers_with_copies_of_a_store_one_stops() {
+    for seed in 200..240 {
+        let mut world = World::started(seed);
+        commands(&mut world, 5);
+        world.start_rival();
+        // Until it has probed, nobody is there.
+        world.run(100);
+        for (n, sequencer) in (0..).zip(SEQUENCERS) {
+            world.order(n, Some(sequencer), false);
+        }
+        world.network.rates = rates(50_000, 300_000);
+        for _ in 0..60 {
+            commands(&mut world, 4);
+            world.check();
+        }
+        let begun = world.programs.iter().filter(|program| program.1 == 2);
+        assert!(begun.count() <= 1, "{:?}", world.programs);
     }
 }
 

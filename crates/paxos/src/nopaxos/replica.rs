@@ -93,6 +93,8 @@ pub struct Ack {
 /// A view that f+1 members have begun; for the controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Started {
+    /// The digest of its session, as these members know it.
+    pub session: u64,
     /// The view.
     pub view: Round,
     /// Where its log ended when it began: slots below are never stamped in its session.
@@ -542,6 +544,7 @@ impl Replica {
             rnd: view,
             swid: deployment.node,
             client: self.settings.nonce,
+            request: self.named_session(msgtype, view),
             ..Header::new(msgtype)
         }
     }

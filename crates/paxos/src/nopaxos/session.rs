@@ -3,7 +3,7 @@
 
 use super::view;
 use crate::configuration::MAX_REPLICAS;
-use crate::{Epoch, Member, NodeId, PartitionId, Round};
+use crate::{Epoch, Member, NodeId, PartitionId, Round, mix};
 
 /// Sessions kept, the newest ones.
 const MAX_KNOWN: usize = 64;
@@ -40,6 +40,8 @@ pub struct Session {
     pub number: Epoch,
     /// The node that stamps.
     pub sequencer: NodeId,
+    /// Its boot nonce: no other memory of that node stamps in this session.
+    pub nonce: u64,
     /// The replicas, exactly 2f+1, in ascending order of node.
     pub members: Vec<Member>,
     /// How many of them may fail.
@@ -60,6 +62,16 @@ impl Session {
     pub fn leader(&self, view: Round, pid: PartitionId) -> Member {
         let turn = u32::from(self.lead) + u32::from(pid) + view::number(view);
         self.members[turn as usize % self.members.len()]
+    }
+
+    /// Tells apart what two controllers, with copies of one store, give the same number. [W-SAME]
+    pub fn digest(&self) -> u64 {
+        let sequencer = [u64::from(self.sequencer), self.nonce];
+        let rest = [self.number, u32::from(self.f), u32::from(self.lead)].map(u64::from);
+        let members = self.members.iter();
+        let members = members.flat_map(|m| [u64::from(m.node), m.nonce]);
+        let parts = sequencer.into_iter().chain(rest).chain(members);
+        parts.fold(0, |digest, part| mix(digest ^ part))
     }
 
     /// Says what is wrong with it, if anything. [E-MEMBERS]
@@ -83,8 +95,8 @@ impl Session {
     }
 
     fn is_same(&self, other: &Session) -> bool {
-        (&self.members, self.f, self.lead, self.sequencer)
-            == (&other.members, other.f, other.lead, other.sequencer)
+        let what = |s: &Session| (s.sequencer, s.nonce, s.f, s.lead);
+        what(self) == what(other) && self.members == other.members
     }
 }
 
@@ -212,6 +224,7 @@ mod tests {
         Session {
             number,
             sequencer: 90,
+            nonce: 9,
             members: vec![member(1), member(2), member(3)],
             f: 1,
             lead: 0,

@@ -157,6 +157,10 @@ impl SessionChange {
             return Err(Reason::UnknownSender);
         }
         self.check_members(from, &told.members)?;
+        if told.session != self.session.digest() {
+            // Another controller has issued this number, too.
+            return Err(Reason::Conflict);
+        }
         check_next(&[told.end]).map_err(|_| Reason::BadValue)?;
         match self.begun[place] {
             // A view has one START_VIEW.
@@ -215,6 +219,7 @@ mod tests {
         Session {
             number,
             sequencer: 90,
+            nonce: 9,
             members: vec![member(1), member(2), member(3)],
             f: 1,
             lead: 0,
@@ -232,6 +237,7 @@ mod tests {
 
     fn started(view: Round, end: Instance, members: &[u16]) -> Started {
         Started {
+            session: session(5, Stage::Issued).digest(),
             view,
             end,
             members: members.iter().map(|node| member(*node)).collect(),
@@ -367,6 +373,16 @@ mod tests {
                 member(1),
                 started(view(0), beyond, &[1, 2]),
                 Reason::BadValue,
+            ),
+            // They know another session of this number.
+            (
+                0,
+                member(1),
+                Started {
+                    session: 1,
+                    ..started(view(0), 7, &[1, 2])
+                },
+                Reason::Conflict,
             ),
         ];
         for (pid, from, told, reason) in cases {

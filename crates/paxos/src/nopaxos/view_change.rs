@@ -105,6 +105,7 @@ impl Replica {
             .map(|(_, member)| *member)
             .collect();
         (members.len() > session.f as usize).then_some(Started {
+            session: session.digest(),
             view: self.view,
             end: begun.end,
             members,
@@ -160,7 +161,10 @@ impl Replica {
         out: &mut impl Outbox,
     ) -> Result<Verdict, Reason> {
         no_value(packet)?;
-        self.hear_of_view(now, &packet.header, out)
+        let h = &packet.header;
+        self.may_change_to(h)?;
+        self.is_of_same_session(h)?;
+        self.hear_of_view(now, h, out)
     }
 
     /// Somebody who has a say in it is in a view, or goes there. If it is a later one, so does this replica.
@@ -190,6 +194,28 @@ impl Replica {
             return Err(Reason::Stranger);
         }
         Ok(())
+    }
+
+    /// What messages of a view change carry in `request`. [W-SAME]
+    pub(super) fn named_session(&self, msgtype: MsgType, view: Round) -> u64 {
+        let names_it = matches!(
+            msgtype,
+            MsgType::ViewChangeReq
+                | MsgType::ViewChange
+                | MsgType::StartView
+                | MsgType::StartViewRep
+        );
+        let session = self.sessions.get(view.epoch()).filter(|_| names_it);
+        session.map_or(0, Session::digest)
+    }
+
+    /// The sender knows the session by the same sequencer, members, f and first leader: no view begins among replicas
+    /// that two controllers have told two sessions of one number. [W-SAME]
+    fn is_of_same_session(&self, h: &Header) -> Result<(), Reason> {
+        match self.named_session(h.msgtype, h.rnd) == h.request {
+            true => Ok(()),
+            false => Err(Reason::Conflict),
+        }
     }
 
     fn change_to(&mut self, wanted: Round, now: Time, out: &mut impl Outbox) {
@@ -267,6 +293,7 @@ impl Replica {
         let max_value = self.settings.deployment.max_value;
         let noops = Noops::parse(packet.value, h.inst, max_value)?;
         self.may_change_to(h)?;
+        self.is_of_same_session(h)?;
         let session = self.sessions.open(h.rnd).ok_or(Reason::UnknownEpoch)?;
         if session.leader(h.rnd, self.settings.pid) != self.member() {
             return Err(Reason::NotForRole);
@@ -387,6 +414,7 @@ impl Replica {
         no_value(packet)?;
         let h = &packet.header;
         let place = self.sent_by_follower(h)?;
+        self.is_of_same_session(h)?;
         if self.begun.as_ref().map(|begun| begun.end) != Some(h.inst) {
             return Err(Reason::Unexpected);
         }
@@ -411,6 +439,7 @@ impl Replica {
         if sender(h) != leader || leader == self.member() {
             return Err(Reason::UnknownSender);
         }
+        self.is_of_same_session(h)?;
         if session.place(self.member()).is_none() {
             return Err(Reason::Stranger);
         }

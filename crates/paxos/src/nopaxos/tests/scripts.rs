@@ -33,6 +33,7 @@ fn session(number: Epoch, members: &[Member], lead: u16) -> Session {
     Session {
         number,
         sequencer: SEQUENCER,
+        nonce: 9,
         members: members.to_vec(),
         f: (members.len() / 2) as u8,
         lead,
@@ -319,6 +320,41 @@ fn a_session_goes_on_where_the_one_before_ended() {
     assert_eq!(group.of(2).unreported(), None);
     group.ordered(2, 2, 3, &[1, 2, 3]);
     assert_eq!(group.log(3), [1, 2, 3]);
+}
+
+/// Two controllers with copies of one store issue session 2, each with a sequencer of its own. [W-SAME]
+#[test]
+fn no_view_begins_among_replicas_that_know_two_sessions_of_one_number() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2, 3]);
+    let members = group.sessions[0].members.clone();
+    group.open_session(&members, 0);
+    let ours = group.sessions.clone();
+    let mut others = ours.clone();
+    others[1].nonce += 1;
+    let mut known = Group::new(3);
+    known.ordered(1, 0, 1, &[1, 2, 3]);
+    for (node, told) in [(1, &ours), (2, &others), (3, &ours)] {
+        let replica = known.replicas.get_mut(&node).unwrap();
+        assert_eq!(replica.configure(told), Ok(true));
+    }
+    known.tick(1);
+    known.tick(2);
+    let conflict = Verdict::Dropped(Reason::Conflict);
+    assert_eq!(known.pass(MsgType::ViewChangeReq, 1, 2), conflict);
+    assert_eq!(known.pass(MsgType::ViewChange, 2, 1), conflict);
+    known.tick(3);
+    assert_eq!(known.pass(MsgType::ViewChange, 3, 1), Verdict::Changed);
+    assert_eq!(known.pass(MsgType::StartView, 1, 2), conflict);
+    let answer = Header {
+        inst: 1,
+        ..known.of(2).header(MsgType::StartViewRep, view_of(2, 0))
+    };
+    assert_eq!(known.step(&message(2, 1, answer, &[])), conflict);
+    assert_eq!(known.of(1).started(), None);
+    known.settle(&[1, 3]);
+    let started = known.of(1).started().expect("these two know the same one");
+    assert_eq!(started.members, [member(1), member(3)]);
 }
 
 /// The TLA+ specification makes a slot a no-op for which a follower asked just before the leader got it. [H-NOOP]

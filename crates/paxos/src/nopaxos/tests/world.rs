@@ -315,6 +315,7 @@ impl World {
         let session = Session {
             number,
             sequencer: node,
+            nonce: self.nonces,
             members,
             f,
             lead,
@@ -442,6 +443,7 @@ impl World {
         let replica = &self.hosts[&node].replica;
         let started = match (self.mutation, replica.begun.as_ref()) {
             (Some(Mutation::ActiveEarly), Some(begun)) if replica.leads() => Some(Started {
+                session: self.store[replica.view().epoch() as usize - 1].digest(),
                 view: replica.view(),
                 end: begun.end(),
                 members: self.store[replica.view().epoch() as usize - 1]
