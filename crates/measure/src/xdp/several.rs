@@ -75,14 +75,11 @@ pub(super) fn stamping(dir: &Path, role: Role) -> Result<Option<Several>> {
     if cpus == 1 {
         return Ok(None);
     }
-    let shared = |pid_of: fn(usize) -> PartitionId| -> Result<Shared> {
-        let (mut object, _) = ready::stamping(dir, role, pid_of(cpus - 1) + 1)?;
-        measure(&mut object, cpus, pid_of)
-    };
+    let (mut object, _) = ready::stamping(dir, role, cpus as PartitionId)?;
     Ok(Some(Several {
         cpus,
-        one_partition: shared(|_| 0)?,
-        partition_each: shared(|cpu| cpu as PartitionId)?,
+        one_partition: measure(&mut object, cpus, |_| 0)?,
+        partition_each: measure(&mut object, cpus, |cpu| cpu as PartitionId)?,
     }))
 }
 
@@ -95,6 +92,7 @@ fn measure(object: &mut Object, cpus: usize, pid_of: fn(usize) -> PartitionId) -
     for (cpu, frame) in frames.iter().enumerate() {
         generator.load(cpu, frame, 0, 0);
     }
+    let before = object.counter(counter::CHANGED);
     let (mut alone, mut with_role) = (Vec::new(), Vec::new());
     for _ in 0..CHUNKS {
         generator::aim(object, Target::Program("bench_nothing"))?;
@@ -104,7 +102,7 @@ fn measure(object: &mut Object, cpus: usize, pid_of: fn(usize) -> PartitionId) -
     }
     let messages = u64::from(CHUNK) * (CHUNKS * cpus) as u64;
     let ns_per_msg = (median(&mut with_role) - median(&mut alone)).max(1.0);
-    let refused = messages - object.counter(counter::CHANGED);
+    let refused = messages - (object.counter(counter::CHANGED) - before);
     Ok(Shared::at(cpus, ns_per_msg, refused, messages))
 }
 
