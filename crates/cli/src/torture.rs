@@ -32,6 +32,10 @@ pub struct Options {
     /// Partitions, 1 to 16; without it, drawn
     #[arg(long)]
     partitions: Option<u16>,
+    /// In place of all other faults, and whatever --minutes says: so many kills of acceptors, replicas and leaders, one
+    /// after the other
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    kills: Option<u32>,
     /// Print the plan and do nothing
     #[arg(long)]
     plan: bool,
@@ -56,6 +60,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         app: options.app.clone(),
         durable: options.durable,
         partitions: options.partitions,
+        kills: options.kills,
         out: options.out.clone(),
         nodes: options.nodes.clone(),
         command: command(options),
@@ -96,6 +101,7 @@ fn command(options: &Options) -> String {
     words.extend(options.in_switch.then(|| "--in-switch".to_string()));
     words.extend(options.durable.map(|yes| format!("--durable {yes}")));
     words.extend(options.partitions.map(|n| format!("--partitions {n}")));
+    words.extend(options.kills.map(|n| format!("--kills {n}")));
     words.join(" ")
 }
 

@@ -45,6 +45,31 @@ fn a_short_torture_finds_nothing_and_leaves_nothing() {
     assert!(report["directory"].is_null(), "{report}");
 }
 
+/// `--kills 100` is the same for longer.
+#[test]
+fn kills_in_a_row_lose_nothing() {
+    let Some(lab) = TestLab::with_programs('k') else {
+        return;
+    };
+    let arguments = "torture --kills 12 --partitions 2 --seed 7 --app leveldb --json";
+    let output = Command::new(PROGRAM)
+        .args(arguments.split(' '))
+        .env("WIREPAXOS_BPF_DIR", &lab.bpf)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let done = report["faults"]["kill"].as_u64().unwrap_or_default();
+    let left_out = report["left_out"]["kill"].as_u64().unwrap_or_default();
+    assert!(done > 5 && done + left_out == 12, "{report}");
+    assert_eq!(
+        (&report["lost"], &report["executed_twice"]),
+        (&0.into(), &0.into())
+    );
+    let good = [&report["linearizable"], &report["digests_equal"]];
+    assert_eq!(good, [true, true], "{report}");
+}
+
 #[test]
 fn an_interrupted_torture_leaves_nothing() {
     let Some(lab) = TestLab::with_programs('i') else {

@@ -53,6 +53,8 @@ pub struct Settings {
     pub durable: Option<bool>,
     /// The number of partitions; drawn if `None`.
     pub partitions: Option<u16>,
+    /// In place of all other faults, and whatever `minutes` says: so many kills, one after the other.
+    pub kills: Option<u32>,
     /// The new directory for what a failing run leaves; a temporary one if `None`.
     pub out: Option<PathBuf>,
     /// The `wirepaxos` that the nodes run; this program if `None`.
@@ -94,6 +96,7 @@ impl Settings {
             app: self.app.clone(),
             durable: self.durable,
             partitions: self.partitions,
+            kills: self.kills,
         })
     }
 }

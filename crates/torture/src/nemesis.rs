@@ -98,15 +98,15 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// Carries out the plan, as far as time allows; then undoes what is left.
+    /// Carries out the plan, as far as its time allows, or all of it; then undoes what is left.
     pub fn play(&mut self, plan: &Plan) -> Result<(), Error> {
         let end = self.start + Duration::from_millis(plan.end_ms);
         // A fault that had to wait delays those after it.
         let mut late = Duration::ZERO;
         for step in &plan.steps {
             let at = self.start + Duration::from_millis(step.at_ms) + late;
-            self.run_until(at.min(end))?;
-            if Instant::now() >= end {
+            self.run_until(if plan.all { at } else { at.min(end) })?;
+            if Instant::now() >= end && !plan.all {
                 break;
             }
             let begun = Instant::now();

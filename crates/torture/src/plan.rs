@@ -64,6 +64,8 @@ pub struct Wanted {
     pub durable: Option<bool>,
     /// The number of partitions, where it isn't to be drawn.
     pub partitions: Option<u16>,
+    /// In place of all other faults, and however long that takes: so many kills, one after the other.
+    pub kills: Option<u32>,
 }
 
 /// A whole run.
@@ -75,8 +77,11 @@ pub struct Plan {
     pub trace: bool,
     /// Operations a second that clients try to send, together.
     pub rate: f64,
-    /// Faults begin at the start and end here.
+    /// Faults begin at the start and end here. Those that have to wait delay the others, some of which then are
+    /// left out, but for kills in a row.
     pub end_ms: u64,
+    /// Whether every step is carried out, however late.
+    pub all: bool,
     /// In the order of time.
     pub steps: Vec<Step>,
 }
@@ -172,9 +177,14 @@ pub fn draw(wanted: &Wanted) -> Plan {
     let mut rng = Rng::new(wanted.seed);
     let mut shape = draw_shape(wanted, &mut rng.fork(1));
     let trace = wanted.planes == Planes::Udp && rng.chance(400_000);
-    let seconds = wanted.minutes * 60.0;
-    let end_ms = (seconds * 1000.0) as u64;
-    let steps = Drawing::new(&shape, rng.fork(2)).steps(end_ms);
+    let mut drawing = Drawing::new(&shape, rng.fork(2));
+    let (steps, end_ms) = match wanted.kills {
+        Some(count) => drawing.kills(count),
+        None => {
+            let end_ms = (wanted.minutes * 60_000.0) as u64;
+            (drawing.steps(end_ms), end_ms)
+        }
+    };
     shape.partitions = wanted
         .partitions
         .unwrap_or_else(|| *rng.fork(3).pick(&[1, 1, 2, 4]));
@@ -186,10 +196,11 @@ pub fn draw(wanted: &Wanted) -> Plan {
         shape,
         trace,
         rate: match trace {
-            true => (TRACED_OPERATIONS / seconds).clamp(20.0, RATE),
+            true => (TRACED_OPERATIONS * 1000.0 / end_ms as f64).clamp(20.0, RATE),
             false => RATE,
         },
         end_ms,
+        all: wanted.kills.is_some(),
         steps,
     }
 }
@@ -279,7 +290,26 @@ impl Drawing {
         }
     }
 
-    fn steps(mut self, end_ms: u64) -> Vec<Step> {
+    /// One process after the other, of those that agree and execute, is killed and comes back soon: often while the
+    /// one before it is still starting.
+    fn kills(&mut self, count: u32) -> (Vec<Step>, u64) {
+        let victims = self.of_roles(&[Role::Leader, Role::Acceptor, Role::Replica]);
+        let mut at_ms = CALM_MS;
+        let mut kill = |_| {
+            at_ms += self.rng.between(100, 1200);
+            let fault = Fault::Kill {
+                nodes: vec![self.rng.pick(&victims).clone()],
+                machine: false,
+                for_ms: self.rng.between(50, 800),
+            };
+            let kind = "kill";
+            Step { at_ms, kind, fault }
+        };
+        let steps = (0..count).map(&mut kill).collect();
+        (steps, at_ms + CALM_MS)
+    }
+
+    fn steps(&mut self, end_ms: u64) -> Vec<Step> {
         let total: u64 = KINDS.iter().map(|kind| kind.0).sum();
         let mut steps = Vec::new();
         let mut at_ms = CALM_MS.min(end_ms / 4);
@@ -291,7 +321,7 @@ impl Drawing {
                 found
             });
             let (_, kind, make) = chosen.expect("left is below the total");
-            for (after_ms, fault) in make(&mut self) {
+            for (after_ms, fault) in make(self) {
                 at_ms += after_ms;
                 steps.push(Step { at_ms, kind, fault });
             }
@@ -638,6 +668,7 @@ mod tests {
             app: "leveldb".to_string(),
             durable: None,
             partitions: None,
+            kills: None,
         }
     }
 
@@ -688,6 +719,21 @@ mod tests {
                 assert!(!shape.durable || plane == "udp", "seed {seed}");
             }
             assert!(!draw(&wanted(seed, Planes::Xdp)).shape.durable);
+        }
+    }
+
+    #[test]
+    fn kills_in_a_row_are_as_many_as_asked_for() {
+        let plan = draw(&Wanted {
+            kills: Some(100),
+            ..wanted(3, Planes::Udp)
+        });
+        assert_eq!(plan.steps.len(), 100);
+        assert!(plan.all && plan.steps.iter().all(|step| step.kind == "kill"));
+        assert!(plan.steps.iter().all(|step| step.at_ms < plan.end_ms));
+        let faults: Vec<_> = plan.steps.iter().map(|s| s.fault.to_string()).collect();
+        for role in ["leader", "acceptor", "replica"] {
+            assert!(faults.iter().any(|fault| fault.contains(role)), "{role}");
         }
     }
 
