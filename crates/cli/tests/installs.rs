@@ -318,6 +318,74 @@ fn a_replica_that_is_killed_in_installs_has_all_of_a_state() {
     assert!(!data.join("install").exists() && !data.join("incoming").exists());
 }
 
+/// The end of the log of one partition's store is gone, as a power cut leaves it: that partition is before commands over
+/// both, and the other one past them. What was reported as durable isn't missing unnoticed; all else is executed again, and
+/// nothing by half. [V-RECORD] [T-REACHED]
+#[test]
+fn a_power_cut_in_one_partition_executes_nothing_by_half() {
+    /// Checkpoints come by time alone, so that each of them is noted: a cut may go below the last one.
+    const EVERY: u64 = 24_576;
+    let shape = partitioned("rocksdb", 65_536);
+    let mut cluster = TestCluster::start_with(&shape, &format!("checkpoint_every = {EVERY}"));
+    cluster.call(0, &["SET", "ready", "1"]);
+    let mut rng = Rng::new(5);
+    let (mut went_on, mut refused) = (0, 0);
+    for round in 0..12 {
+        let goes_on = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            let _ends = Lowers(&goes_on);
+            let load = scope.spawn(|| load(&cluster, 1 + round % 2, &goes_on));
+            sleep(Duration::from_millis(200 + rng.below(300)));
+            goes_on.store(false, Ordering::Relaxed);
+            assert!(load.join().unwrap() > 0);
+        });
+        cluster.processes.kill("replica-1");
+        let most = if round % 4 < 2 { 3_000 } else { 300_000 };
+        cut_log(&cluster, round % 2, 1 + rng.below(most));
+        cluster.start_node("replica-1");
+        if answers_or_ends(&mut cluster) {
+            went_on += 1;
+        } else {
+            let log = cluster.local.directory().join("replica-1.log");
+            let said = fs::read_to_string(log).unwrap();
+            assert!(said.contains("but a checkpoint had reached"), "{said}");
+            refused += 1;
+            fs::remove_dir_all(cluster.local.directory().join("data/replica-1")).unwrap();
+            cluster.start_node("replica-1");
+        }
+        assert_whole_and_equal(&cluster);
+        let partitions = &cluster.status("replica-1")["partitions"];
+        if (0..2).any(|pid| partitions[pid]["next"].as_u64() > Some(EVERY * 3 / 4)) {
+            break;
+        }
+    }
+    println!("{went_on} went on, {refused} were refused");
+    assert!(went_on > 0);
+}
+
+/// Takes the last bytes from the newest log of a partition's store.
+fn cut_log(cluster: &TestCluster, partition: usize, bytes: u64) {
+    let data = cluster.local.directory().join("data/replica-1");
+    let files = files_in(&data.join(format!("partition-{partition}")));
+    let logs = files.into_iter();
+    let log = logs.filter(|path| path.extension().is_some_and(|e| e == "log"));
+    let log = log.max().expect("a log");
+    let file = fs::File::options().write(true).open(&log).unwrap();
+    let len = file.metadata().unwrap().len();
+    file.set_len(len.saturating_sub(bytes)).unwrap();
+}
+
+/// Whether replica-1 answers, instead of ending by itself.
+fn answers_or_ends(cluster: &mut TestCluster) -> bool {
+    eventually("an answer, or an end", || {
+        let ended = cluster.processes.reap();
+        let others = ended.iter().filter(|(name, _)| name != "replica-1");
+        assert_eq!(others.count(), 0, "{ended:?}");
+        let next = &cluster.status("replica-1")["partitions"][0]["next"];
+        (next.is_u64() || !ended.is_empty()).then_some(ended.is_empty())
+    })
+}
+
 /// Tells the child process of the test below from the test.
 const CHILD: &str = "WIREPAXOS_TEST_SMALL_DISK";
 
