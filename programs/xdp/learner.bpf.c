@@ -8,14 +8,13 @@
  * the quorum. [D-OPAQUE] [D-FULL] */
 #include "include/bench.h"
 #include "include/clone.h"
+#include "include/ring.h"
 #include "include/role.h"
-#include "include/value.h"
 
 /* ---- Types */
 
 #define MAX_KNOWN 16
 #define MAX_TRUSTED 7
-#define MAX_RINGS 16
 
 struct known {
 	__u32 epoch;
@@ -37,19 +36,6 @@ struct configurations {
 	struct known known[2][MAX_KNOWN];
 };
 
-struct partition {
-	/* A host's window starts here, if there is one: below all is stale. Its worker moves it on. */
-	__u64 floor;
-	__u32 flags;
-	__u32 ring;
-};
-/* There is a window. */
-#define PARTITION_HAS_FLOOR 1
-/* The host wants to see the votes, too: a repair of its own waits for some of them. */
-#define PARTITION_SHOW_VOTES 2
-/* The ring's reader is awake: it needs no wake-up, and looks again before it sleeps. */
-#define PARTITION_AWAKE 4
-
 /* All zero is an unused slot: no round, so no votes. */
 struct slot {
 	__u64 inst;
@@ -62,62 +48,11 @@ struct slot {
 	__u32 lock;
 };
 
-/* One decision in a ring; the value follows. In host order. */
-struct decision {
-	__u64 inst;
-	__u64 client;
-	__u64 request;
-	__u32 rnd;
-	__u16 group;
-	__u16 pid;
-	__u16 flags;
-	__u16 len;
-	__u32 unused;
-};
-
-/* Reservations have constant sizes. */
-#define MEDIUM_VALUE 344
-struct small_decision {
-	struct decision head;
-	__u8 value[SHORT_VALUE];
-};
-struct medium_decision {
-	struct decision head;
-	__u8 value[MEDIUM_VALUE];
-};
-struct large_decision {
-	struct decision head;
-	__u8 value[MAX_VALUE];
-};
-
 /* ---- State */
 
 SHARED_ARRAY(trusted, 1, struct trusted);
 SHARED_ARRAY(configurations, 1, struct configurations);
-SHARED_ARRAY(partitions, 1, struct partition);
 SHARED_ARRAY(slots, 65536, struct slot);
-
-#define RING(n)                                 \
-	struct {                                \
-		KEPT_MAP(BPF_MAP_TYPE_RINGBUF); \
-		__uint(max_entries, 4096);      \
-	} ring##n SEC(".maps")
-RING(0);
-RING(1);
-RING(2);
-RING(3);
-RING(4);
-RING(5);
-RING(6);
-RING(7);
-RING(8);
-RING(9);
-RING(10);
-RING(11);
-RING(12);
-RING(13);
-RING(14);
-RING(15);
 
 /* What a handler works on. */
 struct step {
@@ -152,20 +87,6 @@ static __always_inline int same_value(const struct slot *slot, const struct mess
 static __always_inline int find(const struct message *m, struct step *s);
 static __always_inline int is_at_socket(const struct step *s);
 static __always_inline int is_in_network(const struct step *s);
-static __always_inline int sleeps(const struct partition *partition);
-static __always_inline __u64 wake_up(const struct partition *partition, int at_socket);
-static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m,
-				   const struct step *s);
-int record_small(struct xdp_md *ctx, const struct message *m, const struct partition *partition,
-		 int at_socket);
-int record_medium(struct xdp_md *ctx, const struct message *m, const struct partition *partition,
-		  int at_socket);
-int record_large(struct xdp_md *ctx, const struct message *m, const struct partition *partition,
-		 int at_socket);
-static __always_inline int load_value(struct xdp_md *ctx, const struct message *m, __u8 *to,
-				      __u32 len, __u32 max);
-static __always_inline void describe(struct decision *head, const struct message *m);
-static __always_inline void *reserve(__u32 ring, __u64 size);
 
 /* ---- Handlers */
 
@@ -271,7 +192,7 @@ static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message
 	}
 	votes |= vote;
 	*decided = are_quorum(votes, quorum);
-	if (*decided && !is_in_network(s) && !to_ring(ctx, m, s))
+	if (*decided && !is_in_network(s) && !to_ring(ctx, m, s->partition, is_at_socket(s)))
 		return REASON_FULL;
 	slot->inst = m->inst;
 	slot->client = m->client;
@@ -315,7 +236,7 @@ static __always_inline __u32 take_decision(struct xdp_md *ctx, const struct mess
 		return REASON_STALE;
 	if (m->inst == slot->inst && slot->delivered)
 		return same_value(slot, m) ? REASON_DUPLICATE : REASON_CONFLICT;
-	if (!to_ring(ctx, m, s))
+	if (!to_ring(ctx, m, s->partition, is_at_socket(s)))
 		return REASON_FULL;
 	slot->inst = m->inst;
 	slot->client = m->client;
@@ -346,14 +267,7 @@ static __always_inline int is_trusted(__u16 node)
 /* [D-WINDOW] */
 static __always_inline __u32 within_window(const struct message *m, const struct step *s)
 {
-	__u64 floor;
-
-	if (!(READ_ONCE(s->partition->flags) & PARTITION_HAS_FLOOR))
-		return 0;
-	floor = READ_ONCE(s->partition->floor);
-	if (m->inst < floor)
-		return REASON_STALE;
-	return m->inst - floor >= s->common.group->slots ? REASON_WINDOW : 0;
+	return in_window(s->partition, s->common.group, m->inst);
 }
 
 /* The configuration of an epoch. [D-VOTE] */
@@ -428,114 +342,6 @@ static __always_inline int is_at_socket(const struct step *s)
 static __always_inline int is_in_network(const struct step *s)
 {
 	return s->common.group->flags & GROUP_DELIVER;
-}
-
-/* Whether the ring's reader sleeps, or may soon. A reader first says that it falls asleep, then,
- * behind a barrier, looks for records that are at least reserved. */
-static __always_inline int sleeps(const struct partition *partition)
-{
-	__u32 any = 0;
-
-	full_barrier(&any);
-	return !(READ_ONCE(partition->flags) & PARTITION_AWAKE);
-}
-
-/* A ring wakes its reader from an interrupt that the CPU sends itself, which costs a virtual machine
- * more than all roles together. */
-static __always_inline __u64 wake_up(const struct partition *partition, int at_socket)
-{
-	return !at_socket && sleeps(partition) ? 0 : BPF_RB_NO_WAKEUP;
-}
-
-/* The decided value, to the partition's worker. False = its ring is full. */
-static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m,
-				   const struct step *s)
-{
-	int at_socket = is_at_socket(s);
-
-	if (m->value_len <= SHORT_VALUE)
-		return record_small(ctx, m, s->partition, at_socket);
-	if (m->value_len <= MEDIUM_VALUE)
-		return record_medium(ctx, m, s->partition, at_socket);
-	return record_large(ctx, m, s->partition, at_socket);
-}
-
-/* One record of one size; `max` is the room for the value. A global function is verified once: as a part
- * of each way to it, the verifier of kernel 6.1, to which what was reserved at one place isn't like what
- * was at another, finds no end. It doesn't know that the message's pointers are some. */
-#define RECORD(name, type, max)                                                                \
-	__noinline int name(struct xdp_md *ctx, const struct message *m,                       \
-			    const struct partition *partition, int at_socket)                  \
-	{                                                                                      \
-		__u32 len;                                                                     \
-		type *record;                                                                  \
-                                                                                               \
-		if (!m || !partition)                                                          \
-			return 0;                                                              \
-		len = m->value_len;                                                            \
-		record = reserve(partition->ring, sizeof(type));                               \
-		if (!record)                                                                   \
-			return 0;                                                              \
-		describe(&record->head, m);                                                    \
-		KEEP(len);                                                                     \
-		if (len > 0 && len <= (max) && !load_value(ctx, m, record->value, len, max)) { \
-			bpf_ringbuf_discard(record, 0);                                        \
-			return 0;                                                              \
-		}                                                                              \
-		bpf_ringbuf_submit(record, wake_up(partition, at_socket));                     \
-		return 1;                                                                      \
-	}
-RECORD(record_small, struct small_decision, SHORT_VALUE)
-RECORD(record_medium, struct medium_decision, MEDIUM_VALUE)
-RECORD(record_large, struct large_decision, MAX_VALUE)
-
-static __always_inline int load_value(struct xdp_md *ctx, const struct message *m, __u8 *to,
-				      __u32 len, __u32 max)
-{
-	struct wire_header *h = (void *)(long)ctx->data + known_place(m->header_at);
-
-	if (max == SHORT_VALUE)
-		return copy_short(ctx, m, h, (void *)(long)ctx->data_end, to, len);
-	return load_bytes(ctx, value_at(m), to, len, max);
-}
-
-static __always_inline void describe(struct decision *head, const struct message *m)
-{
-	head->inst = m->inst;
-	head->client = m->client;
-	head->request = m->request;
-	head->rnd = m->rnd;
-	head->group = m->group;
-	head->pid = m->pid;
-	head->flags = m->flags & FLAGS_OF_VALUE;
-	head->len = m->value_len;
-	head->unused = 0;
-}
-
-static __always_inline void *reserve(__u32 ring, __u64 size)
-{
-	switch (ring) {
-#define CASE(n) \
-	case n: \
-		return bpf_ringbuf_reserve(&ring##n, size, 0)
-		CASE(0);
-		CASE(1);
-		CASE(2);
-		CASE(3);
-		CASE(4);
-		CASE(5);
-		CASE(6);
-		CASE(7);
-		CASE(8);
-		CASE(9);
-		CASE(10);
-		CASE(11);
-		CASE(12);
-		CASE(13);
-		CASE(14);
-		CASE(15);
-	}
-	return NULL;
 }
 
 SEC("xdp")

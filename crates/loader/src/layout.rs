@@ -280,7 +280,7 @@ shared! {
         /// The tables.
         known: [[Known; MAX_KNOWN]; 2],
     }
-    /// Map `partitions` of a learner.
+    /// Map `partitions` of a learner, or of a receiver.
     LearnerPartition {
         /// Votes below are stale.
         floor: u64,
@@ -289,6 +289,17 @@ shared! {
         flags: u32,
         /// Which ring takes the decisions.
         ring: u32,
+    }
+    /// Map `slots` of a receiver.
+    ReceiverSlot {
+        /// The message that came last.
+        inst: u64,
+        /// What was listened to then.
+        listening: u64,
+        /// A lock.
+        lock: u32,
+        /// Nothing.
+        unused: u32,
     }
     /// Map `slots` of a learner.
     LearnerSlot {
@@ -347,7 +358,7 @@ shared! {
         /// The members.
         member: [MulticastMember; MAX_MEMBERS],
     }
-    /// Head of a decision in a learner's ring; the value follows. Host order.
+    /// Head of a decision in a learner's ring, or of an ordered message in a receiver's; the value follows. Host order.
     Decision {
         /// The instance.
         inst: u64,

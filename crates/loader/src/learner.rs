@@ -31,7 +31,7 @@ pub struct Learner {
     banks: Banks,
 }
 
-/// What those who read its partitions' decisions tell it.
+/// What those who read its partitions' decisions tell it, or what those who read ordered messages tell a receiver.
 #[derive(Debug)]
 pub struct Windows {
     place: Place,
@@ -41,16 +41,8 @@ pub struct Windows {
 impl Learner {
     /// The learner at `place`; its partitions' decisions go to the rings from `first_ring` on.
     pub fn new(object: &Object, place: Place, first_ring: usize) -> Result<Learner> {
-        if first_ring + usize::from(place.deployment.partitions) > MAX_RINGS {
-            return Err(format!("a learner has {MAX_RINGS} rings, one a partition"));
-        }
         let learner = Learner::in_network(object, place)?;
-        for pid in 0..place.deployment.partitions {
-            let p = learner.windows.partition(pid);
-            let ring = first_ring as u32 + u32::from(pid);
-            // SAFETY: inside the mapping that `learner` owns.
-            unsafe { atomic32(&raw mut (*p).ring).store(ring, SeqCst) };
-        }
+        learner.windows.use_rings(first_ring)?;
         Ok(learner)
     }
 
@@ -156,12 +148,40 @@ impl Learner {
 }
 
 impl Windows {
-    /// Those of the learner at `place`.
+    /// Those of the learner, or the receiver, at `place`.
     pub fn open(object: &Object, place: Place) -> Result<Windows> {
         Ok(Windows {
             place,
             partitions: object.memory("partitions")?,
         })
+    }
+
+    /// Has each partition use a ring of its own, from `first` on.
+    pub(crate) fn use_rings(&self, first: usize) -> Result<()> {
+        let partitions = self.place.deployment.partitions;
+        if first + usize::from(partitions) > MAX_RINGS {
+            return Err(format!("there are {MAX_RINGS} rings, one a partition"));
+        }
+        for pid in 0..partitions {
+            let p = self.partition(pid);
+            let ring = first as u32 + u32::from(pid);
+            // SAFETY: inside the mapping that `self` owns.
+            unsafe { atomic32(&raw mut (*p).ring).store(ring, SeqCst) };
+        }
+        Ok(())
+    }
+
+    /// Where they lie.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Begins the window of a partition anew, wherever it was. No system call.
+    pub(crate) fn begin(&self, pid: PartitionId, inst: Instance) {
+        let p = self.partition(pid);
+        // SAFETY: inside the mapping that `self` owns.
+        unsafe { atomic64(&raw mut (*p).floor).store(inst, SeqCst) };
+        self.set_flag(pid, PARTITION_HAS_FLOOR, true);
     }
 
     /// Starts the window of a partition at `inst`; never moves back. No system call.

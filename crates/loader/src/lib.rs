@@ -35,6 +35,7 @@ pub mod object;
 pub mod occupant;
 pub mod pins;
 pub mod place;
+pub mod receiver;
 pub mod ring;
 pub mod run;
 mod saved;

@@ -30,16 +30,18 @@ pub enum Role {
     Learner,
     Forwarder,
     Sequencer,
+    Receiver,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Role; 5] = [
+    pub const ALL: [Role; 6] = [
         Role::Leader,
         Role::Acceptor,
         Role::Learner,
         Role::Forwarder,
         Role::Sequencer,
+        Role::Receiver,
     ];
 
     /// The name of the role, of its program and of its object.
@@ -50,6 +52,7 @@ impl Role {
             Role::Learner => "learner",
             Role::Forwarder => "forwarder",
             Role::Sequencer => "sequencer",
+            Role::Receiver => "receiver",
         }
     }
 
@@ -68,9 +71,9 @@ pub struct Sizes {
     pub partitions: u32,
     /// Slots, of all partitions together.
     pub slots: u32,
-    /// Bytes of each ring of a learner: a power of two, at least a page.
+    /// Bytes of each ring of a learner, or a receiver: a power of two, at least a page.
     pub ring_bytes: u32,
-    /// Rings of a learner that are used, one a partition.
+    /// Its rings that are used, one a partition.
     pub rings: u32,
 }
 
@@ -158,8 +161,11 @@ impl Object {
                 loader.set_max_entries("slots", sizes.slots);
                 loader.set_max_entries("long_values", sizes.slots);
             }
-            Role::Learner => {
-                loader.set_max_entries("configurations", sizes.groups);
+            Role::Learner | Role::Receiver => {
+                match role {
+                    Role::Learner => loader.set_max_entries("configurations", sizes.groups),
+                    _ => loader.set_max_entries("listening", sizes.partitions),
+                };
                 loader.set_max_entries("partitions", sizes.partitions);
                 loader.set_max_entries("slots", sizes.slots);
                 for (ring, name) in ring_names.iter().enumerate() {
@@ -231,7 +237,7 @@ impl Object {
         map_memory(&self.ebpf, name, 0, None, true)
     }
 
-    /// A ring of a learner, and its size in bytes.
+    /// A ring of a learner, or a receiver, and its size in bytes.
     pub(crate) fn ring(&self, ring: usize) -> Result<(BorrowedFd<'_>, usize)> {
         let map = self.ebpf.map(&format!("ring{ring}")).and_then(data);
         let map = map.ok_or_else(|| format!("no ring {ring}"))?;
@@ -361,7 +367,7 @@ fn verify(program: &mut Program) -> std::result::Result<(), ProgramError> {
 /// More signals in a row are no accident.
 const MAX_INTERRUPTIONS: u32 = 1000;
 
-/// Rings of a learner's object.
+/// Rings of a learner's object, or a receiver's.
 pub const MAX_RINGS: usize = 16;
 
 /// An error with all its causes; what two in a row say alike, once.

@@ -11,8 +11,11 @@ use std::thread;
 use aya::programs::ProgramFd;
 use common::{Loaded, configuration, objects_or_skip};
 use loader::frame;
+use loader::layout::GROUP_PASS_OTHERS;
+use loader::learner::decision;
 use loader::object::{Role, possible_cpus};
 use loader::place::Place;
+use loader::ring::Ring;
 use loader::run::{action, counter};
 use loader::sys::{pin_to_cpu, test_run};
 use measure::generator::{Generator, Target};
@@ -119,6 +122,41 @@ fn an_instance_is_decided_once() {
         "{} decided, {busy} votes found their slot busy",
         decided.len()
     );
+}
+
+/// [O-ONCE]
+#[test]
+fn an_ordered_message_is_handed_over_once() {
+    let Some(dir) = objects_or_skip() else { return };
+    let place = place(1);
+    let receiver = Loaded::with_flags(&dir, Role::Receiver, place, 1, GROUP_PASS_OTHERS);
+    receiver.role.receiver().listen(0, 1, 5, 0);
+    receiver.role.windows().set_awake(0, true);
+    let ordered = |inst| Header {
+        inst,
+        swid: 5,
+        rnd: Round::base(1),
+        ..header(MsgType::Ordered)
+    };
+    let frame = |inst| frame::build(&ordered(inst).datagram(b"value"), false);
+    let frames: Vec<_> = (0..INSTANCES).map(frame).collect();
+    on_cpus(&receiver, &[frames.clone(), frames.clone(), frames]);
+    let mut ring = Ring::open(&receiver.object, 0).expect("a ring");
+    let mut found = BTreeSet::new();
+    while let Some(record) = ring.next(<[u8]>::to_vec) {
+        let inst = decision(&record).expect("a whole record").inst;
+        assert!(found.insert(inst), "{inst} came twice");
+    }
+    let count = |which| receiver.object.counter(which);
+    let handed_over = found.len() as u64;
+    assert_eq!(count(counter::CHANGED), handed_over);
+    let (busy, repeated) = (
+        count(paxos::Reason::Busy as usize),
+        count(paxos::Reason::Duplicate as usize),
+    );
+    // Whoever finds a slot busy meets the same message.
+    assert_eq!(handed_over, INSTANCES, "{busy} busy, {repeated} repeated");
+    assert_eq!(handed_over + busy + repeated, 3 * INSTANCES);
 }
 
 /// [A-CPUS]

@@ -83,6 +83,28 @@ fn stamping() {
 }
 
 #[test]
+fn receiver() {
+    side_by_side(
+        ["nopaxos/receiver.rs", "receiver.bpf.c"],
+        &[
+            "take",
+            "next",
+            "skip",
+            "skip_to",
+            "missing",
+            "next_deadline",
+            "missing_deadline",
+            "miss_up_to",
+            "is_due",
+            "due_at",
+            "slot",
+            "slot_mut",
+        ],
+        &["step", "is_shown", "find"],
+    );
+}
+
+#[test]
 fn learner() {
     side_by_side(
         ["learner.rs", "learner.bpf.c"],
@@ -99,12 +121,6 @@ fn learner() {
             "find",
             "is_at_socket",
             "is_in_network",
-            "sleeps",
-            "wake_up",
-            "to_ring",
-            "load_value",
-            "describe",
-            "reserve",
         ],
     );
 }

@@ -2,10 +2,10 @@
 //! What a replica's worker does with the learner in its host's kernel.
 
 use loader::layout::Decision;
-use loader::learner::{Learner, decision};
-use loader::object::Object;
+use loader::learner::{Learner, Windows, decision};
+use loader::object::{Object, Role};
 use loader::ring::Ring;
-use paxos::{Packet, PartitionId, Reason, Verdict};
+use paxos::{Epoch, Header, Packet, PartitionId, Reason, Verdict};
 use test_world::Rng;
 
 use super::random::{PARTITIONS, TRUSTED};
@@ -19,7 +19,9 @@ pub struct Host {
 
 impl Host {
     pub fn new(object: &Object) -> Host {
-        Learner::trust(object, &TRUSTED).expect("a map");
+        if object.role() == Role::Learner {
+            Learner::trust(object, &TRUSTED).expect("a map");
+        }
         let ring = |pid| Ring::open(object, pid).expect("a ring");
         Host {
             rings: (0..PARTITIONS.into()).map(ring).collect(),
@@ -29,13 +31,13 @@ impl Host {
     }
 
     /// Workers fall asleep, wake, begin to repair, and have done so.
-    pub fn turn(&mut self, random: &mut Rng, learner: &Learner) {
+    pub fn turn(&mut self, random: &mut Rng, windows: &Windows) {
         for pid in 0..PARTITIONS {
             let at = usize::from(pid);
             self.awake[at] = random.percent(50);
             self.repairs[at] = random.percent(15);
-            learner.windows().set_awake(pid, self.awake[at]);
-            learner.windows().show_votes(pid, self.repairs[at]);
+            windows.set_awake(pid, self.awake[at]);
+            windows.show_votes(pid, self.repairs[at]);
         }
     }
 
@@ -44,6 +46,13 @@ impl Host {
         let at = usize::from(pid);
         let wakes = decided && !self.awake[at];
         wakes || verdict == Verdict::Dropped(Reason::UnknownEpoch) || self.repairs[at]
+    }
+
+    /// Whether they get an ordered message, too, while a session is listened to.
+    pub fn sees_ordered(&self, h: &Header, verdict: Verdict, listened: Epoch) -> bool {
+        let wakes = verdict == Verdict::Changed && !self.awake[usize::from(h.pid)];
+        let is_later = h.rnd.epoch() > listened;
+        wakes || (verdict == Verdict::Dropped(Reason::OldSession) && is_later)
     }
 
     /// The rings hold the decision that `packet` has brought, and nothing else; now they are empty.

@@ -15,13 +15,15 @@ use loader::layout::{
     AcceptorPartition, AcceptorSlot, Decision, GROUP_DELIVER, GROUP_PASS_OTHERS, Membership,
     SHORT_VALUE,
 };
-use loader::learner::decision;
+use loader::learner::{Windows, decision};
 use loader::object::{Object, Role, Sizes};
 use loader::place::Place;
 use loader::ring::Ring;
 use loader::run::{Runner, action, test_device};
 use loader::sys::{Mapped, Shared};
-use loader::{acceptor::Acceptor, leader::Leader, learner::Learner, object, place, run};
+use loader::{
+    acceptor::Acceptor, leader::Leader, learner::Learner, object, place, receiver::Receiver, run,
+};
 use paxos::learner::SlotView;
 use paxos::{
     Configuration, Enable, Epoch, Flags, Header, Instance, Member, MsgType, NodeId, PartitionId,
@@ -96,6 +98,7 @@ pub enum Control {
     Acceptor(Acceptor),
     Leader(Leader),
     Learner(Learner),
+    Receiver(Receiver),
 }
 
 impl Loaded {
@@ -121,6 +124,7 @@ impl Loaded {
                 Control::Leader(Leader::new(&object, place, nonce).unwrap())
             }
             Role::Learner => Control::Learner(Learner::new(&object, place, 0).unwrap()),
+            Role::Receiver => Control::Receiver(Receiver::new(&object, place, 0).unwrap()),
             Role::Forwarder => unreachable!("no state"),
         };
         place::open(&mut object, &place, flags, &test_device(&place)).expect("it fits");
@@ -171,6 +175,7 @@ impl Control {
             Control::Acceptor(_) => &["members", "partitions", "slots", "long_values"],
             Control::Leader(_) => &["leaders", "partitions"],
             Control::Learner(_) => &["configurations", "partitions", "slots", "trusted"],
+            Control::Receiver(_) => &["listening", "partitions", "slots"],
         }
     }
 
@@ -194,6 +199,21 @@ impl Control {
             _ => panic!("no learner"),
         }
     }
+
+    pub fn receiver(&self) -> &Receiver {
+        match self {
+            Control::Receiver(receiver) => receiver,
+            _ => panic!("no receiver"),
+        }
+    }
+
+    /// Of a learner, or a receiver, in a host.
+    pub fn windows(&self) -> &Windows {
+        match self {
+            Control::Receiver(receiver) => receiver.windows(),
+            _ => self.learner().windows(),
+        }
+    }
 }
 
 /// A role in XDP as a script sees it.
@@ -201,7 +221,7 @@ pub struct XdpDevice {
     dir: PathBuf,
     loaded: Loaded,
     place: Place,
-    /// Of a learner in a host, partition by partition.
+    /// Of a learner, or a receiver, in a host, partition by partition.
     rings: Vec<Ring>,
 }
 
@@ -217,13 +237,16 @@ impl XdpDevice {
             script::Role::Sequencer => (Role::Sequencer, GROUP_DELIVER),
             script::Role::Learner => (Role::Learner, GROUP_DELIVER),
             script::Role::HostLearner => (Role::Learner, GROUP_PASS_OTHERS),
+            script::Role::Receiver => (Role::Receiver, GROUP_PASS_OTHERS),
         };
         let place = Place::only(setup.deployment, setup.slots as u64);
         let mut loaded = Loaded::with_flags(dir, role, place, setup.nonce, flags);
         loaded.runner.v6 = v6;
         let mut rings = Vec::new();
         if flags == GROUP_PASS_OTHERS {
-            Learner::trust(&loaded.object, &setup.trusted)?;
+            if role == Role::Learner {
+                Learner::trust(&loaded.object, &setup.trusted)?;
+            }
             for pid in 0..setup.deployment.partitions {
                 rings.push(Ring::open(&loaded.object, pid.into())?);
             }
@@ -238,7 +261,7 @@ impl XdpDevice {
 }
 
 impl XdpDevice {
-    /// A host's learner: what is no vote and no decision passes to the host, without a verdict.
+    /// A host's learner or receiver: what it isn't about passes to the host, without a verdict.
     fn in_host(&mut self, datagram: &[u8]) -> (Vec<(To, Vec<u8>)>, Verdict) {
         let frame = frame::build(datagram, self.loaded.runner.v6);
         let (action, out) = self.loaded.runner.frame(&frame).expect("it runs");
@@ -264,9 +287,12 @@ impl XdpDevice {
                     request: head.request,
                     flags: Flags(head.flags),
                     value_len: head.len,
-                    ..Header::new(MsgType::Deliver)
+                    ..Header::new(match self.loaded.role {
+                        Control::Receiver(_) => MsgType::Ordered,
+                        _ => MsgType::Deliver,
+                    })
                 };
-                decided.push(script::decision(&deployment, &header, value));
+                decided.push(script::handed_over(&deployment, &header, value));
             }
         }
         (decided, verdict)
@@ -327,6 +353,22 @@ impl Device for XdpDevice {
                 learner.windows().set_floor(*pid, *inst);
                 true
             }
+            (
+                &Order::Listen {
+                    pid,
+                    session,
+                    sequencer,
+                    slot,
+                },
+                Control::Receiver(receiver),
+            ) => {
+                receiver.listen(pid, session, sequencer, slot);
+                true
+            }
+            (Order::Floor { pid, inst }, Control::Receiver(receiver)) => {
+                receiver.windows().set_floor(*pid, *inst);
+                true
+            }
             _ => unreachable!("no order for this role"),
         })
     }
@@ -344,7 +386,7 @@ impl Device for XdpDevice {
                 next: leader.next(pid),
                 trimmed: leader.trimmed(pid),
             }),
-            Control::Learner(_) => None,
+            Control::Learner(_) | Control::Receiver(_) => None,
         }
     }
 
@@ -361,7 +403,7 @@ impl Device for XdpDevice {
                     value,
                 })
             }
-            Control::Leader(_) => None,
+            Control::Leader(_) | Control::Receiver(_) => None,
             Control::Learner(learner) => {
                 let slot = learner.slot(pid, inst)?;
                 Some(Slot::Learner(SlotView {

@@ -11,6 +11,9 @@ pub const SLOTS: u64 = 8;
 /// The learners elsewhere that a replica's learner trusts.
 pub const TRUSTED: [u16; 2] = [51, 52];
 
+/// Whose messages receivers take.
+pub const SEQUENCER: u16 = 12;
+
 pub fn deployment(node: u16) -> Deployment {
     Deployment {
         cluster: 0xc1,
@@ -297,6 +300,35 @@ pub fn for_host(random: &mut Rng, near: &Near) -> Vec<u8> {
         _ => MsgType::Phase2b,
     };
     learner_packet(random, near, msgtype)
+}
+
+/// A packet that a receiver may get.
+pub fn for_receiver(random: &mut Rng, near: &Near) -> Vec<u8> {
+    let msgtype = match random.below(50) {
+        0 => *random.pick(&MsgType::ALL),
+        _ => MsgType::Ordered,
+    };
+    let mut h = header(random, msgtype);
+    h.inst = instance(random, near.from[usize::from(h.pid)]);
+    let floor = near.floor[usize::from(h.pid)];
+    h.rnd = match random.below(30) {
+        0 => Round(random.next() as u32),
+        1 => Round::NONE,
+        2 => Round::base(floor.epoch() + 1),
+        3 if floor.epoch() > 1 => Round::base(floor.epoch() - 1),
+        _ => floor,
+    };
+    h.vrnd = if random.percent(98) {
+        Round::NONE
+    } else {
+        h.rnd
+    };
+    h.swid = *random.pick(&[
+        SEQUENCER, SEQUENCER, SEQUENCER, SEQUENCER, SEQUENCER, SEQUENCER, 13, 0,
+    ]);
+    flags_of_value(random, &mut h);
+    let value = value_of(random, h.client);
+    finish(random, h, &value)
 }
 
 fn learner_packet(random: &mut Rng, near: &Near, msgtype: MsgType) -> Vec<u8> {

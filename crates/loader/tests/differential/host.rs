@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A learner in a replica's host: as [`paxos::HostLearner`], and besides it fills rings and wakes its worker.
+//! A learner or a receiver in a replica's host: as [`paxos::HostLearner`] or [`paxos::nopaxos::Receiver`], and besides
+//! it fills rings and wakes its worker.
 
 use loader::frame;
 use loader::run::action;
-use paxos::{HostLearner, Learned, Packet, Reason, Verdict};
+use paxos::nopaxos::Receiver;
+use paxos::{Epoch, HostLearner, Learned, Packet, Reason, Verdict};
 
+use crate::NODE;
 use crate::common::Loaded;
 use crate::common::host::Host;
+use crate::common::random::deployment;
 
 /// One packet into both; what it led to in the kernel is compared.
 pub fn step(
@@ -29,6 +33,48 @@ pub fn step(
     let good = packet.as_ref().ok();
     let good = good.filter(|packet| rust.deployment().check(packet).is_ok());
     let sees = others || good.is_some_and(|p| host.sees(p.header.pid, verdict, decided));
+    let handed_over = good.filter(|_| decided);
+    compare(host, xdp, datagram, sees, (verdict, decided), handed_over)?;
+    Ok(verdict)
+}
+
+/// The same for a receiver, which listens to these sessions in its partitions.
+pub fn step_receiver(
+    rust: &mut [Receiver],
+    listened: &[Epoch],
+    host: &mut Host,
+    xdp: &mut Loaded,
+    datagram: &[u8],
+) -> Result<Verdict, String> {
+    let packet = Packet::parse(datagram);
+    let (verdict, shown) = match &packet {
+        Ok(packet) => {
+            // Whose partition there isn't is refused by any of them.
+            let at = usize::from(packet.header.pid).min(rust.len() - 1);
+            let verdict = rust[at].take(0, packet);
+            let is_whole = deployment(NODE).check(packet).is_ok();
+            let shown = is_whole && host.sees_ordered(&packet.header, verdict, listened[at]);
+            (verdict, shown)
+        }
+        Err(reason) => (Verdict::Dropped(*reason), false),
+    };
+    let taken = verdict == Verdict::Changed;
+    let handed_over = packet.as_ref().ok().filter(|_| taken);
+    let sees = shown || verdict == Verdict::Dropped(Reason::NotForRole);
+    compare(host, xdp, datagram, sees, (verdict, taken), handed_over)?;
+    Ok(verdict)
+}
+
+/// One packet into the program; others' messages have no verdict: they are passed on.
+fn compare(
+    host: &mut Host,
+    xdp: &mut Loaded,
+    datagram: &[u8],
+    sees: bool,
+    (verdict, decided): (Verdict, bool),
+    handed_over: Option<&Packet<'_>>,
+) -> Result<(), String> {
+    let others = verdict == Verdict::Dropped(Reason::NotForRole);
     let expected = (
         if sees { action::PASS } else { action::DROP },
         (!others).then_some((verdict, decided)),
@@ -43,6 +89,5 @@ pub fn step(
         let why = format!("leads to {found:?}, expected {expected:?}");
         return Err(differs(why));
     }
-    host.hold(good.filter(|_| decided)).map_err(differs)?;
-    Ok(verdict)
+    host.hold(handed_over).map_err(differs)
 }

@@ -20,12 +20,14 @@ use loader::layout::{GROUP_DELIVER, GROUP_PASS_OTHERS};
 use loader::object::Role;
 use loader::place::Place;
 use loader::run::Step;
+use paxos::nopaxos::ReceiverSettings;
 use paxos::outbox::Sent;
 use paxos::{Enable, Packet, Program, Round, To, Verdict};
+use sim::script::pass_on;
 use state::Rust;
 use test_world::Rng;
 
-/// All four together: more than a million.
+/// All together: more than a million.
 const PACKETS: u64 = 260_000;
 /// Packets until an acceptor starts anew: random promises and TRIMs have closed most of it by then.
 const LIFE: u64 = 100_000;
@@ -45,6 +47,11 @@ fn leaders_agree() {
 #[test]
 fn sequencers_agree() {
     compare(Role::Sequencer, GROUP_DELIVER);
+}
+
+#[test]
+fn receivers_agree() {
+    compare(Role::Receiver, GROUP_PASS_OTHERS);
 }
 
 #[test]
@@ -72,6 +79,7 @@ fn mutants_are_found() {
         (Role::Sequencer, GROUP_DELIVER),
         (Role::Learner, GROUP_DELIVER),
         (Role::Learner, GROUP_PASS_OTHERS),
+        (Role::Receiver, GROUP_PASS_OTHERS),
     ] {
         let mut pair = Pair::new(&mutants, role, flags, 7);
         let found = (0..20_000).find_map(|_| pair.step().err());
@@ -125,7 +133,7 @@ struct Pair {
     random: Rng,
     near: Near,
     epoch: u32,
-    /// Around a learner that is in a replica's host.
+    /// Around a learner or a receiver that is in a replica's host.
     host: Option<Host>,
 }
 
@@ -142,6 +150,18 @@ impl Pair {
             Role::Sequencer => {
                 Rust::Sequencer(paxos::nopaxos::Sequencer::new(deployment(NODE), NONCE))
             }
+            Role::Receiver => {
+                let receiver = |pid| {
+                    paxos::nopaxos::Receiver::new(ReceiverSettings {
+                        deployment: deployment(NODE),
+                        pid,
+                        slots: SLOTS as usize,
+                        reorder_wait: 0,
+                    })
+                };
+                let all = (0..PARTITIONS).map(receiver);
+                Rust::Receiver(all.collect(), vec![0; PARTITIONS.into()])
+            }
             _ if flags == GROUP_PASS_OTHERS => Rust::Host(paxos::HostLearner::new(
                 deployment(NODE),
                 SLOTS as usize,
@@ -150,7 +170,8 @@ impl Pair {
             _ => Rust::Learner(paxos::Learner::new(deployment(NODE), SLOTS as usize)),
         };
         let xdp = Loaded::with_flags(dir, role, place, NONCE, flags);
-        let host = matches!(rust, Rust::Host(_)).then(|| Host::new(&xdp.object));
+        let in_host = matches!(rust, Rust::Host(_) | Rust::Receiver(..));
+        let host = in_host.then(|| Host::new(&xdp.object));
         let mut pair = Pair {
             rust,
             xdp,
@@ -185,6 +206,7 @@ impl Pair {
             }
             Rust::Learner(_) => random::for_learner(&mut self.random, &self.near),
             Rust::Host(_) => random::for_host(&mut self.random, &self.near),
+            Rust::Receiver(..) => random::for_receiver(&mut self.random, &self.near),
         };
         // Egress of several copies is looked at in IPv4 frames.
         self.xdp.runner.v6 = self.random.percent(20);
@@ -193,6 +215,9 @@ impl Pair {
         }
         let verdict = match (&mut self.rust, &mut self.host) {
             (Rust::Host(role), Some(host)) => host::step(role, host, &mut self.xdp, &datagram),
+            (Rust::Receiver(all, listened), Some(host)) => {
+                host::step_receiver(all, listened, host, &mut self.xdp, &datagram)
+            }
             _ => self.step_in_network(&datagram),
         }?;
         if let Ok(packet) = Packet::parse(&datagram) {
@@ -297,7 +322,7 @@ impl Pair {
                 let acceptors = [&[11, 12, 13][..], &[12, 13, 14]][self.random.below(2) as usize];
                 let configuration = common::configuration(epoch, acceptors);
                 if let Some(host) = &mut self.host {
-                    host.turn(&mut self.random, xdp);
+                    host.turn(&mut self.random, xdp.windows());
                 }
                 let new = match rust {
                     Rust::Host(role) => role.learn(&configuration),
@@ -310,6 +335,22 @@ impl Pair {
                     self.near.floor.fill(newest);
                 }
                 new == xdp.learn(&configuration)
+            }
+            (Rust::Receiver(all, listened), common::Control::Receiver(xdp)) => {
+                if let Some(host) = &mut self.host {
+                    host.turn(&mut self.random, xdp.windows());
+                }
+                let session = epoch.max(1);
+                for (pid, role) in all.iter_mut().enumerate() {
+                    // The log of a new view may be shorter.
+                    let slot = role.position().saturating_sub(2) + self.random.below(5);
+                    role.listen(session, random::SEQUENCER, slot);
+                    xdp.listen(pid as u16, session, random::SEQUENCER, slot);
+                    listened[pid] = session;
+                    self.near.from[pid] = slot;
+                    self.near.floor[pid] = Round::base(session);
+                }
+                true
             }
             _ => unreachable!("one role"),
         };
@@ -342,6 +383,13 @@ impl Pair {
                     *from = self.rust.trimmed(pid as u16);
                 }
             }
+            Rust::Receiver(..) => {
+                if self.random.percent(40) {
+                    let pid = self.random.below(PARTITIONS.into()) as u16;
+                    let to = self.near.from[usize::from(pid)] + self.random.below(4);
+                    self.set_floor(pid, to);
+                }
+            }
             Rust::Learner(_) | Rust::Host(_) => {
                 if self.random.percent(40) {
                     let pid = self.random.below(PARTITIONS.into()) as usize;
@@ -359,9 +407,17 @@ impl Pair {
         match &mut self.rust {
             Rust::Host(role) => role.set_floor(pid, inst),
             Rust::Learner(role) => role.set_floor(pid, inst),
+            Rust::Receiver(all, _) => {
+                let role = &mut all[usize::from(pid)];
+                pass_on(role, inst);
+                let reached = role.position();
+                self.near.from[usize::from(pid)] = reached;
+                self.xdp.role.windows().set_floor(pid, reached);
+                return;
+            }
             _ => unreachable!("no window"),
         }
-        self.xdp.role.learner().windows().set_floor(pid, inst);
+        self.xdp.role.windows().set_floor(pid, inst);
     }
 
     /// Every slot of every partition that can be told from an unused one.

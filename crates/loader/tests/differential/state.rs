@@ -14,6 +14,8 @@ pub enum Rust {
     Learner(paxos::Learner),
     /// In a replica's host.
     Host(paxos::HostLearner),
+    /// In a replica's host, one for each partition, and which session it listens to.
+    Receiver(Vec<paxos::nopaxos::Receiver>, Vec<Epoch>),
 }
 
 impl Rust {
@@ -24,7 +26,7 @@ impl Rust {
             Rust::Leader(role) => role.step(packet, out),
             Rust::Sequencer(role) => role.step(packet, out),
             Rust::Learner(role) => role.step(packet, out),
-            Rust::Host(_) => unreachable!("it sends nothing"),
+            Rust::Host(_) | Rust::Receiver(..) => unreachable!("it sends nothing"),
         }
     }
 
@@ -92,6 +94,8 @@ impl Rust {
             }
             Rust::Learner(role) => of_slot(role.slot(pid, inst)),
             Rust::Host(role) => of_slot(role.slot(pid, inst)),
+            // What it holds shows in its verdicts.
+            Rust::Receiver(..) => String::new(),
         }
     }
 }
@@ -136,5 +140,6 @@ pub fn of_xdp(role: &Control, pid: u16, inst: u64) -> String {
             noop: s.noop != 0,
             delivered: s.delivered != 0,
         })),
+        Control::Receiver(_) => String::new(),
     }
 }

@@ -199,7 +199,9 @@ impl Model {
                     role.enable(enable).expect("its nonce");
                 }
                 Rust::Learner(role) => drop(role.learn(&Switch::members(program.epoch))),
-                Rust::Sequencer(_) | Rust::Host(_) => unreachable!("it is in no switch"),
+                Rust::Sequencer(_) | Rust::Host(_) | Rust::Receiver(..) => {
+                    unreachable!("it is in no switch")
+                }
             }
         }
     }

@@ -23,7 +23,7 @@ use loader::layout::{COUNTERS, GROUP_DELIVER, GROUP_PASS_OTHERS};
 use loader::object::Role;
 use loader::place::Place;
 use loader::run::{action, counter};
-use paxos::{Enable, MsgType, Packet, Program, Reason, Round, Verdict};
+use paxos::{Enable, Epoch, MsgType, Packet, Program, Reason, Round, Verdict};
 use test_world::Rng;
 
 const FRAMES: u64 = 40_000;
@@ -56,6 +56,11 @@ fn learners_in_hosts_withstand() {
     withstand(Role::Learner, GROUP_PASS_OTHERS);
 }
 
+#[test]
+fn receivers_withstand() {
+    withstand(Role::Receiver, GROUP_PASS_OTHERS);
+}
+
 fn withstand(role: Role, flags: u32) {
     let Some(dir) = objects_or_skip() else { return };
     let (frames, seed) = (number("XDP_FUZZ", FRAMES), number("XDP_SEED", 1));
@@ -81,7 +86,8 @@ fn withstand(role: Role, flags: u32) {
     let accepted = counted(counter::CHANGED) + counted(counter::ANSWERED);
     assert!(accepted > 0, "the state was an empty one all the time");
     assert!(accepted < frames / 2, "these frames are mostly good");
-    assert!(target.decisions > 0 || role != Role::Learner);
+    let hands_over = matches!(role, Role::Learner | Role::Receiver);
+    assert!(target.decisions > 0 || !hands_over);
 }
 
 fn name_of(which: usize) -> String {
@@ -102,7 +108,7 @@ struct Target {
     random: Rng,
     near: Near,
     epoch: u32,
-    /// Around a learner that is in a replica's host.
+    /// Around a learner or a receiver that is in a replica's host.
     host: Option<Host>,
     counters: [u64; COUNTERS],
     memory: Vec<u64>,
@@ -141,8 +147,8 @@ impl Target {
 
     fn name(&self) -> &'static str {
         match self.host {
-            Some(_) => "learner in a host",
-            None => self.loaded.object.role().name(),
+            Some(_) if self.loaded.object.role() == Role::Learner => "learner in a host",
+            _ => self.loaded.object.role().name(),
         }
     }
 
@@ -178,6 +184,11 @@ impl Target {
             Control::Learner(role) => {
                 role.learn(&common::configuration(self.epoch, &MEMBERS));
             }
+            Control::Receiver(role) => {
+                for pid in 0..PARTITIONS {
+                    role.listen(pid, self.epoch, random::SEQUENCER, 0);
+                }
+            }
         }
         self.memory = self.loaded.memory();
     }
@@ -205,14 +216,14 @@ impl Target {
                 }
                 self.near.floor.fill(Round::base(self.epoch));
             }
-            Control::Learner(role) => {
+            role @ (Control::Learner(_) | Control::Receiver(_)) => {
                 for pid in 0..PARTITIONS {
                     let from = &mut self.near.from[usize::from(pid)];
                     *from += self.random.below(SLOTS);
                     role.windows().set_floor(pid, *from);
                 }
                 if let Some(host) = &mut self.host {
-                    host.turn(&mut self.random, role);
+                    host.turn(&mut self.random, role.windows());
                 }
                 self.memory = self.loaded.memory();
             }
@@ -257,14 +268,18 @@ impl Target {
         }
         if which == counter::CHANGED {
             self.memory = self.loaded.memory();
-        } else if matches!(self.loaded.role, Control::Learner(_)) {
+        } else if matches!(self.loaded.role, Control::Learner(_) | Control::Receiver(_)) {
             // It is small enough to be looked at each time.
             self.same_memory()
                 .map_err(|why| format!("{why}: {}", at()))?;
         }
         if let Some(host) = &mut self.host {
             let as_it_came = out == attempt.bytes;
-            judge_host(host, &attempt.bytes, action, &counted)
+            let listened = match self.loaded.role {
+                Control::Receiver(_) => Some(self.epoch),
+                _ => None,
+            };
+            judge_host(host, listened, &attempt.bytes, action, &counted)
                 .and_then(|()| as_it_came.then_some(()).ok_or("it was changed".into()))
                 .map_err(|why| format!("{why}: {}", at()))?;
         }
@@ -316,6 +331,7 @@ impl Target {
                 };
                 attempt.damaged || !known
             }
+            Control::Receiver(_) => attempt.damaged || field(24) != random::SEQUENCER,
             _ => attempt.damaged,
         }
     }
@@ -328,6 +344,7 @@ impl Target {
             Control::Leader(_) => random::for_leader(random, &self.near),
             Control::Learner(_) if self.host.is_some() => random::for_host(random, &self.near),
             Control::Learner(_) => random::for_learner(random, &self.near),
+            Control::Receiver(_) => random::for_receiver(random, &self.near),
         };
         // What a forger sends has a good checksum.
         if random.percent(60) {
@@ -347,9 +364,15 @@ impl Target {
     }
 }
 
-/// A host's learner sends nothing; its rings hold what was decided, and its sockets get what they
-/// have to.
-fn judge_host(host: &mut Host, bytes: &[u8], action: u32, counted: &Counted) -> Result<(), String> {
+/// A host's learner, or its receiver, which listens to a session, sends nothing; its rings hold what was decided, and
+/// its sockets get what they have to.
+fn judge_host(
+    host: &mut Host,
+    listened: Option<Epoch>,
+    bytes: &[u8],
+    action: u32,
+    counted: &Counted,
+) -> Result<(), String> {
     let packet = frame::payload(bytes).and_then(|datagram| Packet::parse(datagram).ok());
     host.hold(packet.as_ref().filter(|_| counted.decided))?;
     if counted.decided && (counted.which != counter::CHANGED || packet.is_none()) {
@@ -357,7 +380,10 @@ fn judge_host(host: &mut Host, bytes: &[u8], action: u32, counted: &Counted) -> 
     }
     let verdict = loader::run::verdict_of(counted.which).filter(|verdict| reaches_state(*verdict));
     let sees = match (verdict, packet) {
-        (Some(verdict), Some(packet)) => host.sees(packet.header.pid, verdict, counted.decided),
+        (Some(verdict), Some(packet)) => match listened {
+            Some(session) => host.sees_ordered(&packet.header, verdict, session),
+            None => host.sees(packet.header.pid, verdict, counted.decided),
+        },
         _ => false,
     };
     let passes = sees || counted.which == counter::PASSED;
@@ -367,7 +393,7 @@ fn judge_host(host: &mut Host, bytes: &[u8], action: u32, counted: &Counted) -> 
     Ok(())
 }
 
-/// Whether the partition has a say: the message is well-formed and one for learners.
+/// Whether the partition has a say: the message is well-formed and one for the role.
 fn reaches_state(verdict: Verdict) -> bool {
     match verdict {
         Verdict::Changed => true,
@@ -380,6 +406,7 @@ fn reaches_state(verdict: Verdict) -> bool {
                 | Reason::Window
                 | Reason::Conflict
                 | Reason::Duplicate
+                | Reason::OldSession
         ),
         _ => false,
     }

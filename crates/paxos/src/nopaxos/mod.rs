@@ -42,7 +42,7 @@ mod tests;
 
 pub use log::Entry;
 pub use quorum::Quorum;
-pub use receiver::Receiver;
+pub use receiver::{Delivery, Receiver, ReceiverSettings};
 pub use replica::{Ack, Replica, ReplicaSettings, Started, Status};
 pub use sequencer::Sequencer;
 pub use session::{Session, Sessions, Stage};

@@ -15,7 +15,8 @@ use std::ops::Range;
 
 use crate::ring::Ring;
 use crate::{
-    Deployment, Epoch, Flags, Instance, MsgType, NodeId, Packet, PartitionId, Reason, Time, Verdict,
+    Deployment, Epoch, Flags, Header, Instance, MsgType, NodeId, Packet, PartitionId, Reason, Time,
+    Verdict,
 };
 
 // ---- Types
@@ -150,7 +151,7 @@ impl Receiver {
         }
     }
 
-    // ---- Handlers
+    // ---- Handlers, named and ordered as in programs/xdp/receiver.bpf.c
 
     /// Takes one packet.
     pub fn take(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
@@ -173,6 +174,13 @@ impl Receiver {
         if !h.rnd.is_base() || !h.vrnd.is_none() {
             return Err(Reason::BadRound);
         }
+        self.session(h)?;
+        self.within_window(h.inst)?;
+        self.hold(now, packet)
+    }
+
+    /// Whether it is of the session that is listened to, and of its sequencer.
+    fn session(&mut self, h: &Header) -> Result<(), Reason> {
         let Listening::To(session, sequencer) = self.listening else {
             return Err(Reason::OldSession);
         };
@@ -183,10 +191,21 @@ impl Receiver {
         if h.swid != sequencer {
             return Err(Reason::UnknownSender);
         }
-        let ahead = h.inst.checked_sub(self.next).ok_or(Reason::Stale)?;
-        if ahead >= self.ring.slots() || h.inst == Instance::MAX {
+        Ok(())
+    }
+
+    fn within_window(&self, inst: Instance) -> Result<(), Reason> {
+        let ahead = inst.checked_sub(self.next).ok_or(Reason::Stale)?;
+        // The slot behind it must have a number, too.
+        if ahead >= self.ring.slots() || inst == Instance::MAX {
             return Err(Reason::Window);
         }
+        Ok(())
+    }
+
+    /// Keeps it until it is told, once.
+    fn hold(&mut self, now: Time, packet: &Packet<'_>) -> Result<(), Reason> {
+        let h = &packet.header;
         if h.inst < self.end && self.slot(h.inst).has_come {
             return Err(Reason::Duplicate);
         }

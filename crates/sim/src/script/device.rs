@@ -24,6 +24,8 @@ pub enum Role {
     Learner,
     /// In a replica's host.
     HostLearner,
+    /// In a replica's host.
+    Receiver,
 }
 
 /// A role as a script's `role` line describes it.
@@ -33,7 +35,7 @@ pub struct Setup {
     pub role: Role,
     /// Where it stands.
     pub deployment: Deployment,
-    /// Slots of one partition (acceptor, learners).
+    /// Slots of one partition (acceptor, learners, receiver).
     pub slots: usize,
     /// Boot nonce (acceptor, leader, sequencer).
     pub nonce: u64,
@@ -43,8 +45,8 @@ pub struct Setup {
 
 /// One role of one implementation.
 pub trait Device {
-    /// Takes a datagram; returns the datagrams that it sends, and the verdict. What a learner in a host
-    /// hands to its worker counts as a DELIVER to its own node ([`decision`]).
+    /// Takes a datagram; returns the datagrams that it sends, and the verdict. What a learner or a receiver in a
+    /// host hands to its worker counts as a datagram to its own node ([`handed_over`]).
     fn packet(&mut self, datagram: &[u8]) -> (Vec<(To, Vec<u8>)>, Verdict);
 
     /// Does what the control plane says; false = refused. Only orders that are for its role come.
@@ -93,12 +95,17 @@ pub enum Slot {
     Learner(SlotView),
 }
 
-/// What the learner of a host at `deployment` hands to its worker, as a datagram to its own node.
-pub fn decision(deployment: &Deployment, of: &Header, value: &[u8]) -> (To, Vec<u8>) {
+/// What the learner or the receiver of a host at `deployment` hands to its worker, as a datagram to its own node:
+/// a DELIVER of what was decided, an ORDERED as it came.
+pub fn handed_over(deployment: &Deployment, of: &Header, value: &[u8]) -> (To, Vec<u8>) {
+    let (msgtype, vrnd) = match of.msgtype {
+        MsgType::Ordered => (MsgType::Ordered, Round::NONE),
+        _ => (MsgType::Deliver, of.rnd),
+    };
     let header = Header {
-        msgtype: MsgType::Deliver,
+        msgtype,
         swid: deployment.node,
-        vrnd: of.rnd,
+        vrnd,
         flags: of.flags.of_value(),
         ..*of
     };
@@ -113,6 +120,7 @@ impl Role {
             "sequencer" => Ok(Role::Sequencer),
             "learner" => Ok(Role::Learner),
             "host_learner" => Ok(Role::HostLearner),
+            "receiver" => Ok(Role::Receiver),
             role => Err(format!("no such role: {role}")),
         }
     }

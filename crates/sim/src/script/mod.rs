@@ -13,11 +13,11 @@ mod value;
 
 use std::fmt::Write as _;
 
-pub use device::{Device, Role, Setup, Slot, State, decision};
+pub use device::{Device, Role, Setup, Slot, State, handed_over};
 use fields::Fields;
 pub use order::Order;
 use paxos::{Packet, Verdict};
-pub use rust::RustDevice;
+pub use rust::{RustDevice, pass_on};
 
 /// One line of a script.
 struct Line<'a> {

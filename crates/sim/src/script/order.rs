@@ -2,7 +2,7 @@
 //! What the control plane tells a role: the lines of a script that are neither packets nor looks.
 
 use paxos::acceptor::Start;
-use paxos::{Configuration, Enable, Epoch, Instance, Member, PartitionId, Program};
+use paxos::{Configuration, Enable, Epoch, Instance, Member, NodeId, PartitionId, Program};
 
 use super::device::{Role, Setup};
 use super::fields::Fields;
@@ -49,7 +49,18 @@ pub enum Order {
     },
     /// A learner hears of an epoch's acceptors.
     Configuration(Configuration),
-    /// A learner's window moves.
+    /// A receiver listens to a session from now on.
+    Listen {
+        /// In this partition.
+        pid: PartitionId,
+        /// That one.
+        session: Epoch,
+        /// Whose messages are its.
+        sequencer: NodeId,
+        /// Where it begins.
+        slot: Instance,
+    },
+    /// A learner's window moves. A receiver's, too, with what has come: it is passed on, or passed over.
     Floor {
         /// In this partition.
         pid: PartitionId,
@@ -92,7 +103,13 @@ impl Order {
             (Role::Learner | Role::HostLearner, "configuration") => {
                 Order::Configuration(configuration(&mut fields)?)
             }
-            (Role::Learner | Role::HostLearner, "floor") => Order::Floor {
+            (Role::Receiver, "listen") => Order::Listen {
+                pid: setup.partition(&mut fields)?,
+                session: fields.u32("session", 0)?,
+                sequencer: fields.u16("sequencer", 0)?,
+                slot: fields.u64("slot", 0)?,
+            },
+            (Role::Learner | Role::HostLearner | Role::Receiver, "floor") => Order::Floor {
                 pid: setup.partition(&mut fields)?,
                 inst: fields.u64("inst", 0)?,
             },

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The roles of the `paxos` crate.
 
-use paxos::nopaxos::Sequencer;
+use paxos::nopaxos::{Delivery, Receiver, ReceiverSettings, Sequencer};
 use paxos::{
-    Acceptor, HostLearner, Instance, Leader, Learned, Learner, Outbox, Packet, PartitionId, To,
-    Verdict,
+    Acceptor, Deployment, HostLearner, Instance, Leader, Learned, Learner, Outbox, Packet,
+    PartitionId, Time, To, Verdict,
 };
 
-use super::device::{Device, Role, Setup, Slot, State, decision};
+use super::device::{Device, Role, Setup, Slot, State, handed_over};
 use super::order::Order;
 
 /// One of them.
@@ -19,6 +19,8 @@ pub enum RustDevice {
     Sequencer(Sequencer),
     Learner(Learner),
     HostLearner(HostLearner),
+    /// One for each partition.
+    Receiver(Deployment, Vec<Receiver>),
 }
 
 impl RustDevice {
@@ -38,6 +40,18 @@ impl RustDevice {
             Role::Learner => RustDevice::Learner(Learner::new(deployment, slots)),
             Role::HostLearner => {
                 RustDevice::HostLearner(HostLearner::new(deployment, slots, trusted))
+            }
+            Role::Receiver => {
+                let receiver = |pid| {
+                    Receiver::new(ReceiverSettings {
+                        deployment,
+                        pid,
+                        slots,
+                        reorder_wait: 0,
+                    })
+                };
+                let receivers = (0..deployment.partitions).map(receiver);
+                RustDevice::Receiver(deployment, receivers.collect())
             }
         }))
     }
@@ -68,13 +82,26 @@ impl Device for RustDevice {
             RustDevice::Learner(learner) => learner.step(&packet, &mut out),
             RustDevice::HostLearner(learner) => match learner.step(&packet) {
                 Learned::Decided => {
-                    let decision = decision(learner.deployment(), &packet.header, packet.value);
-                    out.0.push(decision);
+                    out.0.push(handed_over(
+                        learner.deployment(),
+                        &packet.header,
+                        packet.value,
+                    ));
                     Verdict::Changed
                 }
                 Learned::Counted => Verdict::Changed,
                 Learned::Dropped(reason) => Verdict::Dropped(reason),
             },
+            RustDevice::Receiver(deployment, receivers) => {
+                // Whose partition there isn't is refused by any of them.
+                let at = usize::from(packet.header.pid).min(receivers.len() - 1);
+                let verdict = receivers[at].take(0, &packet);
+                if verdict == Verdict::Changed {
+                    out.0
+                        .push(handed_over(deployment, &packet.header, packet.value));
+                }
+                verdict
+            }
         };
         (out.0, verdict)
     }
@@ -114,6 +141,19 @@ impl Device for RustDevice {
                 }
                 _ => unreachable!("no order for a learner"),
             },
+            RustDevice::Receiver(_, receivers) => match order {
+                &Order::Listen {
+                    pid,
+                    session,
+                    sequencer,
+                    slot,
+                } => {
+                    receivers[usize::from(pid)].listen(session, sequencer, slot);
+                    Ok(true)
+                }
+                Order::Floor { pid, inst } => Ok(pass_on(&mut receivers[usize::from(*pid)], *inst)),
+                _ => unreachable!("no order for a receiver"),
+            },
         }
     }
 
@@ -135,7 +175,7 @@ impl Device for RustDevice {
                 next: sequencer.next(pid),
                 trimmed: sequencer.trimmed(pid),
             }),
-            RustDevice::Learner(_) | RustDevice::HostLearner(_) => None,
+            RustDevice::Learner(_) | RustDevice::HostLearner(_) | RustDevice::Receiver(..) => None,
         }
     }
 
@@ -152,7 +192,7 @@ impl Device for RustDevice {
                     value: slot.value.to_vec(),
                 })
             }
-            RustDevice::Leader(_) | RustDevice::Sequencer(_) => None,
+            RustDevice::Leader(_) | RustDevice::Sequencer(_) | RustDevice::Receiver(..) => None,
             RustDevice::Learner(learner) => learner.slot(pid, inst).map(Slot::Learner),
             RustDevice::HostLearner(learner) => learner.slot(pid, inst).map(Slot::Learner),
         }
@@ -161,9 +201,33 @@ impl Device for RustDevice {
     fn fingerprint(&self) -> String {
         match self {
             RustDevice::Acceptor(acceptor) => acceptor.state_hash().to_string(),
+            // Of which sessions it has heard is a hint, and changes with packets that it doesn't take.
+            RustDevice::Receiver(_, receivers) => {
+                let all = receivers.iter().map(|receiver| format!("{receiver:?}"));
+                let lines = all.flat_map(|text| without(&text, "later: "));
+                lines.collect()
+            }
             other => format!("{other:?}"),
         }
     }
+}
+
+/// Has a receiver pass on, or over, all below `inst` that has come. False if less has.
+pub fn pass_on(receiver: &mut Receiver, inst: Instance) -> bool {
+    while receiver.position() < inst {
+        match receiver.next(Time::MAX) {
+            Some(Delivery::Message(_)) => {}
+            Some(Delivery::Dropped(_)) => receiver.skip(),
+            Some(Delivery::Terminated(_)) | None => return false,
+        }
+    }
+    true
+}
+
+/// The fields of what `Debug` prints, but for one.
+fn without(text: &str, field: &str) -> Vec<String> {
+    let fields = text.split(", ").filter(|text| !text.starts_with(field));
+    fields.map(str::to_owned).collect()
 }
 
 fn order_acceptor(acceptor: &mut Acceptor, order: &Order) -> Result<bool, String> {
