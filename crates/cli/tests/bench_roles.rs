@@ -9,15 +9,24 @@ use std::process::Command;
 use serde_json::Value;
 use testlab::{PROGRAM, TestLab, all};
 
-const OF_UDP: [&str; 5] = ["forwarder", "leader", "acceptor", "learner", "sequencer"];
-const OF_XDP: [&str; 6] = [
+const OF_UDP: [&str; 6] = [
+    "forwarder",
+    "leader",
+    "acceptor",
+    "learner",
+    "sequencer",
+    "receiver",
+];
+const OF_XDP: [&str; 7] = [
     "forwarder",
     "leader",
     "egress",
     "acceptor",
     "learner",
     "sequencer",
+    "receiver",
 ];
+const AT_LINKS: [&str; 4] = ["leader", "acceptor", "learner", "sequencer"];
 
 fn bench(plane: &str) -> Command {
     let mut command = Command::new(PROGRAM);
@@ -72,7 +81,7 @@ fn xdp_is_measured_with_the_libraries_beside() {
     are_of(udp, "udp", &OF_UDP);
     for line in xdp {
         let at_links = &line["live"]["msgs_per_s"];
-        let is_role = OF_UDP[1..].contains(&line["role"].as_str().unwrap());
+        let is_role = AT_LINKS.contains(&line["role"].as_str().unwrap());
         assert_eq!(at_links.as_f64().is_some(), is_role, "{line}");
         let stamps = ["leader", "sequencer"].contains(&line["role"].as_str().unwrap());
         let several = &line["several_cpus"]["one_partition"]["msgs_per_s"];

@@ -35,7 +35,8 @@ fn every_role_can_be_measured() {
             "egress",
             "acceptor",
             "learner",
-            "sequencer"
+            "sequencer",
+            "receiver"
         ]
     );
 }

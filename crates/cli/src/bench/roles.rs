@@ -55,7 +55,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Measures leader, acceptor, learner, sequencer and, as the bare path, forwarding alone.
+/// Measures leader, acceptor, learner, sequencer, receiver and, as the bare path, forwarding alone.
 pub fn run(options: &Options) -> Result<(), Error> {
     let runs = options.runs as usize;
     let seconds = options.seconds.clamp(0.1, 600.0) / options.runs as f64;

@@ -12,7 +12,7 @@ use crate::stats::median;
 use paxos::acceptor::{Acceptor, Enable};
 use paxos::leader::{Leader, Program};
 use paxos::learner::{HostLearner, Learned};
-use paxos::nopaxos::Sequencer;
+use paxos::nopaxos::{Delivery, Receiver, ReceiverSettings, Sequencer};
 use paxos::wire::HEADER_LEN;
 use paxos::{
     Configuration, Deployment, Header, Instance, Member, MsgType, NodeId, Outbox, Packet, Round,
@@ -30,7 +30,7 @@ const NONCE: u64 = 7;
 /// The median of what one message takes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measured {
-    /// `forwarder`, `leader`, `acceptor`, `learner` or `sequencer`.
+    /// `forwarder`, `leader`, `acceptor`, `learner`, `sequencer` or `receiver`.
     pub role: &'static str,
     /// Nanoseconds a message.
     pub ns_per_msg: f64,
@@ -38,7 +38,7 @@ pub struct Measured {
 
 /// Measures all roles, one after the other, this often and this long each time. The forwarder comes
 /// first: parsing and copying alone.
-pub fn measure(runs: usize, seconds: f64) -> [Measured; 5] {
+pub fn measure(runs: usize, seconds: f64) -> [Measured; 6] {
     let time = Duration::from_secs_f64(seconds);
     let measured = |role, run: fn(Duration) -> f64| {
         let all: Vec<f64> = (0..runs).map(|_| run(time)).collect();
@@ -53,6 +53,7 @@ pub fn measure(runs: usize, seconds: f64) -> [Measured; 5] {
         measured("acceptor", acceptor),
         measured("learner", learner),
         measured("sequencer", sequencer),
+        measured("receiver", receiver),
     ]
 }
 
@@ -247,6 +248,31 @@ fn whole_rings(
         let trim = trim(first + SLOTS as Instance);
         let packet = Packet::parse(&trim).expect("it is well-formed");
         assert_eq!(step(&packet), Verdict::Changed);
+        SLOTS as u64
+    })
+}
+
+fn receiver(time: Duration) -> f64 {
+    const SEQUENCER: NodeId = 1;
+    let mut role = Receiver::new(ReceiverSettings {
+        deployment: deployment(REPLICA),
+        pid: 0,
+        slots: SLOTS,
+        reorder_wait: 0,
+    });
+    role.listen(1, SEQUENCER, 0);
+    let mut message = Message::new(MsgType::Ordered, SEQUENCER);
+    timed(time, |first| {
+        for inst in first..first + SLOTS as Instance {
+            let packet = Packet::parse(message.at(inst)).expect("it is well-formed");
+            assert_eq!(role.take(0, &packet), Verdict::Changed);
+        }
+        for inst in first..first + SLOTS as Instance {
+            let Some(Delivery::Message(message)) = role.next(0) else {
+                panic!("slot {inst} has come");
+            };
+            black_box(message);
+        }
         SLOTS as u64
     })
 }

@@ -32,7 +32,8 @@ const CHUNKS: usize = 32;
 /// What one role takes for a message.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RoleMeasurement {
-    /// `leader`, `acceptor`, `learner`, `sequencer`, `forwarder`, or `egress`: what each multicast copy takes.
+    /// `leader`, `acceptor`, `learner`, `sequencer`, `receiver`, `forwarder`, or `egress`: what each multicast copy
+    /// takes.
     pub role: &'static str,
     /// Nanoseconds a message, the wrapper's taken off; the median of all chunks.
     pub ns_per_msg: f64,
@@ -70,6 +71,7 @@ fn on_this_thread(dir: &Path) -> Result<Vec<RoleMeasurement>> {
     measured.push(acceptor(dir)?);
     measured.push(learner(dir)?);
     measured.push(sequencer(dir)?);
+    measured.push(receiver(dir)?);
     let forwarding = measured[0].ns_per_msg;
     for role in &mut measured {
         role.forwarding_ns_per_msg = forwarding;
@@ -118,20 +120,32 @@ fn learner(dir: &Path) -> Result<RoleMeasurement> {
     // Two votes an instance: the first is counted, the second decides. A third would be dropped.
     let mut bench = Wrapped::new(object, Role::Learner.name(), MsgType::Phase2b, 1)?;
     bench.measure(action::DROP, |object, next| {
-        let mut ring = Ring::open(object, 0)?;
-        let mut decided = 0;
-        while ring.next(|_| ()).is_some() {
-            decided += 1;
-        }
-        let expected = if next == 0 { 0 } else { u64::from(CHUNK) / 2 };
-        if decided == expected {
-            Ok(())
-        } else {
-            Err(format!(
-                "{decided} decisions in the ring, expected {expected}"
-            ))
-        }
+        empty_ring(object, if next == 0 { 0 } else { CHUNK / 2 })
     })
+}
+
+fn receiver(dir: &Path) -> Result<RoleMeasurement> {
+    let (object, receiver) = ready::receiver(dir)?;
+    let mut bench = Wrapped::new(object, Role::Receiver.name(), MsgType::Ordered, 0)?;
+    bench.measure(action::DROP, |object, next| {
+        // Makes room for the next chunk.
+        receiver.windows().set_floor(0, next);
+        empty_ring(object, if next == 0 { 0 } else { CHUNK })
+    })
+}
+
+/// Reads all that is in ring 0: so many records.
+fn empty_ring(object: &Object, expected: u32) -> Result<()> {
+    let mut ring = Ring::open(object, 0)?;
+    let mut found = 0;
+    while ring.next(|_| ()).is_some() {
+        found += 1;
+    }
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("{found} records in the ring, expected {expected}"))
+    }
 }
 
 /// A program behind the wrapper.

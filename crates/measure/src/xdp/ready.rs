@@ -10,11 +10,12 @@ use paxos::{
 use super::VALUE_LEN;
 use loader::acceptor::Acceptor;
 use loader::frame;
-use loader::layout::{DEVICE_KNOWS_NODES, Device, Route, RouteKey};
+use loader::layout::{DEVICE_KNOWS_NODES, Device, GROUP_PASS_OTHERS, Route, RouteKey};
 use loader::leader::Leader;
 use loader::learner::Learner;
 use loader::object::{Object, Result, Role, Sizes};
 use loader::place::{self, Place};
+use loader::receiver::Receiver;
 use loader::run::test_device;
 
 pub(super) const GROUP: u16 = 1;
@@ -135,6 +136,22 @@ pub(super) fn learner(dir: &Path, flags: u32) -> Result<Object> {
     Ok(object)
 }
 
+/// Listens to the first acceptor's number as its sequencer's. Messages go to ring 0, whose reader never waits for a
+/// wake-up.
+pub(super) fn receiver(dir: &Path) -> Result<(Object, Receiver)> {
+    let sizes = Sizes {
+        ring_bytes: 1 << 23,
+        ..Sizes::of(1, 1, SLOTS)
+    };
+    let mut object = Object::load(dir, Role::Receiver, &sizes)?;
+    let place = place(REPLICA);
+    let receiver = Receiver::new(&object, place, 0)?;
+    receiver.listen(0, 1, ACCEPTORS[0], 0);
+    receiver.windows().set_awake(0, true);
+    open(&mut object, &place, GROUP_PASS_OTHERS)?;
+    Ok((object, receiver))
+}
+
 /// A frame with a message of this type, as a role accepts it; instance and sender 0.
 pub(super) fn message(msgtype: MsgType) -> Vec<u8> {
     message_of(msgtype, 7)
@@ -156,7 +173,10 @@ pub(super) fn message_to(msgtype: MsgType, client: u64, pid: PartitionId) -> Vec
         cluster: 0xc1,
         pid,
         rnd: round,
-        vrnd: round,
+        vrnd: match msgtype {
+            MsgType::Ordered => Round::NONE,
+            _ => round,
+        },
         flags: Flags::NONE,
         client,
         request: REQUEST,
