@@ -259,10 +259,11 @@ impl<A: Application> Execution<A> {
             && !self.checkpoints.is_due(self.now, self.committed)
     }
 
-    /// Whether something waits until more of the log is stable: execution, or whoever is to hear of a session.
+    /// Whether something waits until more of the log is stable: execution, the front end's answers, or whoever is to
+    /// hear of a session.
     pub fn waits_for_stable(&self, log: &impl Log) -> bool {
         let is_held = self.next >= self.stable && self.next < log.ready();
-        is_held && !self.stands_still() || self.operations > self.stable
+        is_held && !self.stands_still() || self.replies.waits || self.operations > self.stable
     }
 
     /// Whether the batch isn't full, and nothing else stands in the way.

@@ -22,7 +22,8 @@ pub enum ReplyTo {
 pub trait Output: Outbox {
     /// Answers (`client`, `request`) with `status` and `bytes`. Called only after the command has been
     /// executed and, where answers wait for it, committed. Many replies to one address may share a packed REPLY, if
-    /// they have the same `place`: view and slot of an answer that isn't final yet. [N-ANSWER]
+    /// they have the same `place`: view and slot of an answer that isn't final yet. The front end of this process gets
+    /// only final ones, but for READs. [N-ANSWER]
     fn reply(
         &mut self,
         to: &ReplyTo,
@@ -66,6 +67,8 @@ pub(crate) struct Replies {
     /// Who answers what is executed now, and what it is computed on.
     pub answers: Answers,
     pub place: Place,
+    /// Whether there are some that wait until they are final.
+    pub waits: bool,
 }
 
 impl Default for Replies {
@@ -75,11 +78,21 @@ impl Default for Replies {
             bytes: Vec::new(),
             answers: Answers::AtHome,
             place: Place::Slot(0),
+            waits: false,
         }
     }
 }
 
 impl Place {
+    /// Whether it isn't final, and may be.
+    fn may_change(self, stable: Instance, answers: Answers) -> bool {
+        let slot = match self {
+            Place::Slot(slot) => slot,
+            Place::Read(..) => return false,
+        };
+        answers != Answers::AtHome && slot >= stable
+    }
+
     /// With what an answer leaves, if it may, from who gives these answers: with nothing where it is final.
     /// [N-ANSWER] [N-MUTE]
     fn shown(self, stable: Instance, answers: Answers) -> Option<Option<(Round, Instance)>> {
@@ -119,21 +132,30 @@ impl Replies {
 
     /// Forgets them.
     pub fn clear(&mut self) {
+        self.waits = false;
         self.entries.clear();
         self.bytes.clear();
     }
 
-    /// Everything below `stable` stays as it is, and `answers` says who this replica is now.
+    /// Everything below `stable` stays as it is, and `answers` says who this replica is now. What isn't stable waits
+    /// if it is for the front end of this process, which is told only what is final.
     pub fn send(&mut self, stable: Instance, answers: Answers, out: &mut impl Output) {
+        let mut waiting = Replies::default();
         let mut start = 0;
         for e in self.entries.drain(..) {
             let bytes = &self.bytes[start..e.end];
             start = e.end;
-            if let Some(place) = e.place.shown(stable, answers) {
+            if e.to == ReplyTo::Local && e.place.may_change(stable, answers) {
+                waiting.place = e.place;
+                waiting.push(e.to, e.client, e.request, e.status, bytes);
+            } else if let Some(place) = e.place.shown(stable, answers) {
                 out.reply(&e.to, place, e.client, e.request, e.status as u8, bytes);
             }
         }
+        self.waits = !waiting.entries.is_empty();
+        self.entries.append(&mut waiting.entries);
         self.bytes.clear();
+        self.bytes.append(&mut waiting.bytes);
         self.bytes.shrink_to(Self::KEEP);
     }
 }

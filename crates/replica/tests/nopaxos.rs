@@ -67,6 +67,8 @@ struct Cluster<K: Kept> {
     finals: BTreeMap<(u64, u64), (Status, Vec<u8>)>,
     answers: Vec<(Header, Answer)>,
     acks: Vec<Header>,
+    /// What front ends were told.
+    locals: Vec<Reply>,
     /// Batches end in each turn, and nothing happens at random.
     scripted: bool,
     rewinds: u64,
@@ -139,6 +141,7 @@ impl<K: Kept> Cluster<K> {
             finals: BTreeMap::new(),
             answers: Vec::new(),
             acks: Vec::new(),
+            locals: Vec::new(),
             scripted,
             rewinds: 0,
             speculative: 0,
@@ -373,6 +376,7 @@ impl<K: Kept> Cluster<K> {
         let node = self.hosts[index].node;
         for reply in &out.replies {
             let ReplyTo::Address(_) = reply.to else {
+                self.locals.push(reply.clone());
                 continue;
             };
             let (rnd, inst) = reply.place.unwrap_or_default();
@@ -395,7 +399,9 @@ impl<K: Kept> Cluster<K> {
             self.world.carry(node, CLIENT, &datagram);
         }
         for (to, header) in &out.acks {
-            assert_eq!(*to, ReplyTo::Address(reply_to().address.unwrap()));
+            let ReplyTo::Address(_) = to else {
+                continue;
+            };
             let datagram = header.datagram(&[]);
             self.checker.sent(&datagram);
             self.world.carry(node, CLIENT, &datagram);
@@ -1089,6 +1095,30 @@ fn a_sequencer_of_an_earlier_session_hears_that_it_is_over() {
     let verdict = worker.step(c.world.now(), &packet, &mut Out::default());
     assert_eq!(verdict, Verdict::Dropped(Reason::OldSession));
     assert_eq!(worker.wanted().view_with, Some(9));
+}
+
+/// Its answers can't be taken back, and it counts no acknowledgements. [N-RETRY]
+#[test]
+fn the_leaders_own_front_end_gets_what_is_stable() {
+    let mut c = Cluster::<Disk>::begun(14);
+    c.go_on(5 * MS);
+    let to = ReplyAddress {
+        home: LEADER,
+        address: None,
+    };
+    let slot = c.sequencer.next(0);
+    let op = open(false, 4, to).to_bytes();
+    let datagram = stamped(&mut c, Flags::NONE, 5, 0, &op);
+    c.step(0, SEQUENCER, &Packet::parse(&datagram).unwrap());
+    let (now, mut out) = (c.now(), Out::default());
+    let worker = c.hosts[0].worker.as_mut().unwrap();
+    worker.finish_batch(now, &mut out).unwrap();
+    assert_eq!((worker.next(), &out.replies[..]), (slot + 1, &[][..]));
+    c.forward(0, SEQUENCER, out);
+    c.go_on(5 * MS);
+    let told: Vec<_> = c.locals.iter().map(|r| (r.place, r.client)).collect();
+    assert_eq!(told, [(None, 5)]);
+    assert_eq!(c.locals[0].session_id(), (slot + 1) << 16);
 }
 
 /// There is no view behind the session's last one. [W-WHEN]

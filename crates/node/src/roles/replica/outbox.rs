@@ -193,7 +193,7 @@ impl Output for WorkerOutbox {
         bytes: &[u8],
     ) {
         match to {
-            // Front ends don't count acknowledgements: theirs comes when it is final.
+            // A READ's: front ends don't count acknowledgements.
             ReplyTo::Local if place.is_some() => {}
             ReplyTo::Local => (self.on_local_reply)(LocalReply {
                 pid: self.reply_header.pid,
