@@ -67,7 +67,10 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
 /// partition costs more than it brings, so each of them has one unless the file says otherwise. It isn't a matter of
 /// the machine's CPUs: every node has to know it, since it says which port takes which partition's packets.
 fn share_machines(nodes: &mut [Node]) {
-    let place = |node: &Node| node.group.map(|group| (group, node.address.ip()));
+    let place = |node: &Node| {
+        let group = node.group.filter(|_| node.role == Role::Replica);
+        group.map(|group| (group, node.address.ip()))
+    };
     let places: Vec<_> = nodes.iter().filter_map(place).collect();
     for node in nodes {
         let replicas = places.iter().filter(|of| Some(**of) == place(node)).count();
