@@ -6,6 +6,7 @@ mod testlab;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::{Client, ClientOptions};
@@ -20,8 +21,7 @@ use paxos::nopaxos::receiver::{Delivery, Receiver, ReceiverSettings};
 use paxos::wire::value::{Probe, ProbeReport, Rejection};
 use paxos::{Configuration, Epoch, Header, Instance, Member, MsgType, Packet, Reason, Round, Time};
 use testlab::{PROGRAM, TestLab, eventually, serving};
-
-const WINDOW: u64 = 64;
+use wirepaxos::Application;
 
 /// All but the sequencer.
 struct World {
@@ -46,6 +46,16 @@ struct Replica {
 impl World {
     /// `bind` opens a socket on a node's machine.
     fn new(cluster: ClusterFile, bind: impl Fn(&str, SocketAddr) -> UdpSocket) -> World {
+        let replicas = cluster.replicas(0).len();
+        World::beside(cluster, replicas, bind)
+    }
+
+    /// The same, of which only so many replicas are played.
+    fn beside(
+        cluster: ClusterFile,
+        replicas: usize,
+        bind: impl Fn(&str, SocketAddr) -> UdpSocket,
+    ) -> World {
         let sequencer = cluster.with_role(Role::Sequencer).next();
         let sequencer = sequencer.unwrap().clone();
         let bind = |node: &str, at| {
@@ -74,6 +84,7 @@ impl World {
             replicas: cluster
                 .replicas(group.id)
                 .into_iter()
+                .take(replicas)
                 .map(replica)
                 .collect(),
             sequencer,
@@ -98,10 +109,17 @@ impl World {
 
     /// What the sequencer answers to a packet.
     fn ask(&self, header: &Header, value: &[u8]) -> Option<(Header, Vec<u8>)> {
+        self.ask_at(self.sequencer.address, header, value)
+    }
+
+    fn ask_at(
+        &self,
+        address: SocketAddr,
+        header: &Header,
+        value: &[u8],
+    ) -> Option<(Header, Vec<u8>)> {
         let datagram = header.datagram(value);
-        self.client
-            .send_to(&datagram, self.sequencer.address)
-            .unwrap();
+        self.client.send_to(&datagram, address).unwrap();
         let mut buffer = [0; 2048];
         let n = self.client.recv(&mut buffer).ok()?;
         let answer = Packet::parse(&buffer[..n]).unwrap();
@@ -110,9 +128,13 @@ impl World {
 
     /// The round that it stamps in, and its boot nonce.
     fn probe(&self) -> (Round, u64) {
+        self.probe_at(self.sequencer.address, Probe::Sequencer)
+    }
+
+    fn probe_at(&self, address: SocketAddr, role: Probe) -> (Round, u64) {
         eventually("an answer to PROBE", || {
             let (answer, value) =
-                self.ask(&self.header(MsgType::Probe), &Probe::Sequencer.emit())?;
+                self.ask_at(address, &self.header(MsgType::Probe), &role.emit())?;
             let shown = (answer.rnd, ProbeReport::parse(&value).ok()?.nonce);
             (answer.msgtype == MsgType::ProbeAck).then_some(shown)
         })
@@ -133,7 +155,7 @@ impl World {
             nonce,
             next: vec![next],
             trimmed: vec![next],
-            window: WINDOW,
+            window: self.cluster.groups[0].window,
             acceptors: self.members(),
             f: 1,
             replicas: self.members(),
@@ -352,6 +374,105 @@ fn requests_go_to_the_sequencer_that_the_view_names() {
     });
     world.is_mute();
     assert!(client.join().unwrap().is_err());
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// The test is their controller, which shows them a session until one of them has begun a view with the others, and
+/// the sequencer where that view begins. [F-REPORT]
+#[test]
+fn replicas_execute_what_a_sequencer_has_ordered() {
+    let bed = OnLoopback::new("replicas");
+    let cluster = bed.cluster.clone();
+    let mut world = World::beside(cluster, 0, |_, at| UdpSocket::bind(at).unwrap());
+    let mut child = bed.start();
+    let stop = node::Stop::new().unwrap();
+    let names = ["replica-1", "replica-2", "replica-3"];
+    let replicas = names.map(|name| {
+        let (cluster, stop) = (bed.cluster.clone(), stop.clone());
+        std::thread::spawn(move || {
+            let open = |_, directory: &Path| -> Result<Box<dyn Application>, apps::Error> {
+                Ok(Box::new(apps::Echo::open(directory)?))
+            };
+            let services = node::Services::new(Arc::new(open));
+            node::run_replica(&cluster, cluster.node(name).unwrap(), &services, &stop)
+        })
+    });
+    let nodes: Vec<Node> = bed.cluster.replicas(0).into_iter().cloned().collect();
+    let member = |node: &Node| Member {
+        node: node.id,
+        nonce: world.probe_at(node.address, Probe::Replica).1,
+    };
+    let configuration = Configuration {
+        epoch: 1,
+        leader: Member {
+            node: world.sequencer.id,
+            nonce: world.probe().1,
+        },
+        acceptors: nodes.iter().map(member).collect(),
+        f: 1,
+        replicas: world.members(),
+        g: 1,
+    };
+    let mut view = View {
+        group: 0,
+        version: 1,
+        epochs: vec![EpochRecord::of(
+            &configuration,
+            Some(0),
+            EpochState::Writing,
+        )],
+        given_up: None,
+        begins: None,
+    };
+    let peers = ControlPeers::new(&world.cluster, 1);
+    let show = |world: &World, view: &View| {
+        let mut buffer = [0; 65_536];
+        for node in &nodes {
+            world.say(&Message::View(view.clone()), node.control);
+        }
+        let (n, from) = world.controller.recv_from(&mut buffer).ok()?;
+        let message = peers.open(&buffer[..n], from).ok()?;
+        if let Message::ViewRequest { .. } = message {
+            world.say(&Message::View(view.clone()), from);
+        }
+        message.started()
+    };
+    let (pid, leader, started) = eventually("a view has begun", || show(&world, &view));
+    assert_eq!((pid, leader), (0, configuration.acceptors[0]));
+    assert!(started.members.len() >= 2 && started.end == 0);
+    view.version += 1;
+    view.epochs[0].state = EpochState::Active;
+    view.epochs[0].by = vec![started.view.0];
+    world.program(1, started.end);
+
+    let cluster = bed.cluster.clone();
+    let client = std::thread::spawn(move || {
+        let mut client = Client::open(&cluster, ClientOptions::default()).unwrap();
+        for n in 0..100u32 {
+            client.submit(0, &n.to_be_bytes()).unwrap();
+            let answer = client.poll(Duration::from_secs(60)).unwrap();
+            assert_eq!(answer.unwrap().bytes, n.to_be_bytes());
+        }
+    });
+    while !client.is_finished() {
+        show(&world, &view);
+    }
+    client.join().unwrap();
+    let control_of = |node: &Node| node.control;
+    let controls: Vec<SocketAddr> = nodes.iter().map(control_of).collect();
+    let outside = ControlPeers::new(&world.cluster, control::OUTSIDE);
+    eventually("all have executed all", || {
+        show(&world, &view);
+        let answers = node::ask_status(&outside, &controls, Duration::from_secs(1)).ok()?;
+        let commands = |status: &serde_json::Value| status["partitions"][0]["commands"].as_u64();
+        let all = answers.values().filter_map(commands);
+        (all.filter(|n| *n >= 100).count() == 3).then_some(())
+    });
+    stop.request();
+    for replica in replicas {
+        replica.join().unwrap().unwrap();
+    }
     child.kill().unwrap();
     child.wait().unwrap();
 }

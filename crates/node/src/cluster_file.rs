@@ -10,7 +10,7 @@
 //! | `trace` | directory, relative to the file, in which every node records what it receives and sends, for `wirepaxos check-trace`; begin with an empty one when the cluster is created | none |
 //! | **`[[group]]`** | one replicated application | at least one |
 //! | `id` | number of the group, 0 to 65535 | required |
-//! | `protocol` | how the group agrees: `"paxos"`, by leaders and acceptors; or `"nopaxos"`, by sequencers and its own 2f+1 replicas. Of NOPaxos nodes run the sequencer so far: a controller or replica of such a group refuses to start | `"paxos"` |
+//! | `protocol` | how the group agrees: `"paxos"`, by leaders and acceptors; or `"nopaxos"`, by sequencers and its own 2f+1 replicas. No client counts NOPaxos's answers yet, so a controller or replica of such a group refuses to start | `"paxos"` |
 //! | `partitions` | partitions of its state, each with a log of its own, 1 to 64 | 1 |
 //! | `slots` | instances that an acceptor remembers, a partition | 65536 |
 //! | `window` | instances that may be open (not yet trimmed) at once; at most 15/16 of `slots`, as each new epoch takes one too | three quarters of `slots` |
@@ -432,6 +432,15 @@ impl ClusterFile {
                 format!("what passes through {name} in the kernel can't be recorded"),
                 "remove `trace`, or take the udp plane",
             ));
+        }
+        let group = self.groups.iter().find(|g| Some(g.id) == node.group);
+        let there = Node {
+            plane,
+            ..node.clone()
+        };
+        if validate::cannot_receive(&there, group) {
+            let (problem, remedy) = validate::NO_RECEIVER;
+            return Err(crate::Error::configuration(problem, remedy));
         }
         node.plane = plane;
         Ok(())

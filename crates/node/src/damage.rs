@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use control::Store;
 use paxos::{Configuration, Header, Member, MsgType, Round};
-use replica::MOVE_AWAY;
+use replica::{MOVE_AWAY, Paxos};
 
 use crate::cluster_file::ClusterFile;
 use crate::roles::replica::{Partition, Reached, Services, open_worker};
@@ -339,7 +339,7 @@ impl replica::Output for Nowhere {
 fn replica(cluster: &ClusterFile, services: &Services) -> (Files, u64) {
     let partition = partition(cluster);
     let directory = partition.directory().unwrap();
-    let mut worker = open_worker(partition, services).unwrap();
+    let mut worker = open_worker::<Paxos>(partition, services).unwrap();
     let configuration = Configuration {
         epoch: 1,
         ..configuration()
@@ -384,7 +384,7 @@ fn a_replica_has_all_that_it_reported(name: &'static str) {
     assert_eq!((before, next), (NOOPS, 2 * NOOPS));
     let open = |files: &Files| {
         write_all(&directory, files);
-        let worker = open_worker(partition(&cluster), &services);
+        let worker = open_worker::<Paxos>(partition(&cluster), &services);
         worker.map(|w| w.next()).map_err(|e| e.to_string())
     };
     let refused = |why: &str, what: &str| assert_helpful(why, &directory, &[MOVE_AWAY], what);
@@ -428,7 +428,7 @@ fn a_replica_has_all_that_it_reported(name: &'static str) {
     let mut foreign = cluster.clone();
     foreign.cluster = 0xc1;
     write_all(&directory, &files);
-    let why = open_worker(partition(&foreign), &services)
+    let why = open_worker::<Paxos>(partition(&foreign), &services)
         .err()
         .expect("a refusal");
     let why = why.to_string();

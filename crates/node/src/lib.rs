@@ -95,7 +95,8 @@ pub fn run(
     }
 }
 
-/// Of NOPaxos nodes play the sequencer so far: nobody is to find that out with a cluster that half runs.
+/// Clients don't count NOPaxos's answers yet, and would take one for final that isn't. So nobody is to begin with a
+/// cluster of it.
 fn refuse_unfinished(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
     let mut groups = cluster.groups.iter();
     let group = groups.find(|group| match node.role {

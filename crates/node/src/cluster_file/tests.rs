@@ -179,6 +179,8 @@ const BAD_WITH_NOPAXOS: &[Bad] = &[
     ("# g = 1", "g = 0", "g = 0", &["`g = 0` needs 2g+1 replicas", "leave `g` out"]),
     ("group = 0\n", "group = 4\n", "group = 4", &["no group 4"]),
     ("[controller]", "[[group]]\nid = 4\napplication = \"echo\"\n[controller]", "", &["there is no leader"]),
+    ("redis = \"", "plane = \"xdp\"\nredis = \"", "plane",
+        &["on a replica of a group with `protocol = \"nopaxos\"`", "take plane = \"udp\""]),
     ("# trace = ", "trace = ", "nopaxos", &["`trace` with `protocol = \"nopaxos\"`", "remove `trace`"]),
 ];
 
@@ -190,6 +192,9 @@ fn a_cluster_with_nopaxos_has_sequencers_and_no_acceptors() {
         (group.protocol, group.f, group.g),
         (Protocol::NoPaxos, 1, 1)
     );
+    let mut in_kernel = file.clone();
+    assert!(in_kernel.set_plane("replica-1", Plane::Xdp).is_err());
+    assert!(in_kernel.set_plane("sequencer-1", Plane::Xdp).is_ok());
     let ids = |nodes: Vec<&Node>| nodes.iter().map(|n| n.id).collect::<Vec<_>>();
     assert_eq!(ids(file.stampers(group)), [11, 12]);
     assert_eq!(ids(file.memories(group)), [31, 32, 33]);

@@ -41,6 +41,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
     check.unique_nodes(&raw.node);
     check.controllers(&nodes, &raw.node);
     check.roles(&nodes, &raw.node, &groups);
+    check.receivers(&nodes, &raw.node, &groups);
     check.sequencers(&nodes, &raw.node, &groups, &raw.group);
     check.addresses(&nodes, &raw.node, &raw.group);
     if !check.errors.is_empty() {
@@ -78,6 +79,18 @@ fn share_machines(nodes: &mut [Node]) {
             node.workers = Some(1);
         }
     }
+}
+
+/// Of a replica in the kernel, in a group with NOPaxos.
+pub(super) const NO_RECEIVER: (&str, &str) = (
+    "`plane = \"xdp\"` on a replica of a group with `protocol = \"nopaxos\"`: no program receives what is ordered",
+    "take plane = \"udp\"",
+);
+
+/// Whether that is wrong with a node.
+pub(super) fn cannot_receive(node: &Node, group: Option<&Group>) -> bool {
+    let ordered = group.is_some_and(|g| g.protocol == Protocol::NoPaxos);
+    ordered && node.role == Role::Replica && node.plane == Plane::Xdp
 }
 
 fn at<T>(spanned: &Spanned<T>) -> usize {
@@ -771,6 +784,18 @@ impl Check {
                     format!("role = {role:?}, and no group has protocol = {protocol:?}: {why}"),
                     format!("remove this node, or give a group protocol = {protocol:?}"),
                 );
+            }
+        }
+    }
+
+    /// What a sequencer sends comes to sockets.
+    fn receivers(&mut self, nodes: &[Node], raw: &[Spanned<RawNode>], groups: &[Group]) {
+        for (node, raw) in nodes.iter().zip(raw) {
+            let own = groups.iter().find(|g| Some(g.id) == node.group);
+            let plane = raw.get_ref().plane.as_ref();
+            if let Some(plane) = plane.filter(|_| cannot_receive(node, own)) {
+                let (problem, remedy) = NO_RECEIVER;
+                self.error(at(plane), problem, remedy);
             }
         }
     }

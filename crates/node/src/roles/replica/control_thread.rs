@@ -7,9 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use control::{EpochRecord, EpochState, Message, View};
+use control::{EpochRecord, Message, View};
 use paxos::{Epoch, NodeId};
-use replica::EpochView;
 use serde_json::{Value, json};
 
 use super::Services;
@@ -19,7 +18,7 @@ use super::kernel::KernelLearner;
 use super::waker::Waker;
 use super::worker_thread::{Job, WorkerHandle};
 use crate::Error;
-use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::cluster_file::{ClusterFile, Group, Node, Protocol};
 use crate::control_socket::ControlSender;
 use crate::host::{Stop, is_due};
 use crate::roles::control_loop::{ControlLoop, Controlled};
@@ -39,8 +38,11 @@ pub enum Ask {
     Incarnation,
     /// Votes of an epoch that is not known here have been seen.
     View,
-    /// Repair rounds are used up.
+    /// Only a new epoch goes on: repair rounds are used up, or the leaders of a session's views; or what a replica has
+    /// contradicts the others' log.
     NewEpoch,
+    /// The controller is to be told this.
+    Report(Message),
     /// The worker has ended with an error.
     Failed,
 }
@@ -94,6 +96,7 @@ impl Controlled for ReplicaControl<'_> {
                 // A worker asks no more often than is good.
                 Ask::View => control.ask_for_view_after(Duration::ZERO, self.group.id),
                 Ask::NewEpoch => self.ask_for_new_epoch(),
+                Ask::Report(message) => self.sender.send_to_controller(&message),
                 Ask::Failed => self.stop.request(),
             }
         }
@@ -151,21 +154,21 @@ impl Controlled for ReplicaControl<'_> {
     fn view(&mut self, view: &View) {
         let active = view.active();
         self.numbers.active = active.map(|e| (e.epoch, e.leader.0));
-        let epochs: Arc<[EpochView]> = view.begun_epochs().map(epoch_view).collect();
         if let Some(learner) = self.learner {
-            learner.learn(epochs.iter().map(|e| &e.configuration));
+            let configurations: Vec<_> = view
+                .begun_epochs()
+                .map(EpochRecord::configuration)
+                .collect();
+            learner.learn(configurations.iter());
         }
         let leader = active
             .and_then(|e| self.cluster.node_by_id(e.leader.0))
             .map(|n| n.address);
-        for (worker, pid) in self.workers.iter().zip(0..) {
-            worker.give(Job::View {
-                epochs: epochs.clone(),
-                given_up: view.given_up.clone(),
-                begins: view.begins(pid),
-                leader,
-            });
-        }
+        let told = Arc::new(view.clone());
+        self.give_all(|| Job::View {
+            view: told.clone(),
+            leader,
+        });
         (self.services.on_view)(view);
     }
 
@@ -190,13 +193,6 @@ impl Controlled for ReplicaControl<'_> {
                 .map(|(name, n)| (name.to_owned(), json!(n)))
                 .collect();
         }
-    }
-}
-
-fn epoch_view(epoch: &EpochRecord) -> EpochView {
-    EpochView {
-        configuration: epoch.configuration(),
-        active: epoch.state == EpochState::Active,
     }
 }
 
@@ -255,17 +251,26 @@ impl ReplicaControl<'_> {
         }
     }
 
-    /// Repair rounds are used up: only a new epoch goes on.
     fn ask_for_new_epoch(&self) {
-        if let Some((epoch, leader)) = self.numbers.active {
-            self.sender.send_to_controller(&Message::Failover {
-                group: self.group.id,
+        let Some((epoch, leader)) = self.numbers.active else {
+            return;
+        };
+        let group = self.group.id;
+        self.sender.send_to_controller(&match self.group.protocol {
+            Protocol::Paxos => Message::Failover {
+                group,
                 epoch,
                 to: Some(leader),
                 forced: true,
                 accept_data_loss: false,
-            });
-        }
+            },
+            Protocol::NoPaxos => Message::SessionWanted {
+                group,
+                node: self.node.id,
+                nonce: self.nonce,
+                epoch,
+            },
+        });
     }
 
     /// The status of each partition whose worker answers in time.

@@ -12,6 +12,7 @@ use crate::Error;
 use crate::host::{Ready, Spinner, Stop, pin_to_cpu};
 use crate::plane::SendBatch;
 
+use super::followed::Followed;
 use super::waker::Waker;
 use super::worker_thread::{HandedOn, WorkerThread};
 
@@ -24,8 +25,8 @@ const SEND_AFTER: Duration = Duration::from_micros(50);
 const FIRST_SOCKET: usize = 2;
 
 /// The workers that share a thread.
-pub(super) struct Crew {
-    workers: Vec<WorkerThread>,
+pub(super) struct Crew<G> {
+    workers: Vec<WorkerThread<G>>,
     /// Something was given to one of them.
     woken: Waker,
     stop: Arc<Stop>,
@@ -36,13 +37,13 @@ pub(super) struct Crew {
     failed: Result<(), Error>,
 }
 
-impl Crew {
+impl<G: Followed> Crew<G> {
     pub fn new(
-        mut workers: Vec<WorkerThread>,
+        mut workers: Vec<WorkerThread<G>>,
         woken: Waker,
         stop: Arc<Stop>,
         spin: Duration,
-    ) -> Result<Crew, Error> {
+    ) -> Result<Crew<G>, Error> {
         if let Some((first, others @ [_, ..])) = workers.split_first_mut() {
             for worker in others.iter_mut() {
                 worker.share(first.way_out()?, Vec::new());
@@ -118,7 +119,7 @@ impl Crew {
     }
 
     /// Does something for each worker. One that fails says so, and is served no more.
-    fn each(&mut self, mut what: impl FnMut(usize, &mut WorkerThread) -> Result<(), Error>) {
+    fn each(&mut self, mut what: impl FnMut(usize, &mut WorkerThread<G>) -> Result<(), Error>) {
         let mut at = 0;
         let failed = &mut self.failed;
         self.workers.retain_mut(|worker| {

@@ -12,6 +12,7 @@ mod catch_up;
 mod control_thread;
 mod copies;
 mod crew;
+mod followed;
 mod handing_out;
 mod kernel;
 mod mailbox;
@@ -33,13 +34,14 @@ use control::View;
 use paxos::PartitionId;
 use replica::application::OpenReader;
 use replica::storage::private_directory;
-use replica::{Application, LocalSession};
+use replica::{Application, LocalSession, NoPaxos, Paxos};
 
 use self::catch_up::CatchUp;
 pub(crate) use self::catch_up::Note;
 use self::control_thread::{Numbers, ReplicaControl};
 use self::copies::Copies;
 use self::crew::Crew;
+use self::followed::Followed;
 use self::handing_out::{HandingOut, readers};
 use self::kernel::KernelLearner;
 use self::mailbox::{Mailbox, mailbox};
@@ -51,9 +53,9 @@ use self::worker_thread::WorkerHandle;
 #[cfg(test)]
 pub(crate) use self::worker_thread::open_worker;
 use super::control_loop::ControlLoop;
-use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::cluster_file::{ClusterFile, Group, Node, Protocol};
 use crate::host::Stop;
-use crate::plane::in_kernel;
+use crate::plane::{in_kernel, refuse_deafness};
 use crate::{Error, random_nonce, transfer};
 
 /// An answer for a session of the front end beside this replica.
@@ -125,8 +127,28 @@ pub fn run(
         .group
         .and_then(|id| cluster.group(id))
         .ok_or_else(|| Error::new(format!("{} serves no group", node.name)))?;
+    match group.protocol {
+        Protocol::Paxos => {
+            let open = || KernelLearner::open(cluster, node, group);
+            let learner = in_kernel(cluster, node, open)?;
+            serve::<Paxos>(cluster, node, group, learner, services, stop)
+        }
+        Protocol::NoPaxos => {
+            refuse_deafness(cluster, node)?;
+            serve::<NoPaxos>(cluster, node, group, None, services, stop)
+        }
+    }
+}
+
+fn serve<G: Followed>(
+    cluster: &ClusterFile,
+    node: &Node,
+    group: &Group,
+    learner: Option<KernelLearner>,
+    services: &Services,
+    stop: &Arc<Stop>,
+) -> Result<(), Error> {
     let nonce = random_nonce()?;
-    let learner = in_kernel(cluster, node, || KernelLearner::open(cluster, node, group))?;
     // The workers go on for a while after the node is told to end.
     let stop_workers = Stop::new()?;
     let (wake_control, woken) = waker_pair()?;
@@ -168,7 +190,7 @@ pub fn run(
                 inbox,
                 mailboxes: mailboxes.clone(),
             };
-            WorkerHandle::open(partition, services, decisions, link, mail)
+            WorkerHandle::open::<G>(partition, services, decisions, link, mail)
         })
         .collect::<Result<(Vec<_>, Vec<_>), _>>()?;
     let workers = Arc::new(workers);

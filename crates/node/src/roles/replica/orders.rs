@@ -7,6 +7,7 @@ use paxos::Instance;
 use replica::application::Reader;
 use replica::{Link, Replayed, Restore, Restored, Snapshot};
 
+use super::followed::Followed;
 use super::worker_thread::WorkerThread;
 use crate::Error;
 use crate::transfer::held::Keeper;
@@ -57,7 +58,7 @@ pub struct Waiting {
     durable: Option<Sender<()>>,
 }
 
-impl WorkerThread {
+impl<G: Followed> WorkerThread<G> {
     pub(super) fn obey(&mut self, order: Order) -> Result<(), Error> {
         let now = self.now();
         // Those who ask may have gone meanwhile.

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use control::GivenUp;
+use control::{GivenUp, View};
 use paxos::wire::value::Probe;
 use paxos::{Configuration, Flags, Header, Instance, Member, MsgType, Packet, Round, Verdict};
 use replica::storage::CheckpointFile;
-use replica::{EpochView, InMemory, Install, StateMachine, Worker};
+use replica::{EpochView, InMemory, Install, Paxos, StateMachine, Worker};
 
 use super::worker_thread::Job;
 use super::*;
@@ -79,7 +79,7 @@ fn a_thread_receives_for_all_its_partitions_at_one_socket() {
         };
         let mailboxes = mailboxes.clone();
         let mail = worker_thread::Mail { inbox, mailboxes };
-        WorkerHandle::open(partition, &services(), None, link, mail).unwrap()
+        WorkerHandle::open::<Paxos>(partition, &services(), None, link, mail).unwrap()
     };
     // Partition 2 is another thread's.
     let (_handles, mut served): (Vec<_>, Vec<_>) = inboxes.into_iter().zip(0..).map(open).unzip();
@@ -155,7 +155,8 @@ fn a_worker_that_waits_for_a_state_goes_on() {
         inbox,
         mailboxes: [mailbox].into(),
     };
-    let (worker, served) = WorkerHandle::open(partition, &services(), None, link, mail).unwrap();
+    let (worker, served) =
+        WorkerHandle::open::<Paxos>(partition, &services(), None, link, mail).unwrap();
     let crew = Crew::new(vec![served], woken, stop.clone(), Duration::ZERO).unwrap();
     let crew = crew.start("worker".to_owned(), None).unwrap();
     let workers = Arc::new(vec![worker]);
@@ -171,10 +172,15 @@ fn a_worker_that_waits_for_a_state_goes_on() {
     .unwrap();
     let worker = &workers[0];
     let (from, to) = (vec![100], vec![1 << 32]);
-    worker.give(Job::View {
-        epochs: Arc::new([]),
+    let view = View {
+        group: 0,
+        version: 1,
+        epochs: Vec::new(),
         given_up: Some(GivenUp { from, to }),
         begins: None,
+    };
+    worker.give(Job::View {
+        view: Arc::new(view),
         leader: None,
     });
 
@@ -303,7 +309,8 @@ fn killed_in_the_middle() -> Begun {
         let state = state_at(&cluster, pid, positions[usize::from(pid)]);
         come.add(pid, &state, true).unwrap();
         if pid == 0 {
-            let mut worker = open_worker(partition(&cluster, 0, false), &services()).unwrap();
+            let mut worker =
+                open_worker::<Paxos>(partition(&cluster, 0, false), &services()).unwrap();
             worker.restore(0, 30, &mut &state[..]).unwrap();
         }
     }
@@ -358,7 +365,7 @@ fn start(begun: &Begun) -> Started {
             is_behind: is_behind.clone(),
         };
         let partition = partition(cluster, pid, true);
-        WorkerHandle::open(partition, &services, None, link, mail).unwrap()
+        WorkerHandle::open::<Paxos>(partition, &services, None, link, mail).unwrap()
     };
     let (workers, served): (Vec<_>, Vec<_>) = inboxes.into_iter().zip(0..).map(open).unzip();
     let crew = Crew::new(served, woken, stop.clone(), Duration::ZERO).unwrap();
@@ -414,7 +421,8 @@ fn a_replica_that_was_killed_in_an_install_ends_it() {
     // Partition 0 had been replaced before.
     assert_eq!(*told.lock().unwrap(), [0, 1, 1]);
     for (pid, next) in [(0, 30), (1, 20)] {
-        let worker = open_worker(partition(&begun.cluster, pid, false), &services()).unwrap();
+        let worker =
+            open_worker::<Paxos>(partition(&begun.cluster, pid, false), &services()).unwrap();
         assert_eq!(worker.next(), next, "durable");
     }
 }

@@ -8,14 +8,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use control::GivenUp;
-use paxos::{Epoch, Instance, PartitionId, Reason, Time, Verdict};
-use replica::{Application, EpochView, SiblingMessage, Worker};
+use control::View;
+use paxos::{Epoch, GroupId, Instance, Member, PartitionId, Reason, Time, Verdict};
+use replica::{Application, SiblingMessage, Worker};
 use serde_json::{Value, json};
 use tracing::{Span, error_span};
 
 use super::Services;
 use super::control_thread::Ask;
+use super::followed::Followed;
 use super::kernel::Decisions;
 use super::mailbox::{Mailbox, Siblings};
 use super::orders::{Order, Waiting};
@@ -34,12 +35,9 @@ use crate::transfer::server::Stand;
 
 /// What other threads ask of a worker.
 pub enum Job {
-    /// A newer view: its epochs, what was given up, where the last active epoch begins, and the
-    /// leader's address if one is active.
+    /// A newer view, and the leader's address (a sequencer's) if one is active.
     View {
-        epochs: Arc<[EpochView]>,
-        given_up: Option<GivenUp>,
-        begins: Option<(Epoch, Instance)>,
+        view: Arc<View>,
         leader: Option<SocketAddr>,
     },
     /// A repair lane.
@@ -93,13 +91,13 @@ pub struct WorkerHandle {
 impl WorkerHandle {
     /// Opens the application; one that can't be opened is an error here. The worker is to be served by
     /// the thread that its mailbox wakes.
-    pub(super) fn open(
+    pub(super) fn open<G: Followed>(
         partition: Partition<'_>,
         services: &Services,
         decisions: Option<Decisions>,
         link: Link,
         mail: Mail,
-    ) -> Result<(WorkerHandle, WorkerThread), Error> {
+    ) -> Result<(WorkerHandle, WorkerThread<G>), Error> {
         let Mail { inbox, mailboxes } = mail;
         let mailbox = mailboxes[usize::from(partition.pid)].clone();
         let siblings = Siblings::of(partition.pid, mailboxes);
@@ -124,13 +122,16 @@ impl WorkerHandle {
     }
 }
 
-pub(super) struct WorkerThread {
+pub(super) struct WorkerThread<G> {
+    group: GroupId,
     pid: PartitionId,
+    /// This replica, in this process.
+    member: Member,
     span: Span,
     /// Shown to other threads.
     standing: Arc<Standing>,
     window: u64,
-    pub(super) worker: Worker<Box<dyn Application>>,
+    pub(super) worker: Worker<Box<dyn Application>, G>,
     plane: UdpPlane,
     /// The way out: by the socket of the thread's first worker, where answers are handed on.
     out: UdpPlane,
@@ -159,11 +160,13 @@ pub(super) struct WorkerThread {
     asked_incarnation: bool,
     asked_view: Option<Instant>,
     asked_epoch: Option<Instant>,
+    reported: Option<Instant>,
     /// Whether it was said that a state is needed.
     asked_state: bool,
 }
 
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(20);
+const REPORT_INTERVAL: Duration = Duration::from_millis(20);
 const ASK_EPOCH_INTERVAL: Duration = Duration::from_secs(2);
 const IDLE_WAIT: Duration = Duration::from_secs(1);
 /// A batch ends when this many replies wait.
@@ -172,14 +175,14 @@ const MAX_PENDING_REPLIES: usize = 512;
 const MAX_DECISIONS: usize = 512;
 
 /// Opens the state of a partition, unless some of what was reported as durable is missing.
-pub fn open_worker(
+pub fn open_worker<G: Followed>(
     partition: Partition<'_>,
     services: &Services,
-) -> Result<Worker<Box<dyn Application>>, Error> {
+) -> Result<Worker<Box<dyn Application>, G>, Error> {
     let directory = partition.directory()?;
     let open = || {
         let application = (services.open_application)(partition.pid, &directory)?;
-        let worker = Worker::open(partition.settings(), application, partition.nonce, 0)?;
+        let worker = Worker::open_in(partition.settings(), application, partition.nonce, 0)?;
         let mut reached = Reached::new(&directory);
         reached.check(worker.next())?;
         // Opening has made it durable, and TRIM counts on it from now on.
@@ -189,7 +192,7 @@ pub fn open_worker(
     open().map_err(|e| partition.failed(e))
 }
 
-impl WorkerThread {
+impl<G: Followed> WorkerThread<G> {
     fn open(
         partition: Partition<'_>,
         services: &Services,
@@ -198,9 +201,9 @@ impl WorkerThread {
         link: Link,
         jobs: mpsc::Receiver<Job>,
         writer: Writer,
-    ) -> Result<WorkerThread, Error> {
+    ) -> Result<WorkerThread<G>, Error> {
         let pid = partition.pid;
-        let mut worker = open_worker(partition, services)?;
+        let mut worker = open_worker::<G>(partition, services)?;
         if partition.installing {
             worker.begin_install().map_err(|e| partition.failed(e))?;
         }
@@ -211,7 +214,12 @@ impl WorkerThread {
         let standing = Arc::<Standing>::default();
         standing.show(stand(&worker));
         Ok(WorkerThread {
+            group: partition.group.id,
             pid,
+            member: Member {
+                node: partition.node.id,
+                nonce: partition.nonce,
+            },
             span: error_span!("partition", pid),
             standing,
             window: partition.group.window,
@@ -237,6 +245,7 @@ impl WorkerThread {
             asked_incarnation: false,
             asked_view: None,
             asked_epoch: None,
+            reported: None,
             asked_state: false,
         })
     }
@@ -499,20 +508,15 @@ impl WorkerThread {
                     self.worker.sibling(now, from, message);
                     heard = true;
                 }
-                Job::View {
-                    epochs,
-                    given_up,
-                    begins,
-                    leader,
-                } => {
+                Job::View { view, leader } => {
                     self.outbox.links.set_leader(leader);
-                    if let Some(given_up) = given_up {
+                    if let Some(given_up) = &view.given_up {
                         self.worker.give_up(now, &given_up.ranges());
                     }
-                    if let Some((epoch, at)) = begins {
+                    if let Some((epoch, at)) = view.begins(self.pid) {
                         self.worker.begins(epoch, at);
                     }
-                    self.worker.configure(now, &epochs);
+                    self.worker.configure(now, &G::epochs(&view, self.pid));
                     // If the epoch begins below what was executed, the worker stops here.
                     self.finish(now)?;
                 }
@@ -563,6 +567,14 @@ impl WorkerThread {
         if wanted.new_epoch && is_due(self.asked_epoch, ASK_EPOCH_INTERVAL) {
             self.asked_epoch = Some(Instant::now());
             self.link.ask(Ask::NewEpoch);
+        }
+        let report = || {
+            let agreement = self.worker.agreement();
+            agreement.report(self.group, self.pid, self.member)
+        };
+        if let Some(message) = report().filter(|_| is_due(self.reported, REPORT_INTERVAL)) {
+            self.reported = Some(Instant::now());
+            self.link.ask(Ask::Report(message));
         }
         self.standing.show(stand(&self.worker));
         let needs = wanted.checkpoint_at_least.is_some();
@@ -652,7 +664,7 @@ impl HandedOn {
     }
 }
 
-impl AsFd for WorkerThread {
+impl<G> AsFd for WorkerThread<G> {
     /// Its socket.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.plane.as_fd()
@@ -660,7 +672,7 @@ impl AsFd for WorkerThread {
 }
 
 /// Where a worker stands, for other threads.
-fn stand(worker: &Worker<Box<dyn Application>>) -> Stand {
+fn stand<G: Followed>(worker: &Worker<Box<dyn Application>, G>) -> Stand {
     Stand {
         next: worker.next(),
         needs: worker.wanted().checkpoint_at_least,

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a worker follows the control plane, by the protocol of its group.
+
+use control::{EpochRecord, EpochState, Message, View};
+use paxos::{GroupId, Member, PartitionId};
+use replica::{Agreement, EpochView, NoPaxos, Paxos};
+
+/// A protocol whose replicas nodes run.
+pub trait Followed: Agreement + Send + 'static {
+    /// What a view says of the epochs to the worker of a partition; nothing if they aren't of this protocol.
+    fn epochs(view: &View, pid: PartitionId) -> Vec<Self::EpochView>;
+
+    /// What the controller is to be told of a partition by this member, again and again until that shows.
+    fn report(&self, _group: GroupId, _pid: PartitionId, _from: Member) -> Option<Message> {
+        None
+    }
+}
+
+impl Followed for Paxos {
+    fn epochs(view: &View, _: PartitionId) -> Vec<EpochView> {
+        view.begun_epochs().map(epoch_view).collect()
+    }
+}
+
+pub fn epoch_view(epoch: &EpochRecord) -> EpochView {
+    EpochView {
+        configuration: epoch.configuration(),
+        active: epoch.state == EpochState::Active,
+    }
+}
+
+impl Followed for NoPaxos {
+    /// Sessions, also those that have not begun: nothing is concluded from some with one missing in between.
+    /// [F-TOLD]
+    fn epochs(view: &View, pid: PartitionId) -> Vec<Self::EpochView> {
+        view.sessions(pid).unwrap_or_default()
+    }
+
+    /// [F-REPORT]
+    fn report(&self, group: GroupId, pid: PartitionId, from: Member) -> Option<Message> {
+        let started = self.replica().unreported()?;
+        Some(Message::view_started(group, from, pid, &started))
+    }
+}
