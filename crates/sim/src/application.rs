@@ -204,6 +204,10 @@ pub struct Store {
     kill: Kill,
     full: bool,
     executions: Vec<Execution>,
+    /// Those that aren't committed, where they may be taken back.
+    uncertain: Option<Vec<Execution>>,
+    /// For a mutation: nothing is taken back.
+    keeps: bool,
     /// Commands executed by the process, and the instance behind the last one.
     executed: u64,
     executed_below: Instance,
@@ -242,6 +246,8 @@ impl Default for SharedStore {
             kill: Kill::Never,
             full: false,
             executions: Vec::new(),
+            uncertain: None,
+            keeps: false,
             executed: 0,
             executed_below: 0,
             undo: Vec::new(),
@@ -261,6 +267,7 @@ impl SharedStore {
         store.kill = Kill::Never;
         let executed = store.committed.executed;
         store.executed = executed;
+        store.uncertain.iter_mut().for_each(Vec::clear);
         drop(store);
         Kv {
             store: self.clone(),
@@ -269,6 +276,16 @@ impl SharedStore {
             inst: 0,
             taken: Arc::default(),
         }
+    }
+
+    /// From now on executions are shown once they are committed: until then they may be taken back.
+    pub fn show_committed(&self) {
+        self.lock().uncertain = Some(Vec::new());
+    }
+
+    /// A deliberate mistake: what is to be taken back stays.
+    pub fn keep_uncommitted(&self) {
+        self.lock().keeps = true;
     }
 
     /// Power fails: what was committed since the last checkpoint is gone.
@@ -414,6 +431,14 @@ impl Store {
         Ok(())
     }
 
+    /// The process has executed a command.
+    fn note(&mut self, execution: Execution) {
+        match &mut self.uncertain {
+            Some(uncertain) => uncertain.push(execution),
+            None => self.executions.push(execution),
+        }
+    }
+
     fn take(&mut self, commit: Commit) {
         for (key, word) in commit.words {
             self.committed.words.insert(key, word);
@@ -508,7 +533,7 @@ impl Application for Kv {
             .or_else(|| store.committed.words.get(&command.key));
         let (after, answer) = command.op.apply(word.copied().unwrap_or(0));
         self.words.insert(command.key, after);
-        store.executions.push(Execution {
+        store.note(Execution {
             inst: self.inst,
             position: self.executed,
             command,
@@ -573,7 +598,7 @@ impl Application for Kv {
         };
         self.words.insert(key, after);
         let op = Op::Set(after);
-        store.executions.push(Execution {
+        store.note(Execution {
             inst: self.inst,
             position: self.executed,
             command: Command { id, key, op },
@@ -600,6 +625,27 @@ impl Application for Kv {
         if let Some(commit) = commit {
             store.take(commit);
         }
+        let store = &mut *store;
+        if let Some(certain) = &mut store.uncertain {
+            store.executions.append(certain);
+        }
+        Ok(())
+    }
+
+    fn can_discard(&self) -> bool {
+        true
+    }
+
+    fn discard(&mut self) -> Result<(), Error> {
+        let mut store = self.store.lock();
+        store.alive()?;
+        if store.keeps {
+            return Ok(());
+        }
+        self.words.clear();
+        self.executed = store.committed.executed;
+        store.executed = self.executed;
+        store.uncertain.iter_mut().for_each(Vec::clear);
         Ok(())
     }
 

@@ -20,6 +20,7 @@ Runs the whole cluster in a deterministic simulation, and checks its invariants 
   --seconds N           for so long (default 10)
   --start N             the first seed (default: from the clock)
   --threads N           default: all cores
+  --protocol NAME       paxos (default) or nopaxos
   --trace, --no-trace   with SEED: prints each event (default), or only what came of it
   --plan                with SEED: prints the plan: cluster, load and faults
   --script FILE         runs a plan from a file instead of a seed
@@ -46,6 +47,16 @@ struct Arguments {
     plan: bool,
     shrink: bool,
     json: bool,
+    limits: draw::Limits,
+}
+
+impl Arguments {
+    fn options(&self) -> Options {
+        Options {
+            limits: self.limits,
+            ..Options::default()
+        }
+    }
 }
 
 /// Runs with the arguments after the program's name. Fails if an invariant was violated.
@@ -70,7 +81,7 @@ pub fn main(args: &[String]) -> ExitCode {
             }
         },
         (None, Some(seed)) => {
-            let plan = draw::plan(seed, &draw::Limits::default());
+            let plan = draw::plan(seed, &arguments.limits);
             replay(&arguments, &plan)
         }
         (None, None) => soak_all(&arguments),
@@ -100,6 +111,7 @@ fn parse(args: &[String]) -> Result<Option<Arguments>, String> {
         plan: false,
         shrink: true,
         json: false,
+        limits: draw::Limits::default(),
     };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -124,6 +136,11 @@ fn parse(args: &[String]) -> Result<Option<Arguments>, String> {
                 let path = args.next().ok_or("--script needs a file")?;
                 arguments.script = Some(path.clone());
             }
+            "--protocol" => match args.next().map(String::as_str) {
+                Some("paxos") => arguments.limits.ordered = false,
+                Some("nopaxos") => arguments.limits.ordered = true,
+                other => return Err(format!("--protocol is paxos or nopaxos, not {other:?}")),
+            },
             "-h" | "--help" => return Ok(None),
             seed => {
                 let parsed = seed.parse().ok().filter(|_| arguments.seed.is_none());
@@ -225,7 +242,7 @@ fn soak_all(arguments: &Arguments) -> bool {
         extent,
         arguments.start,
         arguments.threads,
-        &Options::default(),
+        &arguments.options(),
         &progress,
     );
     if arguments.json {
@@ -252,11 +269,15 @@ fn soak_all(arguments: &Arguments) -> bool {
     }
     for failure in &summary.failures {
         say!("seed {}: {}", failure.seed, failure.violations[0]);
-        say!("  reproduce it: ./dev sim {}", failure.seed);
+        let protocol = match arguments.limits.ordered {
+            true => " --protocol nopaxos",
+            false => "",
+        };
+        say!("  reproduce it: ./dev sim {}{protocol}", failure.seed);
     }
     if let Some(first) = summary.failures.first().filter(|_| arguments.shrink) {
-        let plan = draw::plan(first.seed, &draw::Limits::default());
-        print_shrunk(&plan, &run_seed(first.seed, &Options::default()));
+        let plan = draw::plan(first.seed, &arguments.limits);
+        print_shrunk(&plan, &run_seed(first.seed, &arguments.options()));
     }
     summary.failures.is_empty()
 }

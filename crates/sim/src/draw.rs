@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Draws a plan from a seed: a cluster, a load, and faults.
 
+mod ordered;
+
 use paxos::Time;
 
 use crate::application::Span;
@@ -24,10 +26,15 @@ pub struct Limits {
     pub calm: bool,
     /// Whether there are several partitions, and commands over them.
     pub spanning: bool,
+    /// Whether the group agrees by NOPaxos.
+    pub ordered: bool,
 }
 
 /// The plan of a seed.
 pub fn plan(seed: u64, limits: &Limits) -> Plan {
+    if limits.ordered {
+        return ordered::plan(seed, limits.calm);
+    }
     let mut rng = Rng::new(seed ^ 0x7061_786f_735f_7369);
     let mut scenario = scenario(seed, &mut rng);
     if let Some(durable) = limits.durable {
@@ -68,6 +75,7 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
         acceptors: *rng.pick(&[3, 3, 3, 5]),
         replicas: *rng.pick(&[1, 3, 3, 3, 3]),
         learners: learners(seed),
+        sequencers: 0,
         clients: rng.between(1, 4) as u8,
         partitions: *rng.pick(&[1, 1, 1, 2]),
         slots,

@@ -34,6 +34,8 @@ pub struct Scenario {
     pub replicas: u8,
     /// Learner nodes; 0 = votes go to the replicas.
     pub learners: u8,
+    /// Sequencers; with any the group agrees by NOPaxos, and there are no leaders, acceptors and learners.
+    pub sequencers: u8,
     /// Clients. Those with an even number use ordered sessions.
     pub clients: u8,
     /// Partitions.
@@ -66,6 +68,7 @@ impl Default for Scenario {
             acceptors: 3,
             replicas: 3,
             learners: 0,
+            sequencers: 0,
             clients: 2,
             partitions: 1,
             slots: 32,
@@ -90,6 +93,7 @@ pub enum Name {
     Acceptor(u8),
     Replica(u8),
     Learner(u8),
+    Sequencer(u8),
     Client(u8),
 }
 

@@ -5,6 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use replica::{NoPaxos, Paxos};
+
 use crate::check::Violation;
 use crate::cluster::mutation::Mutation;
 use crate::cluster::{Cluster, Outcome};
@@ -30,12 +32,21 @@ pub fn run_seed(seed: u64, options: &Options) -> Outcome {
 
 /// Runs a plan.
 pub fn run_plan(plan: &Plan, options: &Options) -> Outcome {
-    Cluster::new(plan, options.mutation, options.trace).run()
+    match plan.scenario.sequencers {
+        0 => Cluster::<Paxos>::new(plan, options.mutation, options.trace).run(),
+        _ => Cluster::<NoPaxos>::new(plan, options.mutation, options.trace).run(),
+    }
 }
 
 /// Runs a plan, and shows an observer what happens at each node.
 pub fn run_observed(plan: &Plan, options: &Options, observer: Box<dyn Observer>) -> Outcome {
-    Cluster::observed(plan, options.mutation, options.trace, Some(observer)).run()
+    let Options {
+        mutation, trace, ..
+    } = *options;
+    match plan.scenario.sequencers {
+        0 => Cluster::<Paxos>::observed(plan, mutation, trace, Some(observer)).run(),
+        _ => Cluster::<NoPaxos>::observed(plan, mutation, trace, Some(observer)).run(),
+    }
 }
 
 /// How long a soak lasts: until either is reached.

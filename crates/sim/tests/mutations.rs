@@ -3,8 +3,8 @@
 //! invariant that it breaks. The same seeds without the mistake are sound (see `seeds.rs`).
 
 use sim::check::Invariant::{
-    self, Acknowledged, Agreement, Ahead, Alarm, AllOrNothing, BadPacket, Convergence, InOrderOnce,
-    Linearizable, Liveness, OneProposer, Remembered, Trim,
+    self, Acknowledged, Agreement, Ahead, Alarm, AllOrNothing, BadPacket, Committed, Convergence,
+    InOrderOnce, Linearizable, Liveness, OneProposer, OneStamp, OneStart, Remembered, Stable, Trim,
 };
 use sim::cluster::mutation::Mutation;
 use sim::cluster_script::ClusterScript;
@@ -72,6 +72,7 @@ const SPANNING: Limits = Limits {
     learners: None,
     calm: false,
     spanning: true,
+    ordered: false,
 };
 
 /// [V-RECORD]
@@ -491,6 +492,35 @@ fn an_install_that_is_not_noted() {
 #[test]
 fn a_state_that_is_read_before_the_logs_were_asked() {
     assert_found(Mutation::ReadsAtOnce, &[Linearizable]);
+}
+
+/// Groups that agree by NOPaxos.
+const ORDERED: Limits = Limits {
+    durable: None,
+    learners: None,
+    calm: false,
+    spanning: false,
+    ordered: true,
+};
+
+/// It stamps slots of its session again. [Q-PROGRAM] [Q-STAMP]
+#[test]
+fn a_sequencer_that_begins_its_session_again_after_a_restart() {
+    assert_found_with(Mutation::SequencerBeginsAgain, ORDERED, &[OneStamp]);
+}
+
+/// [N-MUTE]
+#[test]
+fn a_replica_that_lost_its_log_and_goes_on() {
+    let by = [Committed, OneStart, Stable, InOrderOnce, Acknowledged];
+    assert_found_with(Mutation::ReplicaForgets, ORDERED, &by);
+}
+
+/// [N-REWIND]
+#[test]
+fn an_ousted_leader_that_takes_nothing_back() {
+    let by = [InOrderOnce, Acknowledged, Convergence];
+    assert_found_with(Mutation::NothingTakenBack, ORDERED, &by);
 }
 
 #[test]

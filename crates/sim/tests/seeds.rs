@@ -22,6 +22,16 @@ fn seeds_with_commands_over_several_partitions_are_sound() {
     are_sound(100, limits);
 }
 
+/// NOPaxos. [N-APPEND] [N-ANSWER] [N-COMMIT] [K-QUORUM]
+#[test]
+fn seeds_with_a_sequencer_are_sound() {
+    let limits = Limits {
+        ordered: true,
+        ..Limits::default()
+    };
+    are_sound(100, limits);
+}
+
 fn are_sound(seeds: u64, limits: Limits) {
     let options = Options {
         limits,

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use paxos::nopaxos::view;
 use paxos::wire::nopaxos::{Noops, SyncPrepare};
-use paxos::{Epoch, Header, Instance, MsgType, NodeId, Packet, Round};
+use paxos::{Epoch, Flags, Header, Instance, MsgType, NodeId, Packet, Round};
 
 /// What breaks which invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -151,7 +151,12 @@ impl Committed {
         if self.leader(h.rnd) != Some(h.swid) {
             self.violated("INV-11", format!("{} answers in view {:?}", h.swid, h.rnd));
         }
-        self.shows(h.rnd, h.inst, Content::Known(h.client, h.request));
+        // A packed one names none of its commands.
+        let content = match h.flags.has(Flags::PACKED) {
+            true => Content::Request,
+            false => Content::Known(h.client, h.request),
+        };
+        self.shows(h.rnd, h.inst, content);
         self.answered.entry(h.rnd).or_default().insert(h.inst);
         self.look(h.rnd);
     }
@@ -381,7 +386,6 @@ impl Start {
 #[allow(clippy::single_range_in_vec_init)] // ranges are what these lists are of
 mod tests {
     use super::*;
-    use paxos::Flags;
 
     const FIRST: Round = Round(1 << 12);
     const SECOND: Round = Round((1 << 12) + 1);

@@ -15,7 +15,7 @@ use std::ops::Range;
 use paxos::{Instance, NodeId, PartitionId};
 
 use super::spanning::{Record, Records};
-use super::{Findings, Invariant, Votes};
+use super::{Findings, Invariant};
 use crate::application::{Command as AppCommand, Execution, Spanning, contents};
 use crate::linearizability::Op;
 
@@ -39,6 +39,8 @@ struct Command {
     acknowledged: bool,
     /// A replica executed it in an instance that was given up: clients may have been told so.
     given_up: bool,
+    /// What a client was told before anybody has stored it.
+    told: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,6 +92,7 @@ impl Executions {
             executed: None,
             acknowledged: false,
             given_up: false,
+            told: None,
         });
         self.commands.len() as u64 - 1
     }
@@ -153,7 +156,7 @@ impl Executions {
     /// as that replica has been told.
     pub fn executes(
         &mut self,
-        votes: &Votes,
+        was_decided: impl Fn(u64) -> bool,
         (replica, knows): (NodeId, Instance),
         pid: PartitionId,
         execution: &Execution,
@@ -190,8 +193,7 @@ impl Executions {
             }
             return;
         }
-        let decided = votes.decision(pid, inst);
-        if decided.is_none_or(|commands| !commands.contains(&id)) {
+        if !was_decided(id) {
             findings.report(Invariant::Agreement, || {
                 format!(
                     "replica {replica} executes command {id} in partition {pid} instance {inst}, which was not decided"
@@ -260,6 +262,11 @@ impl Executions {
         };
         let before = known.executed.replace(position);
         note_once(id, pid, before, position, findings);
+        if known.told.take().is_some_and(|told| told != answer) {
+            findings.report(Invariant::Acknowledged, || {
+                format!("a client was told something else for command {id} than {answer:x}, which is stored")
+            });
+        }
         if (known.info.pid, known.info.key, known.info.op) != (pid, command.key, command.op) {
             findings.report(Invariant::Agreement, || {
                 format!("replica {replica} executes command {id} otherwise than submitted")
@@ -459,6 +466,33 @@ impl Executions {
         if done.is_none_or(|done| done.answer != answer) {
             findings.report(Invariant::Acknowledged, || {
                 format!("a client was told {answer:x} for command {id}, which says {done:?}")
+            });
+        }
+    }
+
+    /// The same where answers may come before anybody has stored what they are of: it is compared once somebody has.
+    pub fn acknowledged_early(&mut self, id: u64, answer: u64, findings: &mut Findings) {
+        let command = &mut self.commands[id as usize];
+        if command.executed.is_some() {
+            return self.acknowledged(id, answer, findings);
+        }
+        self.acknowledged += u64::from(!command.acknowledged);
+        command.acknowledged = true;
+        command.told = Some(answer);
+    }
+
+    /// A command that a client was told of, and that nobody has stored yet.
+    pub fn waits_to_be_stored(&self) -> Option<usize> {
+        self.commands
+            .iter()
+            .position(|command| command.told.is_some())
+    }
+
+    /// Long after all faults have ended whatever a client was told has been stored.
+    pub fn check_told(&self, findings: &mut Findings) {
+        if let Some(id) = self.waits_to_be_stored() {
+            findings.report(Invariant::Acknowledged, || {
+                format!("command {id} was acknowledged, and nobody has it")
             });
         }
     }

@@ -9,7 +9,9 @@
 mod beginnings;
 mod execution;
 mod order;
+mod ordered;
 mod spanning;
+mod stamps;
 mod votes;
 
 use std::fmt;
@@ -19,6 +21,7 @@ use paxos::Time;
 pub use beginnings::Beginnings;
 pub use execution::{Executions, Known, OpInfo};
 pub use order::has_no_circle;
+pub use ordered::Ordered;
 pub use votes::{Asked, Memory, Votes};
 
 /// What was violated. The numbers are those of docs/invariants.md.
@@ -48,6 +51,16 @@ pub enum Invariant {
     Alarm,
     /// 9: nobody repairs what was never begun.
     Ahead,
+    /// 10: what is committed stays.
+    Committed,
+    /// 11: a view starts with one log.
+    OneStart,
+    /// 12: what is stable never changes.
+    Stable,
+    /// 13: nothing that isn't stable is stored.
+    Speculation,
+    /// 15: no slot of a session is stamped twice.
+    OneStamp,
     /// When all faults have ended, everything outstanding completes in bounded time.
     Liveness,
     /// When all is done, the replicas' contents are equal.
@@ -70,6 +83,11 @@ impl Invariant {
             Invariant::BadPacket => "I8 bad packet",
             Invariant::Alarm => "I4 alarm",
             Invariant::Ahead => "I9 nothing ahead of the leader",
+            Invariant::Committed => "I10 committed stays",
+            Invariant::OneStart => "I11 one start",
+            Invariant::Stable => "I12 stable",
+            Invariant::Speculation => "I13 speculation",
+            Invariant::OneStamp => "I15 one stamp",
             Invariant::Liveness => "L1 completion",
             Invariant::Convergence => "L2 convergence",
         }

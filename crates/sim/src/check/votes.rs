@@ -148,11 +148,10 @@ impl Votes {
         (self.memories.len() - 1) as u16
     }
 
-    /// Ids of the commands that `inst` was decided with; `None` if it isn't decided.
-    pub fn decision(&self, pid: PartitionId, inst: Instance) -> Option<&[u64]> {
-        let instances = &self.partitions[pid as usize].instances;
-        let record = instances.get(&inst)?;
-        record.decided.map(|_| record.commands.as_slice())
+    /// Whether an instance was decided with a value that has this command.
+    pub fn has_decided(&self, pid: PartitionId, inst: Instance, command: u64) -> bool {
+        let record = self.partitions[pid as usize].instances.get(&inst);
+        record.is_some_and(|record| record.decided.is_some() && record.commands.contains(&command))
     }
 
     /// 1 + the largest decided instance.
@@ -533,7 +532,7 @@ fn is_member(configuration: &Configuration, memory: Memory) -> bool {
 }
 
 /// Ids of the application's commands in a value.
-fn commands_of(header: &Header, value: &[u8]) -> Vec<u64> {
+pub(super) fn commands_of(header: &Header, value: &[u8]) -> Vec<u64> {
     if header.flags.has(Flags::NOOP) {
         return Vec::new();
     }

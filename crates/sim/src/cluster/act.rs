@@ -11,13 +11,14 @@ use super::layout::NodeIndex;
 use super::leader::LeaderHost;
 use super::learner::LearnerHost;
 use super::mutation::Mutation;
+use super::protocol::Protocol;
 use super::replica::ReplicaHost;
 use super::world::{CLUSTER, GROUP};
 use super::{Cluster, Kind};
 use crate::linearizability::Op;
 use crate::plan::{Action, Direction, Name};
 
-impl Cluster {
+impl<G: Protocol> Cluster<G> {
     pub(super) fn act(&mut self, action: &Action) {
         match *action {
             Action::Submit {
@@ -148,7 +149,11 @@ impl Cluster {
                         .note(|_| format!("spared   {name}: more than f would have forgotten"));
                 }
             }
-            Kind::Replica(n) => self.replicas[n].crash(power),
+            Kind::Replica(n) if G::may_crash(self, n) => self.replicas[n].crash(power),
+            Kind::Replica(_) => self
+                .world
+                .note(|_| format!("spared   {name}: more than f would have forgotten")),
+            Kind::Sequencer(n) => self.sequencers[n].crash(),
             Kind::Learner(n) => self.learners[n].crash(),
             Kind::Client(n) => self.clients[n].crash(),
         }
@@ -318,6 +323,7 @@ impl Cluster {
             Kind::Acceptor(n) => self.acceptors[n].start(w),
             Kind::Replica(n) => self.replicas[n].start(w),
             Kind::Learner(n) => self.learners[n].start(w),
+            Kind::Sequencer(n) => self.sequencers[n].start(w),
             Kind::Client(n) => self.clients[n].start(w),
         }
     }
@@ -349,7 +355,7 @@ impl Cluster {
                 disk.set_capacity(if full { disk.used() + 64 } else { usize::MAX });
             }
             Kind::Replica(n) => self.replicas[n].set_full(full),
-            Kind::Leader(_) | Kind::Learner(_) | Kind::Client(_) => {}
+            Kind::Leader(_) | Kind::Learner(_) | Kind::Sequencer(_) | Kind::Client(_) => {}
         }
     }
 

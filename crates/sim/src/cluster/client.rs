@@ -7,12 +7,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use control::Message;
-use paxos::{Packet, PartitionId, Proposer, ProposerSettings, Time, Verdict};
+use paxos::nopaxos::{self, Quorum};
+use paxos::{MsgType, Packet, PartitionId, Proposer, ProposerSettings, Time, Verdict};
 use replica::Status;
 use replica::protocol::{ReplyAddress, SessionOp};
 
 use super::host::{Alarm, Host};
-use super::layout::Endpoint;
+use super::layout::{Endpoint, NodeIndex};
 use super::replica::client_address;
 use super::world::{GROUP, Outgoing, Sender, World};
 use crate::application::{Command, Span, Spanning};
@@ -92,6 +93,8 @@ pub struct ClientHost {
     vain_confirmations: u32,
     out: Outgoing,
     answers: Vec<(u64, u64, Vec<u8>)>,
+    /// By partition: REPLYs that wait until they are final, where the group agrees by NOPaxos.
+    quorums: Vec<Quorum<Vec<u8>>>,
 }
 
 impl ClientHost {
@@ -111,6 +114,7 @@ impl ClientHost {
             vain_confirmations: 0,
             out: Outgoing::default(),
             answers: Vec::new(),
+            quorums: Vec::new(),
         }
     }
 
@@ -141,6 +145,9 @@ impl ClientHost {
             max_open_values: if self.ordered { 1 } else { 4 },
         };
         self.role = Some(Proposer::new(settings));
+        if world.is_ordered() {
+            self.quorums = world.pids().map(Quorum::new).collect();
+        }
         self.operations = Some(Proposer::new(ProposerSettings {
             nonce: world.rng.nonce(),
             ..settings
@@ -238,6 +245,55 @@ impl ClientHost {
 
     /// A packet arrives.
     pub fn packet(&mut self, world: &mut World, packet: &Packet<'_>) -> Option<Verdict> {
+        let h = &packet.header;
+        let counts = matches!(h.msgtype, MsgType::Reply | MsgType::Ack) && !h.rnd.is_none();
+        if !counts || !world.is_ordered() {
+            return self.final_packet(world, packet);
+        }
+        let deployment = self.host.deployment(world);
+        if let Err(reason) = deployment.check(packet) {
+            return Some(Verdict::Dropped(reason));
+        }
+        self.role.as_ref()?;
+        let quorum = &mut self.quorums[usize::from(h.pid)];
+        let counted = match h.msgtype {
+            MsgType::Ack => quorum.ack(h),
+            _ => quorum.reply(h, h.datagram(packet.value)).map(|_| ()),
+        };
+        while let Some(datagram) = self.quorums[usize::from(h.pid)].next() {
+            if let Ok(answer) = Packet::parse(&datagram) {
+                self.final_packet(world, &answer);
+            }
+        }
+        Some(counted.map_or_else(Verdict::Dropped, |()| Verdict::Changed))
+    }
+
+    /// It hears of the sessions, by partition, and of who stamps.
+    pub fn told_sessions(
+        &mut self,
+        world: &mut World,
+        told: &[Vec<nopaxos::Session>],
+        sequencer: Option<NodeIndex>,
+    ) {
+        let now = self.host.now(world);
+        for (quorum, sessions) in self.quorums.iter_mut().zip(told) {
+            sessions.iter().for_each(|session| quorum.learn(session));
+        }
+        let (Some(proposer), Some(sequencer)) = (&mut self.role, sequencer) else {
+            return;
+        };
+        if self.host.leader != Some(sequencer) || proposer.needs_leader() {
+            self.host.leader = Some(sequencer);
+            proposer.leader_changed(now, &mut self.out);
+            if let Some(operations) = &mut self.operations {
+                operations.leader_changed(now, &mut self.out);
+            }
+            self.send(world);
+        }
+    }
+
+    /// One that nothing has to be waited for.
+    fn final_packet(&mut self, world: &mut World, packet: &Packet<'_>) -> Option<Verdict> {
         let now = self.host.now(world);
         let proposer = self.role.as_mut()?;
         let mut answers = std::mem::take(&mut self.answers);
@@ -282,7 +338,10 @@ impl ClientHost {
                 (Some(Status::Ok), Ok(answer)) => {
                     let answer = u64::from_be_bytes(answer);
                     let findings = &mut world.findings;
-                    world.executions.acknowledged(id, answer, findings);
+                    match world.scenario.sequencers {
+                        0 => world.executions.acknowledged(id, answer, findings),
+                        _ => world.executions.acknowledged_early(id, answer, findings),
+                    }
                     let now = world.queue.now();
                     world.history[id as usize].answer = Some((now, answer));
                 }

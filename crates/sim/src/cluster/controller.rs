@@ -201,7 +201,7 @@ impl ControllerHost {
 
     /// A new process.
     pub fn start(&mut self, world: &mut World) {
-        if self.is_up() {
+        if self.is_up() || world.is_ordered() {
             return;
         }
         self.host.start(world);

@@ -6,6 +6,7 @@ use paxos::Time;
 use super::Cluster;
 use super::client::{ClientHost, Wish};
 use super::layout::NodeIndex;
+use super::protocol::Protocol;
 use super::replica::ReplicaHost;
 use crate::check::{Invariant, has_no_circle};
 use crate::linearizability::{self, Linearizable, Op};
@@ -19,7 +20,7 @@ const LOOK: Time = 20 * MILLISECOND;
 /// How often an operator who has seen more than f memories lost tries to go on.
 const ORDER: Time = 2 * SECOND;
 
-impl Cluster {
+impl<G: Protocol> Cluster<G> {
     pub(super) fn end_faults(&mut self) {
         self.world.note(|_| "action   all faults end".into());
         self.world.network.heal();
@@ -87,10 +88,11 @@ impl Cluster {
         let idle = self.clients.iter().all(|c| c.outstanding() == 0);
         let equal = self.world.pids().all(|pid| {
             let executed = self.world.executions.executed(pid);
-            let same = |r: &ReplicaHost| r.store(pid.into()).committed_position() == executed;
+            let same = |r: &ReplicaHost<G>| r.store(pid.into()).committed_position() == executed;
             self.replicas.iter().all(same)
         });
-        idle && equal && self.controller.in_force()
+        let stored = self.world.executions.waits_to_be_stored().is_none();
+        idle && stored && equal && G::in_force(self)
     }
 
     fn report_stuck(&mut self) {
@@ -105,13 +107,14 @@ impl Cluster {
             .pids()
             .map(|p| self.world.executions.executed(p))
             .collect();
-        let in_force = self.controller.in_force();
+        let in_force = G::in_force(self);
         let invariant = if outstanding > 0 {
             Invariant::Liveness
         } else {
             Invariant::Convergence
         };
         self.world.findings.now = self.world.queue.now();
+        self.world.executions.check_told(&mut self.world.findings);
         self.world.findings.report(invariant, || {
             format!(
                 "{outstanding} commands are outstanding, replicas are at {positions:?} of {executed:?}, an epoch in force: {in_force}"

@@ -34,6 +34,7 @@ impl Layout {
         names.extend((1..=scenario.acceptors).map(Name::Acceptor));
         names.extend((1..=scenario.replicas).map(Name::Replica));
         names.extend((1..=scenario.learners).map(Name::Learner));
+        names.extend((1..=scenario.sequencers).map(Name::Sequencer));
         names.extend((1..=scenario.clients).map(Name::Client));
         Layout {
             names,
@@ -73,6 +74,7 @@ pub const fn node_id(name: Name) -> NodeId {
         Name::Acceptor(n) => 10 + n as NodeId,
         Name::Replica(n) => 20 + n as NodeId,
         Name::Learner(n) => 30 + n as NodeId,
+        Name::Sequencer(n) => 40 + n as NodeId,
         Name::Client(_) => 0,
     }
 }

@@ -13,7 +13,10 @@ mod layout;
 mod leader;
 mod learner;
 pub mod mutation;
+mod protocol;
 mod replica;
+mod sequencer;
+mod sessions;
 mod trace;
 mod world;
 
@@ -34,18 +37,23 @@ use layout::{Endpoint, NodeIndex};
 use leader::LeaderHost;
 use learner::LearnerHost;
 use mutation::Mutation;
+use protocol::Protocol;
 use replica::ReplicaHost;
+use sequencer::SequencerHost;
+use sessions::Sessions;
 use trace::describe;
 use world::{Event, Transfer, World};
 
 /// A cluster and its world.
-pub struct Cluster {
+pub struct Cluster<G> {
     world: World,
     controller: ControllerHost,
     leaders: Vec<LeaderHost>,
     acceptors: Vec<AcceptorHost>,
-    replicas: Vec<ReplicaHost>,
+    replicas: Vec<ReplicaHost<G>>,
     learners: Vec<LearnerHost>,
+    sequencers: Vec<SequencerHost>,
+    sessions: Sessions,
     clients: Vec<ClientHost>,
     actions: Vec<(Time, Action)>,
     /// By partition: the trim point that [`Cluster::check_held`] has looked at.
@@ -79,12 +87,13 @@ enum Kind {
     Acceptor(usize),
     Replica(usize),
     Learner(usize),
+    Sequencer(usize),
     Client(usize),
 }
 
-impl Cluster {
+impl<G: Protocol> Cluster<G> {
     /// Starts all nodes of a plan's scenario.
-    pub fn new(plan: &Plan, mutation: Option<Mutation>, trace: bool) -> Cluster {
+    pub fn new(plan: &Plan, mutation: Option<Mutation>, trace: bool) -> Cluster<G> {
         Cluster::observed(plan, mutation, trace, None)
     }
 
@@ -94,7 +103,7 @@ impl Cluster {
         mutation: Option<Mutation>,
         trace: bool,
         observer: Option<Box<dyn Observer>>,
-    ) -> Cluster {
+    ) -> Cluster<G> {
         let scenario = &plan.scenario;
         let mut world = World::new(scenario, mutation, trace);
         world.observer = observer;
@@ -114,6 +123,9 @@ impl Cluster {
         let learners = (1..=scenario.learners)
             .map(|n| LearnerHost::new(Host::new(&mut world, Name::Learner(n))));
         let learners = learners.collect();
+        let sequencers = (1..=scenario.sequencers)
+            .map(|n| SequencerHost::new(Host::new(&mut world, Name::Sequencer(n))));
+        let sequencers = sequencers.collect();
         let mut clients = Vec::new();
         for n in 1..=scenario.clients {
             let host = Host::new(&mut world, Name::Client(n));
@@ -129,11 +141,16 @@ impl Cluster {
             acceptors,
             replicas,
             learners,
+            sequencers,
+            sessions: Sessions::default(),
             clients,
             actions: plan.actions.clone(),
             held: vec![0; scenario.partitions.into()],
         };
         cluster.start_all();
+        if scenario.sequencers > 0 {
+            cluster.world.queue.at(0, Event::Sessions);
+        }
         for client in &mut cluster.clients {
             client.start(&mut cluster.world);
         }
@@ -147,6 +164,7 @@ impl Cluster {
         self.acceptors.iter_mut().for_each(|a| a.start(w));
         self.replicas.iter_mut().for_each(|r| r.start(w));
         self.learners.iter_mut().for_each(|l| l.start(w));
+        self.sequencers.iter_mut().for_each(|s| s.start(w));
     }
 
     fn kind(&self, node: NodeIndex) -> Kind {
@@ -170,7 +188,11 @@ impl Cluster {
         if at < self.learners.len() {
             return Kind::Learner(at);
         }
-        Kind::Client(at - self.learners.len())
+        at -= self.learners.len();
+        if at < self.sequencers.len() {
+            return Kind::Sequencer(at);
+        }
+        Kind::Client(at - self.sequencers.len())
     }
 
     // ---- Running
@@ -193,7 +215,7 @@ impl Cluster {
             virtual_time: self.world.now(),
             decided: self.world.votes.decided(),
             commands: self.world.executions.acknowledged_count(),
-            epochs: last(&self.controller),
+            epochs: last(&self.controller).max(self.sessions.last()),
             undecided: self.world.findings.undecided,
             violations: self.world.findings.violations,
             trace: self.world.trace.unwrap_or_default(),
@@ -260,6 +282,8 @@ impl Cluster {
                     Kind::Acceptor(n) => self.acceptors[n].control(w, from, &message),
                     Kind::Replica(n) => self.replicas[n].control(w, from, &message),
                     Kind::Learner(n) => self.learners[n].control(w, &message),
+                    // It is told its sessions otherwise.
+                    Kind::Sequencer(_) => {}
                     Kind::Client(n) => self.clients[n].control(w, &message),
                 }
             }
@@ -304,6 +328,7 @@ impl Cluster {
                 }
             }
             Event::Log(transfer) => self.log_comes(*transfer),
+            Event::Sessions => G::control(self),
             Event::Action(number) => {
                 let action = self.actions[number as usize].1.clone();
                 w.note(|_| format!("action   {action}"));
@@ -319,7 +344,7 @@ impl Cluster {
     /// Invariant 6, at the disks: what is trimmed is on g+1 of them, but for those that broke.
     fn check_held(&mut self) {
         for (pid, &trim) in self.world.trimmed.iter().enumerate() {
-            let holds = |r: &&ReplicaHost| r.holds(pid) >= trim;
+            let holds = |r: &&ReplicaHost<G>| r.holds(pid) >= trim;
             let holders = self.replicas.iter().filter(holds).count();
             let lost = self.replicas.iter().filter(|r| r.is_lost() && !holds(r));
             // When an operator accepts a data loss, instances leap, whoever is there.
@@ -395,6 +420,7 @@ impl Cluster {
                 verdict
             }
             Kind::Learner(n) => self.learners[n].packet(w, from, &packet, damaged),
+            Kind::Sequencer(n) => self.sequencers[n].packet(w, from, &packet, damaged),
             Kind::Client(n) => self.clients[n].packet(w, &packet),
         };
         if self.world.trace.is_some() {
@@ -462,7 +488,7 @@ impl Cluster {
             Kind::Controller => self.controller.timer(w),
             Kind::Replica(n) => self.replicas[n].timer(w, at.pid),
             Kind::Client(n) => self.clients[n].timer(w),
-            Kind::Leader(_) | Kind::Acceptor(_) | Kind::Learner(_) => {}
+            Kind::Leader(_) | Kind::Acceptor(_) | Kind::Learner(_) | Kind::Sequencer(_) => {}
         }
     }
 
@@ -473,6 +499,7 @@ impl Cluster {
             Kind::Acceptor(n) => &self.acceptors[n].host,
             Kind::Replica(n) => &self.replicas[n].host,
             Kind::Learner(n) => &self.learners[n].host,
+            Kind::Sequencer(n) => &self.sequencers[n].host,
             Kind::Client(n) => &self.clients[n].host,
         }
     }
@@ -484,6 +511,7 @@ impl Cluster {
             Kind::Acceptor(n) => &mut self.acceptors[n].host,
             Kind::Replica(n) => &mut self.replicas[n].host,
             Kind::Learner(n) => &mut self.learners[n].host,
+            Kind::Sequencer(n) => &mut self.sequencers[n].host,
             Kind::Client(n) => &mut self.clients[n].host,
         }
     }

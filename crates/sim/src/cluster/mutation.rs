@@ -115,12 +115,18 @@ pub enum Mutation {
     InstallNotNoted,
     /// What only reads is answered from copies of a replica's state before the log was asked.
     ReadsAtOnce,
+    /// A restarted sequencer begins its session again.
+    SequencerBeginsAgain,
+    /// A NOPaxos replica that lost its log takes part as if it had not.
+    ReplicaForgets,
+    /// What an ousted leader has executed ahead isn't taken back.
+    NothingTakenBack,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// those that are to notice them.
-    pub const ALL: [Mutation; 45] = [
+    pub const ALL: [Mutation; 48] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -166,6 +172,9 @@ impl Mutation {
         Mutation::PositionsOfTwoMoments,
         Mutation::InstallNotNoted,
         Mutation::ReadsAtOnce,
+        Mutation::SequencerBeginsAgain,
+        Mutation::ReplicaForgets,
+        Mutation::NothingTakenBack,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.

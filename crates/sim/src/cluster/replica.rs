@@ -5,6 +5,7 @@ mod control;
 mod disk;
 mod handing_out;
 mod installing;
+mod ordered;
 mod output;
 mod walk;
 
@@ -22,6 +23,7 @@ use self::walk::Walk;
 use super::host::{Alarm, Host};
 use super::layout::{Endpoint, NodeIndex, node_id};
 use super::mutation::{self, Mutation};
+use super::protocol::Protocol;
 use super::world::{Event, GROUP, World};
 use crate::application::{Execution, Kv, SharedStore};
 use crate::observe::Observed;
@@ -34,8 +36,8 @@ const ASK_AGAIN: Time = 20 * MILLISECOND;
 const MAX_CHECKPOINT: Time = 20 * MILLISECOND;
 
 /// One partition.
-struct Shard {
-    worker: Option<Worker<Kv>>,
+struct Shard<G> {
+    worker: Option<Worker<Kv, G>>,
     /// What the workers of other partitions have said to this one.
     inbox: VecDeque<(PartitionId, SiblingMessage)>,
     /// The checkpoint that is under way.
@@ -54,10 +56,10 @@ struct Shard {
 }
 
 /// A replica.
-pub struct ReplicaHost {
+pub struct ReplicaHost<G> {
     /// The machine.
     pub host: Host,
-    shards: Vec<Shard>,
+    shards: Vec<Shard<G>>,
     nonce: u64,
     view: Option<View>,
     out: Output,
@@ -72,9 +74,9 @@ pub struct ReplicaHost {
     walks: Vec<Walk>,
 }
 
-impl ReplicaHost {
+impl<G: Protocol> ReplicaHost<G> {
     /// A machine without a process.
-    pub fn new(world: &World, host: Host) -> ReplicaHost {
+    pub fn new(world: &World, host: Host) -> ReplicaHost<G> {
         let shards = world.pids().map(|_| Shard {
             worker: None,
             inbox: VecDeque::new(),
@@ -118,7 +120,10 @@ impl ReplicaHost {
             return;
         }
         self.host.start(world);
-        self.nonce = world.rng.nonce();
+        let keeps_nonce = world.mutated(Mutation::ReplicaForgets) && self.nonce != 0;
+        if !keeps_nonce {
+            self.nonce = world.rng.nonce();
+        }
         self.view = None;
         self.fetching = false;
         self.kept.clear();
@@ -127,10 +132,16 @@ impl ReplicaHost {
             let settings = self.settings(world, pid);
             let shard = &mut self.shards[pid];
             mutation::spoil_store(world, &shard.store);
+            if world.is_ordered() {
+                shard.store.show_committed();
+                if world.mutated(Mutation::NothingTakenBack) {
+                    shard.store.keep_uncommitted();
+                }
+            }
             shard.alarm.reset();
             (shard.batch, shard.flush_armed) = (0, false);
             shard.asked_at = 0;
-            match Worker::open(settings, shard.store.open(), self.nonce, now) {
+            match Worker::open_in(settings, shard.store.open(), self.nonce, now) {
                 Ok(worker) => {
                     let of = (node_id(self.host.name), pid as u16);
                     world.beginnings.starts(of, worker.next());
@@ -153,7 +164,7 @@ impl ReplicaHost {
             buffer: usize::from(scenario.slots),
             repair_after: 2 * MILLISECOND,
             repair_limit: 8,
-            window: scenario.window.into(),
+            window: G::window(scenario),
             poll_interval: 200 * MILLISECOND,
             checkpoint_every: scenario.checkpoint_every.into(),
             checkpoint_interval: 2 * SECOND,
@@ -290,7 +301,8 @@ impl ReplicaHost {
         if !shard.alarm.rings(world) {
             return;
         }
-        let is_due = |worker: &&mut Worker<_>| worker.next_deadline().is_some_and(|due| due <= now);
+        let is_due =
+            |worker: &&mut Worker<Kv, G>| worker.next_deadline().is_some_and(|due| due <= now);
         if let Some(worker) = shard.worker.as_mut().filter(is_due) {
             shard.batch = 0;
             let result = worker.tick(now, &mut self.out);
@@ -336,12 +348,17 @@ impl ReplicaHost {
             self.walks
                 .iter_mut()
                 .for_each(|walk| walk.note(pid, command));
-            let (votes, findings) = (&world.votes, &mut world.findings);
+            let (votes, stamps, findings) =
+                (&world.votes, &world.ordered.stamps, &mut world.findings);
             let pid = pid as u16;
             world.beginnings.executes((replica, pid), findings);
+            let was_decided = |id| match world.scenario.sequencers {
+                0 => votes.has_decided(pid, execution.inst, id),
+                _ => stamps.have(pid, execution.inst, id),
+            };
             world
                 .executions
-                .executes(votes, (replica, knows), pid, &execution, findings);
+                .executes(was_decided, (replica, knows), pid, &execution, findings);
         }
     }
 
@@ -382,7 +399,7 @@ impl ReplicaHost {
         shard.alarm.arm(world, &self.host, at, deadline);
     }
 
-    fn workers(&mut self) -> impl Iterator<Item = &mut Worker<Kv>> {
+    fn workers(&mut self) -> impl Iterator<Item = &mut Worker<Kv, G>> {
         self.shards.iter_mut().filter_map(|s| s.worker.as_mut())
     }
 
@@ -396,7 +413,7 @@ impl ReplicaHost {
 }
 
 /// What a bad packet must not change, as far as it can be seen from outside.
-fn worker_state(worker: &Worker<Kv>) -> impl PartialEq + use<> {
+fn worker_state<G: Protocol>(worker: &Worker<Kv, G>) -> impl PartialEq + use<G> {
     (
         worker.next(),
         worker.checkpointed(),

@@ -9,7 +9,7 @@ use paxos::{Epoch, Header, Instance, MsgType, Outbox, Packet, PartitionId, Time,
 use super::layout::{Endpoint, Layout, NodeIndex, node_id};
 use super::mutation::Mutation;
 use super::trace::{brief, describe};
-use crate::check::{Asked, Beginnings, Executions, Findings, Invariant, Votes};
+use crate::check::{Asked, Beginnings, Executions, Findings, Invariant, Ordered, Votes};
 use crate::linearizability::Operation;
 use crate::network::{Fate, Network};
 use crate::observe::{Observed, Observer};
@@ -85,6 +85,8 @@ pub enum Event {
     },
     /// What was decided behind the copies comes.
     Log(Box<Transfer>),
+    /// It is time to look at the sessions of the group.
+    Sessions,
     /// The plan's next action.
     Action(u32),
 }
@@ -190,6 +192,8 @@ pub struct World {
     pub rng: Rng,
     /// Invariants 1 to 3.
     pub votes: Votes,
+    /// Invariants 10 to 15, of groups with a sequencer.
+    pub ordered: Ordered,
     /// Invariant 4.
     pub executions: Executions,
     /// Invariant 4, of epochs that begin too low.
@@ -238,6 +242,10 @@ impl World {
             network,
             rng: rng.fork(2),
             votes: Votes::new(scenario.partitions.into()),
+            ordered: Ordered::new(match scenario.sequencers {
+                0 => 0,
+                _ => scenario.partitions.into(),
+            }),
             executions: Executions::new(scenario.partitions.into()),
             beginnings: Beginnings::default(),
             issued: Vec::new(),
@@ -267,6 +275,11 @@ impl World {
     /// The moment, for clocks: sleep counts.
     pub fn now(&self) -> Time {
         self.queue.now() + self.slept
+    }
+
+    /// Whether the group agrees by NOPaxos.
+    pub fn is_ordered(&self) -> bool {
+        self.scenario.sequencers > 0
     }
 
     /// Whether this run makes this mistake.
@@ -393,6 +406,7 @@ impl World {
         value: &[u8],
     ) {
         self.observe(from.node, Observed::Sent { header, value });
+        self.ordered.sent(header, value, &mut self.findings);
         let buffer = self.buffers.take();
         header.append_datagram(value, &mut self.buffers.bytes[buffer as usize]);
         // Held until all copies are on their way.

@@ -18,6 +18,7 @@ impl fmt::Display for Name {
             Name::Acceptor(n) => write!(f, "acceptor-{n}"),
             Name::Replica(n) => write!(f, "replica-{n}"),
             Name::Learner(n) => write!(f, "learner-{n}"),
+            Name::Sequencer(n) => write!(f, "sequencer-{n}"),
             Name::Client(n) => write!(f, "client-{n}"),
         }
     }
@@ -36,6 +37,7 @@ impl Name {
             "acceptor" => Some(Name::Acceptor(number)),
             "replica" => Some(Name::Replica(number)),
             "learner" => Some(Name::Learner(number)),
+            "sequencer" => Some(Name::Sequencer(number)),
             "client" => Some(Name::Client(number)),
             _ => None,
         }
@@ -186,7 +188,7 @@ pub fn parse_seconds(text: &str) -> Option<Time> {
 type Field = (&'static str, fn(&Scenario) -> u64, fn(&mut Scenario, u64));
 
 /// Besides the rates.
-const FIELDS: [Field; 15] = [
+const FIELDS: [Field; 16] = [
     ("seed", |s| s.seed, |s, v| s.seed = v),
     ("leaders", |s| s.leaders.into(), |s, v| s.leaders = v as u8),
     (
@@ -203,6 +205,11 @@ const FIELDS: [Field; 15] = [
         "learners",
         |s| s.learners.into(),
         |s, v| s.learners = v as u8,
+    ),
+    (
+        "sequencers",
+        |s| s.sequencers.into(),
+        |s, v| s.sequencers = v as u8,
     ),
     ("clients", |s| s.clients.into(), |s, v| s.clients = v as u8),
     (
@@ -269,10 +276,15 @@ impl Scenario {
 
     /// Says what is wrong with it, if anything.
     pub fn invalid(&self) -> Option<&'static str> {
-        if self.acceptors % 2 == 0 || self.replicas % 2 == 0 || self.acceptors > 9 {
-            Some("acceptors and replicas come in odd numbers, up to 9")
-        } else if self.leaders == 0 || self.leaders > 9 || self.replicas > 9 {
-            Some("there are 1 to 9 leaders and replicas")
+        let ordered = self.sequencers > 0;
+        if ordered && self.leaders + self.acceptors + self.learners > 0 {
+            Some("where there are sequencers there are no leaders, acceptors and learners")
+        } else if self.acceptors % 2 == u8::from(ordered) || self.acceptors > 9 {
+            Some("acceptors come in odd numbers, up to 9")
+        } else if self.replicas % 2 == 0 || self.replicas > 9 {
+            Some("replicas come in odd numbers, up to 9")
+        } else if (self.leaders == 0) != ordered || self.leaders > 9 || self.sequencers > 9 {
+            Some("there are 1 to 9 leaders or sequencers")
         } else if self.learners > 9 {
             Some("there are up to 9 learners")
         } else if self.partitions == 0 || self.partitions > 8 || self.clients > 100 {

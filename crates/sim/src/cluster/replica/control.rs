@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a replica asks the controller for, and what it is told.
 
-use control::{EpochState, Message, View};
+use control::{Message, View};
 use paxos::{Epoch, Instance};
-use replica::{EpochView, Worker};
+use replica::Worker;
 
 use super::ReplicaHost;
 use crate::cluster::layout::{NodeIndex, node_id};
 use crate::cluster::mutation::{self, Mutation};
+use crate::cluster::protocol::Protocol;
 use crate::cluster::world::{GROUP, World};
 
-impl ReplicaHost {
+impl<G: Protocol> ReplicaHost<G> {
     pub(super) fn grant(&mut self, world: &mut World, wanted: replica::Wanted) {
         if let Some(epoch) = wanted.lane_for {
             let lane = Message::LaneRequest {
@@ -70,7 +71,7 @@ impl ReplicaHost {
                         return self.crash(false);
                     }
                 }
-                let epochs: Vec<EpochView> = view.begun_epochs().map(epoch_view).collect();
+                let epochs = G::epochs(view);
                 for (pid, shard) in self.shards.iter_mut().enumerate() {
                     if let Some(worker) = &mut shard.worker {
                         if let Some(given_up) = &view.given_up {
@@ -171,7 +172,7 @@ impl ReplicaHost {
         }
     }
 
-    fn take_incarnation(&mut self, world: &mut World, incarnation: u64) {
+    pub(super) fn take_incarnation(&mut self, world: &mut World, incarnation: u64) {
         for pid in 0..self.shards.len() {
             if let Some(worker) = &mut self.shards[pid].worker {
                 let number = mutation::number_of_disk(world, incarnation);
@@ -179,12 +180,5 @@ impl ReplicaHost {
                 self.finished(world, pid, result);
             }
         }
-    }
-}
-
-fn epoch_view(record: &control::EpochRecord) -> EpochView {
-    EpochView {
-        configuration: record.configuration(),
-        active: record.state == EpochState::Active,
     }
 }

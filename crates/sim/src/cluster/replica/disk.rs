@@ -6,9 +6,10 @@ use replica::Worker;
 
 use super::ReplicaHost;
 use crate::cluster::layout::node_id;
+use crate::cluster::protocol::Protocol;
 use crate::cluster::world::World;
 
-impl ReplicaHost {
+impl<G: Protocol> ReplicaHost<G> {
     /// The disk breaks and is replaced by an empty one.
     pub fn wipe(&mut self, world: &mut World) {
         self.crash(false);

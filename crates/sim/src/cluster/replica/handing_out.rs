@@ -6,9 +6,10 @@ use replica::Worker;
 
 use super::ReplicaHost;
 use crate::cluster::layout::NodeIndex;
+use crate::cluster::protocol::Protocol;
 use crate::cluster::world::World;
 
-impl ReplicaHost {
+impl<G: Protocol> ReplicaHost<G> {
     /// A replica fetches the state: nothing that a copy needs is forgotten until all of them are open.
     pub fn hold(&mut self, receiver: NodeIndex) {
         self.workers().for_each(Worker::hold);

@@ -9,6 +9,7 @@ use replica::{Install, Restored};
 use super::ReplicaHost;
 use crate::cluster::layout::node_id;
 use crate::cluster::mutation::Mutation;
+use crate::cluster::protocol::Protocol;
 use crate::cluster::world::{Event, Transfer, World};
 use crate::queue::{MICROSECOND, MILLISECOND};
 
@@ -28,7 +29,7 @@ impl Installing {
     }
 }
 
-impl ReplicaHost {
+impl<G: Protocol> ReplicaHost<G> {
     /// A transfer has begun, or has failed.
     pub fn fetching(&mut self, fetching: bool) {
         self.fetching = fetching;

@@ -4,21 +4,27 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use paxos::wire::value::{PackedItem, append_packed};
-use paxos::{Flags, Header, MsgType, Outbox, PartitionId, Time, To};
+use paxos::{Flags, Header, Instance, MsgType, Outbox, PartitionId, Round, Time, To};
 use replica::{ReplyTo, SiblingMessage, Status};
 
 use super::ReplicaHost;
 use crate::cluster::layout::{Endpoint, NodeIndex, node_id};
 use crate::cluster::mutation;
+use crate::cluster::protocol::Protocol;
 use crate::cluster::world::{CLUSTER, Event, GROUP, Outgoing, Sender, World};
 use crate::queue::MICROSECOND;
 
 /// The longest time until a worker reads what another one has said.
 const MAX_MAIL: Time = 100 * MICROSECOND;
 
+/// The most replies in a packet.
+const MAX_PACK: usize = 8;
+
 /// A reply on its way out of a worker.
 struct Reply {
     to: ReplyTo,
+    /// View and slot, unless it is final.
+    place: Option<(Round, Instance)>,
     client: u64,
     request: u64,
     bytes: Vec<u8>,
@@ -29,6 +35,7 @@ struct Reply {
 pub(super) struct Output {
     pub packets: Outgoing,
     replies: Vec<Reply>,
+    acks: Vec<(ReplyTo, Header)>,
     mail: Vec<(PartitionId, SiblingMessage)>,
 }
 
@@ -42,7 +49,7 @@ impl replica::Output for Output {
     fn reply(
         &mut self,
         to: &ReplyTo,
-        _: Option<(paxos::Round, paxos::Instance)>,
+        place: Option<(Round, Instance)>,
         client: u64,
         request: u64,
         status: u8,
@@ -53,13 +60,16 @@ impl replica::Output for Output {
         value.extend_from_slice(bytes);
         self.replies.push(Reply {
             to: *to,
+            place,
             client,
             request,
             bytes: value,
         });
     }
 
-    fn ack(&mut self, _: &ReplyTo, _: &Header) {}
+    fn ack(&mut self, to: &ReplyTo, header: &Header) {
+        self.acks.push((*to, *header));
+    }
 
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {
         self.mail.push((to, message));
@@ -71,14 +81,14 @@ pub fn client_address(client: NodeIndex) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, client)), 7000)
 }
 
-fn client_at(address: &SocketAddr) -> Option<NodeIndex> {
-    match address.ip() {
-        IpAddr::V4(ip) => Some(ip.octets()[3]),
-        IpAddr::V6(_) => None,
+fn client_at(to: &ReplyTo) -> Option<NodeIndex> {
+    match to {
+        ReplyTo::Address(SocketAddr::V4(address)) => Some(address.ip().octets()[3]),
+        _ => None,
     }
 }
 
-impl ReplicaHost {
+impl<G: Protocol> ReplicaHost<G> {
     pub(super) fn post(&mut self, world: &mut World, pid: usize, sender: Option<Endpoint>) {
         let at = self.host.endpoint(pid as u8);
         let who = Sender::Proposer(self.host.process);
@@ -102,6 +112,7 @@ impl ReplicaHost {
         self.out.packets.clear();
         self.post_mail(world, pid);
         self.post_replies(world, pid);
+        self.post_acks(world, pid);
     }
 
     /// Messages between workers are reliable and in order, and come when the other one has time.
@@ -124,7 +135,7 @@ impl ReplicaHost {
             false => store.executed_position(),
         };
         for reply in &replies {
-            if reply.bytes[0] == Status::Ok as u8 && reply.request > 0 {
+            if !world.is_ordered() && reply.bytes[0] == Status::Ok as u8 && reply.request > 0 {
                 let id = world
                     .requests
                     .get(&(pid as u16, reply.client, reply.request));
@@ -134,15 +145,26 @@ impl ReplicaHost {
                 }
             }
         }
-        for same in replies.chunk_by(|a, b| a.to == b.to) {
-            let ReplyTo::Address(address) = same[0].to else {
+        for same in replies.chunk_by(|a, b| (a.to, a.place) == (b.to, b.place)) {
+            let Some(client) = client_at(&same[0].to) else {
                 continue;
             };
-            let Some(client) = client_at(&address) else {
-                continue;
-            };
-            for pack in same.chunks(8) {
+            for pack in same.chunks(MAX_PACK) {
                 self.post_reply(world, pid, client, pack);
+            }
+        }
+    }
+
+    /// How far this follower's log is filled.
+    fn post_acks(&mut self, world: &mut World, pid: usize) {
+        let at = self.host.endpoint(pid as u8);
+        for (to, header) in std::mem::take(&mut self.out.acks) {
+            if let Some(client) = client_at(&to) {
+                let to = Endpoint {
+                    node: client,
+                    pid: 0,
+                };
+                world.send(at, Some(to), None, To::Sender, &header, &[]);
             }
         }
     }
@@ -155,6 +177,9 @@ impl ReplicaHost {
             swid: node_id(self.host.name),
             ..Header::new(MsgType::Reply)
         };
+        if let Some((view, slot)) = pack[0].place {
+            (header.rnd, header.inst) = (view, slot);
+        }
         let mut packed = Vec::new();
         let value = match pack {
             [one] => {

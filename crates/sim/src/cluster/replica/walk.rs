@@ -8,6 +8,7 @@ use super::ReplicaHost;
 use crate::check::Known;
 use crate::cluster::layout::node_id;
 use crate::cluster::mutation::Mutation;
+use crate::cluster::protocol::Protocol;
 use crate::cluster::world::World;
 
 /// A walk over all that a replica has.
@@ -25,7 +26,7 @@ impl Walk {
     }
 }
 
-impl ReplicaHost {
+impl<G: Protocol> ReplicaHost<G> {
     /// Somebody wants to see all of it. Something is submitted in each partition next.
     pub fn walk(&mut self, world: &mut World) {
         if self.is_up() {

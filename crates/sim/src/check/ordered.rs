@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Invariants 10 to 13 and 15, of groups that agree by NOPaxos: judged by the packets, by the logs that replicas show, and
+//! by what is on their disks.
+
+use paxos::nopaxos::Session;
+use paxos::{Epoch, Flags, Header, Instance, MsgType, NodeId, PartitionId};
+use test_world::committed::{Committed, Content};
+
+use super::stamps::Stamps;
+use super::{Findings, Invariant};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Ordered {
+    /// By partition; none where the group agrees otherwise.
+    committed: Vec<Committed>,
+    /// How many of its violations are reported.
+    reported: Vec<usize>,
+    /// What sequencers have stamped.
+    pub stamps: Stamps,
+}
+
+impl Ordered {
+    /// Of so many partitions.
+    pub fn new(partitions: u16) -> Ordered {
+        Ordered {
+            committed: (0..partitions).map(Committed::new).collect(),
+            reported: vec![0; partitions.into()],
+            stamps: Stamps::default(),
+        }
+    }
+
+    /// There may be packets of this session from now on.
+    pub fn session(&mut self, session: &Session) {
+        let members: Vec<_> = session.members.iter().map(|m| (m.node, m.nonce)).collect();
+        for committed in &mut self.committed {
+            let (f, lead) = (session.f.into(), session.lead.into());
+            committed.session(session.number, &members, f, lead);
+        }
+    }
+
+    /// A session is active: its first slots, by partition.
+    pub fn begins(&mut self, session: Epoch, slots: Vec<Instance>) {
+        self.stamps.begins(session, slots);
+    }
+
+    /// Somebody sends a packet.
+    pub fn sent(&mut self, header: &Header, value: &[u8], findings: &mut Findings) {
+        let pid = usize::from(header.pid);
+        let Some(committed) = self.committed.get_mut(pid) else {
+            return;
+        };
+        let mut header = *header;
+        match header.msgtype {
+            MsgType::Ordered => self.stamps.sent(&header, value, findings),
+            // It names the commands, not the message.
+            MsgType::Reply if !self.stamps.is_named(header.rnd.epoch(), &header) => {
+                header.flags = Flags::PACKED;
+            }
+            _ => {}
+        }
+        committed.sent(&header.datagram(value));
+        self.report(pid, findings);
+    }
+
+    /// A replica shows its log: see [`Committed::shown`].
+    pub fn shown(
+        &mut self,
+        who: NodeId,
+        pid: PartitionId,
+        normal_in: Option<u32>,
+        reach: (Instance, Instance, Instance),
+        log: impl Fn(Instance) -> Content,
+        findings: &mut Findings,
+    ) {
+        let pid = usize::from(pid);
+        self.committed[pid].shown(who, normal_in, reach, log);
+        self.report(pid, findings);
+    }
+
+    /// A replica's disk holds everything below `stored`: nothing of that may be taken back.
+    pub fn stored(&self, who: NodeId, pid: PartitionId, stored: Instance, findings: &mut Findings) {
+        let committed = self.committed[usize::from(pid)].most_committed();
+        if stored > committed {
+            findings.report(Invariant::Speculation, || {
+                format!(
+                    "replica {who} has stored everything below {stored} of partition {pid}, and below {committed} it is committed"
+                )
+            });
+        }
+    }
+
+    fn report(&mut self, pid: usize, findings: &mut Findings) {
+        let violations = self.committed[pid].violations();
+        for violation in &violations[self.reported[pid]..] {
+            let invariant = match violation.id {
+                "INV-10" => Invariant::Committed,
+                "INV-11" => Invariant::OneStart,
+                "INV-12" => Invariant::Stable,
+                _ => Invariant::OneStamp,
+            };
+            findings.report(invariant, || violation.what.clone());
+        }
+        self.reported[pid] = violations.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paxos::nopaxos::{Stage, view};
+    use paxos::{Member, Round};
+
+    const FIRST: Round = Round(1 << 12);
+
+    /// [N-COMMIT]
+    #[test]
+    fn what_is_stored_is_below_what_the_packets_show_as_committed() {
+        let mut ordered = Ordered::new(1);
+        let mut findings = Findings::default();
+        let members = [21, 22, 23].map(|node| Member { node, nonce: 1 });
+        ordered.session(&Session {
+            number: 1,
+            sequencer: 41,
+            nonce: 1,
+            members: members.to_vec(),
+            f: 1,
+            lead: 0,
+            stage: Stage::Writing,
+        });
+        assert_eq!(view::first(1), FIRST);
+        let commit = Header {
+            rnd: FIRST,
+            inst: 5,
+            swid: 21,
+            client: 1,
+            ..Header::new(MsgType::SyncCommit)
+        };
+        ordered.sent(&commit, &[], &mut findings);
+        ordered.stored(22, 0, 5, &mut findings);
+        assert_eq!(findings.violations, []);
+        ordered.stored(22, 0, 6, &mut findings);
+        assert_eq!(findings.violations[0].invariant, Invariant::Speculation);
+    }
+}

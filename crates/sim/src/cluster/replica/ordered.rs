@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is particular to replicas that agree by NOPaxos.
+
+use paxos::nopaxos::{Session, Started, Status};
+use paxos::{Member, PartitionId};
+use replica::NoPaxos;
+use test_world::committed::Content;
+
+use super::ReplicaHost;
+use crate::cluster::layout::{NodeIndex, node_id};
+use crate::cluster::world::World;
+
+impl ReplicaHost<NoPaxos> {
+    /// Node and boot nonce of its last process.
+    pub fn member(&self) -> Member {
+        Member {
+            node: node_id(self.host.name),
+            nonce: self.nonce,
+        }
+    }
+
+    /// A view that it leads and f+1 members have begun.
+    pub fn started(&self, pid: usize) -> Option<Started> {
+        let worker = self.shards[pid].worker.as_ref()?;
+        worker.agreement().replica().started()
+    }
+
+    /// It hears of the sessions, by partition, of who stamps, and gets a number for its disk.
+    pub fn told_sessions(
+        &mut self,
+        world: &mut World,
+        told: &[Vec<Session>],
+        sequencer: Option<NodeIndex>,
+        number: u64,
+    ) {
+        if !self.is_up() {
+            return;
+        }
+        self.host.leader = sequencer.or(self.host.leader);
+        let now = self.host.now(world);
+        for (pid, sessions) in told.iter().enumerate() {
+            if let Some(worker) = &mut self.shards[pid].worker {
+                worker.configure(now, sessions);
+            }
+        }
+        self.take_incarnation(world, number);
+        for pid in 0..self.shards.len() {
+            self.after(world, pid);
+        }
+    }
+
+    /// Shows the checkers its logs, and what is stored of them.
+    pub fn show_logs(&self, world: &mut World) {
+        for (pid, shard) in self.shards.iter().enumerate() {
+            let node = node_id(self.host.name);
+            let stored = shard.store.committed_instance();
+            let findings = &mut world.findings;
+            world
+                .ordered
+                .stored(node, pid as PartitionId, stored, findings);
+            let Some(worker) = &shard.worker else {
+                continue;
+            };
+            let role = worker.agreement().replica();
+            let normal_in = (role.status() == Status::Normal).then(|| role.view().0);
+            let content = |inst| match role.entry(inst) {
+                Some(entry) if entry.is_noop() => Content::Noop,
+                Some(entry) => Content::Known(entry.client, entry.request),
+                None => Content::Request,
+            };
+            let shown = (role.floor(), role.stable(), role.next());
+            world.ordered.shown(
+                node,
+                pid as PartitionId,
+                normal_in,
+                shown,
+                content,
+                findings,
+            );
+        }
+    }
+}

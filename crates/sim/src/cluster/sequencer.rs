@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A node that runs a sequencer.
+
+use paxos::nopaxos::Sequencer;
+use paxos::{Epoch, Packet, Program, Round, Verdict};
+
+use super::host::Host;
+use super::layout::Endpoint;
+use super::mutation::Mutation;
+use super::world::{Outgoing, Sender, World};
+
+/// A sequencer, or a spare one.
+pub struct SequencerHost {
+    /// The machine.
+    pub host: Host,
+    role: Option<Sequencer>,
+    nonce: u64,
+    out: Outgoing,
+    /// For a mutation: what it was programmed with.
+    programmed: Option<Program>,
+}
+
+impl SequencerHost {
+    /// A machine without a process.
+    pub fn new(host: Host) -> SequencerHost {
+        SequencerHost {
+            host,
+            role: None,
+            nonce: 0,
+            out: Outgoing::default(),
+            programmed: None,
+        }
+    }
+
+    /// Whether a process runs.
+    pub fn is_up(&self) -> bool {
+        self.role.is_some()
+    }
+
+    /// Names its memory.
+    pub fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
+    /// What it stamps with.
+    pub fn round(&self) -> Round {
+        self.role.as_ref().map_or(Round::NONE, Sequencer::round)
+    }
+
+    /// A new process with an empty memory.
+    pub fn start(&mut self, world: &mut World) {
+        if self.is_up() {
+            return;
+        }
+        self.host.start(world);
+        let keeps_nonce = world.mutated(Mutation::SequencerBeginsAgain) && self.nonce != 0;
+        if !keeps_nonce {
+            self.nonce = world.rng.nonce();
+        }
+        let mut sequencer = Sequencer::new(self.host.deployment(world), self.nonce);
+        if let Some(program) = self.programmed.as_ref().filter(|_| keeps_nonce) {
+            let _ = sequencer.program(program);
+        }
+        self.role = Some(sequencer);
+    }
+
+    /// The process dies.
+    pub fn crash(&mut self) {
+        self.role = None;
+    }
+
+    /// A session is handed to it.
+    pub fn program(&mut self, program: &Program) {
+        if let Some(sequencer) = &mut self.role {
+            if sequencer.program(program).is_ok() {
+                self.programmed = Some(program.clone());
+            }
+        }
+    }
+
+    /// It hears of a later session.
+    pub fn retire(&mut self, session: Epoch) {
+        if let Some(sequencer) = &mut self.role {
+            sequencer.retire(session);
+        }
+    }
+
+    /// A packet arrives.
+    pub fn packet(
+        &mut self,
+        world: &mut World,
+        from: Endpoint,
+        packet: &Packet<'_>,
+        damaged: bool,
+    ) -> Option<Verdict> {
+        let sequencer = self.role.as_mut()?;
+        let watched = (damaged || world.steps % 64 == 0).then(|| sequencer.clone());
+        let verdict = sequencer.step(packet, &mut self.out);
+        if let Some(before) = watched {
+            world.judge(self.host.endpoint(0), damaged, verdict, || {
+                before == *sequencer
+            });
+        }
+        let at = self.host.endpoint(0);
+        let who = Sender::Proposer(self.host.process);
+        world.post(at, who, Some(from), Some(self.host.at), &self.out);
+        self.out.clear();
+        Some(verdict)
+    }
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The sessions of a group that agrees by NOPaxos. This stands in for the controller: it opens a session, waits until
+//! f+1 members have begun a view of it in each partition, and only then hands it to its sequencer. It has no process of
+//! its own that could die, and reaches who isn't cut off from the controller.
+
+use paxos::nopaxos::{Session, Stage};
+use paxos::{Epoch, Instance, Member, NodeId, PartitionId, Program, Round, Time};
+use replica::NoPaxos;
+
+use super::Cluster;
+use super::layout::{NodeIndex, node_id};
+use super::replica::ReplicaHost;
+use super::world::Event;
+use crate::queue::MILLISECOND;
+
+/// How often it looks.
+pub const LOOK: Time = 2 * MILLISECOND;
+/// The least time between two sessions.
+const PACE: Time = 30 * MILLISECOND;
+
+/// One session.
+struct Record {
+    session: Session,
+    /// By partition: the view that f+1 members have begun, and where its log ended.
+    begun: Vec<Option<(Round, Instance)>>,
+}
+
+impl Record {
+    fn is_active(&self) -> bool {
+        self.begun.iter().all(Option::is_some)
+    }
+
+    /// As it is told in a partition.
+    fn told(&self, pid: PartitionId) -> Session {
+        let begun = self.begun[usize::from(pid)].filter(|_| self.is_active());
+        Session {
+            stage: begun.map_or(Stage::Writing, |(by, _)| Stage::Active { by }),
+            ..self.session.clone()
+        }
+    }
+
+    fn has(&self, member: Member) -> bool {
+        self.session.place(member).is_some()
+    }
+}
+
+/// All of them.
+#[derive(Default)]
+pub struct Sessions {
+    records: Vec<Record>,
+    opened_at: Time,
+    /// Numbers drawn for disks.
+    numbers: u64,
+}
+
+impl Sessions {
+    /// Whether the last one is active.
+    pub fn in_force(&self) -> bool {
+        self.records.last().is_some_and(Record::is_active)
+    }
+
+    /// The last one's number.
+    pub fn last(&self) -> Epoch {
+        self.records.len() as Epoch
+    }
+
+    fn told(&self, pid: PartitionId) -> Vec<Session> {
+        self.records.iter().map(|record| record.told(pid)).collect()
+    }
+
+    /// Those of which a view may need f+1 members.
+    fn needed(&self) -> &[Record] {
+        let active = self.records.iter().rposition(Record::is_active);
+        &self.records[active.unwrap_or(0)..]
+    }
+}
+
+impl Cluster<NoPaxos> {
+    /// Looks what is to be done.
+    pub(super) fn control_sessions(&mut self) {
+        if self.needs_session() {
+            self.open_session();
+        }
+        self.note_begun();
+        self.hand_over();
+        self.tell_sessions();
+        self.check_replicas();
+        self.world.queue.after(LOOK, Event::Sessions);
+    }
+
+    fn reaches_node(&self, node: NodeIndex) -> bool {
+        !self.host(node).paused && self.can_talk(0, node)
+    }
+
+    /// The sequencers that could stamp.
+    fn able(&self) -> impl Iterator<Item = usize> + '_ {
+        let all = 0..self.sequencers.len();
+        all.filter(|n| {
+            self.sequencers[*n].is_up() && self.reaches_node(self.sequencers[*n].host.at)
+        })
+    }
+
+    /// Whether its sequencer or a member isn't who it was.
+    fn needs_session(&self) -> bool {
+        let Some(last) = self.sessions.records.last() else {
+            return self.replicas.iter().all(ReplicaHost::is_up) && self.able().next().is_some();
+        };
+        let stamps = |n: usize| {
+            let sequencer = &self.sequencers[n];
+            (node_id(sequencer.host.name), sequencer.nonce())
+                == (last.session.sequencer, last.session.nonce)
+        };
+        let is_new = |r: &ReplicaHost<NoPaxos>| {
+            r.is_up() && self.reaches_node(r.host.at) && !last.has(r.member())
+        };
+        let may = self.world.queue.now() >= self.sessions.opened_at + PACE;
+        let loses = !self.able().any(stamps) && self.able().next().is_some();
+        may && (loses || self.replicas.iter().any(is_new))
+    }
+
+    fn open_session(&mut self) {
+        let able: Vec<usize> = self.able().collect();
+        if able.is_empty() {
+            return;
+        }
+        let sequencer = &self.sequencers[*self.world.rng.pick(&able)];
+        let (node, nonce) = (node_id(sequencer.host.name), sequencer.nonce());
+        let members: Vec<Member> = self.replicas.iter().map(ReplicaHost::member).collect();
+        let session = Session {
+            number: self.sessions.last() + 1,
+            sequencer: node,
+            nonce,
+            f: (members.len() / 2) as u8,
+            lead: self.world.rng.below(members.len() as u64) as u16,
+            members,
+            stage: Stage::Writing,
+        };
+        self.world.note(|_| format!("session  {session:?}"));
+        self.world.ordered.session(&session);
+        self.sessions.opened_at = self.world.queue.now();
+        let begun = vec![None; self.world.pids().count()];
+        self.sessions.records.push(Record { session, begun });
+    }
+
+    fn note_begun(&mut self) {
+        let Some(last) = self.sessions.records.last() else {
+            return;
+        };
+        if last.is_active() {
+            return;
+        }
+        let number = last.session.number;
+        let mut begun = last.begun.clone();
+        for replica in &self.replicas {
+            if !self.reaches_node(replica.host.at) {
+                continue;
+            }
+            for (pid, begun) in begun.iter_mut().enumerate() {
+                let started = replica.started(pid).filter(|s| s.view.epoch() == number);
+                *begun = begun.or(started.map(|s| (s.view, s.end)));
+            }
+        }
+        if begun.iter().all(Option::is_some) {
+            let ends = begun.iter().flatten().map(|(_, end)| *end).collect();
+            self.world.ordered.begins(number, ends);
+        }
+        if let Some(last) = self.sessions.records.last_mut() {
+            last.begun = begun;
+        }
+    }
+
+    /// Hands the last session to its sequencer, once it is active; others hear of it.
+    fn hand_over(&mut self) {
+        let Some(last) = self.sessions.records.last() else {
+            return;
+        };
+        let number = last.session.number;
+        let trimmed = |pid: usize| {
+            let mut held: Vec<Instance> = self.replicas.iter().map(|r| r.holds(pid)).collect();
+            held.sort_unstable_by(|a, b| b.cmp(a));
+            held[usize::from(last.session.f)]
+        };
+        let nodes: Vec<NodeId> = last.session.members.iter().map(|m| m.node).collect();
+        let program = last.is_active().then(|| Program {
+            epoch: number,
+            nonce: last.session.nonce,
+            next: last.begun.iter().flatten().map(|(_, end)| *end).collect(),
+            trimmed: (0..last.begun.len()).map(trimmed).collect(),
+            window: self.world.scenario.window.into(),
+            acceptors: nodes.clone(),
+            f: last.session.f,
+            replicas: nodes,
+            g: last.session.f,
+        });
+        let node = last.session.sequencer;
+        for n in 0..self.sequencers.len() {
+            if !self.reaches_node(self.sequencers[n].host.at) {
+                continue;
+            }
+            let sequencer = &mut self.sequencers[n];
+            sequencer.retire(number);
+            if node_id(sequencer.host.name) == node && sequencer.round() != Round::base(number) {
+                if let Some(program) = &program {
+                    sequencer.program(program);
+                }
+            }
+        }
+    }
+
+    fn tell_sessions(&mut self) {
+        let sequencer = self.sessions.records.last().filter(|last| last.is_active());
+        let sequencer = sequencer.and_then(|last| self.world.layout.of_id(last.session.sequencer));
+        let told: Vec<Vec<Session>> = self
+            .world
+            .pids()
+            .map(|pid| self.sessions.told(pid))
+            .collect();
+        for n in 0..self.replicas.len() {
+            if self.reaches_node(self.replicas[n].host.at) {
+                self.sessions.numbers += 1;
+                let number = u64::from(self.sessions.last()) << 32 | self.sessions.numbers;
+                self.replicas[n].told_sessions(&mut self.world, &told, sequencer, number);
+            }
+        }
+        for n in 0..self.clients.len() {
+            if self.reaches_node(self.clients[n].host.at) {
+                self.clients[n].told_sessions(&mut self.world, &told, sequencer);
+            }
+        }
+    }
+
+    /// What the replicas' logs and disks show.
+    fn check_replicas(&mut self) {
+        for n in 0..self.replicas.len() {
+            self.replicas[n].show_logs(&mut self.world);
+        }
+    }
+
+    /// Enough of each session that a view may need are left without this replica's memory.
+    pub(super) fn may_lose_memory(&self, replica: usize) -> bool {
+        let others = self.replicas.iter().enumerate();
+        let others: Vec<Member> = others
+            .filter(|(n, r)| *n != replica && r.is_up())
+            .map(|(_, r)| r.member())
+            .collect();
+        let survives = |record: &Record| {
+            let left = others.iter().filter(|member| record.has(**member));
+            left.count() > usize::from(record.session.f)
+        };
+        self.sessions.needed().iter().all(survives)
+    }
+}

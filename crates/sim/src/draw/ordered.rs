@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Plans of groups that agree by NOPaxos.
+
+use paxos::Time;
+
+use super::{BEGIN, load, rates};
+use crate::plan::{Action, Direction, Name, Plan, Scenario};
+use crate::queue::MILLISECOND;
+use crate::rng::Rng;
+
+/// The plan of a seed.
+pub fn plan(seed: u64, calm: bool) -> Plan {
+    let mut rng = Rng::new(seed ^ 0x006e_6f70_6178_6f73);
+    let drawn = super::scenario(seed, &mut rng);
+    let mut scenario = Scenario {
+        leaders: 0,
+        acceptors: 0,
+        learners: 0,
+        durable: false,
+        sequencers: 1 + u8::from(rng.chance(700_000)),
+        replicas: *rng.pick(&[3, 3, 3, 5]),
+        ..drawn
+    };
+    let duration = rng.between(400, 3_000) * MILLISECOND;
+    let mut actions = Vec::new();
+    load(&scenario, duration, 1, &mut rng, &mut actions);
+    if calm {
+        scenario.rates = super::Rates::PERFECT;
+    } else {
+        faults(&scenario, duration, &mut rng, &mut actions);
+    }
+    actions.sort_by_key(|(at, _)| *at);
+    Plan { scenario, actions }
+}
+
+fn faults(scenario: &Scenario, duration: Time, rng: &mut Rng, actions: &mut Vec<(Time, Action)>) {
+    for _ in 0..*rng.pick(&[0, 3, 6, 10, 20]) {
+        let at = BEGIN + rng.below(duration);
+        let lasts = match rng.below(4) {
+            0 => rng.below(2 * MILLISECOND),
+            1 | 2 => rng.below(100 * MILLISECOND),
+            _ => rng.below(600 * MILLISECOND),
+        };
+        let (begin, end) = fault(scenario, rng);
+        actions.push((at, begin));
+        actions.extend(end.map(|end| (at + lasts, end)));
+    }
+}
+
+/// A fault, and what ends it.
+fn fault(scenario: &Scenario, rng: &mut Rng) -> (Action, Option<Action>) {
+    let (name, other) = (node(scenario, rng), node(scenario, rng));
+    match rng.below(100) {
+        0..20 => (Action::Crash(name), Some(Action::Restart(name))),
+        20..30 => (Action::PowerOff(name), Some(Action::Restart(name))),
+        30..50 => (Action::Pause(name), Some(Action::Resume(name))),
+        50..75 => {
+            let direction = *rng.pick(&[Direction::In, Direction::Out, Direction::Both]);
+            (Action::Isolate(name, direction), Some(Action::Heal))
+        }
+        75..85 => (Action::Cut(name, other), Some(Action::Heal)),
+        85..97 => {
+            let before = Action::Network(scenario.rates);
+            (Action::Network(rates(rng)), Some(before))
+        }
+        _ => (Action::Hour, None),
+    }
+}
+
+fn node(scenario: &Scenario, rng: &mut Rng) -> Name {
+    let mut number = |n: u8| rng.between(1, n.into()) as u8;
+    let (sequencer, replica) = (number(scenario.sequencers), number(scenario.replicas));
+    let client = number(scenario.clients);
+    match rng.below(10) {
+        0..3 => Name::Sequencer(sequencer),
+        3..9 => Name::Replica(replica),
+        _ => Name::Client(client),
+    }
+}
