@@ -133,7 +133,7 @@ pub trait Agreement: Log + Sized {
     /// Begins where execution stands. `nonce` is this process's.
     fn open(settings: &Settings, nonce: u64, next: Instance, now: Time) -> Self;
 
-    /// Takes one packet of this partition, which has passed [`Deployment::check`](paxos::Deployment::check).
+    /// Takes one packet of this partition, which has passed [`Deployment::check`](::paxos::Deployment::check).
     fn step<'p>(&mut self, now: Time, packet: &Packet<'p>, out: &mut impl Outbox) -> Stepped<'p>;
 
     /// Takes what a program in the kernel of this very node hands over, whoever it says it is from. Nobody
