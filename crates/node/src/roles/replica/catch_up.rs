@@ -400,6 +400,8 @@ impl Thread {
         for result in self.ask_all(&put, end)? {
             result.map_err(Missed::Why)?;
         }
+        // So that it is noted how far they have reached, before this install's own note is gone. [T-REACHED]
+        self.ask_all(&put, |_, answer| Order::MakeDurable(answer))?;
         // All at once, before the first one goes on.
         self.ask_all(&all, |_, answer| Order::MeetAnew(answer))?;
         self.note.remove()?;

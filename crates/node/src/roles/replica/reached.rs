@@ -5,6 +5,9 @@
 //! takes a flipped bit in its log for the end of it, and an old copy of a directory looks like any other. Such
 //! a store ends below a checkpoint that it had made, which a file of its own remembers. [T-REACHED]
 //!
+//! The replica's other partitions forget outcomes by what they are told to be durable. So among several partitions
+//! each checkpoint is noted, before they are told. A partition that is alone notes one a second at most.
+//!
 //! A copy of the whole directory, this file included, can't be told from the directory itself.
 
 use std::io;
@@ -18,22 +21,37 @@ use replica::storage::{CheckpointFile, Storage};
 /// The file's first bytes: what it is, and of which format.
 const MAGIC: &[u8; 8] = b"WPXREA\0\x01";
 
-/// Under load there are dozens of checkpoints a second. One of them is enough to notice that the
-/// disk lost something.
+/// Of a partition that is alone. Under load there are dozens of checkpoints a second, and one of them is
+/// enough to notice most of what a disk can lose.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub struct Reached {
     path: PathBuf,
+    /// Between two notes, at least.
+    interval: Duration,
     noted: Option<Moment>,
 }
 
 impl Reached {
-    /// Of the partition in `directory`.
+    /// Of the partition in `directory`. Notes each checkpoint.
     pub fn new(directory: &Path) -> Reached {
         Reached {
             path: directory.join("reached"),
+            interval: Duration::ZERO,
             noted: None,
+        }
+    }
+
+    /// The same, of one among so many partitions of a replica: see the module.
+    pub fn among(directory: &Path, partitions: u16) -> Reached {
+        let interval = match partitions {
+            1 => NOTE_INTERVAL,
+            _ => Duration::ZERO,
+        };
+        Reached {
+            interval,
+            ..Reached::new(directory)
         }
     }
 
@@ -53,9 +71,9 @@ impl Reached {
         Ok(())
     }
 
-    /// Notes that a checkpoint has reached `upto`, unless one was noted a moment ago.
+    /// Notes durably that a checkpoint has reached `upto`. One that is alone doesn't if it noted one a moment ago.
     pub fn note(&mut self, upto: Instance) -> Result<(), replica::Error> {
-        if self.noted.is_some_and(|at| at.elapsed() < NOTE_INTERVAL) {
+        if self.noted.is_some_and(|at| at.elapsed() < self.interval) {
             return Ok(());
         }
         let mut bytes = MAGIC.to_vec();

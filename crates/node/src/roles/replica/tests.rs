@@ -9,7 +9,9 @@ use control::{GivenUp, View};
 use paxos::wire::value::Probe;
 use paxos::{Configuration, Flags, Header, Instance, Member, MsgType, Packet, Round, Verdict};
 use replica::storage::CheckpointFile;
-use replica::{EpochView, InMemory, Install, Paxos, StateMachine, Worker};
+use replica::{
+    Application, EpochView, InMemory, Install, Paxos, SiblingMessage, StateMachine, Worker,
+};
 
 use super::worker_thread::Job;
 use super::*;
@@ -211,6 +213,58 @@ fn a_worker_that_waits_for_a_state_goes_on() {
     crew.join().unwrap().unwrap();
 }
 
+// ---- What siblings count on
+
+/// Whether a store that ends below this would be refused.
+fn assert_noted(partition: Partition<'_>, upto: Instance) {
+    let reached = Reached::new(&partition.directory().unwrap());
+    reached.check(upto).unwrap();
+    let why = reached.check(upto - 1).unwrap_err().0;
+    assert!(why.contains("a checkpoint had reached"), "{why}");
+}
+
+/// By what they are told they forget outcomes, at each checkpoint, however soon it follows. [T-REACHED] [V-FORGET]
+#[test]
+fn siblings_are_told_only_what_is_noted() {
+    let directory = TestDir::new();
+    let cluster = cluster_of_two_partitions(&directory);
+    let partition = partition(&cluster, 0, false);
+    let (ask, _asked) = mpsc::channel();
+    let (is_behind, _told) = mpsc::channel();
+    let (wake, _woken) = waker_pair().unwrap();
+    let link = worker_thread::Link {
+        ask,
+        wake_control: wake.clone(),
+        is_behind,
+    };
+    let (own, inbox) = mailbox(wake.clone());
+    let (sibling, told) = mailbox(wake);
+    let mailboxes = [own, sibling].into();
+    let mail = worker_thread::Mail { inbox, mailboxes };
+    let (_handle, mut thread) =
+        WorkerHandle::open::<Paxos>(partition, &services(), None, link, mail).unwrap();
+    for upto in [10, 20, 30] {
+        execute_below(partition, &mut thread.worker, upto);
+        thread.finish(0).unwrap();
+        thread.worker.checkpoint_now().unwrap();
+        while thread.worker.checkpointed() < upto {
+            thread.follow_checkpoint(0).unwrap();
+            std::thread::yield_now();
+        }
+        thread.finish(0).unwrap();
+        let synced = told.try_iter().filter_map(|job| match job {
+            Job::Sibling { message, .. } => Some(message),
+            _ => None,
+        });
+        let last = synced.last();
+        assert!(
+            matches!(last, Some(SiblingMessage::Synced(at)) if at == upto),
+            "{last:?}"
+        );
+        assert_noted(partition, upto);
+    }
+}
+
 // ---- An install that was begun
 
 fn cluster_of_two_partitions(directory: &TestDir) -> ClusterFile {
@@ -242,7 +296,23 @@ fn state_at(cluster: &ClusterFile, pid: PartitionId, position: Instance) -> Vec<
     let partition = partition(cluster, pid, false);
     let application = InMemory::open(file, Nothing).unwrap();
     let mut worker = Worker::open(partition.settings(), application, 1, 0).unwrap();
-    let deployment = cluster.deployment(partition.node, partition.group);
+    execute_below(partition, &mut worker, position);
+    let mut state = Vec::new();
+    let (at, mut copy) = worker.snapshot().unwrap();
+    copy.write_to(&mut state).unwrap();
+    assert_eq!(at, position);
+    state
+}
+
+/// Has a worker execute no-ops up to `position`.
+fn execute_below<A: Application>(
+    partition: Partition<'_>,
+    worker: &mut Worker<A, Paxos>,
+    position: Instance,
+) {
+    let deployment = partition
+        .cluster
+        .deployment(partition.node, partition.group);
     let member = |node| Member { node, nonce: 1 };
     let configuration = Configuration {
         epoch: 1,
@@ -260,11 +330,11 @@ fn state_at(cluster: &ClusterFile, pid: PartitionId, position: Instance) -> Vec<
             active,
         }],
     );
-    for inst in 0..position {
+    for inst in worker.next()..position {
         let header = Header {
             cluster: deployment.cluster,
             group: deployment.group,
-            pid,
+            pid: partition.pid,
             inst,
             rnd: Round::base(1),
             vrnd: Round::base(1),
@@ -275,11 +345,6 @@ fn state_at(cluster: &ClusterFile, pid: PartitionId, position: Instance) -> Vec<
         let verdict = worker.deliver(0, &Packet::parse(&datagram).unwrap());
         assert_eq!(verdict, Verdict::Changed);
     }
-    let mut state = Vec::new();
-    let (at, mut copy) = worker.snapshot().unwrap();
-    copy.write_to(&mut state).unwrap();
-    assert_eq!(at, position);
-    state
 }
 
 struct Begun {
@@ -421,6 +486,8 @@ fn a_replica_that_was_killed_in_an_install_ends_it() {
     // Partition 0 had been replaced before.
     assert_eq!(*told.lock().unwrap(), [0, 1, 1]);
     for (pid, next) in [(0, 30), (1, 20)] {
+        // Siblings were told so, too. [T-REACHED]
+        assert_noted(partition(&begun.cluster, pid, false), next);
         let worker =
             open_worker::<Paxos>(partition(&begun.cluster, pid, false), &services()).unwrap();
         assert_eq!(worker.next(), next, "durable");

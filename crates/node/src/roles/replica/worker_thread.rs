@@ -104,7 +104,7 @@ impl WorkerHandle {
         let outbox = WorkerOutbox::new(partition, services, siblings)?;
         let writer = Writer::start(
             format!("checkpoint-{}", partition.pid),
-            Reached::new(&partition.directory()?),
+            Reached::among(&partition.directory()?, partition.group.partitions),
             mailbox.wake.clone(),
         )?;
         let worker =
@@ -185,7 +185,7 @@ pub fn open_worker<G: Followed>(
         let worker = Worker::open_in(partition.settings(), application, partition.nonce, 0)?;
         let mut reached = Reached::new(&directory);
         reached.check(worker.next())?;
-        // Opening has made it durable, and TRIM counts on it from now on.
+        // Opening has made it durable, and TRIM and siblings count on it from now on.
         reached.note(worker.next())?;
         Ok(worker)
     };

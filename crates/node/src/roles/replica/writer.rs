@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that writes a worker's checkpoints, which take milliseconds of waiting for the disk.
+//! The thread that writes a worker's checkpoints, which take milliseconds of waiting for the disk, and notes how far
+//! each has reached before the worker hears of its end.
 
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 
