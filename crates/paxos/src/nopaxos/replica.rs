@@ -207,19 +207,24 @@ impl Replica {
     }
 
     /// Another replica's durable checkpoint has taken the place of the application's state, which stands at `inst`
-    /// now, whatever it had executed. [W-CHECKPOINT]
+    /// now, whatever it had executed. A leader that hasn't made all of that stable itself leads no more.
+    /// [W-CHECKPOINT] [W-DEPOSED]
     pub fn restored(&mut self, now: Time, inst: Instance, out: &mut impl Outbox) {
+        let is_deposed = self.leads() && inst > self.stable;
         self.log.raise_floor(inst);
         self.stable = self.stable.max(inst);
         self.duty.prepared = self.duty.prepared.max(inst);
         self.rewind = self.rewind.filter(|rewind| *rewind > inst);
         self.short_of = self.short_of.filter(|short| *short > inst);
         self.filled();
+        if is_deposed {
+            self.step_down(now, out);
+        }
         self.collect(now, out);
     }
 
     /// The next slot that isn't known to be stable, as a replica has it whose log is stable further. False if it
-    /// is another slot, or there is no room. [W-CHECKPOINT]
+    /// is another slot, or there is no room. A leader leads no more. [W-CHECKPOINT] [W-DEPOSED]
     pub fn learned(
         &mut self,
         now: Time,
@@ -230,9 +235,13 @@ impl Replica {
         if inst != self.stable || inst == self.log.next() && self.append(entry).is_err() {
             return false;
         }
+        let is_deposed = self.leads();
         self.put(inst, entry);
         self.stable = inst + 1;
         self.duty.prepared = self.duty.prepared.max(self.stable);
+        if is_deposed {
+            self.step_down(now, out);
+        }
         self.collect(now, out);
         true
     }

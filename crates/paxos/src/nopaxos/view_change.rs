@@ -226,6 +226,14 @@ impl Replica {
         }
     }
 
+    /// The leader knows something to be stable that it hasn't made stable: a later view may have done that, with another
+    /// log. What followers have prepared in this view they would take for it, as soon as they hear of it. So it leads
+    /// no more. Where no number is left for the next leader it waits for another session. [W-DEPOSED]
+    pub(super) fn step_down(&mut self, now: Time, out: &mut impl Outbox) {
+        let next = view::next(self.view).unwrap_or(self.view);
+        self.change_to(next, now, out);
+    }
+
     /// The log stays as it is. [W-UNTOUCHED]
     fn go_to(&mut self, wanted: Round, now: Time) {
         self.view = wanted;
@@ -323,13 +331,14 @@ impl Replica {
     }
 
     /// Notes a VIEW_CHANGE, unless it is known. Says whether that, or what the store shows meanwhile, changed
-    /// anything.
+    /// anything. A view that it has led already starts no more. [W-ONCE]
     fn note(&mut self, told: Told, now: Time, out: &mut impl Outbox) -> bool {
         let is_new = !self.change.told.iter().any(|t| t.member == told.member);
         if is_new {
             self.change.told.push(told);
         }
-        let starts = self.change.plan.is_none() && self.has_quorum();
+        let is_over = self.last_normal == self.view;
+        let starts = !is_over && self.change.plan.is_none() && self.has_quorum();
         if starts {
             let plan = self.merged();
             if plan.end < self.stable {

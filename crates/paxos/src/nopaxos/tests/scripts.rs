@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::world::{Message, SEQUENCER, SLOTS, feed, ordered, settings};
-use crate::nopaxos::{Quorum, Replica, Session, Stage, Status, view};
+use crate::nopaxos::{Entry, Quorum, Replica, Session, Stage, Status, view};
 use crate::outbox::Sent;
 use crate::wire::nopaxos::{Noops, SyncPrepare, max_noop_ranges};
 use crate::{
@@ -230,6 +230,14 @@ impl Group {
         let now = self.now;
         let replica = self.replicas.get_mut(&node).expect("a replica");
         replica.checkpointed(now, inst, &mut Sent::default());
+    }
+
+    /// Another replica's state takes the place of the application's.
+    fn restored(&mut self, node: NodeId, inst: Instance) {
+        let mut out = Sent::default();
+        let replica = self.replicas.get_mut(&node).expect("a replica");
+        replica.restored(self.now, inst, &mut out);
+        self.send(node, None, out);
     }
 
     /// The leader makes what is ready stable, among these.
@@ -1147,13 +1155,7 @@ fn a_replica_below_everybodys_floor_wants_a_checkpoint() {
         group.settle(&[1, 2, 3]);
     }
     assert_eq!(group.of(3).wants_checkpoint(), Some(2));
-    let now = group.now;
-    let mut out = Sent::default();
-    group
-        .replicas
-        .get_mut(&3)
-        .unwrap()
-        .restored(now, 2, &mut out);
+    group.restored(3, 2);
     assert_eq!(group.of(3).wants_checkpoint(), None);
     for _ in 0..4 {
         group.now += MS;
@@ -1161,6 +1163,101 @@ fn a_replica_below_everybodys_floor_wants_a_checkpoint() {
         group.settle(&[1, 2, 3]);
     }
     assert_eq!((group.of(3).stable(), group.log(3)), (3, vec![3]));
+}
+
+/// Slot 0: nodes 1 and 2 have a request there, in the first view. The others go to a later one, and make a no-op
+/// stable there.
+fn two_are_left_in_the_first_view() -> Group {
+    let mut group = Group::new(5);
+    group.ordered(1, 0, 1, &[1, 2]);
+    group.synchronise(1, &[1, 2]);
+    assert_eq!((group.of(1).stable(), group.of(2).stable()), (0, 0));
+    group.change_view(&[3, 4, 5], view_of(1, 2));
+    group.give_up(3, 0);
+    group.settle(&[3, 4, 5]);
+    group.synchronise(3, &[3, 4, 5]);
+    assert_eq!((group.of(3).stable(), group.log(3)), (1, vec![0]));
+    group
+}
+
+/// Node 2 hears nothing of node 1 that would make its request stable; then both follow the others.
+fn node_2_is_not_misled(mut group: Group) {
+    group.now += 20 * MS;
+    group.tick(1);
+    group.settle(&[1, 2]);
+    assert_eq!(group.of(2).stable(), 0, "{:?}", group.log(2));
+    assert!(!group.of(1).leads());
+    for _ in 0..40 {
+        group.now += 10 * MS;
+        group.tick_all();
+        group.settle(&group.nodes());
+    }
+    let leader = group.of(3).leader();
+    for node in group.nodes() {
+        let replica = group.of(node);
+        assert_eq!(
+            (replica.status(), replica.leader(), replica.stable()),
+            (Status::Normal, leader, 1)
+        );
+    }
+    assert_eq!(group.log(2), [0]);
+}
+
+/// Its followers would take what a later view has made stable for what they have prepared in this one. [W-DEPOSED]
+#[test]
+fn a_leader_that_takes_over_a_state_leads_no_more() {
+    let mut group = two_are_left_in_the_first_view();
+    group.restored(1, 1);
+    node_2_is_not_misled(group);
+}
+
+/// The same with what follows a state. [W-DEPOSED]
+#[test]
+fn a_leader_that_learns_what_is_stable_elsewhere_leads_no_more() {
+    let mut group = two_are_left_in_the_first_view();
+    let mut out = Sent::default();
+    let noop = Entry::noop(view::first(1));
+    let replica = group.replicas.get_mut(&1).expect("a replica");
+    assert!(replica.learned(group.now, 0, &noop, &mut out));
+    group.send(1, None, out);
+    node_2_is_not_misled(group);
+}
+
+/// What it has made stable itself is nothing new. [W-DEPOSED]
+#[test]
+fn a_leader_that_takes_over_what_is_stable_in_its_view_goes_on() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2]);
+    group.synchronise(1, &[1, 2]);
+    group.restored(1, 1);
+    assert!(group.of(1).leads());
+}
+
+/// It begins no view twice, and waits for another session. [W-DEPOSED] [W-ONCE]
+#[test]
+fn a_leader_without_a_next_number_leads_no_more_either() {
+    let mut group = Group::new(3);
+    let last = view::last(1);
+    let nodes = group.nodes();
+    group.change_view(&nodes, last);
+    let leader = group.of(1).leader().expect("a view has one").node;
+    assert!(group.of(leader).leads());
+    group.restored(leader, 1);
+    for other in nodes.into_iter().filter(|node| *node != leader) {
+        let header = Header {
+            vrnd: view_of(1, 0),
+            ..group.of(other).header(MsgType::ViewChange, last)
+        };
+        let _ = group.step(&message(other, leader, header, &noops(0, &[])));
+    }
+    assert_eq!(
+        (group.of(leader).status(), group.of(leader).leads()),
+        (Status::ViewChange, false)
+    );
+    let members: Vec<Member> = (1..=3).map(member).collect();
+    group.open_session(&members, 0);
+    group.tick(leader);
+    assert_eq!(group.of(leader).view(), view_of(2, 0));
 }
 
 // ---- The client
