@@ -32,6 +32,23 @@ fn seeds_with_a_sequencer_are_sound() {
     are_sound(100, limits);
 }
 
+/// In the first a leader that was paused takes over the state of a later view. In the second sessions expire while their
+/// clients wait for answers. [W-DEPOSED] [S-EXPIRE]
+#[test]
+fn seeds_with_a_sequencer_that_once_failed_are_sound() {
+    let options = Options {
+        limits: Limits {
+            ordered: true,
+            ..Limits::default()
+        },
+        ..Options::default()
+    };
+    for seed in [2346, 2167] {
+        let outcome = run_seed(seed, &options);
+        assert_eq!(outcome.violations, [], "seed {seed}");
+    }
+}
+
 fn are_sound(seeds: u64, limits: Limits) {
     let options = Options {
         limits,

@@ -275,20 +275,15 @@ impl ClientHost {
         told: &[Vec<nopaxos::Session>],
         sequencer: Option<NodeIndex>,
     ) {
-        let now = self.host.now(world);
         for (quorum, sessions) in self.quorums.iter_mut().zip(told) {
             sessions.iter().for_each(|session| quorum.learn(session));
         }
-        let (Some(proposer), Some(sequencer)) = (&mut self.role, sequencer) else {
+        let (Some(proposer), Some(sequencer)) = (&self.role, sequencer) else {
             return;
         };
         if self.host.leader != Some(sequencer) || proposer.needs_leader() {
             self.host.leader = Some(sequencer);
-            proposer.leader_changed(now, &mut self.out);
-            if let Some(operations) = &mut self.operations {
-                operations.leader_changed(now, &mut self.out);
-            }
-            self.send(world);
+            self.leader_told(world);
         }
     }
 
@@ -371,27 +366,33 @@ impl ClientHost {
 
     /// A control message arrives.
     pub fn control(&mut self, world: &mut World, message: &Message) {
-        let now = self.host.now(world);
         let Message::View(view) = message else {
             return;
         };
-        let Some(proposer) = &mut self.role else {
+        if !self.is_up() {
             return;
-        };
+        }
         // It only looks for the leader, so it ignores a view that contradicts another.
         let newer = self.host.take_view(world, view).unwrap_or(false);
         if newer && view.active().is_some() {
-            self.vain_confirmations += u32::from(proposer.needs_leader());
-            proposer.leader_changed(now, &mut self.out);
-            if let Some(operations) = &mut self.operations {
-                operations.leader_changed(now, &mut self.out);
-            }
-            if self.vain_confirmations >= CONFIRMATIONS_BEFORE_MOVE {
-                self.vain_confirmations = 0;
-                self.doubt_sessions();
-            }
-            self.send(world);
+            self.leader_told(world);
         }
+    }
+
+    /// It hears who leads or stamps: another one, or the same where it had to ask.
+    fn leader_told(&mut self, world: &mut World) {
+        let now = self.host.now(world);
+        let (Some(proposer), Some(operations)) = (&mut self.role, &mut self.operations) else {
+            return;
+        };
+        self.vain_confirmations += u32::from(proposer.needs_leader());
+        proposer.leader_changed(now, &mut self.out);
+        operations.leader_changed(now, &mut self.out);
+        if self.vain_confirmations >= CONFIRMATIONS_BEFORE_MOVE {
+            self.vain_confirmations = 0;
+            self.doubt_sessions();
+        }
+        self.send(world);
     }
 
     /// Replicas that don't know a session don't know where to send an answer either. A MOVE tells
