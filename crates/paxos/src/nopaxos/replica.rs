@@ -207,10 +207,10 @@ impl Replica {
     }
 
     /// Another replica's durable checkpoint has taken the place of the application's state, which stands at `inst`
-    /// now, whatever it had executed. A leader that hasn't made all of that stable itself leads no more.
+    /// now, whatever it had executed. A leader that doesn't know all of that to be stable leads no more.
     /// [W-CHECKPOINT] [W-DEPOSED]
     pub fn restored(&mut self, now: Time, inst: Instance, out: &mut impl Outbox) {
-        let is_deposed = self.leads() && inst > self.stable;
+        let is_deposed = self.is_deposed_by(inst);
         self.log.raise_floor(inst);
         self.stable = self.stable.max(inst);
         self.duty.prepared = self.duty.prepared.max(inst);
@@ -235,7 +235,7 @@ impl Replica {
         if inst != self.stable || inst == self.log.next() && self.append(entry).is_err() {
             return false;
         }
-        let is_deposed = self.leads();
+        let is_deposed = self.is_deposed_by(inst + 1);
         self.put(inst, entry);
         self.stable = inst + 1;
         self.duty.prepared = self.duty.prepared.max(self.stable);

@@ -226,6 +226,12 @@ impl Replica {
         }
     }
 
+    /// It leads its view, or is about to, and everything below `stable` is stable elsewhere, which it didn't know.
+    pub(super) fn is_deposed_by(&self, stable: Instance) -> bool {
+        let planned = self.change.plan.as_ref().map_or(0, |plan| plan.stable);
+        self.leader() == Some(self.member()) && stable > self.stable.max(planned)
+    }
+
     /// The leader knows something to be stable that it hasn't made stable: a later view may have done that, with another
     /// log. What followers have prepared in this view they would take for it, as soon as they hear of it. So it leads
     /// no more. Where no number is left for the next leader it waits for another session. [W-DEPOSED]
@@ -612,9 +618,11 @@ impl Replica {
                 let _has_room = self.log.push(&new);
             }
         }
-        if self.log.next() > plan.end {
-            self.log.truncate(plan.end);
-            self.changed_from(plan.end);
+        // A state that it took over meanwhile may reach further. [W-CHECKPOINT]
+        let end = plan.end.max(self.stable);
+        if self.log.next() > end {
+            self.log.truncate(end);
+            self.changed_from(end);
         }
         if self.last_normal.epoch() != self.view.epoch() {
             self.in_conflict = false;
@@ -627,7 +635,7 @@ impl Replica {
         let members = self.session().map_or(0, |s| s.members.len());
         self.duty = Duty {
             peers: vec![Peer::default(); members],
-            prepared: plan.end,
+            prepared: end,
             agreed: plan.end,
             told_stable: self.stable,
             heard: now,

@@ -53,10 +53,12 @@ pub enum Mutation {
     FollowersSuffice,
     /// A deposed leader keeps what it executed.
     NoRollback,
+    /// A leader that takes over a later view's state goes on.
+    LeadsOn,
 }
 
 impl Mutation {
-    pub const ALL: [Mutation; 21] = [
+    pub const ALL: [Mutation; 22] = [
         Mutation::StampsAgain,
         Mutation::OldSessionTaken,
         Mutation::GapNotAwaited,
@@ -78,6 +80,7 @@ impl Mutation {
         Mutation::Forgets,
         Mutation::FollowersSuffice,
         Mutation::NoRollback,
+        Mutation::LeadsOn,
     ];
 
     /// Before a replica takes a packet.
@@ -190,6 +193,18 @@ impl Mutation {
                 }
             }
             _ => {}
+        }
+    }
+    /// After it took over another one's state.
+    pub fn after_restored(self, replica: &mut Replica, before: Replica, out: &mut Sent) {
+        if self == Mutation::LeadsOn && before.leads() && !replica.leads() {
+            replica.view = before.view;
+            replica.status = before.status;
+            replica.change = before.change;
+            replica.begun = before.begun;
+            replica.duty = before.duty;
+            replica.duty.prepared = replica.duty.prepared.max(replica.stable);
+            out.0.clear();
         }
     }
 }

@@ -54,6 +54,7 @@ fn sound(seeds: std::ops::Range<u64>, replicas: u16) {
         "rollback",
         "stable",
         "state fetched",
+        "state taken",
         "view",
     ];
     for what in all {

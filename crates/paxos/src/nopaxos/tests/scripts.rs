@@ -1223,6 +1223,37 @@ fn a_leader_that_learns_what_is_stable_elsewhere_leads_no_more() {
     node_2_is_not_misled(group);
 }
 
+/// What it has collected so far may lack what is stable elsewhere. [W-DEPOSED]
+#[test]
+fn a_leader_that_takes_over_a_state_before_its_view_has_begun_leaves_it() {
+    let mut group = Group::new(3);
+    group.want(2, view_of(1, 1));
+    assert_eq!(group.of(2).leader(), Some(member(2)));
+    group.restored(2, 1);
+    assert_eq!(group.of(2).view(), view_of(1, 2));
+}
+
+/// The view has gone on meanwhile. [W-CHECKPOINT] [N-REWIND]
+#[test]
+fn a_state_that_reaches_beyond_where_the_view_began_is_kept() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2]);
+    let view = view_of(1, 1);
+    group.change_view(&[1, 2], view);
+    group.want(3, view);
+    let _ = group.pass(MsgType::ViewChange, 3, 2);
+    assert_eq!(group.pass(MsgType::StartView, 2, 3), Verdict::Changed);
+    group.ordered(1, 1, 2, &[1, 2]);
+    group.synchronise(2, &[1, 2]);
+    group.restored(3, 2);
+    let replica = group.replicas.get_mut(&3).expect("a replica");
+    assert_eq!(
+        (replica.status(), replica.view(), replica.stable()),
+        (Status::Normal, view, 2)
+    );
+    assert_eq!(replica.take_rewind(), None);
+}
+
 /// What it has made stable itself is nothing new. [W-DEPOSED]
 #[test]
 fn a_leader_that_takes_over_what_is_stable_in_its_view_goes_on() {

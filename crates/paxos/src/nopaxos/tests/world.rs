@@ -181,7 +181,8 @@ impl World {
     fn act(&mut self) {
         let node = 1 + self.rng.below(self.hosts.len() as u64) as NodeId;
         match self.rng.below(100) {
-            0..=52 => self.deliver_any(),
+            0..=48 => self.deliver_any(),
+            49..=52 => self.take_state_unasked(node),
             53..=67 => self.request(),
             68..=83 => {
                 let pause = [50_000, 400_000, 2_000_000, 30_000_000][self.rng.below(4) as usize];
@@ -647,21 +648,47 @@ impl World {
 
     /// A replica that is too far behind takes another one's durable state.
     fn fetch_state(&mut self, node: NodeId) {
-        let Some(wanted) = self.hosts[&node].replica.wants_checkpoint() else {
+        if let Some(wanted) = self.hosts[&node].replica.wants_checkpoint() {
+            self.take_state(node, wanted, "state fetched");
+        }
+    }
+
+    /// Another partition of its node needs one. Rather of a leader that has slept over a later view.
+    fn take_state_unasked(&mut self, node: NodeId) {
+        let latest = self.hosts.values().map(|h| h.replica.last_normal()).max();
+        let sleeps = |h: &&Host| h.replica.leads() && Some(h.replica.view()) < latest;
+        let sleeper = self.hosts.values().find(sleeps);
+        let sleeper = sleeper.map(|h| h.replica.member().node);
+        if sleeper.is_none() && !self.rng.once_in(4) {
             return;
-        };
+        }
+        let node = sleeper.unwrap_or(node);
+        let furthest = self.hosts.values().max_by_key(|h| h.replica.stable());
+        if let Some(source) = furthest.map(|h| h.replica.member().node) {
+            self.checkpoint(source);
+        }
+        let wanted = self.hosts[&node].replica.stable() + 1;
+        self.take_state(node, wanted, "state taken");
+    }
+
+    /// It takes another one's durable state that reaches to `wanted` at least, if there is one.
+    fn take_state(&mut self, node: NodeId, wanted: Instance, how: &'static str) {
         let source = self.hosts.values().find(|h| h.durable as u64 >= wanted);
         let Some(state) = source.map(|h| h.app[..h.durable].to_vec()) else {
             return;
         };
-        self.count("state fetched");
+        self.count(how);
         let host = self.hosts.get_mut(&node).expect("a host");
         let inst = state.len() as u64;
         host.durable = state.len();
         host.app = state;
         let mut out = Sent::default();
+        let before = host.replica.clone();
         host.replica.restored(host.now, inst, &mut out);
         host.stored.push(Stored::Restored(inst));
+        if let Some(mutation) = self.mutation {
+            mutation.after_restored(&mut host.replica, before, &mut out);
+        }
         self.route(node, None, out);
     }
 
