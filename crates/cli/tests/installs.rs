@@ -343,9 +343,7 @@ fn a_power_cut_in_one_partition_executes_nothing_by_half() {
         if answers_or_ends(&mut cluster) {
             went_on += 1;
         } else {
-            let log = cluster.local.directory().join("replica-1.log");
-            let said = fs::read_to_string(log).unwrap();
-            assert!(said.contains("but a checkpoint had reached"), "{said}");
+            assert_said(&cluster, "but a checkpoint had reached");
             refused += 1;
             fs::remove_dir_all(cluster.local.directory().join("data/replica-1")).unwrap();
             cluster.start_node("replica-1");
@@ -354,6 +352,33 @@ fn a_power_cut_in_one_partition_executes_nothing_by_half() {
     }
     println!("{went_on} went on, {refused} were refused");
     assert!(went_on > 0);
+}
+
+/// Its file system isn't mounted, say. The others have forgotten what it would have to ask them. [T-REACHED]
+#[test]
+fn a_partition_does_not_begin_anew_beside_others() {
+    let mut cluster = TestCluster::start(&partitioned("rocksdb", 4_096));
+    let mut connection = cluster.connect(0);
+    (0..20).for_each(|n| turn(&mut connection, &keys(), n));
+    let data = cluster.local.directory().join("data/replica-1");
+    cluster.processes.kill("replica-1");
+    // A checkpoint at the latest.
+    cluster.start_node("replica-1");
+    assert!(answers_or_ends(&mut cluster));
+    cluster.processes.kill("replica-1");
+    fs::remove_dir_all(data.join("partition-0")).unwrap();
+    cluster.start_node("replica-1");
+    assert!(!answers_or_ends(&mut cluster));
+    assert_said(&cluster, "a partition can't begin anew beside others");
+    fs::remove_dir_all(&data).unwrap();
+    cluster.start_node("replica-1");
+    assert_whole_and_equal(&cluster);
+}
+
+fn assert_said(cluster: &TestCluster, what: &str) {
+    let log = cluster.local.directory().join("replica-1.log");
+    let said = fs::read_to_string(log).unwrap();
+    assert!(said.contains(what), "{said}");
 }
 
 /// Takes the last bytes from the newest log of a partition's store.

@@ -48,6 +48,7 @@ use self::mailbox::{Mailbox, mailbox};
 pub(crate) use self::partition::Partition;
 #[cfg(test)]
 pub(crate) use self::reached::Reached;
+use self::reached::check_all_are_there;
 use self::waker::waker_pair;
 use self::worker_thread::WorkerHandle;
 #[cfg(test)]
@@ -169,6 +170,9 @@ fn serve<G: Followed>(
     private_directory(&directory)
         .map_err(|e| Error::store(format!("can't make {}: {e}", directory.display())))?;
     let begun = Note::new(&directory, deployment).read()?;
+    let partitions = (0..group.partitions).map(|pid| cluster.partition_dir(node, pid));
+    check_all_are_there(&partitions.collect::<Vec<_>>())
+        .map_err(|e| Error::store(format!("{}: {e}", node.name)))?;
     let (workers, served) = (0..group.partitions)
         .zip(inboxes)
         .map(|(pid, inbox)| {

@@ -105,8 +105,30 @@ impl Reached {
     }
 }
 
+/// Refuses a replica that has lost one partition's note, or its whole directory, and has state in another one. That
+/// one may have forgotten what the first would have to ask it, if it began anew. All partitions have notes before any
+/// of them executes. [T-REACHED]
+pub fn check_all_are_there(directories: &[PathBuf]) -> Result<(), replica::Error> {
+    let notes = directories.iter().map(|of| Reached::new(of).read());
+    let notes: Vec<_> = notes.collect::<Result<_, _>>()?;
+    let gone = notes.iter().position(Option::is_none);
+    let there = notes.iter().position(|note| note.is_some_and(|at| at > 0));
+    let (Some(gone), Some(there)) = (gone, there) else {
+        return Ok(());
+    };
+    Err(replica::Error(format!(
+        "{} is missing, and partition {there} has one ({}): a partition can't begin anew beside others. If its file \
+         system isn't mounted, mount it. Otherwise, with the directories of all partitions of this replica at once: \
+         {MOVE_AWAY}",
+        Reached::new(&directories[gone]).path.display(),
+        directories[there].display(),
+    )))
+}
+
 #[cfg(test)]
 mod tests {
+    use replica::storage::private_directory;
+
     use super::*;
     use crate::test_dir::TestDir;
 
@@ -124,6 +146,31 @@ mod tests {
             why.contains("ends at instance 899") && why.contains(MOVE_AWAY),
             "{why}"
         );
+    }
+
+    /// [T-REACHED]
+    #[test]
+    fn a_partition_does_not_begin_anew_beside_others() {
+        let dir = TestDir::new();
+        let partitions = [0, 1, 2].map(|pid| dir.path().join(format!("partition-{pid}")));
+        let note = |pid: usize, upto| {
+            private_directory(&partitions[pid]).unwrap();
+            Reached::new(&partitions[pid]).note(upto).unwrap();
+        };
+        check_all_are_there(&partitions).expect("a first start");
+        note(0, 0);
+        note(1, 0);
+        check_all_are_there(&partitions).expect("a first start that was killed");
+        note(1, 7);
+        let why = check_all_are_there(&partitions).unwrap_err().0;
+        let missing = partitions[2].join("reached");
+        assert!(why.starts_with(missing.to_str().unwrap()), "{why}");
+        assert!(
+            why.contains("partition 1") && why.contains(MOVE_AWAY),
+            "{why}"
+        );
+        note(2, 0);
+        check_all_are_there(&partitions).expect("one that was never used");
     }
 
     #[test]
