@@ -318,6 +318,37 @@ fn a_replica_that_is_killed_in_installs_has_all_of_a_state() {
     assert!(!data.join("install").exists() && !data.join("incoming").exists());
 }
 
+/// One partition is near its source and the other one far from it when a state is in place that an earlier process had begun to
+/// fetch. Acceptors have forgotten what either needs next, and the far one waits for the near one. [X-LOG]
+#[test]
+fn a_partition_that_is_near_its_source_gets_what_acceptors_have_forgotten() {
+    let shape = partitioned("rocksdb", 256);
+    let mut cluster = TestCluster::start_with(&shape, "catch_up_mib_per_s = 1");
+    cluster.call(0, &["SET", "ready", "1"]);
+    cluster.processes.kill("replica-3");
+    let mut connection = cluster.connect(0);
+    for number in 0..150 {
+        turn(&mut connection, &keys(), number);
+    }
+    cluster.start_node("replica-3");
+    let data = cluster.local.directory().join("data/replica-3");
+    eventually("a state on its way", || {
+        data.join("incoming").exists().then_some(())
+    });
+    cluster.processes.kill("replica-3");
+    for number in 0..60 {
+        turn(&mut connection, &keys(), number);
+        for _ in 0..20 {
+            // Hash slot 5061: partition 0.
+            connection.push(&[b"SET", b"bar", b"far"]);
+            connection.flush().unwrap();
+            assert_eq!(connection.read().unwrap(), Reply::Simple("OK".into()));
+        }
+    }
+    cluster.start_node("replica-3");
+    assert_whole_and_equal(&cluster);
+}
+
 /// The end of the log of one partition's store is gone, as a power cut leaves it: that partition is before commands over
 /// both, and the other one past them. What was reported as durable isn't missing unnoticed; all else is executed again, and
 /// nothing by half. [V-RECORD] [T-REACHED]

@@ -38,7 +38,8 @@ const ASK_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// A state is kept open at its source by asking this often, whatever takes long here.
 const STAY_INTERVAL: Duration = Duration::from_secs(10);
-/// A worker this close to its source needs it no more: so much it buffers by itself.
+/// A worker this close to its source needs it no more, unless acceptors have forgotten what comes next: so much it
+/// buffers by itself.
 const NEAR: u64 = 1_024;
 /// While a worker has executed all that there is, it asks for more this often.
 const LOG_INTERVAL: Duration = Duration::from_millis(5);
@@ -194,8 +195,10 @@ struct Following {
     /// Bytes asked for so far, and those of them that weren't taken yet.
     asked: u64,
     log: Vec<u8>,
-    /// Near its source, or there is no more.
-    done: bool,
+    /// How far the source was when it was last asked.
+    source: Option<Instance>,
+    /// There is no more.
+    ended: bool,
 }
 
 impl Thread {
@@ -435,20 +438,28 @@ impl Thread {
         restore(&mut state).map_err(|e| Missed::Why(e.to_string()))
     }
 
-    /// Has the workers execute what the source has decided behind its state, until they are near it. In
-    /// turn: one may have to wait for another one.
+    /// Has the workers execute what the source has decided behind its state, until none lacks anything. In
+    /// turn: one may have to wait for another one, also for one that was near its source before. [X-LOG]
     fn follow(&self, peer: &mut Peer, head: &Head) -> Result<(), Missed> {
         let mut all: Vec<_> = head
             .positions
             .iter()
             .map(|_| Following::default())
             .collect();
-        while !all.iter().all(|one| one.done) {
-            let mut any = false;
+        loop {
+            let (mut lacks, mut any) = (false, false);
             for (one, pid) in all.iter_mut().zip(0..) {
-                if !one.done {
-                    any |= self.follow_one(peer, head, pid, one)?;
+                if !self.lacks(pid, one) {
+                    continue;
                 }
+                lacks = true;
+                any |= !one.ended && self.follow_one(peer, head, pid, one)?;
+                if self.needs_another(pid, one) {
+                    return Ok(());
+                }
+            }
+            if !lacks {
+                return Ok(());
             }
             self.show_log(head, all.iter().map(|one| one.asked).sum());
             self.interrupt.check().map_err(|_| Missed::Stopping)?;
@@ -456,7 +467,19 @@ impl Thread {
                 std::thread::sleep(LOG_INTERVAL);
             }
         }
-        Ok(())
+    }
+
+    /// Whether it is far from its source, or can't get what comes next anywhere else.
+    fn lacks(&self, pid: PartitionId, one: &Following) -> bool {
+        let stand = self.needs.workers[usize::from(pid)].standing.get();
+        let is_far = one.source.is_none_or(|source| stand.next + NEAR < source);
+        stand.needs.is_some() || is_far && !one.ended
+    }
+
+    /// Whether only another state gets it on: others may wait for it, so none of them is followed for longer.
+    fn needs_another(&self, pid: PartitionId, one: &Following) -> bool {
+        let needs = self.needs.workers[usize::from(pid)].standing.get().needs;
+        needs.is_some_and(|at| one.ended || one.source.is_some_and(|source| source < at))
     }
 
     /// Whether anything was taken. If there is no more, the partition goes on by itself; and if that
@@ -472,10 +495,11 @@ impl Thread {
             Ok(answered) => answered,
             Err(e) => {
                 info!(pid, "there is no more behind the state: {e}");
-                one.done = true;
+                one.ended = true;
                 return Ok(false);
             }
         };
+        one.source = Some(source);
         if one.log.len() < MAX_LOG {
             one.asked += bytes.len() as u64;
             one.log.extend_from_slice(&bytes);
@@ -483,14 +507,13 @@ impl Thread {
         let replay = |_, answer| Order::Replay(one.log.clone(), answer);
         let replayed = self.ask_all(&[pid], replay)?.pop();
         match replayed.expect("one was asked") {
-            Ok((taken, next)) => {
+            Ok(taken) => {
                 one.log.drain(..taken);
-                one.done = next + NEAR >= source;
                 Ok(taken > 0)
             }
             Err(e) => {
                 info!(pid, "what is behind the state ends: {e}");
-                one.done = true;
+                one.ended = true;
                 Ok(false)
             }
         }

@@ -46,9 +46,8 @@ pub enum Order {
     MeetAnew(Sender<()>),
     /// To go on.
     EndInstall,
-    /// To execute what another replica has kept. Answered with the number of bytes taken, and the next
-    /// instance.
-    Replay(Vec<u8>, Sender<Result<(usize, Instance), String>>),
+    /// To execute what another replica has kept. Answered with the number of bytes taken.
+    Replay(Vec<u8>, Sender<Result<usize, String>>),
 }
 
 /// What is answered once no checkpoint is under way.
@@ -114,7 +113,7 @@ impl<G: Followed> WorkerThread<G> {
                 let replayed = replayed.map_err(|e| self.fatal(e))?;
                 self.finish(now)?;
                 let _ = answer.send(match replayed {
-                    Replayed::Taken(bytes) => Ok((bytes, self.worker.next())),
+                    Replayed::Taken(bytes) => Ok(bytes),
                     Replayed::Broken(e) => Err(e.to_string()),
                 });
             }
