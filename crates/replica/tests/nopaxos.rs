@@ -1134,6 +1134,7 @@ fn a_session_whose_views_are_used_up_needs_another_one() {
             rnd: Round(view),
             swid: member.node,
             client: member.nonce,
+            request: c.store.last().unwrap().digest(),
             ..Header::new(MsgType::ViewChangeReq)
         };
         let datagram = header.datagram(&[]);
