@@ -548,15 +548,19 @@ fn a_sequencer_in_the_kernel_outlives_its_process_and_is_mute_after_its_machine(
     assert!(world.replicas[0].heard.last().unwrap().0 >= 100);
 }
 
-/// Makes a lab's cluster one of NOPaxos: its leaders' machines, and their names, are sequencers'.
+/// Makes a lab's cluster one of NOPaxos: its leaders' machines, and their names, are sequencers'. Replicas listen at sockets.
 fn with_nopaxos(file: &Path) -> ClusterFile {
     let mut draft = Draft::from(&ClusterFile::load(file).unwrap());
     draft.groups[0].protocol = Some(Protocol::NoPaxos);
     draft.nodes.retain(|node| node.role != Role::Acceptor);
     for node in &mut draft.nodes {
-        if node.role == Role::Leader {
-            node.role = Role::Sequencer;
-            assert_eq!(node.plane, Some(Plane::Xdp));
+        match node.role {
+            Role::Leader => {
+                node.role = Role::Sequencer;
+                assert_eq!(node.plane, Some(Plane::Xdp));
+            }
+            Role::Replica => node.plane = Some(Plane::Udp),
+            _ => (),
         }
     }
     draft.write(file).unwrap()
