@@ -94,7 +94,7 @@ def of_store(results, name, outstanding):
 def roles():
     results = Results("roles")
     rows = [["role", "in test-run", "bare forwarding", "at links: messages/s", "of bare forwarding of as many frames", "as a library", "P4xos: DPDK, FPGA, Tofino"]]
-    for role in ("leader", "acceptor", "learner"):
+    for role in ("leader", "acceptor", "learner", "sequencer"):
         xdp = {"name": "roles", "plane": "xdp", "role": role}
         line = results.lines(**xdp)[0]
         nanos = results.median(lambda line: line["ns_per_msg"], **xdp)
@@ -109,7 +109,7 @@ def roles():
             f"{live / 1e6:.1f} million",
             f"1/{slower:.2f}",
             f"{library:.0f} ns",
-            ", ".join(line["papers"]["latency"]),
+            ", ".join((line["papers"] or {}).get("latency", [])),
         ])
     return table(rows) + ["", results.origin() + "."]
 
