@@ -18,7 +18,7 @@ fn commands(world: &mut World, n: usize) {
     }
 }
 
-/// It serves in this session, and a command is committed; what was, stays.
+/// It serves in its session, and a command is committed; what was, stays.
 fn goes_on_in(world: &mut World, session: Epoch) {
     let served = |w: &World| w.session() == session && w.is_served();
     assert!(world.run_until(3_000, served), "{}", world.report());

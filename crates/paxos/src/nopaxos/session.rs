@@ -40,7 +40,7 @@ pub struct Session {
     pub number: Epoch,
     /// The node that stamps.
     pub sequencer: NodeId,
-    /// Its boot nonce: no other memory of that node stamps in this session.
+    /// Its boot nonce: no other memory of that node stamps in the same session.
     pub nonce: u64,
     /// The replicas, exactly 2f+1, in ascending order of node.
     pub members: Vec<Member>,
