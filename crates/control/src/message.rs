@@ -444,7 +444,7 @@ pub enum Message {
         /// Who has that log, the leader included.
         members: Vec<MemberRecord>,
     },
-    /// Replica → controller: what it has contradicts the log of this session, which a later one may settle. Said again
+    /// Replica → controller: what it has contradicts the log of a session, which a later one may settle. Said again
     /// until a later session is there. [F-NEED]
     SessionWanted {
         /// The group.

@@ -30,7 +30,7 @@ impl Ordered {
         }
     }
 
-    /// There may be packets of this session from now on.
+    /// From now on there may be packets of a session of the sequencer.
     pub fn session(&mut self, session: &Session) {
         let members: Vec<_> = session.members.iter().map(|m| (m.node, m.nonce)).collect();
         for committed in &mut self.committed {
