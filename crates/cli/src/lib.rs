@@ -11,6 +11,7 @@ mod copy;
 mod demo;
 mod failover;
 mod forget_log;
+mod keys;
 mod kv;
 mod lab;
 mod recover;
@@ -57,6 +58,9 @@ enum Command {
     ForgetLog(forget_log::Options),
     /// Find out what an instance decided, or close it with a no-op
     Recover(recover::Options),
+    /// The cluster's secret, and keys of clients
+    #[command(subcommand)]
+    Keys(keys::Command),
     /// Send one Redis command to the replicated store
     Kv(kv::Options),
     /// Stop a cluster, or one node, in good order
@@ -92,6 +96,7 @@ pub fn main() -> ExitCode {
         Command::Failover(options) => failover::run(&options),
         Command::ForgetLog(options) => forget_log::run(&options),
         Command::Recover(options) => recover::run(&options),
+        Command::Keys(command) => keys::run(&command),
         Command::Kv(options) => return kv::run(&options),
         Command::Stop(options) => stop::run(&options),
         Command::Lab(command) => lab::run(&command),

@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | `cluster` | 8 hex digits, drawn at random when the cluster is created; packets of another number are dropped | required |
 //! | `data` | directory of everything stored, relative to the file | required |
+//! | `keys` | the key file, relative to this one: the nodes' on machines of nodes, the client's on a client's; `wirepaxos keys` writes it | `nodes.key` |
 //! | `bpffs` | BPF file system where nodes of the XDP plane keep their programs and memory; mounted if it isn't | `/run/wirepaxos/bpf` |
 //! | `trace` | directory, relative to the file, in which every node records what it receives and sends, for `wirepaxos check-trace`; begin with an empty one when the cluster is created | none |
 //! | **`[[group]]`** | one replicated application | at least one |
@@ -71,6 +72,8 @@ pub struct ClusterFile {
     pub cluster: u32,
     /// Directory of everything stored.
     pub data: PathBuf,
+    /// The key file: the nodes' or, on a client's machine, the client's.
+    pub keys: PathBuf,
     /// BPF file system where nodes of the XDP plane keep their programs and memory.
     pub bpffs: PathBuf,
     /// Directory in which every node records what it receives and sends.

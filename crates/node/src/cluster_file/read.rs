@@ -13,6 +13,7 @@ pub(super) struct RawFile {
     pub data: Spanned<String>,
     pub trace: Option<Spanned<String>>,
     pub bpffs: Option<Spanned<String>>,
+    pub keys: Option<Spanned<String>>,
     #[serde(default)]
     pub group: Vec<Spanned<RawGroup>>,
     #[serde(default)]

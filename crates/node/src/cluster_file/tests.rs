@@ -11,6 +11,7 @@ fn the_sample_file_is_valid() {
     let file = parse(SAMPLE, "some/where/cluster.toml").unwrap();
     assert_eq!(file.cluster, 0x5eed_0001);
     assert_eq!(file.data, Path::new("some/where/data"));
+    assert_eq!(file.keys, Path::new("some/where/nodes.key"));
     let group = &file.groups[0];
     assert_eq!(
         (group.f, group.g, group.slots, group.window),
@@ -88,6 +89,7 @@ const BAD: &[Bad] = &[
     ("data = \"data\"", "data = 7", "data = 7", &["invalid type", "quotes"]),
     ("data = \"data\"", "dada = \"data\"", "dada", &["unknown field `dada`", "spelling"]),
     ("data = \"data\"", "data = \"data", "data = \"data", &["syntax"]),
+    ("data = \"data\"", "data = \"data\"\nkeys = \"\"", "keys", &["`keys` is empty", "name a file"]),
     ("slots = 65536", "slots = 0", "slots = 0", &["`slots = 0` is out of range", "choose 16 to"]),
     ("slots = 65536", "window = 70000", "window = 70000", &["choose 4 to 61440"]),
     ("slots = 65536", "max_value = 1409", "1409", &["out of range", "64 to 1408"]),

@@ -20,11 +20,15 @@ use super::{
 
 const DEFAULT_SLOTS: i64 = 65_536;
 const DEFAULT_MAX_VALUE: i64 = 1_024;
+const DEFAULT_KEYS: &str = "nodes.key";
 
 pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<ErrorAt>> {
     let mut check = Check::default();
     let cluster = check.cluster(&raw.cluster);
     check.directory("data", &raw.data);
+    if let Some(keys) = raw.keys.as_ref().filter(|keys| keys.get_ref().is_empty()) {
+        check.error(at(keys), "`keys` is empty", "name a file, or leave it out");
+    }
     if let Some(trace) = &raw.trace {
         check.directory("trace", trace);
         check.recordable(&raw.node, &raw.group);
@@ -53,6 +57,9 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         cluster,
         data: dir.join(raw.data.into_inner()),
         trace: raw.trace.map(|trace| dir.join(trace.into_inner())),
+        keys: raw
+            .keys
+            .map_or(dir.join(DEFAULT_KEYS), |keys| dir.join(keys.into_inner())),
         bpffs: raw
             .bpffs
             .map_or(loader::pins::DEFAULT_MOUNT.into(), |path| {

@@ -26,6 +26,9 @@ pub struct Draft {
     pub cluster: u32,
     /// Directory of everything stored, relative to the file.
     pub data: PathBuf,
+    /// The key file, relative to this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<PathBuf>,
     /// BPF file system of the XDP plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bpffs: Option<PathBuf>,
@@ -185,6 +188,7 @@ impl Draft {
         Draft {
             cluster,
             data: data.into(),
+            keys: None,
             bpffs: None,
             trace: None,
             controller: None,
@@ -370,6 +374,7 @@ impl From<&ClusterFile> for Draft {
         Draft {
             cluster: file.cluster,
             data: absolute(&file.data),
+            keys: Some(absolute(&file.keys)),
             bpffs: Some(absolute(&file.bpffs)),
             trace: file.trace.as_deref().map(absolute),
             controller: Some(ControllerDraft {
