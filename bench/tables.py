@@ -291,7 +291,7 @@ def execution_independent():
             return line["independent"]["baseline"]
 
         rows.append([
-            name.removeprefix("independent-").replace("-", ", ").replace("/", ", "),
+            name.removeprefix("independent-").replace("all-answer", "all answer").replace("-", ", ").replace("/", ", "),
             number(results.median(lambda line: ops(alone(line)), name)),
             micros(results.median(lambda line: latency("p50")(alone(line)), name)),
             micros(results.median(lambda line: latency("p99")(alone(line)), name)),
