@@ -209,10 +209,11 @@ fn signals(status: &str, line: &str) -> u64 {
     mask.and_then(Result::ok).unwrap_or(0)
 }
 
-/// Resident memory of a process in MiB.
-pub fn resident_mib(pid: u32) -> Option<f64> {
+/// Resident memory of a process in MiB; without what it maps from files, as LevelDB does with its tables, since that
+/// is the kernel's cache.
+pub fn memory_mib(pid: u32) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"))?;
     let kib: f64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kib / 1024.0)
 }

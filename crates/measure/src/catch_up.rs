@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use local_cluster::latency::{Latencies, Percentiles};
-use local_cluster::processes::{Processes, resident_mib};
+use local_cluster::processes::{Processes, memory_mib};
 use local_cluster::resp::{Connection, Reply, Server, await_service};
 use local_cluster::{Error, LocalCluster, MAX_VALUE, SLOTS, Shape};
 use node::ClusterFile;
@@ -40,8 +40,8 @@ pub struct Phase {
     pub ops_per_s: f64,
     /// From sending to the answer.
     pub latency: Percentiles,
-    /// The largest resident memory of the replica that sends, and of the one that receives.
-    pub resident_mib: [f64; 2],
+    /// The largest resident memory of the replica that sends, and of the one that receives, without files that they map.
+    pub memory_mib: [f64; 2],
 }
 
 /// All of it.
@@ -67,7 +67,7 @@ const PHASES: usize = 3;
 #[derive(Default)]
 struct Watched {
     seconds: [f64; PHASES],
-    /// See [`Phase::resident_mib`].
+    /// See [`Phase::memory_mib`].
     memory: [[f64; 2]; PHASES],
     fetched_mib: u64,
 }
@@ -150,7 +150,7 @@ pub fn measure(settings: &Settings, say: impl Fn(&str)) -> Result<Measured, Erro
             seconds: seconds[n],
             ops_per_s: latencies[n].count() as f64 / seconds[n],
             latency: latencies[n].percentiles_us(),
-            resident_mib: memory[n],
+            memory_mib: memory[n],
         };
         Ok(Measured {
             calm: of(0),
@@ -234,7 +234,7 @@ fn load(
 /// Notes the memory of the source and of the receiver, where it is the largest so far.
 fn watch(largest: &mut [f64; 2], source: u32, receiver: Option<u32>) {
     for (largest, pid) in largest.iter_mut().zip([Some(source), receiver]) {
-        let now = pid.and_then(resident_mib).unwrap_or(0.0);
+        let now = pid.and_then(memory_mib).unwrap_or(0.0);
         *largest = largest.max(now);
     }
 }

@@ -29,7 +29,7 @@ use super::unreplicated;
 use local_cluster::Error;
 use local_cluster::latency::Latencies;
 use local_cluster::processes::{
-    Processes, cpu_seconds, library_cpu_seconds, own_cpu_seconds, resident_mib,
+    Processes, cpu_seconds, library_cpu_seconds, memory_mib, own_cpu_seconds,
 };
 use local_cluster::{LocalCluster, SLOTS, Shape};
 
@@ -458,7 +458,7 @@ fn cpu_by_process(processes: &Processes) -> ByProcess {
 }
 
 fn memory_by_process(processes: &Processes) -> ByProcess {
-    by_process(processes, resident_mib, resident_mib(std::process::id()))
+    by_process(processes, memory_mib, memory_mib(std::process::id()))
 }
 
 fn by_process(

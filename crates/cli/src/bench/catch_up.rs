@@ -63,7 +63,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
             seconds,
             ops_per_s,
             latency,
-            resident_mib: [sender, receiver],
+            memory_mib: [sender, receiver],
         } = phase;
         println!(
             "{name:<12} {seconds:>8.1} {ops_per_s:>10.0} {:>10.0} {:>10.0} {sender:>12.0} {receiver:>12.0}",
@@ -98,8 +98,8 @@ fn to_json(options: &Options, measured: &Measured) -> Value {
                 "p99": phase.latency.p99,
                 "p999": phase.latency.p999,
             },
-            "sender_resident_mib": phase.resident_mib[0],
-            "receiver_resident_mib": phase.resident_mib[1],
+            "sender_memory_mib": phase.memory_mib[0],
+            "receiver_memory_mib": phase.memory_mib[1],
         });
     }
     document
