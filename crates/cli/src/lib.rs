@@ -5,7 +5,9 @@
 extern crate local_cluster;
 
 mod arguments;
+#[cfg(feature = "laboratory")]
 mod bench;
+#[cfg(feature = "laboratory")]
 mod check_trace;
 mod copy;
 mod demo;
@@ -14,16 +16,21 @@ mod forget_log;
 mod keys;
 mod kv;
 mod lab;
+#[cfg_attr(not(feature = "laboratory"), path = "laboratory_left_out.rs")]
+mod laboratory;
 mod recover;
 mod run_node;
+#[cfg(feature = "laboratory")]
 mod simulate;
 mod status;
 mod stop;
+#[cfg(feature = "laboratory")]
 mod torture;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use local_cluster::Error;
 
 /// Consensus as a network service.
 #[derive(Parser)]
@@ -46,9 +53,6 @@ enum Command {
     Node(run_node::Options),
     /// Show every node of a cluster
     Status(status::Options),
-    /// Measure
-    #[command(subcommand)]
-    Bench(bench::Command),
     /// A replica's state as files, for backup
     #[command(subcommand)]
     Copy(copy::Command),
@@ -68,12 +72,8 @@ enum Command {
     /// A whole network on this machine, with faults on its links
     #[command(subcommand)]
     Lab(lab::Command),
-    /// Break a cluster of real processes in every way, and check that nothing was lost
-    Torture(torture::Options),
-    /// Run the deterministic simulator
-    Sim(simulate::Options),
-    /// Hold what the nodes of a cluster recorded (`trace` in its file) against the protocol
-    CheckTrace(check_trace::Options),
+    #[command(flatten)]
+    Laboratory(laboratory::Command),
 }
 
 /// Runs the command that the arguments name.
@@ -91,7 +91,6 @@ pub fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Node(options) => run_node::run(&options),
         Command::Status(options) => status::run(&options),
-        Command::Bench(command) => bench::run(&command),
         Command::Copy(command) => copy::run(&command),
         Command::Failover(options) => failover::run(&options),
         Command::ForgetLog(options) => forget_log::run(&options),
@@ -100,10 +99,13 @@ pub fn main() -> ExitCode {
         Command::Kv(options) => return kv::run(&options),
         Command::Stop(options) => stop::run(&options),
         Command::Lab(command) => lab::run(&command),
-        Command::Torture(options) => torture::run(&options),
-        Command::Sim(options) => return simulate::run(&options),
-        Command::CheckTrace(options) => check_trace::run(&options),
+        Command::Laboratory(command) => return laboratory::run(&command),
     };
+    exit(result)
+}
+
+/// What a command ends the process with.
+fn exit(result: Result<(), Error>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
