@@ -226,7 +226,6 @@ impl<K: Kept> Cluster<K> {
             lead: 0,
             stage: Stage::Issued,
         };
-        self.quorum.learn(&session);
         self.store.push(session);
     }
 
@@ -235,7 +234,10 @@ impl<K: Kept> Cluster<K> {
             return;
         };
         match session.stage {
-            Stage::Issued => session.stage = Stage::Writing,
+            Stage::Issued => {
+                session.stage = Stage::Writing;
+                self.quorum.learn(session).unwrap();
+            }
             Stage::Writing => {
                 let hosts = self.hosts.iter().filter(|h| h.worker.is_some());
                 let mut started = hosts.filter_map(|h| h.role().started());

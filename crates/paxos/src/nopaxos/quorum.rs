@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::session::Session;
+use super::session::{Session, Stage};
 use crate::configuration::MAX_REPLICAS;
 use crate::{Epoch, Header, Instance, MsgType, NodeId, PartitionId, Reason, Round};
 
@@ -44,14 +44,28 @@ impl<T> Quorum<T> {
         }
     }
 
-    /// Tells a session's members.
-    pub fn learn(&mut self, session: &Session) {
-        if self.session(session.number).is_none() {
-            self.sessions.push(session.clone());
-            self.sessions.sort_by_key(|s| s.number);
-            let surplus = self.sessions.len().saturating_sub(MAX_SESSIONS);
-            self.sessions.drain(..surplus);
+    /// Tells a session. One that was only issued has no views, and its number may be issued again, with other members.
+    /// `conflict`: there are two of this number, so two controllers work with copies of one store. The first one that
+    /// was told stays. [E-ONE]
+    pub fn learn(&mut self, session: &Session) -> Result<(), Reason> {
+        if session.stage == Stage::Issued {
+            return Ok(());
         }
+        match self.session(session.number) {
+            Some(known) if known.is_same(session) => return Ok(()),
+            Some(_) => return Err(Reason::Conflict),
+            None => {}
+        }
+        self.sessions.push(session.clone());
+        self.sessions.sort_by_key(|s| s.number);
+        let surplus = self.sessions.len().saturating_sub(MAX_SESSIONS);
+        self.sessions.drain(..surplus);
+        Ok(())
+    }
+
+    /// The newest session that it knows; 0 if none.
+    pub fn newest(&self) -> Epoch {
+        self.sessions.last().map_or(0, |session| session.number)
     }
 
     /// A REPLY. Returns the answer if it is final by itself: its slot was stable. Otherwise it waits for
@@ -88,6 +102,10 @@ impl<T> Quorum<T> {
         let is_leader = session.leader(h.rnd, self.pid).node == h.swid;
         if is_leader || !session.members.iter().any(|m| m.node == h.swid) {
             return Err(Reason::UnknownSender);
+        }
+        // Members are memories: its sender has another session of this number in mind. [K-SAME]
+        if h.vrnd != session.shown() {
+            return Err(Reason::Conflict);
         }
         let filled = self.filled.entry(h.swid).or_default();
         if (h.rnd, h.inst) <= *filled {

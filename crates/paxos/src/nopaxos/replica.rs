@@ -366,6 +366,7 @@ impl Replica {
     fn ack(&self) -> Header {
         Header {
             inst: self.log.next(),
+            vrnd: self.session().map_or(Round::NONE, Session::shown),
             client: 0,
             ..self.header(MsgType::Ack, self.view)
         }

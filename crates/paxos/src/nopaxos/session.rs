@@ -74,6 +74,11 @@ impl Session {
         parts.fold(0, |digest, part| mix(digest ^ part))
     }
 
+    /// What of that an ACK shows to clients. [K-SAME]
+    pub fn shown(&self) -> Round {
+        Round(self.digest() as u32)
+    }
+
     /// Says what is wrong with it, if anything. [E-MEMBERS]
     pub(super) fn invalid(&self) -> Option<&'static str> {
         if self.number == 0 || self.number > crate::round::MAX_EPOCH {
@@ -94,7 +99,7 @@ impl Session {
         }
     }
 
-    fn is_same(&self, other: &Session) -> bool {
+    pub(super) fn is_same(&self, other: &Session) -> bool {
         let what = |s: &Session| (s.sequencer, s.nonce, s.f, s.lead);
         what(self) == what(other) && self.members == other.members
     }

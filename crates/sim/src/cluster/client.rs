@@ -276,7 +276,9 @@ impl ClientHost {
         sequencer: Option<NodeIndex>,
     ) {
         for (quorum, sessions) in self.quorums.iter_mut().zip(told) {
-            sessions.iter().for_each(|session| quorum.learn(session));
+            for session in sessions {
+                quorum.learn(session).expect("there is one controller");
+            }
         }
         let (Some(proposer), Some(sequencer)) = (&self.role, sequencer) else {
             return;

@@ -322,7 +322,6 @@ impl World {
             lead,
             stage: Stage::Issued,
         };
-        self.client.learn(&session);
         self.store.push(session);
     }
 
@@ -396,6 +395,7 @@ impl World {
             match effect {
                 Effect::MarkWriting => {
                     self.store[last].stage = Stage::Writing;
+                    self.client.learn(&self.store[last]).unwrap();
                     change.marked_writing();
                 }
                 Effect::MarkActive(begins) => {
