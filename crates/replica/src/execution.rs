@@ -97,6 +97,10 @@ pub(crate) struct Execution<A> {
     installing: bool,
     /// How many copies of the replica's state are being opened.
     holds: u32,
+    /// Somebody is to read the state once all that is executed is stable.
+    reader_waits: bool,
+    /// Whether commands over several partitions can be judged: only epochs' markers end the wait for one's place.
+    spans: bool,
     /// What was executed, for a replica that takes this one's state over.
     kept: Option<Vec<u8>>,
     /// Until this epoch is active nothing is executed.
@@ -158,6 +162,8 @@ impl<A: Application> Execution<A> {
             to_write: None,
             installing: false,
             holds: 0,
+            reader_waits: false,
+            spans: true,
             kept: None,
             stopped: None,
             given_up: GivenUp::default(),
@@ -169,6 +175,13 @@ impl<A: Application> Execution<A> {
             failed: None,
             settings,
         })
+    }
+
+    /// Of a group whose epochs have no markers in the log: commands over several partitions are answered
+    /// `unsupported`. [V-ALIVE]
+    pub fn without_markers(mut self) -> Self {
+        self.spans = false;
+        self
     }
 
     // ---- What is asked
@@ -256,14 +269,17 @@ impl<A: Application> Execution<A> {
         self.can_discard
             && !self.settings.answers_wait
             && self.kept.is_none()
+            && !self.reader_waits
             && !self.checkpoints.is_due(self.now, self.committed)
     }
 
-    /// Whether something waits until more of the log is stable: execution, the front end's answers, or whoever is to
-    /// hear of a session.
+    /// Whether something waits until more of the log is stable: execution, front ends' answers, whoever reads the
+    /// state, or whoever is to hear of a session.
     pub fn waits_for_stable(&self, log: &impl Log) -> bool {
         let is_held = self.next >= self.stable && self.next < log.ready();
-        is_held && !self.stands_still() || self.replies.waits || self.operations > self.stable
+        let awaited = self.operations.max(self.replies.awaited);
+        let waits = self.replies.waits || self.reader_waits || awaited > self.stable;
+        is_held && !self.stands_still() || waits
     }
 
     /// Whether the batch isn't full, and nothing else stands in the way.

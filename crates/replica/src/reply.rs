@@ -69,6 +69,8 @@ pub(crate) struct Replies {
     pub place: Place,
     /// Whether there are some that wait until they are final.
     pub waits: bool,
+    /// Behind the last slot for which another replica's front end waits.
+    pub awaited: Instance,
 }
 
 impl Default for Replies {
@@ -79,6 +81,7 @@ impl Default for Replies {
             answers: Answers::AtHome,
             place: Place::Slot(0),
             waits: false,
+            awaited: 0,
         }
     }
 }
@@ -114,6 +117,11 @@ impl Replies {
     const KEEP: usize = 1 << 20;
 
     pub fn push(&mut self, to: ReplyTo, client: u64, request: u64, status: Status, bytes: &[u8]) {
+        // That replica tells its front end itself, once this is stable. [N-RETRY]
+        if let (ReplyTo::Node(_), Place::Slot(slot)) = (to, self.place) {
+            self.awaited = self.awaited.max(slot + 1);
+            return;
+        }
         self.bytes.extend_from_slice(bytes);
         self.entries.push(Entry {
             to,
@@ -133,6 +141,7 @@ impl Replies {
     /// Forgets them.
     pub fn clear(&mut self) {
         self.waits = false;
+        self.awaited = 0;
         self.entries.clear();
         self.bytes.clear();
     }

@@ -726,7 +726,7 @@ fn again(to: &ReplyAddress, node: NodeId, answers: Answers) -> Option<ReplyTo> {
 }
 
 /// How a session is reached from a replica.
-pub(crate) fn reach(to: &ReplyAddress, node: NodeId) -> ReplyTo {
+fn reach(to: &ReplyAddress, node: NodeId) -> ReplyTo {
     match to.address {
         Some(address) => ReplyTo::Address(address),
         None if to.home == 0 || to.home == node => ReplyTo::Local,

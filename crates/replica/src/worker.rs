@@ -53,6 +53,10 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// As [`Worker::open`], by whatever protocol the group agrees.
     pub fn open_in(settings: Settings, app: A, nonce: u64, now: Time) -> Result<Self, Error> {
         let execution = Execution::open(settings, app, now)?;
+        let execution = match G::HAS_MARKERS {
+            true => execution,
+            false => execution.without_markers(),
+        };
         Ok(Worker {
             nonce,
             agreement: G::open(execution.settings(), nonce, execution.next(), now),

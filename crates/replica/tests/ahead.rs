@@ -441,6 +441,22 @@ fn a_full_batch_and_a_due_checkpoint_hold_execution_until_all_of_it_is_stable() 
     assert_eq!(r.worker.checkpointed(), 1_030);
 }
 
+/// A leader that always has more than is stable answers who reads its state, too. Until then it executes no further.
+/// [X-READ]
+#[test]
+fn who_reads_the_state_waits_until_what_was_executed_is_stable() {
+    let mut r = Ahead::new(ahead_settings(), Durable::open(&Disk::default()));
+    r.push(1, 0, &open(false, 8, ReplyAddress::default()).to_bytes());
+    assert!(r.worker.reader().is_none(), "some of it may be taken back");
+    r.push(SESSION, 1, &command(1));
+    r.finish();
+    assert_eq!(r.worker.next(), 1);
+    r.stable_below(1);
+    assert!(r.worker.reader().is_some());
+    r.finish();
+    assert_eq!(r.worker.next(), 2, "it runs ahead again");
+}
+
 /// A number that the disk gets is there, and nothing with it that isn't stable.
 #[test]
 fn a_number_for_the_disk_brings_nothing_that_is_not_stable() {

@@ -357,6 +357,7 @@ impl Log {
             }
             while let Ok((pid, answer)) = self.readers.try_recv() {
                 let reader = self.partitions[usize::from(pid)].worker.reader();
+                let reader = reader.expect("what Paxos decides is stable");
                 let _ = answer.send(reader.unwrap());
             }
             self.expire();

@@ -55,15 +55,14 @@ impl<A: Application> Execution<A> {
         Ok((self.committed, Box::new(named)))
     }
 
-    /// Reads the state, with all that was executed before. Nothing of that may be taken back. [X-READ]
-    pub fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
-        if self.next > self.stable {
-            return Err(Error(
-                "what it has executed isn't stable yet: try again".into(),
-            ));
+    /// Reads the state, with all that was executed before. Nothing of that may be taken back: until all of it is stable
+    /// there is no reader, and nothing more is executed ahead. Who wants one asks again. [X-READ]
+    pub fn reader(&mut self) -> Option<Result<Box<dyn Reader>, Error>> {
+        self.reader_waits = self.next > self.stable && self.failed.is_none();
+        if self.reader_waits {
+            return None;
         }
-        self.commit()?;
-        self.app.reader()
+        Some(self.commit().and_then(|()| self.app.reader()))
     }
 
     /// A copy by links, if the application makes such copies, and where it stands at least: see

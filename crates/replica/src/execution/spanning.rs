@@ -155,7 +155,7 @@ impl<A: Application> Execution<A> {
                 }
             },
         };
-        if !self.app.spans_partitions() {
+        if !self.spans || !self.app.spans_partitions() {
             self.refuse(&copy);
             return Ok(true);
         }
@@ -275,7 +275,7 @@ impl<A: Application> Execution<A> {
 
     // ---- What comes of it
 
-    /// The application can't execute it: it takes no effect anywhere. [X-MULTI]
+    /// The application can't execute it, or nobody could judge it: it takes no effect anywhere. [X-MULTI]
     fn refuse(&mut self, copy: &Copy) {
         if self.is_lowest(copy) {
             let (client, request) = (copy.client, copy.request);

@@ -39,8 +39,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         taken
     }
 
-    /// Reads the state, with all that was executed before, once that is stable. [X-READ]
-    pub fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
+    /// Reads the state, with all that was executed before, once that is stable; nothing until then: ask again after the
+    /// next batch or tick. [X-READ]
+    pub fn reader(&mut self) -> Option<Result<Box<dyn Reader>, Error>> {
         let reader = self.execution.reader();
         self.tell_position();
         reader

@@ -50,9 +50,10 @@ pub enum Order {
     Replay(Vec<u8>, Sender<Result<usize, String>>),
 }
 
-/// What is answered once no checkpoint is under way.
+/// What is answered later: once all that is executed is stable, or once no checkpoint is under way.
 #[derive(Default)]
 pub struct Waiting {
+    readers: Vec<Sender<Reading>>,
     stopped: Option<Sender<Instance>>,
     durable: Option<Sender<()>>,
 }
@@ -62,10 +63,7 @@ impl<G: Followed> WorkerThread<G> {
         let now = self.now();
         // Those who ask may have gone meanwhile.
         match order {
-            Order::Read(answer) => {
-                let reader = self.worker.reader();
-                let _ = answer.send(reader.map_err(|e| e.to_string()));
-            }
+            Order::Read(answer) => self.waiting.readers.push(answer),
             Order::Hold(answer) => {
                 self.worker.hold();
                 let _ = answer.send(());
@@ -141,8 +139,15 @@ impl<G: Followed> WorkerThread<G> {
         }
     }
 
-    /// Answers what had to wait for the checkpoint that was under way.
+    /// Answers what had to wait.
     pub(super) fn answer_waiting(&mut self) {
+        while let Some(answer) = self.waiting.readers.pop() {
+            let Some(reader) = self.worker.reader() else {
+                self.waiting.readers.push(answer);
+                break;
+            };
+            let _ = answer.send(reader.map_err(|e| e.to_string()));
+        }
         if self.worker.is_checkpointing() {
             return;
         }

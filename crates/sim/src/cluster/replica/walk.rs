@@ -46,20 +46,24 @@ impl<G: Protocol> ReplicaHost<G> {
         let (waiting, ready): (Vec<_>, Vec<_>) = walks.into_iter().partition(waits);
         self.walks = waiting;
         for walk in ready {
-            for pid in 0..self.shards.len() {
-                self.show(world, pid, &walk.known);
+            let pids = 0..self.shards.len();
+            let late = pids.filter(|pid| !self.show(world, *pid, &walk.known));
+            if late.count() > 0 {
+                self.walks.push(walk);
             }
         }
     }
 
-    fn show(&mut self, world: &mut World, pid: usize, known: &Known) {
+    /// Not what isn't stable yet: then it says so, and is asked again.
+    fn show(&mut self, world: &mut World, pid: usize, known: &Known) -> bool {
         let Some(worker) = &mut self.shards[pid].worker else {
-            return;
+            return true;
         };
         let mut shown = Vec::new();
-        let read = worker
-            .reader()
-            .and_then(|mut reader| reader.read(&[], &mut shown));
+        let Some(reader) = worker.reader() else {
+            return false;
+        };
+        let read = reader.and_then(|mut reader| reader.read(&[], &mut shown));
         if read.is_ok() {
             let word =
                 |at: usize| u64::from_be_bytes(shown[at..at + 8].try_into().expect("a word"));
@@ -70,5 +74,6 @@ impl<G: Protocol> ReplicaHost<G> {
                 .shows(replica, pid as PartitionId, known, shown, findings);
         }
         self.finished(world, pid, read);
+        true
     }
 }
