@@ -86,7 +86,7 @@ impl Context {
         // alone tells the program what it has.
         let options = ClientOptions {
             window: WINDOW,
-            // An acknowledgement then means: delivered here.
+            // With Paxos an acknowledgement then means: delivered here.
             home: replica.as_ref().map_or(Home::One, |r| Home::Of(r.id)),
             packing: false,
             ..ClientOptions::default()

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use loader::pins::Pins;
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use node::ClusterFile;
+use node::cluster_file::Protocol;
 use testlab::{PROGRAM, REPLICAS, TestLab, all, digests, eventually, ready, serving, status};
 
 /// Each test has a dozen processes: more than one at a time only slows all down.
@@ -476,6 +477,7 @@ fn set_plane(lab: &TestLab, node: &str, plane: &str) {
 #[test]
 fn auto_falls_back_to_sockets_and_says_why() {
     let shape = Shape {
+        protocol: Protocol::Paxos,
         leaders: 1,
         acceptors: 1,
         learners: 0,

@@ -20,7 +20,7 @@ use node::cluster_file::{
 use paxos::nopaxos::receiver::{Delivery, Receiver, ReceiverSettings};
 use paxos::wire::value::{Probe, ProbeReport, Rejection};
 use paxos::{Configuration, Epoch, Header, Instance, Member, MsgType, Packet, Reason, Round, Time};
-use testlab::{PROGRAM, TestLab, eventually, serving};
+use testlab::{PROGRAM, REPLICAS, TestLab, digests, eventually, ready, serving, status};
 use wirepaxos::Application;
 
 /// All but the sequencer.
@@ -267,16 +267,12 @@ impl OnLoopback {
         OnLoopback { directory, cluster }
     }
 
-    fn node(&self, name: &str) -> Command {
+    fn start(&self) -> Child {
         let mut command = Command::new(PROGRAM);
         let file = self.directory.join("cluster.toml");
         command.arg("node").arg("-c").arg(file);
-        command.args(["--name", name]).stderr(Stdio::null());
-        command
-    }
-
-    fn start(&self) -> Child {
-        self.node("sequencer-1").spawn().unwrap()
+        command.args(["--name", "sequencer-1"]);
+        command.stderr(Stdio::null()).spawn().unwrap()
     }
 }
 
@@ -477,20 +473,6 @@ fn replicas_execute_what_a_sequencer_has_ordered() {
     child.wait().unwrap();
 }
 
-/// Before replicas and controller can, nothing begins that half runs.
-#[test]
-fn a_cluster_of_nopaxos_does_not_start_yet() {
-    let bed = OnLoopback::new("refused");
-    for name in ["controller", "replica-1"] {
-        let started = bed.node(name).stderr(Stdio::piped()).output().unwrap();
-        let said = String::from_utf8_lossy(&started.stderr);
-        let why = "group 0 has `protocol = \"nopaxos\"`";
-        let says = said.contains(why) && said.contains("can't serve yet");
-        assert!(!started.status.success() && says, "{said}");
-        assert!(!bed.directory.join("data").exists(), "it changes nothing");
-    }
-}
-
 /// The program stamps on while its process is away, and is replaced in place; a machine that dies takes its memory
 /// along. [Q-PROGRAM]
 #[test]
@@ -546,6 +528,53 @@ fn a_sequencer_in_the_kernel_outlives_its_process_and_is_mute_after_its_machine(
     world.program(2, 100);
     world.request();
     assert!(world.replicas[0].heard.last().unwrap().0 >= 100);
+}
+
+/// A whole cluster: controller and replicas at sockets, the sequencers in the kernel. The program stamps on while its
+/// process is away; when the machine dies, the spare one follows in another session. [F-NEED]
+#[test]
+fn a_cluster_whose_sequencers_are_in_the_kernel_loses_nothing() {
+    let Some(lab) = serving('n', &[]) else {
+        return;
+    };
+    let file = PathBuf::from(format!("/run/wirepaxos/{}/cluster.toml", lab.name));
+    let cluster = with_nopaxos(&file);
+    let start = |name: &str| lab.json(&["start", name, "--json"]);
+    for node in &cluster.nodes {
+        start(&node.name);
+    }
+    ready(&lab);
+    let mut count = 0;
+    let mut increments = || {
+        for _ in 0..10 {
+            count += 1;
+            let replica = REPLICAS[count % 3];
+            let answer = lab.redis("client-1", replica, &["INCR", "counter"]);
+            assert_eq!(answer, count.to_string());
+        }
+    };
+    let sequencer = || {
+        let controller = status(&lab, "controller");
+        let node = controller["groups"][0]["leader"].as_u64();
+        let node = node.and_then(|id| cluster.node_by_id(id as u16));
+        node.map(|node| node.name.clone())
+    };
+    let first = eventually("who stamps", sequencer);
+    increments();
+    lab.kill(&first);
+    increments();
+    start(&first);
+    increments();
+    lab.kill(&first);
+    let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, &first).unwrap();
+    pins.remove().unwrap();
+    increments();
+    assert_ne!(eventually("who stamps now", sequencer), first);
+    let found = digests(&lab);
+    assert!(
+        found.windows(2).all(|two| two[0].1 == two[1].1),
+        "{found:?}"
+    );
 }
 
 /// Makes a lab's cluster one of NOPaxos: its leaders' machines, and their names, are sequencers'. Replicas listen at sockets.

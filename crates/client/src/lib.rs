@@ -5,6 +5,7 @@
 
 mod completions;
 mod control;
+mod counted;
 mod error;
 mod home;
 mod outcome;

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use control::Message;
+use control::{Message, Protocol};
 use node::Senders;
 use node::cluster_file::{ClusterFile, Node, Role};
 use node::host::wait;
@@ -15,7 +15,7 @@ use paxos::{Deployment, GroupId, Header, Instance, Outbox, PartitionId, Time, To
 
 use crate::control::ControlClient;
 use crate::error::Error;
-use crate::session::{deployment, random_nonce};
+use crate::session::{deployment, known_group, random_nonce};
 
 /// What an instance holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,14 @@ impl Recovery {
         group: GroupId,
         pid: PartitionId,
     ) -> Result<Recovery, Error> {
+        if known_group(cluster, group)?.protocol == Protocol::NoPaxos {
+            return Err(Error::configuration(
+                format!(
+                    "group {group} has protocol \"nopaxos\": no acceptors know what an instance holds"
+                ),
+                "ask a group with protocol \"paxos\"",
+            ));
+        }
         let node = node_here(cluster)?;
         let deployment = Deployment {
             node: node.id,
@@ -263,8 +271,8 @@ impl Outbox for AcceptorOutbox {
 mod tests {
     use super::*;
 
-    #[test]
-    fn who_is_on_no_nodes_machine_is_told_so() {
+    /// What is said to who asks for an instance of group 0, in a cluster of these roles.
+    fn said_to(name: &str, group: &str, roles: &[&str]) -> String {
         // Addresses that nobody has (RFC 5737).
         let node = |id: u16, role: &str| {
             format!(
@@ -272,13 +280,12 @@ mod tests {
                  address = \"203.0.113.{id}:7000\"\ncontrol = \"203.0.113.{id}:7001\"\n"
             )
         };
-        let roles = ["controller", "leader", "acceptor", "replica"];
         let nodes: String = (1..).zip(roles).map(|(id, role)| node(id, role)).collect();
         let text = format!(
-            "cluster = \"0badcafe\"\ndata = \"data\"\n[[group]]\nid = 0\napplication = \"echo\"\n{nodes}"
+            "cluster = \"0badcafe\"\ndata = \"data\"\n[[group]]\nid = 0\napplication = \"echo\"\n{group}{nodes}"
         );
-        let directory =
-            std::env::temp_dir().join(format!("wirepaxos-recover-{}", std::process::id()));
+        let directory = format!("wirepaxos-recover-{name}-{}", std::process::id());
+        let directory = std::env::temp_dir().join(directory);
         std::fs::create_dir_all(&directory).unwrap();
         let file = directory.join("cluster.toml");
         std::fs::write(&file, text).unwrap();
@@ -287,7 +294,20 @@ mod tests {
         let Err(refused) = Recovery::open(&cluster.unwrap(), 0, 0) else {
             panic!("nobody has these addresses");
         };
-        let said = refused.to_string();
+        refused.to_string()
+    }
+
+    #[test]
+    fn who_is_on_no_nodes_machine_is_told_so() {
+        let roles = ["controller", "leader", "acceptor", "replica"];
+        let said = said_to("elsewhere", "", &roles);
         assert!(said.contains("on the machine of a node"), "{said}");
+    }
+
+    #[test]
+    fn who_asks_a_group_without_acceptors_is_told_so() {
+        let roles = ["controller", "sequencer", "replica"];
+        let said = said_to("ordered", "protocol = \"nopaxos\"\n", &roles);
+        assert!(said.contains("no acceptors know"), "{said}");
     }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use control::{EpochState, Message, View};
+use control::{EpochState, Message, Protocol, View};
 use node::Senders;
 use node::cluster_file::{ClusterFile, Group, Node};
 use node::host::Spinner;
@@ -19,6 +19,7 @@ use replica::slot;
 
 use crate::completions::{Completion, Completions};
 use crate::control::ControlClient;
+use crate::counted::Counted;
 use crate::error::Error;
 use crate::home::{Home, HomeOfSessions};
 use crate::outcome::{Doubt, Outcome, Refusal};
@@ -37,7 +38,7 @@ pub struct ClientOptions {
     pub retry_after: Duration,
     /// Values in flight at most; commands beyond are packed into the next ones.
     pub max_open_values: usize,
-    /// Which replicas answer.
+    /// Which replicas answer. With NOPaxos it is the one that leads, whatever this says.
     pub home: Home,
     /// Whether commands may share a value.
     pub packing: bool,
@@ -79,6 +80,7 @@ pub struct Client {
     inbox: RecvBatch,
     outbox: LeaderOutbox,
     proposer: Proposer,
+    counted: Counted,
     sessions: Vec<Session>,
     home: HomeOfSessions,
     completions: Completions,
@@ -143,10 +145,16 @@ impl Client {
     pub fn open(cluster: &ClusterFile, options: ClientOptions) -> Result<Client, Error> {
         let group = options.group.unwrap_or(cluster.groups[0].id);
         let deployment = deployment(cluster, group)?;
+        let protocol = known_group(cluster, group)?.protocol;
         let nonce = random_nonce()?;
         let controller = cluster.controller_node().control;
         let retry_after = options.retry_after.as_nanos() as Time;
         let replicas = cluster.replicas(group).iter().map(|node| node.id).collect();
+        let home = match protocol {
+            Protocol::Paxos => options.home,
+            // Its leader answers, whoever that is.
+            Protocol::NoPaxos => Home::All,
+        };
         let proposer = Proposer::new(ProposerSettings {
             deployment,
             retry_after,
@@ -167,7 +175,8 @@ impl Client {
                 proposer.without_packing()
             },
             sessions: vec![Session::default(); usize::from(deployment.partitions)],
-            home: HomeOfSessions::new(options.home, replicas, nonce, retry_after),
+            counted: Counted::new(deployment, protocol),
+            home: HomeOfSessions::new(home, replicas, nonce, retry_after),
             completions: Completions::default(),
             control: ControlClient::new(cluster)?,
             asked_for_leader: 0,
@@ -330,6 +339,7 @@ impl Client {
 
     /// Sends what is queued, and takes what arrives until `deadline`; false when that has passed.
     fn advance(&mut self, deadline: Instant) -> Result<bool, Error> {
+        self.counted.check()?;
         self.flush();
         let left = deadline.saturating_duration_since(Instant::now());
         let ready = self.more || self.wait(left)?;
@@ -366,7 +376,7 @@ impl Client {
         let now = self.start.elapsed().as_nanos() as Time;
         let (sessions, completions) = (&mut self.sessions, &mut self.completions);
         let confirmations = &mut self.vain_confirmations;
-        let home = &mut self.home;
+        let (home, proposer) = (&mut self.home, &mut self.proposer);
         let ordered = self.options.ordered;
         let (mut lost, mut has_moved) = (None, false);
         let senders = &self.senders;
@@ -375,30 +385,32 @@ impl Client {
             datagrams.filter_map(move |datagram| senders.parse(datagram, &arrival.from).ok())
         });
         for packet in packets {
-            let (pid, replica) = (packet.header.pid, packet.header.swid);
-            // What the proposer drops (duplicates, strangers' packets) is of no interest here.
-            let _ = self.proposer.step(now, &packet, &mut |_, request, answer| {
-                let Some((status, bytes)) = answer.split_first() else {
-                    return;
-                };
-                let Some(status) = Status::from_u8(*status) else {
-                    return;
-                };
-                let session = &mut sessions[usize::from(pid)];
-                *confirmations = 0;
-                if request == 0 && session.id != 0 {
-                    // The answer to a MOVE: it only matters whether the session is known.
-                    lost = (status == Status::UnknownSession).then_some(pid).or(lost);
-                    return;
-                }
-                has_moved |= home.answered(now, replica);
-                session.complete(request);
-                completions.push(Completion {
-                    pid,
-                    request,
-                    status,
-                    bytes,
-                    ordered,
+            self.counted.take(&packet, |packet| {
+                let (pid, replica) = (packet.header.pid, packet.header.swid);
+                // What the proposer drops (duplicates, strangers' packets) is of no interest here.
+                let _ = proposer.step(now, packet, &mut |_, request, answer| {
+                    let Some((status, bytes)) = answer.split_first() else {
+                        return;
+                    };
+                    let Some(status) = Status::from_u8(*status) else {
+                        return;
+                    };
+                    let session = &mut sessions[usize::from(pid)];
+                    *confirmations = 0;
+                    if request == 0 && session.id != 0 {
+                        // The answer to a MOVE: it only matters whether the session is known.
+                        lost = (status == Status::UnknownSession).then_some(pid).or(lost);
+                        return;
+                    }
+                    has_moved |= home.answered(now, replica);
+                    session.complete(request);
+                    completions.push(Completion {
+                        pid,
+                        request,
+                        status,
+                        bytes,
+                        ordered,
+                    });
                 });
             });
         }
@@ -429,7 +441,8 @@ impl Client {
             self.proposer.tick(now, &mut self.outbox);
             self.plane.send(&mut self.outbox.batch);
         }
-        if self.proposer.needs_leader() && now >= self.asked_for_leader + ASK_INTERVAL {
+        let asks = self.proposer.needs_leader() || self.counted.needs_view();
+        if asks && now >= self.asked_for_leader + ASK_INTERVAL {
             self.ask_for_leader(now);
         }
     }
@@ -454,6 +467,7 @@ impl Client {
             return;
         }
         self.view_age = view.age();
+        self.counted.learn(view);
         let Some(active) = view.active() else { return };
         let Some(leader) = self.cluster.node_by_id(active.leader.0) else {
             return;

@@ -2,7 +2,7 @@
 //! What `wirepaxos status` shows of a controller.
 
 use crate::EpochRecord;
-use paxos::{Epoch, GroupId, Instance, NodeId};
+use paxos::{Epoch, GroupId, Instance, NodeId, PartitionId, Round};
 use serde::{Deserialize, Serialize};
 
 /// A controller's status.
@@ -36,6 +36,17 @@ pub struct GroupStatus {
     pub last_failover: Option<FailoverStatus>,
     /// What an operator should know, in words.
     pub warnings: Vec<String>,
+}
+
+impl GroupStatus {
+    /// With NOPaxos: the replica that leads the latest view that one has shown of a partition.
+    pub fn leading_replica(&self, pid: PartitionId) -> Option<NodeId> {
+        let replicas = self.members.iter().filter(|m| m.role == "replica");
+        let shown = replicas.filter_map(|m| m.partitions.get(usize::from(pid)));
+        let view = Round(shown.map(|p| p.round).max()?);
+        let epoch = self.epochs.iter().find(|e| e.epoch == view.epoch())?;
+        Some(epoch.session(pid)?.leader(view, pid).node)
+    }
 }
 
 /// A probed node.

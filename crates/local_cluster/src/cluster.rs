@@ -13,7 +13,7 @@ use lab::faults::Rates;
 use lab::topology::{REDIS_PASSWORD, REDIS_PORT};
 use lab::{Lab, Topology, UpOptions};
 use loader::pins::Pins;
-use node::cluster_file::{ApplicationKind, Draft, GroupDraft, Plane, Role, Storage};
+use node::cluster_file::{ApplicationKind, Draft, GroupDraft, Plane, Protocol, Role, Storage};
 use node::{ClusterFile, Stop};
 
 use crate::error::Error;
@@ -28,9 +28,11 @@ pub const MAX_VALUE: u16 = 1024;
 /// What a local cluster is made of.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Leaders: the first one leads, the others are backups.
+    /// How the one group agrees.
+    pub protocol: Protocol,
+    /// Leaders, or sequencers: the first one leads, the others are backups.
     pub leaders: usize,
-    /// Acceptors, odd.
+    /// Acceptors, odd; with NOPaxos there are none.
     pub acceptors: usize,
     /// Learners between acceptors and replicas.
     pub learners: usize,
@@ -182,7 +184,7 @@ impl LocalCluster {
         Ok(())
     }
 
-    /// Writes a cluster file in which the first replica's host serves as leader and controller, on
+    /// Writes a cluster file in which the first replica's host serves as leader, or sequencer, and controller, on
     /// ports of their own, and returns its path and that host: for a server in the replica's
     /// place.
     pub fn file_for_server(&self) -> Result<(PathBuf, String), Error> {
@@ -193,7 +195,7 @@ impl LocalCluster {
         let ip = ip.ok_or_else(|| Error::new("the cluster has no replica"))?;
         for node in &mut draft.nodes {
             match node.role {
-                Role::Leader if node.name == "leader-1" => {
+                Role::Leader | Role::Sequencer if node.name.ends_with("-1") => {
                     node.address = SocketAddr::new(ip, SERVER_PORT);
                 }
                 Role::Controller => node.control = SocketAddr::new(ip, SERVER_PORT + 1),
@@ -302,6 +304,7 @@ fn draft(cluster: u32, host: Ipv4Addr, shape: &Shape) -> Result<Draft, Error> {
         Error::new(format!("no application is called {name:?}"))
     })?;
     let group = GroupDraft {
+        protocol: Some(shape.protocol),
         partitions: Some(shape.partitions),
         slots: Some(shape.slots),
         max_value: Some(shape.max_value),
@@ -309,10 +312,14 @@ fn draft(cluster: u32, host: Ipv4Addr, shape: &Shape) -> Result<Draft, Error> {
     };
     let host = host.into();
     let mut draft = Draft::new(cluster, "data", group);
+    let (stamper, acceptors) = match shape.protocol {
+        Protocol::Paxos => (Role::Leader, shape.acceptors),
+        Protocol::NoPaxos => (Role::Sequencer, 0),
+    };
     for (role, count) in [
         (Role::Controller, 1),
-        (Role::Leader, shape.leaders),
-        (Role::Acceptor, shape.acceptors),
+        (stamper, shape.leaders),
+        (Role::Acceptor, acceptors),
         (Role::Learner, shape.learners),
         (Role::Replica, shape.replicas),
     ] {

@@ -11,6 +11,7 @@ use local_cluster::processes::{Processes, memory_mib};
 use local_cluster::resp::{Connection, Reply, Server, await_service};
 use local_cluster::{Error, LocalCluster, MAX_VALUE, SLOTS, Shape};
 use node::ClusterFile;
+use node::cluster_file::Protocol;
 use node::transfer::copy;
 use paxos::SplitMix;
 use wirepaxos::admin;
@@ -75,6 +76,7 @@ struct Watched {
 /// Runs a cluster of processes of this program.
 pub fn measure(settings: &Settings, say: impl Fn(&str)) -> Result<Measured, Error> {
     let shape = Shape {
+        protocol: Protocol::Paxos,
         leaders: 1,
         acceptors: 3,
         learners: 0,

@@ -11,7 +11,7 @@
 //! | `trace` | directory, relative to the file, in which every node records what it receives and sends, for `wirepaxos check-trace`; begin with an empty one when the cluster is created | none |
 //! | **`[[group]]`** | one replicated application | at least one |
 //! | `id` | number of the group, 0 to 65535 | required |
-//! | `protocol` | how the group agrees: `"paxos"`, by leaders and acceptors; or `"nopaxos"`, by sequencers and its own 2f+1 replicas. No client counts NOPaxos's answers yet, so a controller or replica of such a group refuses to start | `"paxos"` |
+//! | `protocol` | how the group agrees: `"paxos"`, by leaders and acceptors; or `"nopaxos"`, by sequencers and its own 2f+1 replicas, which keep their logs in memory | `"paxos"` |
 //! | `partitions` | partitions of its state, each with a log of its own, 1 to 64 | 1 |
 //! | `slots` | instances that an acceptor remembers, a partition | 65536 |
 //! | `window` | instances that may be open (not yet trimmed) at once; at most 15/16 of `slots`, as each new epoch takes one too | three quarters of `slots` |

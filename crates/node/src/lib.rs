@@ -56,7 +56,7 @@ pub use roles::replica::{LocalReply, OpenApplication, Services, run as run_repli
 pub use senders::Senders;
 pub use status::ask as ask_status;
 
-use cluster_file::{Node, Protocol, Role};
+use cluster_file::Role;
 use roles::{acceptor, controller, leader, learner, replica};
 
 /// Plays the role of the node `name` in the calling thread until `stop` is requested. A replica
@@ -68,7 +68,6 @@ pub fn run(
     stop: &Arc<Stop>,
 ) -> Result<(), Error> {
     let node = cluster.named(name)?;
-    refuse_unfinished(cluster, node)?;
     let _said_there = tracing::error_span!("node", name).entered();
     let _metrics = match node.metrics {
         Some(address) => Some(metrics::Server::start(address, cluster, node)?),
@@ -92,26 +91,5 @@ pub fn run(
             };
             replica::run(cluster, node, services.ok_or_else(none)?, stop)
         }
-    }
-}
-
-/// Clients don't count NOPaxos's answers yet, and would take one for final that isn't. So nobody is to begin with a
-/// cluster of it.
-fn refuse_unfinished(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
-    let mut groups = cluster.groups.iter();
-    let group = groups.find(|group| match node.role {
-        Role::Controller => group.protocol == Protocol::NoPaxos,
-        Role::Replica => group.protocol == Protocol::NoPaxos && node.group == Some(group.id),
-        _ => false,
-    });
-    match group {
-        None => Ok(()),
-        Some(group) => Err(Error::configuration(
-            format!(
-                "group {} has `protocol = \"nopaxos\"`, which a {} can't serve yet",
-                group.id, node.role
-            ),
-            "choose \"paxos\", with leaders and acceptors",
-        )),
     }
 }

@@ -16,6 +16,7 @@ use local_cluster::processes::Processes;
 use local_cluster::resp::{Connection, Reply};
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use node::ClusterFile;
+use node::cluster_file::Protocol;
 use serde_json::Value;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_wirepaxos");
@@ -28,6 +29,7 @@ pub struct TestCluster {
 
 pub fn shape(application: &str) -> Shape {
     Shape {
+        protocol: Protocol::Paxos,
         leaders: 2,
         acceptors: 3,
         learners: 0,

@@ -25,4 +25,4 @@ mod status;
 
 pub use digests::{Digests, digests};
 pub use failover::change_leader;
-pub use status::ask_all;
+pub use status::{ask_all, leading_replica};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use control::OUTSIDE;
 use node::cluster_file::Node;
 use node::{ClusterFile, ControlPeers};
+use paxos::{GroupId, PartitionId};
 use serde_json::Value;
 
 use crate::Error;
@@ -23,4 +24,26 @@ pub fn ask_all(cluster: &ClusterFile) -> Result<BTreeMap<String, Value>, Error> 
     let mut answers = node::ask_status(&peers, &nodes, ANSWER_TIMEOUT)?;
     let named = |n: &Node| Some((n.name.clone(), answers.remove(&n.control)?));
     Ok(cluster.nodes.iter().filter_map(named).collect())
+}
+
+/// Of a group with NOPaxos: the name of the replica that leads a partition, as far as the controller knows. It leads until
+/// the others have heard nothing of it for a moment, so this may be over when it is read.
+///
+/// # Errors
+/// [`Error::System`] if there is no socket.
+pub fn leading_replica(
+    cluster: &ClusterFile,
+    group: GroupId,
+    pid: PartitionId,
+) -> Result<Option<String>, Error> {
+    let peers = ControlPeers::new(cluster, OUTSIDE);
+    let controller = cluster.controller_node().control;
+    let mut answers = node::ask_status(&peers, &[controller], ANSWER_TIMEOUT)?;
+    let status = answers.remove(&controller);
+    let status = status.and_then(|status| serde_json::from_value::<control::Status>(status).ok());
+    let groups = status.map(|status| status.groups).unwrap_or_default();
+    let of_group = groups.iter().find(|g| g.group == group);
+    let node = of_group.and_then(|g| g.leading_replica(pid));
+    let node = node.and_then(|id| cluster.node_by_id(id));
+    Ok(node.map(|node| node.name.clone()))
 }

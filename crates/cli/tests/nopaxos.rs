@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whole clusters that agree by NOPaxos, as their operator sees them: real processes, real databases, real kills.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use apps::kv::{self, Command};
+use client::{Client, ClientOptions, Outcome};
+use common::{Lowers, TestCluster, eventually, shape};
+use local_cluster::Shape;
+use local_cluster::resp::{Connection, Reply};
+use node::ClusterFile;
+use node::cluster_file::Protocol;
+use paxos::Epoch;
+use wirepaxos::admin;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn ordered(application: &str) -> Shape {
+    Shape {
+        protocol: Protocol::NoPaxos,
+        ..shape(application)
+    }
+}
+
+fn file_of(cluster: &TestCluster) -> ClusterFile {
+    ClusterFile::load(&cluster.local.file).unwrap()
+}
+
+/// The session in force, and who stamps in it.
+fn session(cluster: &TestCluster) -> (Epoch, String) {
+    let file = file_of(cluster);
+    eventually("a session", || {
+        let controller = admin::ask_all(&file).unwrap().remove("controller")?;
+        let group = &controller["groups"][0];
+        let node = file.node_by_id(group["leader"].as_u64()? as u16)?;
+        Some((group["active"].as_u64()? as Epoch, node.name.clone()))
+    })
+}
+
+fn sequencer(cluster: &TestCluster) -> String {
+    session(cluster).1
+}
+
+/// The replica that leads.
+fn leader(cluster: &TestCluster) -> String {
+    let file = file_of(cluster);
+    let group = file.groups[0].id;
+    eventually("a leader", || {
+        admin::leading_replica(&file, group, 0).unwrap()
+    })
+}
+
+fn follower(cluster: &TestCluster) -> String {
+    let leader = leader(cluster);
+    let replicas = ["replica-1", "replica-2", "replica-3"];
+    let mut others = replicas.iter().filter(|name| **name != leader);
+    others.next().unwrap().to_string()
+}
+
+/// Where a replica that isn't this node answers Redis clients.
+fn elsewhere(victim: &str) -> usize {
+    usize::from(victim == "replica-1")
+}
+
+fn redis_increment(connection: &mut Connection, expected: i64) {
+    let reply = connection.call(&[b"INCR", b"by:redis"]).unwrap();
+    assert_eq!(reply, Reply::Int(expected), "lost, or executed twice");
+}
+
+fn client_increment(client: &mut Client, expected: i64) {
+    let mut command = Vec::new();
+    let increment = Command::IncrBy {
+        key: b"by:client",
+        delta: 1,
+    };
+    increment.encode(&mut command).unwrap();
+    let outcome = client.call(0, &command, PATIENCE);
+    let Outcome::Executed(Some(answer)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    let reply = kv::Reply::parse(&answer);
+    assert!(matches!(reply, Ok(kv::Reply::Int(n)) if n == expected));
+}
+
+/// One command after the other by a client of the library and by one of Redis, so that what is lost or executed twice
+/// shows at once. Who is killed is whoever plays that part then, in the middle of it.
+fn increments_survive(shape: &Shape, victims: &[fn(&TestCluster) -> String]) {
+    const STEPS: i64 = 100;
+    let mut cluster = TestCluster::start(shape);
+    cluster.call(0, &["SET", "ready", "1"]);
+    let options = ClientOptions {
+        open_timeout: PATIENCE,
+        ..ClientOptions::default()
+    };
+    let mut client = Client::open(&file_of(&cluster), options).unwrap();
+    let mut done = 0;
+    for victim in victims {
+        let before = session(&cluster).0;
+        let victim = victim(&cluster);
+        let mut connection = cluster.connect(elsewhere(&victim));
+        for step in 0..STEPS {
+            if step == STEPS / 2 {
+                cluster.processes.kill(&victim);
+            }
+            done += 1;
+            client_increment(&mut client, done);
+            redis_increment(&mut connection, done);
+        }
+        cluster.start_node(&victim);
+        // Without the sequencer nobody is served, and who forgot is a member of the next session.
+        eventually(&format!("a session after the kill of {victim}"), || {
+            (session(&cluster).0 > before).then_some(())
+        });
+        if victim.starts_with("replica") {
+            let at = victim[victim.len() - 1..].parse::<usize>().unwrap() - 1;
+            cluster.call(at, &["SET", "ready", &victim]);
+        }
+    }
+    let found = cluster.call(2, &["MGET", "by:redis", "by:client"]);
+    let value = Reply::Bulk(Some(done.to_string().into_bytes()));
+    assert_eq!(found, Reply::Array(vec![value.clone(), value]));
+    cluster.assert_replicas_agree(3);
+}
+
+/// [F-NEED] [K-QUORUM]
+#[test]
+fn nothing_is_lost_when_sequencer_leader_and_follower_are_killed() {
+    increments_survive(
+        &ordered("rocksdb"),
+        &[sequencer, leader, follower, sequencer],
+    );
+}
+
+/// A leader that is never done executes ahead of what is stable all the time. [X-READ]
+#[test]
+fn keys_are_shown_by_a_busy_leader() {
+    let cluster = TestCluster::start(&ordered("leveldb"));
+    cluster.call(0, &["SET", "key", "0"]);
+    let name = leader(&cluster);
+    let replicas = file_of(&cluster);
+    let replicas = replicas.replicas(1);
+    let at = replicas.iter().position(|node| node.name == name).unwrap();
+    let goes_on = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        let _lowers = Lowers(&goes_on);
+        scope.spawn(|| {
+            let mut client = Client::open(&file_of(&cluster), ClientOptions::default()).unwrap();
+            let mut command = Vec::new();
+            let increment = Command::IncrBy {
+                key: b"count",
+                delta: 1,
+            };
+            increment.encode(&mut command).unwrap();
+            while goes_on.load(Ordering::Relaxed) {
+                while client.submit(0, &command).is_ok() {}
+                client.poll(Duration::from_millis(10)).unwrap();
+            }
+        });
+        let mut connection = cluster.connect(at);
+        for _ in 0..50 {
+            let keys = connection.call(&[b"KEYS", b"k*"]).unwrap();
+            let key = Reply::Bulk(Some(b"key".to_vec()));
+            assert_eq!(keys, Reply::Array(vec![key]));
+        }
+    });
+}
+
+/// Each partition has a leader of its own; what would have to take effect in two of them at once is refused by name.
+/// [X-MULTI]
+#[test]
+fn partitions_work_side_by_side_and_not_together() {
+    let shape = Shape {
+        partitions: 2,
+        ..ordered("leveldb")
+    };
+    let cluster = TestCluster::start(&shape);
+    let keys: Vec<String> = (0..20).map(|n| format!("key:{n}")).collect();
+    for key in &keys {
+        cluster.call(0, &["SET", key, "1"]);
+    }
+    assert_eq!(cluster.call(1, &["DBSIZE"]), Reply::Int(20));
+    let mset: Vec<&[u8]> = [&b"MSET"[..]]
+        .into_iter()
+        .chain(keys.iter().flat_map(|key| [key.as_bytes(), b"2"]))
+        .collect();
+    let mut connection = cluster.connect(1);
+    let refused = connection.call(&mset).unwrap();
+    assert_eq!(refused, Reply::Error("ERR refused: unsupported".into()));
+    let one = Reply::Bulk(Some(b"1".to_vec()));
+    assert_eq!(cluster.call(2, &["GET", &keys[3]]), one);
+    cluster.assert_replicas_agree(3);
+}
