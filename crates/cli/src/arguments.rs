@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use local_cluster::Error;
 use node::ClusterFile;
-use node::cluster_file::Plane;
+use node::cluster_file::{Plane, Protocol};
 
 /// Which cluster a command is about.
 #[derive(Args)]
@@ -26,6 +26,13 @@ impl Cluster {
 /// Reads the name of a plane.
 pub fn plane(name: &str) -> Result<Plane, String> {
     Plane::named(name).ok_or("take udp, xdp or auto".to_string())
+}
+
+/// Reads the name of a protocol.
+pub fn protocol(name: &str) -> Result<Protocol, String> {
+    let mut all = Protocol::ALL.into_iter();
+    let named = all.find(|protocol| protocol.name() == name);
+    named.ok_or("take paxos or nopaxos".to_string())
 }
 
 /// Reads a share.

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos demo`: a replicated database that survives a dead leader, a dead acceptor and a dead
-//! replica, with the proof at the end.
+//! replica (with NOPaxos a sequencer and replicas), with the proof at the end.
 
 use std::time::Duration;
 
 use clap::Args;
 use demo::{Report, Settings};
 use local_cluster::{Error, Narrator};
-use node::cluster_file::Plane;
+use node::cluster_file::{Plane, Protocol};
 use serde_json::{Value, json};
 
-use crate::arguments::{plane, rate};
+use crate::arguments::{plane, protocol, rate};
 
 /// Options of `wirepaxos demo`.
 #[derive(Args)]
 pub struct Options {
+    /// How the cluster agrees. paxos: leaders and acceptors. nopaxos: sequencers, and replicas among themselves; on
+    /// loopback
+    #[arg(long, default_value = "paxos", value_parser = protocol)]
+    protocol: Protocol,
     /// The replicated application: rocksdb or leveldb
     #[arg(long, default_value = "rocksdb")]
     app: String,
@@ -49,6 +53,7 @@ pub struct Options {
 /// Runs the demo and prints what it found. Anything lost, wrong or different is an error.
 pub fn run(options: &Options) -> Result<(), Error> {
     let settings = Settings {
+        protocol: options.protocol,
         app: options.app.clone(),
         plane: options.plane,
         learners: options.learners,
@@ -71,6 +76,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
 
 fn document(report: &Report) -> Value {
     json!({
+        "protocol": report.protocol.name(),
         "plane": report.plane,
         "ops_per_s": report.ops_per_s.round(),
         "latency_us": report.latency.json(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos demo`: a replicated database that survives a dead leader, a dead acceptor and a dead
-//! replica, with the proof at the end.
+//! replica, with the proof at the end. With NOPaxos these are a sequencer, the replica that leads, and one that follows.
 
 mod dataset;
 mod load;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use lab::faults::Rates;
 use node::ClusterFile;
-use node::cluster_file::Plane;
+use node::cluster_file::{Plane, Protocol, Role};
 
 use load::Load;
 pub use load::Resolved;
@@ -37,6 +37,8 @@ const RESTART_AFTER: Duration = Duration::from_secs(1);
 /// What a demo is to do.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// How the cluster agrees.
+    pub protocol: Protocol,
     /// The replicated application: `rocksdb` or `leveldb`.
     pub app: String,
     /// Where the nodes handle their packets; in the kernel, in a network of namespaces, which wants
@@ -59,6 +61,7 @@ pub struct Settings {
 /// Runs the demo, and says on the way how far it is.
 pub fn run(settings: &Settings, say: &Narrator) -> Result<Report, Error> {
     let shape = Shape {
+        protocol: settings.protocol,
         leaders: 2,
         acceptors: 3,
         learners: settings.learners,
@@ -88,6 +91,12 @@ pub fn run(settings: &Settings, say: &Narrator) -> Result<Report, Error> {
 fn make_cluster(settings: &Settings, shape: &Shape, say: &Narrator) -> Result<LocalCluster, Error> {
     if settings.embedded && settings.plane != Plane::Udp {
         return Err(Error::new("--embedded is for --plane udp"));
+    }
+    let in_lab = settings.plane != Plane::Udp || settings.faults.is_some();
+    if settings.protocol == Protocol::NoPaxos && (in_lab || settings.learners > 0) {
+        return Err(Error::new(
+            "--protocol nopaxos is for --plane udp, without --faults and --learners",
+        ));
     }
     if settings.in_switch && settings.plane == Plane::Udp && settings.faults.is_none() {
         return Err(Error::new(
@@ -217,13 +226,7 @@ impl<'a> Demo<'a> {
             self.change_leader(say)?;
             self.phase(&load, say, "leader changed by hand-over");
         } else {
-            let leader = self.leader()?;
-            self.crash(say, &leader)?;
-            self.phase(&load, say, "leader killed");
-            self.crash_and_restart(say, "acceptor-1")?;
-            self.phase(&load, say, "acceptor killed, re-joined");
-            self.crash_and_restart(say, "replica-3")?;
-            self.phase(&load, say, "replica killed, caught up");
+            self.kill_one_after_the_other(&load, say)?;
         }
         let elapsed = start.elapsed();
         let mut records = load.stop();
@@ -231,7 +234,7 @@ impl<'a> Demo<'a> {
         let digests = self.settled_digests()?;
         let resolved = self.resolve(&mut records, &dataset)?;
         Ok(Report::new(
-            self.local.plane(),
+            (self.settings.protocol, self.local.plane()),
             elapsed,
             self.phases,
             &records,
@@ -239,6 +242,34 @@ impl<'a> Demo<'a> {
             resolved,
             digests,
         ))
+    }
+
+    fn kill_one_after_the_other(&mut self, load: &Load, say: &Narrator) -> Result<(), Error> {
+        let stamps = self.leader()?;
+        self.crash(say, &stamps)?;
+        match self.settings.protocol {
+            Protocol::Paxos => {
+                self.phase(load, say, "leader killed");
+                self.crash_and_restart(say, "acceptor-1")?;
+                self.phase(load, say, "acceptor killed, re-joined");
+                self.crash_and_restart(say, "replica-3")?;
+                self.phase(load, say, "replica killed, caught up");
+            }
+            Protocol::NoPaxos => {
+                self.phase(load, say, "sequencer killed");
+                let leads = self.leading_replica()?;
+                self.crash_and_restart(say, &leads)?;
+                self.phase(load, say, "leading replica killed, re-joined");
+                let leads = self.leading_replica()?;
+                let mut replicas = self.cluster.with_role(Role::Replica);
+                let follows = replicas.find(|node| node.name != leads);
+                let follows = follows.map_or(String::new(), |node| node.name.clone());
+                drop(replicas);
+                self.crash_and_restart(say, &follows)?;
+                self.phase(load, say, "following replica killed, re-joined");
+            }
+        }
+        Ok(())
     }
 
     fn import(&self, say: &Narrator) -> Result<Vec<dataset::Record>, Error> {
@@ -285,7 +316,19 @@ impl<'a> Demo<'a> {
         });
     }
 
-    /// Who leads: the first leader in the file, unless another one was ready sooner.
+    /// The replica that leads, of a cluster with NOPaxos.
+    fn leading_replica(&self) -> Result<String, Error> {
+        let deadline = Instant::now() + REPLY_TIMEOUT;
+        let group = self.cluster.groups[0].id;
+        while Instant::now() < deadline {
+            if let Some(name) = admin::leading_replica(&self.cluster, group, 0)? {
+                return Ok(name);
+            }
+        }
+        Err(Error::new("the controller doesn't say which replica leads"))
+    }
+
+    /// Who puts commands in order: the first leader or sequencer in the file, unless another one was ready sooner.
     fn leader(&self) -> Result<String, Error> {
         let controller = self.cluster.controller_node();
         let deadline = Instant::now() + REPLY_TIMEOUT;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::load::{Record, Resolved};
 use local_cluster::latency::{Latencies, Percentiles};
+use node::cluster_file::Protocol;
 
 /// A stretch of load between two faults.
 pub struct Phase {
@@ -26,6 +27,8 @@ pub struct Digests {
 
 /// The demo's result.
 pub struct Report {
+    /// How the cluster agreed.
+    pub protocol: Protocol,
     /// The plane of the nodes.
     pub plane: String,
     /// The stretches of load, in order.
@@ -53,7 +56,7 @@ pub struct Report {
 impl Report {
     /// Puts the pieces together.
     pub(crate) fn new(
-        plane: &str,
+        (protocol, plane): (Protocol, &str),
         elapsed: Duration,
         phases: Vec<Phase>,
         records: &[Record],
@@ -64,6 +67,7 @@ impl Report {
         let mut latencies = Latencies::new();
         records.iter().for_each(|r| latencies.add(&r.latencies));
         Report {
+            protocol,
             plane: plane.to_string(),
             ops_per_s: latencies.count() as f64 / elapsed.as_secs_f64(),
             latency: latencies.percentiles_us(),

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use client::{ControlClient, Home};
 use control::{Assembler, Progress};
 use node::ClusterFile;
-use node::cluster_file::{Plane, Role};
+use node::cluster_file::{Plane, Protocol, Role};
 
 pub use self::disk::FileSystem;
 use self::disk::Tables;
@@ -36,6 +36,8 @@ use local_cluster::{LocalCluster, SLOTS, Shape};
 /// What is measured, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// How the cluster agrees.
+    pub protocol: Protocol,
     /// Where the nodes handle their packets; all but UDP in a network of namespaces.
     pub plane: Plane,
     /// UDP, too, in a network of namespaces and not on loopback.
@@ -212,6 +214,7 @@ impl Bench {
 
 fn make_cluster(settings: &Settings) -> Result<LocalCluster, Error> {
     let shape = Shape {
+        protocol: settings.protocol,
         leaders: 1,
         acceptors: settings.acceptors,
         learners: settings.learners,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use apps::Application;
 use control::{EpochRecord, EpochState, Message, View};
-use node::cluster_file::Role;
+use node::cluster_file::{Node, Role};
 use node::host::Spinner;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use node::{ClusterFile, ControlPeers};
@@ -17,12 +17,11 @@ use paxos::{Configuration, Flags, GroupId, Header, Member, MsgType, NodeId, Pack
 
 use local_cluster::Error;
 
-/// Serves at the addresses of the cluster's first leader, until killed.
+/// Serves at the addresses of the cluster's first leader, or sequencer, until killed.
 pub fn serve(cluster: &ClusterFile) -> Result<(), Error> {
-    let leader = cluster
-        .with_role(Role::Leader)
-        .next()
-        .ok_or_else(|| Error::new("the cluster file has no leader"))?;
+    let stamps = |node: &&Node| matches!(node.role, Role::Leader | Role::Sequencer);
+    let leader = cluster.nodes.iter().find(stamps);
+    let leader = leader.ok_or_else(|| Error::new("the cluster file has no leader"))?;
     if let Some(cpu) = leader.cpu {
         node::host::pin_to_cpu(cpu)?;
     }
@@ -181,9 +180,11 @@ mod tests {
 
     use super::*;
     use local_cluster::{LocalCluster, MAX_VALUE, Shape};
+    use node::cluster_file::Protocol;
 
     fn server(application: &str) -> (LocalCluster, Server) {
         let shape = Shape {
+            protocol: Protocol::Paxos,
             leaders: 1,
             acceptors: 3,
             learners: 0,

@@ -10,14 +10,17 @@ use client::{ClientOptions, Home};
 use local_cluster::{Error, MAX_VALUE};
 use measure::e2e::local::Local;
 use measure::e2e::{self, Bench, ByProcess, FileSystem, Measured, Pair, Pinned, Settings};
-use node::cluster_file::Plane;
+use node::cluster_file::{Plane, Protocol};
 use serde_json::{Value, json};
 
-use crate::arguments::plane;
+use crate::arguments::{plane, protocol};
 
 /// Options of `wirepaxos bench e2e`.
 #[derive(Args)]
 pub struct Options {
+    /// How the cluster agrees: paxos or nopaxos; nopaxos at sockets on loopback
+    #[arg(long, default_value = "paxos", value_parser = protocol)]
+    protocol: Protocol,
     /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; needs
     /// root
     #[arg(long, default_value = "udp", value_parser = plane)]
@@ -225,6 +228,12 @@ impl Options {
         if self.in_switch && on_loopback {
             return Err(Error::new("--in-switch is for --plane xdp, or with --lab"));
         }
+        let of_paxos = self.durable || self.learners > 0 || self.multi > 0;
+        if self.protocol == Protocol::NoPaxos && (!on_loopback || of_paxos) {
+            return Err(Error::new(
+                "--protocol nopaxos is for --plane udp, without --lab, --durable, --learners and --multi",
+            ));
+        }
         let on_disk = self.durable || self.data.is_some();
         if !on_loopback && (on_disk || self.workers.is_some() || self.spin > 0) {
             return Err(Error::new(
@@ -232,6 +241,7 @@ impl Options {
             ));
         }
         Ok(Settings {
+            protocol: self.protocol,
             plane: self.plane,
             lab: self.lab,
             in_switch: self.in_switch,
@@ -326,6 +336,7 @@ fn pair_json(pair: &Pair, options: &Options, file_system: &FileSystem) -> Value 
 fn local_json(local: &Local, line: &Value) -> Value {
     let slowest = local.slowest();
     json!({
+        "protocol": line["protocol"],
         "plane": line["plane"],
         "app": line["app"],
         "outstanding": line["outstanding"],
@@ -343,6 +354,7 @@ fn local_json(local: &Local, line: &Value) -> Value {
 
 fn json_of(row: &Measured, options: &Options, file_system: &FileSystem) -> Value {
     json!({
+        "protocol": options.protocol.name(),
         "plane": options.plane.name(),
         "network": if options.lab || options.plane != Plane::Udp { "namespaces" } else { "loopback" },
         "app": options.app,
@@ -353,7 +365,10 @@ fn json_of(row: &Measured, options: &Options, file_system: &FileSystem) -> Value
         "workers": options.workers,
         "multi": options.multi,
         "replicas": options.replicas,
-        "acceptors": options.acceptors,
+        "acceptors": match options.protocol {
+            Protocol::Paxos => options.acceptors,
+            Protocol::NoPaxos => 0,
+        },
         "learners": options.learners,
         "pinned": options.pinned.name(),
         "spin_us": options.spin,
