@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Questions to controllers and nodes over the control plane.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -36,10 +37,15 @@ pub struct ControlClient {
     peers: ControlPeers,
     socket: UdpSocket,
     buffer: Vec<u8>,
+    /// What was sent to each node since it last answered. Whoever answers by a challenge gets it again, with that.
+    /// [E-CHALLENGE]
+    sent: BTreeMap<SocketAddr, Vec<Message>>,
 }
 
 const RESEND_AFTER: Duration = Duration::from_millis(200);
 const MAX_MESSAGE_LEN: usize = 65_536;
+/// So many different messages to one node are sent again.
+const MAX_SENT: usize = 4;
 
 impl ControlClient {
     /// Binds a socket of the same family as the controller's.
@@ -53,13 +59,30 @@ impl ControlClient {
             peers,
             socket: UdpSocket::bind(any)?,
             buffer: vec![0; MAX_MESSAGE_LEN],
+            sent: BTreeMap::new(),
         })
     }
 
     /// Sends one message. Nodes that are down show as errors of later calls; they are ignored.
-    pub fn send(&self, to: SocketAddr, message: &Message) {
+    pub fn send(&mut self, to: SocketAddr, message: &Message) {
+        let sent = self.sent.entry(to).or_default();
+        if !sent.contains(message) && sent.len() < MAX_SENT {
+            sent.push(message.clone());
+        }
+        self.put(to, message);
+    }
+
+    fn put(&self, to: SocketAddr, message: &Message) {
         if let Ok(bytes) = self.peers.seal(to, message) {
             let _ = self.socket.send_to(&bytes, to);
+        }
+    }
+
+    /// A challenge that is known has been answered.
+    fn answer_challenge(&self, from: SocketAddr, known: u64) {
+        if self.peers.challenge_of(from) != known {
+            let sent = self.sent.get(&from).into_iter().flatten();
+            sent.for_each(|message| self.put(from, message));
         }
     }
 
@@ -74,8 +97,14 @@ impl ControlClient {
             let Ok((n, from)) = self.socket.recv_from(&mut self.buffer) else {
                 continue;
             };
-            if let Ok(message) = self.peers.open(&self.buffer[..n], from) {
-                return Some((from, message));
+            let known = self.peers.challenge_of(from);
+            match self.peers.open(&self.buffer[..n], from) {
+                Ok(Message::Challenge { .. }) => self.answer_challenge(from, known),
+                Ok(message) => {
+                    self.sent.remove(&from);
+                    return Some((from, message));
+                }
+                Err(_) => {}
             }
         }
     }

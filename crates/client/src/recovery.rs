@@ -129,7 +129,10 @@ impl Recovery {
                     _ => None,
                 },
             )
-            .map_err(|e| Error::TimedOut(format!("no repair lane: {e}")))?;
+            .map_err(|e| Error::TimedOut(format!(
+                    "no repair lane: {e}; or `refused_lanes` in the controller's status: then `wirepaxos failover` \
+                     begins an epoch with others"
+                )))?;
         for record in view.begun_epochs() {
             self.recover.learn(&record.configuration());
         }

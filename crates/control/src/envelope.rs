@@ -20,6 +20,9 @@ pub struct Envelope<M = Message> {
     pub cluster: u32,
     /// The node that it is for; [`OUTSIDE`] for an asker that is no node.
     pub to: NodeId,
+    /// The number of the last [`Message::Challenge`] that the sender got from that node; 0 for none. [E-CHALLENGE]
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub challenge: u64,
     /// What is said.
     pub message: M,
 }
@@ -69,6 +72,19 @@ impl Turned {
 }
 
 impl Envelope {
+    /// Whether its sender must have shown that it gets what is sent to its address: if nobody has to be at it, as
+    /// somebody outside may be anywhere, and where an old or forged message would do harm. [E-CHALLENGE]
+    pub fn needs_challenge(&self, sender: Sender) -> bool {
+        let harmful = match &self.message {
+            Message::Stop | Message::DigestRequest { .. } => true,
+            Message::Failover {
+                accept_data_loss, ..
+            } => *accept_data_loss,
+            _ => false,
+        };
+        self.to != OUTSIDE && (harmful || sender == Sender::Outside)
+    }
+
     /// The message, if it is for `node` ([`OUTSIDE`]: a client) of `cluster` and its sender may say
     /// it. [E-VIEW]
     pub fn open(self, cluster: u32, node: NodeId, sender: Sender) -> Result<Message, Turned> {
@@ -107,15 +123,20 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         | Message::ExecutionStopped { node, .. }
         | Message::ViewStarted { node, .. }
         | Message::SessionWanted { node, .. } => sender == Sender::Node(*node),
-        Message::Status { .. } | Message::Digest { .. } | Message::Stopping { .. } => {
-            sender != Sender::Outside
-        }
+        Message::Status { .. }
+        | Message::Digest { .. }
+        | Message::Stopping { .. }
+        | Message::Challenge { .. } => sender != Sender::Outside,
         Message::ViewRequest { .. }
         | Message::Failover { .. }
         | Message::StatusRequest { .. }
         | Message::DigestRequest { .. }
         | Message::Stop => true,
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 mod hex {
@@ -144,6 +165,7 @@ mod tests {
         let envelope = Envelope {
             cluster: 7,
             to: 5,
+            challenge: 0,
             message,
         };
         envelope.open(7, 5, sender)
@@ -165,6 +187,7 @@ mod tests {
             let envelope = Envelope {
                 cluster: 7,
                 to: 5,
+                challenge: 0,
                 message: Message::Stop,
             };
             assert_eq!(envelope.open(cluster, node, Sender::Controller), Err(why));
@@ -275,10 +298,52 @@ mod tests {
         let to_client = || Envelope {
             cluster: 7,
             to: OUTSIDE,
+            challenge: 0,
             message: view(),
         };
         assert!(to_client().open(7, OUTSIDE, Sender::Node(6)).is_ok());
         let refused = to_client().open(7, OUTSIDE, Sender::Outside);
         assert_eq!(refused, Err(Turned::UnknownSender));
+    }
+
+    /// [E-CHALLENGE]
+    #[test]
+    fn who_may_be_anywhere_is_challenged_and_who_does_harm() {
+        let needs = |message, sender| {
+            let envelope = Envelope {
+                cluster: 7,
+                to: 5,
+                challenge: 0,
+                message,
+            };
+            envelope.needs_challenge(sender)
+        };
+        let failover = |accept_data_loss| Message::Failover {
+            group: 0,
+            epoch: 3,
+            to: None,
+            forced: true,
+            accept_data_loss,
+        };
+        let question = || Message::StatusRequest { id: 1, part: 0 };
+        for message in [question(), failover(false)] {
+            assert!(needs(message.clone(), Sender::Outside));
+            assert!(!needs(message, Sender::Node(6)));
+        }
+        let digest = Message::DigestRequest { group: 0 };
+        for message in [Message::Stop, failover(true), digest] {
+            for sender in [Sender::Outside, Sender::Node(6), Sender::Controller] {
+                assert!(needs(message.clone(), sender));
+            }
+        }
+        let answer = Envelope {
+            cluster: 7,
+            to: OUTSIDE,
+            challenge: 0,
+            message: Message::Challenge { number: 9 },
+        };
+        assert!(!answer.needs_challenge(Sender::Node(6)));
+        assert!(answer.clone().open(7, OUTSIDE, Sender::Outside).is_err());
+        assert!(answer.open(7, OUTSIDE, Sender::Node(6)).is_ok());
     }
 }

@@ -5,6 +5,7 @@
 
 mod belief;
 mod enrol;
+mod lanes;
 mod memories;
 mod order;
 mod pace;
@@ -19,8 +20,9 @@ use crate::settings::Settings;
 use crate::state::Handed;
 use crate::status::FailoverStatus;
 use crate::suspicion::Suspicion;
-use crate::{ControlOutbox, GroupSettings, GroupState, Message, Peer, Refused, Store};
+use crate::{ControlOutbox, GroupSettings, GroupState, Message, OUTSIDE, Peer, Refused, Store};
 use belief::Claim;
+use lanes::OutsideLanes;
 use memories::EarlierStart;
 use order::Order;
 use pace::Pace;
@@ -53,6 +55,8 @@ pub(crate) struct Group {
     /// The last epoch in which a process start asked for a lane or an incarnation, and there was none
     /// for it.
     used_up: Epoch,
+    /// What command lines have drawn.
+    outside_lanes: OutsideLanes,
     /// The last epoch that this process issued; 0 = none yet. Lanes and incarnations of other epochs
     /// are not this process's to give.
     issued: Epoch,
@@ -123,6 +127,7 @@ impl Group {
             torn: false,
             changed: None,
             used_up: 0,
+            outside_lanes: OutsideLanes::default(),
             issued: 0,
             doubtful: false,
             claims: Vec::new(),
@@ -271,9 +276,9 @@ impl Group {
             Message::ViewRequest { .. } => {
                 out.control(from, Message::View(self.state.view(self.id())));
             }
-            Message::LaneRequest { epoch, nonce, .. } => {
-                self.draw_lane(from, *epoch, *nonce, store, out);
-            }
+            Message::LaneRequest {
+                epoch, node, nonce, ..
+            } => self.draw_lane(from, *epoch, (*node, *nonce), store, out),
             Message::IncarnationRequest { node, nonce, .. } => {
                 self.draw_incarnation(from, *node, *nonce, store, out);
             }
@@ -339,11 +344,15 @@ impl Group {
         &mut self,
         from: Peer,
         epoch: Epoch,
-        nonce: u64,
+        (node, nonce): (NodeId, u64),
         store: &mut impl Store,
         out: &mut impl ControlOutbox,
     ) {
         if self.state.in_force().is_none_or(|e| e.epoch != epoch) {
+            return;
+        }
+        let another = node == OUTSIDE && !self.state.lanes.contains(&nonce);
+        if another && !self.outside_lanes.takes(epoch) {
             return;
         }
         if let Some(lane) = self.draw(store, |state| state.draw_lane(epoch, nonce)) {

@@ -517,6 +517,12 @@ pub enum Message {
         /// Who.
         node: NodeId,
     },
+    /// Node → asker: say it again with this number, which shows that you get what is sent to your address.
+    /// [E-CHALLENGE]
+    Challenge {
+        /// Drawn by the node for this address; it counts for a minute or two.
+        number: u64,
+    },
 }
 
 impl Message {

@@ -34,6 +34,9 @@ pub struct GroupStatus {
     pub attempt: Option<AttemptStatus>,
     /// The last change of epoch that this controller brought about.
     pub last_failover: Option<FailoverStatus>,
+    /// Repair lanes that command lines were refused, since they have had their share of the epoch's.
+    #[serde(default)]
+    pub refused_lanes: u64,
     /// What an operator should know, in words.
     pub warnings: Vec<String>,
 }

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From secrets to keys.
 
-use hmac::{Hmac, Mac};
-use sha2::Sha256;
-
-use crate::KEY_LEN;
+use crate::{KEY_LEN, mac};
 
 /// What a key is for. Keys of different purposes are independent of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +13,8 @@ pub enum Purpose {
     PacketDigest,
     /// The HMAC of control messages.
     Control,
+    /// Connections by which replicas get one another's state.
+    State,
 }
 
 impl Purpose {
@@ -24,6 +23,7 @@ impl Purpose {
             Self::PacketMac => b"wirepaxos packet mac 1",
             Self::PacketDigest => b"wirepaxos packet digest 1",
             Self::Control => b"wirepaxos control 1",
+            Self::State => b"wirepaxos state 1",
         }
     }
 }
@@ -31,18 +31,12 @@ impl Purpose {
 /// A holder's secret, from one of the cluster's.
 pub(crate) fn holder(secret: &[u8; KEY_LEN], cluster: u32, number: u8) -> [u8; KEY_LEN] {
     let cluster = cluster.to_be_bytes();
-    hmac(secret, &[b"wirepaxos holder 1", &cluster, &[number]])
+    mac(secret, &[b"wirepaxos holder 1", &cluster, &[number]])
 }
 
 /// A key, from its holder's secret.
 pub(crate) fn key(holder: &[u8; KEY_LEN], purpose: Purpose) -> [u8; KEY_LEN] {
-    hmac(holder, &[purpose.label()])
-}
-
-fn hmac(key: &[u8; KEY_LEN], parts: &[&[u8]]) -> [u8; KEY_LEN] {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
-    parts.iter().for_each(|part| mac.update(part));
-    mac.finalize().into_bytes().into()
+    mac(holder, &[purpose.label()])
 }
 
 #[cfg(test)]

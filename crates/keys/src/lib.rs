@@ -22,11 +22,13 @@
 mod derive;
 mod error;
 mod file;
+mod mac;
 mod text;
 
 pub use derive::Purpose;
 pub use error::Error;
 pub use file::{Holder, KeyFile, Rotation};
+pub use mac::{is_mac, mac};
 
 /// Bytes of a secret, and of a key.
 pub const KEY_LEN: usize = 32;

@@ -7,23 +7,46 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use control::{Documents, Message, Turned};
 use serde_json::{Value, json};
 
+use crate::budget::Budget;
+use crate::challenges::Challenges;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_peers::ControlPeers;
 use crate::{Error, listen};
 
 /// The largest payload of a datagram.
 const MAX_MESSAGE_LEN: usize = 65_507;
+/// So many datagrams are taken in one turn of a control loop, and so many bytes and one more datagram: what the node is
+/// there for has its turn in between, whatever is sent here.
+const TURN: usize = 64;
+const TURN_BYTES: usize = 128 << 10;
+/// Status documents that are made at once, and in a second.
+const DOCUMENTS: (u32, u32) = (200, 100);
 
 /// Sends and receives control messages, without waiting.
 pub struct ControlSocket {
     sender: ControlSender,
     buffer: Vec<u8>,
+    challenges: Challenges,
+    turn: Turn,
     turned: BTreeMap<Turned, u64>,
+    challenged: u64,
     documents: Documents,
+    making: Budget,
+    refused_documents: u64,
+}
+
+/// What one turn has taken.
+#[derive(Default)]
+struct Turn {
+    datagrams: usize,
+    bytes: usize,
+    /// Turns that were full.
+    full: u64,
 }
 
 /// The half that sends, for any thread.
@@ -45,28 +68,60 @@ impl ControlSocket {
         Ok(ControlSocket {
             sender,
             buffer: vec![0; MAX_MESSAGE_LEN + 1],
+            challenges: Challenges::draw()?,
+            turn: Turn::default(),
             turned: BTreeMap::new(),
+            challenged: 0,
             documents: Documents::default(),
+            making: Budget::new(DOCUMENTS.0, DOCUMENTS.1),
+            refused_documents: 0,
         })
     }
 
-    /// The next message that waits here. Anybody may send anything: messages that don't count here
-    /// are skipped, and their number is kept for `status`.
+    /// From now on as much as one turn takes can be [received](Self::receive). What is left waits for the next one.
+    pub fn begin_turn(&mut self) {
+        self.turn = Turn {
+            full: self.turn.full,
+            ..Turn::default()
+        };
+    }
+
+    /// The next message that waits here, unless the turn is full. Anybody may send anything: messages that don't count
+    /// here are skipped, and their number is kept for `status`.
     pub fn receive(&mut self) -> Option<(Message, SocketAddr)> {
-        let ControlSender { socket, peers, .. } = &self.sender;
-        loop {
-            let (n, from) = match socket.recv_from(&mut self.buffer) {
-                Ok(received) => received,
+        while self.turn.has_room() {
+            match self.sender.socket.recv_from(&mut self.buffer) {
+                Ok((n, from)) => {
+                    self.turn.take(n);
+                    if let Some(message) = self.open(n, from) {
+                        return Some((message, from));
+                    }
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
                 // The error is about an earlier send, or a signal. It says nothing about the next
                 // message.
-                Err(_) => continue,
-            };
-            match peers.open(&self.buffer[..n], from) {
-                Ok(message) => return Some((message, from)),
-                Err(why) => *self.turned.entry(why).or_default() += 1,
+                Err(_) => self.turn.take(0),
             }
         }
+        None
+    }
+
+    /// What came, if it counts. Whoever must show that it gets what is sent to its address is told how. [E-CHALLENGE]
+    fn open(&mut self, n: usize, from: SocketAddr) -> Option<Message> {
+        let opened = self
+            .sender
+            .peers
+            .open_challenged(&self.buffer[..n], from)
+            .map_err(|why| *self.turned.entry(why).or_default() += 1)
+            .ok()?;
+        let shown = opened.challenged;
+        if shown.is_none_or(|number| self.challenges.accepts(from, number)) {
+            return Some(opened.message);
+        }
+        self.challenged += 1;
+        let number = self.challenges.number(from);
+        self.send(from, &Message::Challenge { number });
+        None
     }
 
     /// Sends a message; it may be lost, as every message may.
@@ -74,9 +129,14 @@ impl ControlSocket {
         self.sender.send(to, message);
     }
 
-    /// Whether a status document is kept under this id.
-    pub fn has_status(&self, id: u64) -> bool {
-        self.documents.has(id)
+    /// Whether a status document is to be made for this id. To make one takes a while: there are so many in a second.
+    pub fn wants_status(&mut self, id: u64) -> bool {
+        if self.documents.has(id) {
+            return false;
+        }
+        let makes = self.making.take(Instant::now());
+        self.refused_documents += u64::from(!makes);
+        makes
     }
 
     /// Keeps a status document for a while.
@@ -98,11 +158,28 @@ impl ControlSocket {
 
     /// For `status`.
     pub fn to_json(&self) -> Value {
-        let mut counters = json!({ "unsent": self.sender.unsent.load(Ordering::Relaxed) });
+        let mut counters = json!({
+            "unsent": self.sender.unsent.load(Ordering::Relaxed),
+            "full_turns": self.turn.full,
+            "challenged": self.challenged,
+            "refused_documents": self.refused_documents,
+        });
         for why in Turned::ALL {
             counters[why.name()] = self.turned.get(&why).copied().unwrap_or(0).into();
         }
         counters
+    }
+}
+
+impl Turn {
+    fn has_room(&self) -> bool {
+        self.datagrams < TURN && self.bytes < TURN_BYTES
+    }
+
+    fn take(&mut self, bytes: usize) {
+        self.datagrams += 1;
+        self.bytes += bytes;
+        self.full += u64::from(!self.has_room());
     }
 }
 
@@ -180,9 +257,11 @@ mod tests {
         for bytes in garbage {
             peer.sender.socket.send_to(bytes, at("leader-1")).unwrap();
         }
-        peer.send(at("leader-1"), &Message::Stop);
+        let question = Message::ViewRequest { group: 0 };
+        peer.send(at("leader-1"), &question);
+
         let from = at("leader-2");
-        assert_eq!(receive(&mut socket), Some((Message::Stop, from)));
+        assert_eq!(receive(&mut socket), Some((question, from)));
         assert_eq!(socket.receive(), None);
         assert_eq!(socket.to_json()["malformed"], garbage.len());
         let large = Message::FailoverReply {
@@ -230,8 +309,91 @@ mod tests {
         let counted = socket.to_json();
         assert_eq!(
             counted,
-            json!({ "unsent": 0, "malformed": 0, "wrong_cluster": 1, "misdirected": 1,
+            json!({ "unsent": 0, "full_turns": 0, "challenged": 0, "refused_documents": 0, "malformed": 0, "wrong_cluster": 1, "misdirected": 1,
                     "unknown_sender": 2 })
         );
+    }
+
+    /// What a node is there for must have its turn whatever is sent to its control address.
+    #[test]
+    fn a_turn_takes_so_many_datagrams_and_bytes() {
+        let cluster = cluster();
+        let at = |name| cluster.node(name).unwrap().control;
+        let mut socket = bind(&cluster, "leader-1");
+        let peer = bind(&cluster, "leader-2");
+        let question = Message::ViewRequest { group: 0 };
+        let turn = |socket: &mut ControlSocket| {
+            socket.begin_turn();
+            wait(&[socket.as_fd()], Some(Duration::from_secs(5))).unwrap();
+            let mut taken = 0;
+            while socket.receive().is_some() {
+                taken += 1;
+            }
+            taken
+        };
+        for _ in 0..TURN + 5 {
+            peer.send(at("leader-1"), &question);
+        }
+        assert_eq!(turn(&mut socket), TURN);
+        assert_eq!(socket.receive(), None, "not in this turn");
+        assert_eq!(turn(&mut socket), 5);
+        assert_eq!(socket.to_json()["full_turns"], 1);
+        // Nor do large ones that are nothing keep it.
+        for _ in 0..3 {
+            let sent = peer.sender.socket.send_to(&[0; 65_000], at("leader-1"));
+            sent.unwrap();
+        }
+        peer.send(at("leader-1"), &question);
+        assert_eq!(turn(&mut socket), 0);
+        assert_eq!(turn(&mut socket), 1);
+        assert_eq!(socket.to_json()["full_turns"], 2);
+    }
+
+    /// [E-CHALLENGE]
+    #[test]
+    fn who_asks_from_anywhere_must_be_where_it_says() {
+        let cluster = cluster();
+        let leader = cluster.node("leader-1").unwrap();
+        let mut socket = bind(&cluster, "leader-1");
+        let asker = UdpSocket::bind((leader.control.ip(), 0)).unwrap();
+        let peers = ControlPeers::new(&cluster, OUTSIDE);
+        let ask = |message: &Message| {
+            let bytes = peers.seal(leader.control, message).unwrap();
+            asker.send_to(&bytes, leader.control).unwrap();
+            bytes.len()
+        };
+        let question = Message::StatusRequest { id: 1, part: 0 };
+        let asked = ask(&question);
+        assert_eq!(receive(&mut socket), None, "it is told a number first");
+        let mut buffer = [0; 2_048];
+        let n = asker.recv(&mut buffer).unwrap();
+        assert!(n <= asked + 16, "{asked} bytes ask, {n} answer");
+        let told = peers.open(&buffer[..n], leader.control);
+        assert!(matches!(told, Ok(Message::Challenge { .. })), "{told:?}");
+        ask(&question);
+        let from = asker.local_addr().unwrap();
+        assert_eq!(receive(&mut socket), Some((question.clone(), from)));
+        // The number is of no use to anybody else, nor in a member's name where an order does harm.
+        let other = UdpSocket::bind((leader.control.ip(), 0)).unwrap();
+        let bytes = peers.seal(leader.control, &question).unwrap();
+        other.send_to(&bytes, leader.control).unwrap();
+        assert_eq!(receive(&mut socket), None);
+        let peer = bind(&cluster, "leader-2");
+        peer.send(leader.control, &Message::Stop);
+        assert_eq!(receive(&mut socket), None);
+        assert_eq!(socket.to_json()["challenged"], 3);
+    }
+
+    #[test]
+    fn so_many_status_documents_are_made() {
+        let mut socket = bind(&cluster(), "leader-1");
+        let made = (0..1_000).filter(|id| socket.wants_status(*id)).count();
+        assert!((1..1_000).contains(&made), "{made}");
+        assert_eq!(socket.to_json()["refused_documents"], 1_000 - made);
+        let mut other = bind(&cluster(), "leader-1");
+        assert!(other.wants_status(7));
+        other.keep_status(7, &json!({}));
+        assert!(!other.wants_status(7), "it is there");
+        assert_eq!(other.to_json()["refused_documents"], 0);
     }
 }

@@ -3,14 +3,19 @@
 //!
 //! A library's user who wants them installs a subscriber. Programs use the one here.
 
-use std::io;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
+use tracing::{Level, Metadata};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt, registry};
 
 use crate::Error;
+use crate::budget::Budget;
 
 /// The environment's variable that says what is worth a line: a level, or levels by module, as in
 /// `warn,node::plane=debug`.
@@ -19,17 +24,92 @@ const VARIABLE: &str = "WIREPAXOS_LOG";
 /// Without the variable.
 const DEFAULT: &str = "info";
 
+/// Lines at once, and in a second: of errors, and of everything else. What strangers cause must neither fill a disk nor
+/// hide an error.
+const LINES: (u32, u32) = (1_000, 100);
+
 /// From now on events of this process are lines on its standard error, if anybody reads that. A program
 /// that has a subscriber keeps it.
 pub fn to_stderr() -> Result<(), Error> {
     let wanted = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
     let wanted = targets(wanted.as_deref().unwrap_or(DEFAULT))?;
     let lines = fmt::layer()
-        .with_writer(io::stderr)
+        .with_writer(Bounded::new(io::stderr))
         // It would say so on standard error, and panic.
         .log_internal_errors(false);
     let _ = registry().with(lines).with(wanted).try_init();
     Ok(())
+}
+
+/// How many lines of this process there was no room for.
+pub fn left_out() -> u64 {
+    LEFT_OUT.load(Ordering::Relaxed)
+}
+
+static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+
+/// Makes a writer for each line, as long as there aren't too many.
+struct Bounded<M> {
+    make: M,
+    errors: Mutex<Lines>,
+    others: Mutex<Lines>,
+}
+
+struct Lines {
+    budget: Budget,
+    /// Left out since the last one that was written.
+    missing: u64,
+}
+
+impl<M> Bounded<M> {
+    fn new(make: M) -> Bounded<M> {
+        let lines = || {
+            Mutex::new(Lines {
+                budget: Budget::new(LINES.0, LINES.1),
+                missing: 0,
+            })
+        };
+        Bounded {
+            make,
+            errors: lines(),
+            others: lines(),
+        }
+    }
+}
+
+impl<M: Fn() -> W, W: Write> Bounded<M> {
+    /// Of a line at a moment; `None` if it is to be left out. Whatever was left out before is said first.
+    fn line(&self, level: Level, now: Instant) -> Option<W> {
+        let lines = match level {
+            Level::ERROR => &self.errors,
+            _ => &self.others,
+        };
+        let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if !lines.budget.take(now) {
+            lines.missing += 1;
+            LEFT_OUT.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let mut writer = (self.make)();
+        let missing = std::mem::take(&mut lines.missing);
+        if missing > 0 {
+            // Nobody may read it.
+            let _ = writeln!(writer, "{missing} lines were left out: there were too many");
+        }
+        Some(writer)
+    }
+}
+
+impl<'a, M: Fn() -> W, W: Write> fmt::MakeWriter<'a> for Bounded<M> {
+    type Writer = fmt::writer::OptionalWriter<W>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self.line(Level::INFO, Instant::now()).into()
+    }
+
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> Self::Writer {
+        self.line(*meta.level(), Instant::now()).into()
+    }
 }
 
 fn targets(text: &str) -> Result<Targets, Error> {
@@ -50,7 +130,8 @@ fn targets(text: &str) -> Result<Targets, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tracing::Level;
+    use std::sync::Arc;
+    use std::time::Duration;
 
     #[test]
     fn levels_are_for_all_or_by_module() {
@@ -63,6 +144,47 @@ mod tests {
             let why = targets(wrong).unwrap_err().to_string();
             assert!(why.contains(&format!("WIREPAXOS_LOG={wrong:?}")), "{why}");
             assert!(why.contains("warn,node::plane=debug"), "{why}");
+        }
+    }
+
+    #[test]
+    fn so_many_lines_are_written_and_an_error_is_not_lost_among_them() {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let bounded = Bounded::new(|| Shared(written.clone()));
+        let begun = Instant::now();
+        let say = |level, now| {
+            if let Some(mut line) = bounded.line(level, now) {
+                line.write_all(b"x\n").unwrap();
+            }
+        };
+        (0..10_000).for_each(|_| say(Level::WARN, begun));
+        say(Level::ERROR, begun);
+        let lines = |from: usize| {
+            let text = String::from_utf8(written.lock().unwrap()[from..].to_vec()).unwrap();
+            text.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let most = LINES.0 as usize;
+        assert_eq!(lines(0).len(), most + 1);
+        assert!(left_out() >= 10_000 - u64::from(LINES.0));
+        let before = written.lock().unwrap().len();
+        (0..10_000).for_each(|_| say(Level::INFO, begun + Duration::from_secs(1)));
+        let later = lines(before);
+        assert!(
+            later[0].starts_with("9000 lines were left out"),
+            "{later:?}"
+        );
+        assert_eq!(later.len(), LINES.1 as usize + 1);
+    }
+
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
         }
     }
 }

@@ -200,8 +200,12 @@ mod tests {
         let server = Server::start(free, &cluster, leader).unwrap();
         let mut scraper = TcpStream::connect(free).unwrap();
         scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-        wait(&[node.as_fd()], Some(Duration::from_secs(10))).unwrap();
-        let (message, from) = node.receive().unwrap();
+        let mut receive = || {
+            wait(&[node.as_fd()], Some(Duration::from_secs(10))).unwrap();
+            node.receive()
+        };
+        assert_eq!(receive(), None, "it is challenged first");
+        let (message, from) = receive().unwrap();
         let Message::StatusRequest { id, part: 0 } = message else {
             panic!("{message:?}");
         };

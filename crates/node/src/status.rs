@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::cluster_file::Node;
 use crate::control_peers::ControlPeers;
 use crate::host::is_due;
+use crate::log;
 use crate::plane::UdpPlane;
 use crate::random_nonce;
 
@@ -25,6 +26,7 @@ pub(crate) fn document(node: &Node) -> Value {
         "node": node.id,
         "name": node.name,
         "role": node.role.name(),
+        "lines_left_out": log::left_out(),
     })
 }
 
@@ -102,6 +104,10 @@ pub fn ask(
         else {
             continue;
         };
+        if let Message::Challenge { .. } = message {
+            send(from, &assembler.request())?;
+            continue;
+        }
         match assembler.take(message) {
             Progress::None => {}
             Progress::Part => send(from, &assembler.request())?,

@@ -14,6 +14,8 @@
 //! | `stay` | `staying` |
 //! | `release` | `released` |
 //!
+//! An address has so many connections at most, and each must ask within a while.
+//!
 //! All replicas are asked at once, so that one that doesn't answer holds up nobody. Whoever fetches asks
 //! for one part after the other and keeps each in a file, with its checksum; so it goes on after a
 //! connection that broke, or after its own end, where it had got. A state is held open as long as
@@ -25,6 +27,7 @@ pub mod copy;
 pub mod held;
 pub mod incoming;
 pub mod linked;
+pub mod places;
 pub mod server;
 
 use std::io::{self, BufRead, Read, Write};

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
@@ -206,9 +206,17 @@ fn a_learner_asks_for_the_epoch_of_a_vote_that_it_cant_judge() {
     };
     let to = replica.bed.cluster.controller_node().control;
     let peers = ControlPeers::new(&replica.bed.cluster, control::OUTSIDE);
-    let order = peers.seal(to, &order).unwrap();
-    replica.client.send_to(&order, to).unwrap();
+    let operator = UdpSocket::bind((to.ip(), 0)).unwrap();
+    operator.set_read_timeout(Some(PATIENCE)).unwrap();
+    let buffer = RefCell::new(vec![0; 65_536]);
     let later = replica.bed.until("leader", |document| {
+        let bytes = peers.seal(to, &order).unwrap();
+        operator.send_to(&bytes, to).unwrap();
+        let received = operator.recv(&mut buffer.borrow_mut()[..]);
+        if let Ok(n) = received {
+            // A challenge, which is answered next time. [E-CHALLENGE]
+            let _ = peers.open(&buffer.borrow()[..n], to);
+        }
         leading_epoch(document).filter(|later| *later > epoch)
     });
     let delivered = replica.delivered(0, "learner-1");

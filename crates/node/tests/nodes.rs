@@ -103,9 +103,9 @@ impl Bed {
     /// Sends a control message until something that `wanted` takes comes back.
     fn ask<T>(&self, name: &str, message: &Message, wanted: impl Fn(Message) -> Option<T>) -> T {
         let peers = ControlPeers::new(&self.cluster, OUTSIDE);
-        let bytes = peers.seal(self.control(name), message).unwrap();
         let mut buffer = vec![0; 65_536];
         repeat(|| {
+            let bytes = peers.seal(self.control(name), message).unwrap();
             self.client.send_to(&bytes, self.control(name)).unwrap();
             let n = self.client.recv(&mut buffer).ok()?;
             wanted(peers.open(&buffer[..n], self.control(name)).ok()?)

@@ -23,6 +23,7 @@ impl Group {
             suspects,
             attempt: self.attempt.as_ref().map(|a| a.status(now)),
             last_failover: self.last_failover.clone(),
+            refused_lanes: self.outside_lanes.refused(),
             warnings: self.warnings(),
         }
     }

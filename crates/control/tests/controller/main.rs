@@ -7,7 +7,7 @@ mod sessions;
 mod world;
 
 use control::state::Handed;
-use control::{EpochState, GivenUp, GroupState, LEAP, Message, Peer};
+use control::{EpochState, GivenUp, GroupState, LEAP, Message, OUTSIDE, Peer};
 use paxos::round::MAX_LANE;
 use paxos::{Epoch, Instance, MsgType, NodeId, Round};
 use world::{ACCEPTORS, GROUP, LEADERS, OPERATOR, PARTITIONS, REPLICAS, Replica, World};
@@ -701,11 +701,15 @@ fn learners_are_told_the_epochs_and_asked_nothing() {
 // ---- Lanes -----------------------------------------------------------------------------------
 
 fn lane(world: &mut World, epoch: Epoch, nonce: u64) -> Option<u8> {
+    lane_of(world, 6, epoch, nonce)
+}
+
+fn lane_of(world: &mut World, node: NodeId, epoch: Epoch, nonce: u64) -> Option<u8> {
     world.told.clear();
     let request = Message::LaneRequest {
         group: GROUP,
         epoch,
-        node: 6,
+        node,
         nonce,
     };
     world.say(Peer::Client(6), request);
@@ -730,6 +734,36 @@ fn every_process_start_has_a_lane_of_its_own_also_across_controllers() {
     assert!(world.run_until(1_000, |w| w.is_served() && w.epoch() == 2));
     assert_eq!(world.leader(), LEADERS[0], "the leader stays");
     assert_eq!(lane(&mut world, 2, 72), Some(1));
+}
+
+/// [E-LANE]
+#[test]
+fn command_lines_can_use_up_no_epoch() {
+    let mut world = World::started();
+    let drawn = |world: &mut World, epoch, nonces: std::ops::Range<u64>| {
+        let lanes = nonces.filter_map(|nonce| lane_of(world, OUTSIDE, epoch, nonce));
+        lanes.count()
+    };
+    let of_strangers = drawn(&mut world, 1, 1_000..1_140);
+    assert!(0 < of_strangers && of_strangers < 127, "{of_strangers}");
+    assert_eq!(drawn(&mut world, 1, 1_000..1_001), 1, "the same again");
+    world.run(2_000);
+    assert_eq!(world.epoch(), 1);
+    let status = world.controller.as_ref().unwrap().status(world.now());
+    let refused = status.groups[0].refused_lanes;
+    assert_eq!(refused, 140 - of_strangers as u64);
+    let first = lane(&mut world, 1, 70).expect("there are lanes for nodes");
+    assert_eq!(usize::from(first), of_strangers + 1);
+    let order = Message::Failover {
+        group: GROUP,
+        epoch: 1,
+        to: None,
+        forced: true,
+        accept_data_loss: false,
+    };
+    world.say(OPERATOR, order);
+    assert!(world.run_until(1_000, |w| w.is_served() && w.epoch() == 2));
+    assert_eq!(drawn(&mut world, 2, 2_000..2_001), 1, "another epoch");
 }
 
 /// As operations.md advises: the state file is backed up, the machine lost, the backup restored. The

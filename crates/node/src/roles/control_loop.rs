@@ -108,6 +108,7 @@ impl<'a> ControlLoop<'a> {
     /// Tells those who asked that this node ends, also those who did so while it was ending. Fails where
     /// it ends because it must not go on.
     pub fn end(mut self) -> Result<(), Error> {
+        self.socket.begin_turn();
         while let Some((message, from)) = self.socket.receive() {
             if let Message::Stop = message {
                 self.stoppers.push(from);
@@ -160,8 +161,9 @@ impl<'a> ControlLoop<'a> {
         Some(Error::new(why.to_string()))
     }
 
-    /// Handles the messages that wait.
+    /// Handles the messages that wait, as many as a turn takes.
     fn messages(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
+        self.socket.begin_turn();
         while let Some((message, from)) = self.socket.receive() {
             match &message {
                 Message::View(view) if self.groups.contains(&view.group) => {
@@ -177,7 +179,7 @@ impl<'a> ControlLoop<'a> {
                     }
                 }
                 Message::StatusRequest { id, part } => {
-                    if !self.socket.has_status(*id) {
+                    if self.socket.wants_status(*id) {
                         self.socket.keep_status(*id, &self.status(role));
                     }
                     self.socket.send_status(from, *id, *part);

@@ -2,10 +2,9 @@
 //! Hands a replica's state out.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant as Moment};
 
@@ -13,14 +12,14 @@ use paxos::{Deployment, Epoch, Instance};
 use tracing::{Span, info, warn};
 
 use super::held::{Copies, Held, Keeper, Logs, lock};
+use super::places::Places;
 use super::{Answer, Ask, Patience, Question, read_line, write_line};
 use crate::host::Stop;
 use crate::listen::Connections;
 
-const MAX_CONNECTIONS: usize = 8;
 /// States that are held open at once: each keeps what its store would have deleted meanwhile.
 const MAX_HELD: usize = 2;
-/// An asker may be busy this long between two questions of one connection.
+/// An asker may be busy this long between two questions of one connection, and write as long at one.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Where a partition's worker stands.
@@ -63,6 +62,7 @@ pub struct Settings {
 /// Serves until dropped.
 pub struct Server {
     stop: Arc<Stop>,
+    places: Arc<Places>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -77,6 +77,8 @@ impl Server {
         listener.set_nonblocking(true)?;
         let stop = Stop::new()?;
         let (stopping, span) = (stop.clone(), Span::current());
+        let places = Arc::<Places>::default();
+        let of_threads = places.clone();
         let source = Arc::new(Source {
             settings,
             workers,
@@ -87,12 +89,18 @@ impl Server {
             .name("transfer".into())
             .spawn(move || {
                 let _said_there = span.entered();
-                accept_loop(listener, &source, &stopping);
+                accept_loop(listener, &source, &of_threads, &stopping);
             })?;
         Ok(Server {
             stop,
+            places,
             thread: Some(thread),
         })
+    }
+
+    /// How many connections were closed at once, as there was no place for them.
+    pub fn refused(&self) -> u64 {
+        self.places.refused()
     }
 }
 
@@ -105,15 +113,15 @@ impl Drop for Server {
     }
 }
 
-fn accept_loop(listener: TcpListener, source: &Arc<Source>, stop: &Stop) {
-    let running = Arc::new(AtomicUsize::new(0));
+fn accept_loop(listener: TcpListener, source: &Arc<Source>, places: &Arc<Places>, stop: &Stop) {
     for stream in Connections::new(listener, "checkpoint transfer", stop) {
-        if running.fetch_add(1, Ordering::AcqRel) >= MAX_CONNECTIONS {
-            running.fetch_sub(1, Ordering::AcqRel);
+        let from = stream.peer_addr().ok();
+        let Some(place) = from.and_then(|from| places.take(from.ip())) else {
             continue; // closed: the other side tries elsewhere, or later
-        }
-        let (source, done, span) = (source.clone(), running.clone(), Span::current());
-        let spawned = std::thread::Builder::new()
+        };
+        let (source, span) = (source.clone(), Span::current());
+        // Where there is no thread for it, it is closed, too.
+        let _ = std::thread::Builder::new()
             .name("transfer-send".into())
             .spawn(move || {
                 let _said_there = span.entered();
@@ -121,13 +129,26 @@ fn accept_loop(listener: TcpListener, source: &Arc<Source>, stop: &Stop) {
                 if let Err(e) = source.serve(stream) {
                     tracing::debug!(error = %e, "a connection for a checkpoint broke off");
                 }
-                done.fetch_sub(1, Ordering::AcqRel);
+                drop(place);
             });
-        if spawned.is_err() {
-            running.fetch_sub(1, Ordering::AcqRel);
-        }
     }
     lock(&source.held).clear();
+}
+
+/// What must have come by a certain moment, however slowly it comes.
+struct Timely<'a> {
+    stream: &'a TcpStream,
+    until: Moment,
+}
+
+impl Read for Timely<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.checked_duration_since(Moment::now());
+        let left = left.filter(|left| !left.is_zero());
+        let left = left.ok_or(io::ErrorKind::TimedOut)?;
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(into)
+    }
 }
 
 type Table = Mutex<BTreeMap<u64, Arc<Held>>>;
@@ -144,9 +165,12 @@ impl Source {
     fn serve(&self, stream: TcpStream) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(IDLE))?;
         stream.set_write_timeout(Some(self.patience.stream))?;
-        let mut input = BufReader::new(&stream);
+        // Whoever connects wants something now.
+        let mut input = BufReader::new(Timely {
+            stream: &stream,
+            until: Moment::now() + self.patience.answer,
+        });
         let mut out = BufWriter::new(&stream);
         loop {
             let ask = match read_line(&mut input) {
@@ -161,6 +185,7 @@ impl Source {
             write_line(&mut out, &answer)?;
             out.write_all(&bytes)?;
             out.flush()?;
+            input.get_mut().until = Moment::now() + IDLE;
         }
     }
 

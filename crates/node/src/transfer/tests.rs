@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 use std::io::{BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -32,6 +32,9 @@ const ENDLESS: Patience = Patience {
     answer: Duration::from_secs(86_400),
     stream: Duration::from_secs(86_400),
 };
+
+/// Far less than who asks may be idle, and more than who hasn't asked may.
+const IDLE_AT_MOST: Duration = Duration::from_secs(30);
 
 struct Bytes(Vec<u8>);
 
@@ -91,7 +94,7 @@ fn behind(next: Instance) -> Stand {
 struct Source {
     address: SocketAddr,
     fake: Arc<Fake>,
-    _server: Server,
+    server: Server,
     _directory: TestDir,
 }
 
@@ -116,7 +119,7 @@ fn serve_keeping(host: Ipv4Addr, stands: [Stand; 2], kept: u64) -> Source {
     Source {
         address,
         fake,
-        _server: server,
+        server,
         _directory: directory,
     }
 }
@@ -275,6 +278,24 @@ fn a_third_one_is_refused() {
     assert!(refused(peer.hold(&question)).contains("others already"));
     peer.release(first);
     peer.hold(&question).unwrap();
+}
+
+/// Strangers who connect and say nothing, or something without end, keep nobody away for good.
+#[test]
+fn who_connects_must_ask() {
+    let source = serve(draw(), [stand(77), stand(9)]);
+    let silent: Vec<TcpStream> = (0..20)
+        .map(|_| TcpStream::connect(source.address).unwrap())
+        .collect();
+    for stream in &silent {
+        // Closed by the other side: at once, or when its patience is at its end.
+        stream.set_read_timeout(Some(IDLE_AT_MOST)).unwrap();
+        let ended = (&*stream).read(&mut [0]);
+        assert!(matches!(ended, Ok(0)), "{ended:?}");
+    }
+    assert!(source.server.refused() > 0);
+    let found = search(&[source.address], &question([Some(70), None]));
+    assert_eq!(found.unwrap(), [source.address]);
 }
 
 /// The test ends by itself only if nobody waits for the silent ones.

@@ -264,6 +264,7 @@ impl<G: Protocol> Cluster<G> {
             let envelope = Envelope {
                 cluster: CLUSTER + 1,
                 to: layout::node_id(self.world.layout.names[to]),
+                challenge: 0,
                 message: Message::View(view.clone()),
             };
             self.world.deliver(0, to as NodeIndex, envelope);

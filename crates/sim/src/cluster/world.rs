@@ -555,6 +555,7 @@ impl World {
         let envelope = Envelope {
             cluster: CLUSTER,
             to: node_id(self.layout.names[usize::from(to)]),
+            challenge: 0,
             message,
         };
         self.deliver(from, to, envelope);

@@ -163,8 +163,10 @@ impl Cluster {
             forced: true,
             accept_data_loss,
         };
-        let client = ControlClient::new(&self.file).unwrap();
+        let mut client = ControlClient::new(&self.file).unwrap();
         client.send(self.control(CONTROLLER), &order);
+        // It may be answered late or never, but is challenged first. [E-CHALLENGE]
+        client.receive(Duration::from_millis(300));
     }
 
     /// All replicas are at one instance, with one digest.

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use control::{EpochRecord, Message, View};
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::Services;
 use super::catch_up::CatchUp;
 use super::copies::Copies;
+use super::digests::Digests;
 use super::kernel::KernelLearner;
 use super::waker::Waker;
 use super::worker_thread::{Job, WorkerHandle};
@@ -22,12 +23,15 @@ use crate::cluster_file::{ClusterFile, Group, Node, Protocol};
 use crate::control_socket::ControlSender;
 use crate::host::{Stop, is_due};
 use crate::roles::control_loop::{ControlLoop, Controlled};
+use crate::transfer::server::Server;
 
 /// How often a view is asked for while none is active.
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(200);
 /// How often it is asked for when one is: the controller tells news by itself.
 const REFRESH_VIEW_INTERVAL: Duration = Duration::from_secs(2);
 const ASK_NUMBER_INTERVAL: Duration = Duration::from_millis(100);
+/// How often somebody who waits for digests is thought of.
+const DIGEST_INTERVAL: Duration = Duration::from_millis(20);
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What a worker asks the control thread for.
@@ -60,6 +64,8 @@ pub struct ReplicaControl<'a> {
     pub learner: Option<&'a KernelLearner>,
     pub catch_up: &'a CatchUp,
     pub copies: Option<&'a Copies>,
+    pub transfer: &'a Server,
+    pub digests: Digests,
     pub asked: mpsc::Receiver<Ask>,
     pub woken: Waker,
     pub stop: &'a Stop,
@@ -111,7 +117,10 @@ impl Controlled for ReplicaControl<'_> {
         };
         control.ask_for_view_after(view_interval, self.group.id);
         let asking = self.ask_for_numbers();
-        Ok(Some(if asking {
+        self.begin_digests();
+        Ok(Some(if self.digests.is_wanted() {
+            DIGEST_INTERVAL
+        } else if asking {
             ASK_NUMBER_INTERVAL
         } else {
             view_interval
@@ -145,7 +154,7 @@ impl Controlled for ReplicaControl<'_> {
             Message::StopExecution { group, epoch } if group == self.group.id => {
                 self.stop_execution(epoch);
             }
-            Message::DigestRequest { group } if group == self.group.id => self.digest(from),
+            Message::DigestRequest { group } if group == self.group.id => self.digests.ask(from),
             _ => {}
         }
         Ok(())
@@ -180,6 +189,8 @@ impl Controlled for ReplicaControl<'_> {
         document["busy_workers"] = (self.workers.len() - partitions.len()).into();
         document["partitions"] = partitions.into();
         document["catch_up"] = self.catch_up.status();
+        document["refused_digests"] = self.digests.refused().into();
+        document["refused_connections"] = self.transfer.refused().into();
         if let Some(copies) = self.copies {
             document["copies"] = copies.status(warnings);
         }
@@ -291,18 +302,20 @@ impl ReplicaControl<'_> {
         partitions
     }
 
-    /// Collects the workers' digests without waiting for them; the last one sends the answer.
-    fn digest(&self, from: SocketAddr) {
-        let collected = Arc::new(Mutex::new(vec![None; self.workers.len()]));
+    /// Has the workers make digests if somebody waits for them, without waiting; the last one sends the answers.
+    fn begin_digests(&mut self) {
+        let round = self.digests.begin(self.workers.len(), Instant::now());
+        let Some(round) = round else { return };
         for (pid, worker) in self.workers.iter().enumerate() {
-            let (collected, sender) = (collected.clone(), self.sender.clone());
+            let (round, sender) = (round.clone(), self.sender.clone());
             let group = self.group.id;
             worker.give(Job::Digest(Box::new(move |next, digest| {
-                let mut collected = collected.lock().unwrap_or_else(|e| e.into_inner());
-                collected[pid] = Some((next, digest));
-                if let Some(partitions) = collected.iter().cloned().collect() {
-                    sender.send(from, &Message::Digest { group, partitions });
-                }
+                let found = round.found(pid, (next, digest), Instant::now());
+                let Some((askers, partitions)) = found else {
+                    return;
+                };
+                let answer = Message::Digest { group, partitions };
+                askers.iter().for_each(|to| sender.send(*to, &answer));
             })));
         }
     }

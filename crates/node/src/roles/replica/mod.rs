@@ -12,6 +12,7 @@ mod catch_up;
 mod control_thread;
 mod copies;
 mod crew;
+mod digests;
 mod followed;
 mod handing_out;
 mod kernel;
@@ -41,6 +42,7 @@ pub(crate) use self::catch_up::Note;
 use self::control_thread::{Numbers, ReplicaControl};
 use self::copies::Copies;
 use self::crew::Crew;
+use self::digests::Digests;
 use self::followed::Followed;
 use self::handing_out::{HandingOut, readers};
 use self::kernel::KernelLearner;
@@ -227,7 +229,7 @@ fn serve<G: Followed>(
         workers: workers.clone(),
         whole: Arc::clone(&whole),
     });
-    let _transfer = transfer::server::Server::start(node.control, settings, handing_out.clone())
+    let transfer = transfer::server::Server::start(node.control, settings, handing_out.clone())
         .map_err(|e| Error::new(format!("can't listen on {} (TCP): {e}", node.control)))?;
     let replicas = cluster.replicas(group.id);
     let others = replicas.iter().filter(|n| n.id != node.id);
@@ -253,6 +255,8 @@ fn serve<G: Followed>(
         learner: learner.as_ref(),
         catch_up: &catch_up,
         copies: copies.as_ref(),
+        transfer: &transfer,
+        digests: Digests::default(),
         asked,
         woken,
         stop,
