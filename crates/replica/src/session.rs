@@ -28,6 +28,7 @@ use crate::settings::Limits;
 use crate::sibling::Copy;
 use paxos::{Instance, NodeId, Time};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// How many sessions that are gone are remembered, in order to tell their clients so.
 const DEPARTED: usize = 1_024;
@@ -289,6 +290,8 @@ pub(crate) struct Sessions {
     by_nonce: BTreeMap<u64, u64>,
     /// Windows of all sessions together.
     slots: usize,
+    /// Of these, what is answered at each address.
+    of_address: BTreeMap<IpAddr, Share>,
     /// Who is to hear of sessions that were closed here since the start. Not replicated.
     departed: BTreeMap<u64, ReplyAddress>,
     /// The reply in hand.
@@ -307,6 +310,7 @@ impl Sessions {
             open: BTreeMap::new(),
             by_nonce: BTreeMap::new(),
             slots: 0,
+            of_address: BTreeMap::new(),
             departed: BTreeMap::new(),
             scratch: Vec::new(),
         }
@@ -446,7 +450,7 @@ impl Sessions {
             Some(SessionOp::Move { reply_to }) => {
                 let mut status = Status::UnknownSession;
                 if let Some(session) = self.open.get_mut(&client) {
-                    session.head.reply_to = reply_to;
+                    move_to(&mut self.of_address, session, reply_to);
                     self.book.touch(client, session, at.inst, at.now);
                     self.book.changes.moved(client, at.inst, &reply_to);
                     status = Status::Ok;
@@ -479,8 +483,7 @@ impl Sessions {
             }
             return;
         }
-        let full = self.open.len() >= self.book.limits.sessions
-            || self.slots + usize::from(window) > self.book.limits.slots;
+        let full = self.is_full(window, &reply_to);
         let id = at.session_id();
         if !full {
             let head = Head {
@@ -503,11 +506,28 @@ impl Sessions {
         }
     }
 
+    /// Whether there is no room for another session, or its address has had its share. [S-SHARE]
+    fn is_full(&self, window: u16, reply_to: &ReplyAddress) -> bool {
+        let Limits {
+            sessions, slots, ..
+        } = self.book.limits;
+        let all = Share {
+            sessions: self.open.len(),
+            slots: self.slots,
+        };
+        let own = ip_of(reply_to).and_then(|ip| self.of_address.get(&ip));
+        let own = own.copied().unwrap_or_default();
+        let most_of = |all: usize| all - all / 4;
+        !all.has_room(window, sessions, slots)
+            || !own.has_room(window, most_of(sessions), most_of(slots))
+    }
+
     fn insert(&mut self, id: u64, head: Head, now: Time, stored: bool) {
         if !stored {
             self.book.dirty.heads.push(id);
         }
         self.slots += usize::from(head.window);
+        add(&mut self.of_address, &head);
         self.by_nonce.insert(head.nonce, id);
         self.open.entry(id).or_insert(Session {
             head,
@@ -534,6 +554,7 @@ impl Sessions {
         let session = self.open.remove(&id)?;
         self.by_nonce.remove(&session.head.nonce);
         self.slots -= usize::from(session.head.window);
+        subtract(&mut self.of_address, &session.head);
         self.book.recorded -= session.recorded_bytes();
         if session.stored {
             let pages = session.pages.len() as u16;
@@ -685,7 +706,7 @@ impl Sessions {
             Change::Opened(head) => head.last_inst,
             Change::Touched(inst) => inst,
             Change::Moved(inst, to) => {
-                session.head.reply_to = to;
+                move_to(&mut self.of_address, session, to);
                 inst
             }
             Change::Done {
@@ -702,6 +723,51 @@ impl Sessions {
         self.book.touch(id, session, inst, now);
         Some(())
     }
+}
+
+/// What a part of the sessions takes.
+#[derive(Clone, Copy, Default)]
+struct Share {
+    sessions: usize,
+    slots: usize,
+}
+
+impl Share {
+    fn has_room(self, window: u16, sessions: usize, slots: usize) -> bool {
+        self.sessions < sessions && self.slots + usize::from(window) <= slots
+    }
+}
+
+fn ip_of(to: &ReplyAddress) -> Option<IpAddr> {
+    to.address.map(|address| address.ip())
+}
+
+fn add(of_address: &mut BTreeMap<IpAddr, Share>, head: &Head) {
+    let Some(ip) = ip_of(&head.reply_to) else {
+        return;
+    };
+    let share = of_address.entry(ip).or_default();
+    share.sessions += 1;
+    share.slots += usize::from(head.window);
+}
+
+fn subtract(of_address: &mut BTreeMap<IpAddr, Share>, head: &Head) {
+    let Some(ip) = ip_of(&head.reply_to) else {
+        return;
+    };
+    if let Some(share) = of_address.get_mut(&ip) {
+        share.sessions -= 1;
+        share.slots -= usize::from(head.window);
+        if share.sessions == 0 {
+            of_address.remove(&ip);
+        }
+    }
+}
+
+fn move_to(of_address: &mut BTreeMap<IpAddr, Share>, session: &mut Session, to: ReplyAddress) {
+    subtract(of_address, &session.head);
+    session.head.reply_to = to;
+    add(of_address, &session.head);
 }
 
 /// Who hears the first answer from this replica: only the home replica gives it, or the one that leads. [S-HOME]

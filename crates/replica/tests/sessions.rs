@@ -275,6 +275,48 @@ fn sessions_are_bounded_in_number_and_size() {
     assert_eq!(status_of(&r.op(5, wider)), Status::Malformed);
 }
 
+/// [S-SHARE]
+#[test]
+fn one_address_leaves_room_for_sessions_of_others() {
+    let limits = Limits {
+        sessions: 40,
+        slots: 400,
+        ..Limits::default()
+    };
+    let mut r = Fed::new(Settings {
+        limits,
+        ..settings(REPLICAS[0])
+    });
+    let to = |ip: u8, port| ReplyAddress {
+        home: 0,
+        address: Some(([10, 0, 0, ip], port).into()),
+    };
+    let mut nonce = 0;
+    let mut open_from = |r: &mut Fed, ip, window| {
+        nonce += 1;
+        let replies = r.op(nonce, open(false, window, to(ip, nonce as u16)));
+        let opened = status_of(&replies) == Status::Ok;
+        opened.then(|| replies[0].session_id())
+    };
+    let greedy: Vec<_> = (0..100).map_while(|_| open_from(&mut r, 1, 1)).collect();
+    assert_eq!(greedy.len(), 30);
+    assert!(open_from(&mut r, 2, 1).is_some());
+    r.restart();
+    assert!(open_from(&mut r, 1, 1).is_none(), "also after a kill");
+    r.op(greedy[0], SessionOp::Close);
+    assert!(open_from(&mut r, 1, 1).is_some());
+    // What moves away is counted where it is then.
+    let moved = SessionOp::Move { reply_to: to(3, 1) };
+    r.op(greedy[1], moved);
+    assert!(open_from(&mut r, 1, 1).is_some());
+    r.restart();
+    assert!(open_from(&mut r, 1, 1).is_none());
+    // Windows are shared the same way.
+    assert!(open_from(&mut r, 4, 301).is_none());
+    assert!(open_from(&mut r, 4, 300).is_some());
+    assert!(open_from(&mut r, 4, 1).is_none());
+}
+
 #[test]
 fn a_datagram_client_gets_no_reply_beyond_the_limit() {
     let limits = Limits {
