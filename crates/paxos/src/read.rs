@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads without the log: how far a log must be executed before a read may be answered from it
+//! (docs/protocol.md, "Reads without the log"). One value serves the reads of one partition.
+//!
+//! ```text
+//! read ──> waits ──> QUERY for the whole partition ──> f+1 answers of the epoch ──> a bound
+//!            ^                    │
+//!            └── a later floor, or another epoch: all answers are void
+//! ```
+//!
+//! **What an answer proves.** What was decided before the question left has f+1 votes, so one of any f+1 members
+//! shows an `end` behind it. That holds while no later epoch may decide without them, which their floors say; and
+//! only of the very memories that the epoch counts on.
+
+use crate::wire::value::RangeReport;
+use crate::{
+    Configuration, Deployment, Epoch, Flags, Header, Instance, MsgType, Outbox, Packet,
+    PartitionId, Reason, Round, Time, To,
+};
+use std::cmp::Ordering;
+
+/// Marks the numbers of these questions, so that no answer to another range QUERY of the same host passes for
+/// one to these.
+const MARK: u64 = 1 << 63;
+
+/// How reads are asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadSettings {
+    /// The deployment.
+    pub deployment: Deployment,
+    /// The partition.
+    pub pid: PartitionId,
+    /// How long answers are waited for.
+    pub retry_after: Time,
+    /// Random, of this process, never 0: tells its questions from others'.
+    pub nonce: u64,
+}
+
+/// What answers a question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bound {
+    /// Its number. It also serves the reads of all earlier ones that were not answered.
+    pub question: u64,
+    /// Everything below must be executed before the reads.
+    pub end: Instance,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct ReadBounds {
+    settings: ReadSettings,
+    /// The active epoch; without one nothing is asked.
+    active: Option<Configuration>,
+    /// The number of the last question.
+    last: u64,
+    /// Whether a read waits for the next one.
+    wanted: bool,
+    /// The next one isn't asked before.
+    not_before: Time,
+    open: Option<Question>,
+    bound: Option<Bound>,
+}
+
+/// One that is under way.
+#[derive(Clone, Debug)]
+struct Question {
+    /// The members that have answered, a bit each.
+    answered: u64,
+    end: Instance,
+    again_at: Time,
+}
+
+/// Whether a range report answers a question that was asked for reads, of whatever host.
+pub fn is_for_reads(header: &Header) -> bool {
+    header.request & MARK != 0
+}
+
+impl ReadBounds {
+    /// Without an epoch: reads wait.
+    pub fn new(settings: ReadSettings) -> ReadBounds {
+        ReadBounds {
+            settings,
+            active: None,
+            last: 0,
+            wanted: false,
+            not_before: 0,
+            open: None,
+            bound: None,
+        }
+    }
+
+    /// The active epoch, if the last one is. Answers of another one are void.
+    pub fn set_epoch(&mut self, active: Option<&Configuration>) {
+        let epoch = |c: Option<&Configuration>| c.map(|c| c.epoch);
+        if epoch(active) != epoch(self.active.as_ref()) {
+            self.wanted |= self.open.take().is_some();
+            self.active = active.cloned();
+        }
+    }
+
+    /// A read comes. Returns the number of the question that it waits for, which has not been asked yet: what was
+    /// decided since an earlier one was asked may be missing in the answers to that. [B-ASK]
+    pub fn want(&mut self) -> u64 {
+        self.wanted = true;
+        self.last + 1
+    }
+
+    /// Asks, if reads wait and nothing is under way; and once more where answers are missing.
+    pub fn tick(&mut self, now: Time, out: &mut impl Outbox) {
+        if self.active.is_none() || self.next_deadline().is_none_or(|due| due > now) {
+            return;
+        }
+        if self.open.is_none() {
+            self.last += 1;
+            self.wanted = false;
+        }
+        let again_at = now.saturating_add(self.settings.retry_after);
+        let question = self.open.get_or_insert(Question {
+            answered: 0,
+            end: 0,
+            again_at,
+        });
+        question.again_at = again_at;
+        self.send(out);
+    }
+
+    fn send(&self, out: &mut impl Outbox) {
+        let settings = &self.settings;
+        let header = Header {
+            cluster: settings.deployment.cluster,
+            group: settings.deployment.group,
+            pid: settings.pid,
+            swid: settings.deployment.node,
+            flags: Flags::RANGE,
+            client: settings.nonce,
+            request: self.last | MARK,
+            ..Header::new(MsgType::Query)
+        };
+        out.send(To::Acceptors, &header, &[]);
+    }
+
+    /// When [`tick`](Self::tick) is due.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.active.as_ref()?;
+        match &self.open {
+            Some(question) => Some(question.again_at),
+            None => self.wanted.then_some(self.not_before),
+        }
+    }
+
+    /// Takes an acceptor's answer. Returns a later epoch than the active one, if it shows one: then all answers
+    /// are void. [B-COUNT]
+    pub fn step(&mut self, now: Time, packet: &Packet<'_>) -> Result<Option<Epoch>, Reason> {
+        let h = &packet.header;
+        let report = RangeReport::parse(packet.value)?;
+        let asked = (self.settings.nonce, self.last | MARK);
+        let (Some(active), Some(question)) = (&self.active, &mut self.open) else {
+            return Err(Reason::Unexpected);
+        };
+        if (h.client, h.request) != asked {
+            return Err(Reason::Unexpected);
+        }
+        let member = active
+            .acceptor(h.swid)
+            .filter(|at| active.acceptors[*at].nonce == report.nonce)
+            .ok_or(Reason::UnknownSender)?;
+        match h.rnd.cmp(&Round::base(active.epoch)) {
+            Ordering::Less => Err(Reason::Stale),
+            Ordering::Equal => {
+                question.answered |= 1 << member;
+                question.end = question.end.max(report.end).max(report.trim);
+                if question.answered.count_ones() as usize >= active.quorum() {
+                    self.bound = Some(Bound {
+                        question: self.last,
+                        end: question.end,
+                    });
+                    self.open = None;
+                }
+                Ok(None)
+            }
+            Ordering::Greater => {
+                self.open = None;
+                self.wanted = true;
+                self.not_before = now.saturating_add(self.settings.retry_after);
+                Ok(Some(h.rnd.epoch()))
+            }
+        }
+    }
+
+    /// What the last question has brought, once.
+    pub fn take_bound(&mut self) -> Option<Bound> {
+        self.bound.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outbox::Sent;
+    use crate::{Member, NodeId};
+
+    const NONCE: u64 = 77;
+    const RETRY: Time = 10;
+
+    fn configuration(epoch: Epoch, members: [(NodeId, u64); 3]) -> Configuration {
+        let member = |(node, nonce)| Member { node, nonce };
+        Configuration {
+            epoch,
+            leader: member((1, 1)),
+            acceptors: members.into_iter().map(member).collect(),
+            f: 1,
+            replicas: vec![31],
+            g: 0,
+        }
+    }
+
+    fn first_epoch() -> Configuration {
+        configuration(1, [(11, 1), (12, 2), (13, 3)])
+    }
+
+    fn bounds() -> ReadBounds {
+        let mut bounds = ReadBounds::new(ReadSettings {
+            deployment: Deployment {
+                cluster: 5,
+                group: 0,
+                partitions: 1,
+                max_value: 1024,
+                node: 31,
+            },
+            pid: 0,
+            retry_after: RETRY,
+            nonce: NONCE,
+        });
+        bounds.set_epoch(Some(&first_epoch()));
+        bounds
+    }
+
+    /// The numbers of the questions that leave now.
+    fn asked(bounds: &mut ReadBounds, now: Time) -> Vec<u64> {
+        let mut out = Sent::default();
+        bounds.tick(now, &mut out);
+        let questions = out.0.iter().map(|(to, header, _)| {
+            assert_eq!((*to, header.msgtype), (To::Acceptors, MsgType::Query));
+            assert!(header.flags.has(Flags::RANGE) && header.client == NONCE);
+            header.request
+        });
+        questions.collect()
+    }
+
+    struct Answer {
+        from: (NodeId, u64),
+        floor: Epoch,
+        question: u64,
+        end: Instance,
+        trim: Instance,
+    }
+
+    fn answer(from: (NodeId, u64), question: u64, end: Instance) -> Answer {
+        Answer {
+            from,
+            floor: 1,
+            question,
+            end,
+            trim: 0,
+        }
+    }
+
+    fn give(bounds: &mut ReadBounds, answer: Answer) -> Result<Option<Epoch>, Reason> {
+        let report = RangeReport {
+            end: answer.end,
+            trim: answer.trim,
+            nonce: answer.from.1,
+        };
+        let header = Header {
+            swid: answer.from.0,
+            rnd: match answer.floor {
+                0 => Round::NONE,
+                floor => Round::base(floor),
+            },
+            client: NONCE,
+            request: answer.question | MARK,
+            flags: Flags::RANGE,
+            ..Header::new(MsgType::Phase1b)
+        };
+        let value = report.emit();
+        let packet = Packet {
+            header,
+            tag: None,
+            value: &value,
+        };
+        bounds.step(0, &packet)
+    }
+
+    const ONE: (NodeId, u64) = (11, 1);
+    const TWO: (NodeId, u64) = (12, 2);
+
+    /// [B-COUNT]
+    #[test]
+    fn f_plus_one_members_answer_and_the_largest_end_or_trim_counts() {
+        let mut bounds = bounds();
+        assert_eq!(bounds.want(), 1);
+        assert_eq!(asked(&mut bounds, 0), [1 | MARK]);
+        assert_eq!(give(&mut bounds, answer(ONE, 1, 7)), Ok(None));
+        assert_eq!(give(&mut bounds, answer(ONE, 1, 7)), Ok(None));
+        assert_eq!(bounds.take_bound(), None, "one that answers twice is one");
+        let trimmed = Answer {
+            trim: 9,
+            ..answer(TWO, 1, 3)
+        };
+        assert_eq!(give(&mut bounds, trimmed), Ok(None));
+        let bound = Bound {
+            question: 1,
+            end: 9,
+        };
+        assert_eq!(bounds.take_bound(), Some(bound));
+        assert_eq!(bounds.take_bound(), None);
+        assert_eq!(asked(&mut bounds, 1_000), [], "nobody waits any more");
+    }
+
+    /// [B-ASK]
+    #[test]
+    fn a_read_waits_for_a_question_that_is_asked_after_it_came() {
+        let mut bounds = bounds();
+        assert_eq!((bounds.want(), bounds.want()), (1, 1));
+        assert_eq!(asked(&mut bounds, 0), [1 | MARK]);
+        assert_eq!(bounds.want(), 2);
+        assert_eq!(asked(&mut bounds, 1), [], "one is under way");
+        for from in [ONE, TWO] {
+            give(&mut bounds, answer(from, 1, 7)).unwrap();
+        }
+        assert_eq!(bounds.take_bound().unwrap().question, 1);
+        assert_eq!(asked(&mut bounds, 2), [2 | MARK]);
+        let old = give(&mut bounds, answer(ONE, 1, 7));
+        assert_eq!(old, Err(Reason::Unexpected), "of the first question");
+    }
+
+    #[test]
+    fn what_is_lost_is_asked_again_under_its_number() {
+        let mut bounds = bounds();
+        bounds.want();
+        assert_eq!(asked(&mut bounds, 0), [1 | MARK]);
+        assert_eq!(asked(&mut bounds, RETRY - 1), []);
+        assert_eq!(bounds.next_deadline(), Some(RETRY));
+        assert_eq!(asked(&mut bounds, RETRY), [1 | MARK]);
+    }
+
+    /// [B-COUNT]
+    #[test]
+    fn only_the_memories_of_the_epoch_count_with_its_floor() {
+        let mut bounds = bounds();
+        bounds.want();
+        asked(&mut bounds, 0);
+        let strangers = [(12, 9), (14, 1)];
+        for from in strangers {
+            let answered = give(&mut bounds, answer(from, 1, 7));
+            assert_eq!(answered, Err(Reason::UnknownSender));
+        }
+        let behind = Answer {
+            floor: 0,
+            ..answer(TWO, 1, 7)
+        };
+        assert_eq!(give(&mut bounds, behind), Err(Reason::Stale));
+        give(&mut bounds, answer(ONE, 1, 7)).unwrap();
+        let later = Answer {
+            floor: 2,
+            ..answer(TWO, 1, 7)
+        };
+        assert_eq!(give(&mut bounds, later), Ok(Some(2)));
+        assert_eq!(bounds.take_bound(), None);
+        assert_eq!(asked(&mut bounds, RETRY - 1), [], "not in every moment");
+        assert_eq!(asked(&mut bounds, RETRY), [2 | MARK]);
+        give(&mut bounds, answer(TWO, 2, 8)).unwrap();
+        assert_eq!(bounds.take_bound(), None, "the first answer is void");
+        give(&mut bounds, answer(ONE, 2, 7)).unwrap();
+        assert_eq!(bounds.take_bound().unwrap().question, 2);
+    }
+
+    /// [B-COUNT]
+    #[test]
+    fn another_epoch_begins_anew_and_without_an_active_one_nothing_is_asked() {
+        let mut bounds = bounds();
+        bounds.want();
+        asked(&mut bounds, 0);
+        give(&mut bounds, answer(ONE, 1, 7)).unwrap();
+        bounds.set_epoch(None);
+        assert_eq!(bounds.next_deadline(), None);
+        assert_eq!(asked(&mut bounds, 100), []);
+        let late = give(&mut bounds, answer(TWO, 1, 7));
+        assert_eq!(late, Err(Reason::Unexpected));
+        bounds.set_epoch(Some(&configuration(2, [(11, 1), (12, 2), (14, 4)])));
+        assert_eq!(asked(&mut bounds, 100), [2 | MARK]);
+        let of_the_epoch = |from| Answer {
+            floor: 2,
+            ..answer(from, 2, 5)
+        };
+        give(&mut bounds, of_the_epoch(ONE)).unwrap();
+        give(&mut bounds, of_the_epoch((14, 4))).unwrap();
+        assert_eq!(bounds.take_bound().unwrap().end, 5);
+    }
+}
