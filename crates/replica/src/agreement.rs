@@ -20,7 +20,7 @@ pub use self::paxos::Paxos;
 use crate::settings::{Settings, Wanted};
 use ::paxos::nopaxos::Ack;
 use ::paxos::{
-    Epoch, Flags, Header, Instance, NodeId, Outbox, Packet, Reason, Round, Time, To, Verdict,
+    Bound, Epoch, Flags, Header, Instance, NodeId, Outbox, Packet, Reason, Round, Time, To, Verdict,
 };
 use std::ops::Range;
 
@@ -127,6 +127,8 @@ pub trait Agreement: Log + Sized {
     type EpochView;
     /// Whether each epoch begins with a marker in the log.
     const HAS_MARKERS: bool;
+    /// Whether there are reads without the log.
+    const BOUNDS_READS: bool = false;
     /// Who is told what this replica's disk holds.
     const TRIM_TO: &'static [To];
 
@@ -210,6 +212,17 @@ pub trait Agreement: Log + Sized {
     /// What is to be done about a READ.
     fn read(&self) -> Result<Reading, Reason> {
         Err(Reason::NotForRole)
+    }
+
+    /// The front end beside this replica wants to read without the log. Returns the number of the question that
+    /// this waits for.
+    fn want_bound(&mut self) -> u64 {
+        0
+    }
+
+    /// How far execution must have got for the reads of a question, once.
+    fn take_bound(&mut self) -> Option<Bound> {
+        None
     }
 
     /// What a PROBE_ACK shows in place of the last marker's round: the view in which this replica takes part.

@@ -10,14 +10,17 @@ mod acknowledge;
 mod beginning;
 pub(crate) mod catch_up;
 mod given_up;
+mod local_reads;
 mod reads;
 mod spanning;
 mod stopped;
 mod timed;
 
 pub use self::catch_up::Restored;
+pub use self::local_reads::LocalRead;
 
 use self::given_up::GivenUp;
+use self::local_reads::LocalReads;
 use self::reads::Reads;
 use self::spanning::Spanning;
 use crate::agreement::{Answers, Decided, Log};
@@ -88,6 +91,7 @@ pub(crate) struct Execution<A> {
     spanning: Spanning,
     replies: Replies,
     reads: Reads,
+    local_reads: LocalReads,
     records: Records,
     journal: Journal,
     checkpoints: Checkpoints,
@@ -150,6 +154,7 @@ impl<A: Application> Execution<A> {
             spanning: Spanning::new(outcomes),
             replies: Replies::default(),
             reads: Reads::default(),
+            local_reads: LocalReads::default(),
             records: Records::default(),
             journal,
             checkpoints: Checkpoints::new(
@@ -414,12 +419,14 @@ impl<A: Application> Execution<A> {
     /// says who this replica is now. [X-ANSWER]
     pub fn answer(&mut self, answers: Answers, out: &mut impl Output) -> Result<(), Error> {
         self.execute_reads(answers);
+        self.execute_local_reads();
         self.goes_on()?;
         let full = self.next - self.committed >= MAX_BATCH;
         if self.settings.answers_wait || full {
             self.commit()?;
         }
         self.replies.send(self.stable, answers, out);
+        self.local_reads.send(out);
         for (sibling, message) in self.take_mail() {
             out.sibling(sibling, message);
         }

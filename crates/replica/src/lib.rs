@@ -39,7 +39,7 @@ pub use application::{
     Application, Checkpoint, Error, Link, MOVE_AWAY, Part, Record, Restore, Snapshot,
 };
 pub use execution::catch_up::is_state_of;
-pub use execution::{Restored, Statistics};
+pub use execution::{LocalRead, Restored, Statistics};
 pub use install::Install;
 pub use memory::{InMemory, StateMachine};
 pub use protocol::Status;

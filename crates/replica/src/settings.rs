@@ -57,6 +57,8 @@ pub struct Settings {
     pub repair_limit: usize,
     /// Instances that a leader may have open: what one says that it has stamped is believed so far ahead.
     pub window: u64,
+    /// A read without the log that has waited for so long goes through the log. [B-LIMIT]
+    pub read_patience: Time,
     /// While no decision comes by itself, acceptors are asked this often whether there is one.
     pub poll_interval: Time,
     /// Instances between checkpoints; a quarter of the leader's window or less.
@@ -91,6 +93,7 @@ impl Settings {
             repair_after: 10 * MILLISECOND,
             repair_limit: 64,
             window: 65_536,
+            read_patience: 100 * MILLISECOND,
             poll_interval: SECOND,
             checkpoint_every: 16_384,
             checkpoint_interval: 30 * SECOND,

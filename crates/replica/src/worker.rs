@@ -24,7 +24,7 @@ pub use self::replay::Replayed;
 
 use crate::agreement::{Agreement, Decided, News, Paxos, Reading, Stepped};
 use crate::application::{Application, Checkpoint, Error};
-use crate::execution::{Execution, Statistics};
+use crate::execution::{Execution, LocalRead, Statistics};
 use crate::reply::Output;
 use crate::session::LocalSession;
 use crate::settings::{Settings, Turn, Wanted};
@@ -248,6 +248,18 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.run(now);
     }
 
+    /// Takes a read of the front end beside this replica, which has no place in the log. The answer leaves with a batch,
+    /// or with a tick.
+    pub fn read(&mut self, now: Time, read: LocalRead) {
+        if !self.execution.has_failed() {
+            let question = G::BOUNDS_READS.then(|| match read.stale {
+                true => 0,
+                false => self.agreement.want_bound(),
+            });
+            self.execution.read_locally(now, question, read);
+        }
+    }
+
     fn for_this_partition(&self, packet: &Packet<'_>) -> Result<(), Reason> {
         let settings = self.execution.settings();
         settings.deployment.check(packet)?;
@@ -366,6 +378,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     /// Answers; also executes what a full batch had to leave waiting.
     fn flush(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
+        if let Some(bound) = self.agreement.take_bound() {
+            self.execution.bounded(bound);
+        }
         loop {
             self.execution.answer(self.agreement.answers(), out)?;
             let answered = self.next();
@@ -385,6 +400,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     /// Does what is due by time: commits, repairs, polls, expiry, checkpoints, TRIM.
     pub fn tick(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
+        self.execution.give_up_reads(now);
         self.flush(now, out)?;
         self.execution.commit_if_due(now)?;
         if self.agreement.tick(now, out) {

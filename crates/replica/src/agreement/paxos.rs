@@ -21,10 +21,11 @@ use self::shown::Shown;
 use super::poll::Poll;
 use super::{Agreement, Decided, Log, News, Stepped};
 use crate::settings::{EpochView, Settings, Turn, Wanted};
+use paxos::read::is_for_reads;
 use paxos::wire::value::{ProbeReport, RangeReport};
 use paxos::{
-    Epoch, Flags, Header, HostLearner, Instance, Learned, MsgType, NodeId, Outbox, Packet, Reason,
-    Recover, RecoverSettings, Round, SplitMix, Time, To, Verdict,
+    Bound, Epoch, Flags, Header, HostLearner, Instance, Learned, MsgType, NodeId, Outbox, Packet,
+    ReadBounds, ReadSettings, Reason, Recover, RecoverSettings, Round, SplitMix, Time, To, Verdict,
 };
 use std::ops::Range;
 
@@ -42,6 +43,7 @@ pub struct Paxos {
     gaps: Gaps,
     shown: Shown,
     poll: Poll,
+    reads: ReadBounds,
     epochs: Epochs,
     /// Instances below that are undecided are old enough to be repaired, from `repair_from` on.
     repair_below: Instance,
@@ -75,6 +77,7 @@ impl Log for Paxos {
 impl Agreement for Paxos {
     type EpochView = EpochView;
     const HAS_MARKERS: bool = true;
+    const BOUNDS_READS: bool = true;
     const TRIM_TO: &'static [To] = &[To::Acceptors, To::Leader];
 
     fn open(settings: &Settings, nonce: u64, next: Instance, now: Time) -> Paxos {
@@ -98,6 +101,12 @@ impl Agreement for Paxos {
             gaps: Gaps::new(settings.repair_after),
             shown: Shown::default(),
             poll: Poll::new(settings.poll_interval, now),
+            reads: ReadBounds::new(ReadSettings {
+                deployment,
+                pid: settings.pid,
+                retry_after: settings.repair_after,
+                nonce,
+            }),
             epochs: Epochs::default(),
             repair_below: 0,
             repair_from: 0,
@@ -121,7 +130,8 @@ impl Agreement for Paxos {
                 self.on_learned(packet, learned)
             }
             MsgType::Phase1b if packet.header.flags.has(Flags::RANGE) => {
-                Stepped::only(self.on_range(packet).unwrap_or_else(Verdict::Dropped))
+                let shown = self.on_range(now, packet);
+                Stepped::only(shown.unwrap_or_else(Verdict::Dropped))
             }
             MsgType::Phase1b | MsgType::Reject => {
                 let verdict = self.recover.step(now, packet, out);
@@ -194,12 +204,14 @@ impl Agreement for Paxos {
 
     // ---- Time
 
-    fn end_batch(&mut self, now: Time, _: bool, _: &mut impl Outbox) -> bool {
+    fn end_batch(&mut self, now: Time, _: bool, out: &mut impl Outbox) -> bool {
+        self.reads.tick(now, out);
         self.follow_gaps(now);
         false
     }
 
     fn tick(&mut self, now: Time, out: &mut impl Outbox) -> bool {
+        self.reads.tick(now, out);
         self.repair(now, out);
         self.poll_tail(now, out);
         false
@@ -209,6 +221,7 @@ impl Agreement for Paxos {
         let deadlines = [
             self.gaps.next_deadline(),
             self.recover.next_deadline(),
+            self.reads.next_deadline(),
             // There is nobody to ask before the first view.
             self.poll
                 .next_deadline()
@@ -232,6 +245,8 @@ impl Agreement for Paxos {
             self.recover.learn(configuration);
         }
         self.tell_epoch(now);
+        let active = self.epochs.active().and(self.epochs.last());
+        self.reads.set_epoch(active);
         if news {
             self.take_turn();
             // Whatever the change of epochs left decided, or undecided, may never be mentioned
@@ -285,6 +300,14 @@ impl Agreement for Paxos {
 
     fn floor(&self) -> Instance {
         self.trimmed
+    }
+
+    fn want_bound(&mut self) -> u64 {
+        self.reads.want()
+    }
+
+    fn take_bound(&mut self) -> Option<Bound> {
+        self.reads.take_bound()
     }
 
     fn waiting(&self) -> usize {
@@ -408,11 +431,15 @@ impl Paxos {
         }
     }
 
-    /// An acceptor's answer to our poll. [X-POLL]
-    fn on_range(&mut self, packet: &Packet<'_>) -> Result<Verdict, Reason> {
+    /// An acceptor's answer to our poll, or to what is asked for reads. [X-POLL]
+    fn on_range(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
         let h = &packet.header;
         let report = RangeReport::parse(packet.value)?;
-        if !self.poll.is_answer(self.nonce, h) {
+        if is_for_reads(h) {
+            if let Some(later) = self.reads.step(now, packet)? {
+                self.epochs.mentioned(later);
+            }
+        } else if !self.poll.is_answer(self.nonce, h) {
             return Err(Reason::Unexpected);
         }
         if !self.epochs.have_acceptor(h.swid, report.nonce) {

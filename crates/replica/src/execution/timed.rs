@@ -16,6 +16,7 @@ impl<A: Application> Execution<A> {
     pub fn next_deadline(&self, epoch: Option<Epoch>) -> Option<Time> {
         let deadlines = [
             self.commit_deadline(),
+            self.read_deadline(),
             self.checkpoints
                 .next_deadline(self.committed, self.reports_as(epoch).is_some())
                 .filter(|_| !self.installing),

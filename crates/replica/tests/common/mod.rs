@@ -382,6 +382,8 @@ pub struct Out {
     pub sent: Vec<(To, Header, Vec<u8>)>,
     pub replies: Vec<Reply>,
     pub acks: Vec<(ReplyTo, Header)>,
+    /// What came of reads without the log.
+    pub reads: Vec<(u64, Option<Vec<u8>>)>,
     pub mail: Vec<(PartitionId, SiblingMessage)>,
 }
 
@@ -414,6 +416,10 @@ impl Output for Out {
 
     fn ack(&mut self, to: &ReplyTo, header: &Header) {
         self.acks.push((*to, *header));
+    }
+
+    fn read(&mut self, number: u64, answer: Option<&[u8]>) {
+        self.reads.push((number, answer.map(<[u8]>::to_vec)));
     }
 
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {

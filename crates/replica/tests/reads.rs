@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads of the front end beside a replica that have no place in the log. The acceptors' answers are written by the
+//! test.
+
+mod common;
+
+use common::*;
+use paxos::read::is_for_reads;
+use paxos::wire::value::RangeReport;
+use paxos::{Epoch, Flags, Header, Instance, MsgType, NodeId, Packet, Reason, Round, Verdict};
+use replica::{EpochView, LocalRead, Settings};
+use test_world::cluster::nonce_of;
+
+fn fed() -> Fed {
+    fed_with(|_| {})
+}
+
+fn fed_with(adjust: impl FnOnce(&mut Settings)) -> Fed {
+    let mut settings = settings(REPLICAS[0]);
+    adjust(&mut settings);
+    Fed::new(settings)
+}
+
+impl Fed {
+    fn read(&mut self, number: u64) {
+        self.read_as(number, READ, false);
+    }
+
+    fn read_as(&mut self, number: u64, command: u64, stale: bool) {
+        let command = command.to_be_bytes().to_vec();
+        let read = LocalRead {
+            number,
+            stale,
+            command,
+        };
+        self.worker.read(self.now, read);
+    }
+
+    /// Ends the batch; what is asked for reads since.
+    fn asked(&mut self) -> Vec<Header> {
+        self.out.sent.clear();
+        self.finish();
+        let sent = self.out.sent.iter().map(|(_, header, _)| *header);
+        sent.filter(|h| h.msgtype == MsgType::Query && is_for_reads(h))
+            .collect()
+    }
+
+    fn only_question(&mut self) -> Header {
+        let asked = self.asked();
+        assert_eq!(asked.len(), 1);
+        asked[0]
+    }
+
+    fn answer(&mut self, question: &Header, from: NodeId, floor: Epoch, end: Instance) -> Verdict {
+        let report = RangeReport {
+            end,
+            trim: 0,
+            nonce: nonce_of(from),
+        };
+        let header = Header {
+            msgtype: MsgType::Phase1b,
+            swid: from,
+            rnd: Round::base(floor),
+            value_len: RangeReport::LEN as u16,
+            ..*question
+        };
+        let value = report.emit();
+        let packet = Packet {
+            header,
+            tag: None,
+            value: &value,
+        };
+        self.worker.step(self.now, &packet, &mut self.out)
+    }
+
+    /// f+1 acceptors answer.
+    fn bound(&mut self, question: &Header, end: Instance) {
+        for from in &ACCEPTORS[..2] {
+            assert_eq!(self.answer(question, *from, 1, end), Verdict::Answered);
+        }
+    }
+
+    /// A command takes effect at the next instance.
+    fn execute(&mut self) {
+        let inst = self.worker.next();
+        self.give(inst, Flags::NOOP, (0, 0), &[]);
+    }
+
+    /// Numbers of the reads that are answered, with how many commands each has seen; `None` if it is to go through
+    /// the log.
+    fn answered(&mut self) -> Vec<(u64, Option<u64>)> {
+        self.finish();
+        let seen = |bytes: Vec<u8>| u64::from_be_bytes(bytes.try_into().unwrap());
+        let reads = std::mem::take(&mut self.out.reads).into_iter();
+        reads.map(|(n, answer)| (n, answer.map(seen))).collect()
+    }
+}
+
+/// [B-EXECUTE]
+#[test]
+fn a_read_waits_until_what_acceptors_show_is_executed() {
+    let mut r = fed();
+    let session = r.open(7, false, 8);
+    r.read(1);
+    let question = r.only_question();
+    r.bound(&question, 3);
+    assert_eq!(r.answered(), [], "1 and 2 are missing");
+    r.log(session, 1, &command(5));
+    assert_eq!(r.answered(), [], "2 is missing");
+    r.log(session, 2, &command(5));
+    assert_eq!(r.answered(), [(1, Some(2))]);
+}
+
+/// [B-ASK]
+#[test]
+fn reads_that_come_meanwhile_share_the_next_question() {
+    let mut r = fed();
+    r.read(1);
+    r.read(2);
+    let first = r.only_question();
+    r.read(3);
+    assert_eq!(r.asked(), [], "one is under way");
+    r.execute();
+    r.bound(&first, 0);
+    assert_eq!(r.answered(), [(1, Some(0)), (2, Some(0))]);
+    // It left with the same batch.
+    let sent = r.out.sent.iter().map(|(_, header, _)| *header);
+    let second = sent.rev().find(is_for_reads).unwrap();
+    assert_ne!(second.request, first.request);
+    assert_eq!(
+        r.answer(&first, ACCEPTORS[0], 1, 0),
+        Verdict::Dropped(Reason::Unexpected)
+    );
+    r.bound(&second, 1);
+    assert_eq!(r.answered(), [(3, Some(0))]);
+}
+
+/// [B-COUNT]
+#[test]
+fn a_later_floor_makes_answers_void_and_the_view_is_asked_for() {
+    let mut r = fed();
+    r.read(1);
+    let question = r.only_question();
+    let _ = r.answer(&question, ACCEPTORS[0], 1, 0);
+    assert_eq!(r.answer(&question, ACCEPTORS[1], 2, 0), Verdict::Answered);
+    assert_eq!(r.worker.wanted().view_with, Some(2));
+    let _ = r.answer(&question, ACCEPTORS[2], 1, 0);
+    assert_eq!(r.answered(), []);
+    // An epoch that isn't active proves nothing.
+    let writing = EpochView {
+        active: false,
+        ..active(2)
+    };
+    r.worker.configure(r.now, &[active(1), writing]);
+    r.now += r.settings.repair_after;
+    assert_eq!(r.asked(), []);
+    r.tell_epoch(2);
+    let question = r.only_question();
+    for from in &ACCEPTORS[..2] {
+        let _ = r.answer(&question, *from, 2, 0);
+    }
+    assert_eq!(r.answered(), [(1, Some(0))]);
+}
+
+/// [B-EXECUTE]
+#[test]
+fn what_f_plus_one_acceptors_show_is_repaired_without_a_poll() {
+    let mut r = fed();
+    let now = r.now;
+    r.worker.tick(now, &mut r.out).unwrap();
+    r.read(1);
+    let question = r.only_question();
+    r.bound(&question, 1);
+    r.finish();
+    r.out.sent.clear();
+    // Long before the next poll.
+    r.now += 4 * r.settings.repair_after;
+    let now = r.now;
+    r.worker.tick(now, &mut r.out).unwrap();
+    let asks = |h: &Header| h.msgtype == MsgType::Query && !h.flags.has(Flags::RANGE);
+    assert!(r.out.sent.iter().any(|(_, h, _)| asks(h) && h.inst == 0));
+}
+
+/// [B-LIMIT]
+#[test]
+fn a_read_that_waits_for_long_goes_through_the_log() {
+    let mut r = fed();
+    r.read(1);
+    r.read(2);
+    let question = r.only_question();
+    r.bound(&question, 1);
+    let until = r.now + r.settings.read_patience;
+    assert!(r.worker.next_deadline().is_some_and(|at| at <= until));
+    r.now = until;
+    r.worker.tick(until, &mut r.out).unwrap();
+    assert_eq!(r.answered(), [(1, None), (2, None)]);
+    r.execute();
+    assert_eq!(r.answered(), [], "once");
+}
+
+#[test]
+fn what_writes_goes_through_the_log() {
+    let mut r = fed();
+    r.read_as(1, 5, false);
+    r.read_as(2, 5, true);
+    assert_eq!(r.answered(), [(1, None), (2, None)]);
+    assert_eq!(r.times(5), 0);
+}
+
+/// [B-STALE]
+#[test]
+fn a_read_that_may_be_old_asks_nobody() {
+    let mut r = fed();
+    let session = r.open(7, false, 8);
+    r.log(session, 1, &command(5));
+    r.read_as(1, READ, true);
+    assert_eq!(r.asked(), []);
+    assert_eq!(r.answered(), [(1, Some(1))]);
+}
+
+/// A replica that is told to stop reads nothing, until it goes on.
+#[test]
+fn a_replica_that_stands_still_lets_reads_wait() {
+    let mut r = fed();
+    r.worker.stop_execution(2).unwrap();
+    r.read(1);
+    let question = r.only_question();
+    r.bound(&question, 0);
+    r.read_as(2, READ, true);
+    assert_eq!(r.answered(), []);
+    r.worker.begins(2, 0);
+    r.tell_epoch(2);
+    assert_eq!(r.answered(), [(1, Some(0)), (2, Some(0))]);
+}
+
+/// What was executed is stored before it is shown, where answers wait for that. [X-ANSWER]
+#[test]
+fn a_read_is_answered_like_a_command() {
+    for answers_wait in [false, true] {
+        let mut r = fed_with(|settings| settings.answers_wait = answers_wait);
+        let session = r.open(7, false, 8);
+        r.give(1, Flags::NONE, (session, 1), &command(5));
+        r.read_as(1, READ, true);
+        assert_eq!(r.answered(), [(1, Some(1))]);
+        let stored = r.disk.committed().tally.total;
+        assert_eq!(stored, u64::from(answers_wait));
+    }
+}
