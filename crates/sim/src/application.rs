@@ -140,6 +140,40 @@ impl Spanning {
     }
 }
 
+/// A key's word, read without a place in the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Look {
+    /// Commands executed before it.
+    pub position: u64,
+    /// The word.
+    pub word: u64,
+}
+
+impl Look {
+    const CODE: u8 = 10;
+
+    /// The command that asks for it.
+    pub fn at(key: u64) -> Vec<u8> {
+        let mut out = vec![Self::CODE];
+        out.extend_from_slice(&key.to_be_bytes());
+        out
+    }
+
+    /// The key, if this is such a command.
+    fn key(command: &[u8]) -> Option<u64> {
+        let key = command.strip_prefix(&[Self::CODE])?.try_into().ok()?;
+        Some(u64::from_be_bytes(key))
+    }
+
+    /// Reads an answer.
+    pub fn parse(answer: &[u8]) -> Option<Look> {
+        match words_of(answer)?[..] {
+            [position, word] => Some(Look { position, word }),
+            _ => None,
+        }
+    }
+}
+
 fn words_of(bytes: &[u8]) -> Option<Vec<u64>> {
     let words = bytes.chunks(8).map(|word| word.try_into().ok());
     words.map(|word| word.map(u64::from_be_bytes)).collect()
@@ -523,6 +557,15 @@ impl Application for Kv {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         let mut store = self.store.lock();
         store.alive()?;
+        if let Some(key) = Look::key(command) {
+            let word = self.words.get(&key);
+            let word = word.or_else(|| store.committed.words.get(&key));
+            let word = word.copied().unwrap_or(0);
+            for shown in [self.executed, word] {
+                reply.extend_from_slice(&shown.to_be_bytes());
+            }
+            return Ok(());
+        }
         let Some(command) = Command::parse(command) else {
             reply.extend_from_slice(b"?");
             return Ok(());
@@ -544,6 +587,10 @@ impl Application for Kv {
         store.executed_below = self.inst + 1;
         reply.extend_from_slice(&answer.to_be_bytes());
         Ok(())
+    }
+
+    fn is_read(&self, command: &[u8]) -> bool {
+        Look::key(command).is_some()
     }
 
     fn spans_partitions(&self) -> bool {

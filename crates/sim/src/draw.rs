@@ -28,6 +28,8 @@ pub struct Limits {
     pub spanning: bool,
     /// Whether the group agrees by NOPaxos.
     pub ordered: bool,
+    /// Whether clients read without the log in each run.
+    pub reads: bool,
 }
 
 /// The plan of a seed.
@@ -63,6 +65,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         walks(&scenario, duration, &mut actions);
     }
     spanning(&scenario, duration, length, &mut actions);
+    reads(&scenario, duration, limits, &mut actions);
     actions.sort_by_key(|(at, _)| *at);
     Plan { scenario, actions }
 }
@@ -166,6 +169,29 @@ fn spanning(scenario: &Scenario, duration: Time, length: u64, actions: &mut Vec<
             let keys = pids.into_iter().map(|pid| (pid, rng.below(keys) as u8));
             let keys = keys.collect();
             actions.push((at, Action::Span { client, keys, span }));
+            at += rng.below(600) * MICROSECOND;
+        }
+    }
+}
+
+/// In a quarter of the runs clients read without the log. Drawn apart, too.
+fn reads(scenario: &Scenario, duration: Time, limits: &Limits, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x7265_6164_7300);
+    let drawn = rng.chance(250_000) && !limits.calm;
+    if !drawn && !limits.reads {
+        return;
+    }
+    for _ in 0..rng.between(3, 40) {
+        let mut at = BEGIN + rng.below(duration);
+        let replica = rng.between(1, scenario.replicas.into()) as u8;
+        for _ in 0..rng.between(1, 8) {
+            let read = Action::Read {
+                client: rng.between(1, scenario.clients.into()) as u8,
+                replica,
+                pid: rng.below(scenario.partitions.into()) as u8,
+                key: rng.below(4) as u8,
+            };
+            actions.push((at, read));
             at += rng.below(600) * MICROSECOND;
         }
     }

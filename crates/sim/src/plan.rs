@@ -149,6 +149,17 @@ pub enum Action {
         /// Number of the replica.
         replica: u8,
     },
+    /// A client reads a key at a replica without the log, and sends a command behind that.
+    Read {
+        /// Number of the client.
+        client: u8,
+        /// Number of the replica.
+        replica: u8,
+        /// The partition.
+        pid: u8,
+        /// The key.
+        key: u8,
+    },
     /// The process dies. A volatile memory is gone.
     Crash(Name),
     /// The machine loses its power: what wasn't synced is gone too.
@@ -241,6 +252,7 @@ mod tests {
                     0.020000 span client-1 0/3 2/4 fold 7\n\
                     0.020001 span client-2 1/0 2/4 read\n\
                     0.030000 walk client-1 replica-3\n\
+                    0.040000 read client-1 replica-3 1 4\n\
                     0.100000 crash leader-1\n\
                     0.200000 isolate acceptor-2 out\n\
                     0.300000 cut controller replica-3\n\

@@ -73,7 +73,46 @@ const SPANNING: Limits = Limits {
     calm: false,
     spanning: true,
     ordered: false,
+    reads: false,
 };
+
+/// Clusters whose clients read without the log.
+const READS: Limits = Limits {
+    durable: None,
+    learners: None,
+    calm: false,
+    spanning: false,
+    ordered: false,
+    reads: true,
+};
+
+/// [B-EXECUTE]
+#[test]
+fn a_read_before_what_acceptors_show_is_executed() {
+    assert_found_with(Mutation::ReadsUnexecuted, READS, &[Linearizable]);
+}
+
+/// [B-ASK]
+#[test]
+fn a_read_that_shares_a_question_asked_before_it() {
+    assert_found_with(Mutation::ReadsShareEarlier, READS, &[Linearizable]);
+}
+
+/// [B-ONE]
+#[test]
+fn a_read_of_several_partitions() {
+    let limits = Limits {
+        spanning: true,
+        ..READS
+    };
+    assert_found_with(Mutation::ReadsSeveral, limits, &[Linearizable]);
+}
+
+/// [B-ALONE]
+#[test]
+fn a_read_that_does_not_hold_back_what_is_sent_behind_it() {
+    assert_found_with(Mutation::WritesBesideRead, READS, &[Linearizable]);
+}
 
 /// [V-RECORD]
 #[test]
@@ -501,6 +540,7 @@ const ORDERED: Limits = Limits {
     calm: false,
     spanning: false,
     ordered: true,
+    reads: false,
 };
 
 /// It stamps slots of its session again. [Q-PROGRAM] [Q-STAMP]

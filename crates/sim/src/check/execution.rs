@@ -5,8 +5,10 @@
 //! and the same one after a restart, must execute the same there. The checker executes the history
 //! too, so it knows what the answers must be.
 
+mod reads;
 mod shown;
 
+pub use reads::Read;
 pub use shown::Known;
 
 use std::collections::BTreeMap;

@@ -15,8 +15,12 @@ use super::protocol::Protocol;
 use super::replica::ReplicaHost;
 use super::world::{CLUSTER, GROUP};
 use super::{Cluster, Kind};
+use crate::check::Read;
 use crate::linearizability::Op;
 use crate::plan::{Action, Direction, Name};
+
+/// What is sent behind a read can be told from everything else.
+const BEHIND_READS: u64 = 1 << 40;
 
 impl<G: Protocol> Cluster<G> {
     pub(super) fn act(&mut self, action: &Action) {
@@ -48,6 +52,12 @@ impl<G: Protocol> Cluster<G> {
                 }
             }
             Action::Walk { client, replica } => self.walk(client, Name::Replica(replica)),
+            Action::Read {
+                client,
+                replica,
+                pid,
+                key,
+            } => self.read(client, Name::Replica(replica), (pid, key)),
             Action::Crash(name) => self.crash(name, false),
             Action::PowerOff(name) => self.crash(name, true),
             Action::Wipe(name) => self.wipe(name),
@@ -122,6 +132,51 @@ impl<G: Protocol> Cluster<G> {
             };
             self.wish(client, wish);
         }
+    }
+
+    /// What the client sends behind the read waits for its answer, as a front end has it. [B-ALONE]
+    fn read(&mut self, client: u8, replica: Name, (pid, key): (u8, u8)) {
+        let Some(Kind::Replica(n)) = self.index(replica).map(|at| self.kind(at)) else {
+            return;
+        };
+        let several = self.world.mutated(Mutation::ReadsSeveral);
+        let pids = (0..self.world.scenario.partitions).filter(|p| several || *p == pid);
+        let keys = pids.map(|pid| (pid.into(), key.into())).collect();
+        let number = self.world.reads.len();
+        let behind = Op::Append(BEHIND_READS + number as u64);
+        self.world.reads.push(Read {
+            keys,
+            call: self.world.queue.now(),
+            answer: None,
+            shown: Vec::new(),
+            behind,
+        });
+        self.world.readers.push((client, pid, key));
+        if self.world.mutated(Mutation::WritesBesideRead) {
+            self.send_behind(number);
+        }
+        self.replicas[n].read_locally(&mut self.world, number);
+    }
+
+    /// Goes on with what clients send behind reads that are answered.
+    pub(super) fn go_on_behind_reads(&mut self) {
+        for number in std::mem::take(&mut self.world.answered_reads) {
+            if !self.world.mutated(Mutation::WritesBesideRead) {
+                self.send_behind(number);
+            }
+        }
+    }
+
+    fn send_behind(&mut self, number: usize) {
+        let (client, pid, key) = self.world.readers[number];
+        let op = self.world.reads[number].behind;
+        let wish = Wish::Single {
+            pid,
+            key,
+            op,
+            padding: 0,
+        };
+        self.wish(client, wish);
     }
 
     fn wish(&mut self, client: u8, wish: Wish) {

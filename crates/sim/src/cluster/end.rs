@@ -141,10 +141,16 @@ impl<G: Protocol> Cluster<G> {
         if executions.has_given_up() {
             return;
         }
-        let when = |at: usize| {
-            let operation = &self.world.history[at];
+        let reads = &self.world.reads;
+        let history = &self.world.history;
+        let asked = |id: u64| {
+            let operation = &history[id as usize];
             (operation.call, operation.answer.map(|(at, _)| at))
         };
+        let findings = &mut self.world.findings;
+        self.world.executions.check_reads(reads, asked, findings);
+        let executions = &self.world.executions;
+        let when = |at: usize| asked(at as u64);
         if executions.has_spanning() {
             if !has_no_circle(&executions.histories(), when) {
                 self.world.findings.report(Invariant::Order, || {

@@ -231,6 +231,7 @@ impl<G: Protocol> Cluster<G> {
             self.world.steps += 1;
             self.world.findings.now = self.world.queue.now();
             self.handle(event);
+            self.go_on_behind_reads();
             self.note_epochs();
             self.begin_transfers();
             if self.world.steps % 64 == 0 {

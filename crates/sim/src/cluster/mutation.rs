@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use control::{ControlOutbox, GivenUp, GroupState, Message, Peer, Store};
+use paxos::read::is_for_reads;
 use paxos::round::MAX_EPOCH;
 use paxos::wire::value::{ProbeReport, RangeReport};
 use paxos::{Flags, Header, Instance, MsgType, NodeId, Packet, Round};
@@ -115,6 +116,14 @@ pub enum Mutation {
     InstallNotNoted,
     /// What only reads is answered from copies of a replica's state before the log was asked.
     ReadsAtOnce,
+    /// A read without the log doesn't wait until what acceptors show is executed.
+    ReadsUnexecuted,
+    /// A read counts answers to a question that was asked before it came.
+    ReadsShareEarlier,
+    /// Keys of several partitions are read without the log.
+    ReadsSeveral,
+    /// What a connection sends behind a read doesn't wait for its answer.
+    WritesBesideRead,
     /// A restarted sequencer begins its session again.
     SequencerBeginsAgain,
     /// A NOPaxos replica that lost its log takes part as if it had not.
@@ -126,7 +135,7 @@ pub enum Mutation {
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// those that are to notice them.
-    pub const ALL: [Mutation; 48] = [
+    pub const ALL: [Mutation; 52] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -172,6 +181,10 @@ impl Mutation {
         Mutation::PositionsOfTwoMoments,
         Mutation::InstallNotNoted,
         Mutation::ReadsAtOnce,
+        Mutation::ReadsUnexecuted,
+        Mutation::ReadsShareEarlier,
+        Mutation::ReadsSeveral,
+        Mutation::WritesBesideRead,
         Mutation::SequencerBeginsAgain,
         Mutation::ReplicaForgets,
         Mutation::NothingTakenBack,
@@ -201,6 +214,28 @@ pub fn rewrite(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header, Vec<u
         }
         _ => None,
     }
+}
+
+/// Rewrites an acceptor's answer to what a replica asks for reads; `last` is the number of its last question.
+pub fn rewrite_bound(world: &World, packet: &Packet<'_>, last: u64) -> Option<(Header, Vec<u8>)> {
+    let (mut header, mut value) = (packet.header, packet.value.to_vec());
+    let report = RangeReport::parse(packet.value).ok()?;
+    if header.msgtype != MsgType::Phase1b || !is_for_reads(&header) {
+        return None;
+    }
+    match world.mutation {
+        Some(Mutation::ReadsUnexecuted) => {
+            let nothing = RangeReport {
+                end: 0,
+                trim: 0,
+                ..report
+            };
+            value = nothing.emit().to_vec();
+        }
+        Some(Mutation::ReadsShareEarlier) => header.request = last,
+        _ => return None,
+    }
+    Some((header, value))
 }
 
 /// Rewrites what a replica shows the controller: its PROBE_ACK.

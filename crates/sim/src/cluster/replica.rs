@@ -7,6 +7,7 @@ mod handing_out;
 mod installing;
 mod ordered;
 mod output;
+mod reads;
 mod walk;
 
 pub use output::client_address;
@@ -53,6 +54,8 @@ struct Shard<G> {
     lost: bool,
     /// The number under which it reported last.
     number: u64,
+    /// The last question that it asked for reads.
+    asked_for_reads: u64,
 }
 
 /// A replica.
@@ -89,6 +92,7 @@ impl<G: Protocol> ReplicaHost<G> {
             reported: 0,
             lost: false,
             number: 0,
+            asked_for_reads: 0,
         });
         ReplicaHost {
             host,
@@ -223,7 +227,18 @@ impl<G: Protocol> ReplicaHost<G> {
         let worker = shard.worker.as_mut()?;
         world.observe(self.host.at, Observed::Received(packet));
         let before = damaged.then(|| worker_state(worker));
-        let verdict = worker.step(now, packet, &mut self.out);
+        let mistaken = mutation::rewrite_bound(world, packet, shard.asked_for_reads);
+        let verdict = match mistaken.filter(|_| !damaged) {
+            None => worker.step(now, packet, &mut self.out),
+            Some((header, value)) => {
+                let packet = Packet {
+                    header,
+                    tag: None,
+                    value: &value,
+                };
+                worker.step(now, &packet, &mut self.out)
+            }
+        };
         if let Some(before) = before {
             let same = worker_state(worker) == before && self.out.packets.is_empty();
             world.judge(to, damaged, verdict, || same);

@@ -9,7 +9,7 @@ use paxos::{Epoch, Header, Instance, MsgType, Outbox, Packet, PartitionId, Time,
 use super::layout::{Endpoint, Layout, NodeIndex, node_id};
 use super::mutation::Mutation;
 use super::trace::{brief, describe};
-use crate::check::{Asked, Beginnings, Executions, Findings, Invariant, Ordered, Votes};
+use crate::check::{Asked, Beginnings, Executions, Findings, Invariant, Ordered, Read, Votes};
 use crate::linearizability::Operation;
 use crate::network::{Fate, Network};
 use crate::observe::{Observed, Observer};
@@ -216,6 +216,12 @@ pub struct World {
     pub fetches: Vec<(NodeIndex, u32)>,
     /// What clients saw, by the number of the command.
     pub history: Vec<Operation>,
+    /// Reads without the log, by number.
+    pub reads: Vec<Read>,
+    /// Whose they are: client, partition and key.
+    pub readers: Vec<(u8, u8, u8)>,
+    /// Those whose clients haven't gone on yet.
+    pub answered_reads: Vec<usize>,
     /// Which command a (partition, session, request) is.
     pub requests: BTreeMap<(PartitionId, u64, u64), u64>,
     /// By partition: the largest trim point that an acceptor has had.
@@ -260,6 +266,9 @@ impl World {
             slept: 0,
             fetches: Vec::new(),
             history: Vec::new(),
+            reads: Vec::new(),
+            readers: Vec::new(),
+            answered_reads: Vec::new(),
             requests: BTreeMap::new(),
             trimmed: vec![0; scenario.partitions.into()],
             has_forgotten: false,

@@ -110,6 +110,12 @@ impl fmt::Display for Action {
             Action::Walk { client, replica } => {
                 write!(f, "walk client-{client} replica-{replica}")
             }
+            Action::Read {
+                client,
+                replica,
+                pid,
+                key,
+            } => write!(f, "read client-{client} replica-{replica} {pid} {key}"),
             Action::Crash(name) => write!(f, "crash {name}"),
             Action::PowerOff(name) => write!(f, "power-off {name}"),
             Action::Wipe(name) => write!(f, "wipe {name}"),
@@ -338,6 +344,15 @@ impl Action {
             "walk" => match (name(1)?, name(2)?) {
                 (Name::Client(client), Name::Replica(replica)) => Action::Walk { client, replica },
                 _ => return Err("a client has a replica walk".into()),
+            },
+            "read" => match (name(1)?, name(2)?) {
+                (Name::Client(client), Name::Replica(replica)) => Action::Read {
+                    client,
+                    replica,
+                    pid: number(3)? as u8,
+                    key: number(4)? as u8,
+                },
+                _ => return Err("a client reads at a replica".into()),
             },
             "crash" => Action::Crash(name(1)?),
             "power-off" => Action::PowerOff(name(1)?),

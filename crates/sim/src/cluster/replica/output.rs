@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use paxos::read::is_for_reads;
 use paxos::wire::value::{PackedItem, append_packed};
 use paxos::{Flags, Header, Instance, MsgType, Outbox, PartitionId, Round, Time, To};
 use replica::{ReplyTo, SiblingMessage, Status};
@@ -37,6 +38,8 @@ pub(super) struct Output {
     replies: Vec<Reply>,
     acks: Vec<(ReplyTo, Header)>,
     mail: Vec<(PartitionId, SiblingMessage)>,
+    /// What came of reads without the log.
+    pub reads: Vec<(u64, Option<Vec<u8>>)>,
 }
 
 impl Outbox for Output {
@@ -69,6 +72,10 @@ impl replica::Output for Output {
 
     fn ack(&mut self, to: &ReplyTo, header: &Header) {
         self.acks.push((*to, *header));
+    }
+
+    fn read(&mut self, number: u64, answer: Option<&[u8]>) {
+        self.reads.push((number, answer.map(<[u8]>::to_vec)));
     }
 
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {
@@ -106,6 +113,9 @@ impl<G: Protocol> ReplicaHost<G> {
                     .executions
                     .trim_sent(header.swid, header.pid, inst, durable, findings);
             }
+            if header.msgtype == MsgType::Query && is_for_reads(&header) {
+                shard.asked_for_reads = header.request;
+            }
             world.watch(who, &header, value);
             world.send(at, sender, self.host.leader, to, &header, value);
         }
@@ -113,6 +123,7 @@ impl<G: Protocol> ReplicaHost<G> {
         self.post_mail(world, pid);
         self.post_replies(world, pid);
         self.post_acks(world, pid);
+        self.take_reads(world, pid);
     }
 
     /// Messages between workers are reliable and in order, and come when the other one has time.
