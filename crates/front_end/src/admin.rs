@@ -81,8 +81,24 @@ pub(crate) fn quit(call: &mut Call<'_>) -> Outcome {
     Outcome::Close
 }
 
+/// From now on this connection's reads are answered from what this replica has executed, which may be old. [B-STALE]
+pub(crate) fn readonly(call: &mut Call<'_>) -> Outcome {
+    read_stale(call, true)
+}
+
+pub(crate) fn readwrite(call: &mut Call<'_>) -> Outcome {
+    read_stale(call, false)
+}
+
+fn read_stale(call: &mut Call<'_>, stale: bool) -> Outcome {
+    call.client.reads_stale = stale;
+    call.writer().status("OK");
+    Outcome::Answered
+}
+
 pub(crate) fn reset(call: &mut Call<'_>) -> Outcome {
     call.client.resp3 = false;
+    call.client.reads_stale = false;
     call.client.in_transaction = false;
     call.client.name.clear();
     call.client.authenticated = call.shared.password.is_none();

@@ -12,6 +12,8 @@ pub(crate) struct Client {
     pub since: Instant,
     pub authenticated: bool,
     pub resp3: bool,
+    /// After READONLY: reads are content with what this replica has executed.
+    pub reads_stale: bool,
     /// After MULTI, until EXEC, DISCARD or RESET: nothing is executed.
     pub in_transaction: bool,
     pub name: Vec<u8>,

@@ -39,6 +39,8 @@ pub(crate) enum Outcome {
     /// These bytes go into the log of these partitions.
     Logged {
         partitions: Partitions,
+        /// Whether they may be answered without the log.
+        reads: bool,
         bytes: Vec<u8>,
         shape: Shape,
     },
@@ -129,6 +131,8 @@ commands! {
     "config" -2 ADMIN NO_KEYS, admin::config;
     "auth" -2 CONNECTION NO_KEYS, admin::auth;
     "hello" -1 CONNECTION NO_KEYS, admin::hello;
+    "readonly" 1 PLAIN NO_KEYS, admin::readonly;
+    "readwrite" 1 PLAIN NO_KEYS, admin::readwrite;
     "quit" -1 CONNECTION NO_KEYS, admin::quit;
     "multi" 1 TRANSACTION NO_KEYS, transaction::multi;
     "exec" 1 TRANSACTION NO_KEYS, transaction::exec;

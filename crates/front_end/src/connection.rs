@@ -25,6 +25,7 @@ use crate::commands::{self, Call, Outcome};
 use crate::lane::{Lane, Logged, Session};
 use crate::metrics::Metrics;
 use crate::partitions::Partitions;
+use crate::reading::Reading;
 use crate::resp::{Limits, Parser, Writer};
 use crate::settings::{Order, Shared};
 use crate::walk::{Awaited, Found};
@@ -41,6 +42,9 @@ const COMPACT_BYTES: usize = 64 << 10;
 
 /// The answer to a command whose outcome nobody can tell.
 const UNKNOWN: &str = "UNKNOWN the session is lost: the command took effect, once, or not at all";
+
+/// The answer where another program is replicated.
+const NO_STORE: &str = "ERR the replicated application is no key-value store";
 
 enum Slot {
     Ready(Vec<u8>),
@@ -62,6 +66,12 @@ pub(crate) trait Sink {
 
     /// A command, in the session of its lowest partition.
     fn send(&mut self, session: u64, request: u64, logged: &Logged);
+
+    /// Whether anything can be read without the log.
+    fn can_read(&self) -> bool;
+
+    /// A command to be answered without the log; returns the number of the read.
+    fn read(&mut self, pid: PartitionId, command: Vec<u8>, stale: bool) -> u64;
 }
 
 pub(crate) struct Connection {
@@ -75,6 +85,8 @@ pub(crate) struct Connection {
     slot_bytes: usize,
     /// One for each partition that is in use.
     lanes: Vec<Lane>,
+    /// What is read without the log.
+    reading: Reading,
     /// Not sent yet, in the order of the client.
     waiting: VecDeque<Logged>,
     /// Bytes of what waits and of what is in flight.
@@ -103,6 +115,7 @@ impl Connection {
             slots: VecDeque::new(),
             slot_bytes: 0,
             lanes: Vec::new(),
+            reading: Reading::default(),
             waiting: VecDeque::new(),
             logged_bytes: 0,
             number: 0,
@@ -220,10 +233,13 @@ impl Connection {
             Outcome::Answered => {}
             Outcome::Logged {
                 partitions,
+                reads,
                 bytes,
                 shape,
             } => {
-                Metrics::add(&shared.metrics.logged);
+                if !reads {
+                    Metrics::add(&shared.metrics.logged);
+                }
                 self.number += 1;
                 let number = self.number;
                 let resp3 = self.client.resp3;
@@ -238,6 +254,7 @@ impl Connection {
                     number,
                     partitions,
                     alone,
+                    reads,
                     bytes,
                 });
             }
@@ -254,13 +271,18 @@ impl Connection {
         // Where something is under way already; for what was sent just now, and may share its value,
         // see `sent`. Where something waits in vain, what comes later waits, too.
         let mut busy = self.reach();
+        // Where something is read without the log: what writes there waits. [B-ALONE]
+        let mut reading = self.reading.reach();
         let (mut sent, mut blocked) = (Partitions::default(), Partitions::default());
         let mut at = 0;
         while let Some(next) = self.waiting.get(at) {
             // What goes to all partitions waits for all before it, and all behind it for that.
             let goes = match self.alone {
                 Some(number) => next.number == number,
-                None => !next.alone || at == 0 && busy.is_empty() && sent.is_empty(),
+                None => {
+                    let is_first = at == 0 && busy.is_empty() && sent.is_empty();
+                    !next.alone || is_first && reading.is_empty()
+                }
             };
             if !goes {
                 return;
@@ -270,12 +292,30 @@ impl Connection {
             }
             let wanted = next.partitions;
             let is_single = wanted.len() == 1;
+            // With nothing unanswered before it but other reads there. [B-ALONE]
+            let without_log = match shared.order {
+                Order::Connection => {
+                    busy.is_empty() && sent.is_empty() && (reading.is_empty() || reading == wanted)
+                }
+                Order::Key => !wanted.meets(busy) && !wanted.meets(sent) && !wanted.meets(blocked),
+            };
+            if without_log && next.reads && shared.without_log && sink.can_read() {
+                let logged = self.waiting.remove(at).expect("just seen");
+                let stale = self.client.reads_stale;
+                let number = sink.read(wanted.lowest(), logged.bytes.clone(), stale);
+                self.reading.push(number, logged);
+                reading.add(wanted);
+                continue;
+            }
             let in_order = match shared.order {
                 Order::Connection => {
-                    busy.is_empty() && (sent.is_empty() || is_single && sent == wanted)
+                    busy.is_empty()
+                        && reading.is_empty()
+                        && (sent.is_empty() || is_single && sent == wanted)
                 }
                 Order::Key => {
                     !wanted.meets(busy)
+                        && !wanted.meets(reading)
                         && !wanted.meets(blocked)
                         && (is_single || !wanted.meets(sent))
                 }
@@ -293,6 +333,9 @@ impl Connection {
             match session.filter(|_| in_order && lane.has_room(len, shared.max_value)) {
                 Some(session) => {
                     let logged = self.waiting.remove(at).expect("just seen");
+                    if logged.reads {
+                        Metrics::add(&shared.metrics.logged);
+                    }
                     sent.add(wanted);
                     if !is_single {
                         busy.add(wanted);
@@ -331,7 +374,8 @@ impl Connection {
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.lanes.iter().all(Lane::is_idle)
+        let waits = !self.waiting.is_empty() || !self.reading.is_empty();
+        !waits && self.lanes.iter().all(Lane::is_idle)
     }
 
     /// The lanes that nothing needs and that were unused for so long go; returns their sessions.
@@ -395,7 +439,7 @@ impl Connection {
                 answer::show(writer, &reply, &shape, (pid, shared.partitions));
             }
             (Some(Status::Ok), Err(_)) => {
-                writer.error("ERR the replicated application is no key-value store");
+                writer.error(NO_STORE);
             }
             (Some(status), _) => match status.effect(true) {
                 Effect::Executed => {
@@ -407,6 +451,33 @@ impl Connection {
             (None, _) => writer.error(UNKNOWN),
         });
         None
+    }
+
+    /// What came of a read without the log. Without an answer it goes through the log.
+    pub fn on_read(&mut self, number: u64, answer: Option<&[u8]>, shared: &Shared) {
+        let Some(bytes) = answer else {
+            for logged in self.reading.given_up(number).into_iter().rev() {
+                Metrics::add(&shared.metrics.reads_given_up);
+                Metrics::add(&shared.metrics.logged);
+                self.waiting.push_front(logged);
+            }
+            return;
+        };
+        let Some(logged) = self.reading.answered(number) else {
+            return;
+        };
+        Metrics::add(&shared.metrics.reads);
+        self.logged_bytes -= logged.bytes.len();
+        let slot = self.slot_of(logged.number).map(|at| &self.slots[at]);
+        let Some(Slot::Waiting { shape, .. }) = slot else {
+            return;
+        };
+        let shape = shape.clone();
+        let place = (logged.partitions.lowest(), shared.partitions);
+        self.answer(logged.number, shared, |writer| match Reply::parse(bytes) {
+            Ok(reply) => answer::show(writer, &reply, &shape, place),
+            Err(_) => writer.error(NO_STORE),
+        });
     }
 
     /// What KEYS is to show.
@@ -484,6 +555,7 @@ impl Connection {
         self.alone = None;
         self.walk = None;
         self.lanes.clear();
+        self.reading.clear();
         self.logged_bytes = 0;
         self.release();
     }
@@ -511,6 +583,7 @@ impl Connection {
         self.walk = None;
         let waiting = self.waiting.drain(..).map(|logged| logged.bytes.len());
         self.logged_bytes -= waiting.sum::<usize>();
+        self.logged_bytes -= self.reading.clear();
         let in_flight = self.in_flight();
         self.slots.retain(
             |slot| matches!(slot, Slot::Waiting { number, .. } if in_flight.contains(number)),

@@ -71,8 +71,11 @@ fn logged(
         call.fail(too_large(len as u64, max));
         return Outcome::Answered;
     }
+    // Each of several partitions would be read at another moment. [B-ONE]
+    let reads = command.is_read() && partitions.len() == 1;
     Outcome::Logged {
         partitions,
+        reads: reads && matches!(shape, Shape::Plain | Shape::Type),
         bytes,
         shape,
     }

@@ -27,6 +27,8 @@ pub(crate) struct Logged {
     pub partitions: Partitions,
     /// Whether it is put to one partition after the other: nothing else is under way meanwhile.
     pub alone: bool,
+    /// Whether it may be answered without the log.
+    pub reads: bool,
     pub bytes: Vec<u8>,
 }
 

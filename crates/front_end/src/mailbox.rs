@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use mio::{Registry, Token, Waker};
 use paxos::PartitionId;
-use replica::LocalSession;
 use replica::application::OpenReader;
+use replica::{LocalRead, LocalSession};
 
 use crate::walk::{Found, Whose};
 
@@ -19,6 +19,8 @@ pub(crate) struct Mail {
     bytes: Vec<u8>,
     /// All sessions of a partition that answer to this front end.
     pub sessions: Vec<(PartitionId, Vec<LocalSession>)>,
+    /// What came of reads without the log: number, and where the answer ends in `bytes`.
+    reads: Vec<(u64, Option<Range<usize>>)>,
     /// What walks have found.
     pub walked: Vec<(Whose, Found)>,
     pub leader_changed: bool,
@@ -57,13 +59,23 @@ impl Mail {
         })
     }
 
+    /// What came of reads without the log, in order.
+    pub fn reads(&self) -> impl Iterator<Item = (u64, Option<&[u8]>)> {
+        let bytes = |at: &Range<usize>| &self.bytes[at.clone()];
+        self.reads
+            .iter()
+            .map(move |(number, at)| (*number, at.as_ref().map(bytes)))
+    }
+
     fn is_empty(&self) -> bool {
         let quiet = !self.leader_changed && !self.shut_down;
-        self.replies.is_empty() && self.sessions.is_empty() && self.walked.is_empty() && quiet
+        let answers = self.replies.is_empty() && self.reads.is_empty() && self.walked.is_empty();
+        answers && self.sessions.is_empty() && quiet
     }
 
     pub fn clear(&mut self) {
         self.replies.clear();
+        self.reads.clear();
         self.bytes.clear();
         self.bytes.shrink_to(Self::KEEP_BYTES);
         self.sessions = Vec::new();
@@ -82,7 +94,11 @@ struct Shared {
     mail: Mutex<Mail>,
     waker: Waker,
     reading: OnceLock<OpenReader>,
+    reads: OnceLock<AskReads>,
 }
+
+/// Hands reads without the log to the worker of a partition.
+type AskReads = Arc<dyn Fn(PartitionId, Vec<LocalRead>) + Send + Sync>;
 
 impl Mailbox {
     pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Mailbox> {
@@ -90,6 +106,7 @@ impl Mailbox {
             mail: Mutex::default(),
             waker: Waker::new(registry, token)?,
             reading: OnceLock::new(),
+            reads: OnceLock::new(),
         })))
     }
 
@@ -108,6 +125,28 @@ impl Mailbox {
                 bytes: start..mail.bytes.len(),
             });
         });
+    }
+
+    /// What came of a read without the log; without an answer it goes through the log. Those of a partition come in the
+    /// order in which they were asked for, but for some without an answer.
+    pub fn read(&self, number: u64, answer: Option<&[u8]>) {
+        self.post(|mail| {
+            let start = mail.bytes.len();
+            mail.bytes.extend_from_slice(answer.unwrap_or_default());
+            let at = answer.map(|_| start..mail.bytes.len());
+            mail.reads.push((number, at));
+        });
+    }
+
+    /// How reads without the log are asked for, once the replica's workers are there. Before, and without it, all reads
+    /// go through the log.
+    pub fn reads(&self, ask: AskReads) {
+        // There is one replica beside a front end.
+        let _ = self.0.reads.set(ask);
+    }
+
+    pub(crate) fn ask_reads(&self) -> Option<&AskReads> {
+        self.0.reads.get()
     }
 
     /// The sessions of a partition whose home is this front end's replica, when it has opened its state

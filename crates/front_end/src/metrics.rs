@@ -20,6 +20,10 @@ pub struct Metrics {
     pub commands: AtomicU64,
     /// Commands that went into the log.
     pub logged: AtomicU64,
+    /// Commands that were answered without the log.
+    pub reads: AtomicU64,
+    /// Reads that went through the log after all, as nothing came of them without it.
+    pub reads_given_up: AtomicU64,
     /// Answers that were errors.
     pub errors: AtomicU64,
     pub protocol_errors: AtomicU64,
@@ -39,6 +43,8 @@ impl Metrics {
             memory_bytes,
             commands,
             logged,
+            reads,
+            reads_given_up,
             errors,
             protocol_errors,
             sessions_lost,
@@ -52,6 +58,8 @@ impl Metrics {
             ("memory_bytes", memory_bytes),
             ("commands", commands),
             ("logged", logged),
+            ("reads", reads),
+            ("reads_given_up", reads_given_up),
             ("errors", errors),
             ("protocol_errors", protocol_errors),
             ("sessions_lost", sessions_lost),

@@ -24,7 +24,8 @@ use crate::log::{Log, Plane};
 use crate::mailbox::{Answer, Mail, Mailbox};
 use crate::metrics::Metrics;
 use crate::partitions::MAX_PARTITIONS;
-use crate::settings::{Settings, Shared};
+use crate::reading::ReadQueue;
+use crate::settings::{Reads, Settings, Shared};
 use crate::walk::{Found, Walk, Walker, Whose};
 
 const LISTENER: Token = Token(0);
@@ -125,6 +126,7 @@ struct Server<P> {
     free: Vec<usize>,
     log: Log<P>,
     routes: Routes,
+    reads: ReadQueue,
     mailbox: Mailbox,
     shared: Shared,
     /// What all connections keep in memory.
@@ -179,10 +181,12 @@ impl<P: Plane> Server<P> {
                 connections: HashMap::new(),
                 nonces: SplitMix::new(settings.seed),
             },
+            reads: ReadQueue::new(partitions),
             mailbox,
             shared: Shared {
                 partitions,
                 order: settings.order,
+                without_log: settings.reads == Reads::Quorum,
                 password: settings.password,
                 max_value: usize::from(settings.deployment.max_value),
                 max_clients: settings.max_clients,
@@ -236,6 +240,7 @@ impl<P: Plane> Server<P> {
                 self.pump(index);
             }
             self.release_idle_sessions();
+            self.reads.send(&self.mailbox);
             self.log.tick();
         }
     }
@@ -304,6 +309,7 @@ impl<P: Plane> Server<P> {
             since: Instant::now(),
             authenticated: self.shared.password.is_none(),
             resp3: false,
+            reads_stale: false,
             in_transaction: false,
             name: Vec::new(),
             library_name: Vec::new(),
@@ -401,6 +407,7 @@ impl<P: Plane> Server<P> {
         let mut sink = ToLog {
             log: &mut self.log,
             routes: &mut self.routes,
+            reads: &mut self.reads,
             index,
         };
         connection.propose(&self.shared, &mut sink);
@@ -416,6 +423,9 @@ impl<P: Plane> Server<P> {
         }
         for answer in mail.answers() {
             self.on_answer(&answer);
+        }
+        for (number, answer) in mail.reads() {
+            self.on_read(number, answer);
         }
         for (whose, found) in &mail.walked {
             self.on_walked(*whose, found);
@@ -480,6 +490,17 @@ impl<P: Plane> Server<P> {
         // loop waits again.
         if self.again.last() != Some(&index) {
             self.again.push(index);
+        }
+    }
+
+    /// What came of a read without the log; its connection may be gone, and another one in its place.
+    fn on_read(&mut self, number: u64, answer: Option<&[u8]>) {
+        let index = ReadQueue::index_of(number);
+        if let Some(Some(peer)) = self.peers.get_mut(index) {
+            peer.connection.on_read(number, answer, &self.shared);
+            if self.again.last() != Some(&index) {
+                self.again.push(index);
+            }
         }
     }
 
@@ -603,6 +624,7 @@ impl<P: Plane> Server<P> {
 struct ToLog<'a, P> {
     log: &'a mut Log<P>,
     routes: &'a mut Routes,
+    reads: &'a mut ReadQueue,
     /// The connection's.
     index: usize,
 }
@@ -616,6 +638,14 @@ impl<P: Plane> Sink for ToLog<'_, P> {
 
     fn send(&mut self, session: u64, request: u64, logged: &Logged) {
         self.log.submit(session, request, logged);
+    }
+
+    fn can_read(&self) -> bool {
+        self.reads.is_open
+    }
+
+    fn read(&mut self, pid: PartitionId, command: Vec<u8>, stale: bool) -> u64 {
+        self.reads.push(self.index, pid, command, stale)
     }
 }
 

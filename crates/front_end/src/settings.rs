@@ -25,6 +25,16 @@ pub enum Order {
     Key,
 }
 
+/// How a client's reads of keys in one partition are answered, where the connection has nothing unanswered before them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Reads {
+    /// Without the log, by what a quorum of acceptors shows.
+    #[default]
+    Quorum,
+    /// Through the log, as commands that write.
+    Log,
+}
+
 /// What the front end is told when it starts.
 pub struct Settings {
     /// Where clients connect; bound by the node, which decides what may be bound to.
@@ -34,6 +44,8 @@ pub struct Settings {
     pub deployment: Deployment,
     /// What the commands of one connection may overtake.
     pub order: Order,
+    /// How reads are answered.
+    pub reads: Reads,
     /// Random, never 0, of this start alone: names its proposals.
     pub seed: u64,
     /// If there is one, clients must show it.
@@ -69,6 +81,7 @@ impl Settings {
             listener,
             deployment,
             order: Order::default(),
+            reads: Reads::default(),
             seed,
             password: None,
             max_clients: 10_000,
@@ -88,6 +101,8 @@ impl Settings {
 pub(crate) struct Shared {
     pub partitions: u16,
     pub order: Order,
+    /// Whether reads may be answered without the log.
+    pub without_log: bool,
     pub password: Option<String>,
     pub max_value: usize,
     pub max_clients: usize,

@@ -7,7 +7,7 @@ use std::net::Shutdown;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use front_end::{Order, Settings};
+use front_end::{Order, Reads, Settings};
 use harness::{Client, Cluster, Faults, eventually, request};
 use replica::Limits;
 
@@ -21,6 +21,11 @@ const BAD_NETWORK: Faults = Faults {
 #[test]
 fn commands_of_every_kind() {
     commands_on(&Cluster::start("kinds", Faults::default()));
+    commands_on(&Cluster::start_with(
+        "kinds-quorum",
+        Faults::default(),
+        |settings| settings.reads = Reads::Quorum,
+    ));
     // As many partitions as a command may be over, and more.
     for partitions in [4, 16, 17] {
         let name = format!("kinds-{partitions}");

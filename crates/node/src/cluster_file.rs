@@ -37,6 +37,7 @@
 //! | `storage` | `"volatile"` or `"durable"` (acceptor) | `"volatile"` |
 //! | `redis` | `"ip:port"`, TCP, of the Redis front end (replica) | none |
 //! | `redis_order` | what commands of one Redis client may overtake: `"connection"`, nothing, as in Redis; `"key"`, commands on keys of other partitions (replica) | `"connection"` |
+//! | `redis_reads` | how Redis clients' reads are answered: `"quorum"`, without the log where that is possible; `"log"`, through it (replica) | `"quorum"` |
 //! | `redis_password` | what clients must AUTH with; required unless `redis` is loopback | none |
 //! | `metrics` | `"ip:port"`, TCP, of the Prometheus text | none |
 //! | `cpu` | the CPU that the node's packet thread stays on | any |
@@ -259,6 +260,27 @@ impl RedisOrder {
     }
 }
 
+/// How Redis clients' reads are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RedisReads {
+    /// Without the log, by what f+1 acceptors show, where that is possible.
+    Quorum,
+    /// Through the log.
+    Log,
+}
+
+impl RedisReads {
+    const ALL: [RedisReads; 2] = [Self::Quorum, Self::Log];
+
+    /// The name in the cluster file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quorum => "quorum",
+            Self::Log => "log",
+        }
+    }
+}
+
 /// Where a role handles its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plane {
@@ -328,6 +350,8 @@ pub struct Node {
     pub redis: Option<SocketAddr>,
     /// What the commands of one of its clients may overtake.
     pub redis_order: RedisOrder,
+    /// How their reads are answered.
+    pub redis_reads: RedisReads,
     /// What its clients must AUTH with.
     pub redis_password: Option<String>,
     /// The Prometheus text.

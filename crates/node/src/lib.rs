@@ -54,7 +54,9 @@ pub use host::Stop;
 pub use roles::acceptor::forget_log;
 #[cfg(any(test, fuzzing))]
 pub use roles::acceptor::stored;
-pub use roles::replica::{LocalReply, OpenApplication, Services, run as run_replica};
+pub use roles::replica::{
+    AnsweredRead, AskReads, LocalReply, OpenApplication, Services, run as run_replica,
+};
 pub use senders::Senders;
 pub use status::ask as ask_status;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use control::View;
 use node::ClusterFile;
 use node::Services;
-use node::cluster_file::{Node, RedisOrder};
+use node::cluster_file::{Node, RedisOrder, RedisReads};
 use paxos::PartitionId;
 
 use crate::Error;
@@ -48,6 +48,10 @@ pub fn start(
     settings.order = match node.redis_order {
         RedisOrder::Connection => front_end::Order::Connection,
         RedisOrder::Key => front_end::Order::Key,
+    };
+    settings.reads = match node.redis_reads {
+        RedisReads::Quorum => front_end::Reads::Quorum,
+        RedisReads::Log => front_end::Reads::Log,
     };
     settings.password = node.redis_password.clone();
     let share = sessions_for_front_ends() / cluster.replicas(group.id).len();
@@ -102,6 +106,10 @@ fn tie(
     let mailbox = front_end.mailbox().clone();
     services.on_local_reply =
         Arc::new(move |r| mailbox.reply(r.pid, r.client, r.request, r.status, r.bytes));
+    let mailbox = front_end.mailbox().clone();
+    services.on_read = Arc::new(move |read| mailbox.read(read.number, read.answer));
+    let mailbox = front_end.mailbox().clone();
+    services.on_reads = Arc::new(move |ask| mailbox.reads(ask));
     let mailbox = front_end.mailbox().clone();
     services.on_local_sessions =
         Arc::new(move |pid, sessions| mailbox.local_sessions(pid, sessions));

@@ -200,7 +200,7 @@ pub mod cluster_file {
     #[doc(inline)]
     pub use node::cluster_file::{
         ApplicationKind, ControllerDraft, ControllerSettings, CopySettings, Draft, Error, Errors,
-        Group, GroupDraft, Node, NodeDraft, Plane, Protocol, RedisOrder, Role, Storage,
+        Group, GroupDraft, Node, NodeDraft, Plane, Protocol, RedisOrder, RedisReads, Role, Storage,
     };
 }
 

@@ -15,15 +15,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use apps::{Application, Share, kv};
-use front_end::{FrontEnd, Mailbox, Order, Plane, Settings};
-use paxos::wire::value::{Rejection, Vector};
+use front_end::{FrontEnd, Mailbox, Order, Plane, Reads, Settings};
+use paxos::read::is_for_reads;
+use paxos::wire::value::{RangeReport, Rejection, Vector};
 use paxos::{
     Configuration, Deployment, Flags, Header, Instance, Member, MsgType, Outbox, Packet,
     PartitionId, Reason, Round, To,
 };
 use replica::application::Reader;
 use replica::protocol::{ReplyAddress, SessionOp};
-use replica::{EpochView, Limits, Output, ReplyTo, SiblingMessage, Worker, slot};
+use replica::{EpochView, Limits, LocalRead, Output, ReplyTo, SiblingMessage, Worker, slot};
 use test_world::Rng;
 
 /// How the network between front end and log behaves; each out of 100.
@@ -52,6 +53,8 @@ pub struct Cluster {
     /// Set to have a session opened that an earlier process of the front end asked for.
     pub stray: Arc<AtomicBool>,
     pub readers: Arc<Readers>,
+    /// While set, acceptors answer nothing that is asked for reads.
+    pub reads_held: Arc<AtomicBool>,
     /// Set to have the front end told that the replica has taken another one's state.
     pub replaced: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
@@ -149,6 +152,7 @@ impl Cluster {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let mut settings = Settings::new(listener, deployment(), SEED);
         settings.retry_after = 20_000_000;
+        settings.reads = Reads::Log;
         settings.describe = Box::new(|text| text.push_str("wirepaxos_position:42\r\n"));
         adjust(&mut settings);
         let deployment = settings.deployment;
@@ -181,12 +185,19 @@ impl Cluster {
             opens.opened.fetch_add(1, Ordering::Relaxed);
             Ok(Box::new(Held(reader, opens.clone())))
         }));
+        let (ask, reads) = mpsc::channel();
+        front_end.mailbox().reads(Arc::new(move |pid, reads| {
+            let _ = ask.send((pid, reads));
+        }));
+        let reads_held = Arc::<AtomicBool>::default();
         let stop = Arc::<AtomicBool>::default();
         let mut log = Log {
             socket: far,
             partitions: partitions.collect(),
             mailbox: front_end.mailbox().clone(),
             readers: asked,
+            reads,
+            reads_held: reads_held.clone(),
             faults,
             rng: Rng::new(SEED),
             held: Vec::new(),
@@ -214,6 +225,7 @@ impl Cluster {
             expire,
             stray,
             readers,
+            reads_held,
             replaced,
             stop,
             log: Some(std::thread::spawn(move || log.run(&stopped))),
@@ -324,6 +336,8 @@ struct Log {
     partitions: Vec<PartitionLog>,
     mailbox: Mailbox,
     readers: mpsc::Receiver<(PartitionId, mpsc::Sender<Box<dyn Reader>>)>,
+    reads: mpsc::Receiver<(PartitionId, Vec<LocalRead>)>,
+    reads_held: Arc<AtomicBool>,
     faults: Faults,
     rng: Rng,
     held: Vec<Vec<u8>>,
@@ -360,6 +374,7 @@ impl Log {
                 let reader = reader.expect("what Paxos decides is stable");
                 let _ = answer.send(reader.unwrap());
             }
+            self.take_reads();
             self.expire();
             if self.stray.swap(false, Ordering::Relaxed) {
                 self.open_stray();
@@ -406,6 +421,53 @@ impl Log {
             let late = self.held.remove(0);
             self.decide(&late);
         }
+    }
+
+    /// What the front end reads without the log.
+    fn take_reads(&mut self) {
+        let now = self.now();
+        while let Ok((pid, reads)) = self.reads.try_recv() {
+            let worker = &mut self.partitions[usize::from(pid)].worker;
+            reads.into_iter().for_each(|read| worker.read(now, read));
+        }
+        for pid in 0..self.partitions.len() as PartitionId {
+            let worker = &mut self.partitions[usize::from(pid)].worker;
+            if worker.next_deadline().is_some_and(|at| at <= now) {
+                let mut out = ToMailbox::new(&self.mailbox, pid);
+                worker.tick(now, &mut out).unwrap();
+                self.hand_on(pid, out);
+            }
+        }
+    }
+
+    /// The acceptor's answer to what is asked for reads.
+    fn answer_question(&mut self, pid: PartitionId, question: &Header) {
+        let held = self.reads_held.load(Ordering::Relaxed);
+        if held || self.rng.percent(self.faults.lost) {
+            return;
+        }
+        let now = self.now();
+        let log = &mut self.partitions[usize::from(pid)];
+        let report = RangeReport {
+            end: log.next,
+            trim: 0,
+            nonce: ACCEPTOR.nonce,
+        };
+        let header = Header {
+            msgtype: MsgType::Phase1b,
+            rnd: Round::base(1),
+            swid: ACCEPTOR.node,
+            value_len: RangeReport::LEN as u16,
+            ..*question
+        };
+        let value = report.emit();
+        let packet = Packet {
+            header,
+            tag: None,
+            value: &value,
+        };
+        let mut out = ToMailbox::new(&self.mailbox, pid);
+        let _ = log.worker.step(now, &packet, &mut out);
     }
 
     fn reject(&mut self, datagram: &[u8]) {
@@ -471,15 +533,27 @@ impl Log {
         let now = self.now();
         let mut open = vec![pid];
         while let Some(pid) = open.pop() {
-            let mut out = ToMailbox(self.mailbox.clone(), pid, Vec::new());
+            let mut out = ToMailbox::new(&self.mailbox, pid);
             let log = &mut self.partitions[usize::from(pid)];
             log.worker.finish_batch(now, &mut out).unwrap();
-            for (to, message) in out.2 {
-                let worker = &mut self.partitions[usize::from(to)].worker;
-                worker.sibling(now, pid, message);
-                open.push(to);
-            }
+            open.extend(self.hand_on(pid, out));
         }
+    }
+
+    /// What a partition has sent reaches others, and the acceptor; returns who has something to finish.
+    fn hand_on(&mut self, pid: PartitionId, out: ToMailbox) -> Vec<PartitionId> {
+        let now = self.now();
+        let mut open = Vec::new();
+        for question in &out.3 {
+            self.answer_question(pid, question);
+            open.push(pid);
+        }
+        for (to, message) in out.2 {
+            let worker = &mut self.partitions[usize::from(to)].worker;
+            worker.sibling(now, pid, message);
+            open.push(to);
+        }
+        open
     }
 
     fn assert_all_executed(&self) {
@@ -503,7 +577,7 @@ impl Log {
         log.next += 1;
         let datagram = header.datagram(value);
         let packet = Packet::parse(&datagram).unwrap();
-        let mut out = ToMailbox(self.mailbox.clone(), header.pid, Vec::new());
+        let mut out = ToMailbox::new(&self.mailbox, header.pid);
         let _ = log.worker.step(now, &packet, &mut out);
         assert!(out.2.is_empty(), "it speaks when it has committed");
     }
@@ -551,10 +625,26 @@ impl Log {
     }
 }
 
-struct ToMailbox(Mailbox, PartitionId, Vec<(PartitionId, SiblingMessage)>);
+/// What a partition sends: to the front end, to other partitions, and questions to the acceptor.
+struct ToMailbox(
+    Mailbox,
+    PartitionId,
+    Vec<(PartitionId, SiblingMessage)>,
+    Vec<Header>,
+);
+
+impl ToMailbox {
+    fn new(mailbox: &Mailbox, pid: PartitionId) -> ToMailbox {
+        ToMailbox(mailbox.clone(), pid, Vec::new(), Vec::new())
+    }
+}
 
 impl Outbox for ToMailbox {
-    fn send(&mut self, _: To, _: &Header, _: &[u8]) {}
+    fn send(&mut self, _: To, header: &Header, _: &[u8]) {
+        if header.msgtype == MsgType::Query && is_for_reads(header) {
+            self.3.push(*header);
+        }
+    }
 }
 
 impl Output for ToMailbox {
@@ -573,6 +663,10 @@ impl Output for ToMailbox {
 
     fn ack(&mut self, _: &ReplyTo, _: &paxos::Header) {
         panic!("Paxos acknowledges nothing");
+    }
+
+    fn read(&mut self, number: u64, answer: Option<&[u8]>) {
+        self.0.read(number, answer);
     }
 
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {

@@ -55,6 +55,7 @@ pub(super) struct RawNode {
     pub storage: Option<Spanned<String>>,
     pub redis: Option<Spanned<String>>,
     pub redis_order: Option<Spanned<String>>,
+    pub redis_reads: Option<Spanned<String>>,
     pub redis_password: Option<Spanned<String>>,
     pub metrics: Option<Spanned<String>>,
     pub cpu: Option<Spanned<i64>>,

@@ -15,7 +15,7 @@ use toml::Spanned;
 use super::read::{RawController, RawFile, RawGroup, RawNode};
 use super::{
     Answer, ApplicationKind, ClusterFile, ControllerSettings, CopySettings, ErrorAt, Group, Node,
-    Plane, Protocol, RedisOrder, Role, Storage,
+    Plane, Protocol, RedisOrder, RedisReads, Role, Storage,
 };
 
 const DEFAULT_SLOTS: i64 = 65_536;
@@ -408,6 +408,7 @@ impl Check {
             storage: self.storage(raw),
             redis: self.redis(raw, groups),
             redis_order: self.redis_order(raw),
+            redis_reads: self.redis_reads(raw),
             redis_password: raw.redis_password.as_ref().map(|p| p.get_ref().clone()),
             metrics: raw
                 .metrics
@@ -595,6 +596,11 @@ impl Check {
                 Role::Replica,
             ),
             (
+                "redis_reads",
+                raw.redis_reads.as_ref().map(at),
+                Role::Replica,
+            ),
+            (
                 "redis_password",
                 raw.redis_password.as_ref().map(at),
                 Role::Replica,
@@ -655,6 +661,7 @@ impl Check {
             let with = ("redis", "127.0.0.1:6379");
             self.only_with(with, "redis_password", &raw.redis_password);
             self.only_with(with, "redis_order", &raw.redis_order);
+            self.only_with(with, "redis_reads", &raw.redis_reads);
             return None;
         };
         let address = self.address("redis", redis)?;
@@ -675,6 +682,14 @@ impl Check {
             .as_ref()
             .map_or(RedisOrder::Connection, |order| {
                 self.choice("redis_order", order, &RedisOrder::ALL, RedisOrder::name)
+            })
+    }
+
+    fn redis_reads(&mut self, raw: &RawNode) -> RedisReads {
+        raw.redis_reads
+            .as_ref()
+            .map_or(RedisReads::Quorum, |reads| {
+                self.choice("redis_reads", reads, &RedisReads::ALL, RedisReads::name)
             })
     }
 

@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 
 use super::{
     Answer, ApplicationKind, ClusterFile, Error, Errors, Group, Node, Plane, Protocol, RedisOrder,
-    Role, Storage, parse,
+    RedisReads, Role, Storage, parse,
 };
 
 /// Where the ports of nodes begin that [`Draft::add_node`] chooses.
@@ -150,6 +150,12 @@ pub struct NodeDraft {
         serialize_with = "redis_order_name"
     )]
     pub redis_order: Option<RedisOrder>,
+    /// How their reads are answered.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "redis_reads_name"
+    )]
+    pub redis_reads: Option<RedisReads>,
     /// What its clients must AUTH with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis_password: Option<String>,
@@ -353,6 +359,7 @@ impl NodeDraft {
             storage: None,
             redis: None,
             redis_order: None,
+            redis_reads: None,
             redis_password: None,
             metrics: None,
             cpu: None,
@@ -428,6 +435,7 @@ impl From<&Node> for NodeDraft {
             storage: (node.role == Role::Acceptor).then_some(node.storage),
             redis: node.redis,
             redis_order: node.redis.map(|_| node.redis_order),
+            redis_reads: node.redis.map(|_| node.redis_reads),
             redis_password: node.redis_password.clone(),
             metrics: node.metrics,
             cpu: node.cpu,
@@ -482,6 +490,10 @@ fn plane_name<S: Serializer>(plane: &Option<Plane>, to: S) -> Result<S::Ok, S::E
 
 fn redis_order_name<S: Serializer>(order: &Option<RedisOrder>, to: S) -> Result<S::Ok, S::Error> {
     order.map(RedisOrder::name).serialize(to)
+}
+
+fn redis_reads_name<S: Serializer>(reads: &Option<RedisReads>, to: S) -> Result<S::Ok, S::Error> {
+    reads.map(RedisReads::name).serialize(to)
 }
 
 fn storage_name<S: Serializer>(storage: &Option<Storage>, to: S) -> Result<S::Ok, S::Error> {

@@ -35,7 +35,7 @@ use control::View;
 use paxos::PartitionId;
 use replica::application::OpenReader;
 use replica::storage::private_directory;
-use replica::{Application, LocalSession, NoPaxos, Paxos};
+use replica::{Application, LocalRead, LocalSession, NoPaxos, Paxos};
 
 use self::catch_up::CatchUp;
 pub(crate) use self::catch_up::Note;
@@ -44,7 +44,7 @@ use self::copies::Copies;
 use self::crew::Crew;
 use self::digests::Digests;
 use self::followed::Followed;
-use self::handing_out::{HandingOut, readers};
+use self::handing_out::{HandingOut, readers, reads};
 use self::kernel::KernelLearner;
 use self::mailbox::{Mailbox, mailbox};
 pub(crate) use self::partition::Partition;
@@ -75,6 +75,19 @@ pub struct LocalReply<'a> {
     pub bytes: &'a [u8],
 }
 
+/// What came of a [`LocalRead`].
+pub struct AnsweredRead<'a> {
+    /// Partition.
+    pub pid: PartitionId,
+    /// Its number.
+    pub number: u64,
+    /// The application's answer; without one it is to go through the log.
+    pub answer: Option<&'a [u8]>,
+}
+
+/// Hands reads without the log to the worker of a partition.
+pub type AskReads = Arc<dyn Fn(PartitionId, Vec<LocalRead>) + Send + Sync>;
+
 /// Opens the application of a partition in a directory of its own.
 pub type OpenApplication =
     dyn Fn(PartitionId, &Path) -> Result<Box<dyn Application>, replica::Error> + Send + Sync;
@@ -86,6 +99,8 @@ pub struct Services {
     pub open_application: Arc<OpenApplication>,
     /// Takes the answers for local sessions.
     pub on_local_reply: Arc<dyn Fn(LocalReply<'_>) + Send + Sync>,
+    /// Takes what came of reads without the log.
+    pub on_read: Arc<dyn Fn(AnsweredRead<'_>) + Send + Sync>,
     /// Told of all local sessions that a partition's state has, when that has been opened or
     /// replaced by another replica's.
     pub on_local_sessions: Arc<dyn Fn(PartitionId, Vec<LocalSession>) + Send + Sync>,
@@ -98,6 +113,8 @@ pub struct Services {
     pub on_position: Arc<dyn Fn(PartitionId, u64) + Send + Sync>,
     /// Told how the partitions' states can be read, once they are open.
     pub on_readers: Arc<dyn Fn(OpenReader) + Send + Sync>,
+    /// Told how to read without the log, where that is possible.
+    pub on_reads: Arc<dyn Fn(AskReads) + Send + Sync>,
     /// What the front end has counted, by name, for the replica's status; nothing without one.
     pub front_end_counters: Arc<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
 }
@@ -108,11 +125,13 @@ impl Services {
         Services {
             open_application,
             on_local_reply: Arc::new(|_| {}),
+            on_read: Arc::new(|_| {}),
             on_local_sessions: Arc::new(|_, _| {}),
             on_view: Arc::new(|_| {}),
             before_stop: Arc::new(|| {}),
             on_position: Arc::new(|_, _| {}),
             on_readers: Arc::new(|_| {}),
+            on_reads: Arc::new(|_| {}),
             front_end_counters: Arc::new(Vec::new),
         }
     }
@@ -224,6 +243,9 @@ fn serve<G: Followed>(
         kept: group.catch_up_kept_mib << 20,
     };
     (services.on_readers)(readers(workers.clone()));
+    if G::BOUNDS_READS {
+        (services.on_reads)(reads(workers.clone()));
+    }
     let whole = Arc::default();
     let handing_out = Arc::new(HandingOut {
         workers: workers.clone(),

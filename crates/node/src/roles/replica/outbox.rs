@@ -10,7 +10,7 @@ use replica::{Output, ReplyTo, SiblingMessage};
 
 use super::mailbox::Siblings;
 use super::partition::Partition;
-use super::{LocalReply, Services};
+use super::{AnsweredRead, LocalReply, Services};
 use crate::Error;
 use crate::plane::UdpPlane;
 use crate::roles::links::Links;
@@ -23,6 +23,7 @@ pub struct WorkerOutbox {
     reply_header: Header,
     replies: Vec<PendingReply>,
     on_local_reply: Arc<dyn Fn(LocalReply<'_>) + Send + Sync>,
+    on_read: Arc<dyn Fn(AnsweredRead<'_>) + Send + Sync>,
     scratch: Vec<u8>,
 }
 
@@ -61,6 +62,7 @@ impl WorkerOutbox {
             },
             replies: Vec::new(),
             on_local_reply: services.on_local_reply.clone(),
+            on_read: services.on_read.clone(),
             scratch: Vec::new(),
         })
     }
@@ -213,6 +215,15 @@ impl Output for WorkerOutbox {
 
     fn ack(&mut self, to: &ReplyTo, header: &Header) {
         send_to(&mut self.links, to, header, &[]);
+    }
+
+    fn read(&mut self, number: u64, answer: Option<&[u8]>) {
+        let pid = self.reply_header.pid;
+        (self.on_read)(AnsweredRead {
+            pid,
+            number,
+            answer,
+        });
     }
 
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use control::View;
 use paxos::{Epoch, GroupId, Instance, Member, PartitionId, Reason, Time, Verdict};
-use replica::{Application, SiblingMessage, Worker};
+use replica::{Application, LocalRead, SiblingMessage, Worker};
 use serde_json::{Value, json};
 use tracing::{Span, error_span};
 
@@ -51,6 +51,8 @@ pub enum Job {
         from: PartitionId,
         message: SiblingMessage,
     },
+    /// The front end of this process reads without the log.
+    Read(Vec<LocalRead>),
     /// For those who read the replica's state, hand it out, or install another one's.
     Order(Order),
     /// The digest of the contents; takes as long as reading all of them.
@@ -500,12 +502,18 @@ impl<G: Followed> WorkerThread<G> {
         while let Ok(job) = self.jobs.try_recv() {
             let now = self.now();
             // Some jobs take long, and nobody else's answer needs to wait for one.
-            if self.shares && !matches!(job, Job::Sibling { .. }) {
+            if self.shares && !matches!(job, Job::Sibling { .. } | Job::Read(_)) {
                 self.outbox.flush(&mut self.out)?;
             }
             match job {
                 Job::Sibling { from, message } => {
                     self.worker.sibling(now, from, message);
+                    heard = true;
+                }
+                Job::Read(reads) => {
+                    reads
+                        .into_iter()
+                        .for_each(|read| self.worker.read(now, read));
                     heard = true;
                 }
                 Job::View { view, leader } => {
