@@ -18,4 +18,4 @@ pub use self::error::Error;
 pub use self::home::Home;
 pub use self::outcome::{Doubt, Outcome, Refusal};
 pub use self::recovery::{Decided, Recovery};
-pub use self::session::{Client, ClientOptions, known_group};
+pub use self::session::{Client, ClientOptions, Counts, known_group};

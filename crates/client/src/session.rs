@@ -13,7 +13,7 @@ use node::host::Spinner;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use paxos::proposer::{Proposer, ProposerSettings, Refused};
 use paxos::wire::value::MAX_VECTOR;
-use paxos::{Deployment, Epoch, GroupId, Header, NodeId, Outbox, PartitionId, Time, To};
+use paxos::{Deployment, Epoch, GroupId, Header, NodeId, Outbox, Packet, PartitionId, Time, To};
 use replica::protocol::{ReplyAddress, SessionOp, Status};
 use replica::slot;
 
@@ -93,7 +93,12 @@ pub struct Client {
     spinner: Spinner,
     /// Whether the socket may hold more than the last batch.
     more: bool,
+    /// Says of answers that aren't final by themselves whether they count now.
+    counts: Option<Box<Counts>>,
 }
+
+/// Judges an answer that isn't final by itself, whose round is a view.
+pub type Counts = dyn FnMut(&Packet<'_>) -> bool + Send;
 
 #[derive(Clone, Default)]
 struct Session {
@@ -143,6 +148,18 @@ impl Client {
     /// [`Error::TimedOut`] if there is no leader, or no quorum behind it; [`Error::Configuration`] if
     /// the file has no such group; [`Error::System`] if there is no socket.
     pub fn open(cluster: &ClusterFile, options: ClientOptions) -> Result<Client, Error> {
+        Client::open_where(cluster, options, None)
+    }
+
+    /// As [`open`](Self::open), of a group whose answers count only where `counts` says so.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_where(
+        cluster: &ClusterFile,
+        options: ClientOptions,
+        counts: Option<Box<Counts>>,
+    ) -> Result<Client, Error> {
         let group = options.group.unwrap_or(cluster.groups[0].id);
         let deployment = deployment(cluster, group)?;
         let protocol = known_group(cluster, group)?.protocol;
@@ -184,6 +201,7 @@ impl Client {
             view_age: View::nothing(group).age(),
             spinner: Spinner::new(options.spin),
             more: false,
+            counts,
             cluster: cluster.clone(),
             options,
         };
@@ -379,12 +397,16 @@ impl Client {
         let (home, proposer) = (&mut self.home, &mut self.proposer);
         let ordered = self.options.ordered;
         let (mut lost, mut has_moved) = (None, false);
-        let senders = &self.senders;
+        let (senders, counts) = (&self.senders, &mut self.counts);
         let packets = self.inbox.iter().flat_map(|arrival| {
             let datagrams = arrival.datagrams();
             datagrams.filter_map(move |datagram| senders.parse(datagram, &arrival.from).ok())
         });
         for packet in packets {
+            let is_final = packet.header.rnd.is_none();
+            if !is_final && counts.as_mut().is_some_and(|counts| !counts(&packet)) {
+                continue;
+            }
             self.counted.take(&packet, |packet| {
                 let (pid, replica) = (packet.header.pid, packet.header.swid);
                 // What the proposer drops (duplicates, strangers' packets) is of no interest here.

@@ -25,19 +25,20 @@ use self::disk::Tables;
 use self::load::{Load, Until, run_all};
 use self::local::Local;
 
-use super::unreplicated;
+use super::{peers as compared, unreplicated};
 use local_cluster::Error;
 use local_cluster::latency::Latencies;
 use local_cluster::processes::{
     Processes, cpu_seconds, library_cpu_seconds, memory_mib, own_cpu_seconds,
 };
 use local_cluster::{LocalCluster, SLOTS, Shape};
+use peers::{Matching, Protocol as OfPeers};
 
 /// What is measured, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How the cluster agrees.
-    pub protocol: Protocol,
+    /// Who answers.
+    pub contender: Contender,
     /// Where the nodes handle their packets; all but UDP in a network of namespaces.
     pub plane: Plane,
     /// UDP, too, in a network of namespaces and not on loopback.
@@ -84,6 +85,58 @@ pub struct Settings {
     pub spin: Duration,
     /// What each load is compared with.
     pub baseline: Option<Baseline>,
+}
+
+/// What clients ask.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Contender {
+    /// A cluster that agrees by Paxos.
+    Paxos,
+    /// One that agrees by NOPaxos.
+    NoPaxos,
+    /// A server without replication.
+    Unreplicated,
+    /// Replicas that agree by one of the protocols to compare with.
+    Peers(OfPeers),
+}
+
+impl Contender {
+    /// All there are.
+    pub fn all() -> Vec<Contender> {
+        let peers = compared::NAMES.iter().map(|(_, p)| Contender::Peers(*p));
+        let others = [
+            Contender::Paxos,
+            Contender::NoPaxos,
+            Contender::Unreplicated,
+        ];
+        others.into_iter().chain(peers).collect()
+    }
+
+    /// As in arguments and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Contender::Paxos | Contender::NoPaxos => self.of_cluster_file().name(),
+            Contender::Unreplicated => "unreplicated",
+            Contender::Peers(protocol) => compared::name(protocol),
+        }
+    }
+
+    /// What stands in the cluster file; that of others only says where they are.
+    fn of_cluster_file(self) -> Protocol {
+        match self {
+            Contender::NoPaxos => Protocol::NoPaxos,
+            _ => Protocol::Paxos,
+        }
+    }
+
+    /// What a client waits for before an answer counts that isn't final by itself.
+    fn counts(self, replicas: usize) -> Option<Box<client::Counts>> {
+        if self != Contender::Peers(OfPeers::SpecPaxos) {
+            return None;
+        }
+        let mut matching = Matching::of(replicas);
+        Some(Box::new(move |packet| matching.counts(packet)))
+    }
 }
 
 /// What to compare with.
@@ -166,7 +219,11 @@ impl Bench {
         if settings.durable && !settings.allow_ram_disk {
             file_system.refuse_ram()?;
         }
-        let system = System::start(local.clone())?;
+        let system = match settings.contender {
+            Contender::Paxos | Contender::NoPaxos => System::start(local.clone())?,
+            Contender::Unreplicated => System::unreplicated(local.clone())?,
+            Contender::Peers(protocol) => System::peers(local.clone(), protocol)?,
+        };
         let unreplicated = match settings.baseline {
             Some(Baseline::Unreplicated) => Some(System::unreplicated(local.clone())?),
             _ => None,
@@ -214,7 +271,7 @@ impl Bench {
 
 fn make_cluster(settings: &Settings) -> Result<LocalCluster, Error> {
     let shape = Shape {
-        protocol: settings.protocol,
+        protocol: settings.contender.of_cluster_file(),
         leaders: 1,
         acceptors: settings.acceptors,
         learners: settings.learners,
@@ -241,6 +298,7 @@ struct System {
     cluster: ClusterFile,
     /// Where its stores are, one a replica and partition.
     stores: Vec<PathBuf>,
+    is_of_peers: bool,
     // Killed before their directory is removed: fields are dropped in this order.
     processes: Processes,
     _local: Rc<LocalCluster>,
@@ -257,6 +315,34 @@ impl System {
         Ok(System {
             stores: replicas.map(|node| cluster.node_dir(node)).collect(),
             cluster,
+            is_of_peers: false,
+            processes,
+            _local: local,
+        })
+    }
+
+    fn peers(local: Rc<LocalCluster>, protocol: OfPeers) -> Result<System, Error> {
+        let program = std::env::current_exe()?;
+        let cluster = ClusterFile::load(&local.file)?;
+        let mut processes = Processes::new(program.clone());
+        let switch = cluster.with_role(Role::Leader).take(1);
+        for node in switch.chain(cluster.with_role(Role::Replica)) {
+            let mut command = std::process::Command::new(&program);
+            command.args(["bench", "peer", "-c"]).arg(&local.file);
+            command.args(["--name", &node.name]);
+            command.args(["--protocol", compared::name(protocol)]);
+            local.place(&mut command, &node.name)?;
+            let name = match node.role {
+                Role::Leader => "switch",
+                _ => &node.name,
+            };
+            processes.start(command, local.directory(), name)?;
+        }
+        let replicas = cluster.with_role(Role::Replica);
+        Ok(System {
+            stores: replicas.map(|node| cluster.node_dir(node)).collect(),
+            cluster,
+            is_of_peers: true,
             processes,
             _local: local,
         })
@@ -276,6 +362,7 @@ impl System {
         Ok(System {
             stores: vec![unreplicated::data(&cluster)],
             cluster,
+            is_of_peers: false,
             processes,
             _local: local,
         })
@@ -303,6 +390,7 @@ impl System {
         run_all(&mut loads, warm_up, spread)?;
         let before = cpu_by_process(&self.processes);
         let stores_before = self.stores_of_replicas();
+        let counters_before = self.counters()?;
         let memory_before = memory_by_process(&self.processes);
         let tables = Tables::since_now(self.stores.clone());
         let (time, waits) = (settings.time, settings.until_full);
@@ -319,6 +407,9 @@ impl System {
             latencies: ran.latencies,
             longest_gap: ran.longest_gap,
             tables_written: tables.written(),
+            counters: counters_before
+                .zip(self.counters()?)
+                .map(|(before, after)| after.since(&before)),
             commands_in_a_commit: sum(COMMANDS) / sum(COMMITS).max(1.0),
             store_cpu_s: stores
                 .into_iter()
@@ -336,10 +427,21 @@ const COMMANDS: &str = " commands";
 const COMMITS: &str = " commits";
 
 impl System {
+    /// What peers have counted.
+    fn counters(&self) -> Result<Option<compared::Counters>, Error> {
+        match self.is_of_peers {
+            true => compared::counters(&self.cluster).map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// CPU seconds that the stores' library has taken in each replica; and how many commands all replicas have
     /// executed in how many commits. Of a replica that doesn't answer there is nothing.
     fn stores_of_replicas(&self) -> ByProcess {
         let mut found = ByProcess::new();
+        if self.is_of_peers {
+            return found;
+        }
         for node in self.cluster.with_role(Role::Replica) {
             let library = self.processes.pid(&node.name).and_then(library_cpu_seconds);
             let Some((library, status)) = library.zip(self.status(node.control)) else {
@@ -427,6 +529,8 @@ pub struct Measured {
     pub longest_gap: Duration,
     /// By store: files that it has written out of its memory.
     pub tables_written: Vec<usize>,
+    /// What peers have counted meanwhile.
+    pub counters: Option<compared::Counters>,
     /// Of the replicas, in the mean; 0 if they don't say it.
     pub commands_in_a_commit: f64,
     /// CPU seconds.

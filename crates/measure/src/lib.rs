@@ -6,6 +6,7 @@ pub mod catch_up;
 pub mod e2e;
 pub mod generator;
 pub mod network;
+pub mod peers;
 pub mod roles;
 pub mod stats;
 pub mod unreplicated;

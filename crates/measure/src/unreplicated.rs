@@ -140,7 +140,7 @@ impl Server {
 }
 
 /// Tells clients that this process leads.
-fn answer_view_requests(
+pub(crate) fn answer_view_requests(
     control: &std::net::UdpSocket,
     peers: &ControlPeers,
     leader: NodeId,

@@ -9,8 +9,10 @@ use clap::{Args, ValueEnum};
 use client::{ClientOptions, Home};
 use local_cluster::{Error, MAX_VALUE};
 use measure::e2e::local::Local;
-use measure::e2e::{self, Bench, ByProcess, FileSystem, Measured, Pair, Pinned, Settings};
-use node::cluster_file::{Plane, Protocol};
+use measure::e2e::{
+    self, Bench, ByProcess, Contender, FileSystem, Measured, Pair, Pinned, Settings,
+};
+use node::cluster_file::Plane;
 use serde_json::{Value, json};
 
 use crate::arguments::{plane, protocol};
@@ -18,9 +20,10 @@ use crate::arguments::{plane, protocol};
 /// Options of `wirepaxos bench e2e`.
 #[derive(Args)]
 pub struct Options {
-    /// How the cluster agrees: paxos or nopaxos; nopaxos at sockets on loopback
-    #[arg(long, default_value = "paxos", value_parser = protocol)]
-    protocol: Protocol,
+    /// Protocols, in turn, each on a cluster of its own for each load: paxos, nopaxos, unreplicated, vr, vr-batch, fast,
+    /// spec, or all. All but paxos are at sockets on loopback
+    #[arg(long, value_delimiter = ',', default_value = "paxos", value_parser = contenders)]
+    protocol: Vec<Contenders>,
     /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; needs
     /// root
     #[arg(long, default_value = "udp", value_parser = plane)]
@@ -133,6 +136,20 @@ impl From<Baseline> for e2e::Baseline {
     }
 }
 
+/// What a word of `--protocol` names.
+type Contenders = std::sync::Arc<[Contender]>;
+
+fn contenders(name: &str) -> Result<Contenders, String> {
+    let all = Contender::all();
+    if name == "all" {
+        return Ok(all.into());
+    }
+    let names: Vec<_> = all.iter().map(|c| c.name()).collect();
+    let found = all.iter().find(|c| c.name() == name);
+    let found = found.ok_or_else(|| format!("take {}, or all", names.join(", ")))?;
+    Ok([*found].into())
+}
+
 fn pinned(name: &str) -> Result<Pinned, String> {
     let found = Pinned::ALL.into_iter().find(|p| p.name() == name);
     found.ok_or("take none, one, two or spread".to_string())
@@ -143,23 +160,57 @@ fn pinned(name: &str) -> Result<Pinned, String> {
 pub fn run(options: &Options) -> Result<(), Error> {
     for &partitions in &options.partitions {
         let settings = options.settings(partitions)?;
-        // The thread that measures moves to the cluster's network.
-        std::thread::scope(|scope| {
-            let run = || run_on(options, settings).map_err(|e| e.to_string());
-            scope.spawn(run).join().expect("measuring doesn't panic")
-        })
-        .map_err(Error::new)?;
+        match options.contenders()[..] {
+            [contender] => {
+                let settings = Settings {
+                    contender,
+                    ..settings
+                };
+                run_in_thread(options, settings, &options.outstanding, true)?;
+            }
+            _ => compare(options, &settings)?,
+        }
     }
     Ok(())
 }
 
-fn run_on(options: &Options, settings: Settings) -> Result<(), Error> {
-    let partitions = settings.partitions;
+/// A cluster for each protocol and load, so that none takes the CPUs from another.
+fn compare(options: &Options, settings: &Settings) -> Result<(), Error> {
+    let mut is_first = true;
+    for &outstanding in &options.outstanding {
+        for contender in options.contenders() {
+            let settings = Settings {
+                contender,
+                ..settings.clone()
+            };
+            run_in_thread(options, settings, &[outstanding], is_first)?;
+            is_first = false;
+        }
+    }
+    Ok(())
+}
+
+/// The thread that measures moves to the cluster's network.
+fn run_in_thread(
+    options: &Options,
+    settings: Settings,
+    loads: &[u16],
+    heads: bool,
+) -> Result<(), Error> {
+    std::thread::scope(|scope| {
+        let run = || run_on(options, settings, loads, heads).map_err(|e| e.to_string());
+        scope.spawn(run).join().expect("measuring doesn't panic")
+    })
+    .map_err(Error::new)
+}
+
+fn run_on(options: &Options, settings: Settings, loads: &[u16], heads: bool) -> Result<(), Error> {
+    let (partitions, contender) = (settings.partitions, settings.contender);
     let bench = Bench::start(settings)?;
-    if !options.json {
+    if heads && !options.json {
         print_head(options, partitions, bench.file_system());
     }
-    for &outstanding in &options.outstanding {
+    for &outstanding in loads {
         let one = bench.measure(outstanding, options.clients)?;
         let independent = match options.independent_beside(outstanding) {
             None => None,
@@ -168,7 +219,7 @@ fn run_on(options: &Options, settings: Settings) -> Result<(), Error> {
         match options.json {
             true => {
                 let json = |pair: &Pair| {
-                    let mut line = pair_json(pair, options, bench.file_system());
+                    let mut line = pair_json(pair, options, contender, bench.file_system());
                     line["partitions"] = partitions.into();
                     for baseline in ["baseline", "baseline_batched"] {
                         if let Some(baseline) = line.get_mut(baseline) {
@@ -184,8 +235,9 @@ fn run_on(options: &Options, settings: Settings) -> Result<(), Error> {
                 println!("{line}");
             }
             false => {
-                print(&one);
-                independent.iter().for_each(print);
+                print(contender, &one);
+                let independent = independent.iter();
+                independent.for_each(|pair| print(contender, pair));
             }
         }
     }
@@ -228,10 +280,17 @@ impl Options {
         if self.in_switch && on_loopback {
             return Err(Error::new("--in-switch is for --plane xdp, or with --lab"));
         }
+        let contenders = self.contenders();
         let of_paxos = self.durable || self.learners > 0 || self.multi > 0;
-        if self.protocol == Protocol::NoPaxos && (!on_loopback || of_paxos) {
+        if contenders != [Contender::Paxos] && (!on_loopback || of_paxos) {
             return Err(Error::new(
-                "--protocol nopaxos is for --plane udp, without --lab, --durable, --learners and --multi",
+                "--protocol: all but paxos alone is for --plane udp, without --lab, --durable, --learners and --multi",
+            ));
+        }
+        let of_clusters = |c: &Contender| matches!(c, Contender::Paxos | Contender::NoPaxos);
+        if !contenders.iter().all(of_clusters) && (partitions > 1 || self.baseline.is_some()) {
+            return Err(Error::new(
+                "--protocol: all but paxos and nopaxos is for one partition, without --baseline",
             ));
         }
         let on_disk = self.durable || self.data.is_some();
@@ -241,7 +300,7 @@ impl Options {
             ));
         }
         Ok(Settings {
-            protocol: self.protocol,
+            contender: Contender::Paxos,
             plane: self.plane,
             lab: self.lab,
             in_switch: self.in_switch,
@@ -271,6 +330,11 @@ impl Options {
         })
     }
 
+    fn contenders(&self) -> Vec<Contender> {
+        let named = self.protocol.iter();
+        named.flat_map(|named| named.iter().copied()).collect()
+    }
+
     /// How many independent clients stand beside the one.
     fn independent_beside(&self, outstanding: u16) -> Option<u16> {
         let wanted = self.clients == 1 && self.independent > 1;
@@ -278,8 +342,8 @@ impl Options {
     }
 }
 
-fn print(pair: &Pair) {
-    print_row("", &pair.measured);
+fn print(contender: Contender, pair: &Pair) {
+    print_row(contender.name(), &pair.measured);
     if let Some(baseline) = &pair.unreplicated {
         print_row("unreplicated", baseline);
     }
@@ -320,10 +384,16 @@ fn print_row(what: &str, row: &Measured) {
     );
 }
 
-fn pair_json(pair: &Pair, options: &Options, file_system: &FileSystem) -> Value {
-    let mut line = json_of(&pair.measured, options, file_system);
+fn pair_json(
+    pair: &Pair,
+    options: &Options,
+    contender: Contender,
+    file_system: &FileSystem,
+) -> Value {
+    let mut line = json_of(&pair.measured, options, contender, file_system);
     if let Some(baseline) = &pair.unreplicated {
-        line["baseline"] = json_of(baseline, options, file_system);
+        let contender = Contender::Unreplicated;
+        line["baseline"] = json_of(baseline, options, contender, file_system);
     }
     if let Some((single, batched)) = &pair.local {
         line["baseline"] = local_json(single, &line);
@@ -352,9 +422,20 @@ fn local_json(local: &Local, line: &Value) -> Value {
     })
 }
 
-fn json_of(row: &Measured, options: &Options, file_system: &FileSystem) -> Value {
+fn json_of(
+    row: &Measured,
+    options: &Options,
+    contender: Contender,
+    file_system: &FileSystem,
+) -> Value {
+    let counters = row.counters.as_ref();
     json!({
-        "protocol": options.protocol.name(),
+        "protocol": contender.name(),
+        "sequencer": (contender == Contender::NoPaxos).then_some("host"),
+        "gaps": counters.map(|c| c.gaps),
+        "noops": counters.map(|_| 0),
+        "view_changes": counters.map(|c| c.view_changes),
+        "rewound": counters.map(|c| c.rewound),
         "plane": options.plane.name(),
         "network": if options.lab || options.plane != Plane::Udp { "namespaces" } else { "loopback" },
         "app": options.app,
@@ -364,15 +445,18 @@ fn json_of(row: &Measured, options: &Options, file_system: &FileSystem) -> Value
         "packed": !options.unpacked && row.outstanding > row.clients,
         "workers": options.workers,
         "multi": options.multi,
-        "replicas": options.replicas,
-        "acceptors": match options.protocol {
-            Protocol::Paxos => options.acceptors,
-            Protocol::NoPaxos => 0,
+        "replicas": match contender {
+            Contender::Unreplicated => 1,
+            _ => options.replicas,
+        },
+        "acceptors": match contender {
+            Contender::Paxos => options.acceptors,
+            _ => 0,
         },
         "learners": options.learners,
         "pinned": options.pinned.name(),
         "spin_us": options.spin,
-        "homes": !options.all_answer,
+        "homes": contender == Contender::Paxos && !options.all_answer,
         "value_bytes": options.value_bytes,
         "max_value": options.max_value,
         "open_values": options.open_values,
@@ -421,6 +505,21 @@ mod tests {
         let by_default = options("").open_values;
         assert_eq!(by_default, ClientOptions::default().max_open_values);
         assert_eq!(options("--open-values 8").open_values, 8);
+    }
+
+    #[test]
+    fn protocols_are_measured_in_the_order_in_which_they_are_named() {
+        let names = |line| -> Vec<_> {
+            let contenders = options(line).contenders();
+            contenders.iter().map(|c| c.name()).collect()
+        };
+        assert_eq!(names(""), ["paxos"]);
+        assert_eq!(names("--protocol spec,vr"), ["spec", "vr"]);
+        let all = "paxos,nopaxos,unreplicated,vr,vr-batch,fast,spec";
+        assert_eq!(names("--protocol all").join(","), all);
+        let said = |line| options(line).settings(1).map_err(|e| e.to_string());
+        assert!(said("--protocol vr").is_ok());
+        assert!(said("--protocol vr --lab").unwrap_err().contains("--lab"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod catch_up;
 mod chain;
 mod e2e;
 mod local_store;
+mod peer;
 mod roles;
 mod unreplicated;
 
@@ -25,6 +26,9 @@ pub enum Command {
     /// The server of `e2e --baseline unreplicated`
     #[command(hide = true)]
     UnreplicatedServer(unreplicated::Options),
+    /// A process of `e2e --protocol vr` and the like
+    #[command(hide = true)]
+    Peer(peer::Options),
     /// A process of `e2e --baseline local`
     #[command(hide = true)]
     LocalStore(local_store::Options),
@@ -38,6 +42,7 @@ pub fn run(command: &Command) -> Result<(), Error> {
         Command::Roles(options) => roles::run(options),
         Command::Chain(options) => chain::run(options),
         Command::UnreplicatedServer(options) => unreplicated::run(options),
+        Command::Peer(options) => peer::run(options),
         Command::LocalStore(options) => local_store::run(options),
     }
 }

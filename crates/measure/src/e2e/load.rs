@@ -100,7 +100,7 @@ impl Load {
         spin: Duration,
     ) -> Result<Load, Error> {
         static STREAMS: AtomicU64 = AtomicU64::new(0);
-        let client = Client::open(
+        let client = Client::open_where(
             cluster,
             ClientOptions {
                 window: WINDOW as u16,
@@ -113,6 +113,7 @@ impl Load {
                 home: settings.home,
                 ..ClientOptions::default()
             },
+            settings.contender.counts(settings.replicas),
         )?;
         let asked = Asked {
             at: Instant::now(),
