@@ -172,7 +172,7 @@ mod tests {
         let answers = |inst, request| answer(view, 32, inst, request);
         assert!(takes(&mut counted, &answers(0, 1)).is_empty());
         assert!(counted.needs_view(), "it was never told of the session");
-        counted.learn(&told(&[session.clone()]));
+        counted.learn(&told(std::slice::from_ref(&session)));
         assert!(!counted.needs_view());
         assert!(takes(&mut counted, &answers(0, 1)).is_empty());
         assert!(takes(&mut counted, &answers(1, 2)).is_empty());
