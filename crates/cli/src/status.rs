@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos status`: every node of a cluster, asked at once.
 
+mod ordered;
 mod summary;
 
 use std::collections::BTreeMap;
@@ -78,9 +79,10 @@ fn print_json(cluster: &ClusterFile, answers: &BTreeMap<String, Value>, digests:
         .map(|(name, next, digest)| json!({ "name": name, "next": next, "digest": digest }))
         .collect();
     let silent = &digests.silent;
+    let groups = ordered::overview(cluster, answers);
     println!(
         "{}",
-        json!({ "nodes": nodes, "digests": found, "without_digest": silent })
+        json!({ "nodes": nodes, "nopaxos": groups, "digests": found, "without_digest": silent })
     );
 }
 
@@ -96,6 +98,11 @@ fn print_table(cluster: &ClusterFile, answers: &BTreeMap<String, Value>, digests
         let first = lines.next().unwrap_or_default();
         println!("{:<14} {:<11} {up:<4} {first}", node.name, node.role.name());
         lines.for_each(|line| println!("{:<31} {line}", ""));
+    }
+    for group in ordered::overview(cluster, answers) {
+        ordered::lines(&group)
+            .iter()
+            .for_each(|line| println!("{line}"));
     }
     for (name, next, digest) in &digests.found {
         println!("digest of {name} at instance {next}: {digest}");

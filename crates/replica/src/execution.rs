@@ -59,6 +59,8 @@ pub struct Statistics {
     pub checkpoints: u64,
     /// Commits made.
     pub commits: u64,
+    /// How often what was executed ahead of what is stable was taken back.
+    pub rollbacks: u64,
 }
 
 /// See the module.
@@ -378,6 +380,7 @@ impl<A: Application> Execution<A> {
     /// since a commit, and comes again.
     pub fn rewind(&mut self, from: Instance) {
         if from < self.next && self.failed.is_none() {
+            self.statistics.rollbacks += 1;
             let taken = self.take_back();
             let _ = self.final_error(taken);
         }

@@ -815,6 +815,8 @@ fn deposed<K: Kept>() {
     c.world.network.heal();
     c.check();
     assert!(c.rewinds > before, "it has gone back");
+    let worker = c.hosts[0].worker.as_ref().unwrap();
+    assert!(worker.statistics().rollbacks >= c.rewinds - before);
     assert_eq!(c.finals[&of].0, Status::Ok);
 }
 

@@ -40,18 +40,29 @@ fn controller(group: &Value, cluster: &ClusterFile) -> Vec<String> {
         let node = id.and_then(|id| cluster.node_by_id(id));
         node.map_or_else(|| "nobody".to_string(), |n| n.name.clone())
     };
-    let epoch = match group["active"].as_u64() {
-        Some(epoch) => format!("epoch {epoch} is active, {} leads", name(&group["leader"])),
-        None => "no epoch is active".to_string(),
+    let epochs = || group["epochs"].as_array().into_iter().flatten();
+    // Of NOPaxos epochs are sessions of a sequencer.
+    let (epoch, stamps) = match epochs().any(|e| e["lead"].is_u64()) {
+        true => ("session", "stamps"),
+        false => ("epoch", "leads"),
     };
-    let mut lines = vec![format!("group {}: {epoch}", group["group"])];
+    let active = match group["active"].as_u64() {
+        Some(n) => format!("{epoch} {n} is active, {} {stamps}", name(&group["leader"])),
+        None => format!("no {epoch} is active"),
+    };
+    let mut lines = vec![format!("group {}: {active}", group["group"])];
+    let attempt = &group["attempt"];
+    if let (Some(n), Some(reason)) = (attempt["epoch"].as_u64(), attempt["reason"].as_str()) {
+        let stage = attempt["stage"].as_str().unwrap_or("?");
+        lines.push(format!("{epoch} {n} is on its way ({stage}): {reason}"));
+    }
     let failover = &group["last_failover"];
     if let (Some(reason), Some(us)) = (
         failover["reason"].as_str(),
         failover["duration_us"].as_u64(),
     ) {
         lines.push(format!(
-            "epoch {} took {:.1} ms: {reason}",
+            "{epoch} {} took {:.1} ms: {reason}",
             failover["epoch"],
             us as f64 / 1000.0
         ));
@@ -119,8 +130,12 @@ fn replica(document: &Value) -> Vec<String> {
             true => ", STOPPED until another epoch is active",
             false => "",
         };
+        let view = match p["nopaxos"].as_object() {
+            Some(own) => format!("view {}.{}, ", own["session"], own["leader_number"]),
+            None => String::new(),
+        };
         format!(
-            "partition {}: next {}, checkpoint {}, {} sessions, {} repaired{catching_up}{stopped}",
+            "partition {}: {view}next {}, checkpoint {}, {} sessions, {} repaired{catching_up}{stopped}",
             p["pid"], p["next"], p["checkpoint"], p["sessions"], p["repaired"]
         )
     });
@@ -215,6 +230,18 @@ mod tests {
             [
                 "group 0: epoch 3 is active, leader-1 leads",
                 "epoch 3 took 1.5 ms: first start"
+            ]
+        );
+        let session = json!({
+            "role": "controller",
+            "groups": [{ "group": 0, "active": null, "epochs": [{ "epoch": 4, "lead": 0 }],
+                         "attempt": { "epoch": 4, "stage": "waiting", "reason": "sequencer 1 doesn't answer" } }],
+        });
+        assert_eq!(
+            lines(&session, &cluster),
+            [
+                "group 0: no session is active",
+                "session 4 is on its way (waiting): sequencer 1 doesn't answer"
             ]
         );
     }

@@ -60,6 +60,11 @@ impl Lacks {
         self.0.clear();
     }
 
+    /// How many are still looked for.
+    pub(super) fn count(&self) -> usize {
+        self.open().count()
+    }
+
     fn open(&self) -> impl Iterator<Item = &Lack> {
         self.0.values().filter(|lack| lack.found.is_none())
     }
@@ -128,6 +133,9 @@ impl Replica {
     /// A follower asks the leader, after another timeout anybody; the leader asks all. [H-ASK]
     pub(super) fn ask(&mut self, now: Time, out: &mut impl Outbox) {
         while let Some((slots, tries)) = self.lacks.due(now, self.settings.ask_after) {
+            if tries == 0 {
+                self.counts.gaps_asked += slots.end - slots.start;
+            }
             if self.leads() {
                 self.ask_for(None, slots, out);
             } else {
@@ -254,14 +262,22 @@ impl Replica {
         }
         if h.inst == self.log.next() {
             self.append(entry)?;
+            self.count_filled(entry);
             return Ok(Verdict::Changed);
         }
         self.lacks.add(h.inst, now);
-        match self.lacks.0.get_mut(&h.inst) {
-            Some(lack) => lack.found = Some(Slot::of(entry)),
-            None => return Err(Reason::Full),
+        let lack = self.lacks.0.get_mut(&h.inst).ok_or(Reason::Full)?;
+        if lack.found.replace(Slot::of(entry)).is_none() {
+            self.count_filled(entry);
         }
         Ok(Verdict::Changed)
+    }
+
+    fn count_filled(&mut self, entry: &Entry<'_>) {
+        match entry.is_noop() {
+            true => self.counts.gaps_given_up += 1,
+            false => self.counts.gaps_found += 1,
+        }
     }
 
     fn not_there(&mut self, h: &Header) -> Result<Verdict, Reason> {
@@ -374,6 +390,7 @@ impl Replica {
         let stamp = view::stamp(self.view);
         while self.log.next() < run.end {
             self.append(&Entry::noop(stamp))?;
+            self.counts.gaps_given_up += 1;
         }
         self.duty.open_gap = self.log.noop_from(self.duty.agreed);
         self.duty.gap_at = now;
@@ -426,13 +443,13 @@ impl Replica {
                 if inst > self.log.next() {
                     return Ok(changed);
                 }
-                if inst < self.log.next() {
-                    changed |= self.put(inst, &noop);
-                } else if self.append(&noop).is_ok() {
-                    changed = true;
-                } else {
-                    return Ok(changed);
-                }
+                let is_new = match inst < self.log.next() {
+                    true => self.put(inst, &noop),
+                    false if self.append(&noop).is_ok() => true,
+                    false => return Ok(changed),
+                };
+                self.counts.gaps_given_up += u64::from(is_new);
+                changed |= is_new;
             }
         }
         Ok(changed)

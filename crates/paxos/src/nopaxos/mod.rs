@@ -20,10 +20,12 @@
 //! | `gap` | requests that were lost |
 //! | `sync` | what becomes stable |
 //! | `view_change` | another leader, another session |
+//! | `counts` | what a replica counts |
 //! | [`quorum`] | the client: which answers are final |
 //! | [`session`] | sessions of the sequencer, and whom a view must ask |
 //! | [`session_change`] | the controller: how a session begins |
 
+mod counts;
 mod gap;
 pub mod log;
 pub mod quorum;
@@ -40,6 +42,7 @@ mod view_change;
 #[allow(clippy::single_range_in_vec_init)] // ranges are what these lists are of
 mod tests;
 
+pub use counts::Counts;
 pub use log::Entry;
 pub use quorum::Quorum;
 pub use receiver::{Delivery, Receiver, ReceiverSettings};

@@ -14,6 +14,7 @@
 //! [`Replica::step`]. So the whole memory of a durable replica is a log of the packets whose verdict was `Changed`, and
 //! of what [`Replica::configure`], [`Replica::checkpointed`] and [`Replica::restored`] were told. [N-TIME]
 
+use super::counts::Counts;
 use super::gap::Lacks;
 use super::log::{Entry, Log};
 use super::session::{Session, Sessions};
@@ -130,6 +131,7 @@ pub struct Replica {
     pub(super) change: Change,
     /// The START_VIEW of the view that it leads.
     pub(super) begun: Option<Begun>,
+    pub(super) counts: Counts,
 }
 
 /// What goes on in the view in which the replica is normal.
@@ -190,6 +192,7 @@ impl Replica {
             duty: Duty::default(),
             change: Change::default(),
             begun: None,
+            counts: Counts::default(),
         }
     }
 
@@ -286,6 +289,21 @@ impl Replica {
     /// What the store has told of the sessions.
     pub fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    /// What it has done.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Who leads the view that it is in, or goes to.
+    pub fn led_by(&self) -> Option<Member> {
+        self.leader()
+    }
+
+    /// How many slots it knows to be stamped and lacks, or has given up and not all have agreed.
+    pub fn open_gaps(&self) -> usize {
+        self.lacks.count() + usize::from(self.leads() && self.duty.open_gap.is_some())
     }
 
     /// Whether another slot has room in the log. [N-FULL]

@@ -118,6 +118,7 @@ impl Replica {
             return;
         }
         self.stable = stable;
+        self.counts.synchronisations += 1;
         let header = Header {
             inst: stable,
             ..self.header(MsgType::SyncCommit, self.view)
@@ -220,6 +221,7 @@ impl Replica {
         let rises = stable > self.stable && !self.in_conflict;
         if rises {
             self.stable = stable;
+            self.counts.synchronisations += 1;
         }
         rises
     }

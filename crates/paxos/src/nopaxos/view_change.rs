@@ -630,6 +630,7 @@ impl Replica {
         self.stable = self.stable.max(plan.stable);
         self.status = Status::Normal;
         self.last_normal = self.view;
+        self.counts.view_changes += 1;
         self.change = Change::default();
         self.acknowledge_from(plan.stable.min(plan.end));
         let members = self.session().map_or(0, |s| s.members.len());

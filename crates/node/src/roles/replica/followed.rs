@@ -2,13 +2,20 @@
 //! How a worker follows the control plane, by the protocol of its group.
 
 use control::{EpochRecord, EpochState, Message, View};
+use paxos::nopaxos::{Status, view};
 use paxos::{GroupId, Member, PartitionId};
 use replica::{Agreement, EpochView, NoPaxos, Paxos};
+use serde_json::{Value, json};
 
 /// A protocol whose replicas nodes run.
 pub trait Followed: Agreement + Send + 'static {
     /// What a view says of the epochs to the worker of a partition; nothing if they aren't of this protocol.
     fn epochs(view: &View, pid: PartitionId) -> Vec<Self::EpochView>;
+
+    /// What a partition's status document has of this protocol alone: its name there, and what it says.
+    fn shown_alone(&self) -> Option<(&'static str, Value)> {
+        None
+    }
 
     /// What the controller is to be told of a partition by this member, again and again until that shows.
     fn report(&self, _group: GroupId, _pid: PartitionId, _from: Member) -> Option<Message> {
@@ -34,6 +41,33 @@ impl Followed for NoPaxos {
     /// [F-TOLD]
     fn epochs(view: &View, pid: PartitionId) -> Vec<Self::EpochView> {
         view.sessions(pid).unwrap_or_default()
+    }
+
+    fn shown_alone(&self) -> Option<(&'static str, Value)> {
+        let replica = self.replica();
+        let (shown, counts) = (replica.view(), replica.counts());
+        let status = match replica.status() {
+            Status::Normal => "normal",
+            Status::ViewChange => "changing",
+            Status::Stranger => "stranger",
+        };
+        let own = json!({
+            "status": status,
+            "session": shown.epoch(),
+            "leader_number": view::number(shown),
+            "leader": replica.led_by().map(|leader| leader.node),
+            "leads": replica.leads(),
+            "filled": replica.next(),
+            "stable": replica.stable(),
+            "gaps": replica.open_gaps(),
+            "in_conflict": replica.in_conflict(),
+            "gaps_asked": counts.gaps_asked,
+            "gaps_found": counts.gaps_found,
+            "gaps_given_up": counts.gaps_given_up,
+            "view_changes": counts.view_changes,
+            "synchronisations": counts.synchronisations,
+        });
+        Some(("nopaxos", own))
     }
 
     /// [F-REPORT]

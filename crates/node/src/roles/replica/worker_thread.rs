@@ -604,7 +604,7 @@ impl<G: Followed> WorkerThread<G> {
         let untrimmed = next.saturating_sub(checkpointed);
         let warning = (untrimmed * 10 >= self.window * 9)
             .then(|| format!("{untrimmed} instances since the last checkpoint fill the window"));
-        json!({
+        let mut document = json!({
             "pid": self.pid,
             "next": next,
             "checkpoint": checkpointed,
@@ -620,13 +620,18 @@ impl<G: Followed> WorkerThread<G> {
             "malformed": statistics.malformed,
             "checkpoints": statistics.checkpoints,
             "commits": statistics.commits,
+            "rollbacks": statistics.rollbacks,
             "store_cpu_s": self.worker.application().library_cpu().as_secs_f64(),
             "catching_up": self.worker.wanted().checkpoint_at_least,
             "packets_sent": sends.sent,
             "sends_dropped": sends.dropped,
             "dropped": self.outbox.links.counters.dropped_to_json(),
             "warning": warning,
-        })
+        });
+        if let Some((protocol, shown)) = self.worker.agreement().shown_alone() {
+            document[protocol] = shown;
+        }
+        document
     }
 
     pub(super) fn now(&self) -> Time {

@@ -787,6 +787,44 @@ fn a_no_op_is_taken_from_the_leader_alone() {
     assert_eq!(group.log(3), [0]);
 }
 
+#[test]
+fn what_a_replica_does_is_counted() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2, 3]);
+    group.ordered(1, 1, 2, &[1, 2]);
+    let now = group.now;
+    group.replicas.get_mut(&3).unwrap().dropped(now, 1);
+    assert_eq!(group.of(3).open_gaps(), 1);
+    group.tick(3);
+    group.settle(&[1, 2, 3]);
+    assert_eq!(group.of(3).open_gaps(), 0);
+    let before = group.replicas.clone();
+    // Nobody has slot 2. The order is repeated, and a slot counts once.
+    group.give_up(1, 2);
+    assert_eq!(group.of(1).open_gaps(), 1);
+    let order = group.take(MsgType::GapCommit, 1, 3);
+    let _ = (group.step(&order), group.step(&order));
+    group.settle(&[1, 2, 3]);
+    group.synchronise(1, &[1, 2, 3]);
+    let shown = |replica: &Replica| {
+        let c = replica.counts();
+        [c.gaps_asked, c.gaps_found, c.gaps_given_up, c.view_changes]
+    };
+    assert_eq!(shown(group.of(1)), [1, 0, 1, 1]);
+    assert_eq!(shown(group.of(2)), [0, 0, 1, 1]);
+    assert_eq!(shown(group.of(3)), [1, 1, 1, 1]);
+    for (node, replica) in &group.replicas {
+        let before = before[node].counts().synchronisations;
+        assert!(replica.counts().synchronisations > before, "{node}");
+    }
+    group.change_view(&[2, 3], view_of(1, 1));
+    assert_eq!(shown(group.of(3)), [1, 1, 1, 2]);
+    // They are no state.
+    let mut same = before[&3].clone();
+    same.counts = group.of(3).counts();
+    assert_eq!(same, before[&3]);
+}
+
 /// [H-NOOP]
 #[test]
 fn the_leader_answers_beyond_a_no_op_once_f_others_have_it() {
