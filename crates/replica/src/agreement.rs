@@ -225,7 +225,8 @@ pub trait Agreement: Log + Sized {
         None
     }
 
-    /// What a PROBE_ACK shows in place of the last marker's round: the view in which this replica takes part.
+    /// What a PROBE_ACK shows in place of the last marker's round: the view in which this replica takes part, or the
+    /// session to which it goes. [E-NEWEST]
     fn shown(&self) -> Option<Round> {
         None
     }

@@ -8,6 +8,7 @@ mod common;
 use common::*;
 use paxos::nopaxos::{Quorum, Sequencer, Session, Stage, Status as Doing, view};
 use paxos::outbox::Sent;
+use paxos::wire::value::Probe;
 use paxos::{
     Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Packet, Program, Reason, Round, Time,
     To, Verdict,
@@ -1152,6 +1153,45 @@ fn another_replicas_front_end_waits_for_no_timer() {
     c.go_on(5 * MS);
     let told: Vec<_> = c.locals.iter().map(|r| (r.place, r.client)).collect();
     assert_eq!(told, [(None, session)]);
+}
+
+/// A controller with an old store must hear of its session. [E-NEWEST]
+#[test]
+fn who_changes_views_shows_the_session_and_who_takes_part_the_view() {
+    let mut c = Cluster::<Disk>::begun(14);
+    let shown = |c: &mut Cluster<Disk>| {
+        let value = Probe::Replica.emit();
+        let header = Header {
+            cluster: CLUSTER,
+            group: GROUP,
+            value_len: value.len() as u16,
+            ..Header::new(MsgType::Probe)
+        };
+        let datagram = header.datagram(&value);
+        let mut out = Out::default();
+        let (now, worker) = (c.world.now(), c.hosts[0].worker.as_mut().unwrap());
+        let verdict = worker.step(now, &Packet::parse(&datagram).unwrap(), &mut out);
+        assert_eq!(verdict, Verdict::Answered);
+        let (_, header, _) = &out.sent[0];
+        (worker.agreement().replica().status(), header.rnd)
+    };
+    let view = c.hosts[0].role().view();
+    assert_eq!(shown(&mut c), (Doing::Normal, view));
+    let member = c.hosts[1].role().member();
+    let header = Header {
+        cluster: CLUSTER,
+        group: GROUP,
+        rnd: Round(view.0 + 5),
+        swid: member.node,
+        client: member.nonce,
+        request: c.store.last().unwrap().digest(),
+        ..Header::new(MsgType::ViewChangeReq)
+    };
+    let datagram = header.datagram(&[]);
+    let packet = Packet::parse(&datagram).unwrap();
+    assert_eq!(c.step(0, member.node, &packet), Some(Verdict::Changed));
+    // The number of a view that may never begin says nothing.
+    assert_eq!(shown(&mut c), (Doing::ViewChange, Round::base(1)));
 }
 
 /// There is no view behind the session's last one. [W-WHEN]

@@ -6,7 +6,7 @@ use super::world::{OPERATOR, Out, PARTITIONS, Shared};
 use control::{
     Controller, GroupSettings, GroupState, Message, Peer, Protocol, Settings, Store, Views,
 };
-use paxos::nopaxos::{Replica, ReplicaSettings, Sequencer, Status};
+use paxos::nopaxos::{Replica, ReplicaSettings, Sequencer, Status, view};
 use paxos::outbox::Sent;
 use paxos::wire::value::{Probe, ProbeReport};
 use paxos::{
@@ -715,7 +715,7 @@ impl World {
 }
 
 impl Host {
-    /// To PROBE: the view while it is normal.
+    /// To PROBE: the view while it is normal, otherwise its session.
     fn shown(
         &self,
         node: NodeId,
@@ -731,7 +731,7 @@ impl Host {
         };
         let view = match replica.status() {
             Status::Normal => replica.view(),
-            _ => Round::NONE,
+            _ => view::stamp(replica.view()),
         };
         let header = Header {
             msgtype: MsgType::ProbeAck,

@@ -530,6 +530,28 @@ fn an_old_copy_of_the_store_issues_no_session_twice() {
     world.check();
 }
 
+/// All that shows its session are replicas that have begun none of its views. [E-NEWEST]
+#[test]
+fn an_old_copy_of_the_store_is_noticed_while_views_change() {
+    let mut world = World::started(33);
+    let old = world.state();
+    // They don't hear one another.
+    for (from, to) in REPLICAS.iter().flat_map(|a| REPLICAS.map(|b| (*a, b))) {
+        world.network.block(from.into(), to.into(), true);
+    }
+    world.down.insert(SEQUENCERS[0]);
+    let writing = |w: &World| w.state().epochs.last().unwrap().state == EpochState::Writing;
+    assert!(world.run_until(1_000, writing));
+    world.run(100);
+    world.controllers.clear();
+    world.shared.put(old);
+    world.start_controller();
+    world.run(2_000);
+    assert_eq!(world.state().last_epoch(), 1, "{}", world.warnings());
+    assert!(world.warnings().contains("has seen epoch 2"));
+    world.check();
+}
+
 /// [E-ISSUE]
 #[test]
 fn the_last_session_is_followed_by_none() {

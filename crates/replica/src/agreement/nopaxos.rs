@@ -325,12 +325,13 @@ impl Agreement for NoPaxos {
         }
     }
 
-    /// None where it isn't normal.
+    /// Where it isn't normal, the session to which it goes: the number of a view that may never begin says nothing.
     fn shown(&self) -> Option<Round> {
-        match self.replica.status() {
-            Status::Normal => Some(self.replica.view()),
-            Status::ViewChange | Status::Stranger => Some(Round::NONE),
-        }
+        let view = self.replica.view();
+        Some(match self.replica.status() {
+            Status::Normal => view,
+            Status::ViewChange | Status::Stranger => view::stamp(view),
+        })
     }
 
     fn waiting(&self) -> usize {
