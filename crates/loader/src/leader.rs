@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use paxos::{Epoch, Instance, PartitionId, Program, Round, TrimReports};
+use paxos::{Epoch, Instance, PartitionId, Program, Round};
 
 use crate::banks::Banks;
 use crate::layout::{
@@ -59,32 +59,10 @@ impl Leader {
         if self.is_sequencer {
             paxos::nopaxos::sequencer::check_members(program)?;
         }
-        let partitions = usize::from(self.place.deployment.partitions);
         let group = self.group();
-        if program.nonce != group.nonce {
-            return Err("the epoch names another boot nonce");
-        }
-        if program.epoch == 0 || program.epoch > paxos::round::MAX_EPOCH {
-            return Err("the epoch is out of range");
-        }
         let old = (group.bank & 1) as usize;
-        if Round::base(program.epoch).0 <= group.banks[old].rnd {
-            return Err("this round or a later one was programmed before");
-        }
-        if program.next.len() != partitions || program.trimmed.len() != partitions {
-            return Err("next and trimmed must name every partition");
-        }
-        let mut both = program.next.iter().zip(&program.trimmed);
-        if both.any(|(next, trimmed)| next < trimmed) {
-            return Err("next lies below trimmed");
-        }
-        paxos::leader::check_next(&program.next)?;
-        if program.window == 0 {
-            return Err("a window of 0 never opens");
-        }
-        // Refuse impossible acceptors and replicas in the same words.
-        paxos::Preemption::new(&program.acceptors, program.f)?;
-        TrimReports::new(1, &program.replicas, program.g)?;
+        let last = Round(group.banks[old].rnd);
+        program.fits(group.nonce, last, self.place.deployment.partitions)?;
         self.banks.settle()?;
         self.write_bank(1 - old, program);
         Ok(())

@@ -58,6 +58,7 @@ fn stamping() {
             "trim_to",
             "refusal",
             "check_next",
+            "fits",
             "none",
             "new",
             "is_certain",

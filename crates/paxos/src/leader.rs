@@ -17,7 +17,7 @@
 
 use crate::answer::Refusal;
 use crate::stamping::{Kind, Stamped, Stamper, Stamping};
-pub use crate::stamping::{Preemption, Program, check_next};
+pub use crate::stamping::{Preemption, Program};
 use crate::wire::value::Probe;
 use crate::{MsgType, Outbox, Packet, Reason, Round, To, Verdict};
 

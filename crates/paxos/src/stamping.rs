@@ -44,6 +44,41 @@ pub struct Program {
     pub g: u8,
 }
 
+impl Program {
+    /// What it says of TRIM and of retiring, if whoever has this boot nonce and so many partitions, and was programmed
+    /// for round `last` before, may take it over. [L-PROGRAM] [Q-PROGRAM]
+    pub fn fits(
+        &self,
+        nonce: u64,
+        last: Round,
+        partitions: u16,
+    ) -> Result<(Preemption, TrimReports), &'static str> {
+        if self.nonce != nonce {
+            return Err("the epoch names another boot nonce");
+        }
+        if self.epoch == 0 || self.epoch > crate::round::MAX_EPOCH {
+            return Err("the epoch is out of range");
+        }
+        if Round::base(self.epoch) <= last {
+            return Err("this round or a later one was programmed before");
+        }
+        let named = [self.next.len(), self.trimmed.len()];
+        if named != [usize::from(partitions); 2] {
+            return Err("next and trimmed must name every partition");
+        }
+        if self.next.iter().zip(&self.trimmed).any(|(n, t)| n < t) {
+            return Err("next lies below trimmed");
+        }
+        check_next(&self.next)?;
+        if self.window == 0 {
+            return Err("a window of 0 never opens");
+        }
+        let preemption = Preemption::new(&self.acceptors, self.f)?;
+        let reports = TrimReports::new(partitions, &self.replicas, self.g)?;
+        Ok((preemption, reports))
+    }
+}
+
 /// Which acceptors of its epoch said that they have promised a later one.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Preemption {
@@ -192,33 +227,8 @@ impl Stamping {
     }
 
     fn program(&mut self, program: &Program) -> Result<(), &'static str> {
-        let partitions = self.partitions.len();
-        if program.nonce != self.nonce {
-            return Err("the epoch names another boot nonce");
-        }
-        if program.epoch == 0 || program.epoch > crate::round::MAX_EPOCH {
-            return Err("the epoch is out of range");
-        }
-        if Round::base(program.epoch) <= self.rnd {
-            return Err("this round or a later one was programmed before");
-        }
-        if program.next.len() != partitions || program.trimmed.len() != partitions {
-            return Err("next and trimmed must name every partition");
-        }
-        if program
-            .next
-            .iter()
-            .zip(&program.trimmed)
-            .any(|(n, t)| n < t)
-        {
-            return Err("next lies below trimmed");
-        }
-        check_next(&program.next)?;
-        if program.window == 0 {
-            return Err("a window of 0 never opens");
-        }
-        let preemption = Preemption::new(&program.acceptors, program.f)?;
-        let reports = TrimReports::new(self.deployment.partitions, &program.replicas, program.g)?;
+        let partitions = self.deployment.partitions;
+        let (preemption, reports) = program.fits(self.nonce, self.rnd, partitions)?;
         self.preemption = preemption;
         self.reports = reports;
         self.rnd = Round::base(program.epoch);
