@@ -40,8 +40,8 @@ impl From<io::Error> for Error {
 }
 
 /// What an operator is to do about stored state that can't be used.
-pub const MOVE_AWAY: &str = "move the directory away and start the node again: it then fetches a \
-     checkpoint from another replica. That is safe as long as no more than g replicas of the group \
+pub const MOVE_AWAY: &str = "move the directories of all partitions of this replica away and start the node again: it \
+     then fetches a checkpoint from another replica. That is safe as long as no more than g replicas of the group \
      are without their state at a time; so wait until this one has caught up before the next one";
 
 /// A record of the replica's own, kept by the application beside its data and out of its sight.

@@ -118,8 +118,7 @@ pub fn check_all_are_there(directories: &[PathBuf]) -> Result<(), replica::Error
     };
     Err(replica::Error(format!(
         "{} is missing, and partition {there} has one ({}): a partition can't begin anew beside others. If its file \
-         system isn't mounted, mount it. Otherwise, with the directories of all partitions of this replica at once: \
-         {MOVE_AWAY}",
+         system isn't mounted, mount it. Otherwise {MOVE_AWAY}",
         Reached::new(&directories[gone]).path.display(),
         directories[there].display(),
     )))
@@ -143,7 +142,7 @@ mod tests {
         reached.check(900).unwrap();
         let why = reached.check(899).unwrap_err().0;
         assert!(
-            why.contains("ends at instance 899") && why.contains(MOVE_AWAY),
+            why.contains("ends at instance 899") && why.contains("of all partitions"),
             "{why}"
         );
     }
