@@ -680,9 +680,18 @@ fn a_replica_begins_with_a_copy() {
     assert!(at > 0);
     refused(run(&cluster, "make", "replica-1"), "is there already");
     refused(run(&cluster, "make", "leader-1"), "is no replica");
-    refused(run(&cluster, "put", "replica-3"), "has a state");
-    cluster.processes.kill("replica-3");
     let data = cluster.local.directory().join("data/replica-3");
+    let runs = "is locked: replica-3 runs";
+    refused(run(&cluster, "put", "replica-3"), runs);
+    // Nor is it laid beside a process whose directory was moved away.
+    let moved = data.with_extension("moved");
+    std::fs::rename(&data, &moved).unwrap();
+    refused(run(&cluster, "put", "replica-3"), runs);
+    assert_eq!(std::fs::read_dir(&data).map_or(0, Iterator::count), 0);
+    let _ = std::fs::remove_dir(&data);
+    std::fs::rename(&moved, &data).unwrap();
+    cluster.processes.kill("replica-3");
+    refused(run(&cluster, "put", "replica-3"), "has a state");
     std::fs::remove_dir_all(&data).unwrap();
 
     let state = copy.join("state-0");

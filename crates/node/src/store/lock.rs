@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An exclusive lock on a file, held as long as the value lives; the kernel drops it with the
-//! process, so a killed controller leaves nothing to clean up.
+//! process, so a killed one leaves nothing to clean up.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -8,7 +8,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-pub(super) struct Lock(File);
+pub(crate) struct Lock(File);
 
 impl Lock {
     /// Takes the lock, or says that somebody else has it ([`io::ErrorKind::WouldBlock`]).

@@ -20,7 +20,7 @@ use super::linked::Linked;
 use super::{Patience, Question, incoming};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node, Role};
-use crate::roles::replica::{Note, OpenApplication, Partition};
+use crate::roles::replica::{Note, OpenApplication, Partition, lock_directory};
 
 /// Where a state on its way is, in a node's directory; and where [`put`] opens stores meanwhile.
 const INTO: &str = "incoming";
@@ -119,6 +119,10 @@ pub fn put(
     let group = group_of(cluster, node)?;
     let directory = cluster.node_dir(node);
     let io = |e: io::Error| Error::store(format!("{}: {e}", directory.display()));
+    if !cluster.data.is_dir() {
+        private_directory(&cluster.data).map_err(io)?;
+    }
+    let _locked = lock_directory(&directory, node)?;
     private_directory(&directory).map_err(io)?;
     let in_use = (0..group.partitions).map(|pid| cluster.partition_dir(node, pid));
     for path in in_use.chain([INTO, "install"].map(|name| directory.join(name))) {

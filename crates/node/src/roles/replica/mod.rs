@@ -26,6 +26,7 @@ mod waker;
 mod worker_thread;
 mod writer;
 
+use std::io;
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -59,6 +60,7 @@ use super::control_loop::ControlLoop;
 use crate::cluster_file::{ClusterFile, Group, Node, Protocol};
 use crate::host::Stop;
 use crate::plane::{in_kernel, refuse_deafness};
+use crate::store::Lock;
 use crate::{Error, random_nonce, transfer};
 
 /// An answer for a session of the front end beside this replica.
@@ -190,6 +192,7 @@ fn serve<G: Followed>(
     let directory = cluster.node_dir(node);
     private_directory(&directory)
         .map_err(|e| Error::store(format!("can't make {}: {e}", directory.display())))?;
+    let _in_use = lock_directory(&directory, node)?;
     let begun = Note::new(&directory, deployment).read()?;
     let partitions = (0..group.partitions).map(|pid| cluster.partition_dir(node, pid));
     check_all_are_there(&partitions.collect::<Vec<_>>())
@@ -295,6 +298,20 @@ fn serve<G: Followed>(
     let mut results: Vec<Result<(), Error>> = crews.into_iter().map(join).collect();
     results.insert(0, result);
     results.into_iter().collect()
+}
+
+/// Keeps other processes from a replica's directory: another one of the same name, and `copy put`. The lock lies beside
+/// the directory, so that it holds for whatever is put in its place.
+pub(crate) fn lock_directory(directory: &Path, node: &Node) -> Result<Lock, Error> {
+    let path = directory.with_extension("lock");
+    Lock::take(&path).map_err(|e| match e.kind() {
+        io::ErrorKind::WouldBlock => Error::new(format!(
+            "{} is locked: {} runs, or `copy put` is at work there. Stop the one, or wait for the other",
+            path.display(),
+            node.name
+        )),
+        _ => Error::store(format!("{}: {e}", path.display())),
+    })
 }
 
 /// How many threads execute. More than there are CPUs would only wake one another.
