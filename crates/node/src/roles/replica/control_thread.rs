@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use control::{EpochRecord, Message, View};
-use paxos::{Epoch, NodeId};
+use paxos::{Epoch, Instance, NodeId};
 use serde_json::{Value, json};
 
 use super::Services;
@@ -23,7 +23,7 @@ use crate::cluster_file::{ClusterFile, Group, Node, Protocol};
 use crate::control_socket::ControlSender;
 use crate::host::{Stop, is_due};
 use crate::roles::control_loop::{ControlLoop, Controlled};
-use crate::transfer::server::Server;
+use crate::transfer::server::{Server, Stand};
 
 /// How often a view is asked for while none is active.
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(200);
@@ -250,8 +250,7 @@ impl ReplicaControl<'_> {
     fn stop_execution(&self, epoch: Epoch) {
         self.give_all(|| Job::StopExecution(epoch));
         let stands = self.workers.iter().map(|worker| worker.standing.get());
-        let stopped = stands.map(|stand| (stand.stopped == Some(epoch)).then_some(stand.next));
-        if let Some(next) = stopped.collect() {
+        if let Some(next) = where_stopped(stands, epoch) {
             self.sender.send_to_controller(&Message::ExecutionStopped {
                 group: self.group.id,
                 node: self.node.id,
@@ -324,5 +323,39 @@ impl ReplicaControl<'_> {
         for worker in self.workers {
             worker.give(job());
         }
+    }
+}
+
+/// Where all partitions stand, if all have stopped: until this epoch is active, or a later one, as a controller with an
+/// older store may issue numbers once more.
+fn where_stopped(stands: impl Iterator<Item = Stand>, epoch: Epoch) -> Option<Vec<Instance>> {
+    let has_stopped = |stand: &Stand| stand.stopped.is_some_and(|until| until >= epoch);
+    let stopped = stands.map(|stand| has_stopped(&stand).then_some(stand.next));
+    stopped.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [G-STOP]
+    #[test]
+    fn an_order_is_answered_by_who_has_stopped_for_a_later_one() {
+        let stand = |next, stopped| Stand {
+            next,
+            needs: None,
+            is_behind: false,
+            is_installing: false,
+            stopped,
+        };
+        let answer = |stopped: [Option<Epoch>; 2]| {
+            let stands = [stand(7, stopped[0]), stand(9, stopped[1])];
+            where_stopped(stands.into_iter(), 5)
+        };
+        for until in [5, 6, 900] {
+            assert_eq!(answer([Some(5), Some(until)]), Some(vec![7, 9]));
+        }
+        assert_eq!(answer([Some(5), Some(4)]), None, "that one may be active");
+        assert_eq!(answer([Some(5), None]), None);
     }
 }

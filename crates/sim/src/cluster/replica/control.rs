@@ -159,7 +159,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
         let workers = self.shards.iter().map(|s| s.worker.as_ref()?.stopped());
         let stopped: Option<Vec<(Epoch, Instance)>> = workers.collect();
-        let stopped = stopped.filter(|all| all.iter().all(|(until, _)| *until == epoch));
+        let stopped = stopped.filter(|all| all.iter().all(|(until, _)| *until >= epoch));
         if let Some(stopped) = stopped {
             let answer = Message::ExecutionStopped {
                 group: GROUP,
