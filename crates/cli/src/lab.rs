@@ -9,10 +9,10 @@ use ::lab::topology::{REDIS_PASSWORD, REDIS_PORT, TRUNK};
 use ::lab::{Lab, Shape, Topology, UpOptions};
 use clap::{Args, Subcommand};
 use node::ClusterFile;
-use node::cluster_file::Plane;
+use node::cluster_file::{Plane, Protocol};
 use serde_json::json;
 
-use crate::arguments::{plane, rate};
+use crate::arguments::{plane, protocol, rate};
 use local_cluster::Error;
 
 /// What `wirepaxos lab` can do.
@@ -68,7 +68,10 @@ pub struct Up {
     /// other acceptors on another
     #[arg(long, default_value = "one-switch", value_parser = topology)]
     topology: Topology,
-    /// Leaders: the first one leads, the others are its backups
+    /// paxos, with leaders and acceptors; or nopaxos, with sequencers in their place
+    #[arg(long, default_value = "paxos", value_parser = protocol)]
+    protocol: Protocol,
+    /// Leaders, or sequencers: the first one leads, the others are its backups
     #[arg(long, default_value_t = 2)]
     leaders: u8,
     /// Acceptors, odd
@@ -92,10 +95,11 @@ pub struct Up {
     /// Nodes talk IPv6
     #[arg(long)]
     ipv6: bool,
-    /// Where leaders, acceptors and replicas handle their packets: udp, xdp, or auto
+    /// Where leaders, sequencers, acceptors and replicas handle their packets: udp, xdp, or auto. Replicas of NOPaxos do
+    /// so behind sockets
     #[arg(long, default_value = "udp", value_parser = plane)]
     plane: Plane,
-    /// Leaders, acceptors and learners are in the switches, as in the papers, and not on hosts of their own
+    /// Leaders, acceptors, learners and sequencers are in the switches, as in the papers, and not on hosts of their own
     #[arg(long)]
     in_switch: bool,
     /// Keep the nodes' data in a new directory in this one instead of in memory
@@ -214,6 +218,7 @@ pub fn run(command: &Command) -> Result<(), Error> {
 fn up(options: &Up) -> Result<(), Error> {
     let lab = options.which.lab()?;
     let mut shape = Shape {
+        protocol: options.protocol.name().to_string(),
         leaders: options.leaders,
         acceptors: options.acceptors,
         learners: options.learners,

@@ -14,9 +14,7 @@ use control::{EpochRecord, EpochState, Message, View};
 use lab::Lab;
 use loader::pins::Pins;
 use node::ControlPeers;
-use node::cluster_file::{
-    ApplicationKind, ClusterFile, Draft, GroupDraft, Node, Plane, Protocol, Role,
-};
+use node::cluster_file::{ApplicationKind, ClusterFile, Draft, GroupDraft, Node, Protocol, Role};
 use paxos::nopaxos::receiver::{Delivery, Receiver, ReceiverSettings};
 use paxos::wire::value::{Probe, ProbeReport, Rejection};
 use paxos::{Configuration, Epoch, Header, Instance, Member, MsgType, Packet, Reason, Round, Time};
@@ -475,13 +473,12 @@ fn replicas_execute_what_a_sequencer_has_ordered() {
 
 /// The program stamps on while its process is away, and is replaced in place; a machine that dies takes its memory
 /// along. [Q-PROGRAM]
-#[test]
-fn a_sequencer_in_the_kernel_outlives_its_process_and_is_mute_after_its_machine() {
-    let Some(lab) = serving('q', &[]) else {
+fn outlives_its_process_and_is_mute_after_its_machine(letter: char, up: &[&str]) {
+    let Some(lab) = serving(letter, &[&["--protocol", "nopaxos"], up].concat()) else {
         return;
     };
     let file = PathBuf::from(format!("/run/wirepaxos/{}/cluster.toml", lab.name));
-    let cluster = with_nopaxos(&file);
+    let cluster = ClusterFile::load(&file).unwrap();
     let hosts = Lab::named(&lab.name).unwrap();
     let mut world = World::new(cluster, |node, at| {
         let bind = || {
@@ -494,6 +491,10 @@ fn a_sequencer_in_the_kernel_outlives_its_process_and_is_mute_after_its_machine(
     let start = |lab: &TestLab| lab.json(&["start", &name, "--json"]);
     start(&lab);
     world.is_mute();
+    let plane = status(&lab, &name)["plane"].clone();
+    assert_eq!(plane["name"], "xdp");
+    assert_eq!(plane["switch"].as_str(), world.sequencer.switch.as_deref());
+    assert_eq!(world.sequencer.switch.is_some(), !up.is_empty());
     world.program(1, 7);
     for _ in 0..5 {
         world.request();
@@ -530,15 +531,25 @@ fn a_sequencer_in_the_kernel_outlives_its_process_and_is_mute_after_its_machine(
     assert!(world.replicas[0].heard.last().unwrap().0 >= 100);
 }
 
+#[test]
+fn a_sequencer_in_the_kernel_outlives_its_process_and_is_mute_after_its_machine() {
+    outlives_its_process_and_is_mute_after_its_machine('q', &[]);
+}
+
+/// Requests are ordered where they pass: the switch's forwarder calls the sequencer, by whichever port they come in.
+#[test]
+fn a_sequencer_in_a_switch_outlives_its_process_and_is_mute_after_its_machine() {
+    outlives_its_process_and_is_mute_after_its_machine('s', &["--in-switch"]);
+}
+
 /// A whole cluster: controller and replicas at sockets, the sequencers in the kernel. The program stamps on while its
 /// process is away; when the machine dies, the spare one follows in another session. [F-NEED]
-#[test]
-fn a_cluster_whose_sequencers_are_in_the_kernel_loses_nothing() {
-    let Some(lab) = serving('n', &[]) else {
+fn a_cluster_loses_nothing(letter: char, up: &[&str]) {
+    let Some(lab) = serving(letter, &[&["--protocol", "nopaxos"], up].concat()) else {
         return;
     };
     let file = PathBuf::from(format!("/run/wirepaxos/{}/cluster.toml", lab.name));
-    let cluster = with_nopaxos(&file);
+    let cluster = ClusterFile::load(&file).unwrap();
     let start = |name: &str| lab.json(&["start", name, "--json"]);
     for node in &cluster.nodes {
         start(&node.name);
@@ -577,20 +588,13 @@ fn a_cluster_whose_sequencers_are_in_the_kernel_loses_nothing() {
     );
 }
 
-/// Makes a lab's cluster one of NOPaxos: its leaders' machines, and their names, are sequencers'. Replicas listen at sockets.
-fn with_nopaxos(file: &Path) -> ClusterFile {
-    let mut draft = Draft::from(&ClusterFile::load(file).unwrap());
-    draft.groups[0].protocol = Some(Protocol::NoPaxos);
-    draft.nodes.retain(|node| node.role != Role::Acceptor);
-    for node in &mut draft.nodes {
-        match node.role {
-            Role::Leader => {
-                node.role = Role::Sequencer;
-                assert_eq!(node.plane, Some(Plane::Xdp));
-            }
-            Role::Replica => node.plane = Some(Plane::Udp),
-            _ => (),
-        }
-    }
-    draft.write(file).unwrap()
+#[test]
+fn a_cluster_whose_sequencers_are_in_the_kernel_loses_nothing() {
+    a_cluster_loses_nothing('n', &[]);
+}
+
+/// Requests are ordered where they pass.
+#[test]
+fn a_cluster_whose_sequencers_are_in_switches_loses_nothing() {
+    a_cluster_loses_nothing('w', &["--topology", "two-switches", "--in-switch"]);
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use node::cluster_file::{self, ApplicationKind, Draft, GroupDraft, NodeDraft, Plane, Storage};
+use node::cluster_file::{
+    self, ApplicationKind, Draft, GroupDraft, NodeDraft, Plane, Protocol, Storage,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -79,9 +81,11 @@ impl Topology {
 pub struct Shape {
     /// How they are connected.
     pub topology: Topology,
-    /// Leaders; the first one leads, the others are its backups.
+    /// How the group agrees, as the cluster file names it.
+    pub protocol: String,
+    /// Leaders; the first one leads, the others are its backups. With NOPaxos sequencers.
     pub leaders: u8,
-    /// Acceptors, odd.
+    /// Acceptors, odd; none and no learners with NOPaxos.
     pub acceptors: u8,
     /// Learners that send replicas what is decided; without any, acceptors' votes go to the replicas.
     pub learners: u8,
@@ -105,7 +109,7 @@ pub struct Shape {
     pub slots: Option<usize>,
     /// Whether acceptors store their votes on disk.
     pub durable: bool,
-    /// Whether leaders, acceptors and learners are in the switches, as the papers have it, and not on hosts of
+    /// Whether leaders, acceptors, learners and sequencers are in the switches, as the papers have it, and not on hosts of
     /// their own.
     pub in_switch: bool,
     /// The CPU that the nodes stay on.
@@ -117,6 +121,7 @@ impl Shape {
     pub fn new(topology: Topology) -> Shape {
         Shape {
             topology,
+            protocol: Protocol::Paxos.name().to_string(),
             leaders: 2,
             acceptors: 3,
             learners: 0,
@@ -171,19 +176,42 @@ impl Shape {
                 self.partitions
             )));
         }
+        if self.is_ordered()? && self.durable {
+            return Err(Error::new(
+                "with NOPaxos there are no acceptors, whose votes could be on disk",
+            ));
+        }
         self.application().map(drop)
+    }
+
+    /// Whether a sequencer orders what replicas execute.
+    fn is_ordered(&self) -> Result<bool> {
+        self.protocol().map(|p| p == Protocol::NoPaxos)
+    }
+
+    fn protocol(&self) -> Result<Protocol> {
+        let named = Protocol::ALL
+            .into_iter()
+            .find(|p| p.name() == self.protocol);
+        named.ok_or_else(|| Error::new(format!("no protocol is called {:?}", self.protocol)))
     }
 
     /// All hosts and switches, hosts first.
     pub fn hosts(&self) -> Vec<Host> {
         let mut hosts = vec![self.host(Role::Controller, 1, 0)];
-        for (role, count, first_id) in [
-            (Role::Leader, self.leaders, 10),
-            (Role::Acceptor, self.acceptors, 20),
-            (Role::Learner, self.learners, 50),
+        let network = match self.is_ordered() {
+            Ok(true) => vec![(Role::Sequencer, self.leaders, 60)],
+            _ => vec![
+                (Role::Leader, self.leaders, 10),
+                (Role::Acceptor, self.acceptors, 20),
+                (Role::Learner, self.learners, 50),
+            ],
+        };
+        let ends = [
             (Role::Replica, self.replicas, 30),
             (Role::Client, self.clients, 40),
-        ] {
+        ];
+        for (role, count, first_id) in network.into_iter().chain(ends) {
             hosts.extend((1..=count).map(|n| self.host(role, n, first_id)));
         }
         hosts
@@ -254,6 +282,7 @@ impl Shape {
     /// The cluster file: every host whose role is a node's.
     pub fn cluster_file(&self, cluster: u32, data: &Path) -> Result<Draft> {
         let group = GroupDraft {
+            protocol: Some(self.protocol()?),
             partitions: Some(self.partitions),
             max_value: Some(self.max_value),
             slots: self.slots,
@@ -284,7 +313,11 @@ impl Shape {
             at(CONTROL_PORT),
         );
         if host.role != Role::Controller {
-            node.plane = Some(self.named_plane(&host.name)?);
+            // What a sequencer sends comes to sockets.
+            node.plane = Some(match host.role == Role::Replica && self.is_ordered()? {
+                true => Plane::Udp,
+                false => self.named_plane(&host.name)?,
+            });
         }
         if host.role == Role::Acceptor && self.durable {
             node.storage = Some(Storage::Durable);
@@ -326,6 +359,7 @@ pub enum Role {
     Leader,
     Acceptor,
     Learner,
+    Sequencer,
     Replica,
     Client,
     Switch,
@@ -339,6 +373,7 @@ impl Role {
             Role::Leader => "leader",
             Role::Acceptor => "acceptor",
             Role::Learner => "learner",
+            Role::Sequencer => "sequencer",
             Role::Replica => "replica",
             Role::Client => "client",
             Role::Switch => "switch",
@@ -347,7 +382,10 @@ impl Role {
 
     /// Whether packets only pass through it, so that it can be in a switch.
     fn is_in_network(self) -> bool {
-        matches!(self, Role::Leader | Role::Acceptor | Role::Learner)
+        matches!(
+            self,
+            Role::Leader | Role::Acceptor | Role::Learner | Role::Sequencer
+        )
     }
 
     /// Whether the cluster file has it.
@@ -524,6 +562,32 @@ mod tests {
     }
 
     #[test]
+    fn sequencers_take_the_place_of_leaders_and_acceptors() {
+        for in_switch in [false, true] {
+            let shape = Shape {
+                protocol: "nopaxos".to_string(),
+                plane: "xdp".to_string(),
+                in_switch,
+                ..Shape::new(Topology::TwoSwitches)
+            };
+            shape.check().unwrap();
+            let cluster = shape.cluster_file(7, Path::new("/data")).unwrap();
+            let cluster = cluster.check().unwrap();
+            let names: Vec<_> = cluster.nodes.iter().map(|n| n.name.as_str()).collect();
+            assert_eq!(
+                names.join(" "),
+                "controller sequencer-1 sequencer-2 replica-1 replica-2 replica-3"
+            );
+            assert_eq!(cluster.groups[0].protocol, Protocol::NoPaxos);
+            let of = |name| cluster.node(name).unwrap();
+            assert_eq!(of("sequencer-1").plane, Plane::Xdp);
+            assert_eq!(of("replica-1").plane, Plane::Udp);
+            let switch = in_switch.then_some("switch-2");
+            assert_eq!(of("sequencer-2").switch.as_deref(), switch);
+        }
+    }
+
+    #[test]
     fn the_papers_two_switches() {
         let hosts = Shape::new(Topology::TwoSwitches).hosts();
         let on = |n| -> Vec<String> {
@@ -562,6 +626,15 @@ mod tests {
             },
             Shape {
                 partitions: 65,
+                ..shape.clone()
+            },
+            Shape {
+                protocol: "raft".to_string(),
+                ..shape.clone()
+            },
+            Shape {
+                protocol: "nopaxos".to_string(),
+                durable: true,
                 ..shape.clone()
             },
         ] {
