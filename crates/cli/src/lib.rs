@@ -18,6 +18,7 @@ mod kv;
 mod lab;
 #[cfg_attr(not(feature = "laboratory"), path = "laboratory_left_out.rs")]
 mod laboratory;
+mod members;
 mod recover;
 mod run_node;
 #[cfg(feature = "laboratory")]
@@ -53,6 +54,8 @@ enum Command {
     Node(run_node::Options),
     /// Show every node of a cluster
     Status(status::Options),
+    /// Show whose memories a group counts on, and what of the cluster file isn't in force yet
+    Members(members::Options),
     /// A replica's state as files, for backup
     #[command(subcommand)]
     Copy(copy::Command),
@@ -91,6 +94,7 @@ pub fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Node(options) => run_node::run(&options),
         Command::Status(options) => status::run(&options),
+        Command::Members(options) => members::run(&options),
         Command::Copy(command) => copy::run(&command),
         Command::Failover(options) => failover::run(&options),
         Command::ForgetLog(options) => forget_log::run(&options),

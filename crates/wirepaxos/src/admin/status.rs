@@ -19,11 +19,24 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// # Errors
 /// [`Error::System`] if there is no socket.
 pub fn ask_all(cluster: &ClusterFile) -> Result<BTreeMap<String, Value>, Error> {
+    ask_these(cluster, &cluster.nodes)
+}
+
+/// The status document of one node, unless it is silent for a second.
+///
+/// # Errors
+/// [`Error::System`] if there is no socket.
+pub fn ask(cluster: &ClusterFile, node: &Node) -> Result<Option<Value>, Error> {
+    let mut answers = ask_these(cluster, std::slice::from_ref(node))?;
+    Ok(answers.remove(&node.name))
+}
+
+fn ask_these(cluster: &ClusterFile, nodes: &[Node]) -> Result<BTreeMap<String, Value>, Error> {
     let peers = ControlPeers::new(cluster, OUTSIDE);
-    let nodes: Vec<_> = cluster.nodes.iter().map(|n| n.control).collect();
-    let mut answers = node::ask_status(&peers, &nodes, ANSWER_TIMEOUT)?;
+    let addresses: Vec<_> = nodes.iter().map(|n| n.control).collect();
+    let mut answers = node::ask_status(&peers, &addresses, ANSWER_TIMEOUT)?;
     let named = |n: &Node| Some((n.name.clone(), answers.remove(&n.control)?));
-    Ok(cluster.nodes.iter().filter_map(named).collect())
+    Ok(nodes.iter().filter_map(named).collect())
 }
 
 /// Of a group with NOPaxos: the name of the replica that leads a partition, as far as the controller knows. It leads until

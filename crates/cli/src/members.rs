@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `wirepaxos members`: whose memories a group counts on, and what of the cluster file isn't in force yet.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use node::ClusterFile;
+use node::cluster_file::{Group, Protocol, Role};
+use paxos::GroupId;
+use serde_json::{Value, json};
+
+use crate::arguments::Cluster;
+use local_cluster::Error;
+use wirepaxos::admin;
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Options of `wirepaxos members`.
+#[derive(Args)]
+pub struct Options {
+    #[command(flatten)]
+    cluster: Cluster,
+    /// The group (default: all of them)
+    #[arg(long)]
+    group: Option<GroupId>,
+    /// Wait so many seconds at most until the members are those of the cluster file, each in the memory that answers
+    #[arg(long, value_name = "SECONDS")]
+    wait: Option<u64>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks the controller, and prints what it knows.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let cluster = options.cluster.load()?;
+    if let Some(unknown) = options.group.filter(|id| cluster.group(*id).is_none()) {
+        return Err(Error::new(format!(
+            "there is no group {unknown} in the cluster file"
+        )));
+    }
+    let until = Instant::now() + Duration::from_secs(options.wait.unwrap_or(0));
+    let (mut groups, mut missing) = look(&cluster, options.group)?;
+    while missing.is_some() && options.wait.is_some() && Instant::now() < until {
+        std::thread::sleep(LOOK_EVERY);
+        (groups, missing) = look(&cluster, options.group)?;
+    }
+    match options.json {
+        true => println!("{}", json!({ "groups": groups })),
+        false => groups
+            .iter()
+            .flat_map(lines)
+            .for_each(|line| println!("{line}")),
+    }
+    match missing.filter(|_| options.wait.is_some()) {
+        None => Ok(()),
+        Some(why) => Err(Error::new(format!("not yet: {why}"))),
+    }
+}
+
+/// The groups, and why one of them isn't as the cluster file has it.
+fn look(
+    cluster: &ClusterFile,
+    only: Option<GroupId>,
+) -> Result<(Vec<Value>, Option<String>), Error> {
+    let controller = cluster.controller_node();
+    let document = admin::ask(cluster, controller)?.ok_or_else(|| {
+        Error::new(format!(
+            "{} doesn't answer: start it with: wirepaxos node --name {}",
+            controller.name, controller.name
+        ))
+    })?;
+    let groups = cluster.groups.iter();
+    let wanted = groups.filter(|group| only.is_none_or(|id| id == group.id));
+    let shown: Vec<Value> = wanted.map(|g| membership(cluster, g, &document)).collect();
+    let missing = shown.iter().find(|group| group["settled"] != true);
+    let missing = missing.map(|group| {
+        let why = &group["waits_for"][0];
+        why.as_str().unwrap_or("another epoch").to_owned()
+    });
+    Ok((shown, missing))
+}
+
+fn entries(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+/// What the controller's status document says of a group's members.
+fn membership(cluster: &ClusterFile, group: &Group, document: &Value) -> Value {
+    let role = match group.protocol {
+        Protocol::Paxos => Role::Acceptor,
+        Protocol::NoPaxos => Role::Replica,
+    };
+    let own = entries(&document["groups"]).find(|g| g["group"].as_u64() == Some(group.id.into()));
+    let own = own.unwrap_or(&Value::Null);
+    let epochs: Vec<&Value> = entries(&own["epochs"]).collect();
+    let last = epochs.last().copied().unwrap_or(&Value::Null);
+    let in_force = last["state"] == "active";
+    let configured = cluster.memories(group);
+    let name = |id: &Value| {
+        let node = id.as_u64().and_then(|id| cluster.node_by_id(id as u16));
+        node.map_or_else(|| format!("node {id}"), |node| node.name.clone())
+    };
+    // The memory that answers now.
+    let answers = |id: &Value| {
+        let is_it = |m: &&Value| m["node"] == *id && m["role"] == role.name();
+        let found = entries(&own["members"]).find(is_it);
+        found.filter(|m| m["alive"] == true).map(|m| &m["nonce"])
+    };
+    let is_configured = |id: &Value| configured.iter().any(|n| Some(n.id.into()) == id.as_u64());
+    let mut waits_for = Vec::new();
+    let member = |member: &Value| {
+        let (id, nonce) = (&member[0], &member[1]);
+        let named = |epoch: &&&Value| entries(&epoch["acceptors"]).any(|m| m == member);
+        let since = epochs.iter().rev().take_while(named).last();
+        let memory = answers(id);
+        if !is_configured(id) {
+            waits_for.push(format!("{} leaves by another epoch", name(id)));
+        } else if memory.is_some_and(|memory| memory != nonce) {
+            waits_for.push(format!(
+                "{} has another memory, which joins by another epoch",
+                name(id)
+            ));
+        }
+        json!({
+            "name": name(id),
+            "node": id,
+            "nonce": nonce.as_u64().map(|nonce| format!("{nonce:016x}")),
+            "since": since.map(|epoch| &epoch["epoch"]),
+            "in_cluster_file": is_configured(id),
+            "answers": memory.map(|memory| memory == nonce),
+        })
+    };
+    let members: Vec<Value> = entries(&last["acceptors"]).map(member).collect();
+    let is_member = |id: u16| entries(&last["acceptors"]).any(|m| m[0].as_u64() == Some(id.into()));
+    let joining = configured.iter().filter(|node| !is_member(node.id));
+    waits_for.extend(joining.map(|node| match answers(&node.id.into()) {
+        Some(_) => format!("{} joins by another epoch", node.name),
+        None => format!("{} has never answered: start it", node.name),
+    }));
+    if last["f"].as_u64().is_some_and(|f| f != u64::from(group.f)) {
+        waits_for.push(format!(
+            "f is {}, and {} in the cluster file",
+            last["f"], group.f
+        ));
+    }
+    if !in_force {
+        waits_for.push("no epoch is in force".to_owned());
+    }
+    // Why it isn't, in the controller's words.
+    let warnings = entries(&own["warnings"]).filter_map(Value::as_str);
+    let settled = waits_for.is_empty();
+    if !settled {
+        waits_for.extend(warnings.map(str::to_owned));
+    }
+    json!({
+        "group": group.id,
+        "protocol": group.protocol.name(),
+        "role": role.name(),
+        "epoch": last["epoch"],
+        "state": last["state"],
+        "f": last["f"],
+        "members": members,
+        "settled": settled,
+        "waits_for": waits_for,
+    })
+}
+
+fn lines(group: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    let what = match group["protocol"] == "nopaxos" {
+        true => "session",
+        false => "epoch",
+    };
+    let mut lines = vec![format!(
+        "group {} ({}): {what} {} is {}, f = {}",
+        group["group"],
+        text(&group["protocol"]),
+        group["epoch"],
+        text(&group["state"]),
+        group["f"]
+    )];
+    lines.extend(entries(&group["members"]).map(|m| {
+        let state = match (m["in_cluster_file"].as_bool(), m["answers"].as_bool()) {
+            (Some(false), _) => ", not in the cluster file",
+            (_, Some(true)) => "",
+            (_, Some(false)) => ", LOST ITS MEMORY",
+            (_, None) => ", doesn't answer",
+        };
+        format!(
+            "  {:<14} node {}, memory {} since {what} {}{state}",
+            text(&m["name"]),
+            m["node"],
+            text(&m["nonce"]),
+            m["since"]
+        )
+    }));
+    let waits = entries(&group["waits_for"]).map(|why| format!("  waits: {}", text(why)));
+    lines.extend(waits);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use node::cluster_file::{ApplicationKind, Draft, GroupDraft};
+
+    fn cluster(replicas: usize) -> ClusterFile {
+        let group = GroupDraft {
+            protocol: Some(Protocol::NoPaxos),
+            ..GroupDraft::new(0, ApplicationKind::Echo)
+        };
+        let mut draft = Draft::new(7, "data", group);
+        let host = std::net::Ipv4Addr::LOCALHOST.into();
+        let roles = [
+            (Role::Controller, 1),
+            (Role::Sequencer, 2),
+            (Role::Replica, replicas),
+        ];
+        for (role, count) in roles {
+            for _ in 0..count {
+                draft.add_node(role, host);
+            }
+        }
+        draft.check().unwrap()
+    }
+
+    /// Replica n has id 3 + n. Those of the last session have these nonces, and these answer.
+    fn document(state: &str, named: &[(u16, u64)], answer: &[(u16, u64)]) -> Value {
+        let watched = answer.iter().map(|(node, nonce)| {
+            json!({ "node": node, "role": "replica", "alive": true, "nonce": nonce })
+        });
+        json!({ "groups": [{
+            "group": 0,
+            "epochs": [
+                { "epoch": 4, "state": "active", "f": 1, "acceptors": [[4, 40], [5, 50], [6, 60]] },
+                { "epoch": 5, "state": state, "f": 1, "acceptors": named },
+            ],
+            "members": watched.collect::<Value>(),
+            "warnings": ["the controller's words"],
+        }]})
+    }
+
+    #[test]
+    fn members_are_shown_with_their_memories_and_since_when() {
+        let cluster = cluster(3);
+        let named = [(4, 40), (5, 50), (6, 61)];
+        let shown = membership(
+            &cluster,
+            &cluster.groups[0],
+            &document("active", &named, &named),
+        );
+        assert_eq!(
+            (&shown["settled"], &shown["waits_for"]),
+            (&json!(true), &json!([]))
+        );
+        assert_eq!(
+            lines(&shown),
+            [
+                "group 0 (nopaxos): session 5 is active, f = 1",
+                "  replica-1      node 4, memory 0000000000000028 since session 4",
+                "  replica-2      node 5, memory 0000000000000032 since session 4",
+                "  replica-3      node 6, memory 000000000000003d since session 5",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_in_force_yet_is_said() {
+        let named = [(4, 40), (5, 50), (6, 60)];
+        let waits = |cluster: &ClusterFile, state, answer: &[(u16, u64)]| {
+            let document = document(state, &named, answer);
+            let shown = membership(cluster, &cluster.groups[0], &document);
+            assert_eq!(shown["settled"], false);
+            let waits: Vec<String> = lines(&shown).split_off(4);
+            waits.join("\n")
+        };
+        let lost = waits(&cluster(3), "active", &[(4, 40), (5, 51)]);
+        assert!(lost.contains("replica-2 has another memory"), "{lost}");
+        assert!(lost.contains("the controller's words"), "{lost}");
+        let larger = waits(&cluster(5), "active", &[(4, 40), (5, 50), (6, 60), (7, 70)]);
+        for why in [
+            "replica-4 joins",
+            "replica-5 has never answered",
+            "f is 1, and 2",
+        ] {
+            assert!(larger.contains(why), "{larger}");
+        }
+        let smaller = waits(&cluster(1), "active", &named);
+        assert!(smaller.contains("node 5 leaves"), "{smaller}");
+        let writing = waits(&cluster(3), "writing", &named);
+        assert!(writing.contains("no epoch is in force"), "{writing}");
+    }
+}
