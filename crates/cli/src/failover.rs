@@ -20,8 +20,8 @@ pub struct Options {
     /// Name of the node that is to lead (default: the next one alive)
     #[arg(long)]
     to: Option<String>,
-    /// OVERRIDE for a cluster in which more than f acceptors lost their memory: goes on from what
-    /// the replicas have executed. What only the lost acceptors knew is LOST, acknowledged or not
+    /// OVERRIDE for a cluster in which more than f acceptors (with NOPaxos replicas) lost their memory: goes on
+    /// from what the replicas have executed. What only the lost memories knew is LOST, acknowledged or not
     #[arg(long)]
     accept_data_loss: bool,
     /// Print one JSON object

@@ -52,9 +52,13 @@ pub struct EpochRecord {
     /// Only of the last active session: the view of each partition by which it became so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<u32>,
+    /// Only of a session in which an operator has accepted a loss: where the log of each partition begins. No session
+    /// before it counts. [F-ANEW]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anew: Option<Vec<Instance>>,
     /// Hash of the configuration: FNV-1a, 64 bits, over `epoch` u32; `leader` u16, u64; `f` u8; the
     /// number of acceptors u8, each u16, u64; `g` u8; the number of replicas u8, each u16; of a session also `lead`
-    /// u16; all of it big-endian. Whoever remembers only this still knows when an epoch is told otherwise.
+    /// u16, and `anew`, each u64; all of it big-endian. Whoever remembers only this still knows when an epoch is told otherwise.
     pub hash: u64,
 }
 
@@ -76,13 +80,23 @@ impl EpochRecord {
             g: configuration.g,
             lead,
             by: Vec::new(),
-            hash: hash(configuration, lead),
+            anew: None,
+            hash: hash(configuration, lead, None),
+        }
+    }
+
+    /// The record of a session in which a loss is accepted.
+    pub fn begun_anew(self, at: Vec<Instance>) -> EpochRecord {
+        EpochRecord {
+            hash: hash(&self.configuration(), self.lead, Some(&at)),
+            anew: Some(at),
+            ..self
         }
     }
 
     /// Whether its hash is that of its configuration.
     pub fn is_whole(&self) -> bool {
-        self.hash == hash(&self.configuration(), self.lead)
+        self.hash == hash(&self.configuration(), self.lead, self.anew.as_deref())
     }
 
     /// The session that it is in a partition, if it is one. Of a session before the last active one the store has
@@ -98,6 +112,10 @@ impl EpochRecord {
             members: configuration.acceptors,
             f: configuration.f,
             lead: self.lead?,
+            anew: self
+                .anew
+                .as_ref()
+                .and_then(|anew| anew.get(usize::from(pid)).copied()),
             stage: match self.state {
                 EpochState::Issued => nopaxos::Stage::Issued,
                 EpochState::Writing => nopaxos::Stage::Writing,
@@ -129,7 +147,7 @@ fn member_of(&(node, nonce): &MemberRecord) -> Member {
     Member { node, nonce }
 }
 
-fn hash(configuration: &Configuration, lead: Option<u16>) -> u64 {
+fn hash(configuration: &Configuration, lead: Option<u16>, anew: Option<&[Instance]>) -> u64 {
     let mut bytes = configuration.epoch.to_be_bytes().to_vec();
     let member = |bytes: &mut Vec<u8>, member: &Member| {
         bytes.extend(member.node.to_be_bytes());
@@ -143,6 +161,8 @@ fn hash(configuration: &Configuration, lead: Option<u16>) -> u64 {
     let replicas = configuration.replicas.iter();
     replicas.for_each(|replica| bytes.extend(replica.to_be_bytes()));
     bytes.extend(lead.map(u16::to_be_bytes).into_iter().flatten());
+    let anew = anew.into_iter().flatten();
+    bytes.extend(anew.flat_map(|at| at.to_be_bytes()));
     fnv(&bytes)
 }
 
@@ -163,7 +183,7 @@ pub struct View {
     pub version: u64,
     /// The epochs.
     pub epochs: Vec<EpochRecord>,
-    /// What the operator gave up last.
+    /// What the operator gave up last; with NOPaxos from *writing* on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<GivenUp>,
     /// E of each partition in the last active epoch, where its marker is; none before the first.

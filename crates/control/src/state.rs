@@ -34,10 +34,11 @@ pub struct GroupState {
     pub disks: Vec<Disk>,
     /// What the last active epoch hands over.
     pub handed: Option<Handed>,
-    /// What the operator gives up in an epoch that was issued since the last active one.
+    /// What the operator gives up in an epoch that was issued since the last active one; with NOPaxos in the last one, as
+    /// long as it isn't *writing*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<GivenUp>,
-    /// What was given up last: an epoch that goes on behind it has become active.
+    /// What was given up last: an epoch that goes on behind it has become active, or a session *writing*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<GivenUp>,
     /// What acceptors' memories have shown.
@@ -176,11 +177,26 @@ impl GroupState {
     /// one that is marked writing. [C-PROMISE] [C-FENCE]
     pub fn needed(&self) -> Vec<Configuration> {
         let active = self.last_active().map_or(0, |e| e.epoch);
+        let first = active.max(self.begun_anew());
         self.epochs
             .iter()
-            .filter(|e| e.epoch >= active && e.state != EpochState::Issued)
+            .filter(|e| e.epoch >= first && e.state != EpochState::Issued)
             .map(EpochRecord::configuration)
             .collect()
+    }
+
+    /// The last session in which a loss was accepted for good; 0 = none. [F-ANEW]
+    fn begun_anew(&self) -> Epoch {
+        let mut newest_first = self.epochs.iter().rev();
+        let anew = newest_first.find(|e| e.anew.is_some() && e.state != EpochState::Issued);
+        anew.map_or(0, |e| e.epoch)
+    }
+
+    /// Whether nothing that counts was stamped in any session: none was active since the first, or since a loss was
+    /// accepted.
+    pub fn has_stamped_nothing(&self) -> bool {
+        let active = self.last_active().map_or(0, |e| e.epoch);
+        active == 0 || active < self.begun_anew()
     }
 
     /// What the nodes are told: the last active epoch and all after it, and older ones where there
@@ -222,7 +238,24 @@ impl GroupState {
         if self.is_full() {
             return Err(Refused::TooManyUnfinished);
         }
-        self.add(configuration, Some(lead), |_| true)
+        let epoch = self.add(configuration, Some(lead), |_| true)?;
+        self.accepted = None;
+        Ok(epoch)
+    }
+
+    /// The same of one in which this is given up, once it is *writing*. [F-ANEW]
+    pub fn issue_session_anew(
+        &mut self,
+        configuration: &Configuration,
+        lead: u16,
+        given_up: &GivenUp,
+    ) -> Result<Epoch, Refused> {
+        let epoch = self.issue_session(configuration, lead)?;
+        self.accepted = Some(given_up.clone());
+        let issued = self.epochs.pop();
+        self.epochs
+            .extend(issued.map(|issued| issued.begun_anew(given_up.to.clone())));
+        Ok(epoch)
     }
 
     /// Whether no more sessions fit behind the last active one.
@@ -253,9 +286,14 @@ impl GroupState {
         Ok(self.last_epoch())
     }
 
-    /// Issued to writing.
+    /// Issued to writing. From then on a loss that was accepted in a session is final: replicas are told of it.
+    /// [F-ANEW]
     pub fn mark_writing(&mut self, epoch: Epoch) -> Result<(), Refused> {
-        self.advance(epoch, EpochState::Issued, EpochState::Writing)
+        self.advance(epoch, EpochState::Issued, EpochState::Writing)?;
+        if self.epochs.last().is_some_and(|last| last.anew.is_some()) {
+            self.given_up = self.accepted.take();
+        }
+        Ok(())
     }
 
     /// Writing to active.

@@ -153,9 +153,11 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     }
 
     /// Tells where the last active epoch begins. May be told again; an earlier epoch is ignored.
-    /// Tell what was given up first. Where epochs have no markers it means nothing. [X-BEGIN]
+    /// Tell what was given up first. Where epochs have no markers, where they begin means nothing. [X-BEGIN]
     pub fn begins(&mut self, epoch: Epoch, at: Instance) {
-        if G::HAS_MARKERS && self.execution.begins(epoch, at) {
+        if !G::HAS_MARKERS {
+            self.execution.is_active(epoch);
+        } else if self.execution.begins(epoch, at) {
             self.agreement.begins(at);
         }
     }

@@ -55,6 +55,9 @@ struct Cluster<K: Kept> {
     settings: Settings,
     nonces: u64,
     checker: Committed,
+    /// What an operator gave up, and in which session; 0 = nothing.
+    given_up: std::ops::Range<Instance>,
+    anew: Epoch,
     /// What is stable, and what it comes to.
     history: Vec<Value>,
     model: Model,
@@ -133,6 +136,8 @@ impl<K: Kept> Cluster<K> {
             settings: ordered_settings(0),
             nonces: 100,
             checker: Committed::new(0),
+            given_up: 0..0,
+            anew: 0,
             history: Vec::new(),
             model: Model::new(settings(REPLICAS[0])),
             expected: BTreeMap::new(),
@@ -184,9 +189,28 @@ impl<K: Kept> Cluster<K> {
         let mut settings = self.settings.clone();
         settings.deployment = deployment(host.node);
         let app = host.kept.open();
-        let mut worker = Worker::open_in(settings, app, self.nonces, now).unwrap();
-        worker.configure(now, &self.store);
+        let worker = Worker::open_in(settings, app, self.nonces, now).unwrap();
         host.worker = Some(worker);
+        self.tell(index, now);
+    }
+
+    /// What the store has: what was given up, and the sessions.
+    fn tell(&mut self, index: usize, now: Time) {
+        let Some(worker) = &mut self.hosts[index].worker else {
+            return;
+        };
+        let is_told = |s: &Session| s.number == self.anew && s.stage != Stage::Issued;
+        if self.store.iter().any(is_told) {
+            worker.give_up(now, std::slice::from_ref(&self.given_up));
+        }
+        let active = self
+            .store
+            .iter()
+            .rfind(|s| matches!(s.stage, Stage::Active { .. }));
+        if let Some(active) = active {
+            worker.begins(active.number, 0);
+        }
+        worker.configure(now, &self.store);
     }
 
     /// Kills a process, and looks at what it has stored.
@@ -226,6 +250,7 @@ impl<K: Kept> Cluster<K> {
             f: 1,
             lead: 0,
             stage: Stage::Issued,
+            anew: None,
         };
         self.store.push(session);
     }
@@ -258,10 +283,24 @@ impl<K: Kept> Cluster<K> {
             }
         }
         let now = self.now();
-        for host in &mut self.hosts {
-            if let Some(worker) = &mut host.worker {
-                worker.configure(now, &self.store);
-            }
+        (0..self.hosts.len()).for_each(|index| self.tell(index, now));
+    }
+
+    /// The next session begins anew behind what is given up.
+    fn accept_loss(&mut self, given_up: std::ops::Range<Instance>) {
+        self.checker = Committed::new(0);
+        self.issue();
+        let session = self.store.last_mut().unwrap();
+        session.anew = Some(given_up.end);
+        self.anew = session.number;
+        self.given_up = given_up;
+    }
+
+    /// Packets of before a loss that was accepted show nothing that stays.
+    fn judge(&mut self, datagram: &[u8]) {
+        let epoch = Packet::parse(datagram).map_or(0, |p| p.header.rnd.epoch());
+        if epoch >= self.anew {
+            self.checker.sent(datagram);
         }
     }
 
@@ -274,7 +313,7 @@ impl<K: Kept> Cluster<K> {
             epoch: session.number,
             nonce: self.sequencer.nonce(),
             next: vec![next],
-            trimmed: vec![stored[1].min(next)],
+            trimmed: vec![stored[1].max(self.given_up.end).min(next)],
             window: SLOTS - 8,
             acceptors: REPLICAS.into(),
             f: 1,
@@ -370,7 +409,7 @@ impl<K: Kept> Cluster<K> {
 
     fn send(&mut self, from: NodeId, asker: NodeId, out: Sent) {
         for (_, header, value) in &out.0 {
-            self.checker.sent(&header.datagram(value));
+            self.judge(&header.datagram(value));
         }
         self.world.send(from, asker, out);
     }
@@ -397,7 +436,7 @@ impl<K: Kept> Cluster<K> {
             let value = [&[reply.status as u8][..], &reply.bytes].concat();
             let datagram = header.datagram(&value);
             if self.names_its_slot(index, reply) {
-                self.checker.sent(&datagram);
+                self.judge(&datagram);
             }
             self.world.carry(node, CLIENT, &datagram);
         }
@@ -406,7 +445,7 @@ impl<K: Kept> Cluster<K> {
                 continue;
             };
             let datagram = header.datagram(&[]);
-            self.checker.sent(&datagram);
+            self.judge(&datagram);
             self.world.carry(node, CLIENT, &datagram);
         }
         self.send(node, asker, Sent(out.sent));
@@ -434,13 +473,20 @@ impl<K: Kept> Cluster<K> {
             None => Content::Request,
         };
         let ends = (role.floor(), role.stable(), role.next());
-        self.checker.shown(host.node, normal_in, ends, content);
+        if role.view().epoch() >= self.anew {
+            self.checker.shown(host.node, normal_in, ends, content);
+        }
         assert_eq!(self.checker.violations(), []);
         assert!(!role.in_conflict());
         while (self.history.len() as Instance) < role.stable() {
             let slot = self.history.len() as Instance;
-            let value = worker.agreement().entry(slot).expect("somebody has it");
-            let value = (value.flags, value.client, value.request, value.value.into());
+            let value = match self.given_up.contains(&slot) {
+                true => (Flags::NOOP, 0, 0, Vec::new()),
+                false => {
+                    let value = worker.agreement().entry(slot).expect("somebody has it");
+                    (value.flags, value.client, value.request, value.value.into())
+                }
+            };
             for reply in self.model.log(&value) {
                 let of = (reply.client, reply.request);
                 let first = self.expected.entry(of);
@@ -845,6 +891,61 @@ fn what_a_killed_leader_has_executed_ahead_is_not_in_its_store() {
     c.wait_for_session(2);
     c.check();
     assert_eq!(c.finals[&of].0, Status::Ok);
+}
+
+/// Two of three logs are lost. The leader has one, has run ahead of it, and has executed most.
+fn accepted_loss<K: Kept>() {
+    let mut c = Cluster::<K>::begun(15);
+    let of = leader_alone(&mut c);
+    let stable = c.history.len() as Instance;
+    assert_eq!(positions(&c)[0], (stable + 1, stable));
+    c.kill(1);
+    c.kill(2);
+    c.go_on(20 * MS);
+    assert_eq!(c.store.last().unwrap().number, 2);
+    for host in &mut c.hosts {
+        let worker = host.worker.as_mut().unwrap();
+        worker.stop_execution(3).unwrap();
+        worker.stop_execution(2).unwrap();
+        assert_eq!(worker.stopped().map_or(3, |(until, _)| until), 3);
+    }
+    assert_eq!(positions(&c)[0].0, stable, "what ran ahead is taken back");
+    c.accept_loss(stable..stable + 1_000);
+    c.go_on(MS);
+    c.world.network.heal();
+    c.wait_for_session(3);
+    c.open_session();
+    c.check();
+    assert_eq!(c.finals[&of].0, Status::Ok, "once, when it came again");
+    assert!(c.history.len() as Instance > stable + 1_000);
+    // From then on sessions follow as ever.
+    c.kill(1);
+    c.wait_for_session(4);
+    c.command(0);
+    c.check();
+    (0..3).for_each(|index| c.check_stored(index));
+}
+
+/// [F-ANEW] [G-STOP] [G-LEAP] [G-BEHIND] [N-COMMIT]
+#[test]
+fn an_accepted_loss_goes_on_from_what_was_stable() {
+    accepted_loss::<Disk>();
+    accepted_loss::<MemoryDisk>();
+}
+
+/// Whoever missed the stop and stands, ahead of what is stable, where the loss begins isn't there. [F-ANEW] [N-REWIND]
+#[test]
+fn who_ran_ahead_to_where_a_loss_begins_does_not_go_on_there() {
+    let mut c = Cluster::<Disk>::begun(16);
+    leader_alone(&mut c);
+    let stable = c.history.len() as Instance;
+    let now = c.now();
+    let worker = c.hosts[0].worker.as_mut().unwrap();
+    assert_eq!(worker.next(), stable + 1);
+    let given_up = stable + 1..stable + 1_000;
+    worker.give_up(now, std::slice::from_ref(&given_up));
+    assert!(worker.next() <= stable, "{}", worker.next());
+    assert_eq!(worker.wanted().checkpoint_at_least, Some(given_up.end));
 }
 
 /// Nobody heard the answer, its leader dies, and the command comes again: in another view, in another session, and to

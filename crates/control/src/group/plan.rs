@@ -98,7 +98,7 @@ impl Group {
         out: &mut impl ControlOutbox,
     ) -> Option<Epoch> {
         let mut state = self.state.clone();
-        let epoch = match self.take_number(&mut state, configuration) {
+        let epoch = match self.take_number(&mut state, configuration, given_up) {
             Ok(epoch) => epoch,
             Err(why) => {
                 self.answer_waiting(Err(why.to_string()), out);
@@ -107,9 +107,6 @@ impl Group {
             }
         };
         self.pace.issued(now);
-        if given_up.is_some() {
-            state.accepted = given_up.cloned();
-        }
         if self.save(state, store).is_err() {
             self.pace.failed(now);
             self.answer_trouble(out);
@@ -157,10 +154,20 @@ impl Group {
         &self,
         state: &mut GroupState,
         configuration: &Configuration,
+        given_up: Option<&GivenUp>,
     ) -> Result<Epoch, Refused> {
-        match self.settings.protocol {
-            Protocol::Paxos => state.issue(configuration),
-            Protocol::NoPaxos => state.issue_session(configuration, self.next_lead(configuration)),
+        let lead = || self.next_lead(configuration);
+        match (self.settings.protocol, given_up) {
+            (Protocol::Paxos, None) => state.issue(configuration),
+            (Protocol::Paxos, Some(given_up)) => {
+                let epoch = state.issue(configuration)?;
+                state.accepted = Some(given_up.clone());
+                Ok(epoch)
+            }
+            (Protocol::NoPaxos, None) => state.issue_session(configuration, lead()),
+            (Protocol::NoPaxos, Some(given_up)) => {
+                state.issue_session_anew(configuration, lead(), given_up)
+            }
         }
     }
 
@@ -367,10 +374,7 @@ impl Group {
         let loss = match self.needed_quorums() {
             Ok(()) if self.torn && !accept_data_loss => return Err(torn()),
             Ok(()) if !(accept_data_loss && goes_nowhere) => Loss::None,
-            // Replicas can't begin a session that asks nobody. [F-LOST]
-            Err(why) if !accept_data_loss || self.settings.protocol == Protocol::NoPaxos => {
-                return Err(why);
-            }
+            Err(why) if !accept_data_loss => return Err(why),
             _ => self.what_is_lost(now)?,
         };
         Ok((configuration, loss))
@@ -463,8 +467,8 @@ impl Group {
         // Members of a first epoch that was left unfinished are enabled by the next one.
         let first = self.state.last_active().is_none();
         if self.settings.protocol == Protocol::NoPaxos {
-            // Before the first active session nothing was stamped: nobody has anything to tell.
-            return match first {
+            // Then nobody has anything to tell.
+            return match self.state.has_stamped_nothing() {
                 true => Ok(()),
                 false => self.needed_logs(),
             };
@@ -510,16 +514,16 @@ impl Group {
     }
 
     /// What to give up when what the acceptors knew is lost: everything that no replica has executed.
-    /// All acceptors must be there, each in the memory that the new epoch names, so that no old vote
-    /// comes back later. [G-RANGE] [G-ALL]
+    /// All acceptors (with NOPaxos replicas) must be there, each in the memory that the new epoch names, so that no old
+    /// vote comes back later. [G-RANGE] [G-ALL]
     fn what_is_lost(&self, now: Time) -> Result<Loss, String> {
-        for &node in &self.settings.acceptors {
-            if !self.suspicion.is_alive(Probe::Acceptor, node) {
-                return Err(format!(
-                    "accepting data loss needs every acceptor, also an empty one; node {node} \
-                     doesn't answer: start it, or replace it in the cluster file"
-                ));
-            }
+        let (role, voters) = self.settings.voters();
+        if let Some(node) = voters.iter().find(|n| !self.suspicion.is_alive(role, **n)) {
+            return Err(format!(
+                "accepting data loss needs every {}, also an empty one; node {node} doesn't answer: start it, \
+                 or replace it in the cluster file",
+                role_name(role)
+            ));
         }
         let pids = 0..self.settings.partitions;
         if self.stopping.is_none() {
@@ -559,8 +563,17 @@ impl Group {
         executed: Instance,
     ) -> Result<(), String> {
         // The acceptors' trim point is no replica's if it is where an epoch was to leap to.
-        let leapt = |trim| self.state.accepted.is_some() && trim - executed >= LEAP / 2;
-        match self.shown(Probe::Acceptor, pid).map(|p| p.trim).max() {
+        let leaps = match self.settings.protocol {
+            Protocol::Paxos => self.state.accepted.is_some(),
+            Protocol::NoPaxos => self.state.given_up.is_some(),
+        };
+        let leapt = |trim| leaps && trim - executed >= LEAP / 2;
+        // With NOPaxos f+1 members had as much on disk as their sequencer shows.
+        let who = match self.settings.protocol {
+            Protocol::Paxos => Probe::Acceptor,
+            Protocol::NoPaxos => Probe::Sequencer,
+        };
+        match self.shown(who, pid).map(|p| p.trim).max() {
             Some(trim) if trim > executed && !leapt(trim) && !self.is_stranded(now) => {
                 Err(format!(
                     "partition {pid} is trimmed to {trim} but no live replica got past {executed}: \
@@ -573,13 +586,19 @@ impl Group {
 
     /// The largest instance of a partition that anybody alive has shown, or an epoch began at.
     fn reached(&self, pid: PartitionId) -> Instance {
-        let roles = [Probe::Leader, Probe::Acceptor, Probe::Replica];
+        let roles = [
+            Probe::Leader,
+            Probe::Sequencer,
+            Probe::Acceptor,
+            Probe::Replica,
+        ];
         let shown = roles.into_iter().flat_map(|role| self.shown(role, pid));
         let shown = shown.map(|p| p.inst.max(p.trim)).max();
         let handed = self.state.handed.as_ref();
         let handed = handed.and_then(|h| h.next.get(usize::from(pid)).copied());
-        let accepted = self.state.accepted.as_ref().map(|a| a.of(pid).end);
-        shown.max(handed).max(accepted).unwrap_or(0)
+        let losses = [&self.state.accepted, &self.state.given_up];
+        let lost = losses.into_iter().flatten().map(|loss| loss.of(pid).end);
+        shown.max(handed).max(lost.max()).unwrap_or(0)
     }
 
     pub(super) fn shown(

@@ -40,6 +40,10 @@ impl Group {
         if !is_wanted || self.doubtful || self.stale.is_some() || self.quorums(&last).is_err() {
             return false;
         }
+        // A loss isn't accepted for a second time by itself: what was lost may have been found. [F-ANEW]
+        if last.anew.is_some() && last.state == EpochState::Issued {
+            return false;
+        }
         let partitions = self.settings.partitions;
         let change = last
             .session(0)
@@ -121,6 +125,10 @@ impl Group {
         store: &mut impl Store,
         out: &mut impl ControlOutbox,
     ) {
+        let given_up = self.state.given_up.as_ref();
+        if given_up.is_some_and(|given_up| started.end < given_up.of(pid).end) {
+            return;
+        }
         let session = self.attempt.as_mut().and_then(|a| a.session_mut());
         match session.map(|session| session.view_started(pid, leader, started)) {
             Some(Ok(())) => self.drive(now, store, out),
@@ -159,7 +167,10 @@ impl Group {
             let mut shown: Vec<Instance> = members.map(|m| on_disk(m, pid)).collect();
             shown.sort_unstable_by(|a, b| b.cmp(a));
             let covered = shown.get(usize::from(last.f)).copied().unwrap_or(0);
-            covered.min(*next)
+            // What is given up nobody needs.
+            let given_up = self.state.given_up.as_ref();
+            let given_up = given_up.map_or(0, |given_up| given_up.of(pid as PartitionId).end);
+            covered.max(given_up).min(*next)
         };
         next.iter().enumerate().map(covered).collect()
     }
@@ -298,8 +309,8 @@ fn too_few_logs(of: &Configuration, lost: &[NodeId], silent: &[NodeId]) -> Strin
     }
     if !lost.is_empty() {
         what.push(format!(
-            "node {} has lost its log. Nothing that was answered may be given up, so no session follows; keep the \
-             directories of all replicas",
+            "node {} has lost its log. Keep the directories of all replicas: `wirepaxos failover --accept-data-loss` \
+             goes on from what they have executed",
             listed(lost)
         ));
     }

@@ -82,8 +82,11 @@ impl Group {
     ) -> Result<Vec<Instance>, String> {
         let mut best: Result<Vec<Instance>, String> =
             Err("no replica answers: there is nothing to go on from".into());
+        // Former members are watched, too, but nobody could take their state.
+        let is_configured = |w: &&Watched| self.settings.replicas.contains(&w.node);
         let replicas = self.suspicion.iter().filter(|w| w.role == Probe::Replica);
-        for replica in replicas.filter(|w| !self.suspicion.is_suspect(w)) {
+        let alive = replicas.filter(|w| !self.suspicion.is_suspect(w));
+        for replica in alive.filter(is_configured) {
             let stopping = self.stopping.as_ref();
             let Some(positions) = stopping.and_then(|s| s.of(replica)) else {
                 return Err(format!(

@@ -4,7 +4,8 @@
 
 use super::world::{OPERATOR, Out, PARTITIONS, Shared};
 use control::{
-    Controller, GroupSettings, GroupState, Message, Peer, Protocol, Settings, Store, Views,
+    Controller, EpochRecord, EpochState, GroupSettings, GroupState, Message, Peer, Protocol,
+    Settings, Store, View, Views,
 };
 use paxos::nopaxos::{Replica, ReplicaSettings, Sequencer, Status, view};
 use paxos::outbox::Sent;
@@ -33,6 +34,8 @@ pub struct Host {
     pub partitions: Vec<Replica>,
     /// What of each partition is on disk.
     pub on_disk: Vec<Instance>,
+    /// Execution stands still until this session or a later one is active; 0 = it doesn't.
+    pub stopped: Epoch,
     /// What clients were told as the leader of a view.
     answered: Vec<(Round, Instance)>,
     views: Views,
@@ -80,6 +83,8 @@ pub struct World {
     /// Where the store let each session begin.
     begins: BTreeMap<Epoch, Vec<Instance>>,
     seen: Epoch,
+    /// The last session in which a loss was accepted; 0 = none.
+    anew: Epoch,
     nonces: u64,
     requests: u64,
 }
@@ -121,6 +126,7 @@ impl World {
             checkers: (0..PARTITIONS).map(Committed::new).collect(),
             begins: BTreeMap::new(),
             seen: 0,
+            anew: 0,
             nonces: 100,
             requests: 0,
         };
@@ -175,6 +181,7 @@ impl World {
             nonce,
             partitions: (0..).zip(&on_disk).map(replica).collect(),
             on_disk,
+            stopped: 0,
             answered: vec![(Round::NONE, 0); PARTITIONS.into()],
             views: Views::default(),
         };
@@ -390,7 +397,9 @@ impl World {
                     self.packet(from, to, &bytes);
                     continue;
                 }
-                self.checkers.iter_mut().for_each(|c| c.sent(&bytes));
+                if header.rnd.is_none() || header.rnd.epoch() >= self.anew {
+                    self.checkers.iter_mut().for_each(|c| c.sent(&bytes));
+                }
                 let bytes = bytes.clone();
                 self.send(Sending::Packet { from, to, bytes });
             }
@@ -453,6 +462,14 @@ impl World {
         self.send_all(CONTROLLER, CONTROLLER, out.sent);
     }
 
+    /// The store hasn't got as far as that a loss was final.
+    pub fn put_before_loss(&mut self, state: GroupState) {
+        self.shared.put(state);
+        (self.anew, self.seen) = (0, 0);
+        self.checkers = (0..PARTITIONS).map(Committed::new).collect();
+        self.note_sessions();
+    }
+
     /// The checkers know a session before anybody can be in it.
     fn note_sessions(&mut self) {
         let stores = [Some(self.shared.clone()), self.rival.clone()];
@@ -463,6 +480,14 @@ impl World {
     }
 
     fn note_sessions_of(&mut self, state: &GroupState) {
+        let is_final = |e: &&EpochRecord| e.anew.is_some() && e.state != EpochState::Issued;
+        let anew = state.epochs.iter().rfind(is_final).map_or(0, |e| e.epoch);
+        if anew > self.anew {
+            // What was committed before is given up.
+            self.anew = anew;
+            self.seen = anew - 1;
+            self.checkers = (0..PARTITIONS).map(Committed::new).collect();
+        }
         let seen = self.seen;
         for record in state.epochs.iter().filter(|e| e.epoch > seen) {
             self.seen = record.epoch;
@@ -506,7 +531,30 @@ impl World {
                 let sessions = view.sessions(pid).expect("sessions alone");
                 replica.configure(&sessions).expect("the store's own");
             }
+            host.go_on_behind(view);
+        } else if let Message::StopExecution { epoch, .. } = message {
+            self.stop_execution(node, epoch);
         }
+    }
+
+    /// All that is stable is on disk before it is answered where that is. [G-STOP]
+    fn stop_execution(&mut self, node: NodeId, epoch: Epoch) {
+        if !self.replicas.contains_key(&node) {
+            return;
+        }
+        if self.replicas[&node].stopped == 0 {
+            self.checkpoint(node);
+        }
+        let host = self.replicas.get_mut(&node).unwrap();
+        host.stopped = host.stopped.max(epoch);
+        let answer = Message::ExecutionStopped {
+            group: GROUP,
+            node,
+            nonce: host.nonce,
+            epoch,
+            next: host.on_disk.clone(),
+        };
+        self.send(Sending::ToController(node, answer));
     }
 
     // ---- Replicas --------------------------------------------------------------------------
@@ -576,7 +624,12 @@ impl World {
     }
 
     fn fetch_state(&mut self, node: NodeId, pid: usize) {
-        let Some(wanted) = self.replicas[&node].partitions[pid].wants_checkpoint() else {
+        let host = &self.replicas[&node];
+        // Whoever didn't stand where it could go on takes the state of one that did. [G-BEHIND]
+        let behind = Some(host.partitions[pid].stable()).filter(|at| {
+            at.saturating_sub(host.on_disk[pid]) >= control::LEAP / 2 && host.stopped == 0
+        });
+        let Some(wanted) = host.partitions[pid].wants_checkpoint().or(behind) else {
             return;
         };
         let disks = self.replicas.values().map(|host| host.on_disk[pid]);
@@ -715,6 +768,20 @@ impl World {
 }
 
 impl Host {
+    /// Who stands where the last loss begins goes on behind it, once the session is active. [G-LEAP]
+    fn go_on_behind(&mut self, view: &View) {
+        let active = view.epochs.iter().rfind(|e| e.state == EpochState::Active);
+        if active.is_some_and(|active| active.epoch >= self.stopped) {
+            self.stopped = 0;
+        }
+        let Some(given_up) = view.given_up.as_ref().filter(|_| self.stopped == 0) else {
+            return;
+        };
+        if self.on_disk == given_up.from {
+            self.on_disk = given_up.to.clone();
+        }
+    }
+
     /// To PROBE: the view while it is normal, otherwise its session.
     fn shown(
         &self,

@@ -78,7 +78,7 @@ pub enum Status {
     Normal,
     /// It goes to its view; its log is still that of its last normal one.
     ViewChange,
-    /// It was never in a view.
+    /// It was never in a view, or only in some before a loss that was accepted.
     Stranger,
 }
 
@@ -200,7 +200,29 @@ impl Replica {
     /// that of this partition. An older view changes nothing. True if anything is new: a durable replica stores it
     /// as it does a packet. What follows from it is done by [`tick`](Self::tick).
     pub fn configure(&mut self, told: &[Session]) -> Result<bool, &'static str> {
-        self.sessions.learn(told)
+        let is_news = self.sessions.learn(told)?;
+        self.give_up_below(self.sessions.begin());
+        Ok(is_news)
+    }
+
+    /// An operator has accepted a loss: whatever this log holds below `inst` is given up, and all logs begin there.
+    /// Until it is in a later view it takes part in none. What ran ahead of what was stable is taken back. [F-ANEW]
+    pub fn give_up_below(&mut self, inst: Instance) {
+        if inst <= self.stable {
+            return;
+        }
+        self.changed_from(self.stable);
+        self.log.raise_floor(inst);
+        self.stable = inst;
+        self.acked = self.acked.max(inst);
+        self.short_of = self.short_of.filter(|short| *short > inst);
+        self.lacks.clear();
+        self.begun = None;
+        self.duty = Duty::default();
+        self.change = Change::default();
+        if self.status == Status::Normal {
+            self.status = Status::Stranger;
+        }
     }
 
     /// A durable checkpoint covers everything below `inst`: the log forgets it.

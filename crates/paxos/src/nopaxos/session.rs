@@ -3,7 +3,7 @@
 
 use super::view;
 use crate::configuration::MAX_REPLICAS;
-use crate::{Epoch, Member, NodeId, PartitionId, Round, mix};
+use crate::{Epoch, Instance, Member, NodeId, PartitionId, Round, mix};
 
 /// Sessions kept, the newest ones.
 const MAX_KNOWN: usize = 64;
@@ -50,6 +50,9 @@ pub struct Session {
     pub lead: u16,
     /// How far it is.
     pub stage: Stage,
+    /// An operator has accepted a loss in it: what lies below this slot is given up, and no session before it
+    /// counts. [F-ANEW]
+    pub anew: Option<Instance>,
 }
 
 impl Session {
@@ -70,7 +73,8 @@ impl Session {
         let rest = [self.number, u32::from(self.f), u32::from(self.lead)].map(u64::from);
         let members = self.members.iter();
         let members = members.flat_map(|m| [u64::from(m.node), m.nonce]);
-        let parts = sequencer.into_iter().chain(rest).chain(members);
+        let anew = self.anew.map(|_| 1);
+        let parts = sequencer.into_iter().chain(rest).chain(members).chain(anew);
         parts.fold(0, |digest, part| mix(digest ^ part))
     }
 
@@ -99,13 +103,19 @@ impl Session {
         }
     }
 
+    /// From *writing* on that is final.
+    fn begins_anew(&self) -> bool {
+        self.anew.is_some() && self.stage != Stage::Issued
+    }
+
     pub(super) fn is_same(&self, other: &Session) -> bool {
-        let what = |s: &Session| (s.sequencer, s.nonce, s.f, s.lead);
+        let what = |s: &Session| (s.sequencer, s.nonce, s.f, s.lead, s.anew);
         what(self) == what(other) && self.members == other.members
     }
 }
 
-/// The sessions that a replica has been told, without a gap in their numbers.
+/// The sessions that a replica has been told, without a gap in their numbers; none before the last one in which a loss
+/// was accepted.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Sessions {
     known: Vec<Session>,
@@ -151,7 +161,8 @@ impl Sessions {
         }
         self.known.extend_from_slice(told);
         let surplus = self.known.len().saturating_sub(MAX_KNOWN);
-        self.known.drain(..surplus);
+        let anew = self.known.iter().rposition(Session::begins_anew);
+        self.known.drain(..surplus.max(anew.unwrap_or(0)));
         Ok(true)
     }
 
@@ -195,8 +206,9 @@ impl Sessions {
         let at = (session.number - self.known[0].number) as usize;
         let is_active = |s: &Session| matches!(s.stage, Stage::Active { .. });
         let Some(active) = self.known[..at].iter().rposition(is_active) else {
-            // Before the first active session nothing was ever stamped.
-            return (self.known[0].number == 1).then(|| vec![session]);
+            // Before the first active session nothing was ever stamped, and after an accepted loss nothing that counts.
+            let first = &self.known[0];
+            return (first.number == 1 || first.begins_anew()).then(|| vec![session]);
         };
         let later = self.known[active + 1..at].iter();
         let mut needed = vec![&self.known[active]];
@@ -205,6 +217,13 @@ impl Sessions {
             needed.push(session);
         }
         Some(needed)
+    }
+
+    /// The slot at which the logs of all these sessions begin at least: where the last loss ends that was accepted, as
+    /// far as it is known. [F-ANEW]
+    pub fn begin(&self) -> Instance {
+        let first = self.known.first().filter(|s| s.begins_anew());
+        first.and_then(|s| s.anew).unwrap_or(0)
     }
 
     /// Whether a member has a say in `view`: it is one of the session's, or its VIEW_CHANGE counts.
@@ -234,6 +253,7 @@ mod tests {
             f: 1,
             lead: 0,
             stage,
+            anew: None,
         }
     }
 

@@ -224,6 +224,7 @@ mod tests {
             f: 1,
             lead: 0,
             stage,
+            anew: None,
         }
     }
 

@@ -381,6 +381,7 @@ impl Replica {
         let origin = origin.unwrap_or(Round::NONE);
         let latest = || told.iter().filter(|t| t.last_normal == origin);
         let stable = told.iter().map(|t| t.stable).max().unwrap_or(0);
+        let stable = stable.max(self.sessions.begin());
         let end = latest().map(|t| t.next).max().unwrap_or(0).max(stable);
         let all_noops = latest().flat_map(|t| t.noops.iter().cloned());
         let others = || told.iter().filter(|t| t.member != self.member());

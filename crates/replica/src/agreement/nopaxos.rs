@@ -46,6 +46,8 @@ pub struct NoPaxos {
     /// Where execution stands, and what of that is on disk.
     executed: Instance,
     durable: Instance,
+    /// Everything below is given up. [F-ANEW]
+    given_up: Instance,
     /// When time was last looked at, and whether it is to be at once.
     now: Time,
     is_due: bool,
@@ -129,6 +131,7 @@ impl Agreement for NoPaxos {
             unsent: Sent::default(),
             executed: next,
             durable: next,
+            given_up: 0,
             now,
             is_due: false,
             poll: Poll::new(settings.poll_interval, now),
@@ -288,8 +291,11 @@ impl Agreement for NoPaxos {
     fn begins(&mut self, _: Instance) {}
 
     fn give_up(&mut self, instances: Range<Instance>) {
-        let mut out = looped(&self.settings, &mut self.to_self, &mut self.unsent);
-        self.replica.restored(self.now, instances.end, &mut out);
+        self.given_up = instances.end;
+        self.replica.give_up_below(instances.end);
+        // Execution has gone back itself, before it was told where it goes on.
+        let _ = self.replica.take_rewind();
+        self.is_due = true;
     }
 
     fn wanted(&self) -> Wanted {
@@ -299,7 +305,7 @@ impl Agreement for NoPaxos {
         Wanted {
             lane_for: None,
             incarnation: false,
-            checkpoint_at_least: self.replica.wants_checkpoint(),
+            checkpoint_at_least: self.needs_state_from(),
             new_epoch: self.replica.in_conflict() || is_used_up,
             view_with: Some(mentioned).filter(|session| *session > known),
         }
@@ -347,6 +353,12 @@ impl NoPaxos {
     /// The role, for whoever wants to know its view, or to report a session that has begun.
     pub fn replica(&self) -> &Replica {
         &self.replica
+    }
+
+    /// Whoever can't go on behind what was given up takes another one's state, too.
+    fn needs_state_from(&self) -> Option<Instance> {
+        let behind = (self.executed < self.given_up).then_some(self.given_up);
+        self.replica.wants_checkpoint().or(behind)
     }
 
     // ---- Packets

@@ -35,6 +35,13 @@ impl<A: Application> Execution<A> {
         true
     }
 
+    /// Tells the last active epoch, where epochs have no markers: their beginnings say nothing.
+    pub fn is_active(&mut self, epoch: Epoch) {
+        if epoch > self.begins.0 {
+            self.begins = (epoch, Instance::MAX);
+        }
+    }
+
     /// The largest epoch whose marker was executed.
     pub fn marker(&self) -> Epoch {
         self.marker

@@ -55,6 +55,8 @@ impl<A: Application> Execution<A> {
         let known = self.given_up.of(self.settings.pid).end;
         let told = ranges.get(usize::from(self.settings.pid));
         let own = told.filter(|own| own.end > known).cloned()?;
+        // Only what is stable tells where it stands.
+        self.rewind(self.stable);
         self.given_up.ranges = ranges.to_vec();
         self.given_up.told = false;
         self.leap();

@@ -2,7 +2,8 @@
 //! Execution is stopped until an epoch is active: the controller asks where all partitions of this replica
 //! stand at one moment. [G-STOP]
 
-use super::Execution;
+use super::{Execution, MAX_BATCH};
+use crate::agreement::Log;
 use crate::application::{Application, Error};
 use paxos::{Epoch, Instance};
 
@@ -14,6 +15,24 @@ impl<A: Application> Execution<A> {
             self.stopped = self.stopped.max(Some(until));
         }
         self.settle()
+    }
+
+    /// Before it stops: what ran ahead is taken back, and all that is stable is executed.
+    pub fn fall_back(&mut self, log: &impl Log) -> Result<(), Error> {
+        self.stable = self.stable.max(log.stable());
+        self.rewind(self.stable);
+        while self.next < self.stable && !self.stands_still() && self.failed.is_none() {
+            let Some(value) = log.entry(self.next) else {
+                break;
+            };
+            if !self.execute_next(self.now, &value) {
+                break;
+            }
+            if self.next - self.committed >= MAX_BATCH {
+                self.commit()?;
+            }
+        }
+        self.goes_on()
     }
 
     /// Whether it is stopped.

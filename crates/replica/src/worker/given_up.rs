@@ -12,7 +12,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// From now on nothing is executed, until this epoch or a later one is active. May be told again. It
     /// follows that all that was executed is made durable.
     pub fn stop_execution(&mut self, until: Epoch) -> Result<(), Error> {
-        let stopped = self.execution.stop(until);
+        let stable = self.execution.fall_back(&self.agreement);
+        let stopped = stable.and_then(|()| self.execution.stop(until));
         self.tell_position();
         stopped
     }
@@ -28,8 +29,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.execution.is_stopped()
     }
 
-    /// Tells which instances of each partition were given up, in an epoch that is active since. May be told
-    /// again; what was given up before something that was told is ignored.
+    /// Tells which instances of each partition were given up, in an epoch that is active since, or a session that is
+    /// *writing*; before the epochs that go on behind them. May be told again; what was given up before something that
+    /// was told is ignored.
     pub fn give_up(&mut self, now: Time, ranges: &[Range<Instance>]) {
         if let Some(own) = self.execution.give_up(ranges) {
             self.agreement.give_up(own);

@@ -127,6 +127,7 @@ mod tests {
             f: 1,
             lead: 0,
             stage: Stage::Writing,
+            anew: None,
         });
         assert_eq!(view::first(1), FIRST);
         let commit = Header {

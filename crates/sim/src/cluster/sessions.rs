@@ -134,6 +134,7 @@ impl Cluster<NoPaxos> {
             lead: self.world.rng.below(members.len() as u64) as u16,
             members,
             stage: Stage::Writing,
+            anew: None,
         };
         self.world.note(|_| format!("session  {session:?}"));
         self.world.ordered.session(&session);

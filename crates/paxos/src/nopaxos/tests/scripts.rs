@@ -38,6 +38,7 @@ fn session(number: Epoch, members: &[Member], lead: u16) -> Session {
         f: (members.len() / 2) as u8,
         lead,
         stage: Stage::Writing,
+        anew: None,
     }
 }
 
@@ -785,6 +786,145 @@ fn a_no_op_is_taken_from_the_leader_alone() {
     );
     assert_eq!(group.step(&message(1, 3, noop(1), &[])), Verdict::Changed);
     assert_eq!(group.log(3), [0]);
+}
+
+/// Where session 2 begins, in which a loss is accepted.
+const ANEW: Instance = 1 << 32;
+
+/// Of session 1 only 3 has its log. The store has session 2, in which a loss is accepted, and nobody is told yet. 1 and 2
+/// have executed less than 3.
+fn lost() -> Group {
+    let mut group = Group::new(3);
+    for inst in 0..3 {
+        group.ordered(1, inst, inst + 1, &[1, 2, 3]);
+    }
+    group.synchronise(1, &[1, 2, 3]);
+    let reborn = [1, 2].map(|node| Member { node, nonce: 500 });
+    for (member, position) in reborn.into_iter().zip([1, 2]) {
+        let replica = Replica::new(settings(member), position);
+        group.replicas.insert(member.node, replica);
+    }
+    group.sessions.push(Session {
+        anew: Some(ANEW),
+        ..session(2, &[reborn[0], reborn[1], member(3)], 0)
+    });
+    group
+}
+
+/// [F-ANEW]
+#[test]
+fn a_session_in_which_a_loss_is_accepted_begins_anew() {
+    let mut group = lost();
+    group.sessions[1].stage = Stage::Issued;
+    group.tell_store();
+    assert_eq!(
+        (group.of(3).stable(), group.of(3).next()),
+        (3, 3),
+        "not yet"
+    );
+    group.sessions[1].stage = Stage::Writing;
+    group.tell_store();
+    assert_eq!(
+        (
+            group.of(3).status(),
+            group.of(3).stable(),
+            group.of(3).next()
+        ),
+        (Status::Stranger, ANEW, ANEW)
+    );
+    // What comes late from the session before changes nothing.
+    let late = group.stamped(1, 3, 4, 3);
+    assert_eq!(late, Verdict::Dropped(Reason::NotNormal));
+    let old = Group::new(3)
+        .of(2)
+        .header(MsgType::ViewChangeReq, view_of(1, 1));
+    let late = group.step(&message(2, 3, old, &[]));
+    assert_eq!(late, Verdict::Dropped(Reason::UnknownEpoch));
+    // 1 and 2 alone begin it, who never had what was lost, and execute nothing below.
+    group.change_view(&[1, 2], view_of(2, 0));
+    for node in [1, 2] {
+        let r = group.of(node);
+        assert_eq!((r.status(), r.view()), (Status::Normal, view_of(2, 0)));
+        assert_eq!((r.stable(), r.next()), (ANEW, ANEW));
+    }
+    assert_eq!(group.of(1).started().unwrap().end, ANEW);
+    group.activate(2, 0);
+    group.ordered(2, ANEW, 9, &[1, 2]);
+    for _ in 0..3 {
+        group.synchronise(1, &[1, 2, 3]);
+        group.now += MS;
+        group.tick_all();
+        group.settle(&[1, 2, 3]);
+    }
+    for node in [1, 2, 3] {
+        assert_eq!(
+            (group.log(node), group.of(node).stable()),
+            (vec![9], ANEW + 1)
+        );
+    }
+}
+
+/// Whoever ran ahead of what was stable goes back before it goes on. [F-ANEW] [N-REWIND]
+#[test]
+fn what_ran_ahead_of_an_accepted_loss_is_taken_back() {
+    let mut group = lost();
+    let _ = group.replicas.get_mut(&3).unwrap().take_rewind();
+    let stable = group.of(3).stable();
+    group.ordered(1, 3, 4, &[3]);
+    group.tell_store();
+    assert_eq!(
+        group.replicas.get_mut(&3).unwrap().take_rewind(),
+        Some(stable)
+    );
+    assert!(group.of(3).entry(3).is_none());
+}
+
+/// [F-ANEW]
+#[test]
+fn sessions_after_an_accepted_loss_ask_none_before_it() {
+    let mut group = lost();
+    // Nobody goes there: its sequencer dies, say. The loss stays accepted, and nothing was stamped since.
+    let members = group.sessions[1].members.clone();
+    group.open_session(&members, 1);
+    group.change_view(&[1, 2], view_of(3, 0));
+    assert_eq!(
+        (group.of(2).status(), group.of(2).next()),
+        (Status::Normal, ANEW)
+    );
+    group.activate(3, 0);
+    group.ordered(3, ANEW, 9, &[1, 2]);
+    // From then on it is asked like any other.
+    group.open_session(&members, 0);
+    group.lose_all();
+    group.change_view(&[1, 3], view_of(4, 0));
+    assert_eq!(
+        (group.of(1).status(), group.log(1), group.log(3)),
+        (Status::Normal, vec![9], vec![9])
+    );
+}
+
+/// Otherwise members of a session that one controller has begun anew, and another one with a copy of the store not,
+/// would begin its view together. [W-SAME] [F-ANEW]
+#[test]
+fn an_accepted_loss_makes_another_session_of_it() {
+    let mut group = lost();
+    let anew = group.sessions[1].clone();
+    group.tell_store();
+    let usual = Session {
+        anew: None,
+        ..anew.clone()
+    };
+    assert_ne!(anew.digest(), usual.digest());
+    let further = Session {
+        anew: Some(ANEW + 1),
+        ..anew.clone()
+    };
+    for other in [usual, further] {
+        let told = [group.sessions[0].clone(), other];
+        let replica = group.replicas.get_mut(&3).unwrap();
+        let why = replica.configure(&told).unwrap_err();
+        assert_eq!(why, "a session is told with two configurations");
+    }
 }
 
 #[test]

@@ -321,6 +321,7 @@ impl World {
             f,
             lead,
             stage: Stage::Issued,
+            anew: None,
         };
         self.store.push(session);
     }
