@@ -120,7 +120,7 @@ fn call(cluster: &ClusterFile, command: &[String]) -> Outcome {
 
 fn connect(node: &Node, address: SocketAddr) -> io::Result<Connection> {
     let mut connection = Connection::open(address, REPLY_TIMEOUT)?;
-    if let Some(password) = &node.redis_password {
+    if let Some(password) = node.password().map_err(io::Error::other)? {
         connection.call(&[b"AUTH", password.as_bytes()])?;
     }
     Ok(connection)

@@ -3,15 +3,19 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::derive::{Purpose, holder, key};
+use crate::secret::{Kind, read_secret};
 use crate::{Error, KEY_LEN, MAX_CLIENTS, NODES, text};
 
-/// A longer file is no key file.
-const MAX_LEN: u64 = 64 * 1024;
+const KEY_FILE: Kind<'static> = Kind {
+    name: "key file",
+    missing: "copy it here from another node, or make one by `wirepaxos keys new`",
+    leaked: "replace the secret by `wirepaxos keys rotate`",
+};
 
 /// Who holds a key file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +92,7 @@ impl KeyFile {
     /// # Errors
     /// If there is none, if it is another cluster's or isn't well-formed, or if anybody but its owner may read it.
     pub fn load(path: &Path, cluster: u32) -> Result<KeyFile, Error> {
-        let text = read_secret(path)?;
+        let text = read_secret(path, &KEY_FILE)?;
         let file = text::parse(&text).map_err(|problem| {
             Error::of(path, problem, "restore it, or make one by `wirepaxos keys`")
         })?;
@@ -287,35 +291,6 @@ impl Generation {
             .map_err(|e| Error::new(format!("no random numbers: {e}"), "look at the system"))?;
         Ok(Generation { number, secret })
     }
-}
-
-/// The text, if nobody but the file's owner may read it.
-fn read_secret(path: &Path) -> Result<String, Error> {
-    let cannot_read = |e: io::Error| {
-        Error::of(
-            path,
-            format_args!("the key file can't be read: {e}"),
-            "copy it here from another node, or make one by `wirepaxos keys new`",
-        )
-    };
-    let file = File::open(path).map_err(cannot_read)?;
-    let metadata = file.metadata().map_err(cannot_read)?;
-    let mode = metadata.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(Error::of(
-            path,
-            format_args!("others than its owner may read or write this key file (mode {mode:04o})"),
-            format!(
-                "`chmod 600 {}`; if anybody has read it, replace the secret by `wirepaxos keys rotate`",
-                path.display()
-            ),
-        ));
-    }
-    let mut text = String::new();
-    file.take(MAX_LEN)
-        .read_to_string(&mut text)
-        .map_err(cannot_read)?;
-    Ok(text)
 }
 
 fn beside(path: &Path) -> PathBuf {

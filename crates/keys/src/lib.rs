@@ -23,12 +23,14 @@ mod derive;
 mod error;
 mod file;
 mod mac;
+mod secret;
 mod text;
 
 pub use derive::Purpose;
 pub use error::Error;
 pub use file::{Holder, KeyFile, Rotation};
 pub use mac::{is_mac, mac};
+pub use secret::password;
 
 /// Bytes of a secret, and of a key.
 pub const KEY_LEN: usize = 32;

@@ -39,7 +39,8 @@
 //! | `redis_order` | what commands of one Redis client may overtake: `"connection"`, nothing, as in Redis; `"key"`, commands on keys of other partitions (replica) | `"connection"` |
 //! | `redis_reads` | how Redis clients' reads are answered: `"quorum"`, without the log where that is possible; `"log"`, through it (replica) | `"quorum"` |
 //! | `redis_password` | what clients must AUTH with; required unless `redis` is loopback | none |
-//! | `metrics` | `"ip:port"`, TCP, of the Prometheus text | none |
+//! | `redis_password_file` | instead of it: a file, relative to this one, that holds it and that nobody but its owner may read | none |
+//! | `metrics` | `"ip:port"`, TCP, of the Prometheus text; on loopback, unless `metrics_open = true` | none |
 //! | `cpu` | the CPU that the node's packet thread stays on | any |
 //! | `spin_us` | how many microseconds its packet threads look for packets again and again before they sleep; only on sockets (not the controller) | 0 |
 //! | `workers` | threads that execute; thread `t` of `n` serves the partitions whose number modulo `n` is `t`, and all packets for them go to one port (replica) | one, where several replicas of the group share an IP address and no `worker_cpus` are named; otherwise one a CPU, at most one a partition, and a port for each partition |
@@ -354,6 +355,8 @@ pub struct Node {
     pub redis_reads: RedisReads,
     /// What its clients must AUTH with.
     pub redis_password: Option<String>,
+    /// Or the file that holds that.
+    pub redis_password_file: Option<PathBuf>,
     /// The Prometheus text.
     pub metrics: Option<SocketAddr>,
     /// The CPU that the packet thread stays on.
@@ -383,6 +386,16 @@ pub struct CopySettings {
 }
 
 impl Node {
+    /// What clients of its Redis front end must AUTH with, if anything.
+    pub fn password(&self) -> Result<Option<String>, crate::Error> {
+        match &self.redis_password_file {
+            None => Ok(self.redis_password.clone()),
+            Some(path) => keys::password(path)
+                .map(Some)
+                .map_err(|e| crate::Error::new(e.to_string())),
+        }
+    }
+
     /// Where a replica's worker of partition `pid` listens.
     pub fn partition_address(&self, pid: PartitionId) -> SocketAddr {
         SocketAddr::new(self.address.ip(), self.address.port() + pid)

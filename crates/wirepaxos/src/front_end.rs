@@ -53,7 +53,7 @@ pub fn start(
         RedisReads::Quorum => front_end::Reads::Quorum,
         RedisReads::Log => front_end::Reads::Log,
     };
-    settings.password = node.redis_password.clone();
+    settings.password = node.password()?;
     let share = sessions_for_front_ends() / cluster.replicas(group.id).len();
     settings.max_clients = settings.max_clients.min(share);
     limit_to_files(&mut settings.max_clients)?;

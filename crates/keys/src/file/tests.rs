@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use super::*;
 

@@ -2,6 +2,8 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 
 const SAMPLE: &str = include_str!("../../../../examples/cluster.toml");
@@ -136,6 +138,11 @@ const BAD: &[Bad] = &[
     ("\"127.0.0.1:6379\"", "\"127.0.0.1:7131\"", "redis =", &["`redis`", "`control`"]),
     ("\"127.0.0.1:6380\"", "\"127.0.0.1:6379\"", "redis =", &["replica-2", "replica-1"]),
     ("# redis_password = \"...\"", "redis_password = \"\"", "redis =", &["not empty"]),
+    ("# redis_password = \"...\"", "redis_password = \"a\"\nredis_password_file = \"b\"", "redis_password_file",
+        &["beside `redis_password`", "keep one"]),
+    ("# metrics = \"127.0.0.1:9101\"", "metrics = \"10.0.0.1:9101\"", "metrics =",
+        &["tell anybody", "metrics_open = true"]),
+    ("# metrics = \"127.0.0.1:9101\"", "metrics_open = true", "metrics_open", &["without `metrics`"]),
     ("role = \"acceptor\"", "role = \"acceptor\"\nplane = \"dpdk\"", "dpdk", &["is unknown", "\"xdp\""]),
     ("role = \"controller\"", "role = \"controller\"\nplane = \"xdp\"", "plane", &["means nothing"]),
     ("storage = \"volatile\"", "storage = \"durable\"\nplane = \"xdp\"", "plane",
@@ -341,6 +348,52 @@ fn a_redis_address_with_a_password_may_be_public() {
         );
     let file = parse(&text, "x.toml").unwrap();
     assert_eq!(file.nodes[6].redis_password.as_deref(), Some("secret"));
+}
+
+#[test]
+fn a_password_may_be_in_a_file_of_its_own() {
+    let directory = crate::test_dir::TestDir::new();
+    let text = SAMPLE
+        .replacen("127.0.0.1:6379", "0.0.0.0:6379", 1)
+        .replacen(
+            "# redis_password = \"...\"",
+            "redis_password_file = \"redis.password\"",
+            1,
+        );
+    let path = directory.path().join("cluster.toml");
+    let file = parse(&text, path.to_str().unwrap()).unwrap();
+    let replica = &file.nodes[6];
+    let refused = || replica.password().unwrap_err().to_string();
+    assert!(refused().contains("can't be read"), "{}", refused());
+    let secret = directory.path().join("redis.password");
+    let write = |text: &str, mode| {
+        std::fs::write(&secret, text).unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    write("pass word\n", 0o600);
+    assert_eq!(replica.password().unwrap().as_deref(), Some("pass word"));
+    for mode in [0o640, 0o604, 0o620] {
+        write("pass word\n", mode);
+        let why = refused();
+        assert!(
+            why.contains("redis.password") && why.contains("chmod 600"),
+            "{why}"
+        );
+    }
+    for text in ["", "\n", "a\nb\n"] {
+        write(text, 0o600);
+        assert!(refused().contains("one line"), "{}", refused());
+    }
+}
+
+#[test]
+fn metrics_may_be_open_to_others() {
+    let open = "metrics = \"10.0.0.1:9101\"\nmetrics_open = true";
+    let text = SAMPLE.replacen("# metrics = \"127.0.0.1:9101\"", open, 1);
+    let file = parse(&text, "x.toml").unwrap();
+    let written = Draft::from(&file).to_toml().unwrap();
+    assert!(written.contains("metrics_open = true"), "{written}");
+    assert_eq!(parse(&written, "x.toml").unwrap().nodes, file.nodes);
 }
 
 #[test]

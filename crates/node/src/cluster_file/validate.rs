@@ -410,10 +410,11 @@ impl Check {
             redis_order: self.redis_order(raw),
             redis_reads: self.redis_reads(raw),
             redis_password: raw.redis_password.as_ref().map(|p| p.get_ref().clone()),
-            metrics: raw
-                .metrics
+            redis_password_file: raw
+                .redis_password_file
                 .as_ref()
-                .and_then(|m| self.address("metrics", m)),
+                .map(|path| dir.join(path.get_ref())),
+            metrics: self.metrics(raw),
             cpu: raw
                 .cpu
                 .as_ref()
@@ -605,6 +606,11 @@ impl Check {
                 raw.redis_password.as_ref().map(at),
                 Role::Replica,
             ),
+            (
+                "redis_password_file",
+                raw.redis_password_file.as_ref().map(at),
+                Role::Replica,
+            ),
         ];
         for (key, place, owner) in keys {
             if let Some(place) = place.filter(|_| role != owner) {
@@ -660,20 +666,55 @@ impl Check {
         let Some(redis) = &raw.redis else {
             let with = ("redis", "127.0.0.1:6379");
             self.only_with(with, "redis_password", &raw.redis_password);
+            self.only_with(with, "redis_password_file", &raw.redis_password_file);
             self.only_with(with, "redis_order", &raw.redis_order);
             self.only_with(with, "redis_reads", &raw.redis_reads);
             return None;
         };
         let address = self.address("redis", redis)?;
         let password = raw.redis_password.as_ref().map(|p| p.get_ref().as_str());
-        if password == Some("") || password.is_none() && !address.ip().is_loopback() {
+        let file = raw.redis_password_file.as_ref();
+        let none = password.is_none() && file.is_none();
+        if password == Some("") || none && !address.ip().is_loopback() {
             self.error(
                 at(redis),
                 format!("`redis = \"{address}\"` would serve anybody on the network"),
-                "set a `redis_password` that is not empty, or use a loopback address such as 127.0.0.1",
+                "set a `redis_password` that is not empty, name a `redis_password_file`, or use a loopback address \
+                 such as 127.0.0.1",
+            );
+        }
+        if let Some(file) = file.filter(|_| password.is_some()) {
+            self.error(
+                at(file),
+                "`redis_password_file` beside `redis_password`",
+                "keep one of the two",
             );
         }
         self.redis_group(redis, raw, groups);
+        Some(address)
+    }
+
+    fn metrics(&mut self, raw: &RawNode) -> Option<SocketAddr> {
+        let Some(metrics) = &raw.metrics else {
+            self.only_with(
+                ("metrics", "127.0.0.1:9101"),
+                "metrics_open",
+                &raw.metrics_open,
+            );
+            return None;
+        };
+        let address = self.address("metrics", metrics)?;
+        let open = raw
+            .metrics_open
+            .as_ref()
+            .is_some_and(|open| *open.get_ref());
+        if !open && !address.ip().is_loopback() {
+            self.error(
+                at(metrics),
+                format!("`metrics = \"{address}\"` would tell anybody on the network"),
+                "use a loopback address such as 127.0.0.1, or say `metrics_open = true`",
+            );
+        }
         Some(address)
     }
 

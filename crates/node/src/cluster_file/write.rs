@@ -159,9 +159,15 @@ pub struct NodeDraft {
     /// What its clients must AUTH with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis_password: Option<String>,
+    /// Or the file that holds that, relative to this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redis_password_file: Option<PathBuf>,
     /// The Prometheus text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
+    /// Whether others than this machine may ask for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics_open: Option<bool>,
     /// The CPU that the packet thread stays on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<usize>,
@@ -361,7 +367,9 @@ impl NodeDraft {
             redis_order: None,
             redis_reads: None,
             redis_password: None,
+            redis_password_file: None,
             metrics: None,
+            metrics_open: None,
             cpu: None,
             spin_us: None,
             workers: None,
@@ -437,7 +445,9 @@ impl From<&Node> for NodeDraft {
             redis_order: node.redis.map(|_| node.redis_order),
             redis_reads: node.redis.map(|_| node.redis_reads),
             redis_password: node.redis_password.clone(),
+            redis_password_file: node.redis_password_file.as_deref().map(absolute),
             metrics: node.metrics,
+            metrics_open: node.metrics.map(|at| !at.ip().is_loopback()),
             cpu: node.cpu,
             spin_us: (!node.spin.is_zero()).then_some(node.spin.as_micros() as u64),
             workers: node.workers,
