@@ -51,6 +51,7 @@ impl ControlClient {
     /// Binds a socket of the same family as the controller's.
     pub fn new(cluster: &ClusterFile) -> io::Result<ControlClient> {
         let peers = ControlPeers::new(cluster, OUTSIDE);
+        peers.check_keys().map_err(io::Error::other)?;
         let any: SocketAddr = match peers.controller() {
             SocketAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),

@@ -18,6 +18,9 @@ pub struct Envelope<M = Message> {
     /// The cluster's random number: 8 hex digits, as in the cluster file.
     #[serde(with = "hex")]
     pub cluster: u32,
+    /// The node that says it; [`OUTSIDE`] for who is no node. It counts only where it is signed. [E-SIGNED]
+    #[serde(default, skip_serializing_if = "is_outside")]
+    pub from: NodeId,
     /// The node that it is for; [`OUTSIDE`] for an asker that is no node.
     pub to: NodeId,
     /// The number of the last [`Message::Challenge`] that the sender got from that node; 0 for none. [E-CHALLENGE]
@@ -34,8 +37,10 @@ pub enum Sender {
     Controller,
     /// Another node of the cluster file.
     Node(NodeId),
-    /// Somebody else: a client, a command line, another cluster.
+    /// Somebody else: a command line, another cluster; without keys also a client.
     Outside,
+    /// Somebody who has a client's key. [E-SIGNED]
+    Client,
 }
 
 /// Why a message is passed over. Each is counted under its name in `status`.
@@ -49,15 +54,24 @@ pub enum Turned {
     Misdirected,
     /// From somebody who may not say it.
     UnknownSender,
+    /// Without a signature.
+    Unsigned,
+    /// Its signature isn't one of this key.
+    BadMac,
+    /// Signed with a key that isn't here, of another generation say.
+    OtherKey,
 }
 
 impl Turned {
     /// All of them.
-    pub const ALL: [Turned; 4] = [
+    pub const ALL: [Turned; 7] = [
         Turned::Malformed,
         Turned::WrongCluster,
         Turned::Misdirected,
         Turned::UnknownSender,
+        Turned::Unsigned,
+        Turned::BadMac,
+        Turned::OtherKey,
     ];
 
     /// The name in `status`.
@@ -67,6 +81,9 @@ impl Turned {
             Turned::WrongCluster => "wrong_cluster",
             Turned::Misdirected => "misdirected",
             Turned::UnknownSender => "unknown_sender",
+            Turned::Unsigned => "unsigned",
+            Turned::BadMac => "bad_mac",
+            Turned::OtherKey => "other_key",
         }
     }
 }
@@ -82,7 +99,8 @@ impl Envelope {
             } => *accept_data_loss,
             _ => false,
         };
-        self.to != OUTSIDE && (harmful || sender == Sender::Outside)
+        let anywhere = matches!(sender, Sender::Outside | Sender::Client);
+        self.to != OUTSIDE && (harmful || anywhere)
     }
 
     /// The message, if it is for `node` ([`OUTSIDE`]: a client) of `cluster` and its sender may say
@@ -103,6 +121,9 @@ impl Envelope {
 }
 
 fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
+    if sender == Sender::Client {
+        return is_for_clients(message);
+    }
     match message {
         // A client that only looks for the leader may ask a replica while the controller is away.
         Message::View(_) if to == OUTSIDE => sender != Sender::Outside,
@@ -135,6 +156,19 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
     }
 }
 
+/// Commands go over the data plane; beside that a client asks who leads, and how the nodes are.
+fn is_for_clients(message: &Message) -> bool {
+    match message {
+        Message::ViewRequest { .. } | Message::StatusRequest { .. } => true,
+        Message::Failover { forced, .. } => !forced,
+        _ => false,
+    }
+}
+
+fn is_outside(node: &NodeId) -> bool {
+    *node == OUTSIDE
+}
+
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
@@ -164,6 +198,7 @@ mod tests {
     fn open(message: Message, sender: Sender) -> Result<Message, Turned> {
         let envelope = Envelope {
             cluster: 7,
+            from: 0,
             to: 5,
             challenge: 0,
             message,
@@ -186,6 +221,7 @@ mod tests {
         ] {
             let envelope = Envelope {
                 cluster: 7,
+                from: 0,
                 to: 5,
                 challenge: 0,
                 message: Message::Stop,
@@ -297,6 +333,7 @@ mod tests {
     fn a_client_takes_a_view_from_nodes_of_the_file_only() {
         let to_client = || Envelope {
             cluster: 7,
+            from: 0,
             to: OUTSIDE,
             challenge: 0,
             message: view(),
@@ -312,6 +349,7 @@ mod tests {
         let needs = |message, sender| {
             let envelope = Envelope {
                 cluster: 7,
+                from: 0,
                 to: 5,
                 challenge: 0,
                 message,
@@ -338,6 +376,7 @@ mod tests {
         }
         let answer = Envelope {
             cluster: 7,
+            from: 0,
             to: OUTSIDE,
             challenge: 0,
             message: Message::Challenge { number: 9 },
@@ -345,5 +384,40 @@ mod tests {
         assert!(!answer.needs_challenge(Sender::Node(6)));
         assert!(answer.clone().open(7, OUTSIDE, Sender::Outside).is_err());
         assert!(answer.open(7, OUTSIDE, Sender::Node(6)).is_ok());
+    }
+
+    /// [E-SIGNED]
+    #[test]
+    fn a_clients_key_is_good_for_questions_alone() {
+        let failover = |forced| Message::Failover {
+            group: 0,
+            epoch: 3,
+            to: None,
+            forced,
+            accept_data_loss: false,
+        };
+        let lane = Message::LaneRequest {
+            group: 0,
+            epoch: 1,
+            node: OUTSIDE,
+            nonce: 2,
+        };
+        let digest = Message::DigestRequest { group: 0 };
+        let stopping = Message::Stopping { node: 6 };
+        for message in [
+            failover(true),
+            lane,
+            digest,
+            stopping,
+            Message::Stop,
+            view(),
+        ] {
+            assert_eq!(open(message, Sender::Client), Err(Turned::UnknownSender));
+        }
+        let question = Message::StatusRequest { id: 1, part: 0 };
+        let who_leads = Message::ViewRequest { group: 0 };
+        for message in [question, who_leads, failover(false)] {
+            assert!(open(message, Sender::Client).is_ok());
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! | `cluster` | 8 hex digits, drawn at random when the cluster is created; packets of another number are dropped | required |
 //! | `data` | directory of everything stored, relative to the file | required |
 //! | `keys` | the key file, relative to this one: the nodes' on machines of nodes, the client's on a client's; `wirepaxos keys` writes it | `nodes.key` |
+//! | `auth` | what is signed with these keys: `"off"`, nothing; `"control"`, control messages and the handing out of states | `"off"` |
 //! | `bpffs` | BPF file system where nodes of the XDP plane keep their programs and memory; mounted if it isn't | `/run/wirepaxos/bpf` |
 //! | `trace` | directory, relative to the file, in which every node records what it receives and sends, for `wirepaxos check-trace`; begin with an empty one when the cluster is created | none |
 //! | **`[[group]]`** | one replicated application | at least one |
@@ -76,6 +77,8 @@ pub struct ClusterFile {
     pub data: PathBuf,
     /// The key file: the nodes' or, on a client's machine, the client's.
     pub keys: PathBuf,
+    /// What is signed with its keys.
+    pub auth: Auth,
     /// BPF file system where nodes of the XDP plane keep their programs and memory.
     pub bpffs: PathBuf,
     /// Directory in which every node records what it receives and sends.
@@ -216,6 +219,27 @@ impl Role {
     /// The one of this name.
     pub fn named(name: &str) -> Option<Role> {
         Self::ALL.into_iter().find(|role| role.name() == name)
+    }
+}
+
+/// What is signed with the cluster's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// Nothing: for closed networks.
+    Off,
+    /// Control messages, and connections by which states are handed out.
+    Control,
+}
+
+impl Auth {
+    const ALL: [Auth; 2] = [Self::Off, Self::Control];
+
+    /// The name in the cluster file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Control => "control",
+        }
     }
 }
 

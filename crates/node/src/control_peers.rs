@@ -1,14 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Seals and opens envelopes by the cluster file: whose address is whose.
+//! Seals and opens envelopes by the cluster file: whose address is whose, and by the key file: who has which key.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use control::{Envelope, Message, OUTSIDE, Sender, Turned};
+use keys::{KeyFile, NODES};
 use paxos::NodeId;
+use serde::ser::Error as _;
 
+use crate::Error;
 use crate::cluster_file::ClusterFile;
+use crate::control_keys::{ControlKeys, Keys};
+use crate::signature::{self, Signer};
+use crate::transfer::held::lock;
+
+/// Clients whose answers are signed with keys of their own. If there are more, they ask again.
+const MAX_CLIENTS: usize = 4_096;
+
+/// No envelope with a signature is shorter by much: nobody gets more than he sends by what only looks like one.
+const MIN_SIGNED_LEN: usize = 140;
 
 /// What one end of the control plane knows of the others.
 #[derive(Clone, Debug)]
@@ -17,8 +29,19 @@ pub struct ControlPeers {
     me: NodeId,
     controller: SocketAddr,
     nodes: Vec<(SocketAddr, NodeId)>,
+    keys: Keys,
+    known: Arc<Mutex<Known>>,
+}
+
+/// What was learnt of others.
+#[derive(Default, Debug)]
+struct Known {
     /// What nodes have told of [E-CHALLENGE]. Whoever asks again shows it.
-    told: Arc<Mutex<BTreeMap<SocketAddr, u64>>>,
+    challenges: BTreeMap<SocketAddr, u64>,
+    /// With which generation of the key a node has signed last, or says so.
+    generations: BTreeMap<SocketAddr, u32>,
+    /// Clients by their addresses.
+    clients: BTreeMap<SocketAddr, u8>,
 }
 
 /// What came from an address and counts here.
@@ -37,18 +60,31 @@ impl ControlPeers {
             me,
             controller: cluster.controller_node().control,
             nodes: cluster.nodes.iter().map(|n| (n.control, n.id)).collect(),
-            told: Arc::default(),
+            keys: ControlKeys::of(cluster),
+            known: Arc::default(),
         }
     }
 
-    /// A message as it travels to an address.
+    /// Whether there are the keys that the cluster file asks for. Without them nothing can be said.
+    pub fn check_keys(&self) -> Result<(), Error> {
+        self.key_file().map(|_| ())
+    }
+
+    /// A message as it travels to an address. [E-SIGNED]
     pub fn seal(&self, to: SocketAddr, message: &Message) -> serde_json::Result<Vec<u8>> {
-        serde_json::to_vec(&Envelope {
+        let bytes = serde_json::to_vec(&Envelope {
             cluster: self.cluster,
+            from: self.me,
             to: self.node_at(to).unwrap_or(OUTSIDE),
             challenge: self.challenge_of(to),
             message,
-        })
+        })?;
+        let Some(keys) = self.key_file().map_err(serde_json::Error::custom)? else {
+            return Ok(bytes);
+        };
+        let by = self.signer(&keys, to);
+        let unknown = || serde_json::Error::custom("the key file has no key for this");
+        signature::sign(&keys, by, bytes).ok_or_else(unknown)
     }
 
     /// The message in what came from an address, if it counts here. [E-VIEW]
@@ -58,27 +94,33 @@ impl ControlPeers {
 
     /// The same, with what a node must look at. A challenge is noted for what is sealed from now on.
     pub fn open_challenged(&self, bytes: &[u8], from: SocketAddr) -> Result<Opened, Turned> {
-        let envelope: Envelope = serde_json::from_slice(bytes).map_err(|_| Turned::Malformed)?;
-        let sender = self.sender_at(from);
+        let (said, by) = match self.key_file().map_err(|_| Turned::OtherKey)? {
+            None => (bytes, None),
+            Some(keys) => {
+                let (said, by) = self.check(&keys, bytes, from)?;
+                (said, Some(by))
+            }
+        };
+        let envelope: Envelope = serde_json::from_slice(said).map_err(|_| Turned::Malformed)?;
+        let sender = self.sender(from, by);
+        // Nodes speak to a client with its key, and to a command line with theirs: a client's key speaks for no node.
+        let own = self.key_file().ok().flatten().map(|keys| keys.number());
+        if self.me == OUTSIDE && by.map(|by| by.holder) != own {
+            return Err(Turned::UnknownSender);
+        }
+        // Signed by a node, it is the word of that node alone.
+        let named = sender == Sender::Client || envelope.from == sender_id(self, from);
+        if by.is_some() && !named {
+            return Err(Turned::UnknownSender);
+        }
         let must_show = envelope.needs_challenge(sender);
         let challenged = must_show.then_some(envelope.challenge);
         let message = envelope.open(self.cluster, self.me, sender)?;
-        if let Message::Challenge { number } = message {
-            self.told().insert(from, number);
-        }
+        self.note(from, by, &message);
         Ok(Opened {
             message,
             challenged,
         })
-    }
-
-    /// The number that a node has told last; 0 for none.
-    pub fn challenge_of(&self, node: SocketAddr) -> u64 {
-        self.told().get(&node).copied().unwrap_or(0)
-    }
-
-    fn told(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, u64>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The controller's address.
@@ -98,11 +140,165 @@ impl ControlPeers {
         place.map(|(at, _)| *at)
     }
 
-    fn sender_at(&self, address: SocketAddr) -> Sender {
-        match self.node_at(address) {
-            Some(_) if address == self.controller => Sender::Controller,
+    /// The number that a node has told last; 0 for none.
+    pub fn challenge_of(&self, node: SocketAddr) -> u64 {
+        let known = lock(&self.known);
+        known.challenges.get(&node).copied().unwrap_or(0)
+    }
+
+    /// Whether whoever sent this has older keys than these: it can't understand what is said here, so it is told
+    /// something that is signed with these.
+    pub fn is_newer(&self, bytes: &[u8]) -> bool {
+        if bytes.len() < MIN_SIGNED_LEN {
+            return false;
+        }
+        let newest = self.key_file().ok().flatten();
+        let newest = newest.and_then(|keys| keys.generations().max());
+        let claims = signature::claims(bytes).map(|by| by.generation);
+        matches!((claims, newest), (Some(theirs), Some(own)) if theirs > own)
+    }
+
+    /// What an operator should know of keys: of this node's, and of nodes whose keys are old.
+    pub fn key_warnings(&self) -> Vec<String> {
+        let trouble = self.keys.as_ref().and_then(|keys| keys.trouble());
+        let trouble = trouble.map(|e| format!("{e}; what the key file held before stays in use"));
+        let signs = self.generations().map(|(signs, _)| signs);
+        let known = lock(&self.known);
+        let old = known.generations.iter().filter_map(|(at, generation)| {
+            let signs = signs.filter(|signs| generation < signs)?;
+            let node = self.node_at(*at)?;
+            Some(format!(
+                "node {node} signs with generation {generation} of the key, and generation {signs} is in force: copy the \
+                 key file there"
+            ))
+        });
+        trouble.into_iter().chain(old).collect()
+    }
+
+    /// The generation of the key that signs, and those that are accepted, if there are keys.
+    pub fn generations(&self) -> Option<(u32, Vec<u32>)> {
+        let keys = self.key_file().ok().flatten()?;
+        Some((keys.signs(), keys.generations().collect()))
+    }
+
+    fn key_file(&self) -> Result<Option<Arc<KeyFile>>, Error> {
+        self.keys.as_ref().map(|keys| keys.file()).transpose()
+    }
+
+    /// Nodes sign for a client with that client's key.
+    fn signer(&self, keys: &KeyFile, to: SocketAddr) -> Signer {
+        let clients = &lock(&self.known).clients;
+        Signer {
+            holder: match keys.number() {
+                NODES => clients.get(&to).copied().unwrap_or(NODES),
+                own => own,
+            },
+            generation: keys.signs(),
+        }
+    }
+
+    fn check<'a>(
+        &self,
+        keys: &KeyFile,
+        bytes: &'a [u8],
+        from: SocketAddr,
+    ) -> Result<(&'a [u8], Signer), Turned> {
+        let checked = signature::check(keys, bytes);
+        if checked == Err(Turned::OtherKey) {
+            // Whether that is true or not: an operator should look at it.
+            let claims = signature::claims(bytes).filter(|by| by.holder == NODES);
+            if let (Some(by), Some(_)) = (claims, self.node_at(from)) {
+                lock(&self.known).generations.insert(from, by.generation);
+            }
+        }
+        checked
+    }
+
+    fn sender(&self, from: SocketAddr, by: Option<Signer>) -> Sender {
+        if by.is_some_and(|by| by.holder != NODES) && self.me != OUTSIDE {
+            return Sender::Client;
+        }
+        match self.node_at(from) {
+            Some(_) if from == self.controller => Sender::Controller,
             Some(node) => Sender::Node(node),
             None => Sender::Outside,
         }
+    }
+
+    fn note(&self, from: SocketAddr, by: Option<Signer>, message: &Message) {
+        let mut known = lock(&self.known);
+        if let Message::Challenge { number } = message {
+            known.challenges.insert(from, *number);
+        }
+        let Some(by) = by else { return };
+        if self.node_at(from).is_some() {
+            known.generations.insert(from, by.generation);
+        }
+        if known.clients.len() == MAX_CLIENTS {
+            known.clients.clear();
+        }
+        match by.holder {
+            _ if self.me == OUTSIDE => {}
+            NODES => drop(known.clients.remove(&from)),
+            client => drop(known.clients.insert(from, client)),
+        }
+    }
+}
+
+fn sender_id(peers: &ControlPeers, from: SocketAddr) -> NodeId {
+    peers.node_at(from).unwrap_or(OUTSIDE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster_file::{self, Auth};
+    use crate::test_dir::TestDir;
+    use control::View;
+
+    /// [E-SIGNED]
+    #[test]
+    fn a_clients_key_speaks_for_no_node() {
+        let directory = TestDir::new();
+        let sample = include_str!("../../../examples/cluster.toml");
+        let mut cluster = cluster_file::parse(sample, "test").unwrap();
+        cluster.auth = Auth::Control;
+        cluster.keys = directory.path().join("nodes.key");
+        let mut keys = KeyFile::new(cluster.cluster).unwrap();
+        let client = keys.client("some").unwrap();
+        keys.create(&cluster.keys).unwrap();
+        let (controller, leader) = (cluster.controller_node(), &cluster.nodes[1]);
+        let forged = |to| {
+            let bytes = serde_json::to_vec(&Envelope {
+                cluster: cluster.cluster,
+                from: controller.id,
+                to,
+                challenge: 0,
+                message: Message::View(View::nothing(0)),
+            });
+            let by = Signer {
+                holder: client.number(),
+                generation: client.signs(),
+            };
+            signature::sign(&client, by, bytes.unwrap()).unwrap()
+        };
+        for me in [OUTSIDE, leader.id] {
+            let opened = ControlPeers::new(&cluster, me).open(&forged(me), controller.control);
+            assert_eq!(opened, Err(Turned::UnknownSender), "{me}");
+        }
+        // The controller's own word to both, and to the client.
+        let from = ControlPeers::new(&cluster, controller.id);
+        let view = Message::View(View::nothing(0));
+        let to_leader = from.seal(leader.control, &view).unwrap();
+        let opened = ControlPeers::new(&cluster, leader.id).open(&to_leader, controller.control);
+        assert_eq!(opened, Ok(view.clone()));
+        let asker = "127.0.0.1:1".parse().unwrap();
+        let to_asker = from.seal(asker, &view).unwrap();
+        let opened = ControlPeers::new(&cluster, OUTSIDE).open(&to_asker, controller.control);
+        assert_eq!(opened, Ok(view));
+        assert_eq!(
+            ControlPeers::new(&cluster, leader.id).open(&to_leader, leader.control),
+            Err(Turned::UnknownSender)
+        );
     }
 }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::budget::Budget;
 use crate::challenges::Challenges;
 use crate::cluster_file::{ClusterFile, Node};
+use crate::control_keys::ControlKeys;
 use crate::control_peers::ControlPeers;
 use crate::{Error, listen};
 
@@ -60,9 +61,11 @@ pub struct ControlSender {
 impl ControlSocket {
     /// Binds to a node's `control` address.
     pub fn bind(cluster: &ClusterFile, node: &Node) -> Result<ControlSocket, Error> {
+        let peers = ControlPeers::new(cluster, node.id);
+        ControlKeys::check_nodes(cluster)?;
         let sender = ControlSender {
             socket: Arc::new(listen::udp(node.control, "control")?),
-            peers: Arc::new(ControlPeers::new(cluster, node.id)),
+            peers: Arc::new(peers),
             unsent: Arc::default(),
         };
         Ok(ControlSocket {
@@ -112,16 +115,28 @@ impl ControlSocket {
             .sender
             .peers
             .open_challenged(&self.buffer[..n], from)
-            .map_err(|why| *self.turned.entry(why).or_default() += 1)
+            .map_err(|why| self.turn_away(why, n, from))
             .ok()?;
         let shown = opened.challenged;
         if shown.is_none_or(|number| self.challenges.accepts(from, number)) {
             return Some(opened.message);
         }
-        self.challenged += 1;
-        let number = self.challenges.number(from);
-        self.send(from, &Message::Challenge { number });
+        self.challenge(from);
         None
+    }
+
+    fn challenge(&mut self, asker: SocketAddr) {
+        self.challenged += 1;
+        let number = self.challenges.number(asker);
+        self.send(asker, &Message::Challenge { number });
+    }
+
+    /// Counts what doesn't count. Who has a newer key than this node learns so by what is said with this one.
+    fn turn_away(&mut self, why: Turned, n: usize, from: SocketAddr) {
+        *self.turned.entry(why).or_default() += 1;
+        if why == Turned::OtherKey && self.sender.peers.is_newer(&self.buffer[..n]) {
+            self.challenge(from);
+        }
     }
 
     /// Sends a message; it may be lost, as every message may.
@@ -164,6 +179,9 @@ impl ControlSocket {
             "challenged": self.challenged,
             "refused_documents": self.refused_documents,
         });
+        if let Some((signs, accepts)) = self.sender.peers.generations() {
+            counters["keys"] = json!({ "signs": signs, "accepts": accepts });
+        }
         for why in Turned::ALL {
             counters[why.name()] = self.turned.get(&why).copied().unwrap_or(0).into();
         }
@@ -310,7 +328,7 @@ mod tests {
         assert_eq!(
             counted,
             json!({ "unsent": 0, "full_turns": 0, "challenged": 0, "refused_documents": 0, "malformed": 0, "wrong_cluster": 1, "misdirected": 1,
-                    "unknown_sender": 2 })
+                    "unknown_sender": 2, "unsigned": 0, "bad_mac": 0, "other_key": 0 })
         );
     }
 
@@ -367,7 +385,7 @@ mod tests {
         assert_eq!(receive(&mut socket), None, "it is told a number first");
         let mut buffer = [0; 2_048];
         let n = asker.recv(&mut buffer).unwrap();
-        assert!(n <= asked + 16, "{asked} bytes ask, {n} answer");
+        assert!(n <= asked + 32, "{asked} bytes ask, {n} answer");
         let told = peers.open(&buffer[..n], leader.control);
         assert!(matches!(told, Ok(Message::Challenge { .. })), "{told:?}");
         ask(&question);

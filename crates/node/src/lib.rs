@@ -19,6 +19,7 @@
 mod budget;
 mod challenges;
 pub mod cluster_file;
+mod control_keys;
 mod control_peers;
 mod control_socket;
 mod counters;
@@ -35,6 +36,7 @@ mod metrics;
 pub mod plane;
 mod roles;
 mod senders;
+mod signature;
 mod status;
 pub mod store;
 #[cfg(test)]

@@ -72,6 +72,7 @@ pub fn ask(
     nodes: &[SocketAddr],
     timeout: Duration,
 ) -> io::Result<BTreeMap<SocketAddr, Value>> {
+    peers.check_keys().map_err(io::Error::other)?;
     let socket = match peers.controller() {
         SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
         SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,

@@ -14,6 +14,7 @@ pub(super) struct RawFile {
     pub trace: Option<Spanned<String>>,
     pub bpffs: Option<Spanned<String>>,
     pub keys: Option<Spanned<String>>,
+    pub auth: Option<Spanned<String>>,
     #[serde(default)]
     pub group: Vec<Spanned<RawGroup>>,
     #[serde(default)]

@@ -91,6 +91,7 @@ const BAD: &[Bad] = &[
     ("data = \"data\"", "data = 7", "data = 7", &["invalid type", "quotes"]),
     ("data = \"data\"", "dada = \"data\"", "dada", &["unknown field `dada`", "spelling"]),
     ("data = \"data\"", "data = \"data", "data = \"data", &["syntax"]),
+    ("data = \"data\"", "data = \"data\"\nauth = \"of\"", "auth", &["is unknown", "\"control\""]),
     ("data = \"data\"", "data = \"data\"\nkeys = \"\"", "keys", &["`keys` is empty", "name a file"]),
     ("slots = 65536", "slots = 0", "slots = 0", &["`slots = 0` is out of range", "choose 16 to"]),
     ("slots = 65536", "window = 70000", "window = 70000", &["choose 4 to 61440"]),

@@ -14,8 +14,8 @@ use toml::Spanned;
 
 use super::read::{RawController, RawFile, RawGroup, RawNode};
 use super::{
-    Answer, ApplicationKind, ClusterFile, ControllerSettings, CopySettings, ErrorAt, Group, Node,
-    Plane, Protocol, RedisOrder, RedisReads, Role, Storage,
+    Answer, ApplicationKind, Auth, ClusterFile, ControllerSettings, CopySettings, ErrorAt, Group,
+    Node, Plane, Protocol, RedisOrder, RedisReads, Role, Storage,
 };
 
 const DEFAULT_SLOTS: i64 = 65_536;
@@ -33,6 +33,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         check.directory("trace", trace);
         check.recordable(&raw.node, &raw.group);
     }
+    let auth = check.auth(&raw.auth);
     let dir = file.parent().unwrap_or(Path::new(""));
     let mut nodes: Vec<_> = raw
         .node
@@ -60,6 +61,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         keys: raw
             .keys
             .map_or(dir.join(DEFAULT_KEYS), |keys| dir.join(keys.into_inner())),
+        auth,
         bpffs: raw
             .bpffs
             .map_or(loader::pins::DEFAULT_MOUNT.into(), |path| {
@@ -491,6 +493,11 @@ impl Check {
             every_s: every as u64,
             kept: kept as usize,
         })
+    }
+
+    fn auth(&mut self, raw: &Option<Spanned<String>>) -> Auth {
+        let choose = |auth| self.choice("auth", auth, &Auth::ALL, Auth::name);
+        raw.as_ref().map_or(Auth::Off, choose)
     }
 
     fn storage(&mut self, raw: &RawNode) -> Storage {

@@ -10,8 +10,8 @@ use paxos::{GroupId, NodeId};
 use serde::{Serialize, Serializer};
 
 use super::{
-    Answer, ApplicationKind, ClusterFile, Error, Errors, Group, Node, Plane, Protocol, RedisOrder,
-    RedisReads, Role, Storage, parse,
+    Answer, ApplicationKind, Auth, ClusterFile, Error, Errors, Group, Node, Plane, Protocol,
+    RedisOrder, RedisReads, Role, Storage, parse,
 };
 
 /// Where the ports of nodes begin that [`Draft::add_node`] chooses.
@@ -29,6 +29,9 @@ pub struct Draft {
     /// The key file, relative to this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<PathBuf>,
+    /// What is signed with its keys.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "auth_name")]
+    pub auth: Option<Auth>,
     /// BPF file system of the XDP plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bpffs: Option<PathBuf>,
@@ -201,6 +204,7 @@ impl Draft {
             cluster,
             data: data.into(),
             keys: None,
+            auth: None,
             bpffs: None,
             trace: None,
             controller: None,
@@ -390,6 +394,7 @@ impl From<&ClusterFile> for Draft {
             cluster: file.cluster,
             data: absolute(&file.data),
             keys: Some(absolute(&file.keys)),
+            auth: Some(file.auth),
             bpffs: Some(absolute(&file.bpffs)),
             trace: file.trace.as_deref().map(absolute),
             controller: Some(ControllerDraft {
@@ -504,6 +509,10 @@ fn redis_order_name<S: Serializer>(order: &Option<RedisOrder>, to: S) -> Result<
 
 fn redis_reads_name<S: Serializer>(reads: &Option<RedisReads>, to: S) -> Result<S::Ok, S::Error> {
     reads.map(RedisReads::name).serialize(to)
+}
+
+fn auth_name<S: Serializer>(auth: &Option<Auth>, to: S) -> Result<S::Ok, S::Error> {
+    auth.map(Auth::name).serialize(to)
 }
 
 fn storage_name<S: Serializer>(storage: &Option<Storage>, to: S) -> Result<S::Ok, S::Error> {

@@ -204,6 +204,7 @@ impl<'a> ControlLoop<'a> {
         document["control"] = self.socket.to_json();
         let mut warnings = Vec::new();
         role.status(&mut document, &mut warnings);
+        warnings.extend(self.socket.sender().peers().key_warnings());
         warnings.extend(status::conflict_warning(&document));
         warnings.extend(self.contradiction.map(|why| why.to_string()));
         document["warnings"] = json!(warnings);

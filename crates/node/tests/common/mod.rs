@@ -61,7 +61,7 @@ impl Drop for Bed {
 
 pub type Running = (Arc<Stop>, JoinHandle<Result<(), node::Error>>);
 
-fn start(cluster: &ClusterFile, name: &'static str) -> Running {
+pub fn start(cluster: &ClusterFile, name: &'static str) -> Running {
     let (stop, cluster) = (Stop::new().unwrap(), cluster.clone());
     let handle = stop.clone();
     let run = move || node::run(&cluster, name, Some(&echo()), &handle);

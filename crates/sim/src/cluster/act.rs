@@ -318,6 +318,7 @@ impl<G: Protocol> Cluster<G> {
         for to in 1..self.world.layout.names.len() {
             let envelope = Envelope {
                 cluster: CLUSTER + 1,
+                from: 0,
                 to: layout::node_id(self.world.layout.names[to]),
                 challenge: 0,
                 message: Message::View(view.clone()),

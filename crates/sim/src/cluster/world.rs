@@ -563,6 +563,7 @@ impl World {
     pub fn control(&mut self, from: NodeIndex, to: NodeIndex, message: Message) {
         let envelope = Envelope {
             cluster: CLUSTER,
+            from: 0,
             to: node_id(self.layout.names[usize::from(to)]),
             challenge: 0,
             message,
