@@ -3,7 +3,8 @@
 //! together, and what is decided while it is on its way.
 //!
 //! TCP to the other replica's `control` address. Each question is a line of JSON, and so is its answer;
-//! in some answers bytes follow, with their length and CRC-32 in the line.
+//! in some answers bytes follow, with their length and CRC-32 in the line. With keys, both sides prove with each of
+//! them that they have the cluster's ([`channel`]).
 //!
 //! | question | answer |
 //! |---|---|
@@ -22,6 +23,7 @@
 //! somebody asks for it. What is decided meanwhile goes to files of the replica that hands it out: a
 //! state may take longer than acceptors remember. [X-CATCHUP] [X-LOG]
 
+pub mod channel;
 pub mod client;
 pub mod copy;
 pub mod held;
@@ -30,7 +32,7 @@ pub mod linked;
 pub mod places;
 pub mod server;
 
-use std::io::{self, BufRead, Read, Write};
+use std::io;
 use std::time::Duration;
 
 use paxos::{Deployment, GroupId, Instance, PartitionId};
@@ -38,7 +40,6 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes in a part, but for the last one of a state.
 pub const PART_LEN: usize = 1 << 20;
-const MAX_LINE_LEN: u64 = 64 << 10;
 
 /// How long the other side may be silent.
 #[derive(Clone, Copy)]
@@ -149,21 +150,6 @@ enum Answer {
     Staying,
     Released,
     Refused(String),
-}
-
-fn write_line(out: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    out.write_all(&line)
-}
-
-fn read_line<T: for<'a> Deserialize<'a>>(input: &mut impl BufRead) -> io::Result<T> {
-    let mut line = Vec::new();
-    input.take(MAX_LINE_LEN).read_until(b'\n', &mut line)?;
-    if line.is_empty() {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    serde_json::from_slice(&line).map_err(|e| damaged(&format!("bad line: {e}")))
 }
 
 fn damaged(what: &str) -> io::Error {

@@ -2,7 +2,7 @@
 //! Asks other replicas for their state.
 
 use std::fmt;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use paxos::{Instance, PartitionId};
 
+use super::channel::Channel;
 use super::held::lock;
-use super::{Answer, Ask, PART_LEN, Patience, Question, damaged, read_line, write_line};
+use super::{Answer, Ask, PART_LEN, Patience, Question, damaged};
+use crate::control_keys::Keys;
 
 /// Attempts for one question, with a pause between them.
 const ATTEMPTS: u32 = 4;
@@ -72,16 +74,28 @@ pub struct Peer {
     pub address: SocketAddr,
     patience: Patience,
     interrupt: Arc<Interrupt>,
-    connection: Option<BufReader<TcpStream>>,
+    keys: Keys,
+    connection: Option<Connection>,
+}
+
+struct Connection {
+    input: BufReader<TcpStream>,
+    channel: Channel,
 }
 
 impl Peer {
     /// The replica with this `control` address.
-    pub fn new(address: SocketAddr, patience: Patience, interrupt: Arc<Interrupt>) -> Peer {
+    pub fn new(
+        address: SocketAddr,
+        patience: Patience,
+        interrupt: Arc<Interrupt>,
+        keys: Keys,
+    ) -> Peer {
         Peer {
             address,
             patience,
             interrupt,
+            keys,
             connection: None,
         }
     }
@@ -166,14 +180,15 @@ impl Peer {
             None => self.connect()?,
         };
         // A stop that was requested meanwhile finds it, or is found here.
-        *lock(&self.interrupt.waiting_at) = Some(connection.get_ref().try_clone()?);
+        let Connection { input, channel } = &mut connection;
+        *lock(&self.interrupt.waiting_at) = Some(input.get_ref().try_clone()?);
         self.interrupt.check()?;
-        connection.get_ref().set_read_timeout(Some(patience))?;
-        write_line(&mut connection.get_ref(), ask)?;
-        let answer: Answer = read_line(&mut connection)?;
+        input.get_ref().set_read_timeout(Some(patience))?;
+        channel.write_line(&mut input.get_ref(), ask)?;
+        let answer: Answer = channel.read_line(input)?;
         let bytes = match answer {
             Answer::Part { length, crc, .. } | Answer::Log { length, crc, .. } => {
-                read_bytes(&mut connection, length, crc)?
+                connection.read_bytes(length, crc)?
             }
             _ => Vec::new(),
         };
@@ -185,25 +200,30 @@ impl Peer {
         }
     }
 
-    fn connect(&self) -> io::Result<BufReader<TcpStream>> {
+    fn connect(&self) -> io::Result<Connection> {
         let stream = TcpStream::connect_timeout(&self.address, self.patience.answer)?;
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(self.patience.answer))?;
-        Ok(BufReader::new(stream))
+        stream.set_read_timeout(Some(self.patience.answer))?;
+        let mut out = stream.try_clone()?;
+        let mut input = BufReader::new(stream);
+        let channel = Channel::asker(&self.keys, &mut input, &mut out)?;
+        Ok(Connection { input, channel })
     }
 }
 
-fn read_bytes(from: &mut impl Read, length: u32, crc: u32) -> io::Result<Vec<u8>> {
-    let length = length as usize;
-    if length > PART_LEN {
-        return Err(damaged("a part is too long"));
+impl Connection {
+    fn read_bytes(&mut self, length: u32, crc: u32) -> io::Result<Vec<u8>> {
+        let length = length as usize;
+        if length > PART_LEN {
+            return Err(damaged("a part is too long"));
+        }
+        let bytes = self.channel.read_bytes(&mut self.input, length)?;
+        if crc32fast::hash(&bytes) != crc {
+            return Err(damaged("the checksum does not match"));
+        }
+        Ok(bytes)
     }
-    let mut bytes = vec![0; length];
-    from.read_exact(&mut bytes)?;
-    if crc32fast::hash(&bytes) != crc {
-        return Err(damaged("the checksum does not match"));
-    }
-    Ok(bytes)
 }
 
 fn unexpected() -> Failed {
@@ -226,15 +246,16 @@ impl Search {
         question: &Question,
         patience: Patience,
         interrupt: &Arc<Interrupt>,
+        keys: &Keys,
     ) -> io::Result<Search> {
         let (tell, answers) = mpsc::channel();
         for &address in peers {
             let (tell, question) = (tell.clone(), question.clone());
-            let interrupt = interrupt.clone();
+            let (interrupt, keys) = (interrupt.clone(), keys.clone());
             std::thread::Builder::new()
                 .name("transfer-ask".into())
                 .spawn(move || {
-                    let mut peer = Peer::new(address, patience, interrupt);
+                    let mut peer = Peer::new(address, patience, interrupt, keys);
                     let willing = peer.willing(&question);
                     // Fails if another one was quicker.
                     let _ = tell.send((peer, willing));

@@ -20,6 +20,7 @@ use super::linked::Linked;
 use super::{Patience, Question, incoming};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node, Role};
+use crate::control_keys::ControlKeys;
 use crate::roles::replica::{Note, OpenApplication, Partition, lock_directory};
 
 /// Where a state on its way is, in a node's directory; and where [`put`] opens stores meanwhile.
@@ -44,7 +45,8 @@ pub fn make(
     }
     let needs = vec![Some(0); usize::from(group.partitions)];
     let question = Question::new(&cluster.deployment(node, group), needs);
-    let mut peer = Peer::new(node.control, Patience::default(), interrupt.clone());
+    let keys = ControlKeys::of(cluster);
+    let mut peer = Peer::new(node.control, Patience::default(), interrupt.clone(), keys);
     let failed =
         |why: &dyn std::fmt::Display| Error::new(format!("no copy of {}: {why}", node.name));
     let (state, positions) = peer.hold(&question).map_err(|e| failed(&e))?;

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant as Moment};
 use paxos::{Deployment, Epoch, Instance};
 use tracing::{Span, info, warn};
 
+use super::channel::Channel;
 use super::held::{Copies, Held, Keeper, Logs, lock};
 use super::places::Places;
-use super::{Answer, Ask, Patience, Question, read_line, write_line};
+use super::{Answer, Ask, Patience, Question};
+use crate::control_keys::Keys;
 use crate::host::Stop;
 use crate::listen::Connections;
 
@@ -57,6 +59,8 @@ pub struct Settings {
     pub rate: u64,
     /// Bytes that are kept behind a state.
     pub kept: u64,
+    /// The cluster's, if states are for its nodes alone.
+    pub keys: Keys,
 }
 
 /// Serves until dropped.
@@ -172,8 +176,9 @@ impl Source {
             until: Moment::now() + self.patience.answer,
         });
         let mut out = BufWriter::new(&stream);
+        let mut channel = Channel::source(&self.settings.keys, &mut input, &mut out)?;
         loop {
-            let ask = match read_line(&mut input) {
+            let ask = match channel.read_line(&mut input) {
                 Ok(ask) => ask,
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 Err(e) => return Err(e),
@@ -182,8 +187,10 @@ impl Source {
                 let none = Vec::new();
                 (Answer::Refused(why), none)
             });
-            write_line(&mut out, &answer)?;
-            out.write_all(&bytes)?;
+            channel.write_line(&mut out, &answer)?;
+            if let Answer::Part { .. } | Answer::Log { .. } = answer {
+                channel.write_bytes(&mut out, &bytes)?;
+            }
             out.flush()?;
             input.get_mut().until = Moment::now() + IDLE;
         }
@@ -266,6 +273,7 @@ impl Source {
             directory,
             rate,
             kept,
+            ..
         } = &self.settings;
         let logs = Logs::start(directory, deployment.partitions, *kept, look);
         let (logs, keepers) = logs.map_err(|e| format!("can't keep what is decided: {e}"))?;

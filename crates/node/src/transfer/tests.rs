@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use replica::Snapshot;
 
+use super::channel::Channel;
 use super::client::{Failed, Peer, Search};
 use super::held::{Copies, Keeper};
 use super::incoming::{Head, Incoming};
 use super::server::{Server, Settings, Stand, Workers};
 use super::*;
+use crate::cluster_file::{self, Auth};
+use crate::control_keys::{ControlKeys, Keys};
 use crate::test_dir::TestDir;
 
 fn deployment() -> Deployment {
@@ -103,6 +106,10 @@ fn serve(host: Ipv4Addr, stands: [Stand; 2]) -> Source {
 }
 
 fn serve_keeping(host: Ipv4Addr, stands: [Stand; 2], kept: u64) -> Source {
+    serve_with(host, stands, kept, &None)
+}
+
+fn serve_with(host: Ipv4Addr, stands: [Stand; 2], kept: u64, keys: &Keys) -> Source {
     let directory = TestDir::new();
     let fake = Arc::new(Fake {
         stands: Mutex::new(stands.into()),
@@ -114,6 +121,7 @@ fn serve_keeping(host: Ipv4Addr, stands: [Stand; 2], kept: u64) -> Source {
         directory: directory.path().to_owned(),
         rate: u64::MAX,
         kept,
+        keys: keys.clone(),
     };
     let server = Server::start(address, settings, fake.clone()).unwrap();
     Source {
@@ -129,12 +137,12 @@ fn draw() -> Ipv4Addr {
 }
 
 fn peer(address: SocketAddr) -> Peer {
-    Peer::new(address, ENDLESS, Arc::default())
+    Peer::new(address, ENDLESS, Arc::default(), None)
 }
 
 /// Who can help, in the order in which they are asked.
 fn search(peers: &[SocketAddr], question: &Question) -> Result<Vec<SocketAddr>, String> {
-    let mut search = Search::begin(peers, question, ENDLESS, &Arc::default()).unwrap();
+    let mut search = Search::begin(peers, question, ENDLESS, &Arc::default(), &None).unwrap();
     let found: Vec<_> = search.by_ref().map(|peer| peer.address).collect();
     if found.is_empty() {
         return Err(search.why());
@@ -267,6 +275,87 @@ fn what_is_asked_falsely_is_refused_by_name() {
     }
 }
 
+/// Keys of a cluster's secret, in a directory of the test's.
+fn keys(directory: &TestDir, name: &str) -> Keys {
+    let sample = include_str!("../../../../examples/cluster.toml");
+    let mut cluster = cluster_file::parse(sample, "test").unwrap();
+    cluster.auth = Auth::Control;
+    cluster.keys = directory.path().join(name);
+    let file = keys::KeyFile::new(cluster.cluster).unwrap();
+    file.create(&cluster.keys).unwrap();
+    ControlKeys::of(&cluster)
+}
+
+fn peer_with(address: SocketAddr, keys: &Keys) -> Peer {
+    let patience = Patience {
+        answer: Duration::from_secs(5),
+        stream: Duration::from_secs(5),
+    };
+    Peer::new(address, patience, Arc::default(), keys.clone())
+}
+
+/// Without the cluster's key there is no state, and none from somebody without it. [X-SIGNED]
+#[test]
+fn a_state_is_for_who_has_the_key() {
+    let directory = TestDir::new();
+    let [own, other] = ["own", "other"].map(|name| keys(&directory, name));
+    let host = draw();
+    let source = serve_with(host, [stand(77), stand(9)], 1 << 30, &own);
+    let question = question([Some(70), None]);
+    for without in [&None, &other] {
+        let refused = peer_with(source.address, without).hold(&question);
+        assert!(matches!(refused, Err(Failed::Broken(_))), "{refused:?}");
+    }
+    let mut peer = peer_with(source.address, &own);
+    let (held, _) = peer.hold(&question).unwrap();
+    assert_eq!(peer.part(held, 0, 0).unwrap(), (state(0), true));
+    assert_eq!(
+        peer.part(held, 1, 1).unwrap().0,
+        state(1)[PART_LEN..2 * PART_LEN]
+    );
+    peer.release(held);
+    let stranger = serve_with(draw(), [stand(77), stand(9)], 1 << 30, &other);
+    let refused = peer_with(stranger.address, &own).hold(&question);
+    assert!(matches!(refused, Err(Failed::Broken(_))), "{refused:?}");
+}
+
+/// What goes over a connection counts once, in its direction, and as it was said. [X-SIGNED]
+#[test]
+fn nothing_that_is_said_can_be_changed_repeated_or_sent_back() {
+    let directory = TestDir::new();
+    let keys = keys(&directory, "own");
+    let greeted = |input: &[u8], out: &mut Vec<u8>| Channel::source(&keys, &mut &input[..], out);
+    // The asker's greeting, and nothing behind it yet.
+    let mut greeting = Vec::new();
+    assert!(Channel::asker(&keys, &mut &b""[..], &mut greeting).is_err());
+    let mut answer = Vec::new();
+    let mut source = greeted(&greeting, &mut answer).unwrap();
+    let mut said = Vec::new();
+    source.write_line(&mut said, &Answer::Staying).unwrap();
+    source.write_bytes(&mut said, b"a part").unwrap();
+    let line = said.iter().position(|byte| *byte == b'\n').unwrap() + 1 + keys::KEY_LEN;
+    // Each try has a greeting of its own, so it stands for a recorded connection, too.
+    let mut recorded = greeted(&greeting, &mut Vec::new()).unwrap();
+    assert!(
+        recorded.read_line::<Answer>(&mut &said[..]).is_err(),
+        "sent back"
+    );
+    let read = |bytes: &[u8]| {
+        let mut other = source.turned();
+        let mut input = bytes;
+        let answer: io::Result<Answer> = other.read_line(&mut input);
+        answer.and_then(|_| other.read_bytes(&mut input, 6))
+    };
+    assert_eq!(read(&said).unwrap(), b"a part");
+    for bit in 0..said.len() * 8 {
+        let mut other = said.clone();
+        other[bit / 8] ^= 1 << (bit % 8);
+        assert!(read(&other).is_err(), "bit {bit}");
+    }
+    let twice = [&said[..line], &said[..line]].concat();
+    assert!(read(&twice).is_err(), "a line again");
+}
+
 /// At most two states are held open: each costs the store room.
 #[test]
 fn a_third_one_is_refused() {
@@ -313,6 +402,7 @@ fn a_peer_that_never_answers_holds_up_nobody() {
         &question([Some(70), None]),
         ENDLESS,
         &Arc::default(),
+        &None,
     )
     .unwrap();
     assert_eq!(search.next().unwrap().address, source.address);
@@ -372,13 +462,14 @@ fn a_damaged_part_is_fetched_again() {
         for (crc, sent) in [(crc ^ 1, 6), (crc, 3), (crc, 6)] {
             let (stream, _) = listener.accept().unwrap();
             let mut input = BufReader::new(&stream);
-            let _: Ask = read_line(&mut input).unwrap();
+            let mut channel = Channel::plain();
+            let _: Ask = channel.read_line(&mut input).unwrap();
             let answer = Answer::Part {
                 length: 6,
                 crc,
                 last: true,
             };
-            write_line(&mut &stream, &answer).unwrap();
+            channel.write_line(&mut &stream, &answer).unwrap();
             (&stream).write_all(&bytes[..sent]).unwrap();
         }
     });

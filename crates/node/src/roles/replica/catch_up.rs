@@ -28,6 +28,7 @@ use super::handing_out::Whole;
 use super::orders::Order;
 use super::worker_thread::{Job, WorkerHandle};
 use crate::Error;
+use crate::control_keys::Keys;
 use crate::transfer::client::{Failed, Interrupt, Peer, Search};
 use crate::transfer::held::lock;
 use crate::transfer::incoming::{self, Head, Incoming};
@@ -102,6 +103,7 @@ pub struct Needs {
     pub directory: PathBuf,
     /// Where the other replicas hand out their states.
     pub peers: Vec<SocketAddr>,
+    pub keys: Keys,
     pub workers: Arc<Vec<WorkerHandle>>,
     /// Nobody opens copies of them while it installs one.
     pub whole: Whole,
@@ -288,7 +290,12 @@ impl Thread {
     }
 
     fn peer(&self, address: SocketAddr) -> Peer {
-        Peer::new(address, Patience::default(), self.interrupt.clone())
+        Peer::new(
+            address,
+            Patience::default(),
+            self.interrupt.clone(),
+            self.needs.keys.clone(),
+        )
     }
 
     /// A replica that helps, with its state open.
@@ -299,7 +306,13 @@ impl Thread {
         };
         let question = Question::new(&self.needs.deployment, needs);
         let (peers, patience) = (&self.needs.peers, Patience::default());
-        let mut search = Search::begin(peers, &question, patience, &self.interrupt)?;
+        let mut search = Search::begin(
+            peers,
+            &question,
+            patience,
+            &self.interrupt,
+            &self.needs.keys,
+        )?;
         while let Some(mut peer) = search.next() {
             let from = peer.address;
             let failed = match peer.hold(&question) {

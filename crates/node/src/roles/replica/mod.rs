@@ -58,6 +58,7 @@ use self::worker_thread::WorkerHandle;
 pub(crate) use self::worker_thread::open_worker;
 use super::control_loop::ControlLoop;
 use crate::cluster_file::{ClusterFile, Group, Node, Protocol};
+use crate::control_keys::ControlKeys;
 use crate::host::Stop;
 use crate::plane::{in_kernel, refuse_deafness};
 use crate::store::Lock;
@@ -239,11 +240,13 @@ fn serve<G: Followed>(
         .collect::<Result<Vec<_>, _>>()?;
     // Only the workers may tell: it ends with them.
     drop(is_behind);
+    let keys = ControlKeys::of(cluster);
     let settings = transfer::server::Settings {
         deployment,
         directory: directory.clone(),
         rate: group.catch_up_mib_per_s << 20,
         kept: group.catch_up_kept_mib << 20,
+        keys: keys.clone(),
     };
     (services.on_readers)(readers(workers.clone()));
     if G::BOUNDS_READS {
@@ -262,6 +265,7 @@ fn serve<G: Followed>(
         deployment,
         directory,
         peers: others.map(|n| n.control).collect(),
+        keys,
         workers: workers.clone(),
         whole,
         told,

@@ -163,6 +163,7 @@ fn a_worker_that_waits_for_a_state_goes_on() {
     let crew = crew.start("worker".to_owned(), None).unwrap();
     let workers = Arc::new(vec![worker]);
     let _catch_up = CatchUp::start(catch_up::Needs {
+        keys: None,
         deployment: cluster.deployment(node, &cluster.groups[0]),
         directory: directory.path().to_owned(),
         peers: vec![peer.local_addr().unwrap()],
@@ -437,6 +438,7 @@ fn start(begun: &Begun) -> Started {
     let crew = crew.start("worker".to_owned(), None).unwrap();
     let workers = Arc::new(workers);
     let catch_up = CatchUp::start(catch_up::Needs {
+        keys: None,
         deployment,
         directory,
         peers: Vec::new(),
