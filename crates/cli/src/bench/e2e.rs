@@ -15,7 +15,7 @@ use measure::e2e::{
 use node::cluster_file::Plane;
 use serde_json::{Value, json};
 
-use crate::arguments::{plane, protocol};
+use crate::arguments::plane;
 
 /// Options of `wirepaxos bench e2e`.
 #[derive(Args)]
