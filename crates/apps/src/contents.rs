@@ -8,6 +8,8 @@
 //! | `l`, length of the user key u16, user key, number u32 | a piece of a long value: all but the last are [`PIECE`] bytes |
 //! | `r`, key | a record |
 //! | `count` | number of user keys u64 |
+//! | `w`, user key | the version of a key that is watched u64 |
+//! | `version` | the last version that was given u64 |
 //!
 //! User keys lie in the order of their places, for SCAN. APPEND to a long value writes what it appends, and the
 //! last piece again. Only APPEND makes long values: everything else comes in one datagram.
@@ -28,6 +30,7 @@ use crate::known::KnownKeys;
 use crate::kv::MAX_STRING_LEN;
 use crate::place;
 use crate::store::{Cursor, Engine, Missing, Store, Written};
+use crate::watches::Watches;
 
 /// Values up to this length lie beside their key.
 const SHORT: usize = 2048;
@@ -37,6 +40,9 @@ const PIECE: usize = 1024;
 const USER: u8 = b'k';
 const LONG: u8 = b'l';
 const RECORD: u8 = b'r';
+const WATCHED: u8 = b'w';
+/// The last version that a key which is watched was given.
+const VERSION_KEY: &[u8] = b"version";
 /// The number of user keys, so that DBSIZE needs no walk.
 const COUNT_KEY: &[u8] = b"count";
 
@@ -147,6 +153,7 @@ pub(crate) struct Contents {
     late: BTreeMap<Vec<u8>, Change>,
     count: u64,
     committed_count: u64,
+    watches: Watches,
     /// Committed keys of short values, which need no look into the store.
     known: KnownKeys,
     /// A key with its prefix; kept so that its memory is used again.
@@ -176,8 +183,10 @@ impl Contents {
                 ))
             })?,
         };
+        let watches = load_watches(&store)?;
         Ok(Contents {
             store,
+            watches,
             written: Keys::default(),
             values: Vec::new(),
             late: BTreeMap::new(),
@@ -197,6 +206,22 @@ impl Contents {
     /// The number of user keys.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// From now on a key is watched; its version.
+    pub fn watch(&mut self, key: &[u8]) -> u64 {
+        self.watches.watch(key)
+    }
+
+    /// The versions that these keys would have if they were watched now.
+    pub fn versions(&self, keys: &[&[u8]]) -> Vec<u64> {
+        self.watches.would_be(keys)
+    }
+
+    /// Whether nothing has happened to any of these keys since it had this version.
+    pub fn has_versions(&self, keys: &[(&[u8], u64)]) -> bool {
+        keys.iter()
+            .all(|(key, version)| self.watches.has(key, *version))
     }
 
     /// Looks a user key up.
@@ -308,6 +333,7 @@ impl Contents {
 
     /// Sets a user key.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.watches.touched(key);
         if let Some(change) = self.late.get_mut(key) {
             self.count += u64::from(change.held().is_none());
             change.now = Now::Whole(value.to_vec());
@@ -353,6 +379,9 @@ impl Contents {
             let existed = change.held().is_some();
             change.now = Now::Gone;
             self.count -= u64::from(existed);
+            if existed {
+                self.watches.touched(key);
+            }
             return Ok(existed);
         }
         let stored = match self.written.get(key) {
@@ -363,6 +392,7 @@ impl Contents {
             return Ok(false);
         }
         self.count -= 1;
+        self.watches.touched(key);
         if stored.long() > 0 {
             self.change(key, stored, Now::Gone);
         } else {
@@ -388,6 +418,7 @@ impl Contents {
             return Ok(None);
         }
         self.count += u64::from(len.is_none());
+        self.watches.touched(key);
         if let Some(change) = self.late.get_mut(key) {
             match &mut change.now {
                 Now::Whole(value) | Now::Grown(value) => value.extend_from_slice(tail),
@@ -462,7 +493,8 @@ impl Contents {
 
     /// Writes everything that waits, and `records`, as one batch with what is in it.
     pub fn commit(&mut self, records: &[Record]) -> Result<(), Error> {
-        if self.written.is_empty() && self.late.is_empty() && records.is_empty() {
+        let is_unchanged = self.written.is_empty() && self.late.is_empty();
+        if is_unchanged && !self.watches.has_changed() && records.is_empty() {
             return Ok(());
         }
         for (key, change) in std::mem::take(&mut self.late) {
@@ -475,6 +507,7 @@ impl Contents {
             self.store.put(COUNT_KEY, &self.count.to_be_bytes());
             self.committed_count = self.count;
         }
+        self.write_watches();
         for record in records {
             set_prefixed(&mut self.prefixed, RECORD, &record.key);
             match &record.value {
@@ -485,15 +518,34 @@ impl Contents {
         self.store.write()
     }
 
+    fn write_watches(&mut self) {
+        if !self.watches.has_changed() {
+            return;
+        }
+        for (key, version) in self.watches.take_changes() {
+            set_prefixed(&mut self.prefixed, WATCHED, &key);
+            match version {
+                Some(version) => self.store.put(&self.prefixed, &version.to_be_bytes()),
+                None => self.store.delete(&self.prefixed),
+            }
+        }
+        let last = self.watches.last();
+        self.store.put(VERSION_KEY, &last.to_be_bytes());
+    }
+
     /// Takes back everything since the last commit.
-    pub fn discard(&mut self) {
+    pub fn discard(&mut self) -> Result<(), Error> {
         self.store.forget_batch();
+        if self.watches.has_changed() {
+            self.watches = load_watches(&self.store)?;
+        }
         self.written.clear(KEEP_INDEX);
         self.values.clear();
         self.late.clear();
         self.count = self.committed_count;
         // Some keys may be known from what is taken back.
         self.known = KnownKeys::default();
+        Ok(())
     }
 
     /// Adds a change to the batch: the key, pieces that are new or longer, and the removal of others.
@@ -591,11 +643,20 @@ impl Contents {
             [USER, ..] if is_user_key(key) && parse_value(value).is_some() => self.count += 1,
             [LONG, ..] if is_piece_key(key) => {}
             [RECORD, ..] => {}
+            [WATCHED, ..] if value.len() == 8 => {}
+            _ if key == VERSION_KEY && value.len() == 8 => {}
             // The number of keys is counted here: the other store's isn't believed.
             _ => return key == COUNT_KEY,
         }
         self.store.put(key, value);
         true
+    }
+
+    /// Goes on with what was loaded and written.
+    pub fn end_load(&mut self) -> Result<(), Error> {
+        self.finish_load()?;
+        self.watches = load_watches(&self.store)?;
+        Ok(())
     }
 
     /// Writes what was loaded so far.
@@ -604,6 +665,27 @@ impl Contents {
         self.committed_count = self.count;
         self.store.write()
     }
+}
+
+/// The keys that are watched, as they are stored.
+fn load_watches(store: &Store) -> Result<Watches, Error> {
+    let number = |bytes: &[u8]| -> Result<u64, Error> {
+        let number = parse_count(bytes);
+        number.ok_or_else(|| {
+            let dir = store.dir().display();
+            Error(format!("a watched key in {dir} is damaged; {MOVE_AWAY}"))
+        })
+    };
+    let last = store.get(VERSION_KEY)?;
+    let last = last.as_deref().map_or(Ok(0), number)?;
+    let mut cursor = store.cursor();
+    cursor.seek(&[WATCHED]);
+    let mut stored = Vec::new();
+    while let Some(([WATCHED, key @ ..], version)) = cursor.entry()? {
+        stored.push((key.to_vec(), number(version)?));
+        cursor.advance();
+    }
+    Ok(Watches::load(last, stored.into_iter()))
 }
 
 /// The user keys of a store at one moment.
@@ -740,7 +822,7 @@ mod tests {
         assert_eq!(hashed(&mut || contents.put(b"a", b"1").unwrap()), 1);
         assert_eq!(hashed(&mut || contents.put(b"b", b"1").unwrap()), 1);
         contents.commit(&[]).unwrap();
-        contents.discard();
+        contents.discard().unwrap();
         assert_eq!(hashed(&mut || assert!(contents.remove(b"a").unwrap())), 1);
         contents.commit(&[]).unwrap();
         assert!(!contents.exists(b"a").unwrap() && contents.exists(b"b").unwrap());

@@ -19,6 +19,8 @@
 //! | 11 DBSIZE | | number of keys |
 //! | 12 GETDEL | key | the old value or nil |
 //! | 13 SCAN | count u32, from u64, has_pattern u8, pattern | array: number or nil (the place to go on from), array of keys |
+//! | 14 WATCH | keys | array of numbers: the version of each |
+//! | 15 EXEC | count u16 of {key, version u64}, then {length u32, command}, … | nil if a key has another version; otherwise array of the commands' answers |
 //!
 //! A key or value is {length u16, bytes}; lists go to the end of the command. All big-endian. 10 was another SCAN.
 
@@ -30,6 +32,9 @@ use crate::place;
 pub const MAX_STRING_LEN: usize = 16 << 20;
 /// The longest answer, in bytes: a single command can name hundreds of the longest values.
 pub const MAX_REPLY_LEN: usize = 64 << 20;
+
+/// The longest value, in bytes, that a transaction over several partitions may meet or make.
+pub const MAX_SPANNING_LEN: usize = u16::MAX as usize;
 
 const OP_GET: u8 = 1;
 const OP_SET: u8 = 2;
@@ -43,6 +48,8 @@ const OP_STRLEN: u8 = 9;
 const OP_DBSIZE: u8 = 11;
 const OP_GETDEL: u8 = 12;
 const OP_SCAN: u8 = 13;
+const OP_WATCH: u8 = 14;
+const OP_EXEC: u8 = 15;
 
 /// When a SET takes effect and what it answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -127,6 +134,15 @@ pub enum Command<'a> {
     GetDel {
         key: &'a [u8],
     },
+    Watch {
+        keys: Vec<&'a [u8]>,
+    },
+    Exec {
+        /// Keys with the versions that they must have.
+        watched: Vec<(&'a [u8], u64)>,
+        /// What is executed then, all at one moment. None of them is a SCAN, DBSIZE, WATCH or EXEC.
+        commands: Vec<Command<'a>>,
+    },
 }
 
 /// A command that can't be encoded: a key or value is longer than a length field can say.
@@ -152,7 +168,41 @@ impl<'a> Command<'a> {
             | Command::Mset { .. }
             | Command::IncrBy { .. }
             | Command::Append { .. }
-            | Command::GetDel { .. } => false,
+            | Command::GetDel { .. }
+            | Command::Watch { .. }
+            | Command::Exec { .. } => false,
+        }
+    }
+
+    /// Whether it may be a part of an EXEC.
+    pub fn is_of_strings(&self) -> bool {
+        !matches!(
+            self,
+            Command::Scan { .. } | Command::Dbsize | Command::Watch { .. } | Command::Exec { .. }
+        )
+    }
+
+    /// The keys that it names, in its order.
+    pub fn keys(&self) -> Vec<&'a [u8]> {
+        match self {
+            Command::Get { key }
+            | Command::Set { key, .. }
+            | Command::IncrBy { key, .. }
+            | Command::Append { key, .. }
+            | Command::Strlen { key }
+            | Command::GetDel { key } => vec![*key],
+            Command::Del { keys }
+            | Command::Exists { keys }
+            | Command::Mget { keys }
+            | Command::Watch { keys } => keys.clone(),
+            Command::Mset { pairs } => pairs.iter().map(|(key, _)| *key).collect(),
+            Command::Scan { .. } | Command::Dbsize => Vec::new(),
+            Command::Exec { watched, commands } => {
+                let watched = watched.iter().map(|(key, _)| *key);
+                watched
+                    .chain(commands.iter().flat_map(Command::keys))
+                    .collect()
+            }
         }
     }
 
@@ -210,6 +260,8 @@ impl<'a> Command<'a> {
                 out.push(OP_GETDEL);
                 put_bytes(out, key)
             }
+            Command::Watch { keys } => put_list(out, OP_WATCH, keys),
+            Command::Exec { watched, commands } => put_exec(out, watched, commands),
         }
     }
 
@@ -257,6 +309,13 @@ impl<'a> Command<'a> {
             OP_GETDEL => Command::GetDel {
                 key: input.bytes()?,
             },
+            OP_WATCH => Command::Watch {
+                keys: input.list()?,
+            },
+            OP_EXEC => Command::Exec {
+                watched: input.versions()?,
+                commands: input.commands()?,
+            },
             _ => return Err(Malformed),
         };
         input.end()?;
@@ -278,15 +337,18 @@ pub enum Refusal {
     StringTooLong = 4,
     /// An answer beyond [`MAX_REPLY_LEN`].
     ReplyTooLarge = 5,
+    /// A transaction over several partitions with longer values than [`MAX_SPANNING_LEN`].
+    TransactionTooLarge = 6,
 }
 
 impl Refusal {
-    const ALL: [Refusal; 5] = [
+    const ALL: [Refusal; 6] = [
         Refusal::Malformed,
         Refusal::NotAnInteger,
         Refusal::Overflow,
         Refusal::StringTooLong,
         Refusal::ReplyTooLarge,
+        Refusal::TransactionTooLarge,
     ];
 }
 
@@ -298,6 +360,9 @@ impl fmt::Display for Refusal {
             Refusal::Overflow => "increment or decrement would overflow",
             Refusal::StringTooLong => "string exceeds maximum allowed size",
             Refusal::ReplyTooLarge => "reply exceeds maximum allowed size",
+            Refusal::TransactionTooLarge => {
+                "a value is too long for a transaction over several partitions: give the keys a {tag} in common"
+            }
         })
     }
 }
@@ -325,7 +390,7 @@ const TAG_INT: u8 = 2;
 const TAG_BULK: u8 = 3;
 const TAG_ARRAY: u8 = 4;
 const TAG_ERROR: u8 = 5;
-/// Arrays nest twice: the answer to SCAN holds the array of keys.
+/// Arrays nest twice: the answer to SCAN holds the array of keys, that to EXEC those of MGETs.
 const MAX_DEPTH: usize = 2;
 
 impl<'a> Reply<'a> {
@@ -414,6 +479,28 @@ fn put_list(out: &mut Vec<u8>, op: u8, items: &[&[u8]]) -> Result<(), TooLong> {
     items.iter().try_for_each(|item| put_bytes(out, item))
 }
 
+fn put_exec(
+    out: &mut Vec<u8>,
+    watched: &[(&[u8], u64)],
+    commands: &[Command<'_>],
+) -> Result<(), TooLong> {
+    out.push(OP_EXEC);
+    let count = u16::try_from(watched.len()).map_err(|_| TooLong)?;
+    out.extend_from_slice(&count.to_be_bytes());
+    for (key, version) in watched {
+        put_bytes(out, key)?;
+        out.extend_from_slice(&version.to_be_bytes());
+    }
+    for command in commands {
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        command.encode(out)?;
+        let len = u32::try_from(out.len() - start - 4).map_err(|_| TooLong)?;
+        out[start..start + 4].copy_from_slice(&len.to_be_bytes());
+    }
+    Ok(())
+}
+
 fn put_option(out: &mut Vec<u8>, item: Option<&[u8]>) -> Result<(), TooLong> {
     out.push(u8::from(item.is_some()));
     item.map_or(Ok(()), |bytes| put_bytes(out, bytes))
@@ -474,6 +561,33 @@ impl<'a> Input<'a> {
             pairs.push((self.bytes()?, self.bytes()?));
         }
         Ok(pairs)
+    }
+
+    fn versions(&mut self) -> Result<Vec<(&'a [u8], u64)>, Malformed> {
+        let count = u16::from_be_bytes(self.array()?);
+        let mut versions = Vec::new();
+        for _ in 0..count {
+            versions.push((self.bytes()?, u64::from_be_bytes(self.array()?)));
+        }
+        Ok(versions)
+    }
+
+    /// Parts of an EXEC, up to the end.
+    fn commands(&mut self) -> Result<Vec<Command<'a>>, Malformed> {
+        let mut commands = Vec::new();
+        while !self.0.is_empty() {
+            let len = u32::from_be_bytes(self.array()?);
+            let bytes = self.take(len as usize)?;
+            // Before it is parsed: these don't nest.
+            if matches!(
+                bytes.first(),
+                Some(&(OP_EXEC | OP_WATCH | OP_SCAN | OP_DBSIZE))
+            ) {
+                return Err(Malformed);
+            }
+            commands.push(Command::parse(bytes)?);
+        }
+        Ok(commands)
     }
 
     fn end(&self) -> Result<(), Malformed> {
@@ -550,6 +664,22 @@ mod tests {
             },
             Command::Dbsize,
             Command::GetDel { key: b"k" },
+            Command::Watch {
+                keys: vec![b"a", b"b"],
+            },
+            Command::Exec {
+                watched: vec![(b"a", 7), (b"", u64::MAX)],
+                commands: vec![
+                    Command::Get { key: b"k" },
+                    Command::Mset {
+                        pairs: vec![(b"a", b"1"), (b"b", b"2")],
+                    },
+                ],
+            },
+            Command::Exec {
+                watched: Vec::new(),
+                commands: Vec::new(),
+            },
         ]
     }
 
@@ -569,11 +699,25 @@ mod tests {
     }
 
     #[test]
+    fn a_transaction_holds_no_transaction_and_nothing_that_walks() {
+        for part in samples() {
+            let mut bytes = Vec::new();
+            let is_part = part.is_of_strings();
+            let exec = Command::Exec {
+                watched: Vec::new(),
+                commands: vec![part],
+            };
+            exec.encode(&mut bytes).unwrap();
+            assert_eq!(Command::parse(&bytes).is_ok(), is_part);
+        }
+    }
+
+    #[test]
     fn what_parses_has_one_encoding() {
         let mut rng = test_world::Rng::new(1);
         let mut parsed = 0;
         for _ in 0..200_000 {
-            let bytes = random_bytes(&mut rng, 14, 24);
+            let bytes = random_bytes(&mut rng, 16, 24);
             if let Ok(command) = Command::parse(&bytes) {
                 parsed += 1;
                 let mut again = Vec::new();

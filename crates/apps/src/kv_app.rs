@@ -28,7 +28,7 @@ const CURRENT: &str = "current";
 /// The generation of the first store of a directory.
 const FIRST: u64 = 1;
 /// The format of a store's contents; another one is refused.
-const FORMAT: &str = "3";
+const FORMAT: &str = "4";
 /// Bytes that a restore collects before it writes them.
 const LOAD_BATCH_BYTES: usize = 1 << 20;
 
@@ -105,7 +105,7 @@ fn fill(engine: &'static Engine, new_dir: &Path, from: &mut dyn Read) -> Result<
         Ok(())
     })
     .map_err(|e| failed("restore a snapshot into", new_dir, &e))?;
-    contents.finish_load()?;
+    contents.end_load()?;
     contents.written().sync()?;
     Ok(contents)
 }
@@ -151,8 +151,7 @@ impl Application for KvApplication {
     }
 
     fn discard(&mut self) -> Result<(), Error> {
-        self.contents.discard();
-        Ok(())
+        self.contents.discard()
     }
 
     fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error> {

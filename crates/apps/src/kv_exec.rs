@@ -3,9 +3,10 @@
 
 use replica::Error;
 
-use crate::contents::{Contents, Held, StoredKeys};
+use crate::contents::{Contents, StoredKeys};
 use crate::glob;
 use crate::kv::{self, Command, MAX_REPLY_LEN, Refusal, Reply, SetFlags};
+use crate::strings::Strings;
 
 /// Executes one command and appends the answer. Deterministic: it makes no difference what is
 /// committed and what still waits. A refused command changes nothing.
@@ -19,31 +20,6 @@ pub(crate) fn execute(
         return Ok(());
     };
     match command {
-        Command::Get { key } => {
-            answer_with(contents, key, out)?;
-        }
-        Command::Set { flags, key, value } => set(contents, flags, key, value, out)?,
-        Command::Del { keys } => {
-            let deleted = count_keys(&keys, |key| contents.remove(key))?;
-            Reply::Int(deleted).encode(out);
-        }
-        Command::Exists { keys } => {
-            let found = count_keys(&keys, |key| contents.exists(key))?;
-            Reply::Int(found).encode(out);
-        }
-        Command::Mget { keys } => mget(contents, &keys, out)?,
-        Command::Mset { pairs } => {
-            for (key, value) in pairs {
-                contents.put(key, value)?;
-            }
-            Reply::Ok.encode(out);
-        }
-        Command::IncrBy { key, delta } => increment(contents, key, delta, out)?,
-        Command::Append { key, value } => append(contents, key, value, out)?,
-        Command::Strlen { key } => {
-            let len = contents.look(key, |held| held.map_or(0, |held| held.len()))?;
-            Reply::Int(len as i64).encode(out);
-        }
         Command::Scan {
             count,
             from,
@@ -52,17 +28,90 @@ pub(crate) fn execute(
             contents.walk(from, |place, key, _| visit(place, key))
         })?,
         Command::Dbsize => Reply::Int(contents.count() as i64).encode(out),
+        Command::Watch { keys } => {
+            kv::put_array_header(out, keys.len());
+            for key in keys {
+                Reply::Int(contents.watch(key) as i64).encode(out);
+            }
+        }
+        Command::Exec { watched, commands } => {
+            if !contents.has_versions(&watched) {
+                Reply::Nil.encode(out);
+                return Ok(());
+            }
+            execute_all(contents, &commands, out)?;
+        }
+        command => execute_on(contents, &command, out)?,
+    }
+    Ok(())
+}
+
+/// Executes the commands of a transaction, and appends the array of their answers. One that is refused changes nothing;
+/// the others do.
+pub(crate) fn execute_all(
+    strings: &mut impl Strings,
+    commands: &[Command<'_>],
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let start = out.len();
+    kv::put_array_header(out, commands.len());
+    for command in commands {
+        let own = out.len();
+        execute_on(strings, command, out)?;
+        // Of all together.
+        if out.len() - start > MAX_REPLY_LEN {
+            out.truncate(own);
+            Reply::Error(Refusal::ReplyTooLarge).encode(out);
+        }
+    }
+    Ok(())
+}
+
+/// Executes a command that names its keys.
+fn execute_on(
+    contents: &mut impl Strings,
+    command: &Command<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
+    match *command {
+        Command::Get { key } => {
+            answer_with(contents, key, out)?;
+        }
+        Command::Set { flags, key, value } => set(contents, flags, key, value, out)?,
+        Command::Del { ref keys } => {
+            let deleted = count_keys(keys, |key| contents.remove(key))?;
+            Reply::Int(deleted).encode(out);
+        }
+        Command::Exists { ref keys } => {
+            let found = count_keys(keys, |key| contents.exists(key))?;
+            Reply::Int(found).encode(out);
+        }
+        Command::Mget { ref keys } => mget(contents, keys, out)?,
+        Command::Mset { ref pairs } => {
+            for (key, value) in pairs {
+                contents.put(key, value)?;
+            }
+            Reply::Ok.encode(out);
+        }
+        Command::IncrBy { key, delta } => increment(contents, key, delta, out)?,
+        Command::Append { key, value } => append(contents, key, value, out)?,
+        Command::Strlen { key } => {
+            Reply::Int(contents.len(key)? as i64).encode(out);
+        }
         Command::GetDel { key } => {
             if answer_with(contents, key, out)? {
                 contents.remove(key)?;
             }
+        }
+        Command::Scan { .. } | Command::Dbsize | Command::Watch { .. } | Command::Exec { .. } => {
+            Reply::Error(Refusal::Malformed).encode(out);
         }
     }
     Ok(())
 }
 
 /// Answers with a key's value, however it is stored; false if there is none.
-fn answer_with(contents: &mut Contents, key: &[u8], out: &mut Vec<u8>) -> Result<bool, Error> {
+fn answer_with(contents: &mut impl Strings, key: &[u8], out: &mut Vec<u8>) -> Result<bool, Error> {
     let start = out.len();
     Reply::Bulk(&[]).encode(out);
     let found = contents.read(key, |part| out.extend_from_slice(part))?;
@@ -76,7 +125,7 @@ fn answer_with(contents: &mut Contents, key: &[u8], out: &mut Vec<u8>) -> Result
 }
 
 fn set(
-    contents: &mut Contents,
+    contents: &mut impl Strings,
     flags: SetFlags,
     key: &[u8],
     value: &[u8],
@@ -109,7 +158,7 @@ fn count_keys(
         .try_fold(0, |sum, key| Ok(sum + i64::from(counts(key)?)))
 }
 
-fn mget(contents: &mut Contents, keys: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Error> {
+fn mget(contents: &mut impl Strings, keys: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Error> {
     let start = out.len();
     kv::put_array_header(out, keys.len());
     for key in keys {
@@ -132,16 +181,12 @@ fn refuse_if_large(out: &mut Vec<u8>, start: usize) -> bool {
 }
 
 fn increment(
-    contents: &mut Contents,
+    contents: &mut impl Strings,
     key: &[u8],
     delta: i64,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
-    let number = contents.look(key, |held| match held {
-        None => Some(0),
-        Some(Held::Whole(text)) => kv::parse_integer(text),
-        Some(Held::Long { .. }) => None,
-    })?;
+    let number = contents.number(key)?;
     let answer = match number.map(|number| number.checked_add(delta)) {
         None => Reply::Error(Refusal::NotAnInteger),
         Some(None) => Reply::Error(Refusal::Overflow),
@@ -155,7 +200,7 @@ fn increment(
 }
 
 fn append(
-    contents: &mut Contents,
+    contents: &mut impl Strings,
     key: &[u8],
     tail: &[u8],
     out: &mut Vec<u8>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands of the language over several partitions: MGET, EXISTS, DEL and MSET of keys that the
-//! partitions share, and DBSIZE.
+//! Commands of the language over several partitions: MGET, EXISTS, DEL, MSET and WATCH of keys that the
+//! partitions share, EXEC of commands on them, and DBSIZE.
 //!
 //! Each partition prepares what a single one would answer for its own keys, the lowest one puts the
 //! answers together, and what is to change in a partition is a command of the language again.
@@ -9,8 +9,9 @@ use paxos::PartitionId;
 use replica::{Error, Part, slot};
 
 use crate::contents::Contents;
-use crate::kv::{self, Command, MAX_REPLY_LEN, Pair, Refusal, Reply};
+use crate::kv::{self, Command, MAX_REPLY_LEN, MAX_SPANNING_LEN, Pair, Refusal, Reply};
 use crate::kv_exec;
+use crate::strings::InHand;
 
 /// Which keys are a partition's.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +51,16 @@ pub(crate) fn prepare(
             keys.dedup();
             Command::Exists { keys }
         }
+        // The versions that the keys get when this is applied: nothing comes in between.
+        Some(Command::Watch { keys }) => {
+            let versions = contents.versions(&keys).into_iter();
+            let versions = versions.map(|version| Reply::Int(version as i64));
+            Reply::Array(versions.collect()).encode(prepared);
+            return Ok(());
+        }
+        Some(Command::Exec { watched, commands }) => {
+            return prepare_exec(contents, &watched, &own_keys(&commands, share), prepared);
+        }
         // Nothing is asked before it is set, and what makes no sense is refused when all is put together.
         Some(Command::Mset { .. }) | None => return Ok(()),
         Some(reads) => reads,
@@ -72,13 +83,15 @@ pub(crate) fn combine(share: Share, command: &[u8], parts: &mut [Part], out: &mu
     };
     match &command {
         Command::Mget { keys } => return merge(share, keys, parts, out),
+        Command::Watch { keys } => merge(share, keys, parts, out),
+        Command::Exec { commands, .. } => return combine_exec(share, commands, parts, out),
         Command::Mset { .. } => Reply::Ok.encode(out),
         _ => match sum(parts) {
             Some(sum) => Reply::Int(sum).encode(out),
             None => return refused.encode(out),
         },
     }
-    if matches!(command, Command::Del { .. } | Command::Mset { .. }) {
+    if !command.is_read() {
         for of in parts {
             if let Some(own) = part(&command, share, of.pid) {
                 let encoded = own.encode(&mut of.effect);
@@ -116,6 +129,18 @@ fn part<'a>(command: &Command<'a>, share: Share, pid: PartitionId) -> Option<Com
                 pairs: (!own.is_empty()).then_some(own)?,
             }
         }
+        Command::Watch { keys } => Command::Watch {
+            keys: own_keys(keys)?,
+        },
+        // What it executes is of all partitions together.
+        Command::Exec { watched, commands } => Command::Exec {
+            watched: watched
+                .iter()
+                .copied()
+                .filter(|(key, _)| is_own(key))
+                .collect(),
+            commands: commands.clone(),
+        },
         Command::Dbsize => Command::Dbsize,
         _ => return None,
     })
@@ -127,13 +152,109 @@ fn fits(command: &Command<'_>, share: Share, parts: &[Part]) -> bool {
         let pid = share.partition_of(key);
         parts.iter().any(|part| part.pid == pid)
     };
-    match command {
-        Command::Mget { keys } | Command::Exists { keys } | Command::Del { keys } => {
-            keys.iter().all(|key| here(key))
+    let spans = matches!(
+        command,
+        Command::Mget { .. }
+            | Command::Exists { .. }
+            | Command::Del { .. }
+            | Command::Mset { .. }
+            | Command::Watch { .. }
+            | Command::Exec { .. }
+            | Command::Dbsize
+    );
+    spans && command.keys().into_iter().all(here)
+}
+
+/// The keys of one partition that a transaction's commands name, each once.
+fn own_keys<'a>(commands: &[Command<'a>], share: Share) -> Vec<&'a [u8]> {
+    let named = commands.iter().flat_map(Command::keys);
+    let mut own: Vec<_> = named
+        .filter(|key| share.partition_of(key) == share.pid)
+        .collect();
+    own.sort_unstable();
+    own.dedup();
+    own
+}
+
+/// Says whether the watched keys have their versions, and shows the values of the others.
+fn prepare_exec(
+    contents: &mut Contents,
+    watched: &[(&[u8], u64)],
+    keys: &[&[u8]],
+    prepared: &mut Vec<u8>,
+) -> Result<(), Error> {
+    if !contents.has_versions(watched) {
+        Reply::Nil.encode(prepared);
+        return Ok(());
+    }
+    for key in keys {
+        let len = contents.look(key, |held| held.map_or(0, |held| held.len()))?;
+        if len > MAX_SPANNING_LEN {
+            Reply::Error(Refusal::TransactionTooLarge).encode(prepared);
+            return Ok(());
         }
-        Command::Mset { pairs } => pairs.iter().all(|(key, _)| here(key)),
-        Command::Dbsize => true,
-        _ => false,
+    }
+    let mget = Command::Mget {
+        keys: keys.to_vec(),
+    };
+    kv_exec::execute_all(contents, &[mget], prepared)
+}
+
+/// Executes a transaction on the values that the partitions have shown. What it leaves of them is what changes there.
+fn combine_exec(share: Share, commands: &[Command<'_>], parts: &mut [Part], out: &mut Vec<u8>) {
+    let mut in_hand = InHand::default();
+    for part in parts.iter() {
+        let of = Share {
+            pid: part.pid,
+            ..share
+        };
+        match Reply::parse(&part.prepared) {
+            // A key was changed since it was watched.
+            Ok(Reply::Nil) => return Reply::Nil.encode(out),
+            Ok(Reply::Array(shown)) => {
+                let Some(Reply::Array(values)) = shown.first() else {
+                    return Reply::Error(Refusal::TransactionTooLarge).encode(out);
+                };
+                for (key, value) in own_keys(commands, of).into_iter().zip(values) {
+                    in_hand.add(
+                        key,
+                        match value {
+                            Reply::Bulk(value) => Some(value),
+                            _ => None,
+                        },
+                    );
+                }
+            }
+            Ok(refused @ Reply::Error(_)) => return refused.encode(out),
+            _ => return Reply::Error(Refusal::Malformed).encode(out),
+        }
+    }
+    let start = out.len();
+    let executed = kv_exec::execute_all(&mut in_hand, commands, out);
+    if executed.is_err() || in_hand.is_too_large {
+        out.truncate(start);
+        return Reply::Error(Refusal::TransactionTooLarge).encode(out);
+    }
+    for part in parts {
+        let own = |key: &[u8]| share.partition_of(key) == part.pid;
+        let (mut pairs, mut gone) = (Vec::new(), Vec::new());
+        for (key, value) in in_hand.changes().filter(|(key, _)| own(key)) {
+            match value {
+                Some(value) => pairs.push((key, value)),
+                None => gone.push(key),
+            }
+        }
+        let set = (!pairs.is_empty()).then_some(Command::Mset { pairs });
+        let removed = (!gone.is_empty()).then_some(Command::Del { keys: gone });
+        let commands: Vec<_> = set.into_iter().chain(removed).collect();
+        if !commands.is_empty() {
+            let effect = Command::Exec {
+                watched: Vec::new(),
+                commands,
+            };
+            let encoded = effect.encode(&mut part.effect);
+            encoded.expect("values are no longer than a length says");
+        }
     }
 }
 

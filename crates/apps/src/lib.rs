@@ -20,6 +20,8 @@ mod pairs;
 pub mod place;
 mod rocksdb;
 mod store;
+mod strings;
+mod watches;
 
 pub use echo::Echo;
 pub use kv_app::KvApplication;

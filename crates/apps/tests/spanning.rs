@@ -19,8 +19,8 @@ struct Spread {
 }
 
 impl Spread {
-    fn open() -> Spread {
-        let dir = std::env::temp_dir().join(format!("apps-spread-{}", std::process::id()));
+    fn open_in(name: &str) -> Spread {
+        let dir = std::env::temp_dir().join(format!("apps-spread-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         let open = |pid| {
             let share = Share {
@@ -76,7 +76,7 @@ impl Drop for Spread {
 
 #[test]
 fn a_spread_store_answers_as_one_does() {
-    let mut spread = Spread::open();
+    let mut spread = Spread::open_in("all");
     let mut rng = Rng::new(0x59a4);
     let keys: Vec<String> = (0..12).map(|n| format!("k{n}")).collect();
     let mut spanning = 0;
@@ -87,7 +87,30 @@ fn a_spread_store_answers_as_one_does() {
             .collect();
         let value = format!("v{n}");
         let (value, key) = (value.as_bytes(), drawn[0]);
-        let command = match rng.below(8) {
+        let number = n.to_string();
+        let several = (0..rng.below(6)).map(|_| {
+            let key = *rng.pick(&drawn);
+            match rng.below(7) {
+                0 => Command::Get { key },
+                1 => Command::Set {
+                    flags: SetFlags {
+                        if_absent: true,
+                        ..SetFlags::default()
+                    },
+                    key,
+                    value: number.as_bytes(),
+                },
+                2 => Command::IncrBy { key, delta: 3 },
+                3 => Command::Append { key, value: b"7" },
+                4 => Command::GetDel { key },
+                5 => Command::Strlen { key },
+                _ => Command::Mset {
+                    pairs: drawn.iter().map(|key| (*key, number.as_bytes())).collect(),
+                },
+            }
+        });
+        let several: Vec<_> = several.collect();
+        let command = match rng.below(10) {
             0 => Command::Get { key },
             1 => Command::Set {
                 flags: SetFlags::default(),
@@ -106,10 +129,15 @@ fn a_spread_store_answers_as_one_does() {
             6 => Command::Mget {
                 keys: drawn.clone(),
             },
+            7 | 8 => Command::Exec {
+                watched: Vec::new(),
+                commands: several,
+            },
             _ => Command::Dbsize,
         };
         let named: &[&[u8]] = match command {
             Command::Get { .. } | Command::Set { .. } => &drawn[..1],
+            // As many as it may name.
             _ => &drawn,
         };
         let pids: BTreeSet<u16> = match command {
@@ -130,4 +158,78 @@ fn a_spread_store_answers_as_one_does() {
         );
     }
     assert!(spanning > 1_000, "{spanning}");
+}
+
+/// Watched keys are of two partitions; `execute` compares the spread store with one that has them all.
+#[test]
+fn a_transaction_does_nothing_where_a_watched_key_was_changed() {
+    let mut spread = Spread::open_in("watched");
+    let keys = vec![&b"foo"[..], b"bar"];
+    let pids: BTreeSet<u16> = keys
+        .iter()
+        .map(|key| slot::partition_of(key, PARTITIONS))
+        .collect();
+    assert_eq!(pids.len(), 2);
+    let versions = |[answer, _]: [Vec<u8>; 2]| -> Vec<u64> {
+        let Ok(Reply::Array(versions)) = Reply::parse(&answer) else {
+            panic!("{answer:?}");
+        };
+        let version = |reply: &Reply<'_>| match reply {
+            Reply::Int(version) => *version as u64,
+            other => panic!("{other:?}"),
+        };
+        versions.iter().map(version).collect()
+    };
+    for changed in [None, Some(b"foo"), Some(b"bar")] {
+        let watch = Command::Watch { keys: keys.clone() };
+        let versions = versions(spread.execute(&watch, &pids));
+        let watched = keys.iter().copied().zip(versions).collect();
+        if let Some(key) = changed {
+            let set = Command::Set {
+                flags: SetFlags::default(),
+                key: &key[..],
+                value: b"1",
+            };
+            let pid = BTreeSet::from([slot::partition_of(key, PARTITIONS)]);
+            spread.execute(&set, &pid);
+        }
+        let exec = Command::Exec {
+            watched,
+            commands: vec![Command::IncrBy {
+                key: b"foo",
+                delta: 1,
+            }],
+        };
+        let [answer, _] = spread.execute(&exec, &pids);
+        let is_nil = Reply::parse(&answer) == Ok(Reply::Nil);
+        assert_eq!(is_nil, changed.is_some(), "{changed:?}: {answer:?}");
+    }
+}
+
+/// Nothing is changed then, in no partition.
+#[test]
+fn a_transaction_with_values_that_are_too_long_is_refused() {
+    let mut spread = Spread::open_in("too-long");
+    let pids: BTreeSet<u16> = (0..PARTITIONS).collect();
+    let (half, one) = (vec![b'h'; 40_000], vec![b'1'; 1]);
+    let exec = |value| Command::Exec {
+        watched: Vec::new(),
+        commands: vec![
+            Command::Append { key: b"foo", value },
+            Command::Append {
+                key: b"bar",
+                value: b"x",
+            },
+        ],
+    };
+    let mut answers = Vec::new();
+    for value in [&half, &one, &half] {
+        let [answer, _] = spread.execute(&exec(value), &pids);
+        answers.push(matches!(Reply::parse(&answer), Ok(Reply::Array(_))));
+    }
+    assert_eq!(answers, [true, true, false]);
+    let strlen = Command::Strlen { key: b"bar" };
+    let pid = BTreeSet::from([slot::partition_of(b"bar", PARTITIONS)]);
+    let [answer, _] = spread.execute(&strlen, &pid);
+    assert_eq!(Reply::parse(&answer), Ok(Reply::Int(2)));
 }

@@ -971,7 +971,7 @@ fn a_damaged_store_is_refused_with_what_to_do() {
         }
         // Stores of before had their keys in another order.
         let text = fs::read_to_string(dir.0.join("current")).unwrap();
-        let earlier = text.replace(" 3 ", " 2 ");
+        let earlier = text.replace(" 4 ", " 3 ");
         assert_ne!(earlier, text);
         let (e, before, copy) = told(&|dir| fs::write(dir.join("current"), &earlier).unwrap());
         assert!(e.contains("another version of this program"), "{e}");
@@ -1599,4 +1599,60 @@ fn a_disk_without_any_room_is_an_error_and_not_an_abort() {
 fn is_root() -> bool {
     let id = Process::new("id").arg("-u").output().unwrap();
     id.stdout == b"0\n"
+}
+
+/// EXEC decides on a replica that was started anew, or has another one's state, as on all others.
+#[test]
+fn what_is_watched_is_a_part_of_the_state() {
+    for name in STORES {
+        let (dir, other) = (TempDir::new("watched"), TempDir::new("watched-copy"));
+        let mut app = open(name, &dir.0);
+        let version = watch(&mut app, b"k");
+        assert_eq!(watch(&mut app, b"k"), version);
+        let earlier = watch(&mut app, b"gone");
+        run(&mut app, &set(b"gone", b"v"));
+        app.commit(&[record(b"position", b"1")]).unwrap();
+        // Taken back: neither the version nor the change was ever there.
+        let later = watch(&mut app, b"late");
+        run(&mut app, &set(b"k", b"v"));
+        app.discard().unwrap();
+        assert!(!exec(&mut app, b"late", later));
+        drop(app);
+        let mut app = open(name, &dir.0);
+        let mut copy = open(name, &other.0);
+        let mut stream = Vec::new();
+        app.snapshot().unwrap().write_to(&mut stream).unwrap();
+        copy.restore(&mut stream.as_slice()).unwrap();
+        for app in [&mut app, &mut copy] {
+            assert!(exec(app, b"k", version));
+            assert!(!exec(app, b"k", version + 1) && !exec(app, b"gone", earlier));
+            assert_eq!(watch(app, b"new"), later, "given for the first time");
+            run(app, &set(b"k", b"v"));
+            assert!(!exec(app, b"k", version));
+            app.commit(&[]).unwrap();
+        }
+        drop(app);
+        let mut app = open(name, &dir.0);
+        assert!(!exec(&mut app, b"k", version));
+    }
+}
+
+fn watch(app: &mut Box<dyn Application>, key: &[u8]) -> u64 {
+    let answer = run(app, &Command::Watch { keys: vec![key] });
+    match Reply::parse(&answer) {
+        Ok(Reply::Array(versions)) => match versions[..] {
+            [Reply::Int(version)] => version as u64,
+            _ => panic!("{versions:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whether a transaction that reads one key is executed.
+fn exec(app: &mut Box<dyn Application>, key: &[u8], version: u64) -> bool {
+    let exec = Command::Exec {
+        watched: vec![(key, version)],
+        commands: vec![Command::Get { key }],
+    };
+    Reply::parse(&run(app, &exec)) != Ok(Reply::Nil)
 }

@@ -99,7 +99,8 @@ fn read_stale(call: &mut Call<'_>, stale: bool) -> Outcome {
 pub(crate) fn reset(call: &mut Call<'_>) -> Outcome {
     call.client.resp3 = false;
     call.client.reads_stale = false;
-    call.client.in_transaction = false;
+    call.client.transaction = None;
+    call.client.watched.clear();
     call.client.name.clear();
     call.client.authenticated = call.shared.password.is_none();
     call.writer().status("RESET");

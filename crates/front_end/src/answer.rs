@@ -21,6 +21,19 @@ pub(crate) enum Shape {
     Sum(i64),
     /// TYPE: a number that says whether the key exists.
     Type,
+    /// WATCH of these keys: their versions.
+    Watch(Vec<Vec<u8>>),
+    /// EXEC: what its commands answer.
+    Exec(Vec<Item>),
+}
+
+/// One command's share of the answer to EXEC.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Item {
+    /// It needed no log.
+    Answered(Vec<u8>),
+    /// The next one of the log's answers.
+    Logged(Shape),
 }
 
 impl Shape {
@@ -50,6 +63,21 @@ pub(crate) fn show(
 ) {
     match (shape, reply) {
         (Shape::Sum(sum), Reply::Int(_)) => writer.integer(*sum),
+        (Shape::Watch(_), Reply::Array(_)) => writer.status("OK"),
+        (Shape::Exec(_), Reply::Nil) => writer.null_array(),
+        (Shape::Exec(items), Reply::Array(replies)) => {
+            writer.array(items.len());
+            let mut replies = replies.iter();
+            for item in items {
+                match item {
+                    Item::Answered(bytes) => writer.out.extend_from_slice(bytes),
+                    Item::Logged(shape) => match replies.next() {
+                        Some(reply) => show(writer, reply, shape, (pid, partitions)),
+                        None => writer.null(),
+                    },
+                }
+            }
+        }
         (Shape::Type, Reply::Int(n)) => writer.status(if *n == 0 { "none" } else { "string" }),
         (Shape::Scan, Reply::Array(parts)) if parts.len() == 2 => {
             let more_from = match parts[0] {

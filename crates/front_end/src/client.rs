@@ -4,6 +4,8 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use crate::transaction::Transaction;
+
 /// State that commands such as HELLO and CLIENT change.
 pub(crate) struct Client {
     pub id: u64,
@@ -14,8 +16,10 @@ pub(crate) struct Client {
     pub resp3: bool,
     /// After READONLY: reads are content with what this replica has executed.
     pub reads_stale: bool,
-    /// After MULTI, until EXEC, DISCARD or RESET: nothing is executed.
-    pub in_transaction: bool,
+    /// After MULTI, until EXEC, DISCARD or RESET.
+    pub transaction: Option<Transaction>,
+    /// Keys that are watched, each with its version.
+    pub watched: Vec<(Vec<u8>, u64)>,
     pub name: Vec<u8>,
     pub library_name: Vec<u8>,
     pub library_version: Vec<u8>,

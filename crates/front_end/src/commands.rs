@@ -6,6 +6,7 @@ use crate::client::Client;
 use crate::partitions::Partitions;
 use crate::resp::Writer;
 use crate::settings::Shared;
+use crate::transaction::Transaction;
 use crate::{admin, keys, transaction};
 
 /// A command in hand.
@@ -137,6 +138,8 @@ commands! {
     "multi" 1 TRANSACTION NO_KEYS, transaction::multi;
     "exec" 1 TRANSACTION NO_KEYS, transaction::exec;
     "discard" 1 TRANSACTION NO_KEYS, transaction::discard;
+    "watch" -2 TRANSACTION ALL_KEYS, transaction::watch;
+    "unwatch" 1 TRANSACTION NO_KEYS, transaction::unwatch;
     "reset" 1 CONNECTION NO_KEYS, admin::reset;
 }
 
@@ -154,29 +157,51 @@ pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
         return Outcome::Close;
     }
-    let spec = find(name);
-    if call.client.authenticated && transaction::refuses(call, spec) {
-        return Outcome::Answered;
-    }
-    let Some(spec) = spec else {
+    let Some(spec) = find(name) else {
+        refuse_transaction(call);
         let text = unknown_command(call.args);
         call.fail(text);
         return Outcome::Answered;
     };
     if !spec.takes(call.args.len()) {
-        call.fail(format!(
-            "ERR wrong number of arguments for '{}' command",
-            spec.name
-        ));
+        let why = format!("wrong number of arguments for '{}' command", spec.name);
+        match spec.name {
+            "exec" => transaction::abort(call, &why),
+            _ => {
+                refuse_transaction(call);
+                call.fail(format!("ERR {why}"));
+            }
+        }
         return Outcome::Answered;
     }
     if !call.client.authenticated && !spec.is_open() {
         // What follows may come with a password, but is still meant as a part of it.
-        call.client.in_transaction |= spec.name == "multi";
+        if spec.name == "multi" {
+            call.client.transaction = Some(Transaction::broken());
+        }
         call.fail("NOAUTH Authentication required.");
         return Outcome::Answered;
     }
+    if call.client.authenticated && transaction::queues(call, spec) {
+        return Outcome::Answered;
+    }
     (spec.run)(call)
+}
+
+/// Executes a command whose name and number of arguments were found right when it was queued.
+pub(crate) fn run_queued(call: &mut Call<'_>) -> Outcome {
+    match find(call.args[0]) {
+        Some(spec) => (spec.run)(call),
+        None => Outcome::Answered,
+    }
+}
+
+/// What is no command makes EXEC execute nothing.
+fn refuse_transaction(call: &mut Call<'_>) {
+    call.client
+        .transaction
+        .iter_mut()
+        .for_each(Transaction::refuse);
 }
 
 /// Redis's own words, with as much of the arguments as it shows.

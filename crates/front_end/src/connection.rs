@@ -22,14 +22,15 @@ use replica::protocol::Effect;
 use crate::answer::{self, Shape};
 use crate::client::Client;
 use crate::commands::{self, Call, Outcome};
+use crate::keys;
 use crate::lane::{Lane, Logged, Session};
 use crate::metrics::Metrics;
 use crate::partitions::Partitions;
 use crate::reading::Reading;
 use crate::resp::{Limits, Parser, Writer};
 use crate::settings::{Order, Shared};
+use crate::transaction::Transaction;
 use crate::walk::{Awaited, Found};
-use crate::{keys, transaction};
 
 /// Answers that a session records, hence commands in flight in it at most.
 pub const SESSION_WINDOW: u16 = 64;
@@ -95,6 +96,8 @@ pub(crate) struct Connection {
     number: u64,
     /// The command that is put to one partition after the other.
     alone: Option<u64>,
+    /// The WATCH without an answer: what comes behind it may need the versions.
+    watch: Option<u64>,
     /// It is KEYS, and all partitions have answered.
     walk: Option<Awaited>,
     output: Vec<u8>,
@@ -120,6 +123,7 @@ impl Connection {
             logged_bytes: 0,
             number: 0,
             alone: None,
+            watch: None,
             walk: None,
             output: Vec::new(),
             sent: 0,
@@ -145,7 +149,8 @@ impl Connection {
     }
 
     fn is_busy(&self) -> bool {
-        self.slots.len() >= MAX_SLOTS
+        self.watch.is_some()
+            || self.slots.len() >= MAX_SLOTS
             || self.logged_bytes >= MAX_BACKLOG_BYTES
             || self.answer_bytes() >= MAX_BACKLOG_BYTES
     }
@@ -199,11 +204,11 @@ impl Connection {
         if let Some(len) = request.too_large {
             Metrics::add(&shared.metrics.commands);
             Metrics::add(&shared.metrics.errors);
-            self.answer_error(if self.client.in_transaction {
-                transaction::REFUSED.to_owned()
-            } else {
-                keys::too_large(len, shared.max_value)
-            });
+            self.client
+                .transaction
+                .iter_mut()
+                .for_each(Transaction::refuse);
+            self.answer_error(keys::too_large(len, shared.max_value));
             return true;
         }
         if request.arguments.is_empty() {
@@ -244,6 +249,9 @@ impl Connection {
                 let number = self.number;
                 let resp3 = self.client.resp3;
                 let alone = shape.is_of_all();
+                if matches!(shape, Shape::Watch(_)) {
+                    self.watch = Some(number);
+                }
                 self.slots.push_back(Slot::Waiting {
                     number,
                     shape,
@@ -430,6 +438,11 @@ impl Connection {
             return None;
         }
         let shape = shape.clone();
+        if let (Some(Status::Ok), Shape::Watch(keys), Ok(Reply::Array(versions))) =
+            (status, &shape, &reply)
+        {
+            self.note_versions(keys, versions);
+        }
         if let (true, Shape::Keys(pattern)) = (gathers, &shape) {
             let awaited = self.walk.insert(Awaited::default()).token();
             return Some((number, pattern.clone(), awaited));
@@ -451,6 +464,18 @@ impl Connection {
             (None, _) => writer.error(UNKNOWN),
         });
         None
+    }
+
+    /// From now on these keys are watched; one that was is watched since then.
+    fn note_versions(&mut self, keys: &[Vec<u8>], versions: &[Reply<'_>]) {
+        for (key, version) in keys.iter().zip(versions) {
+            let watched = &mut self.client.watched;
+            if let (Reply::Int(version), false) =
+                (version, watched.iter().any(|(known, _)| known == key))
+            {
+                watched.push((key.clone(), *version as u64));
+            }
+        }
     }
 
     /// What came of a read without the log. Without an answer it goes through the log.
@@ -506,6 +531,9 @@ impl Connection {
             self.alone = None;
             self.walk = None;
         }
+        if self.watch == Some(number) {
+            self.watch = None;
+        }
         let mut kept = Vec::new();
         let out = if index == 0 {
             &mut self.output
@@ -553,6 +581,7 @@ impl Connection {
         }
         self.waiting.clear();
         self.alone = None;
+        self.watch = None;
         self.walk = None;
         self.lanes.clear();
         self.reading.clear();
@@ -580,6 +609,7 @@ impl Connection {
         self.used = 0;
         self.parser = Parser::default();
         self.alone = None;
+        self.watch = None;
         self.walk = None;
         let waiting = self.waiting.drain(..).map(|logged| logged.bytes.len());
         self.logged_bytes -= waiting.sum::<usize>();

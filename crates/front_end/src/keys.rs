@@ -26,7 +26,12 @@ fn plain(call: &mut Call<'_>, key: &[u8], command: &Command<'_>) -> Outcome {
 }
 
 /// A command on several keys.
-fn of_keys(call: &mut Call<'_>, keys: &[&[u8]], command: &Command<'_>) -> Outcome {
+pub(crate) fn of_keys(
+    call: &mut Call<'_>,
+    keys: &[&[u8]],
+    command: &Command<'_>,
+    shape: Shape,
+) -> Outcome {
     let partitions: Partitions = keys.iter().map(|key| partition_of(call, key)).collect();
     if partitions.len() > MAX_VECTOR {
         let text = format!(
@@ -35,7 +40,7 @@ fn of_keys(call: &mut Call<'_>, keys: &[&[u8]], command: &Command<'_>) -> Outcom
         );
         return refuse(call, &text);
     }
-    logged(call, partitions, command, Shape::Plain)
+    logged(call, partitions, command, shape)
 }
 
 /// A command that is put to one partition after the other, from the first one on.
@@ -44,7 +49,7 @@ fn of_all(call: &mut Call<'_>, command: &Command<'_>, shape: Shape) -> Outcome {
 }
 
 /// Where a key belongs.
-fn partition_of(call: &Call<'_>, key: &[u8]) -> PartitionId {
+pub(crate) fn partition_of(call: &Call<'_>, key: &[u8]) -> PartitionId {
     slot::partition_of(key, call.shared.partitions)
 }
 
@@ -157,7 +162,7 @@ pub(crate) fn del(call: &mut Call<'_>) -> Outcome {
     let command = Command::Del {
         keys: keys.to_vec(),
     };
-    of_keys(call, keys, &command)
+    of_keys(call, keys, &command, Shape::Plain)
 }
 
 pub(crate) fn exists(call: &mut Call<'_>) -> Outcome {
@@ -165,7 +170,7 @@ pub(crate) fn exists(call: &mut Call<'_>) -> Outcome {
     let command = Command::Exists {
         keys: keys.to_vec(),
     };
-    of_keys(call, keys, &command)
+    of_keys(call, keys, &command, Shape::Plain)
 }
 
 pub(crate) fn mget(call: &mut Call<'_>) -> Outcome {
@@ -173,7 +178,7 @@ pub(crate) fn mget(call: &mut Call<'_>) -> Outcome {
     let command = Command::Mget {
         keys: keys.to_vec(),
     };
-    of_keys(call, keys, &command)
+    of_keys(call, keys, &command, Shape::Plain)
 }
 
 pub(crate) fn mset(call: &mut Call<'_>) -> Outcome {
@@ -183,7 +188,7 @@ pub(crate) fn mset(call: &mut Call<'_>) -> Outcome {
     }
     let pairs: Vec<_> = pairs.map(|pair| (pair[0], pair[1])).collect();
     let keys: Vec<_> = pairs.iter().map(|(key, _)| *key).collect();
-    of_keys(call, &keys, &Command::Mset { pairs })
+    of_keys(call, &keys, &Command::Mset { pairs }, Shape::Plain)
 }
 
 pub(crate) fn incr(call: &mut Call<'_>) -> Outcome {

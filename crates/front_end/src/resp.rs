@@ -391,6 +391,12 @@ impl Writer<'_> {
         self.out.extend_from_slice(text);
     }
 
+    /// No array.
+    pub fn null_array(&mut self) {
+        let text: &[u8] = if self.resp3 { b"_\r\n" } else { b"*-1\r\n" };
+        self.out.extend_from_slice(text);
+    }
+
     /// The head of an array; its items follow.
     pub fn array(&mut self, len: usize) {
         self.number(b'*', len as i64);

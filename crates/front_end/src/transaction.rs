@@ -1,45 +1,223 @@
 // SPDX-License-Identifier: Apache-2.0
-//! MULTI: transactions aren't supported, and none may be executed in part.
-//!
-//! Client libraries send MULTI, the commands and EXEC in one go and look at the answers later. So
-//! refusing MULTI and EXEC alone would execute what they then report as failed.
+//! Transactions: what comes between MULTI and EXEC is queued here, and then is one command of the log. WATCH notes a
+//! version of each key, which EXEC takes with it.
 
-use crate::commands::{Call, Outcome, Spec};
+use apps::kv::Command;
+use paxos::wire::value::{MAX_VECTOR, Vector};
 
-pub(crate) const REFUSED: &str =
-    "ERR transactions are not supported: nothing up to EXEC, DISCARD or RESET is executed";
+use crate::answer::{Item, Shape};
+use crate::commands::{self, Call, Outcome, Spec};
+use crate::keys;
+use crate::partitions::Partitions;
 
-/// Answers a command between MULTI and what ends it. Returns false if there is no MULTI before it,
-/// or if it is to be executed all the same.
-pub(crate) fn refuses(call: &mut Call<'_>, spec: Option<&Spec>) -> bool {
-    let ends = spec.is_some_and(|s| matches!(s.name, "exec" | "discard" | "reset" | "quit"));
-    let refused = call.client.in_transaction && !ends;
-    if refused {
-        call.fail(REFUSED);
+/// What is queued of each command besides its arguments, roughly.
+const OVERHEAD: usize = 8;
+
+/// What a client has sent since MULTI.
+#[derive(Default)]
+pub(crate) struct Transaction {
+    /// Commands with their arguments.
+    queued: Vec<Vec<Vec<u8>>>,
+    bytes: usize,
+    /// A command was refused: EXEC executes nothing.
+    is_broken: bool,
+}
+
+impl Transaction {
+    /// One that EXEC refuses.
+    pub fn broken() -> Transaction {
+        Transaction {
+            is_broken: true,
+            ..Transaction::default()
+        }
     }
-    refused
+
+    /// A command couldn't be queued.
+    pub fn refuse(&mut self) {
+        self.is_broken = true;
+    }
+}
+
+/// Queues a command, if it comes between MULTI and what ends it. Returns false if it is to be executed at once.
+pub(crate) fn queues(call: &mut Call<'_>, spec: &Spec) -> bool {
+    let at_once = ["multi", "exec", "discard", "watch", "reset", "quit"];
+    let Some(transaction) = &mut call.client.transaction else {
+        return false;
+    };
+    if at_once.contains(&spec.name) {
+        return false;
+    }
+    let args: Vec<Vec<u8>> = call.args.iter().map(|arg| arg.to_vec()).collect();
+    let len: usize = args.iter().map(|arg| arg.len() + OVERHEAD).sum();
+    let refused = if matches!(spec.name, "scan" | "keys" | "dbsize") {
+        Some(format!(
+            "ERR {} is not supported in transactions",
+            spec.name
+        ))
+    } else if transaction.bytes + len > call.shared.max_value {
+        let all = (transaction.bytes + len) as u64;
+        Some(keys::too_large(all, call.shared.max_value))
+    } else {
+        None
+    };
+    match refused {
+        None => {
+            transaction.bytes += len;
+            transaction.queued.push(args);
+            call.writer().status("QUEUED");
+        }
+        Some(text) => {
+            transaction.refuse();
+            call.fail(text);
+        }
+    }
+    true
 }
 
 pub(crate) fn multi(call: &mut Call<'_>) -> Outcome {
-    call.client.in_transaction = true;
-    call.fail(REFUSED);
-    Outcome::Answered
-}
-
-pub(crate) fn exec(call: &mut Call<'_>) -> Outcome {
-    if std::mem::take(&mut call.client.in_transaction) {
-        call.fail("EXECABORT Transaction discarded because transactions are not supported.");
+    if call.client.transaction.is_some() {
+        call.fail("ERR MULTI calls can not be nested");
     } else {
-        call.fail("ERR EXEC without MULTI");
+        call.client.transaction = Some(Transaction::default());
+        call.writer().status("OK");
     }
     Outcome::Answered
 }
 
 pub(crate) fn discard(call: &mut Call<'_>) -> Outcome {
-    if std::mem::take(&mut call.client.in_transaction) {
+    if call.client.transaction.take().is_some() {
+        call.client.watched.clear();
         call.writer().status("OK");
     } else {
         call.fail("ERR DISCARD without MULTI");
     }
     Outcome::Answered
+}
+
+/// Ends a transaction whose EXEC is none.
+pub(crate) fn abort(call: &mut Call<'_>, why: &str) {
+    call.client.transaction = None;
+    call.client.watched.clear();
+    call.fail(format!("EXECABORT Transaction discarded because of: {why}"));
+}
+
+pub(crate) fn watch(call: &mut Call<'_>) -> Outcome {
+    if call.client.transaction.is_some() {
+        call.fail("ERR WATCH inside MULTI is not allowed");
+        return Outcome::Answered;
+    }
+    let keys = call.args[1..].to_vec();
+    let shape = Shape::Watch(keys.iter().map(|key| key.to_vec()).collect());
+    keys::of_keys(call, &keys, &Command::Watch { keys: keys.clone() }, shape)
+}
+
+pub(crate) fn unwatch(call: &mut Call<'_>) -> Outcome {
+    call.client.watched.clear();
+    call.writer().status("OK");
+    Outcome::Answered
+}
+
+pub(crate) fn exec(call: &mut Call<'_>) -> Outcome {
+    let Some(transaction) = call.client.transaction.take() else {
+        call.fail("ERR EXEC without MULTI");
+        return Outcome::Answered;
+    };
+    let watched = std::mem::take(&mut call.client.watched);
+    if transaction.is_broken {
+        call.fail("EXECABORT Transaction discarded because of previous errors.");
+        return Outcome::Answered;
+    }
+    let (items, logged) = run_all(call, &transaction.queued);
+    if logged.is_empty() && watched.is_empty() {
+        let mut writer = call.writer();
+        writer.array(items.len());
+        for item in &items {
+            if let Item::Answered(bytes) = item {
+                writer.out.extend_from_slice(bytes);
+            }
+        }
+        return Outcome::Answered;
+    }
+    let mut partitions: Partitions = watched
+        .iter()
+        .map(|(key, _)| keys::partition_of(call, key))
+        .collect();
+    logged.iter().for_each(|(of, _)| partitions.add(*of));
+    match encode(call, partitions, &watched, &logged) {
+        Ok(bytes) => Outcome::Logged {
+            partitions,
+            reads: false,
+            bytes,
+            shape: Shape::Exec(items),
+        },
+        Err(why) => {
+            call.fail(format!("EXECABORT Transaction discarded: {why}"));
+            Outcome::Answered
+        }
+    }
+}
+
+/// Runs what needs no log, and says what goes into it: with its partitions, the command's bytes.
+fn run_all(
+    call: &mut Call<'_>,
+    queued: &[Vec<Vec<u8>>],
+) -> (Vec<Item>, Vec<(Partitions, Vec<u8>)>) {
+    let (mut items, mut logged) = (Vec::new(), Vec::new());
+    for args in queued {
+        let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+        let mut out = Vec::new();
+        let mut inner = Call {
+            args: &args,
+            client: &mut *call.client,
+            shared: call.shared,
+            out: &mut out,
+        };
+        match commands::run_queued(&mut inner) {
+            Outcome::Logged {
+                partitions,
+                bytes,
+                shape,
+                ..
+            } => {
+                logged.push((partitions, bytes));
+                items.push(Item::Logged(shape));
+            }
+            Outcome::Answered | Outcome::Close => items.push(Item::Answered(out)),
+        }
+    }
+    (items, logged)
+}
+
+/// The transaction as one command of these partitions; or why it can't be one.
+fn encode(
+    call: &Call<'_>,
+    partitions: Partitions,
+    watched: &[(Vec<u8>, u64)],
+    logged: &[(Partitions, Vec<u8>)],
+) -> Result<Vec<u8>, String> {
+    let vector = match partitions.len() {
+        1 => 0,
+        several if several > MAX_VECTOR => {
+            return Err(format!(
+                "the keys are in {several} partitions, and a command is over {MAX_VECTOR} at most"
+            ));
+        }
+        several => Vector::len_of(several),
+    };
+    let commands = logged.iter().map(|(_, bytes)| Command::parse(bytes));
+    let commands: Result<Vec<_>, _> = commands.collect();
+    let exec = Command::Exec {
+        watched: watched.iter().map(|(k, v)| (k.as_slice(), *v)).collect(),
+        commands: commands.map_err(|_| "a command can't be a part of one")?,
+    };
+    let mut bytes = Vec::new();
+    let max = call.shared.max_value.saturating_sub(vector);
+    let fits = exec.encode(&mut bytes).is_ok() && bytes.len() <= max;
+    match fits {
+        true => Ok(bytes),
+        false => Err(format!(
+            "{} bytes, at most {max} fit one value (raise max_value)",
+            bytes.len()
+        )),
+    }
 }

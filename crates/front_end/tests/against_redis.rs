@@ -153,6 +153,28 @@ fn commands_and_their_errors() {
         ]
         .concat(),
     );
+    // All of a transaction comes together: the mark between answers would be queued, too.
+    for transaction in [
+        "MULTI|EXEC",
+        "MULTI|SET tx 1|INCR tx|GET none|PING|ECHO x|MGET tx none|INCR t|DEL tx none|EXEC",
+        "MULTI|SET tx 1|NOSUCH|EXEC|GET tx",
+        "MULTI|SET tx|SET tx 2|EXEC|GET tx",
+        "MULTI|MULTI|WATCH tx|SET tx 3 BOGUS|TYPE tx|EXEC|EXEC",
+        "MULTI|SET tx 4|DISCARD|GET tx|DISCARD",
+        "WATCH tx other|SET tx 5|MULTI|GET tx|EXEC|MULTI|GET tx|EXEC",
+        "WATCH tx|GET tx|SET other 5|MULTI|INCR tx|UNWATCH|EXEC",
+        "WATCH tx|SETNX tx 9|MULTI|GET tx|EXEC",
+        "WATCH tx|INCR t|MULTI|GET tx|EXEC",
+        "WATCH none|DEL none|MULTI|GET tx|EXEC",
+        "WATCH none|SET none 1|DEL none|MULTI|GET tx|EXEC",
+        "WATCH tx|SET tx 6|UNWATCH|MULTI|GET tx|EXEC",
+        "WATCH tx|SET tx 7|MULTI|DISCARD|MULTI|GET tx|EXEC",
+        "WATCH|WATCH tx|SET tx 8|RESET|MULTI|GET tx|EXEC",
+        "MULTI|APPEND tx|RESET|EXEC",
+        "UNWATCH x|UNWATCH|EXEC x|MULTI x",
+    ] {
+        script.push(transaction.split('|').flat_map(words).collect());
+    }
     script.push(words("QUIT"));
     let cluster = Cluster::start("compare", Faults::default());
     compare(cluster.address, redis.address, &script);

@@ -123,45 +123,6 @@ fn a_scan_finds_every_key_once() {
 }
 
 #[test]
-fn a_transaction_is_refused_as_a_whole() {
-    let cluster = Cluster::start("multi", Faults::default());
-    let mut c = cluster.connect();
-    let refused =
-        "-ERR transactions are not supported: nothing up to EXEC, DISCARD or RESET is executed\r\n";
-    let aborted = "-EXECABORT Transaction discarded because transactions are not supported.\r\n";
-    c.ask(&["EXEC"], "-ERR EXEC without MULTI\r\n");
-    c.ask(&["DISCARD"], "-ERR DISCARD without MULTI\r\n");
-    for _ in 0..2 {
-        // In one piece, as pipelines of client libraries come.
-        let words: [&[&str]; 6] = [
-            &["MULTI"],
-            &["INCR", "x"],
-            &["INCR"],
-            &["NOSUCH"],
-            &["multi"],
-            &["EXEC"],
-        ];
-        c.send(&words.map(request).concat());
-        for _ in 0..5 {
-            c.expect(refused);
-        }
-        c.expect(aborted);
-    }
-    c.ask(&["GET", "x"], "$-1\r\n");
-    for (end, answer) in [("DISCARD", "+OK\r\n"), ("RESET", "+RESET\r\n")] {
-        c.ask(&["MULTI"], refused);
-        c.ask(&["INCR", "x"], refused);
-        c.ask(&[end], answer);
-        c.ask(&["EXISTS", "x"], ":0\r\n");
-    }
-    // Others' commands have nothing to do with it.
-    c.ask(&["MULTI"], refused);
-    cluster.connect().ask(&["INCR", "x"], ":1\r\n");
-    c.ask(&["QUIT"], "+OK\r\n");
-    assert_eq!(c.rest(), b"");
-}
-
-#[test]
 fn a_transaction_of_a_stranger_is_refused_also_once_he_is_none() {
     let cluster = Cluster::start_with("multi-password", Faults::default(), |settings| {
         settings.password = Some("secret".to_owned());
@@ -172,9 +133,7 @@ fn a_transaction_of_a_stranger_is_refused_also_once_he_is_none() {
     c.ask(&["SET", "k", "v"], unknown);
     c.ask(&["AUTH", "secret"], "+OK\r\n");
     c.send(&[request(&["SET", "k", "v"]), request(&["EXEC"])].concat());
-    c.expect("-ERR transactions");
-    c.expect(" are not supported: nothing up to EXEC, DISCARD or RESET is executed\r\n");
-    c.expect("-EXECABORT Transaction discarded because transactions are not supported.\r\n");
+    c.expect("+QUEUED\r\n-EXECABORT Transaction discarded because of previous errors.\r\n");
     c.ask(&["GET", "k"], "$-1\r\n");
 }
 
