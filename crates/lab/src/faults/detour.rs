@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::layout::{Handled, Wire};
 use super::maps::Maps;
-use super::packet_socket::PacketSocket;
 use super::queue::{Queue, Random};
 use crate::topology::WIRES;
 use crate::{Error, Lab, Result, namespace};
+use p4::packet_socket::PacketSocket;
 
 /// Frames taken before those that are due get their turn.
 const BATCH: usize = 64;

@@ -10,7 +10,6 @@
 mod detour;
 mod layout;
 mod maps;
-mod packet_socket;
 mod queue;
 
 use std::path::Path;

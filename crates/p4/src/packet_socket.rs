@@ -11,11 +11,14 @@ const RECEIVE_BUFFER: libc::c_int = 64 << 20;
 const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
 const ADDRESS_LEN: libc::socklen_t = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
 
-pub(super) struct PacketSocket {
+/// A socket for whole frames.
+#[derive(Debug)]
+pub struct PacketSocket {
     socket: OwnedFd,
 }
 
 impl PacketSocket {
+    /// One for all interfaces of the calling thread's namespace.
     pub fn open() -> io::Result<PacketSocket> {
         // Without a protocol until it is set up: so nothing comes in before.
         // SAFETY: it only takes numbers; the descriptor that it returns is nobody else's.

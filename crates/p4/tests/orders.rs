@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Orders have the same numbers and the same layout in Rust and in P4; no compiler is needed for that.
+
+mod common;
+
+use std::fs;
+
+use p4::order::FRAME_LEN;
+use p4::{Op, Order};
+use paxos::Round;
+
+#[test]
+fn orders_have_the_numbers_of_p4() {
+    let text =
+        fs::read_to_string(common::programs().join("include/orders.p4")).expect("it is there");
+    let listed: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("const bit<8> ORDER_")?.strip_suffix(';'))
+        .filter_map(|line| line.split_once(" = "))
+        .map(|(name, number)| (name.replace('_', "").to_lowercase(), number.to_owned()))
+        .collect();
+    let known = Op::ALL.map(|op| (format!("{op:?}").to_lowercase(), (op as u8).to_string()));
+    assert_eq!(listed, known);
+}
+
+#[test]
+fn an_order_is_laid_out_as_in_p4() {
+    let text =
+        fs::read_to_string(common::programs().join("include/headers.p4")).expect("it is there");
+    let widths = [fields(&text, "order_t"), fields(&text, "nodes_t")].map(|fields| {
+        let widths: Vec<u32> = fields.iter().map(|(_, width)| *width).collect();
+        widths
+    });
+    let [order, nodes] = &widths;
+    assert_eq!(
+        order[..],
+        [8, 8, 16, 16, 16, 16, 16, 32, 32, 64, 64, 64, 64, 64]
+    );
+    assert_eq!(nodes[..], [16; 8]);
+    let names: Vec<_> = fields(&text, "order_t")
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let expected = "op result node group pid at unused epoch round nonce a b c d";
+    assert_eq!(names.join(" "), expected);
+    let bits: u32 = order.iter().chain(nodes).chain(nodes).sum();
+    assert_eq!(FRAME_LEN, 14 + bits as usize / 8);
+}
+
+#[test]
+fn an_order_comes_out_as_it_went_in() {
+    let mut order = Order::new(Op::Stage, 0x0102, 0x0304);
+    (order.result, order.pid, order.at, order.unused) = (5, 0x0607, 0x0809, 0x0a0b);
+    (order.epoch, order.round, order.nonce) = (0x0c0d_0e0f, Round(0x1011_1213), 14);
+    (order.a, order.b, order.c, order.d) = (15, 16, 17, 18);
+    order.acceptors = [1, 2, 3, 4, 5, 6, 7, 8];
+    order.replicas = [9, 10, 11, 12, 13, 14, 15, 16];
+    let mut frame = order.emit();
+    frame.extend(b"value");
+    assert_eq!(Order::parse(&frame), Some((order, &b"value"[..])));
+    assert_eq!(Order::parse(&frame[..FRAME_LEN - 1]), None);
+    frame[14] = 99;
+    assert_eq!(Order::parse(&frame), None, "no such order");
+    frame[13] = 0;
+    assert_eq!(Order::parse(&frame), None, "another type");
+}
+
+/// Names and widths of a header's fields.
+fn fields(text: &str, header: &str) -> Vec<(String, u32)> {
+    let (_, text) = text
+        .split_once(&format!("header {header} {{\n"))
+        .expect("the header is there");
+    let (text, _) = text.split_once("\n}").expect("it ends");
+    text.lines()
+        .filter_map(|line| line.trim().strip_prefix("bit<")?.strip_suffix(';'))
+        .filter_map(|line| line.split_once("> "))
+        .map(|(width, name)| (name.to_owned(), width.parse().expect("a width")))
+        .collect()
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs the scripts of `testdata/roles/` on the P4 programs in BMv2, in IPv4 and in IPv6 frames.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use sim::script::run;
+
+/// Scripts that no switch can be held to, and why.
+const NOT_FOR_SWITCHES: [(&str, &str); 5] = [
+    (
+        "acceptor_long_values.txt",
+        "values have more than 128 bytes",
+    ),
+    ("acceptor_odd_ring.txt", "rings are powers of two"),
+    ("acceptor_restart.txt", "nothing is read back from a disk"),
+    ("host_learner.txt", "it is in a replica's host"),
+    ("receiver.txt", "it is in a replica's host"),
+];
+
+#[test]
+fn every_role_script_holds_in_bmv2() {
+    let Some(tools) = common::tools_or_skip() else {
+        return;
+    };
+    println!("{}", tools.versions().expect("they run"));
+    let bench = common::Bench::new(tools).expect("all programs compile, and root makes namespaces");
+    let mut failures = String::new();
+    let mut ran = 0;
+    for name in scripts() {
+        if NOT_FOR_SWITCHES.iter().any(|(it, _)| *it == name) || !asked_for(&name) {
+            continue;
+        }
+        let script = fs::read_to_string(dir().join(&name)).expect("a script is readable");
+        for v6 in [false, true] {
+            let mut build = |setup: &_| common::P4Device::build(&bench, setup, v6);
+            match run(&script, &mut build) {
+                Err(error) => failures += &format!("{name} (IPv6: {v6}): {error}\n"),
+                Ok(outcome) => {
+                    for difference in outcome.differences {
+                        failures += &format!("{name} (IPv6: {v6}): {difference}\n");
+                    }
+                }
+            }
+            ran += 1;
+        }
+    }
+    assert!(failures.is_empty(), "\n{failures}");
+    assert!(ran > 0, "no scripts found");
+}
+
+#[test]
+fn every_exception_is_there() {
+    let scripts = scripts();
+    for (name, why) in NOT_FOR_SWITCHES {
+        assert!(scripts.contains(&name.to_owned()), "{name} ({why}) is gone");
+    }
+}
+
+/// `WIREPAXOS_SCRIPT` names some of them, by a part of their names.
+fn asked_for(name: &str) -> bool {
+    std::env::var("WIREPAXOS_SCRIPT").map_or(true, |part| name.contains(&part))
+}
+
+fn dir() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/roles")
+}
+
+fn scripts() -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(dir())
+        .expect("testdata is there")
+        .map(|entry| entry.expect("an entry").file_name())
+        .filter_map(|name| name.into_string().ok())
+        .filter(|name| name.ends_with(".txt"))
+        .collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a node's process orders, and asks: ../README.md, "Orders". An order comes in one packet, so all that it changes
+ * changes at once; and it names the memory that it means, so one that comes late, or after the switch has begun anew,
+ * changes nothing. */
+#ifndef ORDERS_P4
+#define ORDERS_P4
+
+#include "receive.p4"
+
+/* Of every role. */
+const bit<8> ORDER_BEGIN = 1;
+const bit<8> ORDER_LOOK = 2;
+const bit<8> ORDER_LOOK_SLOT = 3;
+const bit<8> ORDER_LOOK_REPORT = 4;
+const bit<8> ORDER_LOOK_COUNTER = 5;
+/* Of acceptors. */
+const bit<8> ORDER_ENABLE = 6;
+const bit<8> ORDER_MEMBER = 7;
+/* Of leaders and sequencers. */
+const bit<8> ORDER_STAGE = 8;
+const bit<8> ORDER_PROGRAM = 9;
+const bit<8> ORDER_RETIRE = 10;
+/* Of learners. */
+const bit<8> ORDER_FLOOR = 11;
+
+/* The answer goes back to the process. */
+control answer_order(inout headers_t hdr, inout standard_metadata_t standard, in bit<16> refused) {
+    apply {
+        hdr.order.result = (bit<8>) refused;
+        standard.egress_spec = CPU_PORT;
+    }
+}
+
+#endif
