@@ -7,9 +7,10 @@
 
 use std::time::Duration;
 
-use model::bounds::{self, Bounds};
+use model::bounds;
 use model::cluster::Cluster;
-use model::explore::{Limits, Report, explore};
+use model::explore::{Limits, Model, Report, explore};
+use model::systems::nopaxos::{self, NoPaxos};
 
 fn main() {
     let mut names: Vec<String> = std::env::args().skip(1).collect();
@@ -18,9 +19,10 @@ fn main() {
         // Up to 6 GiB.
         states: number(&mut names, "--states").unwrap_or(20_000_000) as usize,
     };
-    let all = [bounds::everyday(), bounds::long()].concat();
-    let is_wanted = |b: &Bounds| names.is_empty() || names.iter().any(|name| name == b.name);
-    let wanted: Vec<Bounds> = all.into_iter().filter(is_wanted).collect();
+    let wanted: Vec<Search> = searches()
+        .into_iter()
+        .filter(|s| names.is_empty() || names.iter().any(|name| name == s.name))
+        .collect();
     assert!(!wanted.is_empty(), "no configuration is called {names:?}");
     println!(
         "{:<9} {:<20} {:>10} {:>6} {:>7} {:>8}  how",
@@ -28,13 +30,40 @@ fn main() {
     );
     let failed = wanted
         .iter()
-        .filter(|bounds| !holds(bounds, &limits))
+        .filter(|search| !holds(search, &limits))
         .count();
     println!(
         "{} passed, {failed} failed, 0 skipped",
         wanted.len() - failed
     );
     std::process::exit(i32::from(failed > 0));
+}
+
+/// A configuration of one of the protocols.
+struct Search {
+    name: &'static str,
+    reaches: &'static [&'static str],
+    run: Box<dyn Fn(&Limits) -> Report>,
+}
+
+fn searches() -> Vec<Search> {
+    let paxos = [bounds::everyday(), bounds::long()].concat().into_iter();
+    let paxos = paxos.map(|b| Search {
+        name: b.name,
+        reaches: b.reaches,
+        run: Box::new(move |limits| explored(Cluster::new(&b, None), limits)),
+    });
+    let nopaxos = [nopaxos::bounds::everyday(), nopaxos::bounds::long()].concat();
+    let nopaxos = nopaxos.into_iter().map(|b| Search {
+        name: b.name,
+        reaches: b.reaches,
+        run: Box::new(move |limits| explored(Cluster::of(NoPaxos::new(&b, None)), limits)),
+    });
+    paxos.chain(nopaxos).collect()
+}
+
+fn explored(mut model: impl Model, limits: &Limits) -> Report {
+    explore(&mut model, limits)
 }
 
 /// Takes an option and its number out of the arguments.
@@ -46,16 +75,15 @@ fn number(arguments: &mut Vec<String>, option: &str) -> Option<u64> {
 }
 
 /// Explores, reports, and says whether all is well.
-fn holds(bounds: &Bounds, limits: &Limits) -> bool {
+fn holds(search: &Search, limits: &Limits) -> bool {
     forget_peak();
-    let mut cluster = Cluster::new(bounds, None);
-    let report = explore(&mut cluster, limits);
-    let missed = bounds.missed(&report);
+    let report = (search.run)(limits);
+    let missed = report.missed(search.reaches);
     let good = report.counter_example.is_none() && missed.is_empty();
     println!(
         "{:<9} {:<20} {:>10} {:>6} {:>7} {:>8.1}  {}",
         if good { "passed" } else { "FAILED" },
-        bounds.name,
+        search.name,
         report.states,
         report.depth,
         peak_mib(),

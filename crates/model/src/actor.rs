@@ -94,7 +94,8 @@ impl Actor {
                     repairer.active(*epoch, *lane, &mut out);
                 }
             }
-            Payload::Delivered { .. } => {}
+            // These are NOPaxos's, or for the record.
+            Payload::Sessions(_) | Payload::Started { .. } | Payload::Delivered { .. } => {}
         }
         out
     }

@@ -8,7 +8,6 @@ use std::ops::Range;
 use paxos::{Configuration, Deployment, Epoch, Instance, Member, NodeId};
 
 pub use self::all::{everyday, long};
-use crate::explore::Report;
 use crate::network::Place;
 
 /// Which memory of an acceptor's node: 1 is the first, 2 the one after a crash.
@@ -119,16 +118,6 @@ impl Bounds {
             enables_all: false,
             unborn: false,
         }
-    }
-
-    /// What of `reaches` a search hasn't seen.
-    pub fn missed(&self, report: &Report) -> Vec<&'static str> {
-        let is_seen = |what: &&str| report.reached.iter().any(|(seen, _)| seen == what);
-        self.reaches
-            .iter()
-            .copied()
-            .filter(|what| !is_seen(what))
-            .collect()
     }
 
     /// f.

@@ -3,12 +3,10 @@
 //!
 //! A state is: for each place the number of its actor's state, which once-only things have
 //! happened, and the set of messages sent. Roles are deterministic, so each (actor state, input)
-//! runs the role once; afterwards the result is looked up.
+//! runs the role once; afterwards the result is looked up. Which roles there are, what may happen to them, and what
+//! must hold is said by a [`System`]: one a protocol.
 //!
-//! `start.rs`: how it begins; `step.rs`: what an actor makes of a message; `once.rs`: what happens
-//! at most once; `symmetry.rs`: the fingerprints of exchanged forms.
-//!
-//! **Symmetry.** Acceptors that the bounds don't tell apart can be exchanged. States that differ by
+//! **Symmetry.** Actors that the system doesn't tell apart can be exchanged (`symmetry.rs`). States that differ by
 //! such an exchange only are one state: the fingerprint is the least of those of all its exchanged
 //! forms. How to exchange acceptors inside a candidate or a recover isn't for us to know; but each
 //! actor's state came from an earlier one by an input, so its exchanged form comes from the exchanged
@@ -17,20 +15,14 @@
 //! **Fingerprints** are sums of one 128-bit number for each message sent and each actor's state, so
 //! a step adds a few numbers instead of hashing a state.
 
-mod once;
-mod start;
-mod step;
 mod symmetry;
 
 use std::collections::HashMap;
 
 use self::symmetry::print;
-use crate::actor::Actor;
-use crate::bounds::Bounds;
 use crate::explore::{Fingerprint, Model};
-use crate::judge::Judge;
-use crate::mutation::Mutation;
 use crate::network::{Message, MessageId, Messages, Place, describe};
+use crate::systems::{Happened, Reached, System};
 
 /// Places that a state has room for.
 const MAX_PLACES: usize = 10;
@@ -41,7 +33,7 @@ const MAX_SYMMETRIES: usize = 6;
 /// A state of the whole cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
-    /// Which of the bounds' `locals` have happened: one bit each.
+    /// Which of the system's locals have happened: one bit each.
     used: u32,
     /// By place: number of the actor's state.
     actors: [u32; MAX_PLACES],
@@ -64,7 +56,7 @@ enum Origin {
 pub enum Action {
     /// A message arrives.
     Deliver(Place, MessageId),
-    /// One of the bounds' `locals` happens.
+    /// One of the system's locals happens.
     Local(u8),
 }
 
@@ -84,12 +76,12 @@ const NOTHING: u32 = 1;
 const FIRST: u32 = 2;
 
 /// The model.
-pub struct Cluster {
-    bounds: Bounds,
-    mutation: Option<Mutation>,
+pub struct Cluster<S: System> {
+    system: S,
+    places: usize,
     messages: Messages,
     /// All actors' states that were ever reached, numbered.
-    actors: Vec<Actor>,
+    actors: Vec<S::Actor>,
     origins: Vec<(Place, Origin)>,
     numbers: HashMap<(Place, Fingerprint), u32>,
     symmetries: Vec<Vec<u8>>,
@@ -103,21 +95,21 @@ pub struct Cluster {
     /// By actor's number, then by message: a place in `steps`, or see the constants.
     taken: Vec<Vec<u32>>,
     happened: HashMap<(u32, u8), u32>,
-    judge: Judge,
 }
 
-impl Cluster {
-    /// The cluster within `bounds`, with a deliberate mistake if one is given.
-    pub fn new(bounds: &Bounds, mutation: Option<Mutation>) -> Cluster {
-        assert!(bounds.places() <= MAX_PLACES && bounds.locals.len() <= 32);
-        let mut symmetries = bounds.symmetries();
-        // Mistakes name acceptors; with more than three, all exchanges would take too long.
-        if mutation.is_some() || symmetries.len() > MAX_SYMMETRIES {
+impl<S: System> Cluster<S> {
+    /// The cluster of a system.
+    pub fn of(system: S) -> Cluster<S> {
+        let places = system.places();
+        assert!(places <= MAX_PLACES && system.locals() <= 32);
+        let mut symmetries = system.symmetries();
+        // With more than three acceptors all exchanges would take too long.
+        if symmetries.len() > MAX_SYMMETRIES {
             symmetries.truncate(1);
         }
         Cluster {
-            bounds: bounds.clone(),
-            mutation,
+            system,
+            places,
             messages: Messages::default(),
             actors: Vec::new(),
             origins: Vec::new(),
@@ -130,7 +122,6 @@ impl Cluster {
             steps: Vec::new(),
             taken: Vec::new(),
             happened: HashMap::new(),
-            judge: Judge::default(),
         }
     }
 
@@ -139,8 +130,8 @@ impl Cluster {
         (self.actors.len(), self.messages.len())
     }
 
-    fn number(&mut self, place: Place, actor: Actor, origin: Origin) -> u32 {
-        let key = (place, actor.fingerprint());
+    fn number(&mut self, place: Place, actor: S::Actor, origin: Origin) -> u32 {
+        let key = (place, S::fingerprint(&actor));
         if let Some(&known) = self.numbers.get(&key) {
             return known;
         }
@@ -155,10 +146,66 @@ impl Cluster {
     fn post(&mut self, message: Message) -> MessageId {
         let (id, new) = self.messages.number(message);
         if new {
-            let message = self.messages.get(id).clone();
-            self.judge.note(&self.bounds, id, &message);
+            self.system.note(id, self.messages.get(id));
         }
         id
+    }
+
+    /// What the actor at `place` makes of a message.
+    fn deliver(&mut self, place: Place, actor: u32, id: MessageId) -> u32 {
+        let known = self.taken[actor as usize].get(usize::from(id));
+        if let Some(&step) = known.filter(|step| **step != UNKNOWN) {
+            return step;
+        }
+        let message = self.messages.get(id);
+        let happened = self.system.take(&self.actors[actor as usize], message);
+        let (sender, origin) = (message.from, Origin::Message(actor, id));
+        let step = self.keep(place, origin, actor, sender, happened);
+        let row = &mut self.taken[actor as usize];
+        if row.len() <= usize::from(id) {
+            row.resize(usize::from(id) + 1, UNKNOWN);
+        }
+        row[usize::from(id)] = step;
+        step
+    }
+
+    /// What becomes of an actor to which a local happens.
+    fn happen(&mut self, at: u8, actor: u32) -> u32 {
+        if let Some(&known) = self.happened.get(&(actor, at)) {
+            return known;
+        }
+        let place = self.system.place_of_local(at.into());
+        let happened = self.system.happen(at.into(), &self.actors[actor as usize]);
+        let step = self.keep(place, Origin::Local(actor, at), actor, place, happened);
+        self.happened.insert((actor, at), step);
+        step
+    }
+
+    fn keep(
+        &mut self,
+        place: Place,
+        origin: Origin,
+        number: u32,
+        sender: Place,
+        happened: Happened<S::Actor>,
+    ) -> u32 {
+        let Happened { after, out, flaw } = happened;
+        let sends = self.system.messages_of(place, sender, &after, out);
+        let next = self.number(place, after, origin);
+        let sends = sends.into_iter().map(|message| self.post(message));
+        let mut sends: Vec<MessageId> = sends.collect();
+        sends.sort_unstable();
+        sends.dedup();
+        if next == number && sends.is_empty() && flaw.is_none() {
+            return NOTHING;
+        }
+        let step = Step {
+            next,
+            sends: sends.into(),
+            flaw,
+        };
+        self.steps.push(step);
+        FIRST + (self.steps.len() - 1) as u32
     }
 
     /// Whether a step leads anywhere, or what is wrong with it.
@@ -182,25 +229,26 @@ impl Cluster {
                 (place, step, state.used)
             }
             Action::Local(at) => {
-                let place = self.place_of_local(&self.bounds.locals[usize::from(at)]);
+                let place = self.system.place_of_local(at.into());
                 let step = self.happen(at, state.actors[usize::from(place)]);
-                (place, step, state.used | 1 << at)
+                let once = u32::from(!self.system.repeats(at.into()));
+                (place, step, state.used | once << at)
             }
         }
     }
 }
 
-impl Model for Cluster {
+impl<S: System> Model for Cluster<S> {
     type State = State;
     type Action = Action;
 
     fn initial(&mut self) -> State {
         let mut actors = [0; MAX_PLACES];
-        for (place, actor) in self.first_actors().into_iter().enumerate() {
+        for (place, actor) in self.system.first_actors().into_iter().enumerate() {
             actors[place] = self.number(place as Place, actor, Origin::Start);
         }
-        let requests = self.requests();
-        let mut sent: Vec<MessageId> = requests.into_iter().map(|r| self.post(r)).collect();
+        let first = self.system.first_messages();
+        let mut sent: Vec<MessageId> = first.into_iter().map(|m| self.post(m)).collect();
         sent.sort_unstable();
         let mut prints = [0; MAX_SYMMETRIES];
         for (symmetry, print_of) in prints.iter_mut().enumerate().take(self.symmetries.len()) {
@@ -208,7 +256,7 @@ impl Model for Cluster {
             for &id in &sent {
                 sum = sum.wrapping_add(self.print_of_message(symmetry, id));
             }
-            for actor in &actors[..self.bounds.places()] {
+            for actor in &actors[..self.places] {
                 sum = sum.wrapping_add(self.print_of_actor(symmetry, *actor));
             }
             *print_of = sum;
@@ -243,14 +291,20 @@ impl Model for Cluster {
                 }
             }
         }
-        for at in 0..self.bounds.locals.len() {
-            if state.used >> at & 1 == 1 || !self.may_happen(at, state) {
+        for at in 0..self.system.locals() {
+            if state.used >> at & 1 == 1 || !self.system.may_happen(at, state.used, &state.sent) {
                 continue;
             }
             let action = Action::Local(at as u8);
             let (place, step, used) = self.look_up(state, action);
-            let prints = self.prints_after(state, place, step, used);
-            visit(action, Ok(self.least(&prints)));
+            match self.leads_on(state, place, step) {
+                Ok(false) if used == state.used => {}
+                Ok(_) => {
+                    let prints = self.prints_after(state, place, step, used);
+                    visit(action, Ok(self.least(&prints)));
+                }
+                Err(flaw) => visit(action, Err(flaw)),
+            }
         }
     }
 
@@ -276,55 +330,34 @@ impl Model for Cluster {
     }
 
     fn flaw(&mut self, parent: Option<&State>, state: &State) -> Option<String> {
-        let Cluster {
-            bounds,
-            judge,
-            actors,
-            ..
-        } = self;
         let known = |id: &MessageId| parent.is_some_and(|p| p.sent.binary_search(id).is_ok());
-        for id in state.sent.iter().filter(|id| !known(id)) {
-            if let Some(flaw) = judge.flaw_of_message(*id, &state.sent) {
-                return Some(flaw);
-            }
-        }
-        for place in 0..bounds.places() {
-            let number = state.actors[place];
-            if parent.is_some_and(|p| p.actors[place] == number) {
-                continue;
-            }
-            let flaw = match &actors[number as usize] {
-                Actor::Acceptor(acceptor) => judge
-                    .flaw_of_memory(number, acceptor, &state.sent)
-                    .or_else(|| judge.flaw_of_trim(bounds, acceptor.trim(0), &state.sent)),
-                Actor::Leader(leader) => judge.flaw_of_trim(bounds, leader.trimmed(0), &state.sent),
-                _ => None,
-            };
-            if flaw.is_some() {
-                return flaw;
-            }
-        }
-        None
+        let is_changed =
+            |place: &usize| parent.is_none_or(|p| p.actors[*place] != state.actors[*place]);
+        let fresh: Vec<MessageId> = state.sent.iter().copied().filter(|id| !known(id)).collect();
+        let changed: Vec<usize> = (0..self.places).filter(is_changed).collect();
+        self.system.flaw(&Reached {
+            all: &self.actors,
+            numbers: &state.actors[..self.places],
+            changed: &changed,
+            sent: &state.sent,
+            fresh: &fresh,
+        })
     }
 
     fn describe(&self, action: &Action) -> String {
         match action {
             Action::Deliver(place, id) => {
                 let message = self.messages.get(*id);
-                let (from, to) = (self.bounds.node(message.from), self.bounds.node(*place));
+                let (from, to) = (self.system.node(message.from), self.system.node(*place));
                 format!("{from} -> {to}: {}", describe(message))
             }
-            Action::Local(at) => format!("{:?}", self.bounds.locals[usize::from(*at)]),
+            Action::Local(at) => self.system.describe_local(usize::from(*at)),
         }
     }
 
     fn reached(&self) -> Vec<(&'static str, u64)> {
-        self.judge.seen()
+        self.system.seen()
     }
-}
-
-fn mask(places: std::ops::Range<Place>) -> u32 {
-    places.fold(0, |mask, place| mask | 1 << place)
 }
 
 fn merged(a: &[MessageId], b: &[MessageId]) -> Vec<MessageId> {

@@ -89,6 +89,14 @@ pub struct Report {
     pub counter_example: Option<CounterExample>,
 }
 
+impl Report {
+    /// What of all that was to be reached wasn't.
+    pub fn missed(&self, of: &[&'static str]) -> Vec<&'static str> {
+        let is_seen = |what: &&str| self.reached.iter().any(|(seen, _)| seen == what);
+        of.iter().copied().filter(|what| !is_seen(what)).collect()
+    }
+}
+
 /// Fingerprints are hashes already.
 #[derive(Default)]
 struct Identity(u64);

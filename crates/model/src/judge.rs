@@ -19,10 +19,7 @@ use paxos::wire::value::Rejection;
 use paxos::{Acceptor, Flags, Header, Instance, MsgType, NodeId, Reason, Round};
 
 use crate::bounds::Bounds;
-use crate::network::{Message, MessageId, Payload, Value};
-
-/// Messages of a state, ascending.
-pub type Sent = [MessageId];
+use crate::network::{Message, MessageId, Payload, Sent, Value};
 
 /// The votes for one value in one round of an instance.
 #[derive(Debug)]

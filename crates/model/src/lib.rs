@@ -7,7 +7,8 @@
 //! them may arrive at any time, any number of times, in any order, or never. [`cluster`] puts them
 //! together within the bounds of a configuration ([`bounds`]), [`explore`] visits every state that
 //! can be reached, and [`judge`] looks at each. [`mutation`] makes deliberate mistakes, from
-//! outside, so that every property is seen to fail.
+//! outside, so that every property is seen to fail. That is Paxos's; NOPaxos has actors, bounds, a judge and mistakes of
+//! its own ([`systems::nopaxos`]), and shares the rest.
 //!
 //! **Traces.** [`spec`] is the protocol once more, written from `docs/protocol.md` and not from
 //! the roles, as plain as can be: given what a node received, what may it send? Each step of a
@@ -33,5 +34,6 @@ pub mod mutation;
 pub mod network;
 pub mod record;
 pub mod spec;
+pub mod systems;
 pub mod trace;
 pub mod verdict;

@@ -6,8 +6,9 @@
 
 use std::collections::HashMap;
 
+use paxos::nopaxos::{Session, Started};
 use paxos::wire::value::RangeReport;
-use paxos::{Enable, Epoch, Flags, Header, Instance, MsgType, Program, Round};
+use paxos::{Enable, Epoch, Flags, Header, Instance, Member, MsgType, Program, Round};
 
 use crate::bounds::{Bounds, memory_nonce};
 
@@ -34,6 +35,15 @@ pub enum Payload {
         epoch: Epoch,
         /// The lane.
         lane: u8,
+    },
+    /// Controller to a replica: the sessions that are in the store.
+    Sessions(Vec<Session>),
+    /// A replica to the controller: f+1 members have begun a view that it leads.
+    Started {
+        /// The replica.
+        from: Member,
+        /// What it says.
+        started: Started,
     },
     /// To nobody, for the record: somebody has delivered a value.
     Delivered {
@@ -95,6 +105,14 @@ impl Message {
 /// Number of a message.
 pub type MessageId = u16;
 
+/// Messages of a state, ascending.
+pub type Sent = [MessageId];
+
+/// One bit a place.
+pub fn mask(places: std::ops::Range<Place>) -> u32 {
+    places.fold(0, |mask, place| mask | 1 << place)
+}
+
 /// All messages that were sent in any state, numbered.
 #[derive(Default)]
 pub struct Messages {
@@ -137,6 +155,13 @@ pub fn describe(message: &Message) -> String {
         Payload::Enable(e) => format!("Enable epoch {} trim {:?} end {:?}", e.epoch, e.trim, e.end),
         Payload::Program(p) => format!("Program epoch {} next {:?}", p.epoch, p.next),
         Payload::Active { epoch, lane } => format!("Active epoch {epoch} lane {lane}"),
+        Payload::Sessions(told) => {
+            let stages = told.iter().map(|s| format!("{}: {:?}", s.number, s.stage));
+            format!("Sessions {}", stages.collect::<Vec<_>>().join(", "))
+        }
+        Payload::Started { started, .. } => {
+            format!("Started {} end {}", started.view, started.end)
+        }
         Payload::Delivered { inst, value } => format!("delivered {value:?} at {inst}"),
     }
 }
@@ -193,7 +218,11 @@ impl Bounds {
                 }
             }
             Payload::Enable(enable) => enable.nonce = nonce(enable.nonce),
-            Payload::Program(_) | Payload::Active { .. } | Payload::Delivered { .. } => {}
+            Payload::Program(_)
+            | Payload::Active { .. }
+            | Payload::Sessions(_)
+            | Payload::Started { .. }
+            | Payload::Delivered { .. } => {}
         }
         message
     }

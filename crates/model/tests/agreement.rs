@@ -20,7 +20,12 @@ fn check(name: &str) {
         panic!("{}\n{}", way.flaw, way.steps.join("\n"));
     }
     assert!(report.complete);
-    assert_eq!(bounds.missed(&report), [""; 0], "{:?}", report.reached);
+    assert_eq!(
+        report.missed(bounds.reaches),
+        [""; 0],
+        "{:?}",
+        report.reached
+    );
 }
 
 #[test]

@@ -260,7 +260,7 @@ impl Group {
         last.stage = Stage::Active { by };
         let (number, sequencer) = (last.number, last.sequencer);
         let program = program(last, next);
-        self.client.learn(last);
+        self.client.learn(last).expect("nobody else has issued it");
         change.marked_active();
         assert_eq!(change.poll(), Some(Effect::HandOver));
         let stamping = self.sequencers.get_mut(&number).expect("its sequencer");

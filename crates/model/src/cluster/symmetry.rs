@@ -4,8 +4,9 @@
 use super::{Cluster, FIRST, MAX_SYMMETRIES, NOTHING, Origin, State};
 use crate::explore::{Fingerprint, Mixer};
 use crate::network::{MessageId, Place};
+use crate::systems::System;
 
-impl Cluster {
+impl<S: System> Cluster<S> {
     fn exchanged_place(&self, symmetry: usize, place: Place) -> Place {
         let way = &self.symmetries[symmetry];
         way.get(usize::from(place)).copied().unwrap_or(place)
@@ -56,7 +57,7 @@ impl Cluster {
             return known;
         }
         let message = self.messages.get(id).clone();
-        let message = self.bounds.exchanged(&self.symmetries[symmetry], message);
+        let message = self.system.exchanged(&self.symmetries[symmetry], message);
         let exchanged = self.post(message);
         let row = &mut self.exchanged_messages[symmetry];
         if row.len() <= usize::from(id) {

@@ -22,7 +22,7 @@ use crate::{
 // ---- Types
 
 /// What a receiver is told when it is made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct ReceiverSettings {
     /// The deployment that it serves.
     pub deployment: Deployment,
@@ -64,7 +64,7 @@ pub struct Message<'a> {
 // ---- State
 
 /// A receiver of one partition.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Receiver {
     settings: ReceiverSettings,
     listening: Listening,
@@ -78,7 +78,7 @@ pub struct Receiver {
     slots: Vec<Slot>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 enum Listening {
     /// To a session, whose sequencer this is.
     To(Epoch, NodeId),
@@ -89,7 +89,7 @@ enum Listening {
 }
 
 /// Of a slot from `next` to `end`. What lies beyond means nothing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
 struct Slot {
     has_come: bool,
     /// When a later one came first.

@@ -92,7 +92,7 @@ pub struct Ack {
 }
 
 /// A view that f+1 members have begun; for the controller.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Started {
     /// The digest of its session, as these members know it.
     pub session: u64,

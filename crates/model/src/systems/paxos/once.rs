@@ -3,29 +3,14 @@
 
 use paxos::{Acceptor, Header, Leader, MsgType, To};
 
-use super::{Cluster, Origin, State};
+use super::Paxos;
 use crate::actor::{Actor, Outputs};
 use crate::bounds::Local;
 use crate::mutation::Mutation;
-use crate::network::Place;
+use crate::network::{Place, Sent};
 
-impl Cluster {
-    pub(super) fn happen(&mut self, at: u8, actor: u32) -> u32 {
-        if let Some(&known) = self.happened.get(&(actor, at)) {
-            return known;
-        }
-        let local = self.bounds.locals[usize::from(at)].clone();
-        let place = self.place_of_local(&local);
-        let mut after = self.actors[actor as usize].clone();
-        let mut out = Outputs::default();
-        self.carry_out(&local, &mut after, &mut out);
-        let origin = Origin::Local(actor, at);
-        let step = self.keep(place, origin, actor, after, place, out, None);
-        self.happened.insert((actor, at), step);
-        step
-    }
-
-    pub(super) fn place_of_local(&self, local: &Local) -> Place {
+impl Paxos {
+    pub(super) fn place_of(&self, local: &Local) -> Place {
         let b = &self.bounds;
         match local {
             Local::Crash { acceptor } => *acceptor,
@@ -37,7 +22,7 @@ impl Cluster {
         }
     }
 
-    fn carry_out(&self, local: &Local, actor: &mut Actor, out: &mut Outputs) {
+    pub(super) fn carry_out(&self, local: &Local, actor: &mut Actor, out: &mut Outputs) {
         match (local, &mut *actor) {
             (Local::Issue { .. }, Actor::Control(control)) => {
                 let epoch = control.store.last_epoch() + 1;
@@ -83,21 +68,21 @@ impl Cluster {
 
     /// Whether it may happen now: epochs and ticks come in order, and a replica covers only what
     /// is decided.
-    pub(super) fn may_happen(&self, at: usize, state: &State) -> bool {
+    pub(super) fn is_possible(&self, at: usize, used: u32, sent: &Sent) -> bool {
         let local = &self.bounds.locals[at];
         let before = &self.bounds.locals[..at];
         let after_others = |same: fn(&Local) -> bool| {
             let mut earlier = before.iter().enumerate().filter(|(_, local)| same(local));
-            earlier.all(|(at, _)| state.used >> at & 1 == 1)
+            earlier.all(|(at, _)| used >> at & 1 == 1)
         };
         match local {
             Local::Issue { .. } => after_others(|_| true),
             Local::TickCandidates => after_others(|l| *l == Local::TickCandidates),
             Local::TickRepairer { .. } => {
                 let mut same = before.iter().enumerate().filter(|(_, l)| *l == local);
-                same.all(|(at, _)| state.used >> at & 1 == 1)
+                same.all(|(at, _)| used >> at & 1 == 1)
             }
-            Local::Trim { to, .. } => self.judge.all_decided_below(*to, &state.sent),
+            Local::Trim { to, .. } => self.judge.all_decided_below(*to, sent),
             _ => true,
         }
     }

@@ -5,14 +5,14 @@ use paxos::{
     Acceptor, Enable, Header, HostLearner, Leader, MsgType, Program, Recover, RecoverSettings,
 };
 
-use super::{Cluster, mask};
+use super::Paxos;
 use crate::actor::{Actor, Control, Outputs, Repairer};
 use crate::bounds::{leader_nonce, memory_nonce};
 use crate::mutation::Mutation;
-use crate::network::{Message, Payload, Place};
+use crate::network::{Message, Payload, Place, mask};
 
-impl Cluster {
-    pub(super) fn first_actors(&mut self) -> Vec<Actor> {
+impl Paxos {
+    pub(super) fn begin(&self) -> Vec<Actor> {
         let b = self.bounds.clone();
         let repairer_nonce = |place: Place| 0x4e00 + u64::from(place);
         let mut actors = Vec::new();

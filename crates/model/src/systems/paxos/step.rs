@@ -4,42 +4,25 @@
 use paxos::wire::value::Rejection;
 use paxos::{Flags, Header, MsgType, Reason, To, Verdict};
 
-use super::{Cluster, FIRST, NOTHING, Origin, Step, UNKNOWN, mask};
+use super::Paxos;
 use crate::actor::{Actor, Outputs};
 use crate::mutation::{falsify_input, falsify_step};
-use crate::network::{Message, MessageId, Payload, Place};
+use crate::network::{Message, Payload, Place, mask};
+use crate::systems::Happened;
 
-impl Cluster {
-    /// What the actor at `place` makes of a message.
-    pub(super) fn deliver(&mut self, place: Place, actor: u32, id: MessageId) -> u32 {
-        let known = self.taken[actor as usize].get(usize::from(id));
-        if let Some(&step) = known.filter(|step| **step != UNKNOWN) {
-            return step;
-        }
-        let step = self.try_deliver(place, actor, id);
-        let row = &mut self.taken[actor as usize];
-        if row.len() <= usize::from(id) {
-            row.resize(usize::from(id) + 1, UNKNOWN);
-        }
-        row[usize::from(id)] = step;
-        step
-    }
-
-    fn try_deliver(&mut self, place: Place, number: u32, id: MessageId) -> u32 {
-        let message = self.messages.get(id).clone();
-        let mut payload = message.payload;
-        let before = self.actors[number as usize].clone();
+impl Paxos {
+    /// What an actor makes of a message, with the deliberate mistake.
+    pub(super) fn step(&self, before: &Actor, mut payload: Payload) -> Happened<Actor> {
         if let Some(mutation) = self.mutation {
-            falsify_input(mutation, &self.bounds, &before, &mut payload);
+            falsify_input(mutation, &self.bounds, before, &mut payload);
         }
         let mut after = before.clone();
         let mut out = after.receive(&payload);
         if let Some(mutation) = self.mutation {
-            falsify_step(mutation, &before, &mut after, &payload, &mut out);
+            falsify_step(mutation, before, &mut after, &payload, &mut out);
         }
-        let flaw = self.flaw_of_step(&before, &after, &payload, &out);
-        let origin = Origin::Message(number, id);
-        self.keep(place, origin, number, after, message.from, out, flaw)
+        let flaw = self.flaw_of_step(before, &after, &payload, &out);
+        Happened { after, out, flaw }
     }
 
     /// INV-8, and the alarm that an acceptor raises.
@@ -65,22 +48,18 @@ impl Cluster {
         alarm.then(|| format!("INV-3: {payload:?} raises the alarm").into())
     }
 
-    #[allow(clippy::too_many_arguments)] // two calls
-    pub(super) fn keep(
-        &mut self,
+    /// The messages that an actor's outputs are.
+    pub(super) fn post(
+        &self,
         place: Place,
-        origin: Origin,
-        number: u32,
-        after: Actor,
         sender: Place,
+        after: &Actor,
         out: Outputs,
-        flaw: Option<Box<str>>,
-    ) -> u32 {
-        let memory = match &after {
+    ) -> Vec<Message> {
+        let memory = match after {
             Actor::Acceptor(acceptor) => acceptor.nonce(),
             _ => 0,
         };
-        let next = self.number(place, after, origin);
         let mut sends = Vec::new();
         for (to, header, value) in out.packets.0 {
             let to = self.receivers(to, sender, &header);
@@ -100,29 +79,13 @@ impl Cluster {
         for (inst, value) in out.delivered {
             sends.push((Payload::Delivered { inst, value }, 0));
         }
-        let mut sends: Vec<MessageId> = sends
-            .into_iter()
-            .map(|(payload, to)| {
-                self.post(Message {
-                    payload,
-                    from: place,
-                    to,
-                    memory,
-                })
-            })
-            .collect();
-        sends.sort_unstable();
-        sends.dedup();
-        if next == number && sends.is_empty() && flaw.is_none() {
-            return NOTHING;
-        }
-        let step = Step {
-            next,
-            sends: sends.into(),
-            flaw,
+        let message = |(payload, to)| Message {
+            payload,
+            from: place,
+            to,
+            memory,
         };
-        self.steps.push(step);
-        FIRST + (self.steps.len() - 1) as u32
+        sends.into_iter().map(message).collect()
     }
 
     /// Messages that can't matter to whom they go, and would only multiply states.

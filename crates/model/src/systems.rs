@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the clusters of each protocol consist of.
+
+pub mod nopaxos;
+pub mod paxos;
+
+use ::paxos::NodeId;
+
+use crate::actor::Outputs;
+use crate::explore::Fingerprint;
+use crate::network::{Message, MessageId, Place, Sent};
+
+/// What an actor has become, and what it does.
+pub struct Happened<A> {
+    /// The actor.
+    pub after: A,
+    /// What it sends and says.
+    pub out: Outputs,
+    /// What is wrong with that.
+    pub flaw: Option<Box<str>>,
+}
+
+/// A state that was reached for the first time.
+pub struct Reached<'a, A> {
+    /// All actors' states that were ever reached.
+    pub all: &'a [A],
+    /// By place: the number of the actor's state.
+    pub numbers: &'a [u32],
+    /// The places whose actors aren't what they were in the state before.
+    pub changed: &'a [usize],
+    /// All messages, ascending.
+    pub sent: &'a Sent,
+    /// Those that were not sent in the state before.
+    pub fresh: &'a [MessageId],
+}
+
+impl<'a, A> Reached<'a, A> {
+    /// The actor at a place.
+    pub fn actor(&self, place: usize) -> &'a A {
+        &self.all[self.numbers[place] as usize]
+    }
+}
+
+/// The roles of a protocol within bounds: where they are, what may happen to them, and what must hold.
+///
+/// *Locals* are what happens without a message.
+pub trait System {
+    /// One kind a role.
+    type Actor: Clone;
+
+    /// Equal for actors in the same state.
+    fn fingerprint(actor: &Self::Actor) -> Fingerprint;
+
+    /// Number of places.
+    fn places(&self) -> usize;
+    /// The node at a place.
+    fn node(&self, place: Place) -> NodeId;
+    /// The ways to exchange actors that make no difference, the identity first: each says where the first places go.
+    fn symmetries(&self) -> Vec<Vec<u8>>;
+    /// The message with actors exchanged.
+    fn exchanged(&self, way: &[u8], message: Message) -> Message;
+
+    /// How they begin, by place.
+    fn first_actors(&mut self) -> Vec<Self::Actor>;
+    /// What was sent before.
+    fn first_messages(&self) -> Vec<Message>;
+
+    /// What an actor makes of a message.
+    fn take(&self, actor: &Self::Actor, message: &Message) -> Happened<Self::Actor>;
+    /// The messages that an actor's outputs are: it was sent something by whom is at `sender`.
+    fn messages_of(
+        &self,
+        place: Place,
+        sender: Place,
+        after: &Self::Actor,
+        out: Outputs,
+    ) -> Vec<Message>;
+
+    /// How many locals there are.
+    fn locals(&self) -> usize;
+    /// Whose it is.
+    fn place_of_local(&self, at: usize) -> Place;
+    /// Whether it may happen more than once.
+    fn repeats(&self, at: usize) -> bool;
+    /// Whether it may happen now. `used`: which of those that happen once have happened, one bit each.
+    fn may_happen(&self, at: usize, used: u32, sent: &Sent) -> bool;
+    /// What becomes of an actor to which it happens.
+    fn happen(&self, at: usize, actor: &Self::Actor) -> Happened<Self::Actor>;
+    /// One line about it.
+    fn describe_local(&self, at: usize) -> String;
+
+    /// Notes what a message says, the first time it is sent in any state.
+    fn note(&mut self, id: MessageId, message: &Message);
+    /// What is wrong with a state.
+    fn flaw(&mut self, reached: &Reached<'_, Self::Actor>) -> Option<String>;
+    /// How many interesting things were reached.
+    fn seen(&self) -> Vec<(&'static str, u64)>;
+}
