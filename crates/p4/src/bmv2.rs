@@ -2,7 +2,6 @@
 //! BMv2 and its compiler: found on this machine, never built here.
 
 use std::env;
-use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -162,7 +161,7 @@ fn find(program: &str, variable: &str) -> Result<PathBuf> {
             )),
         };
     }
-    let dirs = env::var_os("PATH").unwrap_or_else(OsString::new);
+    let dirs = env::var_os("PATH").unwrap_or_default();
     let found = env::split_paths(&dirs).map(|dir| dir.join(program));
     found
         .into_iter()

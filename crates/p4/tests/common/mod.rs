@@ -152,6 +152,9 @@ impl Port for CpuPort {
     }
 }
 
+/// What a role made of a packet.
+type Step = (Vec<(To, Vec<u8>)>, Verdict);
+
 /// A role in a switch of its own as a script sees it.
 pub struct P4Device {
     bench: Rc<Bench>,
@@ -224,7 +227,7 @@ impl P4Device {
         Ok(frames)
     }
 
-    fn step(&mut self, datagram: &[u8]) -> Result<(Vec<(To, Vec<u8>)>, Verdict), String> {
+    fn step(&mut self, datagram: &[u8]) -> Result<Step, String> {
         let to_members = match self.setup.role {
             script::Role::Leader => To::Acceptors,
             script::Role::Sequencer => To::Replicas,
