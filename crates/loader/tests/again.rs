@@ -35,7 +35,7 @@ struct Machine {
 impl Machine {
     fn new(dir: &Path, v6: bool) -> Machine {
         let deployment = Deployment {
-            max_value: 1408,
+            max_value: 1400,
             ..deployment(0)
         };
         let switch = Switch::new([dir, dir], deployment, SLOTS, v6);
@@ -109,7 +109,7 @@ fn value(len: usize) -> Vec<u8> {
 fn what_a_role_multicasts_is_handed_back() {
     let Some(dir) = objects_or_skip() else { return };
     for (v6, len) in [false, true]
-        .map(|v6| [0, 1, 64, 1408].map(|len| (v6, len)))
+        .map(|v6| [0, 1, 64, 1400].map(|len| (v6, len)))
         .concat()
     {
         let mut machine = Machine::new(&dir, v6);
@@ -188,7 +188,7 @@ fn a_command_over_several_partitions_has_a_copy_for_each() {
 fn answers_go_back_and_what_is_nothing_to_a_role_goes_nowhere() {
     let Some(dir) = objects_or_skip() else { return };
     let mut machine = Machine::new(&dir, false);
-    let long = value(1408);
+    let long = value(1400);
     let proposal = of_round(MsgType::Phase2a, LEADER);
     machine.takes(ACCEPTORS[0], &proposal, &long);
     let question = message(MsgType::Query);

@@ -16,6 +16,7 @@ use loader::object::{Object, Role, Sizes};
 use loader::place::Place;
 use loader::ring::Ring;
 use loader::run::{Runner, action, counter};
+use paxos::wire::TAG_LEN;
 use paxos::{Flags, Header, MsgType, Packet, Reason, Round, Verdict};
 
 #[test]
@@ -404,7 +405,7 @@ fn a_tag_is_taken_out_of_the_middle() {
         let mut datagram = proposal(&value);
         datagram[15] = inst;
         datagram[27] |= 1;
-        datagram.splice(48..48, [0xab; 16]);
+        datagram.splice(48..48, [0xab; TAG_LEN]);
         let (sent, verdict) = acceptor.step(&datagram);
         assert_eq!(verdict, Verdict::Changed);
         let packet = Packet::parse(&sent[0].1).expect("a good packet");

@@ -16,7 +16,7 @@
 //! | `partitions` | partitions of its state, each with a log of its own, 1 to 64 | 1 |
 //! | `slots` | instances that an acceptor remembers, a partition | 65536 |
 //! | `window` | instances that may be open (not yet trimmed) at once; at most 15/16 of `slots`, as each new epoch takes one too | three quarters of `slots` |
-//! | `max_value` | largest value in bytes, 64 to 1408 | 1024 |
+//! | `max_value` | largest value in bytes, 64 to 1400 | 1024 |
 //! | `application` | `"rocksdb"`, `"leveldb"`, `"echo"`, or `"own"`: a program of your own, which starts its replicas itself | required |
 //! | `f` | acceptors that may fail: there must be 2f+1; with NOPaxos the same of replicas | from their number |
 //! | `g` | replicas that may fail without stopping TRIM: at least 2g+1; with NOPaxos it is `f` | from their number |

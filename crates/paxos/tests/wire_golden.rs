@@ -12,7 +12,7 @@ use paxos::wire::value::{
     PackedItem, Probe, ProbeReport, RangeReport, Rejection, Vector, append_packed, emit_marker,
     packed_is_valid, packed_items, parse_marker,
 };
-use paxos::wire::{HEADER_LEN, MAX_VALUE_LEN};
+use paxos::wire::{HEADER_LEN, MAX_VALUE_LEN, TAG_LEN};
 use paxos::{Flags, Header, MsgType, Packet, Reason, Round};
 
 #[test]
@@ -208,7 +208,7 @@ fn what_is_no_list_of_noops_is_not_written() {
 
 #[test]
 fn the_largest_value_fills_the_mtu() {
-    assert_eq!(20 + 8 + HEADER_LEN + 16 + MAX_VALUE_LEN, 1500);
+    assert_eq!(20 + 8 + HEADER_LEN + TAG_LEN + MAX_VALUE_LEN, 1500);
 }
 
 fn check_pack(meaning: &Meaning<'_>, value: &[u8]) {

@@ -191,7 +191,7 @@ pub use program::Program;
 /// let refused = draft.write(&file).unwrap_err(); // and the file is as it was
 /// assert!(refused.errors[0].line > 0);
 /// assert_eq!(refused.errors[0].problem, "`max_value = 7` is out of range");
-/// assert_eq!(refused.errors[0].remedy, "choose 64 to 1408");
+/// assert_eq!(refused.errors[0].remedy, "choose 64 to 1400");
 /// # std::fs::remove_dir_all(&directory)?;
 /// # Ok(())
 /// # }

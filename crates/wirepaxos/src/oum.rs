@@ -57,7 +57,7 @@ pub struct Group {
     pub cluster: u32,
     /// Which of its groups.
     pub group: u16,
-    /// The longest message, in bytes; at most 1,408.
+    /// The longest message, in bytes; at most 1,400.
     pub max_message: u16,
 }
 

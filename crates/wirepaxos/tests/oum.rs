@@ -145,7 +145,7 @@ fn what_is_too_long_is_refused_by_name() {
     let refused = Receiver::bind("127.0.0.1:0", long).err().unwrap();
     assert_eq!(
         refused.to_string(),
-        "messages have at most 1408 bytes; choose that or less"
+        "messages have at most 1400 bytes; choose that or less"
     );
     let refused = world
         .receiver

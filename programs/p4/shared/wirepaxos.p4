@@ -11,7 +11,7 @@
 const bit<8> WIRE_VERSION = 1;
 /* In bytes. */
 const bit<16> HEADER_LEN = 48;
-const bit<16> TAG_LEN = 16;
+const bit<16> TAG_LEN = 24;
 
 /* Message types. */
 const bit<8> REQUEST = 0;
@@ -120,8 +120,14 @@ const bit<16> REASON_OLD_SESSION = 30;
 const bit<16> REASON_NOT_NORMAL = 31;
 const bit<16> REASON_WRONG_VIEW = 32;
 const bit<16> REASON_LOG_FULL = 33;
+const bit<16> REASON_UNSIGNED = 34;
+const bit<16> REASON_UNKNOWN_KEY = 35;
+const bit<16> REASON_BAD_MAC = 36;
+const bit<16> REASON_BAD_DIGEST = 37;
+const bit<16> REASON_FOREIGN_KEY = 38;
+const bit<16> REASON_REPLAYED = 39;
 /* One more than the largest. */
-const bit<16> REASONS = 34;
+const bit<16> REASONS = 40;
 
 /* What became of a packet: the number of its counter. A dropped packet's verdict is its reason, a rejected one's is
  * VERDICT_REJECTED plus its reason. */
@@ -152,7 +158,7 @@ header wire_t {
 }
 
 header tag_t {
-    bit<128> bytes;
+    bit<192> bytes;
 }
 
 /* Value of PHASE1B with the range flag. */

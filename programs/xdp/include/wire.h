@@ -11,7 +11,7 @@
 
 #define WIRE_VERSION 1
 #define HEADER_LEN 48
-#define TAG_LEN 16
+#define TAG_LEN 24
 /* What fits an MTU of 1,500 bytes with IPv4, UDP, header and tag. */
 #define MAX_VALUE_LEN (1500 - 20 - 8 - HEADER_LEN - TAG_LEN)
 /* Maps have room for any value that a group may be configured for. */

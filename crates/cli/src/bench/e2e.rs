@@ -81,7 +81,7 @@ pub struct Options {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     value_bytes: u16,
     /// Bytes of a value, which packs several commands, at most
-    #[arg(long, default_value_t = MAX_VALUE, value_parser = clap::value_parser!(u16).range(64..=1408))]
+    #[arg(long, default_value_t = MAX_VALUE, value_parser = clap::value_parser!(u16).range(64..=1400))]
     max_value: u16,
     /// Values in flight at most; further commands are packed into the next ones
     #[arg(long, default_value_t = ClientOptions::default().max_open_values)]

@@ -83,7 +83,7 @@ pub struct GroupDraft {
     /// Instances that may be open at once, at most 15/16 of `slots`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
-    /// Largest value, 64 to 1408 bytes.
+    /// Largest value, 64 to 1400 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_value: Option<u16>,
     /// Acceptors that may fail.

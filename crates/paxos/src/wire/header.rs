@@ -4,6 +4,7 @@
 //! [`Packet::parse`] is the only way from bytes to a packet: it checks everything that needs no
 //! state, so no accessor of a parsed packet can panic.
 
+use super::tag::TAG_LEN;
 use super::{MsgType, Reason};
 use crate::{GroupId, Instance, NodeId, PartitionId, Round};
 
@@ -11,8 +12,6 @@ use crate::{GroupId, Instance, NodeId, PartitionId, Round};
 pub const VERSION: u8 = 1;
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 48;
-/// Bytes of the optional tag.
-pub const TAG_LEN: usize = 16;
 
 /// Field positions (docs/wire.md).
 mod field {
@@ -41,7 +40,7 @@ pub struct Flags(pub u16);
 impl Flags {
     /// No flag.
     pub const NONE: Flags = Flags(0);
-    /// A 16-byte tag follows the header.
+    /// A tag follows the header.
     pub const TAG: Flags = Flags(1 << 0);
     /// Phase 1 (or a QUERY) over all instances.
     pub const RANGE: Flags = Flags(1 << 1);

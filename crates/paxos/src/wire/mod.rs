@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The wire: one message a datagram; a 48-byte header, an optional 16-byte tag, then the value.
+//! The wire: one message a datagram; a 48-byte header, an optional 24-byte tag, then the value.
 //! All fields are big-endian. `docs/wire.md` is the living text, `testdata/wire/` holds the golden
 //! bytes that every implementation reads.
 //!
@@ -41,11 +41,13 @@ mod header;
 mod msgtype;
 pub mod nopaxos;
 mod reason;
+mod tag;
 pub mod value;
 
-pub use header::{Flags, HEADER_LEN, Header, Packet, TAG_LEN, VERSION};
+pub use header::{Flags, HEADER_LEN, Header, Packet, VERSION};
 pub use msgtype::MsgType;
 pub use reason::{Reason, ReasonCounters};
+pub use tag::{TAG_LEN, Tag};
 
 /// The largest value that fits a 1,500-byte MTU with IPv4, UDP, header and tag.
 pub const MAX_VALUE_LEN: usize = 1500 - 20 - 8 - HEADER_LEN - TAG_LEN;

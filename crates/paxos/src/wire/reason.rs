@@ -74,11 +74,23 @@ pub enum Reason {
     WrongView = 32,
     /// The replica's log has no room: it is waiting for a checkpoint.
     LogFull = 33,
+    /// Without a tag, where one must be.
+    Unsigned = 34,
+    /// Signed with a key, or in a way, that isn't known here.
+    UnknownKey = 35,
+    /// The tag's `mac` isn't that of the header and the tag under the key it names.
+    BadMac = 36,
+    /// The tag's `digest` isn't that of the value.
+    BadDigest = 37,
+    /// Signed by a client, and only nodes send this.
+    ForeignKey = 38,
+    /// A REQUEST whose counter was there before, or is older than what is remembered.
+    Replayed = 39,
 }
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Reason; 33] = [
+    pub const ALL: [Reason; 39] = [
         Reason::Truncated,
         Reason::BadVersion,
         Reason::UnknownType,
@@ -112,6 +124,12 @@ impl Reason {
         Reason::NotNormal,
         Reason::WrongView,
         Reason::LogFull,
+        Reason::Unsigned,
+        Reason::UnknownKey,
+        Reason::BadMac,
+        Reason::BadDigest,
+        Reason::ForeignKey,
+        Reason::Replayed,
     ];
 
     /// The reason with this number.
@@ -155,6 +173,12 @@ impl Reason {
             Reason::NotNormal => "not_normal",
             Reason::WrongView => "wrong_view",
             Reason::LogFull => "log_full",
+            Reason::Unsigned => "unsigned",
+            Reason::UnknownKey => "unknown_key",
+            Reason::BadMac => "bad_mac",
+            Reason::BadDigest => "bad_digest",
+            Reason::ForeignKey => "foreign_key",
+            Reason::Replayed => "replayed",
         }
     }
 

@@ -12,7 +12,7 @@
 control sum_of(inout headers_t hdr, inout metadata_t m) {
     bit<64> of_ipv4;
     bit<256> of_ipv6;
-    bit<128> of_tag;
+    bit<192> of_tag;
     bit<192> of_range_report;
     bit<128> of_rejection;
     bit<16> of_probe;
