@@ -469,11 +469,12 @@ fn command(input: &mut Input<'_>, request: u64) -> Vec<u8> {
         0 => ReplyAddress::default(),
         1 => ReplyAddress {
             home: NODE,
-            address: None,
+            ..ReplyAddress::default()
         },
         _ => ReplyAddress {
             home: u16::from(input.small() % 8),
             address: Some(([127, 0, 0, 1], 9).into()),
+            ..ReplyAddress::default()
         },
     };
     let op = match input.small() {

@@ -104,6 +104,9 @@ fn print_table(cluster: &ClusterFile, answers: &BTreeMap<String, Value>, digests
             .iter()
             .for_each(|line| println!("{line}"));
     }
+    summary::old_keys(answers)
+        .iter()
+        .for_each(|line| println!("{line}"));
     for (name, next, digest) in &digests.found {
         println!("digest of {name} at instance {next}: {digest}");
     }

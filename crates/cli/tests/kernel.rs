@@ -492,6 +492,7 @@ fn auto_falls_back_to_sockets_and_says_why() {
         in_switch: false,
         cpu_of: |_| None,
         spin_us: 0,
+        auth: false,
     };
     let local = LocalCluster::create(&std::env::temp_dir(), &shape).unwrap();
     let node = |plane: &str| {

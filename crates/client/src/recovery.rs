@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use control::{Message, Protocol};
 use node::Senders;
+use node::auth::{Keys, Signer};
 use node::cluster_file::{ClusterFile, Node, Role};
 use node::host::wait;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
@@ -66,12 +67,13 @@ impl Recovery {
             ));
         }
         let nonce = random_nonce()?;
+        let keyring = Keys::of_node(cluster)?.keyring();
         let mut recovery = Recovery {
             start: Instant::now(),
             plane: UdpPlane::bind((node.address.ip(), 0).into(), PlaneOptions::default())?,
-            senders: Senders::of(cluster),
+            senders: Senders::of(cluster).with(keyring.clone()),
             inbox: RecvBatch::new(),
-            outbox: AcceptorOutbox::new(cluster),
+            outbox: AcceptorOutbox::new(cluster, Signer::new(keyring)),
             recover: Recover::new(RecoverSettings {
                 deployment,
                 pid,
@@ -244,12 +246,14 @@ fn node_here(cluster: &ClusterFile) -> Result<&Node, Error> {
 
 struct AcceptorOutbox {
     acceptors: Vec<(paxos::NodeId, SocketAddr)>,
+    signer: Signer,
     batch: SendBatch,
 }
 
 impl AcceptorOutbox {
-    fn new(cluster: &ClusterFile) -> AcceptorOutbox {
+    fn new(cluster: &ClusterFile, signer: Signer) -> AcceptorOutbox {
         AcceptorOutbox {
+            signer,
             acceptors: cluster
                 .acceptors()
                 .iter()
@@ -264,7 +268,9 @@ impl Outbox for AcceptorOutbox {
     fn send(&mut self, to: To, header: &Header, value: &[u8]) {
         for (id, address) in &self.acceptors {
             if to == To::Acceptors || to == To::Node(*id) {
-                self.batch.push(address, header, value);
+                let to = std::slice::from_ref(address);
+                self.signer
+                    .push_all(&mut self.batch, to, header, value, keys::NODES);
             }
         }
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use control::{EpochState, Message, Protocol, View};
 use node::Senders;
+use node::auth::{Keys, Signer};
 use node::cluster_file::{ClusterFile, Group, Node};
 use node::host::Spinner;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
@@ -77,6 +78,9 @@ pub struct Client {
     start: Instant,
     plane: UdpPlane,
     senders: Senders,
+    keys: Keys,
+    /// The number of its key.
+    key: u8,
     inbox: RecvBatch,
     outbox: LeaderOutbox,
     proposer: Proposer,
@@ -179,13 +183,17 @@ impl Client {
             nonce,
             max_open_values: options.max_open_values,
         });
+        let keys = Keys::of_client(cluster)?;
+        let keyring = keys.keyring();
         let mut client = Client {
             group,
+            key: keyring.as_ref().map_or(0, |keyring| keyring.number()),
+            keys,
             start: Instant::now(),
             plane: UdpPlane::bind(local_address(controller)?, PlaneOptions::default())?,
-            senders: Senders::of(cluster),
+            senders: Senders::of(cluster).with(keyring.clone()),
             inbox: RecvBatch::new(),
-            outbox: LeaderOutbox::default(),
+            outbox: LeaderOutbox::new(Signer::new(keyring)),
             proposer: if options.packing {
                 proposer
             } else {
@@ -358,6 +366,10 @@ impl Client {
     /// Sends what is queued, and takes what arrives until `deadline`; false when that has passed.
     fn advance(&mut self, deadline: Instant) -> Result<bool, Error> {
         self.counted.check()?;
+        if let Some(keyring) = self.keys.newer() {
+            self.outbox.signer.use_keys(keyring.clone());
+            self.senders.use_keys(keyring);
+        }
         self.flush();
         let left = deadline.saturating_duration_since(Instant::now());
         let ready = self.more || self.wait(left)?;
@@ -528,6 +540,7 @@ impl Client {
         Ok(ReplyAddress {
             home: self.home.id(),
             address: Some(self.plane.local_addr()?),
+            key: self.key,
         })
     }
 
@@ -609,18 +622,32 @@ impl Drop for Client {
 }
 
 /// A client sends to nobody but the leader.
-#[derive(Default)]
 struct LeaderOutbox {
     leader: Option<SocketAddr>,
+    signer: Signer,
     batch: SendBatch,
+}
+
+impl LeaderOutbox {
+    fn new(signer: Signer) -> LeaderOutbox {
+        LeaderOutbox {
+            leader: None,
+            signer,
+            batch: SendBatch::new(),
+        }
+    }
 }
 
 impl Outbox for LeaderOutbox {
     fn send(&mut self, to: To, header: &Header, value: &[u8]) {
         debug_assert_eq!(to, To::Leader);
-        if let Some(leader) = &self.leader {
-            self.batch.push(leader, header, value);
-        }
+        self.signer.push_all(
+            &mut self.batch,
+            self.leader.as_slice(),
+            header,
+            value,
+            keys::NODES,
+        );
     }
 }
 

@@ -76,6 +76,7 @@ pub fn run(settings: &Settings, say: &Narrator) -> Result<Report, Error> {
         in_switch: settings.in_switch,
         cpu_of: |_| None,
         spin_us: 0,
+        auth: false,
     };
     let mut cluster = make_cluster(settings, &shape, say)?;
     if settings.keep {

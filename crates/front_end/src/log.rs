@@ -67,7 +67,7 @@ impl<P: Plane> Log<P> {
             started: Instant::now(),
             home: ReplyAddress {
                 home: settings.deployment.node,
-                address: None,
+                ..ReplyAddress::default()
             },
             command: Vec::new(),
         }

@@ -9,11 +9,14 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use keys::KeyFile;
 use lab::faults::Rates;
 use lab::topology::{REDIS_PASSWORD, REDIS_PORT};
 use lab::{Lab, Topology, UpOptions};
 use loader::pins::Pins;
-use node::cluster_file::{ApplicationKind, Draft, GroupDraft, Plane, Protocol, Role, Storage};
+use node::cluster_file::{
+    ApplicationKind, Auth, Draft, GroupDraft, Plane, Protocol, Role, Storage,
+};
 use node::{ClusterFile, Stop};
 
 use crate::error::Error;
@@ -58,6 +61,8 @@ pub struct Shape {
     pub cpu_of: fn(&str) -> Option<usize>,
     /// How many microseconds nodes look for packets before they sleep; on loopback.
     pub spin_us: u64,
+    /// Whether packets are signed; on loopback.
+    pub auth: bool,
 }
 
 /// A cluster's directory and addresses.
@@ -88,11 +93,15 @@ impl LocalCluster {
         let mut random = [0; 4];
         getrandom::fill(&mut random).map_err(|e| Error::new(e.to_string()))?;
         let cluster = u32::from_be_bytes(random);
-        let draft = draft(cluster, node::loopback::draw()?, shape)?;
+        let mut draft = draft(cluster, node::loopback::draw()?, shape)?;
+        draft.auth = shape.auth.then_some(Auth::SipHash);
         let directory = parent.join(format!("wirepaxos-{cluster:08x}"));
         std::fs::create_dir_all(&directory)?;
         let file = directory.join("cluster.toml");
-        draft.write(&file)?;
+        let written = draft.write(&file)?;
+        if shape.auth {
+            KeyFile::new(cluster)?.create(&written.keys)?;
+        }
         let redis = draft.nodes.iter().filter_map(|node| node.redis);
         Ok(LocalCluster {
             directory,
@@ -190,6 +199,8 @@ impl LocalCluster {
     pub fn file_for_server(&self) -> Result<(PathBuf, String), Error> {
         let host = "replica-1".to_string();
         let mut draft = Draft::from(&ClusterFile::load(&self.file)?);
+        // It takes whatever comes.
+        draft.auth = None;
         let replica = draft.nodes.iter().find(|node| node.name == host);
         let ip = replica.map(|node| node.address.ip());
         let ip = ip.ok_or_else(|| Error::new("the cluster has no replica"))?;

@@ -91,6 +91,7 @@ pub fn measure(settings: &Settings, say: impl Fn(&str)) -> Result<Measured, Erro
         in_switch: false,
         cpu_of: |_| None,
         spin_us: 0,
+        auth: false,
     };
     let local = LocalCluster::create(&settings.data, &shape)?;
     local.set_in_group(&format!("catch_up_mib_per_s = {}", settings.mib_per_s))?;

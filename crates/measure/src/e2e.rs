@@ -83,6 +83,8 @@ pub struct Settings {
     pub pinned: Pinned,
     /// How long nodes, and a client that is alone, look for packets before they sleep.
     pub spin: Duration,
+    /// Packets are signed.
+    pub auth: bool,
     /// What each load is compared with.
     pub baseline: Option<Baseline>,
 }
@@ -286,6 +288,7 @@ fn make_cluster(settings: &Settings) -> Result<LocalCluster, Error> {
         in_switch: settings.in_switch,
         cpu_of: settings.pinned.node_cpu(),
         spin_us: settings.spin.as_micros() as u64,
+        auth: settings.auth,
     };
     if settings.plane == Plane::Udp && !settings.lab {
         return LocalCluster::create(&settings.data, &shape);

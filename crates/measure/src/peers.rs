@@ -332,7 +332,7 @@ impl Output for Outgoing {
         status: u8,
         bytes: &[u8],
     ) {
-        let ReplyTo::Address(to) = *to else {
+        let ReplyTo::Address(to, _) = *to else {
             return;
         };
         let len = PACKED_ITEM_HEADER_LEN + 1 + bytes.len();

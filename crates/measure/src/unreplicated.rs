@@ -199,6 +199,7 @@ mod tests {
             in_switch: false,
             cpu_of: |_| None,
             spin_us: 0,
+            auth: false,
         };
         let local = LocalCluster::create(&std::env::temp_dir(), &shape).unwrap();
         let cluster = ClusterFile::load(&local.file).unwrap();

@@ -16,6 +16,7 @@
 //! A node with a `metrics` address has one more thread and a TCP socket. Where leader, acceptor or learner
 //! is in the kernel, the data socket only gets what the program passes on.
 
+pub mod auth;
 mod budget;
 mod challenges;
 pub mod cluster_file;

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where nodes send from. Nothing in a packet proves who has made it; but what only nodes send counts only
-//! if it comes from the address of the node in whose name it is. [M-SENDER]
+//! Who may have sent a packet. What only nodes send counts only if it comes from the address of the node in whose name
+//! it is [M-SENDER]; and where packets are signed, nothing counts that isn't. [M-SIGNED]
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
-use paxos::{NodeId, Packet, Reason};
+use paxos::{MsgType, NodeId, Packet, Reason};
 
+use crate::auth::Keyring;
 use crate::cluster_file::ClusterFile;
 
-/// The addresses of a cluster's nodes.
+/// The addresses of a cluster's nodes, and keys.
 #[derive(Clone, Debug)]
 pub struct Senders {
     cluster: u32,
     /// In ascending order.
     nodes: Vec<(NodeId, IpAddr)>,
+    keyring: Option<Arc<Keyring>>,
 }
 
 impl Senders {
-    /// As the cluster file has them.
+    /// As the cluster file has them, without keys.
     pub fn of(cluster: &ClusterFile) -> Senders {
         let mut nodes: Vec<_> = cluster
             .nodes
@@ -28,7 +31,18 @@ impl Senders {
         Senders {
             cluster: cluster.cluster,
             nodes,
+            keyring: None,
         }
+    }
+
+    /// From now on packets count only if they are signed with one of these keys.
+    pub fn with(self, keyring: Option<Arc<Keyring>>) -> Senders {
+        Senders { keyring, ..self }
+    }
+
+    /// These have taken the place of the ones before.
+    pub fn use_keys(&mut self, keyring: Arc<Keyring>) {
+        self.keyring = Some(keyring);
     }
 
     /// All nodes with their addresses, in ascending order.
@@ -36,20 +50,30 @@ impl Senders {
         &self.nodes
     }
 
-    /// A datagram's packet, if it may come from where it comes from. Another cluster's packet is
-    /// let through here: that it is another cluster's is the better reason to drop it.
+    /// A datagram's packet, if it may come from where it comes from. Where packets aren't signed, another cluster's
+    /// is let through here: that it is another cluster's is the better reason to drop it.
     #[inline]
     pub fn parse<'a>(&self, datagram: &'a [u8], from: &SocketAddr) -> Result<Packet<'a>, Reason> {
         let packet = Packet::parse(datagram)?;
         let header = &packet.header;
-        if !header.msgtype.is_of_nodes()
-            || header.cluster != self.cluster
-            || self.is_at(header.swid, from)
-        {
-            Ok(packet)
-        } else {
-            Err(Reason::ForeignAddress)
+        let is_ours = header.cluster == self.cluster;
+        if is_ours && self.is_of_nodes(header.msgtype) && !self.is_at(header.swid, from) {
+            return Err(Reason::ForeignAddress);
         }
+        match &self.keyring {
+            None => {}
+            Some(_) if !is_ours => return Err(Reason::WrongCluster),
+            Some(keyring) => keyring.check(&packet, datagram)?,
+        }
+        Ok(packet)
+    }
+
+    /// Where packets are signed, an answer to a node's question goes to that node: who overhears a question learns
+    /// nothing by sending it again from elsewhere.
+    #[inline]
+    fn is_of_nodes(&self, msgtype: MsgType) -> bool {
+        let asks = matches!(msgtype, MsgType::Query | MsgType::Probe);
+        msgtype.is_of_nodes() || asks && self.keyring.is_some()
     }
 
     #[inline]
@@ -64,7 +88,7 @@ impl Senders {
 
 #[cfg(test)]
 mod tests {
-    use paxos::{Header, MsgType};
+    use paxos::Header;
 
     use super::*;
 
@@ -74,6 +98,7 @@ mod tests {
         let senders = Senders {
             cluster: 0xc1,
             nodes: vec![(1, [10, 0, 0, 1].into()), (2, [10, 0, 0, 2].into())],
+            keyring: None,
         };
         let verdict = |msgtype, cluster, swid, from: &str| {
             let header = Header {

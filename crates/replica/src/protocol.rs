@@ -7,7 +7,7 @@
 //! | CLOSE | 2 u8 |
 //! | EXPIRE | 3 u8, `last_request` u64, `last_inst` u64 |
 //! | MOVE | 4 u8, address |
-//! | address | `home` u16, `family` u8 (4, 6, 0 = none), 16 bytes (IPv4 in the first four), `port` u16 |
+//! | address | `home` u16, `family` u8 (in its lower 3 bits 4, 6, 0 = none; in the upper 5 the number of the client's key), 16 bytes (IPv4 in the first four), `port` u16 |
 //! | REPLY, and each item of a packed REPLY | `status` u8, bytes |
 //! | bytes of the reply to OPEN | session id u64 |
 //!
@@ -112,7 +112,12 @@ pub struct ReplyAddress {
     pub home: NodeId,
     /// The client's socket; none = the front end beside the home replica.
     pub address: Option<SocketAddr>,
+    /// The number of the client's key, with which its replies are signed where packets are; below 32. 0 = the nodes'.
+    pub key: u8,
 }
+
+/// Bits of `family` below the key's number.
+const FAMILY_BITS: u32 = 3;
 
 impl ReplyAddress {
     /// Bytes in an operation and in a record.
@@ -133,7 +138,7 @@ impl ReplyAddress {
             }
         };
         out.extend_from_slice(&self.home.to_be_bytes());
-        out.push(family);
+        out.push(self.key << FAMILY_BITS | family);
         out.extend_from_slice(&ip);
         out.extend_from_slice(&self.address.map_or(0, |a| a.port()).to_be_bytes());
     }
@@ -143,7 +148,8 @@ impl ReplyAddress {
         let home = u16::from_be_bytes([bytes[0], bytes[1]]);
         let ip: [u8; 16] = bytes[3..19].try_into().ok()?;
         let port = u16::from_be_bytes([bytes[19], bytes[20]]);
-        let address = match bytes[2] {
+        let key = bytes[2] >> FAMILY_BITS;
+        let address = match bytes[2] % (1 << FAMILY_BITS) {
             0 => None,
             4 => Some(IpAddr::V4(Ipv4Addr::new(ip[0], ip[1], ip[2], ip[3]))),
             6 => Some(IpAddr::V6(Ipv6Addr::from(ip))),
@@ -153,9 +159,9 @@ impl ReplyAddress {
         // An IPv4 or IPv6 address without a port can't be answered; without an address all is zero.
         let sound = match address {
             Some(_) => port != 0,
-            None => port == 0 && ip == [0; 16],
+            None => port == 0 && ip == [0; 16] && key == 0,
         };
-        sound.then_some(ReplyAddress { home, address })
+        sound.then_some(ReplyAddress { home, address, key })
     }
 }
 
@@ -269,10 +275,11 @@ mod tests {
             ReplyAddress {
                 home: 7,
                 address: Some("10.1.2.3:99".parse().unwrap()),
+                key: 31,
             },
             ReplyAddress {
-                home: 0,
                 address: Some("[2001:db8::5]:65535".parse().unwrap()),
+                ..ReplyAddress::default()
             },
         ]
     }
@@ -343,6 +350,12 @@ mod tests {
         assert_eq!(with(3, 0), None, "no window");
         assert_eq!(with(6, 5), None, "unknown address family");
         assert_eq!(with(6, 0), None, "no family, yet an address");
+        let none = SessionOp::Move {
+            reply_to: ReplyAddress::default(),
+        };
+        let mut keyed = none.to_bytes();
+        keyed[3] = 1 << FAMILY_BITS;
+        assert_eq!(SessionOp::parse(&keyed), None, "no address, yet a key");
         assert_eq!(SessionOp::parse(&[]), None);
     }
 }

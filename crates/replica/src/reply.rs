@@ -12,8 +12,8 @@ use std::net::SocketAddr;
 pub enum ReplyTo {
     /// To the front end beside this replica.
     Local,
-    /// To a client's socket.
-    Address(SocketAddr),
+    /// To a client's socket, and the number of its key.
+    Address(SocketAddr, u8),
     /// To the front end beside another replica.
     Node(NodeId),
 }

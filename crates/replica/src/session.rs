@@ -330,7 +330,7 @@ impl Sessions {
     pub fn local(&self) -> impl Iterator<Item = LocalSession> + '_ {
         let here = ReplyAddress {
             home: self.node,
-            address: None,
+            ..ReplyAddress::default()
         };
         let of_front_end = self
             .open
@@ -786,7 +786,7 @@ fn first(to: &ReplyAddress, node: NodeId, answers: Answers) -> Option<ReplyTo> {
 /// may be gone. A front end hears only its own replica, and the one that leads. [S-HOME]
 fn again(to: &ReplyAddress, node: NodeId, answers: Answers) -> Option<ReplyTo> {
     match to.address {
-        Some(address) => Some(ReplyTo::Address(address)),
+        Some(address) => Some(ReplyTo::Address(address, to.key)),
         None => first(to, node, answers),
     }
 }
@@ -794,7 +794,7 @@ fn again(to: &ReplyAddress, node: NodeId, answers: Answers) -> Option<ReplyTo> {
 /// How a session is reached from a replica.
 fn reach(to: &ReplyAddress, node: NodeId) -> ReplyTo {
     match to.address {
-        Some(address) => ReplyTo::Address(address),
+        Some(address) => ReplyTo::Address(address, to.key),
         None if to.home == 0 || to.home == node => ReplyTo::Local,
         None => ReplyTo::Node(to.home),
     }

@@ -189,7 +189,7 @@ impl Cluster {
     fn forward(&mut self, node: NodeId, asker: NodeId, out: Out) {
         self.world.send(node, asker, Sent(out.sent));
         for reply in out.replies {
-            if let ReplyTo::Address(_) = reply.to {
+            if let ReplyTo::Address(..) = reply.to {
                 let header = Header {
                     client: reply.client,
                     request: reply.request,
@@ -285,6 +285,7 @@ impl Cluster {
         let to = ReplyAddress {
             home: REPLICAS[0],
             address: Some("10.0.0.9:9".parse().unwrap()),
+            ..ReplyAddress::default()
         };
         let mut items = Vec::new();
         for s in &mut self.sessions {

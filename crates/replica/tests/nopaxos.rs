@@ -94,6 +94,7 @@ fn reply_to() -> ReplyAddress {
     ReplyAddress {
         home: REPLICAS[0],
         address: Some("10.0.0.9:9".parse().unwrap()),
+        ..ReplyAddress::default()
     }
 }
 
@@ -417,7 +418,7 @@ impl<K: Kept> Cluster<K> {
     fn forward(&mut self, index: usize, asker: NodeId, out: Out) {
         let node = self.hosts[index].node;
         for reply in &out.replies {
-            let ReplyTo::Address(_) = reply.to else {
+            let ReplyTo::Address(..) = reply.to else {
                 self.locals.push(reply.clone());
                 continue;
             };
@@ -441,7 +442,7 @@ impl<K: Kept> Cluster<K> {
             self.world.carry(node, CLIENT, &datagram);
         }
         for (to, header) in &out.acks {
-            let ReplyTo::Address(_) = to else {
+            let ReplyTo::Address(..) = to else {
                 continue;
             };
             let datagram = header.datagram(&[]);
@@ -1115,12 +1116,12 @@ fn a_follower_acknowledges_to_all_whom_a_batch_names() {
     c.go_on(5 * MS);
     let now = c.now();
     let at = |port| ReplyAddress {
-        home: 0,
         address: Some(std::net::SocketAddr::from(([10, 0, 0, 9], port))),
+        ..ReplyAddress::default()
     };
     let of = |home| ReplyAddress {
         home,
-        address: None,
+        ..ReplyAddress::default()
     };
     let (me, other) = (REPLICAS[1], REPLICAS[2]);
     let slot = c.sequencer.next(0);
@@ -1148,7 +1149,7 @@ fn a_follower_acknowledges_to_all_whom_a_batch_names() {
         .iter()
         .map(|acks| acks.iter().map(|(to, h)| (*to, h.inst - slot)).collect())
         .collect();
-    let address = |port| ReplyTo::Address(at(port).address.unwrap());
+    let address = |port| ReplyTo::Address(at(port).address.unwrap(), 0);
     assert_eq!(told[0], [(address(1), 2), (address(2), 2)]);
     assert!(told[1].is_empty() && told[2].is_empty(), "front ends");
 }
@@ -1209,7 +1210,7 @@ fn the_leaders_own_front_end_gets_what_is_stable() {
     c.go_on(5 * MS);
     let to = ReplyAddress {
         home: LEADER,
-        address: None,
+        ..ReplyAddress::default()
     };
     let slot = c.sequencer.next(0);
     let op = open(false, 4, to).to_bytes();
@@ -1233,7 +1234,7 @@ fn another_replicas_front_end_waits_for_no_timer() {
     c.go_on(5 * MS);
     let to = ReplyAddress {
         home: FOLLOWERS[0],
-        address: None,
+        ..ReplyAddress::default()
     };
     let slot = c.sequencer.next(0);
     let op = open(false, 4, to).to_bytes();

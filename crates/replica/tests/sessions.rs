@@ -288,8 +288,8 @@ fn one_address_leaves_room_for_sessions_of_others() {
         ..settings(REPLICAS[0])
     });
     let to = |ip: u8, port| ReplyAddress {
-        home: 0,
         address: Some(([10, 0, 0, ip], port).into()),
+        ..ReplyAddress::default()
     };
     let mut nonce = 0;
     let mut open_from = |r: &mut Fed, ip, window| {
@@ -328,8 +328,8 @@ fn a_datagram_client_gets_no_reply_beyond_the_limit() {
         ..settings(REPLICAS[0])
     });
     let client = ReplyAddress {
-        home: 0,
         address: Some("10.0.0.1:5000".parse().unwrap()),
+        ..ReplyAddress::default()
     };
     let s = r.op(1, open(true, 8, client))[0].session_id();
     assert_eq!(
@@ -471,19 +471,30 @@ fn the_home_replica_answers_first_and_all_answer_a_repetition() {
     for node in REPLICAS {
         let mut r = Fed::new(settings(node));
         let at_home = usize::from(node == home);
-        let opened = r.op(1, open(false, 8, ReplyAddress { home, address }));
+        let opened = r.op(
+            1,
+            open(
+                false,
+                8,
+                ReplyAddress {
+                    home,
+                    address,
+                    key: 3,
+                },
+            ),
+        );
         assert_eq!(opened.len(), at_home);
         let s = 1 << 16;
         let first = r.log(s, 1, &command(1));
         assert_eq!(first.len(), at_home);
         let second = r.log(s, 1, &command(1));
         assert_eq!(second.len(), 1, "the home replica may be gone");
-        assert_eq!(second[0].to, ReplyTo::Address(socket));
+        assert_eq!(second[0].to, ReplyTo::Address(socket, 3));
 
         // A front end hears only the replica beside it.
         let local = ReplyAddress {
             home,
-            address: None,
+            ..ReplyAddress::default()
         };
         r.op(2, open(false, 8, local));
         let t = r.worker.next() << 16;
@@ -496,7 +507,7 @@ fn the_home_replica_answers_first_and_all_answer_a_repetition() {
         // A session that moves is answered at its new place.
         let moved = ReplyAddress {
             home: node,
-            address: None,
+            ..ReplyAddress::default()
         };
         let reply = r.op(s, SessionOp::Move { reply_to: moved });
         assert_eq!(
@@ -513,19 +524,19 @@ fn the_home_replica_answers_first_and_all_answer_a_repetition() {
 fn the_client_of_a_session_that_is_gone_hears_of_it() {
     let mut r = fed();
     let to = ReplyAddress {
-        home: 0,
         address: Some("10.0.0.1:5000".parse().unwrap()),
+        ..ReplyAddress::default()
     };
     let s = r.op(1, open(false, 8, to))[0].session_id();
     r.op(s, SessionOp::Close);
     let refused = r.log(s, 1, &command(1));
     assert_eq!(status_of(&refused), Status::UnknownSession);
-    assert_eq!(refused[0].to, ReplyTo::Address(to.address.unwrap()));
+    assert_eq!(refused[0].to, ReplyTo::Address(to.address.unwrap(), 0));
 
     // A replica that restarted doesn't remember the address; MOVE names it.
     r.restart();
     assert_eq!(r.log(s, 1, &command(1))[0].to, ReplyTo::Local);
     let refused = r.op(s, SessionOp::Move { reply_to: to });
     assert_eq!(status_of(&refused), Status::UnknownSession);
-    assert_eq!(refused[0].to, ReplyTo::Address(to.address.unwrap()));
+    assert_eq!(refused[0].to, ReplyTo::Address(to.address.unwrap(), 0));
 }

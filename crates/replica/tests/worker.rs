@@ -357,7 +357,7 @@ fn random_log(seed: u64, length: usize) -> Vec<(Flags, u64, u64, Vec<u8>)> {
                     let home = REPLICAS[rng.below(3) as usize];
                     let to = ReplyAddress {
                         home,
-                        address: None,
+                        ..ReplyAddress::default()
                     };
                     let op = open(rng.percent(50), 1 + rng.below(9) as u16, to);
                     (rng.below(40), 0, op.to_bytes())
@@ -372,8 +372,8 @@ fn random_log(seed: u64, length: usize) -> Vec<(Flags, u64, u64, Vec<u8>)> {
                 }
                 5 => {
                     let reply_to = ReplyAddress {
-                        home: 0,
                         address: Some(([10, 0, 0, 1], 1 + rng.below(9) as u16).into()),
+                        ..ReplyAddress::default()
                     };
                     (session, 0, SessionOp::Move { reply_to }.to_bytes())
                 }

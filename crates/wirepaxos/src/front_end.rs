@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use control::View;
-use node::ClusterFile;
-use node::Services;
+use node::auth::{Keys, Signer};
 use node::cluster_file::{Node, RedisOrder, RedisReads};
-use paxos::PartitionId;
+use node::{ClusterFile, Senders, Services};
+use paxos::{Packet, PartitionId};
 
 use crate::Error;
 
@@ -59,7 +59,11 @@ pub fn start(
     limit_to_files(&mut settings.max_clients)?;
     settings.shutdown_timeout = SHUTDOWN_TIMEOUT;
     settings.describe = describe(node, group.id, leader.clone(), positions.clone());
+    let keys = Keys::of_node(cluster)?;
     let plane = LeaderPlane {
+        senders: Senders::of(cluster).with(keys.keyring()),
+        signer: Signer::new(keys.keyring()),
+        keys,
         socket: UdpSocket::bind((node.address.ip(), 0))?,
         leader: leader.clone(),
     };
@@ -200,20 +204,43 @@ fn describe(node: &Node, group: u16, leader: Leader, positions: Positions) -> fr
 struct LeaderPlane {
     socket: UdpSocket,
     leader: Leader,
+    senders: Senders,
+    signer: Signer,
+    keys: Keys,
+}
+
+impl LeaderPlane {
+    fn follow_keys(&mut self) {
+        if let Some(keyring) = self.keys.newer() {
+            self.signer.use_keys(keyring.clone());
+            self.senders.use_keys(keyring);
+        }
+    }
 }
 
 impl front_end::Plane for LeaderPlane {
     fn send(&mut self, datagram: &[u8]) {
-        if let Some((leader, _)) = self.leader.get() {
-            // What is lost is sent again.
-            let _ = self.socket.send_to(datagram, leader);
-        }
+        let (Some((leader, _)), Ok(packet)) = (self.leader.get(), Packet::parse(datagram)) else {
+            return;
+        };
+        self.follow_keys();
+        // What is lost is sent again.
+        let _ = match self.signer.datagram(&packet.header, packet.value) {
+            Some(signed) => self.socket.send_to(&signed, leader),
+            None => self.socket.send_to(datagram, leader),
+        };
     }
 
     fn flush(&mut self) {}
 
     fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
-        self.socket.recv(buffer).ok()
+        self.follow_keys();
+        loop {
+            let (len, from) = self.socket.recv_from(buffer).ok()?;
+            if self.senders.parse(&buffer[..len], &from).is_ok() {
+                return Some(len);
+            }
+        }
     }
 
     fn fd(&self) -> RawFd {

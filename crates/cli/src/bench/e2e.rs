@@ -109,6 +109,9 @@ pub struct Options {
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     spin: u64,
+    /// Packets are signed (udp, without --lab)
+    #[arg(long)]
+    auth: bool,
     /// Measure this beside it, in the same run, under the same load
     #[arg(long, value_enum)]
     baseline: Option<Baseline>,
@@ -294,9 +297,9 @@ impl Options {
             ));
         }
         let on_disk = self.durable || self.data.is_some();
-        if !on_loopback && (on_disk || self.workers.is_some() || self.spin > 0) {
+        if !on_loopback && (on_disk || self.workers.is_some() || self.spin > 0 || self.auth) {
             return Err(Error::new(
-                "--durable, --data, --workers and --spin are for --plane udp, without --lab",
+                "--durable, --data, --workers, --spin and --auth are for --plane udp, without --lab",
             ));
         }
         Ok(Settings {
@@ -326,6 +329,7 @@ impl Options {
             data: self.data.clone().unwrap_or_else(std::env::temp_dir),
             pinned: self.pinned,
             spin: Duration::from_micros(self.spin),
+            auth: self.auth,
             baseline: self.baseline.map(Into::into),
         })
     }
@@ -456,6 +460,7 @@ fn json_of(
         "learners": options.learners,
         "pinned": options.pinned.name(),
         "spin_us": options.spin,
+        "auth": options.auth,
         "homes": contender == Contender::Paxos && !options.all_answer,
         "value_bytes": options.value_bytes,
         "max_value": options.max_value,

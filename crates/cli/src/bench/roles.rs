@@ -3,7 +3,7 @@
 
 use clap::{Args, ValueEnum};
 use local_cluster::Error;
-use measure::roles::{udp, xdp};
+use measure::roles::{tag, udp, xdp};
 use measure::stats::{median, quantile};
 use measure::xdp::several::{Several, Shared};
 use measure::xdp::{VALUE_LEN, live};
@@ -50,6 +50,9 @@ pub struct Options {
     /// Runs; what is reported is their median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
+    /// Measure what making and checking a packet's tag adds, too
+    #[arg(long)]
+    auth: bool,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
@@ -64,9 +67,14 @@ pub fn run(options: &Options) -> Result<(), Error> {
         Plane::Xdp => Some(xdp::measure(runs, seconds)?),
     };
     let libraries = udp::measure(runs, seconds);
+    let tags = match options.auth {
+        true => tag::measure(runs, seconds)?.to_vec(),
+        false => Vec::new(),
+    };
     if options.json {
         in_kernel.iter().for_each(print_json);
         print_libraries_json(&libraries);
+        tags.iter().for_each(print_tag_json);
         return Ok(());
     }
     if let Some(measured) = in_kernel {
@@ -74,6 +82,12 @@ pub fn run(options: &Options) -> Result<(), Error> {
         print_live(&measured.live);
     }
     print_libraries(&libraries);
+    for tag in &tags {
+        println!(
+            "{:<10} {:>7.1}  more for each packet",
+            tag.role, tag.ns_per_msg
+        );
+    }
     print_papers();
     Ok(())
 }
@@ -98,6 +112,16 @@ fn print_libraries_json(roles: &[udp::Measured]) {
         });
         println!("{line}");
     }
+}
+
+fn print_tag_json(tag: &udp::Measured) {
+    let line = json!({
+        "plane": "udp",
+        "tag": tag.role,
+        "ns_per_packet": (tag.ns_per_msg * 10.0).round() / 10.0,
+        "value_bytes": udp::VALUE_LEN,
+    });
+    println!("{line}");
 }
 
 fn print_libraries(roles: &[udp::Measured]) {

@@ -44,6 +44,7 @@ pub fn shape(application: &str) -> Shape {
         in_switch: false,
         cpu_of: |_| None,
         spin_us: 0,
+        auth: false,
     }
 }
 

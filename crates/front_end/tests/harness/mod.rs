@@ -589,7 +589,7 @@ impl Log {
             window: 64,
             reply_to: ReplyAddress {
                 home: NODE,
-                address: None,
+                ..ReplyAddress::default()
             },
         };
         let open = open.to_bytes();

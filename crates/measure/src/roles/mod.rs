@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What one message costs a role, on each plane.
 
+pub mod tag;
 pub mod udp;
 pub mod xdp;

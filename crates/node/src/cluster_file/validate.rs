@@ -34,6 +34,9 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         check.recordable(&raw.node, &raw.group);
     }
     let auth = check.auth(&raw.auth);
+    if auth == Auth::SipHash {
+        check.signable(&raw.node);
+    }
     let dir = file.parent().unwrap_or(Path::new(""));
     let mut nodes: Vec<_> = raw
         .node
@@ -562,6 +565,18 @@ impl Check {
                 at(protocol),
                 "`trace` with `protocol = \"nopaxos\"`: its records can't be checked yet",
                 "remove `trace`, or take protocol = \"paxos\"",
+            );
+        }
+    }
+
+    /// Packets are signed where processes send them.
+    fn signable(&mut self, nodes: &[Spanned<RawNode>]) {
+        let planes = nodes.iter().filter_map(|n| n.get_ref().plane.as_ref());
+        for plane in planes.filter(|plane| *plane.get_ref() == Plane::Xdp.name()) {
+            self.error(
+                at(plane),
+                "`auth = \"siphash\"` with `plane = \"xdp\"`: what passes in the kernel can't be signed yet",
+                "take plane = \"udp\", or auth = \"control\"",
             );
         }
     }

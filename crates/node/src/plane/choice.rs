@@ -8,7 +8,7 @@ use loader::switch::Switch;
 use tracing::{info, warn};
 
 use crate::Error;
-use crate::cluster_file::{ClusterFile, Node, Plane, Role, Storage};
+use crate::cluster_file::{Auth, ClusterFile, Node, Plane, Role, Storage};
 
 /// The role in the kernel, as `open` makes it, or nothing if it is to run behind sockets. Prints
 /// what was chosen, and why.
@@ -27,6 +27,9 @@ pub(crate) fn in_kernel<T>(
         }
         Plane::Auto if cluster.trace.is_some() => {
             Error::new("what passes in the kernel can't be recorded (`trace`)")
+        }
+        Plane::Auto if cluster.auth == Auth::SipHash => {
+            Error::new("programs in the kernel can't sign packets yet (`auth`)")
         }
         Plane::Auto if node.storage == Storage::Durable => {
             Error::new("programs in the kernel can't store votes on disk")

@@ -48,10 +48,15 @@ impl Destination {
     }
 
     fn append(&mut self, header: &Header, value: &[u8]) {
-        debug_assert!(HEADER_LEN + value.len() <= MAX_RUN_BYTES as usize);
-        let start = self.bytes.len() as u32;
         header.append_datagram(value, &mut self.bytes);
-        let size = (HEADER_LEN + value.len()) as u16;
+        self.appended(HEADER_LEN + value.len());
+    }
+
+    /// So many bytes more are a datagram.
+    fn appended(&mut self, len: usize) {
+        debug_assert!(len <= MAX_RUN_BYTES as usize);
+        let start = (self.bytes.len() - len) as u32;
+        let size = len as u16;
         match self.runs.last_mut() {
             Some(run)
                 if !run.closed
@@ -115,6 +120,15 @@ impl SendBatch {
         for address in to {
             self.push(address, header, value);
         }
+    }
+
+    /// The same for one message that is signed: header and tag, and its value.
+    pub(crate) fn push_signed(&mut self, to: &SocketAddr, head: &[u8], value: &[u8]) {
+        self.datagrams += 1;
+        let destination = self.destination(to);
+        destination.bytes.extend_from_slice(head);
+        destination.bytes.extend_from_slice(value);
+        destination.appended(head.len() + value.len());
     }
 
     /// Messages in the batch.

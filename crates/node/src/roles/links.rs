@@ -3,11 +3,14 @@
 //! recorded here, and what a role sends is addressed as well.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use keys::NODES;
 use paxos::group_commit::Turn;
 use paxos::{GroupCommit, GroupId, Header, NodeId, Outbox, Packet, PartitionId, To};
 
 use crate::Error;
+use crate::auth::{Keyring, Keys, Signer, signer_of};
 use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::counters::Counters;
 use crate::plane::{SendBatch, UdpPlane};
@@ -119,6 +122,9 @@ pub struct Links {
     latest: usize,
     /// Where the packet in hand came from; nothing at a timer.
     sender: Option<SocketAddr>,
+    /// Who has signed it, and takes the answer.
+    asker: u8,
+    signer: Signer,
     leaving: GroupCommit<SendBatch>,
     /// Of what has come in and gone out.
     pub counters: Counters,
@@ -135,7 +141,8 @@ impl Links {
     /// Those of all groups, in the order of the cluster file.
     pub fn open(cluster: &ClusterFile, node: &Node) -> Result<Links, Error> {
         let groups = cluster.groups.iter();
-        Links::of(groups.map(|group| Linked::open(cluster, node, group, None)))
+        let groups = groups.map(|group| Linked::open(cluster, node, group, None));
+        Links::of(cluster, groups)
     }
 
     /// Those of one partition, for a replica's worker.
@@ -145,16 +152,17 @@ impl Links {
         group: &Group,
         pid: PartitionId,
     ) -> Result<Links, Error> {
-        Links::of(std::iter::once(Linked::open(
-            cluster,
-            node,
-            group,
-            Some(pid),
-        )))
+        let group = Linked::open(cluster, node, group, Some(pid));
+        Links::of(cluster, std::iter::once(group))
     }
 
-    fn of(groups: impl Iterator<Item = Result<Linked, Error>>) -> Result<Links, Error> {
+    fn of(
+        cluster: &ClusterFile,
+        groups: impl Iterator<Item = Result<Linked, Error>>,
+    ) -> Result<Links, Error> {
         Ok(Links {
+            asker: NODES,
+            signer: Signer::new(Keys::of_node(cluster)?.keyring()),
             groups: groups.collect::<Result<_, Error>>()?,
             latest: 0,
             sender: None,
@@ -169,6 +177,10 @@ impl Links {
         self.counters.received.count(packet.header.msgtype);
         let group = self.position(packet.header.group)?;
         self.latest = group;
+        self.asker = match self.signer.signs() {
+            true => signer_of(packet),
+            false => NODES,
+        };
         self.groups[group].trace.received(datagram);
         Some(group)
     }
@@ -178,9 +190,15 @@ impl Links {
         self.sender = Some(from);
     }
 
+    /// What is sent from now on is signed with these keys.
+    pub fn use_keys(&mut self, keyring: Arc<Keyring>) {
+        self.signer.use_keys(keyring);
+    }
+
     /// No packet is in hand any more.
     pub fn forget_sender(&mut self) {
         self.sender = None;
+        self.asker = NODES;
     }
 
     /// Records something else that happens to a group.
@@ -197,12 +215,13 @@ impl Links {
         }
     }
 
-    /// Sends to an address.
-    pub fn send_to(&mut self, to: &SocketAddr, header: &Header, value: &[u8]) {
+    /// Sends to the address of a client, which has the key of this number.
+    pub fn send_to(&mut self, to: &SocketAddr, key: u8, header: &Header, value: &[u8]) {
         if let Some(group) = self.position(header.group) {
             self.counters.sent.count(header.msgtype);
             self.groups[group].trace.sent(header, value);
-            self.leaving.answers().push(to, header, value);
+            let (batch, to) = (self.leaving.answers(), std::slice::from_ref(to));
+            self.signer.push_all(batch, to, header, value, key);
         }
     }
 
@@ -335,7 +354,9 @@ impl Outbox for Links {
         self.counters.sent.count(header.msgtype);
         group.trace.sent(header, value);
         let addresses = group.directory.addresses(to, header.pid, &self.sender);
+        let reader = if to == To::Sender { self.asker } else { NODES };
         let batch = self.leaving.answers();
-        batch.push_all(addresses.as_slice(), header, value);
+        self.signer
+            .push_all(batch, addresses.as_slice(), header, value, reader);
     }
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::control_loop::{ControlLoop, Controlled};
 use super::links::{Leaving, Links};
+use crate::auth::{Keys, Replays};
 use crate::cluster_file::{ClusterFile, Node};
 use crate::host::Stop;
 use crate::listen::cannot_listen;
@@ -113,10 +114,13 @@ pub(crate) fn run<R: Role>(
     let mut control = ControlLoop::open(cluster, node, stop)?;
     let mut links = Links::open(cluster, node)?;
     let role = open(&mut links, &control)?;
+    let keys = Keys::of_node(cluster)?;
     let mut process = Process {
         role,
         plane,
-        senders: Senders::of(cluster),
+        replays: Replays::new(keys.keyring().is_some()),
+        senders: Senders::of(cluster).with(keys.keyring()),
+        keys,
         inbox: RecvBatch::new(),
         links,
         spin: node.spin,
@@ -137,6 +141,8 @@ struct Process<R> {
     role: R,
     plane: UdpPlane,
     senders: Senders,
+    replays: Replays,
+    keys: Keys,
     inbox: RecvBatch,
     links: Links,
     spin: Duration,
@@ -150,7 +156,8 @@ impl<R: Role> Process<R> {
         for arrival in self.inbox.iter() {
             self.links.set_sender(arrival.from);
             for datagram in arrival.datagrams() {
-                let verdict = match self.senders.parse(datagram, &arrival.from) {
+                let packet = self.senders.parse(datagram, &arrival.from);
+                let verdict = match packet.and_then(|packet| self.replays.admit(packet)) {
                     Ok(packet) => match self.links.receives(&packet, datagram) {
                         Some(group) => {
                             let links = &mut self.links;
@@ -165,6 +172,13 @@ impl<R: Role> Process<R> {
         }
         self.links.forget_sender();
         Ok(())
+    }
+
+    fn follow_keys(&mut self) {
+        if let Some(keyring) = self.keys.newer() {
+            self.links.use_keys(keyring.clone());
+            self.senders.use_keys(keyring);
+        }
     }
 
     /// Ends a turn.
@@ -217,6 +231,7 @@ impl<R: Role> Controlled for Process<R> {
             return Ok(());
         }
         self.more = self.inbox.is_full();
+        self.follow_keys();
         self.step_all()?;
         if let Some(group) = self.role.wants_view() {
             control.ask_for_view(group);
@@ -226,6 +241,7 @@ impl<R: Role> Controlled for Process<R> {
 
     fn settle(&mut self, _: &mut ControlLoop<'_>) -> Result<Option<Duration>, Error> {
         if self.role.due_in() == Some(Duration::ZERO) {
+            self.follow_keys();
             self.role.tick(&mut self.links);
         }
         self.leave()?;
@@ -265,6 +281,7 @@ impl<R: Role> Controlled for Process<R> {
         document["groups"] = self.role.status(warnings).into();
         self.role.show(document, warnings);
         document["counters"] = self.links.counters.to_json(self.plane.counters());
+        document["auth"] = self.keys.shown();
         document["plane"] = json!({
             "name": "udp",
             "udp_segment": self.plane.segments(),

@@ -487,8 +487,8 @@ impl World {
                     ordered: false,
                     window: 64,
                     reply_to: ReplyAddress {
-                        home: 0,
                         address: Some("10.0.0.9:9".parse().expect("an address")),
+                        ..ReplyAddress::default()
                     },
                 };
                 commands.push((session.nonce, 0, open.to_bytes()));

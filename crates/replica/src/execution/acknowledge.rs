@@ -31,7 +31,8 @@ impl<A: Application> Execution<A> {
         let first = command(value, 0)?;
         let address = address_in(&first).or_else(|| self.address_of(first.client, log))?;
         // Front ends count nothing: they are told what is stable.
-        address.address.map(ReplyTo::Address)
+        let client = address.address?;
+        Some(ReplyTo::Address(client, address.key))
     }
 
     /// Where a session is answered: as the table says, or, where its OPEN isn't executed here yet, as that says. A

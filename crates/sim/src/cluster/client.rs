@@ -193,8 +193,8 @@ impl ClientHost {
                     ordered: self.ordered,
                     window: world.scenario.session_window,
                     reply_to: ReplyAddress {
-                        home: 0,
                         address: Some(client_address(self.host.at)),
+                        ..ReplyAddress::default()
                     },
                 };
                 let submitted = proposer.submit(pid as u16, nonce, 0, &open.to_bytes());
@@ -404,8 +404,8 @@ impl ClientHost {
             return;
         };
         let reply_to = ReplyAddress {
-            home: 0,
             address: Some(client_address(self.host.at)),
+            ..ReplyAddress::default()
         };
         let command = SessionOp::Move { reply_to }.to_bytes();
         for (pid, session) in self.sessions.iter().enumerate() {

@@ -210,12 +210,17 @@ pub struct Commands {
 
 impl Commands {
     pub fn open(cluster: &Cluster) -> Commands {
+        Commands::open_with(&cluster.file)
+    }
+
+    /// As the file says, which may be another one than the nodes'.
+    pub fn open_with(file: &ClusterFile) -> Commands {
         let options = ClientOptions {
             open_timeout: LIMIT,
             ..ClientOptions::default()
         };
         Commands {
-            client: Client::open(&cluster.file, options).unwrap(),
+            client: Client::open(file, options).unwrap(),
             acknowledged: 0,
         }
     }

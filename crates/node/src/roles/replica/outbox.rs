@@ -166,7 +166,7 @@ impl WorkerOutbox {
 fn send_to(links: &mut Links, to: &ReplyTo, header: &Header, value: &[u8]) {
     match to {
         ReplyTo::Local => {}
-        ReplyTo::Address(address) => links.send_to(address, header, value),
+        ReplyTo::Address(address, key) => links.send_to(address, *key, header, value),
         ReplyTo::Node(node) => links.send(To::Node(*node), header, value),
     }
 }
@@ -204,7 +204,7 @@ impl Output for WorkerOutbox {
                 status,
                 bytes,
             }),
-            ReplyTo::Address(_) | ReplyTo::Node(_) => {
+            ReplyTo::Address(..) | ReplyTo::Node(_) => {
                 self.scratch.clear();
                 self.scratch.push(status);
                 self.scratch.extend_from_slice(bytes);

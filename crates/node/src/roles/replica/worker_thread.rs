@@ -27,6 +27,7 @@ use super::standing::Standing;
 use super::waker::Wake;
 use super::writer::{Ended, Writer};
 use crate::Error;
+use crate::auth::Keys;
 use crate::host::is_due;
 use crate::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use crate::senders::Senders;
@@ -140,6 +141,7 @@ pub(super) struct WorkerThread<G> {
     /// Whether what it sends leaves with what the thread's other workers send.
     shares: bool,
     senders: Senders,
+    keys: Keys,
     inbox: RecvBatch,
     /// Of a learner in the kernel.
     decisions: Option<Decisions>,
@@ -213,6 +215,7 @@ impl<G: Followed> WorkerThread<G> {
         let plane = UdpPlane::bind(address, PlaneOptions::default())
             .map_err(|e| Error::new(format!("can't listen on {address} (UDP): {e}")))?;
         let out = plane.another()?;
+        let keys = Keys::of_node(partition.cluster)?;
         let standing = Arc::<Standing>::default();
         standing.show(stand(&worker));
         Ok(WorkerThread {
@@ -229,7 +232,8 @@ impl<G: Followed> WorkerThread<G> {
             plane,
             out,
             shares: false,
-            senders: Senders::of(partition.cluster),
+            senders: Senders::of(partition.cluster).with(keys.keyring()),
+            keys,
             inbox: RecvBatch::new(),
             decisions,
             outbox,
@@ -308,6 +312,10 @@ impl<G: Followed> WorkerThread<G> {
     fn take_all(&mut self, arrived: bool, handed_on: &HandedOn) -> Result<(), Error> {
         // One reading of the clock a turn: at one request in flight each is 1% of its time.
         let now = self.now();
+        if let Some(keyring) = self.keys.newer() {
+            self.outbox.links.use_keys(keyring.clone());
+            self.senders.use_keys(keyring);
+        }
         // A full batch means that more may wait. A smaller one means that the socket is empty: to ask it
         // again would cost a system call and tell nothing.
         self.more = self.take_decisions(now)? | (arrived && self.receive(now)?);
@@ -624,6 +632,7 @@ impl<G: Followed> WorkerThread<G> {
             "store_cpu_s": self.worker.application().library_cpu().as_secs_f64(),
             "catching_up": self.worker.wanted().checkpoint_at_least,
             "packets_sent": sends.sent,
+            "auth": self.keys.shown(),
             "sends_dropped": sends.dropped,
             "dropped": self.outbox.links.counters.dropped_to_json(),
             "warning": warning,

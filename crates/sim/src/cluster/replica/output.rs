@@ -90,7 +90,7 @@ pub fn client_address(client: NodeIndex) -> SocketAddr {
 
 fn client_at(to: &ReplyTo) -> Option<NodeIndex> {
     match to {
-        ReplyTo::Address(SocketAddr::V4(address)) => Some(address.ip().octets()[3]),
+        ReplyTo::Address(SocketAddr::V4(address), _) => Some(address.ip().octets()[3]),
         _ => None,
     }
 }
