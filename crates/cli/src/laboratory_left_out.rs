@@ -5,20 +5,47 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Subcommand;
 use local_cluster::Error;
 
 use crate::exit;
 
-#[derive(Subcommand)]
-pub enum Command {
-    #[command(external_subcommand)]
-    LeftOut(Vec<OsString>),
+/// The name of a command that isn't there, and its arguments.
+pub type Command = Vec<OsString>;
+
+pub fn run(command: &Command) -> ExitCode {
+    exit(Err(not_built(command)))
 }
 
-pub fn run(Command::LeftOut(words): &Command) -> ExitCode {
-    let name = words[0].to_string_lossy();
-    exit(Err(Error::new(format!(
+fn not_built(command: &Command) -> Error {
+    let name = command[0].to_string_lossy();
+    Error::new(format!(
         "this build has no command `{name}`: see --help, or build all commands with ./dev setup"
-    ))))
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn parsed(words: &[&str]) -> crate::Command {
+        let line = crate::CommandLine::try_parse_from(words);
+        line.unwrap_or_else(|e| panic!("{words:?}: {e}")).command
+    }
+
+    #[test]
+    fn who_wants_a_command_that_is_left_out_is_told_where_it_is() {
+        let crate::Command::Laboratory(words) = parsed(&["wirepaxos", "bench", "e2e"]) else {
+            panic!("there is no `bench`");
+        };
+        let said = not_built(&words).to_string();
+        assert!(
+            said.contains("no command `bench`") && said.contains("./dev setup"),
+            "{said}"
+        );
+        assert!(matches!(
+            parsed(&["wirepaxos", "demo"]),
+            crate::Command::Demo(_)
+        ));
+    }
 }

@@ -75,7 +75,8 @@ enum Command {
     /// A whole network on this machine, with faults on its links
     #[command(subcommand)]
     Lab(lab::Command),
-    #[command(flatten)]
+    #[cfg_attr(feature = "laboratory", command(flatten))]
+    #[cfg_attr(not(feature = "laboratory"), command(external_subcommand))]
     Laboratory(laboratory::Command),
 }
 
