@@ -954,7 +954,7 @@ fn a_damaged_store_is_refused_with_what_to_do() {
             damage(&copy);
             let before = names_below(&copy);
             let e = refusal(name, &copy);
-            assert!(e.contains("move the directory away"), "{name}: {e}");
+            assert!(e.contains(replica::MOVE_AWAY), "{name}: {e}");
             (e, before, copy)
         };
         for text in [
@@ -1026,7 +1026,7 @@ fn a_flipped_bit_in_a_log_takes_no_write_from_between_others() {
             flipped[at] ^= 1;
             fs::write(copy.join("db-1").join(log), flipped).unwrap();
             match apps::open(name, &copy) {
-                Err(e) => assert!(e.0.contains("move the directory away"), "{name}: {e}"),
+                Err(e) => assert!(e.0.contains(replica::MOVE_AWAY), "{name}: {e}"),
                 Ok(mut app) => {
                     let reached = records(&mut app).pop().map_or(0, |(_, value)| value[0]);
                     for n in 1..=COMMITS {
@@ -1110,10 +1110,7 @@ fn a_damaged_table_answers_rightly_or_not_at_all() {
             }
             noticed += usize::from(!refusals.is_empty());
             for e in refusals {
-                assert!(
-                    e.0.contains("move the directory away"),
-                    "{name}: {what}: {e}"
-                );
+                assert!(e.0.contains(replica::MOVE_AWAY), "{name}: {what}: {e}");
                 assert!(e.0.contains("db-1"), "{name}: {what}: {e}");
             }
         }
@@ -1136,9 +1133,9 @@ fn a_damaged_checkpoint_file_is_refused_with_what_to_do() {
         flipped[at] ^= 1 << (at % 8);
         fs::write(&file, flipped).unwrap();
         let e = refusal("echo", &dir.0);
-        assert!(e.contains("move the directory away"), "{e}");
+        assert!(e.contains(replica::MOVE_AWAY), "{e}");
         fs::write(&file, &good[..at]).unwrap();
-        assert!(refusal("echo", &dir.0).contains("move the directory away"));
+        assert!(refusal("echo", &dir.0).contains(replica::MOVE_AWAY));
     }
     fs::write(&file, &good).unwrap();
     assert_eq!(records(&mut open("echo", &dir.0)).len(), 1);

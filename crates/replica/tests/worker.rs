@@ -527,7 +527,7 @@ fn commits_that_do_not_follow_one_another_are_refused() {
     let cut = |n| opened(&|image| shorten(image.records.get_mut(&place(n)).unwrap()));
     for n in 0..3 {
         for error in [lost(n).unwrap_err(), cut(n).unwrap_err()] {
-            assert!(error.contains("move the directory away"), "{error}");
+            assert!(error.contains(replica::MOVE_AWAY), "{error}");
         }
     }
     let exchanged = opened(&|image| {
@@ -962,7 +962,7 @@ fn anothers_directory_is_refused_by_name() {
             error.contains("partition 0 of 1 of group 1 of cluster 0000004d"),
             "{error}"
         );
-        assert!(error.contains("move the directory away"), "{error}");
+        assert!(error.contains(replica::MOVE_AWAY), "{error}");
         assert_eq!(disk.committed(), stored);
     }
     // Another node of the same group may take the disk over.

@@ -536,7 +536,7 @@ fn a_replica_that_cannot_end_an_install_executes_nothing() {
     let directory = begun.cluster.node_dir(node);
     let refused = Note::new(&directory, deployment).read().unwrap_err();
     assert!(
-        refused.to_string().contains("move the directory away"),
+        refused.to_string().contains(replica::MOVE_AWAY),
         "{refused}"
     );
     drop(begun.directory);
