@@ -9,15 +9,13 @@ use local_cluster::Error;
 
 use crate::exit;
 
-/// The name of a command that isn't there, and its arguments.
-pub type Command = Vec<OsString>;
-
-pub fn run(command: &Command) -> ExitCode {
-    exit(Err(not_built(command)))
+/// Takes the name of a command that isn't there, and its arguments.
+pub fn run(words: &[OsString]) -> ExitCode {
+    exit(Err(not_built(words)))
 }
 
-fn not_built(command: &Command) -> Error {
-    let name = command[0].to_string_lossy();
+fn not_built(words: &[OsString]) -> Error {
+    let name = words[0].to_string_lossy();
     Error::new(format!(
         "this build has no command `{name}`: see --help, or build all commands with ./dev setup"
     ))

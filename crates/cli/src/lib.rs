@@ -28,6 +28,8 @@ mod stop;
 #[cfg(feature = "laboratory")]
 mod torture;
 
+#[cfg(not(feature = "laboratory"))]
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -75,9 +77,12 @@ enum Command {
     /// A whole network on this machine, with faults on its links
     #[command(subcommand)]
     Lab(lab::Command),
-    #[cfg_attr(feature = "laboratory", command(flatten))]
-    #[cfg_attr(not(feature = "laboratory"), command(external_subcommand))]
+    #[cfg(feature = "laboratory")]
+    #[command(flatten)]
     Laboratory(laboratory::Command),
+    #[cfg(not(feature = "laboratory"))]
+    #[command(external_subcommand)]
+    Laboratory(Vec<OsString>),
 }
 
 /// Runs the command that the arguments name.
