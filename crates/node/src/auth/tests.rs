@@ -86,7 +86,7 @@ fn no_bit_can_be_changed_on_the_way() {
         let reason = verdict(&keyring, &bad).expect_err("it was changed");
         let part = match bit / 8 {
             ..HEADER_LEN => "header",
-            ..SIGNED_LEN => "tag",
+            HEADER_LEN..SIGNED_LEN => "tag",
             byte if byte < HEADER_LEN + TAG_LEN => "mac",
             _ => "value",
         };

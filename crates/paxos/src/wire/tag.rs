@@ -50,7 +50,7 @@ impl Tag {
     pub fn emit(&self) -> [u8; TAG_LEN] {
         let first = u64::from(self.key_id) << 56
             | u64::from(self.alg) << 48
-            | self.counter % Self::COUNTERS;
+            | (self.counter % Self::COUNTERS);
         let mut bytes = [0; TAG_LEN];
         bytes[..8].copy_from_slice(&first.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.digest.to_be_bytes());
