@@ -58,7 +58,6 @@ fn stamping() {
             "trim_to",
             "refusal",
             "check_next",
-            "fits",
             "none",
             "new",
             "is_certain",
