@@ -314,7 +314,7 @@ fn a_message_is_what_was_sent() {
     };
     let mut bytes = [0; paxos::wire::HEADER_LEN];
     header.emit(&mut bytes);
-    let datagram = [&bytes[..], &[9; 16], b"v"].concat();
+    let datagram = [&bytes[..], &[9; paxos::wire::TAG_LEN], b"v"].concat();
     let verdict = r.take(0, &Packet::parse(&datagram).unwrap());
     assert_eq!(verdict, Verdict::Changed);
     let Some(Delivery::Message(m)) = r.next(0) else {
