@@ -386,7 +386,7 @@ fn finish_maybe_damaged(
     h.emit(&mut head);
     let mut datagram = head.to_vec();
     if tag {
-        datagram.extend([0xab; 16]);
+        datagram.extend([0xab; paxos::wire::TAG_LEN]);
     }
     datagram.extend(value);
     match random.below(100) {
