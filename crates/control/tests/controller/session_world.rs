@@ -34,7 +34,7 @@ pub struct Host {
     pub partitions: Vec<Replica>,
     /// What of each partition is on disk.
     pub on_disk: Vec<Instance>,
-    /// Execution stands still until this session or a later one is active; 0 = it doesn't.
+    /// Execution stands still until the session of this number, or a later one, is active; 0 if it goes on.
     pub stopped: Epoch,
     /// What clients were told as the leader of a view.
     answered: Vec<(Round, Instance)>,
