@@ -6,11 +6,12 @@
  *   replicated_leveldb CLUSTER.toml REPLICA DIRECTORY put KEY VALUE [KEY VALUE ...]
  *   replicated_leveldb CLUSTER.toml REPLICA DIRECTORY fill COUNT
  *   replicated_leveldb CLUSTER.toml REPLICA DIRECTORY serve SECONDS
+ *   replicated_leveldb CLUSTER.toml REPLICA DIRECTORY get KEY
  *
  * The process is the replica REPLICA of the cluster file. It submits what it was asked to, waits
  * until all of it is acknowledged, recovers instance 0 for show, and ends with a count and a sum of
  * its contents, which is the same on every replica. `serve` submits nothing and delivers what
- * others submit.
+ * others submit. `get` shows what everybody was told of a key before, without a place in the log.
  *
  * The instance number is written in the same batch as the data, so that a kill at any moment
  * neither repeats nor loses a put.
@@ -66,6 +67,21 @@ static void deliver(struct paxos_ctx *ctx, uint64_t instance, char *value, int s
     leveldb_writebatch_destroy(batch);
     check(error);
     store->next = next;
+}
+
+/* The query is a key. What is asked for is shown, or nothing if there is no such key. */
+static void answer(struct paxos_ctx *ctx, uint16_t pid, const char *key, int size,
+                   struct paxos_bytes *answer)
+{
+    struct store *store = ctx->arg;
+    char *error = NULL;
+    size_t length;
+    (void)pid; /* there is but one */
+    char *data = leveldb_get(store->db, store->read, key, (size_t)size, &length, &error);
+    check(error);
+    if (data != NULL)
+        paxos_append(answer, data, (int)length);
+    leveldb_free(data);
 }
 
 /* Everything delivered so far is on disk when this returns. */
@@ -165,11 +181,20 @@ static void fill(struct paxos_ctx *ctx, long count)
     }
 }
 
+static void get(struct paxos_ctx *ctx, const char *key)
+{
+    const char *data;
+    int length = paxos_read(ctx, 0, key, (int)strlen(key), PAXOS_LATEST, 30000, &data);
+    if (length < 0)
+        fail(ctx);
+    printf("%s = %.*s\n", key, length, data);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 6) {
         fprintf(stderr, "usage: %s CLUSTER.toml REPLICA DIRECTORY put KEY VALUE ... | fill COUNT | "
-                        "serve SECONDS\n", argv[0]);
+                        "serve SECONDS | get KEY\n", argv[0]);
         return 2;
     }
     struct store store;
@@ -179,12 +204,15 @@ int main(int argc, char **argv)
         return 1;
     ctx->deliver = deliver;
     ctx->checkpoint = checkpoint;
+    ctx->read = answer;
     ctx->arg = &store;
     if (paxos_ctx_start(ctx) != 0)
         fail(ctx);
 
     if (strcmp(argv[4], "serve") == 0) {
         sleep((unsigned)atoi(argv[5]));
+    } else if (strcmp(argv[4], "get") == 0) {
+        get(ctx, argv[5]);
     } else {
         if (strcmp(argv[4], "fill") == 0)
             fill(ctx, atol(argv[5]));

@@ -22,5 +22,6 @@ pub mod members;
 pub mod resp;
 pub mod roles;
 pub mod scratch;
+pub mod tags;
 #[cfg(feature = "replica")]
 pub mod worker;

@@ -206,6 +206,8 @@ fn settings(answers_wait: bool) -> Settings {
             reply: 40,
             last_reply: 80,
             recorded: 200,
+            command: 100,
+            unfinished: 150,
         },
         ..Settings::new(members::deployment(NODE, 1, MAX_VALUE), 0)
     }

@@ -175,12 +175,12 @@ static __always_inline int step(struct xdp_md *ctx)
 	READ_ONCE(s.slot->padding);
 	/* A value that is stored is shown again, under a checksum of its own: a damaged one must not
 	 * get that far. [M-CHECKSUM] */
-	if (m.msgtype != REPLY)
+	if (m.msgtype != REPLY && needs_checksum(&s.common))
 		refused = verify_checksum(&m);
 	if (refused)
 		return drop(refused);
 	count(handle(ctx, &m, &s));
-	return leave(ctx, &s.common);
+	return leave(ctx, &m, &s.common);
 }
 
 static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struct step *s)
@@ -319,7 +319,7 @@ static __always_inline __u32 promise(struct xdp_md *ctx, const struct message *m
 	set_session(&a.h, slot->client, slot->request);
 	a.h.rnd = bpf_htonl(m->rnd);
 	a.h.vrnd = bpf_htonl(slot->vrnd);
-	a.h.flags = bpf_htons(slot->flags);
+	set_flags(&a.h, slot->flags);
 	sent(&s->common, send_value(ctx, m, &a, slot, s->index), XDP_TX);
 	return verdict;
 }
@@ -420,7 +420,7 @@ static __always_inline __u32 show(struct xdp_md *ctx, const struct message *m, s
 		set_session(&a.h, slot->client, slot->request);
 		a.h.rnd = bpf_htonl(slot->vrnd);
 		a.h.vrnd = bpf_htonl(slot->vrnd);
-		a.h.flags = bpf_htons(slot->flags);
+		set_flags(&a.h, slot->flags);
 		sent(&s->common, send_value(ctx, m, &a, slot, s->index), XDP_TX);
 		return VERDICT_ANSWERED;
 	}
@@ -584,7 +584,7 @@ static __always_inline void send_range_report(struct xdp_md *ctx, const struct m
 	answer_header(&a.h, s->common.device, m, PHASE1B);
 	set_session(&a.h, m->client, m->request);
 	a.h.rnd = bpf_htonl(rnd);
-	a.h.flags = bpf_htons(FLAG_RANGE);
+	set_flags(&a.h, FLAG_RANGE);
 	put64(a.value, end_of(s->partition, trim));
 	put64(a.value + 8, trim);
 	put64(a.value + 16, nonce_of(s));

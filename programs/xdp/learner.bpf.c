@@ -110,14 +110,15 @@ static __always_inline int step(struct xdp_md *ctx)
 	/* Long before it is needed, as it comes from far away. */
 	READ_ONCE(s.slot->inst);
 	/* Here values leave the network for an application. [M-CHECKSUM] */
-	refused = verify_checksum(&m);
+	if (needs_checksum(&s.common))
+		refused = verify_checksum(&m);
 	if (refused)
 		return drop(refused);
 	verdict = handle(ctx, &m, &s);
 	count_both(verdict, s.decided ? COUNT_DECIDED : 0);
 	if (is_shown(&s, verdict))
 		return pass_on();
-	return leave(ctx, &s.common);
+	return leave(ctx, &m, &s.common);
 }
 
 static __always_inline int is_decision(const struct message *m, const struct step *s)

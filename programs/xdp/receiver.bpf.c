@@ -72,7 +72,8 @@ static __always_inline int step(struct xdp_md *ctx)
 	/* Long before it is needed, as it comes from far away. */
 	READ_ONCE(s.slot->inst);
 	/* [M-CHECKSUM] */
-	refused = verify_checksum(&m);
+	if (needs_checksum(&s.common))
+		refused = verify_checksum(&m);
 	if (refused)
 		return drop(refused);
 	verdict = handle(ctx, &m, &s);

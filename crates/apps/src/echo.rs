@@ -7,7 +7,7 @@ use std::path::Path;
 use replica::storage::{CheckpointFile, private_directory};
 use replica::{Error, InMemory, Part, StateMachine};
 
-const FILE: &str = "echo.checkpoint";
+pub(crate) const FILE: &str = "echo.checkpoint";
 
 /// The echo application. It has no state but the replica's records.
 pub struct Echo;

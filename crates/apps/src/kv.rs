@@ -22,7 +22,8 @@
 //! | 14 WATCH | keys | array of numbers: the version of each |
 //! | 15 EXEC | count u16 of {key, version u64}, then {length u32, command}, … | nil if a key has another version; otherwise array of the commands' answers |
 //!
-//! A key or value is {length u16, bytes}; lists go to the end of the command. All big-endian. 10 was another SCAN.
+//! A key or value is {length u16, bytes}; from 65,535 bytes on {65,535 u16, length u32, bytes}. Lists go to the end of the
+//! command. All big-endian. 10 was another SCAN.
 
 use std::fmt;
 
@@ -467,9 +468,18 @@ fn parse_reply<'a>(input: &mut Input<'a>, depth: usize) -> Result<Reply<'a>, Mal
     })
 }
 
+/// Stands for a length that follows, which is no shorter.
+const LONG: u16 = u16::MAX;
+
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), TooLong> {
-    let len = u16::try_from(bytes.len()).map_err(|_| TooLong)?;
-    out.extend_from_slice(&len.to_be_bytes());
+    match u16::try_from(bytes.len()) {
+        Ok(len) if len != LONG => out.extend_from_slice(&len.to_be_bytes()),
+        _ => {
+            let len = u32::try_from(bytes.len()).map_err(|_| TooLong)?;
+            out.extend_from_slice(&LONG.to_be_bytes());
+            out.extend_from_slice(&len.to_be_bytes());
+        }
+    }
     out.extend_from_slice(bytes);
     Ok(())
 }
@@ -534,8 +544,14 @@ impl<'a> Input<'a> {
     }
 
     fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
-        let len = u16::from_be_bytes(self.array()?);
-        self.take(usize::from(len))
+        let len = match u16::from_be_bytes(self.array()?) {
+            LONG => u32::from_be_bytes(self.array()?) as usize,
+            len => return self.take(usize::from(len)),
+        };
+        match len >= usize::from(LONG) {
+            true => self.take(len),
+            false => Err(Malformed),
+        }
     }
 
     fn option(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
@@ -802,11 +818,27 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_no_length_field_can_hold_is_refused() {
-        let long = vec![0; 65536];
+    fn a_long_value_has_a_longer_length_and_a_short_one_has_not() {
+        for len in [65_534, 65_535, 65_536, 1 << 20] {
+            let value = vec![7; len];
+            let set = Command::Set {
+                flags: SetFlags::default(),
+                key: b"k",
+                value: &value,
+            };
+            let mut bytes = Vec::new();
+            set.encode(&mut bytes).unwrap();
+            let head = if len < 65_535 { 2 } else { 6 };
+            assert_eq!(bytes.len(), 2 + 3 + head + len);
+            assert_eq!(Command::parse(&bytes), Ok(set));
+        }
+        let short = [&[OP_GET, 0xff, 0xff, 0, 0, 0xff, 0xfe][..], &[0; 0xfffe]].concat();
         assert_eq!(
-            Command::Get { key: &long }.encode(&mut Vec::new()),
-            Err(TooLong)
+            Command::parse(&short),
+            Err(Malformed),
+            "it has a shorter length"
         );
+        let cut = [OP_GET, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
+        assert_eq!(Command::parse(&cut), Err(Malformed));
     }
 }

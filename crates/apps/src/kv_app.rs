@@ -22,9 +22,9 @@ use crate::contents::{Contents, StoredKeys};
 use crate::kv::Command;
 use crate::kv_span::Share;
 use crate::store::{Cursor, Engine};
-use crate::{kv_exec, kv_span, leveldb, pairs, rocksdb};
+use crate::{kv_exec, kv_span, leveldb, pairs, redis, rocksdb};
 
-const CURRENT: &str = "current";
+pub(crate) const CURRENT: &str = "current";
 /// The generation of the first store of a directory.
 const FIRST: u64 = 1;
 /// The format of a store's contents; another one is refused.
@@ -62,6 +62,7 @@ impl KvApplication {
 
     fn open(engine: &'static Engine, dir: &Path) -> Result<KvApplication, Error> {
         private_directory(dir).map_err(|e| failed("create", dir, &e))?;
+        refuse_redis(dir)?;
         let named = read_current(engine, dir)?;
         let generation = named.unwrap_or(FIRST);
         // The store's lock comes before the cleaning: another process may be using the directory.
@@ -272,6 +273,19 @@ fn store_dir(dir: &Path, generation: u64) -> PathBuf {
 fn parse_generation(name: &str) -> Option<u64> {
     let generation: u64 = name.strip_prefix("db-")?.parse().ok()?;
     (name == format!("db-{generation}")).then_some(generation)
+}
+
+/// A directory that a Redis server has used isn't begun anew here: nobody would see that all is missing.
+fn refuse_redis(dir: &Path) -> Result<(), Error> {
+    match dir.join(redis::STATE).exists() {
+        false => Ok(()),
+        true => Err(Error(format!(
+            "{} holds {:?}, which is of `application = \"redis\"`: correct `application` or `data` in the cluster file; or \
+             {MOVE_AWAY}",
+            dir.display(),
+            redis::STATE
+        ))),
+    }
 }
 
 /// Which store is in use; none before the first start has ended.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Applications to replicate: echo, RocksDB, LevelDB.
+//! Applications to replicate: echo, RocksDB, LevelDB, and Redis itself.
 
 use std::path::Path;
 
@@ -18,6 +18,7 @@ mod leveldb;
 mod library_time;
 mod pairs;
 pub mod place;
+pub mod redis;
 mod rocksdb;
 mod store;
 mod strings;
@@ -26,9 +27,10 @@ mod watches;
 pub use echo::Echo;
 pub use kv_app::KvApplication;
 pub use kv_span::Share;
+pub use redis::Redis;
 
 /// The applications that [`open`] knows.
-pub const NAMES: [&str; 3] = ["echo", "rocksdb", "leveldb"];
+pub const NAMES: [&str; 4] = ["echo", "rocksdb", "leveldb", "redis"];
 
 /// Opens an application by its name, with its state in `dir`, which is created if missing.
 pub fn open(name: &str, dir: &Path) -> Result<Box<dyn Application>, Error> {
@@ -41,6 +43,7 @@ pub fn open_share(name: &str, dir: &Path, share: Share) -> Result<Box<dyn Applic
         "echo" => Ok(Box::new(Echo::open(dir)?)),
         "rocksdb" => Ok(Box::new(KvApplication::open_rocksdb(dir)?.with(share))),
         "leveldb" => Ok(Box::new(KvApplication::open_leveldb(dir)?.with(share))),
+        "redis" => Ok(Box::new(Redis::open(dir)?)),
         _ => Err(Error(format!(
             "no application is called {name:?}: choose one of {}",
             NAMES.join(", ")

@@ -69,6 +69,17 @@ impl Watches {
         keys.iter().map(version).collect()
     }
 
+    /// Whether none is watched.
+    pub fn is_empty(&self) -> bool {
+        self.versions.is_empty()
+    }
+
+    /// All keys that are watched, each with its version.
+    pub fn all(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        let all = self.versions.iter();
+        all.map(|(key, version)| (key.as_slice(), *version))
+    }
+
     /// Whether nothing has happened to a key since it had this version.
     pub fn has(&self, key: &[u8], version: u64) -> bool {
         self.versions.get(key) == Some(&version)
@@ -76,13 +87,19 @@ impl Watches {
 
     /// A key is changed.
     pub fn touched(&mut self, key: &[u8]) {
-        if self.versions.is_empty() {
+        if self.is_empty() {
             return;
         }
         if let Some(version) = self.versions.remove(key) {
             self.keys.remove(&version);
             self.changed.insert(key.to_vec());
         }
+    }
+
+    /// Any key may be changed.
+    pub fn touched_all(&mut self) {
+        let keys: Vec<_> = self.versions.keys().cloned().collect();
+        keys.iter().for_each(|key| self.touched(key));
     }
 
     /// Whether anything is stored otherwise.

@@ -7,6 +7,20 @@
 #include <stdint.h>
 
 /*
+ How new what a query shows has to be.
+ */
+enum paxos_freshness {
+  /*
+   It has everything that anybody was told before the query.
+   */
+  PAXOS_LATEST = 0,
+  /*
+   Whatever the replica that is asked was delivered, which may be old.
+   */
+  PAXOS_STALE = 1,
+};
+
+/*
  What became of values. None is ever delivered twice, whatever this says.
  */
 enum paxos_outcome {
@@ -106,6 +120,15 @@ struct paxos_ctx {
    */
   void (*apply)(struct paxos_ctx *ctx, uint16_t pid, uint64_t instance, const char *effect, int size);
   /*
+   Answers a query without a place in the log: append what your data of this partition has to say to it, and
+   change nothing. It sees all that was delivered before. May be NULL: then queries are refused.
+   */
+  void (*read)(struct paxos_ctx *ctx,
+               uint16_t pid,
+               const char *query,
+               int size,
+               struct paxos_bytes *answer);
+  /*
    Yours.
    */
   void *arg;
@@ -197,6 +220,22 @@ void paxos_append(struct paxos_bytes *to, const char *from, int size);
  `ctx` comes from `paxos_ctx_new`. Not from two threads at once.
  */
 int paxos_ctx_flush(struct paxos_ctx *ctx, int timeout_ms);
+
+/*
+ Asks a replica's `read` about its partition `pid`, without a place in the log, and waits for the answer. Returns the
+ length of the answer, which `*answer` points to until the next call; or -1: nobody answers within `timeout_ms`, or the
+ program has no `read`. A query fits a value; an answer may be longer. In a group with NOPaxos there are no queries.
+
+ # Safety
+ `ctx` comes from `paxos_ctx_new`; `query` points to `size` bytes, and `answer` to a pointer. Not from two threads at once.
+ */
+int paxos_read(struct paxos_ctx *ctx,
+               uint16_t pid,
+               const char *query,
+               int size,
+               enum paxos_freshness freshness,
+               int timeout_ms,
+               const char **answer);
 
 /*
  Finds out what an instance decided and delivers it, through `deliver`, to this context alone.

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use wirepaxos::cluster_file::Role;
+use wirepaxos::cluster_file::{Protocol, Role};
 use wirepaxos::recovery::Recovery;
 use wirepaxos::{
-    Application, Client, ClientOptions, ClusterFile, Error, Home, Program, Refusal, Stop,
+    Application, Client, ClientOptions, ClusterFile, Error, Freshness, Home, Outcome, Program,
+    Refusal, Stop,
 };
 
 use crate::deliver::{CallbackApplication, Callbacks};
+use crate::paxos_freshness::{self, PAXOS_STALE};
 use crate::paxos_outcome::{self, PAXOS_EXECUTED, PAXOS_REFUSED};
 use crate::tally::{Failure, Tally};
 
@@ -29,6 +31,8 @@ pub struct Context {
     running: Option<Running>,
     error: CString,
     outcome: paxos_outcome,
+    /// To the last query.
+    answer: Vec<u8>,
 }
 
 struct Running {
@@ -54,6 +58,7 @@ impl Context {
             running: None,
             error: CString::default(),
             outcome: PAXOS_REFUSED,
+            answer: Vec::new(),
         }
     }
 
@@ -134,6 +139,26 @@ impl Context {
         self.note(result)
     }
 
+    /// Asks without the log, and waits for the answer.
+    pub fn read(
+        &mut self,
+        pid: u16,
+        query: &[u8],
+        freshness: paxos_freshness,
+        timeout_ms: i32,
+    ) -> Option<&[u8]> {
+        let timeout = Duration::from_millis(timeout_ms.max(0) as u64);
+        let freshness = match freshness {
+            PAXOS_STALE => Freshness::Stale,
+            _ => Freshness::Latest,
+        };
+        let answered = self
+            .running()
+            .and_then(|running| running.read(pid, query, freshness, timeout));
+        let result = answered.map(|answer| self.answer = answer);
+        self.note(result).then_some(&self.answer[..])
+    }
+
     /// Recovers one instance of partition 0 and delivers it here.
     pub fn recover(&mut self, instance: u64, noop: &[u8], callbacks: Callbacks) -> bool {
         let result = self
@@ -212,6 +237,25 @@ impl Running {
             }
         }
         Ok(())
+    }
+
+    fn read(
+        &mut self,
+        pid: u16,
+        query: &[u8],
+        freshness: Freshness,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, Failure> {
+        // There it would be a value, and be delivered.
+        if self.cluster.groups[0].protocol == Protocol::NoPaxos {
+            return Err(Failure::refused("a group with NOPaxos has no queries"));
+        }
+        match self.client.call_read(pid, query, freshness, timeout) {
+            Outcome::Executed(Some(answer)) => Ok(answer),
+            Outcome::Executed(None) => Err(Failure::unknown("the answer is too long")),
+            Outcome::Refused(why) => Err(Failure::refused(why)),
+            Outcome::Unknown(why) => Err(Failure::unknown(why)),
+        }
     }
 
     fn recover(&self, instance: u64, noop: &[u8], callbacks: &Callbacks) -> Result<(), Failure> {

@@ -67,6 +67,27 @@ impl Callbacks {
         ctx.prepare.is_some() && ctx.combine.is_some() && ctx.apply.is_some()
     }
 
+    /// Whether the program answers queries.
+    fn reads(&self) -> bool {
+        let context = self.lock();
+        // SAFETY: valid by the contract of `new`.
+        unsafe { (*context.0).read.is_some() }
+    }
+
+    /// Calls `read`.
+    fn read(&self, pid: u16, query: &[u8]) -> Vec<u8> {
+        let context = self.lock();
+        let mut answer = paxos_bytes(Vec::new());
+        let (query, size) = shown(query);
+        // SAFETY: as in `deliver`; what is appended to lives longer than the call.
+        unsafe {
+            if let Some(read) = (*context.0).read {
+                read(context.0, pid, query, size, &mut answer);
+            }
+        }
+        answer.0
+    }
+
     /// Calls `prepare`.
     fn prepare(&self, pid: u16, instance: u64, value: &[u8]) -> Vec<u8> {
         let context = self.lock();
@@ -188,6 +209,16 @@ impl Application for CallbackApplication {
         Ok(())
     }
 
+    /// Queries are never delivered, whatever they are: a client asks them by READ alone.
+    fn is_read(&self, _: &[u8]) -> bool {
+        self.callbacks.reads()
+    }
+
+    fn read(&mut self, query: &[u8], answer: &mut Vec<u8>) -> Result<(), Error> {
+        answer.append(&mut self.callbacks.read(self.pid, query));
+        Ok(())
+    }
+
     fn spans_partitions(&self) -> bool {
         self.callbacks.spans_partitions()
     }
@@ -296,6 +327,20 @@ mod tests {
         unsafe { note(ctx, ("apply", pid, instance)) }
     }
 
+    unsafe extern "C" fn read(
+        ctx: *mut paxos_ctx,
+        pid: u16,
+        query: *const c_char,
+        size: c_int,
+        answer: *mut paxos_bytes,
+    ) {
+        // SAFETY: see `note`; the rest is what `read` is called with.
+        unsafe {
+            note(ctx, ("read", pid, 0));
+            crate::paxos_append(answer, query, size);
+        }
+    }
+
     unsafe extern "C" fn checkpoint(ctx: *mut paxos_ctx, pid: u16) -> c_int {
         // SAFETY: see `note`.
         unsafe { note(ctx, ("checkpoint", pid, 0)) };
@@ -315,6 +360,7 @@ mod tests {
             prepare: Some(prepare),
             combine: Some(combine),
             apply: Some(apply),
+            read: None,
             arg: ptr::from_mut(&mut calls).cast::<c_void>(),
             private_: ptr::null_mut(),
         };
@@ -327,9 +373,23 @@ mod tests {
             program.prepare(b"value", &mut Vec::new()).unwrap();
             program.apply(b"effect").unwrap();
             drop(program.checkpoint().unwrap());
+            // SAFETY: nothing else uses it meanwhile.
+            unsafe { (*callbacks.lock().0).read = None };
+            assert!(!program.is_read(b"query"), "there is no callback for it");
+            // SAFETY: as above.
+            unsafe { (*callbacks.lock().0).read = Some(read) };
+            let mut answer = Vec::new();
+            assert!(program.is_read(b"query"));
+            program.read(b"query", &mut answer).unwrap();
+            assert_eq!(answer, b"query");
         }
         std::fs::remove_dir_all(&directory).unwrap();
-        let once = [("prepare", 3, 7), ("apply", 3, 7), ("checkpoint", 3, 0)];
+        let once = [
+            ("prepare", 3, 7),
+            ("apply", 3, 7),
+            ("checkpoint", 3, 0),
+            ("read", 3, 0),
+        ];
         assert_eq!(calls, [once, once].concat());
     }
 }

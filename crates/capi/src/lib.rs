@@ -79,6 +79,17 @@ pub struct paxos_ctx {
             size: c_int,
         ),
     >,
+    /// Answers a query without a place in the log: append what your data of this partition has to say to it, and
+    /// change nothing. It sees all that was delivered before. May be NULL: then queries are refused.
+    pub read: Option<
+        unsafe extern "C" fn(
+            ctx: *mut paxos_ctx,
+            pid: u16,
+            query: *const c_char,
+            size: c_int,
+            answer: *mut paxos_bytes,
+        ),
+    >,
     /// Yours.
     pub arg: *mut c_void,
     /// Not yours.
@@ -101,6 +112,17 @@ pub struct paxos_part {
     pub prepared_size: c_int,
     /// Takes what is to change there; nothing appended: nothing changes.
     pub effect: *mut paxos_bytes,
+}
+
+/// How new what a query shows has to be.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(non_camel_case_types)] // C's names
+pub enum paxos_freshness {
+    /// It has everything that anybody was told before the query.
+    PAXOS_LATEST = 0,
+    /// Whatever the replica that is asked was delivered, which may be old.
+    PAXOS_STALE = 1,
 }
 
 /// What became of values. None is ever delivered twice, whatever this says.
@@ -140,6 +162,7 @@ pub unsafe extern "C" fn paxos_ctx_new(
         prepare: None,
         combine: None,
         apply: None,
+        read: None,
         arg: ptr::null_mut(),
         private_: Box::into_raw(Box::new(context)).cast(),
     }))
@@ -239,6 +262,34 @@ pub unsafe extern "C" fn paxos_append(to: *mut paxos_bytes, from: *const c_char,
 pub unsafe extern "C" fn paxos_ctx_flush(ctx: *mut paxos_ctx, timeout_ms: c_int) -> c_int {
     // SAFETY: the caller vouches for it.
     unsafe { answer(context(ctx).flush(timeout_ms)) }
+}
+
+/// Asks a replica's `read` about its partition `pid`, without a place in the log, and waits for the answer. Returns the
+/// length of the answer, which `*answer` points to until the next call; or -1: nobody answers within `timeout_ms`, or the
+/// program has no `read`. A query fits a value; an answer may be longer. In a group with NOPaxos there are no queries.
+///
+/// # Safety
+/// `ctx` comes from `paxos_ctx_new`; `query` points to `size` bytes, and `answer` to a pointer. Not from two threads at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paxos_read(
+    ctx: *mut paxos_ctx,
+    pid: u16,
+    query: *const c_char,
+    size: c_int,
+    freshness: paxos_freshness,
+    timeout_ms: c_int,
+    answer: *mut *const c_char,
+) -> c_int {
+    // SAFETY: the caller vouches for all of them.
+    unsafe {
+        match context(ctx).read(pid, bytes(query, size), freshness, timeout_ms) {
+            Some(found) => {
+                *answer = found.as_ptr().cast();
+                c_int::try_from(found.len()).unwrap_or(-1)
+            }
+            None => -1,
+        }
+    }
 }
 
 /// Finds out what an instance decided and delivers it, through `deliver`, to this context alone.

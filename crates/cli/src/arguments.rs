@@ -23,9 +23,15 @@ impl Cluster {
     }
 }
 
-/// Reads the name of a plane.
+/// Reads the name of a plane that can be had without a cluster file: only that has ports of DPDK.
 pub fn plane(name: &str) -> Result<Plane, String> {
-    Plane::named(name).ok_or("take udp, xdp or auto".to_string())
+    let named = Plane::named(name).filter(|plane| *plane != Plane::Dpdk);
+    named.ok_or("take udp, xdp or auto".to_string())
+}
+
+/// Reads the name of a node's plane.
+pub fn plane_of_node(name: &str) -> Result<Plane, String> {
+    Plane::named(name).ok_or("take udp, xdp, auto or dpdk".to_string())
 }
 
 /// Reads the name of a protocol.

@@ -23,7 +23,7 @@ pub struct Options {
     #[arg(long, default_value = "rocksdb")]
     app: String,
     /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; wants
-    /// root. auto: xdp where that is possible
+    /// root. auto: xdp where that is possible. p4: in switches in software (BMv2), which must be installed; wants root
     #[arg(long, default_value = "udp", value_parser = plane)]
     plane: Plane,
     /// Learners that tell replicas what is decided; without any, replicas get the votes

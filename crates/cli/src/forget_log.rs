@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos forget-log`: give up a durable acceptor's damaged log.
+//! `wirepaxos forget-log`: give up the damaged log of a durable acceptor or replica.
 
 use clap::Args;
 use serde_json::json;
@@ -12,7 +12,7 @@ use local_cluster::Error;
 pub struct Options {
     #[command(flatten)]
     cluster: Cluster,
-    /// The acceptor, whose process must not run. Run this on its machine
+    /// The node, whose process must not run. Run this on its machine
     #[arg(long)]
     name: String,
     /// Print one JSON object
@@ -30,7 +30,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     } else {
         println!(
             "the log of {name} is kept as {}. Start {name}: it joins as a new member. Until `status` shows that \
-             it has, no other acceptor may lose its memory",
+             it has, no other one may lose its memory",
             aside.display()
         );
     }

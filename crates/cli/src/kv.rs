@@ -119,6 +119,11 @@ fn call(cluster: &ClusterFile, command: &[String]) -> Outcome {
 }
 
 fn connect(node: &Node, address: SocketAddr) -> io::Result<Connection> {
+    if node.redis_tls.is_some() {
+        return Err(io::Error::other(
+            "its clients speak TLS (`redis_tls`), which this command doesn't; take redis-cli --tls --cacert FILE",
+        ));
+    }
     let mut connection = Connection::open(address, REPLY_TIMEOUT)?;
     if let Some(password) = node.password().map_err(io::Error::other)? {
         connection.call(&[b"AUTH", password.as_bytes()])?;

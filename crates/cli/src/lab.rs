@@ -95,10 +95,13 @@ pub struct Up {
     /// Nodes talk IPv6
     #[arg(long)]
     ipv6: bool,
-    /// Where leaders, sequencers, acceptors and replicas handle their packets: udp, xdp, or auto. Replicas of NOPaxos do
-    /// so behind sockets
+    /// Where leaders, sequencers, acceptors and replicas handle their packets: udp, xdp, auto, or p4, in switches in software
+    /// (BMv2), which must be installed. Replicas of NOPaxos, and with p4, do so behind sockets
     #[arg(long, default_value = "udp", value_parser = plane)]
     plane: Plane,
+    /// One node is on another plane; any number of times
+    #[arg(long, value_name = "NODE=PLANE", value_parser = plane_of)]
+    plane_of: Vec<(String, Plane)>,
     /// Leaders, acceptors, learners and sequencers are in the switches, as in the papers, and not on hosts of their own
     #[arg(long)]
     in_switch: bool,
@@ -119,6 +122,11 @@ pub struct Up {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+fn plane_of(text: &str) -> Result<(String, Plane), String> {
+    let (node, name) = text.split_once('=').ok_or("take NODE=PLANE")?;
+    Ok((node.to_string(), plane(name)?))
 }
 
 fn topology(name: &str) -> Result<Topology, String> {
@@ -217,6 +225,7 @@ pub fn run(command: &Command) -> Result<(), Error> {
 
 fn up(options: &Up) -> Result<(), Error> {
     let lab = options.which.lab()?;
+    let planes = options.plane_of.iter();
     let mut shape = Shape {
         protocol: options.protocol.name().to_string(),
         leaders: options.leaders,
@@ -227,6 +236,9 @@ fn up(options: &Up) -> Result<(), Error> {
         partitions: options.partitions,
         ipv6: options.ipv6,
         plane: options.plane.name().to_string(),
+        planes: planes
+            .map(|(node, plane)| (node.clone(), plane.name().to_string()))
+            .collect(),
         in_switch: options.in_switch,
         ..Shape::new(options.topology)
     };

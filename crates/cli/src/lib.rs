@@ -25,6 +25,7 @@ mod run_node;
 mod simulate;
 mod status;
 mod stop;
+mod switch;
 #[cfg(feature = "laboratory")]
 mod torture;
 
@@ -63,7 +64,7 @@ enum Command {
     Copy(copy::Command),
     /// Change the leader by hand
     Failover(failover::Options),
-    /// Give up the damaged log of a durable acceptor, which then joins as a new member
+    /// Give up the damaged log of a durable acceptor or replica, which then joins as a new member
     ForgetLog(forget_log::Options),
     /// Find out what an instance decided, or close it with a no-op
     Recover(recover::Options),
@@ -74,6 +75,9 @@ enum Command {
     Kv(kv::Options),
     /// Stop a cluster, or one node, in good order
     Stop(stop::Options),
+    /// A machine with several interfaces becomes a switch that calls roles
+    #[command(subcommand)]
+    Switch(switch::Command),
     /// A whole network on this machine, with faults on its links
     #[command(subcommand)]
     Lab(lab::Command),
@@ -108,6 +112,7 @@ pub fn main() -> ExitCode {
         Command::Keys(command) => keys::run(&command),
         Command::Kv(options) => return kv::run(&options),
         Command::Stop(options) => stop::run(&options),
+        Command::Switch(command) => switch::run(&command),
         Command::Lab(command) => lab::run(&command),
         Command::Laboratory(command) => return laboratory::run(&command),
     };

@@ -218,11 +218,7 @@ mod tests {
             (Role::Sequencer, 2),
             (Role::Replica, replicas),
         ];
-        for (role, count) in roles {
-            for _ in 0..count {
-                draft.add_node(role, host);
-            }
-        }
+        draft.add_nodes(&roles, host);
         draft.check().unwrap()
     }
 

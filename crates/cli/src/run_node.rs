@@ -6,7 +6,7 @@ use node::Stop;
 use node::cluster_file::Plane;
 use serde_json::json;
 
-use crate::arguments::{Cluster, plane};
+use crate::arguments::{Cluster, plane_of_node};
 use local_cluster::Error;
 use wirepaxos::Program;
 
@@ -18,9 +18,9 @@ pub struct Options {
     /// Name of the node in the cluster file
     #[arg(short, long)]
     name: String,
-    /// Where it handles its packets, whatever the cluster file says: udp, xdp, or auto: xdp where
+    /// Where it handles its packets, whatever the cluster file says: udp, xdp, dpdk, or auto: xdp where
     /// that is possible
-    #[arg(long, value_parser = plane)]
+    #[arg(long, value_parser = plane_of_node)]
     plane: Option<Plane>,
     /// Print one JSON object when the node has ended in good order
     #[arg(long)]

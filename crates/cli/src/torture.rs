@@ -6,7 +6,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use local_cluster::{Error, Narrator};
+use node::cluster_file::Protocol;
 use torture::{Planes, Report, Settings};
+
+use crate::arguments::protocol;
 
 /// Options of `wirepaxos torture`.
 #[derive(Args)]
@@ -17,10 +20,14 @@ pub struct Options {
     /// Decides the cluster and all faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// How the cluster agrees: paxos, or nopaxos. Replicas of NOPaxos are killed one at a time, as their logs are in
+    /// memory
+    #[arg(long, value_parser = protocol, default_value = "paxos")]
+    protocol: Protocol,
     /// Where the nodes handle their packets: udp, xdp, or mixed: some here, some there
     #[arg(long, value_parser = planes, default_value = "udp")]
     plane: Planes,
-    /// Leaders, acceptors and learners are in the switches
+    /// Leaders, sequencers, acceptors and learners are in the switches
     #[arg(long)]
     in_switch: bool,
     /// rocksdb or leveldb
@@ -32,8 +39,8 @@ pub struct Options {
     /// Partitions, 1 to 16; without it, drawn
     #[arg(long)]
     partitions: Option<u16>,
-    /// In place of all other faults, and whatever --minutes says: so many kills of acceptors, replicas and leaders, one
-    /// after the other
+    /// In place of all other faults, and whatever --minutes says: so many kills of acceptors, replicas, leaders and
+    /// sequencers, one after the other
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     kills: Option<u32>,
     /// Print the plan and do nothing
@@ -55,6 +62,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let settings = Settings {
         minutes: options.minutes,
         seed: options.seed,
+        protocol: options.protocol,
         planes: options.plane,
         in_switch: options.in_switch,
         app: options.app.clone(),
@@ -98,6 +106,8 @@ fn command(options: &Options) -> String {
         format!("--app {}", options.app),
         format!("--plane {}", options.plane.name()),
     ];
+    let other = options.protocol != Protocol::Paxos;
+    words.extend(other.then(|| format!("--protocol {}", options.protocol.name())));
     words.extend(options.in_switch.then(|| "--in-switch".to_string()));
     words.extend(options.durable.map(|yes| format!("--durable {yes}")));
     words.extend(options.partitions.map(|n| format!("--partitions {n}")));

@@ -89,3 +89,36 @@ fn xdp_is_measured_with_the_libraries_beside() {
         assert_eq!(several.is_null(), is_alone || !stamps, "{line}");
     }
 }
+
+#[test]
+fn dpdk_is_measured_with_the_libraries_beside() {
+    if let Err(why) = node::plane::dpdk::library() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    let lines = lines(&mut bench("dpdk"));
+    let (dpdk, udp) = lines.split_at(3);
+    are_of(udp, "udp", &OF_UDP);
+    for (line, role) in dpdk.iter().zip(["leader", "acceptor", "learner"]) {
+        assert_eq!(
+            (&line["plane"], &line["role"]),
+            (&"dpdk".into(), &role.into())
+        );
+        assert_eq!(line["link"], "shared memory, no wire");
+        assert!(line["round_trip_ns"].as_f64() > Some(0.0), "{line}");
+        let bursts = line["bursts"].as_array().unwrap();
+        let sizes: Vec<_> = bursts.iter().map(|at| at["burst"].as_u64()).collect();
+        assert_eq!(sizes, [Some(1), Some(32)]);
+        for field in [
+            "ns_per_msg",
+            "msgs_per_s",
+            "forwarding_ns_per_msg",
+            "forwarding_msgs_per_s",
+        ] {
+            assert!(
+                bursts.iter().all(|at| at[field].as_f64() > Some(0.0)),
+                "{line}"
+            );
+        }
+    }
+}

@@ -12,7 +12,7 @@ use std::process::{self, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use apps::kv::{Command, SetFlags};
+use apps::kv::{self, Command, SetFlags};
 use client::{Client, ClientOptions, Doubt, Outcome, Refusal};
 use common::{Lowers, TestCluster, eventually, json, shape, text};
 use local_cluster::Shape;
@@ -287,7 +287,34 @@ fn a_client_learns_what_became_of_its_commands() {
     let keys = vec![&b"large"[..]; 4];
     let done = client.call(0, &encode(Command::Mget { keys }), patience);
     assert_eq!(done, Outcome::Executed(None));
-    let refused = client.call(0, &[0; 5_000], patience);
+    // In parts, of which some get lost or come too late where a role dies. [S-PARTS]
+    for (n, killed) in [None, Some("leader-1"), Some("replica-2")]
+        .into_iter()
+        .enumerate()
+    {
+        let value = vec![n as u8; 300_000 + n];
+        let set = encode(Command::Set {
+            flags: SetFlags::default(),
+            key: b"long",
+            value: &value,
+        });
+        client.submit(0, &set).unwrap();
+        client.flush();
+        killed
+            .into_iter()
+            .for_each(|name| cluster.processes.kill(name));
+        let set = client.poll(patience).unwrap().expect("an answer in time");
+        assert!(
+            matches!(set.outcome(), Outcome::Executed(Some(_))),
+            "{set:?}"
+        );
+        let strlen = encode(Command::Strlen { key: b"long" });
+        let mut len = Vec::new();
+        kv::Reply::Int(value.len() as i64).encode(&mut len);
+        let answered = client.call(0, &strlen, patience);
+        assert_eq!(answered, Outcome::Executed(Some(len)));
+    }
+    let refused = client.call(0, &vec![0; 2_000_000], patience);
     assert!(
         matches!(refused, Outcome::Refused(Refusal::TooLarge { .. })),
         "{refused:?}"

@@ -5,65 +5,22 @@
 mod testlab;
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use loader::pins::Pins;
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use node::ClusterFile;
 use node::cluster_file::Protocol;
-use testlab::{PROGRAM, REPLICAS, TestLab, all, digests, eventually, ready, serving, status};
+use testlab::{
+    Increments, PROGRAM, REPLICAS, TestLab, all, all_agree, eventually, leader, member, memory,
+    ready, serving, status,
+};
 
 /// Each test has a dozen processes: more than one at a time only slows all down.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Increments that go on while something happens.
-struct Increments(Child);
-
-impl Increments {
-    fn start(lab: &TestLab, count: u32) -> Increments {
-        let script = format!(
-            "for i in $(seq {count}); do echo INCR counter; sleep 0.005; done | \
-             redis-cli -h 10.77.0.32 -a lab --no-auth-warning | tail -n 1"
-        );
-        let mut command = lab.lab(&[
-            "exec", "client-1", "--", "timeout", "100", "sh", "-c", &script,
-        ]);
-        Increments(command.stdout(Stdio::piped()).spawn().unwrap())
-    }
-
-    /// The last answer.
-    fn end(self) -> String {
-        let output = self.0.wait_with_output().unwrap();
-        String::from_utf8_lossy(&output.stdout).trim().to_string()
-    }
-}
-
-fn leader(lab: &TestLab) -> (&'static str, u64) {
-    eventually("a leader", || {
-        let group = &status(lab, "controller")["groups"][0];
-        let name = match group["leader"].as_u64()? {
-            11 => "leader-1",
-            _ => "leader-2",
-        };
-        Some((name, group["active"].as_u64()?))
-    })
-}
-
-/// What tells an acceptor's memory from a new one.
-fn memory(lab: &TestLab, acceptor: &str) -> (String, u64) {
-    let group = &status(lab, acceptor)["groups"][0];
-    let nonce = group["nonce"].as_str().unwrap().to_string();
-    (nonce, group["partitions"][0]["end"].as_u64().unwrap())
-}
-
-fn member(lab: &TestLab, acceptor: &str) {
-    eventually(&format!("{acceptor} is a member"), || {
-        (status(lab, acceptor)["groups"][0]["member"] == true).then_some(())
-    });
 }
 
 fn log(lab: &TestLab, node: &str) -> String {
@@ -78,14 +35,6 @@ fn crash(lab: &TestLab, node: &str) {
     let cluster = ClusterFile::load(Path::new(&file)).unwrap();
     let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, node).unwrap();
     pins.remove().unwrap();
-}
-
-fn all_agree(lab: &TestLab, count: &str) {
-    for replica in REPLICAS {
-        assert_eq!(lab.redis("client-1", replica, &["GET", "counter"]), count);
-    }
-    let digests = digests(lab);
-    assert!(digests.iter().all(|d| *d == digests[0]), "{digests:?}");
 }
 
 /// Another cluster's node at the address of one whose program runs would hear nothing.

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::path::Path;
+use std::process::Command as Program;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use local_cluster::resp::{Connection, Reply};
 use node::ClusterFile;
 use node::cluster_file::Protocol;
 use paxos::Epoch;
+use serde_json::Value;
 use wirepaxos::admin;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -132,6 +135,135 @@ fn nothing_is_lost_when_sequencer_leader_and_follower_are_killed() {
         &ordered("rocksdb"),
         &[sequencer, leader, follower, sequencer],
     );
+}
+
+/// Both kinds of clients go on counting from there.
+fn increments_go_on(cluster: &TestCluster, done: &mut i64) {
+    cluster.call(0, &["SET", "ready", "1"]);
+    let options = ClientOptions {
+        open_timeout: PATIENCE,
+        ..ClientOptions::default()
+    };
+    let mut client = Client::open(&file_of(cluster), options).unwrap();
+    let mut connection = cluster.connect(0);
+    for _ in 0..50 {
+        *done += 1;
+        client_increment(&mut client, *done);
+        redis_increment(&mut connection, *done);
+    }
+}
+
+/// Which memory each replica has.
+fn memories(cluster: &TestCluster) -> Vec<String> {
+    let file = file_of(cluster);
+    let replicas = file.replicas(1);
+    let nonce = |members: &Value, node: u16| {
+        let members = members.as_array()?;
+        let of = |m: &&Value| m["node"] == node && m["role"] == "replica" && m["alive"] == true;
+        Some(members.iter().find(of)?["nonce"].to_string())
+    };
+    eventually("all replicas", || {
+        let controller = admin::ask_all(&file).unwrap().remove("controller")?;
+        let members = &controller["groups"][0]["members"];
+        replicas
+            .iter()
+            .map(|node| nonce(members, node.id))
+            .collect()
+    })
+}
+
+/// Nobody accepts a loss: what was answered is on disk. [N-STORED] [N-RESTART]
+#[test]
+fn a_cluster_with_logs_on_disk_starts_again_after_a_stop_and_after_kills() {
+    let mut cluster = TestCluster::start(&Shape {
+        durable: true,
+        partitions: 2,
+        ..ordered("rocksdb")
+    });
+    let mut done = 0;
+    increments_go_on(&cluster, &mut done);
+    let before = memories(&cluster);
+    for in_good_order in [true, false] {
+        if in_good_order {
+            assert!(cluster.run("stop", &[]).status.success());
+        } else {
+            let pids = cluster.processes.pids();
+            let pids = pids.iter().map(|(_, pid)| pid.to_string());
+            let killed = Program::new("kill").arg("-9").args(pids).status();
+            assert!(killed.unwrap().success());
+        }
+        assert!(cluster.processes.wait_all(PATIENCE));
+        cluster.start_all();
+        increments_go_on(&cluster, &mut done);
+        assert_eq!(memories(&cluster), before, "they are who they were");
+    }
+    cluster.assert_replicas_agree(3);
+}
+
+/// It is a pause, which no session follows. [N-RESTART]
+#[test]
+fn a_durable_replica_that_was_killed_is_the_member_that_it_was() {
+    let mut cluster = TestCluster::start(&Shape {
+        durable: true,
+        ..ordered("leveldb")
+    });
+    let mut done = 0;
+    increments_go_on(&cluster, &mut done);
+    let (before, members) = (session(&cluster), memories(&cluster));
+    for victim in [follower, leader] {
+        let victim = victim(&cluster);
+        cluster.processes.kill(&victim);
+        cluster.start_node(&victim);
+        eventually("a replica that takes part", || {
+            let partition = &cluster.status(&victim)["partitions"][0]["nopaxos"];
+            (partition["mute"] == false && partition["status"] == "normal").then_some(())
+        });
+        increments_go_on(&cluster, &mut done);
+    }
+    assert_eq!((session(&cluster), memories(&cluster)), (before, members));
+    cluster.assert_replicas_agree(3);
+}
+
+/// An old copy of a log is noticed by the controller, and put aside; it is one memory fewer. [N-RESTART]
+#[test]
+fn an_old_copy_of_a_log_is_not_believed() {
+    let mut cluster = TestCluster::start(&Shape {
+        durable: true,
+        ..ordered("leveldb")
+    });
+    let mut done = 0;
+    increments_go_on(&cluster, &mut done);
+    let directory = file_of(&cluster).data.join("replica-2");
+    let (log, copy) = (directory.join("log"), directory.join("copy"));
+    let copied = |from: &Path, to: &Path| {
+        let copied = Program::new("cp").arg("-a").arg(from).arg(to).status();
+        assert!(copied.unwrap().success());
+    };
+    cluster.processes.kill("replica-2");
+    copied(&log, &copy);
+    cluster.start_node("replica-2");
+    increments_go_on(&cluster, &mut done);
+    let members = memories(&cluster);
+    cluster.processes.kill("replica-2");
+    std::fs::remove_dir_all(&log).unwrap();
+    copied(&copy, &log);
+    cluster.start_node("replica-2");
+    eventually("the end of a replica with an old log", || {
+        cluster
+            .processes
+            .ended()
+            .contains(&"replica-2".to_owned())
+            .then_some(())
+    });
+    let said = cluster.logs();
+    assert!(said.contains("HAS FORGOTTEN"), "{said}");
+    let _ended = cluster.processes.reap();
+    cluster.start_node("replica-2");
+    eventually("another member", || {
+        (memories(&cluster) != members).then_some(())
+    });
+    increments_go_on(&cluster, &mut done);
+    cluster.assert_replicas_agree(3);
 }
 
 /// A leader that is never done executes ahead of what is stable all the time. [X-READ]

@@ -99,6 +99,8 @@ impl World {
     fn header(&self, msgtype: MsgType) -> Header {
         Header {
             cluster: self.cluster.cluster,
+            // All nodes are at one address here.
+            swid: self.cluster.controller_node().id,
             client: 5,
             request: self.request,
             ..Header::new(msgtype)
@@ -252,15 +254,12 @@ impl OnLoopback {
         };
         let mut draft = Draft::new(0x5eed_0015, "data", group);
         let host = node::loopback::draw().unwrap().into();
-        for (role, count) in [
+        let roles = [
             (Role::Controller, 1),
             (Role::Sequencer, 2),
             (Role::Replica, 3),
-        ] {
-            for _ in 0..count {
-                draft.add_node(role, host);
-            }
-        }
+        ];
+        draft.add_nodes(&roles, host);
         let cluster = draft.write(&directory.join("cluster.toml")).unwrap();
         OnLoopback { directory, cluster }
     }

@@ -12,6 +12,7 @@ use local_cluster::Shape;
 use local_cluster::resp::{Connection, Reply};
 use model::merge;
 use model::trace::Trace;
+use node::cluster_file::Protocol;
 use paxos::trace::Event;
 use paxos::{Flags, Header, MsgType, Packet, Round};
 use serde_json::Value;
@@ -147,6 +148,43 @@ fn commands_over_two_partitions_keep_the_protocol_while_nodes_are_killed() {
         let count = copies(pid, epoch);
         assert!(count > 50, "{count} in partition {pid} in epoch {epoch}");
     }
+}
+
+/// Sessions are recorded before replicas hear of them. A killed sequencer and a killed replica are new memories, so a
+/// session follows each of them. [F-WRITING] [F-ACTIVE]
+#[test]
+fn nopaxos_keeps_the_protocol_while_nodes_are_killed() {
+    let shape = Shape {
+        protocol: Protocol::NoPaxos,
+        ..shape("leveldb")
+    };
+    let victims = ["sequencer-1", "replica-1"];
+    let (cluster, directory) = recorded_kills(&shape, &victims);
+    let trace = is_allowed(&directory);
+    let sessions = count(&trace, |e| matches!(e, Event::Session(..)));
+    assert!(sessions >= 2, "{sessions} sessions");
+    let of = |msgtype| sent(&trace).filter(|(_, h)| h.msgtype == msgtype).count();
+    for msgtype in [MsgType::Ordered, MsgType::StartView, MsgType::SyncCommit] {
+        assert!(of(msgtype) >= 2, "{msgtype:?}");
+    }
+    a_session_of_which_nothing_is_recorded_is_refused(&directory, &cluster);
+}
+
+/// What the controller stored isn't in its file: nobody may have gone to a view.
+fn a_session_of_which_nothing_is_recorded_is_refused(directory: &Path, cluster: &TestCluster) {
+    let copy = cluster.local.directory().join("falsified");
+    std::fs::create_dir_all(&copy).unwrap();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let kept = text.lines().filter(|line| !line.contains(" writing "));
+        let kept: Vec<&str> = kept.collect();
+        let name = path.file_name().unwrap();
+        std::fs::write(copy.join(name), kept.join("\n") + "\n").unwrap();
+    }
+    let output = check(&copy);
+    assert!(!output.status.success());
+    assert!(!report(&output)["violation"].is_null());
 }
 
 /// Falsifies one file of a copy, by a function that says which line is wrong then.

@@ -78,6 +78,9 @@ impl Counted {
             return;
         }
         let quorum = &mut self.quorums[usize::from(h.pid)];
+        if h.msgtype == MsgType::Reply && quorum.is_final(h) {
+            return hand_on(packet);
+        }
         let counted = match h.msgtype {
             MsgType::Ack => quorum.ack(h),
             _ => quorum.reply(h, (*h, packet.value.to_vec())).map(drop),
@@ -184,6 +187,11 @@ mod tests {
         assert_eq!(takes(&mut counted, &ack(1)), [1]);
         assert!(takes(&mut counted, &answers(2, 3)).is_empty());
         assert_eq!(takes(&mut counted, &ack(3)), [2, 3]);
+        // Acknowledged before it came, it needs not wait; unless somebody else gives it.
+        assert!(takes(&mut counted, &ack(5)).is_empty());
+        assert!(takes(&mut counted, &answer(view, 33, 4, 6)).is_empty());
+        assert_eq!(takes(&mut counted, &answers(4, 7)), [7]);
+        assert!(takes(&mut counted, &answers(5, 8)).is_empty());
         // One of a stable slot names no view.
         assert_eq!(takes(&mut counted, &answer(Round::NONE, 31, 0, 4)), [4]);
         let elsewhere = Header {

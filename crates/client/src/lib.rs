@@ -9,6 +9,7 @@ mod counted;
 mod error;
 mod home;
 mod outcome;
+mod reads;
 mod recovery;
 mod session;
 
@@ -17,5 +18,6 @@ pub use self::control::{ControlClient, NoAnswer};
 pub use self::error::Error;
 pub use self::home::Home;
 pub use self::outcome::{Doubt, Outcome, Refusal};
+pub use self::reads::Freshness;
 pub use self::recovery::{Decided, Recovery};
 pub use self::session::{Client, ClientOptions, Counts, known_group};

@@ -39,14 +39,14 @@ pub enum Outcome<A = Vec<u8>> {
 /// Why a command takes no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// It doesn't fit a value.
+    /// It is longer than a command may be; one over several partitions has to fit a value.
     TooLarge {
         /// Its bytes.
         len: usize,
-        /// Those that fit.
+        /// Those that it may have.
         max: usize,
     },
-    /// Too many are outstanding: poll for completions first.
+    /// Too many are outstanding, or another long one is on its way: poll for completions first.
     WindowFull,
     /// The group has no such partition.
     NoPartition(PartitionId),
@@ -114,7 +114,7 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::TooLarge { len, max } => write!(
                 f,
-                "a command of {len} bytes doesn't fit a value of {max}; raise max_value"
+                "a command of {len} bytes is too large: here it may have {max}"
             ),
             Refusal::WindowFull => f.write_str("the session's window is full: poll first"),
             Refusal::NoPartition(pid) => write!(f, "there is no partition {pid}"),

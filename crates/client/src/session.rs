@@ -15,6 +15,7 @@ use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use paxos::proposer::{Proposer, ProposerSettings, Refused};
 use paxos::wire::value::MAX_VECTOR;
 use paxos::{Deployment, Epoch, GroupId, Header, NodeId, Outbox, Packet, PartitionId, Time, To};
+use replica::parts::{self, MAX_COMMAND_LEN, Progress, Sending};
 use replica::protocol::{ReplyAddress, SessionOp, Status};
 use replica::slot;
 
@@ -24,6 +25,7 @@ use crate::counted::Counted;
 use crate::error::Error;
 use crate::home::{Home, HomeOfSessions};
 use crate::outcome::{Doubt, Outcome, Refusal};
+use crate::reads::{Freshness, Reads};
 
 /// How a client behaves. The defaults fit most; change some of them with `..ClientOptions::default()`.
 #[derive(Clone, Debug)]
@@ -85,6 +87,8 @@ pub struct Client {
     outbox: LeaderOutbox,
     proposer: Proposer,
     counted: Counted,
+    /// Without the log; none in a group with NOPaxos.
+    reads: Option<Reads>,
     sessions: Vec<Session>,
     home: HomeOfSessions,
     completions: Completions,
@@ -99,6 +103,10 @@ pub struct Client {
     more: bool,
     /// Says of answers that aren't final by themselves whether they count now.
     counts: Option<Box<Counts>>,
+    /// Bytes of a value at most.
+    max_value: u16,
+    /// The part of a long command in hand.
+    part: Vec<u8>,
 }
 
 /// Judges an answer that isn't final by itself, whose round is a view.
@@ -113,9 +121,56 @@ struct Session {
     /// behind the largest would be refused as stale.
     answered: VecDeque<bool>,
     outstanding: usize,
+    /// Reads without the log that are under way.
+    reading: usize,
+    /// A command that is longer than a value, on its way.
+    large: Option<Large>,
+}
+
+/// A command that travels in parts, one of a session at a time. [S-PARTS]
+#[derive(Clone)]
+struct Large {
+    command: Vec<u8>,
+    sending: Sending,
 }
 
 impl Session {
+    /// The request to which an answer with this number belongs; none if it is that to a part before the last.
+    fn answered_request(&mut self, number: u64, status: Status) -> Option<u64> {
+        let (request, part) = parts::split(number);
+        if part.is_none() {
+            return Some(request);
+        }
+        let large = self.large.as_mut()?;
+        match large.sending.answered(number, status == Status::Ok) {
+            Progress::Nothing | Progress::GoesOn => None,
+            Progress::Answered => {
+                self.large = None;
+                Some(request)
+            }
+        }
+    }
+
+    /// Takes a command that doesn't fit a value.
+    fn submit_large(&mut self, command: &[u8], max_value: usize) -> Result<u64, Refusal> {
+        let (len, max) = (command.len(), MAX_COMMAND_LEN);
+        if len > max {
+            return Err(Refusal::TooLarge { len, max });
+        }
+        if self.large.is_some() {
+            return Err(Refusal::WindowFull);
+        }
+        if self.id == 0 {
+            return Err(Refusal::NoSession);
+        }
+        let request = self.submitted();
+        self.large = Some(Large {
+            command: command.to_vec(),
+            sending: Sending::new(request, len, max_value),
+        });
+        Ok(request)
+    }
+
     fn submitted(&mut self) -> u64 {
         self.last_request += 1;
         self.answered.push_back(false);
@@ -142,6 +197,7 @@ impl Session {
 const CONFIRMATIONS_BEFORE_MOVE: u32 = 3;
 /// How often a leader is asked for while there is none.
 const ASK_INTERVAL: Time = 20_000_000;
+const SECOND: Time = 1_000_000_000;
 const WAIT_STEP: Duration = Duration::from_millis(100);
 
 impl Client {
@@ -166,7 +222,8 @@ impl Client {
     ) -> Result<Client, Error> {
         let group = options.group.unwrap_or(cluster.groups[0].id);
         let deployment = deployment(cluster, group)?;
-        let protocol = known_group(cluster, group)?.protocol;
+        let known = known_group(cluster, group)?;
+        let (protocol, session_timeout) = (known.protocol, known.session_timeout_s * SECOND);
         let nonce = random_nonce()?;
         let controller = cluster.controller_node().control;
         let retry_after = options.retry_after.as_nanos() as Time;
@@ -176,6 +233,16 @@ impl Client {
             // Its leader answers, whoever that is.
             Protocol::NoPaxos => Home::All,
         };
+        let home = HomeOfSessions::new(home, replicas, nonce, retry_after);
+        let reads = (protocol == Protocol::Paxos).then(|| {
+            let replicas = cluster.replicas(group).into_iter().cloned().collect();
+            Reads::new(
+                deployment,
+                replicas,
+                home.id(),
+                [retry_after, session_timeout / 4],
+            )
+        });
         let proposer = Proposer::new(ProposerSettings {
             deployment,
             retry_after,
@@ -201,7 +268,8 @@ impl Client {
             },
             sessions: vec![Session::default(); usize::from(deployment.partitions)],
             counted: Counted::new(deployment, protocol),
-            home: HomeOfSessions::new(home, replicas, nonce, retry_after),
+            reads,
+            home,
             completions: Completions::default(),
             control: ControlClient::new(cluster)?,
             asked_for_leader: 0,
@@ -210,6 +278,8 @@ impl Client {
             spinner: Spinner::new(options.spin),
             more: false,
             counts,
+            max_value: deployment.max_value,
+            part: Vec::new(),
             cluster: cluster.clone(),
             options,
         };
@@ -221,10 +291,12 @@ impl Client {
     }
 
     /// Submits a command to a partition and returns its request number. Nothing is sent before
-    /// [`flush`](Self::flush) or [`poll`](Self::poll), so that commands share packets.
+    /// [`flush`](Self::flush) or [`poll`](Self::poll), so that commands share packets. One that doesn't fit a value
+    /// travels in parts, up to [`MAX_COMMAND_LEN`] bytes; of those a session has one at a time.
     ///
     /// # Errors
-    /// If the command doesn't fit a value, or if the window is full: poll for completions first.
+    /// If the command is too long, or if the window is full or another long command is on its way: poll for completions
+    /// first.
     pub fn submit(&mut self, pid: PartitionId, command: &[u8]) -> Result<u64, Refusal> {
         self.submit_over(&[pid], command)
     }
@@ -267,8 +339,12 @@ impl Client {
         if !self.can_submit(lowest) {
             return Err(Refusal::WindowFull);
         }
+        let max_value = usize::from(self.max_value);
         let session = &mut self.sessions[usize::from(lowest)];
         let request = session.last_request + 1;
+        if pids.len() == 1 && command.len() > max_value {
+            return session.submit_large(command, max_value);
+        }
         let submitted = match pids.len() {
             1 => self.proposer.submit(lowest, session.id, request, command),
             _ => self
@@ -294,20 +370,69 @@ impl Client {
     /// Whether the session has room: its oldest unanswered request is no further behind than the
     /// window that the replicas keep.
     pub fn can_submit(&self, pid: PartitionId) -> bool {
-        let limit = if self.options.ordered {
-            1
-        } else {
-            usize::from(self.options.window)
+        let session = self.sessions.get(usize::from(pid));
+        session.is_some_and(|session| match self.options.ordered {
+            true => session.answered.is_empty() && session.reading == 0,
+            false => session.answered.len() < usize::from(self.options.window),
+        })
+    }
+
+    /// Asks a partition a command that only reads, without a place in the log, and returns the number that its completion
+    /// will have. [`Freshness::Latest`] shows what everybody was told before this call; what is still under way may be
+    /// seen or not. An answer may have many packets. Nothing is sent before [`flush`](Self::flush) or [`poll`](Self::poll).
+    /// In a group with NOPaxos, and nowhere else, it goes through the log as [`submit`](Self::submit) does. What the
+    /// program doesn't know as a read is answered `unsupported`, and changes nothing. [B-CLIENT]
+    ///
+    /// # Errors
+    /// If the command doesn't fit a value, or if too much is under way ([`can_read`](Self::can_read)).
+    pub fn read(
+        &mut self,
+        pid: PartitionId,
+        command: &[u8],
+        freshness: Freshness,
+    ) -> Result<u64, Refusal> {
+        if pid >= self.partitions() {
+            return Err(Refusal::NoPartition(pid));
+        }
+        if !self.can_read(pid) {
+            return Err(Refusal::WindowFull);
+        }
+        let now = self.now();
+        let Some(reads) = &mut self.reads else {
+            return self.submit(pid, command);
         };
-        self.sessions
-            .get(usize::from(pid))
-            .is_some_and(|session| session.answered.len() < limit)
+        let (len, max) = (command.len(), usize::from(self.max_value));
+        if len > max {
+            return Err(Refusal::TooLarge { len, max });
+        }
+        let session = &mut self.sessions[usize::from(pid)];
+        if session.id == 0 {
+            return Err(Refusal::NoSession);
+        }
+        session.reading += 1;
+        let number = reads.push((pid, session.id), command, freshness);
+        if reads.must_keep_alive(now) {
+            self.move_sessions(|_| true);
+        }
+        Ok(number)
+    }
+
+    /// Whether another read may be asked for: as many as the window has are under way at most. In an ordered session
+    /// nothing is under way beside a read.
+    pub fn can_read(&self, pid: PartitionId) -> bool {
+        let session = self.sessions.get(usize::from(pid));
+        session.is_some_and(|session| match (&self.reads, self.options.ordered) {
+            (None, _) | (_, true) => self.can_submit(pid),
+            (Some(_), false) => session.reading < usize::from(self.options.window),
+        })
     }
 
     /// Sends what was submitted.
     pub fn flush(&mut self) {
         let now = self.now();
+        self.submit_parts();
         self.proposer.flush(now, &mut self.outbox);
+        self.send_reads(now);
         self.plane.send(&mut self.outbox.batch);
     }
 
@@ -350,6 +475,24 @@ impl Client {
             Err(refusal) => return Outcome::Refused(refusal),
         };
         let pid = pids.iter().copied().min().unwrap_or_default();
+        self.await_answer(pid, request, timeout)
+    }
+
+    /// Asks for one read of a partition, and waits for its answer as [`call`](Self::call) does; see [`read`](Self::read).
+    pub fn call_read(
+        &mut self,
+        pid: PartitionId,
+        command: &[u8],
+        freshness: Freshness,
+        timeout: Duration,
+    ) -> Outcome {
+        match self.read(pid, command, freshness) {
+            Ok(number) => self.await_answer(pid, number, timeout),
+            Err(refusal) => Outcome::Refused(refusal),
+        }
+    }
+
+    fn await_answer(&mut self, pid: PartitionId, request: u64, timeout: Duration) -> Outcome {
         let deadline = Instant::now() + timeout;
         loop {
             if let Some(completion) = self.completions.take(pid, request) {
@@ -360,6 +503,15 @@ impl Client {
                 Ok(false) => return Outcome::Unknown(Doubt::NoAnswer),
                 Err(e) => return Outcome::Unknown(Doubt::Failed(e.to_string())),
             }
+        }
+    }
+
+    fn send_reads(&mut self, now: Time) {
+        let LeaderOutbox { signer, batch, .. } = &mut self.outbox;
+        if let Some(reads) = &mut self.reads {
+            reads.send(now, |to, header, command| {
+                signer.push_all(batch, &[to], header, command, keys::NODES);
+            });
         }
     }
 
@@ -380,6 +532,21 @@ impl Client {
         Ok(ready || !left.is_zero())
     }
 
+    /// Submits the parts of long commands that may leave now.
+    fn submit_parts(&mut self) {
+        for (pid, session) in self.sessions.iter_mut().enumerate() {
+            let Some(Large { command, sending }) = &mut session.large else {
+                continue;
+            };
+            while let Some(number) = sending.next(command, &mut self.part) {
+                let submitted =
+                    self.proposer
+                        .submit(pid as PartitionId, session.id, number, &self.part);
+                debug_assert_eq!(submitted, Ok(()), "a number of its own, and it fits");
+            }
+        }
+    }
+
     /// The replica that answers its requests; 0 if all do. See [`Home`].
     pub fn home(&self) -> NodeId {
         self.home.id()
@@ -387,7 +554,8 @@ impl Client {
 
     /// Requests submitted and not completed.
     pub fn outstanding(&self) -> usize {
-        self.sessions.iter().map(|s| s.outstanding).sum()
+        let all = self.sessions.iter();
+        all.map(|s| s.outstanding + s.reading).sum()
     }
 
     /// Partitions of the group.
@@ -410,11 +578,25 @@ impl Client {
         let ordered = self.options.ordered;
         let (mut lost, mut has_moved) = (None, false);
         let (senders, counts) = (&self.senders, &mut self.counts);
+        let reads = &mut self.reads;
         let packets = self.inbox.iter().flat_map(|arrival| {
             let datagrams = arrival.datagrams();
             datagrams.filter_map(move |datagram| senders.parse(datagram, &arrival.from).ok())
         });
         for packet in packets {
+            if let Some(reads) = reads {
+                reads.take(&packet, |pid, request, status, bytes| {
+                    sessions[usize::from(pid)].reading -= 1;
+                    *confirmations = 0;
+                    completions.push(Completion {
+                        pid,
+                        request,
+                        status,
+                        bytes,
+                        ordered,
+                    });
+                });
+            }
             let is_final = packet.header.rnd.is_none();
             if !is_final && counts.as_mut().is_some_and(|counts| !counts(&packet)) {
                 continue;
@@ -422,7 +604,7 @@ impl Client {
             self.counted.take(&packet, |packet| {
                 let (pid, replica) = (packet.header.pid, packet.header.swid);
                 // What the proposer drops (duplicates, strangers' packets) is of no interest here.
-                let _ = proposer.step(now, packet, &mut |_, request, answer| {
+                let _ = proposer.step(now, packet, &mut |_, number, answer| {
                     let Some((status, bytes)) = answer.split_first() else {
                         return;
                     };
@@ -431,12 +613,15 @@ impl Client {
                     };
                     let session = &mut sessions[usize::from(pid)];
                     *confirmations = 0;
-                    if request == 0 && session.id != 0 {
+                    if number == 0 && session.id != 0 {
                         // The answer to a MOVE: it only matters whether the session is known.
                         lost = (status == Status::UnknownSession).then_some(pid).or(lost);
                         return;
                     }
                     has_moved |= home.answered(now, replica);
+                    let Some(request) = session.answered_request(number, status) else {
+                        return;
+                    };
                     session.complete(request);
                     completions.push(Completion {
                         pid,
@@ -460,9 +645,12 @@ impl Client {
     /// Waits for an answer or the next retry. Says whether there is something to receive.
     fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
         let now = self.now();
-        let until_tick = self
-            .proposer
-            .next_deadline()
+        let reads = self.reads.as_ref().and_then(Reads::next_deadline);
+        let deadlines = [self.proposer.next_deadline(), reads];
+        let until_tick = deadlines
+            .into_iter()
+            .flatten()
+            .min()
             .map_or(WAIT_STEP, |at| Duration::from_nanos(at.saturating_sub(now)));
         let fds = std::iter::once(self.plane.as_fd());
         let ready = self.spinner.wait_for(fds, Some(timeout.min(until_tick)))?;
@@ -475,6 +663,14 @@ impl Client {
             self.proposer.tick(now, &mut self.outbox);
             self.plane.send(&mut self.outbox.batch);
         }
+        // Replicas that don't know a session are silent: MOVE tells whether it is gone.
+        let silent = self.reads.as_mut().map(|reads| reads.tick(now));
+        for pid in silent.unwrap_or_default() {
+            let id = self.sessions[usize::from(pid)].id;
+            self.move_sessions(|session| session.id == id);
+        }
+        self.send_reads(now);
+        self.plane.send(&mut self.outbox.batch);
         let asks = self.proposer.needs_leader() || self.counted.needs_view();
         if asks && now >= self.asked_for_leader + ASK_INTERVAL {
             self.ask_for_leader(now);
@@ -547,8 +743,25 @@ impl Client {
     /// A session that the replicas don't know any more: what was outstanding in it is over.
     fn lose_session(&mut self, pid: PartitionId) {
         let session = &mut self.sessions[usize::from(pid)];
+        session.reading = 0;
+        let reads = self.reads.as_mut().map(|reads| reads.give_up(pid));
+        for request in reads.unwrap_or_default() {
+            self.completions.push(Completion {
+                pid,
+                request,
+                status: Status::UnknownSession,
+                bytes: &[],
+                ordered: self.options.ordered,
+            });
+        }
+        let large = session.large.take().map(|large| large.sending);
+        let parts = large.iter().flat_map(Sending::open);
+        for number in parts {
+            self.proposer.reply(pid, session.id, number);
+        }
         for request in session.oldest()..=session.last_request {
-            if self.proposer.reply(pid, session.id, request) {
+            let in_parts = large.as_ref().is_some_and(|l| l.request() == request);
+            if in_parts || self.proposer.reply(pid, session.id, request) {
                 session.complete(request);
                 self.completions.push(Completion {
                     pid,

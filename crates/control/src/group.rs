@@ -108,6 +108,7 @@ impl Group {
         let mut group = Group {
             suspicion: Suspicion::new(
                 deployment,
+                settings.voters().0,
                 timing.probe_interval,
                 timing.suspect_after,
                 nonce,
@@ -228,7 +229,7 @@ impl Group {
         if packet.header.msgtype == MsgType::ProbeAck {
             let result = self.suspicion.answer(packet);
             self.note_programmed(now);
-            if result == Ok(Probe::Acceptor) {
+            if result == Ok(self.settings.voters().0) {
                 self.note_memory(packet.header.swid, store, out);
             }
             return match result {

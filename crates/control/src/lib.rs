@@ -40,6 +40,6 @@ pub use output::{ControlOutbox, Peer};
 pub use parts::{Assembler, Documents, Progress};
 pub use settings::{GroupSettings, Protocol, Settings};
 pub use state::{Disk, GivenUp, GroupState, LEAP, Refused};
-pub use status::Status;
+pub use status::{GroupStatus, Status};
 pub use store::{MemoryStore, Store, StoreError};
 pub use views::{Contradiction, Views};

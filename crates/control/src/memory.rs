@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an acceptor's memory has shown, to notice one that went backwards.
+//! What the memory of an acceptor, or of a replica with NOPaxos, has shown, to notice one that went backwards.
 //!
 //! If an old copy of a memory's files is put back, it knows fewer votes than others count on, and
 //! nothing in it says so. But the controller has seen the memory go further: each start is counted, and
@@ -32,11 +32,11 @@ pub struct MemoryRecord {
 /// Where a memory stands in a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Positions {
-    /// The round promised for all instances.
+    /// The round promised for all instances; a replica's view.
     pub floor: u32,
-    /// 1 + the largest instance voted.
+    /// 1 + the largest instance voted; what a replica knows to be stable.
     pub end: Instance,
-    /// Everything below is forgotten.
+    /// Everything below is forgotten; what a replica has in a checkpoint.
     pub trim: Instance,
 }
 

@@ -15,7 +15,7 @@ pub struct Watched {
     pub role: Probe,
     /// Boot nonce of the memory that answered last.
     pub memory: Option<u64>,
-    /// Which start of it, of an acceptor.
+    /// Which start of it, of one that is stored.
     pub start: Option<Start>,
     /// It was read from disk and not yet let go on.
     pub mute: bool,
@@ -48,6 +48,8 @@ impl Watched {
 /// that was held up itself from suspecting everybody. [E-SUSPECT]
 pub struct Suspicion {
     deployment: Deployment,
+    /// Whose memories are the system's.
+    voters: Probe,
     nonce: u64,
     suspect_after: u32,
     interval: Time,
@@ -61,10 +63,17 @@ const ROLE_BITS: u32 = 3;
 const _: () = assert!((Probe::Sequencer as u64) < 1 << ROLE_BITS);
 
 impl Suspicion {
-    /// Watches nobody yet. `nonce` marks this process start's questions.
-    pub fn new(deployment: Deployment, interval: Time, suspect_after: u32, nonce: u64) -> Self {
+    /// Watches nobody yet. `nonce` marks this process start's questions; `voters` have memories that may be stored.
+    pub fn new(
+        deployment: Deployment,
+        voters: Probe,
+        interval: Time,
+        suspect_after: u32,
+        nonce: u64,
+    ) -> Self {
         Suspicion {
             deployment,
+            voters,
             nonce,
             suspect_after,
             interval,
@@ -116,9 +125,10 @@ impl Suspicion {
         watched.memory.filter(|_| counts)
     }
 
-    /// Whether an acceptor's memory has forgotten.
+    /// Whether a voter's memory has forgotten.
     pub fn set_lost(&mut self, node: NodeId, lost: bool) {
-        let is_meant = |w: &&mut Watched| w.role == Probe::Acceptor && w.node == node;
+        let voters = self.voters;
+        let is_meant = |w: &&mut Watched| w.role == voters && w.node == node;
         for watched in self.watched.iter_mut().filter(is_meant) {
             watched.lost = lost;
         }
@@ -183,7 +193,7 @@ impl Suspicion {
             header.request % (1 << ROLE_BITS),
         );
         let patience = u64::from(self.suspect_after);
-        let latest = self.sequence;
+        let (latest, voters) = (self.sequence, self.voters);
         if sequence > self.sequence || sequence + patience <= self.sequence {
             return Err(Reason::Stale);
         }
@@ -195,12 +205,14 @@ impl Suspicion {
         if sequence <= watched.answered {
             return Err(Reason::Stale);
         }
-        let (start, mute) = match watched.role {
-            Probe::Acceptor => {
-                let (start, mute) = Start::from_shown(report.start).ok_or(Reason::BadValue)?;
+        let (start, mute) = match (watched.role, report.start) {
+            // With logs in memory there is nothing that it could start with again.
+            (Probe::Replica, 0) => (None, false),
+            (role, shown) if role == voters => {
+                let (start, mute) = Start::from_shown(shown).ok_or(Reason::BadValue)?;
                 (Some(start), mute)
             }
-            Probe::Leader | Probe::Replica | Probe::Sequencer => (None, false),
+            _ => (None, false),
         };
         let same_memory = watched.memory == Some(report.nonce);
         let same = same_memory && watched.start == start;

@@ -116,7 +116,10 @@ fn make_cluster(settings: &Settings, shape: &Shape, say: &Narrator) -> Result<Lo
     match settings.plane {
         Plane::Udp if rates.is_none() => LocalCluster::create(&std::env::temp_dir(), shape),
         Plane::Udp => in_lab(Plane::Udp),
-        Plane::Xdp => in_lab(Plane::Xdp),
+        Plane::Xdp | Plane::P4 => in_lab(settings.plane),
+        Plane::Dpdk => Err(Error::new(
+            "no demo has ports of DPDK: take --plane udp, xdp or auto",
+        )),
         Plane::Auto => match in_lab(Plane::Xdp) {
             Ok(cluster) => {
                 say.line("plane: xdp, in a network of namespaces");
@@ -331,14 +334,11 @@ impl<'a> Demo<'a> {
 
     /// Who puts commands in order: the first leader or sequencer in the file, unless another one was ready sooner.
     fn leader(&self) -> Result<String, Error> {
-        let controller = self.cluster.controller_node();
         let deadline = Instant::now() + REPLY_TIMEOUT;
+        let group = self.cluster.groups[0].id;
         while Instant::now() < deadline {
-            let status = admin::ask_all(&self.cluster)?;
-            let controller = status.get(&controller.name);
-            let leader = controller.and_then(|s| s["groups"][0]["leader"].as_u64());
-            if let Some(node) = leader.and_then(|id| self.cluster.node_by_id(id as u16)) {
-                return Ok(node.name.clone());
+            if let Some(name) = admin::leader(&self.cluster, group)? {
+                return Ok(name);
             }
         }
         Err(Error::new("the controller doesn't say who leads"))
@@ -348,6 +348,7 @@ impl<'a> Demo<'a> {
         if let Nodes::Separate(processes) = &mut self.nodes {
             self.local.crash(processes, name)?;
             let lost = match self.local.lab() {
+                Some(_) if self.settings.plane == Plane::P4 => ", its switch has lost its power",
                 Some(_) => ", what it had in the kernel is gone",
                 None => "",
             };

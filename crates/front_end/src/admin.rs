@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands that need no log: about the connection and the server.
 
-use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use apps::glob;
 use apps::kv::parse_integer;
 
 use crate::commands::{COMMANDS, Call, Outcome, Spec, find};
-use crate::metrics::Metrics;
 use crate::resp::Writer;
 
 /// The version of Redis whose behaviour this follows; clients adapt to it.
-const REDIS_VERSION: &str = "7.0.15";
+pub(crate) const REDIS_VERSION: &str = "7.0.15";
 const OK: &str = "OK";
 const SYNTAX: &str = "ERR syntax error";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
@@ -102,6 +100,7 @@ pub(crate) fn reset(call: &mut Call<'_>) -> Outcome {
     call.client.transaction = None;
     call.client.watched.clear();
     call.client.name.clear();
+    call.client.once = None;
     call.client.authenticated = call.shared.password.is_none();
     call.writer().status("RESET");
     Outcome::Answered
@@ -178,10 +177,7 @@ pub(crate) fn hello(call: &mut Call<'_>) -> Outcome {
                 rest = more;
             }
             [option, text, more @ ..] if option.eq_ignore_ascii_case(b"SETNAME") => {
-                if !is_valid_name(text) {
-                    return fail(call, BAD_NAME);
-                }
-                name = Some(text.to_vec());
+                name = Some(*text);
                 rest = more;
             }
             [option, ..] => {
@@ -195,8 +191,8 @@ pub(crate) fn hello(call: &mut Call<'_>) -> Outcome {
     if !call.client.authenticated {
         return fail(call, HELLO_NEEDS_AUTH);
     }
-    if let Some(name) = name {
-        call.client.name = name;
+    if let Some(Err(why)) = name.map(|name| call.client.take_name(name)) {
+        return fail(call, why);
     }
     call.client.resp3 = resp3;
     let id = call.client.id;
@@ -219,12 +215,6 @@ pub(crate) fn hello(call: &mut Call<'_>) -> Outcome {
     Outcome::Answered
 }
 
-const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
-
-fn is_valid_name(name: &[u8]) -> bool {
-    name.iter().all(|b| (b'!'..=b'~').contains(b))
-}
-
 pub(crate) fn client(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
     let subcommand = args[1].to_ascii_lowercase();
@@ -242,11 +232,10 @@ pub(crate) fn client(call: &mut Call<'_>) -> Outcome {
             }
         }
         (b"setname", 3) => {
-            if !is_valid_name(args[2]) {
-                return fail(call, BAD_NAME);
-            }
-            call.client.name = args[2].to_vec();
-            return ok(call);
+            return match call.client.take_name(args[2]) {
+                Ok(()) => ok(call),
+                Err(why) => fail(call, why),
+            };
         }
         (b"setinfo", 4) => return client_setinfo(call),
         (b"info", 2) | (b"list", 2..) => {
@@ -280,7 +269,7 @@ pub(crate) fn client(call: &mut Call<'_>) -> Outcome {
 
 fn client_setinfo(call: &mut Call<'_>) -> Outcome {
     let (attribute, value) = (call.args[2], call.args[3]);
-    if !is_valid_name(value) {
+    if !value.iter().all(|b| (b'!'..=b'~').contains(b)) {
         return fail(
             call,
             "ERR lib-name or lib-ver cannot contain spaces, newlines or special characters.",
@@ -410,89 +399,4 @@ fn describe(writer: &mut Writer<'_>, spec: &Spec) {
     writer.array(0);
     writer.array(0);
     writer.array(0);
-}
-
-/// Writes the lines of one section of INFO.
-type Section = fn(&Call<'_>, &mut String);
-
-pub(crate) fn info(call: &mut Call<'_>) -> Outcome {
-    let wanted = |name: &str| {
-        let asked = &call.args[1..];
-        let everything = ["all", "default", "everything"];
-        asked.is_empty()
-            || asked.iter().any(|section| {
-                let section = section.to_ascii_lowercase();
-                section == name.to_ascii_lowercase().as_bytes()
-                    || everything.iter().any(|all| all.as_bytes() == section)
-            })
-    };
-    let mut text = String::new();
-    let sections: [(&str, Section); 4] = [
-        ("Server", info_server),
-        ("Clients", info_clients),
-        ("Stats", info_stats),
-        ("Replication", info_replication),
-    ];
-    for (name, write) in sections {
-        if wanted(name) {
-            if !text.is_empty() {
-                text.push_str("\r\n");
-            }
-            let _ = write!(text, "# {name}\r\n");
-            write(call, &mut text);
-        }
-    }
-    call.writer().verbatim(&text);
-    Outcome::Answered
-}
-
-fn info_server(call: &Call<'_>, text: &mut String) {
-    let uptime = call.shared.started.elapsed().as_secs();
-    let _ = write!(
-        text,
-        "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nos:{}\r\nprocess_id:{}\r\n\
-         tcp_port:{}\r\nuptime_in_seconds:{uptime}\r\nuptime_in_days:{}\r\n\
-         wirepaxos_version:{}\r\n",
-        std::env::consts::OS,
-        std::process::id(),
-        call.shared.port,
-        uptime / 86_400,
-        env!("CARGO_PKG_VERSION"),
-    );
-}
-
-fn info_clients(call: &Call<'_>, text: &mut String) {
-    let metrics = &call.shared.metrics;
-    let _ = write!(
-        text,
-        "connected_clients:{}\r\nmaxclients:{}\r\nmem_clients_normal:{}\r\n",
-        Metrics::get(&metrics.connected),
-        call.shared.max_clients,
-        Metrics::get(&metrics.memory_bytes),
-    );
-}
-
-fn info_stats(call: &Call<'_>, text: &mut String) {
-    let metrics = &call.shared.metrics;
-    let _ = write!(
-        text,
-        "total_connections_received:{}\r\nrejected_connections:{}\r\n\
-         client_output_buffer_limit_disconnections:{}\r\nevicted_clients:{}\r\n\
-         total_commands_processed:{}\r\ntotal_commands_logged:{}\r\ntotal_error_replies:{}\r\n\
-         sessions_lost:{}\r\n",
-        Metrics::get(&metrics.connections),
-        Metrics::get(&metrics.connections_refused),
-        Metrics::get(&metrics.output_limit_reached),
-        Metrics::get(&metrics.evicted),
-        Metrics::get(&metrics.commands),
-        Metrics::get(&metrics.logged),
-        Metrics::get(&metrics.errors),
-        Metrics::get(&metrics.sessions_lost),
-    );
-}
-
-fn info_replication(call: &Call<'_>, text: &mut String) {
-    // Every replica takes writes, so to a client each is a master.
-    text.push_str("role:master\r\nconnected_slaves:0\r\n");
-    (call.shared.describe)(text);
 }

@@ -5,6 +5,7 @@ use apps::kv::{Refusal, Reply};
 use paxos::PartitionId;
 
 use crate::cursor::Cursor;
+use crate::native::Served;
 use crate::resp::Writer;
 
 /// How the store's answer is shown.
@@ -25,6 +26,8 @@ pub(crate) enum Shape {
     Watch(Vec<Vec<u8>>),
     /// EXEC: what its commands answer.
     Exec(Vec<Item>),
+    /// What a Redis server has answered.
+    Served(Served),
 }
 
 /// One command's share of the answer to EXEC.
@@ -39,7 +42,10 @@ pub(crate) enum Item {
 impl Shape {
     /// Whether it is put together from the answers of all partitions, one after the other.
     pub fn is_of_all(&self) -> bool {
-        matches!(self, Shape::Sum(_) | Shape::Keys(_))
+        matches!(
+            self,
+            Shape::Sum(_) | Shape::Keys(_) | Shape::Served(Served::All(..))
+        )
     }
 
     /// Takes one partition's share of an answer that is put together from those of all partitions.

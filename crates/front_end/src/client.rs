@@ -4,7 +4,18 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use crate::names::Once;
 use crate::transaction::Transaction;
+
+/// A key that is watched.
+pub(crate) struct Watched {
+    pub key: Vec<u8>,
+    pub version: u64,
+    /// Whether there was such a key. Stores tell it by the version.
+    pub existed: bool,
+}
+
+const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
 /// State that commands such as HELLO and CLIENT change.
 pub(crate) struct Client {
@@ -18,15 +29,27 @@ pub(crate) struct Client {
     pub reads_stale: bool,
     /// After MULTI, until EXEC, DISCARD or RESET.
     pub transaction: Option<Transaction>,
-    /// Keys that are watched, each with its version.
-    pub watched: Vec<(Vec<u8>, u64)>,
+    /// Keys that are watched.
+    pub watched: Vec<Watched>,
     pub name: Vec<u8>,
+    /// What the name says of the next command.
+    pub once: Option<Once>,
     pub library_name: Vec<u8>,
     pub library_version: Vec<u8>,
     pub last_command: &'static str,
 }
 
 impl Client {
+    /// Takes a name, which may say whose command comes next; or says what is wrong with it.
+    pub fn take_name(&mut self, name: &[u8]) -> Result<(), &'static str> {
+        if !name.iter().all(|b| (b'!'..=b'~').contains(b)) {
+            return Err(BAD_NAME);
+        }
+        self.once = Once::parse(name)?;
+        self.name = name.to_vec();
+        Ok(())
+    }
+
     /// The line of CLIENT INFO.
     pub fn describe(&self) -> String {
         format!(

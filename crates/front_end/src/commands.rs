@@ -7,7 +7,7 @@ use crate::partitions::Partitions;
 use crate::resp::Writer;
 use crate::settings::Shared;
 use crate::transaction::Transaction;
-use crate::{admin, keys, transaction};
+use crate::{admin, info, keys, native, transaction};
 
 /// A command in hand.
 pub(crate) struct Call<'a> {
@@ -61,7 +61,7 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    fn takes(&self, args: usize) -> bool {
+    pub fn takes(&self, args: usize) -> bool {
         if self.arity >= 0 {
             args == self.arity as usize
         } else {
@@ -70,8 +70,14 @@ impl Spec {
     }
 
     /// For those who haven't authenticated yet.
-    fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.flags.contains(&"no_auth")
+    }
+
+    /// Whether it concerns the connection or the front end, and no keys.
+    pub fn is_of_the_connection(&self) -> bool {
+        let of_keys = ["readonly", "write"];
+        !of_keys.iter().any(|flag| self.flags.contains(flag))
     }
 }
 
@@ -126,7 +132,7 @@ commands! {
     "echo" 2 PLAIN NO_KEYS, admin::echo;
     "time" 1 PLAIN NO_KEYS, admin::time;
     "select" 2 PLAIN NO_KEYS, admin::select;
-    "info" -1 ADMIN NO_KEYS, admin::info;
+    "info" -1 ADMIN NO_KEYS, info::info;
     "command" -1 ADMIN NO_KEYS, admin::command;
     "client" -2 ADMIN NO_KEYS, admin::client;
     "config" -2 ADMIN NO_KEYS, admin::config;
@@ -157,7 +163,12 @@ pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
         return Outcome::Close;
     }
-    let Some(spec) = find(name) else {
+    let found = find(name);
+    call.client.last_command = found.map_or("NULL", |spec| spec.name);
+    if let Some(native) = &call.shared.native {
+        return native::run(call, native);
+    }
+    let Some(spec) = found else {
         refuse_transaction(call);
         let text = unknown_command(call.args);
         call.fail(text);
@@ -188,6 +199,11 @@ pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
     (spec.run)(call)
 }
 
+/// Executes a command of the connection, whose number of arguments is right.
+pub(crate) fn run_own(call: &mut Call<'_>, spec: &Spec) -> Outcome {
+    (spec.run)(call)
+}
+
 /// Executes a command whose name and number of arguments were found right when it was queued.
 pub(crate) fn run_queued(call: &mut Call<'_>) -> Outcome {
     match find(call.args[0]) {
@@ -197,7 +213,7 @@ pub(crate) fn run_queued(call: &mut Call<'_>) -> Outcome {
 }
 
 /// What is no command makes EXEC execute nothing.
-fn refuse_transaction(call: &mut Call<'_>) {
+pub(crate) fn refuse_transaction(call: &mut Call<'_>) {
     call.client
         .transaction
         .iter_mut()

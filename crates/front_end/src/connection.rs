@@ -20,11 +20,13 @@ use replica::Status;
 use replica::protocol::Effect;
 
 use crate::answer::{self, Shape};
-use crate::client::Client;
+use crate::client::{Client, Watched};
 use crate::commands::{self, Call, Outcome};
 use crate::keys;
 use crate::lane::{Lane, Logged, Session};
 use crate::metrics::Metrics;
+use crate::names::Once;
+use crate::native::{self, Served};
 use crate::partitions::Partitions;
 use crate::reading::Reading;
 use crate::resp::{Limits, Parser, Writer};
@@ -38,6 +40,8 @@ pub const SESSION_WINDOW: u16 = 64;
 /// No more is read from a client while this much of its work is unfinished.
 const MAX_SLOTS: usize = 1024;
 const MAX_BACKLOG_BYTES: usize = 1 << 20;
+/// Arguments for which no memory is allocated.
+const FEW: usize = 8;
 /// Input that was used is thrown away in portions of this size.
 const COMPACT_BYTES: usize = 64 << 10;
 
@@ -46,6 +50,9 @@ const UNKNOWN: &str = "UNKNOWN the session is lost: the command took effect, onc
 
 /// The answer where another program is replicated.
 const NO_STORE: &str = "ERR the replicated application is no key-value store";
+
+const NUMBERED_FOR_ALL: &str =
+    "ERR a command of all partitions has no number: send it without a name that begins with once:";
 
 enum Slot {
     Ready(Vec<u8>),
@@ -67,6 +74,12 @@ pub(crate) trait Sink {
 
     /// A command, in the session of its lowest partition.
     fn send(&mut self, session: u64, request: u64, logged: &Logged);
+
+    /// A part of a command in the session of a partition.
+    fn send_part(&mut self, pid: PartitionId, session: u64, number: u64, part: &[u8]);
+
+    /// A command that takes effect once, however often and from wherever it is sent. [S-NAMED]
+    fn send_once(&mut self, once: Once, logged: Logged);
 
     /// Whether anything can be read without the log.
     fn can_read(&self) -> bool;
@@ -94,8 +107,11 @@ pub(crate) struct Connection {
     logged_bytes: usize,
     /// The last command's.
     number: u64,
-    /// The command that is put to one partition after the other.
+    /// The command beside which nothing else is under way: one that is put to one partition after the other, or is in a
+    /// name's session.
     alone: Option<u64>,
+    /// It is in a name's session: the command without its bytes, and how many they are.
+    named: Option<(Logged, usize)>,
     /// The WATCH without an answer: what comes behind it may need the versions.
     watch: Option<u64>,
     /// It is KEYS, and all partitions have answered.
@@ -123,6 +139,7 @@ impl Connection {
             logged_bytes: 0,
             number: 0,
             alone: None,
+            named: None,
             watch: None,
             walk: None,
             output: Vec::new(),
@@ -204,30 +221,45 @@ impl Connection {
         if let Some(len) = request.too_large {
             Metrics::add(&shared.metrics.commands);
             Metrics::add(&shared.metrics.errors);
+            self.client.once = None;
             self.client
                 .transaction
                 .iter_mut()
                 .for_each(Transaction::refuse);
-            self.answer_error(keys::too_large(len, shared.max_value));
+            self.answer_error(keys::too_large(len, Partitions::default(), shared));
             return true;
         }
         if request.arguments.is_empty() {
             return true;
         }
-        let args: Vec<&[u8]> = request.arguments.iter().map(|a| a.bytes(input)).collect();
-        self.client.last_command = commands::find(args[0]).map_or("NULL", |spec| spec.name);
+        let mut few;
+        let many: Vec<&[u8]>;
+        let args = match request.arguments.as_slice() {
+            arguments if arguments.len() <= FEW => {
+                few = [&[][..]; FEW];
+                let places = few.iter_mut().zip(arguments);
+                places.for_each(|(place, argument)| *place = argument.bytes(input));
+                &few[..arguments.len()]
+            }
+            arguments => {
+                many = arguments.iter().map(|a| a.bytes(input)).collect();
+                &many[..]
+            }
+        };
         Metrics::add(&shared.metrics.commands);
         // With nothing before it the answer can go straight to the output.
         let mut kept = Vec::new();
         let direct = self.slots.is_empty();
         let out = if direct { &mut self.output } else { &mut kept };
         let start = out.len();
+        let once = self.client.once.take();
         let outcome = commands::run(&mut Call {
-            args: &args,
+            args,
             client: &mut self.client,
             shared,
             out,
         });
+        self.parser.reuse(request.arguments);
         if out.get(start) == Some(&b'-') {
             Metrics::add(&shared.metrics.errors);
         }
@@ -235,7 +267,16 @@ impl Connection {
             self.push_ready(kept);
         }
         match outcome {
+            // What a transaction was numbered by is its EXEC's.
+            Outcome::Answered if self.client.transaction.is_some() => {
+                self.client.once = self.client.once.or(once);
+            }
             Outcome::Answered => {}
+            Outcome::Logged { shape, reads, .. }
+                if once.is_some() && !reads && shape.is_of_all() =>
+            {
+                self.answer_error(NUMBERED_FOR_ALL.to_owned());
+            }
             Outcome::Logged {
                 partitions,
                 reads,
@@ -248,8 +289,9 @@ impl Connection {
                 self.number += 1;
                 let number = self.number;
                 let resp3 = self.client.resp3;
-                let alone = shape.is_of_all();
-                if matches!(shape, Shape::Watch(_)) {
+                let once = once.filter(|_| !reads);
+                let alone = shape.is_of_all() || once.is_some();
+                if matches!(shape, Shape::Watch(_) | Shape::Served(Served::Watch(_))) {
                     self.watch = Some(number);
                 }
                 self.slots.push_back(Slot::Waiting {
@@ -263,6 +305,7 @@ impl Connection {
                     partitions,
                     alone,
                     reads,
+                    once,
                     bytes,
                 });
             }
@@ -276,6 +319,19 @@ impl Connection {
     /// Brings on its way what may go, and asks for the sessions that it needs. Each lane gets one
     /// value's worth at a time.
     pub fn propose(&mut self, shared: &Shared, sink: &mut impl Sink) {
+        self.propose_waiting(shared, sink);
+        let mut part = Vec::new();
+        for lane in &mut self.lanes {
+            let Session::Open(session) = lane.session else {
+                continue;
+            };
+            while let Some(number) = lane.next_part(&mut part) {
+                sink.send_part(lane.pid, session, number, &part);
+            }
+        }
+    }
+
+    fn propose_waiting(&mut self, shared: &Shared, sink: &mut impl Sink) {
         // Where something is under way already; for what was sent just now, and may share its value,
         // see `sent`. Where something waits in vain, what comes later waits, too.
         let mut busy = self.reach();
@@ -297,6 +353,9 @@ impl Connection {
             }
             if next.alone {
                 self.alone = Some(next.number);
+            }
+            if next.once.is_some() {
+                return self.send_once(at, shared, sink);
             }
             let wanted = next.partitions;
             let is_single = wanted.len() == 1;
@@ -348,7 +407,7 @@ impl Connection {
                     if !is_single {
                         busy.add(wanted);
                     }
-                    lane.send(logged, |request, logged| {
+                    lane.send(logged, shared.max_value, |request, logged| {
                         sink.send(session, request, logged)
                     });
                 }
@@ -361,6 +420,34 @@ impl Connection {
                     }
                 }
             }
+        }
+    }
+
+    /// Sends a command in a name's session. Nothing else is under way meanwhile. [S-NAMED]
+    fn send_once(&mut self, at: usize, shared: &Shared, sink: &mut impl Sink) {
+        let logged = self.waiting.remove(at).expect("just seen");
+        let Some(once) = logged.once else { return };
+        Metrics::add(&shared.metrics.logged);
+        let kept = Logged {
+            bytes: Vec::new(),
+            ..logged
+        };
+        self.named = Some((kept, logged.bytes.len()));
+        sink.send_once(once, logged);
+    }
+
+    /// Whether a command of it is in a name's session.
+    pub fn has_named(&self) -> bool {
+        self.named.is_some()
+    }
+
+    /// The answer to that command; without one its outcome is unknown.
+    pub fn on_named(&mut self, status: Option<Status>, bytes: &[u8], shared: &Shared) {
+        if let Some((logged, len)) = self.named.take() {
+            self.logged_bytes -= len;
+            let pid = logged.partitions.lowest();
+            // It isn't KEYS, which is of all partitions.
+            let _ = self.take_answer((pid, logged), status, bytes, shared);
         }
     }
 
@@ -382,7 +469,7 @@ impl Connection {
     }
 
     fn is_idle(&self) -> bool {
-        let waits = !self.waiting.is_empty() || !self.reading.is_empty();
+        let waits = !self.waiting.is_empty() || !self.reading.is_empty() || self.named.is_some();
         !waits && self.lanes.iter().all(Lane::is_idle)
     }
 
@@ -412,22 +499,37 @@ impl Connection {
         }
     }
 
-    /// An answer to a command in flight. What KEYS is to show is to be looked for if this returns its number,
+    /// An answer to a command in flight, or to a part of one. What KEYS is to show is to be looked for if this returns its number,
     /// its pattern, and what says whether the client still waits.
     pub fn on_answer(
         &mut self,
-        (pid, request): (PartitionId, u64),
+        (pid, number): (PartitionId, u64),
         status: Option<Status>,
         bytes: &[u8],
         shared: &Shared,
     ) -> Option<Wanted> {
-        let logged = self.lane(pid).and_then(|lane| lane.answered(request))?;
+        let lane = self.lane(pid)?;
+        let logged = lane.answered(number, status)?;
         self.logged_bytes -= logged.bytes.len();
+        self.take_answer((pid, logged), status, bytes, shared)
+    }
+
+    fn take_answer(
+        &mut self,
+        (pid, logged): (PartitionId, Logged),
+        status: Option<Status>,
+        bytes: &[u8],
+        shared: &Shared,
+    ) -> Option<Wanted> {
         let number = logged.number;
         let index = self.slot_of(number)?;
         let Slot::Waiting { shape, .. } = &mut self.slots[index] else {
             unreachable!("it waits");
         };
+        if let Shape::Served(_) = shape {
+            self.on_served((pid, logged), status, bytes, shared);
+            return None;
+        }
         let reply = Reply::parse(bytes);
         let gathers = match (status, &reply) {
             (Some(Status::Ok), Ok(reply)) => shape.gather(reply),
@@ -454,27 +556,62 @@ impl Connection {
             (Some(Status::Ok), Err(_)) => {
                 writer.error(NO_STORE);
             }
-            (Some(status), _) => match status.effect(true) {
-                Effect::Executed => {
-                    writer.error("EXECUTED the command took effect, but its answer is lost");
-                }
-                Effect::Refused => writer.error(format!("ERR refused: {}", status.name())),
-                Effect::Unknown => writer.error(UNKNOWN),
-            },
-            (None, _) => writer.error(UNKNOWN),
+            (status, _) => write_lost(writer, status),
         });
         None
+    }
+
+    /// The same, where Redis itself is replicated.
+    fn on_served(
+        &mut self,
+        (pid, logged): (PartitionId, Logged),
+        status: Option<Status>,
+        bytes: &[u8],
+        shared: &Shared,
+    ) {
+        let (number, is_ok) = (logged.number, status == Some(Status::Ok));
+        let index = self.slot_of(number);
+        let Some(Slot::Waiting {
+            shape: Shape::Served(served),
+            ..
+        }) = index.map(|index| &mut self.slots[index])
+        else {
+            return;
+        };
+        if is_ok && served.gather(bytes) && pid + 1 < shared.partitions {
+            return self.ask_next_partition(pid + 1, logged);
+        }
+        let served = served.clone();
+        if let (true, Served::Watch(keys)) = (is_ok, &served) {
+            native::versions(keys, bytes)
+                .into_iter()
+                .for_each(|of| self.note_version(of));
+        }
+        self.answer(number, shared, |writer| match is_ok {
+            true => writer
+                .out
+                .extend(served.show(bytes, (pid, shared.partitions))),
+            false => write_lost(writer, status),
+        });
     }
 
     /// From now on these keys are watched; one that was is watched since then.
     fn note_versions(&mut self, keys: &[Vec<u8>], versions: &[Reply<'_>]) {
         for (key, version) in keys.iter().zip(versions) {
-            let watched = &mut self.client.watched;
-            if let (Reply::Int(version), false) =
-                (version, watched.iter().any(|(known, _)| known == key))
-            {
-                watched.push((key.clone(), *version as u64));
+            if let Reply::Int(version) = version {
+                self.note_version(Watched {
+                    key: key.clone(),
+                    version: *version as u64,
+                    existed: true,
+                });
             }
+        }
+    }
+
+    fn note_version(&mut self, of: Watched) {
+        let watched = &mut self.client.watched;
+        if !watched.iter().any(|known| known.key == of.key) {
+            watched.push(of);
         }
     }
 
@@ -499,6 +636,12 @@ impl Connection {
         };
         let shape = shape.clone();
         let place = (logged.partitions.lowest(), shared.partitions);
+        if let Shape::Served(served) = shape {
+            self.answer(logged.number, shared, |writer| {
+                writer.out.extend(served.show(bytes, place));
+            });
+            return;
+        }
         self.answer(logged.number, shared, |writer| match Reply::parse(bytes) {
             Ok(reply) => answer::show(writer, &reply, &shape, place),
             Err(_) => writer.error(NO_STORE),
@@ -581,6 +724,7 @@ impl Connection {
         }
         self.waiting.clear();
         self.alone = None;
+        self.named = None;
         self.watch = None;
         self.walk = None;
         self.lanes.clear();
@@ -591,10 +735,9 @@ impl Connection {
 
     /// The numbers of the commands in flight.
     fn in_flight(&self) -> Vec<u64> {
-        let lanes = self.lanes.iter();
-        lanes
-            .flat_map(|lane| lane.in_flight().map(|(_, l)| l.number))
-            .collect()
+        let of_lanes = self.lanes.iter().flat_map(Lane::in_flight);
+        let named = self.named.iter().map(|(logged, _)| logged);
+        of_lanes.chain(named).map(|l| l.number).collect()
     }
 
     /// Executes nothing more.
@@ -672,6 +815,17 @@ impl Connection {
     /// Whether all is executed and answered, and nothing more will come.
     pub fn is_finished(&self) -> bool {
         self.ended && self.slots.is_empty() && self.is_idle() && self.pending_output().is_empty()
+    }
+}
+
+/// What a client is told of a command without an answer.
+fn write_lost(writer: &mut Writer<'_>, status: Option<Status>) {
+    match status.map(|status| (status, status.effect(true))) {
+        Some((_, Effect::Executed)) => {
+            writer.error("EXECUTED the command took effect, but its answer is lost");
+        }
+        Some((status, Effect::Refused)) => writer.error(format!("ERR refused: {}", status.name())),
+        Some((_, Effect::Unknown)) | None => writer.error(UNKNOWN),
     }
 }
 

@@ -5,12 +5,14 @@ use apps::kv::{self, Command, SetFlags};
 
 use paxos::PartitionId;
 use paxos::wire::value::{MAX_VECTOR, Vector};
+use replica::parts::MAX_COMMAND_LEN;
 use replica::slot;
 
 use crate::answer::Shape;
 use crate::commands::{Call, Outcome};
 use crate::cursor::Cursor;
 use crate::partitions::Partitions;
+use crate::settings::Shared;
 
 /// The most keys that one SCAN looks at: a replica executes nothing else meanwhile.
 const MAX_SCAN_COUNT: i64 = 10_000;
@@ -60,20 +62,17 @@ fn logged(
     command: &Command<'_>,
     shape: Shape,
 ) -> Outcome {
-    let vector = match partitions.len() {
-        1 => 0,
-        several => Vector::len_of(several),
-    };
-    let max = call.shared.max_value.saturating_sub(vector);
-    let mut bytes = Vec::new();
+    // Each argument with its length, the operation, and what SCAN has besides.
+    let len = |arg: &&[u8]| arg.len() + 6;
+    let mut bytes = Vec::with_capacity(call.args.iter().map(len).sum::<usize>() + 10);
     let encoded = command.encode(&mut bytes);
-    // What doesn't fit a length field is larger than any value.
-    if encoded.is_err() || bytes.len() > max {
+    // What doesn't fit a length field is larger than any command.
+    if encoded.is_err() || bytes.len() > max_len(partitions, call.shared) {
         let len = match encoded {
             Ok(()) => bytes.len(),
             Err(kv::TooLong) => call.args[1..].iter().map(|arg| arg.len()).sum(),
         };
-        call.fail(too_large(len as u64, max));
+        call.fail(too_large(len as u64, partitions, call.shared));
         return Outcome::Answered;
     }
     // Each of several partitions would be read at another moment. [B-ONE]
@@ -86,9 +85,24 @@ fn logged(
     }
 }
 
+/// Bytes that a command of these partitions may have: over several of them it has to fit a value. [S-PARTS]
+pub(crate) fn max_len(partitions: Partitions, shared: &Shared) -> usize {
+    match partitions.len() {
+        0 | 1 => MAX_COMMAND_LEN,
+        several => shared.max_value.saturating_sub(Vector::len_of(several)),
+    }
+}
+
 /// Why a command isn't taken.
-pub(crate) fn too_large(len: u64, max: usize) -> String {
-    format!("ERR value too large: {len} bytes, at most {max} fit one value (raise max_value)")
+pub(crate) fn too_large(len: u64, partitions: Partitions, shared: &Shared) -> String {
+    let max = max_len(partitions, shared);
+    match partitions.len() {
+        0 | 1 => format!("ERR value too large: {len} bytes, a command may have {max}"),
+        several => format!(
+            "ERR value too large: {len} bytes, a command over {several} partitions may have {max} (raise max_value, or \
+             use keys of one hash slot)"
+        ),
+    }
 }
 
 fn refuse(call: &mut Call<'_>, text: &str) -> Outcome {
@@ -249,7 +263,7 @@ pub(crate) fn dbsize(call: &mut Call<'_>) -> Outcome {
 pub(crate) fn keys(call: &mut Call<'_>) -> Outcome {
     let pattern = call.args[1];
     if pattern.len() > call.shared.max_value {
-        let text = too_large(pattern.len() as u64, call.shared.max_value);
+        let text = format!("ERR pattern of more than {} bytes", call.shared.max_value);
         return refuse(call, &text);
     }
     let pattern = useful_pattern(pattern).map(<[u8]>::to_vec);

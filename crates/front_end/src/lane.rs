@@ -6,8 +6,11 @@ use std::time::Instant;
 
 use paxos::PartitionId;
 use paxos::wire::value::PACKED_ITEM_HEADER_LEN;
+use replica::Status;
+use replica::parts::{self, Progress, Sending};
 
 use crate::connection::SESSION_WINDOW;
+use crate::names::Once;
 use crate::partitions::Partitions;
 
 /// A session in the log of a partition. Ids are unique within the partition only.
@@ -29,12 +32,15 @@ pub(crate) struct Logged {
     pub alone: bool,
     /// Whether it may be answered without the log.
     pub reads: bool,
+    /// Whose session it goes to, if that isn't the connection's.
+    pub once: Option<Once>,
     pub bytes: Vec<u8>,
 }
 
 /// See the module. What is in flight never exceeds one value and one reply window: however it is
 /// packed, lost, repeated or reordered on its way, the session executes it in order and once, and
-/// has every answer on record until all of them are here.
+/// has every answer on record until all of them are here. A command that is longer than a value is in flight alone, and
+/// travels in parts. [S-PARTS]
 pub(crate) struct Lane {
     pub pid: PartitionId,
     pub session: Session,
@@ -45,6 +51,8 @@ pub(crate) struct Lane {
     value_bytes: usize,
     /// What is sent and not answered, each with its request.
     in_flight: VecDeque<(u64, Logged)>,
+    /// The parts of what is in flight, where that is longer than a value.
+    parts: Option<Sending>,
     /// The replica has taken another one's state while this was in flight: some of it may have been
     /// executed without an answer here.
     overtaken: bool,
@@ -60,12 +68,22 @@ impl Lane {
             last_request: 0,
             value_bytes: 0,
             in_flight: VecDeque::new(),
+            parts: None,
             overtaken: false,
         }
     }
 
-    pub fn in_flight(&self) -> impl Iterator<Item = (u64, &Logged)> {
-        self.in_flight.iter().map(|(request, l)| (*request, l))
+    /// What is sent and not answered.
+    pub fn in_flight(&self) -> impl Iterator<Item = &Logged> {
+        self.in_flight.iter().map(|(_, logged)| logged)
+    }
+
+    /// The numbers under which the log is to answer.
+    pub fn numbers(&self) -> Vec<u64> {
+        match &self.parts {
+            Some(parts) => parts.open().collect(),
+            None => self.in_flight.iter().map(|(request, _)| *request).collect(),
+        }
     }
 
     pub fn is_idle(&self) -> bool {
@@ -88,20 +106,40 @@ impl Lane {
         self.is_idle() || fits && self.in_flight.len() < usize::from(SESSION_WINDOW)
     }
 
-    /// Takes a command in flight, and shows it with its request.
-    pub fn send(&mut self, logged: Logged, show: impl FnOnce(u64, &Logged)) {
+    /// Takes a command in flight, and shows it with its request, unless it is longer than a value: then
+    /// [`next_part`](Self::next_part) is to be sent.
+    pub fn send(&mut self, logged: Logged, max_value: usize, show: impl FnOnce(u64, &Logged)) {
         if self.is_idle() {
             self.value_bytes = 0;
             self.last_used = Instant::now();
         }
-        self.value_bytes += PACKED_ITEM_HEADER_LEN + logged.bytes.len();
+        let len = logged.bytes.len();
+        self.value_bytes += PACKED_ITEM_HEADER_LEN + len;
         self.last_request += 1;
-        show(self.last_request, &logged);
+        if len > max_value {
+            self.parts = Some(Sending::new(self.last_request, len, max_value));
+        } else {
+            show(self.last_request, &logged);
+        }
         self.in_flight.push_back((self.last_request, logged));
     }
 
-    /// The command that is answered.
-    pub fn answered(&mut self, request: u64) -> Option<Logged> {
+    /// The number of the next part that may leave; its bytes are put into `out`.
+    pub fn next_part(&mut self, out: &mut Vec<u8>) -> Option<u64> {
+        let (_, logged) = self.in_flight.front()?;
+        self.parts.as_mut()?.next(&logged.bytes, out)
+    }
+
+    /// The command that is answered; none if it was only one of its parts.
+    pub fn answered(&mut self, number: u64, status: Option<Status>) -> Option<Logged> {
+        let (request, part) = parts::split(number);
+        if part.is_some() {
+            let parts = self.parts.as_mut()?;
+            if parts.answered(number, status == Some(Status::Ok)) != Progress::Answered {
+                return None;
+            }
+            self.parts = None;
+        }
         let at = self.in_flight.iter().position(|(r, _)| *r == request)?;
         let (_, logged) = self.in_flight.remove(at)?;
         self.overtaken &= !self.in_flight.is_empty();
@@ -127,6 +165,7 @@ impl Lane {
         self.session = Session::None;
         self.last_request = 0;
         self.overtaken = false;
+        self.parts = None;
         let lost = std::mem::take(&mut self.in_flight);
         lost.into_iter().map(|(_, logged)| logged)
     }

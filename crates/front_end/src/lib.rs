@@ -8,20 +8,26 @@
 
 mod admin;
 mod answer;
+mod census;
 mod client;
 mod commands;
 mod connection;
 mod cursor;
+mod handshakes;
+mod info;
 mod keys;
 mod lane;
 mod log;
 mod mailbox;
 mod metrics;
+mod names;
+mod native;
 mod partitions;
 mod reading;
 pub mod resp;
 mod server;
 mod settings;
+mod stream;
 mod transaction;
 mod walk;
 
@@ -29,5 +35,6 @@ pub use connection::SESSION_WINDOW;
 pub use log::Plane;
 pub use mailbox::Mailbox;
 pub use metrics::Metrics;
+pub use native::Native;
 pub use server::{FrontEnd, start};
 pub use settings::{Describe, Order, Reads, Settings};

@@ -92,12 +92,29 @@ impl<P: Plane> Log<P> {
         debug_assert_eq!(submitted, Ok(()));
     }
 
+    /// The same of a part of a command.
+    pub fn submit_part(&mut self, pid: PartitionId, session: u64, number: u64, part: &[u8]) {
+        let submitted = self.proposer.submit(pid, session, number, part);
+        debug_assert_eq!(submitted, Ok(()));
+    }
+
     /// Asks for an ordered session in a partition; the answer comes to (`nonce`, 0).
     pub fn open_session(&mut self, pid: PartitionId, nonce: u64, window: u16) {
         let open = SessionOp::Open {
             ordered: true,
             window,
             reply_to: self.home,
+        };
+        self.submit_operation(pid, nonce, &open);
+    }
+
+    /// The same of a session that every front end gets that asks under this nonce, and that every replica answers.
+    /// [S-NAMED]
+    pub fn open_named(&mut self, pid: PartitionId, nonce: u64, window: u16) {
+        let open = SessionOp::Open {
+            ordered: false,
+            window,
+            reply_to: ReplyAddress::default(),
         };
         self.submit_operation(pid, nonce, &open);
     }

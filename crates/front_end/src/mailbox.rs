@@ -3,7 +3,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mio::{Registry, Token, Waker};
 use paxos::PartitionId;
@@ -25,6 +25,8 @@ pub(crate) struct Mail {
     pub walked: Vec<(Whose, Found)>,
     pub leader_changed: bool,
     pub shut_down: bool,
+    /// Whether the front end was woken for what is here.
+    was_woken: bool,
 }
 
 struct Header {
@@ -82,6 +84,7 @@ impl Mail {
         self.walked = Vec::new();
         self.leader_changed = false;
         self.shut_down = false;
+        self.was_woken = false;
     }
 }
 
@@ -93,8 +96,8 @@ pub struct Mailbox(Arc<Shared>);
 struct Shared {
     mail: Mutex<Mail>,
     waker: Waker,
-    reading: OnceLock<OpenReader>,
-    reads: OnceLock<AskReads>,
+    open_reader: OnceLock<OpenReader>,
+    ask_reads: OnceLock<AskReads>,
 }
 
 /// Hands reads without the log to the worker of a partition.
@@ -105,16 +108,16 @@ impl Mailbox {
         Ok(Mailbox(Arc::new(Shared {
             mail: Mutex::default(),
             waker: Waker::new(registry, token)?,
-            reading: OnceLock::new(),
-            reads: OnceLock::new(),
+            open_reader: OnceLock::new(),
+            ask_reads: OnceLock::new(),
         })))
     }
 
     /// The replica's answer to a session without an address: all of
     /// [`replica::Output::reply`]'s with [`replica::ReplyTo::Local`] belong here. Those that aren't
-    /// the front end's are ignored.
+    /// the front end's are ignored. It waits for [`deliver`](Self::deliver).
     pub fn reply(&self, pid: PartitionId, client: u64, request: u64, status: u8, bytes: &[u8]) {
-        self.post(|mail| {
+        self.leave(|mail| {
             let start = mail.bytes.len();
             mail.bytes.extend_from_slice(bytes);
             mail.replies.push(Header {
@@ -128,9 +131,9 @@ impl Mailbox {
     }
 
     /// What came of a read without the log; without an answer it goes through the log. Those of a partition come in the
-    /// order in which they were asked for, but for some without an answer.
+    /// order in which they were asked for, but for some without an answer. It waits for [`deliver`](Self::deliver).
     pub fn read(&self, number: u64, answer: Option<&[u8]>) {
-        self.post(|mail| {
+        self.leave(|mail| {
             let start = mail.bytes.len();
             mail.bytes.extend_from_slice(answer.unwrap_or_default());
             let at = answer.map(|_| start..mail.bytes.len());
@@ -142,11 +145,11 @@ impl Mailbox {
     /// go through the log.
     pub fn reads(&self, ask: AskReads) {
         // There is one replica beside a front end.
-        let _ = self.0.reads.set(ask);
+        let _ = self.0.ask_reads.set(ask);
     }
 
     pub(crate) fn ask_reads(&self) -> Option<&AskReads> {
-        self.0.reads.get()
+        self.0.ask_reads.get()
     }
 
     /// The sessions of a partition whose home is this front end's replica, when it has opened its state
@@ -158,11 +161,11 @@ impl Mailbox {
     /// How the states of the replica's partitions are read, once they are open: KEYS needs it.
     pub fn readers(&self, open: OpenReader) {
         // There is one replica beside a front end.
-        let _ = self.0.reading.set(open);
+        let _ = self.0.open_reader.set(open);
     }
 
-    pub(crate) fn reading(&self) -> Option<&OpenReader> {
-        self.0.reading.get()
+    pub(crate) fn open_reader(&self) -> Option<&OpenReader> {
+        self.0.open_reader.get()
     }
 
     pub(crate) fn walked(&self, whose: Whose, found: Found) {
@@ -179,20 +182,33 @@ impl Mailbox {
         self.post(|mail| mail.shut_down = true);
     }
 
-    fn post(&self, change: impl FnOnce(&mut Mail)) {
-        let mut mail = self.0.mail.lock().unwrap_or_else(PoisonError::into_inner);
-        let was_empty = mail.is_empty();
-        change(&mut mail);
+    /// Wakes the front end for the answers that were left here: once for all of a batch, as each time costs a system
+    /// call, and it would find them one by one.
+    pub fn deliver(&self) {
+        let mut mail = self.mail();
+        // Who is the first to find something wakes the front end, which then finds the others' mail, too.
+        let wakes = !mail.is_empty() && !std::mem::replace(&mut mail.was_woken, true);
         drop(mail);
-        // Who finds it empty wakes the front end, which then finds the others' mail, too.
-        if was_empty {
+        if wakes {
             self.0.waker.wake().expect("the waker's descriptor is open");
         }
     }
 
+    fn leave(&self, change: impl FnOnce(&mut Mail)) {
+        change(&mut self.mail());
+    }
+
+    fn post(&self, change: impl FnOnce(&mut Mail)) {
+        self.leave(change);
+        self.deliver();
+    }
+
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.0.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes what waits in exchange for `empty`.
     pub(crate) fn take(&self, empty: &mut Mail) {
-        let mut mail = self.0.mail.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::swap(&mut *mail, empty);
+        std::mem::swap(&mut *self.mail(), empty);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters; all but `connected` and `memory_bytes` only grow.
+/// Counters; all but `connected`, `memory_bytes`, `commands_per_second` and `tls_trouble` only grow.
 #[derive(Default, Debug)]
 #[allow(missing_docs)] // the names say it
 pub struct Metrics {
@@ -18,6 +18,8 @@ pub struct Metrics {
     /// Bytes that all connections keep in memory now.
     pub memory_bytes: AtomicU64,
     pub commands: AtomicU64,
+    /// Within the last second.
+    pub commands_per_second: AtomicU64,
     /// Commands that went into the log.
     pub logged: AtomicU64,
     /// Commands that were answered without the log.
@@ -29,6 +31,16 @@ pub struct Metrics {
     pub protocol_errors: AtomicU64,
     /// Sessions that expired while commands were in flight.
     pub sessions_lost: AtomicU64,
+    /// Clients that have got a TLS connection.
+    pub tls_handshakes: AtomicU64,
+    /// Clients that haven't, as one of both sides refused it.
+    pub tls_refused: AtomicU64,
+    /// Clients that broke it off, took too long, or had to make room for others.
+    pub tls_unfinished: AtomicU64,
+    /// Clients that didn't speak TLS where they must.
+    pub tls_missing: AtomicU64,
+    /// 1 while the files of the certificate can't be used any more.
+    pub tls_trouble: AtomicU64,
 }
 
 impl Metrics {
@@ -42,12 +54,18 @@ impl Metrics {
             evicted,
             memory_bytes,
             commands,
+            commands_per_second,
             logged,
             reads,
             reads_given_up,
             errors,
             protocol_errors,
             sessions_lost,
+            tls_handshakes,
+            tls_refused,
+            tls_unfinished,
+            tls_missing,
+            tls_trouble,
         } = self;
         [
             ("connections", connections),
@@ -57,12 +75,18 @@ impl Metrics {
             ("evicted", evicted),
             ("memory_bytes", memory_bytes),
             ("commands", commands),
+            ("commands_per_second", commands_per_second),
             ("logged", logged),
             ("reads", reads),
             ("reads_given_up", reads_given_up),
             ("errors", errors),
             ("protocol_errors", protocol_errors),
             ("sessions_lost", sessions_lost),
+            ("tls_handshakes", tls_handshakes),
+            ("tls_refused", tls_refused),
+            ("tls_unfinished", tls_unfinished),
+            ("tls_missing", tls_missing),
+            ("tls_trouble", tls_trouble),
         ]
         .map(|(name, counter)| (name, Metrics::get(counter)))
         .to_vec()

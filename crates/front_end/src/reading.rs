@@ -65,6 +65,9 @@ impl Reading {
 /// Bits of a read's number that say which connection it is of.
 const INDEX_BITS: u32 = 20;
 
+/// Stands for the front end itself, which asks how many keys there are.
+const OWN_INDEX: usize = (1 << INDEX_BITS) - 1;
+
 /// Reads of all connections, until they leave.
 pub(crate) struct ReadQueue {
     last: u64,
@@ -95,9 +98,20 @@ impl ReadQueue {
         number
     }
 
-    /// Whose a number is.
-    pub fn index_of(number: u64) -> usize {
-        (number & ((1 << INDEX_BITS) - 1)) as usize
+    /// Asks for the number of a partition's keys, as this replica has them; returns the number of the read.
+    pub fn push_own(&mut self, pid: PartitionId, command: Vec<u8>) -> u64 {
+        self.push(OWN_INDEX, pid, command, true)
+    }
+
+    /// Whose a number is; none if it is the front end's own.
+    pub fn index_of(number: u64) -> Option<usize> {
+        let index = (number & ((1 << INDEX_BITS) - 1)) as usize;
+        (index != OWN_INDEX).then_some(index)
+    }
+
+    /// Whether there is somebody to ask now.
+    pub fn look(&mut self, mailbox: &Mailbox) {
+        self.is_open = mailbox.ask_reads().is_some();
     }
 
     /// Hands them over.
@@ -105,7 +119,6 @@ impl ReadQueue {
         let Some(ask) = mailbox.ask_reads() else {
             return;
         };
-        self.is_open = true;
         for (pid, reads) in self.waiting.iter_mut().enumerate() {
             if !reads.is_empty() {
                 ask(pid as PartitionId, std::mem::take(reads));
@@ -124,6 +137,7 @@ mod tests {
             partitions: Partitions::one(pid),
             alone: false,
             reads: true,
+            once: None,
             bytes: vec![0; 3],
         }
     }
@@ -153,7 +167,9 @@ mod tests {
     fn a_number_names_its_connection() {
         let mut queue = ReadQueue::new(1);
         let numbers = [0, 7, 20_000].map(|index| queue.push(index, 0, Vec::new(), false));
-        assert_eq!(numbers.map(ReadQueue::index_of), [0, 7, 20_000]);
+        assert_eq!(numbers.map(ReadQueue::index_of), [0, 7, 20_000].map(Some));
         assert!(numbers[0] < numbers[1] && numbers[1] < numbers[2]);
+        let own = queue.push_own(0, Vec::new());
+        assert_eq!(ReadQueue::index_of(own), None);
     }
 }

@@ -7,11 +7,15 @@
 
 use std::ops::Range;
 
+use replica::parts::MAX_COMMAND_LEN;
+
 /// The longest line: an inline command, or a header that never ends.
 const MAX_LINE_LEN: usize = 64 << 10;
 const MAX_ARGUMENTS: i64 = 1 << 20;
 /// The longest argument that is passed over, as Redis's `proto-max-bulk-len`.
 const MAX_BULK_LEN: i64 = 512 << 20;
+/// Arguments whose memory is used again.
+const MAX_REUSED: usize = 16;
 /// What someone may send who hasn't authenticated yet.
 const MAX_ARGUMENTS_UNAUTHENTICATED: i64 = 10;
 const MAX_BULK_LEN_UNAUTHENTICATED: i64 = 16 << 10;
@@ -30,7 +34,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            max_bulk_len: 1 << 20,
+            max_bulk_len: MAX_COMMAND_LEN,
             max_request_len: 4 << 20,
             authenticated: true,
         }
@@ -132,6 +136,14 @@ impl Parser {
             std::mem::take(&mut self.at)
         } else {
             0
+        }
+    }
+
+    /// Takes back the memory of a request that is done with, for the next one.
+    pub fn reuse(&mut self, mut arguments: Vec<Argument>) {
+        if self.missing.is_none() && arguments.capacity() <= MAX_REUSED {
+            arguments.clear();
+            self.arguments = arguments;
         }
     }
 
@@ -417,7 +429,21 @@ impl Writer<'_> {
     }
 
     fn number(&mut self, kind: u8, n: i64) {
-        self.line(kind, n.to_string().as_bytes());
+        let (mut digits, mut rest) = ([0; 20], n.unsigned_abs());
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if n < 0 {
+            at -= 1;
+            digits[at] = b'-';
+        }
+        self.line(kind, &digits[at..]);
     }
 
     fn line(&mut self, kind: u8, text: &[u8]) {
@@ -481,6 +507,19 @@ mod tests {
             &[b"set", b"a bA\n\"", b"c ' d"],
         );
         expect(b"echo \"\"\r\n", &[b"echo", b""]);
+    }
+
+    #[test]
+    fn numbers_are_written_in_full() {
+        for n in [0, 1, -1, 9, 10, 99, 100, i64::MAX, i64::MIN] {
+            let mut out = Vec::new();
+            let mut writer = Writer {
+                out: &mut out,
+                resp3: false,
+            };
+            writer.integer(n);
+            assert_eq!(String::from_utf8(out).unwrap(), format!(":{n}\r\n"));
+        }
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! and the data plane.
 
 use std::collections::HashMap;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,17 +16,23 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use paxos::proposer::ProposerSettings;
 use paxos::{PartitionId, SplitMix};
+use replica::protocol::Effect;
 use replica::{LocalSession, Status};
+use tls::Failure;
 
+use crate::census::Census;
 use crate::client::Client;
 use crate::connection::{Connection, SESSION_WINDOW, Sink};
+use crate::handshakes::{self, Handshakes};
 use crate::lane::{Logged, Session};
 use crate::log::{Log, Plane};
 use crate::mailbox::{Answer, Mail, Mailbox};
 use crate::metrics::Metrics;
+use crate::names::{self, Names, Once, Taken, Waiter};
 use crate::partitions::MAX_PARTITIONS;
 use crate::reading::ReadQueue;
 use crate::settings::{Reads, Settings, Shared};
+use crate::stream::{self, Stream};
 use crate::walk::{Found, Walk, Walker, Whose};
 
 const LISTENER: Token = Token(0);
@@ -95,8 +102,10 @@ pub fn start(settings: Settings, plane: impl Plane) -> io::Result<FrontEnd> {
 struct Peer {
     connection: Connection,
     /// `None` once the client is gone and only its commands in flight are left.
-    stream: Option<TcpStream>,
+    stream: Option<Stream>,
     readable: bool,
+    /// The client sends no more than what is in the socket.
+    is_closing: bool,
     /// What the server has counted as its memory.
     memory: usize,
 }
@@ -112,7 +121,7 @@ struct Routes {
 impl Routes {
     /// A nonce for a session that a connection asks for.
     fn draw(&mut self, pid: PartitionId, connection: usize) -> u64 {
-        let nonce = self.nonces.draw();
+        let nonce = names::unnamed(self.nonces.draw());
         self.connections.insert((pid, nonce), connection);
         nonce
     }
@@ -122,11 +131,15 @@ struct Server<P> {
     poll: Poll,
     listener: Option<TcpListener>,
     accept_again: bool,
+    tls: Option<tls::Server>,
+    handshakes: Handshakes,
     peers: Vec<Option<Box<Peer>>>,
     free: Vec<usize>,
     log: Log<P>,
     routes: Routes,
+    names: Names,
     reads: ReadQueue,
+    census: Census,
     mailbox: Mailbox,
     shared: Shared,
     /// What all connections keep in memory.
@@ -174,6 +187,8 @@ impl<P: Plane> Server<P> {
             poll,
             listener: Some(listener),
             accept_again: false,
+            tls: settings.tls,
+            handshakes: Handshakes::new(settings.max_handshakes, settings.handshake_timeout),
             peers: Vec::new(),
             free: Vec::new(),
             log,
@@ -181,12 +196,15 @@ impl<P: Plane> Server<P> {
                 connections: HashMap::new(),
                 nonces: SplitMix::new(settings.seed),
             },
+            names: Names::default(),
             reads: ReadQueue::new(partitions),
+            census: Census::new(partitions),
             mailbox,
             shared: Shared {
                 partitions,
                 order: settings.order,
                 without_log: settings.reads == Reads::Quorum,
+                native: settings.native,
                 password: settings.password,
                 max_value: usize::from(settings.deployment.max_value),
                 max_clients: settings.max_clients,
@@ -195,6 +213,7 @@ impl<P: Plane> Server<P> {
                 port,
                 describe: settings.describe,
                 metrics: Arc::default(),
+                keys: (0..partitions).map(|_| AtomicU64::new(u64::MAX)).collect(),
                 started: Instant::now(),
             },
             memory: 0,
@@ -219,6 +238,7 @@ impl<P: Plane> Server<P> {
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(e) => panic!("the front end cannot wait for its sockets: {e}"),
             }
+            self.handshakes.begin_turn();
             for event in &events {
                 match event.token() {
                     LISTENER => self.accept(),
@@ -228,6 +248,7 @@ impl<P: Plane> Server<P> {
                         let index = token - FIRST_CONNECTION;
                         if let Some(Some(peer)) = self.peers.get_mut(index) {
                             peer.readable |= event.is_readable();
+                            peer.is_closing |= event.is_read_closed();
                             self.pump(index);
                         }
                     }
@@ -239,7 +260,10 @@ impl<P: Plane> Server<P> {
             for index in std::mem::take(&mut self.again) {
                 self.pump(index);
             }
+            self.end_late_handshakes();
             self.release_idle_sessions();
+            self.reads.look(&self.mailbox);
+            self.census.follow(&mut self.reads, &self.shared);
             self.reads.send(&self.mailbox);
             self.log.tick();
         }
@@ -258,7 +282,12 @@ impl<P: Plane> Server<P> {
         let open = !self.routes.connections.is_empty();
         let idle = open.then(|| self.next_idle_check.saturating_duration_since(now));
         let stop = self.stop_at.map(|at| at.saturating_duration_since(now));
-        [retry, accept, idle, stop].into_iter().flatten().min()
+        let connected = self.peers.len() > self.free.len();
+        let census = connected.then(|| self.census.due_in(now));
+        let handshake = self.handshakes.next_deadline();
+        let handshake = handshake.map(|at| at.saturating_duration_since(now));
+        let all = [retry, accept, idle, stop, census, handshake];
+        all.into_iter().flatten().min()
     }
 
     // ---- Connections
@@ -282,9 +311,18 @@ impl<P: Plane> Server<P> {
         let metrics = self.shared.metrics.clone();
         if self.peers.len() - self.free.len() >= self.shared.max_clients {
             Metrics::add(&metrics.connections_refused);
-            // As much as can be sent at once: nobody waits for a client here.
-            let _ = stream.write(format!("-{TOO_MANY_CLIENTS}\r\n").as_bytes());
+            if self.tls.is_none() {
+                // As much as can be sent at once: nobody waits for a client here.
+                let _ = stream.write(format!("-{TOO_MANY_CLIENTS}\r\n").as_bytes());
+            }
             return;
+        }
+        let Ok(session) = self.tls.as_mut().map(tls::Server::session).transpose() else {
+            return Metrics::add(&metrics.connections_refused);
+        };
+        if let Some(tls) = &self.tls {
+            let trouble = tls.is_in_trouble().into();
+            metrics.tls_trouble.store(trouble, Relaxed);
         }
         let index = self.free.pop().unwrap_or_else(|| {
             self.peers.push(None);
@@ -313,18 +351,87 @@ impl<P: Plane> Server<P> {
             transaction: None,
             watched: Vec::new(),
             name: Vec::new(),
+            once: None,
             library_name: Vec::new(),
             library_version: Vec::new(),
             last_command: "NULL",
         };
         self.peers[index] = Some(Box::new(Peer {
             connection: Connection::new(client),
-            stream: Some(stream),
+            stream: Some(Stream::new(stream, session)),
             readable: true,
+            is_closing: false,
             memory: 0,
         }));
+        self.begin_handshake(index);
         self.pump(index);
     }
+
+    // ---- Handshakes
+
+    /// If it begins with one.
+    fn begin_handshake(&mut self, index: usize) {
+        let peer = self.peers[index].as_ref().expect("a connection");
+        if !peer.is_handshaking() {
+            return;
+        }
+        let (whose, now) = (peer.whose(index), Instant::now());
+        if let Some(first) = self.handshakes.begin(whose, now) {
+            self.give_up_handshake(first);
+        }
+    }
+
+    /// Goes on with it, if there is time; whether it is done.
+    fn shake_hands(&mut self, index: usize) -> bool {
+        if !self.handshakes.have_time() {
+            self.again.push(index);
+            return false;
+        }
+        let begun = Instant::now();
+        let peer = self.peers[index].as_mut().expect("a connection");
+        let (whose, client) = (peer.whose(index), peer.connection.client.address);
+        let done = peer.shake_hands(&mut self.read_buffer);
+        let now = Instant::now();
+        self.handshakes.spend(now - begun);
+        let metrics = self.shared.metrics.clone();
+        match done {
+            Ok(false) => return false,
+            Ok(true) => {
+                Metrics::add(&metrics.tls_handshakes);
+                self.handshakes.end(whose);
+                return true;
+            }
+            Err(e) => match stream::failure(&e) {
+                None => Metrics::add(&metrics.tls_unfinished),
+                Some(failure) => {
+                    Metrics::add(match failure {
+                        Failure::Plain => &metrics.tls_missing,
+                        Failure::Refused(_) => &metrics.tls_refused,
+                    });
+                    self.handshakes.say(client, &failure.to_string(), now);
+                }
+            },
+        }
+        self.remove(index);
+        false
+    }
+
+    fn end_late_handshakes(&mut self) {
+        let now = Instant::now();
+        while let Some(late) = self.handshakes.late(now) {
+            self.give_up_handshake(late);
+        }
+    }
+
+    fn give_up_handshake(&mut self, of: handshakes::Whose) {
+        let peer = self.peers[of.index].as_ref();
+        if peer.is_some_and(|peer| peer.connection.client.id == of.client) {
+            Metrics::add(&self.shared.metrics.tls_unfinished);
+            self.remove(of.index);
+        }
+    }
+
+    // ---- What connections do
 
     /// Lets a connection do what it can: read, execute, propose, write, end.
     fn pump(&mut self, index: usize) {
@@ -332,6 +439,10 @@ impl<P: Plane> Server<P> {
             let Some(Some(peer)) = self.peers.get_mut(index) else {
                 return;
             };
+            if peer.is_handshaking() && !self.shake_hands(index) {
+                return;
+            }
+            let peer = self.peers[index].as_mut().expect("still there");
             peer.connection.run(&self.shared);
             self.propose(index);
             let peer = self.peers[index].as_mut().expect("still there");
@@ -341,7 +452,7 @@ impl<P: Plane> Server<P> {
                 peer.abandon();
             }
             let read = peer.read(&mut self.read_buffer);
-            if peer.connection.is_finished() {
+            if peer.is_finished() {
                 return self.remove(index);
             }
             self.count_memory(index);
@@ -359,10 +470,12 @@ impl<P: Plane> Server<P> {
         self.free.push(index);
         self.memory -= peer.memory;
         self.shared.metrics.connected.fetch_sub(1, Relaxed);
-        self.drop_lanes(&mut peer.connection);
+        self.drop_lanes(index, &mut peer.connection);
+        self.handshakes.end(peer.whose(index));
         if let Some(mut stream) = peer.stream {
+            stream.close();
             // Closing the socket ends its registration too.
-            let _ = self.poll.registry().deregister(&mut stream);
+            let _ = self.poll.registry().deregister(stream.socket());
         }
     }
 
@@ -372,7 +485,7 @@ impl<P: Plane> Server<P> {
         let Some(Some(peer)) = self.peers.get_mut(index) else {
             return;
         };
-        let memory = peer.connection.memory();
+        let memory = peer.memory_now();
         self.memory = self.memory - peer.memory + memory;
         peer.memory = memory;
         while self.memory > self.shared.max_memory_bytes && self.evict_largest() {}
@@ -394,7 +507,7 @@ impl<P: Plane> Server<P> {
         Metrics::add(&self.shared.metrics.evicted);
         peer.abandon();
         self.memory -= peer.memory;
-        peer.memory = peer.connection.memory();
+        peer.memory = peer.memory_now();
         self.memory += peer.memory;
         self.again.push(index);
         true
@@ -408,8 +521,11 @@ impl<P: Plane> Server<P> {
         let mut sink = ToLog {
             log: &mut self.log,
             routes: &mut self.routes,
+            names: &mut self.names,
             reads: &mut self.reads,
             index,
+            client: connection.client.id,
+            max_value: self.shared.max_value,
         };
         connection.propose(&self.shared, &mut sink);
     }
@@ -441,6 +557,14 @@ impl<P: Plane> Server<P> {
         let status = Status::from_u8(answer.status);
         let Answer { pid, client, .. } = *answer;
         let awaited = self.log.answered(answer);
+        let key = (pid, client, answer.request);
+        let opened_id = opened(answer);
+        let taken = self
+            .names
+            .take(&mut self.log, key, status, opened_id, awaited);
+        if let Taken::Told(waiters, status) = taken {
+            return self.tell(&waiters, status, answer.bytes);
+        }
         let route = self.routes.connections.get(&(pid, client));
         let Some(&index) = route.filter(|_| awaited) else {
             if let Some(id) = opened(answer) {
@@ -485,6 +609,9 @@ impl<P: Plane> Server<P> {
                         awaited,
                     });
                 }
+                if status.is_some_and(|status| status.effect(true) == Effect::Refused) {
+                    self.leave_session(index, pid, client);
+                }
             }
         }
         // Only once for all answers that came together: these connections are served before the
@@ -494,9 +621,22 @@ impl<P: Plane> Server<P> {
         }
     }
 
+    /// The answer to a command in a name's session, for all connections that wait for it. [S-NAMED]
+    fn tell(&mut self, waiters: &[Waiter], status: Option<Status>, bytes: &[u8]) {
+        for waiter in waiters {
+            let peer = self.peers.get_mut(waiter.index).and_then(Option::as_mut);
+            if let Some(peer) = peer.filter(|p| p.connection.client.id == waiter.client) {
+                peer.connection.on_named(status, bytes, &self.shared);
+                self.again.push(waiter.index);
+            }
+        }
+    }
+
     /// What came of a read without the log; its connection may be gone, and another one in its place.
     fn on_read(&mut self, number: u64, answer: Option<&[u8]>) {
-        let index = ReadQueue::index_of(number);
+        let Some(index) = ReadQueue::index_of(number) else {
+            return self.census.take(number, answer, &self.shared);
+        };
         if let Some(Some(peer)) = self.peers.get_mut(index) {
             peer.connection.on_read(number, answer, &self.shared);
             if self.again.last() != Some(&index) {
@@ -525,8 +665,22 @@ impl<P: Plane> Server<P> {
         if !lane.is_loss_certain() {
             return self.give_up(index, "ERR not executed: the session is lost");
         }
-        for (request, _) in lane.in_flight() {
-            self.log.forget(pid, id, request);
+        self.take_out_of_session(index, pid, id);
+    }
+
+    /// A command was refused, so the session executes none of those behind it: they go into another one.
+    /// [S-ORDERED] [S-SAYS]
+    fn leave_session(&mut self, index: usize, pid: PartitionId, id: u64) {
+        self.take_out_of_session(index, pid, id);
+        self.log.close_session(pid, id);
+    }
+
+    /// What is in flight in a session, where it takes no effect, waits for another one.
+    fn take_out_of_session(&mut self, index: usize, pid: PartitionId, id: u64) {
+        let connection = &mut self.peers[index].as_mut().expect("a connection").connection;
+        let numbers = connection.lane(pid).map(|lane| lane.numbers());
+        for number in numbers.unwrap_or_default() {
+            self.log.forget(pid, id, number);
         }
         self.routes.connections.remove(&(pid, id));
         connection.lose_session(pid);
@@ -535,19 +689,23 @@ impl<P: Plane> Server<P> {
     /// Ends a connection: what is in flight may take effect, the rest fails with this error.
     fn give_up(&mut self, index: usize, error: &str) {
         let mut peer = self.peers[index].take().expect("a connection");
-        self.drop_lanes(&mut peer.connection);
+        self.drop_lanes(index, &mut peer.connection);
         peer.connection.fail_all(error, &self.shared);
         peer.connection.end();
         self.peers[index] = Some(peer);
     }
 
     /// Closes all sessions of a connection, and waits for no answers to it any more.
-    fn drop_lanes(&mut self, connection: &mut Connection) {
+    fn drop_lanes(&mut self, index: usize, connection: &mut Connection) {
+        if connection.has_named() {
+            let client = connection.client.id;
+            self.names.leave(&mut self.log, Waiter { index, client });
+        }
         for lane in connection.lanes() {
             match lane.session {
                 Session::Open(id) => {
-                    for (request, _) in lane.in_flight() {
-                        self.log.forget(lane.pid, id, request);
+                    for number in lane.numbers() {
+                        self.log.forget(lane.pid, id, number);
                     }
                     self.routes.connections.remove(&(lane.pid, id));
                     self.log.close_session(lane.pid, id);
@@ -589,6 +747,7 @@ impl<P: Plane> Server<P> {
             return;
         }
         self.next_idle_check = Instant::now() + self.session_idle / 4;
+        self.names.release(&mut self.log, self.session_idle);
         for peer in self.peers.iter_mut().flatten() {
             for (pid, id) in peer.connection.take_unused(self.session_idle) {
                 self.routes.connections.remove(&(pid, id));
@@ -604,9 +763,15 @@ impl<P: Plane> Server<P> {
         self.listener = None;
         self.accept_again = false;
         for index in 0..self.peers.len() {
-            if let Some(peer) = &mut self.peers[index] {
-                peer.connection.end();
-                self.pump(index);
+            let Some(peer) = &mut self.peers[index] else {
+                continue;
+            };
+            match peer.is_handshaking() {
+                true => self.remove(index),
+                false => {
+                    peer.connection.end();
+                    self.pump(index);
+                }
             }
         }
     }
@@ -625,9 +790,12 @@ impl<P: Plane> Server<P> {
 struct ToLog<'a, P> {
     log: &'a mut Log<P>,
     routes: &'a mut Routes,
+    names: &'a mut Names,
     reads: &'a mut ReadQueue,
     /// The connection's.
     index: usize,
+    client: u64,
+    max_value: usize,
 }
 
 impl<P: Plane> Sink for ToLog<'_, P> {
@@ -641,6 +809,19 @@ impl<P: Plane> Sink for ToLog<'_, P> {
         self.log.submit(session, request, logged);
     }
 
+    fn send_part(&mut self, pid: PartitionId, session: u64, number: u64, part: &[u8]) {
+        self.log.submit_part(pid, session, number, part);
+    }
+
+    fn send_once(&mut self, once: Once, logged: Logged) {
+        let waiter = Waiter {
+            index: self.index,
+            client: self.client,
+        };
+        self.names
+            .push(self.log, waiter, once, logged, self.max_value);
+    }
+
     fn can_read(&self) -> bool {
         self.reads.is_open
     }
@@ -651,8 +832,50 @@ impl<P: Plane> Sink for ToLog<'_, P> {
 }
 
 impl Peer {
+    fn whose(&self, index: usize) -> handshakes::Whose {
+        let client = self.connection.client.id;
+        handshakes::Whose { index, client }
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.stream.as_ref().is_some_and(Stream::is_handshaking)
+    }
+
+    /// Takes what is there of a handshake, and answers; whether it is done.
+    fn shake_hands(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+        let stream = self.stream.as_mut().expect("who is at it has one");
+        while stream.is_handshaking() {
+            wait_is_no_error(stream.flush())?;
+            let take = |said: &[u8]| self.connection.feed(said);
+            match stream.read(buffer, take) {
+                Ok(0) if stream.is_handshaking() => return Err(ErrorKind::UnexpectedEof.into()),
+                // It has said all that it wants at once.
+                Ok(0) => self.connection.end_input(),
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether all is executed and answered, the answers have left, and nothing more will come.
+    fn is_finished(&self) -> bool {
+        let flushed = self.stream.as_ref().is_none_or(Stream::is_flushed);
+        self.connection.is_finished() && flushed
+    }
+
+    fn memory_now(&self) -> usize {
+        self.connection.memory() + self.stream.as_ref().map_or(0, Stream::memory)
+    }
+
     /// Writes what it can; whether it wrote anything.
     fn write(&mut self) -> bool {
+        let flushed = self.stream.as_mut().map(Stream::flush);
+        if flushed.is_some_and(|flushed| wait_is_no_error(flushed).is_err()) {
+            self.lose();
+        }
         let mut wrote = false;
         while !self.connection.pending_output().is_empty() {
             let Some(stream) = &mut self.stream else {
@@ -680,14 +903,16 @@ impl Peer {
         let Some(stream) = &mut self.stream else {
             return false;
         };
-        match stream.read(buffer) {
+        let take = |said: &[u8]| self.connection.feed(said);
+        match stream.read(buffer, take) {
             Ok(0) => {
                 self.readable = false;
                 self.connection.end_input();
                 true
             }
             Ok(len) => {
-                self.connection.feed(&buffer[..len]);
+                // The socket is empty, and tells when it is no longer. Its end is no news if it was told with this.
+                self.readable = len == buffer.len() || self.is_closing;
                 true
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => true,
@@ -713,6 +938,14 @@ impl Peer {
     fn abandon(&mut self) {
         self.stream = None;
         self.connection.abandon();
+    }
+}
+
+/// What doesn't leave now leaves later.
+fn wait_is_no_error(flushed: io::Result<()>) -> io::Result<()> {
+    match flushed {
+        Err(e) if e.kind() != ErrorKind::WouldBlock => Err(e),
+        _ => Ok(()),
     }
 }
 

@@ -3,11 +3,13 @@
 
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use paxos::{Deployment, Time};
 
 use crate::metrics::Metrics;
+use crate::native::Native;
 
 /// Writes lines of `name:value\r\n` into INFO's section on replication.
 pub type Describe = Box<dyn Fn(&mut String) + Send>;
@@ -46,10 +48,18 @@ pub struct Settings {
     pub order: Order,
     /// How reads are answered.
     pub reads: Reads,
+    /// Where Redis itself is replicated: what its servers can do.
+    pub native: Option<Native>,
     /// Random, never 0, of this start alone: names its proposals.
     pub seed: u64,
     /// If there is one, clients must show it.
     pub password: Option<String>,
+    /// If there is one, clients must speak TLS.
+    pub tls: Option<tls::Server>,
+    /// Clients that are getting to know who speaks there, at most. One more takes the place of the one that is at it longest.
+    pub max_handshakes: usize,
+    /// How long that may take.
+    pub handshake_timeout: Duration,
     /// Connections at most.
     pub max_clients: usize,
     /// A client that lets this much of its answers pile up is disconnected. Long before that no
@@ -82,8 +92,12 @@ impl Settings {
             deployment,
             order: Order::default(),
             reads: Reads::default(),
+            native: None,
             seed,
             password: None,
+            tls: None,
+            max_handshakes: 256,
+            handshake_timeout: Duration::from_secs(10),
             max_clients: 10_000,
             max_output_bytes: 256 << 20,
             max_memory_bytes: 512 << 20,
@@ -103,6 +117,8 @@ pub(crate) struct Shared {
     pub order: Order,
     /// Whether reads may be answered without the log.
     pub without_log: bool,
+    /// Where Redis itself is replicated.
+    pub native: Option<Native>,
     pub password: Option<String>,
     pub max_value: usize,
     pub max_clients: usize,
@@ -111,5 +127,7 @@ pub(crate) struct Shared {
     pub port: u16,
     pub describe: Describe,
     pub metrics: Arc<Metrics>,
+    /// How many keys each partition had when this replica was last asked; `u64::MAX`: it wasn't yet.
+    pub keys: Vec<AtomicU64>,
     pub started: Instant,
 }

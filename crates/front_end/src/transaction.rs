@@ -3,9 +3,11 @@
 //! version of each key, which EXEC takes with it.
 
 use apps::kv::Command;
-use paxos::wire::value::{MAX_VECTOR, Vector};
+use paxos::wire::value::MAX_VECTOR;
+use replica::parts::MAX_COMMAND_LEN;
 
 use crate::answer::{Item, Shape};
+use crate::client::Watched;
 use crate::commands::{self, Call, Outcome, Spec};
 use crate::keys;
 use crate::partitions::Partitions;
@@ -40,38 +42,60 @@ impl Transaction {
 
 /// Queues a command, if it comes between MULTI and what ends it. Returns false if it is to be executed at once.
 pub(crate) fn queues(call: &mut Call<'_>, spec: &Spec) -> bool {
-    let at_once = ["multi", "exec", "discard", "watch", "reset", "quit"];
     let Some(transaction) = &mut call.client.transaction else {
         return false;
     };
-    if at_once.contains(&spec.name) {
+    if is_at_once(spec.name) {
         return false;
     }
-    let args: Vec<Vec<u8>> = call.args.iter().map(|arg| arg.to_vec()).collect();
-    let len: usize = args.iter().map(|arg| arg.len() + OVERHEAD).sum();
-    let refused = if matches!(spec.name, "scan" | "keys" | "dbsize") {
-        Some(format!(
+    if matches!(spec.name, "scan" | "keys" | "dbsize") {
+        transaction.refuse();
+        call.fail(format!(
             "ERR {} is not supported in transactions",
             spec.name
-        ))
-    } else if transaction.bytes + len > call.shared.max_value {
-        let all = (transaction.bytes + len) as u64;
-        Some(keys::too_large(all, call.shared.max_value))
+        ));
     } else {
-        None
-    };
-    match refused {
-        None => {
-            transaction.bytes += len;
-            transaction.queued.push(args);
-            call.writer().status("QUEUED");
-        }
-        Some(text) => {
-            transaction.refuse();
-            call.fail(text);
-        }
+        queue(call);
     }
     true
+}
+
+/// Whether a command isn't queued between MULTI and what ends it.
+pub(crate) fn is_at_once(name: &str) -> bool {
+    ["multi", "exec", "discard", "watch", "reset", "quit"].contains(&name)
+}
+
+/// Queues the command, if there is room for it.
+pub(crate) fn queue(call: &mut Call<'_>) {
+    let Some(transaction) = &mut call.client.transaction else {
+        return;
+    };
+    let args: Vec<Vec<u8>> = call.args.iter().map(|arg| arg.to_vec()).collect();
+    let len: usize = args.iter().map(|arg| arg.len() + OVERHEAD).sum();
+    let all = transaction.bytes + len;
+    if all > MAX_COMMAND_LEN {
+        transaction.refuse();
+        call.fail(keys::too_large(
+            all as u64,
+            Partitions::default(),
+            call.shared,
+        ));
+        return;
+    }
+    transaction.bytes = all;
+    transaction.queued.push(args);
+    call.writer().status("QUEUED");
+}
+
+/// Ends the client's transaction, for EXEC: what was queued, or the error that answers it. Then nothing is watched any more.
+pub(crate) fn end(call: &mut Call<'_>) -> Result<Vec<Vec<Vec<u8>>>, &'static str> {
+    let transaction = call.client.transaction.take();
+    let transaction = transaction.ok_or("ERR EXEC without MULTI")?;
+    if transaction.is_broken {
+        call.client.watched.clear();
+        return Err("EXECABORT Transaction discarded because of previous errors.");
+    }
+    Ok(transaction.queued)
 }
 
 pub(crate) fn multi(call: &mut Call<'_>) -> Outcome {
@@ -118,16 +142,15 @@ pub(crate) fn unwatch(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(crate) fn exec(call: &mut Call<'_>) -> Outcome {
-    let Some(transaction) = call.client.transaction.take() else {
-        call.fail("ERR EXEC without MULTI");
-        return Outcome::Answered;
+    let queued = match end(call) {
+        Ok(queued) => queued,
+        Err(why) => {
+            call.fail(why);
+            return Outcome::Answered;
+        }
     };
     let watched = std::mem::take(&mut call.client.watched);
-    if transaction.is_broken {
-        call.fail("EXECABORT Transaction discarded because of previous errors.");
-        return Outcome::Answered;
-    }
-    let (items, logged) = run_all(call, &transaction.queued);
+    let (items, logged) = run_all(call, &queued);
     if logged.is_empty() && watched.is_empty() {
         let mut writer = call.writer();
         writer.array(items.len());
@@ -140,7 +163,7 @@ pub(crate) fn exec(call: &mut Call<'_>) -> Outcome {
     }
     let mut partitions: Partitions = watched
         .iter()
-        .map(|(key, _)| keys::partition_of(call, key))
+        .map(|of| keys::partition_of(call, &of.key))
         .collect();
     logged.iter().for_each(|(of, _)| partitions.add(*of));
     match encode(call, partitions, &watched, &logged) {
@@ -192,32 +215,28 @@ fn run_all(
 fn encode(
     call: &Call<'_>,
     partitions: Partitions,
-    watched: &[(Vec<u8>, u64)],
+    watched: &[Watched],
     logged: &[(Partitions, Vec<u8>)],
 ) -> Result<Vec<u8>, String> {
-    let vector = match partitions.len() {
-        1 => 0,
-        several if several > MAX_VECTOR => {
-            return Err(format!(
-                "the keys are in {several} partitions, and a command is over {MAX_VECTOR} at most"
-            ));
-        }
-        several => Vector::len_of(several),
-    };
+    let several = partitions.len();
+    if several > MAX_VECTOR {
+        return Err(format!(
+            "the keys are in {several} partitions, and a command is over {MAX_VECTOR} at most"
+        ));
+    }
     let commands = logged.iter().map(|(_, bytes)| Command::parse(bytes));
     let commands: Result<Vec<_>, _> = commands.collect();
     let exec = Command::Exec {
-        watched: watched.iter().map(|(k, v)| (k.as_slice(), *v)).collect(),
+        watched: watched
+            .iter()
+            .map(|of| (of.key.as_slice(), of.version))
+            .collect(),
         commands: commands.map_err(|_| "a command can't be a part of one")?,
     };
     let mut bytes = Vec::new();
-    let max = call.shared.max_value.saturating_sub(vector);
-    let fits = exec.encode(&mut bytes).is_ok() && bytes.len() <= max;
-    match fits {
+    let max = keys::max_len(partitions, call.shared);
+    match exec.encode(&mut bytes).is_ok() && bytes.len() <= max {
         true => Ok(bytes),
-        false => Err(format!(
-            "{} bytes, at most {max} fit one value (raise max_value)",
-            bytes.len()
-        )),
+        false => Err(keys::too_large(bytes.len() as u64, partitions, call.shared)),
     }
 }

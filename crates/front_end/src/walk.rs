@@ -113,7 +113,7 @@ fn find(mailbox: &Mailbox, walk: &Walk, partitions: u16, most: usize) -> Option<
     if !is_awaited() {
         return None;
     }
-    let Some(open) = mailbox.reading() else {
+    let Some(open) = mailbox.open_reader() else {
         return Some(Err("this replica isn't ready for KEYS".into()));
     };
     // All at about the same time.

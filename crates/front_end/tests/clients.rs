@@ -100,6 +100,15 @@ fn redis_cli_on(cluster: &Cluster) {
         "",
     );
     assert_eq!(found.lines().count(), 5000);
+    let big = "x".repeat(3_000);
+    let set = run("redis-cli", &["-p", port], &format!("SET big {big}\n"));
+    assert_eq!(set, "OK\n");
+    let said = run("redis-cli", &["-p", port, "--bigkeys"], "");
+    assert!(
+        said.contains("Sampled 5002 keys in the keyspace!"),
+        "{said}"
+    );
+    assert!(said.contains("\"big\"' has 3000 bytes"), "{said}");
 }
 
 #[test]

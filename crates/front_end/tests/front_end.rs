@@ -401,7 +401,8 @@ fn a_command_over_too_many_partitions_or_too_large_for_them_is_refused() {
     let fits = |len: usize| "x".repeat(len);
     c.ask(&["MSET", "foo", "1", "bar", &fits(982)], "+OK\r\n");
     c.send(&request(&["MSET", "foo", "1", "bar", &fits(983)]));
-    c.expect("-ERR value too large: 999 bytes, at most 998 fit one value (raise max_value)\r\n");
+    c.expect("-ERR value too large: 999 bytes, a command over 2 partitions may have 998 ");
+    c.expect("(raise max_value, or use keys of one hash slot)\r\n");
     c.ask(&["MSET", "foo", "1", "{foo}", &fits(983)], "+OK\r\n");
 }
 
@@ -663,20 +664,182 @@ fn a_shutdown_does_not_wait_for_ever() {
     cluster.shut_down();
 }
 
+/// Text of which no two pieces are equal.
+fn text(len: usize, of: usize) -> String {
+    let words = (0..).map(|n: usize| format!("{of}.{n} "));
+    let mut text = String::new();
+    words
+        .take_while(|word| {
+            text.push_str(word);
+            text.len() < len
+        })
+        .for_each(drop);
+    text.truncate(len);
+    text
+}
+
+/// [S-PARTS]
 #[test]
-fn what_fits_no_value_is_refused_and_the_connection_goes_on() {
-    let cluster = Cluster::start("large", Faults::default());
+fn values_that_fit_no_packet_are_stored_and_read() {
+    for (name, faults) in [("large", Faults::default()), ("large-bad", BAD_NETWORK)] {
+        let cluster = Cluster::start(name, faults);
+        let mut c = cluster.connect();
+        for (n, len) in [1_018, 2_000, 65_535, 70_000].into_iter().enumerate() {
+            let large = text(len, n);
+            let stored = format!("${len}\r\n{large}\r\n");
+            // In one pipeline, with small ones before and behind.
+            let pipeline = [
+                request(&["INCR", "n"]),
+                request(&["SET", "k", &large]),
+                request(&["GET", "k"]),
+                request(&["INCR", "n"]),
+                request(&["MSET", "{k}1", &large, "{k}2", &large]),
+                request(&["MULTI"]),
+                request(&["GETSET", "k", "short"]),
+                request(&["SET", "k", &large]),
+                request(&["EXEC"]),
+            ];
+            c.send(&pipeline.concat());
+            c.expect(&format!(":{}\r\n+OK\r\n{stored}", 2 * n + 1));
+            c.expect(&format!(":{}\r\n+OK\r\n", 2 * n + 2));
+            c.expect(&format!(
+                "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n{stored}+OK\r\n"
+            ));
+            c.ask(&["MGET", "k", "{k}2"], &format!("*2\r\n{stored}{stored}"));
+        }
+    }
+}
+
+/// [S-PARTS]
+#[test]
+fn a_value_of_a_mebibyte_is_stored_and_a_longer_command_refused() {
+    let cluster = Cluster::start("mebibyte", Faults::default());
     let mut c = cluster.connect();
-    let large = "x".repeat(2000);
+    let large = text(1 << 20, 0);
+    c.ask(&["SET", "k", &large], "+OK\r\n");
+    c.ask(&["GET", "k"], &format!("$1048576\r\n{large}\r\n"));
+    // What is together longer than a command may be.
+    let half = "x".repeat(600_000);
     c.ask(
-        &["SET", "k", &large],
-        "-ERR value too large: 2007 bytes, at most 1024 fit one value (raise max_value)\r\n",
+        &["MSET", "{k}", &half, "{k}2", &half],
+        "-ERR value too large: 1200024 bytes, a command may have 1114112\r\n",
     );
-    let larger = "x".repeat(70_000);
-    c.ask(
-        &["SET", "k", &larger],
-        "-ERR value too large: 70001 bytes, at most 1024 fit one value (raise max_value)\r\n",
-    );
+    c.ask(&["EXISTS", "{k}2"], ":0\r\n");
+    c.ask(&["APPEND", "k", "y"], ":1048577\r\n");
+}
+
+/// Nothing of it is executed, and nothing is left of it. [S-PARTS] [S-CLOSE]
+#[test]
+fn a_client_that_is_gone_before_its_value_is_whole_leaves_nothing() {
+    let cluster = Cluster::start("midway", Faults::default());
+    let large = text(500_000, 0);
+    let mut other = cluster.connect();
+    other.ask(&["SET", "k", "old"], "+OK\r\n");
+    // It has sent half of it.
+    let mut c = cluster.connect();
+    let command = request(&["SET", "k", &large]);
+    c.send(&command[..250_000]);
+    drop(c);
+    other.ask(&["GET", "k"], "$3\r\nold\r\n");
+    eventually("gone", || cluster.metrics().connected.load(Relaxed) == 1);
+    eventually("memory", || {
+        cluster.metrics().memory_bytes.load(Relaxed) < 10_000
+    });
+    // It has sent all of it, and some parts are on their way: it takes effect as any command in flight.
+    let before = cluster.metrics().logged.load(Relaxed);
+    let mut c = cluster.connect();
+    c.send(&command);
+    eventually("open", || cluster.sessions.load(Relaxed) == 2);
+    eventually("sent", || cluster.metrics().logged.load(Relaxed) > before);
+    drop(c);
+    eventually("closed", || cluster.sessions.load(Relaxed) == 1);
+    other.ask(&["STRLEN", "k"], ":500000\r\n");
+}
+
+/// Redis takes values of 512 MiB. Who announces one costs no more than what comes of it and is kept, which is nothing.
+#[test]
+fn a_value_of_512_mib_that_never_ends_costs_nothing() {
+    let cluster = Cluster::start("half", Faults::default());
+    let mut half: Vec<Client> = (0..4).map(|_| cluster.connect()).collect();
+    let begun = request(&["SET", "k", ""]);
+    let begun = &begun[..begun.len() - b"$0\r\n\r\n".len()];
+    for c in &mut half {
+        c.send(&[begun, b"$536870912\r\n"].concat());
+        (0..16).for_each(|_| c.send(&vec![b'x'; 1 << 20]));
+    }
+    let memory = &cluster.metrics().memory_bytes;
+    eventually("little memory", || memory.load(Relaxed) < 1 << 20);
+    let mut other = cluster.connect();
+    other.ask(&["SET", "k", "v"], "+OK\r\n");
+    other.ask(&["GET", "k"], "$1\r\nv\r\n");
+    drop(half);
+    eventually("gone", || cluster.metrics().connected.load(Relaxed) == 1);
+    // One byte more isn't even begun.
+    let mut c = cluster.connect();
+    c.send(&[begun, b"$536870913\r\n"].concat());
+    c.expect("-ERR Protocol error: invalid bulk length\r\n");
+    other.ask(&["GET", "k"], "$1\r\nv\r\n");
+}
+
+/// Its answers are long, and it takes them a few bytes at a time. Others go on, and it gets all of them.
+#[test]
+fn a_client_that_reads_slowly_gets_long_answers_and_holds_nobody_up() {
+    let cluster = Cluster::start("slow", Faults::default());
+    let large = text(1 << 20, 0);
+    let mut slow = cluster.connect();
+    slow.ask(&["SET", "k", &large], "+OK\r\n");
+    slow.send(&request(&["GET", "k"]).repeat(20));
+    let mut other = cluster.connect();
+    for n in 0..20 {
+        other.ask(&["INCR", "n"], &format!(":{}\r\n", n + 1));
+        assert_eq!(slow.receive(10), b"$1048576\r\n");
+        for piece in large.as_bytes().chunks(100_000) {
+            assert_eq!(slow.receive(piece.len()), piece);
+        }
+        assert_eq!(slow.receive(2), b"\r\n");
+        assert!(cluster.metrics().memory_bytes.load(Relaxed) < 64 << 20);
+    }
+}
+
+/// Some of its parts are there, and their session is gone. [S-PARTS] [S-ANEW]
+#[test]
+fn a_session_that_expires_before_a_value_is_whole_is_not_missed() {
+    let cluster = Cluster::start("large-expired", BAD_NETWORK);
+    let mut c = cluster.connect();
+    for n in 0..10 {
+        c.ask(&["INCR", "n"], &format!(":{}\r\n", n + 1));
+        let large = text(30_000, n);
+        let executed = cluster.executed.load(Relaxed);
+        c.send(&request(&["SET", "k", &large]));
+        let part = executed + 3 * n as u64;
+        eventually("parts", || cluster.executed.load(Relaxed) >= part);
+        cluster.expire.store(true, Relaxed);
+        c.expect("+OK\r\n");
+        c.ask(&["GET", "k"], &format!("$30000\r\n{large}\r\n"));
+    }
+}
+
+/// What comes behind it goes into another session. [S-SAYS] [S-ORDERED]
+#[test]
+fn a_command_that_replicas_refuse_leaves_no_gap() {
+    let limits = Limits {
+        command: 2_000,
+        ..Limits::default()
+    };
+    let cluster = Cluster::start_on("refused", Faults::default(), limits, 0, |_| {});
+    let mut c = cluster.connect();
+    c.ask(&["INCR", "n"], ":1\r\n");
+    let large = text(5_000, 0);
+    c.send(&[request(&["SET", "k", &large]), request(&["INCR", "n"])].concat());
+    c.expect("-ERR refused: too_large\r\n:2\r\n");
+    c.ask(&["EXISTS", "k"], ":0\r\n");
+    eventually("closed", || cluster.sessions.load(Relaxed) == 1);
+}
+
+#[test]
+fn what_fits_a_value_needs_no_parts() {
+    let cluster = Cluster::start("fits", Faults::default());
+    let mut c = cluster.connect();
     let fits = "x".repeat(1024 - 7);
     c.ask(&["SET", "k", &fits], "+OK\r\n");
     c.ask(&["GET", "k"], &format!("$1017\r\n{fits}\r\n"));
@@ -873,7 +1036,7 @@ fn sessions_of_an_earlier_process_are_closed_and_no_others() {
 fn values_of_any_size_are_answered_and_the_connection_goes_on() {
     let cluster = Cluster::start("huge", Faults::default());
     let mut c = cluster.connect();
-    for len in [1 << 20, (1 << 20) + 1, 4 << 20, 40 << 20] {
+    for len in [1 << 20, (1 << 20) + (64 << 10) + 1, 4 << 20, 40 << 20] {
         c.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${len}\r\n").as_bytes());
         let piece = vec![b'x'; 1 << 20];
         let mut left = len;
@@ -885,14 +1048,75 @@ fn values_of_any_size_are_answered_and_the_connection_goes_on() {
         }
         // Behind it in the same pipeline.
         c.send(&[b"\r\n", &request(&["INCR", "n"])[..]].concat());
-        c.expect(&format!(
-            "-ERR value too large: {} bytes, at most 1024 fit one value (raise max_value)\r\n",
+        let too_large = format!(
+            "-ERR value too large: {} bytes, a command may have 1114112\r\n",
             len + 1
-        ));
+        );
+        c.expect(if len == 1 << 20 {
+            "+OK\r\n"
+        } else {
+            &too_large
+        });
         number(&mut c, b':');
     }
     c.ask(&["GET", "n"], "$1\r\n4\r\n");
-    c.ask(&["EXISTS", "k"], ":0\r\n");
+    c.ask(&["STRLEN", "k"], ":1048576\r\n");
+    // Half of one of 512 MiB: what has come of it isn't kept.
+    let mut half = cluster.connect();
+    half.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$536870912\r\n");
+    let piece = vec![b'x'; 1 << 20];
+    for _ in 0..256 {
+        half.send(&piece);
+        assert!(cluster.metrics().memory_bytes.load(Relaxed) < 4 << 20);
+    }
+    c.ask(&["GET", "n"], "$1\r\n4\r\n");
     c.send(b"*2\r\n$4\r\nECHO\r\n$536870913\r\n");
     assert_eq!(c.rest(), b"-ERR Protocol error: invalid bulk length\r\n");
+}
+
+/// What `redis-cli --stat` and programs that watch servers ask for.
+#[test]
+fn info_shows_keys_memory_and_cpu() {
+    let cluster = Cluster::start_over("info", Faults::default(), 3, Order::Connection);
+    let mut c = cluster.connect();
+    for key in ["a", "b", "c", "d", "e"] {
+        c.ask(&["SET", key, "v"], "+OK\r\n");
+    }
+    let mut info = || -> String {
+        c.send(&request(&["INFO"]));
+        let mut head = c.receive(1);
+        while !head.ends_with(b"\r\n") {
+            head.extend(c.receive(1));
+        }
+        let head = String::from_utf8(head).unwrap();
+        let len: usize = head[1..].trim_end().parse().unwrap();
+        let text = c.receive(len + 2);
+        String::from_utf8(text).unwrap()
+    };
+    eventually("keys", || {
+        info().contains("\r\ndb0:keys=5,expires=0,avg_ttl=0\r\n")
+    });
+    let text = info();
+    let number = |name: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.strip_prefix(':'))
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    assert!(number("used_memory") > 1e6 && number("used_memory_peak") >= number("used_memory"));
+    assert!(number("used_cpu_user") + number("used_cpu_sys") >= 0.0);
+    assert_eq!((number("connected_clients"), number("loading")), (1.0, 0.0));
+    assert!(number("total_commands_processed") >= 6.0);
+    for section in [
+        "Server",
+        "Memory",
+        "Persistence",
+        "Stats",
+        "Replication",
+        "CPU",
+        "Keyspace",
+    ] {
+        assert!(text.contains(&format!("# {section}\r\n")), "{section}");
+    }
 }

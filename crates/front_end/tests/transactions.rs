@@ -71,8 +71,8 @@ fn what_can_not_be_queued_makes_exec_do_nothing() {
         c.expect(aborted);
         c.expect("$-1\r\n");
     }
-    // Longer than a value, alone or together.
-    let long = "v".repeat(2_000);
+    // Longer than a command may be.
+    let long = "v".repeat(1_200_000);
     c.send(
         &[
             request(&["MULTI"]),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wrong with a key file.
+//! What is wrong with a file that holds a secret.
 
 use std::fmt;
 use std::path::Path;
@@ -12,7 +12,8 @@ pub struct Error {
 }
 
 impl Error {
-    pub(crate) fn new(problem: impl Into<String>, remedy: impl Into<String>) -> Error {
+    /// With this text.
+    pub fn new(problem: impl Into<String>, remedy: impl Into<String>) -> Error {
         Error {
             problem: problem.into(),
             remedy: remedy.into(),
@@ -20,7 +21,7 @@ impl Error {
     }
 
     /// About a file.
-    pub(crate) fn of(path: &Path, problem: impl fmt::Display, remedy: impl Into<String>) -> Error {
+    pub fn of(path: &Path, problem: impl fmt::Display, remedy: impl Into<String>) -> Error {
         Error::new(format!("{}: {problem}", path.display()), remedy)
     }
 }

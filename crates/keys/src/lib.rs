@@ -24,13 +24,15 @@ mod error;
 mod file;
 mod mac;
 mod secret;
+mod stamp;
 mod text;
 
 pub use derive::Purpose;
 pub use error::Error;
 pub use file::{Holder, KeyFile, Rotation};
 pub use mac::{is_mac, mac};
-pub use secret::password;
+pub use secret::{password, private_key};
+pub use stamp::Stamp;
 
 /// Bytes of a secret, and of a key.
 pub const KEY_LEN: usize = 32;

@@ -26,6 +26,20 @@ const PASSWORD: Kind<'static> = Kind {
     leaked: "choose another password",
 };
 
+const PRIVATE_KEY: Kind<'static> = Kind {
+    name: "private key",
+    missing: "write it there, or name another file",
+    leaked: "make another key, and have a certificate signed for it",
+};
+
+/// The text of a private key for TLS.
+///
+/// # Errors
+/// If it can't be read, or anybody but its owner may read it.
+pub fn private_key(path: &Path) -> Result<String, Error> {
+    read_secret(path, &PRIVATE_KEY)
+}
+
 /// The password that a file holds in one line.
 ///
 /// # Errors

@@ -14,6 +14,7 @@ pub mod faults;
 mod forwarders;
 mod interface;
 mod namespace;
+mod p4_switches;
 pub mod process;
 mod state;
 mod status;

@@ -38,6 +38,15 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Whether it is a P4 switch in software.
+    pub(crate) fn is_p4_switch(&self) -> bool {
+        let program = self.command.first().map(Path::new);
+        let name = program.and_then(Path::file_name);
+        name.is_some_and(|name| name == "simple_switch")
+    }
+}
+
 impl Lab {
     /// All processes in the lab's namespaces but the caller itself.
     pub fn processes(&self) -> Vec<Process> {
@@ -69,10 +78,16 @@ impl Lab {
 
     /// SIGKILL to all processes in the lab's namespaces, also to those that they start meanwhile.
     pub(crate) fn kill_all(&self) -> Result<usize> {
+        self.kill_while_there(|_| true)
+    }
+
+    /// SIGKILL to some of these processes, until there are none.
+    pub(crate) fn kill_while_there(&self, which: impl Fn(&Process) -> bool) -> Result<usize> {
         let deadline = Instant::now() + KILL_TIMEOUT;
         let mut killed = std::collections::BTreeSet::new();
         loop {
-            let left = self.processes();
+            let mut left = self.processes();
+            left.retain(&which);
             if left.is_empty() {
                 return Ok(killed.len());
             }
@@ -153,13 +168,15 @@ impl Lab {
         Ok(child.id())
     }
 
-    /// Starts the nodes of these names, or all that don't run; returns which it started.
+    /// Starts the nodes of these names, or all that don't run; returns which it started. P4 switches of these nodes that
+    /// don't run are started first.
     pub fn start(&self, program: &Path, names: &[String]) -> Result<Vec<(String, u32)>> {
         let state = self.state_when_up()?;
         let hosts = state.shape.hosts();
         for name in names {
             self.machine(&state.shape, name)?;
         }
+        self.start_switches(names)?;
         let processes = self.processes();
         let running: Vec<&str> = processes.iter().filter_map(Process::node).collect();
         let mut started = Vec::new();

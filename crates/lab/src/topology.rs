@@ -8,6 +8,7 @@ use std::path::Path;
 use node::cluster_file::{
     self, ApplicationKind, Draft, GroupDraft, NodeDraft, Plane, Protocol, Storage,
 };
+use p4::programs::{MAX_VALUE, Sizes};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -24,8 +25,14 @@ pub const REDIS_PASSWORD: &str = "lab";
 pub const CLUSTER_PORTS: (u16, u16) = (DATA_PORT, CONTROL_PORT);
 /// The namespace of the wires, through which links lead on which there can be faults.
 pub const WIRES: &str = "wires";
+/// Of a host that is a P4 switch: its port to the network, and the port to its own machine, at the other end of `eth0`.
+pub const P4_PORT: &str = "port1";
+pub(crate) const P4_CPU_PORT: &str = "cpu";
 /// The link between two switches.
 pub const TRUNK: &str = "trunk";
+
+/// Slots of an acceptor's ring where there are P4 switches and nothing else is said.
+const P4_SLOTS: usize = 1024;
 
 /// Where the switches' numbers begin.
 const SWITCH_IDS: u8 = 100;
@@ -147,7 +154,45 @@ impl Shape {
 
     /// Whether any node is, or may be, in the kernel.
     pub(crate) fn is_in_kernel(&self) -> bool {
-        self.plane != "udp" || self.planes.values().any(|plane| plane != "udp")
+        let planes = [&self.plane].into_iter().chain(self.planes.values());
+        let mut named = planes.map(|plane| Plane::named(plane));
+        named.any(|plane| matches!(plane, Some(Plane::Xdp | Plane::Auto)))
+    }
+
+    /// Whether a host is a switch that runs its node's role as a P4 program, with the node's process behind it.
+    pub(crate) fn is_p4(&self, host: &Host) -> bool {
+        host.role.is_in_network() && self.plane_of(&host.name) == Plane::P4.name()
+    }
+
+    /// The hosts that are such switches.
+    pub(crate) fn p4_hosts(&self) -> Vec<Host> {
+        let hosts = self.hosts().into_iter();
+        hosts.filter(|host| self.is_p4(host)).collect()
+    }
+
+    /// Instances that an acceptor remembers, where the cluster file is to say it.
+    fn slots(&self) -> Option<usize> {
+        // Registers in software are made anew with each start, so there are few.
+        let few = || (!self.p4_hosts().is_empty()).then_some(P4_SLOTS);
+        self.slots.or_else(few)
+    }
+
+    /// P4 programs carry short values only.
+    fn max_value(&self) -> u16 {
+        match self.p4_hosts().is_empty() {
+            true => self.max_value,
+            false => self.max_value.min(MAX_VALUE),
+        }
+    }
+
+    /// How large the registers of its P4 programs must be.
+    pub(crate) fn p4_sizes(&self) -> Sizes {
+        let slots = self.slots().unwrap_or(P4_SLOTS) as u64 * u64::from(self.partitions);
+        Sizes {
+            slots: slots.max(Sizes::SMALL.slots),
+            partitions: u64::from(self.partitions).max(Sizes::SMALL.partitions),
+            ..Sizes::SMALL
+        }
     }
 
     /// Says what is wrong with it.
@@ -176,9 +221,17 @@ impl Shape {
                 self.partitions
             )));
         }
-        if self.is_ordered()? && self.durable {
+        self.protocol()?;
+        let hosts = self.hosts();
+        let is_node = |name: &&String| hosts.iter().any(|h| h.role.is_node() && h.name == **name);
+        if let Some(name) = self.planes.keys().find(|name| !is_node(name)) {
+            return Err(Error::new(format!(
+                "no node is called {name:?}, whose plane was given"
+            )));
+        }
+        if self.in_switch && !self.p4_hosts().is_empty() {
             return Err(Error::new(
-                "with NOPaxos there are no acceptors, whose votes could be on disk",
+                "roles on the p4 plane are switches of their own: leave in-switch out",
             ));
         }
         self.application().map(drop)
@@ -244,7 +297,11 @@ impl Shape {
             .filter(|h| h.role != Role::Switch && !h.in_switch)
             .map(|h| Link {
                 name: h.name.clone(),
-                near: h.end("eth0", h.mac(0)),
+                near: match self.is_p4(h) {
+                    // Behind the switch is the host itself, with the addresses.
+                    true => h.end(P4_PORT, h.mac(2)),
+                    false => h.end("eth0", h.mac(0)),
+                },
                 far: switch(&hosts, h.switch).end(&h.name, h.mac(1)),
             })
             .collect();
@@ -284,8 +341,8 @@ impl Shape {
         let group = GroupDraft {
             protocol: Some(self.protocol()?),
             partitions: Some(self.partitions),
-            max_value: Some(self.max_value),
-            slots: self.slots,
+            max_value: Some(self.max_value()),
+            slots: self.slots(),
             ..GroupDraft::new(0, self.application()?)
         };
         let mut draft = Draft::new(cluster, data, group);
@@ -313,13 +370,18 @@ impl Shape {
             at(CONTROL_PORT),
         );
         if host.role != Role::Controller {
-            // What a sequencer sends comes to sockets.
-            node.plane = Some(match host.role == Role::Replica && self.is_ordered()? {
-                true => Plane::Udp,
-                false => self.named_plane(&host.name)?,
+            let named = self.named_plane(&host.name)?;
+            // What a sequencer sends comes to sockets, and to what a P4 switch sends there is no other way either.
+            node.plane = Some(match host.role == Role::Replica {
+                true if self.is_ordered()? || named == Plane::P4 => Plane::Udp,
+                _ => named,
             });
         }
-        if host.role == Role::Acceptor && self.durable {
+        let keeper = match self.is_ordered()? {
+            true => Role::Replica,
+            false => Role::Acceptor,
+        };
+        if host.role == keeper && self.durable {
             node.storage = Some(Storage::Durable);
         }
         node.switch = host.in_switch.then(|| host.machine());
@@ -443,7 +505,7 @@ impl Host {
     }
 
     /// Hardware addresses are fixed: 0 is the one that goes with its addresses, 1 that of the port
-    /// at the other end of its link.
+    /// at the other end of its link, 2 that of the port of a P4 switch.
     pub fn mac(&self, side: u8) -> String {
         let bytes = self.mac_bytes(side).map(|byte| format!("{byte:02x}"));
         bytes.join(":")
@@ -588,6 +650,51 @@ mod tests {
     }
 
     #[test]
+    fn hosts_on_the_p4_plane_are_behind_their_switches() {
+        let shape = Shape {
+            plane: "p4".to_string(),
+            planes: [("acceptor-2".to_string(), "xdp".to_string())].into(),
+            ..Shape::new(Topology::OneSwitch)
+        };
+        shape.check().unwrap();
+        let cluster = shape.cluster_file(7, Path::new("/data")).unwrap();
+        let cluster = cluster.check().unwrap();
+        let plane = |name| cluster.node(name).unwrap().plane;
+        assert_eq!(plane("leader-1"), Plane::P4);
+        assert_eq!(plane("acceptor-2"), Plane::Xdp);
+        assert_eq!(plane("replica-1"), Plane::Udp);
+        let group = &cluster.groups[0];
+        assert_eq!((group.max_value, group.slots), (128, P4_SLOTS));
+        assert_eq!(shape.p4_sizes(), Sizes::SMALL);
+        let near = |name| {
+            let links = shape.links();
+            let link = links.iter().find(|link| link.name == name).unwrap();
+            link.near.interface.clone()
+        };
+        assert_eq!(near("acceptor-1"), P4_PORT);
+        assert_eq!(near("acceptor-2"), "eth0");
+        assert!(shape.is_in_kernel());
+
+        let only_p4 = Shape {
+            planes: BTreeMap::new(),
+            ..shape.clone()
+        };
+        assert!(!only_p4.is_in_kernel());
+        for bad in [
+            Shape {
+                in_switch: true,
+                ..only_p4
+            },
+            Shape {
+                planes: [("acceptor-9".to_string(), "xdp".to_string())].into(),
+                ..shape
+            },
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
     fn the_papers_two_switches() {
         let hosts = Shape::new(Topology::TwoSwitches).hosts();
         let on = |n| -> Vec<String> {
@@ -630,11 +737,6 @@ mod tests {
             },
             Shape {
                 protocol: "raft".to_string(),
-                ..shape.clone()
-            },
-            Shape {
-                protocol: "nopaxos".to_string(),
-                durable: true,
                 ..shape.clone()
             },
         ] {

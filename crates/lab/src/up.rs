@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::PathBuf;
 
+use loader::veth;
 use node::cluster_file::Draft;
 
 use crate::topology::{Host, Role, WIRES};
@@ -88,8 +89,11 @@ impl Lab {
     fn build(&self, state: &State, options: &UpOptions) -> Result<()> {
         self.make_files(state, options)?;
         let hosts = state.shape.hosts();
+        // What takes longest, and fails on most machines, comes first.
+        self.compile_p4(&state.shape)?;
         self.add_namespaces(&state.shape)?;
         self.add_links(&state.shape)?;
+        self.add_cpu_ports(&state.shape)?;
         for host in hosts.iter().filter(|h| !h.in_switch) {
             let lines = self.configuration(host, &hosts, &state.shape);
             namespace::ip(Some(&self.namespace(&host.name)), &lines)?;
@@ -131,7 +135,7 @@ impl Lab {
 
     fn add_links(&self, shape: &Shape) -> Result<()> {
         let links = shape.links();
-        let queues = queues();
+        let queues = veth::queues();
         let lines: Vec<String> = links
             .iter()
             .map(|link| {
@@ -151,8 +155,8 @@ impl Lab {
             let ends = links.iter().flat_map(|link| [&link.near, &link.far]);
             let own: Vec<_> = ends.filter(|end| end.host == host.name).collect();
             namespace::inside(&self.namespace(&host.name), || {
-                own.iter()
-                    .try_for_each(|end| interface::prepare_for_xdp(&end.interface))
+                let mut ends = own.iter().map(|end| &end.interface);
+                ends.try_for_each(|end| veth::prepare_for_xdp(end).map_err(Error::new))
             })?;
         }
         Ok(())
@@ -198,15 +202,6 @@ impl Lab {
         }
         lines
     }
-}
-
-const MAX_QUEUES: usize = 64;
-
-/// A queue for each CPU at either end: what two CPUs send into one of a few hundred frames is lost
-/// sooner.
-pub(crate) fn queues() -> String {
-    let cpus = loader::object::possible_cpus().min(MAX_QUEUES);
-    format!("numtxqueues {cpus} numrxqueues {cpus}")
 }
 
 /// Puts a port onto its switch's bridge.

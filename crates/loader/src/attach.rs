@@ -22,7 +22,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    const ALL: [Mode; 2] = [Mode::Native, Mode::Generic];
+    pub(crate) const ALL: [Mode; 2] = [Mode::Native, Mode::Generic];
 
     /// For `status` and for names of pins.
     pub const fn name(self) -> &'static str {
@@ -148,6 +148,6 @@ impl Object {
     }
 }
 
-fn pin_path(pins: &Path, mode: Mode, interface: &Interface) -> PathBuf {
+pub(crate) fn pin_path(pins: &Path, mode: Mode, interface: &Interface) -> PathBuf {
     pins.join(format!("link-{}-{}", mode.name(), interface.index))
 }

@@ -8,7 +8,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::interface::Interface;
 
-/// Of linux/netdev.h: the driver takes frames that others redirect to it.
+/// Of linux/netdev.h: the driver runs programs, which can drop, pass and send back frames,
+const BASIC: u64 = 1;
+/// and it takes frames that others redirect to it.
 const NDO_XMIT: u64 = 4;
 
 const GENL_ID_CTRL: u16 = 16;
@@ -27,6 +29,11 @@ const HEADERS: usize = 16 + 4;
 /// 6.3.
 pub fn takes_redirects(interface: &Interface) -> Option<bool> {
     features(interface.index).ok().map(|f| f & NDO_XMIT != 0)
+}
+
+/// Whether an interface's driver runs programs. `None` where the kernel doesn't say.
+pub fn runs_programs(interface: &Interface) -> Option<bool> {
+    features(interface.index).ok().map(|f| f & BASIC != 0)
 }
 
 fn features(index: u32) -> io::Result<u64> {

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A switch: frames go on by the destination's address, or to the role that has it.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
+
+use aya::maps::{HashMap, Map, MapData};
 
 use crate::attach::Attachment;
 use crate::interface::Interface;
 use crate::layout::{Route, RouteKey};
 use crate::members::octets;
-use crate::object::{Object, Result, Role, Sizes};
+use crate::object::{Object, Result, Role, Sizes, whole};
+use crate::veth;
 
 /// Ports and routes of one switch. All of its functions are about the calling thread's network
 /// namespace.
@@ -20,6 +24,43 @@ pub struct Forwarder {
 /// Where a forwarder's program is pinned, among its maps.
 pub(crate) const PROGRAM: &str = "program";
 
+/// What the link within a switch says of itself, followed by the switch's name where that isn't a lab's.
+pub(crate) const ALIAS: &str = "wirepaxos-switch";
+
+/// What a switch consists of.
+#[derive(Clone, Debug, Default)]
+pub struct Wiring {
+    /// By which frames come in and go out.
+    pub ports: Vec<Interface>,
+    /// Who is behind them.
+    pub hosts: Vec<RoutedHost>,
+    /// Who is in the switch itself.
+    pub roles: Vec<SwitchedRole>,
+}
+
+/// A host behind a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutedHost {
+    /// Frames for this address
+    pub address: IpAddr,
+    /// leave by this port,
+    pub port: Interface,
+    /// to this hardware address.
+    pub mac: [u8; 6],
+}
+
+/// A role of the switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchedRole {
+    /// A number of its own for each role.
+    pub number: u8,
+    /// What is sent there is for it.
+    pub addresses: Vec<IpAddr>,
+    /// The ends of the link by which other roles' copies come to it: one of its own, as a link holds a few hundred
+    /// frames. They go out by the first.
+    pub loopback: [String; 2],
+}
+
 impl Forwarder {
     /// Loads the program from `dir`; it stays where it is attached as long as `pins` has it.
     pub fn load_kept(dir: &Path, pins: &Path) -> Result<Forwarder> {
@@ -28,15 +69,49 @@ impl Forwarder {
         Ok(Forwarder { object })
     }
 
+    /// Forwards between all ports, and calls the roles. How the program runs at each port.
+    pub fn wire(&mut self, wiring: &Wiring, pins: &Path) -> Result<Vec<Attachment>> {
+        for host in &wiring.hosts {
+            self.add_route(host)?;
+        }
+        let mut attached = Vec::new();
+        for port in &wiring.ports {
+            self.add_port(port)?;
+            attached.push(self.object.attach_kept(port, pins)?);
+        }
+        for role in &wiring.roles {
+            self.open_to(role, pins)?;
+        }
+        Ok(attached)
+    }
+
+    /// Has the forwarder call a role, and gives that its link.
+    fn open_to(&mut self, role: &SwitchedRole, pins: &Path) -> Result<()> {
+        if Interface::named(&role.loopback[1]).is_err() {
+            veth::add_loopback(&role.loopback, ALIAS)?;
+        }
+        let [out, back] = [&role.loopback[0], &role.loopback[1]].map(|end| Interface::named(end));
+        let (out, back) = (out?, back?);
+        for address in &role.addresses {
+            self.add_role(*address, role.number, &out, back.mac)?;
+        }
+        for port in [&out, &back] {
+            self.add_port(port)?;
+            self.object.attach_kept(port, pins)?;
+        }
+        Ok(())
+    }
+
     /// Lets frames leave by a port.
-    pub fn add_port(&mut self, port: &Interface) -> Result<()> {
+    fn add_port(&mut self, port: &Interface) -> Result<()> {
         let added = self.object.forward_by(port.index);
         added.map_err(|e| format!("{}: {e}", port.name))
     }
 
-    /// Sends frames for an address out of a port, to the hardware address `to`.
-    pub fn add_route(&mut self, address: IpAddr, port: &Interface, to: [u8; 6]) -> Result<()> {
-        self.insert(address, port, to, 0)
+    fn add_route(&mut self, host: &RoutedHost) -> Result<()> {
+        let route = Route::to_host(host);
+        self.object
+            .insert("routes", &RouteKey::of(host.address), &route)
     }
 
     /// Hands frames for an address to a role of this switch ([`crate::switch::Switch::attach`]), or
@@ -50,29 +125,64 @@ impl Forwarder {
         loopback: &Interface,
         to: [u8; 6],
     ) -> Result<()> {
-        self.insert(address, loopback, to, 1 + u32::from(role))
-    }
-
-    fn insert(
-        &mut self,
-        address: IpAddr,
-        port: &Interface,
-        mac_to: [u8; 6],
-        role: u32,
-    ) -> Result<()> {
         let route = Route {
-            port: port.index,
+            port: loopback.index,
             broadcast: 0,
-            mac_to,
-            mac_from: port.mac,
-            role,
+            mac_to: to,
+            mac_from: loopback.mac,
+            role: 1 + u32::from(role),
         };
         self.object.insert("routes", &RouteKey::of(address), &route)
     }
+}
 
-    /// Begins to forward what comes in by a port.
-    pub fn attach_kept(&mut self, port: &Interface, pins: &Path) -> Result<Attachment> {
-        self.object.attach_kept(port, pins)
+impl Route {
+    /// By the host's port.
+    pub(crate) fn to_host(host: &RoutedHost) -> Route {
+        Route {
+            port: host.port.index,
+            broadcast: 0,
+            mac_to: host.mac,
+            mac_from: host.port.mac,
+            role: 0,
+        }
+    }
+}
+
+/// The routes of a switch that is there, whoever has loaded it.
+#[derive(Debug)]
+pub(crate) struct Routes(HashMap<MapData, RouteKey, Route>);
+
+impl Routes {
+    /// `None` if there are no pins of a forwarder.
+    pub fn open(pins: &Path) -> Result<Option<Routes>> {
+        let path = pins.join("routes");
+        if !path.exists() {
+            return Ok(None);
+        }
+        let failed = |why: String| format!("{}: {why}", path.display());
+        let map = MapData::from_pin(&path).map_err(|e| failed(whole(&e)))?;
+        let map = Map::HashMap(map).try_into();
+        map.map(|map| Some(Routes(map)))
+            .map_err(|e| failed(whole(&e)))
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Result<BTreeMap<IpAddr, Route>> {
+        let routes = self.0.iter();
+        let named = routes.map(|route| route.map(|(key, route)| (key.address(), route)));
+        let all: std::result::Result<_, _> = named.collect();
+        all.map_err(|e| format!("routes: {}", whole(&e)))
+    }
+
+    pub fn insert(&mut self, address: IpAddr, route: &Route) -> Result<()> {
+        let set = self.0.insert(RouteKey::of(address), route, 0);
+        set.map_err(|e| format!("routes: {}", whole(&e)))
+    }
+
+    pub fn remove(&mut self, address: IpAddr) -> Result<()> {
+        let removed = self.0.remove(&RouteKey::of(address));
+        removed.map_err(|e| format!("routes: {}", whole(&e)))
     }
 }
 
@@ -82,6 +192,14 @@ impl RouteKey {
         RouteKey {
             address: octets(address),
             family: if address.is_ipv4() { 4 } else { 6 },
+        }
+    }
+
+    fn address(&self) -> IpAddr {
+        let [a, b, c, d, ..] = self.address;
+        match self.family {
+            4 => [a, b, c, d].into(),
+            _ => self.address.into(),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::sys::{Mapped, create_mapped_array, pin};
 
 /// The form of what nodes pin: counts up with each change of a map that outlives its process, in type or in
 /// meaning.
-pub const FORMAT: u32 = 6;
+pub const FORMAT: u32 = 7;
 
 /// The map's name.
 const NAME: &str = "identity";
@@ -61,16 +61,48 @@ impl Pins {
     }
 }
 
+/// Claims the directory of a switch; refuses one of another cluster or version.
+pub(crate) fn claim_switch(pins: &Path, name: &str, cluster: u32) -> Result<()> {
+    let wanted = Identity {
+        format: FORMAT,
+        cluster,
+        role: role_number(Role::Forwarder),
+        ..Identity::default()
+    };
+    let path = pins.join(NAME);
+    let what = match path.exists() {
+        false if is_empty(pins)? => return note(&path, &[wanted]),
+        false => "was made by a version of WirePaxos that noted no owner".to_owned(),
+        true => match read(&path) {
+            Ok(found) if found == [wanted] => return Ok(()),
+            Ok(found) => match found.first().filter(|one| one.format == FORMAT) {
+                Some(other) => format!(
+                    "is of cluster {:08x}, and this is {cluster:08x}",
+                    other.cluster
+                ),
+                None => "was made by another version of WirePaxos".to_owned(),
+            },
+            Err(why) => why,
+        },
+    };
+    Err(format!(
+        "the switch {name} that is there {what}: remove it first, with `wirepaxos switch down --name {name}` and its \
+         cluster file"
+    ))
+}
+
+fn role_number(role: Role) -> u16 {
+    let place = Role::ALL.iter().position(|r| *r == role);
+    1 + place.expect("it is one") as u16
+}
+
 fn identity(role: Role, place: &Place) -> Identity {
     let deployment = &place.deployment;
     Identity {
         format: FORMAT,
         cluster: deployment.cluster,
         node: deployment.node,
-        role: 1 + Role::ALL
-            .iter()
-            .position(|r| *r == role)
-            .expect("it is one") as u16,
+        role: role_number(role),
         group: deployment.group,
         partitions: deployment.partitions,
         slots: place.slots,

@@ -3,6 +3,8 @@
 //! `programs/xdp/include/*.h`. Loading compares the sizes with those of the maps.
 #![allow(unsafe_code)]
 
+use paxos::auth::KEY_IDS;
+
 use crate::sys::Shared;
 
 /// The most replicas of a configuration.
@@ -106,6 +108,33 @@ shared! {
         ip6: [u8; 16],
         /// 0.
         unused: u32,
+    }
+    /// A holder's keys of one generation: each the words that SipHash begins with.
+    Pair {
+        /// Of `mac`.
+        mac: [u64; 2],
+        /// Of `digest`.
+        digest: [u64; 2],
+    }
+    /// What one bank of `keyring` holds.
+    Keys {
+        /// Bit n: there is the key at place n.
+        known: u64,
+        /// `key_id` of the nodes' key that signs.
+        own: u32,
+        /// 0.
+        unused: u32,
+        /// By [`paxos::auth::KeyId::index`].
+        pair: [Pair; KEY_IDS],
+    }
+    /// Map `keyring`: with what packets are signed.
+    SharedKeyring {
+        /// Which bank is in use.
+        bank: u32,
+        /// 0.
+        unused: u32,
+        /// The keys.
+        banks: [Keys; 2],
     }
     /// Map `counters`: of one CPU, by verdict.
     Counters {
@@ -466,6 +495,8 @@ pub const DEVICE_FEW_COPIES: u16 = 2;
 pub const DEVICE_WITHIN: u16 = 4;
 /// What nodes send comes from where map `nodes` says that they are. So always, but in tests.
 pub const DEVICE_KNOWS_NODES: u16 = 8;
+/// Packets count only if they are signed, see [`crate::keyring`].
+pub const DEVICE_SIGNED: u16 = 16;
 /// Stands before a frame on which the node's process runs the role, see [`crate::again`].
 pub const FROM_PROCESS: u32 = 0x4147_4149;
 /// In place of a port: all members of a group, where they are roles of this switch.

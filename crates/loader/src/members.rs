@@ -178,8 +178,9 @@ impl Members {
         let mut most = BTreeMap::new();
         for (_, members) in &self.groups {
             let mut behind: BTreeMap<u32, usize> = BTreeMap::new();
-            for member in members {
-                *behind.entry(hops[&member.address.ip()].port).or_default() += 1;
+            let ports = members.iter().map(|member| hops[&member.address.ip()].port);
+            for port in ports.filter(|port| *port != Hop::UNKNOWN.port) {
+                *behind.entry(port).or_default() += 1;
             }
             for (port, n) in behind {
                 let most = most.entry(port).or_default();

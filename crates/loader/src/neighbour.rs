@@ -53,7 +53,7 @@ fn hardware_address(neighbours: &Value, of: IpAddr) -> Option<[u8; 6]> {
 
 /// An empty datagram to the discard port: nobody needs to get it, but to send it the kernel has to
 /// find the next hop.
-fn make_known(to: IpAddr) {
+pub(crate) fn make_known(to: IpAddr) {
     let any: IpAddr = match to {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
@@ -79,7 +79,7 @@ fn ask(lines: &[String]) -> Result<Vec<Value>> {
     }
 }
 
-fn parse_mac(text: &str) -> Option<[u8; 6]> {
+pub(crate) fn parse_mac(text: &str) -> Option<[u8; 6]> {
     let mut mac = [0; 6];
     let mut parts = text.split(':');
     for byte in &mut mac {

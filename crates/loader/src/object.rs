@@ -12,7 +12,10 @@ use aya::programs::{Program, ProgramError, ProgramFd, Xdp};
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use paxos::NodeId;
 
-use crate::layout::{Counters, Device, Group, NodeAddress};
+use crate::built;
+use crate::layout::{
+    Counters, DEVICE_CLONES, DEVICE_FEW_COPIES, DEVICE_WITHIN, Device, Group, NodeAddress,
+};
 use crate::sys::{Mapped, Shared};
 
 /// Where the compiled objects are looked for first.
@@ -93,18 +96,9 @@ impl Sizes {
 /// The directory with the compiled objects: `WIREPAXOS_BPF_DIR`, or `bpf` beside the running
 /// program or above it, or `target/bpf` of the source tree.
 pub fn directory() -> Result<PathBuf> {
-    if let Some(given) = std::env::var_os(DIR_VARIABLE) {
-        return Ok(given.into());
-    }
-    let binary = std::env::current_exe().map_err(|error| error.to_string())?;
-    let beside = binary.ancestors().skip(1).map(|dir| dir.join("bpf"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bpf");
-    beside
-        .chain([source])
-        .find(|dir| dir.join("acceptor.bpf.o").is_file())
-        .ok_or_else(|| {
-            format!("no compiled XDP programs found: build them with `make -C programs/xdp`, or say in {DIR_VARIABLE} where they are")
-        })
+    built::directory(DIR_VARIABLE, "bpf", "acceptor.bpf.o")?.ok_or_else(|| {
+        format!("no compiled XDP programs found: build them with `make -C programs/xdp`, or say in {DIR_VARIABLE} where they are")
+    })
 }
 
 /// CPUs that programs may run on, whatever this process is bound to.
@@ -262,7 +256,7 @@ impl Object {
         let before = map.get(&0, 0).map_err(|error| whole(&error))?;
         let device = Device {
             // How multicast leaves is said elsewhere.
-            flags: before.flags | device.flags,
+            flags: (before.flags & OF_MULTICAST) | device.flags,
             only_port: before.only_port,
             ..*device
         };
@@ -366,6 +360,9 @@ fn verify(program: &mut Program) -> std::result::Result<(), ProgramError> {
 
 /// More signals in a row are no accident.
 const MAX_INTERRUPTIONS: u32 = 1000;
+
+/// Flags of a device that say how multicast leaves.
+const OF_MULTICAST: u16 = DEVICE_CLONES | DEVICE_FEW_COPIES | DEVICE_WITHIN;
 
 /// Rings of a learner's object, or a receiver's.
 pub const MAX_RINGS: usize = 16;

@@ -20,7 +20,7 @@ pub enum Station {
 /// How packets for an address leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// By this interface.
+    /// By this interface; 0 while that isn't known.
     pub port: u32,
     /// Their source.
     pub mac_from: [u8; 6],
@@ -28,6 +28,16 @@ pub struct Hop {
     pub mac_to: Option<[u8; 6]>,
     /// To a role of this switch whose program there is: 1 + its entry in `roles`; otherwise 0.
     pub role: u16,
+}
+
+impl Hop {
+    /// It isn't known by which port somebody is reached.
+    pub(crate) const UNKNOWN: Hop = Hop {
+        port: 0,
+        mac_from: [0; 6],
+        mac_to: None,
+        role: 0,
+    };
 }
 
 impl Station {

@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use aya::maps::{HashMap, Map, MapData, MapInfo, ProgramArray};
+use aya::maps::{HashMap, Map, MapData, MapError, MapInfo, ProgramArray};
 use aya::programs::{ProgramFd, ProgramInfo};
 
 use crate::forwarder::PROGRAM;
@@ -65,9 +65,11 @@ impl Switch {
     }
 
     /// Where packets for an address go now: by a port, unless a role's program is there to be called. The node of
-    /// an address of the switch's own may be behind sockets.
+    /// an address of the switch's own may be behind sockets, and a host may not have been found yet.
     pub fn hop(&self, to: IpAddr) -> Result<Hop> {
-        let route = self.route(to)?;
+        let Some(route) = self.known_route(to)? else {
+            return Ok(Hop::UNKNOWN);
+        };
         let called = self.program_of(&route)?.is_some();
         Ok(Hop {
             port: route.port,
@@ -85,8 +87,16 @@ impl Switch {
     }
 
     fn route(&self, to: IpAddr) -> Result<Route> {
-        let route = self.routes.get(&RouteKey::of(to), 0);
-        route.map_err(|e| format!("{} has no route to {to}: {}", self.name, whole(&e)))
+        let route = self.known_route(to)?;
+        route.ok_or_else(|| format!("{} has no route to {to}", self.name))
+    }
+
+    fn known_route(&self, to: IpAddr) -> Result<Option<Route>> {
+        match self.routes.get(&RouteKey::of(to), 0) {
+            Ok(route) => Ok(Some(route)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(e) => Err(format!("{}: {}", self.name, whole(&e))),
+        }
     }
 
     /// Lets an object that is loaded with these pins call the switch's roles: it finds their map there.
@@ -170,11 +180,7 @@ pub(crate) fn take_off(pin: &Path) -> Result<()> {
     match roles(&switch)?.clear_index(&slot) {
         Ok(()) => Ok(()),
         // Nor does one that was made again since.
-        Err(aya::maps::MapError::SyscallError(e))
-            if e.io_error.kind() == io::ErrorKind::NotFound =>
-        {
-            Ok(())
-        }
+        Err(MapError::SyscallError(e)) if e.io_error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(format!("{}: {}", switch.display(), whole(&e))),
     }
 }

@@ -3,7 +3,7 @@
 //! and its directory. It is on loopback, or in a lab of its own, where nodes can be in the kernel and
 //! links can have faults.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use lab::topology::{REDIS_PASSWORD, REDIS_PORT};
 use lab::{Lab, Topology, UpOptions};
 use loader::pins::Pins;
 use node::cluster_file::{
-    ApplicationKind, Auth, Draft, GroupDraft, Plane, Protocol, Role, Storage,
+    ApplicationKind, Auth, ControllerDraft, Draft, GroupDraft, Plane, Protocol, Role, Storage,
 };
 use node::{ClusterFile, Stop};
 
@@ -81,8 +81,10 @@ pub struct LocalCluster {
     plane: Plane,
 }
 
-/// Of a server in a replica's place; no node has it.
+/// Of a server in a replica's place, and the next one for the control plane; no node has them.
 const SERVER_PORT: u16 = 9700;
+/// The same in a lab, within the ports that its faults apply to.
+const SERVER_PORT_IN_LAB: u16 = 7090;
 
 /// The host that this process moves to when the cluster is in a lab.
 const CLIENT: &str = "client-1";
@@ -155,8 +157,7 @@ impl LocalCluster {
     ) -> Result<LocalCluster, Error> {
         let lab = self.lab.as_ref().expect("it is in one");
         if let Some(rates) = faults {
-            let program = std::env::current_exe()?;
-            lab.set_faults(&program, &["all".to_string()], rates)?;
+            self.set_faults(rates)?;
         }
         if shape.redis {
             let hosts = of_lab.hosts().into_iter();
@@ -169,6 +170,7 @@ impl LocalCluster {
             };
             self.redis = replicas.map(server).collect::<Result<_, Error>>()?;
         }
+        lab.start_switches(&[])?;
         lab.enter(CLIENT)?;
         Ok(self)
     }
@@ -182,9 +184,12 @@ impl LocalCluster {
     }
 
     /// What happens to a node when its machine dies: its process goes, and what it has in the
-    /// kernel, with all that it remembers.
+    /// kernel or in its switch, with all that it remembers.
     pub fn crash(&self, processes: &mut Processes, name: &str) -> Result<(), Error> {
         processes.kill(name);
+        if let Some(lab) = &self.lab {
+            lab.reboot_switch(name)?;
+        }
         let cluster = ClusterFile::load(&self.file)?;
         if Pins::are_left(&cluster.bpffs, cluster.cluster, name) {
             let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, name);
@@ -193,29 +198,80 @@ impl LocalCluster {
         Ok(())
     }
 
+    /// Sets other faults on all links of its lab, which was made with some.
+    pub fn set_faults(&self, rates: &Rates) -> Result<(), Error> {
+        let lab = self.lab.as_ref();
+        let lab = lab.ok_or_else(|| Error::new("faults are for clusters in a lab"))?;
+        let program = std::env::current_exe()?;
+        Ok(lab.set_faults(&program, &["all".to_string()], rates)?)
+    }
+
     /// Writes a cluster file in which the first replica's host serves as leader, or sequencer, and controller, on
     /// ports of their own, and returns its path and that host: for a server in the replica's
     /// place.
     pub fn file_for_server(&self) -> Result<(PathBuf, String), Error> {
         let host = "replica-1".to_string();
-        let mut draft = Draft::from(&ClusterFile::load(&self.file)?);
-        // It takes whatever comes.
-        draft.auth = None;
-        let replica = draft.nodes.iter().find(|node| node.name == host);
-        let ip = replica.map(|node| node.address.ip());
-        let ip = ip.ok_or_else(|| Error::new("the cluster has no replica"))?;
-        for node in &mut draft.nodes {
-            match node.role {
-                Role::Leader | Role::Sequencer if node.name.ends_with("-1") => {
-                    node.address = SocketAddr::new(ip, SERVER_PORT);
+        let [data, control] = self.ports_of_server();
+        let file = self.file_where("server.toml", |draft| {
+            let ip = ip_of(draft, &host)?;
+            for node in &mut draft.nodes {
+                match node.role {
+                    Role::Leader | Role::Sequencer if node.name.ends_with("-1") => {
+                        node.address = SocketAddr::new(ip, data);
+                    }
+                    Role::Controller => node.control = SocketAddr::new(ip, control),
+                    _ => {}
                 }
-                Role::Controller => node.control = SocketAddr::new(ip, SERVER_PORT + 1),
-                _ => {}
             }
-        }
-        let file = self.directory.join("server.toml");
-        draft.write(&file)?;
+            Ok(())
+        })?;
         Ok((file, host))
+    }
+
+    /// The same in which the first leader's host is the controller's, too: for a process in the place of both.
+    pub fn file_for_switch(&self) -> Result<PathBuf, Error> {
+        let [_, control] = self.ports_of_server();
+        self.file_where("switch.toml", |draft| {
+            let ip = ip_of(draft, "leader-1")?;
+            let mut nodes = draft.nodes.iter_mut();
+            let controller = nodes.find(|node| node.role == Role::Controller);
+            let controller = controller.ok_or_else(|| Error::new("there is no controller"))?;
+            controller.control = SocketAddr::new(ip, control);
+            Ok(())
+        })
+    }
+
+    fn ports_of_server(&self) -> [u16; 2] {
+        let first = match &self.lab {
+            None => SERVER_PORT,
+            Some(_) => SERVER_PORT_IN_LAB,
+        };
+        [first, first + 1]
+    }
+
+    fn file_where(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut Draft) -> Result<(), Error>,
+    ) -> Result<PathBuf, Error> {
+        let mut draft = Draft::from(&ClusterFile::load(&self.file)?);
+        // Who serves in a node's place takes whatever comes.
+        draft.auth = None;
+        change(&mut draft)?;
+        let file = self.directory.join(name);
+        draft.write(&file)?;
+        Ok(file)
+    }
+
+    /// Has the controller probe so often, and suspect a node after so many unanswered PROBEs; before nodes are started.
+    pub fn set_probing(&self, probe_ms: u64, suspect_after: u32) -> Result<(), Error> {
+        let mut draft = Draft::from(&ClusterFile::load(&self.file)?);
+        draft.controller = Some(ControllerDraft {
+            probe_ms: Some(probe_ms),
+            suspect_after: Some(suspect_after),
+        });
+        draft.write(&self.file)?;
+        Ok(())
     }
 
     /// The plane of its nodes, for people.
@@ -258,8 +314,15 @@ impl Drop for LocalCluster {
     }
 }
 
+fn ip_of(draft: &Draft, name: &str) -> Result<IpAddr, Error> {
+    let found = draft.nodes.iter().find(|node| node.name == name);
+    let found = found.ok_or_else(|| Error::new(format!("the cluster has no {name}")))?;
+    Ok(found.address.ip())
+}
+
 fn lab_shape(shape: &Shape, plane: Plane) -> lab::Shape {
     lab::Shape {
+        protocol: shape.protocol.name().to_string(),
         leaders: shape.leaders as u8,
         acceptors: shape.acceptors as u8,
         learners: shape.learners as u8,
@@ -323,9 +386,9 @@ fn draft(cluster: u32, host: Ipv4Addr, shape: &Shape) -> Result<Draft, Error> {
     };
     let host = host.into();
     let mut draft = Draft::new(cluster, "data", group);
-    let (stamper, acceptors) = match shape.protocol {
-        Protocol::Paxos => (Role::Leader, shape.acceptors),
-        Protocol::NoPaxos => (Role::Sequencer, 0),
+    let (stamper, keeper, acceptors) = match shape.protocol {
+        Protocol::Paxos => (Role::Leader, Role::Acceptor, shape.acceptors),
+        Protocol::NoPaxos => (Role::Sequencer, Role::Replica, 0),
     };
     for (role, count) in [
         (Role::Controller, 1),
@@ -339,7 +402,7 @@ fn draft(cluster: u32, host: Ipv4Addr, shape: &Shape) -> Result<Draft, Error> {
             node.cpu = (shape.cpu_of)(&node.name);
             let spins = shape.spin_us > 0 && role != Role::Controller;
             node.spin_us = spins.then_some(shape.spin_us);
-            if role == Role::Acceptor && shape.durable {
+            if role == keeper && shape.durable {
                 node.storage = Some(Storage::Durable);
             }
             if role == Role::Replica && shape.partitions > 1 {

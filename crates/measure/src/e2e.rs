@@ -3,23 +3,26 @@
 //! every node a process of its own. Throughput counts replies received by the client, each of which
 //! it has checked.
 
+mod counters;
 mod disk;
+pub mod failover;
 mod load;
 pub mod local;
 mod work;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use client::{ControlClient, Home};
-use control::{Assembler, Progress};
+use client::{ClientOptions, Freshness, Home};
+use lab::faults::Rates;
 use node::ClusterFile;
 use node::cluster_file::{Plane, Protocol, Role};
 
+pub use self::counters::Counters;
+use self::counters::partitions;
 pub use self::disk::FileSystem;
 use self::disk::Tables;
 use self::load::{Load, Until, run_all};
@@ -31,8 +34,10 @@ use local_cluster::latency::Latencies;
 use local_cluster::processes::{
     Processes, cpu_seconds, library_cpu_seconds, memory_mib, own_cpu_seconds,
 };
-use local_cluster::{LocalCluster, SLOTS, Shape};
+use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use peers::{Matching, Protocol as OfPeers};
+use serde_json::Value;
+use wirepaxos::admin;
 
 /// What is measured, and how.
 #[derive(Clone, Debug)]
@@ -59,6 +64,10 @@ pub struct Settings {
     pub workers: Option<u16>,
     /// So many of a hundred commands are over two partitions.
     pub multi: u16,
+    /// So many of a hundred commands read what was written before.
+    pub gets: u16,
+    /// How they are answered.
+    pub reads: Reads,
     /// Bytes of a command.
     pub value_bytes: u16,
     /// Bytes of a value, which packs several commands, at most.
@@ -85,8 +94,77 @@ pub struct Settings {
     pub spin: Duration,
     /// Packets are signed.
     pub auth: bool,
+    /// With NOPaxos: one process acknowledges in the place of all replicas that don't lead, and executes nothing.
+    pub stub_followers: bool,
+    /// In a network of namespaces each link can lose packets. See [`Bench::set_faults`].
+    pub with_faults: bool,
     /// What each load is compared with.
     pub baseline: Option<Baseline>,
+}
+
+impl Settings {
+    /// Echo by three replicas at sockets on loopback, commands of 64 bytes, two seconds a load.
+    pub fn usual(contender: Contender) -> Settings {
+        Settings {
+            contender,
+            plane: Plane::Udp,
+            lab: false,
+            in_switch: false,
+            app: "echo".to_owned(),
+            replicas: 3,
+            learners: 0,
+            acceptors: 3,
+            partitions: 1,
+            workers: None,
+            multi: 0,
+            gets: 0,
+            reads: Reads::Log,
+            value_bytes: 64,
+            max_value: MAX_VALUE,
+            open_values: ClientOptions::default().max_open_values,
+            unpacked: false,
+            home: Home::One,
+            time: Duration::from_secs(2),
+            until_full: false,
+            durable: false,
+            allow_ram_disk: false,
+            data: std::env::temp_dir(),
+            pinned: Pinned::None,
+            spin: Duration::ZERO,
+            auth: false,
+            stub_followers: false,
+            with_faults: false,
+            baseline: None,
+        }
+    }
+
+    /// Whether there is a network of namespaces.
+    pub fn is_in_lab(&self) -> bool {
+        self.lab || self.plane != Plane::Udp
+    }
+
+    /// The same with this one, in a network of namespaces.
+    pub fn with_sequencer(self, sequencer: Sequencer) -> Settings {
+        Settings {
+            lab: true,
+            plane: match sequencer {
+                Sequencer::Host => Plane::Udp,
+                Sequencer::Xdp | Sequencer::Switch => Plane::Xdp,
+            },
+            in_switch: sequencer == Sequencer::Switch,
+            ..self
+        }
+    }
+
+    /// What puts the requests in order, if that is NOPaxos's.
+    pub fn sequencer(&self) -> Option<Sequencer> {
+        let found = match (self.in_switch, self.plane) {
+            (true, _) => Sequencer::Switch,
+            (false, Plane::Udp) => Sequencer::Host,
+            (false, _) => Sequencer::Xdp,
+        };
+        (self.contender == Contender::NoPaxos).then_some(found)
+    }
 }
 
 /// What clients ask.
@@ -131,6 +209,11 @@ impl Contender {
         }
     }
 
+    /// Whether there are replicas that don't lead.
+    pub fn has_followers(self) -> bool {
+        matches!(self, Contender::NoPaxos | Contender::Peers(_))
+    }
+
     /// What a client waits for before an answer counts that isn't final by itself.
     fn counts(self, replicas: usize) -> Option<Box<client::Counts>> {
         if self != Contender::Peers(OfPeers::SpecPaxos) {
@@ -138,6 +221,65 @@ impl Contender {
         }
         let mut matching = Matching::of(replicas);
         Some(Box::new(move |packet| matching.counts(packet)))
+    }
+}
+
+/// What puts a cluster's requests in order, where that is NOPaxos.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sequencer {
+    /// A process at a socket of its host.
+    Host,
+    /// A program at the interface of its host.
+    Xdp,
+    /// A program in the switch.
+    Switch,
+}
+
+impl Sequencer {
+    /// All there are.
+    pub const ALL: [Sequencer; 3] = [Sequencer::Host, Sequencer::Xdp, Sequencer::Switch];
+
+    /// As in arguments and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Sequencer::Host => "host",
+            Sequencer::Xdp => "xdp",
+            Sequencer::Switch => "switch",
+        }
+    }
+}
+
+/// How commands that only read are answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reads {
+    /// Through the log, as those that write.
+    Log,
+    /// Without it, by what a quorum of acceptors shows.
+    Quorum,
+    /// By one replica alone, which may be behind.
+    Stale,
+}
+
+impl Reads {
+    /// All there are.
+    pub const ALL: [Reads; 3] = [Reads::Log, Reads::Quorum, Reads::Stale];
+
+    /// As in arguments and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reads::Log => "log",
+            Reads::Quorum => "quorum",
+            Reads::Stale => "stale",
+        }
+    }
+
+    /// How a client asks without the log, if it does.
+    fn freshness(self) -> Option<Freshness> {
+        match self {
+            Reads::Log => None,
+            Reads::Quorum => Some(Freshness::Latest),
+            Reads::Stale => Some(Freshness::Stale),
+        }
     }
 }
 
@@ -197,8 +339,14 @@ impl Pinned {
 const WARM_UP: Duration = Duration::from_millis(500);
 /// How often stores are looked at.
 const LOOK: Duration = Duration::from_millis(50);
-/// Within this a replica says its status.
-const STATUS_PATIENCE: Duration = Duration::from_secs(2);
+/// Of the cluster file: those that lead first.
+const FIRST_LEADER: &str = "leader-1";
+const FIRST_REPLICA: &str = "replica-1";
+/// The names of processes that aren't nodes of the cluster.
+const UNREPLICATED: &str = "unreplicated";
+const STUBS: &str = "stubs";
+/// Within this there is a leader.
+const LEADER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running cluster, and the server beside it.
 pub struct Bench {
@@ -222,6 +370,7 @@ impl Bench {
             file_system.refuse_ram()?;
         }
         let system = match settings.contender {
+            Contender::NoPaxos if settings.stub_followers => System::with_stubs(local.clone())?,
             Contender::Paxos | Contender::NoPaxos => System::start(local.clone())?,
             Contender::Unreplicated => System::unreplicated(local.clone())?,
             Contender::Peers(protocol) => System::peers(local.clone(), protocol)?,
@@ -237,6 +386,11 @@ impl Bench {
             system,
             unreplicated,
         })
+    }
+
+    /// Sets other faults on all links of its network.
+    pub fn set_faults(&self, rates: &Rates) -> Result<(), Error> {
+        self.local.set_faults(rates)
     }
 
     /// Where the nodes store their data.
@@ -290,10 +444,11 @@ fn make_cluster(settings: &Settings) -> Result<LocalCluster, Error> {
         spin_us: settings.spin.as_micros() as u64,
         auth: settings.auth,
     };
-    if settings.plane == Plane::Udp && !settings.lab {
+    if !settings.is_in_lab() {
         return LocalCluster::create(&settings.data, &shape);
     }
-    LocalCluster::in_lab(&shape, settings.plane, None)
+    let faults = settings.with_faults.then(Rates::default);
+    LocalCluster::in_lab(&shape, settings.plane, faults.as_ref())
 }
 
 /// What is measured: processes of one cluster file.
@@ -301,7 +456,11 @@ struct System {
     cluster: ClusterFile,
     /// Where its stores are, one a replica and partition.
     stores: Vec<PathBuf>,
+    /// The nodes that have status documents of replicas.
+    documented: Vec<String>,
     is_of_peers: bool,
+    /// The process that leads, as long as nothing fails.
+    leader: &'static str,
     // Killed before their directory is removed: fields are dropped in this order.
     processes: Processes,
     _local: Rc<LocalCluster>,
@@ -314,24 +473,74 @@ impl System {
             processes.start_node(&local, name)?;
         }
         let cluster = ClusterFile::load(&local.file)?;
-        let replicas = cluster.with_role(Role::Replica);
+        let documented = replicas(&cluster);
+        let system = System::new(cluster, documented, processes, local)?;
         Ok(System {
-            stores: replicas.map(|node| cluster.node_dir(node)).collect(),
-            cluster,
-            is_of_peers: false,
-            processes,
-            _local: local,
+            leader: match system.cluster.groups[0].protocol {
+                Protocol::Paxos => FIRST_LEADER,
+                Protocol::NoPaxos => FIRST_REPLICA,
+            },
+            ..system
         })
+    }
+
+    /// The first replica leads, and stubs stand for all others: one process, or on each host one.
+    fn with_stubs(local: Rc<LocalCluster>) -> Result<System, Error> {
+        let program = std::env::current_exe()?;
+        let cluster = ClusterFile::load(&local.file)?;
+        let mut processes = Processes::new(program.clone());
+        let mut followers = replicas(&cluster);
+        followers.retain(|name| name != FIRST_REPLICA);
+        for name in &local.nodes {
+            if !followers.contains(name) {
+                processes.start_node(&local, name)?;
+            }
+        }
+        let hosts: Vec<&[String]> = match local.lab() {
+            None => vec![&followers],
+            Some(_) => followers.chunks(1).collect(),
+        };
+        for (n, names) in hosts.into_iter().enumerate() {
+            let mut command = std::process::Command::new(&program);
+            command
+                .args(["bench", "stub-followers", "-c"])
+                .arg(&local.file);
+            command.args(names.iter().flat_map(|name| ["--name", name]));
+            local.place(&mut command, &names[0])?;
+            processes.start(command, local.directory(), &format!("{STUBS}-{}", n + 1))?;
+        }
+        let system = System::new(cluster, vec![FIRST_REPLICA.to_owned()], processes, local)?;
+        system.must_be_led_by_the_first()?;
+        Ok(system)
+    }
+
+    /// Stubs execute nothing, so none may lead.
+    fn must_be_led_by_the_first(&self) -> Result<(), Error> {
+        let deadline = Instant::now() + LEADER_PATIENCE;
+        let group = self.cluster.groups[0].id;
+        while Instant::now() < deadline {
+            match admin::leading_replica(&self.cluster, group, 0)? {
+                Some(leads) if leads == FIRST_REPLICA => return Ok(()),
+                Some(leads) => {
+                    return Err(Error::new(format!(
+                        "{leads} leads, which is a stub: measure again"
+                    )));
+                }
+                None => std::thread::sleep(LOOK),
+            }
+        }
+        Err(Error::new("no replica leads; see wirepaxos status"))
     }
 
     fn peers(local: Rc<LocalCluster>, protocol: OfPeers) -> Result<System, Error> {
         let program = std::env::current_exe()?;
-        let cluster = ClusterFile::load(&local.file)?;
+        let file = local.file_for_switch()?;
+        let cluster = ClusterFile::load(&file)?;
         let mut processes = Processes::new(program.clone());
         let switch = cluster.with_role(Role::Leader).take(1);
         for node in switch.chain(cluster.with_role(Role::Replica)) {
             let mut command = std::process::Command::new(&program);
-            command.args(["bench", "peer", "-c"]).arg(&local.file);
+            command.args(["bench", "peer", "-c"]).arg(&file);
             command.args(["--name", &node.name]);
             command.args(["--protocol", compared::name(protocol)]);
             local.place(&mut command, &node.name)?;
@@ -341,13 +550,10 @@ impl System {
             };
             processes.start(command, local.directory(), name)?;
         }
-        let replicas = cluster.with_role(Role::Replica);
+        let system = System::new(cluster, Vec::new(), processes, local)?;
         Ok(System {
-            stores: replicas.map(|node| cluster.node_dir(node)).collect(),
-            cluster,
             is_of_peers: true,
-            processes,
-            _local: local,
+            ..system
         })
     }
 
@@ -360,12 +566,30 @@ impl System {
             .arg(&file);
         local.place(&mut command, &host)?;
         let mut processes = Processes::new(program);
-        processes.start(command, local.directory(), "unreplicated")?;
+        processes.start(command, local.directory(), UNREPLICATED)?;
         let cluster = ClusterFile::load(&file)?;
+        let stores = vec![unreplicated::data(&cluster)];
+        let system = System::new(cluster, Vec::new(), processes, local)?;
         Ok(System {
-            stores: vec![unreplicated::data(&cluster)],
+            stores,
+            leader: UNREPLICATED,
+            ..system
+        })
+    }
+
+    fn new(
+        cluster: ClusterFile,
+        documented: Vec<String>,
+        processes: Processes,
+        local: Rc<LocalCluster>,
+    ) -> Result<System, Error> {
+        let replicas = cluster.with_role(Role::Replica);
+        Ok(System {
+            stores: replicas.map(|node| cluster.node_dir(node)).collect(),
             cluster,
+            documented,
             is_of_peers: false,
+            leader: FIRST_REPLICA,
             processes,
             _local: local,
         })
@@ -392,8 +616,9 @@ impl System {
         };
         run_all(&mut loads, warm_up, spread)?;
         let before = cpu_by_process(&self.processes);
-        let stores_before = self.stores_of_replicas();
-        let counters_before = self.counters()?;
+        let documents = self.documents()?;
+        let stores_before = self.stores_of_replicas(&documents);
+        let counters_before = self.counters(&documents)?;
         let memory_before = memory_by_process(&self.processes);
         let tables = Tables::since_now(self.stores.clone());
         let (time, waits) = (settings.time, settings.until_full);
@@ -401,7 +626,8 @@ impl System {
             run_all(&mut loads, Until { time, enough }, spread)
         })?;
         let cpu_s = difference(&before, &cpu_by_process(&self.processes));
-        let stores = difference(&stores_before, &self.stores_of_replicas());
+        let documents = self.documents()?;
+        let stores = difference(&stores_before, &self.stores_of_replicas(&documents));
         let sum = |what: &str| stores.get(what).copied().unwrap_or(0.0);
         Ok(Measured {
             outstanding,
@@ -410,9 +636,8 @@ impl System {
             latencies: ran.latencies,
             longest_gap: ran.longest_gap,
             tables_written: tables.written(),
-            counters: counters_before
-                .zip(self.counters()?)
-                .map(|(before, after)| after.since(&before)),
+            counters: self.counters(&documents)?.since(&counters_before),
+            leader: self.leader,
             commands_in_a_commit: sum(COMMANDS) / sum(COMMITS).max(1.0),
             store_cpu_s: stores
                 .into_iter()
@@ -430,57 +655,48 @@ const COMMANDS: &str = " commands";
 const COMMITS: &str = " commits";
 
 impl System {
-    /// What peers have counted.
-    fn counters(&self) -> Result<Option<compared::Counters>, Error> {
+    /// The status documents of its replicas, by name; without those that don't answer.
+    fn documents(&self) -> Result<BTreeMap<String, Value>, Error> {
+        let mut found = BTreeMap::new();
+        for name in &self.documented {
+            if let Some(document) = admin::ask(&self.cluster, self.cluster.named(name)?)? {
+                found.insert(name.clone(), document);
+            }
+        }
+        Ok(found)
+    }
+
+    fn counters(&self, documents: &BTreeMap<String, Value>) -> Result<Counters, Error> {
         match self.is_of_peers {
-            true => compared::counters(&self.cluster).map(Some),
-            false => Ok(None),
+            true => compared::counters(&self.cluster),
+            false => Ok(Counters::in_documents(documents)),
         }
     }
 
     /// CPU seconds that the stores' library has taken in each replica; and how many commands all replicas have
     /// executed in how many commits. Of a replica that doesn't answer there is nothing.
-    fn stores_of_replicas(&self) -> ByProcess {
+    fn stores_of_replicas(&self, documents: &BTreeMap<String, Value>) -> ByProcess {
         let mut found = ByProcess::new();
-        if self.is_of_peers {
-            return found;
-        }
-        for node in self.cluster.with_role(Role::Replica) {
-            let library = self.processes.pid(&node.name).and_then(library_cpu_seconds);
-            let Some((library, status)) = library.zip(self.status(node.control)) else {
+        for (name, document) in documents {
+            let Some(library) = self.processes.pid(name).and_then(library_cpu_seconds) else {
                 continue;
             };
-            let partitions = status["partitions"].as_array().into_iter().flatten();
             let mut seconds = library;
-            for partition in partitions {
+            for partition in partitions(document) {
                 let number = |name: &str| partition[name].as_f64().unwrap_or(0.0);
                 seconds += number("store_cpu_s");
                 *found.entry(COMMANDS.into()).or_default() += number("commands");
                 *found.entry(COMMITS.into()).or_default() += number("commits");
             }
-            found.insert(node.name.clone(), seconds);
+            found.insert(name.clone(), seconds);
         }
         found
     }
+}
 
-    fn status(&self, of: SocketAddr) -> Option<serde_json::Value> {
-        let mut socket = ControlClient::new(&self.cluster).ok()?;
-        let mut parts = Assembler::new(node::random_nonce().ok()?);
-        let until = Instant::now() + STATUS_PATIENCE;
-        let mut asks = true;
-        while let Some(left) = until.checked_duration_since(Instant::now()) {
-            if asks {
-                socket.send(of, &parts.request());
-            }
-            let heard = socket.receive(left.min(LOOK));
-            let progress = heard.map(|(_, message)| parts.take(message));
-            match progress {
-                Some(Progress::Whole(text)) => return serde_json::from_str(&text).ok(),
-                progress => asks = progress != Some(Progress::None),
-            }
-        }
-        None
-    }
+fn replicas(cluster: &ClusterFile) -> Vec<String> {
+    let replicas = cluster.with_role(Role::Replica);
+    replicas.map(|node| node.name.clone()).collect()
 }
 
 /// Runs what ends when it is told that every store has written a table, or by itself.
@@ -532,8 +748,10 @@ pub struct Measured {
     pub longest_gap: Duration,
     /// By store: files that it has written out of its memory.
     pub tables_written: Vec<usize>,
-    /// What peers have counted meanwhile.
-    pub counters: Option<compared::Counters>,
+    /// What replicas have counted meanwhile.
+    pub counters: Counters,
+    /// The process that leads.
+    leader: &'static str,
     /// Of the replicas, in the mean; 0 if they don't say it.
     pub commands_in_a_commit: f64,
     /// CPU seconds.
@@ -550,6 +768,12 @@ impl Measured {
     /// Commands a second.
     pub fn ops_per_s(&self) -> f64 {
         self.latencies.count() as f64 / self.elapsed.as_secs_f64()
+    }
+
+    /// Microseconds of CPU that the process that leads takes for a command.
+    pub fn leader_cpu_us(&self) -> f64 {
+        let seconds = self.cpu_s.get(self.leader).copied().unwrap_or(0.0);
+        seconds * 1e6 / self.latencies.count().max(1) as f64
     }
 
     /// CPU seconds for a million commands.

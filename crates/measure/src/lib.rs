@@ -5,9 +5,12 @@
 pub mod catch_up;
 pub mod e2e;
 pub mod generator;
+pub mod memory;
 pub mod network;
 pub mod peers;
 pub mod roles;
 pub mod stats;
+pub mod stubs;
 pub mod unreplicated;
+mod ways;
 pub mod xdp;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The processes of `bench e2e --protocol vr,vr-batch,fast,spec`: replicas that agree by a protocol of `peers`, over the
+//! The processes of `--protocol vr,vr-batch,fast,spec`: replicas that agree by a protocol of `peers`, over the
 //! same socket plane, with the same sessions, application and clients as all others; and one that stands for the switch.
 //!
 //! The switch sends each request to all replicas, as one that serializes multicast would (NOPaxos, section 6). It puts no
 //! number on it. With VR, whose clients send to the leader, it only tells who that is.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -25,13 +25,16 @@ use peers::{Group, Peer, Protocol};
 use replica::{Output, ReplyTo, Settings, SiblingMessage, Worker};
 use serde_json::{Value, json};
 
+use crate::e2e::Counters;
 use crate::unreplicated::answer_view_requests;
+use crate::ways::Ways;
 use local_cluster::Error;
 
-/// What a replica is asked at its control address, and answers with [`Counters`].
+/// What a replica is asked at its control address.
 const QUESTION: &[u8] = b"counters";
-/// How long it may take.
+/// How long it may take before it is asked again.
 const PATIENCE: Duration = Duration::from_millis(500);
+const QUESTIONS: usize = 8;
 
 /// The protocols' names in arguments and results.
 pub const NAMES: [(&str, Protocol); 4] = [
@@ -189,7 +192,7 @@ impl Replica {
                 self.worker.tick(now, &mut self.out).map_err(failed)?;
                 self.out.pack(self.worker.agreement());
             }
-            self.plane.send(&mut self.out.batch);
+            self.plane.send(&mut self.out.ways.batch);
             self.write_checkpoints()?;
             if ready.is_some_and(|ready| ready.has(1)) {
                 self.tell_counters()?;
@@ -200,7 +203,7 @@ impl Replica {
     fn take(&mut self, inbox: &RecvBatch) {
         let now = self.now();
         for arrival in inbox.iter() {
-            self.out.asker = Some(arrival.from);
+            self.out.ways.asker = Some(arrival.from);
             for datagram in arrival.datagrams() {
                 if let Ok(packet) = self.senders.parse(datagram, &arrival.from) {
                     let _ = self.worker.step(now, &packet, &mut self.out);
@@ -250,10 +253,9 @@ fn failed(error: replica::Error) -> Error {
 // ---- What a replica sends
 
 struct Outgoing {
-    addresses: Vec<(NodeId, SocketAddr)>,
+    /// Nobody is the leader there: sessions that nobody uses are left alone.
+    ways: Ways,
     deployment: Deployment,
-    asker: Option<SocketAddr>,
-    batch: SendBatch,
     replies: Vec<Reply>,
     spare: Vec<Vec<u8>>,
     scratch: Vec<u8>,
@@ -268,12 +270,9 @@ struct Reply {
 
 impl Outgoing {
     fn new(cluster: &ClusterFile, deployment: Deployment) -> Outgoing {
-        let nodes = cluster.nodes.iter();
         Outgoing {
-            addresses: nodes.map(|node| (node.id, node.address)).collect(),
+            ways: Ways::of(cluster),
             deployment,
-            asker: None,
-            batch: SendBatch::new(),
             replies: Vec::new(),
             spare: Vec::new(),
             scratch: Vec::new(),
@@ -297,7 +296,7 @@ impl Outgoing {
                     flags: Flags::PACKED,
                     ..Header::new(MsgType::Reply)
                 };
-                self.batch.push(&reply.to, &header, &reply.items);
+                self.ways.batch.push(&reply.to, &header, &reply.items);
             }
             reply.items.clear();
             self.spare.push(reply.items);
@@ -307,18 +306,7 @@ impl Outgoing {
 
 impl Outbox for Outgoing {
     fn send(&mut self, to: To, header: &Header, value: &[u8]) {
-        let to = match to {
-            To::Sender => self.asker,
-            To::Node(node) => {
-                let found = self.addresses.iter().find(|(id, _)| *id == node);
-                found.map(|(_, address)| *address)
-            }
-            // Sessions that nobody uses are left alone.
-            _ => None,
-        };
-        if let Some(to) = to {
-            self.batch.push(&to, header, value);
-        }
+        self.ways.send(to, header, value);
     }
 }
 
@@ -369,39 +357,34 @@ impl Output for Outgoing {
 pub fn counters(cluster: &ClusterFile) -> Result<Counters, Error> {
     let mut all = Counters::default();
     for node in cluster.replicas(group_of(cluster).id) {
-        let any = SocketAddr::new(node.control.ip(), 0);
-        let socket = UdpSocket::bind(any)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        socket.send_to(QUESTION, node.control)?;
-        let mut answer = [0; 1024];
-        let len = socket.recv(&mut answer)?;
-        let answer: Value = serde_json::from_slice(&answer[..len])?;
-        let number = |name: &str| answer[name].as_u64().unwrap_or(0);
+        let said = ask(node.control)?;
+        let number = |name: &str| said[name].as_u64().unwrap_or(0);
         all.gaps += number("gaps");
-        all.rewound += number("rewound");
+        all.rollbacks += number("rewound");
         all.view_changes = all.view_changes.max(number("view_changes"));
     }
     Ok(all)
 }
 
-/// See [`counters`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Entries that replicas had to ask for.
-    pub gaps: u64,
-    /// Slots whose execution was taken back.
-    pub rewound: u64,
-    /// The most that a replica has seen.
-    pub view_changes: u64,
+/// Again where question or answer is lost.
+fn ask(control: SocketAddr) -> Result<Value, Error> {
+    let socket = UdpSocket::bind(SocketAddr::new(unspecified(control), 0))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let mut answer = [0; 1024];
+    for _ in 0..QUESTIONS {
+        socket.send_to(QUESTION, control)?;
+        if let Ok(len) = socket.recv(&mut answer) {
+            return Ok(serde_json::from_slice(&answer[..len])?);
+        }
+    }
+    Err(Error::new(format!(
+        "the replica at {control} doesn't say what it has counted"
+    )))
 }
 
-impl Counters {
-    /// What came since.
-    pub fn since(&self, before: &Counters) -> Counters {
-        Counters {
-            gaps: self.gaps - before.gaps,
-            rewound: self.rewound - before.rewound,
-            view_changes: self.view_changes - before.view_changes,
-        }
+fn unspecified(peer: SocketAddr) -> IpAddr {
+    match peer {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
 }

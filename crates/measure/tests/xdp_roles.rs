@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The measurement itself: every message of every role is accepted. No figure is asserted.
 
+use std::path::Path;
+
 use loader::object::{self, Object, Role, Sizes};
 
 #[test]
@@ -14,10 +16,16 @@ fn every_role_can_be_measured() {
             return;
         }
     };
-    let measured = measure::xdp::roles_from(&dir).expect("every repetition is accepted");
+    for signs in [false, true] {
+        measure(&dir, signs);
+    }
+}
+
+fn measure(dir: &Path, signs: bool) {
+    let measured = measure::xdp::roles_from(dir, signs).expect("every repetition is accepted");
     for m in &measured {
         println!(
-            "{:>10}: {:6.1} ns a message, {:5.1} M/s (wrapper {:.1} ns, forwarding {:.1} ns, {} messages)",
+            "{:>10} (signed: {signs}): {:6.1} ns a message, {:5.1} M/s (wrapper {:.1} ns, forwarding {:.1} ns, {} messages)",
             m.role,
             m.ns_per_msg,
             m.msgs_per_s / 1e6,

@@ -93,6 +93,25 @@ pub struct Message {
 }
 
 impl Message {
+    /// A client's request.
+    pub fn request(client: u64, from: Place, to: u32) -> Message {
+        Message {
+            payload: Payload::Packet {
+                header: Header {
+                    cluster: 1,
+                    group: 1,
+                    client,
+                    request: 1,
+                    ..Header::new(MsgType::Request)
+                },
+                value: Vec::new(),
+            },
+            from,
+            to,
+            memory: 0,
+        }
+    }
+
     /// The header, if it is a packet.
     pub fn header(&self) -> Option<&Header> {
         match &self.payload {

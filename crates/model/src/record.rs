@@ -40,6 +40,19 @@ fn recorded(node: NodeId, event: Observed<'_>) -> Event {
             nonce,
             start: 0,
         },
+        Observed::SequencerStarted { nonce } => Event::Start {
+            node,
+            role: Role::Sequencer,
+            nonce,
+            start: 0,
+        },
+        Observed::ReplicaStarted { nonce } => Event::Start {
+            node,
+            role: Role::Replica,
+            nonce,
+            start: 0,
+        },
+        Observed::Session(epoch, lead) => Event::Session(epoch, lead),
         Observed::Issued(configuration) => Event::Epoch(configuration.clone()),
         Observed::Writing(epoch) => Event::Writing(epoch),
         Observed::Active(epoch) => Event::Active(epoch),
@@ -55,6 +68,15 @@ fn recorded(node: NodeId, event: Observed<'_>) -> Event {
 /// Runs a seed and records it.
 pub fn seed(seed: u64) -> Trace {
     plan(&draw::plan(seed, &Limits::default()))
+}
+
+/// Runs a seed of a group that agrees by NOPaxos, and records it.
+pub fn ordered(seed: u64) -> Trace {
+    let limits = Limits {
+        ordered: true,
+        ..Limits::default()
+    };
+    plan(&draw::plan(seed, &limits))
 }
 
 /// Runs a plan and records it.

@@ -20,6 +20,8 @@
 //!
 //! And no instance has quorums of votes for two values, whatever led to them.
 //!
+//! Of groups that agree by NOPaxos, see `ordered` below.
+//!
 //! All else that they send (REQUEST, QUERY, REPLY, PROBE, replicas' TRIM) is theirs to decide.
 
 mod acceptor;
@@ -29,6 +31,7 @@ mod epochs;
 mod leader;
 mod learner;
 mod memory;
+mod ordered;
 mod proposer;
 mod reports;
 
@@ -44,6 +47,7 @@ use self::epochs::{Epochs, State};
 use self::leader::Leader;
 use self::learner::Learner;
 use self::memory::Memory;
+use self::ordered::Ordered;
 use self::proposer::Proposer;
 use crate::trace::Trace;
 
@@ -92,6 +96,7 @@ pub struct Spec {
     /// What was proposed.
     proposed: BTreeMap<(Slot, Round), Value>,
     decisions: Decisions,
+    ordered: Ordered,
 }
 
 impl Spec {
@@ -107,6 +112,7 @@ impl Spec {
             askers: BTreeMap::new(),
             proposed: BTreeMap::new(),
             decisions: Decisions::default(),
+            ordered: Ordered::default(),
         }
     }
 
@@ -131,8 +137,12 @@ impl Spec {
             }
             Event::Writing(epoch) => self.writing(*epoch)?,
             Event::Active(epoch) => self.active(*epoch)?,
+            Event::Session(epoch, lead) => self.ordered.session(*epoch, *lead)?,
             Event::Program(node, program) => {
-                self.begins_behind_marker(*node, program)?;
+                match self.ordered.is_such() {
+                    true => self.ordered.programmed(program)?,
+                    false => self.begins_behind_marker(*node, program)?,
+                }
                 self.knows_its_acceptors(*node, program)?;
                 let leader = self.leaders.get_mut(node);
                 leader.ok_or("programmed before it ran")?.program(program);
@@ -154,8 +164,14 @@ impl Spec {
             node,
         };
         match role {
-            Role::Leader => {
-                let before = self.leaders.insert(node, Leader::new(sender, nonce));
+            Role::Replica => self.ordered.start(node, nonce),
+            Role::Leader | Role::Sequencer => {
+                let stamped = match role {
+                    Role::Sequencer => MsgType::Ordered,
+                    _ => MsgType::Phase2a,
+                };
+                let leader = Leader::new(sender, nonce, stamped);
+                let before = self.leaders.insert(node, leader);
                 if before.is_some_and(|leader| leader.nonce() == nonce) {
                     return Err(format!("leader {node} starts with an old boot nonce"));
                 }
@@ -177,7 +193,7 @@ impl Spec {
     // ---- Epochs
 
     fn writing(&mut self, epoch: Epoch) -> Result<(), String> {
-        if !self.epochs.advance(epoch, State::Writing)? {
+        if !self.epochs.advance(epoch, State::Writing)? || self.ordered.is_such() {
             return Ok(());
         }
         let round = Round::base(epoch);
@@ -198,6 +214,10 @@ impl Spec {
     fn active(&mut self, epoch: Epoch) -> Result<(), String> {
         if !self.epochs.advance(epoch, State::Active)? {
             return Ok(());
+        }
+        if self.ordered.is_such() {
+            let partitions = self.settings.partitions;
+            return self.ordered.active(epoch, &self.epochs, partitions);
         }
         let unsealed = |pid: &PartitionId| !self.has_marker(*pid, None, epoch);
         match (0..self.settings.partitions).find(unsealed) {
@@ -255,6 +275,8 @@ impl Spec {
             acceptor.receive(&packet, bytes);
         } else if let Some(leader) = self.leaders.get_mut(&node) {
             leader.receive(&packet);
+        } else if self.ordered.is_such() {
+            self.ordered.receive(node, &packet);
         } else {
             self.proposers.entry(node).or_default().note(&packet);
             self.learners.entry(node).or_default().note(&packet);
@@ -289,6 +311,8 @@ impl Spec {
             acceptor.may_send(bytes)
         } else if let Some(leader) = self.leaders.get_mut(&node) {
             leader.may_send(bytes)
+        } else if self.ordered.is_such() {
+            return self.ordered.send(node, &packet, &self.epochs);
         } else {
             return self.proposer_sends(node, &packet);
         };

@@ -34,6 +34,96 @@ fn recorded_seeds_are_allowed() {
     assert!(events > 100_000, "only {events} events");
 }
 
+/// [N-ACK] [W-TELL] [W-ONCE] [W-QUORUM] [W-MERGE] [F-PROGRAM] [Q-STAMP]
+#[test]
+fn recorded_seeds_of_nopaxos_are_allowed() {
+    let (mut events, mut failed) = (0, Vec::new());
+    for seed in 0..SEEDS {
+        let trace = record::ordered(seed);
+        events += trace.events.len();
+        failed.extend(
+            verdict(&trace)
+                .err()
+                .map(|why| format!("seed {seed}, {why}")),
+        );
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    assert!(events > 100_000, "only {events} events");
+}
+
+/// Falsifies seeds of NOPaxos: each is found where it was made, and nowhere before.
+#[track_caller]
+fn is_found_in_nopaxos(
+    wanted: impl Fn(&Header) -> bool,
+    falsify: impl Fn(&mut Header, &mut Vec<u8>),
+) {
+    let has = |trace: &Trace| {
+        let mut sent = trace.events.iter();
+        sent.any(|event| match event {
+            Event::Send(_, bytes) => wanted(&Packet::parse(bytes).unwrap().header),
+            _ => false,
+        })
+    };
+    let traces = (0..SEEDS).map(record::ordered).filter(has).take(3);
+    let mut count = 0;
+    for mut trace in traces {
+        let at = first_sent(&trace, &wanted);
+        rewrite(&mut trace, at, &falsify);
+        let found = spec::check(&trace).expect_err("a violation");
+        assert_eq!(found.event, at, "{}", found.why);
+        count += 1;
+    }
+    assert_eq!(count, 3);
+}
+
+/// [N-ACK]
+#[test]
+fn an_acknowledgement_of_what_never_came_is_found() {
+    is_found_in_nopaxos(of_type(MsgType::Ack), |h, _| h.inst += 20);
+    is_found_in_nopaxos(of_type(MsgType::SyncRep), |h, _| h.inst += 20);
+}
+
+/// [N-ANSWER]
+#[test]
+fn an_answer_for_what_never_came_is_found() {
+    let early = |h: &Header| h.msgtype == MsgType::Reply && !h.rnd.is_none();
+    is_found_in_nopaxos(early, |h, _| h.inst += 20);
+    is_found_in_nopaxos(early, |h, _| h.rnd = Round(h.rnd.0 + 1));
+}
+
+/// [W-TELL]
+#[test]
+fn a_view_change_that_tells_too_little_is_found() {
+    let later = |h: &Header| h.msgtype == MsgType::ViewChange && !h.vrnd.is_none() && h.inst > 8;
+    is_found_in_nopaxos(later, |h, value| {
+        h.inst = 0;
+        value.fill(0);
+    });
+}
+
+/// [Q-STAMP] [Q-PROGRAM]
+#[test]
+fn a_stamp_that_nobody_asked_for_is_found() {
+    is_found_in_nopaxos(of_type(MsgType::Ordered), |h, _| h.inst += 1);
+    is_found_in_nopaxos(of_type(MsgType::Ordered), |h, _| h.request += 1);
+}
+
+/// [W-MERGE] [W-ONCE]
+#[test]
+fn a_view_that_begins_with_less_is_found() {
+    let later = |h: &Header| h.msgtype == MsgType::StartView && h.inst > 8;
+    is_found_in_nopaxos(later, |h, value| {
+        h.inst = 0;
+        value.fill(0);
+    });
+}
+
+/// [Y-POINT]
+#[test]
+fn what_is_made_stable_alone_is_found() {
+    is_found_in_nopaxos(of_type(MsgType::SyncCommit), |h, _| h.inst += 20);
+}
+
 /// An operator's override goes on without the promises that the rules ask for; the specification
 /// knows no operator.
 const OVERRIDE: &str = "is writing without f+1 promises";

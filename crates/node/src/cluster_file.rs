@@ -16,8 +16,8 @@
 //! | `partitions` | partitions of its state, each with a log of its own, 1 to 64 | 1 |
 //! | `slots` | instances that an acceptor remembers, a partition | 65536 |
 //! | `window` | instances that may be open (not yet trimmed) at once; at most 15/16 of `slots`, as each new epoch takes one too | three quarters of `slots` |
-//! | `max_value` | largest value in bytes, 64 to 1400 | 1024 |
-//! | `application` | `"rocksdb"`, `"leveldb"`, `"echo"`, or `"own"`: a program of your own, which starts its replicas itself | required |
+//! | `max_value` | largest value in bytes, 64 to 1400; at most 128 where a node has `plane = "p4"` | 1024; with such a node 128 |
+//! | `application` | `"rocksdb"`, `"leveldb"`, `"redis"` (Redis itself), `"echo"`, or `"own"`: a program of your own, which starts its replicas itself | required |
 //! | `f` | acceptors that may fail: there must be 2f+1; with NOPaxos the same of replicas | from their number |
 //! | `g` | replicas that may fail without stopping TRIM: at least 2g+1; with NOPaxos it is `f` | from their number |
 //! | `checkpoint_every` | instances between checkpoints, at most half the window | an eighth of `slots` |
@@ -33,14 +33,19 @@
 //! | `address` | `"ip:port"`, UDP, data plane; a replica takes this port and one more for each further partition | required |
 //! | `control` | `"ip:port"`, UDP, control plane; on a replica also TCP, for checkpoints | required |
 //! | `group` | the group that a replica executes; or that a sequencer is the first choice of, and the only one. A sequencer without one is a spare for all groups with NOPaxos | the only one, of a replica |
-//! | `plane` | `"udp"` (sockets), `"xdp"` (programs in the kernel), `"auto"`: xdp where that is possible (not the controller) | `"udp"` |
+//! | `plane` | `"udp"` (sockets), `"xdp"` (programs in the kernel), `"auto"`: xdp where that is possible; `"dpdk"` (a port of DPDK, without the kernel; leader, sequencer, acceptor, learner); `"p4"` (a program in a switch) (not the controller) | `"udp"` |
+//! | `dpdk_port` | the port that has `address` for itself, as DPDK names it: a card's PCI address, or the name of a virtual device that `dpdk_args` makes | required with `plane = "dpdk"` |
+//! | `dpdk_args` | list of arguments for DPDK's environment (EAL), a word each, such as `["--no-huge", "-m", "256"]` | none |
 //! | `switch` | name of a switch of this machine whose forwarder calls the role's program on the XDP plane, for packets by all of its ports; `address` is one of the switch's own (leader, acceptor, learner) | none: the program is at the interface that has `address` |
-//! | `storage` | `"volatile"` or `"durable"` (acceptor) | `"volatile"` |
+//! | `p4_control` | `"ip:port"`, TCP, where the switch of a node on the P4 plane takes commands for its tables (leader, sequencer, acceptor, learner) | `"127.0.0.1:9090"` |
+//! | `p4_port` | the number of that switch's port towards the other nodes, 0 to 254 | 1 |
+//! | `storage` | `"volatile"` or `"durable"` (acceptor; replica with NOPaxos) | `"volatile"` |
 //! | `redis` | `"ip:port"`, TCP, of the Redis front end (replica) | none |
 //! | `redis_order` | what commands of one Redis client may overtake: `"connection"`, nothing, as in Redis; `"key"`, commands on keys of other partitions (replica) | `"connection"` |
 //! | `redis_reads` | how Redis clients' reads are answered: `"quorum"`, without the log where that is possible; `"log"`, through it (replica) | `"quorum"` |
-//! | `redis_password` | what clients must AUTH with; required unless `redis` is loopback | none |
+//! | `redis_password` | what clients must AUTH with; required unless `redis` is loopback, or `redis_tls` has a `client_ca` | none |
 //! | `redis_password_file` | instead of it: a file, relative to this one, that holds it and that nobody but its owner may read | none |
+//! | `redis_tls` | its clients speak TLS 1.3: `{ certificate = "FILE", key = "FILE" }`, PEM, relative to this file; with `client_ca = "FILE"` clients must show a certificate of one of these authorities | none: they speak in the clear |
 //! | `metrics` | `"ip:port"`, TCP, of the Prometheus text; on loopback, unless `metrics_open = true` | none |
 //! | `cpu` | the CPU that the node's packet thread stays on | any |
 //! | `spin_us` | how many microseconds its packet threads look for packets again and again before they sleep; only on sockets (not the controller) | 0 |
@@ -51,9 +56,10 @@
 //! | `copy_every_s` | a copy is made this many seconds after the one before | 3600 |
 //! | `copies_kept` | so many of the last copies are kept, 1 to 1000 | 2 |
 //! | **`[controller]`** | | |
-//! | `probe_ms` | time between two PROBEs of a node, 5 to 60000 | 50 |
+//! | `probe_ms` | time between two PROBEs of a node, 2 to 60000 | 50 |
 //! | `suspect_after` | unanswered PROBEs after which a node is suspected, 2 to 1000 | 4 |
 
+mod planes;
 mod read;
 mod validate;
 mod write;
@@ -66,6 +72,7 @@ use std::time::Duration;
 use paxos::{Deployment, GroupId, NodeId, PartitionId};
 
 pub use control::Protocol;
+pub(crate) use planes::NO_PORT;
 pub use write::{ControllerDraft, Draft, GroupDraft, NodeDraft};
 
 /// A cluster file that was read and found consistent.
@@ -154,12 +161,19 @@ pub enum ApplicationKind {
     RocksDb,
     LevelDb,
     Echo,
+    Redis,
     /// None of them: a program of one's own, which replicas are started by.
     Own,
 }
 
 impl ApplicationKind {
-    const ALL: [ApplicationKind; 4] = [Self::RocksDb, Self::LevelDb, Self::Echo, Self::Own];
+    const ALL: [ApplicationKind; 5] = [
+        Self::RocksDb,
+        Self::LevelDb,
+        Self::Redis,
+        Self::Echo,
+        Self::Own,
+    ];
 
     /// The name in the cluster file.
     pub const fn name(self) -> &'static str {
@@ -167,13 +181,14 @@ impl ApplicationKind {
             Self::RocksDb => "rocksdb",
             Self::LevelDb => "leveldb",
             Self::Echo => "echo",
+            Self::Redis => "redis",
             Self::Own => "own",
         }
     }
 
     /// Whether it keeps keys and values, for the Redis front end.
     pub const fn is_store(self) -> bool {
-        matches!(self, Self::RocksDb | Self::LevelDb)
+        matches!(self, Self::RocksDb | Self::LevelDb | Self::Redis)
     }
 
     /// The one of this name.
@@ -249,9 +264,9 @@ impl Auth {
 /// Where an acceptor keeps its votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// In memory: after a crash it re-joins as a new member.
+    /// In memory: after a crash the node re-joins as a new member.
     Volatile,
-    /// On disk before anything that shows a vote leaves.
+    /// On disk before anything that shows it leaves.
     Durable,
 }
 
@@ -318,11 +333,15 @@ pub enum Plane {
     Xdp,
     /// `Xdp` where that is possible, otherwise `Udp`.
     Auto,
+    /// In the node's process, at a port of DPDK.
+    Dpdk,
+    /// In a switch, by a P4 program.
+    P4,
 }
 
 impl Plane {
     /// All of them.
-    pub const ALL: [Plane; 3] = [Self::Udp, Self::Xdp, Self::Auto];
+    pub const ALL: [Plane; 5] = [Self::Udp, Self::Xdp, Self::Auto, Self::Dpdk, Self::P4];
 
     /// The name in the cluster file and on the command line.
     pub const fn name(self) -> &'static str {
@@ -330,7 +349,14 @@ impl Plane {
             Self::Udp => "udp",
             Self::Xdp => "xdp",
             Self::Auto => "auto",
+            Self::Dpdk => "dpdk",
+            Self::P4 => "p4",
         }
+    }
+
+    /// Whether a program handles its packets, which can't store, sign or record anything.
+    pub const fn is_program(self) -> bool {
+        matches!(self, Self::Xdp | Self::P4)
     }
 
     /// The one of this name.
@@ -369,9 +395,15 @@ pub struct Node {
     pub group: Option<GroupId>,
     /// Where it handles its packets.
     pub plane: Plane,
+    /// The port of DPDK that has its address.
+    pub dpdk: Option<DpdkSettings>,
     /// The switch that calls its program in the kernel; without one, the program is at an
     /// interface.
     pub switch: Option<String>,
+    /// Where the switch of a node on the P4 plane takes commands for its tables.
+    pub p4_control: SocketAddr,
+    /// That switch's port towards the other nodes.
+    pub p4_port: u16,
     /// Where an acceptor keeps its votes.
     pub storage: Storage,
     /// The Redis front end.
@@ -384,6 +416,8 @@ pub struct Node {
     pub redis_password: Option<String>,
     /// Or the file that holds that.
     pub redis_password_file: Option<PathBuf>,
+    /// What its clients are shown, if they speak TLS.
+    pub redis_tls: Option<tls::Files>,
     /// The Prometheus text.
     pub metrics: Option<SocketAddr>,
     /// The CPU that the packet thread stays on.
@@ -399,6 +433,15 @@ pub struct Node {
     pub directories: Vec<PathBuf>,
     /// Which copies of its state a replica makes by itself.
     pub copies: Option<CopySettings>,
+}
+
+/// How a node has its port of DPDK.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DpdkSettings {
+    /// Its name.
+    pub port: String,
+    /// Arguments for DPDK's environment.
+    pub args: Vec<String>,
 }
 
 /// Which copies of its state a replica makes by itself.
@@ -479,43 +522,24 @@ impl ClusterFile {
     /// Lets a node handle its packets elsewhere than the file says. Refuses what a file couldn't
     /// say either; an unknown name changes nothing.
     pub fn set_plane(&mut self, name: &str, plane: Plane) -> Result<(), crate::Error> {
-        let Some(node) = self.nodes.iter_mut().find(|n| n.name == name) else {
+        let Some(at) = self.nodes.iter().position(|n| n.name == name) else {
             return Ok(());
         };
-        if node.role == Role::Controller {
-            return Err(crate::Error::configuration(
-                format!("{name} is the controller, which isn't on the path of packets"),
-                "leave the plane out",
-            ));
-        }
-        if plane == Plane::Xdp && node.storage == Storage::Durable {
-            return Err(crate::Error::configuration(
-                format!("{name} is durable, and programs in the kernel can't write to disk"),
-                "make it volatile, or take the udp plane",
-            ));
-        }
-        if plane == Plane::Xdp && self.trace.is_some() {
-            return Err(crate::Error::configuration(
-                format!("what passes through {name} in the kernel can't be recorded"),
-                "remove `trace`, or take the udp plane",
-            ));
-        }
-        if plane == Plane::Xdp && self.auth == Auth::SipHash {
-            return Err(crate::Error::configuration(
-                format!("what passes through {name} in the kernel can't be signed yet (`auth`)"),
-                "take the udp plane, or auth = \"control\"",
-            ));
-        }
-        let group = self.groups.iter().find(|g| Some(g.id) == node.group);
         let there = Node {
             plane,
-            ..node.clone()
+            ..self.nodes[at].clone()
         };
-        if validate::cannot_receive(&there, group) {
-            let (problem, remedy) = validate::NO_RECEIVER;
+        let cluster = planes::Cluster {
+            groups: &self.groups,
+            nodes: &self.nodes,
+            records: self.trace.is_some(),
+            auth: self.auth,
+        };
+        if let Some((problem, remedy)) = cluster.against(&there).into_iter().next() {
+            let problem = format!("{name}: {problem}");
             return Err(crate::Error::configuration(problem, remedy));
         }
-        node.plane = plane;
+        self.nodes[at].plane = plane;
         Ok(())
     }
 

@@ -12,9 +12,9 @@ use serde::ser::Error as _;
 
 use crate::Error;
 use crate::cluster_file::ClusterFile;
-use crate::control_keys::{ControlKeys, Keys};
 use crate::signature::{self, Signer};
 use crate::transfer::held::lock;
+use crate::watched_keys::{SharedKeys, WatchedKeys};
 
 /// Clients whose answers are signed with keys of their own. If there are more, they ask again.
 const MAX_CLIENTS: usize = 4_096;
@@ -29,7 +29,7 @@ pub struct ControlPeers {
     me: NodeId,
     controller: SocketAddr,
     nodes: Vec<(SocketAddr, NodeId)>,
-    keys: Keys,
+    keys: SharedKeys,
     known: Arc<Mutex<Known>>,
 }
 
@@ -60,7 +60,10 @@ impl ControlPeers {
             me,
             controller: cluster.controller_node().control,
             nodes: cluster.nodes.iter().map(|n| (n.control, n.id)).collect(),
-            keys: ControlKeys::of(cluster),
+            keys: match me {
+                OUTSIDE => WatchedKeys::of_outside(cluster),
+                _ => WatchedKeys::of_node(cluster),
+            },
             known: Arc::default(),
         }
     }

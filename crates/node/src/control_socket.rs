@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use crate::budget::Budget;
 use crate::challenges::Challenges;
 use crate::cluster_file::{ClusterFile, Node};
-use crate::control_keys::ControlKeys;
 use crate::control_peers::ControlPeers;
 use crate::{Error, listen};
 
@@ -62,7 +61,7 @@ impl ControlSocket {
     /// Binds to a node's `control` address.
     pub fn bind(cluster: &ClusterFile, node: &Node) -> Result<ControlSocket, Error> {
         let peers = ControlPeers::new(cluster, node.id);
-        ControlKeys::check_nodes(cluster)?;
+        peers.check_keys()?;
         let sender = ControlSender {
             socket: Arc::new(listen::udp(node.control, "control")?),
             peers: Arc::new(peers),

@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | controller: `epochs.json`, `epochs.json.lock` | here | here | of `epochs.json` *unnoticed* here |
 //! | acceptor: `acceptor.state` | here, `roles/acceptor/tests.rs` | here | noticed by the controller |
-//! | acceptor: `log/*` | `roles/acceptor/wal/tests.rs` | here, there | of one file there; of all noticed by the controller |
+//! | acceptor: `log/*` | `roles/wal/tests.rs` | here, there | of one file there; of all noticed by the controller |
 //! | replica: `partition-N/*` | here, `roles/replica/reached.rs`, `apps/tests/stores.rs` | here (cluster), there | of the store here; with `reached` *unnoticed* |
 //!
 //! What can't be noticed where it lies, since each file fits the others as it did then:
@@ -16,6 +16,8 @@
 //!   which epochs were issued. Nodes that remember a newer epoch warn or stop (docs/operations.md).
 //! - An old copy of a volatile acceptor's `acceptor.state` or of a durable one's whole `log`. So what is read from a disk
 //!   is silent until the controller has compared it with what it had shown (`control::memory`).
+//! - An old copy of a durable replica's whole `log`, likewise. One of a file of it is refused, or noticed by the controller
+//!   (`roles/replica/memory.rs`, `cli/tests/nopaxos.rs`).
 //! - `acceptor.state` that is gone, or a whole `log`: a stranger, as after a crash, which joins as a new member.
 //! - An old copy of a replica's whole partition, `reached` included, or an old store when `reached` is gone or as old.
 //! - A table or a log of another store of the same library in place of one of the same name and size: their formats
@@ -308,6 +310,7 @@ fn partition(cluster: &ClusterFile) -> Partition<'_> {
         group: &cluster.groups[0],
         pid: 0,
         nonce: 1,
+        memory: None,
         installing: false,
     }
 }

@@ -10,17 +10,16 @@
 //! |---|---|---|
 //! | leader, learner | one | UDP data, UDP control |
 //! | acceptor | one; a durable one two more, for its log | UDP data, UDP control |
-//! | replica | three a partition (worker, writer and fetcher of checkpoints), one for control, and those that hand out checkpoints | UDP data each, UDP control, TCP checkpoints |
+//! | replica | its workers, one a partition that writes checkpoints, one for control, and those that hand out and fetch states and make copies | UDP data each partition, UDP control, TCP for states |
 //! | controller | one | UDP data, UDP control |
 //!
 //! A node with a `metrics` address has one more thread and a TCP socket. Where leader, acceptor or learner
-//! is in the kernel, the data socket only gets what the program passes on.
+//! is in the kernel, the data socket only gets what the program passes on. On DPDK there is a port in its place.
 
 pub mod auth;
 mod budget;
 mod challenges;
 pub mod cluster_file;
-mod control_keys;
 mod control_peers;
 mod control_socket;
 mod counters;
@@ -44,17 +43,18 @@ pub mod store;
 mod test_dir;
 mod trace;
 pub mod transfer;
+mod watched_keys;
 
 #[cfg(test)]
 extern crate self as node;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use cluster_file::ClusterFile;
 pub use control_peers::ControlPeers;
 pub use error::{Error, random_nonce};
 pub use host::Stop;
-pub use roles::acceptor::forget_log;
 #[cfg(any(test, fuzzing))]
 pub use roles::acceptor::stored;
 pub use roles::replica::{
@@ -63,8 +63,25 @@ pub use roles::replica::{
 pub use senders::Senders;
 pub use status::ask as ask_status;
 
-use cluster_file::Role;
+use cluster_file::{Node, Role, Storage};
 use roles::{acceptor, controller, leader, learner, replica};
+
+/// Puts the damaged log of a durable acceptor or replica aside, on an operator's order: the node then joins as a new
+/// member. Returns where it is kept. [A-DISCARD]
+pub fn forget_log(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
+    let group = node.group.and_then(|id| cluster.group(id));
+    match (node.role, node.storage, group) {
+        (Role::Acceptor, Storage::Durable, _) => acceptor::forget_log(cluster, node),
+        (Role::Replica, Storage::Durable, Some(group)) => replica::forget_log(cluster, node, group),
+        _ => {
+            let problem = format!(
+                "{} is no durable acceptor or replica, and has no log",
+                node.name
+            );
+            Err(Error::configuration(problem, "name one that is"))
+        }
+    }
+}
 
 /// Plays the role of the node `name` in the calling thread until `stop` is requested. A replica
 /// needs `services`; the others have no use for them.

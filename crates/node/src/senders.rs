@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use paxos::{MsgType, NodeId, Packet, Reason};
+use paxos::{NodeId, Packet, Reason};
 
 use crate::auth::Keyring;
 use crate::cluster_file::ClusterFile;
@@ -57,7 +57,7 @@ impl Senders {
         let packet = Packet::parse(datagram)?;
         let header = &packet.header;
         let is_ours = header.cluster == self.cluster;
-        if is_ours && self.is_of_nodes(header.msgtype) && !self.is_at(header.swid, from) {
+        if is_ours && header.msgtype.is_of_nodes() && !self.is_at(header.swid, from) {
             return Err(Reason::ForeignAddress);
         }
         match &self.keyring {
@@ -66,14 +66,6 @@ impl Senders {
             Some(keyring) => keyring.check(&packet, datagram)?,
         }
         Ok(packet)
-    }
-
-    /// Where packets are signed, an answer to a node's question goes to that node: who overhears a question learns
-    /// nothing by sending it again from elsewhere.
-    #[inline]
-    fn is_of_nodes(&self, msgtype: MsgType) -> bool {
-        let asks = matches!(msgtype, MsgType::Query | MsgType::Probe);
-        msgtype.is_of_nodes() || asks && self.keyring.is_some()
     }
 
     #[inline]
@@ -88,7 +80,7 @@ impl Senders {
 
 #[cfg(test)]
 mod tests {
-    use paxos::Header;
+    use paxos::{Header, MsgType};
 
     use super::*;
 
@@ -113,10 +105,10 @@ mod tests {
         };
         let foreign = Err(Reason::ForeignAddress);
         for msgtype in MsgType::ALL {
-            let elsewhere = if msgtype.is_of_nodes() {
-                foreign
-            } else {
-                Ok(())
+            // Answers to questions go to nodes, too: an acceptor's are values.
+            let elsewhere = match msgtype {
+                MsgType::Request | MsgType::Read => Ok(()),
+                _ => foreign,
             };
             for (swid, from, expected) in [
                 (1, "10.0.0.1:9", Ok(())),

@@ -14,7 +14,6 @@ use crate::cluster_file::Node;
 use crate::control_peers::ControlPeers;
 use crate::host::is_due;
 use crate::log;
-use crate::plane::UdpPlane;
 use crate::random_nonce;
 
 /// After this time a part counts as lost.
@@ -28,13 +27,6 @@ pub(crate) fn document(node: &Node) -> Value {
         "role": node.role.name(),
         "lines_left_out": log::left_out(),
     })
-}
-
-/// Warnings about the data plane.
-pub(crate) fn plane_warnings(plane: &UdpPlane) -> Vec<String> {
-    let refused = plane.counters().refused;
-    let warning = || format!("the kernel refused {refused} datagrams: check routes and filters");
-    (refused > 0).then(warning).into_iter().collect()
 }
 
 /// Warns before the ring of a partition is full and everything stops.

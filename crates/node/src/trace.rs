@@ -76,7 +76,7 @@ impl Recorder {
         }))))
     }
 
-    /// A leader or an acceptor begins, with this boot nonce; an acceptor's memory for the `start`-th time.
+    /// A role begins, with this boot nonce; an acceptor's memory for the `start`-th time.
     pub fn started(&mut self, role: Role, nonce: u64, start: u64) {
         self.note(|node| Event::Start {
             node,
@@ -204,6 +204,9 @@ impl Recording {
                 Writing => Event::Writing(epoch),
                 Active => Event::Active(epoch),
             });
+            if let (Issued, Some(lead)) = (state, record.lead) {
+                self.append(&Event::Session(epoch, lead));
+            }
         }
     }
 

@@ -3,8 +3,10 @@
 
 use std::env;
 use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,11 @@ use crate::Result;
 pub const CPU_PORT: u16 = 255;
 
 const INSTALL: &str = "install P4 developers' packages or image (docs/testing.md names them)";
+/// Older ones may compile and run the programs; nobody has tried.
+const OLDEST_COMPILER: [u32; 3] = [1, 2, 3];
+const OLDEST_SWITCH: [u32; 3] = [1, 15, 0];
+/// What `simple_switch_CLI` says where no switch is.
+const UNREACHABLE: &str = "Could not connect";
 /// A switch that takes longer to answer doesn't run.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -39,15 +46,19 @@ impl Tools {
         })
     }
 
-    /// Which versions they are.
+    /// Which versions they are. Refuses those that are too old.
     pub fn versions(&self) -> Result<String> {
         let mut versions = Vec::new();
-        for tool in [&self.compiler, &self.switch] {
+        for (tool, oldest) in [
+            (&self.compiler, OLDEST_COMPILER),
+            (&self.switch, OLDEST_SWITCH),
+        ] {
             let output = output(Command::new(tool).arg("--version"))?;
             // The compiler says it as it says errors, below its name.
             let said =
                 String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
             let version = said.lines().last().unwrap_or("no version").trim();
+            check_version(tool, version, oldest)?;
             versions.push(format!("{}: {version}", tool.display()));
         }
         Ok(versions.join("; "))
@@ -71,33 +82,40 @@ impl Tools {
         }
     }
 
-    /// Starts a switch in the calling thread's network namespace, whose ports are these interfaces, and waits until
-    /// its tables can be filled.
-    pub fn start(&self, compiled: &Path, ports: &[(u16, &str)], control: u16) -> Result<Switch> {
+    /// What starts a switch with this program, whose ports are these interfaces, and which takes commands at a port of
+    /// loopback.
+    pub fn switch(&self, compiled: &Path, ports: &[(u16, &str)], control: u16) -> Command {
         let mut command = Command::new(&self.switch);
         for (port, interface) in ports {
             command.args(["-i", &format!("{port}@{interface}")]);
         }
+        // Otherwise switches of one machine would share a socket.
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed) % 1000;
+        let device = u64::from(std::process::id()) * 1000 + u64::from(number);
+        command.args(["--device-id", &device.to_string()]);
         command.args(["--thrift-port", &control.to_string()]);
         command.arg(compiled).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a switch in the calling thread's network namespace, and waits until its tables can be filled.
+    pub fn start(&self, compiled: &Path, ports: &[(u16, &str)], control: u16) -> Result<Switch> {
+        let mut command = self.switch(compiled, ports, control);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(|error| failed(&command, &error))?;
         let mut switch = Switch {
             child,
-            tables: self.tables.clone(),
-            control,
+            tables: Tables {
+                program: self.tables.clone(),
+                at: (Ipv4Addr::LOCALHOST, control).into(),
+            },
         };
-        let started = Instant::now();
-        loop {
-            if let Ok(Some(status)) = switch.child.try_wait() {
-                return Err(format!("the switch ended at once: {status}"));
-            }
-            match switch.tables(&["show_ports".into()]) {
-                Ok(_) => return Ok(switch),
-                Err(error) if started.elapsed() > START_TIMEOUT => return Err(error),
-                Err(_) => sleep(Duration::from_millis(50)),
-            }
-        }
+        switch.tables.wait_while(|| match switch.child.try_wait() {
+            Ok(Some(status)) => Err(format!("the switch ended at once: {status}")),
+            _ => Ok(()),
+        })?;
+        Ok(switch)
     }
 }
 
@@ -105,15 +123,31 @@ impl Tools {
 #[derive(Debug)]
 pub struct Switch {
     child: Child,
-    tables: PathBuf,
-    control: u16,
+    /// In the same network namespace.
+    pub tables: Tables,
 }
 
-impl Switch {
-    /// Runs lines of `simple_switch_CLI`'s language. Of the same network namespace as when the switch was started.
-    pub fn tables(&self, lines: &[String]) -> Result<String> {
-        let mut command = Command::new(&self.tables);
-        command.args(["--thrift-port", &self.control.to_string()]);
+/// The tables of a running switch.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    /// `simple_switch_CLI`.
+    program: PathBuf,
+    at: SocketAddr,
+}
+
+impl Tables {
+    /// Those of the switch that takes commands at this address.
+    pub fn at(at: SocketAddr) -> Result<Tables> {
+        let switch = find("simple_switch", "WIREPAXOS_BMV2")?;
+        let program = beside(&switch, "simple_switch_CLI")?;
+        Ok(Tables { program, at })
+    }
+
+    /// Runs lines of `simple_switch_CLI`'s language, from the calling thread's network namespace.
+    pub fn run(&self, lines: &[String]) -> Result<String> {
+        let mut command = Command::new(&self.program);
+        command.args(["--thrift-ip", &self.at.ip().to_string()]);
+        command.args(["--thrift-port", &self.at.port().to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| failed(&command, &error))?;
@@ -132,14 +166,61 @@ impl Switch {
         });
         match (output.status.success(), wrong) {
             (true, None) => Ok(said),
-            (_, Some(line)) => Err(format!("the switch's tables: {line}")),
+            (_, Some(line)) => Err(self.refused(line)),
+            (false, None) if !said.contains(UNREACHABLE) => {
+                Err(self.refused(&last_line(&output.stderr, &said)))
+            }
             (false, None) => Err(format!(
-                "{}: {}",
-                self.tables.display(),
-                String::from_utf8_lossy(&output.stderr)
+                "no switch takes commands at {}: {}; start simple_switch with --thrift-port {}, or name its address as \
+                 `p4_control`",
+                self.at,
+                last_line(&output.stderr, &said),
+                self.at.port()
             )),
         }
     }
+
+    fn refused(&self, why: &str) -> String {
+        format!(
+            "the switch at {} refuses: {why}; does it run the program of this version?",
+            self.at
+        )
+    }
+
+    /// Waits for a switch that was just started.
+    pub fn wait_until_there(&self) -> Result<()> {
+        self.wait_while(|| Ok(()))
+    }
+
+    fn wait_while(&self, mut may_come: impl FnMut() -> Result<()>) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            may_come()?;
+            match self.run(&["show_ports".into()]) {
+                Ok(_) => return Ok(()),
+                Err(error) if started.elapsed() > START_TIMEOUT => return Err(error),
+                Err(_) => sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    /// The interface of each of the switch's ports, by number.
+    pub fn ports(&self) -> Result<Vec<(u16, String)>> {
+        let said = self.run(&["show_ports".into()])?;
+        let port = |line: &str| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?.parse().ok()?, words.next()?.to_owned()))
+        };
+        Ok(said.lines().filter_map(port).collect())
+    }
+}
+
+/// A program's last word.
+fn last_line(stderr: &[u8], stdout: &str) -> String {
+    let stderr = String::from_utf8_lossy(stderr);
+    let mut lines = stdout.lines().chain(stderr.lines());
+    let said = lines.rfind(|line| !line.trim().is_empty());
+    said.unwrap_or("it says nothing").trim().to_owned()
 }
 
 impl Drop for Switch {
@@ -148,6 +229,28 @@ impl Drop for Switch {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn check_version(tool: &Path, said: &str, oldest: [u32; 3]) -> Result<()> {
+    let oldest_named = oldest.map(|n| n.to_string()).join(".");
+    let wanted = format!("the programs want {oldest_named} or newer: {INSTALL}");
+    let tool = tool.display();
+    match version_in(said) {
+        Some(found) if found < oldest => Err(format!("{tool} is of version {said}; {wanted}")),
+        Some(_) => Ok(()),
+        None => Err(format!("{tool} names no version ({said:?}); {wanted}")),
+    }
+}
+
+/// The first number of the form 1.2.3.
+fn version_in(said: &str) -> Option<[u32; 3]> {
+    let words = said.split(|c: char| !c.is_ascii_digit() && c != '.');
+    let version = |word: &str| {
+        let mut parts = word.split('.').map(str::parse);
+        let mut part = || parts.next()?.ok();
+        Some([part()?, part()?, part()?])
+    };
+    words.into_iter().find_map(version)
 }
 
 fn find(program: &str, variable: &str) -> Result<PathBuf> {
@@ -188,4 +291,39 @@ fn output(command: &mut Command) -> Result<Output> {
 
 fn failed(command: &Command, error: &std::io::Error) -> String {
     format!("{}: {error}", command.get_program().to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_is_too_old_is_refused_by_name() {
+        let check = |said| check_version(Path::new("/bin/p4c"), said, [1, 2, 3]);
+        for good in [
+            "Version 1.2.3.9 (SHA: abc BUILD: Debug)",
+            "1.15.5-3a1b",
+            "2.0.0",
+        ] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for (bad, why) in [
+            ("Version 1.2.2.0", "/bin/p4c is of version Version 1.2.2.0"),
+            ("no version", "/bin/p4c names no version"),
+        ] {
+            let error = check(bad).unwrap_err();
+            assert!(error.starts_with(why), "{error}");
+            assert!(error.contains("1.2.3 or newer: install"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_failing_program_is_quoted_by_its_last_word() {
+        assert_eq!(
+            last_line(b"", "one\nCould not connect\n\n"),
+            "Could not connect"
+        );
+        assert_eq!(last_line(b"Traceback\nRefused\n", "one\n"), "Refused");
+        assert_eq!(last_line(b"", ""), "it says nothing");
+    }
 }

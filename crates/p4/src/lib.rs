@@ -6,12 +6,15 @@
 //! target, and what an order changes changes at once (`programs/p4/README.md`).
 
 pub mod bmv2;
+pub mod cpu_port;
 pub mod order;
 pub mod packet_socket;
+pub mod programs;
 pub mod role;
+pub mod tables;
 
 pub use order::{Op, Order};
-pub use role::{Port, Role};
+pub use role::{About, Port, Role};
 
 /// What went wrong, for people.
 pub type Result<T> = std::result::Result<T, String>;

@@ -8,6 +8,12 @@ use paxos::{Epoch, GroupId, NodeId, PartitionId, Reason, Round};
 pub const ETHERTYPE: u16 = 0x88b5;
 /// Places for acceptors, and for replicas.
 pub const PLACES: usize = 8;
+/// Of an answer's `op` (`ORDER_ANSWER`).
+pub const ANSWER: u8 = 0x80;
+/// Of the orders that are spoken here (`ORDERS_VERSION`).
+pub const VERSION: u64 = 1;
+/// What a learner calls itself (`ROLE_LEARNER`); the others are called as PROBE calls them.
+pub const LEARNER: u16 = 16;
 
 const ETHERNET: usize = 14;
 const FIXED: usize = 60;
@@ -40,11 +46,13 @@ pub enum Op {
     Retire = 10,
     /// Learner: the window of a partition begins there.
     Floor = 11,
+    /// Which program it is, and how large; also before any group is known.
+    About = 12,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Op; 11] = [
+    pub const ALL: [Op; 12] = [
         Op::Begin,
         Op::Look,
         Op::LookSlot,
@@ -56,6 +64,7 @@ impl Op {
         Op::Program,
         Op::Retire,
         Op::Floor,
+        Op::About,
     ];
 }
 
@@ -70,7 +79,8 @@ pub struct Order {
     pub group: GroupId,
     pub pid: PartitionId,
     pub at: u16,
-    pub unused: u16,
+    /// Drawn by who asks; the answer has the same.
+    pub number: u16,
     pub epoch: Epoch,
     pub round: Round,
     pub nonce: u64,
@@ -92,7 +102,7 @@ impl Order {
             group,
             pid: 0,
             at: 0,
-            unused: 0,
+            number: 0,
             epoch: 0,
             round: Round::NONE,
             nonce: 0,
@@ -110,7 +120,7 @@ impl Order {
         let mut frame = vec![0; ETHERNET - 2];
         frame.extend(ETHERTYPE.to_be_bytes());
         frame.extend([self.op as u8, self.result]);
-        for half in [self.node, self.group, self.pid, self.at, self.unused] {
+        for half in [self.node, self.group, self.pid, self.at, self.number] {
             frame.extend(half.to_be_bytes());
         }
         for word in [self.epoch, self.round.0] {
@@ -126,8 +136,8 @@ impl Order {
         frame
     }
 
-    /// Reads a frame, and what lies behind the order. `None` = it is none.
-    pub fn parse(frame: &[u8]) -> Option<(Order, &[u8])> {
+    /// Reads an answer, and what lies behind it. `None` = it is none: an order that no role takes comes back as it was.
+    pub fn parse_answer(frame: &[u8]) -> Option<(Order, &[u8])> {
         let (head, behind) = frame.split_at_checked(FRAME_LEN)?;
         if head[ETHERNET - 2..ETHERNET] != ETHERTYPE.to_be_bytes() {
             return None;
@@ -135,13 +145,15 @@ impl Order {
         let mut fields = Reader(&head[ETHERNET..]);
         let [op, result] = fields.take();
         let order = Order {
-            op: Op::ALL.into_iter().find(|known| *known as u8 == op)?,
+            op: Op::ALL
+                .into_iter()
+                .find(|known| *known as u8 | ANSWER == op)?,
             result,
             node: u16::from_be_bytes(fields.take()),
             group: u16::from_be_bytes(fields.take()),
             pid: u16::from_be_bytes(fields.take()),
             at: u16::from_be_bytes(fields.take()),
-            unused: u16::from_be_bytes(fields.take()),
+            number: u16::from_be_bytes(fields.take()),
             epoch: u32::from_be_bytes(fields.take()),
             round: Round(u32::from_be_bytes(fields.take())),
             nonce: u64::from_be_bytes(fields.take()),
@@ -153,6 +165,11 @@ impl Order {
             replicas: std::array::from_fn(|_| u16::from_be_bytes(fields.take())),
         };
         Some((order, behind))
+    }
+
+    /// Whether this answers that order.
+    pub fn answers(&self, order: &Order) -> bool {
+        (self.op, self.number) == (order.op, order.number)
     }
 
     /// Whether an answer says that it is done; otherwise why not.

@@ -20,6 +20,18 @@ pub struct PacketSocket {
 impl PacketSocket {
     /// One for all interfaces of the calling thread's namespace.
     pub fn open() -> io::Result<PacketSocket> {
+        Self::bound(address(0))
+    }
+
+    /// One for frames of an Ethernet type at one interface.
+    pub fn of(interface: u32, ethertype: u16) -> io::Result<PacketSocket> {
+        Self::bound(libc::sockaddr_ll {
+            sll_protocol: ethertype.to_be(),
+            ..address(interface)
+        })
+    }
+
+    fn bound(address: libc::sockaddr_ll) -> io::Result<PacketSocket> {
         // Without a protocol until it is set up: so nothing comes in before.
         // SAFETY: it only takes numbers; the descriptor that it returns is nobody else's.
         let socket = unsafe {
@@ -30,7 +42,6 @@ impl PacketSocket {
         socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER)?;
         // Otherwise it would get what it sends itself.
         socket.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
-        let address = address(0);
         // SAFETY: the address is a struct sockaddr_ll of the length that is given.
         checked(unsafe {
             libc::bind(

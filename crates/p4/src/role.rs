@@ -8,6 +8,7 @@
 use paxos::nopaxos::Sequencer;
 use paxos::{
     Acceptor, Deployment, Enable, Epoch, Instance, Leader, NodeId, PartitionId, Program, Round,
+    TrimReport,
 };
 
 use crate::Result;
@@ -15,12 +16,13 @@ use crate::order::{Op, Order, PLACES};
 
 /// The switch's CPU port.
 pub trait Port {
-    /// Sends an order, again and again until its answer is there; gives that and what lies behind it.
+    /// Sends an order, again where nothing comes back; gives its answer and what lies behind that. So an order may be
+    /// carried out twice.
     fn ask(&mut self, order: &Order) -> Result<(Order, Vec<u8>)>;
 }
 
 /// A role of a switch, as its process has it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Role<P> {
     /// By which it is spoken to.
     pub port: P,
@@ -50,6 +52,19 @@ impl<P: Port> Role<P> {
         Ok(self.look(0)?.nonce)
     }
 
+    /// Which program the switch runs.
+    pub fn about(&mut self) -> Result<About> {
+        let about = self.order(Op::About, 0);
+        let answer = self.done(&about)?;
+        Ok(About {
+            role: answer.at,
+            slots: answer.a,
+            partitions: answer.b,
+            groups: answer.c,
+            orders: answer.d,
+        })
+    }
+
     /// What is kept about a partition.
     pub fn look(&mut self, pid: PartitionId) -> Result<Order> {
         let order = self.order(Op::Look, pid);
@@ -65,11 +80,16 @@ impl<P: Port> Role<P> {
         Ok((answer, value))
     }
 
-    /// What the replica at a place has reported.
-    pub fn report(&mut self, pid: PartitionId, place: usize) -> Result<Order> {
+    /// What the replica at a place has reported, and which one that is.
+    pub fn report(&mut self, pid: PartitionId, place: usize) -> Result<(NodeId, TrimReport)> {
         let mut order = self.order(Op::LookReport, pid);
         order.at = place as u16;
-        self.done(&order)
+        let answer = self.done(&order)?;
+        let report = TrimReport {
+            incarnation: answer.a,
+            inst: answer.b,
+        };
+        Ok((answer.replicas[0], report))
     }
 
     /// Four counters from `first` on.
@@ -157,6 +177,21 @@ impl<P: Port> Role<P> {
         answer.done()?;
         Ok(answer)
     }
+}
+
+/// Which program a switch runs, and how large its registers are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct About {
+    /// What PROBE calls it; [`LEARNER`](crate::order::LEARNER).
+    pub role: u16,
+    /// Of all partitions together.
+    pub slots: u64,
+    /// Of all groups together.
+    pub partitions: u64,
+    /// Groups.
+    pub groups: u64,
+    /// The version of its orders.
+    pub orders: u64,
 }
 
 /// The round that a leader's partition shows: none if it has retired.

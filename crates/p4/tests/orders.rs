@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 
-use p4::order::FRAME_LEN;
+use p4::order::{ANSWER, FRAME_LEN, LEARNER, VERSION};
 use p4::{Op, Order};
 use paxos::Round;
 
@@ -17,6 +17,7 @@ fn orders_have_the_numbers_of_p4() {
         .lines()
         .filter_map(|line| line.strip_prefix("const bit<8> ORDER_")?.strip_suffix(';'))
         .filter_map(|line| line.split_once(" = "))
+        .filter(|(name, _)| *name != "ANSWER")
         .map(|(name, number)| (name.replace('_', "").to_lowercase(), number.to_owned()))
         .collect();
     let known = Op::ALL.map(|op| (format!("{op:?}").to_lowercase(), (op as u8).to_string()));
@@ -41,7 +42,7 @@ fn an_order_is_laid_out_as_in_p4() {
         .into_iter()
         .map(|(name, _)| name)
         .collect();
-    let expected = "op result node group pid at unused epoch round nonce a b c d";
+    let expected = "op result node group pid at number epoch round nonce a b c d";
     assert_eq!(names.join(" "), expected);
     let bits: u32 = order.iter().chain(nodes).chain(nodes).sum();
     assert_eq!(FRAME_LEN, 14 + bits as usize / 8);
@@ -50,19 +51,64 @@ fn an_order_is_laid_out_as_in_p4() {
 #[test]
 fn an_order_comes_out_as_it_went_in() {
     let mut order = Order::new(Op::Stage, 0x0102, 0x0304);
-    (order.result, order.pid, order.at, order.unused) = (5, 0x0607, 0x0809, 0x0a0b);
+    (order.result, order.pid, order.at, order.number) = (5, 0x0607, 0x0809, 0x0a0b);
     (order.epoch, order.round, order.nonce) = (0x0c0d_0e0f, Round(0x1011_1213), 14);
     (order.a, order.b, order.c, order.d) = (15, 16, 17, 18);
     order.acceptors = [1, 2, 3, 4, 5, 6, 7, 8];
     order.replicas = [9, 10, 11, 12, 13, 14, 15, 16];
     let mut frame = order.emit();
+    assert_eq!(Order::parse_answer(&frame), None, "it comes back as it was");
+    frame[14] |= ANSWER;
     frame.extend(b"value");
-    assert_eq!(Order::parse(&frame), Some((order, &b"value"[..])));
-    assert_eq!(Order::parse(&frame[..FRAME_LEN - 1]), None);
-    frame[14] = 99;
-    assert_eq!(Order::parse(&frame), None, "no such order");
+    assert_eq!(
+        Order::parse_answer(&frame),
+        Some((order.clone(), &b"value"[..]))
+    );
+    assert_eq!(Order::parse_answer(&frame[..FRAME_LEN - 1]), None);
+    frame[14] = ANSWER | 99;
+    assert_eq!(Order::parse_answer(&frame), None, "no such order");
+    frame[14] = ANSWER | Op::Stage as u8;
     frame[13] = 0;
-    assert_eq!(Order::parse(&frame), None, "another type");
+    assert_eq!(Order::parse_answer(&frame), None, "another type");
+}
+
+#[test]
+fn an_answer_is_of_one_order() {
+    let asked = Order {
+        number: 7,
+        ..Order::new(Op::Look, 1, 2)
+    };
+    let other = Order {
+        number: 8,
+        ..asked.clone()
+    };
+    assert!(asked.answers(&asked) && !other.answers(&asked));
+    let look_at_slot = Order {
+        op: Op::LookSlot,
+        ..asked.clone()
+    };
+    assert!(!look_at_slot.answers(&asked));
+}
+
+/// Numbers that both sides have by name.
+#[test]
+fn constants_of_orders_are_those_of_p4() {
+    let orders =
+        fs::read_to_string(common::programs().join("include/orders.p4")).expect("it is there");
+    for (line, number) in [
+        ("const bit<8> ORDER_ANSWER = 0x80;", u64::from(ANSWER)),
+        ("const bit<64> ORDERS_VERSION = 1;", VERSION),
+        ("const bit<16> ROLE_LEARNER = 16;", LEARNER.into()),
+    ] {
+        assert!(orders.contains(line), "{line}");
+        let said = line.rsplit(' ').next().expect("a number");
+        let said = said.trim_end_matches(';');
+        let said = match said.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => said.parse(),
+        };
+        assert_eq!(said.expect("a number"), number, "{line}");
+    }
 }
 
 /// Names and widths of a header's fields.

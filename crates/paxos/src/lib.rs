@@ -22,6 +22,7 @@
 
 pub mod acceptor;
 mod answer;
+pub mod auth;
 mod backoff;
 pub mod candidate;
 pub mod configuration;
@@ -34,6 +35,7 @@ pub mod outbox;
 pub mod proposer;
 pub mod quorum;
 pub mod read;
+mod reader;
 pub mod recover;
 mod ring;
 pub mod round;

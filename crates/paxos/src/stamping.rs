@@ -210,6 +210,11 @@ struct Partition {
     trimmed: Instance,
 }
 
+/// What a partition takes in a stamper's memory, with the last report of each of so many replicas.
+pub const fn partition_bytes(replicas: usize) -> usize {
+    size_of::<Partition>() + replicas * size_of::<TrimReport>()
+}
+
 impl Stamping {
     fn new(deployment: Deployment, nonce: u64) -> Stamping {
         assert!(nonce != 0, "a boot nonce is never 0");

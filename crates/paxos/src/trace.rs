@@ -27,22 +27,28 @@ pub struct Settings {
     pub slots: u64,
 }
 
-/// A role that the specification says everything about.
+/// A role that the specification knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// An acceptor.
     Acceptor,
     /// A leader.
     Leader,
+    /// A sequencer.
+    Sequencer,
+    /// A replica; where it keeps the log, as with NOPaxos, much is said about it.
+    Replica,
 }
 
 impl Role {
-    const ALL: [Role; 2] = [Role::Acceptor, Role::Leader];
+    const ALL: [Role; 4] = [Role::Acceptor, Role::Leader, Role::Sequencer, Role::Replica];
 
     fn name(self) -> &'static str {
         match self {
             Role::Acceptor => "acceptor",
             Role::Leader => "leader",
+            Role::Sequencer => "sequencer",
+            Role::Replica => "replica",
         }
     }
 }
@@ -63,7 +69,9 @@ pub enum Event {
     },
     /// The store has issued an epoch, or is read again after a restart.
     Epoch(Configuration),
-    /// The epoch's candidate may propose from now on.
+    /// An epoch that was issued is a session of NOPaxos, and this member's turn to lead comes first.
+    Session(Epoch, u16),
+    /// The epoch's candidate may propose from now on; replicas may go to the session's views.
     Writing(Epoch),
     /// The epoch is in force, while it is the last one.
     Active(Epoch),
@@ -71,9 +79,9 @@ pub enum Event {
     Enable(NodeId, Enable),
     /// An acceptor was let go on after this start.
     Resume(NodeId, u64),
-    /// A leader was given a round.
+    /// A leader or sequencer was given a round.
     Program(NodeId, Program),
-    /// A leader was told that a later epoch exists.
+    /// A leader or sequencer was told that a later epoch exists.
     Retire(NodeId, Epoch),
     /// A packet arrived.
     Recv(NodeId, Vec<u8>),
@@ -120,6 +128,7 @@ impl Display for Event {
                     c.g
                 )
             }
+            Event::Session(epoch, lead) => write!(f, "session {epoch} lead={lead}"),
             Event::Writing(epoch) => write!(f, "writing {epoch}"),
             Event::Active(epoch) => write!(f, "active {epoch}"),
             Event::Enable(node, e) => write!(
@@ -186,6 +195,7 @@ impl Event {
         let of_epoch = || epoch(subject);
         match kind {
             "epoch" => return Some(Event::Epoch(Fields(line).epoch(of_epoch()?)?)),
+            "session" => return Some(Event::Session(of_epoch()?, Fields(line).number("lead")?)),
             "writing" => return Some(Event::Writing(of_epoch()?)),
             "active" => return Some(Event::Active(of_epoch()?)),
             _ => {}
@@ -309,7 +319,10 @@ mod tests {
             "start 11 acceptor nonce=9187 start=4294967296",
             "resume 11 start=8589934599",
             "start 1 leader nonce=77 start=0",
+            "start 41 sequencer nonce=78 start=0",
+            "start 21 replica nonce=79 start=0",
             "epoch 1 leader=1:77 acceptors=11:9187,12:5,13:6 f=1 replicas=21,22,23 g=1",
+            "session 1 lead=2",
             "writing 1",
             "active 1",
             "enable 11 epoch=1 nonce=9187 trim=0 end=0 replicas=21,22,23 g=1",
@@ -343,6 +356,7 @@ mod tests {
             "enable 11 epoch=1 nonce=9187 trim=0,x end=0 replicas=21 g=1",
             "epoch 1 leader=1 acceptors=11:1 f=1 replicas=21 g=1",
             "writing 0",
+            "session 1",
             "active 1048576",
             "stop 11",
         ];

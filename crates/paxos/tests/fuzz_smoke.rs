@@ -12,6 +12,8 @@ mod input;
 mod members;
 #[path = "../../../fuzz/src/roles.rs"]
 mod roles;
+#[path = "../../../fuzz/src/tags.rs"]
+mod tags;
 
 use paxos::wire::HEADER_LEN;
 use paxos::{Header, MsgType};
@@ -39,6 +41,14 @@ fn packets_into_every_role() {
     let mut random = Rng::new(2);
     for _ in 0..400 {
         roles::run(&random.bytes(4000));
+    }
+}
+
+#[test]
+fn signed_packets() {
+    let mut random = Rng::new(11);
+    for _ in 0..400 {
+        tags::run(&random.bytes(2_000));
     }
 }
 

@@ -74,6 +74,15 @@ pub enum Answers {
     Elsewhere,
 }
 
+/// What a PROBE_ACK shows of a replica's memory. [N-RESTART]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShownMemory {
+    /// Which start of it, and whether it is mute; 0 if it isn't stored.
+    pub start: u64,
+    /// Of a mute one: what it knows to be stable, executed or not.
+    pub stable: Option<Instance>,
+}
+
 /// What a replica does about a READ.
 #[derive(Clone, Copy, Debug)]
 pub enum Reading {
@@ -228,6 +237,11 @@ pub trait Agreement: Log + Sized {
     /// What a PROBE_ACK shows in place of the last marker's round: the view in which this replica takes part, or the
     /// session to which it goes. [E-NEWEST]
     fn shown(&self) -> Option<Round> {
+        None
+    }
+
+    /// What a PROBE_ACK shows of a memory that is this replica's own, in place of the number of its disk.
+    fn memory(&self) -> Option<ShownMemory> {
         None
     }
 

@@ -95,6 +95,11 @@ pub trait Application: Send {
         false
     }
 
+    /// Executes such a command without a place in the log.
+    fn read(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        self.execute(command, reply)
+    }
+
     /// Whether commands over several partitions are executed here, by [`prepare`](Self::prepare),
     /// [`combine`](Self::combine) and [`apply`](Self::apply). Otherwise they are answered `unsupported`.
     fn spans_partitions(&self) -> bool {
@@ -229,6 +234,10 @@ impl Application for Box<dyn Application> {
 
     fn is_read(&self, command: &[u8]) -> bool {
         (**self).is_read(command)
+    }
+
+    fn read(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        (**self).read(command, reply)
     }
 
     fn spans_partitions(&self) -> bool {

@@ -14,13 +14,14 @@
 //! | touched | 3, session, instance |
 //! | done | 4, session, instance, request u64, status u8, length u32, reply |
 //! | closed | 5, session |
+//! | part | 6, session, instance, request u64, part u16, length of the command u32, length u32, piece |
 //!
 //! Records lie in numbered places, which are used again from 0 on after a fold. Where a record is older than
 //! the table's position it is out of date. So a fold deletes none but large ones, and there is a bound on
 //! their number and size.
 
 use crate::protocol::{ReplyAddress, Status};
-use crate::record::{Head, Position, Records};
+use crate::record::{Head, Position, Records, StoredPart};
 use paxos::Instance;
 
 const OPENED: u8 = 1;
@@ -28,6 +29,7 @@ const MOVED: u8 = 2;
 const TOUCHED: u8 = 3;
 const DONE: u8 = 4;
 const CLOSED: u8 = 5;
+const PART: u8 = 6;
 
 /// Commits between two folds at most.
 const MAX_COMMITS: u16 = 4_096;
@@ -56,6 +58,8 @@ pub(crate) enum Change<'a> {
     },
     /// It is gone.
     Closed,
+    /// A part of a command is kept.
+    Part(Instance, u16, StoredPart<'a>),
 }
 
 /// The changes since the last commit.
@@ -94,13 +98,20 @@ impl Changes {
         self.word(inst);
         self.word(request);
         self.0.push(status as u8);
-        self.0
-            .extend_from_slice(&(reply.len() as u32).to_be_bytes());
-        self.0.extend_from_slice(reply);
+        self.bytes(reply);
     }
 
     pub fn closed(&mut self, session: u64) {
         self.begin(CLOSED, session);
+    }
+
+    pub fn part(&mut self, session: u64, inst: Instance, at: u16, part: &StoredPart<'_>) {
+        self.begin(PART, session);
+        self.word(inst);
+        self.word(part.request);
+        self.0.extend_from_slice(&at.to_be_bytes());
+        self.0.extend_from_slice(&part.len.to_be_bytes());
+        self.bytes(part.piece);
     }
 
     /// They are stored.
@@ -116,6 +127,12 @@ impl Changes {
 
     fn word(&mut self, word: u64) {
         self.0.extend_from_slice(&word.to_be_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0
+            .extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+        self.0.extend_from_slice(bytes);
     }
 }
 
@@ -167,12 +184,19 @@ impl<'a> Commit<'a> {
                 inst: self.word()?,
                 request: self.word()?,
                 status: Status::from_u8(self.array::<1>()?[0])?,
-                reply: {
-                    let length = u32::from_be_bytes(*self.array()?);
-                    self.take(length as usize)?
-                },
+                reply: self.bytes()?,
             },
             CLOSED => Change::Closed,
+            PART => {
+                let (inst, request) = (self.word()?, self.word()?);
+                let at = u16::from_be_bytes(*self.array()?);
+                let part = StoredPart {
+                    request,
+                    len: u32::from_be_bytes(*self.array()?),
+                    piece: self.bytes()?,
+                };
+                Change::Part(inst, at, part)
+            }
             _ => return None,
         };
         Some((session, change))
@@ -182,6 +206,11 @@ impl<'a> Commit<'a> {
         let (taken, rest) = self.changes.split_at_checked(length)?;
         self.changes = rest;
         Some(taken)
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let length = u32::from_be_bytes(*self.array()?);
+        self.take(length as usize)
     }
 
     fn array<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
@@ -273,11 +302,20 @@ mod tests {
         }
     }
 
+    fn part() -> StoredPart<'static> {
+        StoredPart {
+            request: 7,
+            len: 1_000,
+            piece: b"piece",
+        }
+    }
+
     fn written() -> Vec<u8> {
         let mut changes = Changes::default();
         changes.opened(1, &head());
         changes.touched(1, 4);
         changes.done(1, 5, 6, Status::Ok, b"reply");
+        changes.part(1, 6, 9, &part());
         changes.moved(1, 7, &ReplyAddress::default());
         changes.closed(1);
         let (mut records, mut journal) = (Records::default(), Journal::default());
@@ -305,6 +343,7 @@ mod tests {
             Change::Opened(head()),
             Change::Touched(4),
             done,
+            Change::Part(6, 9, part()),
             Change::Moved(7, ReplyAddress::default()),
             Change::Closed,
         ];
@@ -326,7 +365,7 @@ mod tests {
                 whole.push(end);
             }
         }
-        assert_eq!(whole.len(), 5, "{whole:?}");
+        assert_eq!(whole.len(), 6, "{whole:?}");
     }
 
     #[test]

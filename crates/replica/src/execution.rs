@@ -61,6 +61,8 @@ pub struct Statistics {
     pub commits: u64,
     /// How often what was executed ahead of what is stable was taken back.
     pub rollbacks: u64,
+    /// How often commands had to wait for a commit, and it until more of the log was stable.
+    pub commit_holds: u64,
 }
 
 /// See the module.
@@ -105,6 +107,8 @@ pub(crate) struct Execution<A> {
     holds: u32,
     /// Somebody is to read the state once all that is executed is stable.
     reader_waits: bool,
+    /// Since the last commit, commands have waited for the next one.
+    is_held: bool,
     /// Whether commands over several partitions can be judged: only epochs' markers end the wait for one's place.
     spans: bool,
     /// What was executed, for a replica that takes this one's state over.
@@ -170,6 +174,7 @@ impl<A: Application> Execution<A> {
             installing: false,
             holds: 0,
             reader_waits: false,
+            is_held: false,
             spans: true,
             kept: None,
             stopped: None,
@@ -200,6 +205,11 @@ impl<A: Application> Execution<A> {
     /// The next instance to execute.
     pub fn next(&self) -> Instance {
         self.next
+    }
+
+    /// Everything below is executed, and stays as it is: what was executed beyond isn't stable.
+    pub fn settled(&self) -> Instance {
+        self.next.min(self.stable)
     }
 
     /// Everything below is committed.
@@ -248,6 +258,17 @@ impl<A: Application> Execution<A> {
                 break;
             }
         }
+        self.note_hold(log);
+    }
+
+    /// Once a commit. [N-COMMIT]
+    fn note_hold(&mut self, log: &impl Log) {
+        let is_ahead = self.can_discard && self.next > self.stable;
+        if !is_ahead || self.is_held || self.next >= log.ready() {
+            return;
+        }
+        self.is_held = self.is_full() || !self.may_run_ahead();
+        self.statistics.commit_holds += u64::from(self.is_held);
     }
 
     /// Executes a stable value that has come to its turn without having been in the log. False if it has to
@@ -293,8 +314,13 @@ impl<A: Application> Execution<A> {
     pub fn has_room(&self) -> bool {
         self.failed.is_none()
             && !self.stands_still()
-            && self.next - self.committed < MAX_BATCH
+            && !self.is_full()
             && self.replies.weight() < MAX_REPLIES
+    }
+
+    /// Whether a commit has to come first.
+    fn is_full(&self) -> bool {
+        self.next - self.committed >= MAX_BATCH
     }
 
     /// False if the value has to wait: for other partitions, or until it is stable.
@@ -357,20 +383,21 @@ impl<A: Application> Execution<A> {
         &mut self,
         at: At,
         client: u64,
-        request: u64,
+        number: u64,
         bytes: &[u8],
     ) -> Result<(), Error> {
         self.statistics.commands += 1;
-        if request == 0 {
+        if number == 0 {
             self.operations = at.inst + 1;
             self.sessions
                 .operation(at, client, bytes, &mut self.replies);
             return Ok(());
         }
         let app = &mut self.app;
+        let replies = &mut self.replies;
         self.sessions
-            .command(at, client, request, &mut self.replies, |reply| {
-                app.execute(bytes, reply)
+            .command(at, (client, number), bytes, replies, |command, reply| {
+                app.execute(command, reply)
             })
     }
 
@@ -403,6 +430,7 @@ impl<A: Application> Execution<A> {
         self.next = loaded.position.next;
         self.marker = loaded.position.marker;
         self.committed = self.next;
+        self.is_held = false;
         self.stable = self.stable.max(self.next);
         self.commands_committed = self.statistics.commands;
         self.commit_by = None;
@@ -424,8 +452,7 @@ impl<A: Application> Execution<A> {
         self.execute_reads(answers);
         self.execute_local_reads();
         self.goes_on()?;
-        let full = self.next - self.committed >= MAX_BATCH;
-        if self.settings.answers_wait || full {
+        if self.settings.answers_wait || self.is_full() {
             self.commit()?;
         }
         self.replies.send(self.stable, answers, out);
@@ -504,6 +531,7 @@ impl<A: Application> Execution<A> {
         self.final_error(result)?;
         self.sessions.committed();
         self.statistics.commits += 1;
+        self.is_held = false;
         self.committed = self.next;
         self.commands_committed = self.statistics.commands;
         self.commit_by = None;

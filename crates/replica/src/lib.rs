@@ -18,12 +18,14 @@ mod agreement;
 pub mod application;
 mod changes;
 mod checkpoint;
+mod client_reads;
 mod execution;
 mod identity;
 mod install;
 mod log;
 pub mod memory;
 mod outcome;
+pub mod parts;
 pub mod protocol;
 mod record;
 mod reply;
@@ -34,10 +36,13 @@ pub mod slot;
 pub mod storage;
 mod worker;
 
-pub use agreement::{Agreement, Answers, Decided, Log, News, NoPaxos, Paxos, Reading, Stepped};
+pub use agreement::{
+    Agreement, Answers, Decided, Log, News, NoPaxos, Paxos, Reading, ShownMemory, Stepped,
+};
 pub use application::{
     Application, Checkpoint, Error, Link, MOVE_AWAY, Part, Record, Restore, Snapshot,
 };
+pub use client_reads::{Gathered, Gathering, MAX_ANSWER_LEN, Piece, is_read_number, read_number};
 pub use execution::catch_up::is_state_of;
 pub use execution::{LocalRead, Restored, Statistics};
 pub use install::Install;

@@ -10,6 +10,8 @@
 //! | address | `home` u16, `family` u8 (in its lower 3 bits 4, 6, 0 = none; in the upper 5 the number of the client's key), 16 bytes (IPv4 in the first four), `port` u16 |
 //! | REPLY, and each item of a packed REPLY | `status` u8, bytes |
 //! | bytes of the reply to OPEN | session id u64 |
+//! | command whose `request` has bit 63 | a part of a longer one ([`parts`](crate::parts)) |
+//! | READ whose `request` has bit 62 | a command that only reads ([`read_number`](crate::read_number)) |
 //!
 //! In OPEN the command's client is a random number that names the attempt; everywhere else it is
 //! the session id.
@@ -30,7 +32,8 @@ pub enum Status {
     UnknownSession = 1,
     /// At or below the session's window, and the reply is no longer recorded.
     StaleRequest = 2,
-    /// An ordered session, and an earlier request hasn't been executed.
+    /// An earlier request of an ordered session, or another part of the command, hasn't come yet; or there is no room
+    /// yet for a command in parts.
     OutOfOrder = 3,
     /// Executed, but the reply is too large to be sent or to be recorded.
     ReplyTooLarge = 4,
@@ -42,6 +45,10 @@ pub enum Status {
     TooManySessions = 7,
     /// A command over several partitions that takes no effect at these places; its proposer sends it again.
     Dead = 8,
+    /// A command in parts is longer than replicas take.
+    TooLarge = 9,
+    /// A piece of the answer to a read, which doesn't fit a packet. [B-PIECES]
+    Piece = 10,
 }
 
 impl Status {
@@ -57,6 +64,8 @@ impl Status {
             6 => Status::Malformed,
             7 => Status::TooManySessions,
             8 => Status::Dead,
+            9 => Status::TooLarge,
+            10 => Status::Piece,
             _ => return None,
         })
     }
@@ -73,6 +82,8 @@ impl Status {
             Status::Malformed => "malformed",
             Status::TooManySessions => "too_many_sessions",
             Status::Dead => "dead",
+            Status::TooLarge => "too_large",
+            Status::Piece => "piece",
         }
     }
 }
@@ -92,7 +103,7 @@ impl Status {
     /// What this answer to a request of a session says. `ordered`: of an ordered one. [S-SAYS]
     pub const fn effect(self, ordered: bool) -> Effect {
         match self {
-            Status::Ok | Status::ReplyTooLarge => Effect::Executed,
+            Status::Ok | Status::ReplyTooLarge | Status::Piece => Effect::Executed,
             // An ordered session executes one after the other, without gaps.
             Status::StaleRequest if ordered => Effect::Executed,
             // It was executed and is forgotten, or it was passed by; the session was closed after
@@ -100,7 +111,10 @@ impl Status {
             Status::StaleRequest | Status::UnknownSession => Effect::Unknown,
             // Another copy of it may come after the request that is missing, or be alive.
             Status::OutOfOrder | Status::Dead => Effect::Unknown,
-            Status::Unsupported | Status::Malformed | Status::TooManySessions => Effect::Refused,
+            Status::Unsupported
+            | Status::Malformed
+            | Status::TooManySessions
+            | Status::TooLarge => Effect::Refused,
         }
     }
 }
@@ -320,13 +334,14 @@ mod tests {
             let statuses = all.iter().filter(|s| s.effect(ordered) == effect);
             statuses.map(|s| s.name()).collect()
         };
-        let refused = ["unsupported", "malformed", "too_many_sessions"];
+        let refused = ["unsupported", "malformed", "too_many_sessions", "too_large"];
         assert_eq!(with(Effect::Refused, false), refused);
         assert_eq!(with(Effect::Refused, true), refused);
-        assert_eq!(with(Effect::Executed, false), ["ok", "reply_too_large"]);
+        let executed = ["ok", "reply_too_large", "piece"];
+        assert_eq!(with(Effect::Executed, false), executed);
         assert_eq!(
             with(Effect::Executed, true),
-            ["ok", "stale_request", "reply_too_large"]
+            ["ok", "stale_request", "reply_too_large", "piece"]
         );
     }
 

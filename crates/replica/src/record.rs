@@ -10,6 +10,7 @@
 //! | replies | `r`, id u64, page u16 | of each slot in use: `request` u64, `status` u8, length u32, bytes |
 //! | commit | `c`, place u16 | what it changed since the position before it ([`changes`](crate::changes)) |
 //! | outcome | `o`, instance u64 | see [`outcome`](crate::outcome) |
+//! | part | `q`, id u64, part u16 | of a command that isn't whole yet: `request` u64, its length u32, bytes |
 
 use crate::application::{Error, MOVE_AWAY, Record};
 use crate::identity::Identity;
@@ -19,7 +20,7 @@ use paxos::round::MAX_EPOCH;
 use paxos::{Epoch, Instance, NodeId};
 
 /// Of all records together. Another one stops the replica instead of being misread.
-const FORMAT: u8 = 4;
+const FORMAT: u8 = 5;
 
 const IDENTITY: u8 = b'i';
 const POSITION: u8 = b'p';
@@ -28,6 +29,7 @@ const SESSION: u8 = b's';
 const REPLIES: u8 = b'r';
 const COMMIT: u8 = b'c';
 const OUTCOME: u8 = b'o';
+const PART: u8 = b'q';
 const HEAD_LEN: usize = Head::FIXED_LEN + 8 + 8 + 8;
 
 /// How far the log is executed.
@@ -101,6 +103,18 @@ pub(crate) enum Stored<'a> {
     /// The record of a commit, and its place.
     Commit(u16, &'a [u8]),
     Outcome(Instance, Outcome),
+    /// A part of a session's command, and which one it is.
+    Part(u64, u16, StoredPart<'a>),
+}
+
+/// A part of a command that isn't whole yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct StoredPart<'a> {
+    /// Whose command it is.
+    pub request: u64,
+    /// Bytes of the whole command.
+    pub len: u32,
+    pub piece: &'a [u8],
 }
 
 impl<'a> Stored<'a> {
@@ -113,6 +127,7 @@ impl<'a> Stored<'a> {
             Some((&REPLIES, id)) => parse_replies(id, value),
             Some((&COMMIT, place)) => parse_commit(place, value),
             Some((&OUTCOME, inst)) => parse_outcome(inst, value),
+            Some((&PART, id)) => parse_part(id, value),
             _ => None,
         };
         parsed.ok_or_else(|| {
@@ -219,6 +234,19 @@ impl<'a> Page<'a> {
     }
 }
 
+fn parse_part<'a>(key: &[u8], value: &'a [u8]) -> Option<Stored<'a>> {
+    let (id, at) = key.split_first_chunk()?;
+    let at = u16::from_be_bytes(at.try_into().ok()?);
+    let (request, rest) = value.split_first_chunk()?;
+    let (len, piece) = rest.split_first_chunk()?;
+    let part = StoredPart {
+        request: u64::from_be_bytes(*request),
+        len: u32::from_be_bytes(*len),
+        piece,
+    };
+    Some(Stored::Part(u64::from_be_bytes(*id), at, part))
+}
+
 fn parse_outcome(inst: &[u8], value: &[u8]) -> Option<Stored<'static>> {
     let inst = u64::from_be_bytes(inst.try_into().ok()?);
     Some(Stored::Outcome(inst, Outcome::parse(value)?))
@@ -319,6 +347,18 @@ impl Records {
         outcome_key(inst, self.next_delete());
     }
 
+    pub fn put_part(&mut self, id: u64, at: u16, part: &StoredPart<'_>) {
+        let (key, value) = self.next_put();
+        part_key(id, at, key);
+        value.extend_from_slice(&part.request.to_be_bytes());
+        value.extend_from_slice(&part.len.to_be_bytes());
+        value.extend_from_slice(part.piece);
+    }
+
+    pub fn delete_part(&mut self, id: u64, at: u16) {
+        part_key(id, at, self.next_delete());
+    }
+
     fn next_put(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
         let record = self.next();
         let value = record.value.get_or_insert_default();
@@ -363,6 +403,12 @@ fn replies_key(id: u64, page: u16, key: &mut Vec<u8>) {
     key.push(REPLIES);
     key.extend_from_slice(&id.to_be_bytes());
     key.extend_from_slice(&page.to_be_bytes());
+}
+
+fn part_key(id: u64, at: u16, key: &mut Vec<u8>) {
+    key.push(PART);
+    key.extend_from_slice(&id.to_be_bytes());
+    key.extend_from_slice(&at.to_be_bytes());
 }
 
 fn commit_key(place: u16, key: &mut Vec<u8>) {

@@ -15,20 +15,25 @@
 //! The reply of request r lies in slot `r mod window`. In an unordered session a slot that holds
 //! another request than one within the window holds an older one, so the slot alone tells whether
 //! a request has been executed. [S-ONCE] [S-ORDERED]
+//!
+//! A session also keeps the parts of one command that isn't whole yet. [S-PARTS]
 
 use crate::agreement::Answers;
 use crate::application::{Error, MOVE_AWAY};
 use crate::changes::{Change, Changes, Commit, Journal};
 use crate::identity::Identity;
 use crate::outcome::{Executed, Outcome};
+use crate::parts::{self, Part, Parts};
 use crate::protocol::{ReplyAddress, SessionOp, Status};
-use crate::record::{Head, Page, Position, Recorded, Records, Stored, damaged, other_format};
+use crate::record::{
+    Head, Page, Position, Recorded, Records, Stored, StoredPart, damaged, other_format,
+};
 use crate::reply::{Replies, ReplyTo};
 use crate::settings::Limits;
 use crate::sibling::Copy;
 use paxos::{Instance, NodeId, Time};
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
 
 /// How many sessions that are gone are remembered, in order to tell their clients so.
 const DEPARTED: usize = 1_024;
@@ -98,6 +103,8 @@ struct Session {
     head: Head,
     /// Grows as slots come into use.
     pages: Vec<SlotPage>,
+    /// Of the one command that isn't whole yet.
+    parts: Option<Parts>,
     /// Whether the head waits for the next fold.
     dirty: bool,
     /// Whether there are records of it in the stored table.
@@ -164,6 +171,17 @@ impl Session {
     }
 }
 
+/// What becomes of a command that takes effect, unless it is only a part of one.
+enum Taken {
+    /// All of it.
+    Whole(Vec<u8>),
+    /// A part, which is kept.
+    Kept,
+    /// A part that was kept before.
+    Again,
+    Refused(Status),
+}
+
 enum Judgement<'a> {
     Execute,
     Duplicate(&'a Slot),
@@ -177,6 +195,10 @@ struct Dirty {
     pages: Vec<(u64, u16)>,
     /// Removed sessions that are in the stored table, with their number of pages.
     removed: Vec<(u64, u16)>,
+    /// Parts of commands that have come or gone.
+    parts: BTreeSet<(u64, u16)>,
+    /// Those that are in the stored table.
+    stored_parts: BTreeSet<(u64, u16)>,
 }
 
 /// What is counted and noted across sessions.
@@ -185,6 +207,8 @@ struct Book {
     limits: Limits,
     /// Bytes of all recorded replies together.
     recorded: usize,
+    /// Bytes that all commands have which aren't whole yet, with what is to come of them.
+    unfinished: usize,
     /// For the next commit.
     changes: Changes,
     dirty: Dirty,
@@ -220,6 +244,97 @@ impl Book {
         };
         self.keep(id, session, request, status, reply);
         self.changes.done(id, at.inst, request, status, reply);
+    }
+
+    /// Takes a part of a command that hasn't taken effect yet. The last one makes the command whole. [S-PARTS]
+    fn take_part(
+        &mut self,
+        id: u64,
+        session: &mut Session,
+        request: u64,
+        part: Part,
+        bytes: &[u8],
+    ) -> Taken {
+        let Some((len, count, piece)) = parts::parse(part, bytes) else {
+            return Taken::Refused(Status::Malformed);
+        };
+        if len as usize > self.limits.command {
+            return Taken::Refused(Status::TooLarge);
+        }
+        let begun = session.parts.as_ref().filter(|p| p.request == request);
+        if begun.is_some_and(|parts| parts.len != len) {
+            return Taken::Refused(Status::Malformed);
+        }
+        match part {
+            Part::Last => match begun {
+                Some(parts) if parts.are_first(count) => {
+                    let whole = parts.join(piece);
+                    whole.map_or(Taken::Refused(Status::Malformed), Taken::Whole)
+                }
+                _ => Taken::Refused(Status::OutOfOrder),
+            },
+            Part::At(at) if begun.is_some_and(|parts| parts.has(at)) => Taken::Again,
+            Part::At(at) => {
+                let fits = begun.map_or(piece.len() <= len as usize, |p| p.takes(piece.len()));
+                if !fits {
+                    return Taken::Refused(Status::Malformed);
+                }
+                let part = StoredPart {
+                    request,
+                    len,
+                    piece,
+                };
+                match self.has_room_for(session, &part) {
+                    Ok(()) => {
+                        self.keep_part(id, session, at, &part);
+                        Taken::Kept
+                    }
+                    Err(status) => Taken::Refused(status),
+                }
+            }
+        }
+    }
+
+    /// Whether a part may be kept. A command for whose first part there is room has room for all of it: otherwise
+    /// commands that aren't whole could keep one another from becoming so. [S-PARTS]
+    fn has_room_for(&self, session: &Session, part: &StoredPart<'_>) -> Result<(), Status> {
+        let others = match &session.parts {
+            Some(begun) if begun.request == part.request => return Ok(()),
+            // A later command has taken its place.
+            Some(begun) if begun.request > part.request => return Err(Status::StaleRequest),
+            Some(begun) => self.unfinished - begun.len as usize,
+            None => self.unfinished,
+        };
+        match others + part.len as usize <= self.limits.unfinished {
+            true => Ok(()),
+            false => Err(Status::OutOfOrder),
+        }
+    }
+
+    /// Keeps a part. What there is of an earlier command is given up.
+    fn keep_part(&mut self, id: u64, session: &mut Session, at: u16, part: &StoredPart<'_>) {
+        if session
+            .parts
+            .as_ref()
+            .is_some_and(|p| p.request != part.request)
+        {
+            self.drop_parts(id, session);
+        }
+        let unfinished = &mut self.unfinished;
+        let parts = session.parts.get_or_insert_with(|| {
+            *unfinished += part.len as usize;
+            Parts::new(part.request, part.len)
+        });
+        parts.keep(at, part.piece);
+        self.dirty.parts.insert((id, at));
+    }
+
+    fn drop_parts(&mut self, id: u64, session: &mut Session) {
+        if let Some(parts) = session.parts.take() {
+            self.unfinished -= parts.len as usize;
+            let gone = parts.indices().map(|at| (id, at));
+            self.dirty.parts.extend(gone);
+        }
     }
 
     /// Answers a command that was just executed.
@@ -262,6 +377,12 @@ impl Book {
         if !page.dirty {
             page.dirty = true;
             self.dirty.pages.push((id, index as u16));
+        }
+        // The command has taken effect, or can't any more.
+        let begun = session.parts.as_ref().map(|parts| parts.request);
+        let is_over = |of| !matches!(session.judge(of), Judgement::Execute);
+        if begun.is_some_and(is_over) {
+            self.drop_parts(id, session);
         }
     }
 }
@@ -321,6 +442,12 @@ impl Sessions {
         self.open.get(&id).map(|session| &session.head.reply_to)
     }
 
+    /// How the client of an open session is reached, if it is by datagrams.
+    pub fn remote(&self, id: u64) -> Option<ReplyTo> {
+        let to = self.reply_to(id)?;
+        to.address.map(|_| reach(to, self.node))
+    }
+
     /// Sessions open.
     pub fn len(&self) -> usize {
         self.open.len()
@@ -342,46 +469,100 @@ impl Sessions {
         })
     }
 
-    /// Handles an application's command: `run` is called if, and only if, it takes effect now.
+    /// Handles an application's command, or a part of one: `run` is called with the command if, and only if, it takes
+    /// effect now.
     pub fn command(
         &mut self,
         at: At,
-        client: u64,
-        request: u64,
+        (client, number): (u64, u64),
+        bytes: &[u8],
         replies: &mut Replies,
-        run: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>,
+        run: impl FnOnce(&[u8], &mut Vec<u8>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let Some(session) = self.open.get_mut(&client) else {
-            self.answer_unknown(client, request, replies);
+            self.answer_unknown(client, number, replies);
             return Ok(());
         };
         self.book.touch(client, session, at.inst, at.now);
-        match session.judge(request) {
-            Judgement::Duplicate(slot) => {
-                if let Some(to) = again(&session.head.reply_to, self.node, replies.answers) {
-                    replies.push(to, client, request, slot.status, &slot.reply);
-                }
-                self.book.changes.touched(client, at.inst);
+        let to_again = again(&session.head.reply_to, self.node, replies.answers);
+        let (request, part) = parts::split(number);
+        let (status, recorded) = match session.judge(request) {
+            // What is on record is the answer to the last part.
+            Judgement::Duplicate(slot) if !matches!(part, Some(Part::At(_))) => {
+                (slot.status, &slot.reply[..])
             }
-            Judgement::Refuse(status) => {
-                if let Some(to) = again(&session.head.reply_to, self.node, replies.answers) {
-                    replies.push(to, client, request, status, &[]);
-                }
-                self.book.changes.touched(client, at.inst);
-            }
+            Judgement::Duplicate(_) => (Status::StaleRequest, &[][..]),
+            Judgement::Refuse(status) => (status, &[][..]),
             Judgement::Execute => {
+                let joined;
+                let command = match part {
+                    None => bytes,
+                    Some(part) => {
+                        match self.book.take_part(client, session, request, part, bytes) {
+                            Taken::Whole(command) => {
+                                joined = command;
+                                &joined[..]
+                            }
+                            other => {
+                                self.answer_part(at, (client, number), bytes, &other, replies);
+                                return Ok(());
+                            }
+                        }
+                    }
+                };
                 self.scratch.clear();
-                run(&mut self.scratch)?;
+                run(command, &mut self.scratch)?;
                 let reply = &self.scratch[..];
                 self.book.record(client, session, at, request, reply);
                 if let Some(to) = first(&session.head.reply_to, self.node, replies.answers) {
                     self.book
-                        .answer(session, to, (client, request), reply, replies);
+                        .answer(session, to, (client, number), reply, replies);
                 }
                 self.scratch.shrink_to(KEEP_SCRATCH);
+                return Ok(());
             }
+        };
+        if let Some(to) = to_again {
+            replies.push(to, client, number, status, recorded);
         }
+        self.book.changes.touched(client, at.inst);
         Ok(())
+    }
+
+    /// Answers a part with which the command isn't whole yet, and notes it if it is new.
+    fn answer_part(
+        &mut self,
+        at: At,
+        (client, number): (u64, u64),
+        bytes: &[u8],
+        taken: &Taken,
+        replies: &mut Replies,
+    ) {
+        let Some(session) = self.open.get(&client) else {
+            return;
+        };
+        let is_new = matches!(taken, Taken::Kept);
+        match parts::split(number) {
+            (request, Some(part @ Part::At(index))) if is_new => {
+                if let Some((len, _, piece)) = parts::parse(part, bytes) {
+                    let part = StoredPart {
+                        request,
+                        len,
+                        piece,
+                    };
+                    self.book.changes.part(client, at.inst, index, &part);
+                }
+            }
+            _ => self.book.changes.touched(client, at.inst),
+        }
+        let status = match taken {
+            Taken::Refused(status) => *status,
+            _ => Status::Ok,
+        };
+        let who = if is_new { first } else { again };
+        if let Some(to) = who(&session.head.reply_to, self.node, replies.answers) {
+            replies.push(to, client, number, status, &[]);
+        }
     }
 
     /// Answers a command that changes nothing and has no place in the log: nothing is recorded. [N-READ]
@@ -515,7 +696,7 @@ impl Sessions {
             sessions: self.open.len(),
             slots: self.slots,
         };
-        let own = ip_of(reply_to).and_then(|ip| self.of_address.get(&ip));
+        let own = share_of(reply_to).and_then(|ip| self.of_address.get(&ip));
         let own = own.copied().unwrap_or_default();
         let most_of = |all: usize| all - all / 4;
         !all.has_room(window, sessions, slots)
@@ -532,6 +713,7 @@ impl Sessions {
         self.open.entry(id).or_insert(Session {
             head,
             pages: Vec::new(),
+            parts: None,
             dirty: !stored,
             stored,
             touched: now,
@@ -551,7 +733,8 @@ impl Sessions {
 
     /// Takes a session out; where it was answered.
     fn remove(&mut self, id: u64) -> Option<ReplyAddress> {
-        let session = self.open.remove(&id)?;
+        let mut session = self.open.remove(&id)?;
+        self.book.drop_parts(id, &mut session);
         self.by_nonce.remove(&session.head.nonce);
         self.slots -= usize::from(session.head.window);
         subtract(&mut self.of_address, &session.head);
@@ -641,6 +824,8 @@ impl Sessions {
             heads,
             pages,
             removed,
+            parts,
+            stored_parts,
         } = &mut self.book.dirty;
         for id in heads.drain(..) {
             if let Some(session) = self.open.get_mut(&id) {
@@ -661,6 +846,22 @@ impl Sessions {
             records.delete_session(id);
             for index in 0..pages {
                 records.delete_replies(id, index);
+            }
+        }
+        for (id, at) in std::mem::take(parts) {
+            let begun = self.open.get(&id).and_then(|s| s.parts.as_ref());
+            match begun.and_then(|parts| Some((parts, parts.piece(at)?))) {
+                Some((begun, piece)) => {
+                    stored_parts.insert((id, at));
+                    let part = StoredPart {
+                        request: begun.request,
+                        len: begun.len,
+                        piece,
+                    };
+                    records.put_part(id, at, &part);
+                }
+                None if stored_parts.remove(&(id, at)) => records.delete_part(id, at),
+                None => {}
             }
         }
     }
@@ -688,6 +889,19 @@ impl Sessions {
             self.book.recorded += reply.len();
         }
         page.is_empty().then_some(())
+    }
+
+    /// Puts a stored part of a command back; `None` if it can't be its session's.
+    fn load_part(&mut self, id: u64, at: u16, part: &StoredPart<'_>) -> Option<()> {
+        let session = self.open.get_mut(&id)?;
+        let begun = session.parts.as_ref();
+        if begun.is_some_and(|p| (p.request, p.len) != (part.request, part.len)) {
+            return None;
+        }
+        self.book.keep_part(id, session, at, part);
+        self.book.dirty.parts.remove(&(id, at));
+        self.book.dirty.stored_parts.insert((id, at));
+        Some(())
     }
 
     /// Makes a change again that a commit has stored; `None` if it can't be one of this table.
@@ -718,6 +932,10 @@ impl Sessions {
                 self.book.keep(id, session, request, status, reply);
                 inst
             }
+            Change::Part(inst, at, part) => {
+                self.book.keep_part(id, session, at, &part);
+                inst
+            }
             Change::Closed => return None,
         };
         self.book.touch(id, session, inst, now);
@@ -738,12 +956,15 @@ impl Share {
     }
 }
 
-fn ip_of(to: &ReplyAddress) -> Option<IpAddr> {
-    to.address.map(|address| address.ip())
+/// To whose share a session counts: that of the address where it is answered. Names, which are answered at all replicas, have
+/// one together. [S-SHARE] [S-NAMED]
+fn share_of(to: &ReplyAddress) -> Option<IpAddr> {
+    let of_names = (to.home == 0).then_some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    to.address.map(|address| address.ip()).or(of_names)
 }
 
 fn add(of_address: &mut BTreeMap<IpAddr, Share>, head: &Head) {
-    let Some(ip) = ip_of(&head.reply_to) else {
+    let Some(ip) = share_of(&head.reply_to) else {
         return;
     };
     let share = of_address.entry(ip).or_default();
@@ -752,7 +973,7 @@ fn add(of_address: &mut BTreeMap<IpAddr, Share>, head: &Head) {
 }
 
 fn subtract(of_address: &mut BTreeMap<IpAddr, Share>, head: &Head) {
-    let Some(ip) = ip_of(&head.reply_to) else {
+    let Some(ip) = share_of(&head.reply_to) else {
         return;
     };
     if let Some(share) = of_address.get_mut(&ip) {
@@ -811,6 +1032,15 @@ pub(crate) struct Loaded {
     pub outcomes: Vec<(Instance, Outcome)>,
 }
 
+/// A stored part of a session's command.
+struct LoadedPart {
+    session: u64,
+    at: u16,
+    request: u64,
+    len: u32,
+    piece: Vec<u8>,
+}
+
 /// Gathers them.
 pub(crate) struct Loader {
     node: NodeId,
@@ -823,6 +1053,7 @@ pub(crate) struct Loader {
     now: Time,
     /// Replies may be shown before their session, and commits before the position that they follow.
     replies: Vec<(u64, u16, Vec<u8>)>,
+    parts: Vec<LoadedPart>,
     commits: BTreeMap<u16, Vec<u8>>,
     outcomes: Vec<(Instance, Outcome)>,
 }
@@ -838,6 +1069,7 @@ impl Loader {
             sessions: Sessions::new(node, limits),
             now,
             replies: Vec::new(),
+            parts: Vec::new(),
             commits: BTreeMap::new(),
             outcomes: Vec::new(),
         }
@@ -861,6 +1093,20 @@ impl Loader {
                 self.commits.insert(place, value.to_vec());
             }
             Stored::Outcome(inst, outcome) => self.outcomes.push((inst, outcome)),
+            Stored::Part(id, at, part) => {
+                let StoredPart {
+                    request,
+                    len,
+                    piece,
+                } = part;
+                self.parts.push(LoadedPart {
+                    session: id,
+                    at,
+                    request,
+                    len,
+                    piece: piece.to_vec(),
+                });
+            }
         }
         Ok(())
     }
@@ -877,6 +1123,16 @@ impl Loader {
             loaded.ok_or_else(|| {
                 damaged(&format!("stored replies of session {id:#x} are damaged"))
             })?;
+        }
+        for loaded in &self.parts {
+            let part = StoredPart {
+                request: loaded.request,
+                len: loaded.len,
+                piece: &loaded.piece,
+            };
+            let id = loaded.session;
+            let fits = self.sessions.load_part(id, loaded.at, &part);
+            fits.ok_or_else(|| damaged(&format!("stored parts of session {id:#x} are damaged")))?;
         }
         let mut journal = Journal::default();
         for (place, value) in std::mem::take(&mut self.commits) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a worker is told when it starts.
 
+use crate::parts::MAX_COMMAND_LEN;
 use paxos::wire::MAX_VALUE_LEN;
 use paxos::{
     Configuration, Deployment, Epoch, Header, Instance, MsgType, NodeId, PartitionId, Time,
@@ -25,6 +26,10 @@ pub struct Limits {
     pub last_reply: usize,
     /// Bytes of all recorded replies together; what does not fit is recorded as too large.
     pub recorded: usize,
+    /// Bytes of a command that comes in parts. [S-PARTS]
+    pub command: usize,
+    /// Bytes of all commands together of which some parts are there and others aren't. One that doesn't fit waits.
+    pub unfinished: usize,
 }
 
 impl Default for Limits {
@@ -35,6 +40,8 @@ impl Default for Limits {
             reply: MAX_VALUE_LEN - 1,
             last_reply: 64 << 10,
             recorded: 64 << 20,
+            command: MAX_COMMAND_LEN,
+            unfinished: 64 << 20,
         }
     }
 }

@@ -24,6 +24,7 @@ pub use self::replay::Replayed;
 
 use crate::agreement::{Agreement, Decided, News, Paxos, Reading, Stepped};
 use crate::application::{Application, Checkpoint, Error};
+use crate::client_reads::ClientRead;
 use crate::execution::{Execution, LocalRead, Statistics};
 use crate::reply::Output;
 use crate::session::LocalSession;
@@ -71,9 +72,26 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         &self.agreement
     }
 
+    /// The same, to store its memory and to let it go on.
+    pub fn agreement_mut(&mut self) -> &mut G {
+        &mut self.agreement
+    }
+
     /// The next instance to execute.
     pub fn next(&self) -> Instance {
         self.execution.next()
+    }
+
+    /// The same without what was executed ahead of what is stable: what others may be told. [N-REWIND]
+    pub fn settled(&self) -> Instance {
+        self.execution.settled()
+    }
+
+    /// Everything below is committed, so nothing takes it back. By this it is judged which of another replica's partitions
+    /// are further: where something ran ahead an install begins by going back to the last commit, which may lie below
+    /// what is [settled](Self::settled). [X-INSTALL] [N-REWIND]
+    pub fn committed(&self) -> Instance {
+        self.execution.committed()
     }
 
     /// Everything below is in a durable checkpoint.
@@ -201,7 +219,10 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
         match packet.header.msgtype {
             MsgType::Probe => return self.on_probe(packet, out).unwrap_or_else(Verdict::Dropped),
-            MsgType::Read => return self.on_read(packet, out).unwrap_or_else(Verdict::Dropped),
+            MsgType::Read => {
+                let taken = self.on_read(now, packet, out);
+                return taken.unwrap_or_else(Verdict::Dropped);
+            }
             _ => {}
         }
         let Stepped { verdict, news } = self.agreement.step(now, packet, out);
@@ -280,17 +301,22 @@ impl<A: Application, G: Agreement> Worker<A, G> {
             return Err(Reason::NotForRole);
         }
         let execution = &self.execution;
+        let memory = self.agreement.memory();
         let report = ProbeReport {
             nonce: self.nonce,
             trim: execution.checkpointed(),
-            start: execution.incarnation().unwrap_or(0),
+            start: match memory {
+                Some(memory) => memory.start,
+                None => execution.incarnation().unwrap_or(0),
+            },
         };
+        let stable = memory.and_then(|memory| memory.stable);
         let header = Header {
             rnd: self
                 .agreement
                 .shown()
                 .unwrap_or_else(|| execution.marker_round()),
-            inst: execution.committed(),
+            inst: stable.unwrap_or(execution.committed()),
             value_len: ProbeReport::LEN as u16,
             client: packet.header.client,
             request: packet.header.request,
@@ -300,10 +326,25 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         Ok(Verdict::Answered)
     }
 
-    /// The leader answers once it has executed all that its log has now; a follower shows how far its own is
-    /// filled. [N-READ]
-    fn on_read(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Reason> {
+    /// With Paxos any replica answers, once it has executed all that may have been decided by now. [B-CLIENT] With NOPaxos
+    /// the leader does once it has executed all that its log has now; a follower shows how far its own is filled. [N-READ]
+    fn on_read(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
         let h = &packet.header;
+        if G::BOUNDS_READS {
+            let read = ClientRead::parse(h).ok_or(Reason::NotForRole)?;
+            if self.execution.takes_read(&read, packet.value)? {
+                let asks = !read.needs_no_bound();
+                let question = asks.then(|| self.agreement.want_bound());
+                self.execution
+                    .read_for_client(now, question, read, packet.value);
+            }
+            return Ok(Verdict::Answered);
+        }
         match self.agreement.read()? {
             Reading::Answer(view) => {
                 let ready = self.agreement.ready();

@@ -421,6 +421,7 @@ fn a_full_batch_and_a_due_checkpoint_hold_execution_until_all_of_it_is_stable() 
     }
     r.finish();
     assert_eq!((r.worker.next(), disk.with(|d| d.commits)), (1_024, 0));
+    assert_eq!(r.worker.statistics().commit_holds, 1);
     assert_eq!(
         r.worker.next_deadline(),
         None,
@@ -439,6 +440,33 @@ fn a_full_batch_and_a_due_checkpoint_hold_execution_until_all_of_it_is_stable() 
     let write = r.worker.take_checkpoint().unwrap();
     r.worker.end_checkpoint(r.now, write()).unwrap();
     assert_eq!(r.worker.checkpointed(), 1_030);
+}
+
+/// Its checkpoint waits, too, for as long as it takes: time alone brings nothing, so nothing is due.
+#[test]
+fn an_overdue_checkpoint_keeps_nobody_awake_who_is_ahead() {
+    let disk = Disk::default();
+    let mut r = Ahead::new(ahead_settings(), Durable::open(&disk));
+    r.noop();
+    r.stable_below(1);
+    r.tick();
+    assert_eq!(disk.with(|d| d.commits), 1);
+    r.noop();
+    r.finish();
+    r.now += 2 * r.settings.checkpoint_interval;
+    r.worker.tick(r.now, &mut r.out).unwrap();
+    assert_eq!(r.worker.checkpointing(), None, "not all of it is stable");
+    let due = r.worker.next_deadline();
+    assert!(due.is_none_or(|at| at > r.now), "{due:?} at {}", r.now);
+    r.noop();
+    r.finish();
+    assert_eq!(r.worker.next(), 2, "it is overdue");
+    assert_eq!(r.worker.statistics().commit_holds, 1);
+    r.stable_below(2);
+    r.finish();
+    assert_eq!(r.worker.checkpointing(), Some(2));
+    r.finish();
+    assert_eq!(r.worker.next(), 3, "it goes on");
 }
 
 /// A leader that always has more than is stable answers who reads its state, too. Until then it executes no further.

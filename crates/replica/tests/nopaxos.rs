@@ -417,7 +417,9 @@ impl<K: Kept> Cluster<K> {
 
     fn forward(&mut self, index: usize, asker: NodeId, out: Out) {
         let node = self.hosts[index].node;
+        self.look_at(index);
         for reply in &out.replies {
+            self.check_final(reply);
             let ReplyTo::Address(..) = reply.to else {
                 self.locals.push(reply.clone());
                 continue;
@@ -450,6 +452,18 @@ impl<K: Kept> Cluster<K> {
             self.world.carry(node, CLIENT, &datagram);
         }
         self.send(node, asker, Sent(out.sent));
+    }
+
+    /// What is answered for good is stable. [K-STABLE]
+    fn check_final(&self, reply: &Reply) {
+        let of = (reply.client, reply.request);
+        let is_final = reply.place.is_none() && reply.request < READS;
+        // The model answers no front end beside another replica than its own.
+        let is_stable = || self.history.iter().any(|value| (value.1, value.2) == of);
+        assert!(
+            !is_final || self.expected.contains_key(&of) || is_stable(),
+            "{of:?} is answered for good, and isn't stable"
+        );
     }
 
     /// Whether an answer is to the value of its slot: not to a part of that, and no read.
@@ -1090,6 +1104,65 @@ fn who_can_take_nothing_back_answers_only_what_is_stable() {
     }
     c.check();
     assert_eq!((c.speculative, c.rewinds), (0, 0));
+}
+
+/// The leader alone has executed a command. Whatever comes now, from whomever: nobody answers it for good. Every
+/// other test here looks at that, too (`check_final`). [K-STABLE] [N-RETRY] [N-MUTE]
+#[test]
+fn nothing_provokes_a_final_answer_to_what_is_not_stable() {
+    let mut c = Cluster::<Disk>::begun(20);
+    let of = leader_alone(&mut c);
+    let slot = c.history.len() as Instance;
+    let bytes = command(of.0 << 16 | of.1);
+    // The command once more, in a slot of its own.
+    let again = stamped(&mut c, Flags::NONE, of.0, of.1, &bytes);
+    for index in 0..REPLICAS.len() {
+        let packet = Packet::parse(&again).unwrap();
+        let _ = c.step(index, SEQUENCER, &packet);
+    }
+    c.go_on(2 * MS);
+    assert!(positions(&c)[0].0 >= slot + 2, "the leader answers it, too");
+
+    let view = c.hosts[0].role().view();
+    let types = (1..=25).filter_map(MsgType::from_u8);
+    let mut refused = 0;
+    for msgtype in types {
+        for rnd in [Round::NONE, view, Round(view.0 + 1), Round::base(2)] {
+            for inst in [0, slot, slot + 1, slot + 5] {
+                // Members' numbers, and memories that they don't have.
+                for (swid, client) in [(REPLICAS[0], of.0), (REPLICAS[1], 999), (77, 1)] {
+                    for value in [&bytes[..], &[], &[0; 16]] {
+                        let header = Header {
+                            cluster: CLUSTER,
+                            group: GROUP,
+                            inst,
+                            rnd,
+                            swid,
+                            client,
+                            request: of.1,
+                            ..Header::new(msgtype)
+                        };
+                        let datagram = header.datagram(value);
+                        let Ok(packet) = Packet::parse(&datagram) else {
+                            continue;
+                        };
+                        for index in 0..REPLICAS.len() {
+                            let verdict = c.step(index, swid, &packet);
+                            refused += u64::from(matches!(verdict, Some(Verdict::Dropped(_))));
+                        }
+                    }
+                }
+            }
+        }
+        c.go_on(MS / 10);
+    }
+    assert!(refused > 1_000, "{refused}");
+    let is_final = |(h, a): &&(Header, Answer)| (a.0, a.1) == of && h.rnd.is_none();
+    assert_eq!(c.answers.iter().filter(is_final).count(), 0);
+    assert!(!c.finals.contains_key(&of) && !c.expected.contains_key(&of));
+    c.world.network.heal();
+    c.check();
+    assert!(c.finals.contains_key(&of));
 }
 
 /// What the sequencer makes of a request.

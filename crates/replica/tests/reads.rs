@@ -6,10 +6,24 @@ mod common;
 
 use common::*;
 use paxos::read::is_for_reads;
-use paxos::wire::value::RangeReport;
-use paxos::{Epoch, Flags, Header, Instance, MsgType, NodeId, Packet, Reason, Round, Verdict};
-use replica::{EpochView, LocalRead, Settings};
-use test_world::cluster::nonce_of;
+use paxos::{
+    Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Packet, Reason, Round, Verdict,
+};
+use replica::protocol::ReplyAddress;
+use replica::{
+    EpochView, Gathered, Gathering, LocalRead, Piece, ReplyTo, Settings, Status, read_number,
+};
+use test_world::cluster::{nonce_of, range_answer};
+
+/// Where a client is answered.
+const CLIENT_AT: &str = "10.0.0.9:77";
+
+fn typed(msgtype: MsgType) -> Header {
+    Header {
+        msgtype,
+        ..deliver_header()
+    }
+}
 
 fn fed() -> Fed {
     fed_with(|_| {})
@@ -36,6 +50,45 @@ impl Fed {
         self.worker.read(self.now, read);
     }
 
+    /// Opens a session of a client, which is answered at [`CLIENT_AT`].
+    fn open_remote(&mut self) -> u64 {
+        let reply_to = ReplyAddress {
+            home: REPLICAS[1],
+            address: Some(CLIENT_AT.parse().unwrap()),
+            key: 0,
+        };
+        let inst = self.worker.next();
+        self.op(9, open(false, 8, reply_to));
+        (inst + 1) << 16
+    }
+
+    /// A client's READ.
+    fn ask(&mut self, client: u64, number: u64, from: u64, command: u64) -> Verdict {
+        let header = Header {
+            client,
+            request: number,
+            inst: from,
+            swid: 0,
+            rnd: Round::NONE,
+            vrnd: Round::NONE,
+            ..typed(MsgType::Read)
+        };
+        let datagram = header.datagram(&command.to_be_bytes());
+        let packet = Packet::parse(&datagram).unwrap();
+        self.worker.step(self.now, &packet, &mut self.out)
+    }
+
+    /// Answers to clients: number, status, bytes.
+    fn told(&mut self) -> Vec<(u64, Status, Vec<u8>)> {
+        let to = ReplyTo::Address(CLIENT_AT.parse().unwrap(), 0);
+        let replies = self.finish().into_iter();
+        let told = replies.map(|r| {
+            assert_eq!((r.to, r.place), (to, None));
+            (r.request, r.status, r.bytes)
+        });
+        told.collect()
+    }
+
     /// Ends the batch; what is asked for reads since.
     fn asked(&mut self) -> Vec<Header> {
         self.out.sent.clear();
@@ -52,19 +105,11 @@ impl Fed {
     }
 
     fn answer(&mut self, question: &Header, from: NodeId, floor: Epoch, end: Instance) -> Verdict {
-        let report = RangeReport {
-            end,
-            trim: 0,
+        let member = Member {
+            node: from,
             nonce: nonce_of(from),
         };
-        let header = Header {
-            msgtype: MsgType::Phase1b,
-            swid: from,
-            rnd: Round::base(floor),
-            value_len: RangeReport::LEN as u16,
-            ..*question
-        };
-        let value = report.emit();
+        let (header, value) = range_answer(question, member, floor, end);
         let packet = Packet {
             header,
             tag: None,
@@ -245,4 +290,119 @@ fn a_read_is_answered_like_a_command() {
         let stored = r.disk.committed().tally.total;
         assert_eq!(stored, u64::from(answers_wait));
     }
+}
+
+// ---- Clients
+
+/// [B-CLIENT]
+#[test]
+fn a_clients_read_waits_as_the_front_ends_and_is_answered_where_its_session_says() {
+    let mut r = fed();
+    let session = r.open_remote();
+    let number = read_number(1, false);
+    assert_eq!(r.ask(session, number, 0, READ), Verdict::Answered);
+    let question = r.only_question();
+    let end = r.worker.next() + 1;
+    r.bound(&question, end);
+    assert_eq!(r.told(), [], "one is missing");
+    r.execute();
+    let ok = (number, Status::Ok, 0u64.to_be_bytes().to_vec());
+    assert_eq!(r.told(), std::slice::from_ref(&ok));
+    // A repetition is asked for and answered anew: it isn't on record.
+    assert_eq!(r.ask(session, number, 0, READ), Verdict::Answered);
+    let question = r.only_question();
+    r.bound(&question, end);
+    assert_eq!(r.told(), [ok]);
+    assert_eq!(r.worker.next(), end, "nothing has a place in the log");
+}
+
+/// [B-CLIENT]
+#[test]
+fn what_a_client_may_not_read_so_changes_nothing() {
+    let mut r = fed();
+    let session = r.open_remote();
+    let of_front_end = r.open(7, true, 8);
+    let number = read_number(1, false);
+    // What writes.
+    assert_eq!(r.ask(session, number, 0, 5), Verdict::Answered);
+    assert_eq!(r.told(), [(number, Status::Unsupported, Vec::new())]);
+    assert_eq!(r.asked(), [], "nobody is asked for it");
+    assert_eq!(r.times(5), 0);
+    // A number that may be a command's, which this would end.
+    for number in [1, 1 << 63, u64::MAX] {
+        let refused = Verdict::Dropped(Reason::NotForRole);
+        assert_eq!(r.ask(session, number, 0, READ), refused);
+    }
+    // In somebody else's session, or in none.
+    let stale = read_number(2, true);
+    for client in [of_front_end, session + 1] {
+        assert_eq!(r.ask(client, stale, 0, READ), Verdict::Answered);
+        assert_eq!(r.ask(client, stale, 0, 5), Verdict::Answered);
+        assert_eq!(r.told(), []);
+    }
+    assert_eq!(r.times(5), 0);
+}
+
+/// [B-STALE] [B-CLIENT]
+#[test]
+fn a_clients_stale_read_asks_nobody_and_one_that_waits_for_long_is_forgotten() {
+    let mut r = fed();
+    let session = r.open_remote();
+    let [stale, fresh] = [true, false].map(|stale| read_number(1, stale));
+    let _ = r.ask(session, stale, 0, READ);
+    assert_eq!(r.told().len(), 1);
+    assert_eq!(r.asked(), []);
+    let _ = r.ask(session, fresh, 0, READ);
+    let question = r.only_question();
+    let end = r.worker.next() + 1;
+    r.bound(&question, end);
+    r.now += r.settings.read_patience;
+    let now = r.now;
+    r.worker.tick(now, &mut r.out).unwrap();
+    r.execute();
+    assert_eq!(r.told(), [], "its client has asked another replica");
+}
+
+/// [B-PIECES]
+#[test]
+fn a_long_answer_leaves_in_pieces_that_are_asked_for_without_a_bound() {
+    // No answer fits, and a piece has one byte.
+    let mut r = fed_with(|settings| settings.limits.reply = 7);
+    let session = r.open_remote();
+    let number = read_number(1, true);
+    let _ = r.ask(session, number, 0, READ);
+    let told = r.told();
+    let mut gathering = Gathering::default();
+    // The last ones are lost.
+    for (_, status, bytes) in &told[..5] {
+        assert_eq!(*status, Status::Piece);
+        let gathered = gathering.take(&Piece::parse(bytes).unwrap());
+        assert_eq!(gathered, Gathered::Waits);
+    }
+    assert_eq!((told.len(), gathering.from()), (8, 5));
+    let fresh = read_number(1, false);
+    let _ = r.ask(session, fresh, 5, READ);
+    assert_eq!(r.asked(), [], "the beginning says which answer it is");
+    let _ = r.ask(session, fresh, 5, READ);
+    let mut came = Gathered::Waits;
+    for (_, _, bytes) in r.told() {
+        came = gathering.take(&Piece::parse(&bytes).unwrap());
+    }
+    assert_eq!(came, Gathered::Whole);
+    assert_eq!(gathering.into_answer(), 0u64.to_be_bytes());
+    // Once something has changed, the rest is that of another answer.
+    let mut gathering = Gathering::default();
+    let _ = r.ask(session, number, 0, READ);
+    let begun = r.told();
+    let first = Piece::parse(&begun[0].2).unwrap();
+    let _ = gathering.take(&first);
+    let local = r.open(8, false, 8);
+    r.log(local, 1, &command(5));
+    let later = read_number(2, false);
+    let _ = r.ask(session, later, 1, READ);
+    for (_, _, bytes) in r.told() {
+        let gathered = gathering.take(&Piece::parse(&bytes).unwrap());
+        assert_eq!(gathered, Gathered::Waits, "it isn't mixed");
+    }
+    assert_eq!(gathering.from(), 0);
 }

@@ -87,7 +87,7 @@ fn requests_of_an_unordered_session_execute_in_any_order_within_the_window() {
         "never executed, yet refused: it may have been"
     );
     assert_eq!(
-        status_of(&r.log(s, u64::MAX, &command(111))),
+        status_of(&r.log(s, u64::MAX >> 1, &command(111))),
         Status::Ok,
         "no overflow"
     );
@@ -115,7 +115,7 @@ fn an_ordered_session_executes_without_gaps() {
         "its slot was needed"
     );
     assert_eq!(
-        status_of(&r.log(s, u64::MAX, &command(4))),
+        status_of(&r.log(s, u64::MAX >> 1, &command(4))),
         Status::OutOfOrder
     );
     for number in [1, 2, 3] {
@@ -257,11 +257,16 @@ fn sessions_are_bounded_in_number_and_size() {
         limits,
         ..settings(REPLICAS[0])
     });
-    let s = r.open(1, false, 60);
-    let too_wide = r.op(2, open(false, 41, ReplyAddress::default()));
+    let of_front_end = ReplyAddress {
+        home: REPLICAS[0],
+        ..ReplyAddress::default()
+    };
+    let s = r.op(1, open(false, 60, of_front_end))[0].session_id();
+    let too_wide = r.op(2, open(false, 41, of_front_end));
     assert_eq!(status_of(&too_wide), Status::TooManySessions);
-    r.open(3, false, 40);
-    let third = open(false, 1, ReplyAddress::default());
+    let second = r.op(3, open(false, 40, of_front_end));
+    assert_eq!(status_of(&second), Status::Ok);
+    let third = open(false, 1, of_front_end);
     assert_eq!(status_of(&r.op(4, third)), Status::TooManySessions);
     r.restart();
     assert_eq!(
@@ -271,7 +276,7 @@ fn sessions_are_bounded_in_number_and_size() {
     );
     r.op(s, SessionOp::Close);
     assert_eq!(status_of(&r.op(4, third)), Status::Ok, "room again");
-    let wider = open(false, MAX_WINDOW + 1, ReplyAddress::default());
+    let wider = open(false, MAX_WINDOW + 1, of_front_end);
     assert_eq!(status_of(&r.op(5, wider)), Status::Malformed);
 }
 
@@ -315,6 +320,38 @@ fn one_address_leaves_room_for_sessions_of_others() {
     assert!(open_from(&mut r, 4, 301).is_none());
     assert!(open_from(&mut r, 4, 300).is_some());
     assert!(open_from(&mut r, 4, 1).is_none());
+}
+
+/// [S-SHARE] [S-NAMED]
+#[test]
+fn names_leave_room_for_sessions_of_others_and_every_replica_answers_them() {
+    let limits = Limits {
+        sessions: 40,
+        ..Limits::default()
+    };
+    for node in REPLICAS {
+        let mut r = Fed::new(Settings {
+            limits,
+            ..settings(node)
+        });
+        let of_name = open(false, 16, ReplyAddress::default());
+        let id = status_of(&r.op(1, of_name)) == Status::Ok;
+        assert!(id, "{node} answers");
+        assert_eq!(r.op(1, of_name).len(), 1, "and whoever asks again");
+        for nonce in 2..=30 {
+            assert_eq!(status_of(&r.op(nonce, of_name)), Status::Ok);
+        }
+        let more = r.op(31, of_name);
+        assert_eq!(status_of(&more), Status::TooManySessions);
+        let of_connection = ReplyAddress {
+            home: node,
+            ..ReplyAddress::default()
+        };
+        let other = r.op(32, open(true, 16, of_connection));
+        assert_eq!(status_of(&other), Status::Ok);
+        let local: Vec<_> = r.worker.local_sessions().map(|s| s.nonce).collect();
+        assert_eq!(local, [32], "no front end closes what is a name's");
+    }
 }
 
 #[test]

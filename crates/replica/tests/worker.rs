@@ -999,7 +999,7 @@ fn records_of_another_version_are_refused_by_name() {
     own.open(1, false, 8);
     let opened = || Worker::open(settings(REPLICAS[0]), Durable::open(&own.disk), 1, 0);
     let identity = own.disk.with(|d| d.committed.records[&b"i"[..]].clone());
-    for (format, named) in [(3, "format 3"), (5, "format 5")] {
+    for (format, named) in [(4, "format 4"), (6, "format 6")] {
         own.disk
             .with(|d| d.committed.records.get_mut(&b"i"[..]).unwrap()[0] = format);
         let error = opened().err().unwrap().to_string();

@@ -33,7 +33,7 @@ pub struct Command {
 impl Command {
     const LEN: usize = 33;
 
-    /// Its bytes, followed by `padding` zeros.
+    /// Its bytes, followed by so many that only this command has there.
     pub fn emit(&self, padding: usize) -> Vec<u8> {
         let (code, a, b) = match self.op {
             Op::Get => (0, 0, 0),
@@ -47,11 +47,15 @@ impl Command {
         for word in [self.id, self.key, a, b] {
             out.extend_from_slice(&u64::to_be_bytes(word));
         }
-        out.resize(Self::LEN + padding, 0);
+        out.extend((0..padding).map(|at| self.padding(at)));
         out
     }
 
-    /// Reads it back; `None` for anything else.
+    fn padding(&self, at: usize) -> u8 {
+        mix(self.id << 16 ^ at as u64) as u8
+    }
+
+    /// Reads it back; `None` for anything else. One that was put together of others' bytes has a number that none has.
     pub fn parse(bytes: &[u8]) -> Option<Command> {
         let word = |i: usize| Some(u64::from_be_bytes(bytes.get(i..i + 8)?.try_into().ok()?));
         let (id, key, a, b) = (word(1)?, word(9)?, word(17)?, word(25)?);
@@ -63,8 +67,21 @@ impl Command {
             4 => Op::CompareAndSet(a, b),
             _ => return None,
         };
-        Some(Command { id, key, op })
+        let command = Command { id, key, op };
+        let padding = bytes[Self::LEN..].iter().enumerate();
+        let is_own = padding
+            .into_iter()
+            .all(|(at, byte)| *byte == command.padding(at));
+        Some(Command {
+            id: if is_own { id } else { u64::MAX },
+            ..command
+        })
     }
+}
+
+/// Stands for a command in what is decided, where that is only its last part.
+pub fn last_part(client: u64, number: u64) -> u64 {
+    1 << 63 | mix(client ^ mix(number)) >> 1
 }
 
 /// What a command over several partitions does. It has a key in each, and what becomes of each of these
@@ -363,10 +380,21 @@ impl SharedStore {
         self.lock().full = full;
     }
 
+    /// Whether it has none.
+    pub fn is_full(&self) -> bool {
+        self.lock().full
+    }
+
     /// A deliberate mistake: the recorded replies are lost, but for those since the last fold.
     pub fn forget_replies(&self) {
         let records = &mut self.lock().committed.records;
         records.retain(|key, _| key.first() != Some(&b'r'));
+    }
+
+    /// A deliberate mistake: parts of commands that aren't whole are lost, but for those since the last fold.
+    pub fn forget_parts(&self) {
+        let records = &mut self.lock().committed.records;
+        records.retain(|key, _| key.first() != Some(&b'q'));
     }
 
     /// A deliberate mistake: what came of commands over several partitions is lost.

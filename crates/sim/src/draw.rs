@@ -18,7 +18,7 @@ const BEGIN: Time = 60 * MILLISECOND;
 /// Which parts of a plan aren't left to chance.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Whether acceptors are durable; drawn if `None`.
+    /// Whether acceptors are durable, drawn if `None`; whether replicas with NOPaxos are, not if `None`.
     pub durable: Option<bool>,
     /// How many learner nodes there are; drawn if `None`.
     pub learners: Option<u8>,
@@ -30,12 +30,16 @@ pub struct Limits {
     pub ordered: bool,
     /// Whether clients read without the log in each run.
     pub reads: bool,
+    /// Whether clients send commands that are longer than a value in each run.
+    pub large: bool,
+    /// Whether there are courses of events in each run that chance alone would hardly bring about. With NOPaxos.
+    pub courses: bool,
 }
 
 /// The plan of a seed.
 pub fn plan(seed: u64, limits: &Limits) -> Plan {
     if limits.ordered {
-        return ordered::plan(seed, limits.calm);
+        return ordered::plan(seed, limits);
     }
     let mut rng = Rng::new(seed ^ 0x7061_786f_735f_7369);
     let mut scenario = scenario(seed, &mut rng);
@@ -66,6 +70,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
     }
     spanning(&scenario, duration, length, &mut actions);
     reads(&scenario, duration, limits, &mut actions);
+    large(&scenario, duration, limits, &mut actions);
     actions.sort_by_key(|(at, _)| *at);
     Plan { scenario, actions }
 }
@@ -193,6 +198,31 @@ fn reads(scenario: &Scenario, duration: Time, limits: &Limits, actions: &mut Vec
             };
             actions.push((at, read));
             at += rng.below(600) * MICROSECOND;
+        }
+    }
+}
+
+/// In a quarter of the runs that are for nothing else clients send commands that are longer than a value. Drawn apart, too.
+fn large(scenario: &Scenario, duration: Time, limits: &Limits, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x6c61_7267_6500);
+    let drawn = rng.chance(250_000) && *limits == Limits::default();
+    if !drawn && !limits.large {
+        return;
+    }
+    for _ in 0..rng.between(3, 30) {
+        let mut at = BEGIN + rng.below(duration);
+        let client = rng.between(1, scenario.clients.into()) as u8;
+        let pid = rng.below(scenario.partitions.into()) as u8;
+        for _ in 0..rng.between(1, 4) {
+            let submit = Action::Submit {
+                client,
+                pid,
+                key: rng.below(4) as u8,
+                op: operation(&mut rng),
+                padding: rng.between(400, 3_000) as u16,
+            };
+            actions.push((at, submit));
+            at += rng.below(2_000) * MICROSECOND;
         }
     }
 }

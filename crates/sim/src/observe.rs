@@ -19,8 +19,20 @@ pub enum Observed<'a> {
         /// Its boot nonce.
         nonce: u64,
     },
+    /// A sequencer's process started, with an empty memory.
+    SequencerStarted {
+        /// Its boot nonce.
+        nonce: u64,
+    },
+    /// A replica's process started.
+    ReplicaStarted {
+        /// Its boot nonce.
+        nonce: u64,
+    },
     /// The store took an epoch.
     Issued(&'a Configuration),
+    /// An epoch that it took is a session, and this member's turn to lead comes first.
+    Session(Epoch, u16),
     /// The store moved the last epoch on to *writing*.
     Writing(Epoch),
     /// The store moved the last epoch on to *active*.

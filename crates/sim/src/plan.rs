@@ -200,8 +200,10 @@ pub enum Action {
     Start,
     /// A second controller, on a copy of the store, asks for the promises of the last epoch.
     Rival,
-    /// An operator orders a change of leader.
+    /// An operator orders a change of leader, or another session.
     Failover,
+    /// From now on new sessions have this replica lead first.
+    Lead(Name),
     /// Somebody copies an acceptor's disk.
     CopyDisk(Name),
     /// Somebody puts the copy back in the disk's place; the process is killed.
@@ -253,6 +255,7 @@ mod tests {
                     0.020001 span client-2 1/0 2/4 read\n\
                     0.030000 walk client-1 replica-3\n\
                     0.040000 read client-1 replica-3 1 4\n\
+                    0.050000 lead replica-2\n\
                     0.100000 crash leader-1\n\
                     0.200000 isolate acceptor-2 out\n\
                     0.300000 cut controller replica-3\n\

@@ -74,6 +74,8 @@ const SPANNING: Limits = Limits {
     spanning: true,
     ordered: false,
     reads: false,
+    large: false,
+    courses: false,
 };
 
 /// Clusters whose clients read without the log.
@@ -84,7 +86,33 @@ const READS: Limits = Limits {
     spanning: false,
     ordered: false,
     reads: true,
+    large: false,
+    courses: false,
 };
+
+/// Clusters whose clients send commands that are longer than a value.
+const LARGE: Limits = Limits {
+    durable: None,
+    learners: None,
+    calm: false,
+    spanning: false,
+    ordered: false,
+    reads: false,
+    large: true,
+    courses: false,
+};
+
+/// [S-PARTS]
+#[test]
+fn parts_of_commands_that_a_restart_takes() {
+    assert_found_with(Mutation::PartsForgotten, LARGE, &[InOrderOnce]);
+}
+
+/// [S-PARTS]
+#[test]
+fn parts_of_two_commands_that_are_joined() {
+    assert_found_with(Mutation::PartsMixed, LARGE, &[Agreement]);
+}
 
 /// [B-EXECUTE]
 #[test]
@@ -277,7 +305,7 @@ fn a_session_that_forgets_what_it_executed() {
 /// [X-ATOMIC]
 #[test]
 fn a_position_that_is_stored_apart_from_the_effects() {
-    assert_found(Mutation::PositionNotAtomic, &[InOrderOnce]);
+    assert_found(Mutation::PositionNotAtomic, &[InOrderOnce, Trim]);
 }
 
 /// [X-ATOMIC]
@@ -541,7 +569,22 @@ const ORDERED: Limits = Limits {
     spanning: false,
     ordered: true,
     reads: false,
+    large: false,
+    courses: false,
 };
+
+/// The same, with logs on disk.
+const ORDERED_DURABLE: Limits = Limits {
+    durable: Some(true),
+    ..ORDERED
+};
+
+/// [N-STORED]
+#[test]
+fn a_replica_that_answers_before_its_log_is_synced() {
+    let by = [Committed, OneStart, Stable, InOrderOnce, Acknowledged];
+    assert_found_with(Mutation::AnswersBeforeSync, ORDERED_DURABLE, &by);
+}
 
 /// It stamps slots of its session again. [Q-PROGRAM] [Q-STAMP]
 #[test]
@@ -559,8 +602,100 @@ fn a_replica_that_lost_its_log_and_goes_on() {
 /// [N-REWIND]
 #[test]
 fn an_ousted_leader_that_takes_nothing_back() {
-    let by = [InOrderOnce, Acknowledged, Convergence];
+    let by = [InOrderOnce, Acknowledged, Convergence, Trim];
     assert_found_with(Mutation::NothingTakenBack, ORDERED, &by);
+}
+
+/// The same, where somebody who knows something goes away before it is stable.
+const COURSES: Limits = Limits {
+    courses: true,
+    ..ORDERED
+};
+
+/// What shows that a log isn't what was committed.
+const LOST: [Invariant; 6] = [
+    Committed,
+    OneStart,
+    Stable,
+    InOrderOnce,
+    Acknowledged,
+    Linearizable,
+];
+
+/// [N-APPEND]
+#[test]
+fn replicas_that_take_what_an_old_sequencer_stamps() {
+    assert_found_with(Mutation::OldSessionTaken, COURSES, &LOST);
+}
+
+/// [W-TELL] [W-MERGE]
+#[test]
+fn a_view_change_that_does_not_tell_of_no_ops() {
+    assert_found_with(Mutation::NoopsNotTold, COURSES, &LOST);
+}
+
+/// [W-MERGE]
+#[test]
+fn a_new_leader_that_merges_logs_of_all_views() {
+    assert_found_with(Mutation::AllViewsMerged, COURSES, &LOST);
+}
+
+/// [W-QUORUM]
+#[test]
+fn a_new_leader_that_counts_one_member_twice() {
+    assert_found_with(Mutation::ToldByAnother, COURSES, &LOST);
+}
+
+/// [W-QUORUM] [F-TOLD]
+#[test]
+fn a_session_that_does_not_ask_the_members_of_the_one_before() {
+    assert_found_with(Mutation::OldMembersNotAsked, COURSES, &LOST);
+}
+
+/// [F-STARTED] [F-ACTIVE]
+#[test]
+fn a_session_that_is_active_by_one_member() {
+    assert_found_with(Mutation::ActiveByOne, COURSES, &LOST);
+}
+
+/// [F-PROGRAM]
+#[test]
+fn a_sequencer_that_stamps_before_its_session_is_active() {
+    assert_found_with(Mutation::ProgrammedEarly, COURSES, &[OneStamp]);
+}
+
+/// [H-OBEY] [H-NOOP]
+#[test]
+fn a_follower_that_answers_for_no_ops_that_it_does_not_have() {
+    assert_found_with(Mutation::GapAnsweredEarly, COURSES, &LOST);
+}
+
+/// [Y-APPLY]
+#[test]
+fn a_follower_that_answers_for_a_point_that_it_has_not_reached() {
+    assert_found_with(Mutation::SyncAnsweredEarly, COURSES, &LOST);
+}
+
+/// [N-ACK]
+#[test]
+fn a_follower_that_acknowledges_what_it_does_not_have() {
+    assert_found_with(Mutation::AcksTooMuch, COURSES, &LOST);
+}
+
+/// [K-QUORUM]
+#[test]
+fn a_client_that_is_content_with_the_leader() {
+    assert_found_with(Mutation::LeaderSuffices, COURSES, &LOST);
+}
+
+/// [N-READ]
+#[test]
+fn a_read_without_a_slot_that_the_leader_alone_answers() {
+    let limits = Limits {
+        reads: true,
+        ..COURSES
+    };
+    assert_found_with(Mutation::ReadsUnechoed, limits, &[Linearizable]);
 }
 
 #[test]

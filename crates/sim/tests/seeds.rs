@@ -22,6 +22,19 @@ fn seeds_with_commands_over_several_partitions_are_sound() {
     are_sound(100, limits);
 }
 
+/// [S-PARTS]
+#[test]
+fn seeds_with_commands_that_are_longer_than_a_value_are_sound() {
+    for (seeds, ordered) in [(60, false), (40, true)] {
+        let limits = Limits {
+            large: true,
+            ordered,
+            ..Limits::default()
+        };
+        are_sound(seeds, limits);
+    }
+}
+
 /// NOPaxos. [N-APPEND] [N-ANSWER] [N-COMMIT] [K-QUORUM]
 #[test]
 fn seeds_with_a_sequencer_are_sound() {
@@ -30,6 +43,29 @@ fn seeds_with_a_sequencer_are_sound() {
         ..Limits::default()
     };
     are_sound(100, limits);
+}
+
+/// The same, where somebody who knows something goes away before it is stable, and clients read without a slot. [N-READ]
+#[test]
+fn seeds_with_courses_of_events_are_sound() {
+    let limits = Limits {
+        ordered: true,
+        courses: true,
+        reads: true,
+        ..Limits::default()
+    };
+    are_sound(100, limits);
+}
+
+/// Replicas with logs on disk, all of which lose power at once now and then. [N-STORED] [N-RESTART]
+#[test]
+fn seeds_with_a_sequencer_and_power_cuts_are_sound() {
+    let limits = Limits {
+        ordered: true,
+        durable: Some(true),
+        ..Limits::default()
+    };
+    are_sound(60, limits);
 }
 
 /// In the first a leader that was paused takes over the state of a later view. In the second sessions expire while their

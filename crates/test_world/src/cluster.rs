@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The small cluster that tests speak of: f = 1 and g = 1, the smallest in which a failure has to be survived.
 
-use paxos::{Configuration, Deployment, Enable, Epoch, GroupId, Instance, Member, NodeId, Program};
+use paxos::wire::value::RangeReport;
+use paxos::{
+    Configuration, Deployment, Enable, Epoch, GroupId, Header, Instance, Member, MsgType, NodeId,
+    Program, Round,
+};
 
 /// Its number.
 pub const CLUSTER: u32 = 77;
@@ -52,6 +56,28 @@ pub fn configuration(epoch: Epoch) -> Configuration {
         replicas: REPLICAS.into(),
         g: 1,
     }
+}
+
+/// What an acceptor answers to a QUERY for a whole partition, of which it has trimmed nothing: header and value.
+pub fn range_answer(
+    question: &Header,
+    from: Member,
+    floor: Epoch,
+    end: Instance,
+) -> (Header, [u8; RangeReport::LEN]) {
+    let report = RangeReport {
+        end,
+        trim: 0,
+        nonce: from.nonce,
+    };
+    let header = Header {
+        msgtype: MsgType::Phase1b,
+        swid: from.node,
+        rnd: Round::base(floor),
+        value_len: RangeReport::LEN as u16,
+        ..*question
+    };
+    (header, report.emit())
 }
 
 /// The order to a memory to take part in an epoch; `trim` and `end` partition by partition.

@@ -10,12 +10,14 @@
 //! | [`cluster`] | the small cluster that tests speak of: names, configurations, orders |
 //! | [`world`] | leaders and acceptors on such a network, with a place for whatever a test drives itself |
 //! | [`agreement`] | what is proposed, voted and chosen, from the packets alone |
+//! | [`certificates`] | certificates and keys for TLS, by the program `openssl` |
 //! | [`committed`] | the same of NOPaxos: what is committed, and stays |
 //!
 //! The simulator has the first three in common with it, and checkers of its own. It knows `paxos` alone, so that
 //! the tests of the roles need nothing that is built on them.
 
 pub mod agreement;
+pub mod certificates;
 pub mod cluster;
 pub mod committed;
 pub mod network;

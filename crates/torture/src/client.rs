@@ -84,8 +84,15 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts `clients` clients, spread over `servers`, that send `rate` commands a second together.
-    pub fn start(servers: &[Server], clients: u32, rate: f64, seed: u64) -> Load {
+    /// Starts `clients` clients, spread over `servers`, that send `rate` commands a second together. `groups_in_one`:
+    /// the keys of a group are in one partition.
+    pub fn start(
+        servers: &[Server],
+        clients: u32,
+        rate: f64,
+        seed: u64,
+        groups_in_one: bool,
+    ) -> Load {
         let shared = Arc::new(Shared {
             start: Instant::now(),
             stop: AtomicBool::new(false),
@@ -103,6 +110,7 @@ impl Load {
                     rng: rng.fork(u64::from(number)),
                     sequence: 0,
                     pause: Duration::from_secs_f64(f64::from(clients) / rate),
+                    groups_in_one,
                     shared: shared.clone(),
                     history: Vec::new(),
                 };
@@ -130,6 +138,7 @@ struct Client {
     sequence: u64,
     /// After each command.
     pause: Duration,
+    groups_in_one: bool,
     shared: Arc<Shared>,
     history: Vec<Event>,
 }
@@ -235,7 +244,13 @@ impl Client {
         let generation = begun.fetch_add(1, Ordering::Relaxed) / COMMANDS_OF_A_KEY;
         let time = self.shared.start.elapsed().as_secs() / SECONDS_OF_A_KEY;
         let (name, draw) = KINDS[kind as usize];
-        (format!("{name}-{number}:{generation}.{time}"), draw(self))
+        let key = format!("{name}-{number}:{generation}.{time}");
+        let key = match self.groups_in_one {
+            // The part in braces alone says in which partition a key is.
+            true => format!("{{{key}}}"),
+            false => key,
+        };
+        (key, draw(self))
     }
 
     fn unique(&mut self) -> String {

@@ -31,6 +31,7 @@ use self::testbed::Testbed;
 use local_cluster::resp::await_service;
 use local_cluster::{Error, Narrator};
 use model::verdict::first_violation;
+use node::cluster_file::Protocol;
 
 const CLIENTS: u32 = 9;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -43,9 +44,11 @@ pub struct Settings {
     pub minutes: f64,
     /// Decides the cluster and all faults.
     pub seed: u64,
+    /// How the cluster agrees.
+    pub protocol: Protocol,
     /// Where the nodes handle their packets.
     pub planes: Planes,
-    /// Whether leaders, acceptors and learners are in the switches.
+    /// Whether leaders, sequencers, acceptors and learners are in the switches.
     pub in_switch: bool,
     /// `rocksdb` or `leveldb`.
     pub app: String,
@@ -82,6 +85,11 @@ impl Settings {
         if self.in_switch && self.planes == Planes::Udp {
             return Err(Error::new("--in-switch is for --plane xdp and mixed"));
         }
+        if self.durable.is_some() && self.protocol == Protocol::NoPaxos {
+            return Err(Error::new(
+                "--durable is for Paxos: with NOPaxos there are no acceptors",
+            ));
+        }
         if self.durable == Some(true) && in_kernel {
             return Err(Error::new("acceptors in the kernel are volatile"));
         }
@@ -91,6 +99,7 @@ impl Settings {
         Ok(Wanted {
             seed: self.seed,
             minutes: self.minutes,
+            protocol: self.protocol,
             planes: self.planes,
             in_switch: self.in_switch,
             app: self.app.clone(),
@@ -220,7 +229,9 @@ fn observe(
     let servers = bed.servers()?;
     await_service(&servers, START_TIMEOUT)?;
     say.line("the cluster serves");
-    let load = Load::start(&servers, CLIENTS, plan.rate, settings.seed);
+    // With NOPaxos there are no commands over several partitions.
+    let groups_in_one = settings.protocol == Protocol::NoPaxos;
+    let load = Load::start(&servers, CLIENTS, plan.rate, settings.seed, groups_in_one);
     let shared = load.shared.clone();
     let mut nemesis = Nemesis::new(bed, say);
     let played = nemesis.play(plan);

@@ -2,7 +2,8 @@
 //! Carries out a plan, and undoes what is to be undone.
 //!
 //! Faults overlap as the plan has them. One waits, though: what would take an acceptor's memory or a
-//! replica's disk comes only while no other one is lost, since beyond f and g a loss is legitimate.
+//! replica's disk comes only while no other one is lost, since beyond f and g a loss is legitimate. With NOPaxos a
+//! replica's log is in memory, so its disk counts as lost with its process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -47,6 +48,7 @@ enum Undo {
     Continue(Vec<String>),
     Connect(Vec<String>),
     LinkUp(String),
+    Hasten(String),
     Mend(Vec<String>, Vec<String>),
     Calm,
     FreeDisk(String),
@@ -70,7 +72,7 @@ pub struct Nemesis<'a> {
     paused: BTreeSet<String>,
     full: BTreeMap<String, Option<Instant>>,
     suspects: BTreeMap<String, Suspect>,
-    /// Whether a replica's disk was lost, and the others weren't seen since to hold all that is needed.
+    /// Whether a replica's disk or log was lost, and the others weren't seen since to hold all that is needed.
     disk_lost: bool,
     next_look: Instant,
     /// What came of it.
@@ -187,6 +189,15 @@ impl<'a> Nemesis<'a> {
                 self.undo_after(*for_ms, Undo::Calm);
                 Ok(Ok(()))
             }
+            Fault::Slow {
+                link,
+                delay_ms,
+                for_ms,
+            } => {
+                self.bed.set_slow(link, *delay_ms)?;
+                self.undo_after(*for_ms, Undo::Hasten(link.clone()));
+                Ok(Ok(()))
+            }
             Fault::Failover => Ok(self.fail_over()),
             Fault::Wipe { node, for_ms } => self.wipe(node, *for_ms),
             Fault::FullDisk { node, for_ms } => self.fill(node, *for_ms),
@@ -215,6 +226,9 @@ impl<'a> Nemesis<'a> {
                 return Ok(Err(why));
             }
         }
+        if let Err(why) = self.await_logs_of(&up)? {
+            return Ok(Err(why));
+        }
         for node in &up {
             self.bed.kill(node, machine)?;
         }
@@ -237,6 +251,9 @@ impl<'a> Nemesis<'a> {
             if let Err(why) = self.await_acceptors()? {
                 return Ok(Err(why));
             }
+        }
+        if let Err(why) = self.await_logs_of(&up)? {
+            return Ok(Err(why));
         }
         self.stop_in_order(&up, hang_up);
         self.take_down(&up, for_ms);
@@ -287,6 +304,10 @@ impl<'a> Nemesis<'a> {
     fn fill(&mut self, node: &str, for_ms: u64) -> Result<Result<(), Skipped>, Error> {
         if self.those_up(&[node.to_string()]).is_empty() || self.full.contains_key(node) {
             return Ok(Err("down already, or its disk is full".to_string()));
+        }
+        // It may end for want of room.
+        if let Err(why) = self.await_logs_of(&[node.to_string()])? {
+            return Ok(Err(why));
         }
         if let Err(why) = self.bed.set_full(node, true) {
             return Ok(Err(why.to_string()));
@@ -387,6 +408,7 @@ impl<'a> Nemesis<'a> {
             }
             Undo::Connect(links) => self.bed.set_cut_off(&links, false)?,
             Undo::LinkUp(link) => self.bed.set_link(&link, true)?,
+            Undo::Hasten(link) => self.bed.set_slow(&link, 0)?,
             Undo::Mend(from, to) => self.bed.set_reachable(&from, &to, true)?,
             Undo::Calm => self.bed.set_weather(Rates::default())?,
             Undo::FreeDisk(node) => {
@@ -462,6 +484,7 @@ impl<'a> Nemesis<'a> {
                 self.repair(&node)?;
             } else {
                 self.fail(format!("{node} ended by itself: {}", ended.why));
+                self.disk_lost |= self.bed.has_volatile_log(&node);
                 self.run_again(&node)?;
             }
         }
@@ -480,7 +503,7 @@ impl<'a> Nemesis<'a> {
     /// Once the replicas hold all that is needed after a loss, another one is within g: whether or not
     /// they still did when it comes.
     fn look_at_disks(&mut self) {
-        if self.disk_lost && Instant::now() >= self.next_look {
+        if self.disk_lost && !self.a_log_may_go() && Instant::now() >= self.next_look {
             self.disk_lost = self.bed.replicas_are_whole().is_err();
             self.next_look = Instant::now() + Duration::from_secs(1);
         }
@@ -527,6 +550,9 @@ impl<'a> Nemesis<'a> {
         if !node.starts_with("replica") {
             return self.await_acceptors();
         }
+        if self.a_log_may_go() {
+            return Ok(Err("a replica's disk is full".to_string()));
+        }
         self.renew_damaged_replicas()?;
         if self.disk_lost {
             let whole = self.await_that(WHOLE_TIMEOUT, Testbed::replicas_are_whole, |_| true)?;
@@ -536,6 +562,20 @@ impl<'a> Nemesis<'a> {
         }
         self.disk_lost = true;
         Ok(Ok(()))
+    }
+
+    /// Until the loss of these nodes' logs, if any has one in memory alone, is within what the cluster stands.
+    fn await_logs_of(&mut self, nodes: &[String]) -> Result<Result<(), Skipped>, Error> {
+        let volatile = nodes.iter().find(|node| self.bed.has_volatile_log(node));
+        match volatile.cloned() {
+            Some(node) => self.await_disk_of(&node),
+            None => Ok(Ok(())),
+        }
+    }
+
+    /// Whether a replica may end at any moment, since its disk has no room, and its log with it.
+    fn a_log_may_go(&self) -> bool {
+        self.full.keys().any(|node| self.bed.has_volatile_log(node))
     }
 
     /// A store finds damage when it reads it, perhaps much later: then another disk must not be lost.
@@ -635,12 +675,19 @@ impl<'a> Nemesis<'a> {
 }
 
 impl Testbed {
+    /// With NOPaxos replicas are in the acceptors' place, too.
     fn acceptors_are_whole(&self) -> Result<(), String> {
-        wholeness::of_acceptors(&self.documents(), &self.of_role(Role::Acceptor))
+        match self.is_ordered() {
+            true => self.replicas_are_whole(),
+            false => wholeness::of_acceptors(&self.documents(), &self.of_role(Role::Acceptor)),
+        }
     }
 
     fn replicas_are_whole(&self) -> Result<(), String> {
         let (acceptors, replicas) = (self.of_role(Role::Acceptor), self.of_role(Role::Replica));
-        wholeness::of_replicas(&self.documents(), &acceptors, &replicas)
+        match self.is_ordered() {
+            true => wholeness::of_members(&self.documents(), &replicas),
+            false => wholeness::of_replicas(&self.documents(), &acceptors, &replicas),
+        }
     }
 }

@@ -14,7 +14,7 @@ use lab::topology::{REDIS_PASSWORD, REDIS_PORT, Role};
 use lab::{Lab, Shape, UpOptions};
 use loader::pins::Pins;
 use node::ClusterFile;
-use node::cluster_file::Draft;
+use node::cluster_file::{Draft, Protocol};
 
 use super::tamper;
 use super::wholeness::Documents;
@@ -42,8 +42,9 @@ pub struct Testbed {
     processes: Processes,
     /// Nodes that ended by themselves, and that nobody has asked for yet.
     ended: Vec<Ended>,
-    /// Where faults on links are, by link; all others have `weather`.
+    /// Links that nothing passes, and those that take longer, in milliseconds. All have `weather` otherwise.
     cut_off: BTreeSet<String>,
+    slow: BTreeMap<String, u64>,
     weather: Rates,
 }
 
@@ -76,6 +77,7 @@ impl Testbed {
             processes: Processes::new(""),
             ended: Vec::new(),
             cut_off: BTreeSet::new(),
+            slow: BTreeMap::new(),
             weather: Rates::default(),
         };
         for node in testbed.nodes() {
@@ -237,6 +239,16 @@ impl Testbed {
         node.starts_with("acceptor") && !self.shape.durable
     }
 
+    /// Whether the group agrees by NOPaxos.
+    pub fn is_ordered(&self) -> bool {
+        self.cluster.groups[0].protocol == Protocol::NoPaxos
+    }
+
+    /// Whether a node is a replica whose log goes with its process.
+    pub fn has_volatile_log(&self, node: &str) -> bool {
+        self.is_ordered() && node.starts_with("replica")
+    }
+
     /// Where it stores things.
     pub fn disk(&self, node: &str) -> Result<PathBuf, Error> {
         Ok(self.lab.data_of(node)?)
@@ -274,14 +286,16 @@ impl Testbed {
                 false => self.cut_off.remove(link),
             };
         }
-        let rates = match cut_off {
-            true => Rates {
-                loss: 1.0,
-                ..Rates::default()
-            },
-            false => self.weather,
+        self.apply_faults(links)
+    }
+
+    /// How much longer everything takes on a link, in milliseconds.
+    pub fn set_slow(&mut self, link: &str, delay_ms: u64) -> Result<(), Error> {
+        match delay_ms {
+            0 => self.slow.remove(link),
+            _ => self.slow.insert(link.to_string(), delay_ms),
         };
-        Ok(self.lab.set_faults(&own_program()?, links, &rates)?)
+        self.apply_faults(&[link.to_string()])
     }
 
     /// Faults on all links that aren't cut off.
@@ -290,7 +304,37 @@ impl Testbed {
         let links = self.shape.links().into_iter().map(|link| link.name);
         let open = |name: &String| !self.cut_off.contains(name) && !name.starts_with("client");
         let links: Vec<String> = links.filter(open).collect();
-        Ok(self.lab.set_faults(&own_program()?, &links, &rates)?)
+        self.apply_faults(&links)
+    }
+
+    /// Makes these links what they are to be.
+    fn apply_faults(&self, links: &[String]) -> Result<(), Error> {
+        let program = own_program()?;
+        let set = |links: &[String], rates: &Rates| match links.is_empty() {
+            true => Ok(()),
+            false => self.lab.set_faults(&program, links, rates),
+        };
+        let (cut_off, open): (Vec<_>, Vec<_>) = links
+            .iter()
+            .cloned()
+            .partition(|link| self.cut_off.contains(link));
+        let (slow, open): (Vec<_>, Vec<_>) = open
+            .into_iter()
+            .partition(|link| self.slow.contains_key(link));
+        let nothing_passes = Rates {
+            loss: 1.0,
+            ..Rates::default()
+        };
+        set(&cut_off, &nothing_passes)?;
+        for link in slow {
+            let delay_us = self.slow[&link] as u32 * 1000;
+            let rates = Rates {
+                delay_us,
+                ..self.weather
+            };
+            set(&[link], &rates)?;
+        }
+        Ok(set(&open, &self.weather)?)
     }
 
     /// Takes a link down, or up.

@@ -12,11 +12,42 @@ pub type Documents = BTreeMap<String, Value>;
 /// `Err` says what is missing: an acceptor that isn't a member of the epoch in force, with the memory
 /// that this epoch counts on.
 pub fn of_acceptors(documents: &Documents, acceptors: &[String]) -> Result<(), String> {
-    let controller = documents.get("controller").ok_or("no controller")?;
-    if !controller["groups"][0]["attempt"].is_null() {
+    in_force(documents)?;
+    are_members(documents, acceptors)
+}
+
+/// The epoch in force, if none is on its way.
+fn in_force(documents: &Documents) -> Result<u64, String> {
+    let controller = &documents.get("controller").ok_or("no controller")?["groups"][0];
+    if !controller["attempt"].is_null() {
         return Err("an epoch is on its way".to_string());
     }
-    are_members(documents, acceptors)
+    let active = controller["active"].as_u64();
+    active.ok_or("no epoch in force".to_string())
+}
+
+/// With NOPaxos. `Err` says which replica isn't in a view of the session in force: then it has no log of it. One that
+/// lost its log doesn't get there before a session names its new memory, and it has what the others have.
+pub fn of_members(documents: &Documents, replicas: &[String]) -> Result<(), String> {
+    let session = in_force(documents)?;
+    for name in replicas {
+        let document = documents.get(name).ok_or(format!("no {name}"))?;
+        let partitions = document["partitions"].as_array();
+        let mut partitions = partitions.into_iter().flatten().peekable();
+        if partitions.peek().is_none() {
+            return Err(format!("{name} shows no partition"));
+        }
+        for partition in partitions {
+            let view = &partition["nopaxos"];
+            if view["status"] != "normal" || view["session"] != session {
+                return Err(format!("{name} isn't normal in session {session}"));
+            }
+            if !partition["catching_up"].is_null() {
+                return Err(format!("{name} is catching up"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// `Err` says which of these isn't a member of the epoch in force.
@@ -139,6 +170,37 @@ mod tests {
         }
         let mut silent = documents();
         silent.remove("a");
+        assert!(judge(silent).is_err());
+    }
+
+    #[test]
+    fn members_of_a_session() {
+        let three = names(&["r", "s", "t"]);
+        let normal = json!({ "status": "normal", "session": 3 });
+        let mut good = documents();
+        for name in &three {
+            let partitions = good.get_mut(name).unwrap()["partitions"].as_array_mut();
+            partitions
+                .unwrap()
+                .iter_mut()
+                .for_each(|p| p["nopaxos"] = normal.clone());
+        }
+        let judge = |documents| of_members(&documents, &three);
+        assert_eq!(judge(good.clone()), Ok(()));
+        for (field, value) in [
+            ("nopaxos", json!({ "status": "stranger", "session": 3 })),
+            ("nopaxos", json!({ "status": "normal", "session": 2 })),
+            ("catching_up", json!(100)),
+        ] {
+            let mut changed = good.clone();
+            changed.get_mut("t").unwrap()["partitions"][1][field] = value;
+            assert!(judge(changed).is_err(), "{field}");
+        }
+        let mut on_its_way = good.clone();
+        on_its_way.get_mut("controller").unwrap()["groups"][0]["attempt"] = json!({});
+        assert!(judge(on_its_way).is_err());
+        let mut silent = good;
+        silent.get_mut("r").unwrap()["partitions"] = json!([]);
         assert!(judge(silent).is_err());
     }
 

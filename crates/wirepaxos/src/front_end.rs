@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use control::View;
+use front_end::Native;
 use node::auth::{Keys, Signer};
 use node::cluster_file::{Node, RedisOrder, RedisReads};
 use node::{ClusterFile, Senders, Services};
@@ -30,6 +31,7 @@ pub fn start(
     cluster: &ClusterFile,
     node: &Node,
     address: SocketAddr,
+    native: Option<Native>,
     services: &mut Services,
 ) -> Result<(), Error> {
     let group = node
@@ -53,7 +55,9 @@ pub fn start(
         RedisReads::Quorum => front_end::Reads::Quorum,
         RedisReads::Log => front_end::Reads::Log,
     };
+    settings.native = native;
     settings.password = node.password()?;
+    settings.tls = node.redis_tls.clone().map(open_tls).transpose()?;
     let share = sessions_for_front_ends() / cluster.replicas(group.id).len();
     settings.max_clients = settings.max_clients.min(share);
     limit_to_files(&mut settings.max_clients)?;
@@ -71,6 +75,10 @@ pub fn start(
     let front_end = front_end::start(settings, plane)?;
     tie(cluster, services, front_end, leader, positions);
     Ok(())
+}
+
+fn open_tls(files: tls::Files) -> Result<tls::Server, Error> {
+    tls::Server::open(files).map_err(|e| Error::System(e.to_string()))
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -112,6 +120,8 @@ fn tie(
         Arc::new(move |r| mailbox.reply(r.pid, r.client, r.request, r.status, r.bytes));
     let mailbox = front_end.mailbox().clone();
     services.on_read = Arc::new(move |read| mailbox.read(read.number, read.answer));
+    let mailbox = front_end.mailbox().clone();
+    services.on_batch_end = Arc::new(move || mailbox.deliver());
     let mailbox = front_end.mailbox().clone();
     services.on_reads = Arc::new(move |ask| mailbox.reads(ask));
     let mailbox = front_end.mailbox().clone();

@@ -128,7 +128,7 @@ pub use client::Client;
 #[doc(inline)]
 pub use client::Error;
 #[doc(inline)]
-pub use client::{ClientOptions, Completion, Doubt, Home, Outcome, Refusal};
+pub use client::{ClientOptions, Completion, Doubt, Freshness, Home, Outcome, Refusal};
 /// ```
 /// use wirepaxos::ClusterFile;
 ///

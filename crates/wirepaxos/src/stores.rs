@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use apps::Share;
+use ::front_end::Native;
+use apps::redis::Times;
+use apps::{Redis, Share};
 use client::known_group;
 use node::cluster_file::{ApplicationKind, Node};
 use node::{ClusterFile, Services};
@@ -25,11 +27,29 @@ pub fn services(cluster: &ClusterFile, node: &Node) -> Result<Services, Error> {
         ));
     }
     let partitions = group.partitions;
+    if kind == ApplicationKind::Redis {
+        return redis_servers(cluster, node, partitions);
+    }
     let mut services = Services::new(Arc::new(move |pid, directory| {
         apps::open_share(kind.name(), directory, Share { pid, partitions })
     }));
     if let Some(address) = node.redis {
-        front_end::start(cluster, node, address, &mut services)?;
+        front_end::start(cluster, node, address, None, &mut services)?;
+    }
+    Ok(services)
+}
+
+/// Redis itself: the front end is told what the servers can do, and looks at their clocks.
+fn redis_servers(cluster: &ClusterFile, node: &Node, partitions: u16) -> Result<Services, Error> {
+    let times = Times::new(partitions);
+    let shown = times.clone();
+    let mut services = Services::new(Arc::new(move |pid, directory| {
+        Ok(Box::new(Redis::open_with(directory, pid, shown.clone())?))
+    }));
+    if let Some(address) = node.redis {
+        let catalogue = apps::redis::catalogue().map_err(|e| Error::System(e.0))?;
+        let native = Native::new(catalogue, times, node.id);
+        front_end::start(cluster, node, address, Some(native), &mut services)?;
     }
     Ok(services)
 }

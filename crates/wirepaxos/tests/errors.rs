@@ -213,10 +213,12 @@ fn refused_commands_and_a_missing_majority() {
         ..ClientOptions::default()
     };
     let mut client = Client::open(&cluster, options).unwrap();
-    let large = client.call(0, &[0; 5_000], patience);
-    let Outcome::Refused(Refusal::TooLarge { len: 5_000, max }) = large else {
+    let command = vec![0; 2 << 20];
+    let large = client.call(0, &command, patience);
+    let Outcome::Refused(Refusal::TooLarge { len, max }) = large else {
         panic!("{large:?}");
     };
+    assert_eq!(len, command.len());
     let error = large.answer().unwrap_err();
     assert!(matches!(error, Error::Refused(_)), "{error:?}");
     assert!(error.to_string().contains(&max.to_string()), "{error}");

@@ -6,12 +6,14 @@ mod nodes;
 
 use std::net::UdpSocket;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use client::{Client, ClientOptions};
 use keys::KeyFile;
 use node::ClusterFile;
-use node::auth::{Keyring, Keys, Signer};
+use node::auth::{Keys, Signer, keyring};
 use node::cluster_file::Auth;
 use nodes::{Cluster, Commands, TempDir, repeat};
 use paxos::wire::value::Probe;
@@ -127,7 +129,7 @@ fn a_stranger_changes_nothing_and_learns_nothing() {
     assert!(stranger.hears_nothing());
     // And with a key of somebody else's.
     let elsewhere = KeyFile::new(NUMBER).unwrap();
-    let mut signer = Signer::new(Some(Arc::new(Keyring::new(&elsewhere))));
+    let mut signer = Signer::new(Some(Arc::new(keyring(&elsewhere))));
     for (to, header, value) in &forged {
         let before = dropped(&cluster, to, "bad_mac");
         stranger.send(&cluster, to, &signer.datagram(header, value).unwrap());
@@ -137,6 +139,64 @@ fn a_stranger_changes_nothing_and_learns_nothing() {
     assert_eq!(cluster.shown("replica-1", "/partitions/0/next"), next);
     own.some();
     drop((commands, own));
+    cluster.stop_all();
+}
+
+/// Ends the flood, also where the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whoever sends without end what nobody has signed keeps no command from being executed.
+#[test]
+fn a_flood_of_bad_tags_stops_nothing() {
+    let dir = TempDir::new("flood");
+    let (mut cluster, of_client) = signed_cluster(&dir);
+    cluster.start_all();
+    let mut commands = Commands::open_with(&of_client);
+    commands.some();
+    let elsewhere = Arc::new(keyring(&KeyFile::new(NUMBER).unwrap()));
+    let acceptor = cluster.file.node("acceptor-1").unwrap().id;
+    let floods = [
+        ("leader", header(MsgType::Request)),
+        ("acceptor-1", header(MsgType::Phase2a)),
+        (
+            "replica-1",
+            Header {
+                swid: acceptor,
+                ..header(MsgType::Phase2b)
+            },
+        ),
+    ];
+    let over = AtomicBool::new(false);
+    let before = floods.map(|(to, _)| dropped(&cluster, to, "bad_mac"));
+    thread::scope(|scope| {
+        for (to, header) in floods {
+            let stranger = Stranger::at(&cluster);
+            let to = cluster.file.node(to).unwrap().address;
+            let mut signer = Signer::new(Some(elsewhere.clone()));
+            let over = &over;
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    let datagram = signer.datagram(&header, &[0x5a; 64]).unwrap();
+                    // What the kernel has no room for is lost.
+                    let _ = stranger.0.send_to(&datagram, to);
+                }
+            });
+        }
+        let _over = Over(&over);
+        for _ in 0..5 {
+            commands.some();
+        }
+    });
+    for ((to, _), before) in floods.iter().zip(before) {
+        assert!(dropped(&cluster, to, "bad_mac") > before, "{to}");
+    }
+    drop(commands);
     cluster.stop_all();
 }
 

@@ -58,8 +58,8 @@ const bit<64> ALLOWED = 0xe00c000108eeef1c;
 
 /* Types with a command, or a no-op, in each message: a bit for each type. */
 const bit<32> OF_COMMANDS = 0x02001039;
-/* Types that anybody may send: `swid` means nothing in them. */
-const bit<32> OF_ANYBODY = 0x02000501;
+/* What clients send, who may be anywhere: `swid` means nothing there. */
+const bit<32> OF_ANYBODY = 0x02000001;
 
 /* Rounds: `epoch << 12 | attempt << 7 | lane`. */
 const bit<32> ROUND_SUB_MASK = 0xfff;

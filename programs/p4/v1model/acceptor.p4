@@ -603,7 +603,7 @@ control acceptor(inout headers_t hdr, inout metadata_t m, inout standard_metadat
         hdr.order.round = s.slot.rnd;
     }
     action show_report() {
-        report_nodes.read(hdr.order.unused, reports_at + (bit<32>) hdr.order.at);
+        report_nodes.read(hdr.replicas.n0, reports_at + (bit<32>) hdr.order.at);
         report_disks.read(hdr.order.a, reports_at + (bit<32>) hdr.order.at);
         report_insts.read(hdr.order.b, reports_at + (bit<32>) hdr.order.at);
     }
@@ -687,7 +687,7 @@ control acceptor(inout headers_t hdr, inout metadata_t m, inout standard_metadat
                     refused = REASON_NOT_FOR_ROLE;
                 }
             }
-            answer.apply(hdr, standard, refused);
+            answer.apply(hdr, standard, PROBE_ACCEPTOR, refused);
         }
 
         if (changed) {

@@ -300,7 +300,7 @@ control learner(inout headers_t hdr, inout metadata_t m, inout standard_metadata
                     refused = REASON_NOT_FOR_ROLE;
                 }
             }
-            answer.apply(hdr, standard, refused);
+            answer.apply(hdr, standard, ROLE_LEARNER, refused);
         }
         leave.apply(m, standard);
     }

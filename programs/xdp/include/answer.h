@@ -3,7 +3,7 @@
 #ifndef WIREPAXOS_ANSWER_H
 #define WIREPAXOS_ANSWER_H
 
-#include "checksum.h"
+#include "siphash.h"
 
 /* The largest value that answers carry from anywhere but a slot. */
 #define MAX_SHORT_ANSWER 24
@@ -28,7 +28,14 @@ static __always_inline void answer_header(struct wire_header *h, const struct de
 	h->group = bpf_htons(m->group);
 	h->pid = bpf_htons(m->pid);
 	h->swid = bpf_htons(device->node);
+	h->flags = bpf_htons(device->flags & DEVICE_SIGNED ? FLAG_TAG : 0);
 	h->cluster = bpf_htonl(device->cluster);
+}
+
+/* The value's flags, beside that of the tag. */
+static __always_inline void set_flags(struct wire_header *h, __u16 flags)
+{
+	h->flags |= bpf_htons(flags);
 }
 
 static __always_inline void set_inst(struct wire_header *h, __u64 inst)
@@ -106,7 +113,8 @@ static __always_inline int answer_frame(struct xdp_md *ctx, __u32 header_at, __u
 }
 
 /* Makes the frame one that carries `a` with `short_len` bytes of its own value or `long_len` bytes
- * at `value` (of which `max` and three more are readable). Addresses are swapped where the answer
+ * at `value` (of which `max` and three more are readable). Where packets are signed there is room for a tag, which is
+ * made when the role is done (`sign_answer`). Addresses are swapped where the answer
  * goes `back`; multicast addresses are set per copy, later. False = the frame can't be that long. */
 static __always_inline int send_answer(struct xdp_md *ctx, __u32 header_at, struct answer *a,
 				       __u32 short_len, __u8 *value, __u32 long_len, __u32 max,
@@ -114,7 +122,8 @@ static __always_inline int send_answer(struct xdp_md *ctx, __u32 header_at, stru
 {
 	__u32 udp_at = header_at == HEADER_AT_V4 ? HEADER_AT_V4 - sizeof(struct udphdr) :
 						   HEADER_AT_V6 - sizeof(struct udphdr);
-	__u32 udp_len = ANSWER_HEAD_LEN + short_len + long_len;
+	__u32 tag_len = head_len(bpf_ntohs(a->h.flags)) - HEADER_LEN;
+	__u32 udp_len = ANSWER_HEAD_LEN + tag_len + short_len + long_len;
 	__u32 frame_len = frame_length(ctx);
 	struct udphdr *udp;
 	__u32 own_len;
@@ -140,10 +149,15 @@ static __always_inline int send_answer(struct xdp_md *ctx, __u32 header_at, stru
 		sum = csum_bytes(value, long_len, max, csum_fold(sum));
 	a->udp.check = csum_field(sum);
 
-	if (!store_bytes(ctx, udp_at, a, own_len, ANSWER_HEAD_LEN + MAX_SHORT_ANSWER))
+	if (max && long_len &&
+	    !store_bytes(ctx, udp_at + ANSWER_HEAD_LEN + tag_len, value, long_len, max))
 		return 0;
-	return !max || !long_len ||
-	       store_bytes(ctx, udp_at + ANSWER_HEAD_LEN, value, long_len, max);
+	if (!tag_len)
+		return store_bytes(ctx, udp_at, a, own_len, ANSWER_HEAD_LEN + MAX_SHORT_ANSWER);
+	if (short_len && !store_bytes(ctx, udp_at + ANSWER_HEAD_LEN + tag_len, a->value, short_len,
+				      MAX_SHORT_ANSWER))
+		return 0;
+	return store_bytes(ctx, udp_at, a, ANSWER_HEAD_LEN, ANSWER_HEAD_LEN);
 }
 
 /* An answer whose value, if any, is in `a` itself; back to the sender. */
@@ -187,7 +201,7 @@ static __always_inline __u64 stamp_in_place(const struct device *device, const s
 	} vote = {
 		.vrnd = bpf_htonl(stamp->vrnd),
 		.swid = bpf_htons(device->node),
-		.flags = bpf_htons(stamp->flags),
+		.flags = bpf_htons(stamp->flags | (m->flags & FLAG_TAG)),
 	};
 	__u64 grown = csum_change(&h->vrnd, &vote, sizeof(vote)) + 0xffff - bpf_htons(h->msgtype) +
 		      bpf_htons(stamp->msgtype);
@@ -205,8 +219,8 @@ static __always_inline __u64 stamp_in_place(const struct device *device, const s
 	return grown;
 }
 
-/* The same where the value moves to where a tag was, under a checksum of its own. False = the frame can't
- * be that long. */
+/* The same where packets aren't signed, and the value moves to where a tag was, under a checksum of its own. False =
+ * the frame can't be that long. */
 SUBPROGRAM int stamp_untagged(struct xdp_md *ctx, const struct device *device,
 			      const struct message *m, const struct stamp *stamp)
 {
@@ -224,7 +238,7 @@ SUBPROGRAM int stamp_untagged(struct xdp_md *ctx, const struct device *device,
 	set_session(&a.h, m->client, m->request);
 	a.h.rnd = bpf_htonl(stamp->orders ? stamp->rnd : m->rnd);
 	a.h.vrnd = bpf_htonl(stamp->vrnd);
-	a.h.flags = bpf_htons(stamp->flags);
+	set_flags(&a.h, stamp->flags);
 	return send_answer(ctx, m->header_at, &a, 0, copy->datagram, len, MAX_VALUE_LEN, 0);
 }
 

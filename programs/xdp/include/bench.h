@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* For tests and measurements alone. BPF_PROG_TEST_RUN repeats a program over one packet, which a role
- * changes. The program `bench` makes it new each time, with the next instance and the next sender,
- * and tail-calls the role, or `bench_out`, which sends it over a link as a network would, or `bench_pass`.
+ * changes. The program `bench` makes it new each time, with the next instance and the next sender
+ * (and signs it, if it has a tag), and tail-calls the role, or `bench_out`, which sends it over a link as a network would, or `bench_pass`.
  * Its own time is measured with `bench_nothing` in the role's place. */
 #ifndef WIREPAXOS_BENCH_H
 #define WIREPAXOS_BENCH_H
 
-#include "checksum.h"
+#include "siphash.h"
 
 /* Headers and the beginning of a value: all that roles write. */
 #define BENCH_HEAD_LEN 144
@@ -77,6 +77,13 @@ int bench(struct xdp_md *ctx)
 	h->inst_lo = bpf_htonl(made >> b->shift);
 	h->swid = bpf_htons(b->first_sender + (made & ((1 << b->shift) - 1)));
 	sum = (__u64)(__u16)~udp->check + h->inst_hi + h->inst_lo + h->swid;
+	if (h->flags & bpf_htons(FLAG_TAG)) {
+		__u64 grown = make_tag(ctx, b->header_at, KEY_OF_NODES, 0, made + 1);
+
+		if (!grown)
+			return XDP_ABORTED;
+		sum += grown;
+	}
 	udp->check = csum_field(sum);
 	bpf_tail_call(ctx, &bench_target, 0);
 	return XDP_ABORTED;

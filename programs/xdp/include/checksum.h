@@ -52,13 +52,17 @@ static __always_inline __u64 csum_words(const void *at, __u32 len)
 	return sum;
 }
 
-/* By how much a sum grows when the `len` bytes at `old` become those at `new`. 2^32 - 1 is 0 to such sums,
- * and keeps this above 0. */
+/* By how much a sum grows when `len` bytes with the sum `old` become others. 2^32 - 1 is 0 to such sums, and keeps this
+ * above 0. */
+static __always_inline __u64 csum_grown(__u64 old, __u64 new, __u32 len)
+{
+	return (__u64)0xffffffff * (len / 4) - old + new;
+}
+
+/* The same for the `len` bytes at `old` and at `new`. */
 static __always_inline __u64 csum_change(const void *old, const void *new, __u32 len)
 {
-	__u64 zero = (__u64)0xffffffff * (len / 4);
-
-	return zero - csum_words(old, len) + csum_words(new, len);
+	return csum_grown(csum_words(old, len), csum_words(new, len), len);
 }
 
 /* The sum behind a checksum field. Whatever is added to it, a wrong checksum stays wrong. */

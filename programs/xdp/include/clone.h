@@ -30,21 +30,37 @@ struct cloning {
 	const struct clone_ports *ports;
 	__u32 group;
 	__u32 header_at;
+	__u32 flags;
 	/* Clones of one partition: for each port, MAX_MEMBERS. */
 	__u32 places;
 	/* That the command names; 0 = it isn't one over several. */
 	__u32 partitions;
 };
 
+/* A clone's place is in its tag. */
+__noinline int sign_clone(struct __sk_buff *skb, __u32 header_at)
+{
+	void *data = (void *)(long)skb->data;
+	void *end = (void *)(long)skb->data_end;
+	struct wire_header *h = data + known_place(header_at);
+	__u64 grown = sign(data, end, header_at, KEY_OF_NODES, 0, UNCOUNTED);
+
+	if (!grown || (void *)(h + 1) > end)
+		return 0;
+	csum_grow(udp_of(h), grown);
+	return 1;
+}
+
 static __always_inline int clone_partition(struct cloning *c, __u32 partition)
 {
 	__u8 entry[12] = {};
 
-	if (bpf_skb_load_bytes(c->skb, vector_entry_at(c->header_at, partition), entry,
+	if (bpf_skb_load_bytes(c->skb, vector_entry_at(c->header_at, c->flags, partition), entry,
 			       VECTOR_ENTRY_LEN))
 		return 0;
 	return set_partition((void *)(long)c->skb->data, (void *)(long)c->skb->data_end,
-			     known_place(c->header_at), entry);
+			     known_place(c->header_at), entry) &&
+	       (!(c->flags & FLAG_TAG) || sign_clone(c->skb, c->header_at));
 }
 
 /* Sends the clone of one partition to one member, if there is that one. */
@@ -93,7 +109,7 @@ int clones(struct __sk_buff *skb)
 	const struct device *device = this_device();
 	struct cloning c = { .skb = skb };
 	struct message m = {};
-	__u32 zero = 0, head = HEADER_AT_V6 + HEADER_LEN + VECTOR_HEAD_LEN;
+	__u32 zero = 0, head = HEADER_AT_V6 + HEADER_LEN + TAG_LEN + VECTOR_HEAD_LEN;
 	struct wire_header *h;
 
 	c.ports = bpf_map_lookup_elem(&clone_ports, &zero);
@@ -107,6 +123,7 @@ int clones(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	c.group = m.group;
 	c.header_at = m.header_at;
+	c.flags = m.flags;
 	c.places = c.ports->count * MAX_MEMBERS;
 	h = (void *)(long)skb->data + known_place(m.header_at);
 	if ((void *)(h + 1) > (void *)(long)skb->data_end)
@@ -114,6 +131,9 @@ int clones(struct __sk_buff *skb)
 	c.partitions = partitions_of(h, (void *)(long)skb->data_end);
 	if (c.partitions > MAX_VECTOR)
 		return TC_ACT_SHOT;
+	/* To sign them takes all of the value. */
+	if (c.partitions && c.flags & FLAG_TAG)
+		bpf_skb_pull_data(skb, skb->len);
 	bpf_loop((c.partitions ? c.partitions : 1) * c.places, clone_to, &c, 0);
 	return TC_ACT_SHOT;
 }

@@ -69,6 +69,8 @@ struct device {
 #define DEVICE_WITHIN 4
 /* What nodes send comes from where `nodes` says that they are. So always, but in tests. */
 #define DEVICE_KNOWS_NODES 8
+/* Packets count only if they are signed, and are sent signed. */
+#define DEVICE_SIGNED 16
 
 struct group {
 	/* Written last; 0 = no such group. */

@@ -186,7 +186,7 @@ static __always_inline int set_partition(void *data, void *end, __u32 header_at,
 /* The partitions that a command over several names; 0 = it is none. */
 static __always_inline __u32 partitions_of(const struct wire_header *h, void *end)
 {
-	const __u8 *value = (const void *)(h + 1);
+	const __u8 *value = (const void *)h + head_len(bpf_ntohs(h->flags));
 	__be16 partitions;
 
 	if ((h->msgtype != PHASE2A && h->msgtype != ORDERED) || !(h->flags & bpf_htons(FLAG_MULTI)))
@@ -197,9 +197,10 @@ static __always_inline __u32 partitions_of(const struct wire_header *h, void *en
 	return bpf_ntohs(partitions);
 }
 
-static __always_inline __u32 vector_entry_at(__u32 header_at, __u32 partition)
+/* In a packet with these flags. */
+static __always_inline __u32 vector_entry_at(__u32 header_at, __u32 flags, __u32 partition)
 {
-	return header_at + HEADER_LEN + VECTOR_HEAD_LEN + partition * VECTOR_ENTRY_LEN;
+	return header_at + head_len(flags) + VECTOR_HEAD_LEN + partition * VECTOR_ENTRY_LEN;
 }
 
 /* The addresses are part of both checksums. */
@@ -295,6 +296,8 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 	__u32 header_at, copy = 0, partitions;
 	struct wire_header *h;
 	struct link *link;
+	__u64 grown = 0;
+	__u32 flags;
 
 	if ((void *)(eth + 1) > end)
 		return XDP_DROP;
@@ -305,6 +308,7 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 	link = link_of(ifindex, bpf_ntohs(h->group));
 	if (!link || !link->members)
 		return XDP_DROP;
+	flags = bpf_ntohs(h->flags);
 	partitions = partitions_of(h, end);
 	if (partitions) {
 		__u32 times = partitions <= VECTOR_FEW ? VECTOR_FEW : MAX_VECTOR;
@@ -315,17 +319,22 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 		partition = copy / link->members;
 		copy %= link->members;
 		if (partition >= partitions || partition >= MAX_VECTOR ||
-		    bpf_xdp_load_bytes(ctx, vector_entry_at(header_at, partition), entry,
+		    bpf_xdp_load_bytes(ctx, vector_entry_at(header_at, flags, partition), entry,
 				       VECTOR_ENTRY_LEN) ||
 		    !set_partition((void *)(long)ctx->data, (void *)(long)ctx->data_end, header_at,
 				   entry))
 			return XDP_DROP;
+		if (flags & FLAG_TAG) {
+			grown = make_tag(ctx, header_at, KEY_OF_NODES, 0, UNCOUNTED);
+			if (!grown)
+				return XDP_DROP;
+		}
 	} else if (link->entries > 1) {
 		copy = number_of_copy(h, link, link->entries);
 	}
 	if (copy >= link->members || copy >= MAX_MEMBERS)
 		return XDP_DROP;
-	return address(eth, h, &link->member[copy], 0) ? XDP_PASS : XDP_DROP;
+	return address(eth, h, &link->member[copy], grown) ? XDP_PASS : XDP_DROP;
 }
 
 /* No actions of the kernel's: a role's program ends in a call (`leave`), of `within` or of the role whose
@@ -381,13 +390,21 @@ static __always_inline int send_multicast(struct xdp_md *ctx, const struct devic
 {
 	__u64 grown = 0;
 
-	if (m->flags & FLAG_TAG) {
+	if (m->flags & FLAG_TAG && !(device->flags & DEVICE_SIGNED)) {
 		struct stamp moved = *stamp;
 
 		if (!stamp_untagged(ctx, device, m, &moved) || !find_header(ctx, m))
 			return NOT_SENT;
 	} else {
 		grown = stamp_in_place(device, m, stamp);
+	}
+	if (device->flags & DEVICE_SIGNED) {
+		__u64 tag_grown =
+			make_tag(ctx, m->header_at, KEY_OF_NODES, !stamp->orders, UNCOUNTED);
+
+		if (!tag_grown)
+			return NOT_SENT;
+		grown += tag_grown;
 	}
 	if (is_from_process(ctx)) {
 		csum_grow(udp_of(m->header), grown);

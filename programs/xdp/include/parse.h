@@ -38,6 +38,8 @@ struct message {
 	__u16 pid;
 	__u16 flags;
 	__u16 msgtype;
+	/* The number of whose key its tag was made with: who takes the answer. */
+	__u8 signer;
 };
 
 static __always_inline __u16 sender_of(const struct message *m)
@@ -50,9 +52,15 @@ static __always_inline struct udphdr *udp_of(struct wire_header *h)
 	return (void *)h - sizeof(struct udphdr);
 }
 
+/* Where the value lies behind the header. */
+static __always_inline __u32 head_len(__u32 flags)
+{
+	return HEADER_LEN + (flags & FLAG_TAG ? TAG_LEN : 0);
+}
+
 static __always_inline __u32 value_at(const struct message *m)
 {
-	return m->header_at + HEADER_LEN + (m->flags & FLAG_TAG ? TAG_LEN : 0);
+	return m->header_at + head_len(m->flags);
 }
 
 #define NOT_OURS (-1)
@@ -248,8 +256,13 @@ static __always_inline int has_command(const struct message *m)
 	return OF_COMMANDS >> m->msgtype & 1;
 }
 
-/* Types that anybody may send: `swid` means nothing in them. */
-#define OF_ANYBODY (1u << REQUEST | 1u << QUERY | 1u << PROBE | 1u << READ)
+/* What clients send, who may be anywhere: `swid` means nothing there. */
+#define OF_ANYBODY (1u << REQUEST | 1u << READ)
+
+static __always_inline int is_of_anybody(__u32 msgtype)
+{
+	return OF_ANYBODY >> (msgtype & 31) & 1;
+}
 
 /* Whether a message that is in the name of a node comes from its address (`Senders::parse`). [M-SENDER] */
 static __always_inline int is_at_home(const struct message *m)
@@ -272,18 +285,23 @@ static __always_inline int is_at_home(const struct message *m)
 		 (from[3] ^ home->ip6[3]));
 }
 
-/* The checks that precede every handler: cluster, sender's address, group, partition, size, and that the
- * session is there exactly where it must be (`Deployment::check`). [M-PACKET] */
-static __always_inline int check(const struct device *device, const struct message *m,
-				 struct group **found)
+/* Whether it is this cluster's, and comes from where it may (`Senders::parse`): 0 or a reason. */
+static __always_inline int check_sender(const struct device *device, const struct message *m)
+{
+	if (m->header->cluster != bpf_htonl(device->cluster))
+		return because(REASON_WRONG_CLUSTER);
+	if (device->flags & DEVICE_KNOWS_NODES && !is_of_anybody(m->msgtype) && !is_at_home(m))
+		return because(REASON_FOREIGN_ADDRESS);
+	return 0;
+}
+
+/* What else precedes every handler: group, partition, size, and that the session is there exactly where it must be
+ * (`Deployment::check`). [M-PACKET] */
+static __always_inline int check(const struct message *m, struct group **found)
 {
 	struct group *group;
 	__u32 id = m->group;
 
-	if (m->header->cluster != bpf_htonl(device->cluster))
-		return because(REASON_WRONG_CLUSTER);
-	if (device->flags & DEVICE_KNOWS_NODES && !(OF_ANYBODY >> m->msgtype & 1) && !is_at_home(m))
-		return because(REASON_FOREIGN_ADDRESS);
 	group = bpf_map_lookup_elem(&groups, &id);
 	if (!group || !READ_ONCE(group->partitions))
 		return because(REASON_UNKNOWN_GROUP);

@@ -144,7 +144,8 @@ static __always_inline int step(struct xdp_md *ctx)
 		return s.common.action;
 	/* A REQUEST keeps its checksum, right or wrong, so acceptors see the damage; all it costs is
 	 * an instance. Where the value moves, a new checksum would hide it. [M-CHECKSUM] */
-	if (m.msgtype != REPLY && (m.msgtype != REQUEST || (m.flags & FLAG_TAG)))
+	if (needs_checksum(&s.common) && m.msgtype != REPLY &&
+	    (m.msgtype != REQUEST || (m.flags & FLAG_TAG)))
 		refused = verify(&m);
 	if (refused)
 		return drop(refused);
@@ -155,7 +156,7 @@ static __always_inline int step(struct xdp_md *ctx)
 	s.which = READ_ONCE(s.leader->bank) & 1;
 	s.bank = &s.leader->banks[s.which & 1];
 	count(handle(ctx, &m, &s));
-	return leave(ctx, &s.common);
+	return leave(ctx, &m, &s.common);
 }
 
 /* Most packets here, requests, need no check. */
@@ -481,7 +482,13 @@ static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m,
 		.trim = trimmed,
 	};
 
-	sent(&s->common, send_reject(ctx, s->common.device, m, &says), XDP_TX);
+	__u64 counter = counter_of(ctx, m);
+	int done = send_reject(ctx, s->common.device, m, &says);
+
+	sent(&s->common, done, XDP_TX);
+	/* Else the node's process would find that this counter was there. */
+	if (!done && s->common.device->flags & DEVICE_SIGNED)
+		expect_again(m->client, counter);
 	return VERDICT_REJECTED + reason;
 }
 

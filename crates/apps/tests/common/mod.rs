@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What tests of stores put around an application.
 
+#![allow(dead_code)] // each test binary uses a part
+
+pub mod redis;
+
 use std::fs;
 use std::path::PathBuf;
 

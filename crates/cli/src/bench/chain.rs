@@ -24,13 +24,24 @@ pub struct Options {
     /// CPUs that frames come in on: all, if none is given
     #[arg(long, value_delimiter = ',')]
     cpus: Vec<usize>,
-    /// Print one JSON object
+    /// Measure once more with signed packets
+    #[arg(long)]
+    auth: bool,
+    /// Print one JSON object a line
     #[arg(long)]
     json: bool,
 }
 
 /// Measures and prints; fails if values are lost, repeated, or not those that were sent.
 pub fn run(options: &Options) -> Result<(), Error> {
+    measure(options, false)?;
+    match options.auth {
+        true => measure(options, true),
+        false => Ok(()),
+    }
+}
+
+fn measure(options: &Options, signs: bool) -> Result<(), Error> {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
     let cpus = match options.cpus.is_empty() {
         true => (0..all).collect(),
@@ -41,6 +52,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         runs: options.runs as usize,
         seconds: options.seconds.clamp(0.1, 600.0),
         cpus: cpus.clone(),
+        signs,
     })
     .map_err(Error::new)?;
     let of = |pick: fn(&Run) -> f64| measured.iter().map(pick).collect::<Vec<_>>();
@@ -54,6 +66,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
             "{}",
             json!({
                 "plane": "xdp",
+                "auth": signs,
                 "replicas": options.replicas,
                 "cpus": cpus,
                 "value_bytes": VALUE_LEN,
@@ -69,8 +82,10 @@ pub fn run(options: &Options) -> Result<(), Error> {
         );
     } else {
         println!(
-            "leader, 3 acceptors, {} learner(s), CPUs {cpus:?}, {} runs",
-            options.replicas, options.runs
+            "leader, 3 acceptors, {} learner(s), CPUs {cpus:?}, {} runs{}",
+            options.replicas,
+            options.runs,
+            if signs { ", packets signed" } else { "" }
         );
         for (name, rates) in [("chain", &rates), ("bare forwarding", &bare)] {
             println!(

@@ -1,29 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos bench e2e`: end to end.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use client::{ClientOptions, Home};
 use local_cluster::{Error, MAX_VALUE};
-use measure::e2e::local::Local;
-use measure::e2e::{
-    self, Bench, ByProcess, Contender, FileSystem, Measured, Pair, Pinned, Settings,
-};
+use measure::e2e::{self, Bench, Contender, FileSystem, Pinned, Reads, Sequencer, Settings};
 use node::cluster_file::Plane;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::lines;
 use crate::arguments::plane;
 
 /// Options of `wirepaxos bench e2e`.
 #[derive(Args)]
 pub struct Options {
     /// Protocols, in turn, each on a cluster of its own for each load: paxos, nopaxos, unreplicated, vr, vr-batch, fast,
-    /// spec, or all. All but paxos are at sockets on loopback
+    /// spec, or all. Where unreplicated is among them, it is what the others' lines are compared with
     #[arg(long, value_delimiter = ',', default_value = "paxos", value_parser = contenders)]
     protocol: Vec<Contenders>,
+    /// NOPaxos with its sequencer at a socket of a host, in the kernel of a host (xdp), or in that of a switch; a list
+    /// gives a cluster each. All protocols are in one network of namespaces then; needs root
+    #[arg(long, value_delimiter = ',', value_parser = sequencer)]
+    sequencer: Vec<Sequencer>,
+    /// Of NOPaxos: replicas that don't lead are stubs, which acknowledge and execute nothing
+    #[arg(long, value_enum, default_value_t = Followers::Replicas)]
+    followers: Followers,
     /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; needs
     /// root
     #[arg(long, default_value = "udp", value_parser = plane)]
@@ -77,6 +81,14 @@ pub struct Options {
     #[arg(long, value_name = "PERCENT", default_value_t = 0,
           value_parser = clap::value_parser!(u16).range(0..=100))]
     multi: u16,
+    /// So many of a hundred commands read what was put before; for stores
+    #[arg(long, value_name = "PERCENT", default_value_t = 0,
+          value_parser = clap::value_parser!(u16).range(0..=99))]
+    gets: u16,
+    /// How these are answered. log: through the log, like puts. quorum: without it, by what a quorum of acceptors shows.
+    /// stale: by one replica alone, which may be behind
+    #[arg(long, default_value = "log", value_parser = reads)]
+    reads: Reads,
     /// Bytes of a command
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     value_bytes: u16,
@@ -120,6 +132,15 @@ pub struct Options {
     json: bool,
 }
 
+/// Who follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Followers {
+    /// Whole replicas.
+    Replicas,
+    /// One process for all of them.
+    Stub,
+}
+
 /// What to compare with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Baseline {
@@ -140,9 +161,10 @@ impl From<Baseline> for e2e::Baseline {
 }
 
 /// What a word of `--protocol` names.
-type Contenders = std::sync::Arc<[Contender]>;
+pub type Contenders = std::sync::Arc<[Contender]>;
 
-fn contenders(name: &str) -> Result<Contenders, String> {
+/// Reads one.
+pub fn contenders(name: &str) -> Result<Contenders, String> {
     let all = Contender::all();
     if name == "all" {
         return Ok(all.into());
@@ -151,6 +173,16 @@ fn contenders(name: &str) -> Result<Contenders, String> {
     let found = all.iter().find(|c| c.name() == name);
     let found = found.ok_or_else(|| format!("take {}, or all", names.join(", ")))?;
     Ok([*found].into())
+}
+
+fn sequencer(name: &str) -> Result<Sequencer, String> {
+    let found = Sequencer::ALL.into_iter().find(|s| s.name() == name);
+    found.ok_or("take host, xdp or switch".to_string())
+}
+
+fn reads(name: &str) -> Result<Reads, String> {
+    let found = Reads::ALL.into_iter().find(|reads| reads.name() == name);
+    found.ok_or("take log, quorum or stale".to_string())
 }
 
 fn pinned(name: &str) -> Result<Pinned, String> {
@@ -162,89 +194,96 @@ fn pinned(name: &str) -> Result<Pinned, String> {
 /// same one on it.
 pub fn run(options: &Options) -> Result<(), Error> {
     for &partitions in &options.partitions {
-        let settings = options.settings(partitions)?;
-        match options.contenders()[..] {
-            [contender] => {
-                let settings = Settings {
-                    contender,
-                    ..settings
-                };
-                run_in_thread(options, settings, &options.outstanding, true)?;
+        match &options.each(partitions)?[..] {
+            [only] => {
+                let lines = run_in_thread(options, only, &options.outstanding, true)?;
+                print_json(options, &lines);
             }
-            _ => compare(options, &settings)?,
+            several => compare(options, several)?,
         }
     }
     Ok(())
 }
 
 /// A cluster for each protocol and load, so that none takes the CPUs from another.
-fn compare(options: &Options, settings: &Settings) -> Result<(), Error> {
+fn compare(options: &Options, several: &[Settings]) -> Result<(), Error> {
     let mut is_first = true;
     for &outstanding in &options.outstanding {
-        for contender in options.contenders() {
-            let settings = Settings {
-                contender,
-                ..settings.clone()
-            };
-            run_in_thread(options, settings, &[outstanding], is_first)?;
+        let mut of_load = Vec::new();
+        for settings in several {
+            of_load.extend(run_in_thread(options, settings, &[outstanding], is_first)?);
             is_first = false;
         }
+        lines::add_baselines(&mut of_load);
+        print_json(options, &of_load);
     }
     Ok(())
+}
+
+fn print_json(options: &Options, lines: &[Value]) {
+    if options.json {
+        lines.iter().for_each(|line| println!("{line}"));
+    }
 }
 
 /// The thread that measures moves to the cluster's network.
 fn run_in_thread(
     options: &Options,
-    settings: Settings,
+    settings: &Settings,
     loads: &[u16],
     heads: bool,
-) -> Result<(), Error> {
+) -> Result<Vec<Value>, Error> {
+    in_thread(|| run_on(options, settings, loads, heads))
+}
+
+/// Does something in a thread of its own: it may move to another network.
+pub fn in_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
     std::thread::scope(|scope| {
-        let run = || run_on(options, settings, loads, heads).map_err(|e| e.to_string());
-        scope.spawn(run).join().expect("measuring doesn't panic")
+        let work = || work().map_err(|e| e.to_string());
+        scope.spawn(work).join().expect("measuring doesn't panic")
     })
     .map_err(Error::new)
 }
 
-fn run_on(options: &Options, settings: Settings, loads: &[u16], heads: bool) -> Result<(), Error> {
-    let (partitions, contender) = (settings.partitions, settings.contender);
-    let bench = Bench::start(settings)?;
+fn run_on(
+    options: &Options,
+    settings: &Settings,
+    loads: &[u16],
+    heads: bool,
+) -> Result<Vec<Value>, Error> {
+    let bench = Bench::start(settings.clone())?;
     if heads && !options.json {
-        print_head(options, partitions, bench.file_system());
+        print_head(options, settings.partitions, bench.file_system());
     }
+    let mut found = Vec::new();
     for &outstanding in loads {
         let one = bench.measure(outstanding, options.clients)?;
         let independent = match options.independent_beside(outstanding) {
             None => None,
             Some(clients) => Some(bench.measure(outstanding, clients)?),
         };
-        match options.json {
-            true => {
-                let json = |pair: &Pair| {
-                    let mut line = pair_json(pair, options, contender, bench.file_system());
-                    line["partitions"] = partitions.into();
-                    for baseline in ["baseline", "baseline_batched"] {
-                        if let Some(baseline) = line.get_mut(baseline) {
-                            baseline["partitions"] = partitions.into();
-                        }
-                    }
-                    line
-                };
-                let mut line = json(&one);
-                if let Some(independent) = &independent {
-                    line["independent"] = json(independent);
-                }
-                println!("{line}");
-            }
-            false => {
-                print(contender, &one);
-                let independent = independent.iter();
-                independent.for_each(|pair| print(contender, pair));
-            }
+        let mut line = lines::pair_json(&one, settings, bench.file_system());
+        if let Some(independent) = &independent {
+            line["independent"] = lines::pair_json(independent, settings, bench.file_system());
+        }
+        found.push(line);
+        if !options.json {
+            let what = name_of(options, settings);
+            lines::print(&what, &one);
+            independent
+                .iter()
+                .for_each(|pair| lines::print(&what, pair));
         }
     }
-    Ok(())
+    Ok(found)
+}
+
+fn name_of(options: &Options, settings: &Settings) -> String {
+    let name = settings.contender.name();
+    match settings.sequencer() {
+        Some(sequencer) if !options.sequencer.is_empty() => format!("{name}/{}", sequencer.name()),
+        _ => name.to_owned(),
+    }
 }
 
 fn print_head(options: &Options, partitions: u16, file_system: &FileSystem) {
@@ -263,10 +302,7 @@ fn print_head(options: &Options, partitions: u16, file_system: &FileSystem) {
         (_, false) => println!("each line lasts until every store has had a memtable full"),
         (_, true) => println!("--short: stores may have written to memory alone"),
     }
-    println!(
-        "{:>12} {:>7} {:>11} {:>12} {:>9} {:>9} {:>9}   CPU seconds",
-        "", "clients", "outstanding", "ops/s", "p50 µs", "p99 µs", "p99.9 µs"
-    );
+    lines::print_head();
 }
 
 impl Options {
@@ -279,33 +315,22 @@ impl Options {
                 "--multi and --baseline: a server without replication executes no commands over partitions",
             ));
         }
-        let on_loopback = self.plane == Plane::Udp && !self.lab;
-        if self.in_switch && on_loopback {
+        self.check_gets()?;
+        self.check_protocols(partitions)?;
+        let in_lab = self.lab || !self.sequencer.is_empty() || self.plane != Plane::Udp;
+        if self.in_switch && !in_lab {
             return Err(Error::new("--in-switch is for --plane xdp, or with --lab"));
         }
-        let contenders = self.contenders();
-        let of_paxos = self.durable || self.learners > 0 || self.multi > 0;
-        if contenders != [Contender::Paxos] && (!on_loopback || of_paxos) {
-            return Err(Error::new(
-                "--protocol: all but paxos alone is for --plane udp, without --lab, --durable, --learners and --multi",
-            ));
-        }
-        let of_clusters = |c: &Contender| matches!(c, Contender::Paxos | Contender::NoPaxos);
-        if !contenders.iter().all(of_clusters) && (partitions > 1 || self.baseline.is_some()) {
-            return Err(Error::new(
-                "--protocol: all but paxos and nopaxos is for one partition, without --baseline",
-            ));
-        }
         let on_disk = self.durable || self.data.is_some();
-        if !on_loopback && (on_disk || self.workers.is_some() || self.spin > 0 || self.auth) {
+        if in_lab && (on_disk || self.workers.is_some() || self.spin > 0 || self.auth) {
             return Err(Error::new(
-                "--durable, --data, --workers, --spin and --auth are for --plane udp, without --lab",
+                "--durable, --data, --workers, --spin and --auth are for --plane udp, without --lab and --sequencer",
             ));
         }
         Ok(Settings {
             contender: Contender::Paxos,
             plane: self.plane,
-            lab: self.lab,
+            lab: self.lab || !self.sequencer.is_empty(),
             in_switch: self.in_switch,
             app: self.app.clone(),
             replicas: self.replicas,
@@ -314,6 +339,8 @@ impl Options {
             partitions,
             workers: self.workers,
             multi: self.multi,
+            gets: self.gets,
+            reads: self.reads,
             value_bytes: self.value_bytes,
             max_value: self.max_value,
             open_values: self.open_values,
@@ -330,8 +357,95 @@ impl Options {
             pinned: self.pinned,
             spin: Duration::from_micros(self.spin),
             auth: self.auth,
+            stub_followers: false,
+            with_faults: false,
             baseline: self.baseline.map(Into::into),
         })
+    }
+
+    fn check_gets(&self) -> Result<(), Error> {
+        let without_log = self.reads != Reads::Log;
+        if self.gets > 0 && self.app == "echo" {
+            return Err(Error::new(
+                "--gets needs a store: add --app rocksdb or --app leveldb",
+            ));
+        }
+        if without_log && self.gets == 0 {
+            return Err(Error::new(
+                "--reads says how gets are answered: add --gets PERCENT",
+            ));
+        }
+        if without_log && self.contenders() != [Contender::Paxos] {
+            return Err(Error::new(
+                "--reads quorum and stale are for --protocol paxos alone",
+            ));
+        }
+        let is_local = self.baseline == Some(Baseline::Local);
+        if is_local && self.gets > 0 || without_log && self.baseline.is_some() {
+            return Err(Error::new(
+                "--gets: a server without replication is compared with --reads log alone, and stores alone with puts \
+                 alone: measure without --baseline",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_protocols(&self, partitions: u16) -> Result<(), Error> {
+        let contenders = self.contenders();
+        let only_paxos = contenders == [Contender::Paxos];
+        let has_nopaxos = contenders.contains(&Contender::NoPaxos);
+        let of_paxos = self.durable || self.learners > 0 || self.multi > 0;
+        if !only_paxos && (of_paxos || self.plane != Plane::Udp || self.in_switch) {
+            return Err(Error::new(
+                "--protocol: --durable, --learners, --multi, --plane and --in-switch are for paxos alone; where NOPaxos has \
+                 its sequencer, --sequencer says",
+            ));
+        }
+        if !has_nopaxos && (!self.sequencer.is_empty() || self.followers == Followers::Stub) {
+            return Err(Error::new(
+                "--sequencer and --followers are for --protocol nopaxos",
+            ));
+        }
+        if self.followers == Followers::Stub && (partitions > 1 || self.auth) {
+            return Err(Error::new(
+                "--followers stub is for one partition, without --auth",
+            ));
+        }
+        let of_clusters = |c: &Contender| matches!(c, Contender::Paxos | Contender::NoPaxos);
+        if !contenders.iter().all(of_clusters) && (partitions > 1 || self.baseline.is_some()) {
+            return Err(Error::new(
+                "--protocol: all but paxos and nopaxos is for one partition, without --baseline",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The clusters that are measured in turn: NOPaxos with each sequencer.
+    fn each(&self, partitions: u16) -> Result<Vec<Settings>, Error> {
+        let common = self.settings(partitions)?;
+        let mut each = Vec::new();
+        for contender in self.contenders() {
+            let settings = Settings {
+                contender,
+                ..common.clone()
+            };
+            if contender != Contender::NoPaxos {
+                each.push(settings);
+                continue;
+            }
+            let settings = Settings {
+                stub_followers: self.followers == Followers::Stub,
+                ..settings
+            };
+            match self.sequencer.is_empty() {
+                true => each.push(settings),
+                false => {
+                    let sequencers = self.sequencer.iter();
+                    each.extend(sequencers.map(|s| settings.clone().with_sequencer(*s)));
+                }
+            }
+        }
+        Ok(each)
     }
 
     fn contenders(&self) -> Vec<Contender> {
@@ -344,148 +458,6 @@ impl Options {
         let wanted = self.clients == 1 && self.independent > 1;
         (wanted && outstanding >= self.independent).then_some(self.independent)
     }
-}
-
-fn print(contender: Contender, pair: &Pair) {
-    print_row(contender.name(), &pair.measured);
-    if let Some(baseline) = &pair.unreplicated {
-        print_row("unreplicated", baseline);
-    }
-    if let Some((single, batched)) = &pair.local {
-        print_local("local", single);
-        print_local("batched", batched);
-    }
-}
-
-fn print_local(what: &str, local: &Local) {
-    let slowest = local.slowest();
-    let cpu = local.cpu_s();
-    let cpu = cpu.iter().map(|(name, s)| format!("{name} {s:.2}"));
-    println!(
-        "{what:>12} {:>7} {:>11} {:>12.0} {:>9} {:>9} {:>9}   {}",
-        "",
-        format!("a write {}", local.batch),
-        slowest.ops_per_s(),
-        slowest.latency.p50,
-        slowest.latency.p99,
-        slowest.latency.p999,
-        cpu.collect::<Vec<_>>().join(", ")
-    );
-}
-
-fn print_row(what: &str, row: &Measured) {
-    let latency = row.latencies.percentiles_us();
-    let cpu = row.cpu_s.iter().map(|(name, s)| format!("{name} {s:.2}"));
-    println!(
-        "{what:>12} {:>7} {:>11} {:>12.0} {:>9} {:>9} {:>9}   {}",
-        row.clients,
-        row.outstanding,
-        row.ops_per_s(),
-        latency.p50,
-        latency.p99,
-        latency.p999,
-        cpu.collect::<Vec<_>>().join(", ")
-    );
-}
-
-fn pair_json(
-    pair: &Pair,
-    options: &Options,
-    contender: Contender,
-    file_system: &FileSystem,
-) -> Value {
-    let mut line = json_of(&pair.measured, options, contender, file_system);
-    if let Some(baseline) = &pair.unreplicated {
-        let contender = Contender::Unreplicated;
-        line["baseline"] = json_of(baseline, options, contender, file_system);
-    }
-    if let Some((single, batched)) = &pair.local {
-        line["baseline"] = local_json(single, &line);
-        line["baseline_batched"] = local_json(batched, &line);
-    }
-    line
-}
-
-/// The fields that a line of the cluster has, of the stores alone.
-fn local_json(local: &Local, line: &Value) -> Value {
-    let slowest = local.slowest();
-    json!({
-        "protocol": line["protocol"],
-        "plane": line["plane"],
-        "app": line["app"],
-        "outstanding": line["outstanding"],
-        "packed": line["packed"],
-        "partitions": line["partitions"],
-        "pinned": line["pinned"],
-        "commands_in_a_commit": local.batch,
-        "ops_per_s": slowest.ops_per_s().round(),
-        "latency_us": slowest.latency.json(),
-        "cpu_s": rounded(&local.cpu_s()),
-        "store_cpu_s": rounded(&local.store_cpu_s()),
-        "cpu_s_per_million": rounded(&local.cpu_s_per_million()),
-    })
-}
-
-fn json_of(
-    row: &Measured,
-    options: &Options,
-    contender: Contender,
-    file_system: &FileSystem,
-) -> Value {
-    let counters = row.counters.as_ref();
-    json!({
-        "protocol": contender.name(),
-        "sequencer": (contender == Contender::NoPaxos).then_some("host"),
-        "gaps": counters.map(|c| c.gaps),
-        "noops": counters.map(|_| 0),
-        "view_changes": counters.map(|c| c.view_changes),
-        "rewound": counters.map(|c| c.rewound),
-        "plane": options.plane.name(),
-        "network": if options.lab || options.plane != Plane::Udp { "namespaces" } else { "loopback" },
-        "app": options.app,
-        "outstanding": row.outstanding,
-        "clients": row.clients,
-        "in_switch": options.in_switch,
-        "packed": !options.unpacked && row.outstanding > row.clients,
-        "workers": options.workers,
-        "multi": options.multi,
-        "replicas": match contender {
-            Contender::Unreplicated => 1,
-            _ => options.replicas,
-        },
-        "acceptors": match contender {
-            Contender::Paxos => options.acceptors,
-            _ => 0,
-        },
-        "learners": options.learners,
-        "pinned": options.pinned.name(),
-        "spin_us": options.spin,
-        "auth": options.auth,
-        "homes": contender == Contender::Paxos && !options.all_answer,
-        "value_bytes": options.value_bytes,
-        "max_value": options.max_value,
-        "open_values": options.open_values,
-        "durable": options.durable,
-        "file_system": json!({ "type": file_system.kind, "mount": file_system.mount }),
-        "tables_written": row.tables_written,
-        "ops_per_s": row.ops_per_s().round(),
-        "latency_us": row.latencies.percentiles_us().json(),
-        "longest_gap_ms": (row.longest_gap.as_secs_f64() * 10_000.0).round() / 10.0,
-        "commands_in_a_commit": (row.commands_in_a_commit * 10.0).round() / 10.0,
-        "cpu_s": rounded(&row.cpu_s),
-        "store_cpu_s": rounded(&row.store_cpu_s),
-        "cpu_s_per_million": rounded(&row.cpu_s_per_million()),
-        "memory_mib": {
-            "before": rounded(&row.memory_before),
-            "after": rounded(&row.memory_after),
-        },
-        "seconds": row.elapsed.as_secs_f64(),
-    })
-}
-
-fn rounded(values: &ByProcess) -> BTreeMap<&String, Value> {
-    let round = |v: &f64| json!((v * 1000.0).round() / 1000.0);
-    values.iter().map(|(name, v)| (name, round(v))).collect()
 }
 
 #[cfg(test)]
@@ -524,7 +496,77 @@ mod tests {
         assert_eq!(names("--protocol all").join(","), all);
         let said = |line| options(line).settings(1).map_err(|e| e.to_string());
         assert!(said("--protocol vr").is_ok());
-        assert!(said("--protocol vr --lab").unwrap_err().contains("--lab"));
+        assert!(said("--protocol vr --lab").is_ok());
+        for line in [
+            "--protocol vr --plane xdp",
+            "--protocol nopaxos --in-switch --lab",
+            "--protocol vr --sequencer host",
+            "--followers stub",
+            "--protocol nopaxos --followers stub --partitions 2",
+            "--protocol vr --baseline unreplicated",
+            "--protocol nopaxos --sequencer xdp --spin 50",
+        ] {
+            let partitions = options(line).partitions[0];
+            let refused = options(line).settings(partitions).is_err();
+            assert!(refused, "{line}");
+        }
+        let why = said("--protocol nopaxos --plane xdp").unwrap_err();
+        assert!(why.contains("--sequencer"), "{why}");
+    }
+
+    #[test]
+    fn gets_that_nobody_could_answer_are_refused_by_name() {
+        let said = |line: &str| options(line).settings(1).map_err(|e| e.to_string());
+        for reads in Reads::ALL {
+            let line = format!("--app leveldb --gets 95 --reads {}", reads.name());
+            assert_eq!(said(&line).map(|s| (s.gets, s.reads)), Ok((95, reads)));
+        }
+        assert!(said("--app leveldb --gets 50 --baseline unreplicated").is_ok());
+        for (line, why) in [
+            ("--gets 50", "--app"),
+            ("--app leveldb --reads stale", "--gets"),
+            ("--app leveldb --gets 50 --baseline local", "--baseline"),
+            (
+                "--app leveldb --gets 50 --reads quorum --baseline unreplicated",
+                "--baseline",
+            ),
+            (
+                "--app leveldb --gets 50 --reads quorum --protocol nopaxos",
+                "paxos alone",
+            ),
+        ] {
+            let refused = said(line).map(drop).unwrap_err();
+            assert!(refused.contains(why), "{line}: {refused}");
+        }
+    }
+
+    #[test]
+    fn each_sequencer_has_a_cluster_in_the_network_of_all_others() {
+        let line = "--protocol nopaxos,vr --sequencer host,xdp,switch --followers stub";
+        let each = options(line).each(1).unwrap();
+        let shown: Vec<_> = each
+            .iter()
+            .map(|s| {
+                (
+                    s.contender.name(),
+                    s.sequencer().map(|s| s.name()),
+                    s.stub_followers,
+                )
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("nopaxos", Some("host"), true),
+                ("nopaxos", Some("xdp"), true),
+                ("nopaxos", Some("switch"), true),
+                ("vr", None, false),
+            ]
+        );
+        assert!(each.iter().all(Settings::is_in_lab));
+        let alone = options("--protocol nopaxos").each(1).unwrap();
+        assert_eq!(alone[0].sequencer(), Some(Sequencer::Host));
+        assert!(!alone[0].is_in_lab());
     }
 
     #[test]

@@ -4,9 +4,15 @@
 mod catch_up;
 mod chain;
 mod e2e;
+mod failover;
+mod lines;
 mod local_store;
+mod loss;
+mod memory;
 mod peer;
 mod roles;
+mod scale;
+mod stub_followers;
 mod unreplicated;
 
 use clap::Subcommand;
@@ -19,6 +25,14 @@ pub enum Command {
     E2e(e2e::Options),
     /// A copy of a replica's state, and a replica that catches up, under load
     CatchUp(catch_up::Options),
+    /// Clients and whole clusters when every link loses packets; needs root
+    Loss(loss::Options),
+    /// Clients and clusters of more and more replicas
+    Scale(scale::Options),
+    /// What clients of NOPaxos see when a part fails or changes
+    Failover(failover::Options),
+    /// What each role of NOPaxos keeps in memory for a slot and for a partition
+    Memory(memory::Options),
     /// One role at a time, in a loop
     Roles(roles::Options),
     /// Leader, acceptors and learners in the kernel, at links, driven by the kernel
@@ -29,6 +43,9 @@ pub enum Command {
     /// A process of `e2e --protocol vr` and the like
     #[command(hide = true)]
     Peer(peer::Options),
+    /// The process of `--followers stub`
+    #[command(hide = true)]
+    StubFollowers(stub_followers::Options),
     /// A process of `e2e --baseline local`
     #[command(hide = true)]
     LocalStore(local_store::Options),
@@ -39,10 +56,15 @@ pub fn run(command: &Command) -> Result<(), Error> {
     match command {
         Command::E2e(options) => e2e::run(options),
         Command::CatchUp(options) => catch_up::run(options),
+        Command::Loss(options) => loss::run(options),
+        Command::Scale(options) => scale::run(options),
+        Command::Failover(options) => failover::run(options),
+        Command::Memory(options) => memory::run(options),
         Command::Roles(options) => roles::run(options),
         Command::Chain(options) => chain::run(options),
         Command::UnreplicatedServer(options) => unreplicated::run(options),
         Command::Peer(options) => peer::run(options),
+        Command::StubFollowers(options) => stub_followers::run(options),
         Command::LocalStore(options) => local_store::run(options),
     }
 }

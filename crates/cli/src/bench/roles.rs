@@ -3,7 +3,7 @@
 
 use clap::{Args, ValueEnum};
 use local_cluster::Error;
-use measure::roles::{tag, udp, xdp};
+use measure::roles::{dpdk, tag, udp, xdp};
 use measure::stats::{median, quantile};
 use measure::xdp::several::{Several, Shared};
 use measure::xdp::{VALUE_LEN, live};
@@ -35,13 +35,15 @@ enum Plane {
     #[value(alias = "rust")]
     Udp,
     Xdp,
+    Dpdk,
 }
 
 /// Options of `wirepaxos bench roles`.
 #[derive(Args)]
 pub struct Options {
     /// udp (or rust): the roles as libraries, as socket nodes call them. xdp: the programs in the
-    /// kernel, alone and at links, and those of udp beside them; needs root
+    /// kernel, alone and at links, and those of udp beside them; needs root. dpdk: leader, acceptor and learner
+    /// behind a ring in memory, without a wire, and those of udp beside them; needs DPDK
     #[arg(long, default_value = "udp", value_enum, hide_possible_values = true)]
     plane: Plane,
     /// Seconds for each role, spread over the runs
@@ -50,7 +52,7 @@ pub struct Options {
     /// Runs; what is reported is their median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
-    /// Measure what making and checking a packet's tag adds, too
+    /// Measure what making and checking a packet's tag adds, too; in the kernel, all roles with and without tags
     #[arg(long)]
     auth: bool,
     /// Print one JSON object a line
@@ -62,10 +64,17 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<(), Error> {
     let runs = options.runs as usize;
     let seconds = options.seconds.clamp(0.1, 600.0) / options.runs as f64;
-    let in_kernel = match options.plane {
-        Plane::Udp => None,
-        Plane::Xdp => Some(xdp::measure(runs, seconds)?),
-    };
+    let (mut in_kernel, mut at_ports) = (Vec::new(), Vec::new());
+    match options.plane {
+        Plane::Udp => {}
+        Plane::Xdp => {
+            in_kernel.push(xdp::measure(runs, seconds, false)?);
+            if options.auth {
+                in_kernel.push(xdp::measure(runs, seconds, true)?);
+            }
+        }
+        Plane::Dpdk => at_ports = dpdk::measure(runs, seconds).map_err(Error::new)?,
+    }
     let libraries = udp::measure(runs, seconds);
     let tags = match options.auth {
         true => tag::measure(runs, seconds)?.to_vec(),
@@ -73,14 +82,19 @@ pub fn run(options: &Options) -> Result<(), Error> {
     };
     if options.json {
         in_kernel.iter().for_each(print_json);
+        at_ports.iter().for_each(print_at_port_json);
         print_libraries_json(&libraries);
         tags.iter().for_each(print_tag_json);
         return Ok(());
     }
-    if let Some(measured) = in_kernel {
+    for measured in in_kernel {
+        if measured.signs {
+            println!("\nThe same where packets are signed:");
+        }
         print_alone(&measured.alone);
         print_live(&measured.live);
     }
+    print_at_ports(&at_ports);
     print_libraries(&libraries);
     for tag in &tags {
         println!(
@@ -94,8 +108,69 @@ pub fn run(options: &Options) -> Result<(), Error> {
 
 fn print_json(measured: &xdp::Measured) {
     for role in &measured.alone {
-        println!("{}", line(role, &measured.live));
+        let mut line = line(role, &measured.live);
+        line["auth"] = measured.signs.into();
+        println!("{line}");
     }
+}
+
+fn print_at_port_json(role: &dpdk::Measured) {
+    let tenths = |ns: f64| (ns * 10.0).round() / 10.0;
+    let of_burst = |at: &dpdk::AtBurst| {
+        json!({
+            "burst": at.burst,
+            "ns_per_msg": tenths(at.ns_per_msg),
+            "msgs_per_s": (1e9 / at.ns_per_msg).round(),
+            "forwarding_ns_per_msg": tenths(at.forwarding_ns_per_msg),
+            "forwarding_msgs_per_s": (1e9 / at.forwarding_ns_per_msg).round(),
+        })
+    };
+    let papers = PAPERS.iter().find(|(name, ..)| *name == role.role);
+    let line = json!({
+        "plane": "dpdk",
+        "link": NO_WIRE,
+        "role": role.role,
+        "frames_per_msg": (role.frames_per_msg * 100.0).round() / 100.0,
+        "bursts": role.at.iter().map(of_burst).collect::<Value>(),
+        "round_trip_ns": tenths(role.round_trip_ns),
+        "value_bytes": udp::VALUE_LEN,
+        "slots": udp::SLOTS,
+        "papers": papers.map(|(_, latency, rate)| json!({ "latency": latency, "msgs_per_s": rate })),
+    });
+    println!("{line}");
+}
+
+/// What the roles on DPDK are measured at.
+const NO_WIRE: &str = "shared memory, no wire";
+
+fn print_at_ports(roles: &[dpdk::Measured]) {
+    if roles.is_empty() {
+        return;
+    }
+    println!("dpdk plane: memif, {NO_WIRE} (the role's end alone, one core, medians)");
+    println!(
+        "{:<10} {:>6} {:>9} {:>14} {:>11} {:>16}",
+        "role", "burst", "ns/msg", "messages/s", "frames/msg", "bare forwarding"
+    );
+    for role in roles {
+        for at in &role.at {
+            let (own, bare) = (at.ns_per_msg, at.forwarding_ns_per_msg);
+            println!(
+                "{:<10} {:>6} {own:>9.1} {:>14.0} {:>11.2} {:>16.0}  1/{:.2} of it",
+                role.role,
+                at.burst,
+                1e9 / own,
+                role.frames_per_msg,
+                1e9 / bare,
+                own / bare
+            );
+        }
+        println!(
+            "{:<10} {:>6} {:>9.1} a round trip at one outstanding, both ends on one core",
+            role.role, "", role.round_trip_ns
+        );
+    }
+    println!();
 }
 
 fn print_libraries_json(roles: &[udp::Measured]) {

@@ -184,15 +184,12 @@ mod tests {
         };
         let mut draft = Draft::new(7, "data", group);
         let host = std::net::Ipv4Addr::LOCALHOST.into();
-        for (role, count) in [
+        let roles = [
             (Role::Controller, 1),
             (Role::Sequencer, 2),
             (Role::Replica, 3),
-        ] {
-            for _ in 0..count {
-                draft.add_node(role, host);
-            }
-        }
+        ];
+        draft.add_nodes(&roles, host);
         draft.check().unwrap()
     }
 

@@ -7,7 +7,7 @@ pub mod waiting;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -276,4 +276,61 @@ pub fn digests(lab: &TestLab) -> Vec<(String, String)> {
         let places: BTreeSet<&String> = found.iter().map(|(next, _)| next).collect();
         (found.len() == 3 && places.len() == 1).then_some(found)
     })
+}
+
+/// Increments that go on while something happens.
+pub struct Increments(Child);
+
+impl Increments {
+    pub fn start(lab: &TestLab, count: u32) -> Increments {
+        let script = format!(
+            "for i in $(seq {count}); do echo INCR counter; sleep 0.005; done | \
+             redis-cli -h 10.77.0.32 -a lab --no-auth-warning | tail -n 1"
+        );
+        let mut command = lab.lab(&[
+            "exec", "client-1", "--", "timeout", "100", "sh", "-c", &script,
+        ]);
+        Increments(command.stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// The last answer.
+    pub fn end(self) -> String {
+        let output = self.0.wait_with_output().unwrap();
+        String::from_utf8_lossy(&output.stdout).trim().to_string()
+    }
+}
+
+/// Who leads, of two, and in which epoch.
+pub fn leader(lab: &TestLab) -> (&'static str, u64) {
+    eventually("a leader", || {
+        let group = &status(lab, "controller")["groups"][0];
+        let name = match group["leader"].as_u64()? {
+            11 => "leader-1",
+            _ => "leader-2",
+        };
+        Some((name, group["active"].as_u64()?))
+    })
+}
+
+/// What tells an acceptor's memory from a new one.
+pub fn memory(lab: &TestLab, acceptor: &str) -> (String, u64) {
+    let group = &status(lab, acceptor)["groups"][0];
+    let nonce = group["nonce"].as_str().unwrap().to_string();
+    (nonce, group["partitions"][0]["end"].as_u64().unwrap())
+}
+
+/// Waits until an acceptor is one.
+pub fn member(lab: &TestLab, acceptor: &str) {
+    eventually(&format!("{acceptor} is a member"), || {
+        (status(lab, acceptor)["groups"][0]["member"] == true).then_some(())
+    });
+}
+
+/// All replicas have that count, and the same contents.
+pub fn all_agree(lab: &TestLab, count: &str) {
+    for replica in REPLICAS {
+        assert_eq!(lab.redis("client-1", replica, &["GET", "counter"]), count);
+    }
+    let digests = digests(lab);
+    assert!(digests.iter().all(|d| *d == digests[0]), "{digests:?}");
 }

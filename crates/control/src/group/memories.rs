@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Acceptors that were read from disk: compared, and let go on or emptied ([`crate::memory`]).
+//! Memories of acceptors, or of NOPaxos's replicas, that were read from disk: compared, and let go on or emptied
+//! ([`crate::memory`]).
 
 use super::Group;
 use crate::memory::{MemoryRecord, Positions};
@@ -10,7 +11,7 @@ use paxos::wire::value::Probe;
 use paxos::{NodeId, Time};
 
 impl Group {
-    /// An acceptor has shown its memory. A start of it is stored before it may go on, so that no later
+    /// An acceptor, or such a replica, has shown its memory. A start of it is stored before it may go on, so that no later
     /// controller takes an older copy for it; and before that the memory is asked whether it was at the
     /// last one that is known, since a copy that starts often enough shows a later one. [A-COMPARE]
     pub(super) fn note_memory(
@@ -19,7 +20,7 @@ impl Group {
         store: &mut impl Store,
         out: &mut impl ControlOutbox,
     ) {
-        let Some(watched) = self.suspicion.get(Probe::Acceptor, node) else {
+        let Some(watched) = self.suspicion.get(self.voters(), node) else {
             return;
         };
         let (mute, Some(shown)) = (watched.mute, shown(watched)) else {
@@ -40,14 +41,18 @@ impl Group {
         self.order_restarted(node, out);
     }
 
-    /// An acceptor says whether it was at the start that it was asked for.
+    fn voters(&self) -> Probe {
+        self.settings.voters().0
+    }
+
+    /// It says whether it was at the start that it was asked for.
     pub(super) fn take_earlier_start(
         &mut self,
         told: &EarlierStart,
         store: &mut impl Store,
         out: &mut impl ControlOutbox,
     ) {
-        let watched = self.suspicion.get(Probe::Acceptor, told.node);
+        let watched = self.suspicion.get(self.voters(), told.node);
         let shown = watched.filter(|w| w.mute).and_then(shown);
         let is_it = |shown: &MemoryRecord| (shown.nonce, shown.start) == (told.nonce, told.start);
         if !shown.as_ref().is_some_and(is_it) {
@@ -85,7 +90,7 @@ impl Group {
     }
 
     fn order_restarted(&self, node: NodeId, out: &mut impl ControlOutbox) {
-        let watched = self.suspicion.get(Probe::Acceptor, node);
+        let watched = self.suspicion.get(self.voters(), node);
         let Some(shown) = watched.filter(|w| w.mute).and_then(shown) else {
             return;
         };
@@ -158,7 +163,7 @@ impl Group {
             epochs.any(|e| e.acceptors.contains(&(m.node, m.nonce)))
         };
         let answers = |m: &&MemoryRecord| {
-            let watched = self.suspicion.get(Probe::Acceptor, m.node);
+            let watched = self.suspicion.get(self.voters(), m.node);
             watched.is_some_and(|w| w.memory == Some(m.nonce))
         };
         let kept = self.memories.iter().filter(|m| named(m) || answers(m));
@@ -171,16 +176,28 @@ impl Group {
         lost.filter_map(|w| {
             let mut known = self.memories.iter();
             let m = known.find(|m| m.node == w.node && Some(m.nonce) == w.memory)?;
+            let (who, what, emptied) = match w.role {
+                Probe::Replica => (
+                    "REPLICA",
+                    "PARTS OF ITS LOG",
+                    "it puts its log aside and stops. Start it again: it joins with a new one",
+                ),
+                _ => (
+                    "ACCEPTOR",
+                    "VOTES",
+                    "it is being emptied, and joins again with a new memory",
+                ),
+            };
             let next = match (w.mute, self.may_be_emptied()) {
                 (false, _) => "stop it and start it again",
-                (true, true) => "it is being emptied, and joins again with a new memory",
+                (true, true) => emptied,
                 (true, false) => {
                     "with it more than f are lost, so it is kept as it is: put its newest files \
                      back, or give up what is lost with `wirepaxos failover --accept-data-loss`"
                 }
             };
             Some(format!(
-                "ACCEPTOR {} HAS FORGOTTEN VOTES: {}. An old copy of its files was put back, or its \
+                "{who} {} HAS FORGOTTEN {what}: {}. An old copy of its files was put back, or its \
                  disk lost writes. It counts as lost; {next}",
                 m.node,
                 m.forgot.as_ref()?
@@ -189,7 +206,7 @@ impl Group {
     }
 }
 
-/// What an acceptor answers to [`Message::EarlierStartRequest`].
+/// What is answered to [`Message::EarlierStartRequest`].
 pub(super) struct EarlierStart {
     pub node: NodeId,
     pub nonce: u64,

@@ -245,9 +245,12 @@ impl Group {
             if configuration.acceptors.len() - lacking.len() >= configuration.quorum() {
                 continue;
             }
+            // One that is mute will be let go on, or be lost.
             let gone = |node: &NodeId| {
                 let watched = self.suspicion.get(Probe::Replica, *node);
-                watched.is_some_and(|w| !self.suspicion.is_suspect(w) && w.memory.is_some())
+                watched.is_some_and(|w| {
+                    !self.suspicion.is_suspect(w) && w.memory.is_some() && (!w.mute || w.lost)
+                })
             };
             let (lost, silent): (Vec<NodeId>, Vec<NodeId>) = lacking.into_iter().partition(gone);
             return Err(too_few_logs(&configuration, &lost, &silent));

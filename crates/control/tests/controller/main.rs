@@ -144,7 +144,8 @@ fn a_controller_that_was_held_up_suspects_nobody() {
 fn an_answer_from_the_past_makes_nobody_alive() {
     use paxos::wire::value::{Probe, ProbeReport};
     use paxos::{Header, outbox::Sent};
-    let mut suspicion = control::suspicion::Suspicion::new(world::deployment(9), 10, 3, 44);
+    let mut suspicion =
+        control::suspicion::Suspicion::new(world::deployment(9), Probe::Acceptor, 10, 3, 44);
     suspicion.watch(Probe::Leader, 1);
     let mut out = Sent::default();
     for round in 0..10 {

@@ -333,7 +333,8 @@ fn a_late_answer_of_the_start_before_is_stale() {
     use paxos::outbox::Sent;
     use paxos::wire::value::{Probe, ProbeReport};
     use paxos::{Header, MsgType, Packet, Reason};
-    let mut suspicion = control::suspicion::Suspicion::new(crate::world::deployment(9), 10, 9, 44);
+    let mut suspicion =
+        control::suspicion::Suspicion::new(crate::world::deployment(9), Probe::Acceptor, 10, 9, 44);
     suspicion.watch(Probe::Acceptor, 3);
     let mut out = Sent::default();
     let mut probes = 0;

@@ -7,7 +7,8 @@ use control::{
     Controller, EpochRecord, EpochState, GroupSettings, GroupState, Message, Peer, Protocol,
     Settings, Store, View, Views,
 };
-use paxos::nopaxos::{Replica, ReplicaSettings, Sequencer, Status, view};
+use paxos::acceptor::{Start, ToldStarts};
+use paxos::nopaxos::{Loaded, Replica, ReplicaSettings, Sequencer, Status, view};
 use paxos::outbox::Sent;
 use paxos::wire::value::{Probe, ProbeReport};
 use paxos::{
@@ -39,6 +40,18 @@ pub struct Host {
     /// What clients were told as the leader of a view.
     answered: Vec<(Round, Instance)>,
     views: Views,
+    /// Of one whose logs are on disk: at which of its starts it was asked.
+    told: ToldStarts,
+}
+
+/// A replica's logs as they are on its disk, with what it knows of its starts.
+#[derive(Clone)]
+pub struct Logs {
+    nonce: u64,
+    start: Start,
+    told: ToldStarts,
+    /// By partition: all but the entries, and these.
+    partitions: Vec<(Vec<u8>, Vec<Vec<u8>>)>,
 }
 
 #[derive(Clone)]
@@ -73,6 +86,9 @@ pub struct World {
     pub kill_after: Option<u64>,
     /// What replicas show in place of their view.
     pub shows: Option<Round>,
+    /// Who put its logs aside.
+    pub discarded: Vec<NodeId>,
+    salts: u32,
     /// Orders that sequencers obeyed.
     pub programs: Vec<(NodeId, Epoch)>,
     pub told: Vec<Message>,
@@ -119,6 +135,8 @@ impl World {
             mute_reports: false,
             kill_after: None,
             shows: None,
+            discarded: Vec::new(),
+            salts: 0,
             programs: Vec::new(),
             told: Vec::new(),
             reports: Vec::new(),
@@ -143,14 +161,29 @@ impl World {
 
     /// A cluster whose first session is in force.
     pub fn started(seed: u64) -> World {
+        World::new(seed).starts()
+    }
+
+    /// The same, of replicas whose logs are on disk.
+    pub fn durable(seed: u64) -> World {
         let mut world = World::new(seed);
+        for host in world.replicas.values_mut() {
+            host.partitions
+                .iter_mut()
+                .for_each(|p| p.keep(Start::FIRST));
+        }
+        world.starts()
+    }
+
+    fn starts(mut self) -> World {
+        let world = &mut self;
         assert!(
             world.run_until(2_000, World::is_served),
             "{}",
             world.report()
         );
         assert_eq!(world.session(), 1);
-        world
+        self
     }
 
     fn fresh_nonce(&mut self) -> u64 {
@@ -184,9 +217,61 @@ impl World {
             stopped: 0,
             answered: vec![(Round::NONE, 0); PARTITIONS.into()],
             views: Views::default(),
+            told: ToldStarts::default(),
         };
         self.replicas.insert(node, host);
         self.down.remove(&node);
+    }
+
+    /// What is on its disk.
+    pub fn logs(&mut self, node: NodeId) -> Logs {
+        let host = self.replicas.get_mut(&node).unwrap();
+        let saved = |replica: &mut Replica| {
+            if let Some(unstored) = replica.unstored() {
+                replica.has_stored(unstored);
+            }
+            let mut head = Vec::new();
+            replica.save_stored_head(&mut head);
+            let entry = |inst| {
+                let mut entry = Vec::new();
+                replica.save_entry(inst, &mut entry);
+                entry
+            };
+            (head, (replica.floor()..replica.next()).map(entry).collect())
+        };
+        Logs {
+            nonce: host.nonce,
+            start: host.partitions[0].start().expect("it is stored"),
+            told: host.told.clone(),
+            partitions: host.partitions.iter_mut().map(saved).collect(),
+        }
+    }
+
+    /// Its process ends, and the next one finds what is on its disk.
+    pub fn restart_replica(&mut self, node: NodeId) {
+        let logs = self.logs(node);
+        self.restart_replica_on(node, &logs);
+    }
+
+    /// The same, where these logs were put.
+    pub fn restart_replica_on(&mut self, node: NodeId, logs: &Logs) {
+        self.salts += 1;
+        let start = logs.start.next(self.salts);
+        let replica = |(pid, (head, entries)): (u16, &(Vec<u8>, Vec<Vec<u8>>))| {
+            let deployment = cluster::deployment(node, PARTITIONS);
+            let mut loaded = Loaded::new(deployment, pid, SLOTS);
+            loaded.head(head).unwrap();
+            for entry in entries {
+                loaded.entry_again(entry).unwrap();
+            }
+            let settings = ReplicaSettings::new(deployment, pid, SLOTS, logs.nonce);
+            loaded.into_replica(settings, start).unwrap().unwrap()
+        };
+        let host = self.replicas.get_mut(&node).unwrap();
+        host.nonce = logs.nonce;
+        host.told = logs.told.clone();
+        host.partitions = (0..).zip(&logs.partitions).map(replica).collect();
+        host.views = Views::default();
     }
 
     pub fn start_controller(&mut self) {
@@ -534,6 +619,37 @@ impl World {
             host.go_on_behind(view);
         } else if let Message::StopExecution { epoch, .. } = message {
             self.stop_execution(node, epoch);
+        } else if self.replicas.contains_key(&node) {
+            self.restarted(node, &message);
+        }
+    }
+
+    /// What a start of a memory is asked and told. [N-RESTART]
+    fn restarted(&mut self, node: NodeId, message: &Message) {
+        let now = self.now;
+        let host = self.replicas.get_mut(&node).unwrap();
+        let this = (host.nonce, host.partitions[0].start());
+        if let Some(request) = message.earlier_start_request() {
+            if this == (request.nonce, Some(request.start)) {
+                host.told.add(request.start);
+                let answer = request.answer(node, host.told.has(request.earlier));
+                self.send(Sending::ToController(node, answer));
+            }
+        } else if let Some((_, nonce, start)) = message.resume() {
+            let mut out = Sent::default();
+            for replica in &mut host.partitions {
+                let _ = replica.resume(now, nonce, start, &mut out);
+            }
+            self.send_all(node, node, out);
+        } else if let Some((_, nonce, start)) = message.discard() {
+            if this == (nonce, Some(start)) && host.partitions[0].is_mute() {
+                self.discarded.push(node);
+                self.boot_replica(node);
+                let host = self.replicas.get_mut(&node).unwrap();
+                host.partitions
+                    .iter_mut()
+                    .for_each(|p| p.keep(Start::FIRST));
+            }
         }
     }
 
@@ -791,19 +907,25 @@ impl Host {
         shows: Option<Round>,
     ) -> (To, Header, Vec<u8>) {
         let replica = &self.partitions[pid];
+        let is_mute = replica.is_mute();
         let report = ProbeReport {
             nonce: self.nonce,
             trim: self.on_disk[pid],
-            start: 0,
+            start: replica.start().map_or(0, |start| start.shown(is_mute)),
         };
         let view = match replica.status() {
             Status::Normal => replica.view(),
+            _ if is_mute => replica.view(),
             _ => view::stamp(replica.view()),
+        };
+        let inst = match replica.start() {
+            Some(_) => replica.stable(),
+            None => replica.next(),
         };
         let header = Header {
             msgtype: MsgType::ProbeAck,
             swid: node,
-            inst: replica.next(),
+            inst,
             rnd: shows.unwrap_or(view),
             value_len: ProbeReport::LEN as u16,
             ..*question

@@ -4,7 +4,7 @@
 use super::session_world::{REPLICAS, SEQUENCERS, World};
 use super::world::{GROUP, PARTITIONS};
 use control::{EpochState, Message, Peer, Protocol};
-use paxos::nopaxos::view;
+use paxos::nopaxos::{Status, view};
 use paxos::round::MAX_EPOCH;
 use paxos::{Epoch, NodeId, Round};
 use test_world::Rng;
@@ -247,6 +247,104 @@ fn a_session_needs_nobody_who_is_new_and_away() {
         (members(&world).len(), world.state().in_force().unwrap().f),
         (3, 1)
     );
+}
+
+// ---- Logs on disk ----------------------------------------------------------------------------
+
+/// [N-RESTART]
+#[test]
+fn a_replica_that_comes_back_with_its_log_is_the_member_that_it_was() {
+    let mut world = World::durable(70);
+    commands(&mut world, 10);
+    let before = members(&world);
+    for node in REPLICAS {
+        world.restart_replica(node);
+        assert!(world.replicas[&node].partitions[0].is_mute());
+        let is_back = |w: &World| {
+            let mut partitions = w.replicas[&node].partitions.iter();
+            partitions.all(|p| !p.is_mute() && p.status() == Status::Normal)
+        };
+        assert!(world.run_until(1_000, is_back), "{}", world.report());
+        goes_on_in(&mut world, 1);
+    }
+    assert_eq!(members(&world), before);
+    assert_eq!(world.warnings(), "");
+}
+
+/// All processes at once, the sequencers and the controller among them. [N-STORED] [F-LOST]
+#[test]
+fn a_cluster_with_logs_on_disk_starts_again_by_itself() {
+    let mut world = World::durable(71);
+    for round in 1..4 {
+        commands(&mut world, 10);
+        let before = members(&world);
+        for node in REPLICAS {
+            world.restart_replica(node);
+        }
+        for node in SEQUENCERS {
+            world.boot_sequencer(node);
+        }
+        world.restart_controller();
+        goes_on_in(&mut world, round + 1);
+        assert_eq!(members(&world), before, "the same memories");
+    }
+    assert_eq!(world.discarded, []);
+}
+
+/// Of an earlier start, and of this one from before some of what it had shown. [N-RESTART]
+#[test]
+fn an_old_copy_of_a_log_is_put_aside() {
+    for is_of_earlier_start in [true, false] {
+        let mut world = World::durable(72);
+        commands(&mut world, 10);
+        let node = REPLICAS[2];
+        let copy = world.logs(node);
+        if is_of_earlier_start {
+            world.restart_replica(node);
+            goes_on_in(&mut world, 1);
+        } else {
+            commands(&mut world, 10);
+            world.run(200);
+        }
+        world.restart_replica_on(node, &copy);
+        let is_put_aside = |w: &World| w.discarded == [node];
+        assert!(
+            world.run_until(2_000, is_put_aside),
+            "{is_of_earlier_start}: {}",
+            world.report()
+        );
+        // It is another member now.
+        goes_on_in(&mut world, 2);
+        world.check();
+    }
+}
+
+/// With it too few would be left, so it is kept for an operator. [N-RESTART] [F-LOST]
+#[test]
+fn more_than_f_old_copies_are_kept() {
+    let mut world = World::durable(73);
+    commands(&mut world, 10);
+    let copies = [REPLICAS[1], REPLICAS[2]].map(|node| (node, world.logs(node)));
+    commands(&mut world, 10);
+    world.run(200);
+    for (node, copy) in &copies {
+        world.restart_replica_on(*node, copy);
+    }
+    world.run(3_000);
+    assert_eq!(world.discarded, []);
+    let warnings = world.warnings();
+    assert!(
+        warnings.contains("REPLICA 12 HAS FORGOTTEN") && warnings.contains("so it is kept"),
+        "{warnings}"
+    );
+    assert_eq!(world.session(), 1);
+    for _ in 0..3 {
+        world.failover(None, true);
+        world.run(1_000);
+    }
+    assert_eq!(world.discarded.len(), 2);
+    assert!(world.is_served(), "{}", world.warnings());
+    world.check();
 }
 
 /// [F-LOST]

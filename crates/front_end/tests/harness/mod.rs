@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use apps::{Application, Share, kv};
 use front_end::{FrontEnd, Mailbox, Order, Plane, Reads, Settings};
 use paxos::read::is_for_reads;
-use paxos::wire::value::{RangeReport, Rejection, Vector};
+use paxos::wire::value::{Rejection, Vector};
 use paxos::{
     Configuration, Deployment, Flags, Header, Instance, Member, MsgType, Outbox, Packet,
     PartitionId, Reason, Round, To,
@@ -26,6 +26,7 @@ use replica::application::Reader;
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::{EpochView, Limits, LocalRead, Output, ReplyTo, SiblingMessage, Worker, slot};
 use test_world::Rng;
+use test_world::cluster::range_answer;
 
 /// How the network between front end and log behaves; each out of 100.
 #[derive(Clone, Copy, Default)]
@@ -448,19 +449,7 @@ impl Log {
         }
         let now = self.now();
         let log = &mut self.partitions[usize::from(pid)];
-        let report = RangeReport {
-            end: log.next,
-            trim: 0,
-            nonce: ACCEPTOR.nonce,
-        };
-        let header = Header {
-            msgtype: MsgType::Phase1b,
-            rnd: Round::base(1),
-            swid: ACCEPTOR.node,
-            value_len: RangeReport::LEN as u16,
-            ..*question
-        };
-        let value = report.emit();
+        let (header, value) = range_answer(question, ACCEPTOR, 1, log.next);
         let packet = Packet {
             header,
             tag: None,
@@ -541,14 +530,14 @@ impl Log {
     }
 
     /// What a partition has sent reaches others, and the acceptor; returns who has something to finish.
-    fn hand_on(&mut self, pid: PartitionId, out: ToMailbox) -> Vec<PartitionId> {
+    fn hand_on(&mut self, pid: PartitionId, mut out: ToMailbox) -> Vec<PartitionId> {
         let now = self.now();
         let mut open = Vec::new();
         for question in &out.3 {
             self.answer_question(pid, question);
             open.push(pid);
         }
-        for (to, message) in out.2 {
+        for (to, message) in std::mem::take(&mut out.2) {
             let worker = &mut self.partitions[usize::from(to)].worker;
             worker.sibling(now, pid, message);
             open.push(to);
@@ -636,6 +625,13 @@ struct ToMailbox(
 impl ToMailbox {
     fn new(mailbox: &Mailbox, pid: PartitionId) -> ToMailbox {
         ToMailbox(mailbox.clone(), pid, Vec::new(), Vec::new())
+    }
+}
+
+/// A batch ends.
+impl Drop for ToMailbox {
+    fn drop(&mut self) {
+        self.0.deliver();
     }
 }
 

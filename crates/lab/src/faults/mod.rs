@@ -16,6 +16,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use loader::veth;
 use serde::Serialize;
 
 use self::layout::Wire;
@@ -180,7 +181,7 @@ impl Lab {
             namespace::ip(Some(&switch), &[line])?;
         }
         if !has_far {
-            let queues = up::queues();
+            let queues = veth::queues();
             let line = format!(
                 "link add name {far} {queues} netns {wires} type veth peer name {port} {queues} netns {switch} address {}",
                 link.far.mac
@@ -193,7 +194,7 @@ impl Lab {
         if has_near && has_far && !unset {
             return Ok(());
         }
-        namespace::inside(&switch, || interface::prepare_for_xdp(port))?;
+        namespace::inside(&switch, || veth::prepare_for_xdp(port).map_err(Error::new))?;
         namespace::ip(Some(&switch), &[up::port_line(port)])?;
         let all = self.shape()?.links();
         self.set_rates(&mut maps, &all, link, &Rates::default())?;

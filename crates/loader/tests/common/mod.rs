@@ -2,6 +2,7 @@
 //! The XDP roles behind the script runner's trait, and what all tests here share.
 #![allow(dead_code)]
 
+pub mod guard;
 pub mod host;
 pub mod mount;
 pub mod random;
@@ -309,6 +310,10 @@ impl Device for XdpDevice {
 
     fn order(&mut self, order: &Order) -> Result<bool, String> {
         Ok(match (order, &self.loaded.role) {
+            (Order::Keys(keyring), _) => {
+                self.loaded.object.sign_with(keyring)?;
+                true
+            }
             (Order::Enable(enable), Control::Acceptor(acceptor)) => acceptor.enable(enable).is_ok(),
             // Another process finds the same maps: nothing of an acceptor is in the loader's memory.
             (Order::Reload, Control::Acceptor(acceptor)) => {

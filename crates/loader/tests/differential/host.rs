@@ -12,14 +12,14 @@ use crate::common::Loaded;
 use crate::common::host::Host;
 use crate::common::random::deployment;
 
-/// One packet into both; what it led to in the kernel is compared.
+/// One datagram into both, the packet unless it is dropped before the role; what it led to in the kernel is compared.
 pub fn step(
     rust: &mut HostLearner,
     host: &mut Host,
     xdp: &mut Loaded,
     datagram: &[u8],
+    packet: Result<Packet<'_>, Reason>,
 ) -> Result<Verdict, String> {
-    let packet = Packet::parse(datagram);
     let (verdict, decided) = match &packet {
         Ok(packet) => match rust.step(packet) {
             Learned::Decided => (Verdict::Changed, true),
@@ -45,8 +45,8 @@ pub fn step_receiver(
     host: &mut Host,
     xdp: &mut Loaded,
     datagram: &[u8],
+    packet: Result<Packet<'_>, Reason>,
 ) -> Result<Verdict, String> {
-    let packet = Packet::parse(datagram);
     let (verdict, shown) = match &packet {
         Ok(packet) => {
             // Whose partition there isn't is refused by any of them.

@@ -13,6 +13,7 @@ mod switch;
 
 use std::collections::BTreeMap;
 
+use common::guard::Guard;
 use common::host::Host;
 use common::random::{self, Near, PARTITIONS, SLOTS, TRUSTED, deployment};
 use common::{Loaded, number, objects_or_skip};
@@ -20,9 +21,10 @@ use loader::layout::{GROUP_DELIVER, GROUP_PASS_OTHERS};
 use loader::object::Role;
 use loader::place::Place;
 use loader::run::Step;
+use paxos::auth::NODES;
 use paxos::nopaxos::ReceiverSettings;
 use paxos::outbox::Sent;
-use paxos::{Enable, Packet, Program, Round, To, Verdict};
+use paxos::{Enable, Packet, Program, Reason, Round, To, Verdict};
 use sim::script::pass_on;
 use state::Rust;
 use test_world::Rng;
@@ -33,6 +35,17 @@ const PACKETS: u64 = 260_000;
 const LIFE: u64 = 100_000;
 const NODE: u16 = 11;
 const NONCE: u64 = 0xa1;
+
+/// What each role gets where packets are signed.
+const SIGNED_PACKETS: u64 = 60_000;
+
+/// All roles where packets are signed. [M-SIGNED] [M-REPLAYED]
+#[test]
+fn all_agree_on_what_is_signed() {
+    for (role, flags) in ROLES {
+        compare_signed(role, flags, true, number("XDP_PACKETS", SIGNED_PACKETS));
+    }
+}
 
 #[test]
 fn acceptors_agree() {
@@ -73,29 +86,45 @@ fn mutants_are_found() {
         println!("SKIPPED: no mutants: build them with `make -C programs/xdp mutants`");
         return;
     }
-    for (role, flags) in [
+    let signed = [
         (Role::Acceptor, GROUP_DELIVER),
         (Role::Leader, GROUP_DELIVER),
-        (Role::Sequencer, GROUP_DELIVER),
-        (Role::Learner, GROUP_DELIVER),
         (Role::Learner, GROUP_PASS_OTHERS),
-        (Role::Receiver, GROUP_PASS_OTHERS),
-    ] {
+    ];
+    let unsigned = ROLES.map(|(role, flags)| (mutants.clone(), role, flags, false));
+    let signed = signed.map(|(role, flags)| (mutants.join("signed"), role, flags, true));
+    for (mutants, role, flags, signs) in unsigned.into_iter().chain(signed) {
         let mut pair = Pair::new(&mutants, role, flags, 7);
+        if signs {
+            pair.sign();
+        }
         let found = (0..20_000).find_map(|_| pair.step().err());
-        println!("{}: {}", role.name(), found.as_deref().unwrap_or("missed"));
-        assert!(
-            found.is_some(),
-            "the mutant of the {} was missed",
-            role.name()
-        );
+        let found_in = format!("{}, signed: {signs}", role.name());
+        println!("{found_in}: {}", found.as_deref().unwrap_or("missed"));
+        assert!(found.is_some(), "the mutant of the {found_in} was missed");
     }
 }
 
+const ROLES: [(Role, u32); 6] = [
+    (Role::Acceptor, GROUP_DELIVER),
+    (Role::Leader, GROUP_DELIVER),
+    (Role::Sequencer, GROUP_DELIVER),
+    (Role::Learner, GROUP_DELIVER),
+    (Role::Learner, GROUP_PASS_OTHERS),
+    (Role::Receiver, GROUP_PASS_OTHERS),
+];
+
 fn compare(role: Role, flags: u32) {
+    compare_signed(role, flags, false, number("XDP_PACKETS", PACKETS));
+}
+
+fn compare_signed(role: Role, flags: u32, signs: bool, packets: u64) {
     let Some(dir) = objects_or_skip() else { return };
-    let (packets, seed) = (number("XDP_PACKETS", PACKETS), number("XDP_SEED", 1));
+    let seed = number("XDP_SEED", 1);
     let mut pair = Pair::new(&dir, role, flags, seed);
+    if signs {
+        pair.sign();
+    }
     let mut histogram = BTreeMap::new();
     for done in 0..packets {
         if role == Role::Acceptor && done % LIFE == 0 && done > 0 {
@@ -135,6 +164,8 @@ struct Pair {
     epoch: u32,
     /// Around a learner or a receiver that is in a replica's host.
     host: Option<Host>,
+    /// Before it, where packets are signed.
+    guard: Option<Guard>,
 }
 
 impl Pair {
@@ -179,9 +210,18 @@ impl Pair {
             random: Rng::new(seed),
             near: Near::start(),
             epoch: 0,
+            guard: None,
         };
         pair.control().expect("the first time nothing differs");
         pair
+    }
+
+    /// Packets are signed from now on.
+    fn sign(&mut self) {
+        let guard = Guard::new(self.rust.stamps());
+        let told = self.xdp.object.sign_with(guard.keyring());
+        told.expect("there is a map");
+        self.guard = Some(guard);
     }
 
     /// An acceptor's first day, on both sides.
@@ -208,17 +248,36 @@ impl Pair {
             Rust::Host(_) => random::for_host(&mut self.random, &self.near),
             Rust::Receiver(..) => random::for_receiver(&mut self.random, &self.near),
         };
+        let datagram = match &mut self.guard {
+            Some(guard) => {
+                // The other generation signs from now on.
+                if self.random.below(2000) == 0 {
+                    guard.turn();
+                    self.xdp.object.sign_with(guard.keyring())?;
+                }
+                guard.sign(&mut self.random, datagram)
+            }
+            None => datagram,
+        };
+        let admitted = match &mut self.guard {
+            Some(guard) => guard.admit(&datagram),
+            None => Packet::parse(&datagram).map(|packet| (packet, NODES)),
+        };
         // Egress of several copies is looked at in IPv4 frames.
         self.xdp.runner.v6 = self.random.percent(20);
         if self.rust.stamps() {
             self.xdp.runner.v6 &= datagram.get(27).is_none_or(|flags| flags & 8 == 0);
         }
         let verdict = match (&mut self.rust, &mut self.host) {
-            (Rust::Host(role), Some(host)) => host::step(role, host, &mut self.xdp, &datagram),
-            (Rust::Receiver(all, listened), Some(host)) => {
-                host::step_receiver(all, listened, host, &mut self.xdp, &datagram)
+            (Rust::Host(role), Some(host)) => {
+                let packet = admitted.map(|(packet, _)| packet);
+                host::step(role, host, &mut self.xdp, &datagram, packet)
             }
-            _ => self.step_in_network(&datagram),
+            (Rust::Receiver(all, listened), Some(host)) => {
+                let packet = admitted.map(|(packet, _)| packet);
+                host::step_receiver(all, listened, host, &mut self.xdp, &datagram, packet)
+            }
+            _ => self.step_in_network(&datagram, admitted),
         }?;
         if let Ok(packet) = Packet::parse(&datagram) {
             let h = packet.header;
@@ -234,8 +293,12 @@ impl Pair {
         Ok(verdict)
     }
 
-    fn step_in_network(&mut self, datagram: &[u8]) -> Result<Verdict, String> {
-        let expected = self.rust_step(datagram);
+    fn step_in_network(
+        &mut self,
+        datagram: &[u8],
+        admitted: Result<(Packet<'_>, u8), Reason>,
+    ) -> Result<Verdict, String> {
+        let expected = self.rust_step(admitted);
         let found = self.xdp.runner.step(&self.xdp.object, datagram);
         let found = found.map_err(|error| format!("{error}, after {datagram:02x?}"))?;
         if found == expected {
@@ -247,15 +310,20 @@ impl Pair {
         }
     }
 
-    fn rust_step(&mut self, datagram: &[u8]) -> Step {
-        let packet = match Packet::parse(datagram) {
-            Ok(packet) => packet,
+    fn rust_step(&mut self, admitted: Result<(Packet<'_>, u8), Reason>) -> Step {
+        let (packet, asker) = match admitted {
+            Ok(admitted) => admitted,
             Err(reason) => return (Vec::new(), Verdict::Dropped(reason)),
         };
         let mut out = Sent::default();
         let verdict = self.rust.step(&packet, &mut out);
-        let bytes =
-            |(to, header, value): (To, paxos::Header, Vec<u8>)| (to, header.datagram(&value));
+        let bytes = |(to, header, value): (To, paxos::Header, Vec<u8>)| {
+            let bytes = match &self.guard {
+                None => header.datagram(&value),
+                Some(guard) => guard.signed(to, asker, &header, &value),
+            };
+            (to, bytes)
+        };
         (out.0.into_iter().map(bytes).collect(), verdict)
     }
 

@@ -14,6 +14,7 @@ mod forwarder;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use common::guard::Guard;
 use common::host::Host;
 use common::random::{self, Near, PARTITIONS, SLOTS, TRUSTED, deployment};
 use common::{Control, Loaded, first_enable, number, objects_or_skip};
@@ -27,6 +28,8 @@ use paxos::{Enable, Epoch, MsgType, Packet, Program, Reason, Round, Verdict};
 use test_world::Rng;
 
 const FRAMES: u64 = 40_000;
+/// Frames where packets are signed.
+const SIGNED_FRAMES: u64 = 10_000;
 /// Frames between two looks at all of the state.
 const STRETCH: u64 = 256;
 const MEMBERS: [u16; 3] = [11, 12, 13];
@@ -61,10 +64,35 @@ fn receivers_withstand() {
     withstand(Role::Receiver, GROUP_PASS_OTHERS);
 }
 
+/// What is accepted is signed rightly. [M-SIGNED]
+#[test]
+fn all_withstand_where_packets_are_signed() {
+    for (role, flags) in [
+        (Role::Acceptor, GROUP_DELIVER),
+        (Role::Leader, GROUP_DELIVER),
+        (Role::Sequencer, GROUP_DELIVER),
+        (Role::Learner, GROUP_DELIVER),
+        (Role::Learner, GROUP_PASS_OTHERS),
+        (Role::Receiver, GROUP_PASS_OTHERS),
+    ] {
+        withstand_so_many(role, flags, true, number("XDP_FUZZ", SIGNED_FRAMES));
+    }
+}
+
 fn withstand(role: Role, flags: u32) {
+    withstand_so_many(role, flags, false, number("XDP_FUZZ", FRAMES));
+}
+
+fn withstand_so_many(role: Role, flags: u32, signs: bool, frames: u64) {
     let Some(dir) = objects_or_skip() else { return };
-    let (frames, seed) = (number("XDP_FUZZ", FRAMES), number("XDP_SEED", 1));
+    let seed = number("XDP_SEED", 1);
     let mut target = Target::new(&dir, role, flags, seed);
+    if signs {
+        let guard = Guard::new(false);
+        let told = target.loaded.object.sign_with(guard.keyring());
+        told.expect("there is a map");
+        target.guard = Some(guard);
+    }
     for done in 0..frames {
         if done % STRETCH == 0 {
             target.follow();
@@ -110,6 +138,8 @@ struct Target {
     epoch: u32,
     /// Around a learner or a receiver that is in a replica's host.
     host: Option<Host>,
+    /// Where packets are signed.
+    guard: Option<Guard>,
     counters: [u64; COUNTERS],
     memory: Vec<u64>,
     histogram: BTreeMap<usize, u64>,
@@ -136,6 +166,7 @@ impl Target {
             random: Rng::new(seed),
             near: Near::start(),
             epoch: 0,
+            guard: None,
             counters: [0; COUNTERS],
             memory: Vec::new(),
             histogram: BTreeMap::new(),
@@ -316,6 +347,10 @@ impl Target {
 
     /// Whether accepting the frame would be a mistake that needs no knowledge of the state.
     fn is_forged(&self, attempt: &Attempt) -> bool {
+        if let Some(guard) = &self.guard {
+            // A checksum says nothing then, and a tag all.
+            return frame::payload(&attempt.bytes).is_none_or(|datagram| !guard.knows(datagram));
+        }
         let head = frame::head_len(attempt.bytes[12] == 0x86);
         let field = |at: usize| {
             u16::from_be_bytes([attempt.bytes[head + at], attempt.bytes[head + at + 1]])
@@ -346,6 +381,9 @@ impl Target {
             Control::Learner(_) => random::for_learner(random, &self.near),
             Control::Receiver(_) => random::for_receiver(random, &self.near),
         };
+        if let Some(guard) = &mut self.guard {
+            datagram = guard.sign(random, datagram);
+        }
         // What a forger sends has a good checksum.
         if random.percent(60) {
             forge(random, &mut datagram);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One client in a closed loop.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,8 @@ use node::ClusterFile;
 use paxos::PartitionId;
 use replica::Status;
 
-use super::Settings;
 use super::work::Work;
+use super::{Reads, Settings};
 use local_cluster::Error;
 use local_cluster::latency::Latencies;
 
@@ -30,8 +31,14 @@ pub(super) struct Load {
     multi: u16,
     /// A hundredth of a command over two partitions that is still to be submitted.
     owed: u16,
+    gets: u16,
+    reads: Reads,
+    /// A hundredth of a get that is still to be submitted.
+    owed_gets: u16,
     /// By partition and request number modulo the window.
     asked: Vec<Vec<Asked>>,
+    /// Reads without the log, by their number.
+    read: HashMap<u64, Asked>,
 }
 
 /// A request under way.
@@ -39,6 +46,7 @@ pub(super) struct Load {
 struct Asked {
     at: Instant,
     command: Vec<u8>,
+    is_get: bool,
 }
 
 /// How long a run lasts.
@@ -58,7 +66,12 @@ pub(super) struct Ran {
     pub latencies: Latencies,
     /// The longest time that a client was without any answer.
     pub longest_gap: Duration,
+    /// How many were answered in each [`BUCKET`] since the start.
+    pub answered: Vec<u32>,
 }
+
+/// See [`Ran::answered`].
+pub(super) const BUCKET: Duration = Duration::from_millis(10);
 
 /// Runs loads side by side, each on a CPU of its own if they are to be spread.
 pub(super) fn run_all(loads: &mut [Load], until: Until<'_>, spread: bool) -> Result<Ran, Error> {
@@ -83,13 +96,30 @@ pub(super) fn run_all(loads: &mut [Load], until: Until<'_>, spread: bool) -> Res
         elapsed: start.elapsed(),
         latencies: Latencies::new(),
         longest_gap: Duration::ZERO,
+        answered: Vec::new(),
     };
     for ran in ran {
         let ran: Ran = ran.map_err(Error::new)?;
         all.latencies.add(&ran.latencies);
         all.longest_gap = all.longest_gap.max(ran.longest_gap);
+        for (at, answered) in ran.answered.into_iter().enumerate() {
+            *bucket(&mut all.answered, at) += answered;
+        }
     }
     Ok(all)
+}
+
+/// Enough for a request that lags behind many others. Clients with little in flight take a small one, since the
+/// windows of an address are bounded ([S-SHARE]), and a thousand clients have one address here.
+fn window_for(outstanding: u16) -> u16 {
+    outstanding.saturating_mul(16).clamp(64, WINDOW as u16)
+}
+
+fn bucket(buckets: &mut Vec<u32>, at: usize) -> &mut u32 {
+    if at >= buckets.len() {
+        buckets.resize(at + 1, 0);
+    }
+    &mut buckets[at]
 }
 
 impl Load {
@@ -103,7 +133,7 @@ impl Load {
         let client = Client::open_where(
             cluster,
             ClientOptions {
-                window: WINDOW as u16,
+                window: window_for(outstanding),
                 max_open_values: match settings.unpacked {
                     true => WINDOW,
                     false => settings.open_values,
@@ -118,6 +148,7 @@ impl Load {
         let asked = Asked {
             at: Instant::now(),
             command: Vec::new(),
+            is_get: false,
         };
         let stream = STREAMS.fetch_add(1, Ordering::Relaxed);
         Ok(Load {
@@ -127,16 +158,21 @@ impl Load {
             next_pid: 0,
             multi: settings.multi,
             owed: 0,
+            gets: settings.gets,
+            reads: settings.reads,
+            owed_gets: 0,
+            read: HashMap::new(),
             asked: vec![vec![asked; WINDOW]; usize::from(client.partitions())],
             client,
         })
     }
 
-    fn run(&mut self, until: Until<'_>) -> Result<Ran, Error> {
+    pub fn run(&mut self, until: Until<'_>) -> Result<Ran, Error> {
         let start = Instant::now();
         let mut latencies = Latencies::new();
         let mut longest_gap = Duration::ZERO;
         let mut last_reply = start;
+        let mut answered = Vec::new();
         self.fill()?;
         while start.elapsed() < until.time || !until.enough.load(Ordering::Relaxed) {
             let Some(first) = self.client.poll(POLL)? else {
@@ -148,17 +184,35 @@ impl Load {
             let now = Instant::now();
             longest_gap = longest_gap.max(now.duration_since(last_reply));
             last_reply = now;
+            let at = now.duration_since(start).as_nanos() / BUCKET.as_nanos();
+            let bucket = bucket(&mut answered, at as usize);
             let mut completion = Some(first);
             // All that arrived together is answered by new requests that leave together.
             while let Some(done) = completion {
                 if done.status != Status::Ok {
                     return Err(Error::new(format!("refused: {}", done.status.name())));
                 }
-                let asked = &self.asked[usize::from(done.pid)][done.request as usize % WINDOW];
-                if !self.work.is_right(&asked.command, done.bytes) {
+                let (pid, read) = (done.pid, self.read.remove(&done.request));
+                let at = usize::from(pid);
+                let asked = read
+                    .as_ref()
+                    .unwrap_or(&self.asked[at][done.request as usize % WINDOW]);
+                let is_right = match asked.is_get {
+                    true => {
+                        let may_be_old = self.reads == Reads::Stale;
+                        self.work
+                            .is_right_get(&asked.command, done.bytes, may_be_old)
+                    }
+                    false => self.work.is_right(&asked.command, done.bytes),
+                };
+                if !is_right {
                     return Err(wrong(&asked.command, done.bytes));
                 }
+                if self.gets > 0 && !asked.is_get {
+                    self.work.answered(pid, &asked.command);
+                }
                 latencies.record(now.duration_since(asked.at));
+                *bucket += 1;
                 completion = self.client.take_completion();
             }
             self.fill()?;
@@ -167,6 +221,7 @@ impl Load {
             elapsed: start.elapsed(),
             latencies,
             longest_gap: longest_gap.max(last_reply.elapsed()),
+            answered,
         })
     }
 
@@ -191,6 +246,9 @@ impl Load {
     }
 
     fn submit(&mut self, now: Instant) -> Result<(), Error> {
+        if self.get(now)? {
+            return Ok(());
+        }
         let (pid, request) = match self.over_two()? {
             Some(submitted) => submitted,
             None => {
@@ -200,10 +258,39 @@ impl Load {
                 (pid, self.client.submit(pid, &self.command)?)
             }
         };
+        self.note(now, (pid, request), false);
+        Ok(())
+    }
+
+    fn note(&mut self, now: Instant, (pid, request): (PartitionId, u64), is_get: bool) {
         let asked = &mut self.asked[usize::from(pid)][request as usize % WINDOW];
         asked.at = now;
+        asked.is_get = is_get;
         asked.command.clone_from(&self.command);
-        Ok(())
+    }
+
+    /// Asks for something that was put, if it is the turn of a get.
+    fn get(&mut self, now: Instant) -> Result<bool, Error> {
+        self.owed_gets = (self.owed_gets + self.gets).min(2 * ALL);
+        let pid = self.next_pid;
+        if self.owed_gets < ALL || !self.work.next_get(pid, &mut self.command)? {
+            return Ok(false);
+        }
+        self.owed_gets -= ALL;
+        self.next_pid = (pid + 1) % self.client.partitions();
+        let Some(freshness) = self.reads.freshness() else {
+            let request = self.client.submit(pid, &self.command)?;
+            self.note(now, (pid, request), true);
+            return Ok(true);
+        };
+        let number = self.client.read(pid, &self.command, freshness)?;
+        let asked = Asked {
+            at: now,
+            command: self.command.clone(),
+            is_get: true,
+        };
+        self.read.insert(number, asked);
+        Ok(true)
     }
 
     /// Submits a command over two partitions, if it is the turn of one and the session in the lower of

@@ -330,7 +330,9 @@ mod tests {
     fn every_store_takes_the_commands() {
         let name = format!("wirepaxos-bench-local-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        for (run, app) in apps::NAMES.into_iter().enumerate() {
+        // Redis has a language of its own.
+        let stores = apps::NAMES.into_iter().filter(|app| *app != "redis");
+        for (run, app) in stores.enumerate() {
             let settings = LocalSettings {
                 app: app.into(),
                 directory: directory.join(app),

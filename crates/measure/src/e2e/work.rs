@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a client asks for, and what the answer must be.
 
+use std::collections::VecDeque;
+
 use apps::kv::{Command, Reply, SetFlags};
 use paxos::PartitionId;
 
 use local_cluster::Error;
 use paxos::mix;
 
-/// Commands without end: of random bytes, or puts of such values to keys that nobody has used.
+/// Commands without end: of random bytes, or puts of such values to keys that nobody has used; and gets of what was put.
 pub(super) struct Work {
     /// No two have the same among all that run.
     stream: u64,
@@ -15,10 +17,31 @@ pub(super) struct Work {
     /// The answer to a put; an echo is answered by itself.
     put: Option<Vec<u8>>,
     value: Vec<u8>,
+    /// Keys whose puts are answered, by partition.
+    known: Vec<VecDeque<u64>>,
 }
 
 /// Drawn at most from a stream.
 const STREAM_BITS: u32 = 40;
+/// Keys of a partition that gets choose from: the last ones put.
+const KNOWN: usize = 100_000;
+
+/// A value that follows from its key.
+fn fill(value: &mut [u8], key: u64) {
+    let mut random = key;
+    for piece in value.chunks_mut(8) {
+        random = mix(random.wrapping_add(1));
+        piece.copy_from_slice(&random.to_be_bytes()[..piece.len()]);
+    }
+}
+
+fn name_of(key: u64) -> String {
+    format!("{key:016x}")
+}
+
+fn key_named(name: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(name).ok()?, 16).ok()
+}
 
 impl Work {
     pub fn new(app: &str, value_bytes: u16, stream: u64) -> Work {
@@ -29,23 +52,53 @@ impl Work {
             drawn: 0,
             put: (app != "echo").then_some(ok),
             value: vec![0; usize::from(value_bytes)],
+            known: Vec::new(),
         }
+    }
+
+    /// A put in this partition is answered: from now on it may be read.
+    pub fn answered(&mut self, pid: PartitionId, command: &[u8]) {
+        let Ok(Command::Set { key, .. }) = Command::parse(command) else {
+            return;
+        };
+        let at = usize::from(pid);
+        if self.known.len() <= at {
+            self.known.resize_with(at + 1, VecDeque::new);
+        }
+        let known = &mut self.known[at];
+        if known.len() == KNOWN {
+            known.pop_front();
+        }
+        known.extend(key_named(key));
+    }
+
+    /// Writes a get of something that was put in this partition; false if nothing was.
+    pub fn next_get(&mut self, pid: PartitionId, command: &mut Vec<u8>) -> Result<bool, Error> {
+        let random = self.draw();
+        let known = self.known.get(usize::from(pid));
+        let Some(known) = known.filter(|known| !known.is_empty()) else {
+            return Ok(false);
+        };
+        let key = name_of(known[random as usize % known.len()]);
+        command.clear();
+        let get = Command::Get {
+            key: key.as_bytes(),
+        };
+        get.encode(command)
+            .map_err(|_| Error::new("the key is too long"))?;
+        Ok(true)
     }
 
     /// Writes the next command.
     pub fn next(&mut self, command: &mut Vec<u8>) -> Result<(), Error> {
         let key = self.draw();
-        let mut random = key;
-        for piece in self.value.chunks_mut(8) {
-            random = mix(random.wrapping_add(1));
-            piece.copy_from_slice(&random.to_be_bytes()[..piece.len()]);
-        }
+        fill(&mut self.value, key);
         command.clear();
         if self.put.is_none() {
             command.extend_from_slice(&self.value);
             return Ok(());
         }
-        let key = format!("{key:016x}");
+        let key = name_of(key);
         let put = Command::Set {
             flags: SetFlags::default(),
             key: key.as_bytes(),
@@ -62,7 +115,7 @@ impl Work {
         partition_of: impl Fn(&[u8]) -> PartitionId,
     ) -> Result<[PartitionId; 2], Error> {
         let mut draw = || {
-            let key = format!("{:016x}", self.draw());
+            let key = name_of(self.draw());
             (partition_of(key.as_bytes()), key)
         };
         let (first, mut second) = (draw(), draw());
@@ -87,6 +140,23 @@ impl Work {
     /// Whether this is what the application must answer.
     pub fn is_right(&self, command: &[u8], answer: &[u8]) -> bool {
         answer == self.put.as_deref().unwrap_or(command)
+    }
+
+    /// Whether this is what it must answer to a get. Where that may be old, it may know nothing of the key.
+    pub fn is_right_get(&self, command: &[u8], answer: &[u8], may_be_old: bool) -> bool {
+        let key = match Command::parse(command) {
+            Ok(Command::Get { key }) => key_named(key),
+            _ => None,
+        };
+        match (key, Reply::parse(answer)) {
+            (Some(key), Ok(Reply::Bulk(value))) => {
+                let mut expected = vec![0; self.value.len()];
+                fill(&mut expected, key);
+                value == expected
+            }
+            (Some(_), Ok(Reply::Nil)) => may_be_old,
+            _ => false,
+        }
     }
 
     /// A number that no stream has drawn before.
@@ -119,6 +189,30 @@ mod tests {
                 assert!(keys.insert(key.to_vec()) && values.insert(value.to_vec()));
             }
         }
+    }
+
+    #[test]
+    fn a_get_is_of_what_was_put_and_answered_in_its_partition() {
+        let mut work = Work::new("leveldb", 61, 1);
+        let (mut put, mut get) = (Vec::new(), Vec::new());
+        work.next(&mut put).unwrap();
+        assert!(!work.next_get(1, &mut get).unwrap(), "nothing is answered");
+        work.answered(1, &put);
+        assert!(!work.next_get(0, &mut get).unwrap(), "not here");
+        assert!(work.next_get(1, &mut get).unwrap());
+        let Ok(Command::Set { key, value, .. }) = Command::parse(&put) else {
+            panic!("no put: {put:?}");
+        };
+        assert_eq!(Command::parse(&get), Ok(Command::Get { key }));
+        let is_right = |reply: Reply<'_>, may_be_old| {
+            let mut bytes = Vec::new();
+            reply.encode(&mut bytes);
+            work.is_right_get(&get, &bytes, may_be_old)
+        };
+        assert!(is_right(Reply::Bulk(value), false));
+        assert!(!is_right(Reply::Bulk(&value[1..]), true));
+        assert!(!is_right(Reply::Nil, false) && is_right(Reply::Nil, true));
+        assert!(!is_right(Reply::Ok, true));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What one message costs a role, on each plane.
 
+pub mod dpdk;
 pub mod tag;
 pub mod udp;
 pub mod xdp;

@@ -23,9 +23,9 @@ use paxos::{
 pub const SLOTS: usize = 65_536;
 /// Bytes of a value.
 pub const VALUE_LEN: usize = 64;
-const REPLICA: NodeId = 21;
-const ACCEPTORS: [NodeId; 3] = [11, 12, 13];
-const NONCE: u64 = 7;
+pub(super) const REPLICA: NodeId = 21;
+pub(super) const ACCEPTORS: [NodeId; 3] = [11, 12, 13];
+pub(super) const NONCE: u64 = 7;
 
 /// The median of what one message takes.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -57,7 +57,7 @@ pub fn measure(runs: usize, seconds: f64) -> [Measured; 6] {
     ]
 }
 
-fn deployment(node: NodeId) -> Deployment {
+pub(super) fn deployment(node: NodeId) -> Deployment {
     Deployment {
         cluster: 1,
         group: 1,
@@ -67,7 +67,7 @@ fn deployment(node: NodeId) -> Deployment {
     }
 }
 
-fn configuration() -> Configuration {
+pub(super) fn configuration() -> Configuration {
     Configuration {
         epoch: 1,
         leader: Member {
@@ -106,12 +106,12 @@ impl Outbox for Wire {
 }
 
 /// A message of which only the instance changes.
-struct Message {
+pub(super) struct Message {
     bytes: Vec<u8>,
 }
 
 impl Message {
-    fn new(msgtype: MsgType, swid: NodeId) -> Message {
+    pub(super) fn new(msgtype: MsgType, swid: NodeId) -> Message {
         let header = Header {
             cluster: 1,
             group: 1,
@@ -132,7 +132,7 @@ impl Message {
         }
     }
 
-    fn at(&mut self, inst: Instance) -> &[u8] {
+    pub(super) fn at(&mut self, inst: Instance) -> &[u8] {
         // The only bytes that differ from one repetition to the next: inst and request.
         self.bytes[8..16].copy_from_slice(&inst.to_be_bytes());
         self.bytes[40..48].copy_from_slice(&(inst + 1).to_be_bytes());
@@ -141,7 +141,7 @@ impl Message {
 }
 
 /// TRIM of everything below `inst`, as a replica reports it.
-fn trim(inst: Instance) -> Vec<u8> {
+pub(super) fn trim(inst: Instance) -> Vec<u8> {
     let header = Header {
         cluster: 1,
         group: 1,
@@ -193,7 +193,7 @@ fn leader(time: Duration) -> f64 {
 }
 
 /// Of an epoch with one replica, which is the only acceptor.
-fn first_program() -> Program {
+pub(super) fn first_program() -> Program {
     Program {
         epoch: 1,
         nonce: NONCE,

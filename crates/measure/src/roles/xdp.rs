@@ -9,6 +9,8 @@ use crate::xdp::{RoleMeasurement, live, roles};
 
 /// What was measured of all roles.
 pub struct Measured {
+    /// Whether packets were signed.
+    pub signs: bool,
     /// Every role alone.
     pub alone: Vec<Alone>,
     /// Those that were measured at links.
@@ -24,15 +26,16 @@ pub struct Alone {
 }
 
 /// Measures all roles this often, at links this long each time.
-pub fn measure(runs: usize, seconds: f64) -> Result<Measured, Error> {
+pub fn measure(runs: usize, seconds: f64, signs: bool) -> Result<Measured, Error> {
     Ok(Measured {
-        alone: alone(runs)?,
-        live: live::roles(runs, seconds).map_err(Error::new)?,
+        signs,
+        alone: alone(runs, signs)?,
+        live: live::roles(runs, seconds, signs).map_err(Error::new)?,
     })
 }
 
-fn alone(runs: usize) -> Result<Vec<Alone>, Error> {
-    let all = (0..runs).map(|_| roles());
+fn alone(runs: usize, signs: bool) -> Result<Vec<Alone>, Error> {
+    let all = (0..runs).map(|_| roles(signs));
     let all = all.collect::<Result<Vec<_>, _>>().map_err(Error::new)?;
     let roles = 0..all[0].len();
     let with_runs = roles.map(|at| {

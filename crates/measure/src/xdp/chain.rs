@@ -52,6 +52,8 @@ pub struct Options {
     pub seconds: f64,
     /// CPUs that make frames.
     pub cpus: Vec<usize>,
+    /// Whether packets are signed.
+    pub signs: bool,
 }
 
 /// What one run has shown.
@@ -75,11 +77,15 @@ pub struct Run {
 /// Measures; needs the privilege to make namespaces and to load programs.
 pub fn chain(options: &Options) -> Result<Vec<Run>> {
     let dir = directory()?;
-    let mut bare = Bare::new(&dir, options.replicas)?;
-    let mut roles = Roles::new(&dir, options.replicas)?;
+    let mut bare = Bare::new(&dir, options)?;
+    let mut roles = Roles::new(&dir, options)?;
     (0..options.runs)
-        .map(|_| {
+        .map(|at| {
             let forwarding = bare.run(options)?;
+            // Leaders take the counters of a client once, and generators begin anew.
+            if at > 0 && options.signs {
+                roles = Roles::new(&dir, options)?;
+            }
             let run = roles.run(options)?;
             Ok(Run {
                 forwarding_values_per_s: forwarding,
@@ -165,16 +171,22 @@ struct Roles {
 }
 
 impl Roles {
-    fn new(dir: &Path, replicas: usize) -> Result<Roles> {
-        let network = Network::new(replicas)?;
+    fn new(dir: &Path, options: &Options) -> Result<Roles> {
+        let network = Network::new(options.replicas)?;
+        let sign = |object: &mut Object| match options.signs {
+            true => ready::sign(object),
+            false => Ok(()),
+        };
         let mut links = Vec::new();
         let (mut leader, _) = ready::stamping(dir, Role::Leader, 1)?;
+        sign(&mut leader)?;
         let wire = || wiring::multicast(&mut leader, &to_each(&network.down), false);
         network.switch.inside(wire)?;
         Generator::new(&mut leader, Target::Program("leader"))?;
         let mut acceptors = Vec::new();
         for (at, number) in ready::ACCEPTORS.into_iter().enumerate() {
             let (mut object, acceptor) = ready::acceptor(dir, number)?;
+            sign(&mut object)?;
             let node = &network.nodes[at];
             node.inside(|| wiring::multicast(&mut object, &to_each(&network.up[at]), false))?;
             let end = &network.down[at].1;
@@ -184,6 +196,7 @@ impl Roles {
         let mut learners = Vec::new();
         for (at, replica) in network.replicas.iter().enumerate() {
             let mut object = ready::learner(dir, 0)?;
+            sign(&mut object)?;
             for from in &network.up {
                 links.push(wiring::attach(
                     &mut object,
@@ -207,7 +220,7 @@ impl Roles {
     /// What came of one run, without bare forwarding.
     fn run(&mut self, options: &Options) -> Result<Run> {
         let before = self.stamped();
-        let progress = Progress::new(self.learners.len(), options.cpus.clone());
+        let progress = Progress::new(self.learners.len(), options);
         let mut rings = Vec::new();
         for learner in &self.learners {
             rings.push(Ring::open(learner, 0)?);
@@ -221,7 +234,7 @@ impl Roles {
         let (switch, ingress) = (&self.network.switch, self.network.down[0].0.index);
         let mut limits = Vec::new();
         for (cpu, generator) in &generators {
-            generator.load(*cpu, &request(*cpu), 0, 0);
+            generator.load(*cpu, &request(*cpu, options.signs), 0, 0);
             generator.set_limit(*cpu, OUTSTANDING / 2 / options.cpus.len() as u64);
             limits.push((*cpu, Generator::of(&self.leader)?));
         }
@@ -276,8 +289,12 @@ fn client_of(cpu: usize) -> u64 {
 }
 
 /// What a CPU sends: as a client of its own, so that values of different CPUs differ.
-fn request(cpu: usize) -> Vec<u8> {
-    ready::message_of(MsgType::Request, client_of(cpu))
+fn request(cpu: usize, signs: bool) -> Vec<u8> {
+    let frame = ready::message_of(MsgType::Request, client_of(cpu));
+    match signs {
+        true => ready::with_room(&frame),
+        false => frame,
+    }
 }
 
 /// What a replica's callback was given in one run.
@@ -343,6 +360,7 @@ impl Taken {
 struct Progress {
     /// Who sends.
     cpus: Vec<usize>,
+    signs: bool,
     /// By replica.
     delivered: Vec<AtomicU64>,
     repeated: AtomicU64,
@@ -354,9 +372,10 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(replicas: usize, cpus: Vec<usize>) -> Progress {
+    fn new(replicas: usize, options: &Options) -> Progress {
         Progress {
-            cpus,
+            cpus: options.cpus.clone(),
+            signs: options.signs,
             repeated: AtomicU64::new(0),
             wrong: AtomicU64::new(0),
             delivered: (0..replicas).map(|_| AtomicU64::new(0)).collect(),
@@ -373,7 +392,7 @@ impl Progress {
     /// Makes requests on one CPU until it is told to stop; `limit` says how many.
     fn send(&self, generator: &Generator, cpu: usize, ingress: u32) -> Result<()> {
         pin_to_cpu(cpu).map_err(|e| e.to_string())?;
-        let frame = request(cpu);
+        let frame = request(cpu, self.signs);
         while !self.stop.load(Relaxed) {
             generator.send(ingress, &frame, CHUNK)?;
         }
@@ -459,10 +478,14 @@ struct Bare {
 }
 
 impl Bare {
-    fn new(dir: &Path, replicas: usize) -> Result<Bare> {
-        let network = Network::new(replicas)?;
+    /// What its generators send is signed, too, if the roles' is.
+    fn new(dir: &Path, options: &Options) -> Result<Bare> {
+        let network = Network::new(options.replicas)?;
         let mut links = Vec::new();
         let mut switch = ready::forwarder(dir, None)?;
+        if options.signs {
+            ready::sign(&mut switch)?;
+        }
         let wire = || wiring::multicast(&mut switch, &to_each(&network.down), true);
         network.switch.inside(wire)?;
         Generator::new(&mut switch, Target::Program("forwarder"))?;
@@ -500,6 +523,7 @@ impl Bare {
     fn run(&mut self, options: &Options) -> Result<f64> {
         let counts = || self.sinks.iter().map(|sink| sink.counter(counter::CHANGED));
         let (switch, ingress) = (&self.network.switch, self.network.down[0].0.index);
+        let signs = options.signs;
         let stop = AtomicBool::new(false);
         let mut generators = Vec::new();
         for cpu in &options.cpus {
@@ -515,7 +539,9 @@ impl Bare {
             let sending: Vec<_> = generators
                 .into_iter()
                 .map(|(cpu, generator)| {
-                    scope.spawn(move || switch.inside(|| flood(&generator, cpu, ingress, stop)))
+                    let frame = request(cpu, signs);
+                    let flood = move || flood(&generator, cpu, ingress, &frame, stop);
+                    scope.spawn(move || switch.inside(flood))
                 })
                 .collect();
             let asked = Instant::now();
@@ -535,12 +561,17 @@ impl Bare {
     }
 }
 
-fn flood(generator: &Generator, cpu: usize, ingress: u32, stop: &AtomicBool) -> Result<()> {
+fn flood(
+    generator: &Generator,
+    cpu: usize,
+    ingress: u32,
+    frame: &[u8],
+    stop: &AtomicBool,
+) -> Result<()> {
     pin_to_cpu(cpu).map_err(|e| e.to_string())?;
-    let frame = ready::message(MsgType::Request);
-    generator.load(cpu, &frame, 0, 0);
+    generator.load(cpu, frame, 0, 0);
     while !stop.load(Relaxed) {
-        generator.send(ingress, &frame, CHUNK)?;
+        generator.send(ingress, frame, CHUNK)?;
     }
     Ok(())
 }

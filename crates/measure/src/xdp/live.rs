@@ -50,15 +50,15 @@ pub struct Measured {
 
 /// Measures all roles on the first CPU, in `runs` runs of `seconds` each; needs the
 /// privilege to make namespaces and to load programs.
-pub fn roles(runs: usize, seconds: f64) -> Result<Vec<Measured>> {
+pub fn roles(runs: usize, seconds: f64, signs: bool) -> Result<Vec<Measured>> {
     let dir = directory()?;
     [Role::Leader, Role::Acceptor, Role::Learner, Role::Sequencer]
         .into_iter()
-        .map(|role| measure(&dir, role, runs, seconds))
+        .map(|role| measure(&dir, role, runs, seconds, signs))
         .collect()
 }
 
-fn measure(dir: &Path, role: Role, runs: usize, seconds: f64) -> Result<Measured> {
+fn measure(dir: &Path, role: Role, runs: usize, seconds: f64, signs: bool) -> Result<Measured> {
     let mut measured = Measured {
         role: role.name(),
         frames_per_msg: match role {
@@ -73,8 +73,8 @@ fn measure(dir: &Path, role: Role, runs: usize, seconds: f64) -> Result<Measured
     };
     let turns = (seconds / TURN).ceil();
     for _ in 0..runs {
-        let bare = Bench::new(dir, role, true)?;
-        let bench = Bench::new(dir, role, false)?;
+        let bare = Bench::new(dir, role, true, signs)?;
+        let bench = Bench::new(dir, role, false, signs)?;
         for _ in 0..turns as usize {
             let rate = bare.send(seconds / turns)?;
             measured.forwarding_msgs_per_s.push(rate);
@@ -101,7 +101,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(dir: &Path, role: Role, bare: bool) -> Result<Bench> {
+    /// Where it `signs`, the source does, too, also before the bare path.
+    fn new(dir: &Path, role: Role, bare: bool, signs: bool) -> Result<Bench> {
         let [from, at, to] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
         let (out, into) = veth((&from, "out"), (&at, "in"))?;
         let ports = if role.stamps() { 3 } else { 1 };
@@ -123,6 +124,10 @@ impl Bench {
         };
         let mut source = Object::load(dir, Role::Forwarder, &Sizes::of(1, 1, 1))?;
         let mut sink = Object::load(dir, Role::Forwarder, &Sizes::of(1, 1, 1))?;
+        if signs {
+            ready::sign(&mut source)?;
+            ready::sign(&mut node)?;
+        }
         let to_each: Vec<_> = ends.iter().map(|(near, far)| (near, far.mac)).collect();
         at.inside(|| wiring::multicast(&mut node, &to_each, bare))?;
         let program = match role {
@@ -143,7 +148,10 @@ impl Bench {
             Role::Acceptor => (MsgType::Phase2a, 0),
             _ => (MsgType::Phase2b, 1),
         };
-        let frame = ready::message(msgtype);
+        let mut frame = ready::message(msgtype);
+        if signs {
+            frame = ready::with_room(&frame);
+        }
         generator.load(CPU, &frame, ready::ACCEPTORS[0], shift);
         Ok(Bench {
             role,

@@ -51,27 +51,27 @@ pub struct RoleMeasurement {
 
 /// Measures all roles, one after the other, on one CPU, and what stamps on all at once. Takes some
 /// seconds; needs the privilege to load programs.
-pub fn roles() -> Result<Vec<RoleMeasurement>> {
-    roles_from(&directory()?)
+pub fn roles(signs: bool) -> Result<Vec<RoleMeasurement>> {
+    roles_from(&directory()?, signs)
 }
 
-/// The same with the objects of another directory.
-pub fn roles_from(dir: &Path) -> Result<Vec<RoleMeasurement>> {
+/// The same with the objects of another directory. Where it `signs`, roles check and make tags.
+pub fn roles_from(dir: &Path, signs: bool) -> Result<Vec<RoleMeasurement>> {
     // A thread of its own, as it binds itself to a CPU.
-    let measured = thread::scope(|scope| scope.spawn(|| on_this_thread(dir)).join());
+    let measured = thread::scope(|scope| scope.spawn(|| on_this_thread(dir, signs)).join());
     measured.expect("it doesn't panic")
 }
 
-fn on_this_thread(dir: &Path) -> Result<Vec<RoleMeasurement>> {
+fn on_this_thread(dir: &Path, signs: bool) -> Result<Vec<RoleMeasurement>> {
     // First, while all CPUs are this thread's.
-    let of_leaders = several::stamping(dir, Role::Leader)?;
-    let of_sequencers = several::stamping(dir, Role::Sequencer)?;
-    let mut measured = vec![forwarder(dir)?];
-    measured.extend(leader(dir)?);
-    measured.push(acceptor(dir)?);
-    measured.push(learner(dir)?);
-    measured.push(sequencer(dir)?);
-    measured.push(receiver(dir)?);
+    let of_leaders = several::stamping(dir, Role::Leader, signs)?;
+    let of_sequencers = several::stamping(dir, Role::Sequencer, signs)?;
+    let mut measured = vec![forwarder(dir, signs)?];
+    measured.extend(leader(dir, signs)?);
+    measured.push(acceptor(dir, signs)?);
+    measured.push(learner(dir, signs)?);
+    measured.push(sequencer(dir, signs)?);
+    measured.push(receiver(dir, signs)?);
     let forwarding = measured[0].ns_per_msg;
     for role in &mut measured {
         role.forwarding_ns_per_msg = forwarding;
@@ -84,49 +84,49 @@ fn on_this_thread(dir: &Path) -> Result<Vec<RoleMeasurement>> {
     Ok(measured)
 }
 
-fn forwarder(dir: &Path) -> Result<RoleMeasurement> {
+fn forwarder(dir: &Path, signs: bool) -> Result<RoleMeasurement> {
     // To every entry of `multicast`: that there is none doesn't matter in a test run.
     let object = ready::forwarder(dir, None)?;
-    let mut bench = Wrapped::new(object, Role::Forwarder.name(), MsgType::Request, 0)?;
+    let mut bench = Wrapped::new(object, Role::Forwarder.name(), MsgType::Request, 0, signs)?;
     bench.measure(action::REDIRECT, |_, _| Ok(()))
 }
 
 /// The leader, and what each copy of its proposals takes on egress.
-fn leader(dir: &Path) -> Result<[RoleMeasurement; 2]> {
+fn leader(dir: &Path, signs: bool) -> Result<[RoleMeasurement; 2]> {
     let (mut object, _) = ready::stamping(dir, Role::Leader, 1)?;
     Runner::new(&mut object, ready::GROUP)?;
-    let mut bench = Wrapped::new(object, Role::Leader.name(), MsgType::Request, 0)?;
+    let mut bench = Wrapped::new(object, Role::Leader.name(), MsgType::Request, 0, signs)?;
     let stamping = bench.measure(action::REDIRECT, |_, _| Ok(()))?;
-    let mut bench = Wrapped::new(bench.object, "test_egress", MsgType::Phase2a, 0)?;
+    let mut bench = Wrapped::new(bench.object, "test_egress", MsgType::Phase2a, 0, signs)?;
     let egress = bench.measure(action::PASS, |_, _| Ok(()))?;
     Ok([stamping, egress])
 }
 
-fn sequencer(dir: &Path) -> Result<RoleMeasurement> {
+fn sequencer(dir: &Path, signs: bool) -> Result<RoleMeasurement> {
     let (object, _) = ready::stamping(dir, Role::Sequencer, 1)?;
-    let mut bench = Wrapped::new(object, Role::Sequencer.name(), MsgType::Request, 0)?;
+    let mut bench = Wrapped::new(object, Role::Sequencer.name(), MsgType::Request, 0, signs)?;
     bench.measure(action::REDIRECT, |_, _| Ok(()))
 }
 
-fn acceptor(dir: &Path) -> Result<RoleMeasurement> {
+fn acceptor(dir: &Path, signs: bool) -> Result<RoleMeasurement> {
     let (object, acceptor) = ready::acceptor(dir, ready::ACCEPTORS[0])?;
-    let mut bench = Wrapped::new(object, Role::Acceptor.name(), MsgType::Phase2a, 0)?;
+    let mut bench = Wrapped::new(object, Role::Acceptor.name(), MsgType::Phase2a, 0, signs)?;
     // Makes room for the next chunk.
     bench.measure(action::REDIRECT, |_, next| ready::trim(&acceptor, next))
 }
 
-fn learner(dir: &Path) -> Result<RoleMeasurement> {
+fn learner(dir: &Path, signs: bool) -> Result<RoleMeasurement> {
     let object = ready::learner(dir, 0)?;
     // Two votes an instance: the first is counted, the second decides. A third would be dropped.
-    let mut bench = Wrapped::new(object, Role::Learner.name(), MsgType::Phase2b, 1)?;
+    let mut bench = Wrapped::new(object, Role::Learner.name(), MsgType::Phase2b, 1, signs)?;
     bench.measure(action::DROP, |object, next| {
         empty_ring(object, if next == 0 { 0 } else { CHUNK / 2 })
     })
 }
 
-fn receiver(dir: &Path) -> Result<RoleMeasurement> {
+fn receiver(dir: &Path, signs: bool) -> Result<RoleMeasurement> {
     let (object, receiver) = ready::receiver(dir)?;
-    let mut bench = Wrapped::new(object, Role::Receiver.name(), MsgType::Ordered, 0)?;
+    let mut bench = Wrapped::new(object, Role::Receiver.name(), MsgType::Ordered, 0, signs)?;
     bench.measure(action::DROP, |object, next| {
         // Makes room for the next chunk.
         receiver.windows().set_floor(0, next);
@@ -164,9 +164,14 @@ impl Wrapped {
         name: &'static str,
         msgtype: MsgType,
         shift: u32,
+        signs: bool,
     ) -> Result<Wrapped> {
         let cpu = pin_to_this_cpu().map_err(|error| error.to_string())?;
-        let frame = ready::message(msgtype);
+        let mut frame = ready::message(msgtype);
+        if signs {
+            frame = ready::with_room(&frame);
+            ready::sign(&mut object)?;
+        }
         let generator = Generator::new(&mut object, Target::Program(name))?;
         generator.load(cpu, &frame, ready::ACCEPTORS[0], shift);
         Ok(Wrapped {

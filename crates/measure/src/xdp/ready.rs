@@ -3,8 +3,11 @@
 
 use std::path::Path;
 
+use paxos::auth::{KeyId, KeyPair, Keyring, NODES};
+use paxos::wire::{HEADER_LEN, TAG_LEN};
 use paxos::{
-    Configuration, Deployment, Enable, Flags, Header, Member, MsgType, PartitionId, Program, Round,
+    Configuration, Deployment, Enable, Flags, Header, Member, MsgType, Packet, PartitionId,
+    Program, Round,
 };
 
 use super::VALUE_LEN;
@@ -183,6 +186,39 @@ pub(super) fn message_to(msgtype: MsgType, client: u64, pid: PartitionId) -> Vec
         ..Header::new(msgtype)
     };
     frame::build(&header.datagram(&value_of(client)), false)
+}
+
+/// A key that all share, for who measures what tags cost.
+fn keyring() -> Keyring {
+    let id = KeyId {
+        odd: true,
+        number: NODES,
+    };
+    let mut keyring = Keyring::new(id);
+    let pair = KeyPair {
+        mac: [0x5a; 16],
+        digest: [0xa5; 16],
+    };
+    keyring.insert(id, pair);
+    keyring
+}
+
+/// Has a role take nothing but signed messages, or a generator sign those that have [room](with_room).
+pub(super) fn sign(object: &mut Object) -> Result<()> {
+    object.sign_with(&keyring())
+}
+
+/// The same message with room for a tag, which the generator makes.
+pub(super) fn with_room(frame: &[u8]) -> Vec<u8> {
+    let datagram = frame::payload(frame).expect("it was built here");
+    let packet = Packet::parse(datagram).expect("it is well-formed");
+    let header = Header {
+        flags: packet.header.flags.with(Flags::TAG),
+        ..packet.header
+    };
+    let mut head = [0; HEADER_LEN];
+    header.emit(&mut head);
+    frame::build(&[&head[..], &[0; TAG_LEN], packet.value].concat(), false)
 }
 
 /// What a client sends.

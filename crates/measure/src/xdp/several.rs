@@ -70,25 +70,37 @@ impl Shared {
 }
 
 /// A leader's, or a sequencer's; none on a machine with one CPU.
-pub(super) fn stamping(dir: &Path, role: Role) -> Result<Option<Several>> {
+pub(super) fn stamping(dir: &Path, role: Role, signs: bool) -> Result<Option<Several>> {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     if cpus == 1 {
         return Ok(None);
     }
     let (mut object, _) = ready::stamping(dir, role, cpus as PartitionId)?;
+    if signs {
+        ready::sign(&mut object)?;
+    }
+    let mut measure = |first: u64, pid_of: fn(usize) -> PartitionId| {
+        // Each request's counter is taken once, so each CPU is another client each time.
+        let frame = |cpu| {
+            let frame = ready::message_to(MsgType::Request, first + cpu as u64, pid_of(cpu));
+            match signs {
+                true => ready::with_room(&frame),
+                false => frame,
+            }
+        };
+        measure(&mut object, (0..cpus).map(frame).collect())
+    };
     Ok(Some(Several {
         cpus,
-        one_partition: measure(&mut object, cpus, |_| 0)?,
-        partition_each: measure(&mut object, cpus, |cpu| cpu as PartitionId)?,
+        one_partition: measure(7, |_| 0)?,
+        partition_each: measure(7 + cpus as u64, |cpu| cpu as PartitionId)?,
     }))
 }
 
-fn measure(object: &mut Object, cpus: usize, pid_of: fn(usize) -> PartitionId) -> Result<Shared> {
+fn measure(object: &mut Object, frames: Vec<Vec<u8>>) -> Result<Shared> {
     let role = Target::Program(object.role().name());
     let generator = Generator::new(object, role)?;
-    let frames: Vec<_> = (0..cpus)
-        .map(|cpu| ready::message_to(MsgType::Request, 7, pid_of(cpu)))
-        .collect();
+    let cpus = frames.len();
     for (cpu, frame) in frames.iter().enumerate() {
         generator.load(cpu, frame, 0, 0);
     }

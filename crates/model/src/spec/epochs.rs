@@ -21,6 +21,11 @@ impl Epochs {
         self.0.get(&epoch).map(|(configuration, _)| configuration)
     }
 
+    /// How far it got.
+    pub fn state(&self, epoch: Epoch) -> Option<State> {
+        self.0.get(&epoch).map(|(_, state)| *state)
+    }
+
     /// Takes an epoch. A store that is read again after a restart repeats what it holds.
     pub fn issue(&mut self, configuration: &Configuration) -> Result<(), String> {
         let epoch = configuration.epoch;

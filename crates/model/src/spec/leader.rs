@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A leader: what it may answer and stamp.
+//! A leader, or a sequencer: what it may answer and stamp.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +14,8 @@ use super::reports::Reports;
 pub(super) struct Leader {
     sender: Sender,
     nonce: u64,
+    /// What a stamped request becomes: PHASE2A, or a sequencer's ORDERED.
+    stamped: MsgType,
     /// Answers earned and not yet sent.
     earned: Vec<Vec<u8>>,
     round: Round,
@@ -31,10 +33,11 @@ pub(super) struct Leader {
 
 impl Leader {
     /// An empty memory.
-    pub fn new(sender: Sender, nonce: u64) -> Leader {
+    pub fn new(sender: Sender, nonce: u64, stamped: MsgType) -> Leader {
         Leader {
             sender,
             nonce,
+            stamped,
             earned: Vec::new(),
             round: Round::NONE,
             retired: false,
@@ -89,6 +92,10 @@ impl Leader {
         self.retired |= !self.round.is_none() && epoch > self.round.epoch();
     }
 
+    fn is_sequencer(&self) -> bool {
+        self.stamped == MsgType::Ordered
+    }
+
     fn stamps(&self) -> bool {
         !self.round.is_none() && !self.retired
     }
@@ -108,7 +115,11 @@ impl Leader {
                     trim: trimmed,
                     start: 0,
                 };
-                let mine = Probe::parse(packet.value) == Ok(Probe::Leader);
+                let role = match self.is_sequencer() {
+                    true => Probe::Sequencer,
+                    false => Probe::Leader,
+                };
+                let mine = Probe::parse(packet.value) == Ok(role);
                 mine.then(|| probed(h, round, next, report))?
             }
             MsgType::Request if !self.stamps() => reject(h, Reason::NotLeader, self.round, trimmed),
@@ -175,7 +186,7 @@ impl Leader {
             flags: h.flags.of_value(),
             client: h.client,
             request: h.request,
-            ..Header::new(MsgType::Phase2a)
+            ..Header::new(self.stamped)
         }
     }
 
@@ -184,7 +195,11 @@ impl Leader {
             self.reports.note(h, self.round);
             let covered = self.reports.covered(h.pid);
             raise(&mut self.trimmed, h.pid, covered);
-        } else if h.rnd.is_base() && !self.round.is_none() && h.rnd >= self.round {
+        } else if h.rnd.is_base()
+            && !self.round.is_none()
+            && h.rnd >= self.round
+            && !self.is_sequencer()
+        {
             raise(&mut self.trimmed, h.pid, h.inst);
         }
     }
@@ -193,7 +208,9 @@ impl Leader {
         let Ok(rejection) = Rejection::parse(value) else {
             return;
         };
-        let preempted = rejection.reason == Reason::Preempted && rejection.round.is_valid();
+        // A replica names its view.
+        let names_one = self.is_sequencer() || rejection.round.is_valid();
+        let preempted = rejection.reason == Reason::Preempted && names_one;
         let later = preempted && rejection.round.epoch() > self.round.epoch();
         if later && self.stamps() && h.rnd == self.round && self.acceptors.contains(&h.swid) {
             self.preempted.insert(h.swid);

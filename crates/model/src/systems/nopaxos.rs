@@ -86,21 +86,7 @@ impl NoPaxos {
 
     /// A client's request: each session's sequencer gets another one's, so that one can tell their messages apart.
     fn request(&self, client: u64, to: Place) -> Message {
-        Message {
-            payload: Payload::Packet {
-                header: Header {
-                    cluster: 1,
-                    group: 1,
-                    client,
-                    request: 1,
-                    ..Header::new(MsgType::Request)
-                },
-                value: Vec::new(),
-            },
-            from: self.bounds.client_place(),
-            to: 1 << to,
-            memory: 0,
-        }
+        Message::request(client, self.bounds.client_place(), 1 << to)
     }
 
     /// What the first session's sequencer has stamped.

@@ -2,17 +2,21 @@
 use std::fs;
 use std::path::Path;
 
-use paxos::Round;
+use paxos::auth::Replays;
+use paxos::wire::{HEADER_LEN, TAG_LEN};
+use paxos::{Flags, MsgType, Packet, Reason, Round};
 
 use super::*;
 use crate::cluster_file;
 use crate::senders::Senders;
 
+/// Bytes of header and tag that `mac` covers.
+const SIGNED_LEN: usize = HEADER_LEN + Tag::SIGNED_LEN;
 const SAMPLE: &str = include_str!("../../../../examples/cluster.toml");
 
 /// What a holder of this file has.
 fn ring(file: &KeyFile) -> Arc<Keyring> {
-    Arc::new(Keyring::new(file))
+    Arc::new(keyring(file))
 }
 
 fn nodes_file() -> KeyFile {

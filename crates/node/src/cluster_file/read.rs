@@ -52,13 +52,18 @@ pub(super) struct RawNode {
     pub control: Spanned<String>,
     pub group: Option<Spanned<i64>>,
     pub plane: Option<Spanned<String>>,
+    pub dpdk_port: Option<Spanned<String>>,
+    pub dpdk_args: Option<Spanned<Vec<Spanned<String>>>>,
     pub switch: Option<Spanned<String>>,
+    pub p4_control: Option<Spanned<String>>,
+    pub p4_port: Option<Spanned<i64>>,
     pub storage: Option<Spanned<String>>,
     pub redis: Option<Spanned<String>>,
     pub redis_order: Option<Spanned<String>>,
     pub redis_reads: Option<Spanned<String>>,
     pub redis_password: Option<Spanned<String>>,
     pub redis_password_file: Option<Spanned<String>>,
+    pub redis_tls: Option<Spanned<RawTls>>,
     pub metrics: Option<Spanned<String>>,
     pub metrics_open: Option<Spanned<bool>>,
     pub cpu: Option<Spanned<i64>>,
@@ -69,6 +74,14 @@ pub(super) struct RawNode {
     pub copies: Option<Spanned<String>>,
     pub copy_every_s: Option<Spanned<i64>>,
     pub copies_kept: Option<Spanned<i64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTls {
+    pub certificate: Spanned<String>,
+    pub key: Spanned<String>,
+    pub client_ca: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,15 +12,18 @@ use paxos::configuration::{MAX_ACCEPTORS, MAX_REPLICAS};
 use paxos::wire::MAX_VALUE_LEN;
 use toml::Spanned;
 
+use super::planes::{self, NO_PORT};
 use super::read::{RawController, RawFile, RawGroup, RawNode};
 use super::{
-    Answer, ApplicationKind, Auth, ClusterFile, ControllerSettings, CopySettings, ErrorAt, Group,
-    Node, Plane, Protocol, RedisOrder, RedisReads, Role, Storage,
+    Answer, ApplicationKind, Auth, ClusterFile, ControllerSettings, CopySettings, DpdkSettings,
+    ErrorAt, Group, Node, Plane, Protocol, RedisOrder, RedisReads, Role, Storage,
 };
 
 const DEFAULT_SLOTS: i64 = 65_536;
 const DEFAULT_MAX_VALUE: i64 = 1_024;
 const DEFAULT_KEYS: &str = "nodes.key";
+/// Where simple_switch listens unless it is told otherwise, on the machine of the node's process.
+const DEFAULT_P4_CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
 pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<ErrorAt>> {
     let mut check = Check::default();
@@ -31,12 +34,8 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
     }
     if let Some(trace) = &raw.trace {
         check.directory("trace", trace);
-        check.recordable(&raw.node, &raw.group);
     }
     let auth = check.auth(&raw.auth);
-    if auth == Auth::SipHash {
-        check.signable(&raw.node);
-    }
     let dir = file.parent().unwrap_or(Path::new(""));
     let mut nodes: Vec<_> = raw
         .node
@@ -49,9 +48,16 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
     check.unique_nodes(&raw.node);
     check.controllers(&nodes, &raw.node);
     check.roles(&nodes, &raw.node, &groups);
-    check.receivers(&nodes, &raw.node, &groups);
+    check.logs(&nodes, &raw.node, &groups);
     check.sequencers(&nodes, &raw.node, &groups, &raw.group);
     check.addresses(&nodes, &raw.node, &raw.group);
+    let around = planes::Cluster {
+        groups: &groups,
+        nodes: &nodes,
+        records: raw.trace.is_some(),
+        auth,
+    };
+    check.planes(&around, &raw.node);
     if !check.errors.is_empty() {
         check.errors.sort_by_key(|e| e.at);
         return Err(check.errors);
@@ -91,18 +97,6 @@ fn share_machines(nodes: &mut [Node]) {
             node.workers = Some(1);
         }
     }
-}
-
-/// Of a replica in the kernel, in a group with NOPaxos.
-pub(super) const NO_RECEIVER: (&str, &str) = (
-    "`plane = \"xdp\"` on a replica of a group with `protocol = \"nopaxos\"`: no program receives what is ordered",
-    "take plane = \"udp\"",
-);
-
-/// Whether that is wrong with a node.
-pub(super) fn cannot_receive(node: &Node, group: Option<&Group>) -> bool {
-    let ordered = group.is_some_and(|g| g.protocol == Protocol::NoPaxos);
-    ordered && node.role == Role::Replica && node.plane == Plane::Xdp
 }
 
 fn at<T>(spanned: &Spanned<T>) -> usize {
@@ -269,7 +263,7 @@ impl Check {
                 "max_value",
                 &raw.max_value,
                 64..=largest_value(file),
-                DEFAULT_MAX_VALUE,
+                default_max_value(file),
             ) as u16,
             application: self.choice(
                 "application",
@@ -408,8 +402,11 @@ impl Check {
             address: self.node_address("address", &raw.address),
             control: self.node_address("control", &raw.control),
             group: self.group_of(spanned, role, groups),
-            plane: self.plane(raw, role),
+            plane: self.plane(raw),
+            dpdk: self.dpdk(raw),
             switch: self.switch(raw, role),
+            p4_control: self.p4_control(raw),
+            p4_port: self.p4_port(raw),
             storage: self.storage(raw),
             redis: self.redis(raw, groups),
             redis_order: self.redis_order(raw),
@@ -419,6 +416,7 @@ impl Check {
                 .redis_password_file
                 .as_ref()
                 .map(|path| dir.join(path.get_ref())),
+            redis_tls: self.redis_tls(raw, dir),
             metrics: self.metrics(raw),
             cpu: raw
                 .cpu
@@ -509,27 +507,67 @@ impl Check {
         })
     }
 
-    fn plane(&mut self, raw: &RawNode, role: Role) -> Plane {
+    fn plane(&mut self, raw: &RawNode) -> Plane {
         let Some(spanned) = &raw.plane else {
             return Plane::Udp;
         };
         let plane = self.choice("plane", spanned, &Plane::ALL, Plane::name);
-        if role == Role::Controller {
+        if let Some(switch) = raw.switch.as_ref().filter(|_| plane == Plane::P4) {
             self.error(
-                at(spanned),
-                "`plane` means nothing on a node with role = \"controller\"",
-                "remove it; the controller isn't on the path of packets",
-            );
-        }
-        let storage = raw.storage.as_ref().map(|s| s.get_ref().as_str());
-        if plane == Plane::Xdp && storage == Some(Storage::Durable.name()) {
-            self.error(
-                at(spanned),
-                "`plane = \"xdp\"` with `storage = \"durable\"`: programs in the kernel can't write to disk",
-                "make the acceptor volatile, or take plane = \"udp\"",
+                at(switch),
+                "`switch` names one whose forwarder calls XDP programs, and this node has `plane = \"p4\"`",
+                "remove it; `p4_control` says where the switch of a node on the P4 plane is",
             );
         }
         plane
+    }
+
+    /// Whoever is on no plane that the file names is behind sockets, where all can be.
+    fn planes(&mut self, cluster: &planes::Cluster<'_>, raw: &[Spanned<RawNode>]) {
+        for (node, raw) in cluster.nodes.iter().zip(raw) {
+            if let Some(plane) = &raw.get_ref().plane {
+                for (problem, remedy) in cluster.against(node) {
+                    self.error(at(plane), problem, remedy);
+                }
+            }
+        }
+    }
+
+    fn dpdk(&mut self, raw: &RawNode) -> Option<DpdkSettings> {
+        let plane = raw.plane.as_ref().map(|p| p.get_ref().as_str());
+        if plane != Some(Plane::Dpdk.name()) {
+            let with = ("plane", Plane::Dpdk.name());
+            self.only_with(with, "dpdk_port", &raw.dpdk_port);
+            self.only_with(with, "dpdk_args", &raw.dpdk_args);
+            return None;
+        }
+        let port = raw.dpdk_port.as_ref()?;
+        if port.get_ref().is_empty() {
+            self.error(at(port), "`dpdk_port` is empty", NO_PORT.1);
+        }
+        let args = raw.dpdk_args.iter().flat_map(Spanned::get_ref);
+        let args = args.map(|arg| {
+            if arg.get_ref().is_empty() || arg.get_ref().contains('\0') {
+                let problem = "an argument in `dpdk_args` is empty, or has a zero byte in it";
+                self.error(at(arg), problem, "remove it");
+            }
+            arg.get_ref().clone()
+        });
+        Some(DpdkSettings {
+            args: args.collect(),
+            port: port.get_ref().clone(),
+        })
+    }
+
+    fn p4_control(&mut self, raw: &RawNode) -> SocketAddr {
+        let given = raw.p4_control.as_ref();
+        let given = given.and_then(|control| self.address("p4_control", control));
+        given.unwrap_or(DEFAULT_P4_CONTROL)
+    }
+
+    fn p4_port(&mut self, raw: &RawNode) -> u16 {
+        // 255 is that of the switch's own machine, and larger ones mean "nowhere".
+        self.number("p4_port", &raw.p4_port, 0..=254, 1) as u16
     }
 
     /// Its maps are in a directory of its name.
@@ -549,38 +587,6 @@ impl Check {
         Some(spanned.get_ref().clone())
     }
 
-    /// Nodes record what passes through them, not what passes in the kernel; and of NOPaxos nothing is checked yet.
-    fn recordable(&mut self, nodes: &[Spanned<RawNode>], groups: &[Spanned<RawGroup>]) {
-        let planes = nodes.iter().filter_map(|n| n.get_ref().plane.as_ref());
-        for plane in planes.filter(|plane| *plane.get_ref() == Plane::Xdp.name()) {
-            self.error(
-                at(plane),
-                "`trace` with `plane = \"xdp\"`: what passes in the kernel can't be recorded",
-                "remove `trace`, or take plane = \"udp\"",
-            );
-        }
-        let protocols = groups.iter().filter_map(|g| g.get_ref().protocol.as_ref());
-        for protocol in protocols.filter(|p| *p.get_ref() == Protocol::NoPaxos.name()) {
-            self.error(
-                at(protocol),
-                "`trace` with `protocol = \"nopaxos\"`: its records can't be checked yet",
-                "remove `trace`, or take protocol = \"paxos\"",
-            );
-        }
-    }
-
-    /// Packets are signed where processes send them.
-    fn signable(&mut self, nodes: &[Spanned<RawNode>]) {
-        let planes = nodes.iter().filter_map(|n| n.get_ref().plane.as_ref());
-        for plane in planes.filter(|plane| *plane.get_ref() == Plane::Xdp.name()) {
-            self.error(
-                at(plane),
-                "`auth = \"siphash\"` with `plane = \"xdp\"`: what passes in the kernel can't be signed yet",
-                "take plane = \"udp\", or auth = \"control\"",
-            );
-        }
-    }
-
     /// A node's name is also the name of its directory.
     fn name(&mut self, key: &str, raw: &Spanned<String>) {
         let name = raw.get_ref();
@@ -595,11 +601,21 @@ impl Check {
     }
 
     fn keys_fit_role(&mut self, raw: &RawNode, role: Role) {
+        let storage = raw.storage.as_ref();
+        if let Some(storage) = storage.filter(|_| !matches!(role, Role::Acceptor | Role::Replica)) {
+            self.error(
+                at(storage),
+                format!(
+                    "`storage` means nothing on a node with role = {:?}",
+                    role.name()
+                ),
+                "remove it; only nodes with role = \"acceptor\" have it, and replicas with NOPaxos",
+            );
+        }
         // A spare sequencer has none.
         let group = raw.group.as_ref().filter(|_| role != Role::Sequencer);
         let keys = [
             ("group", group.map(at), Role::Replica),
-            ("storage", raw.storage.as_ref().map(at), Role::Acceptor),
             ("redis", raw.redis.as_ref().map(at), Role::Replica),
             ("workers", raw.workers.as_ref().map(at), Role::Replica),
             (
@@ -633,6 +649,7 @@ impl Check {
                 raw.redis_password_file.as_ref().map(at),
                 Role::Replica,
             ),
+            ("redis_tls", raw.redis_tls.as_ref().map(at), Role::Replica),
         ];
         for (key, place, owner) in keys {
             if let Some(place) = place.filter(|_| role != owner) {
@@ -689,6 +706,7 @@ impl Check {
             let with = ("redis", "127.0.0.1:6379");
             self.only_with(with, "redis_password", &raw.redis_password);
             self.only_with(with, "redis_password_file", &raw.redis_password_file);
+            self.only_with(with, "redis_tls", &raw.redis_tls);
             self.only_with(with, "redis_order", &raw.redis_order);
             self.only_with(with, "redis_reads", &raw.redis_reads);
             return None;
@@ -696,13 +714,15 @@ impl Check {
         let address = self.address("redis", redis)?;
         let password = raw.redis_password.as_ref().map(|p| p.get_ref().as_str());
         let file = raw.redis_password_file.as_ref();
-        let none = password.is_none() && file.is_none();
+        let tls = raw.redis_tls.as_ref().map(Spanned::get_ref);
+        let shows_certificate = tls.is_some_and(|tls| tls.client_ca.is_some());
+        let none = password.is_none() && file.is_none() && !shows_certificate;
         if password == Some("") || none && !address.ip().is_loopback() {
             self.error(
                 at(redis),
                 format!("`redis = \"{address}\"` would serve anybody on the network"),
-                "set a `redis_password` that is not empty, name a `redis_password_file`, or use a loopback address \
-                 such as 127.0.0.1",
+                "set a `redis_password` that is not empty, name a `redis_password_file`, ask for clients' certificates \
+                 (`client_ca` in `redis_tls`), or use a loopback address such as 127.0.0.1",
             );
         }
         if let Some(file) = file.filter(|_| password.is_some()) {
@@ -714,6 +734,21 @@ impl Check {
         }
         self.redis_group(redis, raw, groups);
         Some(address)
+    }
+
+    fn redis_tls(&mut self, raw: &RawNode, dir: &Path) -> Option<tls::Files> {
+        let tls = raw.redis_tls.as_ref()?.get_ref();
+        let mut file = |key: &str, name: &Spanned<String>| {
+            if name.get_ref().is_empty() {
+                self.error(at(name), format!("`{key}` is empty"), "name a file");
+            }
+            dir.join(name.get_ref())
+        };
+        Some(tls::Files {
+            certificate: file("certificate", &tls.certificate),
+            key: file("key", &tls.key),
+            client_ca: tls.client_ca.as_ref().map(|ca| file("client_ca", ca)),
+        })
     }
 
     fn metrics(&mut self, raw: &RawNode) -> Option<SocketAddr> {
@@ -775,14 +810,14 @@ impl Check {
                 format!(
                     "the Redis front end needs a store, and `application = {application:?}` is none"
                 ),
-                "choose \"rocksdb\" or \"leveldb\" in the group, or remove `redis`",
+                "choose \"rocksdb\", \"leveldb\" or \"redis\" in the group, or remove `redis`",
             );
         }
     }
 
     fn controller(&mut self, raw: &RawController) -> ControllerSettings {
         ControllerSettings {
-            probe_ms: self.number("probe_ms", &raw.probe_ms, 5..=60_000, 50) as u64,
+            probe_ms: self.number("probe_ms", &raw.probe_ms, 2..=60_000, 50) as u64,
             suspect_after: self.number("suspect_after", &raw.suspect_after, 2..=1_000, 4) as u32,
         }
     }
@@ -873,14 +908,20 @@ impl Check {
         }
     }
 
-    /// What a sequencer sends comes to sockets.
-    fn receivers(&mut self, nodes: &[Node], raw: &[Spanned<RawNode>], groups: &[Group]) {
+    /// With Paxos acceptors remember what was decided.
+    fn logs(&mut self, nodes: &[Node], raw: &[Spanned<RawNode>], groups: &[Group]) {
         for (node, raw) in nodes.iter().zip(raw) {
             let own = groups.iter().find(|g| Some(g.id) == node.group);
-            let plane = raw.get_ref().plane.as_ref();
-            if let Some(plane) = plane.filter(|_| cannot_receive(node, own)) {
-                let (problem, remedy) = NO_RECEIVER;
-                self.error(at(plane), problem, remedy);
+            let storage = raw.get_ref().storage.as_ref();
+            let in_paxos = own.is_some_and(|g| g.protocol == Protocol::Paxos);
+            let has_none = in_paxos && node.role == Role::Replica;
+            if let Some(storage) = storage.filter(|_| has_none) {
+                self.error(
+                    at(storage),
+                    "`storage` means nothing on a replica of a group with `protocol = \"paxos\"`: acceptors remember \
+                     what is decided",
+                    "remove it; acceptors have it, and replicas with NOPaxos",
+                );
             }
         }
     }
@@ -1036,6 +1077,16 @@ fn ports(node: &Node, raw: &RawNode, groups: &[Spanned<RawGroup>]) -> Vec<Taken>
     // An unreadable address has been reported already.
     all.retain(|t| t.address.port() != 0);
     all
+}
+
+/// What the programs of all nodes carry.
+fn default_max_value(file: &RawFile) -> i64 {
+    let planes = file.node.iter().filter_map(|n| n.get_ref().plane.as_ref());
+    let mut switches = planes.filter(|plane| *plane.get_ref() == Plane::P4.name());
+    match switches.next() {
+        Some(_) => p4::programs::MAX_VALUE.into(),
+        None => DEFAULT_MAX_VALUE,
+    }
 }
 
 /// What fits a 1,500-byte MTU: IPv6's header is 20 bytes longer than IPv4's.

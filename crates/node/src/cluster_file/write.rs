@@ -52,7 +52,7 @@ pub struct Draft {
 /// How the controller probes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ControllerDraft {
-    /// Time between two PROBEs of a node, 5 to 60000 milliseconds.
+    /// Time between two PROBEs of a node, 2 to 60000 milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe_ms: Option<u64>,
     /// Unanswered PROBEs after which a node is suspected, 2 to 1000.
@@ -135,10 +135,22 @@ pub struct NodeDraft {
     /// Where it handles its packets.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "plane_name")]
     pub plane: Option<Plane>,
+    /// The port of DPDK that has its address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dpdk_port: Option<String>,
+    /// Arguments for DPDK's environment.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dpdk_args: Vec<String>,
     /// The switch that calls its program in the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
-    /// Where an acceptor keeps its votes.
+    /// Where the switch of a node on the P4 plane takes commands for its tables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p4_control: Option<SocketAddr>,
+    /// That switch's port towards the other nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p4_port: Option<u16>,
+    /// Where an acceptor keeps its votes, or a replica with NOPaxos its log.
     #[serde(
         skip_serializing_if = "Option::is_none",
         serialize_with = "storage_name"
@@ -165,6 +177,9 @@ pub struct NodeDraft {
     /// Or the file that holds that, relative to this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis_password_file: Option<PathBuf>,
+    /// What its clients are shown, if they speak TLS; files relative to this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redis_tls: Option<tls::Files>,
     /// The Prometheus text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
@@ -225,17 +240,23 @@ impl Draft {
         let cluster = (crate::random_nonce()? as u32).max(1);
         let host = crate::loopback::draw()?.into();
         let mut draft = Draft::new(cluster, data, GroupDraft::new(0, application));
-        for (role, count) in [
+        let roles = [
             (Role::Controller, 1),
             (Role::Leader, 2),
             (Role::Acceptor, 3),
             (Role::Replica, 3),
-        ] {
-            for _ in 0..count {
-                draft.add_node(role, host);
+        ];
+        draft.add_nodes(&roles, host);
+        Ok(draft)
+    }
+
+    /// Adds so many nodes of each role.
+    pub fn add_nodes(&mut self, roles: &[(Role, usize)], host: IpAddr) {
+        for (role, count) in roles {
+            for _ in 0..*count {
+                self.add_node(*role, host);
             }
         }
-        Ok(draft)
     }
 
     /// Adds a node that executes, if it is a replica, the first group. Its name is its role and a
@@ -365,13 +386,18 @@ impl NodeDraft {
             control,
             group: None,
             plane: None,
+            dpdk_port: None,
+            dpdk_args: Vec::new(),
             switch: None,
+            p4_control: None,
+            p4_port: None,
             storage: None,
             redis: None,
             redis_order: None,
             redis_reads: None,
             redis_password: None,
             redis_password_file: None,
+            redis_tls: None,
             metrics: None,
             metrics_open: None,
             cpu: None,
@@ -444,13 +470,23 @@ impl From<&Node> for NodeDraft {
             control: node.control,
             group: node.group,
             plane: (node.role != Role::Controller).then_some(node.plane),
+            dpdk_port: node.dpdk.as_ref().map(|dpdk| dpdk.port.clone()),
+            dpdk_args: node.dpdk.iter().flat_map(|d| d.args.clone()).collect(),
             switch: node.switch.clone(),
-            storage: (node.role == Role::Acceptor).then_some(node.storage),
+            p4_control: (node.plane == Plane::P4).then_some(node.p4_control),
+            p4_port: (node.plane == Plane::P4).then_some(node.p4_port),
+            storage: (node.role == Role::Acceptor || node.storage == Storage::Durable)
+                .then_some(node.storage),
             redis: node.redis,
             redis_order: node.redis.map(|_| node.redis_order),
             redis_reads: node.redis.map(|_| node.redis_reads),
             redis_password: node.redis_password.clone(),
             redis_password_file: node.redis_password_file.as_deref().map(absolute),
+            redis_tls: node.redis_tls.as_ref().map(|files| tls::Files {
+                certificate: absolute(&files.certificate),
+                key: absolute(&files.key),
+                client_ca: files.client_ca.as_deref().map(absolute),
+            }),
             metrics: node.metrics,
             metrics_open: node.metrics.map(|at| !at.ip().is_loopback()),
             cpu: node.cpu,

@@ -8,7 +8,7 @@ use loader::switch::Switch;
 use tracing::{info, warn};
 
 use crate::Error;
-use crate::cluster_file::{Auth, ClusterFile, Node, Plane, Role, Storage};
+use crate::cluster_file::{ClusterFile, Node, Plane, Role, Storage};
 
 /// The role in the kernel, as `open` makes it, or nothing if it is to run behind sockets. Prints
 /// what was chosen, and why.
@@ -20,16 +20,15 @@ pub(crate) fn in_kernel<T>(
     let left = Pins::are_left(&cluster.bpffs, cluster.cluster, &node.name);
     let why_not = match node.plane {
         Plane::Xdp => return open().map(Some),
-        Plane::Udp if left => return Err(still_in_kernel(cluster, node)),
-        Plane::Udp => {
-            refuse_deafness(cluster, node)?;
+        Plane::Dpdk if left => return Err(still_in_kernel(cluster, node)),
+        // No program sees what a port of DPDK takes.
+        Plane::Dpdk => return Ok(None),
+        Plane::Udp | Plane::P4 => {
+            refuse_kernel(cluster, node)?;
             return Ok(None);
         }
         Plane::Auto if cluster.trace.is_some() => {
             Error::new("what passes in the kernel can't be recorded (`trace`)")
-        }
-        Plane::Auto if cluster.auth == Auth::SipHash => {
-            Error::new("programs in the kernel can't sign packets yet (`auth`)")
         }
         Plane::Auto if node.storage == Storage::Durable => {
             Error::new("programs in the kernel can't store votes on disk")
@@ -47,6 +46,14 @@ pub(crate) fn in_kernel<T>(
     info!(why = %why_not, "plane: udp, since xdp isn't possible");
     refuse_deafness(cluster, node)?;
     Ok(None)
+}
+
+/// Refuses to run elsewhere while the kernel takes the node's packets, by its own programs or another's.
+pub(crate) fn refuse_kernel(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
+    match Pins::are_left(&cluster.bpffs, cluster.cluster, &node.name) {
+        true => Err(still_in_kernel(cluster, node)),
+        false => refuse_deafness(cluster, node),
+    }
 }
 
 /// UDP ports from the node's own on.

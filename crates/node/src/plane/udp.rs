@@ -72,6 +72,12 @@ pub struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
+    /// A datagram that came alone.
+    pub(super) fn single(bytes: &'a [u8], from: SocketAddr) -> Arrival<'a> {
+        let size = bytes.len();
+        Arrival { bytes, size, from }
+    }
+
     /// Each of them. An empty datagram is one too.
     #[inline]
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {

@@ -5,25 +5,28 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use loader::again::{Again, Outcome, copies};
 use loader::attach::{Attachment, Mode};
 use loader::clone::Cloning;
 use loader::features;
 use loader::interface::Interface;
-use loader::layout::{DEVICE_KNOWS_NODES, Device};
+use loader::keyring::KernelKeyring;
+use loader::layout::{DEVICE_KNOWS_NODES, DEVICE_SIGNED, Device};
 use loader::members::{Member, Members, octets};
 use loader::object::{self, Object, Role, Sizes};
 use loader::pins::Pins;
 use loader::place::{self, Place};
-use loader::run::{counter, verdict_of};
 use loader::station::Station;
 use loader::switch::Switch;
 use paxos::Packet;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use crate::cluster_file::{ClusterFile, Node};
+use super::{Handler, counters};
+use crate::auth::{Keyring, Keys, Signer};
+use crate::cluster_file::{Auth, ClusterFile, Node};
 use crate::{Error, Senders, listen};
 
 /// A role's programs and where they are.
@@ -48,7 +51,46 @@ pub(crate) struct XdpPlane {
     socket: UdpSocket,
     again: Again,
     buffer: Vec<u8>,
+    senders: Senders,
+    keys: KernelKeys,
+    signer: Signer,
     here: Here,
+}
+
+/// With what a role in the kernel checks and signs packets, if that is done.
+pub(crate) struct KernelKeys {
+    keys: Keys,
+    keyring: Option<KernelKeyring>,
+}
+
+impl KernelKeys {
+    /// Those of the key file, told to a loaded role.
+    pub fn of_node(cluster: &ClusterFile, object: &Object) -> Result<KernelKeys, Error> {
+        let keys = Keys::of_node(cluster)?;
+        let keyring = match keys.keyring() {
+            None => None,
+            Some(keys) => {
+                let keyring = KernelKeyring::of(object)?;
+                keyring.set(&keys)?;
+                Some(keyring)
+            }
+        };
+        Ok(KernelKeys { keys, keyring })
+    }
+
+    /// Follows the key file: the new keys, if it was replaced.
+    pub fn follow(&mut self) -> Result<Option<Arc<Keyring>>, Error> {
+        let (Some(newer), Some(keyring)) = (self.keys.newer(), &self.keyring) else {
+            return Ok(None);
+        };
+        keyring.set(&newer)?;
+        Ok(Some(newer))
+    }
+
+    /// For `status`.
+    pub fn shown(&self) -> Value {
+        self.keys.shown()
+    }
 }
 
 /// What the process has done in the program's place.
@@ -84,10 +126,15 @@ impl XdpPlane {
         let mut object = Object::load_kept(&directory, role, &sizes(&places), pins.path())?;
         // This comes before any program runs that looks them up.
         object.set_nodes(Senders::of(cluster).nodes())?;
+        let keys = KernelKeys::of_node(cluster, &object)?;
+        let keyring = keys.keys.keyring();
         Ok(XdpPlane {
             socket: listen::udp(node.address, "address")?,
             again: Again::new(&object)?,
             buffer: vec![0; 2048],
+            senders: Senders::of(cluster).with(keyring.clone()),
+            keys,
+            signer: Signer::new(keyring),
             here: Here::default(),
             object,
             device: device(cluster, node, 1),
@@ -170,24 +217,8 @@ impl XdpPlane {
         Ok(())
     }
 
-    /// Follows the members' hardware addresses.
-    pub fn refresh(&mut self) {
-        match self.members.refresh(&self.station, &mut self.object) {
-            Ok(unreachable) => {
-                self.unreachable = unreachable;
-                self.trouble = None;
-            }
-            Err(why) => self.trouble = Some(why),
-        }
-    }
-
-    /// Readable when the program has passed something here.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
     /// Handles what has come to the node's socket, as the program does: what that has passed here, and what
-    /// comes from this very machine, so no program saw it. `look` sees each packet first.
+    /// comes from this very machine, so no program saw it. `look` sees each packet that may count first.
     pub fn handle_passed(&mut self, mut look: impl FnMut(&Packet<'_>)) -> Result<(), Error> {
         for _ in 0..MAX_PASSED {
             let Ok((n, from)) = self.socket.recv_from(&mut self.buffer) else {
@@ -196,7 +227,7 @@ impl XdpPlane {
                 return Ok(());
             };
             let datagram = &self.buffer[..n];
-            if let Ok(packet) = Packet::parse(datagram) {
+            if let Ok(packet) = self.senders.parse(datagram, &from) {
                 look(&packet);
             }
             match self.again.handle(datagram, from, self.members.from())? {
@@ -208,7 +239,8 @@ impl XdpPlane {
                 Outcome::Multicast(packet) => {
                     self.here.multicast += 1;
                     for copy in copies(&packet) {
-                        let datagram = copy.datagram(packet.value);
+                        let signed = self.signer.datagram(&copy, packet.value);
+                        let datagram = signed.unwrap_or_else(|| copy.datagram(packet.value));
                         for to in self.members.receivers(copy.group, copy.pid) {
                             self.here.send(&self.socket, &datagram, to);
                         }
@@ -231,16 +263,6 @@ impl XdpPlane {
         Ok(self.pins.remove()?)
     }
 
-    /// At the end of a process that wasn't told to stop the node.
-    pub fn say_what_stays(&self) {
-        info!(
-            "plane: xdp; the {} serves on at {}; start the node again to control it, and \
-             `wirepaxos stop` to take it off",
-            self.object.role().name(),
-            self.station.name()
-        );
-    }
-
     fn interface(&self) -> Option<&Interface> {
         match &self.station {
             Station::Interface(interface) => Some(interface),
@@ -254,9 +276,46 @@ impl XdpPlane {
             Station::Interface(_) => None,
         }
     }
+}
 
-    /// The plane's part of a status document.
-    pub fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
+impl Handler for XdpPlane {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn take_passed(&mut self) -> Result<(), Error> {
+        self.handle_passed(|_| {})
+    }
+
+    /// Follows the key file and the members' hardware addresses.
+    fn refresh(&mut self) {
+        match self.keys.follow() {
+            Ok(None) => {}
+            Ok(Some(keyring)) => {
+                self.senders.use_keys(keyring.clone());
+                self.signer.use_keys(keyring);
+            }
+            Err(why) => warn!("plane: the program has its old keys: {why}"),
+        }
+        match self.members.refresh(&self.station, &mut self.object) {
+            Ok(unreachable) => {
+                self.unreachable = unreachable;
+                self.trouble = None;
+            }
+            Err(why) => self.trouble = Some(why),
+        }
+    }
+
+    fn say_what_stays(&self) {
+        info!(
+            "plane: xdp; the {} serves on at {}; start the node again to control it, and \
+             `wirepaxos stop` to take it off",
+            self.object.role().name(),
+            self.station.name()
+        );
+    }
+
+    fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
         if !self.unreachable.is_empty() {
             warnings.push(format!(
                 "no hardware address is known for {}: nothing is sent there",
@@ -265,7 +324,8 @@ impl XdpPlane {
         }
         warnings.extend(self.trouble.clone());
         let attachment = self.attachment.as_ref();
-        document["counters"] = counters(&self.object);
+        document["counters"] = counters(|which| self.object.counter(which));
+        document["auth"] = self.keys.shown();
         document["plane"] = json!({
             "name": "xdp",
             "interface": self.interface().map(|i| &i.name),
@@ -407,7 +467,10 @@ pub(crate) fn device(cluster: &ClusterFile, node: &Node, ports: u16) -> Device {
         node: node.id,
         port: node.address.port(),
         ports,
-        flags: DEVICE_KNOWS_NODES,
+        flags: match cluster.auth {
+            Auth::SipHash => DEVICE_KNOWS_NODES | DEVICE_SIGNED,
+            _ => DEVICE_KNOWS_NODES,
+        },
         ..Device::default()
     };
     match node.address {
@@ -415,30 +478,4 @@ pub(crate) fn device(cluster: &ClusterFile, node: &Node, ports: u16) -> Device {
         SocketAddr::V6(_) => device.ip6 = own,
     }
     device
-}
-
-/// As on the other plane, as far as programs count: they count verdicts, not types of messages.
-pub(crate) fn counters(object: &Object) -> Value {
-    let mut dropped = Map::new();
-    let mut rejected = Map::new();
-    for which in 1..counter::CHANGED {
-        let n = object.counter(which);
-        match verdict_of(which).filter(|_| n > 0) {
-            Some(paxos::Verdict::Dropped(reason)) => {
-                dropped.insert(reason.name().to_owned(), n.into());
-            }
-            Some(paxos::Verdict::Rejected(reason)) => {
-                rejected.insert(reason.name().to_owned(), n.into());
-            }
-            _ => {}
-        }
-    }
-    json!({
-        "dropped": dropped,
-        "rejected": rejected,
-        "changed": object.counter(counter::CHANGED),
-        "answered": object.counter(counter::ANSWERED),
-        "passed": object.counter(counter::PASSED),
-        "unsent": object.counter(counter::UNSENT),
-    })
 }

@@ -19,8 +19,8 @@ use crate::{Error, status};
 
 /// A role of all its groups, as the loop of its node drives it.
 pub(crate) trait Controlled {
-    /// Readable when there is something to [take](Self::take).
-    fn as_fd(&self) -> BorrowedFd<'_>;
+    /// Readable when there is something to [take](Self::take); nothing where it is looked for all the time.
+    fn as_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Readable when a turn is due for another reason than a packet or a time.
     fn bell(&self) -> Option<BorrowedFd<'_>> {
@@ -71,6 +71,9 @@ pub(crate) struct ControlLoop<'a> {
 /// A role that misses a view asks for it no more often than that.
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(20);
 
+/// A role that looks for packets all the time looks for messages, and lets others have its CPU, once in so many turns.
+const TURNS_OF_A_LOOK: u32 = 256;
+
 impl<'a> ControlLoop<'a> {
     pub fn open(cluster: &ClusterFile, node: &'a Node, stop: &'a Stop) -> Result<Self, Error> {
         Ok(ControlLoop {
@@ -87,20 +90,43 @@ impl<'a> ControlLoop<'a> {
 
     /// Drives a role until the node should end. What its last turn caused has left by then.
     pub fn run(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
+        match role.as_fd().is_some() {
+            true => self.wait(role),
+            false => self.poll(role),
+        }
+    }
+
+    fn wait(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
         let mut spinner = Spinner::new(role.spin());
         loop {
             let timeout = role.settle(self)?;
             if self.is_stopping() {
                 return Ok(());
             }
-            let fds = [role.as_fd(), self.socket.as_fd(), self.stop.as_fd()];
-            let fds = fds.into_iter().chain(role.bell());
+            let fds = [self.socket.as_fd(), self.stop.as_fd()].into_iter();
+            let fds = fds.chain(role.as_fd()).chain(role.bell());
             let ready = spinner.wait_for(fds, timeout)?;
-            if ready.has(0) {
+            if ready.has(2) {
                 role.take(self)?;
             }
-            if ready.has(1) {
+            if ready.has(0) {
                 self.messages(role)?;
+            }
+        }
+    }
+
+    fn poll(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
+        let mut turns = 0_u32;
+        loop {
+            role.settle(self)?;
+            if self.is_stopping() {
+                return Ok(());
+            }
+            role.take(self)?;
+            turns = turns.wrapping_add(1);
+            if turns % TURNS_OF_A_LOOK == 0 {
+                self.messages(role)?;
+                std::thread::yield_now();
             }
         }
     }

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node's ways to everybody else on the data plane, behind sockets: what comes in is counted and
+//! A node's ways to everybody else on the data plane, where its process handles packets: what comes in is counted and
 //! recorded here, and what a role sends is addressed as well.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use keys::NODES;
+use paxos::auth::signer_of;
 use paxos::group_commit::Turn;
 use paxos::{GroupCommit, GroupId, Header, NodeId, Outbox, Packet, PartitionId, To};
 
 use crate::Error;
-use crate::auth::{Keyring, Keys, Signer, signer_of};
+use crate::auth::{Keyring, Keys, Signer};
 use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::counters::Counters;
-use crate::plane::{SendBatch, UdpPlane};
+use crate::plane::{SendBatch, Sends};
 use crate::trace::Recorder;
 
 /// Who is where, as one group sees it.
@@ -234,7 +235,7 @@ impl Links {
 
     /// Lets everything leave, once the record that explains it is written. For roles that store nothing.
     #[inline]
-    pub fn flush(&mut self, plane: &mut UdpPlane) -> Result<(), Error> {
+    pub fn flush(&mut self, plane: &mut impl Sends) -> Result<(), Error> {
         let left = self.turn(plane)?;
         debug_assert!(left == Leaving::Left, "nothing was changed");
         Ok(())
@@ -270,7 +271,7 @@ impl Links {
     /// Ends a turn: lets everything leave, or says what keeps it. The record of what was received, or of what
     /// leaves, is written first.
     #[inline]
-    pub fn turn(&mut self, plane: &mut UdpPlane) -> Result<Leaving, Error> {
+    pub fn turn(&mut self, plane: &mut impl Sends) -> Result<Leaving, Error> {
         let groups = &mut self.groups;
         match self.leaving.turn() {
             Turn::Leave(batch) => {
@@ -292,7 +293,7 @@ impl Links {
     }
 
     /// What was to be stored is: what waited for it leaves.
-    pub fn stored(&mut self, plane: &mut UdpPlane) -> Result<(), Error> {
+    pub fn stored(&mut self, plane: &mut impl Sends) -> Result<(), Error> {
         let mut groups = self.groups.iter_mut();
         groups.try_for_each(|group| group.trace.flush_held())?;
         plane.send(self.leaving.synced());

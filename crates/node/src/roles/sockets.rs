@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The process of a role behind sockets: packets and control messages in, one thread, nothing queued.
+//! The process of a role that handles its packets itself, behind a socket or at a port of DPDK: packets and control
+//! messages in, one thread, nothing queued.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use control::{Message, View};
+use paxos::auth::Replays;
 use paxos::{GroupId, Packet, Reason, Verdict};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::control_loop::{ControlLoop, Controlled};
 use super::links::{Leaving, Links};
-use crate::auth::{Keys, Replays};
-use crate::cluster_file::{ClusterFile, Node};
+use crate::Error;
+use crate::auth::Keys;
+use crate::cluster_file::{ClusterFile, Node, Plane};
 use crate::host::Stop;
-use crate::listen::cannot_listen;
-use crate::plane::{PlaneOptions, RecvBatch, UdpPlane};
+use crate::plane::{DataPlane, DpdkPlane, Sockets};
 use crate::senders::Senders;
-use crate::{Error, status};
 
 /// A role of all groups.
 pub(crate) trait Role {
@@ -102,16 +103,34 @@ pub(crate) trait Role {
     fn show(&self, _document: &mut Value, _warnings: &mut Vec<String>) {}
 }
 
-/// Runs a role until the stop is requested. The sockets come first: a second process of the same
-/// name fails there, before it reads or writes any file.
+/// Runs a role until the stop is requested, on the plane that its node has. The control socket comes first: a second
+/// process of the same name fails there, before it reads or writes any file.
 pub(crate) fn run<R: Role>(
     cluster: &ClusterFile,
     node: &Node,
     stop: &Stop,
     open: impl FnOnce(&mut Links, &ControlLoop<'_>) -> Result<R, Error>,
 ) -> Result<(), Error> {
-    let plane = open_plane(node)?;
-    let mut control = ControlLoop::open(cluster, node, stop)?;
+    let control = ControlLoop::open(cluster, node, stop)?;
+    match node.plane {
+        Plane::Dpdk => run_on(
+            DpdkPlane::open(cluster, node)?,
+            control,
+            cluster,
+            node,
+            open,
+        ),
+        _ => run_on(Sockets::open(node)?, control, cluster, node, open),
+    }
+}
+
+fn run_on<R: Role, P: DataPlane>(
+    plane: P,
+    mut control: ControlLoop<'_>,
+    cluster: &ClusterFile,
+    node: &Node,
+    open: impl FnOnce(&mut Links, &ControlLoop<'_>) -> Result<R, Error>,
+) -> Result<(), Error> {
     let mut links = Links::open(cluster, node)?;
     let role = open(&mut links, &control)?;
     let keys = Keys::of_node(cluster)?;
@@ -121,7 +140,6 @@ pub(crate) fn run<R: Role>(
         replays: Replays::new(keys.keyring().is_some()),
         senders: Senders::of(cluster).with(keys.keyring()),
         keys,
-        inbox: RecvBatch::new(),
         links,
         spin: node.spin,
         more: false,
@@ -132,18 +150,12 @@ pub(crate) fn run<R: Role>(
     control.end()
 }
 
-fn open_plane(node: &Node) -> Result<UdpPlane, Error> {
-    UdpPlane::bind(node.address, PlaneOptions::default())
-        .map_err(|e| cannot_listen(node.address, "address", &e))
-}
-
-struct Process<R> {
+struct Process<R, P> {
     role: R,
-    plane: UdpPlane,
+    plane: P,
     senders: Senders,
     replays: Replays,
     keys: Keys,
-    inbox: RecvBatch,
     links: Links,
     spin: Duration,
     /// A full batch means that more may wait. A smaller one means that the socket is empty: to
@@ -151,9 +163,9 @@ struct Process<R> {
     more: bool,
 }
 
-impl<R: Role> Process<R> {
+impl<R: Role, P: DataPlane> Process<R, P> {
     fn step_all(&mut self) -> Result<(), Error> {
-        for arrival in self.inbox.iter() {
+        for arrival in self.plane.arrivals() {
             self.links.set_sender(arrival.from);
             for datagram in arrival.datagrams() {
                 let packet = self.senders.parse(datagram, &arrival.from);
@@ -217,8 +229,8 @@ impl<R: Role> Process<R> {
     }
 }
 
-impl<R: Role> Controlled for Process<R> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
+impl<R: Role, P: DataPlane> Controlled for Process<R, P> {
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.plane.as_fd()
     }
 
@@ -227,10 +239,10 @@ impl<R: Role> Controlled for Process<R> {
     }
 
     fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<(), Error> {
-        if !self.plane.receive(&mut self.inbox)? {
+        if !self.plane.receive()? {
             return Ok(());
         }
-        self.more = self.inbox.is_full();
+        self.more = self.plane.may_have_more();
         self.follow_keys();
         self.step_all()?;
         if let Some(group) = self.role.wants_view() {
@@ -277,15 +289,10 @@ impl<R: Role> Controlled for Process<R> {
     }
 
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
-        warnings.extend(status::plane_warnings(&self.plane));
         document["groups"] = self.role.status(warnings).into();
         self.role.show(document, warnings);
         document["counters"] = self.links.counters.to_json(self.plane.counters());
         document["auth"] = self.keys.shown();
-        document["plane"] = json!({
-            "name": "udp",
-            "udp_segment": self.plane.segments(),
-            "udp_gro": self.plane.coalesces(),
-        });
+        document["plane"] = self.plane.status(warnings);
     }
 }

@@ -19,7 +19,7 @@ use keys::{KeyFile, NODES, Purpose, is_mac, mac};
 use serde::{Deserialize, Serialize};
 
 use super::damaged;
-use crate::control_keys::Keys;
+use crate::watched_keys::SharedKeys;
 
 const MAX_LINE_LEN: u64 = 64 << 10;
 
@@ -55,7 +55,7 @@ impl Channel {
 
     /// That of who has connected: greets, and is greeted.
     pub fn asker(
-        keys: &Keys,
+        keys: &SharedKeys,
         input: &mut impl BufRead,
         out: &mut impl Write,
     ) -> io::Result<Channel> {
@@ -72,7 +72,7 @@ impl Channel {
 
     /// That of the other side: is greeted, and greets.
     pub fn source(
-        keys: &Keys,
+        keys: &SharedKeys,
         input: &mut impl BufRead,
         out: &mut impl Write,
     ) -> io::Result<Channel> {
@@ -110,7 +110,12 @@ impl Channel {
         let key = keys.key(NODES, generation, Purpose::State).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                format!("generation {generation} of the cluster's key isn't in the key file"),
+                match keys.number() {
+                    NODES => format!(
+                        "generation {generation} of the cluster's key isn't in the key file; copy a newer one here"
+                    ),
+                    _ => "states are handed out to who has the cluster's key file, and this one is a client's".into(),
+                },
             )
         })?;
         Ok(Channel {
@@ -210,7 +215,7 @@ impl Side {
     }
 }
 
-fn file(keys: &Keys) -> io::Result<Option<Arc<KeyFile>>> {
+fn file(keys: &SharedKeys) -> io::Result<Option<Arc<KeyFile>>> {
     let file = keys.as_ref().map(|keys| keys.file());
     file.transpose().map_err(io::Error::other)
 }

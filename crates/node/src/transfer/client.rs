@@ -13,7 +13,7 @@ use paxos::{Instance, PartitionId};
 use super::channel::Channel;
 use super::held::lock;
 use super::{Answer, Ask, PART_LEN, Patience, Question, damaged};
-use crate::control_keys::Keys;
+use crate::watched_keys::SharedKeys;
 
 /// Attempts for one question, with a pause between them.
 const ATTEMPTS: u32 = 4;
@@ -74,7 +74,7 @@ pub struct Peer {
     pub address: SocketAddr,
     patience: Patience,
     interrupt: Arc<Interrupt>,
-    keys: Keys,
+    keys: SharedKeys,
     connection: Option<Connection>,
 }
 
@@ -89,7 +89,7 @@ impl Peer {
         address: SocketAddr,
         patience: Patience,
         interrupt: Arc<Interrupt>,
-        keys: Keys,
+        keys: SharedKeys,
     ) -> Peer {
         Peer {
             address,
@@ -246,7 +246,7 @@ impl Search {
         question: &Question,
         patience: Patience,
         interrupt: &Arc<Interrupt>,
-        keys: &Keys,
+        keys: &SharedKeys,
     ) -> io::Result<Search> {
         let (tell, answers) = mpsc::channel();
         for &address in peers {

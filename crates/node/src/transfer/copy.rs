@@ -20,8 +20,8 @@ use super::linked::Linked;
 use super::{Patience, Question, incoming};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node, Role};
-use crate::control_keys::ControlKeys;
 use crate::roles::replica::{Note, OpenApplication, Partition, lock_directory};
+use crate::watched_keys::WatchedKeys;
 
 /// Where a state on its way is, in a node's directory; and where [`put`] opens stores meanwhile.
 const INTO: &str = "incoming";
@@ -45,7 +45,7 @@ pub fn make(
     }
     let needs = vec![Some(0); usize::from(group.partitions)];
     let question = Question::new(&cluster.deployment(node, group), needs);
-    let keys = ControlKeys::of(cluster);
+    let keys = WatchedKeys::of_outside(cluster);
     let mut peer = Peer::new(node.control, Patience::default(), interrupt.clone(), keys);
     let failed =
         |why: &dyn std::fmt::Display| Error::new(format!("no copy of {}: {why}", node.name));

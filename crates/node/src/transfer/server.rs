@@ -15,9 +15,9 @@ use super::channel::Channel;
 use super::held::{Copies, Held, Keeper, Logs, lock};
 use super::places::Places;
 use super::{Answer, Ask, Patience, Question};
-use crate::control_keys::Keys;
 use crate::host::Stop;
 use crate::listen::Connections;
+use crate::watched_keys::SharedKeys;
 
 /// States that are held open at once: each keeps what its store would have deleted meanwhile.
 const MAX_HELD: usize = 2;
@@ -27,8 +27,10 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Where a partition's worker stands.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stand {
-    /// Its next instance.
+    /// Its next instance, without what it has executed ahead of what is stable.
     pub next: Instance,
+    /// Up to where nothing is taken back, also when an install begins.
+    pub committed: Instance,
     /// Where it needs another replica's state.
     pub needs: Option<Instance>,
     /// Whether what comes next is gone from the acceptors: then it hands nothing out.
@@ -60,7 +62,7 @@ pub struct Settings {
     /// Bytes that are kept behind a state.
     pub kept: u64,
     /// The cluster's, if states are for its nodes alone.
-    pub keys: Keys,
+    pub keys: SharedKeys,
 }
 
 /// Serves until dropped.

@@ -13,8 +13,8 @@ use super::incoming::{Head, Incoming};
 use super::server::{Server, Settings, Stand, Workers};
 use super::*;
 use crate::cluster_file::{self, Auth};
-use crate::control_keys::{ControlKeys, Keys};
 use crate::test_dir::TestDir;
+use crate::watched_keys::{SharedKeys, WatchedKeys};
 
 fn deployment() -> Deployment {
     Deployment {
@@ -109,7 +109,7 @@ fn serve_keeping(host: Ipv4Addr, stands: [Stand; 2], kept: u64) -> Source {
     serve_with(host, stands, kept, &None)
 }
 
-fn serve_with(host: Ipv4Addr, stands: [Stand; 2], kept: u64, keys: &Keys) -> Source {
+fn serve_with(host: Ipv4Addr, stands: [Stand; 2], kept: u64, keys: &SharedKeys) -> Source {
     let directory = TestDir::new();
     let fake = Arc::new(Fake {
         stands: Mutex::new(stands.into()),
@@ -276,17 +276,17 @@ fn what_is_asked_falsely_is_refused_by_name() {
 }
 
 /// Keys of a cluster's secret, in a directory of the test's.
-fn keys(directory: &TestDir, name: &str) -> Keys {
+fn keys(directory: &TestDir, name: &str) -> SharedKeys {
     let sample = include_str!("../../../../examples/cluster.toml");
     let mut cluster = cluster_file::parse(sample, "test").unwrap();
     cluster.auth = Auth::Control;
     cluster.keys = directory.path().join(name);
     let file = keys::KeyFile::new(cluster.cluster).unwrap();
     file.create(&cluster.keys).unwrap();
-    ControlKeys::of(&cluster)
+    WatchedKeys::of_outside(&cluster)
 }
 
-fn peer_with(address: SocketAddr, keys: &Keys) -> Peer {
+fn peer_with(address: SocketAddr, keys: &SharedKeys) -> Peer {
     let patience = Patience {
         answer: Duration::from_secs(5),
         stream: Duration::from_secs(5),

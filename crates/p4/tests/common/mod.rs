@@ -11,28 +11,30 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use loader::frame;
 use loader::run::{counter, verdict_of};
 use measure::network::{Namespace, veth};
+use p4::Order;
 use p4::bmv2::{CPU_PORT, Switch, Tools};
 use p4::packet_socket::PacketSocket;
+use p4::programs::Sizes;
 use p4::role::{Port, Role, Stamps, round_shown};
-use p4::{Op, Order};
+use p4::tables::{self, Configurations, Copy, Place};
 use paxos::learner::SlotView;
 use paxos::{Configuration, Flags, Instance, PartitionId, Round, To, Verdict};
 use sim::script::{self, Device, Setup, Slot, State};
 
+/// Frames that a switch is sent at once, each with two others: its port has room for some thirty.
+const AHEAD: usize = 6;
 /// An answer that takes longer was lost.
 const PATIENCE: Duration = Duration::from_secs(10);
 const THRIFT_PORT: u16 = 9190;
 const TO_SENDER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 0);
 const TO_MEMBERS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const ROLES: [&str; 4] = ["acceptor", "leader", "sequencer", "learner"];
-/// As few as the scripts need: a switch's registers are made when it starts.
-pub const SIZES: [(&str, u64); 3] = [("SLOTS", 64), ("PARTITIONS", 8), ("GROUPS", 2)];
-
+pub const ROLES: [&str; 4] = ["acceptor", "leader", "sequencer", "learner"];
 /// The tools, or why they aren't there; says so where the suite is skipped.
 pub fn tools_or_skip() -> Option<Tools> {
     Tools::find()
@@ -43,6 +45,16 @@ pub fn tools_or_skip() -> Option<Tools> {
 /// The directory of the programs.
 pub fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4/v1model")
+}
+
+/// A directory of its own.
+pub fn scratch() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let dir = format!("p4-{}-{number}", std::process::id());
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(dir);
+    std::fs::create_dir_all(&dir).expect("cargo's directory for tests can be written");
+    dir
 }
 
 /// A machine beside a switch, and the compiled programs.
@@ -59,11 +71,13 @@ pub struct Bench {
 }
 
 impl Bench {
-    pub fn new(tools: Tools) -> Result<Rc<Bench>, String> {
-        let compiled = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-        for role in ROLES {
-            let program = programs().join(format!("{role}.p4"));
-            tools.compile(&program, &SIZES, &compiled.join(format!("{role}.json")))?;
+    /// With the programs of these roles in a directory.
+    pub fn new(tools: Tools, programs: &Path, roles: &[&str]) -> Result<Rc<Bench>, String> {
+        let compiled = scratch();
+        for role in roles {
+            let program = programs.join(format!("{role}.p4"));
+            let out = compiled.join(format!("{role}.json"));
+            tools.compile(&program, &Sizes::SMALL.defines(), &out)?;
         }
         let (test, switch) = (Namespace::new()?, Namespace::new()?);
         switch.ip(&["link set lo up".into()])?;
@@ -102,7 +116,7 @@ impl Bench {
     fn tables(&self, lines: &[String]) -> Result<String, String> {
         let running = self.running.borrow();
         let switch = running.as_ref().ok_or("no switch runs")?;
-        self.switch.inside(|| switch.tables(lines))
+        self.switch.inside(|| switch.tables.run(lines))
     }
 
     fn send(&self, port: u16, frame: &[u8]) {
@@ -134,6 +148,13 @@ impl Bench {
     }
 }
 
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.running.replace(None);
+        let _ = std::fs::remove_dir_all(&self.compiled);
+    }
+}
+
 /// The way to a switch's process.
 struct CpuPort(Rc<Bench>);
 
@@ -145,15 +166,26 @@ impl Port for CpuPort {
             if port != CPU_PORT {
                 return Err(format!("unasked for, by port {port}: {frame:02x?}"));
             }
-            if let Some((answer, behind)) = Order::parse(&frame) {
-                return Ok((answer, behind.to_vec()));
+            match Order::parse_answer(&frame) {
+                Some((answer, behind)) if answer.answers(order) => {
+                    return Ok((answer, behind.to_vec()));
+                }
+                _ if frame.starts_with(&order.emit()) => return Err("no role takes it".into()),
+                // What the switch has passed by.
+                _ => {}
             }
         }
     }
 }
 
-/// What a role made of a packet.
-type Step = (Vec<(To, Vec<u8>)>, Verdict);
+/// Frames, each with the port by which it left.
+pub type Frames = Vec<(u16, Vec<u8>)>;
+
+/// What a role sent.
+pub type Sent = Vec<(To, Vec<u8>)>;
+
+/// How often each verdict was counted.
+pub type Verdicts = Vec<(Verdict, u64)>;
 
 /// A role in a switch of its own as a script sees it.
 pub struct P4Device {
@@ -161,14 +193,16 @@ pub struct P4Device {
     setup: Setup,
     role: RefCell<Role<CpuPort>>,
     counters: Vec<u64>,
-    /// Learner: each epoch that it knows, by its entries in `voters`, and at last that in `known`.
-    known: BTreeMap<u32, Vec<String>>,
+    /// Learner: what it counts by.
+    known: Configurations,
     fences: u64,
+    /// What the switch has passed to its process among packets.
+    pub to_process: Vec<Vec<u8>>,
     v6: bool,
 }
 
 impl P4Device {
-    pub fn build(bench: &Rc<Bench>, setup: &Setup, v6: bool) -> Result<Box<dyn Device>, String> {
+    pub fn build(bench: &Rc<Bench>, setup: &Setup, v6: bool) -> Result<P4Device, String> {
         let name = match setup.role {
             script::Role::Acceptor => "acceptor",
             script::Role::Leader => "leader",
@@ -179,7 +213,8 @@ impl P4Device {
             }
         };
         bench.start(name)?;
-        bench.tables(&tables(setup))?;
+        bench.tables(&lines(setup))?;
+        tables::make_multicast(&place(setup), 1, 1, |lines| bench.tables(lines))?;
         let mut role = Role::new(CpuPort(bench.clone()), setup.deployment);
         if name != "learner" {
             role.begin(setup.nonce)?;
@@ -189,12 +224,13 @@ impl P4Device {
             setup: setup.clone(),
             role: RefCell::new(role),
             counters: Vec::new(),
-            known: BTreeMap::new(),
+            known: Configurations::of(setup.deployment),
             fences: 0,
+            to_process: Vec::new(),
             v6,
         };
         device.counters = device.counters_now()?;
-        Ok(Box::new(device))
+        Ok(device)
     }
 
     fn counters_now(&self) -> Result<Vec<u64>, String> {
@@ -205,166 +241,166 @@ impl P4Device {
         Ok(counters)
     }
 
-    /// One packet in; all frames out, by port.
-    fn frames(&mut self, datagram: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, String> {
-        self.fences += 1;
-        let mark = self.fences.to_be_bytes();
-        self.bench.send(0, &frame::build(datagram, self.v6));
-        for to in [TO_SENDER, TO_MEMBERS] {
-            let from = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 9, 0, 9)), 9);
-            let fence = frame::between(from, SocketAddr::new(to.into(), 9), &mark);
-            self.bench.send(0, &fence);
+    /// Frames in, one after the other; what came out for each, by port. Those to the switch's process are
+    /// put aside.
+    pub fn frames(&mut self, ins: &[Vec<u8>]) -> Result<Vec<Frames>, String> {
+        let first = self.fences;
+        let mut waiting = ins.iter();
+        for frame in waiting.by_ref().take(AHEAD) {
+            self.send(frame);
         }
-        let mut frames = Vec::new();
-        let mut fences = 0;
-        while fences < 2 {
-            let (port, frame) = self.bench.receive()?;
-            match frame::payload(&frame) {
-                Some(payload) if payload == mark => fences += 1,
-                _ => frames.push((port, frame)),
+        let mut outs = vec![Vec::new(); ins.len()];
+        // How many fences came by each port.
+        let mut passed = [0, 0];
+        while passed != [ins.len(); 2] {
+            let received = self.bench.receive();
+            let (port, frame) =
+                received.map_err(|e| format!("{e}: {passed:?} of {}", ins.len()))?;
+            let Some(count) = passed.get_mut(usize::from(port)) else {
+                self.to_process.push(frame);
+                continue;
+            };
+            let mark = (first + *count as u64 + 1).to_be_bytes();
+            match (frame::payload(&frame), outs.get_mut(*count)) {
+                (Some(payload), _) if payload == mark => {
+                    *count += 1;
+                    if let Some(frame) = (port == 1).then(|| waiting.next()).flatten() {
+                        self.send(frame);
+                    }
+                }
+                (_, Some(out)) => out.push((port, frame)),
+                (_, None) => return Err(format!("behind the last fence: {frame:02x?}")),
             }
         }
-        Ok(frames)
+        Ok(outs)
     }
 
-    fn step(&mut self, datagram: &[u8]) -> Result<Step, String> {
+    /// A frame, and two behind it: what the switch sent before is there when these are.
+    fn send(&mut self, frame: &[u8]) {
+        self.bench.send(0, frame);
+        self.fences += 1;
+        for to in [TO_SENDER, TO_MEMBERS] {
+            let from = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 9, 0, 9)), 9);
+            let to = SocketAddr::new(to.into(), 9);
+            let fence = frame::between(from, to, &self.fences.to_be_bytes());
+            self.bench.send(0, &fence);
+        }
+    }
+
+    /// Datagrams in, each in an IPv6 frame or not; what was sent for each, and how often each verdict was counted.
+    pub fn batch(&mut self, ins: &[(Vec<u8>, bool)]) -> Result<(Vec<Sent>, Verdicts), String> {
+        let frames = ins.iter().map(|(datagram, v6)| frame::build(datagram, *v6));
+        let outs = self.frames(&frames.collect::<Vec<_>>())?;
+        let sent = outs
+            .iter()
+            .zip(ins)
+            .map(|(out, (_, v6))| self.sent(out, *v6));
+        let sent = sent.collect::<Result<_, _>>()?;
+        Ok((sent, self.verdicts()?))
+    }
+
+    fn step(&mut self, datagram: &[u8]) -> Result<(Sent, Verdict), String> {
+        let (mut sent, verdicts) = self.batch(&[(datagram.to_vec(), self.v6)])?;
+        match (sent.pop(), &verdicts[..]) {
+            (Some(sent), [(verdict, 1)]) => Ok((sent, *verdict)),
+            _ => Err(format!("verdicts: {verdicts:?}")),
+        }
+    }
+
+    /// What was counted since this was asked last.
+    fn verdicts(&mut self) -> Result<Verdicts, String> {
+        let now = self.counters_now()?;
+        let before = std::mem::replace(&mut self.counters, now);
+        let rose = self.counters.iter().zip(before).enumerate();
+        let rose = rose.map(|(which, (now, before))| (verdict_of(which), now - before));
+        Ok(rose
+            .filter_map(|(verdict, n)| Some((verdict?, n)))
+            .filter(|(_, n)| *n > 0)
+            .collect())
+    }
+
+    /// What a role sent, out of its frames.
+    fn sent(&self, frames: &[(u16, Vec<u8>)], v6: bool) -> Result<Sent, String> {
         let to_members = match self.setup.role {
             script::Role::Leader => To::Acceptors,
             script::Role::Sequencer => To::Replicas,
             _ => To::Learners,
         };
-        let mut sent = Vec::new();
-        for (port, frame) in self.frames(datagram)? {
-            sent.push(match port {
-                0 => (To::Sender, frame::datagram(&frame, self.v6, true)?.to_vec()),
-                1 => (to_members, self.copy(&frame)?),
-                _ => return Err(format!("to its process: {frame:02x?}")),
-            });
-        }
-        let now = self.counters_now()?;
-        let before = std::mem::replace(&mut self.counters, now);
-        let mut verdict = None;
-        for (which, (now, before)) in self.counters.iter().zip(before).enumerate() {
-            match (now - before, which) {
-                (0, _) | (_, counter::DECIDED) => {}
-                (1, which) if verdict.is_none() => verdict = verdict_of(which),
-                (n, which) => return Err(format!("counter {which} rose by {n}")),
-            }
-        }
-        Ok((sent, verdict.ok_or("no verdict was counted")?))
+        let sent = frames.iter().map(|(port, frame)| match port {
+            0 => Ok((To::Sender, frame::datagram(frame, v6, true)?.to_vec())),
+            _ => Ok((to_members, copy(frame, v6)?)),
+        });
+        sent.collect()
     }
 
-    /// The datagram of a copy for the member.
-    fn copy(&self, copy: &[u8]) -> Result<Vec<u8>, String> {
-        let right = frame::checksum_is_right(copy, self.v6)
-            && (self.v6 || frame::ip_checksum_is_right(copy))
-            && copy[..12] == [2, 0, 0, 0, 1, 1, 2, 0, 0, 0, 1, 2];
-        match frame::payload(copy) {
-            Some(datagram) if right && frame::head_len(self.v6) + datagram.len() == copy.len() => {
-                Ok(datagram.to_vec())
-            }
-            _ => Err(format!("a bad copy: {copy:02x?}")),
-        }
-    }
-
-    /// Tables of an epoch's acceptors: first these, then how many of them decide. [M-BANK]
     fn learn(&mut self, configuration: &Configuration) -> Result<bool, String> {
-        let group = self.setup.deployment.group;
-        let epoch = configuration.epoch;
-        let mut rust = paxos::Learner::new(self.setup.deployment, 1);
-        for known in self.known.keys() {
-            rust.learn(&Configuration {
-                epoch: *known,
-                ..single(configuration)
-            });
-        }
-        if !rust.learn(configuration) {
-            return Ok(false);
-        }
-        let nodes: Vec<_> = configuration.acceptors.iter().map(|it| it.node).collect();
-        let mut lines = Vec::new();
-        for (place, node) in nodes.iter().enumerate() {
-            let bit = 1 << place;
-            lines.push(format!(
-                "table_add ingress.role.voters ingress.role.votes_as {group} {epoch} {node} => {bit}"
-            ));
-        }
-        let quorum = configuration.f + 1;
-        lines.push(format!(
-            "table_add ingress.role.known ingress.role.decided_by {group} {epoch} => {quorum}"
-        ));
-        let said = self.bench.tables(&lines)?;
-        let handles = said.lines().filter_map(|it| it.split_once("handle "));
-        let entries = handles.map(|(_, handle)| handle.to_owned()).collect();
-        self.known.insert(epoch, entries);
-        // The oldest is forgotten when there are too many: first that it is known.
-        let oldest = self.known.keys().copied().find(|known| !rust.knows(*known));
-        if let Some(entries) = oldest.and_then(|oldest| self.known.remove(&oldest)) {
-            let mut lines = Vec::new();
-            for (place, entry) in entries.iter().enumerate().rev() {
-                let last = place + 1 == entries.len();
-                let table = if last { "known" } else { "voters" };
-                lines.push(format!("table_delete ingress.role.{table} {entry}"));
-            }
+        let learned = self.known.learn(configuration);
+        if learned {
+            let lines = [tables::clear_configurations(), self.known.lines()].concat();
             self.bench.tables(&lines)?;
         }
-        Ok(true)
+        Ok(learned)
     }
 }
 
-/// The same epoch with one acceptor.
-fn single(configuration: &Configuration) -> Configuration {
-    Configuration {
-        acceptors: vec![configuration.leader],
-        f: 0,
-        ..configuration.clone()
+/// The datagram of a copy for the member.
+fn copy(copy: &[u8], v6: bool) -> Result<Vec<u8>, String> {
+    let right = frame::checksum_is_right(copy, v6)
+        && (v6 || frame::ip_checksum_is_right(copy))
+        && copy[..12] == [2, 0, 0, 0, 1, 1, 2, 0, 0, 0, 1, 2];
+    match frame::payload(copy) {
+        Some(datagram) if right && frame::head_len(v6) + datagram.len() == copy.len() => {
+            Ok(datagram.to_vec())
+        }
+        _ => Err(format!("a bad copy: {copy:02x?}")),
     }
 }
 
-/// What is in the tables of a role in a test.
-fn tables(setup: &Setup) -> Vec<String> {
+/// What is in the tables of a role in a test: it is at all addresses, and anybody speaks for anybody.
+fn lines(setup: &Setup) -> Vec<String> {
     let at = &setup.deployment;
     let enter = "ingress.role.enter";
     let own = format!("{} {} {} 1", at.node, at.cluster, frame::PORT);
-    let slots = setup.slots;
     let mut lines = vec![
         format!("table_add {enter}.own4 {enter}.own 0&&&0 => {own} 1"),
         format!("table_add {enter}.own6 {enter}.own 0&&&0 => {own} 1"),
-        format!(
-            "table_add {enter}.own_order {enter}.own {} => {own}",
-            at.node
-        ),
+        tables::own_order(at.node, at.cluster, frame::PORT),
         format!("table_set_default {enter}.nodes4 {enter}.at_home"),
         format!("table_set_default {enter}.nodes6 {enter}.at_home"),
-        format!(
-            "table_add {enter}.groups {enter}.of_group {} => {} {} 0 0 {slots} 0 16",
-            at.group, at.partitions, at.max_value
-        ),
+        tables::group(&place(setup)),
+        "set_queue_depth 4096".into(),
     ];
     for (address, port) in [(TO_SENDER, 0), (TO_MEMBERS, 1)] {
         lines.push(format!(
             "table_add ingress.others.routes4 ingress.others.to_port {address}/32 => {port} 02:00:00:00:00:02 02:00:00:00:00:01"
         ));
     }
-    let macs = "02:00:00:00:01:01 02:00:00:00:01:02";
-    lines.push(format!(
-        "table_add egress.members4 egress.to_member4 16 0 => {macs} 10.1.0.1 10.1.0.2 7000 7001 65535"
-    ));
-    lines.push(format!(
-        "table_add egress.members6 egress.to_member6 16 0 => {macs} fd01::1 fd01::2 7000 7001 65535"
-    ));
-    // One copy for the member; for commands over several partitions as many.
-    let mut handle = 0;
-    for partitions in 1..=12 {
-        let group = 15 + partitions;
-        lines.push(format!("mc_mgrp_create {group}"));
-        for partition in 0..partitions {
-            lines.push(format!("mc_node_create {} 1", partition << 8));
-            lines.push(format!("mc_node_associate {group} {handle}"));
-            handle += 1;
-        }
+    for addresses in [
+        ["10.1.0.1:7000", "10.1.0.2:7001"],
+        ["[fd01::1]:7000", "[fd01::2]:7001"],
+    ] {
+        let [to, from] = addresses.map(|address| address.parse().expect("an address"));
+        let copy = Copy {
+            number: 0,
+            to,
+            from,
+            mac_to: [2, 0, 0, 0, 1, 1],
+            mac_from: [2, 0, 0, 0, 1, 2],
+            port_per_partition: true,
+        };
+        lines.push(tables::copy(&place(setup), &copy));
     }
     lines
+}
+
+fn place(setup: &Setup) -> Place {
+    Place {
+        deployment: setup.deployment,
+        slots: setup.slots as u64,
+        index: 0,
+        first_partition: 0,
+        first_slot: 0,
+    }
 }
 
 impl Device for P4Device {
@@ -444,12 +480,12 @@ impl Device for P4Device {
 
     fn fingerprint(&self) -> String {
         let mut role = self.role.borrow_mut();
-        let mut seen = Vec::new();
+        let (mut seen, mut reports) = (Vec::new(), Vec::new());
         for pid in 0..self.setup.deployment.partitions {
             seen.push((role.look(pid).expect("an answer"), Vec::new()));
             if self.setup.role != script::Role::Learner {
                 for place in 0..p4::order::PLACES {
-                    seen.push((role.report(pid, place).expect("an answer"), Vec::new()));
+                    reports.push(role.report(pid, place).expect("an answer"));
                 }
             }
             if matches!(
@@ -461,7 +497,12 @@ impl Device for P4Device {
                 }
             }
         }
-        assert!(seen.iter().all(|(order, _)| Op::ALL.contains(&order.op)));
-        format!("{seen:?}")
+        format!("{seen:?} {reports:?}")
     }
+}
+
+/// A number that the environment may set.
+pub fn number(variable: &str, default: u64) -> u64 {
+    let text = std::env::var(variable).ok();
+    text.map_or(default, |text| text.parse().expect("a number"))
 }

@@ -15,6 +15,7 @@
 
 use super::{Acceptor, Partition, Slot, SlotView, Start, ToldStarts};
 use crate::configuration::MAX_REPLICAS;
+use crate::reader::Reader;
 use crate::{
     Deployment, Epoch, Flags, Instance, NodeId, PartitionId, Round, TrimReport, TrimReports,
 };
@@ -230,14 +231,12 @@ impl Acceptor {
         let start = Start::from_number(r.u64()?).ok_or("it was never started")?;
         let mut acceptor = Acceptor::new(deployment, slots, nonce);
         acceptor.start = start;
-        acceptor.told = r.told(start)?;
+        acceptor.told = told(&mut r, start)?;
         acceptor.load_membership(&mut r)?;
         for pid in 0..deployment.partitions {
             acceptor.load_partition(pid, &mut r)?;
         }
-        if !r.0.is_empty() {
-            return Err("bytes are left over");
-        }
+        r.ends()?;
         Ok(acceptor)
     }
 
@@ -253,10 +252,8 @@ impl Acceptor {
         }
         let mut r = Reader(saved);
         let index = self.load_slot(pid, &mut r)?;
-        match r.0.is_empty() {
-            true => Ok(self.slots[index].inst),
-            false => Err("bytes are left over"),
-        }
+        r.ends()?;
+        Ok(self.slots[index].inst)
     }
 
     /// `head` is what [`Self::save_head`] wrote of this memory when it was as it is now, perhaps at a later
@@ -391,44 +388,16 @@ impl Acceptor {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], &'static str> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or("it ends too early")?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], &'static str> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or("it ends too early")?;
-        self.0 = rest;
-        Ok(*taken)
-    }
-
-    fn u16(&mut self) -> Result<u16, &'static str> {
-        self.array().map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Result<u32, &'static str> {
-        self.array().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, &'static str> {
-        self.array().map(u64::from_be_bytes)
-    }
-
-    /// The starts that a memory was asked at, `last` being its last one.
-    fn told(&mut self, last: Start) -> Result<ToldStarts, &'static str> {
-        let count = usize::from(self.u16()?);
-        let mut told = Vec::with_capacity(count.min(ToldStarts::MAX));
-        for _ in 0..count {
-            let start = Start::from_number(self.u64()?).ok_or("it was asked at no start")?;
-            if start.count() > last.count() {
-                return Err("it was asked at a later start than its last");
-            }
-            told.push(start);
+/// The starts that a memory was asked at, `last` being its last one.
+fn told(r: &mut Reader<'_>, last: Start) -> Result<ToldStarts, &'static str> {
+    let count = usize::from(r.u16()?);
+    let mut told = Vec::with_capacity(count.min(ToldStarts::MAX));
+    for _ in 0..count {
+        let start = Start::from_number(r.u64()?).ok_or("it was asked at no start")?;
+        if start.count() > last.count() {
+            return Err("it was asked at a later start than its last");
         }
-        ToldStarts::new(told)
+        told.push(start);
     }
+    ToldStarts::new(told)
 }

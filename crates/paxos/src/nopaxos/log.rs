@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The log of one partition: a ring of slots, filled without gaps from `floor` to `next`.
 
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 use crate::ring::Ring;
@@ -49,6 +50,9 @@ pub(super) struct Slot {
     value: Vec<u8>,
 }
 
+/// What a slot of a replica's log takes in memory, beside its value.
+pub const SLOT_BYTES: usize = size_of::<Slot>();
+
 impl Slot {
     pub(super) fn of(entry: &Entry<'_>) -> Slot {
         let mut slot = Slot::default();
@@ -84,6 +88,42 @@ pub(super) struct Log {
     slots: Vec<Slot>,
     floor: Instance,
     next: Instance,
+    written: Written,
+}
+
+/// Which slots were written since that was asked last. It is no state: logs that differ in nothing else are equal.
+#[derive(Clone, Debug, Default)]
+struct Written {
+    /// Whether anybody wants to know.
+    is_noted: bool,
+    /// From here on all were, if any.
+    from: Option<Instance>,
+    /// Those below that were.
+    again: Vec<Instance>,
+}
+
+impl Written {
+    fn note(&mut self, inst: Instance, is_new: bool) {
+        if !self.is_noted || self.from.is_some_and(|from| inst >= from) {
+            return;
+        }
+        match is_new {
+            true => self.from = Some(inst),
+            false => self.again.push(inst),
+        }
+    }
+}
+
+impl PartialEq for Written {
+    fn eq(&self, _: &Written) -> bool {
+        true
+    }
+}
+
+impl Eq for Written {}
+
+impl Hash for Written {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 impl Log {
@@ -94,7 +134,26 @@ impl Log {
             slots: vec![Slot::default(); slots],
             floor,
             next: floor,
+            written: Written::default(),
         }
+    }
+
+    /// Notes from now on which slots are written, for [`Log::written`].
+    pub(super) fn note_written(&mut self) {
+        self.written = Written {
+            is_noted: true,
+            ..Written::default()
+        };
+    }
+
+    /// Those that were written since [`Log::note_written`] and are still there.
+    pub(super) fn written(&self) -> impl Iterator<Item = Instance> + '_ {
+        let kept = self.floor..self.next;
+        let from = self.written.from.unwrap_or(self.next).max(self.floor);
+        let again = self.written.again.iter().copied();
+        again
+            .filter(move |inst| *inst < from && kept.contains(inst))
+            .chain(from..self.next)
     }
 
     /// The oldest slot that is kept.
@@ -123,6 +182,7 @@ impl Log {
             return false;
         }
         self.slots[self.ring.index(0, self.next)].fill(entry);
+        self.written.note(self.next, true);
         self.next += 1;
         true
     }
@@ -131,6 +191,7 @@ impl Log {
     pub(super) fn replace(&mut self, inst: Instance, entry: &Entry<'_>) {
         debug_assert!((self.floor..self.next).contains(&inst));
         self.slots[self.ring.index(0, inst)].fill(entry);
+        self.written.note(inst, false);
     }
 
     /// Drops everything from `next` on.
@@ -215,6 +276,26 @@ mod tests {
         assert_eq!((log.next(), log.noop_from(12)), (13, None));
         log.raise_floor(20);
         assert_eq!((log.floor(), log.next()), (20, 20));
+    }
+
+    #[test]
+    fn what_was_written_is_known_once() {
+        let mut log = Log::new(8, 0);
+        assert!(log.push(&request(0)) && log.push(&request(1)));
+        log.note_written();
+        assert_eq!(log.written().count(), 0);
+        log.replace(1, &request(9));
+        assert!(log.push(&request(2)) && log.push(&request(3)));
+        log.replace(3, &request(8));
+        assert_eq!(log.written().collect::<Vec<_>>(), [1, 2, 3]);
+        log.truncate(1);
+        assert!(log.push(&request(7)));
+        assert_eq!(log.written().collect::<Vec<_>>(), [1], "the rest is gone");
+        log.raise_floor(2);
+        assert_eq!(log.written().count(), 0);
+        log.note_written();
+        assert!(log.push(&request(6)));
+        assert_eq!(log.written().collect::<Vec<_>>(), [2]);
     }
 
     #[test]

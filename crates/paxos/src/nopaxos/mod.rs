@@ -20,6 +20,7 @@
 //! | `gap` | requests that were lost |
 //! | `sync` | what becomes stable |
 //! | `view_change` | another leader, another session |
+//! | [`stored`] | what a durable replica stores, and how it comes back |
 //! | `counts` | what a replica counts |
 //! | [`quorum`] | the client: which answers are final |
 //! | [`session`] | sessions of the sequencer, and whom a view must ask |
@@ -34,6 +35,7 @@ pub mod replica;
 pub mod sequencer;
 pub mod session;
 pub mod session_change;
+pub mod stored;
 mod sync;
 pub mod view;
 mod view_change;
@@ -50,3 +52,4 @@ pub use replica::{Ack, Replica, ReplicaSettings, Started, Status};
 pub use sequencer::Sequencer;
 pub use session::{Session, Sessions, Stage};
 pub use session_change::SessionChange;
+pub use stored::{Loaded, Unstored};

@@ -23,6 +23,8 @@ pub struct Quorum<T> {
     view: Round,
     /// What members have said last: a view, and up to where their logs are filled in it.
     filled: BTreeMap<NodeId, (Round, Instance)>,
+    /// Up to where f of them have filled theirs in that view.
+    reached: Instance,
     /// Answers of that view by slot.
     waiting: BTreeMap<(Instance, u64), T>,
     answers: u64,
@@ -39,6 +41,7 @@ impl<T> Quorum<T> {
             sessions: Vec::new(),
             view: Round::NONE,
             filled: BTreeMap::new(),
+            reached: 0,
             waiting: BTreeMap::new(),
             answers: 0,
         }
@@ -60,6 +63,7 @@ impl<T> Quorum<T> {
         self.sessions.sort_by_key(|s| s.number);
         let surplus = self.sessions.len().saturating_sub(MAX_SESSIONS);
         self.sessions.drain(..surplus);
+        self.reached = self.filled_by_f();
         Ok(())
     }
 
@@ -86,6 +90,7 @@ impl<T> Quorum<T> {
         if h.rnd > self.view {
             self.view = h.rnd;
             self.waiting.clear();
+            self.reached = self.filled_by_f();
         }
         if self.waiting.len() == MAX_WAITING {
             return Err(Reason::Full);
@@ -112,7 +117,18 @@ impl<T> Quorum<T> {
             return Err(Reason::Stale);
         }
         *filled = (h.rnd, h.inst);
+        // Also if it is of another view: what this member has said of the one before counts no longer.
+        self.reached = self.filled_by_f();
         Ok(())
+    }
+
+    /// Whether an answer is final that [`reply`](Self::reply) would keep: of the view's leader, and f others have shown
+    /// its slot before it came. [K-QUORUM] [K-LEADER]
+    pub fn is_final(&self, h: &Header) -> bool {
+        let leads = |s: &Session| s.leader(h.rnd, self.pid).node == h.swid;
+        h.rnd == self.view
+            && h.inst < self.reached
+            && self.session(h.rnd.epoch()).is_some_and(leads)
     }
 
     /// The next answer that is final: f others than the leader have its slot filled, in the leader's view.
@@ -120,7 +136,7 @@ impl<T> Quorum<T> {
     #[allow(clippy::should_implement_trait)] // there may be more later
     pub fn next(&mut self) -> Option<T> {
         let (slot, _) = *self.waiting.keys().next()?;
-        match slot < self.filled_by_f() {
+        match slot < self.reached {
             true => self.waiting.pop_first().map(|(_, answer)| answer),
             false => None,
         }
@@ -133,10 +149,12 @@ impl<T> Quorum<T> {
         };
         let of_view = self.filled.values().filter(|(view, _)| *view == self.view);
         let mut filled = [0; MAX_REPLICAS];
+        let mut count = 0;
         for (place, (_, inst)) in filled.iter_mut().zip(of_view) {
             *place = *inst;
+            count += 1;
         }
-        filled.sort_unstable_by(|a, b| b.cmp(a));
+        filled[..count].sort_unstable_by(|a, b| b.cmp(a));
         match session.f {
             0 => Instance::MAX,
             f => filled[f as usize - 1],

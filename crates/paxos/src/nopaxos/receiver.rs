@@ -100,6 +100,9 @@ struct Slot {
     value: Vec<u8>,
 }
 
+/// What a slot of a receiver takes in memory, beside its value.
+pub const SLOT_BYTES: usize = size_of::<Slot>();
+
 impl Receiver {
     /// Listens to nothing yet.
     ///

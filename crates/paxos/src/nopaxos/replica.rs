@@ -11,15 +11,18 @@
 //!
 //! **Time changes nothing that must survive.** What a timer decides (a no-op, a synchronisation, another view)
 //! leaves [`Replica::tick`] as a packet to this very node, and takes effect when it comes back through
-//! [`Replica::step`]. So the whole memory of a durable replica is a log of the packets whose verdict was `Changed`, and
-//! of what [`Replica::configure`], [`Replica::checkpointed`] and [`Replica::restored`] were told. [N-TIME]
+//! [`Replica::step`]. [N-TIME] What a durable replica must have on disk before anything of it leaves,
+//! [`Replica::unstored`] says, whatever it was that changed it. [N-STORED]
 
 use super::counts::Counts;
 use super::gap::Lacks;
 use super::log::{Entry, Log};
 use super::session::{Session, Sessions};
+use super::stored::LastStored;
+use super::sync::Early;
 use super::view;
 use super::view_change::{Begun, Change};
+use crate::acceptor::Start;
 use crate::{
     Deployment, Flags, Header, Instance, Member, MsgType, Outbox, Packet, PartitionId, Reason,
     Round, Time, To, Verdict,
@@ -132,6 +135,11 @@ pub struct Replica {
     /// The START_VIEW of the view that it leads.
     pub(super) begun: Option<Begun>,
     pub(super) counts: Counts,
+    /// Which start of a memory that is stored it is.
+    pub(super) start: Option<Start>,
+    /// Read from disk, and not yet let go on.
+    pub(super) mute: bool,
+    pub(super) last_stored: LastStored,
 }
 
 /// What goes on in the view in which the replica is normal.
@@ -143,6 +151,8 @@ pub(super) struct Duty {
     pub(super) prepared: Instance,
     /// Of a follower: the leader's `stable`.
     pub(super) told_stable: Instance,
+    /// Of a follower: the newest SYNC_PREPARE for which it lacks requests.
+    pub(super) early: Option<Early>,
     /// Of a leader: f others have all no-ops below.
     pub(super) agreed: Instance,
     /// Of a leader: the first no-op that isn't agreed.
@@ -193,12 +203,15 @@ impl Replica {
             change: Change::default(),
             begun: None,
             counts: Counts::default(),
+            start: None,
+            mute: false,
+            last_stored: LastStored::default(),
         }
     }
 
     /// Tells what the store holds of the sessions, in ascending order and without a gap; `by` of an active one is
-    /// that of this partition. An older view changes nothing. True if anything is new: a durable replica stores it
-    /// as it does a packet. What follows from it is done by [`tick`](Self::tick).
+    /// that of this partition. An older view changes nothing. True if anything is new. What follows from it is done by
+    /// [`tick`](Self::tick).
     pub fn configure(&mut self, told: &[Session]) -> Result<bool, &'static str> {
         let is_news = self.sessions.learn(told)?;
         self.give_up_below(self.sessions.begin());
@@ -293,6 +306,16 @@ impl Replica {
         }
     }
 
+    /// Which start of its memory it is, if that is stored.
+    pub fn start(&self) -> Option<Start> {
+        self.start
+    }
+
+    /// Whether it was read from disk and not yet let go on. [N-RESTART]
+    pub fn is_mute(&self) -> bool {
+        self.mute
+    }
+
     /// What it does.
     pub fn status(&self) -> Status {
         self.status
@@ -379,13 +402,21 @@ impl Replica {
         self.in_conflict
     }
 
+    /// Whether it takes part in its view. [N-MUTE] [N-RESTART]
+    fn is_normal(&self) -> bool {
+        self.status == Status::Normal && !self.mute
+    }
+
     /// Whether it leads the view, and the view has begun.
     pub fn leads(&self) -> bool {
-        self.status == Status::Normal && self.leader() == Some(self.member())
+        self.is_normal() && self.leader() == Some(self.member())
     }
 
     /// The ACK that is due after a batch of packets. A leader has none: it answers. [N-ACK]
     pub fn take_ack(&mut self) -> Option<Ack> {
+        if self.mute {
+            return None;
+        }
         let slots = self.acked..self.log.next();
         self.acked = slots.end;
         if slots.is_empty() || self.status != Status::Normal || self.leads() {
@@ -397,7 +428,7 @@ impl Replica {
 
     /// The ACK with which a follower answers a READ: the reader's name is put in. [N-READ]
     pub fn echo(&self) -> Result<Header, Reason> {
-        match self.status == Status::Normal && !self.leads() {
+        match self.is_normal() && !self.leads() {
             true => Ok(self.ack()),
             false => Err(Reason::NotNormal),
         }
@@ -432,8 +463,11 @@ impl Replica {
         out: &mut impl Outbox,
     ) -> Verdict {
         debug_assert_eq!(self.settings.deployment.check(packet), Ok(()));
-        self.handle(now, packet, out)
-            .unwrap_or_else(Verdict::Dropped)
+        let handled = self.handle(now, packet, out);
+        match self.follow_early(now, out) {
+            true => Verdict::Changed,
+            false => handled.unwrap_or_else(Verdict::Dropped),
+        }
     }
 
     #[inline]
@@ -445,6 +479,9 @@ impl Replica {
     ) -> Result<Verdict, Reason> {
         if packet.header.pid != self.settings.pid {
             return Err(Reason::UnknownPartition);
+        }
+        if self.mute {
+            return Err(Reason::Restarted);
         }
         match packet.header.msgtype {
             MsgType::Ordered => self.ordered(packet),
@@ -497,6 +534,9 @@ impl Replica {
 
     /// Does what is due. Packets to this very node come back through [`step`](Self::step).
     pub fn tick(&mut self, now: Time, out: &mut impl Outbox) {
+        if self.mute {
+            return;
+        }
         self.follow_store(out);
         match self.status {
             Status::Normal if self.leads() => {
@@ -517,6 +557,9 @@ impl Replica {
 
     /// When [`tick`](Self::tick) is next due.
     pub fn next_deadline(&self) -> Option<Time> {
+        if self.mute {
+            return None;
+        }
         match self.status {
             Status::Normal if self.leads() => {
                 let gap = self.gap_deadline();

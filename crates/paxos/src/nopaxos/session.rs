@@ -3,6 +3,7 @@
 
 use super::view;
 use crate::configuration::MAX_REPLICAS;
+use crate::reader::Reader;
 use crate::{Epoch, Instance, Member, NodeId, PartitionId, Round, mix};
 
 /// Sessions kept, the newest ones.
@@ -103,6 +104,61 @@ impl Session {
         }
     }
 
+    fn save(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.number.to_be_bytes());
+        out.extend_from_slice(&self.sequencer.to_be_bytes());
+        out.extend_from_slice(&self.nonce.to_be_bytes());
+        out.push(self.f);
+        out.extend_from_slice(&self.lead.to_be_bytes());
+        let by = match self.stage {
+            Stage::Active { by } => by,
+            Stage::Issued | Stage::Writing => Round::NONE,
+        };
+        out.push(self.stage.rank());
+        out.extend_from_slice(&by.0.to_be_bytes());
+        out.push(self.anew.is_some().into());
+        if let Some(anew) = self.anew {
+            out.extend_from_slice(&anew.to_be_bytes());
+        }
+        out.push(self.members.len() as u8);
+        for member in &self.members {
+            out.extend_from_slice(&member.node.to_be_bytes());
+            out.extend_from_slice(&member.nonce.to_be_bytes());
+        }
+    }
+
+    fn load(r: &mut Reader<'_>) -> Result<Session, &'static str> {
+        let (number, sequencer, nonce) = (r.u32()?, r.u16()?, r.u64()?);
+        let (f, lead) = (r.u8()?, r.u16()?);
+        let (rank, by) = (r.u8()?, Round(r.u32()?));
+        let stage = match rank {
+            0 => Stage::Issued,
+            1 => Stage::Writing,
+            2 => Stage::Active { by },
+            _ => return Err("a session is at no stage"),
+        };
+        let anew = match r.flag()? {
+            true => Some(r.u64()?),
+            false => None,
+        };
+        let mut members = Vec::new();
+        for _ in 0..r.u8()? {
+            let (node, nonce) = (r.u16()?, r.u64()?);
+            members.push(Member { node, nonce });
+        }
+        let session = Session {
+            number,
+            sequencer,
+            nonce,
+            members,
+            f,
+            lead,
+            stage,
+            anew,
+        };
+        session.invalid().map_or(Ok(session), Err)
+    }
+
     /// From *writing* on that is final.
     fn begins_anew(&self) -> bool {
         self.anew.is_some() && self.stage != Stage::Issued
@@ -164,6 +220,26 @@ impl Sessions {
         let anew = self.known.iter().rposition(Session::begins_anew);
         self.known.drain(..surplus.max(anew.unwrap_or(0)));
         Ok(true)
+    }
+
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.known.len() as u16).to_be_bytes());
+        self.known.iter().for_each(|session| session.save(out));
+    }
+
+    pub(super) fn load(r: &mut Reader<'_>) -> Result<Sessions, &'static str> {
+        let mut known: Vec<Session> = Vec::new();
+        for _ in 0..r.u16()? {
+            let session = Session::load(r)?;
+            if known
+                .last()
+                .is_some_and(|last| last.number + 1 != session.number)
+            {
+                return Err("sessions are missing in between");
+            }
+            known.push(session);
+        }
+        Ok(Sessions { known })
     }
 
     /// Whether a session was known with another configuration. One that was only issued has no views, and its number

@@ -7,6 +7,30 @@ use super::replica::{Replica, heard, no_value, send};
 use crate::wire::nopaxos::{GapRequest, SyncPrepare, max_noop_ranges};
 use crate::{Header, Instance, MsgType, Outbox, Packet, Reason, Time, To, Verdict};
 
+/// A SYNC_PREPARE that came before requests that it speaks of.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub(super) struct Early {
+    header: Header,
+    value: Vec<u8>,
+}
+
+impl Early {
+    fn of(packet: &Packet<'_>) -> Early {
+        Early {
+            header: packet.header,
+            value: packet.value.to_vec(),
+        }
+    }
+
+    fn packet(&self) -> Packet<'_> {
+        Packet {
+            header: self.header,
+            tag: None,
+            value: &self.value,
+        }
+    }
+}
+
 impl Replica {
     // ---- The leader
 
@@ -142,21 +166,22 @@ impl Replica {
             return self.hear_of_view(now, h, out);
         }
         self.sent_by_leader(h)?;
-        match self.leads() {
-            true => self.prepare(now, packet, out),
-            false => self.follow(now, h, &prepare, out),
+        if self.leads() {
+            return self.prepare(now, packet, out);
         }
+        self.duty.heard = now;
+        self.follow(now, packet, &prepare, out)
     }
 
     /// Applies the no-ops, and answers once it has all that the leader has. [Y-APPLY]
     fn follow(
         &mut self,
         now: Time,
-        h: &Header,
+        packet: &Packet<'_>,
         prepare: &SyncPrepare<'_>,
         out: &mut impl Outbox,
     ) -> Result<Verdict, Reason> {
-        self.duty.heard = now;
+        let h = &packet.header;
         let told = self.hear_stable(prepare.noops.stable, now);
         if self.stable < prepare.noops.stable {
             return Ok(heard(told));
@@ -164,6 +189,7 @@ impl Replica {
         let changed = self.apply(&prepare.noops)? || told;
         if self.log.next() < h.inst {
             self.stamped_below(h.inst, now);
+            self.keep_early(packet);
             return Ok(heard(changed));
         }
         if !self.is_equal(h.inst, prepare) {
@@ -178,8 +204,39 @@ impl Replica {
             request: self.log.next(),
             ..self.header(MsgType::SyncRep, self.view)
         };
-        send(To::Sender, answer, &[], out);
+        send(To::Node(h.swid), answer, &[], out);
         Ok(heard(changed || is_news || stable_rose))
+    }
+
+    /// Of several the newest, since it speaks for all.
+    fn keep_early(&mut self, packet: &Packet<'_>) {
+        let kept = self.duty.early.as_ref();
+        if kept.is_none_or(|early| early.header.inst <= packet.header.inst) {
+            self.duty.early = Some(Early::of(packet));
+        }
+    }
+
+    /// The SYNC_PREPARE that has overtaken requests, once these have come. True if it changed anything. [Y-APPLY]
+    #[inline]
+    pub(super) fn follow_early(&mut self, now: Time, out: &mut impl Outbox) -> bool {
+        let next = self.log.next();
+        match self.duty.early.take_if(|early| early.header.inst <= next) {
+            None => false,
+            Some(early) => self.follow_kept(now, &early, out) == Ok(Verdict::Changed),
+        }
+    }
+
+    fn follow_kept(
+        &mut self,
+        now: Time,
+        early: &Early,
+        out: &mut impl Outbox,
+    ) -> Result<Verdict, Reason> {
+        let packet = early.packet();
+        self.sent_by_leader(&packet.header)?;
+        let max_value = self.settings.deployment.max_value;
+        let prepare = SyncPrepare::parse(packet.value, packet.header.inst, max_value)?;
+        self.follow(now, &packet, &prepare, out)
     }
 
     /// Two logs that differ although all rules hold: some slot was stamped twice. [Y-ALARM]

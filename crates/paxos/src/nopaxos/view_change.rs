@@ -25,6 +25,7 @@ use super::log::{Entry, Slot, contains};
 use super::replica::{Duty, Peer, Replica, Started, Status, no_value, send, sender};
 use super::session::{Session, Stage};
 use super::view;
+use crate::reader::Reader;
 use crate::wire::nopaxos::{GapRequest, Noops, max_noop_ranges};
 use crate::{
     Header, Instance, Member, MsgType, NodeId, Outbox, Packet, Reason, Round, Time, To, Verdict,
@@ -88,6 +89,22 @@ pub(super) struct Begun {
 impl Begun {
     pub(super) fn end(&self) -> Instance {
         self.end
+    }
+
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.origin.0.to_be_bytes());
+        out.extend_from_slice(&self.end.to_be_bytes());
+        out.extend_from_slice(&(self.value.len() as u16).to_be_bytes());
+        out.extend_from_slice(&self.value);
+    }
+
+    pub(super) fn load(r: &mut Reader<'_>) -> Result<Begun, &'static str> {
+        let (origin, end, len) = (Round(r.u32()?), r.u64()?, r.u16()?);
+        Ok(Begun {
+            origin,
+            end,
+            value: r.take(len.into())?.to_vec(),
+        })
     }
 }
 
@@ -220,6 +237,15 @@ impl Replica {
 
     fn change_to(&mut self, wanted: Round, now: Time, out: &mut impl Outbox) {
         self.go_to(wanted, now);
+        self.begin_again(now, out);
+    }
+
+    /// It tells, as if it had told nobody yet.
+    pub(super) fn begin_again(&mut self, now: Time, out: &mut impl Outbox) {
+        if self.mute {
+            return;
+        }
+        self.change.since = now;
         self.tell(now, out);
         if self.leader() == Some(self.member()) {
             self.note(self.own_log(), now, out);

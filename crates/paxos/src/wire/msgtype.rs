@@ -113,14 +113,10 @@ impl MsgType {
         Self::ALL.into_iter().find(|t| t.name() == name)
     }
 
-    /// Whether only nodes send messages of this type. Messages that anybody may send change nothing
-    /// but the order of commands, and their sender means nothing.
+    /// Whether only nodes send messages of this type. What clients send are commands, and its sender means nothing.
     #[inline]
     pub const fn is_of_nodes(self) -> bool {
-        !matches!(
-            self,
-            MsgType::Request | MsgType::Query | MsgType::Probe | MsgType::Read
-        )
+        !matches!(self, MsgType::Request | MsgType::Read)
     }
 
     /// The flags that a message of this type may carry, besides the tag.

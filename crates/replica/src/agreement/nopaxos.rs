@@ -6,15 +6,17 @@
 //!                 └──────missing────────> gaps, views, synchronisation      all others up to `stable`
 //! ```
 //!
-//! What the replica's timers decide is a packet of it to itself, which is handed back to it here at once: its log is in
-//! memory, so nothing has to be stored first.
+//! What the replica's timers decide is a packet of it to itself, which is handed back to it here at once: nothing of it
+//! has left. A replica's memory may be stored: [`NoPaxos::replica_mut`] says what is to be on disk before that.
 
 use super::poll::Poll;
-use super::{Agreement, Answers, Decided, Log, News, Reading, Stepped};
+use super::{Agreement, Answers, Decided, Log, News, Reading, ShownMemory, Stepped};
+use crate::application::Error;
 use crate::settings::{Settings, Wanted};
+use paxos::acceptor::Start;
 use paxos::nopaxos::log::Entry;
 use paxos::nopaxos::receiver::{Delivery, ReceiverSettings};
-use paxos::nopaxos::{Ack, Receiver, Replica, ReplicaSettings, Session, Status, view};
+use paxos::nopaxos::{Ack, Loaded, Receiver, Replica, ReplicaSettings, Session, Status, view};
 use paxos::outbox::Sent;
 use paxos::wire::value::{Probe, ProbeReport, Rejection};
 use paxos::{
@@ -48,6 +50,8 @@ pub struct NoPaxos {
     durable: Instance,
     /// Everything below is given up. [F-ANEW]
     given_up: Instance,
+    /// The view of the memory that was read from a disk, and what it knew to be stable.
+    found: (Round, Instance),
     /// When time was last looked at, and whether it is to be at once.
     now: Time,
     is_due: bool,
@@ -114,15 +118,12 @@ impl Agreement for NoPaxos {
     const TRIM_TO: &'static [To] = &[To::Leader];
 
     fn open(settings: &Settings, nonce: u64, next: Instance, now: Time) -> NoPaxos {
-        let (deployment, pid) = (settings.deployment, settings.pid);
-        let slots = settings.window as usize;
-        let replica = ReplicaSettings::new(deployment, pid, slots, nonce);
         NoPaxos {
             nonce,
-            replica: Replica::new(replica, next),
+            replica: Replica::new(replica_settings(settings, nonce), next),
             receiver: Receiver::new(ReceiverSettings {
-                deployment,
-                pid,
+                deployment: settings.deployment,
+                pid: settings.pid,
                 slots: settings.buffer,
                 reorder_wait: REORDER_WAIT,
             }),
@@ -132,6 +133,7 @@ impl Agreement for NoPaxos {
             executed: next,
             durable: next,
             given_up: 0,
+            found: (Round::NONE, 0),
             now,
             is_due: false,
             poll: Poll::new(settings.poll_interval, now),
@@ -147,6 +149,9 @@ impl Agreement for NoPaxos {
 
     #[inline]
     fn step<'p>(&mut self, now: Time, packet: &Packet<'p>, out: &mut impl Outbox) -> Stepped<'p> {
+        if self.replica.is_mute() {
+            return Stepped::dropped(Reason::Restarted);
+        }
         let verdict = match packet.header.msgtype {
             MsgType::Ordered => self.on_ordered(now, packet, out),
             MsgType::ProbeAck => {
@@ -234,6 +239,9 @@ impl Agreement for NoPaxos {
     fn tick(&mut self, now: Time, out: &mut impl Outbox) -> bool {
         self.now = now;
         self.is_due = false;
+        if self.replica.is_mute() {
+            return false;
+        }
         for (to, header, value) in self.unsent.0.drain(..) {
             out.send(to, &header, &value);
         }
@@ -306,7 +314,7 @@ impl Agreement for NoPaxos {
             lane_for: None,
             incarnation: false,
             checkpoint_at_least: self.needs_state_from(),
-            new_epoch: self.replica.in_conflict() || is_used_up,
+            new_epoch: (self.replica.in_conflict() || is_used_up) && !self.replica.is_mute(),
             view_with: Some(mentioned).filter(|session| *session > known),
         }
     }
@@ -332,11 +340,21 @@ impl Agreement for NoPaxos {
     }
 
     /// Where it isn't normal, the session to which it goes: the number of a view that may never begin says nothing.
+    /// A mute one shows all that it has, to be compared with what it has shown before. [N-RESTART]
     fn shown(&self) -> Option<Round> {
         let view = self.replica.view();
         Some(match self.replica.status() {
+            _ if self.replica.is_mute() => self.found.0,
             Status::Normal => view,
             Status::ViewChange | Status::Stranger => view::stamp(view),
+        })
+    }
+
+    fn memory(&self) -> Option<ShownMemory> {
+        let (replica, is_mute) = (&self.replica, self.replica.is_mute());
+        Some(ShownMemory {
+            start: replica.start().map_or(0, |start| start.shown(is_mute)),
+            stable: is_mute.then_some(self.found.1),
         })
     }
 
@@ -353,6 +371,46 @@ impl NoPaxos {
     /// The role, for whoever wants to know its view, or to report a session that has begun.
     pub fn replica(&self) -> &Replica {
         &self.replica
+    }
+
+    // ---- A memory that is stored
+
+    /// The role, whose memory is to be stored.
+    pub fn replica_mut(&mut self) -> &mut Replica {
+        &mut self.replica
+    }
+
+    /// Goes on with the memory that was read from a disk, at another `start` of it: mute, until [it may](Self::resume).
+    /// The application may be behind what is stable there, which is executed again; or ahead, where it had stored more
+    /// than the log. Refused where entries are missing between the two. [N-RESTART]
+    pub fn remember(&mut self, loaded: Loaded, start: Start) -> Result<(), Error> {
+        let settings = replica_settings(&self.settings, self.nonce);
+        let replica = loaded.into_replica(settings, start);
+        let replica = replica.map_err(|why| Error(why.into()))?;
+        let mut replica = replica.ok_or_else(|| Error("it is empty".into()))?;
+        // What the application has is no proof that the log is the last one.
+        self.found = (replica.view(), replica.stable());
+        let (position, floor) = (self.executed, replica.floor());
+        if position < floor {
+            return Err(Error(format!(
+                "it begins at slot {floor}, and the application has executed no more than what is below slot                  {position}: one of the two is an old copy, or was removed"
+            )));
+        }
+        if position > replica.stable() {
+            // It is mute, and sends nothing.
+            replica.restored(self.now, position, &mut Sent::default());
+            let _ = replica.take_rewind();
+        }
+        self.replica = replica;
+        Ok(())
+    }
+
+    /// The controller lets this start of this memory go on. True if that changed anything. [N-RESTART]
+    pub fn resume(&mut self, now: Time, nonce: u64, start: Start) -> Result<bool, &'static str> {
+        let mut out = looped(&self.settings, &mut self.to_self, &mut self.unsent);
+        let resumed = self.replica.resume(now, nonce, start, &mut out);
+        self.is_due = true;
+        resumed
     }
 
     /// Whoever can't go on behind what was given up takes another one's state, too.
@@ -546,6 +604,11 @@ impl NoPaxos {
             false => self.now + PAUSE,
         }
     }
+}
+
+fn replica_settings(settings: &Settings, nonce: u64) -> ReplicaSettings {
+    let slots = settings.window as usize;
+    ReplicaSettings::new(settings.deployment, settings.pid, slots, nonce)
 }
 
 fn looped<'a, O: Outbox>(

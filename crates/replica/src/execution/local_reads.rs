@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads of the front end beside this replica that have no place in the log: each waits until everything is executed
-//! that may have been decided when it came. [B-EXECUTE]
+//! Reads of the front end beside this replica, and of clients, that have no place in the log: each waits until everything
+//! is executed that may have been decided when it came. [B-EXECUTE]
 
 use super::Execution;
-use crate::application::Application;
-use crate::reply::Output;
-use paxos::{Bound, Instance, Time};
+use crate::application::{Application, Error};
+use crate::client_reads::{ClientRead, LongAnswer};
+use crate::protocol::Status;
+use crate::reply::{Output, Place, ReplyTo};
+use paxos::{Bound, Instance, Reason, Time};
 use std::collections::VecDeque;
 
-/// Reads that may wait; others go through the log.
+/// Reads that may wait; others go through the log, or are sent again.
 const MAX_READS: usize = 65_536;
 /// Bytes of answers that stay allocated; more is given back.
 const KEEP: usize = 1 << 20;
@@ -31,14 +33,26 @@ pub(super) struct LocalReads {
     /// Numbers, and where their answers end; without one a read is to go through the log.
     answered: Vec<(u64, Option<usize>)>,
     bytes: Vec<u8>,
+    /// The last answer to a client that left in pieces: it is asked for the next ones soon.
+    long: Option<LongAnswer>,
+    /// The answer in hand.
+    scratch: Vec<u8>,
+}
+
+/// Who waits for a read.
+enum Asker {
+    /// The front end beside this replica, under this number.
+    FrontEnd(u64),
+    Client(ClientRead),
 }
 
 struct Waiting {
-    read: LocalRead,
+    asker: Asker,
+    command: Vec<u8>,
     /// The question that it waits for, and the answer to that.
     question: u64,
     end: Option<Instance>,
-    /// Then it goes through the log.
+    /// Then the front end sends it through the log, and a client asks another replica.
     until: Time,
 }
 
@@ -48,14 +62,65 @@ impl<A: Application> Execution<A> {
         let fits = self.local_reads.waiting.len() < MAX_READS;
         match question.filter(|_| fits && self.app.is_read(&read.command)) {
             None => self.local_reads.give_up(read.number),
-            Some(_) if read.stale && !self.stands_still() => self.execute_local_read(&read),
-            Some(question) => self.local_reads.waiting.push_back(Waiting {
-                question,
-                end: read.stale.then_some(0),
-                until: now.saturating_add(self.settings.read_patience),
-                read,
-            }),
+            Some(_) if read.stale && !self.stands_still() => {
+                self.execute_local_read(&Asker::FrontEnd(read.number), &read.command);
+            }
+            Some(question) => {
+                let end = read.stale.then_some(0);
+                self.wait(
+                    now,
+                    Asker::FrontEnd(read.number),
+                    read.command,
+                    question,
+                    end,
+                );
+            }
         }
+    }
+
+    /// Whether a client's read can be taken. What isn't a read is answered as such. [B-CLIENT]
+    pub fn takes_read(&mut self, read: &ClientRead, command: &[u8]) -> Result<bool, Reason> {
+        if self.local_reads.waiting.len() == MAX_READS {
+            return Err(Reason::Busy);
+        }
+        if self.app.is_read(command) {
+            return Ok(true);
+        }
+        if let Some(to) = self.sessions.remote(read.client) {
+            let status = Status::Unsupported;
+            self.push_read_answer(to, read, status, &[]);
+        }
+        Ok(false)
+    }
+
+    /// Takes a client's read; without a question it is content with what is executed.
+    pub fn read_for_client(
+        &mut self,
+        now: Time,
+        question: Option<u64>,
+        read: ClientRead,
+        command: &[u8],
+    ) {
+        let end = question.is_none().then_some(0);
+        let question = question.unwrap_or_default();
+        self.wait(now, Asker::Client(read), command.to_vec(), question, end);
+    }
+
+    fn wait(
+        &mut self,
+        now: Time,
+        asker: Asker,
+        command: Vec<u8>,
+        question: u64,
+        end: Option<Instance>,
+    ) {
+        self.local_reads.waiting.push_back(Waiting {
+            asker,
+            command,
+            question,
+            end,
+            until: now.saturating_add(self.settings.read_patience),
+        });
     }
 
     /// A question is answered.
@@ -76,22 +141,63 @@ impl<A: Application> Execution<A> {
             let Some(waiting) = self.local_reads.waiting.pop_front() else {
                 return;
             };
-            self.execute_local_read(&waiting.read);
+            self.execute_local_read(&waiting.asker, &waiting.command);
         }
     }
 
-    fn execute_local_read(&mut self, read: &LocalRead) {
-        let reads = &mut self.local_reads;
-        let result = self.app.execute(&read.command, &mut reads.bytes);
-        reads.answered.push((read.number, Some(reads.bytes.len())));
+    fn execute_local_read(&mut self, asker: &Asker, command: &[u8]) {
+        let result = match asker {
+            Asker::FrontEnd(number) => {
+                let reads = &mut self.local_reads;
+                let result = self.app.read(command, &mut reads.bytes);
+                reads.answered.push((*number, Some(reads.bytes.len())));
+                result
+            }
+            Asker::Client(read) => self.answer_client(read, command),
+        };
         let _ = self.final_error(result);
+    }
+
+    /// A session that isn't known here may be known to others, whom its client asks next. [B-CLIENT] [B-PIECES]
+    fn answer_client(&mut self, read: &ClientRead, command: &[u8]) -> Result<(), Error> {
+        let Some(to) = self.sessions.remote(read.client) else {
+            return Ok(());
+        };
+        let max_len = self.settings.limits.reply;
+        let known = self.local_reads.long.take().filter(|long| long.is_of(read));
+        let long = match known {
+            Some(long) => long,
+            None => {
+                let mut answer = std::mem::take(&mut self.local_reads.scratch);
+                answer.clear();
+                self.app.read(command, &mut answer)?;
+                if read.from == 0 && answer.len() <= max_len {
+                    self.push_read_answer(to, read, Status::Ok, &answer);
+                    self.local_reads.scratch = answer;
+                    return Ok(());
+                }
+                LongAnswer::new(read, answer)
+            }
+        };
+        long.pieces(read.from, max_len, |piece| {
+            self.push_read_answer(to, read, Status::Piece, piece);
+        });
+        self.local_reads.long = Some(long);
+        Ok(())
+    }
+
+    fn push_read_answer(&mut self, to: ReplyTo, read: &ClientRead, status: Status, bytes: &[u8]) {
+        self.replies.place = Place::Slot(self.next.saturating_sub(1));
+        self.replies
+            .push(to, read.client, read.number, status, bytes);
     }
 
     /// Gives up those that have waited for long. [B-LIMIT]
     pub fn give_up_reads(&mut self, now: Time) {
         while self.read_deadline().is_some_and(|until| until <= now) {
-            if let Some(waiting) = self.local_reads.waiting.pop_front() {
-                self.local_reads.give_up(waiting.read.number);
+            let waiting = self.local_reads.waiting.pop_front();
+            if let Some(Asker::FrontEnd(number)) = waiting.map(|waiting| waiting.asker) {
+                self.local_reads.give_up(number);
             }
         }
     }

@@ -69,7 +69,7 @@ impl<A: Application> Execution<A> {
         let result = self
             .sessions
             .read(read.client, read.request, &mut self.replies, |reply| {
-                app.execute(&read.command, reply)
+                app.read(&read.command, reply)
             });
         let _ = self.final_error(result);
     }

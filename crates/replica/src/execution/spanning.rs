@@ -10,6 +10,7 @@ use super::Execution;
 use crate::agreement::Decided;
 use crate::application::{Application, Error, Part};
 use crate::outcome::{Executed, Outcome, Outcomes};
+use crate::parts;
 use crate::protocol::Status;
 use crate::session::At;
 use crate::sibling::{Copy, SiblingMessage};
@@ -328,9 +329,10 @@ impl<A: Application> Execution<A> {
     ) -> Result<Arc<Outcome>, Error> {
         self.statistics.commands += 1;
         let (client, request) = (copy.client, copy.request);
-        if request == 0 {
+        // Neither a session's own operations nor parts are over several partitions.
+        if request == 0 || parts::split(request).1.is_some() {
             self.sessions
-                .answer(client, 0, Status::Malformed, &mut self.replies);
+                .answer(client, request, Status::Malformed, &mut self.replies);
             return Ok(Arc::new(Outcome::new(copy, None)));
         }
         let mut parts = self.parts(copy);
@@ -343,8 +345,9 @@ impl<A: Application> Execution<A> {
                 now,
             },
         );
+        let (id, replies) = ((client, request), &mut self.replies);
         self.sessions
-            .command(at, client, request, &mut self.replies, |reply| {
+            .command(at, id, &copy.command, replies, |_, reply| {
                 let done = match &told {
                     Some(outcome) => outcome.executed().cloned().ok_or_else(contradiction)?,
                     None => combine(app, copy, &mut parts)?,

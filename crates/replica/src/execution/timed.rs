@@ -17,12 +17,21 @@ impl<A: Application> Execution<A> {
         let deadlines = [
             self.commit_deadline(),
             self.read_deadline(),
-            self.checkpoints
-                .next_deadline(self.committed, self.reports_as(epoch).is_some())
-                .filter(|_| !self.installing),
+            self.checkpoint_deadline(epoch).filter(|_| !self.installing),
             (self.sessions.len() > 0).then_some(self.expire_due),
         ];
         deadlines.into_iter().flatten().min()
+    }
+
+    /// While something is executed that isn't stable no checkpoint begins, however long it is overdue: it does with the
+    /// batch in which the rest becomes stable.
+    fn checkpoint_deadline(&self, epoch: Option<Epoch>) -> Option<Time> {
+        let committed = match self.next > self.stable {
+            true => self.checkpoints.durable(),
+            false => self.committed,
+        };
+        let reports = self.reports_as(epoch).is_some();
+        self.checkpoints.next_deadline(committed, reports)
     }
 
     /// Spreads in time what all replicas do, and what would stop all at once.

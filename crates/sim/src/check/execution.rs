@@ -8,7 +8,7 @@
 mod reads;
 mod shown;
 
-pub use reads::Read;
+pub use reads::{READS, Read};
 pub use shown::Known;
 
 use std::collections::BTreeMap;
@@ -201,6 +201,9 @@ impl Executions {
                     "replica {replica} executes command {id} in partition {pid} instance {inst}, which was not decided"
                 )
             });
+        }
+        if self.commands.get(id as usize).is_none() {
+            return;
         }
         if inst < self.logs[pid as usize].trim && !completes {
             let trim = self.logs[pid as usize].trim;

@@ -19,7 +19,7 @@ use std::fmt;
 use paxos::Time;
 
 pub use beginnings::Beginnings;
-pub use execution::{Executions, Known, OpInfo, Read};
+pub use execution::{Executions, Known, OpInfo, READS, Read};
 pub use order::has_no_circle;
 pub use ordered::Ordered;
 pub use votes::{Asked, Memory, Votes};
@@ -49,6 +49,8 @@ pub enum Invariant {
     BadPacket,
     /// 4: a replica that has executed what an active epoch doesn't know of stops when it is told.
     Alarm,
+    /// 4: an install that was begun can be ended.
+    Installed,
     /// 9: nobody repairs what was never begun.
     Ahead,
     /// 10: what is committed stays.
@@ -82,6 +84,7 @@ impl Invariant {
             Invariant::Linearizable => "I7 linearizable",
             Invariant::BadPacket => "I8 bad packet",
             Invariant::Alarm => "I4 alarm",
+            Invariant::Installed => "I4 install",
             Invariant::Ahead => "I9 nothing ahead of the leader",
             Invariant::Committed => "I10 committed stays",
             Invariant::OneStart => "I11 one start",

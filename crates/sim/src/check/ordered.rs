@@ -7,7 +7,7 @@ use paxos::{Epoch, Flags, Header, Instance, MsgType, NodeId, PartitionId};
 use test_world::committed::{Committed, Content};
 
 use super::stamps::Stamps;
-use super::{Findings, Invariant};
+use super::{Findings, Invariant, READS};
 
 /// See the module.
 #[derive(Debug)]
@@ -53,6 +53,8 @@ impl Ordered {
         let mut header = *header;
         match header.msgtype {
             MsgType::Ordered => self.stamps.sent(&header, value, findings),
+            // It has no slot of its own, and says nothing of who has the one before it.
+            MsgType::Reply if header.request >= READS => return,
             // It names the commands, not the message.
             MsgType::Reply if !self.stamps.is_named(header.rnd.epoch(), &header) => {
                 header.flags = Flags::PACKED;

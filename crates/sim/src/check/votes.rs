@@ -11,8 +11,10 @@ use paxos::{
     Configuration, Epoch, Flags, Header, Instance, MsgType, NodeId, PartitionId, Reason, Round,
 };
 
+use replica::parts::{self, Part};
+
 use super::{Findings, Invariant};
-use crate::application::{Command, Spanning};
+use crate::application::{Command, Spanning, last_part};
 use crate::rng::hash;
 use control::LEAP;
 
@@ -540,8 +542,7 @@ pub(super) fn commands_of(header: &Header, value: &[u8]) -> Vec<u64> {
         let items = packed_items(value).filter_map(Result::ok);
         return items
             .filter(|item| item.request > 0)
-            .filter_map(|item| Command::parse(item.bytes))
-            .map(|command| command.id)
+            .filter_map(|item| command_of((item.client, item.request), item.bytes))
             .collect();
     }
     if header.request == 0 {
@@ -552,5 +553,15 @@ pub(super) fn commands_of(header: &Header, value: &[u8]) -> Vec<u64> {
         let command = command.and_then(Spanning::parse);
         return command.map(|c| c.id).into_iter().collect();
     }
-    Command::parse(value).map(|c| c.id).into_iter().collect()
+    let id = (header.client, header.request);
+    command_of(id, value).into_iter().collect()
+}
+
+/// The id of a command, or what stands for it in its last part.
+fn command_of((client, number): (u64, u64), bytes: &[u8]) -> Option<u64> {
+    match parts::split(number).1 {
+        None => Command::parse(bytes).map(|command| command.id),
+        Some(Part::At(_)) => None,
+        Some(Part::Last) => Some(last_part(client, number)),
+    }
 }

@@ -86,7 +86,9 @@ impl<G: Protocol> Cluster<G> {
             Action::Stop => self.stop_all(),
             Action::Start => self.start_all(),
             Action::Rival => self.controller.rival(&mut self.world),
+            Action::Failover if self.world.is_ordered() => self.sessions.order(),
             Action::Failover => self.controller.order_failover(&mut self.world),
+            Action::Lead(name) => self.sessions.lead_first(layout::node_id(name)),
             Action::CopyDisk(name) => self.copy_disk(name),
             Action::PutBack(name) => self.put_back(name),
             Action::Lie(name) => {
@@ -155,7 +157,16 @@ impl<G: Protocol> Cluster<G> {
         if self.world.mutated(Mutation::WritesBesideRead) {
             self.send_behind(number);
         }
-        self.replicas[n].read_locally(&mut self.world, number);
+        match self.world.is_ordered() {
+            true => self.read_of_all(client, number, (pid, key)),
+            false => self.replicas[n].read_locally(&mut self.world, number),
+        }
+    }
+
+    fn read_of_all(&mut self, client: u8, number: usize, of: (u8, u8)) {
+        if let Some(client) = self.clients.get_mut(usize::from(client).wrapping_sub(1)) {
+            client.read(&mut self.world, number, of);
+        }
     }
 
     /// Goes on with what clients send behind reads that are answered.
@@ -204,7 +215,12 @@ impl<G: Protocol> Cluster<G> {
                         .note(|_| format!("spared   {name}: more than f would have forgotten"));
                 }
             }
-            Kind::Replica(n) if G::may_crash(self, n) => self.replicas[n].crash(power),
+            Kind::Replica(n) if G::may_crash(self, n) => {
+                self.replicas[n].crash(power);
+                if power {
+                    self.replicas[n].lose_logs(&mut self.world.rng);
+                }
+            }
             Kind::Replica(_) => self
                 .world
                 .note(|_| format!("spared   {name}: more than f would have forgotten")),

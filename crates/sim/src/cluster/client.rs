@@ -4,20 +4,24 @@
 //! A command without an answer stays open in the history: its session may have expired before it
 //! was executed, or after.
 
+mod reads;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use control::Message;
 use paxos::nopaxos::{self, Quorum};
 use paxos::{MsgType, Packet, PartitionId, Proposer, ProposerSettings, Time, Verdict};
 use replica::Status;
+use replica::parts::{self, Part, Progress, Sending};
 use replica::protocol::{ReplyAddress, SessionOp};
 
 use super::host::{Alarm, Host};
 use super::layout::{Endpoint, NodeIndex};
+use super::mutation::Mutation;
 use super::replica::client_address;
-use super::world::{GROUP, Outgoing, Sender, World};
-use crate::application::{Command, Span, Spanning};
-use crate::check::OpInfo;
+use super::world::{GROUP, MAX_VALUE, Outgoing, Sender, World};
+use crate::application::{Command, Span, Spanning, last_part};
+use crate::check::{OpInfo, READS};
 use crate::linearizability::{Op, Operation};
 use crate::plan::Name;
 use crate::queue::MILLISECOND;
@@ -42,6 +46,49 @@ struct Session {
     outstanding: BTreeMap<u64, u64>,
     /// Commands that wait for the session, or for room in its window.
     waiting: VecDeque<Wish>,
+    /// One that is longer than a value, on its way.
+    large: Option<Large>,
+    /// For a mutation: the last one before it.
+    earlier: Vec<u8>,
+}
+
+/// A command that travels in parts. [S-PARTS]
+struct Large {
+    command: Vec<u8>,
+    sending: Sending,
+}
+
+impl Session {
+    /// The request to which an answer with this number belongs; none if it is that to a part before the last.
+    fn answered_request(&mut self, number: u64, status: Option<Status>) -> Option<u64> {
+        let (request, part) = parts::split(number);
+        if part.is_none() {
+            return Some(request);
+        }
+        let large = self.large.as_mut()?;
+        if large.sending.answered(number, status == Some(Status::Ok)) != Progress::Answered {
+            return None;
+        }
+        self.earlier = self.large.take()?.command;
+        Some(request)
+    }
+
+    fn send_parts(&mut self, world: &mut World, pid: usize, proposer: &mut Proposer) {
+        let (Some(id), Some(large)) = (self.id, &mut self.large) else {
+            return;
+        };
+        let mut part = Vec::new();
+        while let Some(number) = large.sending.next(&large.command, &mut part) {
+            let may_mix = matches!(parts::split(number).1, Some(Part::At(_)));
+            if may_mix && world.mutated(Mutation::PartsMixed) && world.rng.chance(500_000) {
+                // What follows the length.
+                let of_earlier = self.earlier.iter().zip(part.iter_mut().skip(4));
+                of_earlier.for_each(|(byte, place)| *place = *byte);
+            }
+            let submitted = proposer.submit(pid as u16, id, number, &part);
+            submitted.expect("a number of its own, and a part that fits");
+        }
+    }
 }
 
 /// A command that a client wants executed.
@@ -68,6 +115,11 @@ pub enum Wish {
 }
 
 impl Wish {
+    /// Whether it may be longer than a value.
+    fn is_large(&self) -> bool {
+        matches!(self, Wish::Single { padding, .. } if *padding > MAX_VALUE / 2)
+    }
+
     /// The partition whose session it belongs to.
     fn pid(&self) -> u8 {
         match self {
@@ -95,6 +147,10 @@ pub struct ClientHost {
     answers: Vec<(u64, u64, Vec<u8>)>,
     /// By partition: REPLYs that wait until they are final, where the group agrees by NOPaxos.
     quorums: Vec<Quorum<Vec<u8>>>,
+    /// The sessions that it was told, by partition.
+    told: Vec<Vec<nopaxos::Session>>,
+    /// Reads without an answer, by request.
+    reads: BTreeMap<u64, reads::Asked>,
 }
 
 impl ClientHost {
@@ -115,6 +171,8 @@ impl ClientHost {
             out: Outgoing::default(),
             answers: Vec::new(),
             quorums: Vec::new(),
+            told: Vec::new(),
+            reads: BTreeMap::new(),
         }
     }
 
@@ -160,6 +218,7 @@ impl ClientHost {
     pub fn crash(&mut self) {
         self.role = None;
         self.operations = None;
+        self.reads.clear();
         for session in &mut self.sessions {
             *session = Session::default();
         }
@@ -209,6 +268,13 @@ impl ClientHost {
             if oldest.is_some_and(|oldest| request >= oldest + window) {
                 break;
             }
+            // One at a time; an ordered session executes nothing beside it.
+            let is_large = session.waiting.front().is_some_and(Wish::is_large);
+            let has_large = session.large.is_some();
+            if is_large && has_large || self.ordered && (has_large || is_large && oldest.is_some())
+            {
+                break;
+            }
             let Some(wish) = session.waiting.pop_front() else {
                 break;
             };
@@ -225,7 +291,18 @@ impl ClientHost {
                         ordered,
                     };
                     let (number, bytes) = single(world, info, padding);
-                    (number, proposer.submit(pid as u16, id, request, &bytes))
+                    if bytes.len() > usize::from(MAX_VALUE) {
+                        let last = parts::number(request, Part::Last);
+                        world.requests.insert((pid as u16, id, last), number);
+                        world.in_parts.insert(number, last_part(id, last));
+                        session.large = Some(Large {
+                            sending: Sending::new(request, bytes.len(), MAX_VALUE.into()),
+                            command: bytes,
+                        });
+                        (number, Ok(()))
+                    } else {
+                        (number, proposer.submit(pid as u16, id, request, &bytes))
+                    }
                 }
                 Wish::Spanning { keys, span } => {
                     let keys: Vec<_> = keys
@@ -241,6 +318,7 @@ impl ClientHost {
             session.outstanding.insert(request, number);
             world.requests.insert((pid as u16, id, request), number);
         }
+        session.send_parts(world, pid, proposer);
     }
 
     /// A packet arrives.
@@ -255,6 +333,9 @@ impl ClientHost {
             return Some(Verdict::Dropped(reason));
         }
         self.role.as_ref()?;
+        if h.request >= READS {
+            return Some(self.count_read(world, packet));
+        }
         let quorum = &mut self.quorums[usize::from(h.pid)];
         let counted = match h.msgtype {
             MsgType::Ack => quorum.ack(h),
@@ -275,6 +356,7 @@ impl ClientHost {
         told: &[Vec<nopaxos::Session>],
         sequencer: Option<NodeIndex>,
     ) {
+        self.told = told.to_vec();
         for (quorum, sessions) in self.quorums.iter_mut().zip(told) {
             for session in sessions {
                 quorum.learn(session).expect("there is one controller");
@@ -328,6 +410,9 @@ impl ClientHost {
                 session.next_request = 1;
             }
         } else if session.id == Some(client) {
+            let Some(request) = session.answered_request(request, status) else {
+                return self.submit(world, pid);
+            };
             let Some(id) = session.outstanding.remove(&request) else {
                 return;
             };
@@ -358,6 +443,10 @@ impl ClientHost {
         if let Some(id) = session.id.take() {
             for request in std::mem::take(&mut session.outstanding).into_keys() {
                 proposer.reply(pid as u16, id, request);
+            }
+            let large = session.large.take();
+            for number in large.iter().flat_map(|large| large.sending.open()) {
+                proposer.reply(pid as u16, id, number);
             }
             if let Some(operations) = &mut self.operations {
                 operations.reply(pid as u16, id, 0);

@@ -23,7 +23,7 @@ mod world;
 pub use world::{CLUSTER, GROUP, MAX_VALUE};
 
 use control::LEAP;
-use paxos::{Instance, Packet, Time};
+use paxos::{Instance, Packet, Time, To};
 
 use crate::check::{Invariant, Violation};
 use crate::observe::Observer;
@@ -406,6 +406,9 @@ impl<G: Protocol> Cluster<G> {
                 )
             });
         }
+        if matches!(kind, Kind::Replica(_)) && self.answers_at_once(to, from, &packet) {
+            return;
+        }
         let w = &mut self.world;
         let verdict = match kind {
             Kind::Controller => {
@@ -418,6 +421,7 @@ impl<G: Protocol> Cluster<G> {
             Kind::Replica(n) => {
                 let verdict = self.replicas[n].packet(w, to, from, &packet, damaged);
                 self.answer_again(to, from, &packet);
+                self.tell_again(to, from, &packet);
                 verdict
             }
             Kind::Learner(n) => self.learners[n].packet(w, from, &packet, damaged),
@@ -442,8 +446,49 @@ impl<G: Protocol> Cluster<G> {
                 let claimed = self.acceptors[n].claimed(packet);
                 claimed.or_else(|| mutation::rewrite(mutation?, packet))
             }
+            (Kind::Replica(_), _) if self.world.is_ordered() => {
+                let last = self.sessions.last_session();
+                let last = last.map(|s| (s.number, s.sequencer));
+                mutation::ordered::rewrite(mutation?, packet, last)
+            }
             (Kind::Replica(_), _) => mutation::rewrite(mutation?, packet),
+            (Kind::Client(_), _) => mutation::ordered::rewrite_answer(mutation?, packet),
             _ => None,
+        }
+    }
+
+    /// The mutations of a follower that answers before it has done what it was asked.
+    fn answers_at_once(&mut self, to: Endpoint, from: Endpoint, packet: &Packet<'_>) -> bool {
+        let own = layout::node_id(self.host(to.node).name);
+        let member = self.sessions.last_session();
+        let member = member.and_then(|s| s.members.iter().find(|m| m.node == own));
+        let (Some(mutation), Some(member)) = (self.world.mutation, member) else {
+            return false;
+        };
+        let answer = mutation::ordered::answers_at_once(mutation, packet, *member);
+        let Some(header) = answer.filter(|_| to.node != from.node) else {
+            return false;
+        };
+        self.world
+            .send(to, Some(from), None, To::Sender, &header, &[]);
+        true
+    }
+
+    /// The mutation of a new leader that counts one member's VIEW_CHANGE as two.
+    fn tell_again(&mut self, to: Endpoint, from: Endpoint, packet: &Packet<'_>) {
+        if !self.world.mutated(Mutation::ToldByAnother) {
+            return;
+        }
+        let node = layout::node_id(self.host(to.node).name);
+        let last = self.sessions.last_session();
+        let header = last.and_then(|last| mutation::ordered::told_by_another(packet, node, last));
+        if let (Some(header), Kind::Replica(n)) = (header, self.kind(to.node)) {
+            let again = Packet {
+                header,
+                tag: None,
+                value: packet.value,
+            };
+            let _ = self.replicas[n].packet(&mut self.world, to, from, &again, false);
         }
     }
 

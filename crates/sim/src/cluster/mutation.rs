@@ -5,6 +5,8 @@
 //! sends, spoils what it has stored, or sets it up falsely, so that the cluster behaves as if the
 //! rule in question had been left out.
 
+pub mod ordered;
+
 use std::ops::Range;
 
 use control::{ControlOutbox, GivenUp, GroupState, Message, Peer, Store};
@@ -74,7 +76,7 @@ pub enum Mutation {
     CheckpointReportedEarly,
     /// A re-joined acceptor is enabled with the floor of the first epoch.
     KeepsOldMembership,
-    /// A durable acceptor answers before its log is synced.
+    /// A durable acceptor, or replica with NOPaxos, answers before its log is synced.
     AnswersBeforeSync,
     /// When a sync ends, answers leave that were given while it was under way.
     SyncCoversLater,
@@ -130,12 +132,40 @@ pub enum Mutation {
     ReplicaForgets,
     /// What an ousted leader has executed ahead isn't taken back.
     NothingTakenBack,
+    /// Parts of commands that aren't whole don't survive a restart.
+    PartsForgotten,
+    /// Parts of two commands aren't told apart.
+    PartsMixed,
+    /// Replicas take what sequencers of earlier sessions stamp.
+    OldSessionTaken,
+    /// VIEW_CHANGE doesn't tell which slots are no-ops.
+    NoopsNotTold,
+    /// VIEW_CHANGEs of all views are merged, not those of the latest one.
+    AllViewsMerged,
+    /// The new leader counts one member's VIEW_CHANGE as two.
+    ToldByAnother,
+    /// A view of a later session doesn't ask the members of earlier ones.
+    OldMembersNotAsked,
+    /// A session is active as soon as one member has begun a view of it.
+    ActiveByOne,
+    /// A sequencer stamps before its session is active.
+    ProgrammedEarly,
+    /// GAP_COMMIT is answered, and not carried out.
+    GapAnsweredEarly,
+    /// SYNC_PREPARE is answered, and not carried out.
+    SyncAnsweredEarly,
+    /// A follower acknowledges slots that it doesn't have.
+    AcksTooMuch,
+    /// A client is content with the leader's answer.
+    LeaderSuffices,
+    /// A client of NOPaxos that reads is content with the leader's answer.
+    ReadsUnechoed,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// those that are to notice them.
-    pub const ALL: [Mutation; 52] = [
+    pub const ALL: [Mutation; 66] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -188,6 +218,20 @@ impl Mutation {
         Mutation::SequencerBeginsAgain,
         Mutation::ReplicaForgets,
         Mutation::NothingTakenBack,
+        Mutation::PartsForgotten,
+        Mutation::PartsMixed,
+        Mutation::OldSessionTaken,
+        Mutation::NoopsNotTold,
+        Mutation::AllViewsMerged,
+        Mutation::ToldByAnother,
+        Mutation::OldMembersNotAsked,
+        Mutation::ActiveByOne,
+        Mutation::ProgrammedEarly,
+        Mutation::GapAnsweredEarly,
+        Mutation::SyncAnsweredEarly,
+        Mutation::AcksTooMuch,
+        Mutation::LeaderSuffices,
+        Mutation::ReadsUnechoed,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.
@@ -335,6 +379,7 @@ pub fn spoil_store(world: &World, store: &SharedStore) {
         Some(Mutation::CommitReportedEarly) => store.commit_late(),
         Some(Mutation::ExecutedCountsAsStored) => store.count_executed(),
         Some(Mutation::OutcomesForgotten) => store.forget_outcomes(),
+        Some(Mutation::PartsForgotten) => store.forget_parts(),
         Some(Mutation::MarkerBeforeRecord) => store.forget_overtaken_outcomes(),
         _ => {}
     }

@@ -6,6 +6,8 @@ use paxos::nopaxos::Session;
 use replica::{Agreement, EpochView, NoPaxos, Paxos};
 
 use super::Cluster;
+use super::replica::ReplicaHost;
+use super::world::World;
 use crate::plan::Scenario;
 
 /// A protocol.
@@ -21,6 +23,14 @@ pub trait Protocol: Agreement {
 
     /// Whether the last epoch is active.
     fn in_force(cluster: &Cluster<Self>) -> bool;
+
+    /// Goes on with what is stored of a partition's log, where replicas have logs on disk.
+    fn recall(_: &mut ReplicaHost<Self>, _: &World, _pid: usize) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Stores what has changed of it, before anything leaves.
+    fn store(_: &mut ReplicaHost<Self>, _: &mut World, _pid: usize) {}
 
     /// Whether a replica's process may die.
     fn may_crash(_: &Cluster<Self>, _replica: usize) -> bool {
@@ -65,7 +75,15 @@ impl Protocol for NoPaxos {
         cluster.sessions.in_force()
     }
 
+    fn recall(host: &mut ReplicaHost<NoPaxos>, world: &World, pid: usize) -> Result<(), String> {
+        host.recall(world, pid)
+    }
+
+    fn store(host: &mut ReplicaHost<NoPaxos>, world: &mut World, pid: usize) {
+        host.store_log(world, pid);
+    }
+
     fn may_crash(cluster: &Cluster<NoPaxos>, replica: usize) -> bool {
-        cluster.may_lose_memory(replica)
+        cluster.world.scenario.durable || cluster.may_lose_memory(replica)
     }
 }

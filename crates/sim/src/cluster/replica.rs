@@ -5,6 +5,7 @@ mod control;
 mod disk;
 mod handing_out;
 mod installing;
+mod logged;
 mod ordered;
 mod output;
 mod reads;
@@ -15,6 +16,7 @@ pub use output::client_address;
 use std::collections::{BTreeMap, VecDeque};
 
 use ::control::{Message, View};
+use paxos::acceptor::Start;
 use paxos::{Instance, Packet, PartitionId, Time, Verdict};
 use replica::{Checkpoint, Settings, SiblingMessage, Worker};
 
@@ -27,6 +29,8 @@ use super::mutation::{self, Mutation};
 use super::protocol::Protocol;
 use super::world::{Event, GROUP, World};
 use crate::application::{Execution, Kv, SharedStore};
+use crate::check::Invariant;
+use crate::disk::Disk;
 use crate::observe::Observed;
 use crate::plan::Name;
 use crate::queue::{MICROSECOND, MILLISECOND, SECOND};
@@ -75,6 +79,10 @@ pub struct ReplicaHost<G> {
     kept: BTreeMap<NodeIndex, Vec<Option<Vec<u8>>>>,
     /// Those that wait for the logs.
     walks: Vec<Walk>,
+    /// The disk of a durable replica's logs.
+    logs: Disk,
+    /// Which start of the memory in them it is.
+    start: Start,
 }
 
 impl<G: Protocol> ReplicaHost<G> {
@@ -105,6 +113,8 @@ impl<G: Protocol> ReplicaHost<G> {
             installing: None,
             kept: BTreeMap::new(),
             walks: Vec::new(),
+            logs: Disk::default(),
+            start: Start::FIRST,
         }
     }
 
@@ -125,9 +135,14 @@ impl<G: Protocol> ReplicaHost<G> {
         }
         self.host.start(world);
         let keeps_nonce = world.mutated(Mutation::ReplicaForgets) && self.nonce != 0;
-        if !keeps_nonce {
+        if self.has_logs() {
+            self.start = self.start.next(world.rng.next() as u32);
+        } else if !keeps_nonce {
             self.nonce = world.rng.nonce();
+            self.start = Start::FIRST;
         }
+        let nonce = self.nonce;
+        world.observe(self.host.at, Observed::ReplicaStarted { nonce });
         self.view = None;
         self.fetching = false;
         self.kept.clear();
@@ -150,6 +165,13 @@ impl<G: Protocol> ReplicaHost<G> {
                     let of = (node_id(self.host.name), pid as u16);
                     world.beginnings.starts(of, worker.next());
                     shard.worker = Some(worker);
+                    if let Err(why) = G::recall(self, world, pid) {
+                        let name = self.host.name;
+                        world.findings.report(Invariant::Remembered, || {
+                            format!("{name} refuses its own log: {why}")
+                        });
+                        return self.crash(false);
+                    }
                 }
                 Err(error) => {
                     world.note(|_| format!("replica can't start: {error}"));
@@ -367,9 +389,13 @@ impl<G: Protocol> ReplicaHost<G> {
                 (&world.votes, &world.ordered.stamps, &mut world.findings);
             let pid = pid as u16;
             world.beginnings.executes((replica, pid), findings);
-            let was_decided = |id| match world.scenario.sequencers {
-                0 => votes.has_decided(pid, execution.inst, id),
-                _ => stamps.have(pid, execution.inst, id),
+            let in_parts = &world.in_parts;
+            let was_decided = |id| {
+                let shown = in_parts.get(&id).copied().unwrap_or(id);
+                match world.scenario.sequencers {
+                    0 => votes.has_decided(pid, execution.inst, shown),
+                    _ => stamps.have(pid, execution.inst, shown),
+                }
             };
             world
                 .executions

@@ -8,6 +8,7 @@ use super::host::Host;
 use super::layout::Endpoint;
 use super::mutation::Mutation;
 use super::world::{Outgoing, Sender, World};
+use crate::observe::Observed;
 
 /// A sequencer, or a spare one.
 pub struct SequencerHost {
@@ -57,6 +58,8 @@ impl SequencerHost {
         if !keeps_nonce {
             self.nonce = world.rng.nonce();
         }
+        let nonce = self.nonce;
+        world.observe(self.host.at, Observed::SequencerStarted { nonce });
         let mut sequencer = Sequencer::new(self.host.deployment(world), self.nonce);
         if let Some(program) = self.programmed.as_ref().filter(|_| keeps_nonce) {
             let _ = sequencer.program(program);
@@ -70,8 +73,9 @@ impl SequencerHost {
     }
 
     /// A session is handed to it.
-    pub fn program(&mut self, program: &Program) {
+    pub fn program(&mut self, world: &mut World, program: &Program) {
         if let Some(sequencer) = &mut self.role {
+            world.observe(self.host.at, Observed::Programmed(program));
             if sequencer.program(program).is_ok() {
                 self.programmed = Some(program.clone());
             }
@@ -79,8 +83,10 @@ impl SequencerHost {
     }
 
     /// It hears of a later session.
-    pub fn retire(&mut self, session: Epoch) {
-        if let Some(sequencer) = &mut self.role {
+    pub fn retire(&mut self, world: &mut World, session: Epoch) {
+        let later = |sequencer: &&mut Sequencer| sequencer.round().epoch() < session;
+        if let Some(sequencer) = self.role.as_mut().filter(later) {
+            world.observe(self.host.at, Observed::Retired(session));
             sequencer.retire(session);
         }
     }
@@ -94,6 +100,7 @@ impl SequencerHost {
         damaged: bool,
     ) -> Option<Verdict> {
         let sequencer = self.role.as_mut()?;
+        world.observe(self.host.at, Observed::Received(packet));
         let watched = (damaged || world.steps % 64 == 0).then(|| sequencer.clone());
         let verdict = sequencer.step(packet, &mut self.out);
         if let Some(before) = watched {

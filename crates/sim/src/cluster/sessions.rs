@@ -4,15 +4,19 @@
 //! its own that could die, and reaches who isn't cut off from the controller.
 
 use paxos::nopaxos::{Session, Stage};
-use paxos::{Epoch, Instance, Member, NodeId, PartitionId, Program, Round, Time};
+use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Program, Round, Time};
 use replica::NoPaxos;
 
 use super::Cluster;
 use super::layout::{NodeIndex, node_id};
+use super::mutation::Mutation;
 use super::replica::ReplicaHost;
 use super::world::Event;
+use crate::observe::Observed;
 use crate::queue::MILLISECOND;
 
+/// For whom it stands in.
+const CONTROLLER: NodeIndex = 0;
 /// How often it looks.
 pub const LOOK: Time = 2 * MILLISECOND;
 /// The least time between two sessions.
@@ -49,6 +53,10 @@ impl Record {
 pub struct Sessions {
     records: Vec<Record>,
     opened_at: Time,
+    /// Whether an operator has ordered another one.
+    ordered: bool,
+    /// Who leads first, if that isn't drawn.
+    first: Option<NodeId>,
     /// Numbers drawn for disks.
     numbers: u64,
 }
@@ -64,8 +72,32 @@ impl Sessions {
         self.records.len() as Epoch
     }
 
+    /// The last one, as it was issued.
+    pub fn last_session(&self) -> Option<&Session> {
+        Some(&self.records.last()?.session)
+    }
+
+    /// An operator orders another one.
+    pub fn order(&mut self) {
+        self.ordered = true;
+    }
+
+    /// From now on this replica leads first.
+    pub fn lead_first(&mut self, replica: NodeId) {
+        self.first = Some(replica);
+    }
+
     fn told(&self, pid: PartitionId) -> Vec<Session> {
         self.records.iter().map(|record| record.told(pid)).collect()
+    }
+
+    /// For a mutation: the same without a word of what was active before.
+    fn told_without_earlier(&self, pid: PartitionId) -> Vec<Session> {
+        let mut told = self.told(pid);
+        if let (Some((_, earlier)), false) = (told.split_last_mut(), self.in_force()) {
+            earlier.iter_mut().for_each(|s| s.stage = Stage::Writing);
+        }
+        told
     }
 
     /// Those of which a view may need f+1 members.
@@ -115,7 +147,7 @@ impl Cluster<NoPaxos> {
         };
         let may = self.world.queue.now() >= self.sessions.opened_at + PACE;
         let loses = !self.able().any(stamps) && self.able().next().is_some();
-        may && (loses || self.replicas.iter().any(is_new))
+        may && (self.sessions.ordered || loses || self.replicas.iter().any(is_new))
     }
 
     fn open_session(&mut self) {
@@ -126,21 +158,49 @@ impl Cluster<NoPaxos> {
         let sequencer = &self.sequencers[*self.world.rng.pick(&able)];
         let (node, nonce) = (node_id(sequencer.host.name), sequencer.nonce());
         let members: Vec<Member> = self.replicas.iter().map(ReplicaHost::member).collect();
+        let drawn = self.world.rng.below(members.len() as u64) as u16;
+        let is_first = |m: &Member| Some(m.node) == self.sessions.first;
+        let lead = members.iter().position(is_first);
         let session = Session {
             number: self.sessions.last() + 1,
             sequencer: node,
             nonce,
             f: (members.len() / 2) as u8,
-            lead: self.world.rng.below(members.len() as u64) as u16,
+            lead: lead.map_or(drawn, |place| place as u16),
             members,
             stage: Stage::Writing,
             anew: None,
         };
         self.world.note(|_| format!("session  {session:?}"));
         self.world.ordered.session(&session);
+        self.show_session(&session);
         self.sessions.opened_at = self.world.queue.now();
+        self.sessions.ordered = false;
         let begun = vec![None; self.world.pids().count()];
         self.sessions.records.push(Record { session, begun });
+    }
+
+    /// As a controller's store has it.
+    fn show_session(&mut self, session: &Session) {
+        let nodes: Vec<NodeId> = session.members.iter().map(|m| m.node).collect();
+        let configuration = Configuration {
+            epoch: session.number,
+            leader: Member {
+                node: session.sequencer,
+                nonce: session.nonce,
+            },
+            acceptors: session.members.clone(),
+            f: session.f,
+            replicas: nodes,
+            g: session.f,
+        };
+        for event in [
+            Observed::Issued(&configuration),
+            Observed::Session(session.number, session.lead),
+            Observed::Writing(session.number),
+        ] {
+            self.world.observe(CONTROLLER, event);
+        }
     }
 
     fn note_begun(&mut self) {
@@ -157,13 +217,16 @@ impl Cluster<NoPaxos> {
                 continue;
             }
             for (pid, begun) in begun.iter_mut().enumerate() {
-                let started = replica.started(pid).filter(|s| s.view.epoch() == number);
-                *begun = begun.or(started.map(|s| (s.view, s.end)));
+                let started = replica.started(pid).map(|s| (s.view, s.end));
+                let by_one = self.world.mutated(Mutation::ActiveByOne);
+                let started = started.or(replica.leads(pid).filter(|_| by_one));
+                *begun = begun.or(started.filter(|(view, _)| view.epoch() == number));
             }
         }
         if begun.iter().all(Option::is_some) {
             let ends = begun.iter().flatten().map(|(_, end)| *end).collect();
             self.world.ordered.begins(number, ends);
+            self.world.observe(CONTROLLER, Observed::Active(number));
         }
         if let Some(last) = self.sessions.records.last_mut() {
             last.begun = begun;
@@ -182,10 +245,12 @@ impl Cluster<NoPaxos> {
             held[usize::from(last.session.f)]
         };
         let nodes: Vec<NodeId> = last.session.members.iter().map(|m| m.node).collect();
-        let program = last.is_active().then(|| Program {
+        let early = self.world.mutated(Mutation::ProgrammedEarly);
+        let end = |pid: usize| last.begun[pid].map_or_else(|| trimmed(pid), |(_, end)| end);
+        let program = (last.is_active() || early).then(|| Program {
             epoch: number,
             nonce: last.session.nonce,
-            next: last.begun.iter().flatten().map(|(_, end)| *end).collect(),
+            next: (0..last.begun.len()).map(end).collect(),
             trimmed: (0..last.begun.len()).map(trimmed).collect(),
             window: self.world.scenario.window.into(),
             acceptors: nodes.clone(),
@@ -199,10 +264,10 @@ impl Cluster<NoPaxos> {
                 continue;
             }
             let sequencer = &mut self.sequencers[n];
-            sequencer.retire(number);
+            sequencer.retire(&mut self.world, number);
             if node_id(sequencer.host.name) == node && sequencer.round() != Round::base(number) {
                 if let Some(program) = &program {
-                    sequencer.program(program);
+                    sequencer.program(&mut self.world, program);
                 }
             }
         }
@@ -211,11 +276,12 @@ impl Cluster<NoPaxos> {
     fn tell_sessions(&mut self) {
         let sequencer = self.sessions.records.last().filter(|last| last.is_active());
         let sequencer = sequencer.and_then(|last| self.world.layout.of_id(last.session.sequencer));
-        let told: Vec<Vec<Session>> = self
-            .world
-            .pids()
-            .map(|pid| self.sessions.told(pid))
-            .collect();
+        let not_asked = self.world.mutated(Mutation::OldMembersNotAsked);
+        let told = |pid| match not_asked {
+            true => self.sessions.told_without_earlier(pid),
+            false => self.sessions.told(pid),
+        };
+        let told: Vec<Vec<Session>> = self.world.pids().map(told).collect();
         for n in 0..self.replicas.len() {
             if self.reaches_node(self.replicas[n].host.at) {
                 self.sessions.numbers += 1;
@@ -223,9 +289,13 @@ impl Cluster<NoPaxos> {
                 self.replicas[n].told_sessions(&mut self.world, &told, sequencer, number);
             }
         }
+        let mut to_clients = told.clone();
+        if self.world.mutated(Mutation::LeaderSuffices) {
+            to_clients.iter_mut().flatten().for_each(|s| s.f = 0);
+        }
         for n in 0..self.clients.len() {
             if self.reaches_node(self.clients[n].host.at) {
-                self.clients[n].told_sessions(&mut self.world, &told, sequencer);
+                self.clients[n].told_sessions(&mut self.world, &to_clients, sequencer);
             }
         }
     }

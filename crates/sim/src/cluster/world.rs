@@ -224,6 +224,8 @@ pub struct World {
     pub answered_reads: Vec<usize>,
     /// Which command a (partition, session, request) is.
     pub requests: BTreeMap<(PartitionId, u64, u64), u64>,
+    /// What stands for a command in what is decided, where it travels in parts.
+    pub in_parts: BTreeMap<u64, u64>,
     /// By partition: the largest trim point that an acceptor has had.
     pub trimmed: Vec<Instance>,
     /// Whether more than f acceptors may have lost their memory.
@@ -270,6 +272,7 @@ impl World {
             readers: Vec::new(),
             answered_reads: Vec::new(),
             requests: BTreeMap::new(),
+            in_parts: BTreeMap::new(),
             trimmed: vec![0; scenario.partitions.into()],
             has_forgotten: false,
             processes: 0,

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Plans of groups that agree by NOPaxos.
 
+mod courses;
+
 use paxos::Time;
 
-use super::{BEGIN, load, rates};
+use super::{BEGIN, Limits, load, rates, reads};
 use crate::plan::{Action, Direction, Name, Plan, Scenario};
 use crate::queue::MILLISECOND;
 use crate::rng::Rng;
 
 /// The plan of a seed.
-pub fn plan(seed: u64, calm: bool) -> Plan {
+pub fn plan(seed: u64, limits: &Limits) -> Plan {
     let mut rng = Rng::new(seed ^ 0x006e_6f70_6178_6f73);
     let drawn = super::scenario(seed, &mut rng);
     let mut scenario = Scenario {
         leaders: 0,
         acceptors: 0,
         learners: 0,
-        durable: false,
+        durable: limits.durable.unwrap_or(false),
         sequencers: 1 + u8::from(rng.chance(700_000)),
         replicas: *rng.pick(&[3, 3, 3, 5]),
         ..drawn
@@ -24,11 +26,22 @@ pub fn plan(seed: u64, calm: bool) -> Plan {
     let duration = rng.between(400, 3_000) * MILLISECOND;
     let mut actions = Vec::new();
     load(&scenario, duration, 1, &mut rng, &mut actions);
-    if calm {
+    if limits.large {
+        super::large(&scenario, duration, limits, &mut actions);
+    }
+    if limits.calm {
         scenario.rates = super::Rates::PERFECT;
     } else {
         faults(&scenario, duration, &mut rng, &mut actions);
+        // Drawn apart, so that the rest of a plan is what it would be without.
+        if limits.courses || Rng::new(seed ^ 0x636f_7572_7365_7300).chance(400_000) {
+            courses::add(&scenario, duration, &mut actions);
+        }
+        if scenario.durable {
+            power_cuts(&scenario, duration, &mut rng, &mut actions);
+        }
     }
+    reads(&scenario, duration, limits, &mut actions);
     actions.sort_by_key(|(at, _)| *at);
     Plan { scenario, actions }
 }
@@ -44,6 +57,24 @@ fn faults(scenario: &Scenario, duration: Time, rng: &mut Rng, actions: &mut Vec<
         let (begin, end) = fault(scenario, rng);
         actions.push((at, begin));
         actions.extend(end.map(|end| (at + lasts, end)));
+    }
+}
+
+/// All replicas lose power at once, which only logs on disk survive.
+fn power_cuts(
+    scenario: &Scenario,
+    duration: Time,
+    rng: &mut Rng,
+    actions: &mut Vec<(Time, Action)>,
+) {
+    for _ in 0..rng.between(1, 3) {
+        let at = BEGIN + rng.below(duration);
+        for replica in 1..=scenario.replicas {
+            let name = Name::Replica(replica);
+            let lasts = rng.below(50 * MILLISECOND);
+            actions.push((at, Action::PowerOff(name)));
+            actions.push((at + lasts, Action::Restart(name)));
+        }
     }
 }
 

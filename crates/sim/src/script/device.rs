@@ -10,6 +10,7 @@ use paxos::{
 };
 
 use super::fields::Fields;
+use super::keys::Known;
 use super::order::Order;
 use super::{packet, value};
 
@@ -41,6 +42,8 @@ pub struct Setup {
     pub nonce: u64,
     /// Whose DELIVER is a decision (host_learner).
     pub trusted: Vec<NodeId>,
+    /// What the script has named since.
+    pub(super) keys: Known,
 }
 
 /// One role of one implementation.
@@ -127,6 +130,18 @@ impl Role {
 }
 
 impl Setup {
+    /// A role without a script.
+    pub fn new(role: Role, deployment: Deployment, slots: usize, nonce: u64) -> Setup {
+        Setup {
+            role,
+            deployment,
+            slots,
+            nonce,
+            trusted: Vec::new(),
+            keys: Known::default(),
+        }
+    }
+
     /// Reads a `role` line.
     pub(super) fn parse(text: &str) -> Result<Setup, String> {
         let (role, rest) = super::keyword(text);
@@ -143,6 +158,7 @@ impl Setup {
             slots: fields.u16("slots", 8)?.into(),
             nonce: fields.u64("nonce", 0xa1)?,
             trusted: fields.nodes("trusted")?,
+            keys: Known::default(),
         };
         fields.finish()?;
         Ok(setup)

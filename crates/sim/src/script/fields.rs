@@ -26,6 +26,11 @@ impl<'a> Fields<'a> {
         Some(self.0.remove(at).1)
     }
 
+    /// Takes all that are left.
+    pub fn take_all(&mut self) -> Vec<(&'a str, &'a str)> {
+        std::mem::take(&mut self.0)
+    }
+
     /// An error that names a field which nobody has taken, if there is one.
     pub fn finish(self) -> Result<(), String> {
         match self.0.first() {

@@ -6,11 +6,13 @@
 
 mod device;
 mod fields;
+mod keys;
 mod order;
 mod packet;
 mod rust;
 mod value;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 pub use device::{Device, Role, Setup, Slot, State, handed_over};
@@ -110,6 +112,14 @@ impl Run<'_> {
                 self.packet(&datagram)?
             }
             "raw" => self.packet(&value::parse_hex(rest)?)?,
+            "flips" => {
+                let datagram = packet::parse(rest, &self.device()?.0)?;
+                self.flips(&datagram)?
+            }
+            "key" => {
+                self.device()?.0.keys.name(rest)?;
+                Vec::new()
+            }
             "state" | "slot" => return self.check(line, word, rest),
             _ => self.order(word, rest)?,
         };
@@ -128,7 +138,8 @@ impl Run<'_> {
         for (to, datagram) in sent {
             let packet = Packet::parse(&datagram)
                 .map_err(|reason| format!("the role has sent a bad packet: {}", reason.name()))?;
-            found.push(format!("out {}", packet::print(to, &packet, setup)));
+            let printed = packet::print(to, &packet, &datagram, setup);
+            found.push(format!("out {printed}"));
         }
         found.push(format!("verdict {}", print_verdict(verdict)));
         if changed && verdict != Verdict::Changed {
@@ -140,6 +151,20 @@ impl Run<'_> {
         Ok(found)
     }
 
+    /// The same packet with each of its bits changed in turn: how often it led to what.
+    fn flips(&mut self, datagram: &[u8]) -> Result<Vec<String>, String> {
+        let mut counted = BTreeMap::new();
+        for bit in 0..8 * datagram.len() {
+            let mut flipped = datagram.to_vec();
+            flipped[bit / 8] ^= 0x80 >> (bit % 8);
+            for found in self.packet(&flipped)? {
+                *counted.entry(found).or_insert(0) += 1;
+            }
+        }
+        let line = |(found, times)| format!("{found} {times} times");
+        Ok(counted.into_iter().map(line).collect())
+    }
+
     /// What the control plane says, and whether it was accepted.
     fn order(&mut self, word: &str, rest: &str) -> Result<Vec<String>, String> {
         let (setup, device) = self.device()?;
@@ -148,6 +173,9 @@ impl Run<'_> {
         if let (Order::Discard { nonce }, true) = (&order, accepted) {
             // Lines that name no nonce mean that of the memory that is there.
             setup.nonce = *nonce;
+        }
+        if let Order::Keys(keyring) = &order {
+            setup.keys.tell(keyring);
         }
         let verdict = if accepted { "ok" } else { "refused" };
         Ok(vec![format!("verdict {verdict}")])

@@ -2,6 +2,7 @@
 //! What the control plane tells a role: the lines of a script that are neither packets nor looks.
 
 use paxos::acceptor::Start;
+use paxos::auth::Keyring;
 use paxos::{Configuration, Enable, Epoch, Instance, Member, NodeId, PartitionId, Program};
 
 use super::device::{Role, Setup};
@@ -60,6 +61,8 @@ pub enum Order {
         /// Where it begins.
         slot: Instance,
     },
+    /// Packets count only if they are signed with one of these keys, and are sent signed, from now on.
+    Keys(Keyring),
     /// A learner's window moves. A receiver's, too, with what has come: it is passed on, or passed over.
     Floor {
         /// In this partition.
@@ -77,6 +80,7 @@ impl Order {
     pub(super) fn parse(word: &str, rest: &str, setup: &Setup) -> Result<Order, String> {
         let mut fields = Fields::parse(rest)?;
         let order = match (setup.role, word) {
+            (_, "keys") => Order::Keys(setup.keys.keyring(&mut fields)?),
             (Role::Acceptor, "enable") => Order::Enable(enable(&mut fields, setup)?),
             (Role::Acceptor, "reload") => Order::Reload,
             (Role::Acceptor, "restart") => Order::Restart {

@@ -7,6 +7,7 @@ use paxos::wire::HEADER_LEN;
 use paxos::{Flags, Header, MsgType, Packet, To};
 
 use super::fields::Fields;
+use super::keys::{exchange_tags, untagged};
 use super::{Setup, value};
 
 /// Offsets of what an `in` line may falsify (docs/wire.md).
@@ -53,11 +54,30 @@ pub fn parse(text: &str, setup: &Setup) -> Result<Vec<u8>, String> {
     };
     let mut head = [0; HEADER_LEN];
     header.emit(&mut head);
-    let mut datagram = head.to_vec();
-    datagram.extend(tag.unwrap_or_default());
-    datagram.extend(value);
+    let mut datagram = match fields.take("sign") {
+        Some(by) => sign(&mut fields, by, &header, &value, setup)?,
+        None => [&head[..], &tag.unwrap_or_default(), &value].concat(),
+    };
     falsify(&mut fields, &mut datagram)?;
     fields.finish()?;
+    Ok(datagram)
+}
+
+/// Header, tag and value. The tag may be that of the same packet for another instance.
+fn sign(
+    fields: &mut Fields<'_>,
+    by: &str,
+    header: &Header,
+    value: &[u8],
+    setup: &Setup,
+) -> Result<Vec<u8>, String> {
+    let counter = fields.u64("counter", 0)?;
+    let mut datagram = setup.keys.sign(by, header, value, counter)?;
+    if let Some(inst) = fields.take("tag_of") {
+        let inst = super::fields::number("tag_of", inst)?;
+        let other = Header { inst, ..*header };
+        exchange_tags(&mut datagram, &setup.keys.sign(by, &other, value, counter)?);
+    }
     Ok(datagram)
 }
 
@@ -70,6 +90,11 @@ fn falsify(fields: &mut Fields<'_>, datagram: &mut Vec<u8>) -> Result<(), String
         let len = u16::try_from(len).map_err(|_| "value_len is too large")?;
         datagram[VALUE_LEN_AT..VALUE_LEN_AT + 2].copy_from_slice(&len.to_be_bytes());
     }
+    if let Some(bit) = fields.take("flip") {
+        let bit = super::fields::number("flip", bit)? as usize;
+        let byte = datagram.get_mut(bit / 8).ok_or("there is no such bit")?;
+        *byte ^= 0x80 >> (bit % 8);
+    }
     let cut = fields.u16("cut", 0)? as usize;
     datagram.truncate(datagram.len().saturating_sub(cut));
     let pad = fields.u16("pad", 0)? as usize;
@@ -79,7 +104,7 @@ fn falsify(fields: &mut Fields<'_>, datagram: &mut Vec<u8>) -> Result<(), String
 
 /// The text of a packet sent. Says nothing of fields that are 0, but always the instance; nothing
 /// of cluster and group where they are the role's own.
-pub fn print(to: To, packet: &Packet<'_>, setup: &Setup) -> String {
+pub fn print(to: To, packet: &Packet<'_>, datagram: &[u8], setup: &Setup) -> String {
     let h = &packet.header;
     let mut out = format!("to={} {}", print_to(to), h.msgtype.name());
     let mut field = |name: &str, text: String| write!(out, " {name}={text}").expect("a string");
@@ -102,8 +127,11 @@ pub fn print(to: To, packet: &Packet<'_>, setup: &Setup) -> String {
     if h.swid != 0 {
         field("swid", h.swid.to_string());
     }
-    if h.flags != Flags::NONE {
-        field("flags", print_flags(h.flags));
+    if untagged(h.flags) != Flags::NONE {
+        field("flags", print_flags(untagged(h.flags)));
+    }
+    if let Some(key) = setup.keys.signed_with(packet, datagram) {
+        field("signed", key);
     }
     if h.client != 0 {
         field("client", h.client.to_string());

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The roles of the `paxos` crate.
 
+use paxos::auth::{Keyring, NODES, Replays, signer_of};
 use paxos::nopaxos::{Delivery, Receiver, ReceiverSettings, Sequencer};
 use paxos::{
     Acceptor, Deployment, HostLearner, Instance, Leader, Learned, Learner, Outbox, Packet,
-    PartitionId, Time, To, Verdict,
+    PartitionId, Reason, Time, To, Verdict,
 };
 
 use super::device::{Device, Role, Setup, Slot, State, handed_over};
@@ -33,7 +34,7 @@ impl RustDevice {
             ref trusted,
             ..
         } = setup;
-        Ok(Box::new(match setup.role {
+        let role = match setup.role {
             Role::Acceptor => RustDevice::Acceptor(Acceptor::new(deployment, slots, nonce)),
             Role::Leader => RustDevice::Leader(Leader::new(deployment, nonce)),
             Role::Sequencer => RustDevice::Sequencer(Sequencer::new(deployment, nonce)),
@@ -53,7 +54,79 @@ impl RustDevice {
                 let receivers = (0..deployment.partitions).map(receiver);
                 RustDevice::Receiver(deployment, receivers.collect())
             }
+        };
+        Ok(Box::new(Guarded {
+            role,
+            cluster: deployment.cluster,
+            keyring: None,
+            replays: Replays::new(matches!(setup.role, Role::Leader | Role::Sequencer)),
         }))
+    }
+}
+
+/// A role with what stands before it in a node where packets are signed. [M-SIGNED] [M-REPLAYED]
+struct Guarded {
+    role: RustDevice,
+    cluster: u32,
+    keyring: Option<Keyring>,
+    replays: Replays,
+}
+
+impl Guarded {
+    /// Who has signed a packet that counts.
+    fn admit(&mut self, keyring: &Keyring, datagram: &[u8]) -> Result<u8, Reason> {
+        let packet = Packet::parse(datagram)?;
+        if packet.header.cluster != self.cluster {
+            return Err(Reason::WrongCluster);
+        }
+        keyring.check(&packet, datagram)?;
+        self.replays.admit(packet)?;
+        Ok(signer_of(&packet))
+    }
+}
+
+impl Device for Guarded {
+    fn packet(&mut self, datagram: &[u8]) -> (Vec<(To, Vec<u8>)>, Verdict) {
+        let Some(keyring) = self.keyring.clone() else {
+            return self.role.packet(datagram);
+        };
+        let asker = match self.admit(&keyring, datagram) {
+            Ok(asker) => asker,
+            Err(reason) => return (Vec::new(), Verdict::Dropped(reason)),
+        };
+        let (mut sent, verdict) = self.role.packet(datagram);
+        for (to, datagram) in &mut sent {
+            let reader = match to {
+                // What a host's worker is handed doesn't go over the network.
+                To::Node(_) => continue,
+                To::Sender => asker,
+                _ => NODES,
+            };
+            let packet = Packet::parse(datagram).expect("roles send well-formed packets");
+            let signed = keyring.datagram(&packet.header, packet.value, reader, 0);
+            *datagram = signed.expect("nodes have all keys");
+        }
+        (sent, verdict)
+    }
+
+    fn order(&mut self, order: &Order) -> Result<bool, String> {
+        if let Order::Keys(keyring) = order {
+            self.keyring = Some(keyring.clone());
+            return Ok(true);
+        }
+        self.role.order(order)
+    }
+
+    fn state(&self, pid: PartitionId) -> Option<State> {
+        self.role.state(pid)
+    }
+
+    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<Slot> {
+        self.role.slot(pid, inst)
+    }
+
+    fn fingerprint(&self) -> String {
+        self.role.fingerprint()
     }
 }
 

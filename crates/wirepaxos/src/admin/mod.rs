@@ -25,4 +25,4 @@ mod status;
 
 pub use digests::{Digests, digests};
 pub use failover::change_leader;
-pub use status::{ask, ask_all, leading_replica};
+pub use status::{ask, ask_all, leader, leading_replica};

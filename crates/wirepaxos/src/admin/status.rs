@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use control::OUTSIDE;
+use control::{GroupStatus, OUTSIDE};
 use node::cluster_file::Node;
 use node::{ClusterFile, ControlPeers};
-use paxos::{GroupId, PartitionId};
+use paxos::{GroupId, NodeId, PartitionId};
 use serde_json::Value;
 
 use crate::Error;
@@ -39,6 +39,15 @@ fn ask_these(cluster: &ClusterFile, nodes: &[Node]) -> Result<BTreeMap<String, V
     Ok(nodes.iter().filter_map(named).collect())
 }
 
+/// The name of the leader of a group, or of its sequencer, as far as the controller knows.
+///
+/// # Errors
+/// [`Error::System`] if there is no socket.
+pub fn leader(cluster: &ClusterFile, group: GroupId) -> Result<Option<String>, Error> {
+    let found = ask_controller(cluster, group)?;
+    Ok(found.and_then(|g| named(cluster, g.leader?)))
+}
+
 /// Of a group with NOPaxos: the name of the replica that leads a partition, as far as the controller knows. It leads until
 /// the others have heard nothing of it for a moment, so this may be over when it is read.
 ///
@@ -49,14 +58,19 @@ pub fn leading_replica(
     group: GroupId,
     pid: PartitionId,
 ) -> Result<Option<String>, Error> {
-    let peers = ControlPeers::new(cluster, OUTSIDE);
-    let controller = cluster.controller_node().control;
-    let mut answers = node::ask_status(&peers, &[controller], ANSWER_TIMEOUT)?;
-    let status = answers.remove(&controller);
+    let found = ask_controller(cluster, group)?;
+    Ok(found.and_then(|g| named(cluster, g.leading_replica(pid)?)))
+}
+
+fn ask_controller(cluster: &ClusterFile, group: GroupId) -> Result<Option<GroupStatus>, Error> {
+    let status = ask(cluster, cluster.controller_node())?;
     let status = status.and_then(|status| serde_json::from_value::<control::Status>(status).ok());
-    let groups = status.map(|status| status.groups).unwrap_or_default();
-    let of_group = groups.iter().find(|g| g.group == group);
-    let node = of_group.and_then(|g| g.leading_replica(pid));
-    let node = node.and_then(|id| cluster.node_by_id(id));
-    Ok(node.map(|node| node.name.clone()))
+    let mut groups = status.map(|status| status.groups).unwrap_or_default();
+    let at = groups.iter().position(|g| g.group == group);
+    Ok(at.map(|at| groups.swap_remove(at)))
+}
+
+fn named(cluster: &ClusterFile, id: NodeId) -> Option<String> {
+    let node = cluster.node_by_id(id);
+    node.map(|node| node.name.clone())
 }

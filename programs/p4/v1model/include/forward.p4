@@ -30,7 +30,7 @@ control forward(inout headers_t hdr, inout metadata_t m, inout standard_metadata
         hdr.ethernet.src = mac_from;
         found = true;
     }
-    /* What nobody is known for, what has no hop left, and what isn't IP: to the switch's own machine, as it is. */
+    /* To the switch's own machine. */
     action to_process() {
         standard.egress_spec = CPU_PORT;
     }
@@ -40,9 +40,9 @@ control forward(inout headers_t hdr, inout metadata_t m, inout standard_metadata
         }
         actions = {
             to_port;
-            to_process;
+            NoAction;
         }
-        default_action = to_process();
+        default_action = NoAction();
     }
     table routes6 {
         key = {
@@ -50,6 +50,22 @@ control forward(inout headers_t hdr, inout metadata_t m, inout standard_metadata
         }
         actions = {
             to_port;
+            NoAction;
+        }
+        default_action = NoAction();
+    }
+
+    /* What no route is known for, by where it came in. A switch in front of one machine passes it between that and the
+     * network, as it is. */
+    action pass_by(bit<9> port) {
+        standard.egress_spec = port;
+    }
+    table beside {
+        key = {
+            standard.ingress_port: exact;
+        }
+        actions = {
+            pass_by;
             to_process;
         }
         default_action = to_process();
@@ -57,7 +73,14 @@ control forward(inout headers_t hdr, inout metadata_t m, inout standard_metadata
 
     apply {
         found = false;
-        if (hdr.ipv4.isValid() && hdr.ipv4.ttl > 1) {
+        if (hdr.ethernet.ethertype == ETHERTYPE_ORDER) {
+            /* Between a switch and its process alone: what comes from elsewhere could pass for an answer. An order that
+             * no role took goes back. */
+            mark_to_drop(standard);
+            if (standard.ingress_port == CPU_PORT) {
+                to_process();
+            }
+        } else if (hdr.ipv4.isValid() && hdr.ipv4.ttl > 1) {
             routes4.apply();
             if (found) {
                 hop4.apply(hdr);
@@ -67,11 +90,11 @@ control forward(inout headers_t hdr, inout metadata_t m, inout standard_metadata
             if (found) {
                 hdr.ipv6.hop_limit = hdr.ipv6.hop_limit - 1;
             }
-        } else {
-            to_process();
         }
         if (found) {
             m.verdict = VERDICT_CHANGED;
+        } else if (hdr.ethernet.ethertype != ETHERTYPE_ORDER) {
+            beside.apply();
         }
     }
 }

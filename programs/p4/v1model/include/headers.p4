@@ -118,6 +118,7 @@ header v1_t {
 
 /* What the process of a node orders, and what comes back: ../../README.md, "Orders". */
 header order_t {
+    /* Of an answer: with ORDER_ANSWER. */
     bit<8> op;
     /* Of an answer: 0 = done; otherwise a reason. */
     bit<8> result;
@@ -127,7 +128,8 @@ header order_t {
     bit<16> pid;
     /* Of what is looked at: which. */
     bit<16> at;
-    bit<16> unused;
+    /* Whoever asks draws it; the answer has the same. */
+    bit<16> number;
     bit<32> epoch;
     bit<32> round;
     /* Of the memory that it means. */

@@ -22,11 +22,31 @@ const bit<8> ORDER_PROGRAM = 9;
 const bit<8> ORDER_RETIRE = 10;
 /* Of learners. */
 const bit<8> ORDER_FLOOR = 11;
+/* Of every role, also before its groups are known: which program this is, and how large. */
+const bit<8> ORDER_ABOUT = 12;
+
+/* An order that no role has taken comes back to the process as it was, so an answer says that it is one. */
+const bit<8> ORDER_ANSWER = 0x80;
+/* Counts up when orders change. */
+const bit<64> ORDERS_VERSION = 1;
+/* A role is what PROBE calls it; nobody probes a learner. */
+const bit<16> ROLE_LEARNER = 16;
 
 /* The answer goes back to the process. */
-control answer_order(inout headers_t hdr, inout standard_metadata_t standard, in bit<16> refused) {
+control answer_order(inout headers_t hdr, inout standard_metadata_t standard, in bit<16> role,
+                     in bit<16> refused) {
     apply {
-        hdr.order.result = (bit<8>) refused;
+        if (hdr.order.op == ORDER_ABOUT) {
+            hdr.order.at = role;
+            hdr.order.a = SLOTS;
+            hdr.order.b = PARTITIONS;
+            hdr.order.c = GROUPS;
+            hdr.order.d = ORDERS_VERSION;
+            hdr.order.result = 0;
+        } else {
+            hdr.order.result = (bit<8>) refused;
+        }
+        hdr.order.op = hdr.order.op | ORDER_ANSWER;
         standard.egress_spec = CPU_PORT;
     }
 }

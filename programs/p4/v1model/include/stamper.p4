@@ -154,7 +154,7 @@ control stamper(inout headers_t hdr, inout metadata_t m, inout standard_metadata
         hdr.replicas.n7 = r.n7;
     }
     action show_report() {
-        report_nodes.read(hdr.order.unused, reports_at + (bit<32>) hdr.order.at);
+        report_nodes.read(hdr.replicas.n0, reports_at + (bit<32>) hdr.order.at);
         report_disks.read(hdr.order.a, reports_at + (bit<32>) hdr.order.at);
         report_insts.read(hdr.order.b, reports_at + (bit<32>) hdr.order.at);
     }
@@ -332,7 +332,7 @@ control stamper(inout headers_t hdr, inout metadata_t m, inout standard_metadata
                     refused = REASON_NOT_FOR_ROLE;
                 }
             }
-            answer.apply(hdr, standard, refused);
+            answer.apply(hdr, standard, STAMPING_ROLE, refused);
         }
 
         if (changed) {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a cluster begins.
 
-use paxos::{
-    Acceptor, Enable, Header, HostLearner, Leader, MsgType, Program, Recover, RecoverSettings,
-};
+use paxos::{Acceptor, Enable, HostLearner, Leader, Program, Recover, RecoverSettings};
 
 use super::Paxos;
 use crate::actor::{Actor, Control, Outputs, Repairer};
@@ -111,21 +109,7 @@ impl Paxos {
 
     pub(super) fn requests(&self) -> Vec<Message> {
         let leaders = mask(self.bounds.leader_places());
-        let request = |client| Message {
-            payload: Payload::Packet {
-                header: Header {
-                    cluster: 1,
-                    group: 1,
-                    client,
-                    request: 1,
-                    ..Header::new(MsgType::Request)
-                },
-                value: Vec::new(),
-            },
-            from: self.bounds.control_place(),
-            to: leaders,
-            memory: 0,
-        };
+        let request = |client| Message::request(client, self.bounds.control_place(), leaders);
         let mut requests: Vec<Message> = (1..=self.bounds.clients).map(request).collect();
         if !self.bounds.unborn && self.mutation == Some(Mutation::LeaderStampsAgain) {
             requests.push(Message {

@@ -34,7 +34,7 @@ impl SocketName {
         size as socklen_t
     }
 
-    fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         // SAFETY: every byte of the union is initialised, and integers have no invalid values;
         // `family` says which variant the kernel or `from` wrote.
         unsafe {

@@ -10,11 +10,12 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use paxos::{Acceptor, Deployment, NodeId};
+use paxos::{Acceptor, Deployment};
 use replica::storage::sync_directory_of;
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
+use crate::roles::wal::foreign;
 
 const MAGIC: [u8; 4] = *b"WPAI";
 const VERSION: u16 = 2;
@@ -105,15 +106,6 @@ fn of_this_place<'a>(
         true => Ok(rest),
         false => Err(foreign(of, (cluster.cluster, node.id))),
     }
-}
-
-/// Names the owner of a memory that is somebody else's.
-pub fn foreign(of: (u32, NodeId), here: (u32, NodeId)) -> String {
-    format!(
-        "it belongs to node {} of cluster {:08x}, and this is node {} of cluster {:08x}: look at `data` \
-         in the cluster file",
-        of.1, of.0, here.1, here.0
-    )
 }
 
 /// Removes a file for good.

@@ -22,7 +22,7 @@ use super::{Shown, ShownPartition, image};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::plane::xdp::XdpPlane;
 use crate::roles::control_loop::{Refusals, of_group};
-use crate::roles::kernel::{InKernel, listeners};
+use crate::roles::detached::{Detached, listeners};
 use crate::{Error, random_nonce};
 
 pub(super) struct KernelAcceptor {
@@ -34,7 +34,9 @@ pub(super) struct KernelAcceptor {
     refusals: Refusals,
 }
 
-impl InKernel for KernelAcceptor {
+impl Detached for KernelAcceptor {
+    type Plane = XdpPlane;
+
     fn open(cluster: &ClusterFile, node: &Node) -> Result<Self, Error> {
         let dump = memory_on_disk(cluster, node)?;
         // If a start was interrupted, it had not taken all of the file over. If a stop was, it had

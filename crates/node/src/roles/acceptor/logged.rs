@@ -5,8 +5,8 @@ use control::Message;
 use paxos::{Acceptor, Flags, GroupId, Header, Instance, MsgType, Outbox, Packet, To, Verdict};
 
 use super::sockets::id;
-use super::wal::{BLOCK, Kind, Place, Remembered, Replayed};
 use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::roles::wal::{BLOCK, Kind, Place, Remembered, Replayed};
 use crate::{Error, random_nonce};
 
 /// Bytes that the acceptors of a node remember at most, as records.
@@ -148,6 +148,9 @@ impl Replayed for LoggedMemory<'_> {
             }
             // The log's own.
             Kind::Oldest => {}
+            Kind::Entry | Kind::Reach | Kind::Change => {
+                return Err("a record is of a replica's log".to_owned());
+            }
         }
         Ok(None)
     }

@@ -12,10 +12,9 @@ use tracing::{error, warn};
 
 use super::image;
 use super::logged::{LoggedMemory, remembered_bytes};
-use super::wal::{self, Directory, Owner, Sizes, Wal};
-use crate::cluster_file::{ClusterFile, Node, Role, Storage};
-use crate::listen::cannot_listen;
-use crate::plane::{PlaneOptions, UdpPlane};
+use crate::cluster_file::{ClusterFile, Node, Storage};
+use crate::listen;
+use crate::roles::wal::{self, Directory, Owner, Sizes, Wal};
 use crate::{Error, random_nonce};
 
 /// Where a node's kind of storage keeps its votes. Refuses to start if a memory of the other kind
@@ -115,13 +114,8 @@ pub fn keep_log_as(wal: &mut Wal, aside: &Path) -> Result<(), Error> {
 /// Puts a durable acceptor's damaged log aside, on an operator's order. The acceptor then joins as a new member.
 /// Refused while its process runs, and where nothing is damaged. Returns where the log is kept. [A-DISCARD]
 pub fn forget_log(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
-    if node.role != Role::Acceptor || node.storage != Storage::Durable {
-        let problem = format!("{} is no durable acceptor, and has no log", node.name);
-        return Err(Error::configuration(problem, "name one that is"));
-    }
     // As long as this is held, no process of that name starts.
-    let _socket = UdpPlane::bind(node.address, PlaneOptions::default())
-        .map_err(|e| cannot_listen(node.address, "address", &e))?;
+    let _socket = listen::udp(node.control, "control")?;
     let log = cluster.node_dir(node).join("log");
     let there = |what: &str| Error::store(format!("{} {what}", log.display()));
     if !log.exists() {

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An acceptor's process: the role of every group behind one socket (`sockets.rs`), or in the
-//! kernel (`kernel.rs`), and where its votes are kept.
+//! An acceptor's process: the role of every group behind one socket (`sockets.rs`), in the kernel (`kernel.rs`), or in
+//! a switch (`switch.rs`), and where its votes are kept.
 //!
 //! *Volatile*: in memory. An orderly stop writes them to `acceptor.state`, which the next start
 //! reads and removes before it serves: a dump is used once. After a crash there is none, and the
 //! acceptor starts as a stranger with a new boot nonce. [A-MUTE]
 //!
 //! *Durable*: in memory and in a log; nothing that a packet caused leaves before the packet is on
-//! disk (see `wal.rs`). [A-DURABLE]
+//! disk (see `roles/wal.rs`). [A-DURABLE]
 
 mod image;
 mod kernel;
-mod logged;
+pub(super) mod logged;
 mod memory;
 mod sockets;
 #[cfg(any(test, fuzzing))]
 pub mod stored;
-mod wal;
+mod switch;
 
 use paxos::acceptor::Start;
 use paxos::{Epoch, GroupId, Instance, NodeId, Round, TrimReport};
@@ -26,14 +26,15 @@ pub use self::memory::forget_log;
 
 use self::kernel::KernelAcceptor;
 use self::sockets::AcceptorRole;
-use super::{kernel as in_kernel, sockets as behind_sockets};
+use self::switch::SwitchAcceptor;
+use super::{detached, sockets as behind_sockets};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::host::Stop;
 use crate::{Error, status};
 
 /// Runs an acceptor until the stop is requested.
 pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
-    if in_kernel::run::<KernelAcceptor>(cluster, node, stop)? {
+    if detached::run::<KernelAcceptor, SwitchAcceptor>(cluster, node, stop)? {
         return Ok(());
     }
     behind_sockets::run(cluster, node, stop, |links, _| {

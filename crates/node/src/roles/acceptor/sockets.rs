@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use control::Message;
 use paxos::acceptor::Start;
 use paxos::{Acceptor, Enable, GroupId, Packet, Verdict, trace};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::logged::{slot_of, strangers_for_none};
 use super::memory::{
     keep_log_as, memory_on_disk, put_aside_as, read_dump, read_log, remove_dump,
     say_what_was_put_aside, write_dump,
 };
-use super::wal::{Kind, Wal};
 use super::{Shown, ShownPartition, image};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::roles::control_loop::{Refusals, of_group};
 use crate::roles::links::Links;
 use crate::roles::sockets::Role;
+use crate::roles::wal::{Kind, Wal};
 use crate::{Error, random_nonce};
 
 pub(super) struct AcceptorRole {
@@ -219,23 +219,8 @@ impl Role for AcceptorRole {
             return;
         };
         let log = wal.shown();
-        if log.damaged > 0 {
-            warnings.push(format!(
-                "the log: {} segments were found damaged on the disk, {} of them are still needed; what they \
-                 held is in memory and is stored once more. Replace the disk: stop this acceptor, start it \
-                 with an empty directory, and it joins as a new member",
-                log.damaged, log.unrepaired
-            ));
-        }
-        document["log"] = json!({
-            "segments": log.segments,
-            "frames": log.frames,
-            "overlapped": log.overlapped,
-            "rewritten": log.rewritten,
-            "checks": log.checks,
-            "damaged": log.damaged,
-            "unrepaired": log.unrepaired,
-        });
+        warnings.extend(log.warning("acceptor"));
+        document["log"] = log.to_json();
     }
 }
 

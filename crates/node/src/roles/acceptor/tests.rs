@@ -241,10 +241,10 @@ fn an_operator_gives_up_a_damaged_log_and_no_other() {
     let mut cluster = cluster(&dir, "durable");
     let other = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut nodes = cluster.nodes.iter_mut();
-    nodes.find(|n| n.name == "acceptor-1").unwrap().address = other.local_addr().unwrap();
+    nodes.find(|n| n.name == "acceptor-1").unwrap().control = other.local_addr().unwrap();
     let node = cluster.node("acceptor-1").unwrap();
-    let forget = || super::forget_log(&cluster, node).map_err(|e| e.to_string());
-    assert!(forget().unwrap_err().contains("address"), "it runs");
+    let forget = || crate::forget_log(&cluster, node).map_err(|e| e.to_string());
+    assert!(forget().unwrap_err().contains("control"), "it runs");
     drop(other);
     assert!(forget().unwrap_err().contains("nothing to forget"));
     let mut role = open(&cluster).unwrap();
@@ -263,7 +263,7 @@ fn an_operator_gives_up_a_damaged_log_and_no_other() {
     let role = open(&cluster).unwrap();
     assert!(role.acceptor().is_stranger() && role.acceptor().nonce() != nonce);
     let volatile = stored::cluster(dir.path(), "volatile");
-    let refused = super::forget_log(&volatile, volatile.node("acceptor-1").unwrap());
+    let refused = crate::forget_log(&volatile, volatile.node("acceptor-1").unwrap());
     assert!(
         refused
             .unwrap_err()

@@ -28,6 +28,8 @@ pub(super) struct ControllerRole {
     groups: Vec<GroupId>,
     controller: Controller<FileStore>,
     ways: ControlWays,
+    /// What nodes are told once what explains it is recorded.
+    told: Vec<(SocketAddr, Message)>,
     started: Instant,
     looked: Option<Instant>,
     /// The warnings at the last look.
@@ -51,6 +53,7 @@ impl ControllerRole {
                 sender: control,
                 clients: Clients::default(),
             },
+            told: Vec::new(),
             started: Instant::now(),
             looked: None,
             said: Vec::new(),
@@ -96,17 +99,22 @@ impl Role for ControllerRole {
         // stores the change.
         links.flush_received()?;
         let now = self.now();
-        let ways = &self.ways;
-        let mut out = Outgoing { links, ways };
+        let (ways, told) = (&self.ways, &mut self.told);
+        let mut out = Outgoing { links, ways, told };
         Ok(self.controller.packet(now, packet, &mut out))
     }
 
-    /// Records what is in the store before anything leaves.
+    /// Records what is in the store before anything leaves: also before nodes are told of it, since what they do then
+    /// is in their own records.
     fn commit(&mut self, links: &mut Links) -> Result<(), Error> {
         for group in &self.groups {
             if let Some(state) = self.controller.state(*group) {
                 links.record(*group, |trace| trace.stored(state));
             }
+        }
+        links.flush_received()?;
+        for (address, message) in self.told.drain(..) {
+            self.ways.sender.send(address, &message);
         }
         Ok(())
     }
@@ -118,8 +126,8 @@ impl Role for ControllerRole {
 
     fn tick(&mut self, links: &mut Links) {
         let now = self.now();
-        let ways = &self.ways;
-        let mut out = Outgoing { links, ways };
+        let (ways, told) = (&self.ways, &mut self.told);
+        let mut out = Outgoing { links, ways, told };
         self.controller.tick(now, &mut out);
         self.say_news();
     }
@@ -136,8 +144,8 @@ impl Role for ControllerRole {
     ) -> Result<(), Error> {
         let peer = self.ways.peer(from);
         let now = self.now();
-        let ways = &self.ways;
-        let mut out = Outgoing { links, ways };
+        let (ways, told) = (&self.ways, &mut self.told);
+        let mut out = Outgoing { links, ways, told };
         self.controller.message(now, peer, message, &mut out);
         Ok(())
     }
@@ -180,6 +188,7 @@ impl ControlWays {
 struct Outgoing<'a> {
     links: &'a mut Links,
     ways: &'a ControlWays,
+    told: &'a mut Vec<(SocketAddr, Message)>,
 }
 
 impl Outbox for Outgoing<'_> {
@@ -191,7 +200,7 @@ impl Outbox for Outgoing<'_> {
 impl ControlOutbox for Outgoing<'_> {
     fn control(&mut self, to: Peer, message: Message) {
         if let Some(address) = self.ways.address(to) {
-            self.ways.sender.send(address, &message);
+            self.told.push((address, message));
         }
     }
 }

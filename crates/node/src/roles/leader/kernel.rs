@@ -15,7 +15,7 @@ use super::Shown;
 use crate::cluster_file::{ClusterFile, Group, Node, Role};
 use crate::plane::xdp::XdpPlane;
 use crate::roles::control_loop::{Refusals, of_group};
-use crate::roles::kernel::{InKernel, members};
+use crate::roles::detached::{Detached, members};
 use crate::{Error, random_nonce};
 
 pub(super) struct KernelStamper {
@@ -26,14 +26,16 @@ pub(super) struct KernelStamper {
 }
 
 /// To whom what this node stamps goes.
-fn receivers(cluster: &ClusterFile, node: &Node, group: &Group) -> Vec<Member> {
+pub(super) fn receivers(cluster: &ClusterFile, node: &Node, group: &Group) -> Vec<Member> {
     match cluster.stampers(group).iter().any(|n| n.id == node.id) {
         true => members(cluster.memories(group)),
         false => Vec::new(),
     }
 }
 
-impl InKernel for KernelStamper {
+impl Detached for KernelStamper {
+    type Plane = XdpPlane;
+
     fn open(cluster: &ClusterFile, node: &Node) -> Result<Self, Error> {
         let program = match node.role {
             Role::Sequencer => object::Role::Sequencer,

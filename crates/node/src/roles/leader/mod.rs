@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A leader's or a sequencer's process: the role of every group behind one socket (`sockets.rs`), or in the kernel
-//! (`kernel.rs`). A leader stamps for groups of Paxos and a sequencer for groups of NOPaxos; for the others
+//! (`kernel.rs`), or in a switch (`switch.rs`). A leader stamps for groups of Paxos and a sequencer for groups of NOPaxos; for the others
 //! nobody programs it.
 //!
 //! Nothing is stored. One that starts has a new boot nonce and stamps nothing until the
@@ -8,6 +8,7 @@
 
 mod kernel;
 mod sockets;
+mod switch;
 
 use paxos::leader::Proposes;
 use paxos::nopaxos::sequencer::Orders;
@@ -16,14 +17,15 @@ use serde_json::{Value, json};
 
 use self::kernel::KernelStamper;
 use self::sockets::StampingRole;
-use super::{kernel as in_kernel, sockets as behind_sockets};
+use self::switch::SwitchStamper;
+use super::{detached, sockets as behind_sockets};
 use crate::cluster_file::{ClusterFile, Node, Role};
 use crate::host::Stop;
 use crate::{Error, status};
 
 /// Runs a leader or a sequencer until the stop is requested.
 pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
-    if in_kernel::run::<KernelStamper>(cluster, node, stop)? {
+    if detached::run::<KernelStamper, SwitchStamper>(cluster, node, stop)? {
         return Ok(());
     }
     match node.role {

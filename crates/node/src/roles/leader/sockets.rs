@@ -26,12 +26,11 @@ impl<K: Kind> StampingRole<K> {
         let mut stampers = Vec::new();
         for group in &cluster.groups {
             let stamper = Stamper::new(cluster.deployment(node, group), random_nonce()?);
-            // Of NOPaxos there are no records.
-            if node.role == cluster_file::Role::Leader {
-                links.record(group.id, |trace| {
-                    trace.started(trace::Role::Leader, stamper.nonce(), 0);
-                });
-            }
+            let role = match node.role {
+                cluster_file::Role::Sequencer => trace::Role::Sequencer,
+                _ => trace::Role::Leader,
+            };
+            links.record(group.id, |trace| trace.started(role, stamper.nonce(), 0));
             stampers.push(stamper);
         }
         let refusals = Refusals::default();

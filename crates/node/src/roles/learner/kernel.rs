@@ -18,7 +18,7 @@ use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::plane::xdp::XdpPlane;
 use crate::roles::control_loop::of_group;
-use crate::roles::kernel::{InKernel, listeners};
+use crate::roles::detached::{Detached, listeners};
 
 pub(super) struct KernelLearner {
     plane: XdpPlane,
@@ -28,7 +28,9 @@ pub(super) struct KernelLearner {
     unknown: Option<GroupId>,
 }
 
-impl InKernel for KernelLearner {
+impl Detached for KernelLearner {
+    type Plane = XdpPlane;
+
     fn open(cluster: &ClusterFile, node: &Node) -> Result<Self, Error> {
         let replicas = cluster.groups.iter();
         let replicas = replicas.map(|g| (g.id, listeners(cluster, node, g.id)));

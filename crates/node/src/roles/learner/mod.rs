@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A learner's process: the role of every group behind one socket (`sockets.rs`), or in the kernel
-//! (`kernel.rs`).
+//! (`kernel.rs`), or in a switch (`switch.rs`).
 //! It counts votes for the replicas and tells them what is decided, one DELIVER each.
 //!
 //! Nothing is stored, and nothing must be: the votes are the acceptors' memory. What a learner
@@ -13,20 +13,22 @@
 
 mod kernel;
 mod sockets;
+mod switch;
 
 use paxos::{Epoch, GroupId};
 use serde_json::{Value, json};
 
 use self::kernel::KernelLearner;
 use self::sockets::LearnerRole;
-use super::{kernel as in_kernel, sockets as behind_sockets};
+use self::switch::SwitchLearner;
+use super::{detached, sockets as behind_sockets};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::host::Stop;
 
 /// Runs a learner until the stop is requested.
 pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
-    if in_kernel::run::<KernelLearner>(cluster, node, stop)? {
+    if detached::run::<KernelLearner, SwitchLearner>(cluster, node, stop)? {
         return Ok(());
     }
     behind_sockets::run(cluster, node, stop, |_, _| {

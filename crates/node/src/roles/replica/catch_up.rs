@@ -28,11 +28,11 @@ use super::handing_out::Whole;
 use super::orders::Order;
 use super::worker_thread::{Job, WorkerHandle};
 use crate::Error;
-use crate::control_keys::Keys;
 use crate::transfer::client::{Failed, Interrupt, Peer, Search};
 use crate::transfer::held::lock;
 use crate::transfer::incoming::{self, Head, Incoming};
 use crate::transfer::{Patience, Question, copy};
+use crate::watched_keys::SharedKeys;
 
 /// How long it waits before it asks again, at first and at last.
 const ASK_INTERVAL: Duration = Duration::from_millis(200);
@@ -103,7 +103,7 @@ pub struct Needs {
     pub directory: PathBuf,
     /// Where the other replicas hand out their states.
     pub peers: Vec<SocketAddr>,
-    pub keys: Keys,
+    pub keys: SharedKeys,
     pub workers: Arc<Vec<WorkerHandle>>,
     /// Nobody opens copies of them while it installs one.
     pub whole: Whole,
@@ -247,7 +247,7 @@ impl Thread {
                 .positions()
                 .iter()
                 .zip(0..)
-                .all(|(at, pid)| self.stand(pid) >= *at)
+                .all(|(at, pid)| self.committed(pid) >= *at)
             {
                 return self.put_in_place(&begun, &[]);
             }
@@ -367,11 +367,15 @@ impl Thread {
 
     fn is_ahead(&self, incoming: &Incoming, pid: PartitionId) -> bool {
         let at = usize::from(pid);
-        incoming.head.positions[at] > self.stand(pid)
+        incoming.head.positions[at] > self.committed(pid)
     }
 
-    fn stand(&self, pid: PartitionId) -> Instance {
-        self.needs.workers[usize::from(pid)].standing.get().next
+    /// What the install's beginning leaves of a partition. By less than that none would be read which is put in place.
+    fn committed(&self, pid: PartitionId) -> Instance {
+        self.needs.workers[usize::from(pid)]
+            .standing
+            .get()
+            .committed
     }
 
     /// Puts a state in place that is here and durable.

@@ -16,6 +16,7 @@ use super::catch_up::CatchUp;
 use super::copies::Copies;
 use super::digests::Digests;
 use super::kernel::KernelLearner;
+use super::memory::Memory;
 use super::waker::Waker;
 use super::worker_thread::{Job, WorkerHandle};
 use crate::Error;
@@ -56,8 +57,14 @@ pub struct ReplicaControl<'a> {
     pub cluster: &'a ClusterFile,
     pub node: &'a Node,
     pub group: &'a Group,
-    /// Of this start of the replica.
+    /// Of this start of the replica, or of its memory.
     pub nonce: u64,
+    /// Names this process, whatever memory it has: its disk gets a number of its own at each start. [T-DISK]
+    pub process: u64,
+    /// Of a durable replica.
+    pub memory: Option<Memory>,
+    /// Whether this start of it was let go on.
+    pub may_go_on: bool,
     pub services: &'a Services,
     pub sender: ControlSender,
     pub workers: &'a [WorkerHandle],
@@ -88,8 +95,8 @@ pub struct Numbers {
 }
 
 impl Controlled for ReplicaControl<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.woken.as_fd()
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.woken.as_fd())
     }
 
     /// What the workers ask for.
@@ -116,6 +123,9 @@ impl Controlled for ReplicaControl<'_> {
             Some(_) => REFRESH_VIEW_INTERVAL,
         };
         control.ask_for_view_after(view_interval, self.group.id);
+        if let Some(learner) = self.learner {
+            learner.follow_keys();
+        }
         let asking = self.ask_for_numbers();
         self.begin_digests();
         Ok(Some(if self.digests.is_wanted() {
@@ -146,10 +156,27 @@ impl Controlled for ReplicaControl<'_> {
                 group,
                 nonce,
                 incarnation,
-            } if group == self.group.id && nonce == self.nonce => {
+            } if group == self.group.id && nonce == self.process => {
                 numbers.incarnation = Some(incarnation);
                 numbers.wants_incarnation = false;
                 self.give_all(|| Job::Incarnation(incarnation));
+            }
+            Message::ResumeAcceptor { group, .. } if group == self.group.id => {
+                if let Some((_, nonce, start)) = message.resume() {
+                    let memory = self.memory.as_ref();
+                    let is_meant = memory.is_some_and(|m| (m.nonce(), m.start()) == (nonce, start));
+                    self.may_go_on |= is_meant;
+                    self.give_all(|| Job::LetGoOn { nonce, start });
+                }
+            }
+            Message::DiscardMemory { group, .. } if group == self.group.id => {
+                let meant = message.discard().map(|(_, nonce, start)| (nonce, start));
+                let memory = self.memory.as_ref();
+                let memory = memory.filter(|m| meant == Some((m.nonce(), m.start())));
+                // One that was let go on has shown since that it is whole.
+                if let Some(memory) = memory.filter(|_| !self.may_go_on) {
+                    return Err(memory.discard());
+                }
             }
             Message::StopExecution { group, epoch } if group == self.group.id => {
                 self.stop_execution(epoch);
@@ -158,6 +185,17 @@ impl Controlled for ReplicaControl<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// [A-TOLD]
+    fn answer(&mut self, question: &Message) -> Result<Option<Message>, Error> {
+        let request = question.earlier_start_request();
+        let request = request.filter(|request| request.group == self.group.id);
+        let (Some(request), Some(memory)) = (request, &mut self.memory) else {
+            return Ok(None);
+        };
+        let was_there = memory.asked(request.nonce, request.start, request.earlier)?;
+        Ok(was_there.map(|known| request.answer(self.node.id, known)))
     }
 
     fn view(&mut self, view: &View) {
@@ -228,6 +266,7 @@ impl ReplicaControl<'_> {
         let numbers = &mut self.numbers;
         if numbers.wants_incarnation && is_due(numbers.asked_incarnation, ASK_NUMBER_INTERVAL) {
             numbers.asked_incarnation = Some(Instant::now());
+            let nonce = self.process;
             let request = Message::IncarnationRequest { group, node, nonce };
             self.sender.send_to_controller(&request);
         }
@@ -343,10 +382,8 @@ mod tests {
     fn an_order_is_answered_by_who_has_stopped_for_a_later_one() {
         let stand = |next, stopped| Stand {
             next,
-            needs: None,
-            is_behind: false,
-            is_installing: false,
             stopped,
+            ..Stand::default()
         };
         let answer = |stopped: [Option<Epoch>; 2]| {
             let stands = [stand(7, stopped[0]), stand(9, stopped[1])];

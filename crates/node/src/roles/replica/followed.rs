@@ -2,8 +2,9 @@
 //! How a worker follows the control plane, by the protocol of its group.
 
 use control::{EpochRecord, EpochState, Message, View};
-use paxos::nopaxos::{Status, view};
-use paxos::{GroupId, Member, PartitionId};
+use paxos::acceptor::Start;
+use paxos::nopaxos::{Loaded, Replica, Status, view};
+use paxos::{GroupId, Member, PartitionId, Time};
 use replica::{Agreement, EpochView, NoPaxos, Paxos};
 use serde_json::{Value, json};
 
@@ -17,11 +18,32 @@ pub trait Followed: Agreement + Send + 'static {
         None
     }
 
+    /// Its memory is stored from now on; this is the first start of it.
+    fn begin_memory(&mut self, _: Start) -> Result<(), replica::Error> {
+        Err(replica::Error(NO_MEMORY.into()))
+    }
+
+    /// Goes on with a memory that was read from a disk, at another start of it.
+    fn go_on_with(&mut self, _: Loaded, _: Start) -> Result<(), replica::Error> {
+        Err(replica::Error(NO_MEMORY.into()))
+    }
+
+    /// Whose memory is stored.
+    fn stored(&mut self) -> Option<&mut Replica> {
+        None
+    }
+
+    /// The controller lets this start of its memory go on.
+    fn let_go_on(&mut self, _now: Time, _nonce: u64, _: Start) {}
+
     /// What the controller is to be told of a partition by this member, again and again until that shows.
     fn report(&self, _group: GroupId, _pid: PartitionId, _from: Member) -> Option<Message> {
         None
     }
 }
+
+/// What replicas of Paxos need is remembered by acceptors.
+const NO_MEMORY: &str = "replicas of this protocol have no logs of their own";
 
 impl Followed for Paxos {
     fn epochs(view: &View, _: PartitionId) -> Vec<EpochView> {
@@ -61,6 +83,8 @@ impl Followed for NoPaxos {
             "stable": replica.stable(),
             "gaps": replica.open_gaps(),
             "in_conflict": replica.in_conflict(),
+            "start": replica.start().map(|start| start.count()),
+            "mute": replica.is_mute(),
             "gaps_asked": counts.gaps_asked,
             "gaps_found": counts.gaps_found,
             "gaps_given_up": counts.gaps_given_up,
@@ -68,6 +92,24 @@ impl Followed for NoPaxos {
             "synchronisations": counts.synchronisations,
         });
         Some(("nopaxos", own))
+    }
+
+    fn begin_memory(&mut self, start: Start) -> Result<(), replica::Error> {
+        self.replica_mut().keep(start);
+        Ok(())
+    }
+
+    fn go_on_with(&mut self, loaded: Loaded, start: Start) -> Result<(), replica::Error> {
+        self.remember(loaded, start)
+    }
+
+    fn stored(&mut self) -> Option<&mut Replica> {
+        Some(self.replica_mut())
+    }
+
+    fn let_go_on(&mut self, now: Time, nonce: u64, start: Start) {
+        // An order that comes late, or for a memory that is gone, is nothing special.
+        let _ = self.resume(now, nonce, start);
     }
 
     /// [F-REPORT]

@@ -9,6 +9,8 @@
 //! Its memory is the process's: when that ends, so does the program, and the next one begins at what
 //! the replica has executed.
 
+use std::cell::RefCell;
+
 use loader::attach::Attachment;
 use loader::interface::Interface;
 use loader::layout::{Decision, GROUP_PASS_OTHERS};
@@ -18,14 +20,17 @@ use loader::place::{self, Place};
 use loader::ring::Ring;
 use paxos::{Configuration, Flags, Header, Instance, MsgType, Packet, PartitionId, Round};
 use serde_json::{Value, json};
+use tracing::warn;
 
 use crate::cluster_file::{ClusterFile, Group, Node};
-use crate::plane::xdp::{counters, device, refuse_traces, say_what_is_at_interface};
+use crate::plane::counters;
+use crate::plane::xdp::{KernelKeys, device, refuse_traces, say_what_is_at_interface};
 use crate::{Error, Senders};
 
 /// The learner of all partitions.
 pub(super) struct KernelLearner {
     object: Object,
+    keys: RefCell<KernelKeys>,
     place: Place,
     table: Learner,
     interface: Interface,
@@ -53,12 +58,14 @@ impl KernelLearner {
         let learners: Vec<_> = cluster.learners().iter().map(|n| n.id).collect();
         Learner::trust(&object, &learners)?;
         object.set_nodes(Senders::of(cluster).nodes())?;
+        let keys = RefCell::new(KernelKeys::of_node(cluster, &object)?);
         let device = device(cluster, node, group.partitions);
         place::open(&mut object, &place, GROUP_PASS_OTHERS, &device)?;
         let attachment = object.attach(&interface)?;
         say_what_is_at_interface(Role::Learner, &interface, &attachment);
         Ok(KernelLearner {
             object,
+            keys,
             place,
             table,
             interface,
@@ -81,6 +88,13 @@ impl KernelLearner {
         })
     }
 
+    /// Follows the key file.
+    pub fn follow_keys(&self) {
+        if let Err(why) = self.keys.borrow_mut().follow() {
+            warn!("plane: the learner's program has its old keys: {why}");
+        }
+    }
+
     /// Notes the configurations of a view's epochs.
     pub fn learn<'a>(&self, configurations: impl Iterator<Item = &'a Configuration>) {
         if self.table.learn_all(configurations) {
@@ -95,7 +109,8 @@ impl KernelLearner {
             "interface": self.interface.name,
             "mode": self.attachment.mode.name(),
             "why_generic": self.attachment.why_generic,
-            "counters": counters(&self.object),
+            "auth": self.keys.borrow().shown(),
+            "counters": counters(|which| self.object.counter(which)),
         })
     }
 }

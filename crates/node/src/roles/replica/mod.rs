@@ -5,7 +5,8 @@
 //! A worker has its own socket (port + partition), its own learner, sessions and application, so
 //! nothing is passed between I/O and execution: the thread that receives a vote executes the value
 //! that it decides. On the XDP plane the learner is in the kernel (`kernel.rs`) and a ring takes the
-//! place of the votes. The control thread (`control_thread.rs`) passes views and lanes to the workers and asks for
+//! place of the votes. A durable replica, with NOPaxos, has a log for each partition (`logged.rs`), and a file that says
+//! which memory that is (`memory.rs`). The control thread (`control_thread.rs`) passes views and lanes to the workers and asks for
 //! them.
 
 mod catch_up;
@@ -16,7 +17,9 @@ mod digests;
 mod followed;
 mod handing_out;
 mod kernel;
+mod logged;
 mod mailbox;
+mod memory;
 mod orders;
 mod outbox;
 mod partition;
@@ -48,6 +51,8 @@ use self::followed::Followed;
 use self::handing_out::{HandingOut, readers, reads};
 use self::kernel::KernelLearner;
 use self::mailbox::{Mailbox, mailbox};
+use self::memory::Memory;
+pub(crate) use self::memory::forget_log;
 pub(crate) use self::partition::Partition;
 #[cfg(test)]
 pub(crate) use self::reached::Reached;
@@ -58,10 +63,10 @@ use self::worker_thread::WorkerHandle;
 pub(crate) use self::worker_thread::open_worker;
 use super::control_loop::ControlLoop;
 use crate::cluster_file::{ClusterFile, Group, Node, Protocol};
-use crate::control_keys::ControlKeys;
 use crate::host::Stop;
 use crate::plane::{in_kernel, refuse_deafness};
 use crate::store::Lock;
+use crate::watched_keys::WatchedKeys;
 use crate::{Error, random_nonce, transfer};
 
 /// An answer for a session of the front end beside this replica.
@@ -104,6 +109,8 @@ pub struct Services {
     pub on_local_reply: Arc<dyn Fn(LocalReply<'_>) + Send + Sync>,
     /// Takes what came of reads without the log.
     pub on_read: Arc<dyn Fn(AnsweredRead<'_>) + Send + Sync>,
+    /// Called behind a batch of either.
+    pub on_batch_end: Arc<dyn Fn() + Send + Sync>,
     /// Told of all local sessions that a partition's state has, when that has been opened or
     /// replaced by another replica's.
     pub on_local_sessions: Arc<dyn Fn(PartitionId, Vec<LocalSession>) + Send + Sync>,
@@ -129,6 +136,7 @@ impl Services {
             open_application,
             on_local_reply: Arc::new(|_| {}),
             on_read: Arc::new(|_| {}),
+            on_batch_end: Arc::new(|| {}),
             on_local_sessions: Arc::new(|_, _| {}),
             on_view: Arc::new(|_| {}),
             before_stop: Arc::new(|| {}),
@@ -173,7 +181,6 @@ fn serve<G: Followed>(
     services: &Services,
     stop: &Arc<Stop>,
 ) -> Result<(), Error> {
-    let nonce = random_nonce()?;
     // The workers go on for a while after the node is told to end.
     let stop_workers = Stop::new()?;
     let (wake_control, woken) = waker_pair()?;
@@ -194,6 +201,9 @@ fn serve<G: Followed>(
     private_directory(&directory)
         .map_err(|e| Error::store(format!("can't make {}: {e}", directory.display())))?;
     let _in_use = lock_directory(&directory, node)?;
+    let mut memory = Memory::open(cluster, node, group)?;
+    let process = random_nonce()?;
+    let nonce = memory.as_ref().map_or(process, Memory::nonce);
     let begun = Note::new(&directory, deployment).read()?;
     let partitions = (0..group.partitions).map(|pid| cluster.partition_dir(node, pid));
     check_all_are_there(&partitions.collect::<Vec<_>>())
@@ -212,6 +222,7 @@ fn serve<G: Followed>(
                 group,
                 pid,
                 nonce,
+                memory: memory.as_ref(),
                 installing: begun.is_some(),
             };
             let decisions = learner.as_ref().map(|l| l.worker(pid)).transpose()?;
@@ -222,6 +233,9 @@ fn serve<G: Followed>(
             WorkerHandle::open::<G>(partition, services, decisions, link, mail)
         })
         .collect::<Result<(Vec<_>, Vec<_>), _>>()?;
+    if let Some(memory) = &mut memory {
+        memory.begins()?;
+    }
     let workers = Arc::new(workers);
     let mut crews: Vec<Vec<_>> = (0..threads).map(|_| Vec::new()).collect();
     for (pid, worker) in served.into_iter().enumerate() {
@@ -240,7 +254,7 @@ fn serve<G: Followed>(
         .collect::<Result<Vec<_>, _>>()?;
     // Only the workers may tell: it ends with them.
     drop(is_behind);
-    let keys = ControlKeys::of(cluster);
+    let keys = WatchedKeys::of_node(cluster);
     let settings = transfer::server::Settings {
         deployment,
         directory: directory.clone(),
@@ -278,6 +292,9 @@ fn serve<G: Followed>(
         node,
         group,
         nonce,
+        process,
+        memory,
+        may_go_on: false,
         services,
         sender: control.sender(),
         workers: &workers,

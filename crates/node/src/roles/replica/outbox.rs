@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use paxos::wire::MAX_VALUE_LEN;
 use paxos::wire::value::{PACKED_ITEM_HEADER_LEN, PackedItem, append_packed};
-use paxos::{Flags, Header, Instance, MsgType, Outbox, PartitionId, Round, To};
+use paxos::{Flags, Header, Instance, MsgType, Outbox, PartitionId, Round, To, trace};
 use replica::{Output, ReplyTo, SiblingMessage};
 
 use super::mailbox::Siblings;
@@ -23,8 +23,22 @@ pub struct WorkerOutbox {
     reply_header: Header,
     replies: Vec<PendingReply>,
     on_local_reply: Arc<dyn Fn(LocalReply<'_>) + Send + Sync>,
+    /// Those wait until everything else may leave, too: what they show is being stored.
+    holds: bool,
+    held: Vec<HeldReply>,
     on_read: Arc<dyn Fn(AnsweredRead<'_>) + Send + Sync>,
+    on_batch_end: Arc<dyn Fn() + Send + Sync>,
+    /// Whether the front end of this process has been told something since the last batch.
+    has_told: bool,
     scratch: Vec<u8>,
+}
+
+/// A local reply, with bytes of its own.
+struct HeldReply {
+    client: u64,
+    request: u64,
+    status: u8,
+    bytes: Vec<u8>,
 }
 
 /// Replies to one address that will share a datagram.
@@ -48,10 +62,16 @@ impl WorkerOutbox {
             node,
             group,
             pid,
+            nonce,
+            memory,
             ..
         } = partition;
+        let mut links = Links::of_partition(cluster, node, group, pid)?;
+        links.record(group.id, |trace| {
+            trace.started(trace::Role::Replica, nonce, 0);
+        });
         Ok(WorkerOutbox {
-            links: Links::of_partition(cluster, node, group, pid)?,
+            links,
             siblings,
             reply_header: Header {
                 cluster: cluster.cluster,
@@ -62,7 +82,11 @@ impl WorkerOutbox {
             },
             replies: Vec::new(),
             on_local_reply: services.on_local_reply.clone(),
+            holds: memory.is_some(),
+            held: Vec::new(),
             on_read: services.on_read.clone(),
+            on_batch_end: services.on_batch_end.clone(),
+            has_told: false,
             scratch: Vec::new(),
         })
     }
@@ -80,6 +104,16 @@ impl WorkerOutbox {
     }
 
     fn gather(&mut self) {
+        for held in self.held.drain(..) {
+            self.has_told = true;
+            (self.on_local_reply)(LocalReply {
+                pid: self.reply_header.pid,
+                client: held.client,
+                request: held.request,
+                status: held.status,
+                bytes: &held.bytes,
+            });
+        }
         for at in 0..self.replies.len() {
             self.send_reply(at);
         }
@@ -88,6 +122,9 @@ impl WorkerOutbox {
         self.replies
             .retain_mut(|reply| std::mem::take(&mut reply.count) > 0);
         self.siblings.wake();
+        if std::mem::take(&mut self.has_told) {
+            (self.on_batch_end)();
+        }
     }
 
     /// Moves a pending datagram into the batch: packed, or plain if it has only one reply.
@@ -130,8 +167,7 @@ impl WorkerOutbox {
         &mut self,
         to: ReplyTo,
         place: Option<(Round, Instance)>,
-        client: u64,
-        request: u64,
+        (client, request): (u64, u64),
     ) {
         let shares = |r: &PendingReply| r.to == to && r.place == place;
         let at = match self.replies.iter().position(shares) {
@@ -159,6 +195,41 @@ impl WorkerOutbox {
         };
         append_packed(&mut pending.items, &item);
         pending.count += 1;
+    }
+
+    fn answer(
+        &mut self,
+        to: &ReplyTo,
+        place: Option<(Round, Instance)>,
+        of: (u64, u64),
+        (status, bytes): (u8, &[u8]),
+    ) {
+        match to {
+            // A READ's: front ends don't count acknowledgements.
+            ReplyTo::Local if place.is_some() => {}
+            ReplyTo::Local if self.holds => self.held.push(HeldReply {
+                client: of.0,
+                request: of.1,
+                status,
+                bytes: bytes.to_vec(),
+            }),
+            ReplyTo::Local => {
+                self.has_told = true;
+                (self.on_local_reply)(LocalReply {
+                    pid: self.reply_header.pid,
+                    client: of.0,
+                    request: of.1,
+                    status,
+                    bytes,
+                });
+            }
+            ReplyTo::Address(..) | ReplyTo::Node(_) => {
+                self.scratch.clear();
+                self.scratch.push(status);
+                self.scratch.extend_from_slice(bytes);
+                self.queue_reply(*to, place, of);
+            }
+        }
     }
 }
 
@@ -194,23 +265,7 @@ impl Output for WorkerOutbox {
         status: u8,
         bytes: &[u8],
     ) {
-        match to {
-            // A READ's: front ends don't count acknowledgements.
-            ReplyTo::Local if place.is_some() => {}
-            ReplyTo::Local => (self.on_local_reply)(LocalReply {
-                pid: self.reply_header.pid,
-                client,
-                request,
-                status,
-                bytes,
-            }),
-            ReplyTo::Address(..) | ReplyTo::Node(_) => {
-                self.scratch.clear();
-                self.scratch.push(status);
-                self.scratch.extend_from_slice(bytes);
-                self.queue_reply(*to, place, client, request);
-            }
-        }
+        self.answer(to, place, (client, request), (status, bytes));
     }
 
     fn ack(&mut self, to: &ReplyTo, header: &Header) {
@@ -219,6 +274,7 @@ impl Output for WorkerOutbox {
 
     fn read(&mut self, number: u64, answer: Option<&[u8]>) {
         let pid = self.reply_header.pid;
+        self.has_told = true;
         (self.on_read)(AnsweredRead {
             pid,
             number,

@@ -7,6 +7,7 @@ use paxos::PartitionId;
 use replica::Settings;
 use replica::storage::private_directory;
 
+use super::memory::Memory;
 use crate::Error;
 use crate::cluster_file::{Answer, ClusterFile, Group, Node};
 
@@ -19,6 +20,8 @@ pub struct Partition<'a> {
     pub pid: PartitionId,
     /// Of this start of the replica.
     pub nonce: u64,
+    /// Of a durable replica.
+    pub memory: Option<&'a Memory>,
     /// An earlier process had begun to install another replica's state, and hadn't ended.
     pub installing: bool,
 }
@@ -37,6 +40,7 @@ impl<'a> Partition<'a> {
             group,
             pid,
             nonce: 1,
+            memory: None,
             installing: false,
         }
     }

@@ -12,6 +12,7 @@ const NONE: u64 = u64::MAX;
 #[derive(Default)]
 pub struct Standing {
     next: AtomicU64,
+    committed: AtomicU64,
     needs: AtomicU64,
     is_behind: AtomicBool,
     is_installing: AtomicBool,
@@ -22,6 +23,7 @@ pub struct Standing {
 impl Standing {
     pub fn show(&self, stand: Stand) {
         self.next.store(stand.next, Ordering::Relaxed);
+        self.committed.store(stand.committed, Ordering::Relaxed);
         self.needs
             .store(stand.needs.unwrap_or(NONE), Ordering::Relaxed);
         self.is_behind.store(stand.is_behind, Ordering::Relaxed);
@@ -37,6 +39,7 @@ impl Standing {
         let needs = self.needs.load(Ordering::Relaxed);
         Stand {
             next: self.next.load(Ordering::Relaxed),
+            committed: self.committed.load(Ordering::Relaxed),
             needs: (needs != NONE).then_some(needs),
             is_behind: self.is_behind.load(Ordering::Relaxed),
             is_installing: self.is_installing.load(Ordering::Relaxed),

@@ -72,6 +72,7 @@ fn a_thread_receives_for_all_its_partitions_at_one_socket() {
             group,
             pid,
             nonce: 1,
+            memory: None,
             installing: false,
         };
         let link = worker_thread::Link {
@@ -98,6 +99,7 @@ fn a_thread_receives_for_all_its_partitions_at_one_socket() {
             cluster: cluster.cluster,
             group: group.id,
             pid,
+            swid: node.id,
             client: 9,
             request,
             value_len: Probe::Replica.emit().len() as u16,
@@ -144,6 +146,7 @@ fn a_worker_that_waits_for_a_state_goes_on() {
         group: &cluster.groups[0],
         pid: 0,
         nonce: 1,
+        memory: None,
         installing: false,
     };
     let link = worker_thread::Link {
@@ -286,6 +289,7 @@ fn partition(cluster: &ClusterFile, pid: PartitionId, installing: bool) -> Parti
         group: &cluster.groups[0],
         pid,
         nonce: 1,
+        memory: None,
         installing,
     }
 }

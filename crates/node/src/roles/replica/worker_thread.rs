@@ -9,6 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use control::View;
+use paxos::acceptor::Start;
 use paxos::{Epoch, GroupId, Instance, Member, PartitionId, Reason, Time, Verdict};
 use replica::{Application, LocalRead, SiblingMessage, Worker};
 use serde_json::{Value, json};
@@ -18,6 +19,7 @@ use super::Services;
 use super::control_thread::Ask;
 use super::followed::Followed;
 use super::kernel::Decisions;
+use super::logged::ReplicaLog;
 use super::mailbox::{Mailbox, Siblings};
 use super::orders::{Order, Waiting};
 use super::outbox::WorkerOutbox;
@@ -45,6 +47,8 @@ pub enum Job {
     Lane { epoch: Epoch, lane: u8 },
     /// A number for the disk.
     Incarnation(u64),
+    /// This start of a stored memory may go on.
+    LetGoOn { nonce: u64, start: Start },
     /// Nothing is to be executed until this epoch is active.
     StopExecution(Epoch),
     /// What the worker of another partition says.
@@ -135,6 +139,8 @@ pub(super) struct WorkerThread<G> {
     standing: Arc<Standing>,
     window: u64,
     pub(super) worker: Worker<Box<dyn Application>, G>,
+    /// Of a durable replica.
+    log: Option<ReplicaLog>,
     plane: UdpPlane,
     /// The way out: by the socket of the thread's first worker, where answers are handed on.
     out: UdpPlane,
@@ -211,6 +217,11 @@ impl<G: Followed> WorkerThread<G> {
         if partition.installing {
             worker.begin_install().map_err(|e| partition.failed(e))?;
         }
+        let log = partition.memory.map(|memory| {
+            let path = memory.log(pid)?;
+            ReplicaLog::open(partition, &path, memory.start(), &mut worker)
+        });
+        let log = log.transpose()?;
         let address = partition.node.partition_address(pid);
         let plane = UdpPlane::bind(address, PlaneOptions::default())
             .map_err(|e| Error::new(format!("can't listen on {address} (UDP): {e}")))?;
@@ -229,6 +240,7 @@ impl<G: Followed> WorkerThread<G> {
             standing,
             window: partition.group.window,
             worker,
+            log,
             plane,
             out,
             shares: false,
@@ -324,6 +336,7 @@ impl<G: Followed> WorkerThread<G> {
         self.follow_checkpoint(now)?;
         self.answer_waiting();
         self.tick(now)?;
+        self.store()?;
         // Votes must come here before the answers to the next questions of a repair do.
         if let Some(decisions) = &mut self.decisions {
             decisions.follow(self.worker.next(), self.worker.wants_votes());
@@ -336,6 +349,7 @@ impl<G: Followed> WorkerThread<G> {
     pub fn end(&mut self) -> Result<(), Error> {
         let now = self.now();
         self.receive(now)?;
+        self.store()?;
         self.outbox.flush(&mut self.out)?;
         self.follow_checkpoint(now)?;
         if self.worker.is_checkpointing() {
@@ -451,6 +465,7 @@ impl<G: Followed> WorkerThread<G> {
                     self.worker
                         .finish_batch(now, &mut self.outbox)
                         .map_err(|e| fatal(self.pid, e))?;
+                    store(&mut self.log, &mut self.worker)?;
                     self.outbox.flush(&mut self.out)?;
                 }
             }
@@ -481,12 +496,18 @@ impl<G: Followed> WorkerThread<G> {
         self.finish(now)
     }
 
+    /// What has changed of a durable replica is on disk, before anything leaves that shows it. [N-STORED]
+    fn store(&mut self) -> Result<(), Error> {
+        store(&mut self.log, &mut self.worker)
+    }
+
     /// Commits, then lets the answers go.
     pub(super) fn finish(&mut self, now: Time) -> Result<(), Error> {
         self.worker
             .finish_batch(now, &mut self.outbox)
             .map_err(|e| fatal(self.pid, e))?;
         self.keep_log();
+        self.store()?;
         match self.shares {
             true => self.outbox.hand_over()?,
             false => self.outbox.flush(&mut self.out)?,
@@ -511,6 +532,7 @@ impl<G: Followed> WorkerThread<G> {
             let now = self.now();
             // Some jobs take long, and nobody else's answer needs to wait for one.
             if self.shares && !matches!(job, Job::Sibling { .. } | Job::Read(_)) {
+                self.store()?;
                 self.outbox.flush(&mut self.out)?;
             }
             match job {
@@ -541,6 +563,10 @@ impl<G: Followed> WorkerThread<G> {
                     .worker
                     .set_incarnation(number)
                     .map_err(|e| fatal(self.pid, e))?,
+                Job::LetGoOn { nonce, start } => {
+                    self.worker.agreement_mut().let_go_on(now, nonce, start);
+                    self.finish(now)?;
+                }
                 Job::StopExecution(until) => {
                     let stopped = self.worker.stop_execution(until);
                     stopped.map_err(|e| fatal(self.pid, e))?;
@@ -629,6 +655,7 @@ impl<G: Followed> WorkerThread<G> {
             "checkpoints": statistics.checkpoints,
             "commits": statistics.commits,
             "rollbacks": statistics.rollbacks,
+            "commit_holds": statistics.commit_holds,
             "store_cpu_s": self.worker.application().library_cpu().as_secs_f64(),
             "catching_up": self.worker.wanted().checkpoint_at_least,
             "packets_sent": sends.sent,
@@ -640,6 +667,9 @@ impl<G: Followed> WorkerThread<G> {
         if let Some((protocol, shown)) = self.worker.agreement().shown_alone() {
             document[protocol] = shown;
         }
+        if let Some(log) = &self.log {
+            document["log"] = log.shown().to_json();
+        }
         document
     }
 
@@ -649,6 +679,16 @@ impl<G: Followed> WorkerThread<G> {
 
     pub(super) fn fatal(&self, e: replica::Error) -> Error {
         fatal(self.pid, e)
+    }
+}
+
+fn store<G: Followed>(
+    log: &mut Option<ReplicaLog>,
+    worker: &mut Worker<Box<dyn Application>, G>,
+) -> Result<(), Error> {
+    match (log, worker.agreement_mut().stored()) {
+        (Some(log), Some(replica)) => log.store(replica),
+        _ => Ok(()),
     }
 }
 
@@ -696,7 +736,8 @@ impl<G> AsFd for WorkerThread<G> {
 /// Where a worker stands, for other threads.
 fn stand<G: Followed>(worker: &Worker<Box<dyn Application>, G>) -> Stand {
     Stand {
-        next: worker.next(),
+        next: worker.settled(),
+        committed: worker.committed(),
         needs: worker.wanted().checkpoint_at_least,
         is_behind: worker.is_behind(),
         is_installing: worker.is_installing(),

@@ -10,4 +10,5 @@
 mod mutation;
 mod random;
 mod scripts;
+mod stored;
 mod world;

@@ -55,10 +55,12 @@ pub enum Mutation {
     NoRollback,
     /// A leader that takes over a later view's state goes on.
     LeadsOn,
+    /// What changed is stored some time after it was shown.
+    AnswersBeforeStored,
 }
 
 impl Mutation {
-    pub const ALL: [Mutation; 22] = [
+    pub const ALL: [Mutation; 23] = [
         Mutation::StampsAgain,
         Mutation::OldSessionTaken,
         Mutation::GapNotAwaited,
@@ -81,6 +83,7 @@ impl Mutation {
         Mutation::FollowersSuffice,
         Mutation::NoRollback,
         Mutation::LeadsOn,
+        Mutation::AnswersBeforeStored,
     ];
 
     /// Before a replica takes a packet.

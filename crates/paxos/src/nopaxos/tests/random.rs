@@ -51,6 +51,7 @@ fn sound(seeds: std::ops::Range<u64>, replicas: u16) {
         "final",
         "gap filled",
         "no-op",
+        "restart",
         "rollback",
         "stable",
         "state fetched",
@@ -65,7 +66,7 @@ fn sound(seeds: std::ops::Range<u64>, replicas: u16) {
     }
 }
 
-/// [N-MUTE] [H-ASK] [W-START]
+/// [N-MUTE] [N-TIME] [H-ASK] [W-START]
 #[test]
 fn three_replicas_keep_what_is_committed() {
     sound(0..150, 3);
@@ -74,7 +75,7 @@ fn three_replicas_keep_what_is_committed() {
 /// [W-MERGE] [Y-POINT]
 #[test]
 fn five_replicas_keep_what_is_committed() {
-    sound(1000..1080, 5);
+    sound(1000..1160, 5);
 }
 
 /// Each rule is needed, and its breach is noticed.

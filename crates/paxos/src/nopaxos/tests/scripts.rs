@@ -457,6 +457,38 @@ fn the_log_stays_until_the_new_one_is_complete() {
     assert_eq!(group.log(2), [1]);
 }
 
+/// The same with f = 2: whoever has the tail dies while the new leader fetches it, and so does the first leader. What the
+/// new one has by then is told once more. [W-UNTOUCHED] [W-START]
+#[test]
+fn two_may_die_while_a_new_log_is_collected() {
+    let mut group = Group::new(5);
+    group.ordered(1, 0, 1, &[1, 2, 3, 4, 5]);
+    group.ordered(1, 1, 2, &[1, 2, 3]);
+    // 4 leads the fourth view, with what 3 has and 5 lacks. 3 dies when it is asked, and 1 is dead.
+    let fourth = view_of(1, 3);
+    for node in [3, 4, 5] {
+        group.want(node, fourth);
+    }
+    assert_eq!(group.pass(MsgType::ViewChange, 3, 4), Verdict::Changed);
+    assert_eq!(group.pass(MsgType::ViewChange, 5, 4), Verdict::Changed);
+    let question = group.take(MsgType::GapRequest, 4, 3);
+    assert_eq!(question.header.inst, 1);
+    assert_eq!(
+        (group.of(4).status(), group.log(4)),
+        (Status::ViewChange, vec![1])
+    );
+    group.lose_all();
+    // 5 leads the fifth, with what 2 has.
+    group.change_view(&[2, 4, 5], view_of(1, 4));
+    for node in [2, 4, 5] {
+        assert_eq!(
+            (group.of(node).status(), group.log(node)),
+            (Status::Normal, vec![1, 2]),
+            "{node}"
+        );
+    }
+}
+
 /// The published C++ code lets a deposed leader keep its no-op if the new view has none. [W-START]
 #[test]
 fn a_deposed_leaders_no_op_goes() {
@@ -1032,6 +1064,71 @@ fn a_point_is_stable_once_f_others_have_all_below() {
     assert_eq!(group.of(3).stable(), 0, "it has applied no SYNC_PREPARE");
     assert_eq!(group.pass(MsgType::SyncCommit, 1, 2), Verdict::Changed);
     assert_eq!((group.of(2).stable(), group.of(2).ready()), (1, 1));
+}
+
+/// A follower answers a SYNC_PREPARE that has overtaken requests as soon as these are there, also by another way. [Y-APPLY]
+#[test]
+fn a_point_that_comes_before_its_requests_waits_for_them() {
+    let mut group = Group::new(3);
+    let mut synchronised = Vec::new();
+    for slots in [0..2, 2..3, 3..4] {
+        for inst in slots {
+            group.ordered(1, inst, inst + 1, &[1]);
+        }
+        let mut out = Sent::default();
+        group.of(1).synchronise(&mut out);
+        group.send(1, None, out);
+        synchronised.push(group.take(MsgType::SyncPrepare, 1, 2));
+    }
+    // The newest counts, whatever comes behind it.
+    for at in [0, 2, 1] {
+        assert_eq!(group.step(&synchronised[at]), Verdict::Answered);
+    }
+    for inst in 0..3 {
+        group.ordered(1, inst, inst + 1, &[2]);
+        assert!(group.on_the_way(MsgType::SyncRep, 1).is_empty());
+    }
+    let entry = group.of(1).entry(3).expect("filled");
+    let header = Header {
+        inst: 3,
+        vrnd: entry.stamp,
+        flags: entry.flags,
+        request: entry.request,
+        client: entry.client,
+        ..group.of(1).header(MsgType::GapReply, view_of(1, 0))
+    };
+    let value = entry.value.to_vec();
+    let _ = group.step(&message(1, 2, header, &value));
+    assert_eq!(group.pass(MsgType::SyncRep, 2, 1), Verdict::Changed);
+    assert_eq!(group.of(1).stable(), 4);
+    assert_eq!(group.pass(MsgType::SyncCommit, 1, 2), Verdict::Changed);
+    assert_eq!(group.of(2).stable(), 4);
+    assert!(group.on_the_way(MsgType::SyncRep, 1).is_empty(), "once");
+}
+
+/// One that waits counts in its view alone, and shows no life of the leader when its turn has come. [Y-APPLY] [N-MUTE]
+#[test]
+fn a_point_of_an_earlier_view_waits_for_nothing() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1]);
+    let mut out = Sent::default();
+    group.of(1).synchronise(&mut out);
+    group.send(1, None, out);
+    let prepare = group.take(MsgType::SyncPrepare, 1, 3);
+    assert_eq!(group.step(&prepare), Verdict::Answered);
+    let silent_at = group.now + settings(member(3)).silence;
+    let mut later = group.of(3).clone();
+    group.now += 30 * MS;
+    group.ordered(1, 0, 1, &[3]);
+    assert_eq!(group.on_the_way(MsgType::SyncRep, 1).len(), 1);
+    assert_eq!(group.of(3).next_deadline(), Some(silent_at));
+    std::mem::swap(group.replicas.get_mut(&3).expect("there"), &mut later);
+    group.lose_all();
+    group.change_view(&[2, 3], view_of(1, 1));
+    group.lose_all();
+    group.ordered(1, 0, 1, &[2, 3]);
+    assert_eq!(group.log(3), [1]);
+    assert!(group.net.is_empty(), "no answer");
 }
 
 /// A follower holds a request over an agreed no-op of which it never heard; then that is stable. [Y-BEHIND]

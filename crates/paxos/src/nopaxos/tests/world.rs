@@ -8,11 +8,13 @@ use test_world::committed::{Committed, Content};
 use test_world::{Rng, rng::hash};
 
 use super::mutation::Mutation;
+use crate::acceptor::Start;
 use crate::nopaxos::receiver::{Delivery, ReceiverSettings};
 use crate::nopaxos::session_change::Effect;
+use crate::nopaxos::stored::Saved;
 use crate::nopaxos::{
-    Entry, Quorum, Receiver, Replica, ReplicaSettings, Sequencer, Session, SessionChange, Stage,
-    Started, Status, view,
+    Entry, Loaded, Quorum, Receiver, Replica, ReplicaSettings, Sequencer, Session, SessionChange,
+    Stage, Started, Status, view,
 };
 use crate::outbox::Sent;
 use crate::{
@@ -22,6 +24,8 @@ use crate::{
 
 pub const CLUSTER: u32 = 0xc1;
 pub const SLOTS: usize = 48;
+/// Of all memories: nobody compares them here.
+pub const START: Start = Start::FIRST;
 /// The sequencer of scripts; in random runs each session has one of its own, from here on.
 pub const SEQUENCER: NodeId = 90;
 const CLIENT: NodeId = 0;
@@ -88,18 +92,16 @@ pub struct Host {
     /// How much of it is on disk.
     durable: usize,
     now: Time,
-    /// Where this memory began, and what a durable one has in its log.
-    began: Instance,
+    /// What it has stored.
     stored: Vec<Stored>,
 }
 
-/// What a durable replica stores.
+/// A record on a replica's disk.
 #[derive(Clone)]
 enum Stored {
-    Packet(Message),
-    Sessions(Vec<Session>),
-    Checkpointed(Instance),
-    Restored(Instance),
+    Head(Vec<u8>),
+    Entry(Vec<u8>),
+    Commit(Saved, Vec<u8>),
 }
 
 pub struct World {
@@ -194,6 +196,8 @@ impl World {
             98 => self.end_batch(node),
             _ if self.rng.once_in(4) => self.crash(node),
             _ if self.rng.once_in(12) => self.reboot_sequencer(),
+            _ if self.rng.once_in(16) => self.restart(node),
+            _ if self.rng.once_in(24) => self.restart_all(),
             _ => {}
         }
     }
@@ -472,9 +476,8 @@ impl World {
                 .for_each(|s| s.stage = Stage::Issued);
         }
         let host = self.hosts.get_mut(&node).expect("a host");
-        if host.replica.configure(&told).expect("the store's own") {
-            host.stored.push(Stored::Sessions(told));
-        }
+        host.replica.configure(&told).expect("the store's own");
+        host.store();
     }
 
     // ---- Hosts
@@ -514,6 +517,33 @@ impl World {
         self.hosts.insert(node, host);
     }
 
+    /// The process ends, or the power fails: what is on disk is the memory. [N-RESTART]
+    fn restart(&mut self, node: NodeId) {
+        self.count("restart");
+        let host = self.hosts.get_mut(&node).expect("a host");
+        if let Err(why) = host.restart() {
+            // A mistake may have made of it what no replica is.
+            if self.mutation.is_none() {
+                self.violations
+                    .push(format!("{node} refuses its log: {why}"));
+            }
+            return;
+        }
+        let mut out = Sent::default();
+        let nonce = host.replica.member().nonce;
+        let resumed = host.replica.resume(host.now, nonce, START, &mut out);
+        assert_eq!(resumed, Ok(true));
+        host.store();
+        self.route(node, None, out);
+        self.look_at(node);
+    }
+
+    /// The whole cluster is stopped and started.
+    fn restart_all(&mut self) {
+        let nodes: Vec<NodeId> = self.hosts.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.restart(node));
+    }
+
     /// The application's state up to somewhere below `stable` is on disk, and the log forgets some of it.
     fn checkpoint(&mut self, node: NodeId) {
         let lazy = self.rng.percent(50);
@@ -526,7 +556,7 @@ impl World {
             let inst = host.durable as u64;
             let mut out = Sent::default();
             host.replica.checkpointed(host.now, inst, &mut out);
-            host.stored.push(Stored::Checkpointed(inst));
+            host.store();
             self.route(node, None, out);
             self.trim(node, inst);
         }
@@ -640,6 +670,12 @@ impl World {
         host.now += pause;
         let mut out = Sent::default();
         host.replica.tick(host.now, &mut out);
+        // [N-TIME]
+        let unstored = host.replica.unstored();
+        if let Some(unstored) = unstored.filter(|_| self.mutation.is_none()) {
+            self.violations
+                .push(format!("time alone has changed {node}: {unstored:?}"));
+        }
         self.route(node, None, out);
         self.fetch_state(node);
         self.end_batch(node);
@@ -686,10 +722,10 @@ impl World {
         let mut out = Sent::default();
         let before = host.replica.clone();
         host.replica.restored(host.now, inst, &mut out);
-        host.stored.push(Stored::Restored(inst));
         if let Some(mutation) = self.mutation {
             mutation.after_restored(&mut host.replica, before, &mut out);
         }
+        host.store();
         self.route(node, None, out);
     }
 
@@ -762,11 +798,12 @@ impl World {
         let host = self.hosts.get_mut(&node).expect("a host");
         let before = self.mutation.map(|_| host.replica.clone());
         let verdict = feed(&mut host.replica, host.now, &message, &mut out);
-        if verdict == Verdict::Changed {
-            host.stored.push(Stored::Packet(message.clone()));
-        }
         if let (Some(mutation), Some(before)) = (self.mutation, before) {
             mutation.after(self, &message, before, &mut out);
+        }
+        let is_early = self.mutation == Some(Mutation::AnswersBeforeStored);
+        if !(is_early && self.rng.percent(80)) {
+            self.hosts.get_mut(&node).expect("a host").store();
         }
         self.note(&message, verdict);
         self.route(node, Some(message.from), out);
@@ -964,7 +1001,7 @@ impl World {
         is_active && view.epoch() == last.number && replicas().all(at_end)
     }
 
-    /// A durable replica that restarts is where it was: what its log holds is its whole memory. [N-TIME]
+    /// A durable replica that restarts is where it was. What others have told it, it hears again. [N-STORED]
     pub fn check_restarts(&mut self) {
         for (node, host) in &self.hosts {
             let memory = |r: &Replica| {
@@ -974,17 +1011,19 @@ impl World {
                 };
                 let log: Vec<_> = (r.floor()..r.next()).map(entry).collect();
                 let views = (r.view(), r.last_normal(), r.status());
-                let leading = (r.duty.prepared, r.duty.agreed, r.begun.clone());
+                let alarm = r.in_conflict();
                 (
                     views,
                     r.floor(),
                     r.stable(),
                     log,
-                    leading,
+                    r.begun.clone(),
+                    alarm,
                     r.sessions.clone(),
                 )
             };
-            let (found, wanted) = (memory(&host.restarted()), memory(&host.replica));
+            let loaded = host.loaded().expect("its own");
+            let (found, wanted) = (memory(&loaded), memory(&host.replica));
             if found != wanted {
                 self.violations
                     .push(format!("{node} restarts as {found:?}, was {wanted:?}"));
@@ -1009,8 +1048,12 @@ impl World {
 
 impl Host {
     fn new(member: Member, app: Vec<u64>) -> Host {
+        let mut replica = Replica::new(hasty(member), app.len() as u64);
+        replica.keep(START);
+        let mut head = Vec::new();
+        replica.save_stored_head(&mut head);
         Host {
-            replica: Replica::new(hasty(member), app.len() as u64),
+            replica,
             receiver: Receiver::new(ReceiverSettings {
                 deployment: deployment(member.node),
                 pid: 0,
@@ -1020,8 +1063,7 @@ impl Host {
             listens_to: 0,
             durable: app.len(),
             now: 0,
-            began: app.len() as u64,
-            stored: Vec::new(),
+            stored: vec![Stored::Head(head)],
             app,
         }
     }
@@ -1080,22 +1122,48 @@ impl Host {
         })
     }
 
-    fn restarted(&self) -> Replica {
-        let mut replica = Replica::new(hasty(self.replica.member()), self.began);
-        for stored in &self.stored {
-            let mut out = Sent::default();
-            match stored {
-                Stored::Packet(message) => {
-                    let _ = feed(&mut replica, 0, message, &mut out);
-                }
-                Stored::Sessions(told) => {
-                    replica.configure(told).expect("it was taken before");
-                }
-                Stored::Checkpointed(inst) => replica.checkpointed(0, *inst, &mut out),
-                Stored::Restored(inst) => replica.restored(0, *inst, &mut out),
-            }
+    /// What has changed is on disk.
+    fn store(&mut self) {
+        let Some(unstored) = self.replica.unstored() else {
+            return;
+        };
+        for inst in &unstored.slots {
+            let mut entry = Vec::new();
+            self.replica.save_entry(*inst, &mut entry);
+            self.stored.push(Stored::Entry(entry));
         }
-        replica
+        let mut bytes = Vec::new();
+        let saved = unstored.save(&self.replica, &mut bytes);
+        self.stored.push(Stored::Commit(saved, bytes));
+        self.replica.has_stored(unstored);
+    }
+
+    /// What its disk holds.
+    fn loaded(&self) -> Result<Replica, &'static str> {
+        let member = self.replica.member();
+        let mut loaded = Loaded::new(deployment(member.node), 0, SLOTS);
+        for stored in &self.stored {
+            let read = match stored {
+                Stored::Head(bytes) => loaded.head(bytes),
+                Stored::Entry(bytes) => loaded.entry(bytes).map(drop),
+                Stored::Commit(saved, bytes) => loaded.commit(*saved, bytes),
+            };
+            read.expect("its own");
+        }
+        let replica = loaded.into_replica(hasty(member), START)?;
+        Ok(replica.expect("it is there"))
+    }
+
+    fn restart(&mut self) -> Result<(), &'static str> {
+        self.replica = self.loaded()?;
+        self.listens_to = 0;
+        self.app.truncate(self.durable);
+        let position = self.app.len() as u64;
+        if position > self.replica.stable() {
+            let mut nobody = Sent::default();
+            self.replica.restored(self.now, position, &mut nobody);
+        }
+        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@ impl<G: Protocol> ReplicaHost<G> {
     /// The disk breaks and is replaced by an empty one.
     pub fn wipe(&mut self, world: &mut World) {
         self.crash(false);
+        self.logs.wipe();
         self.installing = None;
         for (pid, shard) in self.shards.iter_mut().enumerate() {
             world

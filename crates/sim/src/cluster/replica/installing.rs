@@ -7,6 +7,7 @@ use paxos::Instance;
 use replica::{Install, Restored};
 
 use super::ReplicaHost;
+use crate::check::Invariant;
 use crate::cluster::layout::node_id;
 use crate::cluster::mutation::Mutation;
 use crate::cluster::protocol::Protocol;
@@ -74,7 +75,7 @@ impl<G: Protocol> ReplicaHost<G> {
             let Some(worker) = &mut shard.worker else {
                 continue;
             };
-            if installing.install.puts(pid as u16, worker.next()) {
+            if installing.install.puts(pid as u16, worker.committed()) {
                 let read = worker.begin_restore(*position)?;
                 read(&mut Connection { bytes, whole })?;
             }
@@ -156,9 +157,24 @@ impl<G: Protocol> ReplicaHost<G> {
         let result = match result {
             Ok(Restored::To(_) | Restored::NotNewer(_)) => Ok(()),
             // With the note there, it can't go on.
-            Ok(Restored::Failed(error)) | Err(error) => Err(error),
+            Ok(Restored::Failed(error)) => {
+                self.judge_failed(world, pid, &error);
+                Err(error)
+            }
+            Err(error) => Err(error),
         };
         self.finished(world, pid, result);
+    }
+
+    /// Whatever is to be put in place was read before anything was noted. Only a disk excuses what is missing then.
+    fn judge_failed(&self, world: &mut World, pid: usize, error: &replica::Error) {
+        let name = self.host.name;
+        let store = &self.shards[pid].store;
+        if !store.killed() && !store.is_full() {
+            world.findings.report(Invariant::Installed, || {
+                format!("{name} can't end its install in partition {pid}: {error}")
+            });
+        }
     }
 
     /// All partitions are there: they go on, and what was decided meanwhile comes.

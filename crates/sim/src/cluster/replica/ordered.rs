@@ -2,7 +2,7 @@
 //! What is particular to replicas that agree by NOPaxos.
 
 use paxos::nopaxos::{Session, Started, Status};
-use paxos::{Member, PartitionId};
+use paxos::{Instance, Member, PartitionId, Round};
 use replica::NoPaxos;
 use test_world::committed::Content;
 
@@ -25,6 +25,13 @@ impl ReplicaHost<NoPaxos> {
         worker.agreement().replica().started()
     }
 
+    /// For a mutation: the view that it leads, and where its log ends.
+    pub fn leads(&self, pid: usize) -> Option<(Round, Instance)> {
+        let worker = self.shards[pid].worker.as_ref()?;
+        let replica = worker.agreement().replica();
+        replica.leads().then(|| (replica.view(), replica.next()))
+    }
+
     /// It hears of the sessions, by partition, of who stamps, and gets a number for its disk.
     pub fn told_sessions(
         &mut self,
@@ -43,6 +50,7 @@ impl ReplicaHost<NoPaxos> {
                 worker.configure(now, sessions);
             }
         }
+        self.wake_up(now);
         self.take_incarnation(world, number);
         for pid in 0..self.shards.len() {
             self.after(world, pid);

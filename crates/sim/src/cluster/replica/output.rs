@@ -9,6 +9,7 @@ use paxos::{Flags, Header, Instance, MsgType, Outbox, PartitionId, Round, Time, 
 use replica::{ReplyTo, SiblingMessage, Status};
 
 use super::ReplicaHost;
+use crate::check::READS;
 use crate::cluster::layout::{Endpoint, NodeIndex, node_id};
 use crate::cluster::mutation;
 use crate::cluster::protocol::Protocol;
@@ -97,6 +98,7 @@ fn client_at(to: &ReplyTo) -> Option<NodeIndex> {
 
 impl<G: Protocol> ReplicaHost<G> {
     pub(super) fn post(&mut self, world: &mut World, pid: usize, sender: Option<Endpoint>) {
+        G::store(self, world, pid);
         let at = self.host.endpoint(pid as u8);
         let who = Sender::Proposer(self.host.process);
         let shard = &mut self.shards[pid];
@@ -156,7 +158,9 @@ impl<G: Protocol> ReplicaHost<G> {
                 }
             }
         }
-        for same in replies.chunk_by(|a, b| (a.to, a.place) == (b.to, b.place)) {
+        // A read is answered by itself.
+        let one = |reply: &Reply| (reply.to, reply.place, reply.request >= READS);
+        for same in replies.chunk_by(|a, b| one(a) == one(b) && !one(a).2) {
             let Some(client) = client_at(&same[0].to) else {
                 continue;
             };

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Redis itself, unmodified: each partition has a server of its own, as a child of this process. It executes what is decided,
+//! in the order of the log, and nothing else.
+//!
+//! ```text
+//!  log ──> execute ──requests──> redis-server  database 0: what clients see
+//!              <────answers────    ^            database 1: position, sessions, answers, clock, watched keys, scripts
+//!  commit: records stay in memory  │
+//!  checkpoint: records into database 1, BGSAVE, sync, rename to `state.rdb`
+//! ```
+//!
+//! Between checkpoints nothing is durable but the log. One snapshot of the server holds both databases, so it is consistent.
+//! A server that dies is started anew from `state.rdb`, and gets everything once more that it was given since.
+//!
+//! `docs/redis.md` says what makes replicas agree, and what is refused for it.
+
+mod about;
+mod catalogue;
+mod clock;
+mod command;
+mod digest;
+mod kept;
+mod resp;
+mod rules;
+mod saves;
+mod server;
+mod snapshots;
+mod state;
+mod transactions;
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use replica::application::RecordVisitor;
+use replica::storage::{private_directory, sync_directory_of};
+use replica::{Application, Checkpoint, Error, MOVE_AWAY, Record, Restore, Snapshot};
+
+pub use catalogue::{Catalogue, Keys, Spec, Spread};
+pub use command::{Command, Stamp, Watched};
+pub use resp::{Malformed, Value};
+pub use server::is_installed;
+
+use crate::{echo, kv_app};
+
+use saves::Purpose;
+use server::Server;
+use state::Replicated;
+
+/// The contents that a start begins with.
+pub(crate) const STATE: &str = "state.rdb";
+/// How long to wait before looking again whether a snapshot is written.
+const LOOK_AGAIN: Duration = Duration::from_millis(3);
+
+/// What time it is in each partition of a replica: its front end looks at it.
+#[derive(Clone)]
+pub struct Times(Arc<[AtomicU64]>);
+
+impl Times {
+    /// Of so many partitions.
+    pub fn new(partitions: u16) -> Times {
+        Times((0..partitions).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Milliseconds since 1970: the time of the last command that was executed there.
+    pub fn of(&self, pid: u16) -> u64 {
+        self.0[usize::from(pid)].load(Ordering::Relaxed)
+    }
+
+    fn show(&self, pid: u16, ms: u64) {
+        self.0[usize::from(pid)].store(ms, Ordering::Relaxed);
+    }
+}
+
+/// See the module.
+pub struct Redis {
+    dir: PathBuf,
+    pid: u16,
+    times: Times,
+    state: Arc<Mutex<Replicated>>,
+    /// Another replica's state, once it has been read.
+    taken: Arc<Mutex<Option<Taken>>>,
+}
+
+struct Taken {
+    state: Replicated,
+    file: PathBuf,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // It isn't there any more if it was taken over.
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+impl Redis {
+    /// Goes on from the last checkpoint in `dir`, which is created if missing.
+    pub fn open(dir: &Path) -> Result<Redis, Error> {
+        Self::open_with(dir, 0, Times::new(1))
+    }
+
+    /// The same for a partition, whose time is shown to others.
+    pub fn open_with(dir: &Path, pid: u16, times: Times) -> Result<Redis, Error> {
+        private_directory(dir).map_err(|e| failed("create", dir, &e))?;
+        remove_others(dir)?;
+        let contents = dir.join(STATE).exists().then_some(STATE);
+        let state = Replicated::open(dir, contents)?;
+        times.show(pid, state.ms());
+        Ok(Redis {
+            dir: dir.to_owned(),
+            pid,
+            times,
+            state: Arc::new(Mutex::new(state)),
+            taken: Arc::default(),
+        })
+    }
+
+    /// The number of the server's process.
+    pub fn process(&self) -> u32 {
+        lock(&self.state).process()
+    }
+
+    /// What the server can do.
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        lock(&self.state).catalogue()
+    }
+}
+
+/// Asks a server what it can do. It is started for that, and ends.
+pub fn catalogue() -> Result<Catalogue, Error> {
+    let dir = std::env::temp_dir().join(format!("wirepaxos-{:016x}", server::nonce()));
+    private_directory(&dir).map_err(|e| failed("create", &dir, &e))?;
+    let started = Server::start(&dir, None).map(|(_, catalogue)| catalogue);
+    let _ = fs::remove_dir_all(&dir);
+    started
+}
+
+impl Application for Redis {
+    fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        state.execute(command, reply)?;
+        self.times.show(self.pid, state.ms());
+        Ok(())
+    }
+
+    fn is_read(&self, command: &[u8]) -> bool {
+        lock(&self.state).is_read(command)
+    }
+
+    fn commit(&mut self, records: &[Record]) -> Result<(), Error> {
+        lock(&self.state).commit(records)
+    }
+
+    fn records(&mut self, visit: &mut RecordVisitor<'_>) -> Result<(), Error> {
+        lock(&self.state).records(visit);
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<Checkpoint, Error> {
+        let Some(number) = lock(&self.state).begin_checkpoint()? else {
+            return Ok(Box::new(|| Ok(())));
+        };
+        let (dir, state) = (self.dir.clone(), self.state.clone());
+        Ok(Box::new(move || finish_checkpoint(&dir, &state, number)))
+    }
+
+    fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error> {
+        // A server writes one at a time.
+        while lock(&self.state).is_saving()? {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        let save = lock(&self.state).begin_save(Purpose::Copy)?;
+        Ok(Box::new(Copied {
+            file: self.dir.join(&save.file),
+            number: save.number,
+            state: self.state.clone(),
+        }))
+    }
+
+    fn begin_restore(&mut self) -> Result<Restore, Error> {
+        self.forget_restore();
+        let (dir, taken) = (self.dir.clone(), self.taken.clone());
+        Ok(Box::new(move |from| {
+            let name = format!("incoming-{:016x}.rdb", server::nonce());
+            let file = dir.join(&name);
+            let state = receive(from, &file).and_then(|()| Replicated::open(&dir, Some(&name)));
+            match state {
+                Ok(state) => *lock(&taken) = Some(Taken { state, file }),
+                Err(e) => {
+                    let _ = fs::remove_file(&file);
+                    return Err(e);
+                }
+            }
+            Ok(())
+        }))
+    }
+
+    fn end_restore(&mut self) -> Result<(), Error> {
+        let taken = lock(&self.taken).take();
+        let mut taken = taken.ok_or_else(|| Error("no other replica's state was read".into()))?;
+        put_in_place(&self.dir, &taken.file)?;
+        taken.state.is_in_place();
+        let mut state = lock(&self.state);
+        std::mem::swap(&mut *state, &mut taken.state);
+        self.times.show(self.pid, state.ms());
+        Ok(())
+    }
+
+    fn forget_restore(&mut self) {
+        *lock(&self.taken) = None;
+        // One that is still being read ends in vain.
+        self.taken = Arc::default();
+    }
+
+    fn digest(&mut self) -> Result<[u8; 32], Error> {
+        lock(&self.state).digest()
+    }
+}
+
+/// Waits until a snapshot is written that holds all that a checkpoint with this number is to hold, and puts it in place.
+fn finish_checkpoint(dir: &Path, state: &Mutex<Replicated>, number: u64) -> Result<(), Error> {
+    loop {
+        let written = {
+            let mut state = lock(state);
+            if state.has_checkpoint(number) {
+                return Ok(());
+            }
+            state.written()?
+        };
+        match written {
+            None => std::thread::sleep(LOOK_AGAIN),
+            Some(save) => {
+                let file = dir.join(&save.file);
+                sync(&file)?;
+                // At the same moment the server's next start begins with it.
+                lock(state).adopt(&save, || put_in_place(dir, &file))?;
+            }
+        }
+    }
+}
+
+fn sync(file: &Path) -> Result<(), Error> {
+    let synced = File::open(file).and_then(|opened| opened.sync_all());
+    synced.map_err(|e| failed("sync", file, &e))
+}
+
+fn put_in_place(dir: &Path, file: &Path) -> Result<(), Error> {
+    let state = dir.join(STATE);
+    let put = fs::rename(file, &state).and_then(|()| sync_directory_of(&state));
+    put.map_err(|e| failed("replace", &state, &e))
+}
+
+fn receive(from: &mut dyn Read, file: &Path) -> Result<(), Error> {
+    let received = File::create(file).and_then(|mut out| {
+        io::copy(from, &mut out)?;
+        out.sync_all()
+    });
+    received.map_err(|e| failed("write", file, &e))
+}
+
+/// A snapshot that is sent to another replica.
+struct Copied {
+    state: Arc<Mutex<Replicated>>,
+    number: u64,
+    file: PathBuf,
+}
+
+impl Snapshot for Copied {
+    fn write_to(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        while !lock(&self.state)
+            .has_copy(self.number)
+            .map_err(io::Error::other)?
+        {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        io::copy(&mut File::open(&self.file)?, out)?;
+        Ok(())
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        // One that isn't written yet is removed at the next start.
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+/// Names of what a process leaves, or their beginnings.
+const LEFT: [&str; 9] = [
+    "socket-",
+    "clock-",
+    "save-",
+    "copy-",
+    "base-",
+    "incoming-",
+    "preload",
+    "server.",
+    "temp-",
+];
+
+/// What other applications keep in a partition's directory.
+const OF_OTHERS: [&str; 2] = [kv_app::CURRENT, echo::FILE];
+
+/// Removes what earlier processes have left: sockets, clocks, and snapshots that never came into use. The node has files of its
+/// own here. Those of another application show that the directory is that one's.
+fn remove_others(dir: &Path) -> Result<(), Error> {
+    let names = fs::read_dir(dir).and_then(|entries| {
+        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.collect::<io::Result<Vec<_>>>()
+    });
+    let names = names.map_err(|e| failed("read", dir, &e))?;
+    let is_left = |name: &String| LEFT.iter().any(|left| name.starts_with(left));
+    if let Some(other) = names.iter().find(|name| OF_OTHERS.contains(&name.as_str())) {
+        return Err(Error(format!(
+            "{} holds {other:?}, which isn't of `application = \"redis\"`: correct `application` or `data` in the \
+             cluster file; or {MOVE_AWAY}",
+            dir.display()
+        )));
+    }
+    for name in names.iter().filter(|name| is_left(name)) {
+        let path = dir.join(name);
+        fs::remove_file(&path).map_err(|e| failed("remove", &path, &e))?;
+    }
+    Ok(())
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn failed(doing: &str, path: &Path, e: &io::Error) -> Error {
+    Error(format!("cannot {doing} {}: {e}", path.display()))
+}

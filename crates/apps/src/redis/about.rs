@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a snapshot says of a replica's state beside its keys: `about` in database 1.
+
+use super::clock::Clock;
+use crate::watches::Watches;
+
+const FORMAT: u8 = 1;
+
+/// The clock, how many scripts were run, and the keys that are watched.
+pub(super) fn emit(clock: &Clock, scripts_run: u64, watches: &Watches) -> Vec<u8> {
+    let mut about = vec![FORMAT];
+    clock.emit(&mut about);
+    about.extend_from_slice(&scripts_run.to_be_bytes());
+    about.extend_from_slice(&watches.last().to_be_bytes());
+    for (key, version) in watches.all() {
+        about.extend_from_slice(&(key.len() as u32).to_be_bytes());
+        about.extend_from_slice(key);
+        about.extend_from_slice(&version.to_be_bytes());
+    }
+    about
+}
+
+/// The same, of what was stored.
+pub(super) fn parse(about: &[u8]) -> Result<(Clock, u64, Watches), String> {
+    let (format, rest) = about.split_first().ok_or("they name no format")?;
+    if *format != FORMAT {
+        return Err(format!(
+            "they are of format {format}, and this program reads format {FORMAT}: start the version that wrote them"
+        ));
+    }
+    let parsed = rest.split_first_chunk().and_then(|(clock, rest)| {
+        let (scripts_run, rest) = rest.split_first_chunk()?;
+        let (last, mut rest) = rest.split_first_chunk()?;
+        let mut watched = Vec::new();
+        while !rest.is_empty() {
+            let (len, behind) = rest.split_first_chunk()?;
+            let (key, behind) = behind.split_at_checked(u32::from_be_bytes(*len) as usize)?;
+            let (version, behind) = behind.split_first_chunk()?;
+            watched.push((key.to_vec(), u64::from_be_bytes(*version)));
+            rest = behind;
+        }
+        let last = u64::from_be_bytes(*last);
+        let watches = Watches::load(last, watched.into_iter());
+        Some((
+            Clock::parse(clock),
+            u64::from_be_bytes(*scripts_run),
+            watches,
+        ))
+    });
+    parsed.ok_or_else(|| "what they say of themselves is damaged".into())
+}

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The server's commands, as its own COMMAND describes them: which there are, what they change, and where their keys are.
+
+use std::collections::HashMap;
+
+use super::resp::{Malformed, Value};
+use super::rules;
+
+/// All commands of a server.
+pub struct Catalogue {
+    /// COMMAND's answer, as clients get it.
+    shown: Vec<u8>,
+    /// By their names in lower case; subcommands as `config|get`.
+    commands: HashMap<Vec<u8>, Spec>,
+}
+
+/// What COMMAND says of a command.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Spec {
+    /// In lower case.
+    pub name: String,
+    /// Arguments, the name among them; negative: at least.
+    pub arity: i64,
+    /// Whether it only reads the keys that it names. (PFCOUNT is flagged so, and writes.)
+    pub is_read: bool,
+    /// Whether it runs a script, which may name any keys.
+    pub is_script: bool,
+    /// What it asks of a group of several partitions, where it names no key.
+    pub spread: Spread,
+    pub(super) flags: Vec<String>,
+    pub(super) categories: Vec<String>,
+    pub(super) tips: Vec<String>,
+    keys: Vec<KeySpec>,
+    has_subcommands: bool,
+}
+
+/// Where a command without keys goes, and what its answers come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Spread {
+    /// To any partition.
+    #[default]
+    One,
+    /// To all; the answers are numbers, and are added.
+    Sum,
+    /// To all; the smallest number, or the smaller number of each place.
+    Least,
+    /// To all; an error if there is one, otherwise the last answer.
+    Same,
+    /// To all; arrays, one behind the other; otherwise the first answer that isn't nil.
+    Joined,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct KeySpec {
+    writes: bool,
+    begin: Begin,
+    find: Find,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Begin {
+    Index(i64),
+    Keyword(Vec<u8>, i64),
+    Unknown,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Find {
+    Range { last: i64, step: i64, limit: i64 },
+    Count { at: i64, first: i64, step: i64 },
+    Unknown,
+}
+
+/// The keys of a command in hand.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Keys {
+    /// Arguments that are keys, and whether each may be changed.
+    pub known: Vec<(usize, bool)>,
+    /// Whether it may touch others.
+    pub has_others: bool,
+}
+
+impl Catalogue {
+    /// From the answer to COMMAND.
+    pub fn parse(answer: &[u8]) -> Result<Catalogue, Malformed> {
+        let mut commands = HashMap::new();
+        let value = Value::parse(answer)?;
+        for command in value.items() {
+            add(&mut commands, command)?;
+        }
+        match commands.is_empty() {
+            true => Err(Malformed),
+            false => Ok(Catalogue {
+                shown: answer.to_vec(),
+                commands,
+            }),
+        }
+    }
+
+    /// COMMAND's answer, for a client that speaks RESP2.
+    pub fn shown(&self) -> &[u8] {
+        &self.shown
+    }
+
+    /// All commands, in no order.
+    pub(super) fn specs(&self) -> impl Iterator<Item = &Spec> {
+        self.commands.values()
+    }
+
+    /// How many there are, subcommands aside.
+    pub fn len(&self) -> usize {
+        let whole = |spec: &&Spec| !spec.name.contains('|');
+        self.specs().filter(whole).count()
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    /// What a command is; or the error that answers it.
+    pub fn find(&self, args: &[&[u8]]) -> Result<&Spec, String> {
+        let whole = self.commands.get(&args[0].to_ascii_lowercase());
+        let whole = whole.ok_or_else(|| unknown(args))?;
+        let spec = match args.get(1).filter(|_| whole.has_subcommands) {
+            None => whole,
+            Some(sub) => {
+                let name = [whole.name.as_bytes(), b"|", sub].concat();
+                let found = self.commands.get(&name.to_ascii_lowercase());
+                found.ok_or_else(|| {
+                    format!(
+                        "ERR unknown subcommand '{}'. Try {} HELP.",
+                        String::from_utf8_lossy(&sub[..sub.len().min(128)]),
+                        whole.name.to_uppercase()
+                    )
+                })?
+            }
+        };
+        if !spec.takes(args.len()) {
+            return Err(format!(
+                "ERR wrong number of arguments for '{}' command",
+                spec.name
+            ));
+        }
+        Ok(spec)
+    }
+
+    /// The same, if it may be executed here: by itself, or within a transaction.
+    pub fn judge(&self, args: &[&[u8]], in_transaction: bool) -> Result<&Spec, String> {
+        let spec = self.find(args)?;
+        match rules::refusal(spec, args, in_transaction) {
+            None => Ok(spec),
+            Some(why) => Err(format!(
+                "ERR {} isn't available here: {why}",
+                spec.name.replace('|', " ").to_uppercase()
+            )),
+        }
+    }
+}
+
+/// Redis's own words, with as much of the arguments as it shows.
+fn unknown(args: &[&[u8]]) -> String {
+    const SHOWN: usize = 128;
+    let text = |bytes: &[u8], len: usize| {
+        let text = bytes.split(|b| *b == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(&text[..text.len().min(len)]).into_owned()
+    };
+    let mut shown = String::new();
+    for arg in &args[1..] {
+        if shown.len() >= SHOWN {
+            break;
+        }
+        shown += &format!("'{}' ", text(arg, SHOWN - shown.len()));
+    }
+    let name = text(args[0], SHOWN);
+    format!("ERR unknown command '{name}', with args beginning with: {shown}")
+}
+
+impl Spec {
+    fn takes(&self, args: usize) -> bool {
+        match self.arity {
+            exact @ 0.. => args as i64 == exact,
+            least => args as i64 >= -least,
+        }
+    }
+
+    pub(super) fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|known| known == flag)
+    }
+
+    pub(super) fn is_of(&self, category: &str) -> bool {
+        self.categories.iter().any(|known| known == category)
+    }
+
+    pub(super) fn has_tip(&self, tip: &str) -> bool {
+        self.tips.iter().any(|known| known == tip)
+    }
+
+    /// Where the keys are. A command that the server will refuse may seem to have none.
+    pub fn keys(&self, args: &[&[u8]]) -> Keys {
+        let mut keys = Keys {
+            has_others: self.is_script,
+            ..Keys::default()
+        };
+        for spec in &self.keys {
+            match spec.positions(args) {
+                Some(found) => keys.known.extend(found.map(|at| (at, spec.writes))),
+                None => keys.has_others = true,
+            }
+        }
+        keys.has_others |= self.keys.is_empty() && !self.is_read;
+        keys
+    }
+}
+
+impl KeySpec {
+    /// As Redis's own `getKeysUsingKeySpecs` finds them. `None` if they can't be known.
+    fn positions(&self, args: &[&[u8]]) -> Option<impl Iterator<Item = usize> + use<>> {
+        let count = args.len() as i64;
+        let first = match &self.begin {
+            Begin::Index(index) => *index,
+            Begin::Keyword(word, from) => {
+                let is_it = |at: &i64| args[*at as usize].eq_ignore_ascii_case(word);
+                let found = match *from {
+                    from @ 0.. => (from..count).find(is_it),
+                    from => (1..=count + from).rev().find(is_it),
+                };
+                // Without it there is no such key.
+                match found {
+                    Some(at) => at + 1,
+                    None => return Some(in_range(1, 0, 1)),
+                }
+            }
+            Begin::Unknown => return None,
+        };
+        let (first, last, step) = match self.find {
+            Find::Range { last, step, limit } => {
+                let last = match last {
+                    behind @ 0.. => first + behind,
+                    last if limit < 2 => count + last,
+                    last => first + (count - first) / limit + last,
+                };
+                (first, last, step)
+            }
+            Find::Count {
+                at,
+                first: behind,
+                step,
+            } => {
+                let number = args.get((first + at) as usize);
+                let number = number.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+                let Some(number @ 0..=0xff_ffff) = number else {
+                    return Some(in_range(1, 0, 1));
+                };
+                let first = first + behind;
+                (first, first + (number - 1) * step, step)
+            }
+            Find::Unknown => return None,
+        };
+        let fits = first > 0 && step > 0 && last < count;
+        Some(match fits {
+            true => in_range(first, last, step),
+            false => in_range(1, 0, 1),
+        })
+    }
+}
+
+fn in_range(first: i64, last: i64, step: i64) -> impl Iterator<Item = usize> {
+    (first..=last).step_by(step as usize).map(|at| at as usize)
+}
+
+fn add(commands: &mut HashMap<Vec<u8>, Spec>, command: &Value<'_>) -> Result<(), Malformed> {
+    let [
+        name,
+        arity,
+        flags,
+        _,
+        _,
+        _,
+        categories,
+        tips,
+        keys,
+        subcommands,
+    ] = command.items()
+    else {
+        return Err(Malformed);
+    };
+    let words = |list: &Value<'_>| -> Vec<String> {
+        let texts = list.items().iter().filter_map(Value::text);
+        texts
+            .map(|text| String::from_utf8_lossy(text).into_owned())
+            .collect()
+    };
+    let name = name.text().ok_or(Malformed)?.to_ascii_lowercase();
+    let keys = keys.items().iter().map(key_spec);
+    let mut spec = Spec {
+        name: String::from_utf8_lossy(&name).into_owned(),
+        arity: arity.int().ok_or(Malformed)?,
+        flags: words(flags),
+        categories: words(categories),
+        tips: words(tips),
+        keys: keys.collect(),
+        has_subcommands: !subcommands.items().is_empty(),
+        ..Spec::default()
+    };
+    // SCRIPT and FUNCTION themselves run nothing.
+    spec.is_script = spec.is_of("@scripting") && spec.has("movablekeys");
+    let writes = spec.keys.iter().any(|key| key.writes);
+    spec.is_read = spec.has("readonly") && !writes && !spec.is_script;
+    spec.spread = spread(&spec);
+    commands.insert(name, spec);
+    subcommands
+        .items()
+        .iter()
+        .try_for_each(|sub| add(commands, sub))
+}
+
+fn spread(spec: &Spec) -> Spread {
+    let asks_all = ["all_shards", "all_nodes"];
+    let asks_all = asks_all.map(|of| spec.has_tip(&format!("request_policy:{of}")));
+    if !asks_all.contains(&true) {
+        return Spread::One;
+    }
+    let response = spec
+        .tips
+        .iter()
+        .find_map(|tip| tip.strip_prefix("response_policy:"));
+    match response {
+        Some("agg_sum") => Spread::Sum,
+        Some("agg_min" | "agg_logical_and") => Spread::Least,
+        Some("all_succeeded" | "one_succeeded") => Spread::Same,
+        None => Spread::Joined,
+        Some(_) => Spread::One,
+    }
+}
+
+/// The value behind a name in a flat list of both.
+fn field<'v, 'a>(list: &'v Value<'a>, name: &str) -> Option<&'v Value<'a>> {
+    let pairs = list.items().chunks_exact(2);
+    let mut found = pairs.filter(|pair| pair[0].text() == Some(name.as_bytes()));
+    found.next().map(|pair| &pair[1])
+}
+
+fn key_spec(spec: &Value<'_>) -> KeySpec {
+    let flags = field(spec, "flags").map_or(&[][..], Value::items);
+    let has = |flag: &str| flags.iter().any(|f| f.text() == Some(flag.as_bytes()));
+    KeySpec {
+        writes: !has("RO"),
+        begin: begin(spec).unwrap_or(Begin::Unknown),
+        find: find(spec).unwrap_or(Find::Unknown),
+    }
+}
+
+fn begin(spec: &Value<'_>) -> Option<Begin> {
+    let search = field(spec, "begin_search")?;
+    let inner = field(search, "spec")?;
+    match field(search, "type")?.text()? {
+        b"index" => Some(Begin::Index(field(inner, "index")?.int()?)),
+        b"keyword" => {
+            let word = field(inner, "keyword")?.text()?.to_vec();
+            Some(Begin::Keyword(word, field(inner, "startfrom")?.int()?))
+        }
+        _ => None,
+    }
+}
+
+fn find(spec: &Value<'_>) -> Option<Find> {
+    let search = field(spec, "find_keys")?;
+    let inner = field(search, "spec")?;
+    let number = |name: &str| field(inner, name)?.int();
+    match field(search, "type")?.text()? {
+        b"range" => Some(Find::Range {
+            last: number("lastkey")?,
+            step: number("keystep")?,
+            limit: number("limit")?,
+        }),
+        b"keynum" => Some(Find::Count {
+            at: number("keynumidx")?,
+            first: number("firstkey")?,
+            step: number("keystep")?,
+        }),
+        _ => None,
+    }
+}

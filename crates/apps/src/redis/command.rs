@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands as they lie in the log. They are untrusted bytes: [`Command::parse`] is strict and never panics.
+//!
+//! | kind u8 | then |
+//! |---|---|
+//! | 1 CALL | stamp, flags u8, arguments: one command, executed at the stamp's time |
+//! | 2 EXEC | stamp, flags, count u16 of {key, version u64, existed u8}, then commands: {length, arguments} |
+//! | 3 WATCH | stamp, arguments: keys, whose versions are asked for |
+//! | 4 QUERY | flags, arguments: one command that only reads. It moves no clock |
+//!
+//! A stamp is the front end's node u16 and its clock: milliseconds since 1970, u48. Flags: 1 = the client speaks RESP3. Arguments
+//! are {length, bytes} up to the end. Numbers are big-endian; a length is seven bits a byte, lowest first, the eighth bit says that
+//! more follow.
+
+use super::resp::Malformed;
+
+const CALL: u8 = 1;
+const EXEC: u8 = 2;
+const WATCH: u8 = 3;
+const QUERY: u8 = 4;
+
+const RESP3: u8 = 1;
+
+/// The latest time that a stamp can say.
+const MAX_MS: u64 = (1 << 48) - 1;
+
+/// Who says what time it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stamp {
+    /// The front end's node.
+    pub node: u16,
+    /// Milliseconds since 1970, below 2^48.
+    pub ms: u64,
+}
+
+/// A key that a transaction depends on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Watched<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// What WATCH answered.
+    pub version: u64,
+    /// Whether there was such a key.
+    pub existed: bool,
+}
+
+/// A command's name and arguments.
+pub type Arguments<'a> = Vec<&'a [u8]>;
+
+/// One command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // the module's table says what each one does
+pub enum Command<'a> {
+    Call {
+        stamp: Stamp,
+        resp3: bool,
+        args: Arguments<'a>,
+    },
+    Exec {
+        stamp: Stamp,
+        resp3: bool,
+        watched: Vec<Watched<'a>>,
+        commands: Vec<Arguments<'a>>,
+    },
+    Watch {
+        stamp: Stamp,
+        keys: Vec<&'a [u8]>,
+    },
+    Query {
+        resp3: bool,
+        args: Arguments<'a>,
+    },
+}
+
+impl<'a> Command<'a> {
+    /// Appends the encoding.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Command::Call { stamp, resp3, args } => {
+                put_head(out, CALL, *stamp);
+                out.push(u8::from(*resp3));
+                args.iter().for_each(|arg| put_bytes(out, arg));
+            }
+            Command::Exec {
+                stamp,
+                resp3,
+                watched,
+                commands,
+            } => {
+                put_head(out, EXEC, *stamp);
+                out.push(u8::from(*resp3));
+                out.extend_from_slice(&(watched.len() as u16).to_be_bytes());
+                for key in watched {
+                    put_bytes(out, key.key);
+                    out.extend_from_slice(&key.version.to_be_bytes());
+                    out.push(u8::from(key.existed));
+                }
+                let mut inner = Vec::new();
+                for args in commands {
+                    inner.clear();
+                    args.iter().for_each(|arg| put_bytes(&mut inner, arg));
+                    put_bytes(out, &inner);
+                }
+            }
+            Command::Watch { stamp, keys } => {
+                put_head(out, WATCH, *stamp);
+                keys.iter().for_each(|key| put_bytes(out, key));
+            }
+            Command::Query { resp3, args } => {
+                out.extend_from_slice(&[QUERY, u8::from(*resp3)]);
+                args.iter().for_each(|arg| put_bytes(out, arg));
+            }
+        }
+    }
+
+    /// Reads one command, which must fill `bytes` exactly.
+    pub fn parse(bytes: &'a [u8]) -> Result<Command<'a>, Malformed> {
+        let mut input = Input(bytes);
+        match input.u8()? {
+            CALL => Ok(Command::Call {
+                stamp: input.stamp()?,
+                resp3: input.flag(RESP3)?,
+                args: input.arguments()?,
+            }),
+            EXEC => {
+                let (stamp, resp3) = (input.stamp()?, input.flag(RESP3)?);
+                let count = u16::from_be_bytes(input.array()?);
+                let watched = (0..count).map(|_| input.watched());
+                Ok(Command::Exec {
+                    stamp,
+                    resp3,
+                    watched: watched.collect::<Result<_, _>>()?,
+                    commands: input.commands()?,
+                })
+            }
+            WATCH => Ok(Command::Watch {
+                stamp: input.stamp()?,
+                keys: input.arguments()?,
+            }),
+            QUERY => Ok(Command::Query {
+                resp3: input.flag(RESP3)?,
+                args: input.arguments()?,
+            }),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+fn put_head(out: &mut Vec<u8>, kind: u8, stamp: Stamp) {
+    out.push(kind);
+    out.extend_from_slice(&stamp.node.to_be_bytes());
+    let [_, _, ms @ ..] = stamp.ms.min(MAX_MS).to_be_bytes();
+    out.extend_from_slice(&ms);
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    let mut len = bytes.len();
+    while len > 0x7f {
+        out.push(len as u8 | 0x80);
+        len >>= 7;
+    }
+    out.push(len as u8);
+    out.extend_from_slice(bytes);
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (array, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(*array)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn stamp(&mut self) -> Result<Stamp, Malformed> {
+        let node = u16::from_be_bytes(self.array()?);
+        let mut ms = [0; 8];
+        ms[2..].copy_from_slice(&self.array::<6>()?);
+        Ok(Stamp {
+            node,
+            ms: u64::from_be_bytes(ms),
+        })
+    }
+
+    fn flag(&mut self, flag: u8) -> Result<bool, Malformed> {
+        match self.u8()? {
+            0 => Ok(false),
+            set if set == flag => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
+    /// Each length has one encoding: its last byte isn't 0, unless it is the only one.
+    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let (mut len, mut shift) = (0usize, 0);
+        loop {
+            let byte = self.u8()?;
+            len |= usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                if byte == 0 && shift > 0 {
+                    return Err(Malformed);
+                }
+                break;
+            }
+            shift += 7;
+            if shift > 28 {
+                return Err(Malformed);
+            }
+        }
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    /// Up to the end, one at least.
+    fn arguments(&mut self) -> Result<Vec<&'a [u8]>, Malformed> {
+        let mut arguments = vec![self.bytes()?];
+        while !self.0.is_empty() {
+            arguments.push(self.bytes()?);
+        }
+        Ok(arguments)
+    }
+
+    fn watched(&mut self) -> Result<Watched<'a>, Malformed> {
+        Ok(Watched {
+            key: self.bytes()?,
+            version: u64::from_be_bytes(self.array()?),
+            existed: self.flag(1)?,
+        })
+    }
+
+    fn commands(&mut self) -> Result<Vec<Vec<&'a [u8]>>, Malformed> {
+        let mut commands = Vec::new();
+        while !self.0.is_empty() {
+            commands.push(Input(self.bytes()?).arguments()?);
+        }
+        Ok(commands)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Vec<u8>> {
+        let stamp = Stamp {
+            node: 7,
+            ms: 1_795_467_197_876,
+        };
+        let long = vec![b'x'; 300];
+        let watched = Watched {
+            key: b"k",
+            version: 9,
+            existed: true,
+        };
+        let commands = [
+            Command::Call {
+                stamp,
+                resp3: true,
+                args: vec![b"SET", b"k", &long, b""],
+            },
+            Command::Exec {
+                stamp,
+                resp3: false,
+                watched: vec![watched],
+                commands: vec![vec![b"GET", b"k"], vec![b"PING"]],
+            },
+            Command::Exec {
+                stamp,
+                resp3: true,
+                watched: vec![watched],
+                commands: vec![],
+            },
+            Command::Watch {
+                stamp,
+                keys: vec![b"a", b"b"],
+            },
+            Command::Query {
+                resp3: false,
+                args: vec![b"GET", b"k"],
+            },
+        ];
+        let encoded = commands.iter().map(|command| {
+            let mut bytes = Vec::new();
+            command.encode(&mut bytes);
+            assert_eq!(Command::parse(&bytes).as_ref(), Ok(command));
+            bytes
+        });
+        encoded.collect()
+    }
+
+    #[test]
+    fn a_command_has_one_encoding() {
+        for bytes in all() {
+            for bit in 0..bytes.len() * 8 {
+                let mut other = bytes.clone();
+                other[bit / 8] ^= 1 << (bit % 8);
+                if let Ok(command) = Command::parse(&other) {
+                    let mut again = Vec::new();
+                    command.encode(&mut again);
+                    assert_eq!(again, other, "bit {bit}");
+                }
+            }
+        }
+        assert_eq!(Command::parse(&[QUERY, 0, 0x80, 0]), Err(Malformed));
+    }
+
+    #[test]
+    fn what_is_cut_or_empty_is_refused() {
+        let stamp = Stamp::default();
+        let mut empty = Vec::new();
+        Command::Watch {
+            stamp,
+            keys: vec![],
+        }
+        .encode(&mut empty);
+        assert_eq!(Command::parse(&empty), Err(Malformed));
+        assert_eq!(Command::parse(&[]), Err(Malformed));
+        for bytes in all() {
+            for end in 0..bytes.len() {
+                let _ = Command::parse(&bytes[..end]);
+            }
+        }
+    }
+}

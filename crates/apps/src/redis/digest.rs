@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a replica's contents come to: equal for replicas that agree, however their tables are laid out.
+
+use sha2::{Digest, Sha256};
+
+use super::resp::{Value, put_request};
+use super::server::{Dead, Server};
+
+/// Keys that are asked for together.
+const AT_ONCE: usize = 256;
+
+/// Over all keys of the clients' database in their order, with type, value and expiry, and over all functions. What has expired
+/// by the server's clock isn't there, whether or not it still lies in the tables.
+pub(super) fn of(server: &mut Server, hash: &mut Sha256) -> Result<(), Dead> {
+    server.order(&[b"SELECT", b"0"])?;
+    let all = keys(server)?;
+    for keys in all.chunks(AT_ONCE) {
+        add_keys(server, keys, hash)?;
+    }
+    add_functions(server, hash)?;
+    server.order(&[b"SELECT", b"1"])?;
+    Ok(())
+}
+
+/// A walk may show a key twice.
+fn keys(server: &mut Server) -> Result<Vec<Vec<u8>>, Dead> {
+    let (mut keys, mut cursor) = (Vec::new(), b"0".to_vec());
+    loop {
+        let answer = server.order(&[b"SCAN", &cursor, b"COUNT", b"1000"])?;
+        let value = Value::parse(&answer).map_err(|_| strange("SCAN"))?;
+        let [next, found] = value.items() else {
+            return Err(strange("SCAN"));
+        };
+        keys.extend(
+            found
+                .items()
+                .iter()
+                .filter_map(|key| Some(key.text()?.to_vec())),
+        );
+        cursor = next.text().unwrap_or(b"0").to_vec();
+        if cursor == b"0" {
+            keys.sort_unstable();
+            keys.dedup();
+            return Ok(keys);
+        }
+    }
+}
+
+fn add_keys(server: &mut Server, keys: &[Vec<u8>], hash: &mut Sha256) -> Result<(), Dead> {
+    let mut requests = Vec::new();
+    for key in keys {
+        put_request(&mut requests, &[b"PEXPIRETIME", key]);
+        put_request(&mut requests, &[b"TYPE", key]);
+        put_request(&mut requests, &[b"DEBUG", b"DIGEST-VALUE", key]);
+    }
+    let answers = server.ask_all(&requests, 3 * keys.len())?;
+    for (key, about) in keys.iter().zip(answers.chunks(3)) {
+        if about[0] == b":-2\r\n" {
+            continue;
+        }
+        add(hash, key);
+        about.iter().for_each(|answer| add(hash, answer));
+        // The digest of a stream says nothing of its groups.
+        if about[1] == b"+stream\r\n" {
+            add(
+                hash,
+                &server.order(&[b"XINFO", b"STREAM", key, b"FULL", b"COUNT", b"0"])?,
+            );
+        }
+    }
+    Ok(())
+}
+
+fn add_functions(server: &mut Server, hash: &mut Sha256) -> Result<(), Dead> {
+    let answer = server.order(&[b"FUNCTION", b"LIST", b"WITHCODE"])?;
+    let value = Value::parse(&answer).map_err(|_| strange("FUNCTION LIST"))?;
+    let code = |library: &Value<'_>| {
+        library
+            .items()
+            .last()
+            .and_then(Value::text)
+            .map(<[u8]>::to_vec)
+    };
+    let mut codes: Vec<_> = value.items().iter().map(code).collect();
+    codes.sort_unstable();
+    codes
+        .iter()
+        .for_each(|code| add(hash, code.as_deref().unwrap_or_default()));
+    Ok(())
+}
+
+fn add(hash: &mut Sha256, bytes: &[u8]) {
+    hash.update((bytes.len() as u64).to_be_bytes());
+    hash.update(bytes);
+}
+
+fn strange(command: &str) -> Dead {
+    Dead::other(format!(
+        "the Redis server's answer to {command} isn't understood"
+    ))
+}

@@ -1,0 +1,616 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A Redis server as a child process: its start, what it is given, and its end.
+//!
+//! It listens on a socket in a directory that only this user may enter, and on no port. It stores nothing by itself. Its clock
+//! and its dice are those of the preloaded library (`programs/preload`).
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use replica::{Error, MOVE_AWAY};
+
+use super::catalogue::Catalogue;
+use super::kept::Given;
+use super::resp::{End, Value, put_request};
+use super::rules;
+
+/// The library, as `build.rs` has made it.
+const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
+const PRELOAD_FILE: &str = "preload.so";
+const LOG_FILE: &str = "server.log";
+
+/// Programs that are Redis, and as what each is to be called: Debian's redis-tools has the server under another name.
+const PROGRAMS: [(&str, &str); 3] = [
+    ("redis-server", "redis-server"),
+    ("valkey-server", "valkey-server"),
+    ("redis-check-rdb", "redis-server"),
+];
+
+/// The same for all replicas: keys then have the same hashes, so that a cursor of SCAN is good at each of them.
+const SEED: &str = "1";
+
+/// The clock's file as the library reads it: the numbers that are written here, and behind them the library's own.
+const WRITTEN_WORDS: usize = 4;
+const CLOCK_BYTES: u64 = 40;
+/// How far a server's own clock moves with 100,000 instructions of a script, or 500 commands in it. The library sees to it.
+const STEP_US: u64 = 1_000;
+/// What a server takes for the time while it reads its contents. With 0 it would crash after 2 MB.
+const START_MS: u64 = 1;
+/// After so many milliseconds, of such steps, a script has taken too long: 200 million instructions, or a million commands.
+const SCRIPT_MS: &str = "2000";
+
+/// No string grows beyond it: SETRANGE, APPEND, and SETBIT would make a large one of a short command.
+const MAX_STRING: &str = "64mb";
+
+/// Shown to an operator when a server ends: so much of its log.
+const LOG_SHOWN: usize = 600;
+const READ_BYTES: usize = 64 << 10;
+
+/// Whose rights a command has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum User {
+    Client,
+    Script,
+}
+
+impl User {
+    fn name(self) -> &'static [u8] {
+        match self {
+            User::Client => b"client",
+            User::Script => b"script",
+        }
+    }
+}
+
+/// How a connection is to stand before a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Standing {
+    pub user: User,
+    pub resp3: bool,
+}
+
+/// A running server. It ends when this is dropped.
+pub(super) struct Server {
+    child: Child,
+    /// For decided commands.
+    commands: Connection,
+    standing: Standing,
+    /// For everything else.
+    control: Connection,
+    clock: Clock,
+    /// Files of this start.
+    files: [PathBuf; 2],
+}
+
+/// Why a server can't go on; it may be started anew.
+pub(super) type Dead = io::Error;
+
+impl Server {
+    /// Starts one on the contents of a file of this directory, or on none, and waits until it serves. Meanwhile, and until
+    /// it is told otherwise, its clock shows 1970: so nothing has expired.
+    pub fn start(dir: &Path, contents: Option<&str>) -> Result<(Server, Catalogue), Error> {
+        let number = nonce();
+        let [socket, clock] =
+            ["socket", "clock"].map(|name| dir.join(format!("{name}-{number:016x}")));
+        let log = dir.join(LOG_FILE);
+        let failed = |what: &str, e: io::Error| {
+            Error(format!(
+                "cannot {what} for a Redis server in {}: {e}",
+                dir.display()
+            ))
+        };
+        let preload = write_preload(dir).map_err(|e| failed("write the library", e))?;
+        let clock_file = Clock::create(&clock).map_err(|e| failed("write the clock", e))?;
+        let clock_path = fs::canonicalize(&clock).map_err(|e| failed("find the clock", e))?;
+        let preload = fs::canonicalize(&preload).map_err(|e| failed("find the library", e))?;
+        let (program, name) = find_program()?;
+        let mut command = Command::new(program);
+        command
+            .arg0(name)
+            // First: other paths are relative to it.
+            .arg("--dir")
+            .arg(dir)
+            .args(["--port", "0", "--unixsocketperm", "700"])
+            .args(["--save", "", "--appendonly", "no", "--databases", "2"])
+            .args(["--maxmemory", "0", "--activerehashing", "no"])
+            .args(["--busy-reply-threshold", SCRIPT_MS])
+            .args(["--proto-max-bulk-len", MAX_STRING])
+            .args([
+                "--enable-protected-configs",
+                "yes",
+                "--enable-debug-command",
+                "yes",
+                "--rdbcompression",
+                "no",
+            ])
+            .args([
+                "--set-proc-title",
+                "no",
+                "--stop-writes-on-bgsave-error",
+                "no",
+            ])
+            // Short of memory, the system is to end this rather than the replica.
+            .args(["--oom-score-adj", "absolute"])
+            .args(["--oom-score-adj-values", "500", "500", "800"])
+            .args([
+                "--client-query-buffer-limit",
+                "2gb",
+                "--loglevel",
+                "warning",
+            ])
+            .args(["--daemonize", "no", "--logfile", LOG_FILE])
+            // The others are removed at the next start, since a child's child may outlive it.
+            .args(["--dbfilename", contents.unwrap_or("none")])
+            .arg("--unixsocket")
+            .arg(socket.file_name().expect("it has a name"))
+            .env_clear()
+            .env("LC_ALL", "C")
+            .env("LD_PRELOAD", preload)
+            .env("WIREPAXOS_CLOCK", clock_path)
+            .env("WIREPAXOS_SEED", SEED)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(File::create(dir.join("server.err")).map_err(|e| failed("write a log", e))?);
+        let _ = fs::remove_file(&log);
+        let mut child = command
+            .spawn()
+            .map_err(|e| failed(&format!("start {}", program_name(&command)), e))?;
+        let standing = Standing {
+            user: User::Client,
+            resp3: false,
+        };
+        let connections = connect(&mut child, dir, &socket);
+        let connections =
+            connections.and_then(|commands| Ok((commands, Connection::to(dir, &socket)?)));
+        let (commands, control) = match connections {
+            Ok(both) => both,
+            Err(e) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                let loads = match contents {
+                    Some(_) => format!("; if its contents are damaged, {MOVE_AWAY}"),
+                    None => String::new(),
+                };
+                let said = last_words(dir);
+                return Err(Error(format!(
+                    "the Redis server in {} doesn't start: {e}{loads}. Its last words: {said}",
+                    dir.display()
+                )));
+            }
+        };
+        let mut server = Server {
+            child,
+            commands,
+            standing,
+            control,
+            clock: clock_file,
+            files: [socket, clock],
+        };
+        let catalogue = server
+            .prepare()
+            .map_err(|e| failed("prepare everything", e))?;
+        Ok((server, catalogue))
+    }
+
+    /// Finds out whether the library is there, and what the server can do.
+    fn prepare(&mut self) -> io::Result<Catalogue> {
+        const TRIAL_MS: u64 = 1_234_567_890_123;
+        self.clock.show(TRIAL_MS)?;
+        let time = self.ask(&[b"TIME"])?;
+        let shown = Value::parse(&time).ok();
+        let shown = shown.as_ref().and_then(|v| v.items().first()?.text());
+        if shown != Some(b"1234567890") {
+            return Err(io::Error::other(
+                "its clock isn't that of the preloaded library: LD_PRELOAD has no effect on this program, or on a file \
+                 system that is mounted with `noexec`",
+            ));
+        }
+        self.clock.show(START_MS)?;
+        self.find_counted_clock()?;
+        let answer = self.ask(&[b"COMMAND"])?;
+        let catalogue = Catalogue::parse(&answer);
+        let catalogue = catalogue.map_err(|_| io::Error::other("its COMMAND isn't understood"))?;
+        self.order(&[
+            b"ACL",
+            b"SETUSER",
+            b"client",
+            b"on",
+            b"nopass",
+            b"~*",
+            b"&*",
+            b"+@all",
+            b"-@admin",
+            b"-@pubsub",
+        ])?;
+        let mut rights: Vec<&[u8]> = vec![
+            b"ACL", b"SETUSER", b"script", b"on", b"nopass", b"~*", b"&*",
+        ];
+        let of_scripts = rules::rights_of_scripts(&catalogue);
+        rights.extend(of_scripts.iter().map(String::as_bytes));
+        self.order(&rights)?;
+        // What is the replica's own lies in the other database.
+        self.order(&[b"SELECT", b"1"])?;
+        self.take_standing(self.standing)?;
+        Ok(catalogue)
+    }
+
+    /// The steps of a script are counted where the server asks the system for its own clock.
+    fn find_counted_clock(&mut self) -> io::Result<()> {
+        let info = self.order(&[b"INFO", b"server"])?;
+        let info = String::from_utf8_lossy(&info);
+        match info.contains("monotonic_clock:POSIX") {
+            true => Ok(()),
+            false => Err(io::Error::other(
+                "it takes its own clock from the processor, so scripts can't be limited: install a build without \
+                 USE_PROCESSOR_CLOCK",
+            )),
+        }
+    }
+
+    /// The process's number.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    // ---- Decided commands
+
+    /// What time it is from now on. Everything that was sent before must have been answered.
+    pub fn set_clock(&mut self, ms: u64) -> Result<(), Dead> {
+        self.clock.show(ms)
+    }
+
+    /// Whether the server has ended since scripts took too many steps.
+    pub fn is_over(&self) -> Result<bool, Dead> {
+        self.clock.is_over()
+    }
+
+    /// Executes what is given, and appends the last answer.
+    pub fn execute(&mut self, given: &Given, answer: &mut Vec<u8>) -> Result<(), Dead> {
+        self.clock.show(given.ms)?;
+        if given.standing != self.standing {
+            self.take_standing(given.standing)?;
+        }
+        if given.scripts > 0 {
+            self.clock.begin_run(given.scripts)?;
+        }
+        self.commands.put(&given.requests);
+        self.commands.send()?;
+        for _ in 1..given.count {
+            self.commands.skip()?;
+        }
+        self.commands.receive(answer)?;
+        self.clock.end_run()
+    }
+
+    fn take_standing(&mut self, standing: Standing) -> io::Result<()> {
+        let version: &[u8] = if standing.resp3 { b"3" } else { b"2" };
+        let mut hello = Vec::new();
+        let user = standing.user.name();
+        put_request(&mut hello, &[b"HELLO", version, b"AUTH", user, b""]);
+        self.commands.put(&hello);
+        self.commands.send()?;
+        let mut answer = Vec::new();
+        self.commands.receive(&mut answer)?;
+        if answer.starts_with(b"-") {
+            return Err(refused(&answer));
+        }
+        self.standing = standing;
+        Ok(())
+    }
+
+    // ---- Everything else
+
+    /// Asks something in the database that clients don't see, or of the server.
+    pub fn ask(&mut self, args: &[&[u8]]) -> Result<Vec<u8>, Dead> {
+        let mut request = Vec::new();
+        put_request(&mut request, args);
+        let mut answer = Vec::new();
+        self.control.put(&request);
+        self.control.send()?;
+        self.control.receive(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// The same, of something that can't be refused.
+    pub fn order(&mut self, args: &[&[u8]]) -> Result<Vec<u8>, Dead> {
+        let answer = self.ask(args)?;
+        match answer.first() {
+            Some(b'-') => Err(refused(&answer)),
+            _ => Ok(answer),
+        }
+    }
+
+    /// Asks several things at once.
+    pub fn ask_all(&mut self, requests: &[u8], count: usize) -> Result<Vec<Vec<u8>>, Dead> {
+        self.control.put(requests);
+        self.control.send()?;
+        let mut answers = Vec::with_capacity(count);
+        for _ in 0..count {
+            let mut answer = Vec::new();
+            self.control.receive(&mut answer)?;
+            answers.push(answer);
+        }
+        Ok(answers)
+    }
+
+    /// The same; it leaves with what is asked next, which then tells if it was refused.
+    pub fn queue(&mut self, args: &[&[u8]]) {
+        let mut request = Vec::new();
+        put_request(&mut request, args);
+        self.control.put(&request);
+        self.control.unanswered += 1;
+    }
+
+    /// Whether a snapshot is being written, and how the last one ended.
+    pub fn saves(&mut self) -> Result<Saves, Dead> {
+        let info = self.order(&[b"INFO", b"persistence"])?;
+        let info = String::from_utf8_lossy(&info).into_owned();
+        let says = |line: &str| info.lines().any(|l| l == line);
+        Ok(Saves {
+            is_running: !says("rdb_bgsave_in_progress:0"),
+            was_good: says("rdb_last_bgsave_status:ok"),
+        })
+    }
+}
+
+/// See [`Server::saves`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Saves {
+    pub is_running: bool,
+    pub was_good: bool,
+}
+
+impl Server {
+    /// Ends it. What it holds is stored, or in the log.
+    pub fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+        for file in &self.files {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+fn refused(answer: &[u8]) -> io::Error {
+    let text = String::from_utf8_lossy(answer);
+    io::Error::other(format!("the Redis server refuses: {}", text.trim()))
+}
+
+/// What a server takes for the time, as the library reads it.
+struct Clock {
+    file: File,
+    ms: u64,
+    /// Runs so far, and whether one is under way.
+    runs: u64,
+    runs_now: bool,
+}
+
+impl Clock {
+    /// It goes by steps: what a server does when it starts is counted, too.
+    fn create(path: &Path) -> io::Result<Clock> {
+        let mut options = File::options();
+        let file = options.read(true).write(true).create_new(true).open(path)?;
+        file.set_len(CLOCK_BYTES)?;
+        let clock = Clock {
+            file,
+            ms: START_MS,
+            runs: 0,
+            runs_now: false,
+        };
+        clock.write(STEP_US, 0)?;
+        Ok(clock)
+    }
+
+    fn write(&self, step: u64, run: u64) -> io::Result<()> {
+        let us = self.ms * 1_000;
+        let words: [u64; WRITTEN_WORDS] = [us, !us, step, run];
+        self.file
+            .write_all_at(&words.map(u64::to_ne_bytes).concat(), 0)
+    }
+
+    fn show(&mut self, ms: u64) -> io::Result<()> {
+        if ms == self.ms {
+            return Ok(());
+        }
+        self.ms = ms;
+        self.write(0, 0)
+    }
+
+    /// So many scripts share what one may take.
+    fn begin_run(&mut self, scripts: u32) -> io::Result<()> {
+        self.runs += 1;
+        self.runs_now = true;
+        self.write(STEP_US * u64::from(scripts), self.runs)
+    }
+
+    fn end_run(&mut self) -> io::Result<()> {
+        match std::mem::take(&mut self.runs_now) {
+            true => self.write(0, 0),
+            false => Ok(()),
+        }
+    }
+
+    fn is_over(&self) -> io::Result<bool> {
+        let mut over = [0; 8];
+        self.file.read_exact_at(&mut over, CLOCK_BYTES - 8)?;
+        Ok(self.runs_now && u64::from_ne_bytes(over) == self.runs)
+    }
+}
+
+/// Another number for each start, also of other processes: a child of a server that was killed may still write its file.
+pub(super) fn nonce() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+/// It is there already if another server of this directory runs.
+fn write_preload(dir: &Path) -> io::Result<PathBuf> {
+    let path = dir.join(PRELOAD_FILE);
+    if fs::read(&path).is_ok_and(|bytes| bytes == PRELOAD) {
+        return Ok(path);
+    }
+    let new = dir.join(format!("preload-{:016x}", nonce()));
+    fs::write(&new, PRELOAD)?;
+    fs::rename(&new, &path)?;
+    Ok(path)
+}
+
+/// The server's program, and as what it is called.
+fn find_program() -> Result<(PathBuf, &'static str), Error> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let found = PROGRAMS.iter().find_map(|(file, name)| {
+        let mut files = dirs.iter().map(|dir| dir.join(file));
+        files.find(|path| path.is_file()).map(|path| (path, *name))
+    });
+    found.ok_or_else(|| {
+        Error(
+            "there is no redis-server in the search path: install Redis or Valkey (on Debian and Ubuntu, \
+             the package redis-server, or redis-tools, which has the program, too)"
+                .into(),
+        )
+    })
+}
+
+/// Whether there is a server to be started.
+pub fn is_installed() -> bool {
+    find_program().is_ok()
+}
+
+fn program_name(command: &Command) -> String {
+    command.get_program().to_string_lossy().into_owned()
+}
+
+/// Connects as soon as the server listens, and waits until it has read its contents.
+fn connect(child: &mut Child, dir: &Path, socket: &Path) -> io::Result<Connection> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Err(io::Error::other(format!("it has ended ({status})")));
+        }
+        let Ok(mut connection) = Connection::to(dir, socket) else {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        };
+        let mut answer = Vec::new();
+        connection.put(b"PING\r\n");
+        connection.send()?;
+        connection.receive(&mut answer)?;
+        if answer == b"+PONG\r\n" {
+            return Ok(connection);
+        }
+        if !answer.starts_with(b"-LOADING") {
+            return Err(refused(&answer));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn last_words(dir: &Path) -> String {
+    let texts = [LOG_FILE, "server.err"].map(|name| fs::read(dir.join(name)).unwrap_or_default());
+    let text = texts.concat();
+    let shown = &text[text.len().saturating_sub(LOG_SHOWN)..];
+    String::from_utf8_lossy(shown).trim().replace('\n', " | ")
+}
+
+/// A connection to a server.
+struct Connection {
+    stream: UnixStream,
+    /// Not sent yet.
+    out: Vec<u8>,
+    /// Received, of which so much is used.
+    input: Vec<u8>,
+    used: usize,
+    /// Requests whose answers only have to be no errors.
+    unanswered: usize,
+    buffer: Box<[u8]>,
+}
+
+impl Connection {
+    /// The name of a socket is short, and directories' names may be long: so it is reached by the directory's descriptor.
+    fn to(dir: &Path, socket: &Path) -> io::Result<Connection> {
+        let dir = File::open(dir)?;
+        let name = socket.file_name().unwrap_or_default();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name);
+        Ok(Connection {
+            stream: UnixStream::connect(path)?,
+            out: Vec::new(),
+            input: Vec::new(),
+            used: 0,
+            unanswered: 0,
+            buffer: vec![0; READ_BYTES].into(),
+        })
+    }
+
+    fn put(&mut self, requests: &[u8]) {
+        self.out.extend_from_slice(requests);
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        self.stream.write_all(&self.out)?;
+        self.out.clear();
+        self.out.shrink_to(READ_BYTES);
+        for _ in 0..std::mem::take(&mut self.unanswered) {
+            let mut answer = Vec::new();
+            self.receive(&mut answer)?;
+            if answer.starts_with(b"-") {
+                return Err(refused(&answer));
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the next answer.
+    fn receive(&mut self, answer: &mut Vec<u8>) -> io::Result<()> {
+        let len = self.fill()?;
+        answer.extend_from_slice(&self.input[self.used..self.used + len]);
+        self.use_up(len);
+        Ok(())
+    }
+
+    fn skip(&mut self) -> io::Result<()> {
+        let len = self.fill()?;
+        self.use_up(len);
+        Ok(())
+    }
+
+    /// Reads until there is a whole answer; its length.
+    fn fill(&mut self) -> io::Result<usize> {
+        let mut end = End::default();
+        loop {
+            let found = end.find(&self.input[self.used..]);
+            let malformed =
+                |_| io::Error::new(ErrorKind::InvalidData, "no answer of a Redis server");
+            if let Some(len) = found.map_err(malformed)? {
+                return Ok(len);
+            }
+            match self.stream.read(&mut self.buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(len) => self.input.extend_from_slice(&self.buffer[..len]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn use_up(&mut self, len: usize) {
+        self.used += len;
+        if self.used == self.input.len() {
+            self.input.clear();
+            self.input.shrink_to(READ_BYTES);
+            self.used = 0;
+        }
+    }
+}

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A server with all that is replicated beside it: the clock, the keys that are watched, the scripts that EVALSHA knows, and the
+//! replica's records. Of the latter the server gets to know when a [snapshot](super::snapshots) is made.
+//!
+//! | in database 1 | |
+//! |---|---|
+//! | `about` | format u8, the clock, scripts run u64, the last version given u64, then of each watched key: length u32, key, version u64 |
+//! | `records` | a hash: the replica's records |
+//! | `scripts` | a set: the scripts' texts. A snapshot has the functions, and no scripts |
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use replica::{Error, MOVE_AWAY};
+use sha2::{Digest, Sha256};
+
+use super::about;
+use super::catalogue::{Catalogue, Spec};
+use super::clock::Clock;
+use super::command::{Command, Stamp};
+use super::digest;
+use super::kept::{Given, Kept};
+use super::resp::{Value, put_error, put_request};
+use super::rules;
+use super::saves::Saving;
+use super::server::{Dead, Server, Standing, User};
+use crate::watches::Watches;
+
+pub(super) const ABOUT: &[u8] = b"about";
+pub(super) const RECORDS: &[u8] = b"records";
+pub(super) const SCRIPTS: &[u8] = b"scripts";
+
+/// Run before each script: the generator behind `math.random` goes on from one script to the next, and no snapshot has it.
+const SEED_SCRIPT: &[u8] = b"math.randomseed(ARGV[1])";
+const SEEDS: u64 = 1 << 31;
+
+/// The answer to scripts that take too long. The preloaded library counts their steps.
+const TOO_LONG: &str = "LIMIT not executed: its scripts take more than 200 million steps (of which a command takes 200), and what \
+                        they changed is undone; do less at once";
+
+/// See the module.
+pub(super) struct Replicated {
+    pub(super) dir: PathBuf,
+    pub(super) server: Server,
+    pub(super) catalogue: Arc<Catalogue>,
+    /// The file that the server began with; none is empty.
+    pub(super) contents: Option<String>,
+    /// That file, if it is no checkpoint.
+    pub(super) base: Option<String>,
+    pub(super) clock: Clock,
+    pub(super) watches: Watches,
+    pub(super) scripts: HashSet<Vec<u8>>,
+    /// How many were run.
+    pub(super) scripts_run: u64,
+    pub(super) records: HashMap<Vec<u8>, Vec<u8>>,
+    /// Records and scripts that the server has otherwise.
+    pub(super) changed_records: HashSet<Vec<u8>>,
+    pub(super) new_scripts: Vec<Vec<u8>>,
+    /// The server may have others besides.
+    pub(super) writes_all: bool,
+    pub(super) kept: Kept,
+    pub(super) saving: Saving,
+    /// Whether all that was executed is committed: the records say what the server holds.
+    pub(super) is_committed: bool,
+    /// Whether anything has changed since the last snapshot that is to be a checkpoint.
+    pub(super) is_changed: bool,
+}
+
+impl Replicated {
+    /// Starts a server on a file of this directory, or on none.
+    pub fn open(dir: &Path, contents: Option<&str>) -> Result<Replicated, Error> {
+        let (server, catalogue) = Server::start(dir, contents)?;
+        let mut state = Replicated {
+            dir: dir.to_owned(),
+            server,
+            catalogue: Arc::new(catalogue),
+            contents: contents.map(str::to_owned),
+            base: None,
+            clock: Clock::default(),
+            watches: Watches::default(),
+            scripts: HashSet::new(),
+            scripts_run: 0,
+            records: HashMap::new(),
+            changed_records: HashSet::new(),
+            new_scripts: Vec::new(),
+            writes_all: false,
+            kept: Kept::default(),
+            saving: Saving::default(),
+            is_committed: true,
+            is_changed: contents.is_none(),
+        };
+        if contents.is_some() {
+            state.load().map_err(|e| match e {
+                Loading::Dead(e) => state.lost(&e),
+                Loading::Strange(why) => Error(format!(
+                    "the contents of {} aren't those of a replica: {why}; {MOVE_AWAY}",
+                    dir.display()
+                )),
+            })?;
+        }
+        Ok(state)
+    }
+
+    fn load(&mut self) -> Result<(), Loading> {
+        let about = self.server.order(&[b"GET", ABOUT])?;
+        let about = Value::parse(&about)
+            .ok()
+            .and_then(|v| Some(v.text()?.to_vec()));
+        let about = about.ok_or(Loading::Strange("they name no format".into()))?;
+        (self.clock, self.scripts_run, self.watches) =
+            about::parse(&about).map_err(Loading::Strange)?;
+        let records = self.server.order(&[b"HGETALL", RECORDS])?;
+        let records = Value::parse(&records).map_err(|_| Loading::Strange("records".into()))?;
+        for pair in records.items().chunks_exact(2) {
+            if let (Some(key), Some(value)) = (pair[0].text(), pair[1].text()) {
+                self.records.insert(key.to_vec(), value.to_vec());
+            }
+        }
+        self.load_scripts()?;
+        self.scripts = self.stored_scripts()?.into_iter().collect();
+        Ok(())
+    }
+
+    fn stored_scripts(&mut self) -> Result<Vec<Vec<u8>>, Dead> {
+        let scripts = self.server.order(&[b"SMEMBERS", SCRIPTS])?;
+        let texts = Value::parse(&scripts).map_err(|_| Dead::other("scripts aren't understood"))?;
+        let texts = texts.items().iter();
+        Ok(texts
+            .filter_map(|text| Some(text.text()?.to_vec()))
+            .collect())
+    }
+
+    fn load_scripts(&mut self) -> Result<(), Dead> {
+        for script in self.stored_scripts()? {
+            // One that can't be compiled was refused before, too.
+            self.server.ask(&[b"SCRIPT", b"LOAD", &script])?;
+        }
+        Ok(())
+    }
+
+    pub fn process(&self) -> u32 {
+        self.server.process()
+    }
+
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        self.catalogue.clone()
+    }
+
+    /// What time it is.
+    pub fn ms(&self) -> u64 {
+        self.clock.ms
+    }
+
+    // ---- Commands
+
+    /// Whether a command may be executed without a place in the log.
+    pub fn is_read(&self, command: &[u8]) -> bool {
+        match Command::parse(command) {
+            Ok(Command::Query { args, .. }) => {
+                let spec = self.catalogue.judge(&args, false);
+                spec.is_ok_and(|spec| spec.is_read)
+            }
+            _ => false,
+        }
+    }
+
+    /// Executes a command of the log, or one that only reads.
+    pub fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        match Command::parse(command) {
+            Ok(Command::Call { stamp, resp3, args }) if self.begins(stamp, reply) => {
+                self.call(resp3, &args, reply)
+            }
+            Ok(Command::Exec {
+                stamp,
+                resp3,
+                watched,
+                commands,
+            }) if self.begins(stamp, reply) => self.exec(resp3, &watched, &commands, reply),
+            Ok(Command::Watch { stamp, keys }) if self.begins(stamp, reply) => {
+                self.watch(&keys, reply)
+            }
+            Ok(Command::Query { resp3, args }) => self.query(resp3, &args, reply),
+            // It is answered.
+            Ok(_) => Ok(()),
+            Err(_) => {
+                put_error(reply, "ERR malformed command");
+                Ok(())
+            }
+        }
+    }
+
+    /// A command of the log moves the clock. One that is too far ahead isn't executed.
+    fn begins(&mut self, stamp: Stamp, reply: &mut Vec<u8>) -> bool {
+        self.is_committed = false;
+        self.is_changed = true;
+        let taken = self.clock.take(stamp);
+        if let Err(ahead) = taken {
+            let text = format!(
+                "CLOCK not executed: the clock of node {} is {} s ahead of this group's; set the machine's clock, or, if \
+                 nothing was executed for so long, send the command again",
+                stamp.node,
+                ahead / 1_000
+            );
+            put_error(reply, &text);
+        }
+        taken.is_ok()
+    }
+
+    fn query(&mut self, resp3: bool, args: &[&[u8]], reply: &mut Vec<u8>) -> Result<(), Error> {
+        let catalogue = self.catalogue.clone();
+        match catalogue.judge(args, false) {
+            Ok(spec) if spec.is_read => {
+                let mut requests = Vec::new();
+                put_request(&mut requests, args);
+                let given = self.given(User::Client, resp3, requests, 1);
+                self.give(&given, reply).map(|_| ())
+            }
+            Ok(spec) => {
+                put_error(reply, &format!("ERR {} isn't a read", spec.name));
+                Ok(())
+            }
+            Err(why) => {
+                put_error(reply, &why);
+                Ok(())
+            }
+        }
+    }
+
+    fn call(&mut self, resp3: bool, args: &[&[u8]], reply: &mut Vec<u8>) -> Result<(), Error> {
+        let catalogue = self.catalogue.clone();
+        let spec = match catalogue.judge(args, false) {
+            Ok(spec) => spec,
+            Err(why) => {
+                put_error(reply, &why);
+                return Ok(());
+            }
+        };
+        self.note_script(spec, args)?;
+        let (mut requests, mut count) = (Vec::new(), 1);
+        let user = user_of(spec);
+        if user == User::Script {
+            count += self.put_seed(&mut requests);
+        }
+        put_request(&mut requests, &rules::given_as(spec, args));
+        self.touch(spec, args);
+        let given = self.given(user, resp3, requests, count);
+        match spec.is_read {
+            true => self.give(&given, reply).map(|_| ()),
+            false => self.give_and_keep(given.with_scripts(scripts_of(spec)), reply),
+        }
+    }
+
+    /// Notes which watched keys may change.
+    pub(super) fn touch(&mut self, spec: &Spec, args: &[&[u8]]) {
+        if spec.is_read || self.watches.is_empty() {
+            return;
+        }
+        let keys = spec.keys(args);
+        if keys.has_others {
+            self.watches.touched_all();
+        }
+        for (at, writes) in keys.known {
+            if writes {
+                self.watches.touched(args[at]);
+            }
+        }
+    }
+
+    /// Keeps the text of a script, which EVALSHA may name later. A text that is new is loaded first: then what the server
+    /// knows doesn't depend on how EVAL ends.
+    pub(super) fn note_script(&mut self, spec: &Spec, args: &[&[u8]]) -> Result<(), Error> {
+        let text = match spec.name.as_str() {
+            "eval" | "eval_ro" => args[1],
+            "script|load" => args[2],
+            "script|flush" if flushes(args) => {
+                self.scripts.clear();
+                self.writes_all = true;
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        if !self.scripts.insert(text.to_vec()) {
+            return Ok(());
+        }
+        self.new_scripts.push(text.to_vec());
+        let mut load = Vec::new();
+        put_request(&mut load, &[b"SCRIPT", b"LOAD", text]);
+        let given = self.given(User::Client, false, load, 1);
+        self.give_and_keep(given, &mut Vec::new())
+    }
+
+    /// Seeds the scripts' dice by what was executed so far.
+    pub(super) fn put_seed(&mut self, requests: &mut Vec<u8>) -> usize {
+        self.scripts_run += 1;
+        let seed = (self.scripts_run % SEEDS).to_string();
+        put_request(requests, &[b"EVAL", SEED_SCRIPT, b"0", seed.as_bytes()]);
+        1
+    }
+
+    // ---- The server
+
+    pub(super) fn given(&self, user: User, resp3: bool, requests: Vec<u8>, count: usize) -> Given {
+        Given {
+            ms: self.clock.ms,
+            standing: Standing { user, resp3 },
+            requests,
+            count,
+            scripts: 0,
+        }
+    }
+
+    pub(super) fn give_and_keep(&mut self, given: Given, reply: &mut Vec<u8>) -> Result<(), Error> {
+        if self.give(&given, reply)? {
+            self.kept.push(given);
+            self.bound_kept()?;
+        }
+        Ok(())
+    }
+
+    /// Gives something to the server; if it dies of it, once more to the next one. False if its scripts take too long: the next
+    /// one doesn't get it.
+    pub(super) fn give(&mut self, given: &Given, reply: &mut Vec<u8>) -> Result<bool, Error> {
+        let start = reply.len();
+        for is_last in [false, true] {
+            let Err(e) = self.server.execute(given, reply) else {
+                return Ok(true);
+            };
+            reply.truncate(start);
+            let is_over = self.server.is_over().map_err(|e| self.lost(&e))?;
+            if is_last && !is_over {
+                return Err(self.lost(&e));
+            }
+            self.revive()?;
+            if is_over {
+                put_error(reply, TOO_LONG);
+                return Ok(false);
+            }
+        }
+        unreachable!("the last one returns")
+    }
+
+    /// Does something with the server; if it dies of it, once more with the next one.
+    pub(super) fn surviving<T>(
+        &mut self,
+        mut act: impl FnMut(&mut Replicated) -> Result<T, Dead>,
+    ) -> Result<T, Error> {
+        match act(self) {
+            Ok(done) => Ok(done),
+            Err(_) => {
+                self.revive()?;
+                act(self).map_err(|e| self.lost(&e))
+            }
+        }
+    }
+
+    /// Starts another server in place of one that has died, and gives it all that the other one was given.
+    fn revive(&mut self) -> Result<(), Error> {
+        self.server.end();
+        let (server, catalogue) = Server::start(&self.dir, self.contents.as_deref())?;
+        self.server = server;
+        self.catalogue = Arc::new(catalogue);
+        self.saving.running = None;
+        self.writes_all = true;
+        let again = self.load_scripts().and_then(|()| {
+            for given in &self.kept.given {
+                self.server.execute(given, &mut Vec::new())?;
+            }
+            self.server.set_clock(self.clock.ms)
+        });
+        again.map_err(|e| self.lost(&e))
+    }
+
+    pub(super) fn lost(&self, why: &Dead) -> Error {
+        Error(format!(
+            "the Redis server in {} is lost: {why}",
+            self.dir.display()
+        ))
+    }
+
+    // ----
+
+    pub fn digest(&mut self) -> Result<[u8; 32], Error> {
+        self.surviving(|state| {
+            let mut hash = Sha256::new();
+            state.server.set_clock(state.clock.ms)?;
+            hash.update(state.clock.ms.to_be_bytes());
+            digest::of(&mut state.server, &mut hash)?;
+            Ok(hash.finalize().into())
+        })
+    }
+}
+
+pub(super) fn user_of(spec: &Spec) -> User {
+    match spec.is_script {
+        true => User::Script,
+        false => User::Client,
+    }
+}
+
+/// How many scripts it runs that may take long. A library of functions runs what is outside of them.
+pub(super) fn scripts_of(spec: &Spec) -> u32 {
+    let loads = ["function|load", "function|restore"].contains(&spec.name.as_str());
+    u32::from(spec.is_script || loads)
+}
+
+/// Whether the server will do so: it refuses other words.
+fn flushes(args: &[&[u8]]) -> bool {
+    let is = |word: &str| args[2].eq_ignore_ascii_case(word.as_bytes());
+    args.len() == 2 || args.len() == 3 && (is("SYNC") || is("ASYNC"))
+}
+
+/// Why contents can't be loaded.
+enum Loading {
+    Dead(Dead),
+    Strange(String),
+}
+
+impl From<Dead> for Loading {
+    fn from(e: Dead) -> Self {
+        Loading::Dead(e)
+    }
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Transactions: several commands that Redis executes as one, if what they depend on hasn't changed.
+
+use replica::Error;
+
+use super::catalogue::Spec;
+use super::command::Watched;
+use super::resp::{put_error, put_numbers, put_request};
+use super::rules;
+use super::server::User;
+use super::state::{Replicated, scripts_of, user_of};
+
+impl Replicated {
+    pub(super) fn exec(
+        &mut self,
+        resp3: bool,
+        watched: &[Watched<'_>],
+        commands: &[Vec<&[u8]>],
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        if !self.are_unchanged(watched)? {
+            reply.extend_from_slice(if resp3 { b"_\r\n" } else { b"*-1\r\n" });
+            return Ok(());
+        }
+        let catalogue = self.catalogue.clone();
+        let judged = commands.iter().map(|args| catalogue.judge(args, true));
+        let specs: Vec<&Spec> = match judged.collect() {
+            Ok(specs) => specs,
+            Err(why) => {
+                put_error(
+                    reply,
+                    &format!("EXECABORT Transaction discarded because of: {why}"),
+                );
+                return Ok(());
+            }
+        };
+        let (mut requests, mut transaction) = (Vec::new(), Vec::new());
+        put_request(&mut transaction, &[b"MULTI"]);
+        let (mut user, mut count, mut scripts) = (User::Client, commands.len() + 2, 0);
+        for (spec, args) in specs.into_iter().zip(commands) {
+            self.note_script(spec, args)?;
+            put_request(&mut transaction, &rules::given_as(spec, args));
+            self.touch(spec, args);
+            scripts += scripts_of(spec);
+            if user_of(spec) == User::Script {
+                user = User::Script;
+            }
+        }
+        put_request(&mut transaction, &[b"EXEC"]);
+        if user == User::Script {
+            count += self.put_seed(&mut requests);
+        }
+        requests.extend_from_slice(&transaction);
+        let given = self.given(user, resp3, requests, count);
+        self.give_and_keep(given.with_scripts(scripts), reply)
+    }
+
+    /// Answers the version of each key, and whether there is one.
+    pub(super) fn watch(&mut self, keys: &[&[u8]], reply: &mut Vec<u8>) -> Result<(), Error> {
+        let mut numbers = Vec::new();
+        for key in keys {
+            let existed = self.exists(key)?;
+            numbers.extend([self.watches.watch(key), u64::from(existed)]);
+        }
+        put_numbers(reply, &numbers);
+        Ok(())
+    }
+
+    /// A key that was there and isn't has expired: everything else has touched it.
+    fn are_unchanged(&mut self, watched: &[Watched<'_>]) -> Result<bool, Error> {
+        for of in watched {
+            if !self.watches.has(of.key, of.version) || of.existed != self.exists(of.key)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn exists(&mut self, key: &[u8]) -> Result<bool, Error> {
+        let mut requests = Vec::new();
+        put_request(&mut requests, &[b"EXISTS", key]);
+        let given = self.given(User::Client, false, requests, 1);
+        let mut answer = Vec::new();
+        self.give(&given, &mut answer)?;
+        Ok(answer == b":1\r\n")
+    }
+}

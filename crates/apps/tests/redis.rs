@@ -1,0 +1,839 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Redis servers as replicas: what one of them has lived through, and what it was told, must make no difference.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use apps::redis::{Command, Stamp, Value, Watched};
+use apps::{Application, Redis};
+use common::TempDir;
+use common::redis::*;
+use test_world::Rng;
+
+#[test]
+fn a_server_that_is_killed_loses_nothing() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-killed");
+    let mut app = Redis::open(&dir.0).unwrap();
+    for n in 1..=20 {
+        expect(&mut app, "INCR n", &format!(":{n}\r\n"));
+        commit(&mut app, n);
+        if n % 7 == 0 {
+            checkpoint(&mut app);
+        }
+        if n % 5 == 0 {
+            kill_server(&app);
+        }
+    }
+    expect(&mut app, "GET n", "$2\r\n20\r\n");
+    commit(&mut app, 20);
+    checkpoint(&mut app);
+    expect(&mut app, "INCR n", ":21\r\n");
+    commit(&mut app, 21);
+    drop(app);
+    // What came after the checkpoint comes from the log again.
+    let mut app = Redis::open(&dir.0).unwrap();
+    assert_eq!(position(&mut app), 20);
+    expect(&mut app, "GET n", "$2\r\n20\r\n");
+}
+
+#[test]
+fn a_server_that_dies_while_a_checkpoint_is_written_writes_another_one() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-killed-late");
+    let mut app = Redis::open(&dir.0).unwrap();
+    for round in 0..10 {
+        for n in 0..200 {
+            expect(&mut app, &format!("SET key:{n} {round}"), "+OK\r\n");
+        }
+        commit(&mut app, round + 1);
+        let write = app.checkpoint().unwrap();
+        kill_server(&app);
+        write().unwrap();
+    }
+    drop(app);
+    let mut app = Redis::open(&dir.0).unwrap();
+    assert_eq!(position(&mut app), 10);
+    expect(&mut app, "GET key:199", "$1\r\n9\r\n");
+    let left: Vec<_> = fs::read_dir(&dir.0)
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
+    let snapshots = left
+        .iter()
+        .filter(|name| name.to_string_lossy().ends_with(".rdb"));
+    assert_eq!(snapshots.count(), 1, "{left:?}");
+}
+
+#[test]
+fn a_checkpoint_holds_no_more_than_what_is_committed() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-cut");
+    let mut app = Redis::open(&dir.0).unwrap();
+    expect(&mut app, "INCR n", ":1\r\n");
+    commit(&mut app, 1);
+    // The first one is still being written when the next one is asked for, and more is executed.
+    let first = app.snapshot().unwrap();
+    let write = app.checkpoint().unwrap();
+    expect(&mut app, "INCR n", ":2\r\n");
+    let writes = std::thread::spawn(write);
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    commit(&mut app, 2);
+    writes.join().unwrap().unwrap();
+    drop((app, first));
+    let mut app = Redis::open(&dir.0).unwrap();
+    let position = position(&mut app);
+    expect(&mut app, "GET n", &format!("$1\r\n{position}\r\n"));
+}
+
+#[test]
+fn the_clock_is_that_of_the_commands() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-clock");
+    let mut app = Redis::open(&dir.0).unwrap();
+    let mut at = |ms: u64, words: &[&[u8]]| {
+        let answer = execute(&mut app, &call_at(ms, words));
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    assert_eq!(at(NOON, &[b"SET", b"k", b"v", b"PX", b"1000"]), "+OK\r\n");
+    assert_eq!(at(NOON + 1_000, &[b"GET", b"k"]), "$1\r\nv\r\n");
+    assert_eq!(at(NOON + 1_001, &[b"GET", b"k"]), "$-1\r\n");
+    // It doesn't go back.
+    assert_eq!(at(NOON, &[b"PTTL", b"k"]), ":-2\r\n");
+    let far = at(NOON + 90 * 60_000, &[b"SET", b"k", b"w"]);
+    assert!(
+        far.starts_with("-CLOCK not executed: the clock of node 1 is 5398 s ahead"),
+        "{far}"
+    );
+    assert_eq!(at(NOON + 1_002, &[b"EXISTS", b"k"]), ":0\r\n");
+    let time = at(NOON, &[b"EVAL", b"return redis.call('TIME')", b"0"]);
+    assert_eq!(time, "*2\r\n$10\r\n1795467198\r\n$4\r\n2000\r\n");
+}
+
+#[test]
+fn what_would_make_replicas_differ_is_refused_by_name() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-refused");
+    let mut app = Redis::open(&dir.0).unwrap();
+    expect(&mut app, "RPUSH l a b", ":2\r\n");
+    let before = app.digest().unwrap();
+    for words in [
+        "DEBUG SLEEP 0",
+        "CONFIG SET save 1",
+        "CONFIG GET save",
+        "SHUTDOWN NOSAVE",
+        "REPLICAOF NO ONE",
+        "SLAVEOF h 1",
+        "MODULE LIST",
+        "MONITOR",
+        "SAVE",
+        "BGSAVE",
+        "BGREWRITEAOF",
+        "ACL LIST",
+        "AUTH x",
+        "HELLO 3",
+        "CLIENT LIST",
+        "RESET",
+        "QUIT",
+        "SELECT 1",
+        "SWAPDB 0 1",
+        "MOVE l 1",
+        "COPY l other DB 1",
+        "MIGRATE h 1 l 0 5",
+        "SPOP s",
+        "SORT l BY w_* STORE l2",
+        "BLPOP l 1",
+        "BRPOPLPUSH l l 1",
+        "XREAD BLOCK 0 STREAMS s 0",
+        "WAIT 1 1",
+        "PUBLISH c m",
+        "SUBSCRIBE c",
+        "MULTI",
+        "EXEC",
+        "WATCH l",
+        "SCRIPT KILL",
+        "FUNCTION KILL",
+    ] {
+        let answer = execute(&mut app, &call(words));
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(
+            answer.starts_with("-ERR ") && answer.contains("isn't available here"),
+            "{words}: {answer}"
+        );
+    }
+    for script in [
+        "return redis.call('SELECT', 1)",
+        "return redis.call('SMEMBERS', 's')",
+        "return redis.call('RANDOMKEY')",
+        "return redis.call('COPY', 'l', 'about', 'DB', 1)",
+        "return redis.call('CONFIG', 'SET', 'save', '1')",
+        "return redis.call('DEBUG', 'SLEEP', 0)",
+        "return redis.call('SPOP', 's')",
+        "return redis.call('DBSIZE')",
+    ] {
+        let command = call_at(NOON, &[b"EVAL", script.as_bytes(), b"0"]);
+        let answer = execute(&mut app, &command);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with('-'), "{script}: {answer}");
+    }
+    for (words, answer) in [
+        (
+            "NOSUCH a b",
+            "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' \r\n",
+        ),
+        (
+            "GET",
+            "-ERR wrong number of arguments for 'get' command\r\n",
+        ),
+        (
+            "OBJECT NOSUCH k",
+            "-ERR unknown subcommand 'NOSUCH'. Try OBJECT HELP.\r\n",
+        ),
+    ] {
+        expect(&mut app, words, answer);
+    }
+    assert_eq!(execute(&mut app, b"\xff"), b"-ERR malformed command\r\n");
+    assert_eq!(app.digest().unwrap(), before);
+}
+
+#[test]
+fn what_removes_all_keys_removes_nothing_of_the_replicas_own() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-flush");
+    let mut app = Redis::open(&dir.0).unwrap();
+    for n in 1..=3 {
+        expect(&mut app, "SET k v", "+OK\r\n");
+        commit(&mut app, n);
+        checkpoint(&mut app);
+        execute(
+            &mut app,
+            &call(["FLUSHALL", "FLUSHDB", "FLUSHALL ASYNC"][n as usize - 1]),
+        );
+        expect(&mut app, "EXISTS k", ":0\r\n");
+        commit(&mut app, n);
+        checkpoint(&mut app);
+        drop(app);
+        app = Redis::open(&dir.0).unwrap();
+        assert_eq!(position(&mut app), n);
+    }
+    let script = call_at(NOON, &[b"EVAL", b"return redis.call('FLUSHALL')", b"0"]);
+    assert!(execute(&mut app, &script).starts_with(b"-"));
+}
+
+#[test]
+fn only_what_reads_needs_no_place_in_the_log() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-reads");
+    let mut app = Redis::open(&dir.0).unwrap();
+    let query = |words: &str| {
+        encoded(&Command::Query {
+            resp3: false,
+            args: words.split(' ').map(str::as_bytes).collect(),
+        })
+    };
+    for words in [
+        "GET k",
+        "HGETALL h",
+        "SCAN 0",
+        "DBSIZE",
+        "XRANGE s - +",
+        "TTL k",
+    ] {
+        assert!(app.is_read(&query(words)), "{words}");
+        assert!(!app.is_read(&call(words)), "it may move the clock");
+    }
+    // PFCOUNT stores what it has counted.
+    for words in [
+        "SET k v",
+        "GETEX k",
+        "PFCOUNT h",
+        "EVAL x 0",
+        "EVAL_RO x 0",
+        "NOSUCH",
+        "DEBUG x",
+    ] {
+        assert!(!app.is_read(&query(words)), "{words}");
+        let answer = execute(&mut app, &query(words));
+        assert!(answer.starts_with(b"-ERR"), "{words}");
+    }
+}
+
+#[test]
+fn what_is_watched_is_known_after_a_restart_too() {
+    if !is_installed() {
+        return;
+    }
+    let (dir, other) = (TempDir::new("redis-watch"), TempDir::new("redis-watch-2"));
+    let mut app = Redis::open(&dir.0).unwrap();
+    let watch = |app: &mut Redis, keys: &[&'static str]| -> Vec<(&'static str, u64, bool)> {
+        let answer = execute(
+            app,
+            &encoded(&Command::Watch {
+                stamp: Stamp { node: 1, ms: NOON },
+                keys: keys.iter().map(|key| key.as_bytes()).collect(),
+            }),
+        );
+        let value = Value::parse(&answer).unwrap();
+        let numbers: Vec<i64> = value.items().iter().filter_map(Value::int).collect();
+        let pairs = keys.iter().zip(numbers.chunks(2));
+        pairs
+            .map(|(key, pair)| (*key, pair[0] as u64, pair[1] == 1))
+            .collect()
+    };
+    let exec = |app: &mut Redis, ms: u64, watched: &[(&'static str, u64, bool)]| {
+        let answer = execute(
+            app,
+            &encoded(&Command::Exec {
+                stamp: Stamp { node: 1, ms },
+                resp3: false,
+                watched: watched
+                    .iter()
+                    .map(|(key, version, existed)| Watched {
+                        key: key.as_bytes(),
+                        version: *version,
+                        existed: *existed,
+                    })
+                    .collect(),
+                commands: vec![vec![b"INCR", b"done"]],
+            }),
+        );
+        answer != b"*-1\r\n"
+    };
+    expect(&mut app, "SET k 1", "+OK\r\n");
+    expect(&mut app, "SET short 1 PX 500", "+OK\r\n");
+    let seen = watch(&mut app, &["k", "none", "short"]);
+    commit(&mut app, 1);
+    checkpoint(&mut app);
+    let mut bytes = Vec::new();
+    app.snapshot().unwrap().write_to(&mut bytes).unwrap();
+    drop(app);
+    let mut restarted = Redis::open(&dir.0).unwrap();
+    let mut copied = Redis::open(&other.0).unwrap();
+    copied.restore(&mut &bytes[..]).unwrap();
+    for app in [&mut restarted, &mut copied] {
+        assert!(exec(app, NOON, &seen), "nothing has changed");
+        assert!(exec(app, NOON, &seen[..1]));
+        for (words, changed) in [
+            ("GET k", false),
+            ("SET other 1", false),
+            ("SET k 1", true),
+            ("DEL k", true),
+            ("EVAL return(1) 0", true),
+            ("FLUSHALL", true),
+        ] {
+            let seen = watch(app, &["k", "none"]);
+            execute(app, &call(words));
+            assert_eq!(exec(app, NOON, &seen), !changed, "{words}");
+        }
+        // What expires has changed.
+        expect(app, "SET short 1 PX 500", "+OK\r\n");
+        let seen = watch(app, &["short"]);
+        assert!(exec(app, NOON + 400, &seen));
+        assert!(!exec(app, NOON + 900, &seen));
+    }
+    assert_eq!(restarted.digest().unwrap(), copied.digest().unwrap());
+}
+
+#[test]
+fn contents_that_are_not_its_own_are_refused() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-foreign");
+    let mut app = Redis::open(&dir.0).unwrap();
+    expect(&mut app, "SET k v", "+OK\r\n");
+    commit(&mut app, 1);
+    checkpoint(&mut app);
+    drop(app);
+    let why = |dir: &Path| match Redis::open(dir) {
+        Ok(_) => panic!("opened"),
+        Err(e) => e.0,
+    };
+    let file = dir.0.join("state.rdb");
+    let good = fs::read(&file).unwrap();
+    for at in [9, good.len() / 2, good.len() - 4] {
+        let mut damaged = good.clone();
+        damaged[at] ^= 0x10;
+        fs::write(&file, &damaged).unwrap();
+        let why = why(&dir.0);
+        assert!(why.contains("move the directories"), "{at}: {why}");
+    }
+    fs::write(&file, &good[..good.len() / 2]).unwrap();
+    assert!(why(&dir.0).contains("move the directories"));
+    fs::write(&file, &good).unwrap();
+    let mut app = Redis::open(&dir.0).unwrap();
+    expect(&mut app, "GET k", "$1\r\nv\r\n");
+    drop(app);
+    fs::write(dir.0.join("current"), "rocksdb").unwrap();
+    let why = why(&dir.0);
+    assert!(
+        why.contains("current") && dir.0.join("current").exists(),
+        "{why}"
+    );
+    fs::remove_file(dir.0.join("current")).unwrap();
+    for name in ["rocksdb", "leveldb"] {
+        let why = match apps::open(name, &dir.0) {
+            Ok(_) => panic!("opened"),
+            Err(e) => e.0,
+        };
+        assert!(
+            why.contains("\"state.rdb\"") && why.contains("move the directories"),
+            "{why}"
+        );
+        assert!(file.exists() && !dir.0.join("current").exists());
+    }
+}
+
+#[test]
+fn a_copy_that_is_damaged_changes_nothing() {
+    if !is_installed() {
+        return;
+    }
+    let (dir, other) = (TempDir::new("redis-copy"), TempDir::new("redis-copy-2"));
+    let mut app = Redis::open(&dir.0).unwrap();
+    expect(&mut app, "SET k v", "+OK\r\n");
+    commit(&mut app, 1);
+    let mut bytes = Vec::new();
+    app.snapshot().unwrap().write_to(&mut bytes).unwrap();
+    let mut other = Redis::open(&other.0).unwrap();
+    expect(&mut other, "SET mine 1", "+OK\r\n");
+    for len in [0, 5, bytes.len() / 2, bytes.len() - 1] {
+        assert!(
+            other.begin_restore().unwrap()(&mut &bytes[..len]).is_err(),
+            "{len}"
+        );
+        assert!(other.end_restore().is_err());
+        expect(&mut other, "GET mine", "$1\r\n1\r\n");
+    }
+    other.restore(&mut &bytes[..]).unwrap();
+    expect(&mut other, "GET mine", "$-1\r\n");
+    assert_eq!(other.digest().unwrap(), app.digest().unwrap());
+    assert_eq!(position(&mut other), 1);
+}
+
+// ---- The judge
+
+/// What a random command looks like. `{k}` is a key, `{l}` of a list, and so on; `{n}` a number, `{ms}` a time to live.
+const TEMPLATES: &[&str] = &[
+    "SET {k} {v}",
+    "SET {k} {v} PX {ms}",
+    "SET {k} {v} EX 3 NX GET",
+    "SET {k} {v} KEEPTTL",
+    "GET {k}",
+    "GETEX {k} PX {ms}",
+    "GETDEL {k}",
+    "APPEND {k} {v}",
+    "INCRBY {c} {n}",
+    "INCRBYFLOAT {c} 0.1",
+    "DECR {c}",
+    "SETRANGE {k} {n} {v}",
+    "GETRANGE {k} 0 {n}",
+    "STRLEN {k}",
+    "MSET {k} {v} {k} {v}",
+    "MSETNX {k} {v} {k} {v}",
+    "MGET {k} {k} {c}",
+    "LCS {k} {k}",
+    "SETBIT {b} {n} 1",
+    "BITCOUNT {b}",
+    "BITOP XOR {b} {b} {k}",
+    "BITFIELD {b} INCRBY u5 {n} 1",
+    "DEL {k} {a}",
+    "UNLINK {a}",
+    "EXISTS {a} {a}",
+    "TYPE {a}",
+    "TTL {a}",
+    "PTTL {a}",
+    "EXPIRE {a} 2",
+    "PEXPIRE {a} {ms}",
+    "PEXPIRE {a} {ms} GT",
+    "PERSIST {a}",
+    "RENAME {a} {a}",
+    "RENAMENX {a} {a}",
+    "COPY {a} {a} REPLACE",
+    "TOUCH {a}",
+    "OBJECT ENCODING {a}",
+    "RANDOMKEY",
+    "KEYS *1*",
+    "SCAN 0 COUNT 5",
+    "DBSIZE",
+    "LPUSH {l} {v} {v}",
+    "RPUSH {l} {v} {n}",
+    "LPOP {l} 2",
+    "RPOP {l}",
+    "LINSERT {l} BEFORE {v} {v}",
+    "LREM {l} 1 {v}",
+    "LSET {l} 0 {v}",
+    "LTRIM {l} 0 {n}",
+    "LRANGE {l} 0 -1",
+    "LMOVE {l} {l} LEFT RIGHT",
+    "LMPOP 2 {l} {l} LEFT",
+    "LPOS {l} {v}",
+    "SORT {l} ALPHA",
+    "SORT {s} ALPHA LIMIT 0 3 STORE {l}",
+    "HSET {h} {f} {v} {f} {n}",
+    "HSETNX {h} {f} {v}",
+    "HGET {h} {f}",
+    "HGETALL {h}",
+    "HKEYS {h}",
+    "HDEL {h} {f}",
+    "HINCRBY {h} {f} {n}",
+    "HINCRBYFLOAT {h} {f} 1.5",
+    "HRANDFIELD {h} 2",
+    "HLEN {h}",
+    "SADD {s} {v} {n} {f}",
+    "SADD {s} {n} {n} {n} {n} {n}",
+    "SREM {s} {v} {n}",
+    "SMOVE {s} {s} {v}",
+    "SMEMBERS {s}",
+    "SRANDMEMBER {s} 2",
+    "SINTERSTORE {s} {s} {s}",
+    "SUNIONSTORE {s} {s} {s}",
+    "SDIFFSTORE {s} {s} {s}",
+    "SUNION {s} {s}",
+    "SINTERCARD 2 {s} {s}",
+    "ZADD {z} {n} {v} {n} {f}",
+    "ZADD {z} GT CH {n} {v}",
+    "ZINCRBY {z} 0.3 {v}",
+    "ZRANGE {z} 0 -1 WITHSCORES",
+    "ZRANGESTORE {z} {z} 0 3",
+    "ZPOPMIN {z}",
+    "ZMPOP 1 {z} MAX COUNT 2",
+    "ZREM {z} {v}",
+    "ZUNIONSTORE {z} 2 {z} {s} WEIGHTS 1 0.5",
+    "ZINTER 2 {z} {z} WITHSCORES",
+    "ZREMRANGEBYRANK {z} 5 -1",
+    "ZRANDMEMBER {z} 2",
+    "GEOADD {g} {lon} {lat} {v}",
+    "GEOSEARCHSTORE {z} {g} FROMLONLAT 1 1 BYRADIUS 4000 km ASC",
+    "GEODIST {g} {v} {v}",
+    "PFADD {p} {v} {n} {f}",
+    "PFCOUNT {p} {p}",
+    "PFMERGE {p} {p}",
+    "XADD {x} * {f} {v}",
+    "XADD {x} MAXLEN ~ 20 * {f} {v}",
+    "XLEN {x}",
+    "XRANGE {x} - +",
+    "XDEL {x} 1-1",
+    "XTRIM {x} MAXLEN 10",
+    "XGROUP CREATE {x} group 0 MKSTREAM",
+    "XREADGROUP GROUP group {f} COUNT 2 STREAMS {x} >",
+    "XPENDING {x} group",
+    "XAUTOCLAIM {x} group {f} {ms} 0 COUNT 2",
+    "XINFO STREAM {x} FULL",
+    "EVAL @incr 1 {c}",
+    "EVAL @time 1 {k}",
+    "EVAL @dice 1 {k}",
+    "EVAL @list 2 {l} {z}",
+    "EVALSHA 61636018f4e6b5817b89791bbed242f93fa089e3 1 {c}",
+    "SCRIPT EXISTS 61636018f4e6b5817b89791bbed242f93fa089e3",
+    "FUNCTION LOAD REPLACE @library",
+    "FCALL put 1 {k} {v}",
+    "DUMP {a}",
+    "FLUSHALL",
+    "SCRIPT FLUSH",
+];
+
+const SCRIPTS: &[(&str, &str)] = &[
+    ("@incr", "return redis.call('INCR', KEYS[1])"),
+    (
+        "@time",
+        "local t = redis.call('TIME'); return redis.call('SET', KEYS[1], t[1] .. '.' .. t[2])",
+    ),
+    (
+        "@dice",
+        "return redis.call('SET', KEYS[1], math.random(1000000))",
+    ),
+    (
+        "@list",
+        "local a = redis.call('LRANGE', KEYS[1], 0, -1); \
+         for i, v in ipairs(a) do redis.call('ZADD', KEYS[2], i, v) end; return #a",
+    ),
+    (
+        "@library",
+        "#!lua name=mine\nredis.register_function('put', function(k, a) return redis.call('SET', k[1], a[1]) end)",
+    ),
+];
+
+fn random_words(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let template = loop {
+        let template = TEMPLATES[rng.below(TEMPLATES.len() as u64) as usize];
+        // Otherwise there would never be much.
+        let rare = ["FLUSHALL", "SCRIPT FLUSH"].contains(&template);
+        if !rare || rng.below(10) == 0 {
+            break template;
+        }
+    };
+    let words = template.split(' ').map(|word| fill(rng, word).into_bytes());
+    words.collect()
+}
+
+fn fill(rng: &mut Rng, word: &str) -> String {
+    if let Some((_, script)) = SCRIPTS.iter().find(|(name, _)| *name == word) {
+        return (*script).into();
+    }
+    let Some(kind) = word.strip_prefix('{').and_then(|w| w.strip_suffix('}')) else {
+        return word.into();
+    };
+    let mut of = |prefix: &str, many: u64| format!("{prefix}{}", rng.below(many));
+    match kind {
+        "v" => of("v", 60),
+        "f" => of("field", 200),
+        "n" => of("", 300),
+        "ms" => of("", 4_000),
+        "lon" => of("", 170),
+        "lat" => of("", 80),
+        "a" => {
+            let prefix = ["k", "c", "b", "l", "h", "s", "z", "g", "p", "x"][rng.below(10) as usize];
+            format!("{prefix}{}", rng.below(6))
+        }
+        prefix => of(prefix, 6),
+    }
+}
+
+/// Answers that the layout of tables decides, or what has expired and lies there still.
+fn is_comparable(name: &[u8]) -> bool {
+    let differing: [&[u8]; 9] = [
+        b"SRANDMEMBER",
+        b"HRANDFIELD",
+        b"ZRANDMEMBER",
+        b"RANDOMKEY",
+        b"SCAN",
+        b"DBSIZE",
+        b"DUMP",
+        b"OBJECT",
+        b"KEYS",
+    ];
+    !differing.contains(&name)
+}
+
+/// An answer, with its items in order where the server promises none.
+fn in_order(name: &[u8], answer: &[u8]) -> Vec<Vec<u8>> {
+    let unordered: [&[u8]; 4] = [b"SMEMBERS", b"HGETALL", b"HKEYS", b"SUNION"];
+    let value = Value::parse(answer).unwrap();
+    if !unordered.contains(&name) || value.items().is_empty() {
+        return vec![answer.to_vec()];
+    }
+    let texts = value
+        .items()
+        .iter()
+        .map(|item| item.text().unwrap_or_default());
+    let texts: Vec<&[u8]> = texts.collect();
+    let width = if name == b"HGETALL" { 2 } else { 1 };
+    let mut items: Vec<_> = texts.chunks(width).map(<[_]>::concat).collect();
+    items.sort();
+    items
+}
+
+struct Node {
+    dir: TempDir,
+    app: Option<Redis>,
+}
+
+impl Node {
+    fn app(&mut self) -> &mut Redis {
+        self.app.as_mut().unwrap()
+    }
+}
+
+struct Judge {
+    rng: Rng,
+    nodes: Vec<Node>,
+    log: Vec<Vec<u8>>,
+    ms: u64,
+}
+
+impl Judge {
+    fn end(&self) -> u64 {
+        self.log.len() as u64
+    }
+
+    fn next_command(&mut self) -> (Vec<u8>, Vec<Vec<u8>>) {
+        // Most come at once; clocks differ, and go back.
+        self.ms += [0, 0, 1, 3, 20, 500][self.rng.below(6) as usize];
+        let stamp = Stamp {
+            node: 1 + self.rng.below(3) as u16,
+            ms: self.ms - self.rng.below(40),
+        };
+        if self.rng.below(400) == 0 {
+            return (self.endless(stamp), vec![b"ENDLESS".to_vec()]);
+        }
+        let resp3 = self.rng.percent(20);
+        let words = random_words(&mut self.rng);
+        let args: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let command = if self.rng.percent(5) {
+            let more = random_words(&mut self.rng);
+            Command::Exec {
+                stamp,
+                resp3: false,
+                watched: Vec::new(),
+                commands: vec![
+                    args.clone(),
+                    vec![b"INCR", b"c1"],
+                    more.iter().map(Vec::as_slice).collect(),
+                ],
+            }
+            .encoded()
+        } else {
+            Command::Call { stamp, resp3, args }.encoded()
+        };
+        (command, words)
+    }
+
+    /// Scripts of which one doesn't end, or nearly so: what they may take together is shared, which makes it short.
+    fn endless(&mut self, stamp: Stamp) -> Vec<u8> {
+        let rounds = (self.rng.below(4) * 2_000_000).to_string();
+        let script = b"redis.call('INCR', KEYS[1]) for i = 1, ARGV[1] do end return redis.call('SADD', KEYS[2], ARGV[1])";
+        let mut commands: Vec<Vec<&[u8]>> = vec![
+            vec![b"INCR", b"c2"],
+            vec![b"EVAL", script, b"2", b"c1", b"s1", rounds.as_bytes()],
+        ];
+        commands.extend(vec![vec![&b"EVAL"[..], b"return 1", b"0"]; 48]);
+        let watched = Vec::new();
+        Command::Exec {
+            stamp,
+            resp3: false,
+            watched,
+            commands,
+        }
+        .encoded()
+    }
+
+    fn step(&mut self) {
+        let (command, words) = self.next_command();
+        self.log.push(command.clone());
+        let end = self.end();
+        let answers: Vec<Vec<u8>> = self
+            .nodes
+            .iter_mut()
+            .map(|node| {
+                let answer = execute(node.app(), &command);
+                commit(node.app(), end);
+                answer
+            })
+            .collect();
+        let is_call =
+            matches!(Command::parse(&command), Ok(Command::Call { .. })) || words[0] == b"ENDLESS";
+        if is_call && is_comparable(&words[0]) {
+            let first = in_order(&words[0], &answers[0]);
+            for answer in &answers[1..] {
+                let shown: Vec<_> = words.iter().map(|w| String::from_utf8_lossy(w)).collect();
+                assert_eq!(in_order(&words[0], answer), first, "{end}: {shown:?}");
+            }
+        }
+        self.disturb();
+    }
+
+    /// Things that happen to one of them.
+    fn disturb(&mut self) {
+        let one = self.rng.below(self.nodes.len() as u64) as usize;
+        let other = (one + 1) % self.nodes.len();
+        let what = self.rng.below(2_000);
+        if what < 6 {
+            // Shown where something differs.
+            println!("{}: {what} happens to {one}", self.end());
+        }
+        match what {
+            0 => kill_server(self.nodes[one].app()),
+            1..4 => checkpoint(self.nodes[one].app()),
+            4 => self.restart(one),
+            5 => {
+                let mut bytes = Vec::new();
+                let snapshot = self.nodes[other].app().snapshot();
+                snapshot.unwrap().write_to(&mut bytes).unwrap();
+                self.nodes[one].app().restore(&mut &bytes[..]).unwrap();
+            }
+            // What somebody reads there: keys that have expired are removed by it, tables are looked at.
+            6..200 => {
+                let key = fill(&mut self.rng, "{a}");
+                let args = vec![&b"TYPE"[..], key.as_bytes()];
+                let query = Command::Query { resp3: false, args }.encoded();
+                execute(self.nodes[one].app(), &query);
+            }
+            _ => {}
+        }
+    }
+
+    /// It goes on from its checkpoint, and gets the rest from the log.
+    fn restart(&mut self, one: usize) {
+        let end = self.end();
+        let node = &mut self.nodes[one];
+        node.app = None;
+        let mut app = Redis::open(&node.dir.0).unwrap();
+        let at = position(&mut app);
+        for command in &self.log[at as usize..] {
+            execute(&mut app, command);
+        }
+        commit(&mut app, end);
+        node.app = Some(app);
+    }
+
+    fn compare(&mut self) {
+        let digests: Vec<_> = self
+            .nodes
+            .iter_mut()
+            .map(|n| n.app().digest().unwrap())
+            .collect();
+        assert!(
+            digests.iter().all(|d| *d == digests[0]),
+            "at {}: {digests:x?}",
+            self.end()
+        );
+    }
+}
+
+trait Encoded {
+    fn encoded(&self) -> Vec<u8>;
+}
+
+impl Encoded for Command<'_> {
+    fn encoded(&self) -> Vec<u8> {
+        encoded(self)
+    }
+}
+
+/// `REDIS_COMMANDS=1000000 cargo test --release -p apps --test redis random` takes an hour or so.
+#[test]
+fn random_commands_have_the_same_effect_whatever_a_replica_has_lived_through() {
+    if !is_installed() {
+        return;
+    }
+    let number = |name: &str, otherwise: u64| {
+        let text = std::env::var(name).ok();
+        text.map_or(otherwise, |text| text.parse().expect("a number"))
+    };
+    let (commands, seed) = (number("REDIS_COMMANDS", 6_000), number("REDIS_SEED", 1));
+    let every = (commands / 100).clamp(500, 10_000);
+    let nodes = (0..3).map(|n| {
+        let dir = TempDir::new(&format!("redis-judge-{n}"));
+        let app = Some(Redis::open(&dir.0).unwrap());
+        Node { dir, app }
+    });
+    let mut judge = Judge {
+        rng: Rng::new(seed),
+        nodes: nodes.collect(),
+        log: Vec::new(),
+        ms: NOON,
+    };
+    for n in 1..=commands {
+        judge.step();
+        if n % every == 0 {
+            judge.compare();
+        }
+    }
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Nodes on DPDK: in a lab, with others behind sockets and in the kernel; and what they say where they can't start.
+
+mod testlab;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use testlab::{
+    Increments, PROGRAM, TestLab, all, all_agree, eventually, leader, ready, serving, status,
+};
+
+/// Those who look for packets all the time slow all others down.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the library for DPDK is there; says so where it isn't.
+fn has_dpdk() -> bool {
+    let library = node::plane::dpdk::library();
+    if let Err(why) = &library {
+        println!("SKIPPED: {why}");
+    }
+    library.is_ok()
+}
+
+/// From now on nodes of a lab handle their packets at ports of DPDK, each at its host's interface.
+fn put_on_dpdk(lab: &TestLab, nodes: &[&str]) {
+    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut changed = String::new();
+    let mut found = 0;
+    let mut is_one = false;
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("name = ") {
+            is_one = nodes.contains(&name.trim_matches('"'));
+        }
+        let own = is_one && line.starts_with("plane = ");
+        let line = if own { DPDK_LINES } else { line };
+        found += usize::from(own);
+        writeln!(changed, "{line}").unwrap();
+    }
+    assert_eq!(found, nodes.len(), "{text}");
+    std::fs::write(&file, changed).unwrap();
+}
+
+const DPDK_LINES: &str = "plane = \"dpdk\"\ndpdk_port = \"net_af_packet0\"\n\
+    dpdk_args = [\"--no-huge\", \"-m\", \"128\", \"--no-pci\", \"--vdev=net_af_packet0,iface=eth0\"]";
+
+/// A leader and an acceptor on DPDK; the others on `plane`. Both are killed under load, and come back.
+fn planes_mix(lab: &TestLab) {
+    put_on_dpdk(lab, &["leader-1", "acceptor-2"]);
+    lab.json(&["start", "--json"]);
+    ready(lab);
+    for node in ["leader-1", "acceptor-2"] {
+        let plane = &status(lab, node)["plane"];
+        assert_eq!(
+            (&plane["name"], &plane["up"]),
+            (&"dpdk".into(), &true.into()),
+            "{plane}"
+        );
+    }
+    let load = Increments::start(lab, 300);
+    for node in ["leader-1", "acceptor-2"] {
+        lab.kill(node);
+        lab.json(&["start", "--json"]);
+    }
+    // Leadership goes from one plane to the other and back.
+    for to in ["leader-2", "leader-1"] {
+        if leader(lab).0 == to {
+            continue;
+        }
+        // Refused while the next leader hasn't answered yet.
+        eventually("another leader", || {
+            let changed = lab.wirepaxos("controller", &["failover", "--to", to]);
+            changed.status.success().then_some(())
+        });
+    }
+    assert_eq!(leader(lab).0, "leader-1");
+    assert_eq!(load.end(), "300");
+    all_agree(lab, "300");
+    let member = |node: &str| status(lab, node)["groups"][0]["member"] == true;
+    eventually("it is a member again", || {
+        member("acceptor-2").then_some(())
+    });
+    lab.down();
+}
+
+#[test]
+fn dpdk_mixes_with_sockets() {
+    let _alone = alone();
+    if !has_dpdk() {
+        return;
+    }
+    let Some(lab) = TestLab::new('d') else { return };
+    lab.json(&["up", "--app", "leveldb", "--json"]);
+    planes_mix(&lab);
+}
+
+#[test]
+fn dpdk_mixes_with_programs_in_the_kernel() {
+    let _alone = alone();
+    if !has_dpdk() {
+        return;
+    }
+    let Some(lab) = serving('k', &[]) else { return };
+    planes_mix(&lab);
+}
+
+/// A directory with the file of a cluster, one of whose nodes is on DPDK.
+struct Bed {
+    directory: PathBuf,
+}
+
+impl Bed {
+    fn new(test: &str, dpdk: &str) -> Bed {
+        Bed::with_two(test, dpdk, "")
+    }
+
+    /// The same whose leader is there, too.
+    fn with_two(test: &str, acceptor: &str, leader: &str) -> Bed {
+        let name = format!("wirepaxos-dpdk-{test}-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        let nodes = [
+            ("controller", 1, ""),
+            ("leader", 2, leader),
+            ("acceptor", 3, acceptor),
+            ("replica", 4, ""),
+        ];
+        let mut text =
+            "cluster = \"0badcafe\"\ndata = \"data\"\n[[group]]\nid = 0\napplication = \"echo\"\n"
+                .to_owned();
+        for (role, id, own) in nodes {
+            write!(
+                text,
+                "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\naddress = \"127.77.9.{id}:7000\"\n\
+                 control = \"127.77.9.{id}:7100\"\n{own}\n"
+            )
+            .unwrap();
+        }
+        std::fs::write(directory.join("cluster.toml"), text).unwrap();
+        Bed { directory }
+    }
+
+    /// The acceptor, which is on DPDK.
+    fn acceptor(&self) -> Command {
+        self.node("acceptor")
+    }
+
+    fn node(&self, name: &str) -> Command {
+        let mut command = Command::new(PROGRAM);
+        let file = self.directory.join("cluster.toml");
+        command.args(["node", "--name", name, "-c"]).arg(file);
+        command
+    }
+
+    /// Waits until the acceptor says whether somebody is at the other end of its link.
+    fn is_linked(&self, up: bool) {
+        eventually(&format!("its link is up: {up}"), || {
+            let mut command = Command::new(PROGRAM);
+            let file = self.directory.join("cluster.toml");
+            let output = command.args(["status", "--json", "-c"]).arg(file).output();
+            let document: Value = serde_json::from_slice(&output.unwrap().stdout).ok()?;
+            let nodes = document["nodes"].as_array()?;
+            let acceptor = nodes.iter().find(|node| node["name"] == "acceptor")?;
+            (acceptor["status"]["plane"]["up"] == up).then_some(())
+        });
+    }
+
+    /// It can't start, and has changed nothing.
+    fn refusal(&self, output: Output) -> String {
+        let said = all(&output);
+        assert!(!output.status.success(), "{said}");
+        let there: Vec<_> = std::fs::read_dir(&self.directory).unwrap().collect();
+        assert_eq!(there.len(), 1, "{there:?}");
+        said
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn with(port: &str, args: &str) -> String {
+    format!("plane = \"dpdk\"\ndpdk_port = \"{port}\"\ndpdk_args = [{args}]")
+}
+
+#[test]
+fn without_the_library_a_node_says_how_to_get_it() {
+    let _alone = alone();
+    let bed = Bed::new("library", &with("net_memif0", ""));
+    let output = bed
+        .acceptor()
+        .env("WIREPAXOS_DPDK_DIR", "/nonexistent")
+        .output();
+    let said = bed.refusal(output.unwrap());
+    for part in [
+        "/nonexistent/libwirepaxos_dpdk.so",
+        "libdpdk-dev",
+        "make -C programs/dpdk",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn a_node_that_cannot_have_its_port_says_what_to_do() {
+    let _alone = alone();
+    if !has_dpdk() {
+        return;
+    }
+    const MEMORY: &str = "\"--no-huge\", \"-m\", \"128\", \"--no-pci\"";
+    let memif = "\"--vdev=net_memif0,role=server,socket=/nonexistent/socket,socket-abstract=no\"";
+    for (name, port, args, parts) in [
+        (
+            "args",
+            "net_memif0",
+            "\"--nonsense\"",
+            ["--nonsense", "correct `dpdk_args`"],
+        ),
+        (
+            "port",
+            "net_memif0",
+            MEMORY,
+            ["no port net_memif0", "--vdev=net_memif0"],
+        ),
+        (
+            "card",
+            "0000:ff:1f.7",
+            MEMORY,
+            ["no port 0000:ff:1f.7", "--allow="],
+        ),
+        (
+            "socket",
+            "net_memif0",
+            &format!("{MEMORY}, {memif}"),
+            ["no port net_memif0", "own lines"],
+        ),
+    ] {
+        let bed = Bed::new(name, &with(port, args));
+        let said = bed.refusal(bed.acceptor().output().unwrap());
+        for part in parts {
+            assert!(said.contains(part), "{name}: {part}: {said}");
+        }
+    }
+}
+
+#[test]
+fn without_hugepages_a_node_says_how_to_do_without() {
+    let _alone = alone();
+    let pages = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+    if !has_dpdk() {
+        return;
+    }
+    if std::fs::read_to_string(pages).map_or(true, |text| text.trim() != "0") {
+        println!("SKIPPED: this machine has hugepages, or doesn't say that it has none");
+        return;
+    }
+    let bed = Bed::new("pages", &with("net_memif0", "\"--no-pci\""));
+    let said = bed.refusal(bed.acceptor().output().unwrap());
+    for part in ["vm.nr_hugepages", "--no-huge"] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+/// A node that runs until it goes.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_peer_that_is_killed_and_comes_back_is_found_again() {
+    let _alone = alone();
+    if !has_dpdk() {
+        return;
+    }
+    let socket = std::env::temp_dir().join(format!("wirepaxos-peer-{}", std::process::id()));
+    let end = |role: &str| {
+        let args = format!(
+            "\"--no-huge\", \"-m\", \"128\", \"--no-pci\", \"--vdev=net_memif0,role={role},socket={}\"",
+            socket.display()
+        );
+        with("net_memif0", &args)
+    };
+    let bed = Bed::with_two("peer", &end("client"), &end("server"));
+    let start = |name: &str| Running(bed.node(name).spawn().unwrap());
+    let _acceptor = start("acceptor");
+    bed.is_linked(false);
+    for _ in 0..2 {
+        let leader = start("leader");
+        bed.is_linked(true);
+        drop(leader);
+        bed.is_linked(false);
+    }
+}
+
+#[test]
+fn a_socket_of_memif_that_somebody_else_has_is_refused() {
+    let _alone = alone();
+    if !has_dpdk() {
+        return;
+    }
+    let socket = std::env::temp_dir().join(format!("wirepaxos-held-{}", std::process::id()));
+    let args = format!(
+        "\"--no-huge\", \"-m\", \"128\", \"--no-pci\", \"--vdev=net_memif0,role=server,socket={}\"",
+        socket.display()
+    );
+    let settings = with("net_memif0", &args);
+    let (first, second) = (Bed::new("first", &settings), Bed::new("second", &settings));
+    let log = first.directory.join("log");
+    let output = std::fs::File::create(&log).unwrap();
+    let holder = Running(first.acceptor().stderr(output).spawn().unwrap());
+    eventually("the first one has its port", || {
+        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        said.contains("plane: dpdk").then_some(())
+    });
+    // The second one has the first one's address for control messages, too, so it says of that.
+    let text = std::fs::read_to_string(second.directory.join("cluster.toml")).unwrap();
+    let moved = text.replace("127.77.9.3:7100", "127.77.9.3:7200");
+    std::fs::write(second.directory.join("cluster.toml"), moved).unwrap();
+    let said = second.refusal(second.acceptor().output().unwrap());
+    assert!(said.contains("no port net_memif0"), "{said}");
+    assert!(said.contains("another process has the socket"), "{said}");
+    drop(holder);
+    assert!(!Path::new(&socket).exists() || std::fs::remove_file(&socket).is_ok());
+}

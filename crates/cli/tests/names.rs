@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Clients that name their commands, while replicas die: each command counts once, whichever replica it is sent to again.
+//! [S-NAMED]
+
+mod common;
+
+use std::io;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{TestCluster, eventually, shape};
+use local_cluster::resp::{Connection, Reply};
+
+const TOKEN: &str = "c0ffee5eed5eed01";
+
+/// One attempt, over a connection of its own.
+fn attempt(cluster: &TestCluster, replica: usize, number: u64, words: &str) -> io::Result<Reply> {
+    let address = cluster.local.redis[replica];
+    let mut connection = Connection::open(address, Duration::from_millis(1_500))?;
+    let name = format!("once:{TOKEN}:{number}");
+    connection.call(&[b"CLIENT", b"SETNAME", name.as_bytes()])?;
+    let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+    connection.call(&words)
+}
+
+/// Sent again, to one replica after the other, until there is an answer.
+fn call(cluster: &TestCluster, number: u64, words: &str) -> Reply {
+    let mut replica = number as usize;
+    eventually("an answer", || {
+        replica += 1;
+        match attempt(cluster, replica % 3, number, words) {
+            Ok(Reply::Error(_)) | Err(_) => None,
+            Ok(answer) => Some(answer),
+        }
+    })
+}
+
+fn increments_while_replicas_die(application: &str) {
+    let mut cluster = TestCluster::start(&shape(application));
+    assert_eq!(call(&cluster, 1, "INCR n"), Reply::Int(1));
+    for number in 2..=120 {
+        match number {
+            20 => cluster.processes.kill("replica-1"),
+            40 => cluster.start_node("replica-1"),
+            60 => cluster.processes.kill("replica-2"),
+            80 => cluster.start_node("replica-2"),
+            90 => cluster.processes.kill("leader-1"),
+            100 => cluster.processes.kill("replica-3"),
+            110 => cluster.start_node("replica-3"),
+            _ => {}
+        }
+        // A client that hears nothing, and doesn't know whether it was executed.
+        let lost = attempt(&cluster, number as usize % 3, number, "INCR n");
+        let expected = Reply::Int(number as i64);
+        if let Ok(Reply::Int(_)) = &lost {
+            assert_eq!(lost.unwrap(), expected);
+        }
+        assert_eq!(call(&cluster, number, "INCR n"), expected);
+    }
+    assert_eq!(
+        cluster.call(0, &["GET", "n"]),
+        Reply::Bulk(Some(b"120".to_vec()))
+    );
+    cluster.assert_replicas_agree(3);
+}
+
+#[test]
+fn an_incr_that_is_sent_twice_counts_once_whoever_dies() {
+    increments_while_replicas_die("leveldb");
+}
+
+#[test]
+fn the_same_where_redis_itself_is_replicated() {
+    if !apps::redis::is_installed() {
+        println!("SKIPPED: there is no redis-server (./dev setup installs redis-tools)");
+        return;
+    }
+    increments_while_replicas_die("redis");
+}
+
+/// What docs/redis.md tells users of redis-py to write, as it stands there.
+#[test]
+fn redis_py_as_it_is_documented() {
+    let installed = Command::new("python3")
+        .args(["-c", "import redis"])
+        .stderr(Stdio::null())
+        .status();
+    if !installed.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: redis-py isn't installed (python3-redis)");
+        return;
+    }
+    let mut cluster = TestCluster::start(&shape("leveldb"));
+    cluster.call(1, &["SET", "ready", "1"]);
+    let text = include_str!("../../../docs/redis.md");
+    let program = text.split("```python\n").nth(1).unwrap();
+    let program = program.split("```").next().unwrap();
+    let ports: Vec<String> = cluster
+        .local
+        .redis
+        .iter()
+        .map(|of| format!("({:?}, {})", of.address.ip().to_string(), of.address.port()))
+        .collect();
+    let program = format!(
+        "{program}\nonce = Once([{}])\nfor n in range(1, 61):\n    assert once('INCR', 'n') == n\n",
+        ports.join(", ")
+    );
+    let mut child = Command::new("python3")
+        .args(["-c", &program])
+        .spawn()
+        .unwrap();
+    eventually("some increments", || match cluster.call(2, &["GET", "n"]) {
+        Reply::Bulk(Some(n)) if n.len() > 1 => Some(()),
+        _ => None,
+    });
+    cluster.processes.kill("replica-1");
+    assert!(child.wait().unwrap().success());
+    assert_eq!(
+        cluster.call(2, &["GET", "n"]),
+        Reply::Bulk(Some(b"60".to_vec()))
+    );
+}

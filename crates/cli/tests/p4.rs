@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Clusters with roles in P4 switches, in labs: BMv2 beside each node's process. Together with the other planes, through
+//! failovers between them, and with switches that lose their power. INCR shows what is lost and what is doubled.
+
+mod testlab;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use p4::bmv2::Tools;
+use serde_json::Value;
+use testlab::{
+    Increments, TestLab, all, all_agree, eventually, leader, member, memory, ready, status,
+};
+
+/// Each test has a dozen processes: more than one at a time only slows all down.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says why where there is no compiler or switch.
+fn has_tools() -> bool {
+    let why = Tools::find().and_then(|tools| tools.versions()).err();
+    if let Some(why) = &why {
+        println!("SKIPPED: P4: {why}");
+    }
+    why.is_none()
+}
+
+fn up(lab: &TestLab, planes: &[&str], more: &[&str]) {
+    let planes = planes.iter().flat_map(|plane| ["--plane-of", plane]);
+    let planes: Vec<&str> = planes.collect();
+    let common = ["up", "--app", "leveldb", "--json"];
+    lab.json(&[&common[..], &planes, more].concat());
+}
+
+fn failover(lab: &TestLab, to: &str) {
+    eventually(&format!("{to} leads"), || {
+        let changed = lab.wirepaxos("controller", &["failover", "--to", to]);
+        changed.status.success().then_some(())
+    });
+}
+
+/// The power of a node's switch goes, and comes back.
+fn reboot(lab: &TestLab, node: &str) {
+    let shown = lab.json(&["status", "--json"]);
+    let processes = shown["processes"].as_array().unwrap();
+    let is_switch = |process: &&Value| {
+        let program = process["command"][0].as_str().map(Path::new);
+        let name = program.and_then(Path::file_name);
+        process["host"] == node && name.is_some_and(|name| name == "simple_switch")
+    };
+    let pid = processes.iter().find(is_switch).unwrap()["pid"].to_string();
+    let killed = Command::new("kill").args(["-s", "KILL", &pid]).status();
+    assert!(killed.unwrap().success());
+    eventually("the switch is gone", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.map_or(true, |stat| stat.contains(") Z "))
+            .then_some(())
+    });
+    lab.json(&["start", node, "--json"]);
+}
+
+fn plane(lab: &TestLab, node: &str) -> Value {
+    status(lab, node)["plane"]["name"].clone()
+}
+
+/// A P4 leader with acceptors on all three planes, and a P4 learner between them and the replicas.
+#[test]
+fn planes_fail_over_to_one_another() {
+    let _alone = alone();
+    if !has_tools() {
+        return;
+    }
+    let Some(lab) = TestLab::with_programs('s') else {
+        return;
+    };
+    let planes = [
+        "leader-1=p4",
+        "acceptor-1=p4",
+        "acceptor-2=xdp",
+        "learner-1=p4",
+    ];
+    up(&lab, &planes, &["--learners", "1"]);
+    lab.json(&["start", "--json"]);
+    ready(&lab);
+    for (node, on) in [
+        ("leader-1", "p4"),
+        ("leader-2", "udp"),
+        ("acceptor-1", "p4"),
+        ("acceptor-2", "xdp"),
+        ("acceptor-3", "udp"),
+        ("learner-1", "p4"),
+    ] {
+        assert_eq!(plane(&lab, node), on, "{node}");
+    }
+    failover(&lab, "leader-1");
+    assert_eq!(Increments::start(&lab, 100).end(), "100");
+    for (node, counted) in [("leader-1", "/changed"), ("learner-1", "/sent/deliver")] {
+        let counters = status(&lab, node)["counters"].clone();
+        let n = counters.pointer(counted).and_then(Value::as_u64);
+        assert!(n > Some(0), "{node}: {counters}");
+    }
+
+    // To software, under load, and back into the switch.
+    let increments = Increments::start(&lab, 300);
+    failover(&lab, "leader-2");
+    failover(&lab, "leader-1");
+    assert_eq!(increments.end(), "400");
+
+    // A leader whose switch loses its power stamps nothing until it is programmed in a later epoch.
+    let (nonce, epoch) = (leader_nonce(&lab), leader(&lab).1);
+    let increments = Increments::start(&lab, 300);
+    reboot(&lab, "leader-1");
+    assert_eq!(increments.end(), "700");
+    assert!(leader(&lab).1 > epoch, "the epoch ends with the memory");
+    eventually("another memory", || {
+        let now = leader_nonce(&lab);
+        (now != nonce && now != "0000000000000000").then_some(())
+    });
+    failover(&lab, "leader-1");
+    assert_eq!(Increments::start(&lab, 50).end(), "750");
+    all_agree(&lab, "750");
+    lab.down();
+}
+
+fn leader_nonce(lab: &TestLab) -> String {
+    let group = &status(lab, "leader-1")["groups"][0];
+    group["nonce"].as_str().unwrap_or_default().to_string()
+}
+
+/// What becomes of an acceptor's memory when its process, or its switch, goes.
+#[test]
+fn a_switch_remembers_as_long_as_it_has_power() {
+    let _alone = alone();
+    if !has_tools() {
+        return;
+    }
+    let Some(lab) = TestLab::new('m') else { return };
+    up(&lab, &["acceptor-1=p4", "acceptor-2=p4"], &[]);
+    lab.json(&["start", "--json"]);
+    ready(&lab);
+    member(&lab, "acceptor-1");
+    let (nonce, _) = memory(&lab, "acceptor-1");
+
+    // Without its process it votes on: of three acceptors one is down.
+    lab.kill("acceptor-1");
+    lab.kill("acceptor-3");
+    assert_eq!(Increments::start(&lab, 100).end(), "100");
+    lab.json(&["start", "acceptor-1", "acceptor-3", "--json"]);
+    let (again, end) = memory(&lab, "acceptor-1");
+    assert!(again == nonce && end >= 100, "{again}, not {nonce}; {end}");
+    eventually("all are members", || {
+        let shown = lab.wirepaxos("controller", &["status", "--json"]);
+        testlab::waiting::all_serve(&shown.stdout)
+    });
+
+    // Taken off in order it votes no more, and finds its memory when it is started again.
+    let stopped = lab.wirepaxos("controller", &["stop", "--name", "acceptor-1"]);
+    assert!(stopped.status.success(), "{}", all(&stopped));
+    assert_eq!(Increments::start(&lab, 50).end(), "150");
+    lab.json(&["start", "acceptor-1", "--json"]);
+    assert_eq!(memory(&lab, "acceptor-1").0, nonce);
+    member(&lab, "acceptor-1");
+
+    // Without power the memory is gone, and joins as a new one. Its process was there all the time.
+    let increments = Increments::start(&lab, 300);
+    reboot(&lab, "acceptor-1");
+    assert_eq!(increments.end(), "450");
+    eventually("a new member", || {
+        let (now, _) = memory(&lab, "acceptor-1");
+        (now != nonce && now != "0000000000000000").then_some(())
+    });
+    member(&lab, "acceptor-1");
+    // So much so that it makes a quorum with the other one in a switch.
+    lab.kill("acceptor-3");
+    assert_eq!(Increments::start(&lab, 50).end(), "500");
+    all_agree(&lab, "500");
+    lab.down();
+}
+
+/// NOPaxos behind a sequencer in a switch; a later session is stamped elsewhere.
+#[test]
+fn a_sequencer_in_a_switch_orders_requests() {
+    let _alone = alone();
+    if !has_tools() {
+        return;
+    }
+    let Some(lab) = TestLab::new('q') else { return };
+    up(&lab, &["sequencer-1=p4"], &["--protocol", "nopaxos"]);
+    lab.json(&["start", "--json"]);
+    ready(&lab);
+    assert_eq!(plane(&lab, "sequencer-1"), "p4");
+    // A switch in software takes its time to start, and the other one may have been asked first.
+    failover(&lab, "sequencer-1");
+    assert_eq!(Increments::start(&lab, 100).end(), "100");
+    assert!(status(&lab, "sequencer-1")["counters"]["changed"].as_u64() > Some(0));
+    let increments = Increments::start(&lab, 300);
+    reboot(&lab, "sequencer-1");
+    assert_eq!(increments.end(), "400");
+    eventually("the other one stamps", || {
+        let leads = &status(&lab, "sequencer-2")["groups"][0]["leading"];
+        (*leads == true).then_some(())
+    });
+    all_agree(&lab, "400");
+    lab.down();
+}
+
+/// Each says which and what to do.
+#[test]
+fn what_doesnt_fit_is_named() {
+    let _alone = alone();
+    if !has_tools() {
+        return;
+    }
+    let Some(lab) = TestLab::new('w') else { return };
+    let mut command = lab.lab(&["up", "--plane", "p4"]);
+    command.env("WIREPAXOS_BMV2", "/nowhere/simple_switch");
+    let said = all(&command.output().unwrap());
+    assert!(
+        said.contains("WIREPAXOS_BMV2 names /nowhere/simple_switch, which isn't there"),
+        "{said}"
+    );
+    lab.down();
+
+    up(&lab, &["acceptor-1=p4"], &[]);
+    let node = ["node", "--name", "acceptor-1"];
+    // A process before may not have ended yet.
+    let refused = |why: &str| {
+        eventually(why, || {
+            let output = lab.wirepaxos("acceptor-1", &node);
+            assert!(!output.status.success(), "{}", all(&output));
+            all(&output).contains(why).then_some(())
+        })
+    };
+    refused("no switch takes commands at 127.0.0.1:9090");
+
+    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
+    let good = std::fs::read_to_string(&file).unwrap();
+    let change = |from: &str, to: &str| {
+        assert!(good.contains(from), "{from} in {good}");
+        std::fs::write(&file, good.replacen(from, to, 1)).unwrap();
+    };
+    // It starts the switch, too.
+    change("plane = \"p4\"", "plane = \"p4\"\np4_port = 9");
+    lab.json(&["start", "acceptor-1", "--json"]);
+    refused("has no port 9 (`p4_port`); it has 1, 255");
+    change("slots = 1024", "slots = 8192");
+    refused("has room for 4096 slots, 8 partitions and 2 groups");
+    change("max_value = 128", "max_value = 256");
+    refused("set max_value = 128 for the group");
+    let text = good.replacen("plane = \"p4\"", "plane = \"udp\"", 1);
+    let leader = text.find("name = \"leader-1\"").unwrap();
+    let (before, after) = text.split_at(leader);
+    let after = after.replacen("plane = \"udp\"", "plane = \"p4\"", 1);
+    // The leader's process beside the acceptor's switch.
+    let (own, others) = ("10.77.0.11:", "10.77.0.21:");
+    let swapped = format!("{before}{after}")
+        .replace(own, "10.77.0.99:")
+        .replace(others, own)
+        .replace("10.77.0.99:", others);
+    std::fs::write(&file, swapped).unwrap();
+    let output = lab.wirepaxos("acceptor-1", &["node", "--name", "leader-1"]);
+    let said = all(&output);
+    assert!(said.contains("runs another role's program"), "{said}");
+    lab.down();
+}

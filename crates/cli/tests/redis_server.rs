@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Redis itself, replicated: real clusters whose replicas have a server as a child.
+
+mod common;
+
+use std::process::Command;
+
+use common::{TestCluster, eventually, shape};
+use local_cluster::Shape;
+use local_cluster::resp::{Connection, Reply};
+
+fn start(partitions: u16) -> Option<TestCluster> {
+    if !apps::redis::is_installed() {
+        println!(
+            "SKIPPED: there is no redis-server (./dev setup installs redis-tools, which has it)"
+        );
+        return None;
+    }
+    Some(TestCluster::start(&Shape {
+        partitions,
+        ..shape("redis")
+    }))
+}
+
+fn ask(connection: &mut Connection, words: &str) -> Reply {
+    let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+    connection.call(&words).unwrap()
+}
+
+#[track_caller]
+fn expect_error(connection: &mut Connection, words: &str, begins: &str) {
+    match ask(connection, words) {
+        Reply::Error(text) => assert!(text.starts_with(begins), "{words}: {text}"),
+        other => panic!("{words}: {other:?}"),
+    }
+}
+
+fn ok() -> Reply {
+    Reply::Simple("OK".into())
+}
+
+fn bulk(text: &str) -> Reply {
+    Reply::Bulk(Some(text.as_bytes().to_vec()))
+}
+
+/// Kills the servers of a replica, which goes on.
+fn kill_servers(cluster: &TestCluster, replica: &str) {
+    let parent = cluster.processes.pid(replica).unwrap().to_string();
+    let killed = Command::new("pkill")
+        .args(["-KILL", "-P", &parent])
+        .status();
+    assert!(killed.unwrap().success(), "it has no server");
+}
+
+#[test]
+fn nothing_is_lost_or_done_twice_whatever_dies() {
+    let Some(mut cluster) = start(1) else { return };
+    cluster.call(2, &["DEL", "n"]);
+    let mut connection = cluster.connect(2);
+    for n in 1..=600 {
+        assert_eq!(ask(&mut connection, "INCR n"), Reply::Int(n));
+        ask(&mut connection, &format!("LPUSH list {n}"));
+        ask(&mut connection, &format!("HSET hash field:{} {n}", n % 50));
+        ask(
+            &mut connection,
+            &format!("SET short:{n} v PX {}", n % 7 * 100 + 1),
+        );
+        match n {
+            100 => kill_servers(&cluster, "replica-1"),
+            150 => kill_servers(&cluster, "replica-3"),
+            200 => cluster.processes.kill("replica-2"),
+            300 => cluster.start_node("replica-2"),
+            400 => cluster.processes.kill("leader-1"),
+            500 => kill_servers(&cluster, "replica-3"),
+            _ => {}
+        }
+    }
+    assert_eq!(ask(&mut connection, "LLEN list"), Reply::Int(600));
+    assert_eq!(ask(&mut connection, "HGET hash field:49"), bulk("599"));
+    cluster.assert_replicas_agree(3);
+    // All of it is on the disks, or in the log.
+    for replica in ["replica-1", "replica-2", "replica-3"] {
+        cluster.processes.kill(replica);
+        cluster.start_node(replica);
+    }
+    for replica in 0..3 {
+        assert_eq!(cluster.call(replica, &["GET", "n"]), bulk("600"));
+    }
+    cluster.assert_replicas_agree(3);
+}
+
+#[test]
+fn a_replica_without_a_disk_gets_the_state_of_another_one() {
+    let Some(mut cluster) = start(2) else { return };
+    for n in 0..50 {
+        cluster.call(0, &["RPUSH", &format!("list:{n}"), "a", "b"]);
+    }
+    cluster.call(0, &["SET", "lives", "v", "EX", "1000"]);
+    cluster.processes.kill("replica-2");
+    let data = cluster.local.directory().join("data/replica-2");
+    std::fs::remove_dir_all(data).unwrap();
+    cluster.start_node("replica-2");
+    assert_eq!(cluster.call(1, &["LLEN", "list:49"]), Reply::Int(2));
+    cluster.assert_replicas_agree(3);
+    kill_servers(&cluster, "replica-2");
+    assert_eq!(cluster.call(1, &["RPUSH", "list:49", "c"]), Reply::Int(3));
+    cluster.assert_replicas_agree(3);
+}
+
+#[test]
+fn keys_expire_everywhere() {
+    let Some(cluster) = start(1) else { return };
+    cluster.call(0, &["SET", "stays", "v", "EX", "1000"]);
+    cluster.call(0, &["SET", "goes", "v", "PX", "300"]);
+    for replica in 0..3 {
+        eventually("its expiry", || {
+            (cluster.call(replica, &["GET", "goes"]) == Reply::Bulk(None)).then_some(())
+        });
+        assert_eq!(cluster.call(replica, &["EXISTS", "stays"]), Reply::Int(1));
+    }
+    cluster.assert_replicas_agree(3);
+}
+
+#[test]
+fn transactions_and_scripts_are_one_command_each() {
+    let Some(cluster) = start(1) else { return };
+    cluster.call(0, &["SET", "k", "1"]);
+    let (mut one, mut other) = (cluster.connect(0), cluster.connect(1));
+    assert_eq!(ask(&mut one, "WATCH k"), ok());
+    assert_eq!(ask(&mut one, "MULTI"), ok());
+    assert_eq!(ask(&mut one, "INCR k"), Reply::Simple("QUEUED".into()));
+    assert_eq!(ask(&mut other, "SET k 10"), ok());
+    assert_eq!(
+        ask(&mut one, "EXEC"),
+        Reply::Array(Vec::new()),
+        "somebody has changed it"
+    );
+    for words in ["WATCH k", "MULTI"] {
+        assert_eq!(ask(&mut one, words), ok());
+    }
+    for words in ["INCR k", "LPUSH k x", "BLPOP none 0", "PING"] {
+        assert_eq!(
+            ask(&mut one, words),
+            Reply::Simple("QUEUED".into()),
+            "{words}"
+        );
+    }
+    let Reply::Array(answers) = ask(&mut one, "EXEC") else {
+        panic!("no array");
+    };
+    assert_eq!(answers[0], Reply::Int(11));
+    assert!(matches!(&answers[1], Reply::Error(text) if text.starts_with("WRONGTYPE")));
+    assert_eq!(answers.len(), 4);
+    ask(&mut one, "MULTI");
+    expect_error(&mut one, "NOSUCH", "ERR unknown command");
+    expect_error(&mut one, "EXEC", "EXECABORT");
+
+    let script = "return redis.call('INCRBY', KEYS[1], ARGV[1])";
+    let sum = one.call(&[b"EVAL", script.as_bytes(), b"1", b"k", b"5"]);
+    assert_eq!(sum.unwrap(), Reply::Int(16));
+    let Reply::Bulk(Some(sha)) = one.call(&[b"SCRIPT", b"LOAD", b"return ARGV[1]"]).unwrap() else {
+        panic!("no digest");
+    };
+    let echoed = other.call(&[b"EVALSHA", &sha, b"0", b"hello"]);
+    assert_eq!(echoed.unwrap(), bulk("hello"));
+    cluster.assert_replicas_agree(3);
+}
+
+#[test]
+fn several_partitions_are_one_server_as_far_as_they_can() {
+    let Some(cluster) = start(3) else { return };
+    for n in 0..60 {
+        cluster.call(n % 3, &["SET", &format!("key:{n}"), "v"]);
+    }
+    let mut connection = cluster.connect(0);
+    assert_eq!(ask(&mut connection, "DBSIZE"), Reply::Int(60));
+    let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
+    loop {
+        let Reply::Array(parts) = ask(&mut connection, &format!("SCAN {cursor} COUNT 7")) else {
+            panic!("no array");
+        };
+        let [Reply::Bulk(Some(next)), Reply::Array(keys)] = &parts[..] else {
+            panic!("{parts:?}");
+        };
+        seen.extend(keys.iter().map(|key| format!("{key:?}")));
+        cursor = String::from_utf8(next.clone()).unwrap();
+        if cursor == "0" {
+            break;
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 60);
+    let Reply::Array(keys) = ask(&mut connection, "KEYS key:1?") else {
+        panic!("no array");
+    };
+    assert_eq!(keys.len(), 10);
+    expect_error(
+        &mut connection,
+        "MGET key:1 key:2 key:3 key:4 key:5",
+        "CROSSSLOT",
+    );
+    assert_eq!(ask(&mut connection, "MSET {a}x 1 {a}y 2"), ok());
+    expect_error(
+        &mut connection,
+        "DEBUG SLEEP 0",
+        "ERR DEBUG isn't available here",
+    );
+    expect_error(&mut connection, "SELECT 1", "ERR DB index is out of range");
+    expect_error(
+        &mut connection,
+        "BLPOP key:1 1",
+        "ERR BLPOP isn't available here",
+    );
+    assert_eq!(ask(&mut connection, "FLUSHALL"), ok());
+    assert_eq!(ask(&mut connection, "DBSIZE"), Reply::Int(0));
+    cluster.assert_replicas_agree(3);
+}

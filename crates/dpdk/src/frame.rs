@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames around datagrams: what the kernel does for a socket.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// A hardware address.
+pub type Mac = [u8; 6];
+
+/// To all at the link.
+pub const BROADCAST: Mac = [0xff; 6];
+/// The shortest frame; cards and their drivers aren't agreed on who makes others that long.
+pub const SHORTEST: usize = 60;
+
+pub(crate) const ETHERNET: usize = 14;
+const V4: usize = 20;
+pub(crate) const V6: usize = 40;
+const UDP: usize = 8;
+const MAX_HEAD: usize = ETHERNET + V6 + UDP;
+const OF_UDP: u8 = 17;
+pub(crate) const OF_ICMP6: u8 = 58;
+const HOPS: u8 = 64;
+
+/// A datagram that has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Datagram<'a> {
+    /// Who has put it on this link: its sender, or a router.
+    pub by: Mac,
+    /// Its sender.
+    pub from: SocketAddr,
+    /// Whom it is for.
+    pub to: SocketAddr,
+    /// What is in it.
+    pub payload: &'a [u8],
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Content<'a> {
+    /// A whole datagram.
+    Datagram(Datagram<'a>),
+    /// A question or an answer about who has an address, for [`Neighbours`](crate::neighbours::Neighbours).
+    Neighbour,
+    /// Something else: another protocol, a fragment, a header with options.
+    Other,
+    /// A datagram whose lengths don't fit its frame.
+    Malformed,
+    /// One with a wrong checksum.
+    Damaged,
+}
+
+/// Looks at a frame; `checked` says that the card has looked at its checksums.
+#[inline]
+pub fn parse(frame: &[u8], checked: bool) -> Content<'_> {
+    match frame.get(12..ETHERNET) {
+        Some([0x08, 0x00]) => parse_v4(frame, checked),
+        Some([0x86, 0xdd]) => parse_v6(frame, checked),
+        Some([0x08, 0x06]) => Content::Neighbour,
+        _ => Content::Other,
+    }
+}
+
+#[inline]
+fn parse_v4(frame: &[u8], checked: bool) -> Content<'_> {
+    let Some((ip, rest)) = frame[ETHERNET..].split_at_checked(V4) else {
+        return Content::Malformed;
+    };
+    let is_fragment = u16_at(ip, 6) & 0x3fff != 0;
+    if ip[0] != 0x45 || is_fragment || ip[9] != OF_UDP {
+        return Content::Other;
+    }
+    if !checked && fold(sum(ip, 0)) != 0xffff {
+        return Content::Damaged;
+    }
+    // What follows the packet is padding.
+    let len = usize::from(u16_at(ip, 2)).checked_sub(V4);
+    let Some(udp) = len.and_then(|len| rest.get(..len)) else {
+        return Content::Malformed;
+    };
+    let addresses = [12, 16].map(|at| Ipv4Addr::from(octets(ip, at)).into());
+    datagram(frame, udp, addresses, &ip[12..20], checked)
+}
+
+#[inline]
+fn parse_v6(frame: &[u8], checked: bool) -> Content<'_> {
+    let Some((ip, rest)) = frame[ETHERNET..].split_at_checked(V6) else {
+        return Content::Malformed;
+    };
+    let Some(payload) = rest.get(..usize::from(u16_at(ip, 4))) else {
+        return Content::Malformed;
+    };
+    match (ip[0] >> 4, ip[6]) {
+        (6, OF_UDP) => {}
+        (6, OF_ICMP6) => return Content::Neighbour,
+        _ => return Content::Other,
+    }
+    let addresses = [8, 24].map(|at| Ipv6Addr::from(octets(ip, at)).into());
+    datagram(frame, payload, addresses, &ip[8..40], checked)
+}
+
+/// `in_sum` are the addresses as they stand in the frame.
+#[inline]
+fn datagram<'a>(
+    frame: &'a [u8],
+    udp: &'a [u8],
+    [from, to]: [IpAddr; 2],
+    in_sum: &[u8],
+    checked: bool,
+) -> Content<'a> {
+    if udp.len() < UDP || usize::from(u16_at(udp, 4)) != udp.len() {
+        return Content::Malformed;
+    }
+    let is_right = || match u16_at(udp, 6) {
+        // IPv4 knows datagrams without a checksum, IPv6 doesn't.
+        0 => from.is_ipv4(),
+        _ => {
+            let pseudo = of_pseudo(OF_UDP, udp.len()) + sum(in_sum, 0);
+            fold(sum(udp, pseudo)) == 0xffff
+        }
+    };
+    if !checked && !is_right() {
+        return Content::Damaged;
+    }
+    Content::Datagram(Datagram {
+        by: octets(frame, 6),
+        from: (from, u16_at(udp, 0)).into(),
+        to: (to, u16_at(udp, 2)).into(),
+        payload: &udp[UDP..],
+    })
+}
+
+/// The headers of all datagrams from one address to another, at one link.
+#[derive(Clone, Debug)]
+pub struct Head {
+    bytes: [u8; MAX_HEAD],
+    len: usize,
+    /// Of the IP header, and of the pseudo and UDP headers, without lengths.
+    sums: [u64; 2],
+}
+
+impl Head {
+    /// Both addresses are of one family.
+    pub fn new(macs: [Mac; 2], from: SocketAddr, to: SocketAddr) -> Head {
+        let [mac_from, mac_to] = macs;
+        let mut bytes = [0; MAX_HEAD];
+        bytes[..6].copy_from_slice(&mac_to);
+        bytes[6..12].copy_from_slice(&mac_from);
+        let ip = &mut bytes[ETHERNET..];
+        let (ethertype, addresses, len) = match (from.ip(), to.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                ip[..V4].copy_from_slice(&[
+                    0x45, 0, 0, 0, 0, 0, 0x40, 0, HOPS, OF_UDP, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                ]);
+                ip[12..16].copy_from_slice(&from.octets());
+                ip[16..20].copy_from_slice(&to.octets());
+                ([0x08, 0x00], 12..20, V4)
+            }
+            (from, to) => {
+                ip[0] = 0x60;
+                (ip[6], ip[7]) = (OF_UDP, HOPS);
+                ip[8..24].copy_from_slice(&v6(from).octets());
+                ip[24..40].copy_from_slice(&v6(to).octets());
+                ([0x86, 0xdd], 8..40, V6)
+            }
+        };
+        let udp = &mut ip[len..];
+        udp[..2].copy_from_slice(&from.port().to_be_bytes());
+        udp[2..4].copy_from_slice(&to.port().to_be_bytes());
+        let sums = [
+            sum(&ip[..len], 0),
+            sum(&ip[addresses], 0) + sum(&ip[len..len + 4], 0) + of_pseudo(OF_UDP, 0),
+        ];
+        bytes[12..ETHERNET].copy_from_slice(&ethertype);
+        Head {
+            bytes,
+            len: ETHERNET + len + UDP,
+            sums,
+        }
+    }
+
+    /// Bytes of a frame with a datagram of so many.
+    #[inline]
+    pub fn frame_len(&self, payload: usize) -> usize {
+        self.len + payload
+    }
+
+    /// Bytes of the IP packet in it.
+    pub fn packet_len(&self, payload: usize) -> usize {
+        self.len - ETHERNET + payload
+    }
+
+    /// Writes the frame of a datagram, which is as long as [`frame_len`](Self::frame_len) says.
+    #[inline]
+    pub fn write(&self, payload: &[u8], frame: &mut [u8]) {
+        let (head, rest) = frame.split_at_mut(self.len);
+        head.copy_from_slice(&self.bytes[..self.len]);
+        rest.copy_from_slice(payload);
+        let udp_len = ((UDP + payload.len()) as u16).to_be_bytes();
+        let udp_at = self.len - UDP;
+        if udp_at == ETHERNET + V4 {
+            let len = ((V4 + UDP + payload.len()) as u16).to_be_bytes();
+            head[ETHERNET + 2..ETHERNET + 4].copy_from_slice(&len);
+            let check = !fold(self.sums[0] + u64::from(u16::from_ne_bytes(len)));
+            head[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&check.to_ne_bytes());
+        } else {
+            head[ETHERNET + 4..ETHERNET + 6].copy_from_slice(&udp_len);
+        }
+        head[udp_at + 4..udp_at + 6].copy_from_slice(&udp_len);
+        // It is in the pseudo header, too.
+        let lens = 2 * u64::from(u16::from_ne_bytes(udp_len));
+        let check = match !fold(sum(payload, self.sums[1] + lens)) {
+            0 => 0xffff,
+            check => check,
+        };
+        head[udp_at + 6..udp_at + 8].copy_from_slice(&check.to_ne_bytes());
+    }
+}
+
+pub(crate) fn v6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+pub(crate) fn octets<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut octets = [0; N];
+    octets.copy_from_slice(&bytes[at..at + N]);
+    octets
+}
+
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// Of protocol and length, which the checksums of UDP and ICMPv6 cover beside the addresses.
+pub(crate) fn of_pseudo(protocol: u8, len: usize) -> u64 {
+    u64::from(u16::from(protocol).to_be()) + u64::from((len as u16).to_be())
+}
+
+/// The Internet checksum's sum, of words as they lie in memory. What lies before `bytes` in a packet is of an even
+/// number.
+#[inline]
+pub(crate) fn sum(bytes: &[u8], start: u64) -> u64 {
+    let mut words = bytes.chunks_exact(4);
+    let sum = (&mut words).fold(start, |sum, word| {
+        sum + u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
+    });
+    let mut last = [0; 4];
+    last[..words.remainder().len()].copy_from_slice(words.remainder());
+    sum + u64::from(u32::from_ne_bytes(last))
+}
+
+#[inline]
+pub(crate) fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use loader::frame;
+
+    use super::*;
+
+    const MACS: [Mac; 2] = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]];
+
+    fn ends(v6: bool) -> [SocketAddr; 2] {
+        match v6 {
+            true => [
+                (Ipv6Addr::from(frame::V6_FROM), 9001).into(),
+                "[fd00::1]:9000".parse().unwrap(),
+            ],
+            false => [
+                (Ipv4Addr::from(frame::V4_FROM), 9001).into(),
+                "10.0.0.1:9000".parse().unwrap(),
+            ],
+        }
+    }
+
+    fn payload(len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i * 7 + 255) as u8).collect()
+    }
+
+    /// Frames that another hand has written.
+    fn frames() -> impl Iterator<Item = (bool, Vec<u8>, Vec<u8>)> {
+        let cases = [false, true].into_iter();
+        let lens = [0, 1, 2, 3, 4, 5, 48, 63, 64, 1400, 1472];
+        let cases = cases.flat_map(move |v6| lens.map(|len| (v6, payload(len))));
+        cases.map(|(v6, payload)| {
+            let whole = frame::build(&payload, v6);
+            (v6, payload, whole)
+        })
+    }
+
+    #[test]
+    fn a_datagram_is_written_as_a_careful_sender_does() {
+        for (v6, payload, expected) in frames() {
+            let [from, to] = ends(v6);
+            let head = Head::new(MACS, from, to);
+            let mut written = vec![0x55; head.frame_len(payload.len())];
+            head.write(&payload, &mut written);
+            assert_eq!(
+                frame::datagram(&written, v6, false),
+                Ok(&payload[..]),
+                "{written:02x?}"
+            );
+            assert_eq!(written.len(), expected.len());
+            assert_eq!(head.packet_len(payload.len()), written.len() - ETHERNET);
+        }
+    }
+
+    #[test]
+    fn a_checksum_of_zero_is_written_as_its_other_form() {
+        let [from, to] = ends(false);
+        let head = Head::new(MACS, from, to);
+        let mut written = vec![0; head.frame_len(2)];
+        let checks: Vec<u16> = (0..=u16::MAX)
+            .map(|word| {
+                head.write(&word.to_be_bytes(), &mut written);
+                u16_at(&written, ETHERNET + V4 + 6)
+            })
+            .collect();
+        assert!(checks.contains(&0xffff) && !checks.contains(&0));
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        for (v6, payload, mut whole) in frames() {
+            let [from, to] = ends(v6);
+            let expected = Content::Datagram(Datagram {
+                by: MACS[0],
+                from,
+                to,
+                payload: &payload,
+            });
+            assert_eq!(parse(&whole, false), expected);
+            // A short frame is made longer on its way.
+            whole.resize(whole.len().max(SHORTEST), 0xee);
+            assert_eq!(parse(&whole, false), expected);
+        }
+    }
+
+    #[test]
+    fn any_bit_that_is_flipped_is_noticed_or_of_no_matter() {
+        for v6 in [false, true] {
+            let [from, to] = ends(v6);
+            let payload = payload(49);
+            let whole = frame::build(&payload, v6);
+            for bit in ETHERNET * 8..whole.len() * 8 {
+                let mut damaged = whole.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                if let Content::Datagram(datagram) = parse(&damaged, false) {
+                    // IPv6 has no checksum over its class, its flow and its hops.
+                    let byte = bit / 8 - ETHERNET;
+                    assert!(v6 && (byte < 4 || byte == 7), "bit {bit}");
+                    assert_eq!((datagram.from, datagram.to), (from, to));
+                    assert_eq!(datagram.payload, payload);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_beginning_of_a_frame_is_none() {
+        for (v6, payload, whole) in frames() {
+            for len in 0..whole.len() {
+                let found = parse(&whole[..len], false);
+                let is_none = matches!(found, Content::Malformed | Content::Other);
+                assert!(is_none, "{v6} {} {len}: {found:?}", payload.len());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_plain_datagram_is_something_else() {
+        let v4 = frame::build(b"x", false);
+        let v6 = frame::build(b"x", true);
+        let with = |frame: &[u8], changes: &[(usize, u8)]| {
+            let mut frame = frame.to_vec();
+            for (at, byte) in changes {
+                frame[*at] = *byte;
+            }
+            frame
+        };
+        for (what, frame, expected) in [
+            ("VLAN", with(&v4, &[(12, 0x81), (13, 0)]), Content::Other),
+            ("options", with(&v4, &[(14, 0x46)]), Content::Other),
+            ("a first fragment", with(&v4, &[(20, 0x20)]), Content::Other),
+            ("a last fragment", with(&v4, &[(21, 1)]), Content::Other),
+            ("TCP", with(&v4, &[(23, 6)]), Content::Other),
+            ("ARP", with(&v4, &[(13, 6)]), Content::Neighbour),
+            ("TCP over IPv6", with(&v6, &[(20, 6)]), Content::Other),
+            ("ICMPv6", with(&v6, &[(20, 58)]), Content::Neighbour),
+            (
+                "IPv6 without a checksum",
+                with(&v6, &[(60, 0), (61, 0)]),
+                Content::Damaged,
+            ),
+            (
+                "a wrong IP checksum",
+                with(&v4, &[(24, 9)]),
+                Content::Damaged,
+            ),
+        ] {
+            assert_eq!(parse(&frame, false), expected, "{what}");
+        }
+        let unchecked = with(&v4, &[(40, 0), (41, 0)]);
+        let Content::Datagram(datagram) = parse(&unchecked, false) else {
+            panic!("IPv4 may do without a checksum of UDP");
+        };
+        assert_eq!(datagram.payload, b"x");
+        // What a card says is believed.
+        let damaged = with(&v4, &[(42, b'y')]);
+        assert_eq!(parse(&damaged, false), Content::Damaged);
+        assert!(matches!(parse(&damaged, true), Content::Datagram(_)));
+    }
+}

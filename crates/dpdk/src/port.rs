@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A port: frames in and out, in bursts.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
+use std::ptr::{NonNull, null_mut};
+
+use crate::library::{Eal, Functions, RawPort};
+
+/// Frames of one burst at most.
+pub const BURST: usize = 32;
+
+/// Bytes of a frame for which a buffer has room by default: one of Ethernet, with an MTU of 1,500, and more.
+pub const ROOM: u16 = 2048;
+
+/// What is said of a port when it is opened.
+#[repr(C)]
+pub(crate) struct Opened {
+    mac: [u8; 6],
+    mtu: u16,
+    driver: [u8; 64],
+}
+
+/// A buffer of DPDK with a frame in it, or with room for one.
+#[repr(C)]
+pub struct Frame {
+    buffer: *mut c_void,
+    data: *mut u8,
+    len: u32,
+    flags: u32,
+}
+
+const RIGHT: u32 = 1;
+const WRONG: u32 = 2;
+const LONG: u32 = 4;
+
+const NO_FRAME: Frame = Frame {
+    buffer: null_mut(),
+    data: null_mut(),
+    len: 0,
+    flags: 0,
+};
+
+impl Frame {
+    /// Its bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: a frame is lent by the port that holds its buffer, with this many bytes in it.
+        unsafe { std::slice::from_raw_parts(self.data, self.len as usize) }
+    }
+
+    /// Whether the card has found its checksums right.
+    pub fn is_checked(&self) -> bool {
+        self.flags & RIGHT != 0
+    }
+
+    /// Whether the card has found one of them wrong.
+    pub fn is_damaged(&self) -> bool {
+        self.flags & WRONG != 0
+    }
+
+    /// Whether it is longer than a buffer; then there is nothing to look at.
+    pub fn is_too_long(&self) -> bool {
+        self.flags & LONG != 0
+    }
+}
+
+/// Frames of one burst, of which the first so many are there.
+struct Frames {
+    all: [Frame; BURST],
+    len: usize,
+}
+
+impl Frames {
+    const fn new() -> Frames {
+        Frames {
+            all: [NO_FRAME; BURST],
+            len: 0,
+        }
+    }
+
+    fn release(&mut self, functions: &Functions) {
+        // SAFETY: so many have a buffer, which nobody else holds, and are gone after this.
+        unsafe { (functions.release)(self.all.as_mut_ptr(), self.len as u32) };
+        self.len = 0;
+    }
+}
+
+/// An open port. What it has received, and what it is to send, lies in DPDK's own buffers.
+pub struct Port {
+    functions: &'static Functions,
+    raw: RawPort,
+    mac: [u8; 6],
+    mtu: u16,
+    driver: String,
+    received: Frames,
+    fresh: Frames,
+    leaving: Frames,
+    sent: u64,
+    dropped: u64,
+    /// DPDK's bursts are for one thread.
+    _of_one_thread: PhantomData<*mut ()>,
+}
+
+impl Port {
+    pub(crate) fn open(eal: Eal, number: u16, room: u16) -> Result<Port, (c_int, String)> {
+        let functions = eal.functions;
+        let mut error = 0;
+        let mut opened = Opened {
+            mac: [0; 6],
+            mtu: 0,
+            driver: [0; 64],
+        };
+        // SAFETY: both are written to, and nothing is kept of them.
+        let raw = unsafe { (functions.open)(number, room, &mut opened, &mut error) };
+        let raw = NonNull::new(raw).ok_or_else(|| (error, eal.why(error)))?;
+        let driver = opened.driver.iter().copied().take_while(|b| *b != 0);
+        let driver = String::from_utf8_lossy(&driver.collect::<Vec<_>>()).into_owned();
+        Ok(Port {
+            functions,
+            raw,
+            mac: opened.mac,
+            mtu: opened.mtu,
+            driver,
+            received: Frames::new(),
+            fresh: Frames::new(),
+            leaving: Frames::new(),
+            sent: 0,
+            dropped: 0,
+            _of_one_thread: PhantomData,
+        })
+    }
+
+    /// Its hardware address.
+    pub fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// Bytes of the longest IP packet that it sends.
+    pub fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
+    /// DPDK's driver of it.
+    pub fn driver(&self) -> &str {
+        &self.driver
+    }
+
+    /// Takes what is there, at most a burst, in the place of what it took before. How many frames that are.
+    #[inline]
+    pub fn receive(&mut self) -> usize {
+        if self.received.len > 0 {
+            self.received.release(self.functions);
+        }
+        let room = self.received.all.as_mut_ptr();
+        // SAFETY: there is room for so many.
+        let got = unsafe { (self.functions.receive)(self.raw, room, BURST as u32) };
+        self.received.len = got as usize;
+        self.received.len
+    }
+
+    /// What was received last.
+    #[inline]
+    pub fn frames(&self) -> &[Frame] {
+        &self.received.all[..self.received.len]
+    }
+
+    /// Sends a frame of `len` bytes, which `write` writes, with the next [`flush`](Self::flush) at the latest. False if
+    /// it is lost: it is longer than a buffer, or there is none.
+    #[inline]
+    pub fn push(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
+        if self.leaving.len == BURST {
+            self.flush();
+        }
+        if len > self.room() {
+            self.dropped += 1;
+            return false;
+        }
+        self.fresh.len -= 1;
+        let mut frame = std::mem::replace(&mut self.fresh.all[self.fresh.len], NO_FRAME);
+        frame.len = len as u32;
+        // SAFETY: the buffer has room for so many bytes, and is this frame's alone. What an earlier frame has left
+        // in it are bytes like any other.
+        write(unsafe { std::slice::from_raw_parts_mut(frame.data, len) });
+        self.leaving.all[self.leaving.len] = frame;
+        self.leaving.len += 1;
+        true
+    }
+
+    /// Sends each frame that was received on as it is, as often as `copies` says: the last time in its own buffer. It
+    /// leaves with the next [`flush`](Self::flush) at the latest.
+    pub fn send_on(&mut self, mut copies: impl FnMut() -> usize) {
+        for at in 0..self.received.len {
+            let Some(further) = copies().checked_sub(1) else {
+                continue;
+            };
+            let frame = std::mem::replace(&mut self.received.all[at], NO_FRAME);
+            let bytes = frame.bytes();
+            for _ in 0..further {
+                self.push(bytes.len(), |room| room.copy_from_slice(bytes));
+            }
+            if self.leaving.len == BURST {
+                self.flush();
+            }
+            self.leaving.all[self.leaving.len] = frame;
+            self.leaving.len += 1;
+        }
+        // Where a frame was there is none to release.
+        self.received.release(self.functions);
+    }
+
+    /// Bytes for which the next buffer has room; none where there is no buffer.
+    fn room(&mut self) -> usize {
+        if self.fresh.len == 0 {
+            let room = self.fresh.all.as_mut_ptr();
+            // SAFETY: there is room for so many.
+            let got = unsafe { (self.functions.take)(self.raw, room, BURST as u32) };
+            self.fresh.len = got as usize;
+        }
+        let fresh = &self.fresh.all[..self.fresh.len];
+        fresh.last().map_or(0, |frame| frame.len as usize)
+    }
+
+    /// Sends what is to be sent. What the ring has no room for is lost.
+    #[inline]
+    pub fn flush(&mut self) {
+        let n = std::mem::take(&mut self.leaving.len);
+        if n == 0 {
+            return;
+        }
+        // SAFETY: so many have a buffer, which is DPDK's after this.
+        let sent =
+            unsafe { (self.functions.send)(self.raw, self.leaving.all.as_mut_ptr(), n as u32) };
+        self.sent += u64::from(sent);
+        self.dropped += n as u64 - u64::from(sent);
+    }
+
+    /// Frames that have left.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Frames that couldn't leave: the ring was full, or there was no buffer.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Frames that had come and found no room. It takes a moment.
+    pub fn missed(&self) -> u64 {
+        // SAFETY: the port is open.
+        unsafe { (self.functions.missed)(self.raw) }
+    }
+
+    /// Whether there is somebody at the other end. It takes a moment.
+    pub fn is_up(&self) -> bool {
+        // SAFETY: the port is open.
+        unsafe { (self.functions.is_up)(self.raw) != 0 }
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        for frames in [&mut self.received, &mut self.fresh, &mut self.leaving] {
+            frames.release(self.functions);
+        }
+        // SAFETY: nothing of it is held any more.
+        unsafe { (self.functions.close)(self.raw) };
+    }
+}

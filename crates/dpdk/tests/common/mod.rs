@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Stations with somebody at the other end of their link: pairs of memif ports, in memory of this process.
+#![allow(dead_code)] // each test program uses a part
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use dpdk::frame::{Content, parse};
+use dpdk::neighbours::Neighbours;
+use dpdk::{Eal, LIBRARY, Port, ROOM, Station};
+use loader::frame::{self, PORT};
+
+/// Pairs that one process has; each is for one test.
+const PAIRS: usize = 8;
+/// Ends a test that fails.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The library for DPDK, where it is built.
+pub fn library() -> Option<PathBuf> {
+    let directory = loader::built::directory("WIREPAXOS_DPDK_DIR", "dpdk", LIBRARY);
+    let directory = directory.expect("this program has a place");
+    directory.map(|directory| directory.join(LIBRARY))
+}
+
+/// DPDK of this process, or nothing, and says so, where it isn't installed.
+pub fn dpdk_or_skip() -> Option<Eal> {
+    let Some(path) = library() else {
+        println!(
+            "SKIPPED: no library for DPDK: apt-get install libdpdk-dev, make -C programs/dpdk"
+        );
+        return None;
+    };
+    let socket = std::env::temp_dir().join(format!("wirepaxos-memif-{}", std::process::id()));
+    let plain = [
+        "--no-huge",
+        "-m",
+        "512",
+        "--no-pci",
+        "--no-shconf",
+        "--no-telemetry",
+        "-l",
+        "0",
+    ];
+    let mut arguments = plain.map(str::to_owned).to_vec();
+    for pair in 0..PAIRS {
+        for (end, role) in ["server", "client"].into_iter().enumerate() {
+            arguments.push(format!(
+                "--vdev=net_memif{},id={pair},role={role},mac=02:00:00:00:00:0{},socket={}",
+                2 * pair + end,
+                1 + end,
+                socket.display()
+            ));
+        }
+    }
+    Some(Eal::start(&path, &arguments).expect("DPDK starts"))
+}
+
+/// A station, and who is at the other end of its link: the sender of [`frame::build`], and two other nodes.
+pub struct Pair {
+    pub station: Station,
+    pub far: Port,
+    others: Vec<Neighbours>,
+    pub v6: bool,
+}
+
+/// The addresses of the station's link: the station's, its usual sender's, and those of two nodes.
+pub fn address(last: u8, v6: bool) -> IpAddr {
+    match v6 {
+        true => [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last].into(),
+        false => [10, 0, 0, last].into(),
+    }
+}
+
+impl Pair {
+    /// The one of this number, once each of both ends knows the other.
+    pub fn open(eal: Eal, number: usize, v6: bool) -> Pair {
+        Pair::with_room(eal, number, v6, ROOM)
+    }
+
+    /// The same whose station has buffers with so much room.
+    pub fn with_room(eal: Eal, number: usize, v6: bool, room: u16) -> Pair {
+        assert!(number < PAIRS);
+        let port = |end, room| eal.open(&format!("net_memif{}", 2 * number + end), room);
+        let near = port(0, room).expect("it opens");
+        let far = port(1, ROOM).expect("it opens");
+        let nodes = [3, 4].map(|last| address(last, v6));
+        let own = SocketAddr::new(address(1, v6), PORT);
+        let mut pair = Pair {
+            others: nodes
+                .map(|node| Neighbours::new(node, far.mac(), [own.ip()]))
+                .into(),
+            station: Station::new(near, own, nodes),
+            far,
+            v6,
+        };
+        pair.until("both ends are there", |pair| {
+            pair.station.receive();
+            pair.hear();
+            (pair.station.is_up() && pair.station.unreachable().is_empty()).then_some(())
+        });
+        pair
+    }
+
+    /// Does something again and again until it has a result.
+    pub fn until<T>(&mut self, what: &str, mut attempt: impl FnMut(&mut Pair) -> Option<T>) -> T {
+        let begun = Instant::now();
+        while begun.elapsed() < LIMIT {
+            if let Some(done) = attempt(self) {
+                return done;
+            }
+            std::thread::yield_now();
+        }
+        panic!("{what}: not within {LIMIT:?}");
+    }
+
+    /// Puts a frame onto the link, at the other end.
+    pub fn send(&mut self, frame: &[u8]) {
+        let pushed = self
+            .far
+            .push(frame.len(), |room| room.copy_from_slice(frame));
+        assert!(pushed, "there is a buffer");
+        self.far.flush();
+    }
+
+    /// Frames that have come to the other end. Questions there for one of the nodes are answered.
+    pub fn hear(&mut self) -> Vec<Vec<u8>> {
+        self.far.receive();
+        let frames: Vec<_> = self
+            .far
+            .frames()
+            .iter()
+            .map(|f| f.bytes().to_vec())
+            .collect();
+        let is_question = |frame: &Vec<u8>| parse(frame, false) == Content::Neighbour;
+        let (questions, others): (Vec<_>, Vec<_>) = frames.into_iter().partition(is_question);
+        for question in &questions {
+            let answers = self
+                .others
+                .iter_mut()
+                .filter_map(|node| node.take(question));
+            for answer in answers.collect::<Vec<_>>() {
+                self.send(&answer);
+            }
+        }
+        others
+    }
+
+    /// What has come to the station, and from whom, once something has.
+    pub fn taken(&mut self) -> (SocketAddr, Vec<u8>) {
+        self.until("a datagram comes", |pair| {
+            pair.station.receive().then_some(())
+        });
+        let all: Vec<_> = self.station.arrivals().collect();
+        assert_eq!(all.len(), 1);
+        (all[0].0, all[0].1.to_vec())
+    }
+
+    /// A frame as a careful sender makes it.
+    pub fn frame(&self, datagram: &[u8]) -> Vec<u8> {
+        frame::build(datagram, self.v6)
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What INFO shows and nobody counts: once a second the front end asks how many keys there are, and looks how many
+//! commands have come.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use apps::kv::{Command, Reply};
+
+use crate::metrics::Metrics;
+use crate::native;
+use crate::reading::ReadQueue;
+use crate::settings::Shared;
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) struct Census {
+    due: Instant,
+    since: Instant,
+    commands: u64,
+    /// By partition: the number of the read that is under way.
+    asked: Vec<u64>,
+}
+
+impl Census {
+    pub fn new(partitions: u16) -> Census {
+        let now = Instant::now();
+        Census {
+            due: now,
+            since: now,
+            commands: 0,
+            asked: vec![0; partitions.into()],
+        }
+    }
+
+    /// When it is to be followed again.
+    pub fn due_in(&self, now: Instant) -> Duration {
+        self.due.saturating_duration_since(now)
+    }
+
+    /// Asks and counts, if it is time to.
+    pub fn follow(&mut self, reads: &mut ReadQueue, shared: &Shared) {
+        let now = Instant::now();
+        if now < self.due {
+            return;
+        }
+        self.due = now + INTERVAL;
+        let commands = Metrics::get(&shared.metrics.commands);
+        let passed = now.duration_since(self.since).as_secs_f64();
+        let rate = (commands - self.commands) as f64 / passed.max(f64::MIN_POSITIVE);
+        let rate = if passed > 0.0 { rate as u64 } else { 0 };
+        shared.metrics.commands_per_second.store(rate, Relaxed);
+        (self.since, self.commands) = (now, commands);
+        let mut command = Vec::new();
+        let encoded = match &shared.native {
+            Some(_) => {
+                native::count_keys(&mut command);
+                Ok(())
+            }
+            None => Command::Dbsize.encode(&mut command),
+        };
+        if !reads.is_open || encoded.is_err() {
+            return;
+        }
+        for (pid, asked) in self.asked.iter_mut().enumerate() {
+            *asked = reads.push_own(pid as u16, command.clone());
+        }
+    }
+
+    /// An answer. Without one, as where another program is replicated, nothing is known.
+    pub fn take(&mut self, number: u64, answer: Option<&[u8]>, shared: &Shared) {
+        let keys = match (answer, &shared.native) {
+            (Some(answer), Some(_)) => native::keys_counted(answer),
+            (Some(answer), None) => match Reply::parse(answer) {
+                Ok(Reply::Int(keys)) => Some(keys as u64),
+                _ => None,
+            },
+            (None, _) => None,
+        };
+        let Some(keys) = keys else { return };
+        if let Some(pid) = self.asked.iter().position(|asked| *asked == number) {
+            shared.keys[pid].store(keys, Relaxed);
+        }
+    }
+}

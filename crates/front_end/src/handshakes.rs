@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Clients that have connected by TLS and haven't shown yet who they are: so many, for so long, and no more work for all of
+//! them in a turn of the loop than others can wait for.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// What handshakes get of a turn: one with a long key takes milliseconds.
+const SHARE: Duration = Duration::from_millis(2);
+/// Between two lines in the log about handshakes that failed.
+const SAY_AGAIN: Duration = Duration::from_secs(1);
+
+/// A connection, and which client's it is: its place may be another one's later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Whose {
+    pub index: usize,
+    pub client: u64,
+}
+
+pub(crate) struct Handshakes {
+    most: usize,
+    patience: Duration,
+    /// Who is at it until when; who began first is in front.
+    open: VecDeque<(Instant, Whose)>,
+    /// Spent in this turn.
+    spent: Duration,
+    said: Option<Instant>,
+    unsaid: u64,
+}
+
+impl Handshakes {
+    pub fn new(most: usize, patience: Duration) -> Handshakes {
+        Handshakes {
+            most: most.max(1),
+            patience,
+            open: VecDeque::new(),
+            spent: Duration::ZERO,
+            said: None,
+            unsaid: 0,
+        }
+    }
+
+    /// One begins. If there are too many then, the one that is at it longest has to go: a client that is let be needs
+    /// no more than its way there and back.
+    pub fn begin(&mut self, whose: Whose, now: Instant) -> Option<Whose> {
+        self.open.push_back((now + self.patience, whose));
+        let too_many = self.open.len() > self.most;
+        let first = if too_many {
+            self.open.pop_front()
+        } else {
+            None
+        };
+        first.map(|(_, whose)| whose)
+    }
+
+    /// One has ended, in whichever way.
+    pub fn end(&mut self, whose: Whose) {
+        self.open.retain(|(_, of)| *of != whose);
+    }
+
+    /// One that takes too long, as long as there are any.
+    pub fn late(&mut self, now: Instant) -> Option<Whose> {
+        let (until, whose) = *self.open.front()?;
+        (until <= now).then(|| {
+            self.open.pop_front();
+            whose
+        })
+    }
+
+    /// When the next one takes too long.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.open.front().map(|(until, _)| *until)
+    }
+
+    pub fn begin_turn(&mut self) {
+        self.spent = Duration::ZERO;
+    }
+
+    /// Whether one more may go on in this turn.
+    pub fn have_time(&self) -> bool {
+        self.spent < SHARE
+    }
+
+    pub fn spend(&mut self, time: Duration) {
+        self.spent += time;
+    }
+
+    /// Names in the log one that has failed: one a second, as strangers can cause them.
+    pub fn say(&mut self, client: SocketAddr, why: &str, now: Instant) {
+        if self.said.is_some_and(|at| now < at + SAY_AGAIN) {
+            self.unsaid += 1;
+            return;
+        }
+        self.said = Some(now);
+        let others = std::mem::take(&mut self.unsaid);
+        tracing::warn!(%client, why, others, "a Redis client has no TLS connection");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_at_it_longest_goes_and_nobody_stays_for_ever() {
+        let begun = Instant::now();
+        let after = |ms| begun + Duration::from_millis(ms);
+        let mut all = Handshakes::new(3, Duration::from_millis(100));
+        let whose = |client| Whose {
+            index: client as usize % 2,
+            client,
+        };
+        for client in 0..3 {
+            assert_eq!(all.begin(whose(client), after(client)), None);
+        }
+        assert_eq!(all.begin(whose(3), after(3)), Some(whose(0)));
+        all.end(whose(2));
+        // Another client in the place of one that is at it.
+        all.end(whose(5));
+        assert_eq!(all.begin(whose(4), after(4)), None);
+        assert_eq!(all.next_deadline(), Some(after(101)));
+        assert_eq!(all.late(after(100)), None);
+        let late: Vec<_> = std::iter::from_fn(|| all.late(after(103))).collect();
+        assert_eq!(late, [whose(1), whose(3)]);
+        assert_eq!(all.next_deadline(), Some(after(104)));
+    }
+
+    #[test]
+    fn a_turn_has_so_much_for_them() {
+        let mut all = Handshakes::new(3, Duration::from_secs(1));
+        all.spend(SHARE / 2);
+        assert!(all.have_time());
+        all.spend(SHARE / 2);
+        assert!(!all.have_time());
+        all.begin_turn();
+        assert!(all.have_time());
+    }
+}

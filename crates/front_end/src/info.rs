@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//! INFO: what an operator sees of the front end, and of the process that it is in.
+
+use std::fmt::Write;
+use std::fs;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::admin::REDIS_VERSION;
+use crate::commands::{Call, Outcome};
+use crate::metrics::Metrics;
+
+/// The kernel counts CPU time in these, whatever its own clock does (`USER_HZ`).
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Writes the lines of one section.
+type Section = fn(&Call<'_>, &mut String);
+
+const SECTIONS: [(&str, Section); 8] = [
+    ("Server", server),
+    ("Clients", clients),
+    ("Memory", memory),
+    ("Persistence", persistence),
+    ("Stats", stats),
+    ("Replication", replication),
+    ("CPU", cpu),
+    ("Keyspace", keyspace),
+];
+
+pub(crate) fn info(call: &mut Call<'_>) -> Outcome {
+    let wanted = |name: &str| {
+        let asked = &call.args[1..];
+        let everything = ["all", "default", "everything"];
+        asked.is_empty()
+            || asked.iter().any(|section| {
+                let section = section.to_ascii_lowercase();
+                section == name.to_ascii_lowercase().as_bytes()
+                    || everything.iter().any(|all| all.as_bytes() == section)
+            })
+    };
+    let mut text = String::new();
+    for (name, write) in SECTIONS {
+        if wanted(name) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            let _ = write!(text, "# {name}\r\n");
+            write(call, &mut text);
+        }
+    }
+    call.writer().verbatim(&text);
+    Outcome::Answered
+}
+
+/// Writes a line for each name.
+fn lines(text: &mut String, lines: &[(&str, u64)]) {
+    for (name, value) in lines {
+        let _ = write!(text, "{name}:{value}\r\n");
+    }
+}
+
+fn server(call: &Call<'_>, text: &mut String) {
+    let uptime = call.shared.started.elapsed().as_secs();
+    let _ = write!(
+        text,
+        "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nos:{}\r\nprocess_id:{}\r\n\
+         tcp_port:{}\r\nuptime_in_seconds:{uptime}\r\nuptime_in_days:{}\r\n\
+         wirepaxos_version:{}\r\n",
+        std::env::consts::OS,
+        std::process::id(),
+        call.shared.port,
+        uptime / 86_400,
+        env!("CARGO_PKG_VERSION"),
+    );
+}
+
+fn clients(call: &Call<'_>, text: &mut String) {
+    let metrics = &call.shared.metrics;
+    let all = [
+        ("connected_clients", Metrics::get(&metrics.connected)),
+        ("blocked_clients", 0),
+        ("maxclients", call.shared.max_clients as u64),
+    ];
+    lines(text, &all);
+}
+
+/// Of the whole process: the replica's store is in it.
+fn memory(call: &Call<'_>, text: &mut String) {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let (used, peak) = (kib(&status, "VmRSS:"), kib(&status, "VmHWM:"));
+    let metrics = &call.shared.metrics;
+    let all = [
+        ("used_memory", used),
+        ("used_memory_rss", used),
+        ("used_memory_peak", peak),
+        ("total_system_memory", kib(&host, "MemTotal:")),
+        ("maxmemory", 0),
+        ("mem_clients_normal", Metrics::get(&metrics.memory_bytes)),
+    ];
+    lines(text, &all);
+    let _ = write!(
+        text,
+        "used_memory_human:{}\r\nused_memory_peak_human:{}\r\nmaxmemory_policy:noeviction\r\n",
+        human(used),
+        human(peak),
+    );
+}
+
+/// The bytes of a line such as `VmRSS:  123 kB`.
+fn kib(text: &str, name: &str) -> u64 {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
+    let number = lines.next().and_then(|rest| rest.split_whitespace().next());
+    number.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+/// As Redis shows it: `1.50M`.
+fn human(bytes: u64) -> String {
+    let units = [(30, 'G'), (20, 'M'), (10, 'K')];
+    match units.iter().find(|(bits, _)| bytes >> bits > 0) {
+        Some((bits, unit)) => format!("{:.2}{unit}", bytes as f64 / (1_u64 << bits) as f64),
+        None => format!("{bytes}B"),
+    }
+}
+
+/// There is none of Redis's own: the log and the replica's checkpoints are something else.
+fn persistence(_: &Call<'_>, text: &mut String) {
+    let none = [
+        "loading",
+        "rdb_bgsave_in_progress",
+        "aof_rewrite_in_progress",
+    ];
+    lines(text, &none.map(|name| (name, 0)));
+    lines(text, &[("aof_enabled", 1)]);
+}
+
+fn stats(call: &Call<'_>, text: &mut String) {
+    let metrics = &call.shared.metrics;
+    let all = [
+        ("total_connections_received", &metrics.connections),
+        ("rejected_connections", &metrics.connections_refused),
+        (
+            "client_output_buffer_limit_disconnections",
+            &metrics.output_limit_reached,
+        ),
+        ("evicted_clients", &metrics.evicted),
+        ("total_commands_processed", &metrics.commands),
+        ("instantaneous_ops_per_sec", &metrics.commands_per_second),
+        ("total_commands_logged", &metrics.logged),
+        ("total_commands_read", &metrics.reads),
+        ("total_error_replies", &metrics.errors),
+        ("sessions_lost", &metrics.sessions_lost),
+    ];
+    lines(
+        text,
+        &all.map(|(name, counter)| (name, Metrics::get(counter))),
+    );
+}
+
+fn replication(call: &Call<'_>, text: &mut String) {
+    // Every replica takes writes, so to a client each is a master.
+    text.push_str("role:master\r\nconnected_slaves:0\r\n");
+    (call.shared.describe)(text);
+}
+
+fn cpu(_: &Call<'_>, text: &mut String) {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let (user, system) = cpu_seconds(&stat).unwrap_or_default();
+    let _ = write!(
+        text,
+        "used_cpu_sys:{system:.6}\r\nused_cpu_user:{user:.6}\r\n"
+    );
+}
+
+/// Of `/proc/self/stat`: the program's name, in brackets, may have any characters.
+fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11);
+    let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / TICKS_PER_SECOND);
+    Some((seconds()?, seconds()?))
+}
+
+/// As this replica had them within the last second; nothing is shown before they are known.
+fn keyspace(call: &Call<'_>, text: &mut String) {
+    let keys = call.shared.keys.iter().map(|keys| keys.load(Relaxed));
+    let known: Option<Vec<u64>> = keys
+        .map(|keys| (keys != u64::MAX).then_some(keys))
+        .collect();
+    let all: u64 = known.unwrap_or_default().iter().sum();
+    if all > 0 {
+        let _ = write!(text, "db0:keys={all},expires=0,avg_ttl=0\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_is_understood() {
+        let status = "VmPeak:\t  999 kB\nVmRSS:\t    4660 kB\n";
+        assert_eq!(kib(status, "VmRSS:"), 4660 << 10);
+        assert_eq!(kib(status, "VmHWM:"), 0);
+        let stat = "17 (a ) b) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0";
+        assert_eq!(cpu_seconds(stat), Some((2.5, 0.5)));
+        assert_eq!(cpu_seconds("17 (cut) S 1 2"), None);
+        let shown = [0, 1_023, 1_024, 1_572_864, 3 << 30].map(human);
+        assert_eq!(shown, ["0B", "1023B", "1.00K", "1.50M", "3.00G"]);
+    }
+}

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands that take effect once although their client sends them again: over another connection, perhaps to another
+//! replica, after the first one broke.
+//!
+//! A client says with each of them who it is and which of its commands this is, by `CLIENT SETNAME once:TOKEN:NUMBER` before
+//! it. A token has a session of its own in each partition that it uses, which is no connection's: its nonce follows from the
+//! token, so every front end that asks for it gets the same one, and every replica answers there. [S-NAMED]
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use paxos::{PartitionId, mix};
+use replica::Status;
+use replica::parts::{self, Part, Progress, Sending};
+
+use crate::lane::Logged;
+use crate::log::{Log, Plane};
+
+/// Answers that a name's session records in each partition: how far a command that is sent again may lag behind.
+pub(crate) const NAMED_WINDOW: u16 = 16;
+/// A name begins so.
+const PREFIX: &[u8] = b"once:";
+/// Bytes of a token at least: who knows it can take its answers.
+const LEAST_TOKEN: usize = 16;
+/// Numbers of requests end here.
+const MAX_NUMBER: u64 = (1 << 48) - 1;
+/// In the nonces of names, and in no others of a front end.
+const NAMED: u64 = 1 << 63;
+
+const BAD_NAME: &str = "ERR a name that begins with once: is once:TOKEN:NUMBER, with a token of at least 16 characters, drawn \
+     at random, and a number from 1";
+
+/// A nonce of a session that has no name.
+pub(crate) fn unnamed(random: u64) -> u64 {
+    (random & !NAMED).max(1)
+}
+
+/// Whether a session's nonce follows from a token.
+pub(crate) fn is_named(nonce: u64) -> bool {
+    nonce & NAMED != 0
+}
+
+/// Whose a command is, and which of that client's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Once {
+    pub nonce: u64,
+    pub number: u64,
+}
+
+impl Once {
+    /// What a client's name says of its next command: nothing, unless it begins as such names do.
+    pub fn parse(name: &[u8]) -> Result<Option<Once>, &'static str> {
+        let Some(rest) = name.strip_prefix(PREFIX) else {
+            return Ok(None);
+        };
+        let colon = rest.iter().rposition(|byte| *byte == b':');
+        let (token, number) = rest.split_at(colon.ok_or(BAD_NAME)?);
+        let number = std::str::from_utf8(&number[1..]).ok();
+        let number = number.filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+        let number: u64 = number.and_then(|n| n.parse().ok()).unwrap_or(0);
+        if token.len() < LEAST_TOKEN || !(1..=MAX_NUMBER).contains(&number) {
+            return Err(BAD_NAME);
+        }
+        Ok(Some(Once {
+            nonce: nonce_of(token),
+            number,
+        }))
+    }
+}
+
+fn nonce_of(token: &[u8]) -> u64 {
+    let pieces = token.chunks(8).map(|piece| {
+        let mut word = [0; 8];
+        word[..piece.len()].copy_from_slice(piece);
+        u64::from_be_bytes(word)
+    });
+    let hash = pieces.fold(mix(token.len() as u64), |hash, word| mix(hash ^ word));
+    hash | NAMED
+}
+
+/// A connection that waits for an answer: its place, and its number, as another one may get the same place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Waiter {
+    pub index: usize,
+    pub client: u64,
+}
+
+/// Names that have commands here, or had them lately.
+#[derive(Default)]
+pub(crate) struct Names {
+    known: HashMap<(PartitionId, u64), Named>,
+    /// By partition and session.
+    sessions: HashMap<(PartitionId, u64), u64>,
+}
+
+struct Named {
+    /// None: it was asked for.
+    session: Option<u64>,
+    last_used: Instant,
+    /// Commands without an answer, by number.
+    open: BTreeMap<u64, Open>,
+}
+
+struct Open {
+    logged: Logged,
+    parts: Option<Sending>,
+    /// It was executed before, or can't be any more: its last part is there to ask which.
+    asks_record: bool,
+    waiters: Vec<Waiter>,
+}
+
+/// What became of an answer.
+pub(crate) enum Taken {
+    /// It isn't of a name.
+    NotNamed,
+    /// These are to be told it, with this status.
+    Told(Vec<Waiter>, Option<Status>),
+}
+
+impl Names {
+    /// Takes a connection's command. One that is under way already isn't sent again: both connections get its answer.
+    pub fn push<P: Plane>(
+        &mut self,
+        log: &mut Log<P>,
+        waiter: Waiter,
+        once: Once,
+        logged: Logged,
+        max_value: usize,
+    ) {
+        let pid = logged.partitions.lowest();
+        let named = self.known.entry((pid, once.nonce)).or_insert_with(|| {
+            log.open_named(pid, once.nonce, NAMED_WINDOW);
+            Named {
+                session: None,
+                last_used: Instant::now(),
+                open: BTreeMap::new(),
+            }
+        });
+        named.last_used = Instant::now();
+        if let Some(open) = named.open.get_mut(&once.number) {
+            return open.waiters.push(waiter);
+        }
+        let len = logged.bytes.len();
+        let in_parts = len > max_value;
+        let mut open = Open {
+            parts: in_parts.then(|| Sending::new(once.number, len, max_value)),
+            logged,
+            asks_record: false,
+            waiters: vec![waiter],
+        };
+        if let Some(session) = named.session {
+            open.send(log, pid, session, once.number);
+        }
+        named.open.insert(once.number, open);
+    }
+
+    /// Takes an answer of the log; `awaited`: it is the first one.
+    pub fn take<P: Plane>(
+        &mut self,
+        log: &mut Log<P>,
+        (pid, client, number): (PartitionId, u64, u64),
+        status: Option<Status>,
+        opened: Option<u64>,
+        awaited: bool,
+    ) -> Taken {
+        if number == 0 && is_named(client) {
+            return match self.known.contains_key(&(pid, client)) && awaited {
+                true => self.opened(log, (pid, client), status, opened),
+                false => Taken::Told(Vec::new(), None),
+            };
+        }
+        let Some(nonce) = self.sessions.get(&(pid, client)).copied() else {
+            return Taken::NotNamed;
+        };
+        let nobody = Taken::Told(Vec::new(), None);
+        if !awaited {
+            return nobody;
+        }
+        // It has expired. What was sent in it may have taken effect, also from elsewhere.
+        if status == Some(Status::UnknownSession) {
+            return Taken::Told(self.forget(log, pid, nonce), None);
+        }
+        let Some(named) = self.known.get_mut(&(pid, nonce)) else {
+            return nobody;
+        };
+        let (request, part) = parts::split(number);
+        let Some(open) = named.open.get_mut(&request) else {
+            return nobody;
+        };
+        if matches!(part, Some(Part::At(_))) && status == Some(Status::StaleRequest) {
+            open.ask_for_record(log, pid, client, request);
+            return nobody;
+        }
+        if part.is_some() && !open.asks_record {
+            let parts = open.parts.as_mut();
+            let answered = parts.map(|parts| parts.answered(number, status == Some(Status::Ok)));
+            if answered != Some(Progress::Answered) {
+                open.send(log, pid, client, request);
+                return nobody;
+            }
+        }
+        let asked_record = open.asks_record;
+        let told = named.open.remove(&request);
+        let waiters = told.map_or_else(Vec::new, |open| open.waiters);
+        // What was asked so long ago isn't known any more.
+        let says = |s: &Status| match asked_record {
+            true => matches!(s, Status::Ok | Status::ReplyTooLarge),
+            false => *s != Status::StaleRequest,
+        };
+        Taken::Told(waiters, status.filter(says))
+    }
+
+    fn opened<P: Plane>(
+        &mut self,
+        log: &mut Log<P>,
+        (pid, nonce): (PartitionId, u64),
+        status: Option<Status>,
+        opened: Option<u64>,
+    ) -> Taken {
+        let Some(named) = self.known.get_mut(&(pid, nonce)) else {
+            return Taken::Told(Vec::new(), None);
+        };
+        let Some(session) = opened else {
+            return Taken::Told(self.forget(log, pid, nonce), status);
+        };
+        named.session = Some(session);
+        for (number, open) in &mut named.open {
+            open.send(log, pid, session, *number);
+        }
+        self.sessions.insert((pid, session), nonce);
+        Taken::Told(Vec::new(), None)
+    }
+
+    /// A name's session isn't there, or isn't needed now; returns who waits for its answers.
+    fn forget<P: Plane>(&mut self, log: &mut Log<P>, pid: PartitionId, nonce: u64) -> Vec<Waiter> {
+        let Some(named) = self.known.remove(&(pid, nonce)) else {
+            return Vec::new();
+        };
+        if let Some(session) = named.session {
+            self.sessions.remove(&(pid, session));
+            let open = named.open.iter();
+            open.for_each(|(number, open)| open.forget(log, pid, session, *number));
+        }
+        let open = named.open.into_values();
+        open.flat_map(|open| open.waiters).collect()
+    }
+
+    /// A connection waits no longer. What only it has waited for isn't sent again.
+    pub fn leave<P: Plane>(&mut self, log: &mut Log<P>, waiter: Waiter) {
+        for ((pid, _), named) in &mut self.known {
+            let session = named.session;
+            named.open.retain(|number, open| {
+                open.waiters.retain(|of| *of != waiter);
+                let stays = !open.waiters.is_empty();
+                if let (false, Some(session)) = (stays, session) {
+                    open.forget(log, *pid, session, *number);
+                }
+                stays
+            });
+        }
+    }
+
+    /// Forgets names that weren't used for so long. Their sessions stay: who uses them again asks for them again.
+    pub fn release<P: Plane>(&mut self, log: &mut Log<P>, idle: Duration) {
+        let unused = |named: &Named| named.open.is_empty() && named.last_used.elapsed() >= idle;
+        let all = self.known.iter();
+        let gone: Vec<_> = all
+            .filter(|(_, n)| unused(n))
+            .map(|(key, _)| *key)
+            .collect();
+        for (pid, nonce) in gone {
+            self.forget(log, pid, nonce);
+        }
+    }
+}
+
+impl Open {
+    /// Submits it, or the parts of it that may leave now.
+    fn send<P: Plane>(&mut self, log: &mut Log<P>, pid: PartitionId, session: u64, number: u64) {
+        let Some(parts) = &mut self.parts else {
+            return log.submit(session, number, &self.logged);
+        };
+        let mut part = Vec::new();
+        while let Some(number) = parts.next(&self.logged.bytes, &mut part) {
+            log.submit_part(pid, session, number, &part);
+        }
+    }
+
+    /// The answer to a command in parts is on record under its last one, whatever that holds now.
+    fn ask_for_record<P: Plane>(
+        &mut self,
+        log: &mut Log<P>,
+        pid: PartitionId,
+        session: u64,
+        number: u64,
+    ) {
+        self.forget(log, pid, session, number);
+        self.parts = None;
+        self.asks_record = true;
+        let last = parts::number(number, Part::Last);
+        log.submit_part(pid, session, last, b"?");
+    }
+
+    /// Sends it no more.
+    fn forget<P: Plane>(&self, log: &mut Log<P>, pid: PartitionId, session: u64, number: u64) {
+        match &self.parts {
+            None if self.asks_record => {
+                log.forget(pid, session, parts::number(number, Part::Last));
+            }
+            None => {
+                log.forget(pid, session, number);
+            }
+            Some(parts) => parts.open().for_each(|number| {
+                log.forget(pid, session, number);
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_whose_command_it_is_and_which_or_it_is_any_name() {
+        let parse = |name: &str| Once::parse(name.as_bytes());
+        for any in ["", "worker-3", "on:ce", "ONCE:0123456789abcdef:1"] {
+            assert_eq!(parse(any), Ok(None), "{any}");
+        }
+        let first = parse("once:0123456789abcdef:1").unwrap().unwrap();
+        let second = parse("once:0123456789abcdef:2").unwrap().unwrap();
+        let other = parse("once:0123456789abcdeg:2").unwrap().unwrap();
+        assert_eq!((first.number, second.number), (1, 2));
+        assert!(first.nonce == second.nonce && is_named(first.nonce));
+        assert_ne!(second.nonce, other.nonce);
+        let with_colons = parse("once:a:b:0123456789abcdef:77").unwrap().unwrap();
+        assert_eq!(with_colons.number, 77);
+        for bad in [
+            "once:",
+            "once:0123456789abcdef",
+            "once:0123456789abcdef:",
+            "once:0123456789abcdef:0",
+            "once:0123456789abcdef:-1",
+            "once:0123456789abcdef:+1",
+            "once:0123456789abcdef:281474976710656",
+            "once:0123456789abcde:1",
+        ] {
+            assert_eq!(parse(bad), Err(BAD_NAME), "{bad}");
+        }
+        for random in [0, 1, u64::MAX, NAMED] {
+            assert!(!is_named(unnamed(random)) && unnamed(random) > 0);
+        }
+    }
+}

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where Redis itself is replicated: its commands are as its own COMMAND describes them, and its answers leave as they are.
+//!
+//! What concerns the connection is answered here, as for every other store. Everything else goes to the server of one partition.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use apps::redis::{Catalogue, Command, Keys, Spread, Stamp, Times, Value, Watched};
+use paxos::NodeId;
+
+use crate::answer::Shape;
+use crate::client;
+use crate::commands::{self, Call, Outcome};
+use crate::cursor::Cursor;
+use crate::keys::{max_len, partition_of, too_large};
+use crate::partitions::Partitions;
+use crate::transaction;
+
+/// A read without the log sees the time of the last command that was executed. If that is older than this, it goes through the
+/// log, which moves the clock.
+const FRESH_MS: u64 = 100;
+
+const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
+
+/// What the front end needs to know of the servers.
+pub struct Native {
+    catalogue: Catalogue,
+    times: Times,
+    node: NodeId,
+    /// The machine's clock at the start, and when that was: steps of that clock move no stamps.
+    began: (u64, Instant),
+}
+
+impl Native {
+    /// For servers that can do this, and show their times there.
+    pub fn new(catalogue: Catalogue, times: Times, node: NodeId) -> Native {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let ms = now.unwrap_or_default().as_millis() as u64;
+        Native {
+            catalogue,
+            times,
+            node,
+            began: (ms, Instant::now()),
+        }
+    }
+
+    fn stamp(&self) -> Stamp {
+        let (ms, since) = self.began;
+        Stamp {
+            node: self.node,
+            ms: ms + since.elapsed().as_millis() as u64,
+        }
+    }
+}
+
+/// How a server's answer is shown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Served {
+    /// As it is.
+    Plain,
+    /// SCAN: where to go on becomes the next cursor.
+    Scan,
+    /// WATCH of these keys: their versions.
+    Watch(Vec<Vec<u8>>),
+    /// Of all partitions, one after the other; so much so far.
+    All(Spread, Gathered),
+}
+
+/// What partitions have answered so far.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Gathered {
+    numbers: Vec<i64>,
+    is_list: bool,
+    items: Vec<u8>,
+    count: usize,
+}
+
+impl Served {
+    /// Takes the answer of one partition. False if that is an error, or all that matters.
+    pub fn gather(&mut self, answer: &[u8]) -> bool {
+        let Served::All(spread, so_far) = self else {
+            return false;
+        };
+        if answer.starts_with(b"-") {
+            return false;
+        }
+        match spread {
+            Spread::Sum | Spread::Least => so_far.add_numbers(*spread, answer),
+            Spread::Joined => so_far.join(answer),
+            Spread::One | Spread::Same => true,
+        }
+    }
+
+    /// The answer as a client gets it, of which the last partition's share is this.
+    pub fn show(&self, answer: &[u8], (pid, partitions): (u16, u16)) -> Vec<u8> {
+        match self {
+            _ if answer.starts_with(b"-") => answer.to_vec(),
+            Served::Plain => answer.to_vec(),
+            Served::Watch(_) => b"+OK\r\n".to_vec(),
+            Served::Scan => scanned(answer, pid, partitions).unwrap_or_else(|| answer.to_vec()),
+            Served::All(spread, so_far) => so_far.show(*spread, answer),
+        }
+    }
+}
+
+impl Gathered {
+    fn add_numbers(&mut self, spread: Spread, answer: &[u8]) -> bool {
+        let Ok(value) = Value::parse(answer) else {
+            return false;
+        };
+        self.is_list = matches!(value, Value::List(_));
+        let numbers: Vec<i64> = match &value {
+            Value::List(items) => items.iter().filter_map(Value::int).collect(),
+            other => other.int().into_iter().collect(),
+        };
+        if self.numbers.is_empty() {
+            self.numbers = numbers;
+            return true;
+        }
+        for (all, one) in self.numbers.iter_mut().zip(numbers) {
+            *all = match spread {
+                Spread::Sum => *all + one,
+                _ => one.min(*all),
+            };
+        }
+        true
+    }
+
+    /// False once there is an answer that needs no others.
+    fn join(&mut self, answer: &[u8]) -> bool {
+        match Value::parse(answer) {
+            Ok(Value::List(items)) => {
+                self.is_list = true;
+                self.count += items.len();
+                let end = answer.windows(2).position(|pair| pair == b"\r\n");
+                self.items
+                    .extend_from_slice(&answer[end.map_or(0, |end| end + 2)..]);
+                true
+            }
+            Ok(Value::Nil) => true,
+            _ => false,
+        }
+    }
+
+    fn show(&self, spread: Spread, answer: &[u8]) -> Vec<u8> {
+        match spread {
+            Spread::Sum | Spread::Least if !self.numbers.is_empty() => {
+                let lines = self.numbers.iter().map(|number| format!(":{number}\r\n"));
+                let lines: String = lines.collect();
+                match self.is_list {
+                    true => format!("*{}\r\n{lines}", self.numbers.len()).into_bytes(),
+                    false => lines.into_bytes(),
+                }
+            }
+            Spread::Joined if self.is_list => {
+                [format!("*{}\r\n", self.count).as_bytes(), &self.items].concat()
+            }
+            _ => answer.to_vec(),
+        }
+    }
+}
+
+/// The answer to SCAN with a cursor that names the partition, too.
+fn scanned(answer: &[u8], pid: u16, partitions: u16) -> Option<Vec<u8>> {
+    let value = Value::parse(answer).ok()?;
+    let cursor = value.items().first()?.text()?;
+    let place: u64 = std::str::from_utf8(cursor).ok()?.parse().ok()?;
+    let next = Cursor::next_number(pid, (place > 0).then_some(place), partitions).to_string();
+    let head = format!("*2\r\n${}\r\n", cursor.len()).len();
+    let keys = answer.get(head + cursor.len()..)?;
+    Some([format!("*2\r\n${}\r\n{next}", next.len()).as_bytes(), keys].concat())
+}
+
+/// Executes one command, or says what shall go into the log.
+pub(crate) fn run(call: &mut Call<'_>, native: &Native) -> Outcome {
+    let own = commands::find(call.args[0]).filter(|spec| spec.is_of_the_connection());
+    if !call.client.authenticated && !own.is_some_and(|spec| spec.is_open()) {
+        call.fail("NOAUTH Authentication required.");
+        return Outcome::Answered;
+    }
+    let ends = own.is_some_and(|spec| transaction::is_at_once(spec.name));
+    if call.client.transaction.is_some() && !ends {
+        queue(call, native);
+        return Outcome::Answered;
+    }
+    match own {
+        Some(spec) if !spec.takes(call.args.len()) => {
+            call.fail(format!(
+                "ERR wrong number of arguments for '{}' command",
+                spec.name
+            ));
+            Outcome::Answered
+        }
+        Some(spec) => match spec.name {
+            "exec" => exec(call, native),
+            "watch" => watch(call, native),
+            "command" => command(call, native),
+            _ => commands::run_own(call, spec),
+        },
+        None => serve(call, native),
+    }
+}
+
+/// What a server executes.
+fn serve(call: &mut Call<'_>, native: &Native) -> Outcome {
+    let spec = match native.catalogue.judge(call.args, false) {
+        Ok(spec) => spec,
+        Err(why) => {
+            call.fail(why);
+            return Outcome::Answered;
+        }
+    };
+    if spec.name == "scan" {
+        return scan(call, native);
+    }
+    let keys = spec.keys(call.args);
+    let Some(partitions) = partitions(call, call.args, &keys) else {
+        call.fail(CROSSSLOT);
+        return Outcome::Answered;
+    };
+    if keys.known.is_empty() && spec.spread != Spread::One && call.shared.partitions > 1 {
+        let shape = Served::All(spec.spread, Gathered::default());
+        let args = call.args.to_vec();
+        return logged(call, native, Partitions::one(0), args, false, shape);
+    }
+    let args = call.args.to_vec();
+    logged(call, native, partitions, args, spec.is_read, Served::Plain)
+}
+
+/// The one partition that has all keys of a command; the first one if it names none.
+fn partitions(call: &Call<'_>, args: &[&[u8]], keys: &Keys) -> Option<Partitions> {
+    let all: Partitions = keys
+        .known
+        .iter()
+        .map(|(at, _)| partition_of(call, args[*at]))
+        .collect();
+    match all.len() {
+        0 => Some(Partitions::one(0)),
+        1 => Some(all),
+        _ => None,
+    }
+}
+
+fn scan(call: &mut Call<'_>, native: &Native) -> Outcome {
+    if call.shared.partitions == 1 {
+        let args = call.args.to_vec();
+        return logged(call, native, Partitions::one(0), args, true, Served::Plain);
+    }
+    let Some(cursor) = Cursor::parse(call.args[1], call.shared.partitions) else {
+        call.fail("ERR invalid cursor");
+        return Outcome::Answered;
+    };
+    let place = cursor.place.to_string();
+    let mut args = call.args.to_vec();
+    args[1] = place.as_bytes();
+    logged(
+        call,
+        native,
+        Partitions::one(cursor.pid),
+        args,
+        true,
+        Served::Scan,
+    )
+}
+
+/// Brings a command on its way: without the log if it only reads, and the partition's clock is fresh.
+fn logged(
+    call: &mut Call<'_>,
+    native: &Native,
+    partitions: Partitions,
+    args: Vec<&[u8]>,
+    is_read: bool,
+    shape: Served,
+) -> Outcome {
+    let stamp = native.stamp();
+    let time = native.times.of(partitions.lowest());
+    let is_fresh = call.client.reads_stale || stamp.ms <= time + FRESH_MS;
+    let reads = is_read && is_fresh && call.shared.without_log;
+    let resp3 = call.client.resp3;
+    let command = match reads {
+        true => Command::Query { resp3, args },
+        false => Command::Call { stamp, resp3, args },
+    };
+    submit(call, partitions, reads, &command, shape)
+}
+
+fn submit(
+    call: &mut Call<'_>,
+    partitions: Partitions,
+    reads: bool,
+    command: &Command<'_>,
+    shape: Served,
+) -> Outcome {
+    let mut bytes = Vec::new();
+    command.encode(&mut bytes);
+    if bytes.len() > max_len(partitions, call.shared) {
+        call.fail(too_large(bytes.len() as u64, partitions, call.shared));
+        return Outcome::Answered;
+    }
+    Outcome::Logged {
+        partitions,
+        reads,
+        bytes,
+        shape: Shape::Served(shape),
+    }
+}
+
+/// Appends the command that asks how many keys a partition has.
+pub(crate) fn count_keys(out: &mut Vec<u8>) {
+    let count = Command::Query {
+        resp3: false,
+        args: vec![b"DBSIZE"],
+    };
+    count.encode(out);
+}
+
+/// What was answered to it.
+pub(crate) fn keys_counted(answer: &[u8]) -> Option<u64> {
+    let count = Value::parse(answer).ok()?.int()?;
+    u64::try_from(count).ok()
+}
+
+fn command(call: &mut Call<'_>, native: &Native) -> Outcome {
+    let catalogue = &native.catalogue;
+    match call
+        .args
+        .get(1)
+        .map(|sub| sub.to_ascii_lowercase())
+        .as_deref()
+    {
+        None => call.out.extend_from_slice(catalogue.shown()),
+        Some(b"count") => call.writer().integer(catalogue.len() as i64),
+        // Clients can do without documentation.
+        Some(b"docs") => call.writer().map(0),
+        Some(_) => return serve(call, native),
+    }
+    Outcome::Answered
+}
+
+// ---- Transactions
+
+fn queue(call: &mut Call<'_>, native: &Native) {
+    match native.catalogue.judge(call.args, true) {
+        Ok(_) => transaction::queue(call),
+        Err(why) => {
+            commands::refuse_transaction(call);
+            call.fail(why);
+        }
+    }
+}
+
+fn watch(call: &mut Call<'_>, native: &Native) -> Outcome {
+    if call.client.transaction.is_some() {
+        call.fail("ERR WATCH inside MULTI is not allowed");
+        return Outcome::Answered;
+    }
+    let keys = call.args[1..].to_vec();
+    let all: Partitions = keys.iter().map(|key| partition_of(call, key)).collect();
+    if all.len() > 1 {
+        call.fail(CROSSSLOT);
+        return Outcome::Answered;
+    }
+    let shape = Served::Watch(keys.iter().map(|key| key.to_vec()).collect());
+    let stamp = native.stamp();
+    submit(call, all, false, &Command::Watch { stamp, keys }, shape)
+}
+
+fn exec(call: &mut Call<'_>, native: &Native) -> Outcome {
+    let queued = match transaction::end(call) {
+        Ok(queued) => queued,
+        Err(why) => {
+            call.fail(why);
+            return Outcome::Answered;
+        }
+    };
+    let watched = std::mem::take(&mut call.client.watched);
+    let mut commands: Vec<Vec<&[u8]>> = Vec::new();
+    let mut all: Partitions = watched
+        .iter()
+        .map(|of| partition_of(call, &of.key))
+        .collect();
+    for args in &queued {
+        let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+        if let Ok(spec) = native.catalogue.judge(&args, true) {
+            let keys = spec.keys(&args);
+            let of: Partitions = keys
+                .known
+                .iter()
+                .map(|(at, _)| partition_of(call, args[*at]))
+                .collect();
+            all.add(of);
+        }
+        commands.push(args);
+    }
+    if all.len() > 1 {
+        call.fail("EXECABORT Transaction discarded because of: CROSSSLOT its keys don't hash to the same slot");
+        return Outcome::Answered;
+    }
+    if all.is_empty() {
+        all = Partitions::one(0);
+    }
+    let command = Command::Exec {
+        stamp: native.stamp(),
+        resp3: call.client.resp3,
+        watched: watched.iter().map(as_watched).collect(),
+        commands,
+    };
+    submit(call, all, false, &command, Served::Plain)
+}
+
+fn as_watched(of: &client::Watched) -> Watched<'_> {
+    Watched {
+        key: &of.key,
+        version: of.version,
+        existed: of.existed,
+    }
+}
+
+/// What WATCH has answered: a version for each key, and whether there was one.
+pub(crate) fn versions(keys: &[Vec<u8>], answer: &[u8]) -> Vec<client::Watched> {
+    let numbers: Vec<i64> = match Value::parse(answer) {
+        Ok(value) => value.items().iter().filter_map(Value::int).collect(),
+        Err(_) => Vec::new(),
+    };
+    let of = |(key, pair): (&Vec<u8>, &[i64])| client::Watched {
+        key: key.clone(),
+        version: pair[0] as u64,
+        existed: pair[1] == 1,
+    };
+    keys.iter().zip(numbers.chunks_exact(2)).map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gathered(spread: Spread, answers: &[&[u8]]) -> Vec<u8> {
+        let mut all = Served::All(spread, Gathered::default());
+        let last = answers.len() - 1;
+        let ends = answers.iter().position(|answer| !all.gather(answer));
+        let ends = ends.unwrap_or(last);
+        all.show(answers[ends], (ends as u16, answers.len() as u16))
+    }
+
+    #[test]
+    fn answers_of_all_partitions_become_one() {
+        for (spread, answers, shown) in [
+            (Spread::Sum, [&b":3\r\n"[..], b":4\r\n"], &b":7\r\n"[..]),
+            (
+                Spread::Least,
+                [b"*2\r\n:1\r\n:0\r\n", b"*2\r\n:1\r\n:1\r\n"],
+                b"*2\r\n:1\r\n:0\r\n",
+            ),
+            (Spread::Same, [b"+OK\r\n", b"+OK\r\n"], b"+OK\r\n"),
+            (Spread::Same, [b"-ERR no\r\n", b"+OK\r\n"], b"-ERR no\r\n"),
+            (
+                Spread::Joined,
+                [b"*1\r\n$1\r\na\r\n", b"*1\r\n$1\r\nb\r\n"],
+                b"*2\r\n$1\r\na\r\n$1\r\nb\r\n",
+            ),
+            (Spread::Joined, [b"$-1\r\n", b"$1\r\nk\r\n"], b"$1\r\nk\r\n"),
+            (Spread::Joined, [b"$1\r\nk\r\n", b"$-1\r\n"], b"$1\r\nk\r\n"),
+            (Spread::Joined, [b"*0\r\n", b"*0\r\n"], b"*0\r\n"),
+        ] {
+            assert_eq!(gathered(spread, &answers), shown, "{spread:?}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_names_its_partition() {
+        let answer = b"*2\r\n$2\r\n17\r\n*1\r\n$1\r\na\r\n";
+        let shown = scanned(answer, 0, 2).unwrap();
+        assert_eq!(shown, answer);
+        let shown = scanned(b"*2\r\n$1\r\n0\r\n*0\r\n", 0, 2).unwrap();
+        let next = (1u64 << apps::place::BITS).to_string();
+        assert_eq!(
+            shown,
+            format!("*2\r\n${}\r\n{next}\r\n*0\r\n", next.len()).into_bytes()
+        );
+        let shown = scanned(b"*2\r\n$1\r\n0\r\n*0\r\n", 1, 2).unwrap();
+        assert_eq!(shown, b"*2\r\n$1\r\n0\r\n*0\r\n");
+    }
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the packets go that a role of one of our processes sends.
+
+use std::net::SocketAddr;
+
+use node::ClusterFile;
+use node::plane::SendBatch;
+use paxos::{Header, NodeId, Outbox, To};
+
+/// Puts them into a batch by the addresses of the cluster file.
+pub(crate) struct Ways {
+    addresses: Vec<(NodeId, SocketAddr)>,
+    /// From where the packet in hand came.
+    pub asker: Option<SocketAddr>,
+    /// Who puts requests in order; what is for him is dropped while he isn't known.
+    pub leader: Option<SocketAddr>,
+    pub batch: SendBatch,
+}
+
+impl Ways {
+    pub fn of(cluster: &ClusterFile) -> Ways {
+        let nodes = cluster.nodes.iter();
+        Ways {
+            addresses: nodes.map(|node| (node.id, node.address)).collect(),
+            asker: None,
+            leader: None,
+            batch: SendBatch::new(),
+        }
+    }
+}
+
+impl Outbox for Ways {
+    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
+        let to = match to {
+            To::Sender => self.asker,
+            To::Leader => self.leader,
+            To::Node(node) => {
+                let found = self.addresses.iter().find(|(id, _)| *id == node);
+                found.map(|(_, address)| *address)
+            }
+            To::Acceptors | To::Learners | To::Replicas => None,
+        };
+        if let Some(to) = to {
+            self.batch.push(&to, header, value);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A node's socket, with what came by it last.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use serde_json::{Value, json};
+
+use super::{
+    Arrival, DataPlane, PlaneOptions, RecvBatch, SendBatch, SendCounters, Sends, UdpPlane,
+};
+use crate::Error;
+use crate::cluster_file::Node;
+use crate::listen::cannot_listen;
+
+pub(crate) struct Sockets {
+    socket: UdpPlane,
+    inbox: RecvBatch,
+}
+
+impl Sockets {
+    /// At the node's address.
+    pub fn open(node: &Node) -> Result<Sockets, Error> {
+        let socket = UdpPlane::bind(node.address, PlaneOptions::default())
+            .map_err(|e| cannot_listen(node.address, "address", &e))?;
+        Ok(Sockets {
+            socket,
+            inbox: RecvBatch::new(),
+        })
+    }
+}
+
+impl Sends for UdpPlane {
+    fn send(&mut self, batch: &mut SendBatch) {
+        UdpPlane::send(self, batch);
+    }
+}
+
+impl Sends for Sockets {
+    fn send(&mut self, batch: &mut SendBatch) {
+        self.socket.send(batch);
+    }
+}
+
+impl DataPlane for Sockets {
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn receive(&mut self) -> io::Result<bool> {
+        self.socket.receive(&mut self.inbox)
+    }
+
+    fn arrivals(&self) -> impl Iterator<Item = Arrival<'_>> {
+        self.inbox.iter()
+    }
+
+    fn may_have_more(&self) -> bool {
+        self.inbox.is_full()
+    }
+
+    fn counters(&self) -> SendCounters {
+        self.socket.counters()
+    }
+
+    fn status(&self, warnings: &mut Vec<String>) -> Value {
+        let refused = self.socket.counters().refused;
+        if refused > 0 {
+            warnings.push(format!(
+                "the kernel refused {refused} datagrams: check routes and filters"
+            ));
+        }
+        json!({
+            "name": "udp",
+            "udp_segment": self.socket.segments(),
+            "udp_gro": self.socket.coalesces(),
+        })
+    }
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which memory a durable replica has: its boot nonce, its starts, and where its logs are. [N-RESTART]
+//!
+//! ```text
+//! log/
+//!   member         magic "WPRM", version u16, cluster u32, node u16, group u16, partitions u16, begun u8, nonce u64,
+//!                  start u64, told u16, told x start u64, CRC-32 of all before u32
+//!   partition-<n>  the log of a partition (roles/wal.rs)
+//! ```
+//!
+//! A memory is *begun* once all of its logs are there. From then on it is refused without one of them. Each start is
+//! counted, and on disk before it is shown, as an acceptor's is. [A-MUTE]
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use paxos::PartitionId;
+use paxos::acceptor::{Start, ToldStarts};
+use paxos::nopaxos::ReplicaSettings;
+use replica::storage::{private_directory, replace_file, sync_directory_of};
+use tracing::{error, warn};
+
+use super::lock_directory;
+use super::logged;
+use super::partition::Partition;
+use crate::cluster_file::{ClusterFile, Group, Node, Storage};
+use crate::roles::wal::{foreign, unusable};
+use crate::{Error, random_nonce};
+
+const MAGIC: [u8; 4] = *b"WPRM";
+const VERSION: u16 = 1;
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Memory {
+    directory: PathBuf,
+    of: Of,
+    begun: bool,
+    nonce: u64,
+    start: Start,
+    told: ToldStarts,
+}
+
+/// Whose it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Of {
+    cluster: u32,
+    node: u16,
+    group: u16,
+    partitions: u16,
+}
+
+impl Memory {
+    /// That of a durable replica, at another start; a new one where there is none. A volatile replica has none on disk,
+    /// and must not have one: it would come back later, without what was stamped meanwhile.
+    pub fn open(
+        cluster: &ClusterFile,
+        node: &Node,
+        group: &Group,
+    ) -> Result<Option<Memory>, Error> {
+        let directory = logs(cluster, node);
+        if node.storage == Storage::Volatile {
+            return match directory.exists() {
+                true => Err(unusable(&directory, "`storage` is \"volatile\" now")),
+                false => Ok(None),
+            };
+        }
+        private_directory(&directory)
+            .map_err(|e| Error::store(format!("can't create {}: {e}", directory.display())))?;
+        let of = Of {
+            cluster: cluster.cluster,
+            node: node.id,
+            group: group.id,
+            partitions: group.partitions,
+        };
+        let memory = match Memory::read(&directory, of)? {
+            Some(known) if known.begun => Memory {
+                start: known.start.next(random_nonce()? as u32),
+                ..known
+            },
+            Some(interrupted) => interrupted,
+            None => {
+                let has_log = |pid: &PartitionId| partition_log(&directory, *pid).exists();
+                if let Some(pid) = (0..group.partitions).find(has_log) {
+                    let why = format!("it is missing, and the log of partition {pid} is there");
+                    return Err(unusable(&directory.join("member"), &why));
+                }
+                Memory {
+                    directory,
+                    of,
+                    begun: false,
+                    nonce: random_nonce()?,
+                    start: Start::FIRST,
+                    told: ToldStarts::default(),
+                }
+            }
+        };
+        memory.write()?;
+        Ok(Some(memory))
+    }
+
+    /// All logs are there.
+    pub fn begins(&mut self) -> Result<(), Error> {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    /// The boot nonce of the replica.
+    pub fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
+    /// Which start it is.
+    pub fn start(&self) -> Start {
+        self.start
+    }
+
+    /// Where the log of a partition is.
+    pub fn log(&self, pid: PartitionId) -> Result<PathBuf, Error> {
+        let path = partition_log(&self.directory, pid);
+        match self.begun && !path.exists() {
+            true => Err(unusable(&path, "it is missing")),
+            false => Ok(path),
+        }
+    }
+
+    /// The controller asks this start whether the memory was at an earlier one; nothing if it asks another one. That
+    /// it asked is on disk before it is answered. [A-TOLD]
+    pub fn asked(
+        &mut self,
+        nonce: u64,
+        start: Start,
+        earlier: Start,
+    ) -> Result<Option<bool>, Error> {
+        if (nonce, start) != (self.nonce, self.start) {
+            return Ok(None);
+        }
+        if self.told.add(start) {
+            self.write()?;
+        }
+        Ok(Some(self.told.has(earlier)))
+    }
+
+    /// The controller has seen more of this memory than there is: its logs are put aside. The replica must not go
+    /// on. [A-DISCARD]
+    pub fn discard(&self) -> Error {
+        let aside = match put_aside(&self.directory, self.nonce) {
+            Ok(aside) => aside,
+            Err(e) => return e,
+        };
+        error!(
+            node = self.of.node,
+            group = self.of.group,
+            "THIS REPLICA HAS FORGOTTEN PARTS OF ITS LOG that the controller had seen: an old copy of its files was \
+             put back, or the disk lost writes. The log is kept as {}",
+            aside.display()
+        );
+        Error::store(format!(
+            "the log had forgotten what others count on, and is put aside as {}: start this replica again, and it \
+             joins as a new member",
+            aside.display()
+        ))
+    }
+
+    // ---- The file
+
+    fn read(directory: &Path, of: Of) -> Result<Option<Memory>, Error> {
+        let path = directory.join("member");
+        match fs::read(&path) {
+            Ok(bytes) => {
+                let memory = Memory::decode(directory, of, &bytes);
+                memory.map(Some).map_err(|why| unusable(&path, &why))
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(unusable(&path, &e.to_string())),
+        }
+    }
+
+    fn write(&self) -> Result<(), Error> {
+        let path = self.directory.join("member");
+        replace_file(&path, &self.encode()).map_err(|e| {
+            Error::store(format!(
+                "{} can't be written: {e}. The replica stops; nothing was shown that is not stored. Free space or \
+                 repair the disk, then start it again",
+                path.display()
+            ))
+        })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&VERSION.to_be_bytes());
+        out.extend_from_slice(&self.of.cluster.to_be_bytes());
+        for small in [self.of.node, self.of.group, self.of.partitions] {
+            out.extend_from_slice(&small.to_be_bytes());
+        }
+        out.push(self.begun.into());
+        out.extend_from_slice(&self.nonce.to_be_bytes());
+        out.extend_from_slice(&self.start.number().to_be_bytes());
+        out.extend_from_slice(&(self.told.all().len() as u16).to_be_bytes());
+        for told in self.told.all() {
+            out.extend_from_slice(&told.number().to_be_bytes());
+        }
+        let crc = crc32fast::hash(&out);
+        out.extend_from_slice(&crc.to_be_bytes());
+        out
+    }
+
+    fn decode(directory: &Path, of: Of, bytes: &[u8]) -> Result<Memory, String> {
+        let (body, crc) = bytes.split_last_chunk::<4>().ok_or("it is too short")?;
+        if crc32fast::hash(body) != u32::from_be_bytes(*crc) {
+            return Err("its checksum is wrong".to_owned());
+        }
+        let (head, told) = body.split_first_chunk::<35>().ok_or("it is too short")?;
+        let u16_at = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let u64_at = |at: usize| {
+            let bytes: [u8; 8] = head[at..at + 8].try_into().expect("eight bytes");
+            u64::from_be_bytes(bytes)
+        };
+        if head[..4] != MAGIC || u16_at(4) != VERSION {
+            return Err("it was written by another version".to_owned());
+        }
+        let found = Of {
+            cluster: u32::from_be_bytes(head[6..10].try_into().expect("four bytes")),
+            node: u16_at(10),
+            group: u16_at(12),
+            partitions: u16_at(14),
+        };
+        if (found.cluster, found.node) != (of.cluster, of.node) {
+            return Err(foreign((found.cluster, found.node), (of.cluster, of.node)));
+        }
+        if found != of {
+            return Err(format!(
+                "it belongs to group {} with {} partitions, and this is group {} with {}",
+                found.group, found.partitions, of.group, of.partitions
+            ));
+        }
+        let starts = told.chunks_exact(8).map(|bytes| {
+            let number = u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
+            Start::from_number(number)
+        });
+        let starts: Option<Vec<Start>> = starts.collect();
+        let is_whole = told.len() == 8 * usize::from(u16_at(33));
+        Ok(Memory {
+            directory: directory.to_owned(),
+            of,
+            begun: head[16] == 1,
+            nonce: u64_at(17),
+            start: Start::from_number(u64_at(25)).ok_or("it was never started")?,
+            told: ToldStarts::new(
+                starts
+                    .filter(|_| is_whole)
+                    .ok_or("its starts are damaged")?,
+            )?,
+        })
+    }
+}
+
+/// Where a replica's logs are.
+fn logs(cluster: &ClusterFile, node: &Node) -> PathBuf {
+    cluster.node_dir(node).join("log")
+}
+
+fn partition_log(directory: &Path, pid: PartitionId) -> PathBuf {
+    directory.join(format!("partition-{pid}"))
+}
+
+fn put_aside(directory: &Path, nonce: u64) -> Result<PathBuf, Error> {
+    let aside = directory.with_file_name(format!("log.forgotten-{nonce:016x}"));
+    fs::rename(directory, &aside)
+        .and_then(|()| sync_directory_of(&aside))
+        .map_err(|e| Error::store(format!("{} can't be put aside: {e}", directory.display())))?;
+    Ok(aside)
+}
+
+/// Puts a durable replica's damaged log aside, on an operator's order. The replica then joins as a new member.
+/// Refused while its process runs, and where nothing is damaged. Returns where the log is kept. [A-DISCARD]
+pub fn forget_log(cluster: &ClusterFile, node: &Node, group: &Group) -> Result<PathBuf, Error> {
+    let _in_use = lock_directory(&cluster.node_dir(node), node)?;
+    let directory = logs(cluster, node);
+    let there = |what: &str| Error::store(format!("{} {what}", directory.display()));
+    if !directory.exists() {
+        return Err(there("doesn't exist: there is nothing to forget"));
+    }
+    let Err(why) = read_all(cluster, node, group, &directory) else {
+        return Err(there(
+            "isn't damaged, and what is in it is needed: start the replica with it",
+        ));
+    };
+    let aside = put_aside(&directory, random_nonce()?)?;
+    warn!(node = node.id, %why, "the log is forgotten, and kept as {}", aside.display());
+    Ok(aside)
+}
+
+/// What is wrong with the logs, if anything is.
+fn read_all(
+    cluster: &ClusterFile,
+    node: &Node,
+    group: &Group,
+    directory: &Path,
+) -> Result<(), Error> {
+    let of = Of {
+        cluster: cluster.cluster,
+        node: node.id,
+        group: group.id,
+        partitions: group.partitions,
+    };
+    let missing = || unusable(&directory.join("member"), "it is missing");
+    let memory = Memory::read(directory, of)?.ok_or_else(missing)?;
+    for pid in 0..group.partitions {
+        let path = memory.log(pid)?;
+        if !path.exists() {
+            continue;
+        }
+        let (_, loaded) = logged::read(Partition::of(cluster, node, group, pid), &path)?;
+        let slots = group.window as usize;
+        let settings =
+            ReplicaSettings::new(cluster.deployment(node, group), pid, slots, memory.nonce);
+        let found = loaded.into_replica(settings, memory.start);
+        found.map_err(|why| unusable(&path, why))?;
+    }
+    Ok(())
+}

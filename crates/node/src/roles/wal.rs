@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The log of a durable acceptor: every input that changed it, in order; and of a partition of a durable replica with
+//! NOPaxos: what changed of it.
+//!
+//! An acceptor is deterministic, so its inputs make up its state. All records of one batch form one frame,
+//! written and synced at once (group commit) before anything that the batch sent leaves. Frames are numbered
+//! without gaps over all segments:
+//!
+//! ```text
+//! key            identity: magic "WPLK", version u16, cluster u32, node u16, size of a segment u64, key u64,
+//!                CRC-32 of all before u32
+//! segment-<n>    frames in sectors of 512 bytes, from each 4096th on (segment.rs); behind the last one zeros, or what an earlier
+//!                segment in the same file has left
+//! spare-<n>      a file of a segment that is needed no more, for the next one
+//! progress       how many frames were synced at least u64, CRC-32 u32
+//! record         length u16, kind u8, bytes (`Kind`)
+//! ```
+//!
+//! A segment begins with the state but for the slots, and says which one is the oldest that is
+//! needed. A segment is needed while any slot that it has touched lies at or above the trim point;
+//! slots that hold too many segments back are written once more, a few in each frame (`room.rs`). So
+//! nothing is copied at once, and nothing but the log is written.
+//!
+//! Every start begins a new segment, so an unfinished frame is never written over, and the numbers show
+//! that nothing is missing. The end of the log is where a frame lacks sectors: the crash came before
+//! its sync, so nothing rests on it. But if `progress` says that it was synced, the disk has lost it,
+//! and the node refuses to start; as it does where there is anything that nobody wrote there.
+//!
+//! `progress` is written after each sync and not synced itself: a process that is killed leaves it
+//! true, a power failure may leave an earlier one. So what can't be told from a crash is whole sectors
+//! of zeros or of an earlier segment (or a missing or an old file) at the end of the log, in place of what was
+//! synced right before a power failure. The controller notices if it had seen that much (`control::memory`).
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use crate::host::Bell;
+use crate::{Error, random_nonce};
+use paxos::{GroupId, Instance, NodeId, PartitionId};
+use serde_json::{Value, json};
+
+mod files;
+mod keeper;
+mod read;
+mod room;
+mod segment;
+mod writer;
+
+pub use files::{Directory, Files};
+pub use read::{Read, foreign, unusable};
+pub use segment::BLOCK;
+
+use files::Handle;
+use keeper::Keeper;
+use room::{Ends, Moving};
+use writer::{Frame, Writer};
+
+const MAGIC: [u8; 4] = *b"WPLK";
+const VERSION: u16 = 3;
+/// Records of a frame that waits for a sync. With more of them nothing else is taken before it.
+const MAX_FRAME: usize = 4 << 20;
+
+/// A frame of so many records is synced by another thread. With fewer there is little to gain, and what
+/// waits for them would also wait until two threads have woken.
+const OVERLAPPED: usize = 8;
+
+/// How large a log is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// Of a segment.
+    pub segment_bytes: u64,
+    /// With more segments than this, slots are written once more so that the older half is needed no more.
+    pub segments: usize,
+}
+
+impl Sizes {
+    /// For roles that remember so many bytes at most.
+    pub fn of(remembered: u64) -> Sizes {
+        // Small in tests, which open many logs and write few votes.
+        let segment_bytes = if cfg!(any(test, fuzzing)) {
+            16 << 10
+        } else {
+            32 << 20
+        };
+        Sizes {
+            segment_bytes,
+            // Twice what is remembered, so that at most as much is written once more as was written anew.
+            segments: 4 + (2 * remembered).div_ceil(segment_bytes) as usize,
+        }
+    }
+}
+
+/// Kind of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// A datagram that changed an acceptor.
+    Packet = 1,
+    /// The order that enabled one, as JSON.
+    Enable = 2,
+    /// A question of the controller to this start of one, as JSON.
+    Asked = 3,
+    /// An acceptor's state but for its slots ([`paxos::Acceptor::save_head`]): the one that it has; or that
+    /// of another memory, which takes its place.
+    Head = 4,
+    /// A slot, once more: group u16, partition u16, [`paxos::Acceptor::save_slot`].
+    Slot = 5,
+    /// The oldest segment that is needed u32, the number of the first frame in it u64.
+    Oldest = 6,
+    /// Of a replica: an entry of its log ([`paxos::nopaxos::Replica::save_entry`]), which counts from the next of these
+    /// two on.
+    Entry = 7,
+    /// How far its log reaches ([`paxos::nopaxos::stored::Saved`]).
+    Reach = 8,
+    /// All but the entries.
+    Change = 9,
+}
+
+impl Kind {
+    const ALL: [Kind; 9] = [
+        Kind::Packet,
+        Kind::Enable,
+        Kind::Asked,
+        Kind::Head,
+        Kind::Slot,
+        Kind::Oldest,
+        Kind::Entry,
+        Kind::Reach,
+        Kind::Change,
+    ];
+
+    fn of(number: u8) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == number)
+    }
+}
+
+/// A partition of a group.
+pub type Place = (GroupId, PartitionId);
+
+/// What a log is read into.
+pub trait Replayed {
+    /// Takes a record; says which slot it is about, if any.
+    fn replay(&mut self, kind: Kind, bytes: &[u8]) -> Result<Option<(Place, Instance)>, String>;
+}
+
+/// What a log is about.
+pub trait Remembered {
+    /// Hands over the state but for the slots, of each group's acceptor by itself.
+    fn heads(&self, put: &mut dyn FnMut(&[u8]));
+    /// Everything below is forgotten.
+    fn trim(&self, place: Place) -> Instance;
+    /// Appends what is remembered of an instance; nothing if that is nothing.
+    fn save_slot(&self, place: Place, inst: Instance, out: &mut Vec<u8>);
+}
+
+/// Whose log it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// The cluster's number.
+    pub cluster: u32,
+    /// The node.
+    pub node: NodeId,
+}
+
+/// One of the log's files.
+struct Segment {
+    number: u32,
+    first_frame: u64,
+    /// Where the frames in it end.
+    written: u64,
+    ends: Ends,
+    /// It was found damaged.
+    damaged: bool,
+    /// A copy that was put aside is the same file, so it must not be written over.
+    shared: bool,
+}
+
+impl Segment {
+    fn new(number: u32, first_frame: u64) -> Segment {
+        Segment {
+            number,
+            first_frame,
+            written: 0,
+            ends: Ends::default(),
+            damaged: false,
+            shared: false,
+        }
+    }
+}
+
+/// What a log shows of itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shown {
+    pub segments: usize,
+    pub frames: u64,
+    /// Syncs during which the next packets were taken.
+    pub overlapped: u64,
+    /// Slots that were written once more.
+    pub rewritten: u64,
+    /// Times that every segment was checked.
+    pub checks: u64,
+    /// Segments that were found damaged.
+    pub damaged: u64,
+    /// Of these, how many are still needed.
+    pub unrepaired: u64,
+}
+
+impl Shown {
+    /// For a status document.
+    pub fn to_json(self) -> Value {
+        json!({
+            "segments": self.segments,
+            "frames": self.frames,
+            "overlapped": self.overlapped,
+            "rewritten": self.rewritten,
+            "checks": self.checks,
+            "damaged": self.damaged,
+            "unrepaired": self.unrepaired,
+        })
+    }
+
+    /// What an operator must know of segments that were found damaged; `who` has the log.
+    pub fn warning(self, who: &str) -> Option<String> {
+        (self.damaged > 0).then(|| {
+            format!(
+                "the log: {} segments were found damaged on the disk, {} of them are still needed; what they \
+                 held is in memory and is stored once more. Replace the disk: stop this {who}, start it \
+                 with an empty directory, and it joins as a new member",
+                self.damaged, self.unrepaired
+            )
+        })
+    }
+}
+
+/// A log open for appending.
+pub struct Wal {
+    files: Arc<dyn Files>,
+    /// Part of every checksum, so that no value can be made to look like a frame of this log.
+    key: u64,
+    sizes: Sizes,
+    /// Oldest first; frames go to the last one.
+    segments: VecDeque<Segment>,
+    file: Handle,
+    progress: Handle,
+    next_frame: u64,
+    /// The records being collected, behind room for what precedes them.
+    records: Vec<u8>,
+    count: usize,
+    touched: Ends,
+    /// The state before these records, as records.
+    heads: Vec<u8>,
+    sectors: Vec<u8>,
+    moving: Option<Moving>,
+    /// The next frame begins a new segment, whether there is room or not.
+    switches: bool,
+    /// No more needed once the frame that says so is on disk.
+    freed: Vec<Segment>,
+    /// The same, of the frame that is being synced.
+    freeing: Vec<Segment>,
+    writer: Writer,
+    keeper: Keeper,
+    shown: Shown,
+}
+
+impl Wal {
+    /// Adds a record to the frame being collected; `slot` is the one that it is about.
+    pub fn append(&mut self, kind: Kind, bytes: &[u8], slot: Option<(Place, Instance)>) {
+        put(&mut self.records, kind, bytes);
+        self.count += 1;
+        if let Some((place, inst)) = slot {
+            self.touched.raise(place, inst + 1);
+        }
+    }
+
+    /// Puts another memory in the place of those that are there.
+    pub fn append_heads(&mut self, memory: &impl Remembered) {
+        memory.heads(&mut |head| put(&mut self.records, Kind::Head, head));
+        self.count += 1;
+    }
+
+    /// Whether so much is collected that nothing should be added before a sync.
+    pub fn is_full(&self) -> bool {
+        self.records.len() > MAX_FRAME
+    }
+
+    /// Looks after old segments. True if that has put something into the frame being collected.
+    pub fn tend(&mut self, memory: &impl Remembered) -> bool {
+        self.take_damage(memory);
+        let before = self.records.len();
+        self.make_room(memory);
+        self.records.len() > before
+    }
+
+    /// Begins to write the collected frame and to sync it. `memory` is what it leads to.
+    pub fn begin(&mut self, memory: &impl Remembered) -> Result<(), Error> {
+        self.begin_frame(memory, self.count >= OVERLAPPED)
+    }
+
+    /// Writes and syncs the collected frame in this thread.
+    pub fn store(&mut self, memory: &impl Remembered) -> Result<(), Error> {
+        self.begin_frame(memory, false)?;
+        self.synced(true).map(drop)
+    }
+
+    /// Whether nothing is collected.
+    pub fn is_empty(&self) -> bool {
+        self.records.len() <= segment::PREFIX
+    }
+
+    fn begin_frame(&mut self, memory: &impl Remembered, overlaps: bool) -> Result<(), Error> {
+        assert!(self.records.len() > segment::PREFIX && !self.writer.is_busy());
+        let needs = segment::room(self.records.len()) as u64;
+        let current = self.current();
+        let is_full = current.written + needs > self.sizes.segment_bytes;
+        if current.written > 0 && (is_full || self.switches) {
+            self.next_segment()?;
+        }
+        let frame = self.seal(memory);
+        self.shown.overlapped += u64::from(overlaps);
+        self.writer.begin(frame, overlaps);
+        Ok(())
+    }
+
+    /// Whether the frame that was begun is on disk; `wait`s for it. [A-DURABLE]
+    pub fn synced(&mut self, wait: bool) -> Result<bool, Error> {
+        let Some(done) = self.writer.finish(wait) else {
+            return Ok(false);
+        };
+        self.sectors = done.map_err(|e| self.failed("be written", &e))?;
+        let current = self.current();
+        let (number, written) = (current.number, current.written);
+        self.keeper.written(number, written);
+        for segment in self.freeing.drain(..) {
+            self.keeper.let_go(&segment);
+        }
+        Ok(true)
+    }
+
+    /// Rings when a frame is on disk.
+    pub fn bell(&self) -> &Bell {
+        self.writer.bell()
+    }
+
+    /// What it shows of itself.
+    pub fn shown(&self) -> Shown {
+        let needed = self.segments.iter();
+        Shown {
+            segments: self.segments.len(),
+            frames: self.next_frame,
+            checks: self.keeper.checks(),
+            unrepaired: needed.filter(|s| s.damaged).count() as u64,
+            ..self.shown
+        }
+    }
+
+    /// Where it lies.
+    pub fn files(&self) -> &dyn Files {
+        &*self.files
+    }
+
+    /// Keeps what is there under another name, too, and goes on in a new segment. `keep` puts a file there:
+    /// its name, and whether it will change.
+    pub fn keep_as(
+        &mut self,
+        mut keep: impl FnMut(&str, bool) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        let mut keep_all = || {
+            for segment in &self.segments {
+                keep(&segment_name(segment.number), false)?;
+            }
+            keep(PROGRESS, true)?;
+            keep(KEY, false)
+        };
+        keep_all().map_err(|e| self.failed("be put aside", &e))?;
+        for segment in &mut self.segments {
+            segment.shared = true;
+        }
+        self.switches = true;
+        Ok(())
+    }
+
+    fn current(&self) -> &Segment {
+        self.segments.back().expect("there is always one")
+    }
+
+    fn oldest(&self) -> &Segment {
+        self.segments.front().expect("there is always one")
+    }
+
+    /// The collected frame goes to a new segment, and begins with the state before it.
+    fn next_segment(&mut self) -> Result<(), Error> {
+        let number = self.current().number + 1;
+        let file = self.keeper.next();
+        self.file =
+            file.map_err(|e| failed(&*self.files, &segment_name(number), "be created", &e))?;
+        self.segments
+            .push_back(Segment::new(number, self.next_frame));
+        self.switches = false;
+        let mut records = beginning(&self.heads, self.oldest());
+        records.extend_from_slice(&self.records[segment::PREFIX..]);
+        self.records = records;
+        self.keeper.prepare(number + 1);
+        Ok(())
+    }
+
+    /// Makes a frame of what was collected, and begins the next one.
+    fn seal(&mut self, memory: &impl Remembered) -> Frame {
+        let number = self.next_frame;
+        let segment = self.segments.back_mut().expect("there is always one");
+        let place = segment::Place {
+            key: self.key,
+            segment: segment.number,
+        };
+        let mut sectors = std::mem::take(&mut self.sectors);
+        segment::seal(place, number, &mut self.records, &mut sectors);
+        let offset = segment.written;
+        segment.written += sectors.len() as u64;
+        segment.ends.raise_all(&self.touched);
+        self.touched.clear();
+        self.next_frame += 1;
+        self.records.truncate(segment::PREFIX);
+        self.count = 0;
+        self.heads.clear();
+        memory.heads(&mut |head| put(&mut self.heads, Kind::Head, head));
+        self.freeing.append(&mut self.freed);
+        Frame {
+            file: self.file.clone(),
+            offset,
+            sectors,
+            progress: self.progress.clone(),
+            synced: with_checksum(self.key, self.next_frame.to_be_bytes()),
+        }
+    }
+
+    fn failed(&self, what: &str, error: &io::Error) -> Error {
+        failed(
+            &*self.files,
+            &segment_name(self.current().number),
+            what,
+            error,
+        )
+    }
+}
+
+/// What a segment begins with, behind room for the length.
+fn beginning(heads: &[u8], oldest: &Segment) -> Vec<u8> {
+    let mut records = vec![0; segment::PREFIX];
+    records.extend_from_slice(heads);
+    put_oldest(&mut records, oldest);
+    records
+}
+
+fn put_oldest(records: &mut Vec<u8>, oldest: &Segment) {
+    let mut bytes = oldest.number.to_be_bytes().to_vec();
+    bytes.extend_from_slice(&oldest.first_frame.to_be_bytes());
+    put(records, Kind::Oldest, &bytes);
+}
+
+fn put(records: &mut Vec<u8>, kind: Kind, bytes: &[u8]) {
+    let length = u16::try_from(bytes.len()).expect("a record fits a datagram");
+    records.extend_from_slice(&length.to_be_bytes());
+    records.push(kind as u8);
+    records.extend_from_slice(bytes);
+}
+
+const KEY: &str = "key";
+const PROGRESS: &str = "progress";
+
+fn segment_name(n: u32) -> String {
+    format!("segment-{n:010}")
+}
+
+fn spare_name(n: u32) -> String {
+    format!("spare-{n:010}")
+}
+
+fn with_checksum(key: u64, bytes: impl Into<Vec<u8>>) -> Vec<u8> {
+    let mut bytes = bytes.into();
+    let crc = segment::checksum(key, &bytes);
+    bytes.extend_from_slice(&crc.to_be_bytes());
+    bytes
+}
+
+fn without_checksum(key: u64, bytes: &[u8]) -> Option<&[u8]> {
+    let (bytes, crc) = bytes.split_last_chunk::<4>()?;
+    (segment::checksum(key, bytes) == u32::from_be_bytes(*crc)).then_some(bytes)
+}
+
+fn failed(files: &dyn Files, name: &str, what: &str, error: &io::Error) -> Error {
+    Error::store(format!(
+        "{} can't {what}: {error}. The node stops; nothing was shown that is not stored. Free \
+         space or repair the disk, then start it again",
+        files.path().join(name).display()
+    ))
+}
+
+/// Draws the log's own number.
+fn draw_key() -> Result<u64, Error> {
+    random_nonce()
+}
+
+#[cfg(test)]
+mod power_cuts;
+#[cfg(test)]
+mod tests;

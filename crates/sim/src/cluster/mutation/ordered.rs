@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Deliberate mistakes of groups that agree by NOPaxos.
+
+use paxos::nopaxos::Session;
+use paxos::wire::nopaxos::Noops;
+use paxos::{Epoch, Header, Member, MsgType, NodeId, Packet, Round};
+
+use super::Mutation;
+
+/// Slots that a follower claims beyond those that it has.
+const CLAIMED: u64 = 4;
+
+/// Rewrites what a replica gets. `last`: the last session and its sequencer.
+pub fn rewrite(
+    mutation: Mutation,
+    packet: &Packet<'_>,
+    last: Option<(Epoch, NodeId)>,
+) -> Option<(Header, Vec<u8>)> {
+    let h = packet.header;
+    match (mutation, h.msgtype) {
+        (Mutation::OldSessionTaken, MsgType::Ordered) => {
+            let (session, sequencer) = last?;
+            let header = Header {
+                rnd: Round::base(session),
+                swid: sequencer,
+                ..h
+            };
+            Some((header, packet.value.to_vec()))
+        }
+        (Mutation::NoopsNotTold, MsgType::ViewChange) => {
+            let noops = Noops::parse(packet.value, h.inst, u16::MAX).ok()?;
+            let mut value = Vec::new();
+            Noops::append(&mut value, noops.stable, []);
+            Some((h, value))
+        }
+        (Mutation::AllViewsMerged, MsgType::ViewChange) => {
+            let header = Header {
+                vrnd: Round(h.rnd.0 - 1),
+                ..h
+            };
+            Some((header, packet.value.to_vec()))
+        }
+        _ => None,
+    }
+}
+
+/// Rewrites what a client gets.
+pub fn rewrite_answer(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
+    let h = packet.header;
+    let claims = mutation == Mutation::AcksTooMuch && h.msgtype == MsgType::Ack;
+    claims.then(|| {
+        let header = Header {
+            inst: h.inst + CLAIMED,
+            ..h
+        };
+        (header, Vec::new())
+    })
+}
+
+/// What a follower says at once, in place of doing what it was asked.
+pub fn answers_at_once(mutation: Mutation, packet: &Packet<'_>, own: Member) -> Option<Header> {
+    let h = packet.header;
+    let (msgtype, request) = match (mutation, h.msgtype) {
+        (Mutation::GapAnsweredEarly, MsgType::GapCommit) => (MsgType::GapCommitRep, h.request),
+        (Mutation::SyncAnsweredEarly, MsgType::SyncPrepare) => (MsgType::SyncRep, h.inst),
+        _ => return None,
+    };
+    Some(Header {
+        msgtype,
+        request,
+        swid: own.node,
+        client: own.nonce,
+        value_len: 0,
+        ..h
+    })
+}
+
+/// A VIEW_CHANGE once more, as if another member of its session had sent it.
+pub fn told_by_another(packet: &Packet<'_>, to: NodeId, last: &Session) -> Option<Header> {
+    let h = packet.header;
+    let is_other = |m: &&Member| m.node != to && m.node != h.swid;
+    let other = last.members.iter().find(is_other)?;
+    let is_its_change = h.msgtype == MsgType::ViewChange && h.rnd.epoch() == last.number;
+    is_its_change.then_some(Header {
+        swid: other.node,
+        client: other.nonce,
+        ..h
+    })
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The logs of durable replicas with NOPaxos, on a simulated disk. What a step has changed is one frame: it is there
+//! whole, or not at all. [N-STORED]
+
+use paxos::acceptor::Start;
+use paxos::nopaxos::stored::Saved;
+use paxos::nopaxos::{Loaded, Replica};
+use replica::NoPaxos;
+
+use super::ReplicaHost;
+use crate::cluster::mutation::Mutation;
+use crate::cluster::protocol::Protocol;
+use crate::cluster::world::World;
+use crate::rng::{Rng, hash};
+
+/// With a longer log all is written anew.
+const LOG_LIMIT: usize = 64 << 10;
+/// What precedes a frame: its length and its checksum.
+const HEAD: usize = 12;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Head,
+    Entry,
+    /// One that counts at once.
+    Again,
+    Reach,
+    Change,
+}
+
+impl<G: Protocol> ReplicaHost<G> {
+    /// Whether a memory of it is on its disk.
+    pub(super) fn has_logs(&self) -> bool {
+        self.logs.read(&name(0)).is_some()
+    }
+
+    /// The power fails.
+    pub fn lose_logs(&mut self, rng: &mut Rng) {
+        self.logs.lose_power(rng);
+    }
+}
+
+impl ReplicaHost<NoPaxos> {
+    /// Goes on with what is stored of a partition's log; begins one where there is none.
+    pub fn recall(&mut self, world: &World, pid: usize) -> Result<(), String> {
+        if !world.scenario.durable {
+            return Ok(());
+        }
+        let deployment = self.host.deployment(world);
+        let slots = NoPaxos::window(&world.scenario) as usize;
+        let read = match self.logs.read(&name(pid)) {
+            Some(log) => Some(read(Loaded::new(deployment, pid as u16, slots), log)?),
+            None => None,
+        };
+        let start = self.start;
+        let Some(worker) = &mut self.shards[pid].worker else {
+            return Ok(());
+        };
+        let agreement = worker.agreement_mut();
+        match read {
+            Some((loaded, len)) => {
+                let remembered = agreement.remember(loaded, start);
+                remembered.map_err(|why| why.to_string())?;
+                // The end of it that was being written.
+                self.logs.truncate(&name(pid), len);
+            }
+            None => {
+                agreement.replica_mut().keep(Start::FIRST);
+                self.write_anew(pid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores what has changed of a partition's log.
+    pub fn store_log(&mut self, world: &mut World, pid: usize) {
+        let Some(worker) = &mut self.shards[pid].worker else {
+            return;
+        };
+        let replica = worker.agreement_mut().replica_mut();
+        let Some(unstored) = replica.unstored() else {
+            return;
+        };
+        let mut frame = Vec::new();
+        for inst in &unstored.slots {
+            put_entry(Kind::Entry, replica, *inst, &mut frame);
+        }
+        let mut bytes = Vec::new();
+        let kind = match unstored.save(replica, &mut bytes) {
+            Saved::Reach => Kind::Reach,
+            Saved::Change => Kind::Change,
+        };
+        put(kind, &bytes, &mut frame);
+        replica.has_stored(unstored);
+        let name = name(pid);
+        self.logs
+            .append(&name, &framed(&frame))
+            .expect("there is room");
+        // For a mutation: one that doesn't wait for its disk doesn't hurry with it either.
+        let is_late = world.mutated(Mutation::AnswersBeforeSync);
+        if !(is_late && world.rng.chance(950_000)) {
+            self.logs.sync(&name);
+        }
+        let len = self.logs.read(&name).map_or(0, <[u8]>::len);
+        if len > LOG_LIMIT && !is_late {
+            self.write_anew(pid);
+        }
+    }
+
+    fn write_anew(&mut self, pid: usize) {
+        let Some(worker) = &self.shards[pid].worker else {
+            return;
+        };
+        let replica = worker.agreement().replica();
+        let mut frame = Vec::new();
+        let mut head = Vec::new();
+        replica.save_stored_head(&mut head);
+        put(Kind::Head, &head, &mut frame);
+        for inst in replica.floor()..replica.next() {
+            put_entry(Kind::Again, replica, inst, &mut frame);
+        }
+        let written = self.logs.replace(&name(pid), &framed(&frame));
+        written.expect("there is room");
+    }
+
+    /// What has been let go on by whoever compares memories: here all are what they were.
+    pub(super) fn wake_up(&mut self, now: paxos::Time) {
+        for shard in &mut self.shards {
+            let agreement = shard.worker.as_mut().map(|worker| worker.agreement_mut());
+            if let Some(agreement) = agreement.filter(|a| a.replica().is_mute()) {
+                let resumed = agreement.resume(now, self.nonce, self.start);
+                debug_assert_eq!(resumed, Ok(true));
+            }
+        }
+    }
+}
+
+fn name(pid: usize) -> String {
+    format!("log-{pid}")
+}
+
+fn put(kind: Kind, bytes: &[u8], frame: &mut Vec<u8>) {
+    frame.push(kind as u8);
+    frame.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+    frame.extend_from_slice(bytes);
+}
+
+fn put_entry(kind: Kind, replica: &Replica, inst: paxos::Instance, frame: &mut Vec<u8>) {
+    let mut entry = Vec::new();
+    replica.save_entry(inst, &mut entry);
+    put(kind, &entry, frame);
+}
+
+fn framed(records: &[u8]) -> Vec<u8> {
+    let mut frame = (records.len() as u32).to_be_bytes().to_vec();
+    frame.extend_from_slice(&hash(0, records).to_be_bytes());
+    frame.extend_from_slice(records);
+    frame
+}
+
+/// What a log holds up to its last whole frame, and how long it is there.
+fn read(mut loaded: Loaded, log: &[u8]) -> Result<(Loaded, usize), String> {
+    let mut rest = log;
+    while let Some((head, behind)) = rest.split_at_checked(HEAD) {
+        let len = u32::from_be_bytes(head[..4].try_into().expect("four bytes")) as usize;
+        let Some((records, behind)) = behind.split_at_checked(len) else {
+            break;
+        };
+        if hash(0, records).to_be_bytes() != head[4..] {
+            return Err("a frame of its log is damaged".to_owned());
+        }
+        take(&mut loaded, records)?;
+        rest = behind;
+    }
+    Ok((loaded, log.len() - rest.len()))
+}
+
+fn take(loaded: &mut Loaded, mut records: &[u8]) -> Result<(), String> {
+    while let Some((head, rest)) = records.split_at_checked(5) {
+        let len = u32::from_be_bytes(head[1..].try_into().expect("four bytes")) as usize;
+        let (bytes, rest) = rest.split_at(len);
+        let taken = match head[0] {
+            k if k == Kind::Head as u8 => loaded.head(bytes),
+            k if k == Kind::Entry as u8 => loaded.entry(bytes).map(drop),
+            k if k == Kind::Again as u8 => loaded.entry_again(bytes).map(drop),
+            k if k == Kind::Reach as u8 => loaded.commit(Saved::Reach, bytes),
+            _ => loaded.commit(Saved::Change, bytes),
+        };
+        taken.map_err(|why| format!("a record of its log doesn't fit: {why}"))?;
+        records = rest;
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Courses of events that chance alone would hardly bring about: NOPaxos makes everything stable within a millisecond,
+//! and then most mistakes show no more. So in each of these somebody knows something that others don't, and who knows
+//! it goes away before it is stable.
+
+use paxos::{MsgType, Time};
+
+use crate::draw::{BEGIN, operation};
+use crate::plan::{Action, Catch, Direction, Name, Scenario};
+use crate::queue::{MICROSECOND, MILLISECOND};
+use crate::rng::Rng;
+
+/// After this time a session that was ordered has begun, if nothing hinders it.
+const SESSION: Time = 45 * MILLISECOND;
+/// Less than it takes until a silent leader is replaced.
+const UNNOTICED: u64 = 12;
+/// Until a silent leader is replaced, and its successor has begun.
+const REPLACED: Time = 90 * MILLISECOND;
+
+/// Adds some.
+pub fn add(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x636f_7572_7365);
+    for _ in 0..rng.between(1, 4) {
+        let at = BEGIN + rng.below(duration);
+        let mut course = Course::new(scenario, at, &mut rng);
+        match course.rng.below(6) {
+            0 => course.leader_alone_is_ahead(),
+            1 | 2 => course.holder_forgets(),
+            3 => course.no_op_is_unheard_of(),
+            4 => course.no_op_of_an_earlier_view(),
+            _ => course.two_sequencers(),
+        }
+        actions.append(&mut course.actions);
+    }
+}
+
+struct Course<'a> {
+    scenario: &'a Scenario,
+    rng: &'a mut Rng,
+    at: Time,
+    /// In the order of a session's turns, beginning with any.
+    replicas: Vec<Name>,
+    actions: Vec<(Time, Action)>,
+}
+
+impl<'a> Course<'a> {
+    fn new(scenario: &'a Scenario, at: Time, rng: &'a mut Rng) -> Course<'a> {
+        let count = u64::from(scenario.replicas);
+        let first = rng.below(count);
+        let turn = |n| Name::Replica(((first + n) % count) as u8 + 1);
+        Course {
+            scenario,
+            at,
+            replicas: (0..count).map(turn).collect(),
+            rng,
+            actions: Vec::new(),
+        }
+    }
+
+    // ---- What happens
+
+    /// Only the leader gets what is stamped, and answers; then it is cut off.
+    fn leader_alone_is_ahead(&mut self) {
+        self.led_by(0);
+        for n in 1..self.replicas.len() {
+            self.now(Action::Isolate(self.replicas[n], Direction::In));
+        }
+        self.under_load(1, 5);
+        self.now(Action::Heal);
+        self.now(Action::Isolate(self.replicas[0], Direction::Both));
+        self.ends(REPLACED);
+    }
+
+    /// Half of the replicas have fallen behind. Of those that haven't, the leader is cut off from the others, and all
+    /// others forget. Then there is another session.
+    fn holder_forgets(&mut self) {
+        let f = self.replicas.len() / 2;
+        self.led_by(0);
+        self.unsynchronised();
+        for n in 1..=f {
+            self.now(Action::Isolate(self.replicas[n], Direction::In));
+        }
+        self.under_load(2, UNNOTICED);
+        self.now(Action::Heal);
+        let one_way = self.rng.chance(500_000);
+        for n in 1..self.replicas.len() {
+            self.now(Action::Cut(self.replicas[0], self.replicas[n]));
+            if !one_way {
+                self.now(Action::Cut(self.replicas[n], self.replicas[0]));
+            }
+        }
+        let leads = match one_way {
+            true => 0,
+            false => self.rng.between(1, self.replicas.len() as u64 - 1) as usize,
+        };
+        self.now(Action::Lead(self.replicas[leads]));
+        for n in f + 1..self.replicas.len() {
+            self.now(Action::Crash(self.replicas[n]));
+        }
+        self.at += MILLISECOND;
+        for n in f + 1..self.replicas.len() {
+            self.now(Action::Restart(self.replicas[n]));
+        }
+        self.ends(2 * REPLACED);
+    }
+
+    /// The leader agrees on a no-op with a follower, and another one, which has the request, hears nothing of it. Then
+    /// that one leads.
+    fn no_op_is_unheard_of(&mut self) {
+        self.led_by(0);
+        self.unsynchronised();
+        for n in (0..self.replicas.len()).filter(|n| *n != 1) {
+            self.cut_from_sequencers(n);
+        }
+        self.under_load(1, 2);
+        self.now(Action::Heal);
+        for n in (0..self.replicas.len()).filter(|n| *n != 1) {
+            self.cut(1, n);
+        }
+        self.under_load(3, UNNOTICED);
+        self.now(Action::Heal);
+        self.now(Action::Isolate(self.replicas[0], Direction::Both));
+        self.ends(REPLACED);
+    }
+
+    /// A leader has a no-op of its own where all others have a request, and finds itself in a later session, of which
+    /// it has seen nothing; its leader is cut off.
+    fn no_op_of_an_earlier_view(&mut self) {
+        let last = self.replicas.len() - 1;
+        self.led_by(last);
+        self.cut_from_sequencers(last);
+        self.under_load(1, 2);
+        self.now(Action::Heal);
+        for n in 0..last {
+            self.cut(n, last);
+        }
+        self.under_load(3, 6);
+        self.now(Action::Lead(self.replicas[0]));
+        self.now(Action::Failover);
+        self.unsynchronised();
+        self.under_load(12, 25);
+        self.now(Action::Heal);
+        self.now(Action::Isolate(self.replicas[0], Direction::Both));
+        self.ends(2 * REPLACED);
+    }
+
+    /// One isn't told that there is another session, nor are some of the clients; it goes on stamping.
+    fn two_sequencers(&mut self) {
+        let old = self.rng.between(1, self.scenario.sequencers.into()) as u8;
+        self.cut_from_controller(Name::Sequencer(old));
+        for n in 1..=self.scenario.clients {
+            if self.rng.chance(500_000) {
+                self.cut_from_controller(Name::Client(n));
+            }
+        }
+        self.now(Action::Failover);
+        self.under_load(60, 120);
+        self.ends(0);
+    }
+
+    // ---- What it consists of
+
+    fn now(&mut self, action: Action) {
+        self.actions.push((self.at, action));
+    }
+
+    /// There is a session that this replica leads.
+    fn led_by(&mut self, n: usize) {
+        self.now(Action::Lead(self.replicas[n]));
+        self.now(Action::Failover);
+        self.at += SESSION;
+    }
+
+    /// For the rest of the course nothing is made stable.
+    fn unsynchronised(&mut self) {
+        for msgtype in [MsgType::SyncPrepare, MsgType::SyncCommit] {
+            let (from, to) = (None, None);
+            self.now(Action::Hold(Catch { from, to, msgtype }));
+        }
+    }
+
+    fn cut(&mut self, one: usize, other: usize) {
+        let (one, other) = (self.replicas[one], self.replicas[other]);
+        self.now(Action::Cut(one, other));
+        self.now(Action::Cut(other, one));
+    }
+
+    fn cut_from_sequencers(&mut self, replica: usize) {
+        for n in 1..=self.scenario.sequencers {
+            self.now(Action::Cut(Name::Sequencer(n), self.replicas[replica]));
+        }
+    }
+
+    fn cut_from_controller(&mut self, name: Name) {
+        self.now(Action::Cut(Name::Controller, name));
+        self.now(Action::Cut(name, Name::Controller));
+    }
+
+    /// All clients have commands executed, for so many milliseconds.
+    fn under_load(&mut self, least: u64, most: u64) {
+        let end = self.at + self.rng.between(least, most) * MILLISECOND;
+        let mut at = self.at;
+        while at < end {
+            let submit = Action::Submit {
+                client: self.rng.between(1, self.scenario.clients.into()) as u8,
+                pid: self.rng.below(self.scenario.partitions.into()) as u8,
+                key: self.rng.below(4) as u8,
+                op: operation(self.rng),
+                padding: 0,
+            };
+            self.actions.push((at, submit));
+            at += self.rng.between(50, 400) * MICROSECOND;
+        }
+        self.at = end;
+    }
+
+    /// After so long everything is as it was, but for the rates of the network.
+    fn ends(&mut self, after: Time) {
+        self.at += after;
+        self.now(Action::Heal);
+        self.now(Action::Release);
+    }
+}

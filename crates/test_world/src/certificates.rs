@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Certificates for tests, made by the program `openssl` as an operator makes them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// An authority and what it has signed, in a directory of its own, which is removed when this is dropped.
+pub struct Certificates(PathBuf);
+
+impl Certificates {
+    /// With the authority `ca.pem`; none if `openssl` isn't installed, which is said.
+    pub fn new(name: &str) -> Option<Certificates> {
+        let version = Command::new("openssl").arg("version").output();
+        if version.is_err() {
+            println!("SKIPPED: openssl is not installed (./dev setup installs it)");
+            return None;
+        }
+        let directory = format!("wirepaxos-certificates-{}-{name}", std::process::id());
+        let all = Certificates(std::env::temp_dir().join(directory));
+        let _ = fs::remove_dir_all(&all.0);
+        fs::create_dir_all(&all.0).unwrap();
+        all.authority("ca");
+        Some(all)
+    }
+
+    /// One of the files.
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.0.join(file)
+    }
+
+    /// Another authority, `NAME.pem` with `NAME.key`.
+    pub fn authority(&self, name: &str) {
+        let (key, pem) = (format!("{name}.key"), format!("{name}.pem"));
+        self.key(name);
+        self.openssl(&[
+            "req",
+            "-x509",
+            "-new",
+            "-key",
+            &key,
+            "-out",
+            &pem,
+            "-days",
+            "3650",
+            "-subj",
+            &format!("/CN={name}"),
+        ]);
+    }
+
+    /// `NAME.pem` with `NAME.key`, signed by the authority `by`, for 127.0.0.1 and localhost.
+    pub fn sign(&self, name: &str, by: &str) {
+        self.request(name);
+        fs::write(
+            self.path("extensions"),
+            "subjectAltName=IP:127.0.0.1,DNS:localhost\nbasicConstraints=CA:FALSE\n",
+        )
+        .unwrap();
+        self.openssl(&[
+            "x509",
+            "-req",
+            "-in",
+            &format!("{name}.csr"),
+            "-CA",
+            &format!("{by}.pem"),
+            "-CAkey",
+            &format!("{by}.key"),
+            "-CAcreateserial",
+            "-days",
+            "365",
+            "-extfile",
+            "extensions",
+            "-out",
+            &format!("{name}.pem"),
+        ]);
+    }
+
+    /// The same by `ca`, valid in 2020 alone.
+    pub fn sign_expired(&self, name: &str) {
+        self.request(name);
+        let configuration = "[ca]\ndefault_ca = own\n[own]\ndatabase = index\nserial = numbers\nnew_certs_dir = .\n\
+             certificate = ca.pem\nprivate_key = ca.key\ndefault_md = sha256\npolicy = any\n\
+             x509_extensions = more\n[any]\ncommonName = supplied\n[more]\nbasicConstraints = CA:FALSE\n\
+             subjectAltName = IP:127.0.0.1,DNS:localhost\n";
+        fs::write(self.path("ca.cnf"), configuration).unwrap();
+        fs::write(self.path("index"), "").unwrap();
+        fs::write(self.path("numbers"), "01\n").unwrap();
+        self.openssl(&[
+            "ca",
+            "-batch",
+            "-notext",
+            "-config",
+            "ca.cnf",
+            "-in",
+            &format!("{name}.csr"),
+            "-out",
+            &format!("{name}.pem"),
+            "-startdate",
+            "20200101000000Z",
+            "-enddate",
+            "20201231000000Z",
+        ]);
+    }
+
+    fn request(&self, name: &str) {
+        self.key(name);
+        self.openssl(&[
+            "req",
+            "-new",
+            "-key",
+            &format!("{name}.key"),
+            "-out",
+            &format!("{name}.csr"),
+            "-subj",
+            &format!("/CN={name}"),
+        ]);
+    }
+
+    fn key(&self, name: &str) {
+        let key = format!("{name}.key");
+        self.openssl(&[
+            "genpkey",
+            "-algorithm",
+            "EC",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-out",
+            &key,
+        ]);
+        set_mode(&self.path(&key), 0o600);
+    }
+
+    /// Runs `openssl` in the directory.
+    pub fn openssl(&self, arguments: &[&str]) {
+        let mut command = Command::new("openssl");
+        let ran = command
+            .args(arguments)
+            .current_dir(&self.0)
+            .stdin(Stdio::null())
+            .output();
+        let ran = ran.unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "openssl {arguments:?}: {said}");
+    }
+}
+
+/// Says who may read a file.
+pub fn set_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+impl Drop for Certificates {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

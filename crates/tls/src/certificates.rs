@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From files to what rustls needs.
+
+use std::fmt::Display;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use keys::Error;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ServerConfig, WebPkiClientVerifier};
+use rustls::{InconsistentKeys, RootCertStore, version};
+
+use crate::Files;
+
+const HOW: &str = "docs/operations.md (\"TLS for Redis clients\") says how to make one";
+
+pub fn config(files: &Files) -> Result<Arc<ServerConfig>, Error> {
+    let provider = Arc::new(ring::default_provider());
+    let chain = certificates(&files.certificate)?;
+    let key = private_key(&files.key)?;
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&version::TLS13])
+        .expect("the provider has TLS 1.3");
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => builder.with_client_cert_verifier(authorities(path, provider)?),
+    };
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .map_err(|e| unfit(files, e))?;
+    // Who resumes a session doesn't show a certificate again, which may have expired.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+/// All certificates of a file: one at least.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let bytes = fs::read(path).map_err(|e| {
+        let problem = format_args!("the certificate can't be read: {e}").to_string();
+        Error::of(path, problem, HOW)
+    })?;
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match read {
+        Ok(all) if all.is_empty() => Err(Error::of(path, "holds no certificate in PEM", HOW)),
+        Ok(all) => Ok(all),
+        Err(e) => Err(Error::of(path, format!("is no certificate: {e}"), HOW)),
+    }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
+    let text = keys::private_key(path)?;
+    let read = PrivateKeyDer::from_pem_slice(text.as_bytes());
+    read.map_err(|e| match text.contains("ENCRYPTED") {
+        true => Error::of(
+            path,
+            "the private key is encrypted, and nobody is there to say the passphrase",
+            "take it off: `openssl pkey -in OLD -out NEW`",
+        ),
+        false => Error::of(path, format!("holds no private key in PEM: {e}"), HOW),
+    })
+}
+
+/// Who must have signed what clients show.
+fn authorities(
+    path: &Path,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let unusable = |e: &dyn Display| {
+        Error::of(
+            path,
+            format_args!("can't be used as the authority of clients: {e}"),
+            HOW,
+        )
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|e| unusable(&e))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    let verifier = verifier.map_err(|e| unusable(&e))?;
+    Ok(verifier)
+}
+
+/// Why these two make no server.
+fn unfit(files: &Files, e: rustls::Error) -> Error {
+    match e {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => Error::of(
+            &files.key,
+            format_args!(
+                "isn't the private key of the certificate {}",
+                files.certificate.display()
+            ),
+            "name two files that belong together; the server's own certificate comes first in its file",
+        ),
+        rustls::Error::InvalidCertificate(e) => Error::of(
+            &files.certificate,
+            format_args!("the first certificate can't be used: {e}"),
+            HOW,
+        ),
+        e => Error::of(
+            &files.key,
+            format_args!("can't be used as private key: {e}"),
+            "take one for ECDSA on P-256 or P-384, Ed25519, or RSA of 2,048 to 4,096 bits",
+        ),
+    }
+}

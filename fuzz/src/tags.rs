@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Signed packets, as they were sent and as somebody has changed them on their way.
+
+use std::collections::BTreeSet;
+
+use paxos::auth::{KeyId, KeyPair, Keyring, MAX_CLIENTS, NODES, Replays, signer_of};
+use paxos::wire::{HEADER_LEN, TAG_LEN, Tag};
+use paxos::{Flags, Header, MsgType, Packet, Round};
+
+use crate::input::Input;
+
+const CLIENT: u8 = 3;
+
+/// Nothing panics. A packet counts only if it was sent so, byte by byte, by a holder of the key that it names, and a node
+/// takes nothing of a client but what clients send. Of a client's requests none is taken twice.
+pub fn run(data: &[u8]) {
+    let nodes = keyring(true);
+    any_bytes(&nodes, data);
+    let mut input = Input(data);
+    let mut sent = BTreeSet::new();
+    let mut taken = BTreeSet::new();
+    let mut replays = Replays::new(true);
+    while !input.0.is_empty() {
+        let mut datagram = one(&mut input);
+        sent.insert(datagram.clone());
+        input.damage(&mut datagram);
+        exchange_tags(&mut input, &mut datagram, &sent);
+        any_bytes(&nodes, &datagram);
+        let Ok(packet) = Packet::parse(&datagram) else {
+            continue;
+        };
+        if nodes.check(&packet, &datagram).is_err() {
+            continue;
+        }
+        assert!(sent.contains(&datagram), "{datagram:02x?} was never sent");
+        let of_client = signer_of(&packet) != NODES;
+        let header = packet.header;
+        assert!(!of_client || !header.msgtype.is_of_nodes());
+        let counter = packet.tag.map_or(0, |tag| Tag::parse(tag).counter);
+        if header.msgtype == MsgType::Request && replays.admit(packet).is_ok() {
+            assert!(taken.insert((header.client, counter)), "taken again");
+        }
+    }
+}
+
+/// What counts is exactly what its sender would have made.
+fn any_bytes(nodes: &Keyring, datagram: &[u8]) {
+    let Ok(packet) = Packet::parse(datagram) else {
+        return;
+    };
+    let (Ok(()), Some(tag)) = (nodes.check(&packet, datagram), packet.tag) else {
+        return;
+    };
+    let tag = Tag::parse(tag);
+    let id = KeyId::parse(tag.key_id).expect("it is known");
+    let header = untagged(packet.header);
+    let again = sender(id).datagram(&header, packet.value, id.number, tag.counter);
+    assert_eq!(again.as_deref(), Some(datagram));
+}
+
+/// A packet that a node or a client sends.
+fn one(input: &mut Input<'_>) -> Vec<u8> {
+    let msgtype = MsgType::from_u8(input.small() % 26).expect("there are 26");
+    let header = Header {
+        cluster: 1,
+        pid: (input.small() % 2).into(),
+        inst: input.number(),
+        rnd: Round(input.round()),
+        swid: (input.small() % 4).into(),
+        client: input.number(),
+        request: input.number(),
+        ..Header::new(msgtype)
+    };
+    let id = KeyId {
+        odd: input.small() % 2 == 1,
+        number: [NODES, CLIENT, MAX_CLIENTS][usize::from(input.small() % 3)],
+    };
+    let counter = input.number() % Tag::COUNTERS;
+    let value = input.bytes(64);
+    let signed = sender(id).datagram(&header, value, id.number, counter);
+    signed.expect("it has the key")
+}
+
+/// Puts the tag of another packet in the place of its own, now and then.
+fn exchange_tags(input: &mut Input<'_>, datagram: &mut [u8], sent: &BTreeSet<Vec<u8>>) {
+    let tag = HEADER_LEN..HEADER_LEN + TAG_LEN;
+    if input.small() < 192 || datagram.len() < tag.end {
+        return;
+    }
+    let other = sent.iter().nth(usize::from(input.small()) % sent.len());
+    let other = other.expect("there is one");
+    datagram[tag.clone()].copy_from_slice(&other[tag]);
+}
+
+fn untagged(header: Header) -> Header {
+    Header {
+        flags: Flags(header.flags.0 & !Flags::TAG.0),
+        ..header
+    }
+}
+
+/// The keys of nodes: those of one client are among them, and those of another one aren't.
+fn keyring(odd: bool) -> Keyring {
+    let mut keyring = Keyring::new(KeyId { odd, number: NODES });
+    for odd in [false, true] {
+        for number in [NODES, CLIENT] {
+            let id = KeyId { odd, number };
+            keyring.insert(id, pair(id));
+        }
+    }
+    keyring
+}
+
+/// Who signs with this key.
+fn sender(id: KeyId) -> Keyring {
+    let mut keyring = Keyring::new(id);
+    keyring.insert(id, pair(id));
+    keyring
+}
+
+fn pair(id: KeyId) -> KeyPair {
+    KeyPair {
+        mac: [id.emit(); 16],
+        digest: [!id.emit(); 16],
+    }
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* Tags, by which packets prove where they come from: checked and made as in crates/paxos/src/auth.rs. Both hashes are
+ * SipHash-2-4 of 64 bits (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012). Keys are in the map
+ * `keyring`; which are good, and who signs with which, docs/protocol.md says under "Authentication". [M-SIGNED]
+ *
+ * What is checked and made here lies in the frame, so an answer is written first and signed then. All that the
+ * verifier must walk is in functions of their own, which it looks at once. */
+#ifndef WIREPAXOS_SIPHASH_H
+#define WIREPAXOS_SIPHASH_H
+
+#include "checksum.h"
+
+/* ---- Types */
+
+struct tag {
+	__u8 key_id;
+	__u8 alg;
+	__be16 counter_hi;
+	__be32 counter_lo;
+	__be32 digest_hi;
+	__be32 digest_lo;
+	__be32 mac_hi;
+	__be32 mac_lo;
+};
+_Static_assert(sizeof(struct tag) == TAG_LEN, "the tag has 24 bytes");
+
+#define ALG_SIPHASH 1
+/* In `key_id`: the lowest bit of the generation, and whose key it is. Other bits are 0. */
+#define KEY_ODD 0x80
+#define KEY_NUMBER 0x1f
+/* The number of all nodes together; clients' are larger. */
+#define KEY_OF_NODES 0
+
+/* ---- State */
+
+/* A holder's keys of one generation, each the two words that SipHash begins with. */
+struct key_pair {
+	__u64 mac[2];
+	__u64 digest[2];
+};
+
+#define KEY_IDS 64
+struct keys {
+	/* Bit n: there is the key at place n. */
+	__u64 known;
+	/* `key_id` of the nodes' key that signs. */
+	__u32 own;
+	__u32 unused;
+	struct key_pair pair[KEY_IDS];
+};
+
+/* Two generations are live at a time, so a bank is replaced while packets pass. [M-BANK] */
+struct keyring {
+	__u32 bank;
+	__u32 unused;
+	struct keys banks[2];
+};
+
+SHARED_ARRAY(keyring, 1, struct keyring);
+
+static __always_inline const struct keys *these_keys(void)
+{
+	__u32 zero = 0;
+	struct keyring *all = bpf_map_lookup_elem(&keyring, &zero);
+
+	return all ? &all->banks[READ_ONCE(all->bank) & 1] : NULL;
+}
+
+/* NULL = there is no such key. */
+static __always_inline const struct key_pair *key_of(const struct keys *keys, __u32 key_id)
+{
+	__u32 place = (key_id & KEY_ODD) >> 2 | (key_id & KEY_NUMBER);
+
+	if (key_id & ~(KEY_ODD | KEY_NUMBER) || !(keys->known >> place & 1))
+		return NULL;
+	return &keys->pair[place % KEY_IDS];
+}
+
+/* ---- SipHash */
+
+struct sip {
+	__u64 v0, v1, v2, v3;
+};
+
+#define ROTATE(x, by) ((x) << (by) | (x) >> (64 - (by)))
+
+static __always_inline void sip_round(struct sip *s)
+{
+	s->v0 += s->v1;
+	s->v2 += s->v3;
+	s->v1 = ROTATE(s->v1, 13) ^ s->v0;
+	s->v3 = ROTATE(s->v3, 16) ^ s->v2;
+	s->v0 = ROTATE(s->v0, 32);
+	s->v2 += s->v1;
+	s->v0 += s->v3;
+	s->v1 = ROTATE(s->v1, 17) ^ s->v2;
+	s->v3 = ROTATE(s->v3, 21) ^ s->v0;
+	s->v2 = ROTATE(s->v2, 32);
+}
+
+static __always_inline struct sip sip_begin(const __u64 *key)
+{
+	struct sip s = {
+		.v0 = key[0] ^ 0x736f6d6570736575,
+		.v1 = key[1] ^ 0x646f72616e646f6d,
+		.v2 = key[0] ^ 0x6c7967656e657261,
+		.v3 = key[1] ^ 0x7465646279746573,
+	};
+
+	return s;
+}
+
+static __always_inline void sip_word(struct sip *s, __u64 word)
+{
+	s->v3 ^= word;
+	sip_round(s);
+	sip_round(s);
+	s->v0 ^= word;
+}
+
+static __always_inline __u64 sip_end(struct sip *s)
+{
+	s->v2 ^= 0xff;
+	sip_round(s);
+	sip_round(s);
+	sip_round(s);
+	sip_round(s);
+	return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
+}
+
+/* SipHash's words are little-endian. */
+static __always_inline __u64 sip_load(const void *at)
+{
+	return __builtin_bswap64(get64(at));
+}
+
+/* ---- Hashes of a packet whose header lies at `h`, and the tag behind it; all of both is there. */
+
+static __always_inline __u64 mac_of(const struct wire_header *h, const struct key_pair *pair)
+{
+	const void *at = h;
+	struct sip s = sip_begin(pair->mac);
+
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < (HEADER_LEN + TAG_LEN) / 8 - 1; i++)
+		sip_word(&s, sip_load(at + 8 * i));
+	sip_word(&s, (__u64)(HEADER_LEN + TAG_LEN - 8) << 56);
+	return sip_end(&s);
+}
+
+/* The words that the largest value has. */
+#define VALUE_WORDS (MAX_VALUE_LEN / 8)
+
+/* Of instance and value, which is whole up to `end`. False = it isn't. What hangs over the last whole word is read
+ * first, together with bytes before it: the verifier then has no address to keep behind the loop. */
+static __always_inline int digest_of(const struct wire_header *h, void *end, __u32 len,
+				     const struct key_pair *pair, __u64 *digest)
+{
+	void *at = (void *)(h + 1) + TAG_LEN;
+	__u32 words = len / 8, over = len % 8;
+	void *last = at - 8;
+	__u64 rest = 0;
+	struct sip s;
+
+	KEEP(len);
+	if (len > MAX_VALUE_LEN)
+		return 0;
+	last += len;
+	if (last + 8 > end)
+		return 0;
+	if (over)
+		rest = sip_load(last) >> (64 - 8 * over);
+	rest |= (__u64)(8 + len) << 56;
+	s = sip_begin(pair->digest);
+	sip_word(&s, sip_load(&h->inst_hi));
+#pragma clang loop unroll(disable)
+	for (__u32 i = 0; i < VALUE_WORDS; i++) {
+		if (i >= words)
+			break;
+		at += 8;
+		/* Else it is `end` that something is subtracted from, which the verifier forbids. */
+		KEEP(at);
+		if (at > end)
+			return 0;
+		sip_word(&s, sip_load(at - 8));
+	}
+	sip_word(&s, rest);
+	*digest = sip_end(&s);
+	return 1;
+}
+
+/* ---- Checking */
+
+/* 0, or why the tag of the packet at `header_at` isn't good (`Keyring::check`); above these 8 bits the number of who
+ * has signed it. It has a tag, and its lengths are right. */
+__noinline int check_tag(struct xdp_md *ctx, __u32 header_at)
+{
+	struct wire_header *h = (void *)(long)ctx->data + known_place(header_at);
+	void *end = (void *)(long)ctx->data_end;
+	const struct keys *keys = these_keys();
+	const struct tag *tag = (void *)(h + 1);
+	const struct key_pair *pair;
+	__u64 digest;
+	__u32 id;
+
+	if (!keys || (void *)(tag + 1) > end)
+		return REASON_TRUNCATED;
+	id = tag->key_id;
+	pair = key_of(keys, id);
+	if (!pair || tag->alg != ALG_SIPHASH)
+		return REASON_UNKNOWN_KEY;
+	if (mac_of(h, pair) != get64(&tag->mac_hi))
+		return REASON_BAD_MAC;
+	if ((id & KEY_NUMBER) != KEY_OF_NODES && !is_of_anybody(h->msgtype))
+		return REASON_FOREIGN_KEY;
+	if (!digest_of(h, end, bpf_ntohs(h->value_len), pair, &digest))
+		return REASON_VALUE_TOO_LARGE;
+	if (digest != get64(&tag->digest_hi))
+		return REASON_BAD_DIGEST;
+	return (id & KEY_NUMBER) << 8;
+}
+
+/* 0 or a reason. Notes in the message who has signed it. */
+static __always_inline int check_signed(struct xdp_md *ctx, const struct device *device,
+					struct message *m)
+{
+	int checked;
+
+	m->signer = KEY_OF_NODES;
+	if (!(device->flags & DEVICE_SIGNED))
+		return 0;
+	if (!(m->flags & FLAG_TAG))
+		return because(REASON_UNSIGNED);
+	checked = check_tag(ctx, m->header_at);
+	m->signer = checked >> 8 & KEY_NUMBER;
+	return checked & 0xff;
+}
+
+/* ---- Making */
+
+/* Makes the tag of the packet at `header_at`, for a reader: of its header, and of a value that is the one which its old
+ * tag was for (`same_value`) or another one. Gives back by how much the sum of the datagram has grown; 0 = it can't be
+ * signed. */
+static __always_inline __u64 sign(void *data, void *end, __u32 header_at, __u32 reader,
+				  __u32 same_value, __u64 counter)
+{
+	struct wire_header *h = data + known_place(header_at);
+	struct tag *tag = (void *)(h + 1);
+	const struct keys *keys = these_keys();
+	const struct key_pair *pair;
+	__u64 digest, mac, sum;
+	__u32 id;
+
+	if (!keys || (void *)(tag + 1) > end)
+		return 0;
+	id = (keys->own & KEY_ODD) | (reader & KEY_NUMBER);
+	pair = key_of(keys, id);
+	if (!pair)
+		return 0;
+	sum = csum_words(tag, sizeof(*tag));
+	if (!same_value || tag->key_id != id || tag->alg != ALG_SIPHASH) {
+		if (!digest_of(h, end, bpf_ntohs(h->value_len), pair, &digest))
+			return 0;
+		tag->digest_hi = bpf_htonl(digest >> 32);
+		tag->digest_lo = bpf_htonl(digest);
+	}
+	tag->key_id = id;
+	tag->alg = ALG_SIPHASH;
+	tag->counter_hi = bpf_htons(counter >> 32);
+	tag->counter_lo = bpf_htonl(counter);
+	mac = mac_of(h, pair);
+	tag->mac_hi = bpf_htonl(mac >> 32);
+	tag->mac_lo = bpf_htonl(mac);
+	return csum_grown(sum, csum_words(tag, sizeof(*tag)), sizeof(*tag));
+}
+
+__noinline __u64 make_tag(struct xdp_md *ctx, __u32 header_at, __u32 reader, __u32 same_value,
+			  __u64 counter)
+{
+	return sign((void *)(long)ctx->data, (void *)(long)ctx->data_end, header_at, reader,
+		    same_value, counter);
+}
+
+/* What nodes send to each other, and to clients: nobody looks at its counter. */
+#define UNCOUNTED 0
+
+#endif
