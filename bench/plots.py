@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures, made from the results."""
 
+import sys
 import textwrap
 
 import matplotlib
@@ -11,8 +12,8 @@ matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "wirepaxos",
 
 import matplotlib.pyplot as plt
 
-from results import HERE, Results, ops, ratio
-from tables import LOADS, PLANES, all_cpu, partitions_of
+from results import HERE, NoResults, Results, latency, ops, ratio
+from tables import LOADS, PLANES, PROTOCOLS, all_cpu, partitions_of
 
 NAMES = {"udp": "UDP plane", "xdp": "XDP plane", "switch": "XDP plane, all in one switch"}
 
@@ -95,6 +96,39 @@ def execution():
     save(figure, "execution", above=0.9)
 
 
+def protocols():
+    """Figures 5, 7 and 9 of the paper."""
+    results = Results("protocols")
+    figure, (rates, losses, failures) = plt.subplots(1, 3, figsize=(13, 3.8))
+    for protocol, label in PROTOCOLS.items():
+        of = [{"name": "unpacked/udp", "protocol": protocol, "outstanding": n} for n in (64, 256)]
+        rates.plot(
+            [results.median(ops, **each) / 1000 for each in of],
+            [results.median(latency("p50"), **each) for each in of],
+            marker="o",
+            label=label,
+        )
+        lossy = sorted({line["loss"] for line in results.lines("loss")} - {0})
+        shares = [100 * results.median(lambda line: line["of_lossless"], "loss", protocol=protocol, loss=rate) for rate in lossy]
+        losses.plot(lossy, shares, marker="o")
+    rates.set_xlabel("thousand commands/s, a request each:\n64 and 256 outstanding")
+    rates.set_ylabel("median latency, µs")
+    losses.set_xscale("log")
+    losses.set_xlabel("% of packets lost on each link")
+    losses.set_ylabel("% of commands/s without loss")
+    losses.set_ylim(bottom=0)
+    for event in ("sequencer-killed", "replica-leader-killed", "hand-over"):
+        line = results.lines("failover", event=event)[0]
+        times = [(at - line["event_at"]) * 10 for at in range(len(line["answered_by_10_ms"]))]
+        failures.plot(times, [n / 10 for n in line["answered_by_10_ms"]], linewidth=0.8, label=event.replace("-", " "))
+    failures.set_xlim(-200, 800)
+    failures.set_xlabel("ms after it happened, one run each")
+    failures.set_ylabel("thousand answers/s")
+    failures.legend(frameon=False, fontsize=8)
+    figure.legend(*rates.get_legend_handles_labels(), frameon=False, fontsize=8, loc="upper center", ncol=7)
+    save(figure, "protocols", above=0.9)
+
+
 def headed(axes, title):
     """The legend above the bars, the title above both."""
     axes.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=4)
@@ -112,3 +146,7 @@ def all_of_them():
     stores()
     roles()
     execution()
+    try:
+        protocols()
+    except NoResults as why:
+        print(f"SKIPPED: {why}", file=sys.stderr)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables in Markdown, made from the results."""
 
+import statistics
+
 from results import Results, latency, ops, ratio
 
 PLANES = ["udp", "xdp", "switch"]
@@ -89,6 +91,32 @@ def of_store(results, name, outstanding):
         if many:
             bare += ", " + number(results.median(lambda line: ops(line["independent"]["baseline"]), **of))
     return [one, many, bare]
+
+
+def catch_up():
+    results = Results("catch-up")
+    rows = [["store", "while", "seconds", "commands/s", "p50", "p99", "memory of the sender, of the receiver"]]
+    for name in results.document["runs"]:
+        for title, phase in (("nothing else", "calm"), ("a copy is made", "copying"), ("a replica catches up", "catching_up")):
+            rows.append([name, title, *of_phase(results, name, phase)])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def of_phase(results, name, phase):
+    def median(field):
+        return results.median(lambda line: field(line[phase]), name=name)
+
+    memory = f"{median(lambda line: line['sender_memory_mib']):,.0f} MiB"
+    receiver = median(lambda line: line["receiver_memory_mib"])
+    if receiver:
+        memory += f", {receiver:,.0f} MiB"
+    return [
+        f"{median(lambda line: line['seconds']):.0f}",
+        number(median(ops)),
+        micros(median(latency("p50"))),
+        micros(median(latency("p99"))),
+        memory,
+    ]
 
 
 def roles():
@@ -353,6 +381,129 @@ def cpu_of(role):
         return sum(spent) / (len(spent) if role else 1) * 1e6 / (line["ops_per_s"] * line["seconds"])
 
     return pick
+
+
+PROTOCOLS = {
+    "unreplicated": "unreplicated",
+    "nopaxos": "NOPaxos",
+    "paxos": "Paxos",
+    "vr": "Multi-Paxos",
+    "vr-batch": "Multi-Paxos with batches",
+    "fast": "Fast Paxos",
+    "spec": "Speculative Paxos",
+}
+# Title, name of the measurement, requests in flight.
+PROTOCOL_LOADS = [
+    ("1 outstanding", "packed/udp", 1),
+    ("256 outstanding, packed", "packed/udp", 256),
+    ("256 outstanding, a request each, two clients", "unpacked/udp", 256),
+    ("32 clients, 1 outstanding each", "independent-32/udp", 32),
+    ("five replicas, 64 outstanding, a request each", "five-replicas/udp", 64),
+]
+
+
+def protocols():
+    """Figure 5."""
+    results = Results("protocols")
+    rows = [["commands/s, median latency", *(title for title, _, _ in PROTOCOL_LOADS)]]
+    for protocol, title in PROTOCOLS.items():
+        of = [{"name": name, "protocol": protocol, "outstanding": n} for _, name, n in PROTOCOL_LOADS]
+        rows.append([title, *(rate_and_latency(results, each) for each in of)])
+    rows.append(["NOPaxos of unreplicated", *(
+        f"{results.median(ratio, name, protocol='nopaxos', outstanding=n):.0%}" for _, name, n in PROTOCOL_LOADS
+    )])
+    lines = table(rows)
+    stubs = [["NOPaxos with stub followers", "commands/s, median latency", "of unreplicated", "leader's CPU of the unreplicated server's, a command"]]
+    for n in sorted({line["outstanding"] for line in results.lines("stubs/udp")}):
+        of = {"name": "stubs/udp", "protocol": "nopaxos", "outstanding": n}
+        cpu = results.median(lambda line: line["leader_cpu_us"] / line["baseline"]["leader_cpu_us"], **of)
+        stubs.append([f"{n:,} outstanding", rate_and_latency(results, of), f"{results.median(ratio, **of):.0%}", f"{cpu:.2f} times"])
+    of = {"name": "one-cpu/udp", "protocol": "nopaxos"}
+    added = results.median(lambda line: line["latency_us"]["p50"] - line["baseline"]["latency_us"]["p50"], **of)
+    on_one = f"One outstanding, everything on one core: {micros(added)} above unreplicated ({rate_and_latency(results, of)})."
+    return lines + ["", *table(stubs), "", on_one, "", results.origin() + "."]
+
+
+def rate_and_latency(results, of):
+    return f"{number(results.median(ops, **of))}, {micros(results.median(latency('p50'), **of))}"
+
+
+def protocols_sequencer():
+    """Figure 6."""
+    results = Results("protocols")
+    rows = [["sequencer", *(f"{n} outstanding: commands/s, p50, p99" for n in (1, 256))]]
+    for title, fields in [
+        ("none (unreplicated)", {"protocol": "unreplicated"}),
+        ("at a socket", {"sequencer": "host"}),
+        ("in the kernel of a host", {"sequencer": "xdp"}),
+        ("in a switch", {"sequencer": "switch"}),
+    ]:
+        cells = []
+        for n in (1, 256):
+            of = {"name": "sequencers", "outstanding": n, **fields}
+            cells.append(f"{rate_and_latency(results, of)}, {micros(results.median(latency('p99'), **of))}")
+        rows.append([title, *cells])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def protocols_loss():
+    """Figure 7."""
+    results = Results("protocols")
+    rates = sorted({line["loss"] for line in results.lines("loss")})
+    rows = [["lost on each link", *(f"{rate:g}%" for rate in rates)]]
+    for protocol, title in PROTOCOLS.items():
+        cells = []
+        for rate in rates:
+            of = {"name": "loss", "protocol": protocol, "loss": rate}
+            cells.append(f"{number(results.median(ops, **of))} ({results.median(lambda line: line['of_lossless'], **of):.0%})")
+        rows.append([title, *cells])
+    return table(rows) + ["", "In brackets: the share of what it does without loss. " + results.origin() + "."]
+
+
+def protocols_scale():
+    """Figure 8."""
+    results = Results("protocols")
+    rows = [["replicas", "commands/s, median latency", "leader's CPU a command"]]
+    for n in sorted({line["replicas"] for line in results.lines("scale")}):
+        of = {"name": "scale", "replicas": n}
+        cpu = results.median(lambda line: line["leader_cpu_us"], **of)
+        rows.append([str(n), rate_and_latency(results, of), f"{cpu:.2f} µs"])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def protocols_failover():
+    """Figure 9."""
+    results = Results("protocols")
+    rows = [["what happens", "detected after", "nothing answered: median, longest", "as many answers as before after"]]
+    for name in ("failover", "failover-fast"):
+        events = dict.fromkeys(line["event"] for line in results.lines(name))
+        for event in events:
+            lines = results.lines(name, event=event)
+            gaps = [gap for line in lines for gap in line["gap_ms"]["runs"]]
+            peaks = [peak for line in lines for peak in line["peak_ms_runs"]]
+            # Replicas notice by themselves that their leader is silent.
+            detected = f"{lines[0]['detection_ms']} ms" if event.startswith("sequencer") else ""
+            rows.append([
+                event.replace("-", " "),
+                detected,
+                f"{statistics.median(gaps):.0f} ms, {max(gaps):.0f} ms",
+                f"{statistics.median(peaks):.0f} ms",
+            ])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def protocols_stores():
+    results = Results("protocols")
+    rows = [["RocksDB puts", "commands/s, median latency", "p99", "commit_holds", "rollbacks"]]
+    for protocol in ("nopaxos", "paxos"):
+        of = {"name": "rocksdb/udp", "protocol": protocol}
+        rows.append([
+            PROTOCOLS[protocol],
+            rate_and_latency(results, of),
+            micros(results.median(latency("p99"), **of)),
+            *(f"{results.median(lambda line, f=f: line[f], **of):,.0f}" for f in ("commit_holds", "rollbacks")),
+        ])
+    return table(rows) + ["", results.origin() + "."]
 
 
 def number(value):
