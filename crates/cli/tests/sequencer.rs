@@ -119,8 +119,12 @@ impl World {
         value: &[u8],
     ) -> Option<(Header, Vec<u8>)> {
         let datagram = header.datagram(value);
-        self.client.send_to(&datagram, address).unwrap();
         let mut buffer = [0; 2048];
+        // Late answers to earlier questions, perhaps of a memory that is gone, would be taken for this one's.
+        self.client.set_nonblocking(true).unwrap();
+        while self.client.recv(&mut buffer).is_ok() {}
+        self.client.set_nonblocking(false).unwrap();
+        self.client.send_to(&datagram, address).unwrap();
         let n = self.client.recv(&mut buffer).ok()?;
         let answer = Packet::parse(&buffer[..n]).unwrap();
         Some((answer.header, answer.value.to_vec()))
