@@ -123,7 +123,9 @@ fn a_read_before_what_acceptors_show_is_executed() {
 /// [B-ASK]
 #[test]
 fn a_read_that_shares_a_question_asked_before_it() {
-    assert_found_with(Mutation::ReadsShareEarlier, READS, &[Linearizable]);
+    let script = include_str!("../../../testdata/cluster/read_asked_before.txt");
+    let found = found_by_script(script, Mutation::ReadsShareEarlier);
+    assert_eq!(found, Some(Linearizable));
 }
 
 /// [B-ONE]
