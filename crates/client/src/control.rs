@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use control::{Message, OUTSIDE};
@@ -108,6 +109,11 @@ impl ControlClient {
                 Err(_) => {}
             }
         }
+    }
+
+    /// To wait for what wasn't asked for just now: then there is something to [`receive`](Self::receive).
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Asks all of `peers` until one gives an answer that `pick` takes.

@@ -197,7 +197,11 @@ impl Session {
 const CONFIRMATIONS_BEFORE_MOVE: u32 = 3;
 /// How often a leader is asked for while there is none.
 const ASK_INTERVAL: Time = 20_000_000;
+/// How often somebody asks who merely gets no answer. The controller remembers it for twice as long. [E-ASKED]
+const WATCH_INTERVAL: Time = 500_000_000;
 const SECOND: Time = 1_000_000_000;
+/// How long messages of the control plane are waited for.
+const CONTROL_WAIT: Duration = Duration::from_millis(2);
 const WAIT_STEP: Duration = Duration::from_millis(100);
 
 impl Client {
@@ -652,8 +656,16 @@ impl Client {
             .flatten()
             .min()
             .map_or(WAIT_STEP, |at| Duration::from_nanos(at.saturating_sub(now)));
-        let fds = std::iter::once(self.plane.as_fd());
+        // What the controller tells who asked it lately. [E-ASKED]
+        let told = now < self.asked_for_leader + 2 * WATCH_INTERVAL;
+        let told = told.then(|| self.control.as_fd());
+        let fds = std::iter::once(self.plane.as_fd()).chain(told);
         let ready = self.spinner.wait_for(fds, Some(timeout.min(until_tick)))?;
+        if ready.has(1) {
+            if let Some((_, Message::View(view))) = self.control.receive(CONTROL_WAIT) {
+                self.take_view(&view, now);
+            }
+        }
         Ok(ready.has(0))
     }
 
@@ -662,6 +674,9 @@ impl Client {
         if self.proposer.next_deadline().is_some_and(|at| at <= now) {
             self.proposer.tick(now, &mut self.outbox);
             self.plane.send(&mut self.outbox.batch);
+            if now >= self.asked_for_leader + WATCH_INTERVAL {
+                self.request_view(now);
+            }
         }
         // Replicas that don't know a session are silent: MOVE tells whether it is gone.
         let silent = self.reads.as_mut().map(|reads| reads.tick(now));
@@ -679,16 +694,20 @@ impl Client {
 
     /// Asks the control plane, and the replicas in case the controller is away, who leads.
     fn ask_for_leader(&mut self, now: Time) {
+        self.request_view(now);
+        while let Some((_, message)) = self.control.receive(CONTROL_WAIT) {
+            if let Message::View(view) = message {
+                self.take_view(&view, now);
+            }
+        }
+    }
+
+    fn request_view(&mut self, now: Time) {
         self.asked_for_leader = now;
         let group = self.group;
         for node in control_nodes(&self.cluster, group) {
             self.control
                 .send(node.control, &Message::ViewRequest { group });
-        }
-        while let Some((_, message)) = self.control.receive(Duration::from_millis(2)) {
-            if let Message::View(view) = message {
-                self.take_view(&view, now);
-            }
         }
     }
 

@@ -3,6 +3,7 @@
 //!
 //! When a new epoch is needed, and who is in it, is decided in [`plan`].
 
+mod asked;
 mod belief;
 mod enrol;
 mod lanes;
@@ -21,6 +22,7 @@ use crate::state::Handed;
 use crate::status::FailoverStatus;
 use crate::suspicion::Suspicion;
 use crate::{ControlOutbox, GroupSettings, GroupState, Message, OUTSIDE, Peer, Refused, Store};
+use asked::Asked;
 use belief::Claim;
 use lanes::OutsideLanes;
 use memories::EarlierStart;
@@ -46,6 +48,7 @@ pub(crate) struct Group {
     /// The operator's wish, and who waits for the next epoch in force.
     order: Option<Order>,
     waiting: Vec<Peer>,
+    asked: Asked,
     /// Replicas are being stopped, since that wish accepts a loss.
     stopping: Option<Stopping>,
     /// The last epoch would have leapt in a part of its partitions.
@@ -124,6 +127,7 @@ impl Group {
             random,
             order: None,
             waiting: Vec::new(),
+            asked: Asked::default(),
             stopping: None,
             torn: false,
             changed: None,
@@ -228,7 +232,7 @@ impl Group {
         }
         if packet.header.msgtype == MsgType::ProbeAck {
             let result = self.suspicion.answer(packet);
-            self.note_programmed(now);
+            self.note_programmed(now, out);
             if result == Ok(self.settings.voters().0) {
                 self.note_memory(packet.header.swid, store, out);
             }
@@ -275,6 +279,7 @@ impl Group {
         }
         match message {
             Message::ViewRequest { .. } => {
+                self.asked.note(now, from);
                 out.control(from, Message::View(self.state.view(self.id())));
             }
             Message::LaneRequest {
@@ -499,6 +504,7 @@ impl Group {
         self.timed = Some((attempt.started, attempt.reason));
         self.repeat_orders(out, true);
         self.send_views(out);
+        self.tell_who_asked(now, out);
         self.answer_waiting(Ok(self.state.last_epoch()), out);
     }
 

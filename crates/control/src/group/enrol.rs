@@ -108,7 +108,7 @@ impl Group {
         out.control(Peer::Node(record.leader.0), message);
     }
 
-    pub(super) fn note_programmed(&mut self, now: Time) {
+    pub(super) fn note_programmed(&mut self, now: Time, out: &mut impl ControlOutbox) {
         let Some(record) = self.state.in_force() else {
             return;
         };
@@ -126,6 +126,8 @@ impl Group {
                 reason,
                 duration_us: (now - started) / 1_000,
             });
+            // Whoever was quicker than the order to the leader was refused by it. [E-ASKED]
+            self.tell_who_asked(now, out);
         }
     }
 }

@@ -363,6 +363,15 @@ impl World {
         self.told.iter().filter_map(result).collect()
     }
 
+    /// Which sessions views that reached clients show as in force.
+    pub fn sessions_told(&self) -> Vec<Epoch> {
+        let shown = |m: &Message| match m {
+            Message::View(view) => view.active().map(|record| record.epoch),
+            _ => None,
+        };
+        self.told.iter().filter_map(shown).collect()
+    }
+
     pub fn committed(&self, pid: u16) -> Instance {
         self.checkers[usize::from(pid)].most_committed()
     }
@@ -520,6 +529,14 @@ impl World {
         let now = self.now;
         self.give(n, |controller, out| {
             controller.message(now, OPERATOR, &message, out)
+        });
+    }
+
+    /// A client asks the controller who leads.
+    pub fn ask_for_view(&mut self) {
+        let (now, question) = (self.now, Message::ViewRequest { group: GROUP });
+        self.give(0, |controller, out| {
+            controller.message(now, OPERATOR, &question, out);
         });
     }
 

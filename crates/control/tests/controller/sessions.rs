@@ -107,6 +107,23 @@ fn a_silent_sequencer_is_replaced_and_what_is_committed_stays() {
     world.check();
 }
 
+/// [E-ASKED]
+#[test]
+fn who_asked_before_another_session_began_is_told_without_asking_again() {
+    let mut world = World::started(3);
+    world.down.insert(SEQUENCERS[0]);
+    world.ask_for_view();
+    world.run(5);
+    assert_eq!(world.sessions_told(), [1]);
+    goes_on_in(&mut world, 2);
+    assert_eq!(world.sessions_told(), [1, 2, 2], "in force, and programmed");
+    // Who hasn't asked for long is told nothing.
+    world.run(1_000);
+    world.boot_sequencer(world.sequencer());
+    goes_on_in(&mut world, 3);
+    assert_eq!(world.sessions_told().len(), 3);
+}
+
 /// [F-NEED] [F-PROGRAM]
 #[test]
 fn a_sequencer_that_restarted_gets_a_session_for_its_new_memory() {

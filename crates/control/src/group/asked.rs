@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who asked for the view lately, and is told the next one without asking again. [E-ASKED]
+
+use super::Group;
+use crate::{ControlOutbox, Message, Peer};
+use paxos::Time;
+use std::collections::VecDeque;
+
+/// So many are remembered; the one who asked longest ago is forgotten first.
+const MAX_ASKED: usize = 256;
+const REMEMBERED_FOR: Time = 1_000_000_000;
+
+/// In the order in which they asked last.
+#[derive(Default)]
+pub(super) struct Asked(VecDeque<(Time, Peer)>);
+
+impl Asked {
+    /// Nodes are told every view as it is.
+    pub fn note(&mut self, now: Time, peer: Peer) {
+        if let Peer::Node(_) = peer {
+            return;
+        }
+        self.0.retain(|&(_, other)| other != peer);
+        if self.0.len() == MAX_ASKED {
+            self.0.pop_front();
+        }
+        self.0.push_back((now, peer));
+    }
+
+    fn lately(&self, now: Time) -> impl Iterator<Item = Peer> {
+        let is_recent = move |&&(at, _): &&(Time, Peer)| now.saturating_sub(at) < REMEMBERED_FOR;
+        self.0.iter().filter(is_recent).map(|&(_, peer)| peer)
+    }
+}
+
+impl Group {
+    /// What they were told when they asked was that who had died leads.
+    pub(super) fn tell_who_asked(&self, now: Time, out: &mut impl ControlOutbox) {
+        let view = self.state.view(self.id());
+        for peer in self.asked.lately(now) {
+            out.control(peer, Message::View(view.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lately(asked: &Asked, now: Time) -> Vec<Peer> {
+        asked.lately(now).collect()
+    }
+
+    /// [E-ASKED]
+    #[test]
+    fn who_asks_is_remembered_once_and_for_a_second() {
+        let mut asked = Asked::default();
+        asked.note(0, Peer::Client(1));
+        asked.note(5, Peer::Client(2));
+        asked.note(9, Peer::Client(1));
+        asked.note(9, Peer::Node(3));
+        assert_eq!(lately(&asked, 10), [Peer::Client(2), Peer::Client(1)]);
+        assert_eq!(lately(&asked, REMEMBERED_FOR + 5), [Peer::Client(1)]);
+        assert!(lately(&asked, REMEMBERED_FOR + 9).is_empty());
+    }
+
+    #[test]
+    fn a_flood_of_askers_pushes_out_the_oldest() {
+        let mut asked = Asked::default();
+        for n in 0..=MAX_ASKED as u64 {
+            asked.note(n, Peer::Client(n));
+        }
+        let told = lately(&asked, 300);
+        assert_eq!(told.len(), MAX_ASKED);
+        assert!(!told.contains(&Peer::Client(0)));
+    }
+}
