@@ -158,6 +158,7 @@ fn what_would_make_replicas_differ_is_refused_by_name() {
         "BRPOPLPUSH l l 1",
         "XREAD BLOCK 0 STREAMS s 0",
         "WAIT 1 1",
+        "CLUSTER SLOTS",
         "PUBLISH c m",
         "SUBSCRIBE c",
         "MULTI",

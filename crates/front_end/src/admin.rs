@@ -325,7 +325,7 @@ pub(crate) fn config(call: &mut Call<'_>) -> Outcome {
         ("maxclients", call.shared.max_clients.to_string()),
         ("maxmemory", "0".to_owned()),
         ("maxmemory-policy", "noeviction".to_owned()),
-        ("port", call.shared.port.to_string()),
+        ("port", call.shared.this.address.port().to_string()),
         ("proto-max-bulk-len", call.shared.max_value.to_string()),
         ("timeout", "0".to_owned()),
     ];

@@ -7,7 +7,7 @@ use crate::partitions::Partitions;
 use crate::resp::Writer;
 use crate::settings::Shared;
 use crate::transaction::Transaction;
-use crate::{admin, info, keys, native, transaction};
+use crate::{admin, cluster, info, keys, native, transaction};
 
 /// A command in hand.
 pub(crate) struct Call<'a> {
@@ -138,6 +138,7 @@ commands! {
     "config" -2 ADMIN NO_KEYS, admin::config;
     "auth" -2 CONNECTION NO_KEYS, admin::auth;
     "hello" -1 CONNECTION NO_KEYS, admin::hello;
+    "cluster" -2 ADMIN NO_KEYS, cluster::cluster;
     "readonly" 1 PLAIN NO_KEYS, admin::readonly;
     "readwrite" 1 PLAIN NO_KEYS, admin::readwrite;
     "quit" -1 CONNECTION NO_KEYS, admin::quit;

@@ -67,7 +67,7 @@ fn server(call: &Call<'_>, text: &mut String) {
          wirepaxos_version:{}\r\n",
         std::env::consts::OS,
         std::process::id(),
-        call.shared.port,
+        call.shared.this.address.port(),
         uptime / 86_400,
         env!("CARGO_PKG_VERSION"),
     );

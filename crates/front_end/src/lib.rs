@@ -10,6 +10,7 @@ mod admin;
 mod answer;
 mod census;
 mod client;
+mod cluster;
 mod commands;
 mod connection;
 mod cursor;
@@ -31,6 +32,7 @@ mod stream;
 mod transaction;
 mod walk;
 
+pub use cluster::Neighbour;
 pub use connection::SESSION_WINDOW;
 pub use log::Plane;
 pub use mailbox::Mailbox;

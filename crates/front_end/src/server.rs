@@ -22,6 +22,7 @@ use tls::Failure;
 
 use crate::census::Census;
 use crate::client::Client;
+use crate::cluster::Neighbour;
 use crate::connection::{Connection, SESSION_WINDOW, Sink};
 use crate::handshakes::{self, Handshakes};
 use crate::lane::{Logged, Session};
@@ -165,7 +166,11 @@ impl<P: Plane> Server<P> {
             )));
         }
         let poll = Poll::new()?;
-        let port = settings.listener.local_addr()?.port();
+        let this = Neighbour {
+            node: settings.deployment.node,
+            address: settings.listener.local_addr()?,
+            tls: settings.tls.is_some(),
+        };
         settings.listener.set_nonblocking(true)?;
         let mut listener = TcpListener::from_std(settings.listener);
         let log = Log::new(
@@ -210,7 +215,8 @@ impl<P: Plane> Server<P> {
                 max_clients: settings.max_clients,
                 max_output_bytes: settings.max_output_bytes,
                 max_memory_bytes: settings.max_memory_bytes,
-                port,
+                this,
+                others: settings.others,
                 describe: settings.describe,
                 metrics: Arc::default(),
                 keys: (0..partitions).map(|_| AtomicU64::new(u64::MAX)).collect(),

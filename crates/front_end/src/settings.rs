@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use paxos::{Deployment, Time};
 
+use crate::cluster::Neighbour;
 use crate::metrics::Metrics;
 use crate::native::Native;
 
@@ -56,6 +57,8 @@ pub struct Settings {
     pub password: Option<String>,
     /// If there is one, clients must speak TLS.
     pub tls: Option<tls::Server>,
+    /// The group's other front ends, for clients of Redis Cluster.
+    pub others: Vec<Neighbour>,
     /// Clients that are getting to know who speaks there, at most. One more takes the place of the one that is at it longest.
     pub max_handshakes: usize,
     /// How long that may take.
@@ -96,6 +99,7 @@ impl Settings {
             seed,
             password: None,
             tls: None,
+            others: Vec::new(),
             max_handshakes: 256,
             handshake_timeout: Duration::from_secs(10),
             max_clients: 10_000,
@@ -124,7 +128,8 @@ pub(crate) struct Shared {
     pub max_clients: usize,
     pub max_output_bytes: usize,
     pub max_memory_bytes: usize,
-    pub port: u16,
+    pub this: Neighbour,
+    pub others: Vec<Neighbour>,
     pub describe: Describe,
     pub metrics: Arc<Metrics>,
     /// How many keys each partition had when this replica was last asked; `u64::MAX`: it wasn't yet.

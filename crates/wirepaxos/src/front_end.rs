@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use control::View;
-use front_end::Native;
+use front_end::{Native, Neighbour};
 use node::auth::{Keys, Signer};
 use node::cluster_file::{Node, RedisOrder, RedisReads};
 use node::{ClusterFile, Senders, Services};
@@ -58,6 +58,7 @@ pub fn start(
     settings.native = native;
     settings.password = node.password()?;
     settings.tls = node.redis_tls.clone().map(open_tls).transpose()?;
+    settings.others = others(cluster, node, group.id);
     let share = sessions_for_front_ends() / cluster.replicas(group.id).len();
     settings.max_clients = settings.max_clients.min(share);
     limit_to_files(&mut settings.max_clients)?;
@@ -75,6 +76,25 @@ pub fn start(
     let front_end = front_end::start(settings, plane)?;
     tie(cluster, services, front_end, leader, positions);
     Ok(())
+}
+
+/// The other front ends of the group, as clients are told of them. One that listens at all its addresses is found at that of its
+/// packets.
+fn others(cluster: &ClusterFile, node: &Node, group: u16) -> Vec<Neighbour> {
+    let replicas = cluster.replicas(group).into_iter();
+    let others = replicas.filter(|other| other.id != node.id);
+    let shown = others.filter_map(|other| {
+        let mut address = other.redis?;
+        if address.ip().is_unspecified() {
+            address.set_ip(other.address.ip());
+        }
+        Some(Neighbour {
+            node: other.id,
+            address,
+            tls: other.redis_tls.is_some(),
+        })
+    });
+    shown.collect()
 }
 
 fn open_tls(files: tls::Files) -> Result<tls::Server, Error> {

@@ -25,7 +25,8 @@ pub(super) fn refusal(spec: &Spec, args: &[&[u8]], in_transaction: bool) -> Opti
             Some("what is executed is executed everywhere")
         }
         "script|flush" if in_transaction => Some("scripts are removed by themselves"),
-        "cluster|reset" | "asking" | "restore-asking" => Some("slots don't move"),
+        "asking" | "restore-asking" => Some("slots don't move"),
+        name if name.starts_with("cluster") => Some("the front end answers it, outside of MULTI"),
         _ => None,
     };
     if by_name.is_some() {
