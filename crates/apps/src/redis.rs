@@ -25,6 +25,7 @@ mod rules;
 mod saves;
 mod server;
 mod snapshots;
+mod spop;
 mod state;
 mod transactions;
 

@@ -152,7 +152,6 @@ fn what_would_make_replicas_differ_is_refused_by_name() {
         "MOVE l 1",
         "COPY l other DB 1",
         "MIGRATE h 1 l 0 5",
-        "SPOP s",
         "SORT l BY w_* STORE l2",
         "BLPOP l 1",
         "BRPOPLPUSH l l 1",
@@ -207,6 +206,86 @@ fn what_would_make_replicas_differ_is_refused_by_name() {
     }
     assert_eq!(execute(&mut app, b"\xff"), b"-ERR malformed command\r\n");
     assert_eq!(app.digest().unwrap(), before);
+}
+
+#[test]
+fn spop_takes_the_same_members_whatever_a_set_has_lived_through() {
+    if !is_installed() {
+        return;
+    }
+    let (dir, other) = (TempDir::new("redis-spop"), TempDir::new("redis-spop-2"));
+    let mut app = Redis::open(&dir.0).unwrap();
+    // Its table is larger than that of one that is read from a snapshot.
+    for n in 0..2_000 {
+        expect(&mut app, &format!("SADD s member:{n}"), ":1\r\n");
+    }
+    for n in 300..2_000 {
+        expect(&mut app, &format!("SREM s member:{n}"), ":1\r\n");
+    }
+    let mut bytes = Vec::new();
+    app.snapshot().unwrap().write_to(&mut bytes).unwrap();
+    let mut copy = Redis::open(&other.0).unwrap();
+    copy.restore(&mut &bytes[..]).unwrap();
+    let transaction = |commands: &[&str]| {
+        encoded(&Command::Exec {
+            stamp: Stamp { node: 1, ms: NOON },
+            resp3: false,
+            watched: Vec::new(),
+            commands: commands
+                .iter()
+                .map(|words| words.split(' ').map(str::as_bytes).collect())
+                .collect(),
+        })
+    };
+    let mut both = |command: &[u8]| {
+        let answers = [&mut app, &mut copy].map(|app| execute(app, command));
+        assert_eq!(answers[0], answers[1]);
+        String::from_utf8_lossy(&answers[0]).into_owned()
+    };
+    let mut taken = Vec::new();
+    for _ in 0..50 {
+        taken.push(both(&call("SPOP s")));
+        taken.push(both(&call("SPOP s 2")));
+    }
+    taken.sort();
+    taken.dedup();
+    assert_eq!(taken.len(), 100, "each is taken once");
+    assert_eq!(both(&call("SCARD s")), ":150\r\n");
+    let shown = both(&transaction(&[
+        "SADD t x", "SPOP t", "SPOP t", "SADD t y", "SPOP s 0", "SPOP t 5",
+    ]));
+    assert_eq!(
+        shown,
+        "*6\r\n:1\r\n$1\r\nx\r\n$-1\r\n:1\r\n*0\r\n*1\r\n$1\r\ny\r\n"
+    );
+    let beside = both(&transaction(&["SPOP s", "EVAL return(1) 0"]));
+    assert!(beside.starts_with("-EXECABORT"), "{beside}");
+    assert_eq!(both(&call("SCARD s")), ":150\r\n");
+    assert_eq!(both(&call("SPOP s 1000")).lines().count(), 301);
+    for (words, answer) in [
+        ("SPOP s", "$-1\r\n"),
+        ("SPOP s 2", "*0\r\n"),
+        (
+            "SPOP s -1",
+            "-ERR value is out of range, must be positive\r\n",
+        ),
+        (
+            "SPOP s x",
+            "-ERR value is out of range, must be positive\r\n",
+        ),
+        ("SPOP s 1 1", "-ERR syntax error\r\n"),
+        ("SET k v", "+OK\r\n"),
+        (
+            "SPOP k",
+            "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
+        ),
+    ] {
+        assert_eq!(both(&call(words)), answer, "{words}");
+    }
+    kill_server(&app);
+    expect(&mut app, "SADD t last", ":1\r\n");
+    expect(&mut copy, "SADD t last", ":1\r\n");
+    assert_eq!(app.digest().unwrap(), copy.digest().unwrap());
 }
 
 #[test]
@@ -501,6 +580,8 @@ const TEMPLATES: &[&str] = &[
     "SADD {s} {n} {n} {n} {n} {n}",
     "SREM {s} {v} {n}",
     "SMOVE {s} {s} {v}",
+    "SPOP {s}",
+    "SPOP {s} 3",
     "SMEMBERS {s}",
     "SRANDMEMBER {s} 2",
     "SINTERSTORE {s} {s} {s}",
@@ -686,6 +767,7 @@ impl Judge {
                 commands: vec![
                     args.clone(),
                     vec![b"INCR", b"c1"],
+                    vec![b"SPOP", b"s2"],
                     more.iter().map(Vec::as_slice).collect(),
                 ],
             }

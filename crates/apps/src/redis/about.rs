@@ -6,11 +6,11 @@ use crate::watches::Watches;
 
 const FORMAT: u8 = 1;
 
-/// The clock, how many scripts were run, and the keys that are watched.
-pub(super) fn emit(clock: &Clock, scripts_run: u64, watches: &Watches) -> Vec<u8> {
+/// The clock, how often dice were seeded, and the keys that are watched.
+pub(super) fn emit(clock: &Clock, drawn: u64, watches: &Watches) -> Vec<u8> {
     let mut about = vec![FORMAT];
     clock.emit(&mut about);
-    about.extend_from_slice(&scripts_run.to_be_bytes());
+    about.extend_from_slice(&drawn.to_be_bytes());
     about.extend_from_slice(&watches.last().to_be_bytes());
     for (key, version) in watches.all() {
         about.extend_from_slice(&(key.len() as u32).to_be_bytes());
@@ -29,7 +29,7 @@ pub(super) fn parse(about: &[u8]) -> Result<(Clock, u64, Watches), String> {
         ));
     }
     let parsed = rest.split_first_chunk().and_then(|(clock, rest)| {
-        let (scripts_run, rest) = rest.split_first_chunk()?;
+        let (drawn, rest) = rest.split_first_chunk()?;
         let (last, mut rest) = rest.split_first_chunk()?;
         let mut watched = Vec::new();
         while !rest.is_empty() {
@@ -41,11 +41,7 @@ pub(super) fn parse(about: &[u8]) -> Result<(Clock, u64, Watches), String> {
         }
         let last = u64::from_be_bytes(*last);
         let watches = Watches::load(last, watched.into_iter());
-        Some((
-            Clock::parse(clock),
-            u64::from_be_bytes(*scripts_run),
-            watches,
-        ))
+        Some((Clock::parse(clock), u64::from_be_bytes(*drawn), watches))
     });
     parsed.ok_or_else(|| "what they say of themselves is damaged".into())
 }

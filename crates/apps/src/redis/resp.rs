@@ -170,7 +170,7 @@ pub(super) fn put_request(out: &mut Vec<u8>, args: &[&[u8]]) {
     }
 }
 
-fn put_number(out: &mut Vec<u8>, kind: u8, number: usize) {
+pub(super) fn put_number(out: &mut Vec<u8>, kind: u8, number: usize) {
     out.push(kind);
     out.extend_from_slice(number.to_string().as_bytes());
     out.extend_from_slice(b"\r\n");

@@ -17,7 +17,6 @@ pub(super) fn refusal(spec: &Spec, args: &[&[u8]], in_transaction: bool) -> Opti
         // Only behind both keys it is an option.
         "copy" if args[3..].iter().any(|arg| arg.eq_ignore_ascii_case(b"DB")) => Some(ONE_DATABASE),
         "migrate" => Some("keys stay in their cluster"),
-        "spop" => Some("each replica would take another member; use SRANDMEMBER and SREM"),
         "sort" if says("BY") && says("STORE") => {
             Some("replicas would store equal weights in different orders; leave out BY or STORE")
         }

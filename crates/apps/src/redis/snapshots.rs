@@ -81,7 +81,7 @@ impl Replicated {
     /// Brings database 1 up to date.
     fn write_records(&mut self) {
         let server = &mut self.server;
-        let about = about::emit(&self.clock, self.scripts_run, &self.watches);
+        let about = about::emit(&self.clock, self.drawn, &self.watches);
         // They are stored all together.
         self.watches.take_changes();
         server.queue(&[b"SET", ABOUT, &about]);

@@ -4,7 +4,7 @@
 //!
 //! | in database 1 | |
 //! |---|---|
-//! | `about` | format u8, the clock, scripts run u64, the last version given u64, then of each watched key: length u32, key, version u64 |
+//! | `about` | format u8, the clock, how often dice were seeded u64, the last version given u64, then of each watched key: length u32, key, version u64 |
 //! | `records` | a hash: the replica's records |
 //! | `scripts` | a set: the scripts' texts. A snapshot has the functions, and no scripts |
 
@@ -51,8 +51,8 @@ pub(super) struct Replicated {
     pub(super) clock: Clock,
     pub(super) watches: Watches,
     pub(super) scripts: HashSet<Vec<u8>>,
-    /// How many were run.
-    pub(super) scripts_run: u64,
+    /// How often dice were seeded: for each script that was run, each SPOP that took something.
+    pub(super) drawn: u64,
     pub(super) records: HashMap<Vec<u8>, Vec<u8>>,
     /// Records and scripts that the server has otherwise.
     pub(super) changed_records: HashSet<Vec<u8>>,
@@ -80,7 +80,7 @@ impl Replicated {
             clock: Clock::default(),
             watches: Watches::default(),
             scripts: HashSet::new(),
-            scripts_run: 0,
+            drawn: 0,
             records: HashMap::new(),
             changed_records: HashSet::new(),
             new_scripts: Vec::new(),
@@ -108,8 +108,7 @@ impl Replicated {
             .ok()
             .and_then(|v| Some(v.text()?.to_vec()));
         let about = about.ok_or(Loading::Strange("they name no format".into()))?;
-        (self.clock, self.scripts_run, self.watches) =
-            about::parse(&about).map_err(Loading::Strange)?;
+        (self.clock, self.drawn, self.watches) = about::parse(&about).map_err(Loading::Strange)?;
         let records = self.server.order(&[b"HGETALL", RECORDS])?;
         let records = Value::parse(&records).map_err(|_| Loading::Strange("records".into()))?;
         for pair in records.items().chunks_exact(2) {
@@ -236,6 +235,10 @@ impl Replicated {
                 return Ok(());
             }
         };
+        if spec.name == "spop" {
+            self.touch(spec, args);
+            return self.spop(resp3, args, reply);
+        }
         self.note_script(spec, args)?;
         let (mut requests, mut count) = (Vec::new(), 1);
         let user = user_of(spec);
@@ -292,8 +295,8 @@ impl Replicated {
 
     /// Seeds the scripts' dice by what was executed so far.
     pub(super) fn put_seed(&mut self, requests: &mut Vec<u8>) -> usize {
-        self.scripts_run += 1;
-        let seed = (self.scripts_run % SEEDS).to_string();
+        self.drawn += 1;
+        let seed = (self.drawn % SEEDS).to_string();
         put_request(requests, &[b"EVAL", SEED_SCRIPT, b"0", seed.as_bytes()]);
         1
     }

@@ -5,10 +5,15 @@ use replica::Error;
 
 use super::catalogue::Spec;
 use super::command::Watched;
-use super::resp::{put_error, put_numbers, put_request};
+use super::resp::{put_error, put_number, put_numbers, put_request};
 use super::rules;
 use super::server::User;
 use super::state::{Replicated, scripts_of, user_of};
+
+/// A command, and what it is.
+type Judged<'a> = (&'a Spec, &'a Vec<&'a [u8]>);
+
+const SPOP_BESIDE_SCRIPTS: &str = "EXECABORT Transaction discarded because of: ERR SPOP isn't available beside scripts in one transaction";
 
 impl Replicated {
     pub(super) fn exec(
@@ -34,10 +39,27 @@ impl Replicated {
                 return Ok(());
             }
         };
+        let commands: Vec<Judged<'_>> = specs.into_iter().zip(commands).collect();
+        if !commands.iter().any(|(spec, _)| spec.name == "spop") {
+            return self.give_together(resp3, &commands, reply);
+        }
+        if commands.iter().any(|(spec, _)| scripts_of(spec) > 0) {
+            put_error(reply, SPOP_BESIDE_SCRIPTS);
+            return Ok(());
+        }
+        self.give_in_parts(resp3, &commands, reply)
+    }
+
+    fn give_together(
+        &mut self,
+        resp3: bool,
+        commands: &[Judged<'_>],
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         let (mut requests, mut transaction) = (Vec::new(), Vec::new());
         put_request(&mut transaction, &[b"MULTI"]);
         let (mut user, mut count, mut scripts) = (User::Client, commands.len() + 2, 0);
-        for (spec, args) in specs.into_iter().zip(commands) {
+        for (spec, args) in commands {
             self.note_script(spec, args)?;
             put_request(&mut transaction, &rules::given_as(spec, args));
             self.touch(spec, args);
@@ -53,6 +75,34 @@ impl Replicated {
         requests.extend_from_slice(&transaction);
         let given = self.given(user, resp3, requests, count);
         self.give_and_keep(given.with_scripts(scripts), reply)
+    }
+
+    /// What SPOP takes depends on what the commands before it have done. Nobody else is at this server, and without scripts no
+    /// part of a transaction is ever undone, so it may be given in parts.
+    fn give_in_parts(
+        &mut self,
+        resp3: bool,
+        commands: &[Judged<'_>],
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        put_number(reply, b'*', commands.len());
+        let mut rest = commands;
+        while !rest.is_empty() {
+            let until = rest.iter().position(|(spec, _)| spec.name == "spop");
+            let (before, behind) = rest.split_at(until.unwrap_or(rest.len()));
+            if !before.is_empty() {
+                let mut answers = Vec::new();
+                self.give_together(resp3, before, &mut answers)?;
+                put_items(reply, &answers, before.len());
+            }
+            rest = behind;
+            if let Some(((spec, args), behind)) = rest.split_first() {
+                self.touch(spec, args);
+                self.spop(resp3, args, reply)?;
+                rest = behind;
+            }
+        }
+        Ok(())
     }
 
     /// Answers the version of each key, and whether there is one.
@@ -84,4 +134,14 @@ impl Replicated {
         self.give(&given, &mut answer)?;
         Ok(answer == b":1\r\n")
     }
+}
+
+/// Appends the items of an array of so many; an error in its place is the answer to each of them.
+fn put_items(out: &mut Vec<u8>, array: &[u8], count: usize) {
+    if array.starts_with(b"-") {
+        (0..count).for_each(|_| out.extend_from_slice(array));
+        return;
+    }
+    let head = array.windows(2).position(|pair| pair == b"\r\n");
+    out.extend_from_slice(&array[head.map_or(0, |at| at + 2)..]);
 }
