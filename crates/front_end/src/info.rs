@@ -15,7 +15,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// Writes the lines of one section.
 type Section = fn(&Call<'_>, &mut String);
 
-const SECTIONS: [(&str, Section); 8] = [
+const SECTIONS: [(&str, Section); 9] = [
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),
@@ -23,6 +23,7 @@ const SECTIONS: [(&str, Section); 8] = [
     ("Stats", stats),
     ("Replication", replication),
     ("CPU", cpu),
+    ("Cluster", cluster),
     ("Keyspace", keyspace),
 ];
 
@@ -177,6 +178,11 @@ fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
     let mut fields = fields.split_whitespace().skip(11);
     let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / TICKS_PER_SECOND);
     Some((seconds()?, seconds()?))
+}
+
+/// Clients of Redis Cluster ask for it before they send CLUSTER.
+fn cluster(_: &Call<'_>, text: &mut String) {
+    lines(text, &[("cluster_enabled", 1)]);
 }
 
 /// As this replica had them within the last second; nothing is shown before they are known.

@@ -1115,6 +1115,7 @@ fn info_shows_keys_memory_and_cpu() {
         "Stats",
         "Replication",
         "CPU",
+        "Cluster",
         "Keyspace",
     ] {
         assert!(text.contains(&format!("# {section}\r\n")), "{section}");
