@@ -3,6 +3,7 @@
 
 mod testlab;
 
+use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -30,6 +31,8 @@ struct World {
     replicas: Vec<Replica>,
     /// The last request's number.
     request: u64,
+    /// The last question's number, far above those of requests.
+    question: Cell<u64>,
 }
 
 /// What a replica's socket gets.
@@ -87,6 +90,7 @@ impl World {
                 .collect(),
             sequencer,
             request: 0,
+            question: Cell::new(1 << 32),
             cluster,
         }
     }
@@ -118,16 +122,22 @@ impl World {
         header: &Header,
         value: &[u8],
     ) -> Option<(Header, Vec<u8>)> {
-        let datagram = header.datagram(value);
-        let mut buffer = [0; 2048];
-        // Late answers to earlier questions, perhaps of a memory that is gone, would be taken for this one's.
-        self.client.set_nonblocking(true).unwrap();
-        while self.client.recv(&mut buffer).is_ok() {}
-        self.client.set_nonblocking(false).unwrap();
+        // Late answers to earlier questions, perhaps of a memory that is gone, have other numbers.
+        self.question.set(self.question.get() + 1);
+        let numbered = Header {
+            request: self.question.get(),
+            ..*header
+        };
+        let datagram = numbered.datagram(value);
         self.client.send_to(&datagram, address).unwrap();
-        let n = self.client.recv(&mut buffer).ok()?;
-        let answer = Packet::parse(&buffer[..n]).unwrap();
-        Some((answer.header, answer.value.to_vec()))
+        let mut buffer = [0; 2048];
+        loop {
+            let n = self.client.recv(&mut buffer).ok()?;
+            let answer = Packet::parse(&buffer[..n]).unwrap();
+            if answer.header.request == numbered.request {
+                return Some((answer.header, answer.value.to_vec()));
+            }
+        }
     }
 
     /// The round that it stamps in, and its boot nonce.
