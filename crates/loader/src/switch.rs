@@ -148,6 +148,8 @@ impl Switch {
             )
         })?;
         self.refuse_occupied(own, &object.device()?)?;
+        // Its ports may be ends of veth pairs.
+        object.redirect_answers(true)?;
         object.call("own_switch", CALL_FORWARDER, &self.program()?)?;
         let within = object.program("within")?;
         object.call("own_switch", CALL_WITHIN, &within)?;

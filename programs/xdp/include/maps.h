@@ -71,6 +71,8 @@ struct device {
 #define DEVICE_KNOWS_NODES 8
 /* Packets count only if they are signed, and are sent signed. */
 #define DEVICE_SIGNED 16
+/* Answers leave by a redirect to the port that the question came by, instead of XDP_TX. */
+#define DEVICE_REDIRECTS 64
 
 struct group {
 	/* Written last; 0 = no such group. */
