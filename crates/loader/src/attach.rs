@@ -9,10 +9,8 @@ use aya::programs::xdp::XdpLink;
 use aya::programs::{Xdp, XdpFlags};
 
 use crate::interface::Interface;
-use crate::layout::DEVICE_REDIRECTS;
 use crate::object::{Object, Result, whole};
 use crate::occupant::Occupant;
-use crate::veth;
 
 /// Where in the interface's receive path a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +63,6 @@ impl Object {
     /// Puts the role's program at an interface, until the attachment is dropped: in the driver
     /// where that is possible, otherwise in the stack.
     pub fn attach(&mut self, interface: &Interface) -> Result<Attachment> {
-        self.answer_by(interface)?;
         let (link, mode, why_generic) = self.attach_new(interface)?;
         Ok(Attachment {
             mode,
@@ -78,7 +75,6 @@ impl Object {
     /// Puts the role's program at an interface, for as long as the link is pinned in `pins`. Where
     /// one is, its program is replaced in one step: no frame passes without one.
     pub fn attach_kept(&mut self, interface: &Interface, pins: &Path) -> Result<Attachment> {
-        self.answer_by(interface)?;
         for mode in Mode::ALL {
             let path = pin_path(pins, mode, interface);
             let Ok(pinned) = PinnedLink::from_pin(&path) else {
@@ -107,22 +103,6 @@ impl Object {
             why_generic,
             _link: Link::Pinned(pinned),
         })
-    }
-
-    /// Has answers leave by a redirect to the port that the question came by, or by XDP_TX. A redirect wakes whoever is
-    /// at the other end of a veth pair. XDP_TX there does so only if that end has a program, too: else the answer lies
-    /// in its ring until something else comes (the kernel's `veth_xdp_flush`).
-    pub(crate) fn redirect_answers(&mut self, redirect: bool) -> Result<()> {
-        self.change_device(|device| {
-            device.flags &= !DEVICE_REDIRECTS;
-            device.flags |= if redirect { DEVICE_REDIRECTS } else { 0 };
-        })
-    }
-
-    /// Answers leave as the interface's driver wants it.
-    fn answer_by(&mut self, interface: &Interface) -> Result<()> {
-        let is_veth = veth::driver(&interface.name).as_deref() == Some("veth");
-        self.redirect_answers(is_veth)
     }
 
     /// `None` if the link's interface is gone.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An answer goes back over a veth pair to an end that has no program, also if nothing else passes.
+//! An answer of a role in a switch reaches an end of a veth pair that has no program, also if nothing else passes.
 
 mod common;
 
@@ -46,6 +46,7 @@ fn answers(dir: &Path) -> Result<(), String> {
     ])?;
     assert_ne!(near.mac, far.mac);
     let mut acceptor = Loaded::new(dir, Role::Acceptor, Place::only(deployment(11), SLOTS), 1);
+    acceptor.object.redirect_answers()?;
     let _attached = node.inside(|| acceptor.object.attach(&far))?;
     let socket = asker.inside(|| UdpSocket::bind(SocketAddr::from((ASKER, 0))));
     let socket = socket.map_err(|e| e.to_string())?;

@@ -71,7 +71,7 @@ struct device {
 #define DEVICE_KNOWS_NODES 8
 /* Packets count only if they are signed, and are sent signed. */
 #define DEVICE_SIGNED 16
-/* Answers leave by a redirect to the port that the question came by, instead of XDP_TX. */
+/* In a switch: answers leave by a redirect to the port that the question came by, instead of XDP_TX. */
 #define DEVICE_REDIRECTS 64
 
 struct group {
