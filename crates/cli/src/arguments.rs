@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use local_cluster::Error;
 use node::ClusterFile;
-use node::cluster_file::{Plane, Protocol};
+use node::cluster_file::{Auth, Plane, Protocol};
 
 /// Which cluster a command is about.
 #[derive(Args)]
@@ -39,6 +39,11 @@ pub fn protocol(name: &str) -> Result<Protocol, String> {
     let mut all = Protocol::ALL.into_iter();
     let named = all.find(|protocol| protocol.name() == name);
     named.ok_or("take paxos or nopaxos".to_string())
+}
+
+/// Reads what is to be signed.
+pub fn auth(name: &str) -> Result<Auth, String> {
+    Auth::named(name).ok_or("take off, control or siphash".to_string())
 }
 
 /// Reads a share.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::Args;
 use demo::{Report, Settings};
 use local_cluster::{Error, Narrator};
-use node::cluster_file::{Plane, Protocol};
+use node::cluster_file::{Auth, Plane, Protocol};
 use serde_json::{Value, json};
 
-use crate::arguments::{plane, protocol, rate};
+use crate::arguments::{auth, plane, protocol, rate};
 
 /// Options of `wirepaxos demo`.
 #[derive(Args)]
@@ -39,6 +39,10 @@ pub struct Options {
     /// All roles in this one process; then only the leader is changed, by hand-over
     #[arg(long, conflicts_with = "faults")]
     embedded: bool,
+    /// What is signed with keys of its own. siphash: packets and control messages. control: control messages alone. off: nothing.
+    /// By default as much as its nodes can: P4 switches can't sign packets
+    #[arg(long, value_parser = auth)]
+    auth: Option<Auth>,
     /// Seconds of load between two faults
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
@@ -60,6 +64,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         in_switch: options.in_switch,
         faults: options.faults,
         embedded: options.embedded,
+        auth: options.auth,
         seconds: options.seconds,
         keep: options.keep,
     };
@@ -78,6 +83,7 @@ fn document(report: &Report) -> Value {
     json!({
         "protocol": report.protocol.name(),
         "plane": report.plane,
+        "auth": report.auth.name(),
         "ops_per_s": report.ops_per_s.round(),
         "latency_us": report.latency.json(),
         "longest_gap_ms": millis(report.longest_gap),

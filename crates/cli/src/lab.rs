@@ -9,11 +9,11 @@ use ::lab::topology::{REDIS_PASSWORD, REDIS_PORT, TRUNK};
 use ::lab::{Lab, Shape, Topology, UpOptions};
 use clap::{Args, Subcommand};
 use node::ClusterFile;
-use node::cluster_file::{Plane, Protocol};
+use node::cluster_file::{Auth, Plane, Protocol};
 use serde_json::json;
 
-use crate::arguments::{plane, protocol, rate};
-use local_cluster::Error;
+use crate::arguments::{auth, plane, protocol, rate};
+use local_cluster::{Error, signed};
 
 /// What `wirepaxos lab` can do.
 #[derive(Subcommand)]
@@ -105,6 +105,10 @@ pub struct Up {
     /// Leaders, acceptors, learners and sequencers are in the switches, as in the papers, and not on hosts of their own
     #[arg(long)]
     in_switch: bool,
+    /// What is signed with keys of the lab's. siphash: packets and control messages. control: control messages alone. off: nothing.
+    /// By default as much as its nodes can: P4 switches can't sign packets
+    #[arg(long, value_parser = auth)]
+    auth: Option<Auth>,
     /// Keep the nodes' data in a new directory in this one instead of in memory
     #[arg(long)]
     data: Option<PathBuf>,
@@ -240,6 +244,7 @@ fn up(options: &Up) -> Result<(), Error> {
             .map(|(node, plane)| (node.clone(), plane.name().to_string()))
             .collect(),
         in_switch: options.in_switch,
+        auth: options.auth.map(|auth| auth.name().to_string()),
         ..Shape::new(options.topology)
     };
     shape.clients = options.clients.unwrap_or(shape.clients);
@@ -269,6 +274,7 @@ fn up(options: &Up) -> Result<(), Error> {
         started.len()
     );
     println!("cluster file: {}", lab.cluster_file().display());
+    println!("signed:       {}", signed(&cluster));
     if started.is_empty() {
         println!("start the nodes:    wirepaxos lab start --name {name}");
     }

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use loader::pins::Pins;
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use node::ClusterFile;
-use node::cluster_file::Protocol;
+use node::cluster_file::{Auth, Protocol};
 use testlab::{
     Increments, PROGRAM, REPLICAS, TestLab, all, all_agree, eventually, leader, member, memory,
     ready, serving, status,
@@ -444,7 +444,7 @@ fn auto_falls_back_to_sockets_and_says_why() {
         in_switch: false,
         cpu_of: |_| None,
         spin_us: 0,
-        auth: false,
+        auth: Some(Auth::Off),
     };
     let local = LocalCluster::create(&std::env::temp_dir(), &shape).unwrap();
     let node = |plane: &str| {

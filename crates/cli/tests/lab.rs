@@ -5,15 +5,39 @@
 mod testlab;
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use node::ClusterFile;
+use node::cluster_file::Auth;
 use serde_json::Value;
 
 use testlab::waiting::all_serve;
 use testlab::{PROGRAM, TestLab, all, digests, eventually};
+
+/// What `up` made: what the cluster file says is signed, and the mode of the key file.
+fn keys_of(lab: &TestLab, up: &[&str]) -> (Auth, Option<u32>) {
+    lab.json(&[&["up", "--json"], up].concat());
+    let directory = format!("/run/wirepaxos/{}", lab.name);
+    let cluster = ClusterFile::load(&Path::new(&directory).join("cluster.toml")).unwrap();
+    let mode = std::fs::metadata(&cluster.keys).map(|file| file.permissions().mode() & 0o777);
+    lab.down();
+    (cluster.auth, mode.ok())
+}
+
+#[test]
+fn a_lab_has_keys_unless_it_is_to_have_none() {
+    let Some(lab) = TestLab::new('k') else { return };
+    assert_eq!(keys_of(&lab, &[]), (Auth::SipHash, Some(0o600)));
+    let control = ["--auth", "control"];
+    assert_eq!(keys_of(&lab, &control), (Auth::Control, Some(0o600)));
+    assert_eq!(keys_of(&lab, &["--auth", "off"]), (Auth::Off, None));
+    let said = lab.refused(&["up", "--auth", "on"]);
+    assert!(said.contains("take off, control or siphash"), "{said}");
+}
 
 #[test]
 fn a_lab_leaves_nothing_behind() {

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use lab::faults::Rates;
 use node::ClusterFile;
-use node::cluster_file::{Plane, Protocol, Role};
+use node::cluster_file::{Auth, Plane, Protocol, Role};
 
 use load::Load;
 pub use load::Resolved;
 use local_cluster::processes::Processes;
 use local_cluster::resp::{Connection, Reply, Server};
 use local_cluster::{Error, Narrator};
-use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
+use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape, signed};
 pub use report::{Digests, Phase, Report};
 use wirepaxos::{Embedded, Program, admin};
 
@@ -52,6 +52,8 @@ pub struct Settings {
     pub faults: Option<f64>,
     /// Whether all roles are in this one process; then only the leader is changed, by hand-over.
     pub embedded: bool,
+    /// What is signed; `None` is as much as the nodes can.
+    pub auth: Option<Auth>,
     /// Seconds of load between two faults.
     pub seconds: u64,
     /// Whether the cluster's directory stays.
@@ -76,7 +78,7 @@ pub fn run(settings: &Settings, say: &Narrator) -> Result<Report, Error> {
         in_switch: settings.in_switch,
         cpu_of: |_| None,
         spin_us: 0,
-        auth: false,
+        auth: settings.auth,
     };
     let mut cluster = make_cluster(settings, &shape, say)?;
     if settings.keep {
@@ -176,6 +178,7 @@ impl<'a> Demo<'a> {
                 (false, Some(_)) => "a host each",
             }
         ));
+        say.line(&format!("signed: {}", signed(&cluster)));
         let mut demo = Demo {
             settings,
             local,
@@ -238,7 +241,11 @@ impl<'a> Demo<'a> {
         let digests = self.settled_digests()?;
         let resolved = self.resolve(&mut records, &dataset)?;
         Ok(Report::new(
-            (self.settings.protocol, self.local.plane()),
+            (
+                self.settings.protocol,
+                self.local.plane(),
+                self.cluster.auth,
+            ),
             elapsed,
             self.phases,
             &records,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::load::{Record, Resolved};
 use local_cluster::latency::{Latencies, Percentiles};
-use node::cluster_file::Protocol;
+use node::cluster_file::{Auth, Protocol};
 
 /// A stretch of load between two faults.
 pub struct Phase {
@@ -31,6 +31,8 @@ pub struct Report {
     pub protocol: Protocol,
     /// The plane of the nodes.
     pub plane: String,
+    /// What was signed.
+    pub auth: Auth,
     /// The stretches of load, in order.
     pub phases: Vec<Phase>,
     /// Commands answered a second, over all of them.
@@ -56,7 +58,7 @@ pub struct Report {
 impl Report {
     /// Puts the pieces together.
     pub(crate) fn new(
-        (protocol, plane): (Protocol, &str),
+        (protocol, plane, auth): (Protocol, &str, Auth),
         elapsed: Duration,
         phases: Vec<Phase>,
         records: &[Record],
@@ -69,6 +71,7 @@ impl Report {
         Report {
             protocol,
             plane: plane.to_string(),
+            auth,
             ops_per_s: latencies.count() as f64 / elapsed.as_secs_f64(),
             latency: latencies.percentiles_us(),
             longest_gap: phases

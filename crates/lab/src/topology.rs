@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use node::cluster_file::{
-    self, ApplicationKind, Draft, GroupDraft, NodeDraft, Plane, Protocol, Storage,
+    self, ApplicationKind, Auth, Draft, GroupDraft, NodeDraft, Plane, Protocol, Storage,
 };
 use p4::programs::{MAX_VALUE, Sizes};
 use serde::{Deserialize, Serialize};
@@ -121,6 +121,8 @@ pub struct Shape {
     pub in_switch: bool,
     /// The CPU that the nodes stay on.
     pub cpu: Option<usize>,
+    /// What is signed, as the cluster file names it; `None` is as much as the nodes can.
+    pub auth: Option<String>,
 }
 
 impl Shape {
@@ -144,6 +146,7 @@ impl Shape {
             durable: false,
             in_switch: false,
             cpu: None,
+            auth: None,
         }
     }
 
@@ -185,6 +188,18 @@ impl Shape {
         }
     }
 
+    /// What is signed with the lab's keys: if nothing else was said all, except that P4 programs can't sign packets.
+    pub fn auth(&self) -> Result<Auth> {
+        match &self.auth {
+            Some(name) => {
+                let named = Auth::named(name);
+                named.ok_or_else(|| Error::new(format!("auth {name:?} is unknown")))
+            }
+            None if self.p4_hosts().is_empty() => Ok(Auth::SipHash),
+            None => Ok(Auth::Control),
+        }
+    }
+
     /// How large the registers of its P4 programs must be.
     pub(crate) fn p4_sizes(&self) -> Sizes {
         let slots = self.slots().unwrap_or(P4_SLOTS) as u64 * u64::from(self.partitions);
@@ -222,6 +237,7 @@ impl Shape {
             )));
         }
         self.protocol()?;
+        self.auth()?;
         let hosts = self.hosts();
         let is_node = |name: &&String| hosts.iter().any(|h| h.role.is_node() && h.name == **name);
         if let Some(name) = self.planes.keys().find(|name| !is_node(name)) {
@@ -346,6 +362,7 @@ impl Shape {
             ..GroupDraft::new(0, self.application()?)
         };
         let mut draft = Draft::new(cluster, data, group);
+        draft.auth = Some(self.auth()?);
         for host in self.hosts() {
             if let Some(role) = cluster_file::Role::named(host.role.name()) {
                 draft.nodes.push(self.node(&host, role)?);
@@ -691,6 +708,25 @@ mod tests {
             },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn everything_is_signed_that_can_be() {
+        let of = |plane: &str, auth: Option<Auth>| {
+            let shape = Shape {
+                plane: plane.to_string(),
+                auth: auth.map(|auth| auth.name().to_string()),
+                ..Shape::new(Topology::OneSwitch)
+            };
+            shape.cluster_file(1, Path::new("data")).unwrap().auth
+        };
+        for plane in ["udp", "xdp", "auto"] {
+            assert_eq!(of(plane, None), Some(Auth::SipHash), "{plane}");
+        }
+        assert_eq!(of("p4", None), Some(Auth::Control));
+        for auth in [Auth::Off, Auth::Control, Auth::SipHash] {
+            assert_eq!(of("xdp", Some(auth)), Some(auth));
         }
     }
 

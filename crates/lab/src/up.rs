@@ -5,8 +5,9 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::PathBuf;
 
+use keys::KeyFile;
 use loader::veth;
-use node::cluster_file::Draft;
+use node::cluster_file::{Auth, Draft};
 
 use crate::topology::{Host, Role, WIRES};
 use crate::{Error, Lab, Result, Shape, interface, namespace, state::State};
@@ -122,7 +123,12 @@ impl Lab {
         // Here, not by a node: `ip netns exec` would take its mount away with it.
         loader::pins::mount_bpffs(&self.bpffs()).map_err(Error::new)?;
         let written = draft.write(&self.cluster_file());
-        written.map(drop).map_err(|e| Error::new(e.to_string()))
+        let written = written.map_err(|e| Error::new(e.to_string()))?;
+        if written.auth == Auth::Off {
+            return Ok(());
+        }
+        let made = KeyFile::new(written.cluster).and_then(|keys| keys.create(&written.keys));
+        made.map_err(|e| Error::new(e.to_string()))
     }
 
     fn add_namespaces(&self, shape: &Shape) -> Result<()> {

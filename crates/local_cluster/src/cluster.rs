@@ -61,8 +61,8 @@ pub struct Shape {
     pub cpu_of: fn(&str) -> Option<usize>,
     /// How many microseconds nodes look for packets before they sleep; on loopback.
     pub spin_us: u64,
-    /// Whether packets are signed; on loopback.
-    pub auth: bool,
+    /// What is signed; `None` is as much as its nodes can.
+    pub auth: Option<Auth>,
 }
 
 /// A cluster's directory and addresses.
@@ -96,12 +96,13 @@ impl LocalCluster {
         getrandom::fill(&mut random).map_err(|e| Error::new(e.to_string()))?;
         let cluster = u32::from_be_bytes(random);
         let mut draft = draft(cluster, node::loopback::draw()?, shape)?;
-        draft.auth = shape.auth.then_some(Auth::SipHash);
+        let auth = shape.auth.unwrap_or(Auth::SipHash);
+        draft.auth = Some(auth);
         let directory = parent.join(format!("wirepaxos-{cluster:08x}"));
         std::fs::create_dir_all(&directory)?;
         let file = directory.join("cluster.toml");
         let written = draft.write(&file)?;
-        if shape.auth {
+        if auth != Auth::Off {
             KeyFile::new(cluster)?.create(&written.keys)?;
         }
         let redis = draft.nodes.iter().filter_map(|node| node.redis);
@@ -333,6 +334,7 @@ fn lab_shape(shape: &Shape, plane: Plane) -> lab::Shape {
         plane: plane.name().to_string(),
         in_switch: shape.in_switch,
         cpu: (shape.cpu_of)("replica-1"),
+        auth: shape.auth.map(|auth| auth.name().to_string()),
         ..lab::Shape::new(Topology::OneSwitch)
     }
 }

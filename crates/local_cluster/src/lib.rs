@@ -11,8 +11,10 @@ pub mod latency;
 mod narrator;
 pub mod processes;
 pub mod resp;
+mod signed;
 
 pub use cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape, clean_up_on_signals};
 pub use error::Error;
 pub use narrator::Narrator;
 pub use processes::Processes;
+pub use signed::signed;

@@ -11,7 +11,7 @@ use local_cluster::processes::{Processes, memory_mib};
 use local_cluster::resp::{Connection, Reply, Server, await_service};
 use local_cluster::{Error, LocalCluster, MAX_VALUE, SLOTS, Shape};
 use node::ClusterFile;
-use node::cluster_file::Protocol;
+use node::cluster_file::{Auth, Protocol};
 use node::transfer::copy;
 use paxos::SplitMix;
 use wirepaxos::admin;
@@ -91,7 +91,7 @@ pub fn measure(settings: &Settings, say: impl Fn(&str)) -> Result<Measured, Erro
         in_switch: false,
         cpu_of: |_| None,
         spin_us: 0,
-        auth: false,
+        auth: Some(Auth::Off),
     };
     let local = LocalCluster::create(&settings.data, &shape)?;
     local.set_in_group(&format!("catch_up_mib_per_s = {}", settings.mib_per_s))?;

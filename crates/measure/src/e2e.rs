@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use client::{ClientOptions, Freshness, Home};
 use lab::faults::Rates;
 use node::ClusterFile;
-use node::cluster_file::{Plane, Protocol, Role};
+use node::cluster_file::{Auth, Plane, Protocol, Role};
 
 pub use self::counters::Counters;
 use self::counters::partitions;
@@ -442,7 +442,10 @@ fn make_cluster(settings: &Settings) -> Result<LocalCluster, Error> {
         in_switch: settings.in_switch,
         cpu_of: settings.pinned.node_cpu(),
         spin_us: settings.spin.as_micros() as u64,
-        auth: settings.auth,
+        auth: Some(match settings.auth {
+            true => Auth::SipHash,
+            false => Auth::Off,
+        }),
     };
     if !settings.is_in_lab() {
         return LocalCluster::create(&settings.data, &shape);

@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
     use local_cluster::{LocalCluster, MAX_VALUE, Shape};
-    use node::cluster_file::Protocol;
+    use node::cluster_file::{Auth, Protocol};
 
     fn server(application: &str) -> (LocalCluster, Server) {
         let shape = Shape {
@@ -199,7 +199,7 @@ mod tests {
             in_switch: false,
             cpu_of: |_| None,
             spin_us: 0,
-            auth: false,
+            auth: Some(Auth::Off),
         };
         let local = LocalCluster::create(&std::env::temp_dir(), &shape).unwrap();
         let cluster = ClusterFile::load(&local.file).unwrap();

@@ -259,6 +259,11 @@ impl Auth {
             Self::SipHash => "siphash",
         }
     }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Auth> {
+        Self::ALL.into_iter().find(|auth| auth.name() == name)
+    }
 }
 
 /// Where an acceptor keeps its votes.

@@ -322,9 +322,9 @@ impl Options {
             return Err(Error::new("--in-switch is for --plane xdp, or with --lab"));
         }
         let on_disk = self.durable || self.data.is_some();
-        if in_lab && (on_disk || self.workers.is_some() || self.spin > 0 || self.auth) {
+        if in_lab && (on_disk || self.workers.is_some() || self.spin > 0) {
             return Err(Error::new(
-                "--durable, --data, --workers, --spin and --auth are for --plane udp, without --lab and --sequencer",
+                "--durable, --data, --workers and --spin are for --plane udp, without --lab and --sequencer",
             ));
         }
         Ok(Settings {

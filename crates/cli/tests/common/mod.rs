@@ -16,7 +16,7 @@ use local_cluster::processes::Processes;
 use local_cluster::resp::{Connection, Reply};
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use node::ClusterFile;
-use node::cluster_file::Protocol;
+use node::cluster_file::{Auth, Protocol};
 use serde_json::Value;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_wirepaxos");
@@ -44,7 +44,7 @@ pub fn shape(application: &str) -> Shape {
         in_switch: false,
         cpu_of: |_| None,
         spin_us: 0,
-        auth: false,
+        auth: Some(Auth::Off),
     }
 }
 

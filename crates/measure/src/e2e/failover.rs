@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use local_cluster::processes::Processes;
 use local_cluster::{Error, LocalCluster, MAX_VALUE, SLOTS, Shape};
 use node::ClusterFile;
-use node::cluster_file::{Protocol, Role};
+use node::cluster_file::{Auth, Protocol, Role};
 use wirepaxos::admin;
 
 use super::load::{BUCKET, Load, Ran, Until};
@@ -133,7 +133,7 @@ impl Cluster {
             in_switch: false,
             cpu_of: |_| None,
             spin_us: 0,
-            auth: false,
+            auth: Some(Auth::Off),
         };
         let local = LocalCluster::create(&settings.data, &shape)?;
         local.set_probing(probing.probe_ms, probing.suspect_after)?;

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a cluster signs, for people.
+
+use node::ClusterFile;
+use node::cluster_file::{Auth, Plane};
+
+/// What is signed, and where the keys are.
+pub fn signed(cluster: &ClusterFile) -> String {
+    let keys = cluster.keys.display();
+    let in_switches = cluster.nodes.iter().any(|node| node.plane == Plane::P4);
+    match cluster.auth {
+        Auth::Off => "nothing".to_string(),
+        Auth::Control if in_switches => {
+            format!("control messages alone, as P4 switches can't sign packets; keys: {keys}")
+        }
+        Auth::Control => format!("control messages alone; keys: {keys}"),
+        Auth::SipHash => format!("packets and control messages; keys: {keys}"),
+    }
+}
