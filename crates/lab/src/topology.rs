@@ -34,6 +34,9 @@ pub const TRUNK: &str = "trunk";
 /// Slots of an acceptor's ring where there are P4 switches and nothing else is said.
 const P4_SLOTS: usize = 1024;
 
+/// The networks of all hosts.
+const SUBNETS: [&str; 2] = ["10.77.0.0/24", "fd77::/64"];
+
 /// Where the switches' numbers begin.
 const SWITCH_IDS: u8 = 100;
 
@@ -363,6 +366,11 @@ impl Shape {
         };
         let mut draft = Draft::new(cluster, data, group);
         draft.auth = Some(self.auth()?);
+        if draft.auth != Some(Auth::SipHash) {
+            draft.clients = SUBNETS
+                .map(|network| network.parse().expect("it is one"))
+                .into();
+        }
         for host in self.hosts() {
             if let Some(role) = cluster_file::Role::named(host.role.name()) {
                 draft.nodes.push(self.node(&host, role)?);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Loading: one compiled object is one role on one node.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
+use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Map, MapData, ProgramArray};
 use aya::programs::{Program, ProgramError, ProgramFd, Xdp};
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
@@ -286,6 +288,28 @@ impl Object {
             // Programs may run.
             if memory.get(node) != address {
                 memory.set(node, address);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says where clients may be: the first address of each network, and how many bits all of its addresses begin with.
+    pub fn set_askers(&mut self, networks: &[(IpAddr, u8)]) -> Result<()> {
+        let map = self.ebpf.map_mut("askers").ok_or("no map askers")?;
+        let mut map: LpmTrie<_, [u8; 16], u32> = map.try_into().map_err(|e| whole(&e))?;
+        let key = |(address, bits): &(IpAddr, u8)| match address {
+            IpAddr::V4(v4) => (96 + u32::from(*bits), v4.to_ipv6_mapped().octets()),
+            IpAddr::V6(v6) => (u32::from(*bits), v6.octets()),
+        };
+        let wanted: BTreeSet<_> = networks.iter().map(key).collect();
+        let there: Result<Vec<_>> = map.keys().map(|key| key.map_err(|e| whole(&e))).collect();
+        for (bits, address) in &wanted {
+            let key = Key::new(*bits, *address);
+            map.insert(&key, 1, 0).map_err(|e| whole(&e))?;
+        }
+        for key in there? {
+            if !wanted.contains(&(key.prefix_len(), key.data())) {
+                map.remove(&key).map_err(|e| whole(&e))?;
             }
         }
         Ok(())

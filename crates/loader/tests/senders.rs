@@ -3,10 +3,12 @@
 
 mod common;
 
+use std::net::IpAddr;
+
 use common::random::deployment;
 use common::{Loaded, configuration, first_enable, objects_or_skip};
 use loader::frame;
-use loader::layout::{DEVICE_KNOWS_NODES, Device};
+use loader::layout::{DEVICE_KNOWS_ASKERS, DEVICE_KNOWS_NODES, Device};
 use loader::object::Role;
 use loader::place::Place;
 use loader::run::test_device;
@@ -89,6 +91,66 @@ fn nodes_are_believed_at_their_own_addresses() {
                 _ => true,
             };
             assert!(takes, "{role:?} takes what comes from its home");
+        }
+    }
+}
+
+/// [M-ASKER]
+#[test]
+fn clients_are_where_they_may_be() {
+    let Some(dir) = objects_or_skip() else { return };
+    let net = |address: [u8; 4], bits| (IpAddr::from(address), bits);
+    let net6 = |address: [u16; 8], bits| (IpAddr::from(address), bits);
+    let [v4, v6]: [IpAddr; 2] = [frame::V4_FROM.into(), frame::V6_FROM.into()];
+    let cases = [
+        (false, vec![(v4, 32)], true),
+        (false, vec![net([10, 9, 9, 9], 32), (v4, 8)], true),
+        (false, vec![net([0, 0, 0, 0], 0)], true),
+        (
+            false,
+            vec![net([10, 9, 9, 9], 32), net6([0xfd00; 8], 8)],
+            false,
+        ),
+        (false, vec![], false),
+        (true, vec![(v6, 128)], true),
+        (true, vec![(v6, 16)], true),
+        (
+            true,
+            vec![net([0, 0, 0, 0], 0), net6([0xfe80; 8], 64)],
+            false,
+        ),
+    ];
+    for role in [Role::Leader, Role::Learner, Role::Sequencer] {
+        for of_type in [MsgType::Request, MsgType::Read] {
+            for (is_v6, networks, may) in &cases {
+                let mut loaded = knowing(&dir, role, *is_v6);
+                let everywhere = [net([0, 0, 0, 0], 0), net6([0; 8], 0)];
+                // What was said before counts no longer.
+                loaded.object.set_askers(&everywhere).unwrap();
+                loaded.object.set_askers(networks).unwrap();
+                let device = Device {
+                    flags: DEVICE_KNOWS_NODES | DEVICE_KNOWS_ASKERS,
+                    ..test_device(&Place::only(deployment(21), 16))
+                };
+                loaded.object.set_device(&device).unwrap();
+                let header = Header {
+                    cluster: 0xc1,
+                    group: 1,
+                    client: 7,
+                    request: 1,
+                    ..Header::new(of_type)
+                };
+                let before = loaded.memory();
+                let (sent, verdict) = loaded.step(&header.datagram(b""));
+                let foreign = verdict == Verdict::Dropped(Reason::ForeignAddress);
+                assert_eq!(
+                    !foreign, *may,
+                    "{role:?} {of_type:?} {networks:?}: {verdict:?}"
+                );
+                if foreign {
+                    assert_eq!((sent.len(), loaded.memory()), (0, before));
+                }
+            }
         }
     }
 }

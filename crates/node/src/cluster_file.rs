@@ -8,6 +8,7 @@
 //! | `data` | directory of everything stored, relative to the file | required |
 //! | `keys` | the key file, relative to this one: the nodes' on machines of nodes, the client's on a client's; `wirepaxos keys` writes it | `nodes.key` |
 //! | `auth` | what is signed with these keys: `"off"`, nothing; `"control"`, control messages and the handing out of states; `"siphash"`, these and packets | `"off"` |
+//! | `clients` | list of addresses and networks, such as `["10.0.0.7", "10.0.1.0/24"]`, from which nodes take commands beside those of nodes; where packets are signed the key tells who may | none; on a cluster of loopback addresses all of the machine |
 //! | `bpffs` | BPF file system where nodes of the XDP plane keep their programs and memory; mounted if it isn't | `/run/wirepaxos/bpf` |
 //! | `trace` | directory, relative to the file, in which every node records what it receives and sends, for `wirepaxos check-trace`; begin with an empty one when the cluster is created | none |
 //! | **`[[group]]`** | one replicated application | at least one |
@@ -59,6 +60,7 @@
 //! | `probe_ms` | time between two PROBEs of a node, 2 to 60000 | 50 |
 //! | `suspect_after` | unanswered PROBEs after which a node is suspected, 2 to 1000 | 4 |
 
+mod network;
 mod planes;
 mod read;
 mod validate;
@@ -72,6 +74,7 @@ use std::time::Duration;
 use paxos::{Deployment, GroupId, NodeId, PartitionId};
 
 pub use control::Protocol;
+pub use network::Network;
 pub(crate) use planes::NO_PORT;
 pub use write::{ControllerDraft, Draft, GroupDraft, NodeDraft};
 
@@ -86,6 +89,8 @@ pub struct ClusterFile {
     pub keys: PathBuf,
     /// What is signed with its keys.
     pub auth: Auth,
+    /// Where clients may be beside the nodes' addresses, if packets aren't signed.
+    pub clients: Vec<Network>,
     /// BPF file system where nodes of the XDP plane keep their programs and memory.
     pub bpffs: PathBuf,
     /// Directory in which every node records what it receives and sends.
@@ -546,6 +551,21 @@ impl ClusterFile {
         }
         self.nodes[at].plane = plane;
         Ok(())
+    }
+
+    /// From where commands are taken; `None`: from anywhere, since a key tells who may send them. [M-ASKER]
+    pub fn askers(&self) -> Option<Vec<Network>> {
+        if self.auth == Auth::SipHash {
+            return None;
+        }
+        let of_nodes = self.nodes.iter().map(|node| node.address.ip());
+        let on_loopback = of_nodes.clone().all(|address| address.is_loopback());
+        let here = Network::LOOPBACK.into_iter().filter(|_| on_loopback);
+        let all = of_nodes.map(Network::only).chain(here);
+        let mut all: Vec<_> = all.chain(self.clients.iter().copied()).collect();
+        all.sort_unstable();
+        all.dedup();
+        Some(all)
     }
 
     /// The node with this number.

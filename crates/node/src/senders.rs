@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who may have sent a packet. What only nodes send counts only if it comes from the address of the node in whose name
-//! it is [M-SENDER]; and where packets are signed, nothing counts that isn't. [M-SIGNED]
+//! it is [M-SENDER]; and where packets are signed, nothing counts that isn't [M-SIGNED]. Where they aren't, commands
+//! count from the addresses of nodes and clients alone. [M-ASKER]
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use paxos::{NodeId, Packet, Reason};
 
 use crate::auth::Keyring;
-use crate::cluster_file::ClusterFile;
+use crate::cluster_file::{ClusterFile, Network};
 
 /// The addresses of a cluster's nodes, and keys.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub struct Senders {
     cluster: u32,
     /// In ascending order.
     nodes: Vec<(NodeId, IpAddr)>,
+    /// Where commands come from; none: from anywhere.
+    askers: Option<Vec<Network>>,
     keyring: Option<Arc<Keyring>>,
 }
 
@@ -31,6 +34,7 @@ impl Senders {
         Senders {
             cluster: cluster.cluster,
             nodes,
+            askers: cluster.askers(),
             keyring: None,
         }
     }
@@ -57,7 +61,11 @@ impl Senders {
         let packet = Packet::parse(datagram)?;
         let header = &packet.header;
         let is_ours = header.cluster == self.cluster;
-        if is_ours && header.msgtype.is_of_nodes() && !self.is_at(header.swid, from) {
+        let may_come = match header.msgtype.is_of_nodes() {
+            true => self.is_at(header.swid, from),
+            false => self.may_ask(from),
+        };
+        if is_ours && !may_come {
             return Err(Reason::ForeignAddress);
         }
         match &self.keyring {
@@ -76,6 +84,13 @@ impl Senders {
             (known, from) => *known == from.ip().to_canonical(),
         })
     }
+
+    #[inline]
+    fn may_ask(&self, from: &SocketAddr) -> bool {
+        let from = from.ip().to_canonical();
+        let mut askers = self.askers.iter().flatten();
+        self.askers.is_none() || askers.any(|network| network.has(from))
+    }
 }
 
 #[cfg(test)]
@@ -83,6 +98,59 @@ mod tests {
     use paxos::{Header, MsgType};
 
     use super::*;
+    use crate::cluster_file::{self, Auth};
+
+    /// [M-ASKER]
+    #[test]
+    fn commands_come_from_nodes_and_clients() {
+        let sample = include_str!("../../../examples/three-machines.toml");
+        let mut cluster = cluster_file::parse(sample, "cluster.toml").unwrap();
+        let verdict = |cluster: &ClusterFile, msgtype, from: &str| {
+            let header = Header {
+                cluster: cluster.cluster,
+                ..Header::new(msgtype)
+            };
+            let datagram = header.datagram(b"x");
+            let senders = Senders::of(cluster);
+            senders.parse(&datagram, &from.parse().unwrap()).map(drop)
+        };
+        let foreign = Err(Reason::ForeignAddress);
+        for auth in [Auth::Off, Auth::Control, Auth::SipHash] {
+            cluster.auth = auth;
+            cluster.clients = vec!["10.9.0.0/16".parse().unwrap(), "fd77::7".parse().unwrap()];
+            let elsewhere = if auth == Auth::SipHash {
+                Ok(())
+            } else {
+                foreign
+            };
+            for msgtype in [MsgType::Request, MsgType::Read] {
+                for (from, expected) in [
+                    ("10.0.0.1:9", Ok(())),
+                    ("10.0.0.3:7031", Ok(())),
+                    ("10.9.255.1:9", Ok(())),
+                    ("[::ffff:10.9.0.1]:9", Ok(())),
+                    ("[fd77::7]:9", Ok(())),
+                    ("10.0.0.4:9", elsewhere),
+                    ("10.10.0.1:9", elsewhere),
+                    ("[fd77::8]:9", elsewhere),
+                    ("127.0.0.1:9", elsewhere),
+                ] {
+                    let said = verdict(&cluster, msgtype, from);
+                    assert_eq!(said, expected, "{auth:?} {msgtype:?} {from}");
+                }
+            }
+        }
+        // On loopback there are no others.
+        let sample = include_str!("../../../examples/cluster.toml");
+        let cluster = cluster_file::parse(sample, "cluster.toml").unwrap();
+        for (from, expected) in [("127.9.0.1:9", Ok(())), ("10.0.0.1:9", foreign)] {
+            assert_eq!(
+                verdict(&cluster, MsgType::Request, from),
+                expected,
+                "{from}"
+            );
+        }
+    }
 
     /// [M-SENDER]
     #[test]
@@ -90,6 +158,7 @@ mod tests {
         let senders = Senders {
             cluster: 0xc1,
             nodes: vec![(1, [10, 0, 0, 1].into()), (2, [10, 0, 0, 2].into())],
+            askers: None,
             keyring: None,
         };
         let verdict = |msgtype, cluster, swid, from: &str| {

@@ -73,6 +73,8 @@ struct device {
 #define DEVICE_SIGNED 16
 /* In a switch: answers leave by a redirect to the port that the question came by, instead of XDP_TX. */
 #define DEVICE_REDIRECTS 64
+/* What clients send comes from where `askers` says that they may be. */
+#define DEVICE_KNOWS_ASKERS 32
 
 struct group {
 	/* Written last; 0 = no such group. */
@@ -113,6 +115,22 @@ struct node_address {
 
 /* An array for all that there can be: each vote is looked up. */
 SHARED_ARRAY(nodes, 65536, struct node_address);
+
+/* The addresses that begin with the same bits; those of IPv4 as IPv6 has them, behind ::ffff. */
+struct network {
+	__u32 bits;
+	__be32 address[4];
+};
+
+/* From where clients' messages are taken. */
+struct {
+	KEPT_MAP(BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	/* For all nodes that there can be, and what the cluster file says besides. */
+	__uint(max_entries, 1 << 17);
+	__type(key, struct network);
+	__type(value, __u32);
+} askers SEC(".maps");
 
 /* One entry a CPU, indexed by CPU. No per-CPU map, so that user space reads it in place. */
 struct counters {

@@ -285,13 +285,35 @@ static __always_inline int is_at_home(const struct message *m)
 		 (from[3] ^ home->ip6[3]));
 }
 
+/* Whether clients may be where the packet with this IP header comes from. [M-ASKER] */
+static __always_inline int may_ask(const struct message *m)
+{
+	struct network from = { .bits = 128 };
+
+	if (m->header_at == HEADER_AT_V4) {
+		const struct iphdr *ip = (void *)(m->eth + 1);
+
+		from.address[2] = bpf_htonl(0xffff);
+		from.address[3] = ip->saddr;
+	} else {
+		const struct ipv6hdr *ip = (void *)(m->eth + 1);
+
+		__builtin_memcpy(from.address, &ip->saddr, sizeof(from.address));
+	}
+	return bpf_map_lookup_elem(&askers, &from) != NULL;
+}
+
 /* Whether it is this cluster's, and comes from where it may (`Senders::parse`): 0 or a reason. */
 static __always_inline int check_sender(const struct device *device, const struct message *m)
 {
 	if (m->header->cluster != bpf_htonl(device->cluster))
 		return because(REASON_WRONG_CLUSTER);
-	if (device->flags & DEVICE_KNOWS_NODES && !is_of_anybody(m->msgtype) && !is_at_home(m))
+	if (is_of_anybody(m->msgtype)) {
+		if (device->flags & DEVICE_KNOWS_ASKERS && !may_ask(m))
+			return because(REASON_FOREIGN_ADDRESS);
+	} else if (device->flags & DEVICE_KNOWS_NODES && !is_at_home(m)) {
 		return because(REASON_FOREIGN_ADDRESS);
+	}
 	return 0;
 }
 

@@ -13,7 +13,9 @@ use paxos::{
 use super::VALUE_LEN;
 use loader::acceptor::Acceptor;
 use loader::frame;
-use loader::layout::{DEVICE_KNOWS_NODES, Device, GROUP_PASS_OTHERS, Route, RouteKey};
+use loader::layout::{
+    DEVICE_KNOWS_ASKERS, DEVICE_KNOWS_NODES, Device, GROUP_PASS_OTHERS, Route, RouteKey,
+};
 use loader::leader::Leader;
 use loader::learner::Learner;
 use loader::object::{Object, Result, Role, Sizes};
@@ -50,8 +52,9 @@ fn open(object: &mut Object, place: &Place, flags: u32) -> Result<()> {
         .map(|node| (node, frame::V4_FROM.into()))
         .collect();
     object.set_nodes(&nodes)?;
+    object.set_askers(&[(frame::V4_FROM.into(), 32)])?;
     let device = Device {
-        flags: DEVICE_KNOWS_NODES,
+        flags: DEVICE_KNOWS_NODES | DEVICE_KNOWS_ASKERS,
         ..test_device(place)
     };
     place::open(object, place, flags, &device)

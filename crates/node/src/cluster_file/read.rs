@@ -15,6 +15,7 @@ pub(super) struct RawFile {
     pub bpffs: Option<Spanned<String>>,
     pub keys: Option<Spanned<String>>,
     pub auth: Option<Spanned<String>>,
+    pub clients: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(default)]
     pub group: Vec<Spanned<RawGroup>>,
     #[serde(default)]

@@ -16,12 +16,14 @@ use super::planes::{self, NO_PORT};
 use super::read::{RawController, RawFile, RawGroup, RawNode};
 use super::{
     Answer, ApplicationKind, Auth, ClusterFile, ControllerSettings, CopySettings, DpdkSettings,
-    ErrorAt, Group, Node, Plane, Protocol, RedisOrder, RedisReads, Role, Storage,
+    ErrorAt, Group, Network, Node, Plane, Protocol, RedisOrder, RedisReads, Role, Storage,
 };
 
 const DEFAULT_SLOTS: i64 = 65_536;
 const DEFAULT_MAX_VALUE: i64 = 1_024;
 const DEFAULT_KEYS: &str = "nodes.key";
+/// Networks in `clients`; a map of the XDP programs has them.
+const MAX_CLIENTS: usize = 1000;
 /// Where simple_switch listens unless it is told otherwise, on the machine of the node's process.
 const DEFAULT_P4_CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
@@ -36,6 +38,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         check.directory("trace", trace);
     }
     let auth = check.auth(&raw.auth);
+    let clients = check.clients(&raw.clients, auth);
     let dir = file.parent().unwrap_or(Path::new(""));
     let mut nodes: Vec<_> = raw
         .node
@@ -71,6 +74,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
             .keys
             .map_or(dir.join(DEFAULT_KEYS), |keys| dir.join(keys.into_inner())),
         auth,
+        clients,
         bpffs: raw
             .bpffs
             .map_or(loader::pins::DEFAULT_MOUNT.into(), |path| {
@@ -499,6 +503,40 @@ impl Check {
     fn auth(&mut self, raw: &Option<Spanned<String>>) -> Auth {
         let choose = |auth| self.choice("auth", auth, &Auth::ALL, Auth::name);
         raw.as_ref().map_or(Auth::Off, choose)
+    }
+
+    /// Where they may be.
+    fn clients(&mut self, raw: &Option<Spanned<Vec<Spanned<String>>>>, auth: Auth) -> Vec<Network> {
+        let Some(raw) = raw else {
+            return Vec::new();
+        };
+        if auth == Auth::SipHash {
+            self.error(
+                at(raw),
+                "`clients` with `auth = \"siphash\"`: who may send commands shows by its key, wherever it is",
+                "remove it",
+            );
+        }
+        let mut clients = Vec::new();
+        for network in raw.get_ref() {
+            match network.get_ref().parse() {
+                Ok(network) => clients.push(network),
+                Err(()) => self.error(
+                    at(network),
+                    format!("{:?} is no address, and no network", network.get_ref()),
+                    "write an IP address, or the first one of a network and how many bits all of its addresses begin \
+                     with, such as \"10.0.1.0/24\"",
+                ),
+            }
+        }
+        if clients.len() > MAX_CLIENTS {
+            self.error(
+                at(raw),
+                format!("`clients` names {} networks", clients.len()),
+                "name 1000 at most; one network may hold many addresses",
+            );
+        }
+        clients
     }
 
     fn storage(&mut self, raw: &RawNode) -> Storage {

@@ -10,8 +10,8 @@ use paxos::{GroupId, NodeId};
 use serde::{Serialize, Serializer};
 
 use super::{
-    Answer, ApplicationKind, Auth, ClusterFile, Error, Errors, Group, Node, Plane, Protocol,
-    RedisOrder, RedisReads, Role, Storage, parse,
+    Answer, ApplicationKind, Auth, ClusterFile, Error, Errors, Group, Network, Node, Plane,
+    Protocol, RedisOrder, RedisReads, Role, Storage, parse,
 };
 
 /// Where the ports of nodes begin that [`Draft::add_node`] chooses.
@@ -32,6 +32,12 @@ pub struct Draft {
     /// What is signed with its keys.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "auth_name")]
     pub auth: Option<Auth>,
+    /// Where clients may be beside the nodes' addresses, if packets aren't signed.
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        serialize_with = "networks_as_text"
+    )]
+    pub clients: Vec<Network>,
     /// BPF file system of the XDP plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bpffs: Option<PathBuf>,
@@ -220,6 +226,7 @@ impl Draft {
             data: data.into(),
             keys: None,
             auth: None,
+            clients: Vec::new(),
             bpffs: None,
             trace: None,
             controller: None,
@@ -421,6 +428,7 @@ impl From<&ClusterFile> for Draft {
             data: absolute(&file.data),
             keys: Some(absolute(&file.keys)),
             auth: Some(file.auth),
+            clients: file.clients.clone(),
             bpffs: Some(absolute(&file.bpffs)),
             trace: file.trace.as_deref().map(absolute),
             controller: Some(ControllerDraft {
@@ -545,6 +553,10 @@ fn redis_order_name<S: Serializer>(order: &Option<RedisOrder>, to: S) -> Result<
 
 fn redis_reads_name<S: Serializer>(reads: &Option<RedisReads>, to: S) -> Result<S::Ok, S::Error> {
     reads.map(RedisReads::name).serialize(to)
+}
+
+fn networks_as_text<S: Serializer>(networks: &[Network], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(networks.iter().map(Network::to_string))
 }
 
 fn auth_name<S: Serializer>(auth: &Option<Auth>, to: S) -> Result<S::Ok, S::Error> {

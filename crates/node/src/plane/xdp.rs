@@ -13,7 +13,7 @@ use loader::clone::Cloning;
 use loader::features;
 use loader::interface::Interface;
 use loader::keyring::KernelKeyring;
-use loader::layout::{DEVICE_KNOWS_NODES, DEVICE_SIGNED, Device};
+use loader::layout::{DEVICE_KNOWS_ASKERS, DEVICE_KNOWS_NODES, DEVICE_SIGNED, Device};
 use loader::members::{Member, Members, octets};
 use loader::object::{self, Object, Role, Sizes};
 use loader::pins::Pins;
@@ -125,7 +125,7 @@ impl XdpPlane {
         }
         let mut object = Object::load_kept(&directory, role, &sizes(&places), pins.path())?;
         // This comes before any program runs that looks them up.
-        object.set_nodes(Senders::of(cluster).nodes())?;
+        tell_senders(&mut object, cluster)?;
         let keys = KernelKeys::of_node(cluster, &object)?;
         let keyring = keys.keys.keyring();
         Ok(XdpPlane {
@@ -459,6 +459,14 @@ fn sizes(places: &[Place]) -> Sizes {
     }
 }
 
+/// Says from where packets may come. [M-SENDER] [M-ASKER]
+pub(crate) fn tell_senders(object: &mut Object, cluster: &ClusterFile) -> Result<(), Error> {
+    object.set_nodes(Senders::of(cluster).nodes())?;
+    let askers = cluster.askers().unwrap_or_default();
+    let askers: Vec<_> = askers.iter().map(|n| (n.address, n.bits)).collect();
+    Ok(object.set_askers(&askers)?)
+}
+
 /// `ports` from the node's own on are the program's.
 pub(crate) fn device(cluster: &ClusterFile, node: &Node, ports: u16) -> Device {
     let own = octets(node.address.ip());
@@ -469,7 +477,7 @@ pub(crate) fn device(cluster: &ClusterFile, node: &Node, ports: u16) -> Device {
         ports,
         flags: match cluster.auth {
             Auth::SipHash => DEVICE_KNOWS_NODES | DEVICE_SIGNED,
-            _ => DEVICE_KNOWS_NODES,
+            _ => DEVICE_KNOWS_NODES | DEVICE_KNOWS_ASKERS,
         },
         ..Device::default()
     };

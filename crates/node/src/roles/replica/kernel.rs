@@ -22,10 +22,12 @@ use paxos::{Configuration, Flags, Header, Instance, MsgType, Packet, PartitionId
 use serde_json::{Value, json};
 use tracing::warn;
 
+use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::plane::counters;
-use crate::plane::xdp::{KernelKeys, device, refuse_traces, say_what_is_at_interface};
-use crate::{Error, Senders};
+use crate::plane::xdp::{
+    KernelKeys, device, refuse_traces, say_what_is_at_interface, tell_senders,
+};
 
 /// The learner of all partitions.
 pub(super) struct KernelLearner {
@@ -57,7 +59,7 @@ impl KernelLearner {
         let table = Learner::new(&object, place, 0)?;
         let learners: Vec<_> = cluster.learners().iter().map(|n| n.id).collect();
         Learner::trust(&object, &learners)?;
-        object.set_nodes(Senders::of(cluster).nodes())?;
+        tell_senders(&mut object, cluster)?;
         let keys = RefCell::new(KernelKeys::of_node(cluster, &object)?);
         let device = device(cluster, node, group.partitions);
         place::open(&mut object, &place, GROUP_PASS_OTHERS, &device)?;
