@@ -9,6 +9,7 @@
 //! | `keys` | the key file, relative to this one: the nodes' on machines of nodes, the client's on a client's; `wirepaxos keys` writes it | `nodes.key` |
 //! | `auth` | what is signed with these keys: `"off"`, nothing; `"control"`, control messages and the handing out of states; `"siphash"`, these and packets | `"off"` |
 //! | `clients` | list of addresses and networks, such as `["10.0.0.7", "10.0.1.0/24"]`, from which nodes take commands beside those of nodes; where packets are signed the key tells who may | none; on a cluster of loopback addresses all of the machine |
+//! | `state_tls` | replicas hand out states by TLS 1.3: `{ certificate = "FILE", key = "FILE", ca = "FILE" }`, PEM, relative to this file; each shows its certificate, which must be for its `control` address and signed by `ca` | none: they go in the clear |
 //! | `bpffs` | BPF file system where nodes of the XDP plane keep their programs and memory; mounted if it isn't | `/run/wirepaxos/bpf` |
 //! | `trace` | directory, relative to the file, in which every node records what it receives and sends, for `wirepaxos check-trace`; begin with an empty one when the cluster is created | none |
 //! | **`[[group]]`** | one replicated application | at least one |
@@ -91,6 +92,8 @@ pub struct ClusterFile {
     pub auth: Auth,
     /// Where clients may be beside the nodes' addresses, if packets aren't signed.
     pub clients: Vec<Network>,
+    /// What replicas show each other where they hand out states; none: their connections aren't encrypted.
+    pub state_tls: Option<tls::PeerFiles>,
     /// BPF file system where nodes of the XDP plane keep their programs and memory.
     pub bpffs: PathBuf,
     /// Directory in which every node records what it receives and sends.

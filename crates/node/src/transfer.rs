@@ -4,7 +4,7 @@
 //!
 //! TCP to the other replica's `control` address. Each question is a line of JSON, and so is its answer;
 //! in some answers bytes follow, with their length and CRC-32 in the line. With keys, both sides prove with each of
-//! them that they have the cluster's ([`channel`]).
+//! them that they have the cluster's ([`channel`]); with `state_tls` all of it goes over TLS ([`wire`]).
 //!
 //! | question | answer |
 //! |---|---|
@@ -31,6 +31,7 @@ pub mod incoming;
 pub mod linked;
 pub mod places;
 pub mod server;
+pub mod wire;
 
 use std::io;
 use std::time::Duration;

@@ -2,6 +2,7 @@
 //! Certificates for tests, made by the program `openssl` as an operator makes them.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -50,12 +51,15 @@ impl Certificates {
 
     /// `NAME.pem` with `NAME.key`, signed by the authority `by`, for 127.0.0.1 and localhost.
     pub fn sign(&self, name: &str, by: &str) {
+        self.sign_for(name, by, Ipv4Addr::LOCALHOST);
+    }
+
+    /// The same for another address.
+    pub fn sign_for(&self, name: &str, by: &str, address: Ipv4Addr) {
         self.request(name);
-        fs::write(
-            self.path("extensions"),
-            "subjectAltName=IP:127.0.0.1,DNS:localhost\nbasicConstraints=CA:FALSE\n",
-        )
-        .unwrap();
+        let extensions =
+            format!("subjectAltName=IP:{address},DNS:localhost\nbasicConstraints=CA:FALSE\n");
+        fs::write(self.path("extensions"), extensions).unwrap();
         self.openssl(&[
             "x509",
             "-req",

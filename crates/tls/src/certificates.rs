@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use keys::Error;
+use rustls::client::{ClientConfig, Resumption};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -14,7 +15,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ServerConfig, WebPkiClientVerifier};
 use rustls::{InconsistentKeys, RootCertStore, version};
 
-use crate::Files;
+use crate::{Files, PeerFiles};
 
 const HOW: &str = "docs/operations.md (\"TLS for Redis clients\") says how to make one";
 
@@ -31,11 +32,28 @@ pub fn config(files: &Files) -> Result<Arc<ServerConfig>, Error> {
     };
     let mut config = builder
         .with_single_cert(chain, key)
-        .map_err(|e| unfit(files, e))?;
+        .map_err(|e| unfit(&files.certificate, &files.key, e))?;
     // Who resumes a session doesn't show a certificate again, which may have expired.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
+}
+
+/// What a node is towards others that connect to it, and when it connects to others.
+pub fn peer_configs(files: &PeerFiles) -> Result<(Arc<ServerConfig>, Arc<ClientConfig>), Error> {
+    let source = config(&Files {
+        certificate: files.certificate.clone(),
+        key: files.key.clone(),
+        client_ca: Some(files.ca.clone()),
+    })?;
+    let mut asker = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&version::TLS13])
+        .expect("the provider has TLS 1.3")
+        .with_root_certificates(roots(&files.ca)?)
+        .with_client_auth_cert(certificates(&files.certificate)?, private_key(&files.key)?)
+        .map_err(|e| unfit(&files.certificate, &files.key, e))?;
+    asker.resumption = Resumption::disabled();
+    Ok((source, Arc::new(asker)))
 }
 
 /// All certificates of a file: one at least.
@@ -70,40 +88,47 @@ fn authorities(
     path: &Path,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, Error> {
-    let unusable = |e: &dyn Display| {
-        Error::of(
-            path,
-            format_args!("can't be used as the authority of clients: {e}"),
-            HOW,
-        )
-    };
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|e| unusable(&e))?;
-    }
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-    let verifier = verifier.map_err(|e| unusable(&e))?;
+    let roots = Arc::new(roots(path)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+    let verifier = verifier.map_err(|e| no_authority(path, &e))?;
     Ok(verifier)
 }
 
+fn roots(path: &Path) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        let added = roots.add(certificate);
+        added.map_err(|e| no_authority(path, &e))?;
+    }
+    Ok(roots)
+}
+
+fn no_authority(path: &Path, e: &dyn Display) -> Error {
+    Error::of(
+        path,
+        format_args!("can't be used as an authority: {e}"),
+        HOW,
+    )
+}
+
 /// Why these two make no server.
-fn unfit(files: &Files, e: rustls::Error) -> Error {
+fn unfit(certificate: &Path, key: &Path, e: rustls::Error) -> Error {
     match e {
         rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => Error::of(
-            &files.key,
+            key,
             format_args!(
                 "isn't the private key of the certificate {}",
-                files.certificate.display()
+                certificate.display()
             ),
             "name two files that belong together; the server's own certificate comes first in its file",
         ),
         rustls::Error::InvalidCertificate(e) => Error::of(
-            &files.certificate,
+            certificate,
             format_args!("the first certificate can't be used: {e}"),
             HOW,
         ),
         e => Error::of(
-            &files.key,
+            key,
             format_args!("can't be used as private key: {e}"),
             "take one for ECDSA on P-256 or P-384, Ed25519, or RSA of 2,048 to 4,096 bits",
         ),

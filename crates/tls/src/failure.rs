@@ -24,7 +24,12 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 #[cfg(feature = "rustls")]
+pub(crate) use of_rustls::of_peer;
+
+#[cfg(feature = "rustls")]
 mod of_rustls {
+    use std::io;
+
     use rustls::{AlertDescription, CertificateError, Error};
 
     use super::Failure;
@@ -41,6 +46,34 @@ mod of_rustls {
                 _ => e.to_string(),
             })
         }
+    }
+
+    /// Why another node isn't who it should be, or doesn't take this one.
+    pub fn of_peer(e: Error) -> io::Error {
+        let why = match &e {
+            Error::AlertReceived(alert) => format!(
+                "the other node doesn't take this one's certificate ({alert:?}): look at `state_tls` there and here"
+            ),
+            Error::NoCertificatesPresented => "the other side shows no certificate".into(),
+            Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            ) => "the other node's certificate isn't for its `control` address".into(),
+            Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                "the other node's certificate isn't signed by the `ca` of `state_tls`".into()
+            }
+            Error::InvalidCertificate(
+                CertificateError::Expired | CertificateError::ExpiredContext { .. },
+            ) => "the other node's certificate has expired".into(),
+            Error::InvalidCertificate(e) => {
+                format!("the other node's certificate doesn't count: {e}")
+            }
+            Error::InvalidMessage(_) => {
+                "the other side doesn't speak TLS: `state_tls` must be in the cluster file of both"
+                    .into()
+            }
+            _ => e.to_string(),
+        };
+        io::Error::new(io::ErrorKind::PermissionDenied, why)
     }
 
     /// What the client has said before it left.

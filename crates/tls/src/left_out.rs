@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! In place of `session.rs` where the feature `rustls` is off: there are no sessions.
+//! In place of `session.rs` and `peers.rs` where the feature `rustls` is off: there are no sessions.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::marker::PhantomData;
+use std::net::IpAddr;
 
 use keys::Error;
 
-use crate::{Failure, Files};
+use crate::{Failure, Files, PeerFiles};
 
 /// There is none.
 pub enum Server {}
@@ -13,13 +15,16 @@ pub enum Server {}
 /// There is none.
 pub enum Session {}
 
+/// There is none.
+pub enum Peers {}
+
+/// There is none.
+pub struct Stream<T>(Peers, PhantomData<T>);
+
 #[allow(missing_docs)] // those of `session.rs`
 impl Server {
     pub fn open(_: Files) -> Result<Server, Error> {
-        Err(Error::new(
-            "this program was built without TLS, and the cluster file has `redis_tls`",
-            "build it by ./dev setup, or with the cargo feature `rustls`; or remove `redis_tls`",
-        ))
+        Err(without("redis_tls"))
     }
 
     pub fn session(&mut self) -> Result<Session, Failure> {
@@ -62,6 +67,55 @@ impl Session {
     }
 }
 
+#[allow(missing_docs)] // those of `peers.rs`
+impl Peers {
+    pub fn open(_: PeerFiles) -> Result<Peers, Error> {
+        Err(without("state_tls"))
+    }
+
+    pub fn ask<T: Read + Write>(&self, _: T, _: IpAddr) -> io::Result<Stream<T>> {
+        match *self {}
+    }
+
+    pub fn answer<T: Read + Write>(&self, _: T) -> io::Result<Stream<T>> {
+        match *self {}
+    }
+}
+
+#[allow(missing_docs)] // those of `peers.rs`
+impl<T> Stream<T> {
+    pub fn inside(&self) -> &T {
+        match self.0 {}
+    }
+
+    pub fn inside_mut(&mut self) -> &mut T {
+        match self.0 {}
+    }
+}
+
+impl<T> Read for Stream<T> {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        match self.0 {}
+    }
+}
+
+impl<T> Write for Stream<T> {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        match self.0 {}
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.0 {}
+    }
+}
+
+fn without(key: &str) -> Error {
+    Error::new(
+        format!("this program was built without TLS, and the cluster file has `{key}`"),
+        format!("build it by ./dev setup, or with the cargo feature `rustls`; or remove `{key}`"),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,5 +132,12 @@ mod tests {
             said.contains("without TLS") && said.contains("./dev setup"),
             "{said}"
         );
+        let files = PeerFiles {
+            certificate: "a".into(),
+            key: "b".into(),
+            ca: "c".into(),
+        };
+        let said = Peers::open(files).err().unwrap().to_string();
+        assert!(said.contains("has `state_tls`"), "{said}");
     }
 }

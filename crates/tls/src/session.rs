@@ -3,17 +3,15 @@
 
 use std::io::{self, BufRead, ErrorKind, Write};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use keys::{Error, Stamp};
 use rustls::server::{ServerConfig, ServerConnection};
 use tracing::{info, warn};
 
 use crate::certificates::config;
-use crate::{Failure, Files, RECORD_LEN};
+use crate::{Failure, Files, LOOK_INTERVAL, RECORD_LEN};
 
-/// How often the files are looked at.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// What each record of a handshake begins with.
 const HANDSHAKE: u8 = 22;
 

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+use std::io::{Read, Write};
+use std::net::Ipv4Addr;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::{fs, io};
@@ -284,7 +287,7 @@ fn files_that_make_no_server_are_refused_by_name() {
     set_mode(&at("server.key"), 0o600);
     refused(ca(&at("none")), &["none", "can't be read"]);
     refused(ca(&garbage), &["garbage", "no certificate in PEM"]);
-    refused(ca(&no_der), &["no_der", "authority of clients"]);
+    refused(ca(&no_der), &["no_der", "as an authority"]);
     Server::open(ca(&at("other.pem"))).unwrap();
 }
 
@@ -312,4 +315,41 @@ fn files_that_are_replaced_are_read_and_bad_ones_change_nothing() {
     assert_eq!(trusted_by("other"), (true, false));
     fs::remove_file(all.path("server.pem")).unwrap();
     assert_eq!(trusted_by("other"), (true, true));
+}
+
+/// Two nodes with the same files, and what one of them reads of what the other one says.
+fn between(peers: &Peers) -> io::Result<Vec<u8>> {
+    let (asks, answers) = UnixStream::pair().unwrap();
+    std::thread::scope(|scope| {
+        let source = scope.spawn(move || peers.answer(answers)?.write_all(b"a state"));
+        let mut said = vec![0; 7];
+        peers
+            .ask(asks, Ipv4Addr::LOCALHOST.into())?
+            .read_exact(&mut said)?;
+        source.join().unwrap()?;
+        Ok(said)
+    })
+}
+
+#[test]
+fn nodes_follow_their_files() {
+    let Some(all) = certificates("peers") else {
+        return;
+    };
+    let peers = Peers::open(PeerFiles {
+        certificate: all.path("server.pem"),
+        key: all.path("server.key"),
+        ca: all.path("ca.pem"),
+    });
+    let peers = peers.unwrap();
+    assert_eq!(between(&peers).unwrap(), b"a state");
+    fs::write(all.path("new"), "nothing").unwrap();
+    fs::rename(all.path("new"), all.path("ca.pem")).unwrap();
+    peers.look_now();
+    assert_eq!(between(&peers).unwrap(), b"a state", "those of before");
+    all.authority("other");
+    fs::rename(all.path("other.pem"), all.path("ca.pem")).unwrap();
+    peers.look_now();
+    let why = between(&peers).unwrap_err().to_string();
+    assert!(why.contains("`ca` of `state_tls`"), "{why}");
 }

@@ -16,6 +16,7 @@ pub(super) struct RawFile {
     pub keys: Option<Spanned<String>>,
     pub auth: Option<Spanned<String>>,
     pub clients: Option<Spanned<Vec<Spanned<String>>>>,
+    pub state_tls: Option<RawPeerTls>,
     #[serde(default)]
     pub group: Vec<Spanned<RawGroup>>,
     #[serde(default)]
@@ -75,6 +76,14 @@ pub(super) struct RawNode {
     pub copies: Option<Spanned<String>>,
     pub copy_every_s: Option<Spanned<i64>>,
     pub copies_kept: Option<Spanned<i64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPeerTls {
+    pub certificate: Spanned<String>,
+    pub key: Spanned<String>,
+    pub ca: Spanned<String>,
 }
 
 #[derive(Deserialize)]

@@ -144,6 +144,8 @@ const BAD: &[Bad] = &[
     ("# redis_password = \"...\"", "redis_password = \"\"", "redis =", &["not empty"]),
     ("# redis_password = \"...\"", "redis_password = \"a\"\nredis_password_file = \"b\"", "redis_password_file",
         &["beside `redis_password`", "keep one"]),
+    ("# state_tls = { certificate = \"node.pem\"", "state_tls = { certificate = \"\"", "state_tls", &["`certificate` is empty", "name a file"]),
+    ("# state_tls = { certificate = \"node.pem\"", "state_tls = { c = \"a\"", "state_tls", &["unknown field `c`"]),
     ("redis = \"127.0.0.1:6380\"", "redis_tls = { certificate = \"a\", key = \"b\" }", "redis_tls",
         &["without `redis`", "add"]),
     ("storage = \"volatile\"", "redis_tls = { certificate = \"a\", key = \"b\" }", "redis_tls",
@@ -762,4 +764,16 @@ fn a_draft_that_is_wrong_is_refused_and_changes_nothing() {
     assert!(no_text.contains("that are UTF-8"), "{no_text}");
     let there: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
     assert_eq!(there.len(), 1, "{there:?}");
+}
+
+#[test]
+fn what_replicas_show_each_other_lies_beside_the_cluster_file() {
+    let text = SAMPLE.replacen("# state_tls", "state_tls", 1);
+    let file = parse(&text, "/some/where/cluster.toml").unwrap();
+    let files = tls::PeerFiles {
+        certificate: "/some/where/node.pem".into(),
+        key: "/some/where/node.key".into(),
+        ca: "/some/where/cluster-ca.pem".into(),
+    };
+    assert_eq!(file.state_tls, Some(files));
 }

@@ -13,7 +13,7 @@ use paxos::wire::MAX_VALUE_LEN;
 use toml::Spanned;
 
 use super::planes::{self, NO_PORT};
-use super::read::{RawController, RawFile, RawGroup, RawNode};
+use super::read::{RawController, RawFile, RawGroup, RawNode, RawPeerTls};
 use super::{
     Answer, ApplicationKind, Auth, ClusterFile, ControllerSettings, CopySettings, DpdkSettings,
     ErrorAt, Group, Network, Node, Plane, Protocol, RedisOrder, RedisReads, Role, Storage,
@@ -40,6 +40,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
     let auth = check.auth(&raw.auth);
     let clients = check.clients(&raw.clients, auth);
     let dir = file.parent().unwrap_or(Path::new(""));
+    let state_tls = raw.state_tls.as_ref().map(|tls| check.state_tls(tls, dir));
     let mut nodes: Vec<_> = raw
         .node
         .iter()
@@ -75,6 +76,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
             .map_or(dir.join(DEFAULT_KEYS), |keys| dir.join(keys.into_inner())),
         auth,
         clients,
+        state_tls,
         bpffs: raw
             .bpffs
             .map_or(loader::pins::DEFAULT_MOUNT.into(), |path| {
@@ -776,17 +778,28 @@ impl Check {
 
     fn redis_tls(&mut self, raw: &RawNode, dir: &Path) -> Option<tls::Files> {
         let tls = raw.redis_tls.as_ref()?.get_ref();
-        let mut file = |key: &str, name: &Spanned<String>| {
-            if name.get_ref().is_empty() {
-                self.error(at(name), format!("`{key}` is empty"), "name a file");
-            }
-            dir.join(name.get_ref())
-        };
+        let mut file = |key, name| self.file(key, name, dir);
         Some(tls::Files {
             certificate: file("certificate", &tls.certificate),
             key: file("key", &tls.key),
             client_ca: tls.client_ca.as_ref().map(|ca| file("client_ca", ca)),
         })
+    }
+
+    fn state_tls(&mut self, raw: &RawPeerTls, dir: &Path) -> tls::PeerFiles {
+        let mut file = |key, name| self.file(key, name, dir);
+        tls::PeerFiles {
+            certificate: file("certificate", &raw.certificate),
+            key: file("key", &raw.key),
+            ca: file("ca", &raw.ca),
+        }
+    }
+
+    fn file(&mut self, key: &str, name: &Spanned<String>, dir: &Path) -> PathBuf {
+        if name.get_ref().is_empty() {
+            self.error(at(name), format!("`{key}` is empty"), "name a file");
+        }
+        dir.join(name.get_ref())
     }
 
     fn metrics(&mut self, raw: &RawNode) -> Option<SocketAddr> {

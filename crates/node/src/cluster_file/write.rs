@@ -38,6 +38,9 @@ pub struct Draft {
         serialize_with = "networks_as_text"
     )]
     pub clients: Vec<Network>,
+    /// What replicas show each other where they hand out states.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_tls: Option<tls::PeerFiles>,
     /// BPF file system of the XDP plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bpffs: Option<PathBuf>,
@@ -227,6 +230,7 @@ impl Draft {
             keys: None,
             auth: None,
             clients: Vec::new(),
+            state_tls: None,
             bpffs: None,
             trace: None,
             controller: None,
@@ -429,6 +433,11 @@ impl From<&ClusterFile> for Draft {
             keys: Some(absolute(&file.keys)),
             auth: Some(file.auth),
             clients: file.clients.clone(),
+            state_tls: file.state_tls.as_ref().map(|files| tls::PeerFiles {
+                certificate: absolute(&files.certificate),
+                key: absolute(&files.key),
+                ca: absolute(&files.ca),
+            }),
             bpffs: Some(absolute(&file.bpffs)),
             trace: file.trace.as_deref().map(absolute),
             controller: Some(ControllerDraft {

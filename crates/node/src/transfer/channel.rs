@@ -10,7 +10,7 @@
 //! | part | its bytes; with keys 32 bytes of MAC |
 //!
 //! The connection's key follows from the cluster's and both numbers, so a recorded connection is of no use. A MAC is over the
-//! direction, a number that counts the lines and parts of that direction, and the bytes. Nothing is encrypted.
+//! direction, a number that counts the lines and parts of that direction, and the bytes. What encrypts, lies below ([`super::wire`]).
 
 use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
@@ -54,37 +54,29 @@ impl Channel {
     }
 
     /// That of who has connected: greets, and is greeted.
-    pub fn asker(
-        keys: &SharedKeys,
-        input: &mut impl BufRead,
-        out: &mut impl Write,
-    ) -> io::Result<Channel> {
+    pub fn asker(keys: &SharedKeys, wire: &mut (impl BufRead + Write)) -> io::Result<Channel> {
         let Some(keys) = file(keys)? else {
             return Ok(Channel::plain());
         };
         let own = Greeting::draw(keys.signs())?;
         let mut plain = Channel::plain();
-        plain.write_line(out, &own)?;
-        out.flush()?;
-        let other: Greeting = plain.read_line(input)?;
+        plain.write_line(wire, &own)?;
+        wire.flush()?;
+        let other: Greeting = plain.read_line(wire)?;
         Channel::between(&keys, Side::Asker, &own, &other)
     }
 
     /// That of the other side: is greeted, and greets.
-    pub fn source(
-        keys: &SharedKeys,
-        input: &mut impl BufRead,
-        out: &mut impl Write,
-    ) -> io::Result<Channel> {
+    pub fn source(keys: &SharedKeys, wire: &mut (impl BufRead + Write)) -> io::Result<Channel> {
         let Some(keys) = file(keys)? else {
             return Ok(Channel::plain());
         };
         let mut plain = Channel::plain();
-        let other: Greeting = plain.read_line(input)?;
+        let other: Greeting = plain.read_line(wire)?;
         let own = Greeting::draw(other.generation)?;
         let channel = Channel::between(&keys, Side::Source, &other, &own)?;
-        plain.write_line(out, &own)?;
-        out.flush()?;
+        plain.write_line(wire, &own)?;
+        wire.flush()?;
         Ok(channel)
     }
 

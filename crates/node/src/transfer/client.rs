@@ -2,7 +2,7 @@
 //! Asks other replicas for their state.
 
 use std::fmt;
-use std::io::{self, BufReader};
+use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -12,8 +12,8 @@ use paxos::{Instance, PartitionId};
 
 use super::channel::Channel;
 use super::held::lock;
+use super::wire::{Trust, Wire};
 use super::{Answer, Ask, PART_LEN, Patience, Question, damaged};
-use crate::watched_keys::SharedKeys;
 
 /// Attempts for one question, with a pause between them.
 const ATTEMPTS: u32 = 4;
@@ -74,12 +74,12 @@ pub struct Peer {
     pub address: SocketAddr,
     patience: Patience,
     interrupt: Arc<Interrupt>,
-    keys: SharedKeys,
+    trust: Trust,
     connection: Option<Connection>,
 }
 
 struct Connection {
-    input: BufReader<TcpStream>,
+    wire: Wire,
     channel: Channel,
 }
 
@@ -89,13 +89,13 @@ impl Peer {
         address: SocketAddr,
         patience: Patience,
         interrupt: Arc<Interrupt>,
-        keys: SharedKeys,
+        trust: Trust,
     ) -> Peer {
         Peer {
             address,
             patience,
             interrupt,
-            keys,
+            trust,
             connection: None,
         }
     }
@@ -180,12 +180,13 @@ impl Peer {
             None => self.connect()?,
         };
         // A stop that was requested meanwhile finds it, or is found here.
-        let Connection { input, channel } = &mut connection;
-        *lock(&self.interrupt.waiting_at) = Some(input.get_ref().try_clone()?);
+        let Connection { wire, channel } = &mut connection;
+        *lock(&self.interrupt.waiting_at) = Some(wire.socket().try_clone()?);
         self.interrupt.check()?;
-        input.get_ref().set_read_timeout(Some(patience))?;
-        channel.write_line(&mut input.get_ref(), ask)?;
-        let answer: Answer = channel.read_line(input)?;
+        wire.socket().set_read_timeout(Some(patience))?;
+        channel.write_line(wire, ask)?;
+        wire.flush()?;
+        let answer: Answer = channel.read_line(wire)?;
         let bytes = match answer {
             Answer::Part { length, crc, .. } | Answer::Log { length, crc, .. } => {
                 connection.read_bytes(length, crc)?
@@ -205,10 +206,9 @@ impl Peer {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(self.patience.answer))?;
         stream.set_read_timeout(Some(self.patience.answer))?;
-        let mut out = stream.try_clone()?;
-        let mut input = BufReader::new(stream);
-        let channel = Channel::asker(&self.keys, &mut input, &mut out)?;
-        Ok(Connection { input, channel })
+        let mut wire = Wire::ask(&self.trust, stream)?;
+        let channel = Channel::asker(&self.trust.keys, &mut wire)?;
+        Ok(Connection { wire, channel })
     }
 }
 
@@ -218,7 +218,7 @@ impl Connection {
         if length > PART_LEN {
             return Err(damaged("a part is too long"));
         }
-        let bytes = self.channel.read_bytes(&mut self.input, length)?;
+        let bytes = self.channel.read_bytes(&mut self.wire, length)?;
         if crc32fast::hash(&bytes) != crc {
             return Err(damaged("the checksum does not match"));
         }
@@ -246,16 +246,16 @@ impl Search {
         question: &Question,
         patience: Patience,
         interrupt: &Arc<Interrupt>,
-        keys: &SharedKeys,
+        trust: &Trust,
     ) -> io::Result<Search> {
         let (tell, answers) = mpsc::channel();
         for &address in peers {
             let (tell, question) = (tell.clone(), question.clone());
-            let (interrupt, keys) = (interrupt.clone(), keys.clone());
+            let (interrupt, trust) = (interrupt.clone(), trust.clone());
             std::thread::Builder::new()
                 .name("transfer-ask".into())
                 .spawn(move || {
-                    let mut peer = Peer::new(address, patience, interrupt, keys);
+                    let mut peer = Peer::new(address, patience, interrupt, trust);
                     let willing = peer.willing(&question);
                     // Fails if another one was quicker.
                     let _ = tell.send((peer, willing));

@@ -17,11 +17,11 @@ use replica::storage::{private_directory, sync_directory_of};
 use super::client::{Interrupt, Peer};
 use super::incoming::{Head, Incoming};
 use super::linked::Linked;
+use super::wire::Trust;
 use super::{Patience, Question, incoming};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node, Role};
 use crate::roles::replica::{Note, OpenApplication, Partition, lock_directory};
-use crate::watched_keys::WatchedKeys;
 
 /// Where a state on its way is, in a node's directory; and where [`put`] opens stores meanwhile.
 const INTO: &str = "incoming";
@@ -45,8 +45,8 @@ pub fn make(
     }
     let needs = vec![Some(0); usize::from(group.partitions)];
     let question = Question::new(&cluster.deployment(node, group), needs);
-    let keys = WatchedKeys::of_outside(cluster);
-    let mut peer = Peer::new(node.control, Patience::default(), interrupt.clone(), keys);
+    let trust = Trust::of_outside(cluster)?;
+    let mut peer = Peer::new(node.control, Patience::default(), interrupt.clone(), trust);
     let failed =
         |why: &dyn std::fmt::Display| Error::new(format!("no copy of {}: {why}", node.name));
     let (state, positions) = peer.hold(&question).map_err(|e| failed(&e))?;

@@ -2,7 +2,7 @@
 //! Hands a replica's state out.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
@@ -14,10 +14,10 @@ use tracing::{Span, info, warn};
 use super::channel::Channel;
 use super::held::{Copies, Held, Keeper, Logs, lock};
 use super::places::Places;
+use super::wire::{Trust, Wire};
 use super::{Answer, Ask, Patience, Question};
 use crate::host::Stop;
 use crate::listen::Connections;
-use crate::watched_keys::SharedKeys;
 
 /// States that are held open at once: each keeps what its store would have deleted meanwhile.
 const MAX_HELD: usize = 2;
@@ -61,8 +61,8 @@ pub struct Settings {
     pub rate: u64,
     /// Bytes that are kept behind a state.
     pub kept: u64,
-    /// The cluster's, if states are for its nodes alone.
-    pub keys: SharedKeys,
+    /// By what those are known that states are for.
+    pub trust: Trust,
 }
 
 /// Serves until dropped.
@@ -132,29 +132,19 @@ fn accept_loop(listener: TcpListener, source: &Arc<Source>, places: &Arc<Places>
             .spawn(move || {
                 let _said_there = span.entered();
                 // A connection that breaks off is for the asker to make again.
-                if let Err(e) = source.serve(stream) {
-                    tracing::debug!(error = %e, "a connection for a checkpoint broke off");
+                match source.serve(stream) {
+                    Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                        warn!(from = ?from, "no state for who asked for one: {e}");
+                    }
+                    Err(e) => {
+                        tracing::debug!(error = %e, "a connection for a checkpoint broke off")
+                    }
+                    Ok(()) => {}
                 }
                 drop(place);
             });
     }
     lock(&source.held).clear();
-}
-
-/// What must have come by a certain moment, however slowly it comes.
-struct Timely<'a> {
-    stream: &'a TcpStream,
-    until: Moment,
-}
-
-impl Read for Timely<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let left = self.until.checked_duration_since(Moment::now());
-        let left = left.filter(|left| !left.is_zero());
-        let left = left.ok_or(io::ErrorKind::TimedOut)?;
-        self.stream.set_read_timeout(Some(left))?;
-        self.stream.read(into)
-    }
 }
 
 type Table = Mutex<BTreeMap<u64, Arc<Held>>>;
@@ -173,14 +163,11 @@ impl Source {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(self.patience.stream))?;
         // Whoever connects wants something now.
-        let mut input = BufReader::new(Timely {
-            stream: &stream,
-            until: Moment::now() + self.patience.answer,
-        });
-        let mut out = BufWriter::new(&stream);
-        let mut channel = Channel::source(&self.settings.keys, &mut input, &mut out)?;
+        let until = Moment::now() + self.patience.answer;
+        let mut wire = Wire::answer(&self.settings.trust, stream, until)?;
+        let mut channel = Channel::source(&self.settings.trust.keys, &mut wire)?;
         loop {
-            let ask = match channel.read_line(&mut input) {
+            let ask = match channel.read_line(&mut wire) {
                 Ok(ask) => ask,
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 Err(e) => return Err(e),
@@ -189,12 +176,12 @@ impl Source {
                 let none = Vec::new();
                 (Answer::Refused(why), none)
             });
-            channel.write_line(&mut out, &answer)?;
+            channel.write_line(&mut wire, &answer)?;
             if let Answer::Part { .. } | Answer::Log { .. } = answer {
-                channel.write_bytes(&mut out, &bytes)?;
+                channel.write_bytes(&mut wire, &bytes)?;
             }
-            out.flush()?;
-            input.get_mut().until = Moment::now() + IDLE;
+            wire.flush()?;
+            wire.wait_until(Moment::now() + IDLE);
         }
     }
 

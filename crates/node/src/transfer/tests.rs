@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use replica::Snapshot;
+use test_world::certificates::Certificates;
 
 use super::channel::Channel;
 use super::client::{Failed, Peer, Search};
 use super::held::{Copies, Keeper};
 use super::incoming::{Head, Incoming};
 use super::server::{Server, Settings, Stand, Workers};
+use super::wire::Trust;
 use super::*;
 use crate::cluster_file::{self, Auth};
 use crate::test_dir::TestDir;
@@ -106,10 +108,10 @@ fn serve(host: Ipv4Addr, stands: [Stand; 2]) -> Source {
 }
 
 fn serve_keeping(host: Ipv4Addr, stands: [Stand; 2], kept: u64) -> Source {
-    serve_with(host, stands, kept, &None)
+    serve_with(host, stands, kept, &Trust::default())
 }
 
-fn serve_with(host: Ipv4Addr, stands: [Stand; 2], kept: u64, keys: &SharedKeys) -> Source {
+fn serve_with(host: Ipv4Addr, stands: [Stand; 2], kept: u64, trust: &Trust) -> Source {
     let directory = TestDir::new();
     let fake = Arc::new(Fake {
         stands: Mutex::new(stands.into()),
@@ -121,7 +123,7 @@ fn serve_with(host: Ipv4Addr, stands: [Stand; 2], kept: u64, keys: &SharedKeys) 
         directory: directory.path().to_owned(),
         rate: u64::MAX,
         kept,
-        keys: keys.clone(),
+        trust: trust.clone(),
     };
     let server = Server::start(address, settings, fake.clone()).unwrap();
     Source {
@@ -137,12 +139,13 @@ fn draw() -> Ipv4Addr {
 }
 
 fn peer(address: SocketAddr) -> Peer {
-    Peer::new(address, ENDLESS, Arc::default(), None)
+    Peer::new(address, ENDLESS, Arc::default(), Trust::default())
 }
 
 /// Who can help, in the order in which they are asked.
 fn search(peers: &[SocketAddr], question: &Question) -> Result<Vec<SocketAddr>, String> {
-    let mut search = Search::begin(peers, question, ENDLESS, &Arc::default(), &None).unwrap();
+    let trust = Trust::default();
+    let mut search = Search::begin(peers, question, ENDLESS, &Arc::default(), &trust).unwrap();
     let found: Vec<_> = search.by_ref().map(|peer| peer.address).collect();
     if found.is_empty() {
         return Err(search.why());
@@ -286,23 +289,26 @@ fn keys(directory: &TestDir, name: &str) -> SharedKeys {
     WatchedKeys::of_outside(&cluster)
 }
 
-fn peer_with(address: SocketAddr, keys: &SharedKeys) -> Peer {
+fn peer_with(address: SocketAddr, trust: &Trust) -> Peer {
     let patience = Patience {
         answer: Duration::from_secs(5),
         stream: Duration::from_secs(5),
     };
-    Peer::new(address, patience, Arc::default(), keys.clone())
+    Peer::new(address, patience, Arc::default(), trust.clone())
 }
 
 /// Without the cluster's key there is no state, and none from somebody without it. [X-SIGNED]
 #[test]
 fn a_state_is_for_who_has_the_key() {
     let directory = TestDir::new();
-    let [own, other] = ["own", "other"].map(|name| keys(&directory, name));
+    let [own, other] = ["own", "other"].map(|name| Trust {
+        keys: keys(&directory, name),
+        tls: None,
+    });
     let host = draw();
     let source = serve_with(host, [stand(77), stand(9)], 1 << 30, &own);
     let question = question([Some(70), None]);
-    for without in [&None, &other] {
+    for without in [&Trust::default(), &other] {
         let refused = peer_with(source.address, without).hold(&question);
         assert!(matches!(refused, Err(Failed::Broken(_))), "{refused:?}");
     }
@@ -319,15 +325,98 @@ fn a_state_is_for_who_has_the_key() {
     assert!(matches!(refused, Err(Failed::Broken(_))), "{refused:?}");
 }
 
+/// With `state_tls` both sides are known by their certificates, and who connects looks for the address. [X-SIGNED]
+#[test]
+fn a_state_goes_over_tls_between_nodes_alone() {
+    let Some(all) = Certificates::new("state") else {
+        return;
+    };
+    let [host, elsewhere] = [draw(), draw()];
+    all.authority("strangers");
+    all.sign_for("source", "ca", host);
+    all.sign_for("asker", "ca", elsewhere);
+    all.sign_for("stranger", "strangers", elsewhere);
+    let trust = |name: &str| Trust {
+        keys: None,
+        tls: Some(Arc::new(
+            tls::Peers::open(tls::PeerFiles {
+                certificate: all.path(&format!("{name}.pem")),
+                key: all.path(&format!("{name}.key")),
+                ca: all.path("ca.pem"),
+            })
+            .unwrap(),
+        )),
+    };
+    let stands = || [stand(77), stand(9)];
+    let question = question([Some(70), None]);
+    let source = serve_with(host, stands(), 1 << 30, &trust("source"));
+    let refused = |address, trust: &Trust| match peer_with(address, trust).hold(&question) {
+        Err(Failed::Broken(why)) => why.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let why = refused(source.address, &trust("stranger"));
+    assert!(why.contains("look at `state_tls`"), "{why}");
+    refused(source.address, &Trust::default());
+    let misplaced = serve_with(elsewhere, stands(), 1 << 30, &trust("source"));
+    let why = refused(misplaced.address, &trust("asker"));
+    assert!(why.contains("isn't for its `control` address"), "{why}");
+    let plain = serve(draw(), stands());
+    let why = refused(plain.address, &trust("asker"));
+    assert!(!why.is_empty());
+
+    let mut peer = peer_with(source.address, &trust("asker"));
+    let (held, _) = peer.hold(&question).unwrap();
+    assert_eq!(peer.part(held, 0, 0).unwrap(), (state(0), true));
+    assert_eq!(peer.part(held, 1, 2).unwrap().0, state(1)[2 * PART_LEN..]);
+    peer.release(held);
+}
+
+/// A connection of which one side is a recording.
+struct Recorded<'a> {
+    input: &'a [u8],
+    out: &'a mut Vec<u8>,
+}
+
+impl Read for Recorded<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.input.read(into)
+    }
+}
+
+impl BufRead for Recorded<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        Ok(self.input)
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.input.consume(amount);
+    }
+}
+
+impl Write for Recorded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// What goes over a connection counts once, in its direction, and as it was said. [X-SIGNED]
 #[test]
 fn nothing_that_is_said_can_be_changed_repeated_or_sent_back() {
     let directory = TestDir::new();
     let keys = keys(&directory, "own");
-    let greeted = |input: &[u8], out: &mut Vec<u8>| Channel::source(&keys, &mut &input[..], out);
+    let greeted =
+        |input: &[u8], out: &mut Vec<u8>| Channel::source(&keys, &mut Recorded { input, out });
     // The asker's greeting, and nothing behind it yet.
     let mut greeting = Vec::new();
-    assert!(Channel::asker(&keys, &mut &b""[..], &mut greeting).is_err());
+    let mut nothing = Recorded {
+        input: b"",
+        out: &mut greeting,
+    };
+    assert!(Channel::asker(&keys, &mut nothing).is_err());
     let mut answer = Vec::new();
     let mut source = greeted(&greeting, &mut answer).unwrap();
     let mut said = Vec::new();
@@ -402,7 +491,7 @@ fn a_peer_that_never_answers_holds_up_nobody() {
         &question([Some(70), None]),
         ENDLESS,
         &Arc::default(),
-        &None,
+        &Trust::default(),
     )
     .unwrap();
     assert_eq!(search.next().unwrap().address, source.address);

@@ -31,8 +31,8 @@ use crate::Error;
 use crate::transfer::client::{Failed, Interrupt, Peer, Search};
 use crate::transfer::held::lock;
 use crate::transfer::incoming::{self, Head, Incoming};
+use crate::transfer::wire::Trust;
 use crate::transfer::{Patience, Question, copy};
-use crate::watched_keys::SharedKeys;
 
 /// How long it waits before it asks again, at first and at last.
 const ASK_INTERVAL: Duration = Duration::from_millis(200);
@@ -103,7 +103,7 @@ pub struct Needs {
     pub directory: PathBuf,
     /// Where the other replicas hand out their states.
     pub peers: Vec<SocketAddr>,
-    pub keys: SharedKeys,
+    pub trust: Trust,
     pub workers: Arc<Vec<WorkerHandle>>,
     /// Nobody opens copies of them while it installs one.
     pub whole: Whole,
@@ -294,7 +294,7 @@ impl Thread {
             address,
             Patience::default(),
             self.interrupt.clone(),
-            self.needs.keys.clone(),
+            self.needs.trust.clone(),
         )
     }
 
@@ -311,7 +311,7 @@ impl Thread {
             &question,
             patience,
             &self.interrupt,
-            &self.needs.keys,
+            &self.needs.trust,
         )?;
         while let Some(mut peer) = search.next() {
             let from = peer.address;

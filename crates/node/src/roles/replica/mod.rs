@@ -66,7 +66,7 @@ use crate::cluster_file::{ClusterFile, Group, Node, Protocol};
 use crate::host::Stop;
 use crate::plane::{in_kernel, refuse_deafness};
 use crate::store::Lock;
-use crate::watched_keys::WatchedKeys;
+use crate::transfer::wire::Trust;
 use crate::{Error, random_nonce, transfer};
 
 /// An answer for a session of the front end beside this replica.
@@ -254,13 +254,13 @@ fn serve<G: Followed>(
         .collect::<Result<Vec<_>, _>>()?;
     // Only the workers may tell: it ends with them.
     drop(is_behind);
-    let keys = WatchedKeys::of_node(cluster);
+    let trust = Trust::of_node(cluster)?;
     let settings = transfer::server::Settings {
         deployment,
         directory: directory.clone(),
         rate: group.catch_up_mib_per_s << 20,
         kept: group.catch_up_kept_mib << 20,
-        keys: keys.clone(),
+        trust: trust.clone(),
     };
     (services.on_readers)(readers(workers.clone()));
     if G::BOUNDS_READS {
@@ -279,7 +279,7 @@ fn serve<G: Followed>(
         deployment,
         directory,
         peers: others.map(|n| n.control).collect(),
-        keys,
+        trust,
         workers: workers.clone(),
         whole,
         told,

@@ -166,7 +166,7 @@ fn a_worker_that_waits_for_a_state_goes_on() {
     let crew = crew.start("worker".to_owned(), None).unwrap();
     let workers = Arc::new(vec![worker]);
     let _catch_up = CatchUp::start(catch_up::Needs {
-        keys: None,
+        trust: Trust::default(),
         deployment: cluster.deployment(node, &cluster.groups[0]),
         directory: directory.path().to_owned(),
         peers: vec![peer.local_addr().unwrap()],
@@ -442,7 +442,7 @@ fn start(begun: &Begun) -> Started {
     let crew = crew.start("worker".to_owned(), None).unwrap();
     let workers = Arc::new(workers);
     let catch_up = CatchUp::start(catch_up::Needs {
-        keys: None,
+        trust: Trust::default(),
         deployment,
         directory,
         peers: Vec::new(),

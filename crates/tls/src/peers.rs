@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Connections between nodes. Both sides show a certificate of the same authority, and who connects looks whether the
+//! other one's is for the address that it has connected to.
+
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use keys::{Error, Stamp};
+use rustls::Connection;
+use rustls::client::{ClientConfig, ClientConnection};
+use rustls::pki_types::ServerName;
+use rustls::server::{ServerConfig, ServerConnection};
+use tracing::{info, warn};
+
+use crate::certificates::peer_configs;
+use crate::failure::of_peer;
+use crate::{LOOK_INTERVAL, PeerFiles};
+
+/// What a node shows others, and what they must show. It follows its files.
+pub struct Peers {
+    files: PeerFiles,
+    now: Mutex<Now>,
+}
+
+struct Now {
+    stamps: [Option<Stamp>; 3],
+    looked: Instant,
+    source: Arc<ServerConfig>,
+    asker: Arc<ClientConfig>,
+}
+
+impl Peers {
+    /// With what is in these files.
+    ///
+    /// # Errors
+    /// If they can't be read or used, don't belong together, or if others than its owner may read the private key.
+    pub fn open(files: PeerFiles) -> Result<Peers, Error> {
+        // A file that is replaced in between is read again.
+        let stamps = files.stamps();
+        let (source, asker) = peer_configs(&files)?;
+        Ok(Peers {
+            files,
+            now: Mutex::new(Now {
+                stamps,
+                looked: Instant::now(),
+                source,
+                asker,
+            }),
+        })
+    }
+
+    /// With a node at this address, to which `stream` leads.
+    ///
+    /// # Errors
+    /// If it isn't that node, doesn't take this one, or the connection breaks.
+    pub fn ask<T: Read + Write>(&self, stream: T, address: IpAddr) -> io::Result<Stream<T>> {
+        let config = self.configs().1;
+        let name = ServerName::IpAddress(address.into());
+        let tls = ClientConnection::new(config, name).map_err(of_peer)?;
+        Stream::open(tls.into(), stream)
+    }
+
+    /// With a node that has connected.
+    ///
+    /// # Errors
+    /// If it shows no certificate that counts, doesn't take this node's, or the connection breaks.
+    pub fn answer<T: Read + Write>(&self, stream: T) -> io::Result<Stream<T>> {
+        let config = self.configs().0;
+        let tls = ServerConnection::new(config).map_err(of_peer)?;
+        Stream::open(tls.into(), stream)
+    }
+
+    /// The files are looked at before, once a second at most.
+    fn configs(&self) -> (Arc<ServerConfig>, Arc<ClientConfig>) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.looked.elapsed() >= LOOK_INTERVAL {
+            now.looked = Instant::now();
+            self.look(&mut now);
+        }
+        (now.source.clone(), now.asker.clone())
+    }
+
+    fn look(&self, now: &mut Now) {
+        let stamps = self.files.stamps();
+        if stamps == now.stamps {
+            return;
+        }
+        now.stamps = stamps;
+        match peer_configs(&self.files) {
+            Ok(configs) => {
+                info!("the certificate for other replicas was read again");
+                (now.source, now.asker) = configs;
+            }
+            Err(e) => warn!("{e}; the certificate that was there before stays in use"),
+        }
+    }
+
+    /// A look at once, whatever the time.
+    #[cfg(test)]
+    pub(crate) fn look_now(&self) {
+        self.look(&mut self.now.lock().unwrap());
+    }
+}
+
+impl PeerFiles {
+    fn stamps(&self) -> [Option<Stamp>; 3] {
+        [&self.certificate, &self.key, &self.ca].map(|path| Stamp::of(path))
+    }
+}
+
+/// A connection with another node.
+pub struct Stream<T: Read + Write> {
+    tls: Connection,
+    inside: T,
+}
+
+impl<T: Read + Write> Stream<T> {
+    fn open(tls: Connection, inside: T) -> io::Result<Stream<T>> {
+        let mut stream = Stream { tls, inside };
+        while stream.tls.is_handshaking() {
+            stream.exchange()?;
+        }
+        Ok(stream)
+    }
+
+    /// What it goes over.
+    pub fn inside(&self) -> &T {
+        &self.inside
+    }
+
+    /// The same, to be changed.
+    pub fn inside_mut(&mut self) -> &mut T {
+        &mut self.inside
+    }
+
+    /// Waits until something has come, or all has left.
+    fn exchange(&mut self) -> io::Result<()> {
+        let exchanged = self.tls.complete_io(&mut self.inside);
+        if exchanged.is_err() {
+            // It tells the other side why, if that can be told.
+            let _ = self.tls.write_tls(&mut self.inside);
+        }
+        exchanged.map(drop).map_err(named)
+    }
+}
+
+impl<T: Read + Write> Read for Stream<T> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.tls.reader().read(into) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.exchange()?,
+                read => return read,
+            }
+        }
+    }
+}
+
+impl<T: Read + Write> Write for Stream<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = self.tls.writer().write(bytes)?;
+        self.flush()?;
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut self.inside)?;
+        }
+        self.inside.flush()
+    }
+}
+
+/// What rustls says in an error of the connection, in words for who looks after the nodes.
+fn named(e: io::Error) -> io::Error {
+    let inner = e.get_ref().and_then(|inner| inner.downcast_ref());
+    match inner {
+        Some(inner) => of_peer(rustls::Error::clone(inner)),
+        None => e,
+    }
+}
