@@ -3,7 +3,7 @@
 
 use clap::{Args, ValueEnum};
 use local_cluster::Error;
-use measure::roles::{dpdk, tag, udp, xdp};
+use measure::roles::{dpdk, p4, tag, udp, xdp};
 use measure::stats::{median, quantile};
 use measure::xdp::several::{Several, Shared};
 use measure::xdp::{VALUE_LEN, live};
@@ -36,6 +36,7 @@ enum Plane {
     Udp,
     Xdp,
     Dpdk,
+    P4,
 }
 
 /// Options of `wirepaxos bench roles`.
@@ -43,7 +44,8 @@ enum Plane {
 pub struct Options {
     /// udp (or rust): the roles as libraries, as socket nodes call them. xdp: the programs in the
     /// kernel, alone and at links, and those of udp beside them; needs root. dpdk: leader, acceptor and learner
-    /// behind a ring in memory, without a wire, and those of udp beside them; needs DPDK
+    /// behind a ring in memory, without a wire, and those of udp beside them; needs DPDK. p4: the programs in a switch in
+    /// software (BMv2), and those of udp beside them; needs root, a P4 compiler and BMv2
     #[arg(long, default_value = "udp", value_enum, hide_possible_values = true)]
     plane: Plane,
     /// Seconds for each role, spread over the runs
@@ -64,7 +66,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<(), Error> {
     let runs = options.runs as usize;
     let seconds = options.seconds.clamp(0.1, 600.0) / options.runs as f64;
-    let (mut in_kernel, mut at_ports) = (Vec::new(), Vec::new());
+    let (mut in_kernel, mut at_ports, mut in_switch) = (Vec::new(), Vec::new(), Vec::new());
     match options.plane {
         Plane::Udp => {}
         Plane::Xdp => {
@@ -74,6 +76,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
             }
         }
         Plane::Dpdk => at_ports = dpdk::measure(runs, seconds).map_err(Error::new)?,
+        Plane::P4 => in_switch = p4::measure(runs, seconds).map_err(Error::new)?,
     }
     let libraries = udp::measure(runs, seconds);
     let tags = match options.auth {
@@ -83,6 +86,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if options.json {
         in_kernel.iter().for_each(print_json);
         at_ports.iter().for_each(print_at_port_json);
+        in_switch.iter().for_each(print_in_switch_json);
         print_libraries_json(&libraries);
         tags.iter().for_each(print_tag_json);
         return Ok(());
@@ -95,6 +99,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         print_live(&measured.live);
     }
     print_at_ports(&at_ports);
+    print_in_switch(&in_switch);
     print_libraries(&libraries);
     for tag in &tags {
         println!(
@@ -173,6 +178,47 @@ fn print_at_ports(roles: &[dpdk::Measured]) {
     println!();
 }
 
+fn print_in_switch_json(m: &p4::Measured) {
+    let ratios = ratios(&m.forwarding_msgs_per_s, &m.msgs_per_s);
+    let line = json!({
+        "plane": "p4",
+        "target": IN_SOFTWARE,
+        "role": m.role,
+        "frames_per_msg": m.frames_per_msg,
+        "msgs_per_s": median(&m.msgs_per_s).round(),
+        "msgs_per_s_turns": m.msgs_per_s,
+        "forwarding_msgs_per_s": median(&m.forwarding_msgs_per_s).round(),
+        "forwarding_msgs_per_s_turns": m.forwarding_msgs_per_s,
+        "times_slower_than_forwarding": median(&ratios),
+        "lost": m.lost,
+        "value_bytes": udp::VALUE_LEN,
+    });
+    println!("{line}");
+}
+
+/// What the P4 programs are measured in.
+const IN_SOFTWARE: &str = "BMv2, a switch in software";
+
+fn print_in_switch(roles: &[p4::Measured]) {
+    if roles.is_empty() {
+        return;
+    }
+    println!(
+        "p4 plane: {IN_SOFTWARE}, at links (in turns with its bare forwarding of single frames, medians)"
+    );
+    print_beside_forwarding_head();
+    for m in roles {
+        print_beside_forwarding(&BesideForwarding {
+            role: m.role,
+            msgs_per_s: &m.msgs_per_s,
+            forwarding_msgs_per_s: &m.forwarding_msgs_per_s,
+            lost: m.lost,
+            frames_per_msg: m.frames_per_msg,
+        });
+    }
+    println!();
+}
+
 fn print_libraries_json(roles: &[udp::Measured]) {
     let tenths = |ns: f64| (ns * 10.0).round() / 10.0;
     for role in roles {
@@ -241,30 +287,55 @@ fn print_live(roles: &[live::Measured]) {
     println!(
         "xdp plane, at links (live frames over veth, one core, in turns with bare forwarding, medians)"
     );
-    println!(
-        "{:<10} {:>14} {:>16} {:>6} {:>11}  of bare forwarding's rate",
-        "role", "messages/s", "bare forwarding", "lost", "frames/msg"
-    );
+    print_beside_forwarding_head();
     for m in roles {
-        let (role, bare) = (median(&m.msgs_per_s), median(&m.forwarding_msgs_per_s));
-        let ratios = ratios(m);
-        println!(
-            "{:<10} {role:>14.0} {bare:>16.0} {:>6} {:>11}  1/{:.2}, in most turns 1/{:.2} to 1/{:.2}",
-            m.role,
-            m.lost,
-            m.frames_per_msg,
-            median(&ratios),
-            quantile(&ratios, 0.1),
-            quantile(&ratios, 0.9)
-        );
+        print_beside_forwarding(&BesideForwarding {
+            role: m.role,
+            msgs_per_s: &m.msgs_per_s,
+            forwarding_msgs_per_s: &m.forwarding_msgs_per_s,
+            lost: m.lost,
+            frames_per_msg: m.frames_per_msg,
+        });
     }
     println!();
 }
 
+/// A role at links, turn by turn.
+struct BesideForwarding<'a> {
+    role: &'a str,
+    msgs_per_s: &'a [f64],
+    forwarding_msgs_per_s: &'a [f64],
+    lost: u64,
+    frames_per_msg: f64,
+}
+
+fn print_beside_forwarding_head() {
+    println!(
+        "{:<10} {:>14} {:>16} {:>6} {:>11}  of bare forwarding's rate",
+        "role", "messages/s", "bare forwarding", "lost", "frames/msg"
+    );
+}
+
+fn print_beside_forwarding(m: &BesideForwarding<'_>) {
+    let (role, bare) = (median(m.msgs_per_s), median(m.forwarding_msgs_per_s));
+    let ratios = ratios(m.forwarding_msgs_per_s, m.msgs_per_s);
+    println!(
+        "{:<10} {role:>14.0} {bare:>16.0} {:>6} {:>11}  1/{:.2}, in most turns 1/{:.2} to 1/{:.2}",
+        m.role,
+        m.lost,
+        m.frames_per_msg,
+        median(&ratios),
+        quantile(&ratios, 0.1),
+        quantile(&ratios, 0.9)
+    );
+}
+
 /// How many times the role's rate bare forwarding's is, turn by turn.
-fn ratios(m: &live::Measured) -> Vec<f64> {
-    let turns = m.forwarding_msgs_per_s.iter().zip(&m.msgs_per_s);
-    turns.map(|(bare, role)| bare / role).collect()
+fn ratios(bare: &[f64], role: &[f64]) -> Vec<f64> {
+    bare.iter()
+        .zip(role)
+        .map(|(bare, role)| bare / role)
+        .collect()
 }
 
 /// The papers' own figures.
@@ -333,7 +404,7 @@ fn at_links(m: &live::Measured) -> Value {
         "msgs_per_s_turns": m.msgs_per_s,
         "forwarding_msgs_per_s": median(&m.forwarding_msgs_per_s).round(),
         "forwarding_msgs_per_s_turns": m.forwarding_msgs_per_s,
-        "times_slower_than_forwarding": median(&ratios(m)),
+        "times_slower_than_forwarding": median(&ratios(&m.forwarding_msgs_per_s, &m.msgs_per_s)),
         "lost": m.lost,
         "forwarding_lost": m.forwarding_lost,
     })

@@ -2,6 +2,7 @@
 //! What one message costs a role, on each plane.
 
 pub mod dpdk;
+pub mod p4;
 pub mod tag;
 pub mod udp;
 pub mod xdp;
