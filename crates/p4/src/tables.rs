@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is in a program's tables and multicast groups, in the language of BMv2's command line
-//! (`simple_switch_CLI`). A program that isn't a combination has its role at `ingress.role`.
+//! (`simple_switch_CLI`). A program that isn't a combination has its role at `ingress.role`; see [`of_role`].
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,6 +9,9 @@ use paxos::{Configuration, Deployment, Epoch, GroupId, Learner, Member, NodeId};
 
 use crate::Result;
 use crate::bmv2::CPU_PORT;
+
+/// Where it is in a program of one role.
+const ALONE: &str = "ingress.role.";
 
 /// Copies of a command over several partitions: as many as one names at most (`MAX_VECTOR_HERE`).
 pub const MAX_VECTOR: u16 = 12;
@@ -54,6 +57,15 @@ pub struct Copy {
     pub mac_from: [u8; 6],
     /// Partition p listens on the p-th port from there.
     pub port_per_partition: bool,
+}
+
+/// These lines for a role of a combination, where each has a name of its own.
+pub fn of_role(name: &str, lines: &[String]) -> Vec<String> {
+    let there = format!("ingress.{name}.");
+    lines
+        .iter()
+        .map(|line| line.replace(ALONE, &there))
+        .collect()
 }
 
 /// Takes the role's addresses away, so that it gets no packets; then everything else but a learner's configurations.

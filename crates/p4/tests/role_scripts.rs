@@ -6,7 +6,8 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use sim::script::{Device, run};
+use common::{IN_COMBINATIONS, P4Device};
+use sim::script::{Build, Device, Setup, run};
 
 /// Scripts that no switch can be held to, and why.
 const NOT_FOR_SWITCHES: [(&str, &str); 12] = [
@@ -37,31 +38,60 @@ fn every_role_script_holds_in_bmv2() {
         .expect("all programs compile, and root makes namespaces");
     let mut failures = String::new();
     let mut ran = 0;
-    for name in scripts() {
-        // Switches carry tags, and check none.
-        let checks_tags = name.starts_with("signed_");
-        let excepted = NOT_FOR_SWITCHES.iter().any(|(it, _)| *it == name);
-        if excepted || checks_tags || !asked_for(&name) {
-            continue;
-        }
+    for name in scripts_for_switches() {
         let script = fs::read_to_string(dir().join(&name)).expect("a script is readable");
         for v6 in [false, true] {
             let mut build = |setup: &_| -> Result<Box<dyn Device>, String> {
-                Ok(Box::new(common::P4Device::build(&bench, setup, v6)?))
+                Ok(Box::new(P4Device::build(&bench, setup, v6)?))
             };
-            match run(&script, &mut build) {
-                Err(error) => failures += &format!("{name} (IPv6: {v6}): {error}\n"),
-                Ok(outcome) => {
-                    for difference in outcome.differences {
-                        failures += &format!("{name} (IPv6: {v6}): {difference}\n");
-                    }
-                }
-            }
+            failures += &differences(&format!("{name} (IPv6: {v6})"), &script, &mut build);
             ran += 1;
         }
     }
     assert!(failures.is_empty(), "\n{failures}");
     assert!(ran > 0, "no scripts found");
+}
+
+/// A role is the same beside others.
+#[test]
+fn every_role_script_holds_in_combinations() {
+    let Some(tools) = common::tools_or_skip() else {
+        return;
+    };
+    let programs = ["leader_acceptor", "two_acceptors", "agreement"];
+    let bench = common::Bench::new(tools, &common::programs(), &programs)
+        .expect("all programs compile, and root makes namespaces");
+    let mut failures = String::new();
+    for (program, role, name) in IN_COMBINATIONS {
+        let mut ran = 0;
+        for file in scripts_for_switches() {
+            let script = fs::read_to_string(dir().join(&file)).expect("a script is readable");
+            let role_word = format!("{role:?}").to_lowercase();
+            if !file.contains(&role_word) {
+                continue;
+            }
+            let mut build = |setup: &Setup| -> Result<Box<dyn Device>, String> {
+                assert_eq!(setup.role, role, "{file} is of one role");
+                let device = P4Device::named(&bench, setup, false, program, name)?;
+                Ok(Box::new(device))
+            };
+            failures += &differences(&format!("{file}, {program}'s {name}"), &script, &mut build);
+            ran += 1;
+        }
+        assert!(ran > 0 || std::env::var(ASKED_FOR).is_ok(), "{program}");
+    }
+    assert!(failures.is_empty(), "\n{failures}");
+}
+
+/// What a script finds, a line each.
+fn differences(what: &str, script: &str, build: &mut Build<'_>) -> String {
+    match run(script, build) {
+        Err(error) => format!("{what}: {error}\n"),
+        Ok(outcome) => {
+            let lines = outcome.differences.iter();
+            lines.map(|it| format!("{what}: {it}\n")).collect()
+        }
+    }
 }
 
 #[test]
@@ -72,9 +102,18 @@ fn every_exception_is_there() {
     }
 }
 
-/// `WIREPAXOS_SCRIPT` names some of them, by a part of their names.
+/// Names some of them, by a part of their names.
+const ASKED_FOR: &str = "WIREPAXOS_SCRIPT";
+
+fn scripts_for_switches() -> Vec<String> {
+    let excepted = |name: &str| NOT_FOR_SWITCHES.iter().any(|(it, _)| *it == name);
+    let mut names = scripts();
+    names.retain(|name| !excepted(name) && asked_for(name));
+    names
+}
+
 fn asked_for(name: &str) -> bool {
-    std::env::var("WIREPAXOS_SCRIPT").map_or(true, |part| name.contains(&part))
+    std::env::var(ASKED_FOR).map_or(true, |part| name.contains(&part))
 }
 
 fn dir() -> std::path::PathBuf {

@@ -339,14 +339,14 @@ control query_range(inout headers_t hdr, inout metadata_t m, in acceptor_step_t 
 
 /* TRIM: a replica's report (no round), or the candidate's word (its base round). [A-TRIM] */
 control trim_to(in headers_t hdr, inout metadata_t m, inout acceptor_step_t s, inout reports_t r) {
-    take_report() report;
+    take_report() take;
     bit<16> refused;
 
     apply {
         if (hdr.wire.value_len != 0) {
             m.verdict = REASON_BAD_VALUE;
         } else if (hdr.wire.rnd == 0) {
-            report.apply(hdr, r, round_epoch(s.floor), s.trim, refused);
+            take.apply(hdr, r, round_epoch(s.floor), s.trim, refused);
             m.verdict = refused;
             if (refused == 0) {
                 m.verdict = VERDICT_CHANGED;

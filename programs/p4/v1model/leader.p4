@@ -10,7 +10,7 @@
 /* ---- Handlers */
 
 /* TRIM opens the window: a replica's report (no round), or a candidate's word (its base round). [L-TRIM] */
-control trim_to(in headers_t hdr, inout metadata_t m, inout stamp_step_t s, inout reports_t r) {
+control stamper_trim_to(in headers_t hdr, inout metadata_t m, inout stamp_step_t s, inout reports_t r) {
     report() take;
 
     apply {

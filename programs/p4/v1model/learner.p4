@@ -33,7 +33,7 @@ struct learner_step_t {
     learner_slot_t slot;
     /* Of the round's epoch: f+1; 0 = the configuration isn't known. */
     bit<8> quorum;
-    /* The bit of the sender; 0 = it is none of its acceptors. */
+    /* The bit of the sender, or those of several; 0 = it is none of its acceptors. */
     bit<8> voter;
     bool decided;
 }
@@ -95,7 +95,7 @@ control count_vote(in headers_t hdr, inout metadata_t m, inout learner_step_t s)
         } else if (known && (again || s.slot.delivered != 0) && !same) {
             /* One round has one value, and so has every round after a decision. [D-CONFLICT] */
             m.verdict = REASON_CONFLICT;
-        } else if (known && (s.slot.delivered != 0 || (again && (s.slot.votes & s.voter) != 0))) {
+        } else if (known && (s.slot.delivered != 0 || (again && (s.slot.votes & s.voter) == s.voter))) {
             m.verdict = REASON_DUPLICATE;
         } else {
             /* Votes of a newer round, or of another instance, begin anew; "delivered" has stayed. [D-ROUND] */
@@ -211,6 +211,21 @@ control learner(inout headers_t hdr, inout metadata_t m, inout standard_metadata
         default_action = no_voter();
     }
 
+#ifdef COUNTS_PASSES
+    /* The bits of all acceptors of this switch, for a pass in which each of them has voted. */
+    table voters_here {
+        key = {
+            m.group: exact;
+            epoch: exact;
+        }
+        actions = {
+            votes_as;
+            no_voter;
+        }
+        default_action = no_voter();
+    }
+#endif
+
     /* Finds what is kept about an instance. */
     action find() {
         floors.read(s.floor, m.partition_at);
@@ -266,7 +281,15 @@ control learner(inout headers_t hdr, inout metadata_t m, inout standard_metadata
             if (refused == 0) {
                 epoch = round_epoch(hdr.wire.rnd);
                 known.apply();
+#ifdef COUNTS_PASSES
+                if (m.made_here) {
+                    voters_here.apply();
+                } else {
+                    voters.apply();
+                }
+#else
                 voters.apply();
+#endif
                 take.apply(hdr, m, s);
             }
             if (m.verdict == VERDICT_CHANGED) {

@@ -11,7 +11,7 @@
 /* ---- Handlers */
 
 /* A member's TRIM opens the window. Nobody else's does: a session has no candidate. [Q-WINDOW] */
-control trim_to(in headers_t hdr, inout metadata_t m, inout stamp_step_t s, inout reports_t r) {
+control stamper_trim_to(in headers_t hdr, inout metadata_t m, inout stamp_step_t s, inout reports_t r) {
     report() take;
 
     apply {

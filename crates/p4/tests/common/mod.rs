@@ -35,6 +35,16 @@ const THRIFT_PORT: u16 = 9190;
 const TO_SENDER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 0);
 const TO_MEMBERS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 pub const ROLES: [&str; 4] = ["acceptor", "leader", "sequencer", "learner"];
+/// Roles of combinations, by the program and by their names there. Each control is among them; a whole run of its scripts takes
+/// a minute.
+pub const IN_COMBINATIONS: [(&str, script::Role, &str); 5] = [
+    ("leader_acceptor", script::Role::Leader, "leader"),
+    ("leader_acceptor", script::Role::Acceptor, "first"),
+    ("two_acceptors", script::Role::Acceptor, "second"),
+    ("agreement", script::Role::Acceptor, "third"),
+    ("agreement", script::Role::Learner, "last"),
+];
+
 /// The tools, or why they aren't there; says so where the suite is skipped.
 pub fn tools_or_skip() -> Option<Tools> {
     Tools::find()
@@ -73,11 +83,21 @@ pub struct Bench {
 impl Bench {
     /// With the programs of these roles in a directory.
     pub fn new(tools: Tools, programs: &Path, roles: &[&str]) -> Result<Rc<Bench>, String> {
+        Bench::sized(tools, programs, roles, Sizes::SMALL)
+    }
+
+    /// The same with registers of other sizes.
+    pub fn sized(
+        tools: Tools,
+        programs: &Path,
+        roles: &[&str],
+        sizes: Sizes,
+    ) -> Result<Rc<Bench>, String> {
         let compiled = scratch();
         for role in roles {
             let program = programs.join(format!("{role}.p4"));
             let out = compiled.join(format!("{role}.json"));
-            tools.compile(&program, &Sizes::SMALL.defines(), &out)?;
+            tools.compile(&program, &sizes.defines(), &out)?;
         }
         let (test, switch) = (Namespace::new()?, Namespace::new()?);
         switch.ip(&["link set lo up".into()])?;
@@ -98,9 +118,10 @@ impl Bench {
         }))
     }
 
-    fn start(&self, role: &str) -> Result<(), String> {
+    /// Starts a switch with a program, in the place of the one that runs.
+    pub fn start(&self, program: &str) -> Result<(), String> {
         self.running.replace(None);
-        let compiled = self.compiled.join(format!("{role}.json"));
+        let compiled = self.compiled.join(format!("{program}.json"));
         let names = [0, 1, CPU_PORT].map(|port| (port, format!("s{port}")));
         let ports: Vec<_> = names
             .iter()
@@ -113,13 +134,15 @@ impl Bench {
         Ok(())
     }
 
-    fn tables(&self, lines: &[String]) -> Result<String, String> {
+    /// Runs commands of the switch's command line.
+    pub fn tables(&self, lines: &[String]) -> Result<String, String> {
         let running = self.running.borrow();
         let switch = running.as_ref().ok_or("no switch runs")?;
         self.switch.inside(|| switch.tables.run(lines))
     }
 
-    fn send(&self, port: u16, frame: &[u8]) {
+    /// A frame into the switch.
+    pub fn send(&self, port: u16, frame: &[u8]) {
         let sent = self
             .test
             .inside(|| self.socket.send(self.interfaces[&port], frame));
@@ -127,7 +150,7 @@ impl Bench {
     }
 
     /// The next frame, and the port by which it left the switch.
-    fn receive(&self) -> Result<(u16, Vec<u8>), String> {
+    pub fn receive(&self) -> Result<(u16, Vec<u8>), String> {
         let begun = Instant::now();
         let mut buffer = [0; 2048];
         while begun.elapsed() < PATIENCE {
@@ -156,7 +179,7 @@ impl Drop for Bench {
 }
 
 /// The way to a switch's process.
-struct CpuPort(Rc<Bench>);
+pub struct CpuPort(pub Rc<Bench>);
 
 impl Port for CpuPort {
     fn ask(&mut self, order: &Order) -> Result<(Order, Vec<u8>), String> {
@@ -192,6 +215,8 @@ pub struct P4Device {
     bench: Rc<Bench>,
     setup: Setup,
     role: RefCell<Role<CpuPort>>,
+    /// Its role's name in a combination.
+    name: &'static str,
     counters: Vec<u64>,
     /// Learner: what it counts by.
     known: Configurations,
@@ -202,8 +227,9 @@ pub struct P4Device {
 }
 
 impl P4Device {
+    /// In a program of its own.
     pub fn build(bench: &Rc<Bench>, setup: &Setup, v6: bool) -> Result<P4Device, String> {
-        let name = match setup.role {
+        let program = match setup.role {
             script::Role::Acceptor => "acceptor",
             script::Role::Leader => "leader",
             script::Role::Sequencer => "sequencer",
@@ -212,17 +238,29 @@ impl P4Device {
                 return Err("no switch is in a replica's host".into());
             }
         };
-        bench.start(name)?;
-        bench.tables(&lines(setup))?;
+        P4Device::named(bench, setup, v6, program, "role")
+    }
+
+    /// The role of this name in a program.
+    pub fn named(
+        bench: &Rc<Bench>,
+        setup: &Setup,
+        v6: bool,
+        program: &str,
+        name: &'static str,
+    ) -> Result<P4Device, String> {
+        bench.start(program)?;
+        bench.tables(&tables::of_role(name, &lines(setup)))?;
         tables::make_multicast(&place(setup), 1, 1, |lines| bench.tables(lines))?;
         let mut role = Role::new(CpuPort(bench.clone()), setup.deployment);
-        if name != "learner" {
+        if setup.role != script::Role::Learner {
             role.begin(setup.nonce)?;
         }
         let mut device = P4Device {
             bench: bench.clone(),
             setup: setup.clone(),
             role: RefCell::new(role),
+            name,
             counters: Vec::new(),
             known: Configurations::of(setup.deployment),
             fences: 0,
@@ -337,7 +375,7 @@ impl P4Device {
         let learned = self.known.learn(configuration);
         if learned {
             let lines = [tables::clear_configurations(), self.known.lines()].concat();
-            self.bench.tables(&lines)?;
+            self.bench.tables(&tables::of_role(self.name, &lines))?;
         }
         Ok(learned)
     }

@@ -187,6 +187,9 @@ const bit<2> NOWHERE = 0;
 const bit<2> BACK = 1;
 const bit<2> TO_MEMBERS = 2;
 
+/* The fields that a packet keeps when it comes in again. */
+#define KEPT_AGAIN 0
+
 struct metadata_t {
     /* Counted at the end. */
     bit<16> verdict;
@@ -225,6 +228,10 @@ struct metadata_t {
     bit<16> sum;
     /* Partitions that a stamped command names; 0 = it has no vector. */
     bit<16> copies;
+    /* It comes from a role of this switch, in the same pass: its checksum isn't that of what it says now. */
+    bool made_here;
+    /* It comes in again. Nothing else is kept, so it is a packet like any other. */
+    @field_list(KEPT_AGAIN) bool again;
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Egress: the address of one member for each copy of a multicast, and the checksums of all that leaves.
+/* Egress: the address of one member for each copy of a multicast, and the checksums of all that leaves. In a combination
+ * what is for a role of this switch comes in again instead.
  *
  * A copy's replication id is its member's number, and 256 times the place of the partition that it is for in a command's
  * vector. */
@@ -67,6 +68,34 @@ control egress(inout headers_t hdr, inout metadata_t m, inout standard_metadata_
         default_action = nobody();
     }
 
+#ifdef IN_COMBINATION
+    /* Addresses of this switch's roles. */
+    action comes_again() {
+        m.again = true;
+        recirculate_preserving_field_list(KEPT_AGAIN);
+    }
+    table here4 {
+        key = {
+            hdr.ipv4.dst: exact;
+        }
+        actions = {
+            comes_again;
+            NoAction;
+        }
+        default_action = NoAction();
+    }
+    table here6 {
+        key = {
+            hdr.ipv6.dst: exact;
+        }
+        actions = {
+            comes_again;
+            NoAction;
+        }
+        default_action = NoAction();
+    }
+#endif
+
     apply {
         number = (bit<8>) standard.egress_rid;
         at = (bit<8>) (standard.egress_rid >> 8);
@@ -94,6 +123,13 @@ control egress(inout headers_t hdr, inout metadata_t m, inout standard_metadata_
         if (m.goes != NOWHERE) {
             lengths.apply(hdr, m);
             checksums.apply(hdr, m);
+#ifdef IN_COMBINATION
+            if (hdr.ipv4.isValid()) {
+                here4.apply();
+            } else {
+                here6.apply();
+            }
+#endif
         }
     }
 }

@@ -2,7 +2,7 @@
 /* Putting requests in order: what leader and sequencer have in common (crates/paxos/src/stamping.rs). Nothing is stamped
  * until it is programmed, once for each round, by naming the boot nonce. Before a role includes this it says what becomes
  * of a REQUEST (STAMPED), which role PROBE asks for (STAMPING_ROLE), and what a refusal may name as its round
- * (NAMES_ROUND). Then it says who may open the window (`trim_to`), and includes stamper.p4.
+ * (NAMES_ROUND). Then it says who may open the window (`stamper_trim_to`), and includes stamper.p4.
  *
  * Ingress takes one packet at a time, and an order is one packet: so instances of a vector are taken together, and no
  * packet ends in another round than it began in. [M-BANK] A round of several partitions is told by several orders: each
@@ -113,7 +113,8 @@ control note(inout leader_t leader, in bit<16> node, out bit<16> refused) {
     }
 }
 
-/* ---- Handlers: named as in crates/paxos/src/stamping.rs. */
+/* ---- Handlers: named as in crates/paxos/src/stamping.rs. Acceptors have a `probe` and a `trim_to`, too, and may be in the
+ * same switch. */
 
 /* A replica's TRIM opens the window. [L-TRIM] [Q-WINDOW] */
 control report(in headers_t hdr, inout metadata_t m, inout stamp_step_t s, inout reports_t r) {
@@ -157,7 +158,7 @@ control rejected(in headers_t hdr, inout metadata_t m, inout stamp_step_t s) {
     }
 }
 
-control probe(inout headers_t hdr, inout metadata_t m, in stamp_step_t s) {
+control stamper_probe(inout headers_t hdr, inout metadata_t m, in stamp_step_t s) {
     probe_is_for() asks;
     send_probe_ack() send;
     bit<16> refused;

@@ -78,9 +78,9 @@ control stamper(inout headers_t hdr, inout metadata_t m, inout standard_metadata
     receive() enter;
     verify_checksum_of() verified;
     load_vector() look;
-    trim_to() on_trim;
+    stamper_trim_to() on_trim;
     rejected() on_reject;
-    probe() on_probe;
+    stamper_probe() on_probe;
     send_reject() reject;
     send_multicast() send;
     program() hand_over;
