@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos node`: one node of a cluster, until it is told to stop.
+//! `wirepaxos node`: one node of a cluster, or several at ports of DPDK, until told to stop.
 
 use clap::Args;
 use node::Stop;
@@ -15,30 +15,36 @@ use wirepaxos::Program;
 pub struct Options {
     #[command(flatten)]
     cluster: Cluster,
-    /// Name of the node in the cluster file
-    #[arg(short, long)]
-    name: String,
+    /// Name of the node in the cluster file. Several nodes on plane dpdk can share a process, and a port: repeat it
+    #[arg(short, long, required = true)]
+    name: Vec<String>,
     /// Where it handles its packets, whatever the cluster file says: udp, xdp, dpdk, or auto: xdp where
     /// that is possible
     #[arg(long, value_parser = plane_of_node)]
     plane: Option<Plane>,
-    /// Print one JSON object when the node has ended in good order
+    /// Print one JSON object a node when all have ended in good order
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the node. SIGTERM, SIGINT, SIGHUP and `wirepaxos stop` end it in good order: what it knows is
-/// stored first. In the kernel a signal ends the process alone, and its role serves on.
+/// Runs the nodes. SIGTERM, SIGINT, SIGHUP and `wirepaxos stop` end it in good order: what it knows is
+/// stored first. In the kernel a signal ends the process alone, and its role serves on. Of several nodes `wirepaxos stop`
+/// ends one, and a signal all.
 pub fn run(options: &Options) -> Result<(), Error> {
     let mut cluster = options.cluster.load()?;
     if let Some(plane) = options.plane {
-        cluster.set_plane(&options.name, plane)?;
+        for name in &options.name {
+            cluster.set_plane(name, plane)?;
+        }
     }
     let stop = Stop::new()?;
     stop.on_signals()?;
-    wirepaxos::run(&cluster, &options.name, &Program::configured(), &stop)?;
+    let names: Vec<_> = options.name.iter().map(String::as_str).collect();
+    wirepaxos::run_together(&cluster, &names, &Program::configured(), &stop)?;
     if options.json {
-        println!("{}", json!({ "node": options.name, "stopped": true }));
+        for name in names {
+            println!("{}", json!({ "node": name, "stopped": true }));
+        }
     }
     Ok(())
 }

@@ -6,17 +6,19 @@
 //! none.
 //!
 //! A [`Port`] takes and sends frames in bursts. A [`Station`] makes datagrams of them: it has an address there, says so
-//! to who asks for it, and knows whom it can reach.
+//! to who asks for it, and knows whom it can reach. Several of one thread share a port by a [`Link`].
 
 pub mod frame;
 mod library;
+mod link;
 pub mod neighbours;
 mod port;
 mod station;
 
 pub use library::{Eal, LIBRARY};
+pub use link::{Link, Shared};
 pub use port::{BURST, Frame, Port, ROOM};
-pub use station::{Counters, Station};
+pub use station::{Counters, Outlet, Station, View};
 
 /// What went wrong, as a text that says what to do.
 pub type Result<T> = std::result::Result<T, String>;

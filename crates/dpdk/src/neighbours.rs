@@ -73,6 +73,11 @@ impl Neighbours {
         }
     }
 
+    /// Whose they are.
+    pub fn own(&self) -> IpAddr {
+        self.own
+    }
+
     /// The hardware address that takes packets for `to`, if it is known.
     pub fn of(&self, to: IpAddr) -> Option<Mac> {
         match self.place(to) {
@@ -111,13 +116,14 @@ impl Neighbours {
         }
     }
 
-    /// What to ask now.
-    pub fn questions(&mut self, now: Instant) -> Vec<Vec<u8>> {
+    /// What to ask now. Those who are `here`, at the same port, aren't asked for.
+    pub fn questions(&mut self, now: Instant, here: &[IpAddr]) -> Vec<Vec<u8>> {
         let (own, mac) = (self.own, self.mac);
         let is_due = |node: &&mut Node| {
             let interval = node.mac.map_or(ASK_INTERVAL, |_| ASK_AGAIN);
-            node.asked
-                .is_none_or(|asked| now.saturating_duration_since(asked) >= interval)
+            let asked = node.asked;
+            let is_long_ago = |asked| now.saturating_duration_since(asked) >= interval;
+            !here.contains(&node.address) && asked.is_none_or(is_long_ago)
         };
         let due = self.nodes.iter_mut().filter(is_due);
         due.map(|node| {
@@ -332,7 +338,7 @@ mod tests {
     fn nodes_find_each_other() {
         for [mut one, mut other] in pairs() {
             let now = Instant::now();
-            let questions = one.questions(now);
+            let questions = one.questions(now, &[]);
             assert_eq!(questions.len(), 2, "one for each of the others");
             let answers: Vec<_> = questions.iter().filter_map(|q| other.take(q)).collect();
             assert_eq!(answers.len(), 1, "one of them is asked for");
@@ -342,9 +348,16 @@ mod tests {
             assert_eq!(one.unknown().count(), 1, "the third one");
             assert_eq!(&answers[0][..6], &MINE);
             assert_eq!(&answers[0][6..12], &THEIRS);
-            assert!(one.questions(now).is_empty(), "they were asked just now");
-            assert_eq!(one.questions(now + ASK_INTERVAL).len(), 1, "who is unknown");
-            assert_eq!(one.questions(now + ASK_AGAIN).len(), 2);
+            assert!(
+                one.questions(now, &[]).is_empty(),
+                "they were asked just now"
+            );
+            assert_eq!(
+                one.questions(now + ASK_INTERVAL, &[]).len(),
+                1,
+                "who is unknown"
+            );
+            assert_eq!(one.questions(now + ASK_AGAIN, &[]).len(), 2);
         }
     }
 
@@ -404,7 +417,7 @@ mod tests {
     #[test]
     fn damaged_and_foreign_frames_change_nothing() {
         for [mut one, mut other] in pairs() {
-            let asks = one.questions(Instant::now());
+            let asks = one.questions(Instant::now(), &[]);
             let answer = asks.iter().find_map(|q| other.take(q)).expect("an answer");
             let whole = match one.own {
                 IpAddr::V4(_) => ETHERNET + ARP,

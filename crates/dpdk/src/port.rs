@@ -35,12 +35,16 @@ const RIGHT: u32 = 1;
 const WRONG: u32 = 2;
 const LONG: u32 = 4;
 
-const NO_FRAME: Frame = Frame {
+/// What stands in the place of a frame that has gone elsewhere.
+pub(crate) const NO_FRAME: Frame = Frame {
     buffer: null_mut(),
     data: null_mut(),
     len: 0,
     flags: 0,
 };
+
+// SAFETY: a frame is the only one that has its buffer, and DPDK takes buffers back from any thread.
+unsafe impl Send for Frame {}
 
 impl Frame {
     /// Its bytes.
@@ -99,9 +103,12 @@ pub struct Port {
     leaving: Frames,
     sent: u64,
     dropped: u64,
-    /// DPDK's bursts are for one thread.
-    _of_one_thread: PhantomData<*mut ()>,
+    /// What DPDK does at a port is for one thread at a time.
+    _not_shared: PhantomData<*mut ()>,
 }
+
+// SAFETY: which thread that is doesn't matter to DPDK, and one that has a port has it alone.
+unsafe impl Send for Port {}
 
 impl Port {
     pub(crate) fn open(eal: Eal, number: u16, room: u16) -> Result<Port, (c_int, String)> {
@@ -128,7 +135,7 @@ impl Port {
             leaving: Frames::new(),
             sent: 0,
             dropped: 0,
-            _of_one_thread: PhantomData,
+            _not_shared: PhantomData,
         })
     }
 
@@ -166,6 +173,26 @@ impl Port {
         &self.received.all[..self.received.len]
     }
 
+    /// Takes one of them out. What nobody takes goes back to DPDK with the next burst.
+    #[inline]
+    pub(crate) fn take(&mut self, at: usize) -> Frame {
+        std::mem::replace(&mut self.received.all[at], NO_FRAME)
+    }
+
+    /// Gives back what was taken out.
+    pub(crate) fn release(functions: &Functions, frames: &mut Vec<Frame>) {
+        for burst in frames.chunks_mut(BURST) {
+            // SAFETY: all of them have a buffer that nobody else holds, and are gone after this.
+            unsafe { (functions.release)(burst.as_mut_ptr(), burst.len() as u32) };
+        }
+        frames.clear();
+    }
+
+    /// For frames that outlast a burst.
+    pub(crate) fn functions(&self) -> &'static Functions {
+        self.functions
+    }
+
     /// Sends a frame of `len` bytes, which `write` writes, with the next [`flush`](Self::flush) at the latest. False if
     /// it is lost: it is longer than a buffer, or there is none.
     #[inline]
@@ -173,9 +200,20 @@ impl Port {
         if self.leaving.len == BURST {
             self.flush();
         }
+        let Some(frame) = self.fill(len, write) else {
+            return false;
+        };
+        self.leaving.all[self.leaving.len] = frame;
+        self.leaving.len += 1;
+        true
+    }
+
+    /// A fresh frame of `len` bytes, which `write` writes; nothing if it is longer than a buffer, or there is none.
+    #[inline]
+    pub(crate) fn fill(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> Option<Frame> {
         if len > self.room() {
             self.dropped += 1;
-            return false;
+            return None;
         }
         self.fresh.len -= 1;
         let mut frame = std::mem::replace(&mut self.fresh.all[self.fresh.len], NO_FRAME);
@@ -183,9 +221,7 @@ impl Port {
         // SAFETY: the buffer has room for so many bytes, and is this frame's alone. What an earlier frame has left
         // in it are bytes like any other.
         write(unsafe { std::slice::from_raw_parts_mut(frame.data, len) });
-        self.leaving.all[self.leaving.len] = frame;
-        self.leaving.len += 1;
-        true
+        Some(frame)
     }
 
     /// Sends each frame that was received on as it is, as often as `copies` says: the last time in its own buffer. It

@@ -2,19 +2,11 @@
 //! An address at a port: datagrams in and out, as a socket has them.
 
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
-use std::time::{Duration, Instant};
 
-use crate::frame::{Content, Head, parse};
-use crate::neighbours::Neighbours;
+use crate::link::{Inbox, Link, Sent, Shared, Way, take};
 use crate::port::{BURST, Port};
 
-/// Bursts between two looks at the clock.
-const BURSTS_OF_A_LOOK: u32 = 1_024;
-/// Time between two looks at neighbours and at the link.
-const TEND_INTERVAL: Duration = Duration::from_millis(500);
-
-/// What became of frames, beside those whose datagram was taken.
+/// What became of frames at a port, beside those whose datagram was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Of another protocol, or another port, or for another address: a socket's host would have its own use for them.
@@ -25,21 +17,61 @@ pub struct Counters {
     pub malformed: u64,
     /// With a wrong checksum.
     pub damaged: u64,
+    /// For a station where too many waited.
+    pub no_room: u64,
     /// How often the link was found down.
     pub down: u64,
 }
 
-/// One address at a port.
+/// What is to be seen at a link, from an address there.
+pub struct View {
+    link: Shared,
+    own: IpAddr,
+}
+
+impl View {
+    /// From this address.
+    pub fn of(link: &Shared, own: IpAddr) -> View {
+        let link = link.clone();
+        View { link, own }
+    }
+
+    /// What became of frames that brought nothing to anybody at the port.
+    pub fn counters(&self) -> Counters {
+        take(&self.link).counters()
+    }
+
+    /// DPDK's driver of the port.
+    pub fn driver(&self) -> String {
+        take(&self.link).port().driver().to_owned()
+    }
+
+    /// Frames that had come to the port and found no room. It takes a moment.
+    pub fn missed(&self) -> u64 {
+        let link = take(&self.link);
+        link.port().missed() + link.counters().no_room
+    }
+
+    /// Whether there is somebody at the other end, as it was found last.
+    pub fn is_up(&self) -> bool {
+        take(&self.link).is_up()
+    }
+
+    /// Nodes whose hardware address isn't known, so that nothing can be sent there.
+    pub fn unreachable(&self) -> Vec<IpAddr> {
+        take(&self.link).unreachable(self.own)
+    }
+}
+
+/// One address at a port, which it has alone, or shares with others.
 pub struct Station {
-    port: Port,
+    /// What it took last. It goes before the port does.
+    received: Inbox,
+    link: Shared,
+    place: usize,
     address: SocketAddr,
-    neighbours: Neighbours,
-    counters: Counters,
-    /// What came with the last burst: which of its frames, the datagram's place in that, and its sender.
-    arrivals: Vec<(usize, Range<usize>, SocketAddr)>,
-    bursts: u32,
-    tended: Option<Instant>,
-    is_up: bool,
+    sent: u64,
+    dropped: u64,
 }
 
 impl Station {
@@ -50,148 +82,122 @@ impl Station {
         address: SocketAddr,
         nodes: impl IntoIterator<Item = IpAddr>,
     ) -> Station {
-        let neighbours = Neighbours::new(address.ip(), port.mac(), nodes);
+        Station::at(Link::of(port), address, nodes)
+    }
+
+    /// The same at a link where others may be.
+    pub fn at(
+        link: Shared,
+        address: SocketAddr,
+        nodes: impl IntoIterator<Item = IpAddr>,
+    ) -> Station {
+        let (place, received) = take(&link).enter(address, nodes);
         Station {
-            port,
+            received,
+            link,
+            place,
             address,
-            neighbours,
-            counters: Counters::default(),
-            arrivals: Vec::with_capacity(BURST),
-            bursts: 0,
-            tended: None,
-            is_up: false,
+            sent: 0,
+            dropped: 0,
         }
     }
 
-    /// The port that it is at.
-    pub fn port(&self) -> &Port {
-        &self.port
+    /// Its address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
-    /// What became of frames that brought it nothing.
-    pub fn counters(&self) -> Counters {
-        self.counters
+    /// What is to be seen at its link.
+    pub fn view(&self) -> View {
+        View::of(&self.link, self.address.ip())
     }
 
-    /// Whether there is somebody at the other end of its link, as it was found last.
-    pub fn is_up(&self) -> bool {
-        self.is_up
+    /// Frames that it has sent.
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 
-    /// Nodes whose hardware address isn't known, so that nothing can be sent there.
-    pub fn unreachable(&self) -> Vec<IpAddr> {
-        self.neighbours.unknown().collect()
+    /// Frames that it couldn't send: the ring was full, or there was no buffer.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
     }
 
-    /// Takes what is there, at most a burst, in the place of what it took before. Whether there was anything for it.
+    /// Takes what is there, at most a burst and what had come for it before, in the place of what it took before. Whether
+    /// there was anything.
+    #[inline]
     pub fn receive(&mut self) -> bool {
-        self.arrivals.clear();
-        if self.port.receive() > 0 {
-            self.sort();
-        }
-        self.bursts = self.bursts.wrapping_add(1);
-        if self.bursts % BURSTS_OF_A_LOOK == 1 {
-            self.tend();
-        }
-        !self.arrivals.is_empty()
+        take(&self.link).receive(self.place, &mut self.received);
+        self.received.len() > 0
     }
 
-    /// Whether the last burst was full: then more may be there.
+    /// Whether what it took last was a full burst: then more may be there.
     pub fn is_full(&self) -> bool {
-        self.port.frames().len() == BURST
+        self.received.len() >= BURST
     }
 
     /// What it took, in order: senders and datagrams.
     #[inline]
     pub fn arrivals(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
-        let frames = self.port.frames();
-        self.arrivals
-            .iter()
-            .map(move |(frame, at, from)| (*from, &frames[*frame].bytes()[at.clone()]))
+        self.received.iter()
     }
 
-    /// Whether datagrams of so many bytes can be sent to an address, and the headers for them.
+    /// The way out.
     #[inline]
-    pub fn head(&self, to: SocketAddr) -> Option<Head> {
-        let mac = self.neighbours.of(to.ip())?;
-        (to.is_ipv4() == self.address.is_ipv4())
-            .then(|| Head::new([self.port.mac(), mac], self.address, to))
+    pub fn outlet(&mut self) -> Outlet<'_> {
+        self.split().1
     }
 
-    /// Sends a datagram, with the next [`flush`](Self::flush) at the latest. False if it is longer than a packet may be.
+    /// What it took, and the way out.
     #[inline]
-    pub fn push(&mut self, head: &Head, datagram: &[u8]) -> bool {
-        if head.packet_len(datagram.len()) > usize::from(self.port.mtu()) {
-            return false;
-        }
-        let len = head.frame_len(datagram.len());
-        // What the port has no room for is lost like any other packet.
-        self.port.push(len, |frame| head.write(datagram, frame));
-        true
+    pub fn split(&mut self) -> (impl Iterator<Item = (SocketAddr, &[u8])>, Outlet<'_>) {
+        let outlet = Outlet {
+            link: &self.link,
+            own: self.address,
+            sent: &mut self.sent,
+            dropped: &mut self.dropped,
+        };
+        (self.received.iter(), outlet)
     }
+}
 
-    /// Sends what is to be sent.
+impl Drop for Station {
+    fn drop(&mut self) {
+        take(&self.link).leave(self.place);
+    }
+}
+
+/// A station's way out.
+pub struct Outlet<'a> {
+    link: &'a Shared,
+    own: SocketAddr,
+    sent: &'a mut u64,
+    dropped: &'a mut u64,
+}
+
+impl Outlet<'_> {
+    /// Sends datagrams, each to an address, in order. How many of them weren't sent: it isn't known where their address
+    /// is, or they are longer than a packet may be.
     #[inline]
-    pub fn flush(&mut self) {
-        self.port.flush();
-    }
-
-    /// Finds the datagrams among the frames of a burst, and answers neighbours.
-    fn sort(&mut self) {
-        let mut answers = Vec::new();
-        for (number, frame) in self.port.frames().iter().enumerate() {
-            let bytes = frame.bytes();
-            let content = match (frame.is_too_long(), frame.is_damaged()) {
-                (true, _) => {
-                    self.counters.too_long += 1;
-                    continue;
-                }
-                (_, true) => Content::Damaged,
-                _ => parse(bytes, frame.is_checked()),
-            };
-            match content {
-                Content::Datagram(datagram) if datagram.to == self.address => {
-                    self.neighbours.heard(datagram.from.ip(), datagram.by);
-                    let begin = datagram.payload.as_ptr() as usize - bytes.as_ptr() as usize;
-                    let at = begin..begin + datagram.payload.len();
-                    self.arrivals.push((number, at, datagram.from));
-                }
-                Content::Neighbour => answers.extend(self.neighbours.take(bytes)),
-                Content::Datagram(_) | Content::Other => self.counters.others += 1,
-                Content::Malformed => self.counters.malformed += 1,
-                Content::Damaged => self.counters.damaged += 1,
+    pub fn send<'d>(&mut self, all: impl Iterator<Item = (SocketAddr, &'d [u8])>) -> u64 {
+        let mut link = take(self.link);
+        let before = (link.port().sent(), link.port().dropped());
+        let mut refused = 0;
+        let mut latest: Option<(SocketAddr, Option<Way>)> = None;
+        for (to, datagram) in all {
+            // Those to one address come one after the other.
+            if latest.as_ref().is_none_or(|(known, _)| *known != to) {
+                latest = Some((to, link.way(self.own, to)));
+            }
+            let way = latest.as_ref().and_then(|(_, way)| way.as_ref());
+            match way.map(|way| link.push(self.own, way, datagram)) {
+                Some(Sent::Here) => *self.sent += 1,
+                Some(Sent::Away) => {}
+                Some(Sent::Not) | None => refused += 1,
             }
         }
-        self.send_frames(&answers);
-    }
-
-    /// Looks whether somebody is at the other end, and where others are, as often as that is due.
-    fn tend(&mut self) {
-        let now = Instant::now();
-        let since = self.tended.map(|at| now.saturating_duration_since(at));
-        if since.is_some_and(|since| since < TEND_INTERVAL) {
-            return;
-        }
-        let was_up = self.is_up;
-        self.is_up = self.port.is_up();
-        if !self.is_up {
-            self.counters.down += 1;
-        } else if !was_up {
-            let announcement = self.neighbours.announcement();
-            self.send_frames(&[announcement]);
-        }
-        let questions = self.neighbours.questions(now);
-        self.send_frames(&questions);
-        self.tended = Some(now);
-    }
-
-    fn send_frames(&mut self, frames: &[Vec<u8>]) {
-        for bytes in frames {
-            self.port
-                .push(bytes.len(), |frame| frame.copy_from_slice(bytes));
-        }
-        if !frames.is_empty() {
-            self.port.flush();
-        }
+        link.flush();
+        *self.sent += link.port().sent() - before.0;
+        *self.dropped += link.port().dropped() - before.1;
+        refused
     }
 }

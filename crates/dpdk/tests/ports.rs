@@ -4,17 +4,26 @@
 mod common;
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use common::{Pair, address, dpdk_or_skip};
-use dpdk::{BURST, Counters};
+use dpdk::neighbours::Neighbours;
+use dpdk::{BURST, Counters, Link, ROOM, Station};
 use loader::frame::{self, PORT};
+
+/// Sends datagrams to a node that is at the link. How many it took.
+fn sends(station: &mut Station, datagrams: &[&[u8]]) -> u64 {
+    let to = SocketAddr::new(address(3, false), 1);
+    let all = datagrams.iter().map(|datagram| (to, *datagram));
+    datagrams.len() as u64 - station.outlet().send(all)
+}
 
 #[test]
 fn what_is_no_datagram_for_the_station_is_counted_and_dropped() {
     let Some(eal) = dpdk_or_skip() else { return };
     for (number, v6) in [false, true].into_iter().enumerate() {
         let mut pair = Pair::open(eal, number, v6);
-        let before = pair.station.counters();
+        let before = pair.station.view().counters();
         let good = pair.frame(b"datagram");
         let last = good.len() - 1;
         let mut damaged = good.clone();
@@ -42,7 +51,7 @@ fn what_is_no_datagram_for_the_station_is_counted_and_dropped() {
             damaged: before.damaged + 1,
             ..before
         };
-        assert_eq!(pair.station.counters(), expected);
+        assert_eq!(pair.station.view().counters(), expected);
     }
 }
 
@@ -55,30 +64,26 @@ fn a_frame_longer_than_a_buffer_is_counted_and_dropped() {
     let short = pair.frame(b"short");
     pair.send(&short);
     assert_eq!(pair.taken().1, b"short");
-    assert_eq!(pair.station.counters().too_long, 1);
+    assert_eq!(pair.station.view().counters().too_long, 1);
     // Nor is one sent.
-    let head = pair.station.head(SocketAddr::new(address(3, false), 1));
-    let head = head.expect("the neighbour is known");
-    let dropped = pair.station.port().dropped();
-    assert!(pair.station.push(&head, &[7; 1000]));
-    assert!(!pair.station.push(&head, &[7; 1473]), "longer than the MTU");
-    assert_eq!(pair.station.port().dropped(), dropped + 1);
+    let dropped = pair.station.dropped();
+    assert_eq!(sends(&mut pair.station, &[&[7; 1000]]), 1);
+    assert_eq!(pair.station.dropped(), dropped + 1);
+    let longer_than_the_mtu = [7; 1473];
+    assert_eq!(sends(&mut pair.station, &[&longer_than_the_mtu]), 0);
 }
 
 #[test]
 fn a_ring_that_nobody_reads_drops_and_goes_on() {
     let Some(eal) = dpdk_or_skip() else { return };
     let mut pair = Pair::open(eal, 3, false);
-    let head = pair.station.head(SocketAddr::new(address(3, false), 1));
-    let head = head.expect("the neighbour is known");
-    let (sent, before) = (pair.station.port().sent(), pair.station.port().dropped());
+    let (sent, before) = (pair.station.sent(), pair.station.dropped());
     let many = 10_000;
-    for number in 0..many {
-        assert!(pair.station.push(&head, &number.to_string().into_bytes()));
-    }
-    pair.station.flush();
-    let dropped = pair.station.port().dropped();
-    let waiting = pair.station.port().sent() - sent;
+    let numbers: Vec<_> = (0..many).map(|number: u64| number.to_string()).collect();
+    let datagrams: Vec<_> = numbers.iter().map(String::as_bytes).collect();
+    assert_eq!(sends(&mut pair.station, &datagrams), many);
+    let dropped = pair.station.dropped();
+    let waiting = pair.station.sent() - sent;
     assert!(dropped > before && waiting > 0, "{waiting} {dropped}");
     assert_eq!(waiting + dropped - before, many);
     let mut came = 0;
@@ -89,10 +94,7 @@ fn a_ring_that_nobody_reads_drops_and_goes_on() {
     }
     // Buffers are back, and the link is as good as before.
     for _ in 0..many / BURST as u64 {
-        for _ in 0..BURST {
-            assert!(pair.station.push(&head, b"again"));
-        }
-        pair.station.flush();
+        sends(&mut pair.station, &[&b"again"[..]; BURST]);
         let mut came = 0;
         while came < BURST {
             came += pair.until("they come", |pair| {
@@ -100,7 +102,7 @@ fn a_ring_that_nobody_reads_drops_and_goes_on() {
             });
         }
     }
-    assert_eq!(pair.station.port().dropped(), dropped);
+    assert_eq!(pair.station.dropped(), dropped);
 }
 
 #[test]
@@ -109,19 +111,85 @@ fn a_peer_that_is_gone_is_noticed_and_costs_packets_alone() {
     let Pair {
         mut station, far, ..
     } = Pair::open(eal, 4, false);
-    let to = SocketAddr::new(address(3, false), 1);
-    let head = station.head(to).expect("the neighbour is known");
     drop(far);
     let begun = std::time::Instant::now();
-    while station.is_up() {
+    while station.view().is_up() {
         assert!(!station.receive());
         assert!(begun.elapsed().as_secs() < 60, "it isn't noticed");
     }
-    let dropped = station.port().dropped();
-    assert!(station.push(&head, b"to nobody"));
-    station.flush();
-    assert_eq!(station.port().dropped(), dropped + 1);
+    let dropped = station.dropped();
+    assert_eq!(sends(&mut station, &[b"to nobody"]), 1);
+    assert_eq!(station.dropped(), dropped + 1);
     assert!(!station.receive());
+}
+
+#[test]
+fn several_stations_share_a_port_and_reach_one_another() {
+    let Some(eal) = dpdk_or_skip() else { return };
+    let [port, mut far] = [10, 11].map(|n| eal.open(&format!("net_memif{n}"), ROOM).unwrap());
+    let near = port.mac();
+    let ips = [1, 2, 3].map(|last| address(last, false));
+    let [a, b, outside] = ips.map(|ip| SocketAddr::new(ip, PORT));
+    let link = Link::of(port);
+    let [mut first, mut second] = [a, b].map(|own| Station::at(link.clone(), own, ips));
+    let mut other = Neighbours::new(outside.ip(), far.mac(), ips);
+    let begun = Instant::now();
+    while !first.view().unreachable().is_empty() || !second.view().unreachable().is_empty() {
+        assert!(begun.elapsed().as_secs() < 60, "they don't find the third");
+        first.receive();
+        second.receive();
+        far.receive();
+        let frames = far.frames().iter().map(|f| f.bytes().to_vec());
+        for answer in frames.filter_map(|f| other.take(&f)).collect::<Vec<_>>() {
+            far.push(answer.len(), |room| room.copy_from_slice(&answer));
+        }
+        far.flush();
+    }
+    // Nobody asks at the link for who is at the port; both have said where they are.
+    for own in [a, b] {
+        assert_eq!(other.of(own.ip()), Some(near));
+    }
+    let taken = |station: &mut Station| {
+        station.receive();
+        let all = station.arrivals();
+        all.map(|(from, datagram)| (from, datagram.to_vec()))
+            .collect::<Vec<_>>()
+    };
+    // One to another, both ways, past the link: nobody there hears of it.
+    far.receive();
+    for n in [0_u8, 1] {
+        let all = [(b, &[n][..]), (outside, &[9]), (b, &[n, n])];
+        assert_eq!(first.outlet().send(all.into_iter()), 0);
+        assert_eq!(taken(&mut second), [(a, vec![n]), (a, vec![n, n])]);
+        assert_eq!(second.outlet().send([(a, &[n][..])].into_iter()), 0);
+        assert_eq!(taken(&mut first), [(b, vec![n])]);
+        assert_eq!(far.receive(), 1);
+    }
+    assert_eq!((first.sent(), second.sent()), (6, 2));
+    // From outside: each its own, whoever looks.
+    for to in [b, a, b] {
+        let frame = frame::between(outside, to, b"from outside");
+        far.push(frame.len(), |room| room.copy_from_slice(&frame));
+    }
+    far.flush();
+    assert_eq!(taken(&mut first).len(), 1);
+    assert_eq!(taken(&mut second).len(), 2);
+    // One that doesn't look for long loses what is too much, and no other one does.
+    let many = [(b, &[7][..]); 600];
+    assert_eq!(first.outlet().send(many.into_iter()), 0);
+    assert_eq!(
+        first.view().counters().no_room,
+        600 - taken(&mut second).len() as u64
+    );
+    // Who has left has no address here any more.
+    drop(second);
+    assert_eq!(first.outlet().send([(b, &[1][..])].into_iter()), 1);
+    let frame = frame::between(outside, b, b"from outside");
+    far.push(frame.len(), |room| room.copy_from_slice(&frame));
+    far.flush();
+    let before = first.view().counters().others;
+    assert_eq!(taken(&mut first).len(), 0);
+    assert_eq!(first.view().counters().others, before + 1);
 }
 
 #[test]

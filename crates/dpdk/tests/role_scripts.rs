@@ -40,7 +40,7 @@ fn every_role_script_holds_by_a_port() {
                 }
             }
         }
-        packets += pair.borrow().station.port().sent();
+        packets += pair.borrow().station.sent();
     }
     assert!(failures.is_empty(), "\n{failures}");
     assert!(packets > 100, "{packets} packets went by the ports");
@@ -61,12 +61,11 @@ impl Device for ByPort {
         let (from, taken) = pair.taken();
         assert_eq!(taken, datagram);
         let (sent, verdict) = self.role.packet(&taken);
-        for (to, datagram) in &sent {
-            let to = address_of(*to, from, v6);
-            let head = pair.station.head(to).expect("its neighbour is known");
-            assert!(pair.station.push(&head, datagram));
-        }
-        pair.station.flush();
+        let out = sent
+            .iter()
+            .map(|(to, datagram)| (address_of(*to, from, v6), &datagram[..]));
+        let refused = pair.station.outlet().send(out);
+        assert_eq!(refused, 0, "all neighbours are known");
         let mut came = Vec::new();
         while came.len() < sent.len() {
             let more = pair.until("it comes", |pair| {

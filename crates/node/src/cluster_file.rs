@@ -35,7 +35,7 @@
 //! | `address` | `"ip:port"`, UDP, data plane; a replica takes this port and one more for each further partition | required |
 //! | `control` | `"ip:port"`, UDP, control plane; on a replica also TCP, for checkpoints | required |
 //! | `group` | the group that a replica executes; or that a sequencer is the first choice of, and the only one. A sequencer without one is a spare for all groups with NOPaxos | the only one, of a replica |
-//! | `plane` | `"udp"` (sockets), `"xdp"` (programs in the kernel), `"auto"`: xdp where that is possible; `"dpdk"` (a port of DPDK, without the kernel; leader, sequencer, acceptor, learner); `"p4"` (a program in a switch) (not the controller) | `"udp"` |
+//! | `plane` | `"udp"` (sockets), `"xdp"` (programs in the kernel), `"auto"`: xdp where that is possible; `"dpdk"` (a port of DPDK, without the kernel); `"p4"` (a program in a switch) (not the controller) | `"udp"` |
 //! | `dpdk_port` | the port that has `address` for itself, as DPDK names it: a card's PCI address, or the name of a virtual device that `dpdk_args` makes | required with `plane = "dpdk"` |
 //! | `dpdk_args` | list of arguments for DPDK's environment (EAL), a word each, such as `["--no-huge", "-m", "256"]` | none |
 //! | `switch` | name of a switch of this machine whose forwarder calls the role's program on the XDP plane, for packets by all of its ports; `address` is one of the switch's own (leader, acceptor, learner) | none: the program is at the interface that has `address` |

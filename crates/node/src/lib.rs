@@ -41,6 +41,7 @@ mod status;
 pub mod store;
 #[cfg(test)]
 mod test_dir;
+mod together;
 mod trace;
 pub mod transfer;
 mod watched_keys;
@@ -58,13 +59,13 @@ pub use host::Stop;
 #[cfg(any(test, fuzzing))]
 pub use roles::acceptor::stored;
 pub use roles::replica::{
-    AnsweredRead, AskReads, LocalReply, OpenApplication, Services, run as run_replica,
+    AnsweredRead, AskReads, LocalReply, OpenApplication, Services, run_alone as run_replica,
 };
 pub use senders::Senders;
 pub use status::ask as ask_status;
 
 use cluster_file::{Node, Role, Storage};
-use roles::{acceptor, controller, leader, learner, replica};
+use roles::{acceptor, replica};
 
 /// Puts the damaged log of a durable acceptor or replica aside, on an operator's order: the node then joins as a new
 /// member. Returns where it is kept. [A-DISCARD]
@@ -83,6 +84,8 @@ pub fn forget_log(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> 
     }
 }
 
+pub use together::run as run_together;
+
 /// Plays the role of the node `name` in the calling thread until `stop` is requested. A replica
 /// needs `services`; the others have no use for them.
 pub fn run(
@@ -91,29 +94,5 @@ pub fn run(
     services: Option<&Services>,
     stop: &Arc<Stop>,
 ) -> Result<(), Error> {
-    let node = cluster.named(name)?;
-    let _said_there = tracing::error_span!("node", name).entered();
-    let _metrics = match node.metrics {
-        Some(address) => Some(metrics::Server::start(address, cluster, node)?),
-        None => None,
-    };
-    if let Some(cpu) = node.cpu {
-        host::pin_to_cpu(cpu)
-            .map_err(|e| Error::new(format!("{name}: can't stay on CPU {cpu} (`cpu`): {e}")))?;
-    }
-    match node.role {
-        Role::Controller => controller::run(cluster, node, stop),
-        Role::Leader | Role::Sequencer => leader::run(cluster, node, stop),
-        Role::Acceptor => acceptor::run(cluster, node, stop),
-        Role::Learner => learner::run(cluster, node, stop),
-        Role::Replica => {
-            let none = || {
-                Error::configuration(
-                    format!("{name} is a replica and has nothing to replicate"),
-                    "give it an application",
-                )
-            };
-            replica::run(cluster, node, services.ok_or_else(none)?, stop)
-        }
-    }
+    together::run(cluster, &[(name, services)], stop)
 }

@@ -280,8 +280,25 @@ pub fn run(
     program: &Program,
     stop: &Arc<Stop>,
 ) -> Result<(), Error> {
-    let services = program.services_of(cluster, name)?;
-    Ok(node::run(cluster, name, services.as_ref(), stop)?)
+    run_together(cluster, &[name], program, stop)
+}
+
+/// Plays the roles of several nodes in the calling thread, as [`run`] does of one. All of them are at ports of DPDK
+/// (`plane = "dpdk"`), which they may share: then what one sends to another one doesn't leave the process.
+///
+/// # Errors
+/// As there, and if one isn't at such a port. One that fails ends all.
+pub fn run_together(
+    cluster: &ClusterFile,
+    names: &[&str],
+    program: &Program,
+    stop: &Arc<Stop>,
+) -> Result<(), Error> {
+    let services = names.iter().map(|name| program.services_of(cluster, name));
+    let services = services.collect::<Result<Vec<_>, _>>()?;
+    let nodes = names.iter().zip(&services);
+    let nodes: Vec<_> = nodes.map(|(name, s)| (*name, s.as_ref())).collect();
+    Ok(node::run_together(cluster, &nodes, stop)?)
 }
 
 /// From now on what nodes of this process say are lines on its standard error; the environment's

@@ -97,7 +97,8 @@ impl Pair {
         pair.until("both ends are there", |pair| {
             pair.station.receive();
             pair.hear();
-            (pair.station.is_up() && pair.station.unreachable().is_empty()).then_some(())
+            (pair.station.view().is_up() && pair.station.view().unreachable().is_empty())
+                .then_some(())
         });
         pair
     }

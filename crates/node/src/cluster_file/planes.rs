@@ -142,16 +142,18 @@ impl Cluster<'_> {
         ))
     }
 
-    /// A port is for one thread, and what it takes never comes to another node's sockets.
+    /// One thread looks at a port, and what that takes never comes to another node's sockets.
     fn of_dpdk(&self, node: &Node) -> Vec<Problem> {
         let mut found = Vec::new();
         if node.plane != Plane::Dpdk {
             return found;
         }
-        if node.role == Role::Replica {
-            found.push(said(NO_REPLICA));
-        } else if node.dpdk.is_none() {
+        if node.dpdk.is_none() {
             found.push(said(NO_PORT));
+        }
+        let is_spread = node.workers.is_some_and(|n| n > 1) || !node.worker_cpus.is_empty();
+        if node.role == Role::Replica && is_spread {
+            found.push(said(ONE_THREAD));
         }
         let ip = node.address.ip();
         let has_it = |n: &&Node| n.id != node.id && n.address.ip() == ip;
@@ -178,9 +180,9 @@ const NO_RECEIVER: (&str, &str) = (
     "take plane = \"udp\"",
 );
 
-const NO_REPLICA: (&str, &str) = (
-    "`plane = \"dpdk\"` on a node with role = \"replica\": a replica has several threads, and a port of DPDK is for one",
-    "take plane = \"udp\", or \"xdp\"",
+const ONE_THREAD: (&str, &str) = (
+    "`plane = \"dpdk\"` with `workers` or `worker_cpus`: one thread looks at the port, and executes all partitions",
+    "remove them; `cpu` says where that thread is",
 );
 
 fn said((problem, remedy): (&str, &'static str)) -> Problem {

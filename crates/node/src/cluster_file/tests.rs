@@ -174,8 +174,10 @@ const BAD: &[Bad] = &[
         &["has the IP address 127.0.0.1, too", "an IP address of its own"]),
     ("role = \"acceptor\"", "role = \"acceptor\"\ndpdk_port = \"p\"", "dpdk_port",
         &["without `plane`", "`plane = \"dpdk\"`"]),
-    ("redis = \"", "plane = \"dpdk\"\ndpdk_port = \"p\"\nredis = \"", "plane",
-        &["role = \"replica\"", "plane = \"udp\""]),
+    ("redis = \"", "plane = \"dpdk\"\ndpdk_port = \"p\"\nworkers = 2\nredis = \"", "plane",
+        &["`workers`", "`cpu`"]),
+    ("redis = \"", "plane = \"dpdk\"\ndpdk_port = \"p\"\nworker_cpus = [1]\nredis = \"", "plane",
+        &["`worker_cpus`", "remove them"]),
     ("role = \"controller\"", "role = \"controller\"\nplane = \"dpdk\"", "plane", &["means nothing"]),
     ("role = \"controller\"", "role = \"controller\"\nplane = \"xdp\"", "plane", &["means nothing"]),
     ("storage = \"volatile\"", "storage = \"durable\"\nplane = \"xdp\"", "plane",
@@ -670,7 +672,7 @@ fn a_node_on_dpdk_has_a_port_and_an_address_of_its_own() {
     assert!(file.set_plane("acceptor-1", Plane::Dpdk).is_ok());
     for (node, why) in [
         ("acceptor-2", "without `dpdk_port`"),
-        ("replica-1", "several threads"),
+        ("replica-1", "without `dpdk_port`"),
         ("controller", "means nothing"),
     ] {
         let refused = file.set_plane(node, Plane::Dpdk).unwrap_err().to_string();

@@ -6,15 +6,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
-use dpdk::frame::Head;
-use dpdk::{Eal, LIBRARY, ROOM, Station};
+use dpdk::{Eal, LIBRARY, Link, Outlet, ROOM, Shared, Station, View};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::{Arrival, DataPlane, SendBatch, SendCounters, Sends};
 use crate::Error;
-use crate::cluster_file::{ClusterFile, Node};
+use crate::cluster_file::{ClusterFile, DpdkSettings, Node};
 
 /// Where the library for DPDK is looked for first.
 pub const DIR_VARIABLE: &str = "WIREPAXOS_DPDK_DIR";
@@ -40,30 +40,67 @@ pub fn library() -> Result<PathBuf, String> {
     })
 }
 
-impl DpdkPlane {
-    /// At the node's port.
-    pub(crate) fn open(cluster: &ClusterFile, node: &Node) -> Result<DpdkPlane, Error> {
+/// The ports that the nodes of a process have.
+#[derive(Default)]
+pub(crate) struct Ports(Mutex<Vec<(String, Shared)>>);
+
+impl Ports {
+    /// Opens a node's port, if it isn't open.
+    pub fn open(&self, node: &Node) -> Result<(), Error> {
+        self.of(node).map(|_| ())
+    }
+
+    /// The plane's part of a node's status document.
+    pub fn status(&self, node: &Node, warnings: &mut Vec<String>) -> Value {
+        match self.of(node) {
+            Ok(link) => status(&View::of(&link, node.address.ip()), warnings),
+            Err(_) => Value::Null,
+        }
+    }
+
+    /// A node's port, which others of the process may have, too.
+    fn of(&self, node: &Node) -> Result<Shared, Error> {
         let settings = node.dpdk.as_ref().ok_or_else(|| {
             let (problem, remedy) = crate::cluster_file::NO_PORT;
             Error::configuration(problem, remedy)
         })?;
-        let eal = Eal::start(&library()?, &arguments(&settings.args, node.cpu))?;
-        let port = eal.open(&settings.port, ROOM)?;
-        info!(
-            "plane: dpdk; {} is at port {} ({})",
-            node.address.ip(),
-            settings.port,
-            port.driver()
-        );
-        if port.mtu() < NEEDED_MTU {
-            warn!(
-                "plane: the MTU of port {} is {}: packets longer than that aren't sent. Take one of at least {NEEDED_MTU}",
-                settings.port,
-                port.mtu()
-            );
+        let name = &settings.port;
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, port)) = known.iter().find(|(known, _)| known == name) {
+            return Ok(port.clone());
         }
+        let link = open(settings, node.cpu)?;
+        known.push((name.clone(), link.clone()));
+        Ok(link)
+    }
+}
+
+/// Starts DPDK, if it hasn't started, and opens a port.
+fn open(settings: &DpdkSettings, cpu: Option<usize>) -> Result<Shared, Error> {
+    let eal = Eal::start(&library()?, &arguments(&settings.args, cpu))?;
+    let port = eal.open(&settings.port, ROOM)?;
+    info!("plane: dpdk, port {} ({})", settings.port, port.driver());
+    if port.mtu() < NEEDED_MTU {
+        warn!(
+            "plane: the MTU of port {} is {}: packets longer than that aren't sent. Take one of at least {NEEDED_MTU}",
+            settings.port,
+            port.mtu()
+        );
+    }
+    Ok(Link::of(port))
+}
+
+impl DpdkPlane {
+    /// At an address of a node's port.
+    pub(crate) fn open(
+        cluster: &ClusterFile,
+        node: &Node,
+        address: SocketAddr,
+        ports: &Ports,
+    ) -> Result<DpdkPlane, Error> {
+        let port = ports.of(node)?;
         let nodes = cluster.nodes.iter().map(|n| n.address.ip());
-        Ok(DpdkPlane::at(Station::new(port, node.address, nodes)))
+        Ok(DpdkPlane::at(Station::at(port, address, nodes)))
     }
 
     /// With a station that is there.
@@ -106,28 +143,48 @@ fn allowed_cpus() -> String {
     list.map_or("0", str::trim).to_owned()
 }
 
-impl Sends for DpdkPlane {
+/// The way out by a port.
+pub(crate) struct PortOut<'a> {
+    outlet: Outlet<'a>,
+    refused: &'a mut u64,
+}
+
+impl DpdkPlane {
+    /// The way out.
+    fn out(&mut self) -> PortOut<'_> {
+        PortOut {
+            outlet: self.station.outlet(),
+            refused: &mut self.refused,
+        }
+    }
+
+    /// What was received last, and the way out.
+    pub(crate) fn split(&mut self) -> (impl Iterator<Item = Arrival<'_>>, PortOut<'_>) {
+        let (arrivals, outlet) = self.station.split();
+        let arrivals = arrivals.map(|(from, datagram)| Arrival::single(datagram, from));
+        let refused = &mut self.refused;
+        (arrivals, PortOut { outlet, refused })
+    }
+}
+
+impl Sends for PortOut<'_> {
+    #[inline]
     fn send(&mut self, batch: &mut SendBatch) {
         if batch.is_empty() {
             return;
         }
-        let mut latest: Option<(SocketAddr, Option<Head>)> = None;
-        for run in batch.outgoing() {
-            let to = run.name.address();
-            // Runs to one address come one after the other.
-            if latest.as_ref().is_none_or(|(known, _)| *known != to) {
-                latest = Some((to, self.station.head(to)));
-            }
-            let Some((_, Some(head))) = &latest else {
-                self.refused += u64::from(run.datagrams);
-                continue;
-            };
-            for datagram in run.bytes.chunks(usize::from(run.size)) {
-                self.refused += u64::from(!self.station.push(head, datagram));
-            }
-        }
-        self.station.flush();
+        let datagrams = batch.outgoing().flat_map(|run| {
+            let (to, datagrams) = (run.name.address(), run.bytes.chunks(usize::from(run.size)));
+            datagrams.map(move |datagram| (to, datagram))
+        });
+        *self.refused += self.outlet.send(datagrams);
         batch.clear();
+    }
+}
+
+impl Sends for DpdkPlane {
+    fn send(&mut self, batch: &mut SendBatch) {
+        self.out().send(batch);
     }
 }
 
@@ -152,40 +209,45 @@ impl DataPlane for DpdkPlane {
 
     fn counters(&self) -> SendCounters {
         SendCounters {
-            sent: self.station.port().sent(),
-            dropped: self.station.port().dropped(),
+            sent: self.station.sent(),
+            dropped: self.station.dropped(),
             refused: self.refused,
         }
     }
 
     fn status(&self, warnings: &mut Vec<String>) -> Value {
-        let unreachable = self.station.unreachable();
-        if !unreachable.is_empty() {
-            let list: Vec<_> = unreachable.iter().map(ToString::to_string).collect();
-            warnings.push(format!(
-                "no hardware address is known for {}: nothing is sent there",
-                list.join(", ")
-            ));
-        }
-        if !self.station.is_up() {
-            warnings.push(
-                "nobody is at the other end of the port: check the cable, or the peer of a virtual port"
-                    .to_owned(),
-            );
-        }
-        let (port, counters) = (self.station.port(), self.station.counters());
-        json!({
-            "name": "dpdk",
-            "driver": port.driver(),
-            "up": self.station.is_up(),
-            "unreachable": unreachable,
-            "missed": port.missed(),
-            "others": counters.others,
-            "too_long": counters.too_long,
-            "malformed": counters.malformed,
-            "damaged": counters.damaged,
-        })
+        status(&self.station.view(), warnings)
     }
+}
+
+/// A port's part of a status document.
+fn status(port: &View, warnings: &mut Vec<String>) -> Value {
+    let unreachable = port.unreachable();
+    if !unreachable.is_empty() {
+        let list: Vec<_> = unreachable.iter().map(ToString::to_string).collect();
+        warnings.push(format!(
+            "no hardware address is known for {}: nothing is sent there",
+            list.join(", ")
+        ));
+    }
+    if !port.is_up() {
+        warnings.push(
+            "nobody is at the other end of the port: check the cable, or the peer of a virtual port"
+                .to_owned(),
+        );
+    }
+    let counters = port.counters();
+    json!({
+        "name": "dpdk",
+        "driver": port.driver(),
+        "up": port.is_up(),
+        "unreachable": unreachable,
+        "missed": port.missed(),
+        "others": counters.others,
+        "too_long": counters.too_long,
+        "malformed": counters.malformed,
+        "damaged": counters.damaged,
+    })
 }
 
 #[cfg(test)]

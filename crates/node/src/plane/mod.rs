@@ -21,6 +21,7 @@ pub mod udp;
 pub(crate) mod xdp;
 
 pub use self::dpdk::DpdkPlane;
+pub(crate) use self::dpdk::{PortOut, Ports};
 pub(crate) use choice::{in_kernel, refuse_deafness};
 pub use send_batch::SendBatch;
 pub(crate) use sockets::Sockets;

@@ -19,7 +19,8 @@ use crate::{Error, status};
 
 /// A role of all its groups, as the loop of its node drives it.
 pub(crate) trait Controlled {
-    /// Readable when there is something to [take](Self::take); nothing where it is looked for all the time.
+    /// Readable when there is something to [take](Self::take); nothing where it is looked for all the time, by
+    /// [turns](ControlLoop::turn).
     fn as_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Readable when a turn is due for another reason than a packet or a time.
@@ -32,8 +33,8 @@ pub(crate) trait Controlled {
         Duration::ZERO
     }
 
-    /// Takes what has come for the role past the control plane.
-    fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<(), Error>;
+    /// Takes what has come for the role past the control plane. False if there was nothing.
+    fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<bool, Error>;
 
     /// Ends a turn: does what is due, and lets leave what the turn has caused. Returns how long nothing
     /// else is due, if anything ever is.
@@ -55,6 +56,17 @@ pub(crate) trait Controlled {
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>);
 }
 
+/// What came of a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// There was nothing to take.
+    Idle,
+    /// There was something.
+    Busy,
+    /// The node should end, and what its turns caused has left.
+    Ended,
+}
+
 /// A node's end of the control plane, and who asked it to stop.
 pub(crate) struct ControlLoop<'a> {
     node: &'a Node,
@@ -70,9 +82,6 @@ pub(crate) struct ControlLoop<'a> {
 
 /// A role that misses a view asks for it no more often than that.
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(20);
-
-/// A role that looks for packets all the time looks for messages, and lets others have its CPU, once in so many turns.
-const TURNS_OF_A_LOOK: u32 = 256;
 
 impl<'a> ControlLoop<'a> {
     pub fn open(cluster: &ClusterFile, node: &'a Node, stop: &'a Stop) -> Result<Self, Error> {
@@ -90,13 +99,6 @@ impl<'a> ControlLoop<'a> {
 
     /// Drives a role until the node should end. What its last turn caused has left by then.
     pub fn run(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
-        match role.as_fd().is_some() {
-            true => self.wait(role),
-            false => self.poll(role),
-        }
-    }
-
-    fn wait(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
         let mut spinner = Spinner::new(role.spin());
         loop {
             let timeout = role.settle(self)?;
@@ -115,20 +117,18 @@ impl<'a> ControlLoop<'a> {
         }
     }
 
-    fn poll(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
-        let mut turns = 0_u32;
-        loop {
-            role.settle(self)?;
-            if self.is_stopping() {
-                return Ok(());
-            }
-            role.take(self)?;
-            turns = turns.wrapping_add(1);
-            if turns % TURNS_OF_A_LOOK == 0 {
-                self.messages(role)?;
-                std::thread::yield_now();
-            }
+    /// One turn of a role that looks for packets all the time. With `messages` it looks for those, too, which costs a call
+    /// of the system.
+    pub fn turn(&mut self, role: &mut impl Controlled, messages: bool) -> Result<Turn, Error> {
+        role.settle(self)?;
+        if self.is_stopping() {
+            return Ok(Turn::Ended);
         }
+        let found = role.take(self)?;
+        if messages {
+            self.messages(role)?;
+        }
+        Ok(if found { Turn::Busy } else { Turn::Idle })
     }
 
     /// Tells those who asked that this node ends, also those who did so while it was ending. Fails where

@@ -142,10 +142,10 @@ impl<R: Detached> Controlled for Process<R> {
         Some(self.role.plane().as_fd())
     }
 
-    fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<(), Error> {
+    fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<bool, Error> {
         self.role.take_passed()?;
         self.ask_for_view(control);
-        Ok(())
+        Ok(true)
     }
 
     fn settle(&mut self, control: &mut ControlLoop<'_>) -> Result<Option<Duration>, Error> {

@@ -10,7 +10,7 @@
 //! | [`controller`] | probes, and changes epochs | one loop for all groups | never | never |
 //!
 //! One loop drives all of them (`control_loop.rs`): orders, views, status and stop are handled there, and
-//! the rest is a turn of the role. What several share is the process of a role behind sockets
+//! the rest is a turn of the role. At ports of DPDK the nodes of a process have their turns in one thread (`rotation.rs`). What several share is the process of a role behind sockets
 //! (`sockets.rs`) or elsewhere (`detached.rs`), and the way from a role's destinations to addresses,
 //! by which everything is counted and recorded (`links.rs`); and the log in which what is durable is (`wal.rs`).
 
@@ -22,5 +22,6 @@ pub(crate) mod leader;
 pub(crate) mod learner;
 mod links;
 pub(crate) mod replica;
+pub(crate) mod rotation;
 mod sockets;
 mod wal;

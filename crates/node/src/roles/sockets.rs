@@ -11,12 +11,12 @@ use paxos::auth::Replays;
 use paxos::{GroupId, Packet, Reason, Verdict};
 use serde_json::Value;
 
-use super::control_loop::{ControlLoop, Controlled};
+use super::control_loop::{ControlLoop, Controlled, Turn};
 use super::links::{Leaving, Links};
+use super::rotation::{Polled, Rotation};
 use crate::Error;
 use crate::auth::Keys;
 use crate::cluster_file::{ClusterFile, Node, Plane};
-use crate::host::Stop;
 use crate::plane::{DataPlane, DpdkPlane, Sockets};
 use crate::senders::Senders;
 
@@ -103,51 +103,50 @@ pub(crate) trait Role {
     fn show(&self, _document: &mut Value, _warnings: &mut Vec<String>) {}
 }
 
-/// Runs a role until the stop is requested, on the plane that its node has. The control socket comes first: a second
-/// process of the same name fails there, before it reads or writes any file.
-pub(crate) fn run<R: Role>(
+/// Runs a role until the stop is requested, on the plane that its node has; at a port of DPDK it gets a seat in the
+/// rotation. The control socket comes first: a second process of the same name fails there, before it reads or writes any
+/// file.
+pub(crate) fn run<'a, R: Role + 'a>(
     cluster: &ClusterFile,
-    node: &Node,
-    stop: &Stop,
+    node: &'a Node,
+    rotation: &mut Rotation<'a>,
     open: impl FnOnce(&mut Links, &ControlLoop<'_>) -> Result<R, Error>,
 ) -> Result<(), Error> {
-    let control = ControlLoop::open(cluster, node, stop)?;
-    match node.plane {
-        Plane::Dpdk => run_on(
-            DpdkPlane::open(cluster, node)?,
-            control,
-            cluster,
-            node,
-            open,
-        ),
-        _ => run_on(Sockets::open(node)?, control, cluster, node, open),
+    let control = ControlLoop::open(cluster, node, rotation.stop)?;
+    if node.plane == Plane::Dpdk {
+        let plane = DpdkPlane::open(cluster, node, node.address, rotation.ports)?;
+        let process = Process::open(plane, &control, cluster, node, open)?;
+        rotation.seat(Box::new(Seated { control, process }));
+        return Ok(());
+    }
+    let process = Process::open(Sockets::open(node)?, &control, cluster, node, open)?;
+    let mut alone = Seated { control, process };
+    alone.control.run(&mut alone.process)?;
+    alone.end()
+}
+
+/// A role's process, and its end of the control plane.
+struct Seated<'a, R, P> {
+    control: ControlLoop<'a>,
+    process: Process<R, P>,
+}
+
+impl<R: Role, P: DataPlane> Seated<'_, R, P> {
+    fn end(mut self) -> Result<(), Error> {
+        self.process.leave_all()?;
+        self.process.role.stop()?;
+        self.control.end()
     }
 }
 
-fn run_on<R: Role, P: DataPlane>(
-    plane: P,
-    mut control: ControlLoop<'_>,
-    cluster: &ClusterFile,
-    node: &Node,
-    open: impl FnOnce(&mut Links, &ControlLoop<'_>) -> Result<R, Error>,
-) -> Result<(), Error> {
-    let mut links = Links::open(cluster, node)?;
-    let role = open(&mut links, &control)?;
-    let keys = Keys::of_node(cluster)?;
-    let mut process = Process {
-        role,
-        plane,
-        replays: Replays::new(keys.keyring().is_some()),
-        senders: Senders::of(cluster).with(keys.keyring()),
-        keys,
-        links,
-        spin: node.spin,
-        more: false,
-    };
-    control.run(&mut process)?;
-    process.leave_all()?;
-    process.role.stop()?;
-    control.end()
+impl<R: Role, P: DataPlane> Polled for Seated<'_, R, P> {
+    fn turn(&mut self, messages: bool) -> Result<Turn, Error> {
+        self.control.turn(&mut self.process, messages)
+    }
+
+    fn end(self: Box<Self>) -> Result<(), Error> {
+        Seated::end(*self)
+    }
 }
 
 struct Process<R, P> {
@@ -164,6 +163,28 @@ struct Process<R, P> {
 }
 
 impl<R: Role, P: DataPlane> Process<R, P> {
+    fn open(
+        plane: P,
+        control: &ControlLoop<'_>,
+        cluster: &ClusterFile,
+        node: &Node,
+        open: impl FnOnce(&mut Links, &ControlLoop<'_>) -> Result<R, Error>,
+    ) -> Result<Self, Error> {
+        let mut links = Links::open(cluster, node)?;
+        let role = open(&mut links, control)?;
+        let keys = Keys::of_node(cluster)?;
+        Ok(Process {
+            role,
+            plane,
+            replays: Replays::new(keys.keyring().is_some()),
+            senders: Senders::of(cluster).with(keys.keyring()),
+            keys,
+            links,
+            spin: node.spin,
+            more: false,
+        })
+    }
+
     fn step_all(&mut self) -> Result<(), Error> {
         for arrival in self.plane.arrivals() {
             self.links.set_sender(arrival.from);
@@ -238,9 +259,9 @@ impl<R: Role, P: DataPlane> Controlled for Process<R, P> {
         self.spin
     }
 
-    fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<(), Error> {
+    fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<bool, Error> {
         if !self.plane.receive()? {
-            return Ok(());
+            return Ok(false);
         }
         self.more = self.plane.may_have_more();
         self.follow_keys();
@@ -248,7 +269,7 @@ impl<R: Role, P: DataPlane> Controlled for Process<R, P> {
         if let Some(group) = self.role.wants_view() {
             control.ask_for_view(group);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn settle(&mut self, _: &mut ControlLoop<'_>) -> Result<Option<Duration>, Error> {

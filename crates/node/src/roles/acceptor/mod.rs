@@ -27,17 +27,21 @@ pub use self::memory::forget_log;
 use self::kernel::KernelAcceptor;
 use self::sockets::AcceptorRole;
 use self::switch::SwitchAcceptor;
+use super::rotation::Rotation;
 use super::{detached, sockets as behind_sockets};
 use crate::cluster_file::{ClusterFile, Node, Storage};
-use crate::host::Stop;
 use crate::{Error, status};
 
-/// Runs an acceptor until the stop is requested.
-pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
-    if detached::run::<KernelAcceptor, SwitchAcceptor>(cluster, node, stop)? {
+/// Runs an acceptor until the stop is requested, or gives it a seat in the rotation.
+pub(crate) fn run<'a>(
+    cluster: &ClusterFile,
+    node: &'a Node,
+    rotation: &mut Rotation<'a>,
+) -> Result<(), Error> {
+    if detached::run::<KernelAcceptor, SwitchAcceptor>(cluster, node, rotation.stop)? {
         return Ok(());
     }
-    behind_sockets::run(cluster, node, stop, |links, _| {
+    behind_sockets::run(cluster, node, rotation, |links, _| {
         AcceptorRole::open(cluster, node, links)
     })
 }

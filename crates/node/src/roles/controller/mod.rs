@@ -11,16 +11,20 @@ use control::{GroupSettings, Protocol, Settings};
 use paxos::NodeId;
 
 use self::sockets::ControllerRole;
+use super::rotation::Rotation;
 use super::sockets as behind_sockets;
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node};
-use crate::host::Stop;
 use crate::plane::refuse_deafness;
 
 /// Runs the controller until the stop is requested.
-pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
+pub(crate) fn run<'a>(
+    cluster: &ClusterFile,
+    node: &'a Node,
+    rotation: &mut Rotation<'a>,
+) -> Result<(), Error> {
     refuse_deafness(cluster, node)?;
-    behind_sockets::run(cluster, node, stop, |_, control| {
+    behind_sockets::run(cluster, node, rotation, |_, control| {
         ControllerRole::open(cluster, node, control.sender())
     })
 }

@@ -18,21 +18,25 @@ use serde_json::{Value, json};
 use self::kernel::KernelStamper;
 use self::sockets::StampingRole;
 use self::switch::SwitchStamper;
+use super::rotation::Rotation;
 use super::{detached, sockets as behind_sockets};
 use crate::cluster_file::{ClusterFile, Node, Role};
-use crate::host::Stop;
 use crate::{Error, status};
 
-/// Runs a leader or a sequencer until the stop is requested.
-pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
-    if detached::run::<KernelStamper, SwitchStamper>(cluster, node, stop)? {
+/// Runs a leader or a sequencer until the stop is requested, or gives it a seat in the rotation.
+pub(crate) fn run<'a>(
+    cluster: &ClusterFile,
+    node: &'a Node,
+    rotation: &mut Rotation<'a>,
+) -> Result<(), Error> {
+    if detached::run::<KernelStamper, SwitchStamper>(cluster, node, rotation.stop)? {
         return Ok(());
     }
     match node.role {
-        Role::Sequencer => behind_sockets::run(cluster, node, stop, |links, _| {
+        Role::Sequencer => behind_sockets::run(cluster, node, rotation, |links, _| {
             StampingRole::<Orders>::open(cluster, node, links)
         }),
-        _ => behind_sockets::run(cluster, node, stop, |links, _| {
+        _ => behind_sockets::run(cluster, node, rotation, |links, _| {
             StampingRole::<Proposes>::open(cluster, node, links)
         }),
     }

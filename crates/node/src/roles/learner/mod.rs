@@ -21,17 +21,21 @@ use serde_json::{Value, json};
 use self::kernel::KernelLearner;
 use self::sockets::LearnerRole;
 use self::switch::SwitchLearner;
+use super::rotation::Rotation;
 use super::{detached, sockets as behind_sockets};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
-use crate::host::Stop;
 
-/// Runs a learner until the stop is requested.
-pub fn run(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<(), Error> {
-    if detached::run::<KernelLearner, SwitchLearner>(cluster, node, stop)? {
+/// Runs a learner until the stop is requested, or gives it a seat in the rotation.
+pub(crate) fn run<'a>(
+    cluster: &ClusterFile,
+    node: &'a Node,
+    rotation: &mut Rotation<'a>,
+) -> Result<(), Error> {
+    if detached::run::<KernelLearner, SwitchLearner>(cluster, node, rotation.stop)? {
         return Ok(());
     }
-    behind_sockets::run(cluster, node, stop, |_, _| {
+    behind_sockets::run(cluster, node, rotation, |_, _| {
         Ok(LearnerRole::new(cluster, node))
     })
 }

@@ -23,6 +23,7 @@ use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node, Protocol};
 use crate::control_socket::ControlSender;
 use crate::host::{Stop, is_due};
+use crate::plane::Ports;
 use crate::roles::control_loop::{ControlLoop, Controlled};
 use crate::transfer::server::{Server, Stand};
 
@@ -69,6 +70,8 @@ pub struct ReplicaControl<'a> {
     pub sender: ControlSender,
     pub workers: &'a [WorkerHandle],
     pub learner: Option<&'a KernelLearner>,
+    /// Where its workers are, if that is the DPDK plane.
+    pub ports: Option<&'a Ports>,
     pub catch_up: &'a CatchUp,
     pub copies: Option<&'a Copies>,
     pub transfer: &'a Server,
@@ -100,7 +103,7 @@ impl Controlled for ReplicaControl<'_> {
     }
 
     /// What the workers ask for.
-    fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<(), Error> {
+    fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<bool, Error> {
         self.woken.drain();
         while let Ok(ask) = self.asked.try_recv() {
             match ask {
@@ -113,7 +116,7 @@ impl Controlled for ReplicaControl<'_> {
                 Ask::Failed => self.stop.request(),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Sends the questions that are due.
@@ -232,9 +235,11 @@ impl Controlled for ReplicaControl<'_> {
         if let Some(copies) = self.copies {
             document["copies"] = copies.status(warnings);
         }
-        document["plane"] = self
-            .learner
-            .map_or(json!({ "name": "udp" }), KernelLearner::status);
+        document["plane"] = match (self.learner, self.ports) {
+            (Some(learner), _) => learner.status(),
+            (None, Some(ports)) => ports.status(self.node, warnings),
+            (None, None) => json!({ "name": "udp" }),
+        };
         let front_end = (self.services.front_end_counters)();
         if !front_end.is_empty() {
             let counters = front_end.into_iter();

@@ -4,7 +4,7 @@
 //! for several partitions meanwhile is done at once.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,10 @@ use crate::Error;
 use crate::host::{Ready, Spinner, Stop, pin_to_cpu};
 use crate::plane::SendBatch;
 
+use tracing::Span;
+
+use super::super::control_loop::Turn;
+use super::super::rotation::{Newcomer, Polled};
 use super::followed::Followed;
 use super::waker::Waker;
 use super::worker_thread::{HandedOn, WorkerThread};
@@ -24,7 +28,24 @@ const SEND_AFTER: Duration = Duration::from_micros(50);
 /// Among the descriptors waited for.
 const FIRST_SOCKET: usize = 2;
 
-/// The workers that share a thread.
+/// A crew at work.
+pub(super) enum Working {
+    Thread(JoinHandle<Result<(), Error>>),
+    Seated(mpsc::Receiver<Result<(), Error>>),
+}
+
+impl Working {
+    /// Waits until it has ended.
+    pub fn join(self) -> Result<(), Error> {
+        let result = match self {
+            Working::Thread(thread) => thread.join().ok(),
+            Working::Seated(result) => result.recv().ok(),
+        };
+        result.unwrap_or_else(|| Err(Error::new("a worker thread panicked")))
+    }
+}
+
+/// The workers that share a thread. Those at ports of DPDK share it with other nodes, too.
 pub(super) struct Crew<G> {
     workers: Vec<WorkerThread<G>>,
     /// Something was given to one of them.
@@ -45,11 +66,13 @@ impl<G: Followed> Crew<G> {
         spin: Duration,
     ) -> Result<Crew<G>, Error> {
         if let Some((first, others @ [_, ..])) = workers.split_first_mut() {
-            for worker in others.iter_mut() {
-                worker.share(first.way_out()?, Vec::new());
+            if let Some(out) = first.way_out()? {
+                for worker in others.iter_mut() {
+                    worker.share(out.another()?, Vec::new());
+                }
+                let pids = others.iter().map(WorkerThread::pid).collect();
+                first.share(out, pids);
             }
-            let pids = others.iter().map(WorkerThread::pid).collect();
-            first.share(first.way_out()?, pids);
         }
         Ok(Crew {
             workers,
@@ -62,32 +85,61 @@ impl<G: Followed> Crew<G> {
     }
 
     /// Starts the thread, on a CPU of its own if one is named.
-    pub fn start(
-        self,
-        name: String,
-        cpu: Option<usize>,
-    ) -> Result<JoinHandle<Result<(), Error>>, Error> {
+    pub fn start(self, name: String, cpu: Option<usize>) -> Result<Working, Error> {
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             if let Some(cpu) = cpu {
                 pin_to_cpu(cpu).map_err(|e| Error::new(format!("can't run on CPU {cpu}: {e}")))?;
             }
             self.run()
         })?;
-        Ok(thread)
+        Ok(Working::Thread(thread))
+    }
+
+    /// Takes a seat among those that look for packets all the time. The result comes when it has ended.
+    pub fn sit(self, seats: &mpsc::Sender<Newcomer>) -> Result<Working, Error> {
+        let (tell, result) = mpsc::channel();
+        self.tell_local_sessions();
+        let polled = Box::new(Seated { crew: self, tell });
+        let span = Span::current();
+        seats
+            .send(Newcomer { span, polled })
+            .map_err(|_| Error::new("the process is ending"))?;
+        Ok(Working::Seated(result))
+    }
+
+    fn tell_local_sessions(&self) {
+        let workers = self.workers.iter();
+        workers.for_each(WorkerThread::tell_local_sessions);
     }
 
     fn run(mut self) -> Result<(), Error> {
-        self.workers
-            .iter()
-            .for_each(WorkerThread::tell_local_sessions);
+        self.tell_local_sessions();
         let mut handed_on = HandedOn::default();
         while !self.stop.is_requested() && !self.workers.is_empty() {
             let round = self.wait()?;
             handed_on.clear();
             self.turns(&round, &mut handed_on);
         }
+        self.end()
+    }
+
+    fn end(mut self) -> Result<(), Error> {
         self.each(|_, worker| worker.end());
         self.failed
+    }
+
+    /// A turn of each worker, at ports. Whether there was something to do.
+    fn poll(&mut self) -> bool {
+        let mut outgoing = std::mem::take(&mut self.outgoing);
+        let nothing = HandedOn::default();
+        let mut busy = false;
+        self.each(|_, worker| {
+            let result = worker.turn(true, &nothing, &mut outgoing);
+            busy |= worker.took_something();
+            result
+        });
+        self.outgoing = outgoing;
+        busy
     }
 
     /// A turn of each worker for which there is something to do.
@@ -155,7 +207,7 @@ impl<G: Followed> Crew<G> {
         let own = [self.woken.as_fd(), self.stop.as_fd()];
         let fds = own
             .into_iter()
-            .chain(workers.iter().map(|worker| worker.as_fd()));
+            .chain(workers.iter().filter_map(WorkerThread::as_fd));
         let arrived = self.spinner.wait_for(fds, Some(timeout.min(IDLE_WAIT)))?;
         workers.iter().for_each(WorkerThread::wake_up);
         let woken = arrived.has(0);
@@ -166,6 +218,35 @@ impl<G: Followed> Crew<G> {
             arrived,
             everyone: woken || awake == 0 && arrived.none(),
         })
+    }
+}
+
+/// A crew among others that look for packets all the time.
+struct Seated<G> {
+    crew: Crew<G>,
+    tell: mpsc::Sender<Result<(), Error>>,
+}
+
+impl<G: Followed> Polled for Seated<G> {
+    fn turn(&mut self, messages: bool) -> Result<Turn, Error> {
+        let crew = &mut self.crew;
+        if crew.stop.is_requested() || crew.workers.is_empty() {
+            return Ok(Turn::Ended);
+        }
+        // It looks for jobs in each turn, so nobody needs to wake it.
+        if messages {
+            crew.woken.drain();
+        }
+        match crew.poll() {
+            true => Ok(Turn::Busy),
+            false => Ok(Turn::Idle),
+        }
+    }
+
+    /// The replica's own thread waits for the result, and ends after it.
+    fn end(self: Box<Self>) -> Result<(), Error> {
+        let _ = self.tell.send(self.crew.end());
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@
 //! A worker has its own socket (port + partition), its own learner, sessions and application, so
 //! nothing is passed between I/O and execution: the thread that receives a vote executes the value
 //! that it decides. On the XDP plane the learner is in the kernel (`kernel.rs`) and a ring takes the
-//! place of the votes. A durable replica, with NOPaxos, has a log for each partition (`logged.rs`), and a file that says
+//! place of the votes. On the DPDK plane one thread has all of them, beside other nodes of the process (`../rotation.rs`). A durable replica, with NOPaxos, has a log for each partition (`logged.rs`), and a file that says
 //! which memory that is (`memory.rs`). The control thread (`control_thread.rs`) passes views and lanes to the workers and asks for
 //! them.
 
@@ -26,6 +26,7 @@ mod partition;
 mod reached;
 mod standing;
 mod waker;
+mod ways;
 mod worker_thread;
 mod writer;
 
@@ -33,7 +34,6 @@ use std::io;
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
 
 use control::View;
 use paxos::PartitionId;
@@ -45,7 +45,7 @@ use self::catch_up::CatchUp;
 pub(crate) use self::catch_up::Note;
 use self::control_thread::{Numbers, ReplicaControl};
 use self::copies::Copies;
-use self::crew::Crew;
+use self::crew::{Crew, Working};
 use self::digests::Digests;
 use self::followed::Followed;
 use self::handing_out::{HandingOut, readers, reads};
@@ -58,11 +58,13 @@ pub(crate) use self::partition::Partition;
 pub(crate) use self::reached::Reached;
 use self::reached::check_all_are_there;
 use self::waker::waker_pair;
+use self::ways::{Ways, WorkerPlane};
 use self::worker_thread::WorkerHandle;
 #[cfg(test)]
 pub(crate) use self::worker_thread::open_worker;
 use super::control_loop::ControlLoop;
-use crate::cluster_file::{ClusterFile, Group, Node, Protocol};
+use super::rotation::Door;
+use crate::cluster_file::{ClusterFile, Group, Node, Plane, Protocol};
 use crate::host::Stop;
 use crate::plane::{in_kernel, refuse_deafness};
 use crate::store::Lock;
@@ -150,11 +152,22 @@ impl Services {
 
 /// Runs a replica until `stop` is requested: then it executes what it has, makes a checkpoint and
 /// returns.
-pub fn run(
+pub fn run_alone(
     cluster: &ClusterFile,
     node: &Node,
     services: &Services,
     stop: &Arc<Stop>,
+) -> Result<(), Error> {
+    run(cluster, node, services, stop, None)
+}
+
+/// The same whose workers, if they are at ports of DPDK, enter by a door.
+pub(crate) fn run(
+    cluster: &ClusterFile,
+    node: &Node,
+    services: &Services,
+    stop: &Arc<Stop>,
+    door: Option<Door<'_>>,
 ) -> Result<(), Error> {
     let group = node
         .group
@@ -164,11 +177,11 @@ pub fn run(
         Protocol::Paxos => {
             let open = || KernelLearner::open(cluster, node, group);
             let learner = in_kernel(cluster, node, open)?;
-            serve::<Paxos>(cluster, node, group, learner, services, stop)
+            serve::<Paxos>(cluster, node, group, learner, services, stop, door)
         }
         Protocol::NoPaxos => {
             refuse_deafness(cluster, node)?;
-            serve::<NoPaxos>(cluster, node, group, None, services, stop)
+            serve::<NoPaxos>(cluster, node, group, None, services, stop, door)
         }
     }
 }
@@ -180,6 +193,7 @@ fn serve<G: Followed>(
     learner: Option<KernelLearner>,
     services: &Services,
     stop: &Arc<Stop>,
+    door: Option<Door<'_>>,
 ) -> Result<(), Error> {
     // The workers go on for a while after the node is told to end.
     let stop_workers = Stop::new()?;
@@ -225,12 +239,15 @@ fn serve<G: Followed>(
                 memory: memory.as_ref(),
                 installing: begun.is_some(),
             };
-            let decisions = learner.as_ref().map(|l| l.worker(pid)).transpose()?;
+            let ways = Ways {
+                decisions: learner.as_ref().map(|l| l.worker(pid)).transpose()?,
+                plane: WorkerPlane::open(partition, door.as_ref().map(|door| door.ports))?,
+            };
             let mail = worker_thread::Mail {
                 inbox,
                 mailboxes: mailboxes.clone(),
             };
-            WorkerHandle::open::<G>(partition, services, decisions, link, mail)
+            WorkerHandle::open::<G>(partition, services, ways, link, mail)
         })
         .collect::<Result<(Vec<_>, Vec<_>), _>>()?;
     if let Some(memory) = &mut memory {
@@ -249,7 +266,10 @@ fn serve<G: Followed>(
             let cpus = &node.worker_cpus;
             let cpu = cpus.get(at % cpus.len().max(1)).copied();
             let crew = Crew::new(crew, woken, stop_workers.clone(), node.spin)?;
-            crew.start(format!("worker-{at}"), cpu)
+            match &door {
+                Some(door) => crew.sit(&door.seats),
+                None => crew.start(format!("worker-{at}"), cpu),
+            }
         })
         .collect::<Result<Vec<_>, _>>()?;
     // Only the workers may tell: it ends with them.
@@ -299,6 +319,7 @@ fn serve<G: Followed>(
         sender: control.sender(),
         workers: &workers,
         learner: learner.as_ref(),
+        ports: door.as_ref().map(|door| door.ports),
         catch_up: &catch_up,
         copies: copies.as_ref(),
         transfer: &transfer,
@@ -312,11 +333,7 @@ fn serve<G: Followed>(
     (services.before_stop)();
     // A worker that failed ends the whole node, with its message.
     stop_workers.request();
-    let join = |crew: JoinHandle<_>| {
-        let panicked = |_| Err(Error::new("a worker thread panicked"));
-        crew.join().unwrap_or_else(panicked)
-    };
-    let mut results: Vec<Result<(), Error>> = crews.into_iter().map(join).collect();
+    let mut results: Vec<Result<(), Error>> = crews.into_iter().map(Working::join).collect();
     results.insert(0, result);
     results.into_iter().collect()
 }
@@ -335,8 +352,11 @@ pub(crate) fn lock_directory(directory: &Path, node: &Node) -> Result<Lock, Erro
     })
 }
 
-/// How many threads execute. More than there are CPUs would only wake one another.
+/// How many threads execute. More than there are CPUs would only wake one another. A port is for one.
 fn worker_threads(node: &Node, group: &Group) -> u16 {
+    if node.plane == Plane::Dpdk {
+        return 1;
+    }
     let cpus = || std::thread::available_parallelism().map_or(1, NonZero::get) as u16;
     node.workers.unwrap_or_else(cpus).clamp(1, group.partitions)
 }

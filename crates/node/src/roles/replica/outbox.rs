@@ -12,7 +12,7 @@ use super::mailbox::Siblings;
 use super::partition::Partition;
 use super::{AnsweredRead, LocalReply, Services};
 use crate::Error;
-use crate::plane::UdpPlane;
+use crate::plane::Sends;
 use crate::roles::links::Links;
 
 /// Collects what one batch of a worker sends.
@@ -92,7 +92,7 @@ impl WorkerOutbox {
     }
 
     /// Sends all of it.
-    pub fn flush(&mut self, plane: &mut UdpPlane) -> Result<(), Error> {
+    pub fn flush(&mut self, plane: &mut impl Sends) -> Result<(), Error> {
         self.gather();
         self.links.flush(plane)
     }

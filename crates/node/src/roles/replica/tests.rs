@@ -41,6 +41,13 @@ fn services() -> Services {
     }))
 }
 
+fn by_socket(partition: Partition<'_>) -> Ways {
+    Ways {
+        plane: WorkerPlane::open(partition, None).unwrap(),
+        decisions: None,
+    }
+}
+
 /// What comes for a partition to the socket of its thread's first one is handed on, so all that the thread's
 /// partitions send leaves there; what no partition of the thread takes changes nothing.
 #[test]
@@ -82,7 +89,8 @@ fn a_thread_receives_for_all_its_partitions_at_one_socket() {
         };
         let mailboxes = mailboxes.clone();
         let mail = worker_thread::Mail { inbox, mailboxes };
-        WorkerHandle::open::<Paxos>(partition, &services(), None, link, mail).unwrap()
+        WorkerHandle::open::<Paxos>(partition, &services(), by_socket(partition), link, mail)
+            .unwrap()
     };
     // Partition 2 is another thread's.
     let (_handles, mut served): (Vec<_>, Vec<_>) = inboxes.into_iter().zip(0..).map(open).unzip();
@@ -121,7 +129,7 @@ fn a_thread_receives_for_all_its_partitions_at_one_socket() {
     let port = node.address.port();
     assert_eq!(answers, [(0, 4, port), (1, 2, port)]);
     stop.request();
-    crew.join().unwrap().unwrap();
+    crew.join().unwrap();
 }
 
 /// A peer begins to hand out a state and falls silent: the worker answers meanwhile.
@@ -161,7 +169,8 @@ fn a_worker_that_waits_for_a_state_goes_on() {
         mailboxes: [mailbox].into(),
     };
     let (worker, served) =
-        WorkerHandle::open::<Paxos>(partition, &services(), None, link, mail).unwrap();
+        WorkerHandle::open::<Paxos>(partition, &services(), by_socket(partition), link, mail)
+            .unwrap();
     let crew = Crew::new(vec![served], woken, stop.clone(), Duration::ZERO).unwrap();
     let crew = crew.start("worker".to_owned(), None).unwrap();
     let workers = Arc::new(vec![worker]);
@@ -214,7 +223,7 @@ fn a_worker_that_waits_for_a_state_goes_on() {
     let still = (&stream).read(&mut [0]).unwrap_err();
     assert_eq!(still.kind(), io::ErrorKind::WouldBlock);
     stop.request();
-    crew.join().unwrap().unwrap();
+    crew.join().unwrap();
 }
 
 // ---- What siblings count on
@@ -246,7 +255,8 @@ fn siblings_are_told_only_what_is_noted() {
     let mailboxes = [own, sibling].into();
     let mail = worker_thread::Mail { inbox, mailboxes };
     let (_handle, mut thread) =
-        WorkerHandle::open::<Paxos>(partition, &services(), None, link, mail).unwrap();
+        WorkerHandle::open::<Paxos>(partition, &services(), by_socket(partition), link, mail)
+            .unwrap();
     for upto in [10, 20, 30] {
         execute_below(partition, &mut thread.worker, upto);
         thread.finish(0).unwrap();
@@ -401,7 +411,7 @@ struct Started {
     workers: Arc<Vec<WorkerHandle>>,
     catch_up: CatchUp,
     stop: Arc<Stop>,
-    crew: JoinHandle<Result<(), Error>>,
+    crew: Working,
 }
 
 /// Starts the replica's workers, and what catches up, with nobody to ask.
@@ -435,7 +445,7 @@ fn start(begun: &Begun) -> Started {
             is_behind: is_behind.clone(),
         };
         let partition = partition(cluster, pid, true);
-        WorkerHandle::open::<Paxos>(partition, &services, None, link, mail).unwrap()
+        WorkerHandle::open::<Paxos>(partition, &services, by_socket(partition), link, mail).unwrap()
     };
     let (workers, served): (Vec<_>, Vec<_>) = inboxes.into_iter().zip(0..).map(open).unzip();
     let crew = Crew::new(served, woken, stop.clone(), Duration::ZERO).unwrap();
@@ -488,7 +498,7 @@ fn a_replica_that_was_killed_in_an_install_ends_it() {
     assert!(!begun.note.exists());
     assert!(!half_put.iter().any(|path| path.exists()));
     stop.request();
-    crew.join().unwrap().unwrap();
+    crew.join().unwrap();
     // Partition 0 had been replaced before.
     assert_eq!(*told.lock().unwrap(), [0, 1, 1]);
     for (pid, next) in [(0, 30), (1, 20)] {
@@ -532,7 +542,7 @@ fn a_replica_that_cannot_end_an_install_executes_nothing() {
     drop(catch_up);
     assert!(begun.note.exists());
     stop.request();
-    crew.join().unwrap().unwrap();
+    crew.join().unwrap();
     // A note that nobody can read isn't passed over.
     std::fs::write(&begun.note, b"WPinst").unwrap();
     let node = begun.cluster.node("replica-1").unwrap();

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -27,11 +27,12 @@ use super::partition::Partition;
 use super::reached::Reached;
 use super::standing::Standing;
 use super::waker::Wake;
+use super::ways::{Ways, WorkerPlane};
 use super::writer::{Ended, Writer};
 use crate::Error;
 use crate::auth::Keys;
 use crate::host::is_due;
-use crate::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
+use crate::plane::{SendBatch, Sends, UdpPlane};
 use crate::senders::Senders;
 use crate::transfer::held::Keeper;
 use crate::transfer::server::Stand;
@@ -101,7 +102,7 @@ impl WorkerHandle {
     pub(super) fn open<G: Followed>(
         partition: Partition<'_>,
         services: &Services,
-        decisions: Option<Decisions>,
+        ways: Ways,
         link: Link,
         mail: Mail,
     ) -> Result<(WorkerHandle, WorkerThread<G>), Error> {
@@ -114,8 +115,7 @@ impl WorkerHandle {
             Reached::among(&partition.directory()?, partition.group.partitions),
             mailbox.wake.clone(),
         )?;
-        let worker =
-            WorkerThread::open(partition, services, decisions, outbox, link, inbox, writer)?;
+        let worker = WorkerThread::open(partition, services, ways, outbox, link, inbox, writer)?;
         let handle = WorkerHandle {
             mailbox,
             standing: worker.standing.clone(),
@@ -141,14 +141,11 @@ pub(super) struct WorkerThread<G> {
     pub(super) worker: Worker<Box<dyn Application>, G>,
     /// Of a durable replica.
     log: Option<ReplicaLog>,
-    plane: UdpPlane,
-    /// The way out: by the socket of the thread's first worker, where answers are handed on.
-    out: UdpPlane,
+    plane: WorkerPlane,
     /// Whether what it sends leaves with what the thread's other workers send.
     shares: bool,
     senders: Senders,
     keys: Keys,
-    inbox: RecvBatch,
     /// Of a learner in the kernel.
     decisions: Option<Decisions>,
     pub(super) outbox: WorkerOutbox,
@@ -162,6 +159,7 @@ pub(super) struct WorkerThread<G> {
     pub(super) waiting: Waiting,
     /// Whether the socket or the ring may hold more than was taken.
     more: bool,
+    took: bool,
     /// For whom this worker's socket receives, too, and what has come for them.
     others: Vec<PartitionId>,
     handed_on: HandedOn,
@@ -206,7 +204,7 @@ impl<G: Followed> WorkerThread<G> {
     fn open(
         partition: Partition<'_>,
         services: &Services,
-        decisions: Option<Decisions>,
+        ways: Ways,
         outbox: WorkerOutbox,
         link: Link,
         jobs: mpsc::Receiver<Job>,
@@ -222,10 +220,6 @@ impl<G: Followed> WorkerThread<G> {
             ReplicaLog::open(partition, &path, memory.start(), &mut worker)
         });
         let log = log.transpose()?;
-        let address = partition.node.partition_address(pid);
-        let plane = UdpPlane::bind(address, PlaneOptions::default())
-            .map_err(|e| Error::new(format!("can't listen on {address} (UDP): {e}")))?;
-        let out = plane.another()?;
         let keys = Keys::of_node(partition.cluster)?;
         let standing = Arc::<Standing>::default();
         standing.show(stand(&worker));
@@ -241,13 +235,11 @@ impl<G: Followed> WorkerThread<G> {
             window: partition.group.window,
             worker,
             log,
-            plane,
-            out,
+            plane: ways.plane,
             shares: false,
             senders: Senders::of(partition.cluster).with(keys.keyring()),
             keys,
-            inbox: RecvBatch::new(),
-            decisions,
+            decisions: ways.decisions,
             outbox,
             services: services.clone(),
             link,
@@ -256,6 +248,7 @@ impl<G: Followed> WorkerThread<G> {
             keepers: Vec::new(),
             waiting: Waiting::default(),
             more: false,
+            took: false,
             others: Vec::new(),
             handed_on: HandedOn::default(),
             start: Instant::now(),
@@ -277,27 +270,32 @@ impl<G: Followed> WorkerThread<G> {
         self.link.ask(Ask::Failed);
     }
 
+    /// Readable when something has come to its socket; nothing where it is at a port.
+    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.plane.as_fd()
+    }
+
     /// Which partition it serves.
     pub fn pid(&self) -> PartitionId {
         self.pid
     }
 
-    /// Another way out by its socket.
-    pub fn way_out(&self) -> Result<UdpPlane, Error> {
-        Ok(self.plane.another()?)
+    /// Another way out by its socket, if it has one.
+    pub fn way_out(&self) -> Result<Option<UdpPlane>, Error> {
+        self.plane.way_out()
     }
 
     /// It shares a thread. It sends by `out`, together with the others; and what comes to its socket for
     /// `others` is to be handed on.
     pub fn share(&mut self, out: UdpPlane, others: Vec<PartitionId>) {
-        self.out = out;
+        self.plane.send_by(out);
         self.shares = true;
         self.others = others;
     }
 
     /// Sends what workers of its thread have left in a batch.
     pub fn send(&mut self, outgoing: &mut SendBatch) {
-        self.out.send(outgoing);
+        self.plane.send(outgoing);
     }
 
     /// Hands on what has come for them.
@@ -350,7 +348,7 @@ impl<G: Followed> WorkerThread<G> {
         let now = self.now();
         self.receive(now)?;
         self.store()?;
-        self.outbox.flush(&mut self.out)?;
+        self.outbox.flush(&mut self.plane)?;
         self.follow_checkpoint(now)?;
         if self.worker.is_checkpointing() {
             let ended = self.writer.wait();
@@ -372,6 +370,11 @@ impl<G: Followed> WorkerThread<G> {
         if let Some(decisions) = &self.decisions {
             decisions.wake_up();
         }
+    }
+
+    /// Whether its last turn has taken anything from its socket or port.
+    pub fn took_something(&self) -> bool {
+        self.took
     }
 
     /// Whether there is more to take at once.
@@ -437,10 +440,12 @@ impl<G: Followed> WorkerThread<G> {
 
     /// Takes what has arrived at the socket. Says whether there may be more.
     fn receive(&mut self, now: Time) -> Result<bool, Error> {
-        if !self.plane.receive(&mut self.inbox)? {
+        self.took = self.plane.receive()?;
+        if !self.took {
             return Ok(false);
         }
-        for arrival in self.inbox.iter() {
+        let (arrivals, mut out) = self.plane.split();
+        for arrival in arrivals {
             self.outbox.links.set_sender(arrival.from);
             for datagram in arrival.datagrams() {
                 let verdict = match self.senders.parse(datagram, &arrival.from) {
@@ -466,12 +471,12 @@ impl<G: Followed> WorkerThread<G> {
                         .finish_batch(now, &mut self.outbox)
                         .map_err(|e| fatal(self.pid, e))?;
                     store(&mut self.log, &mut self.worker)?;
-                    self.outbox.flush(&mut self.out)?;
+                    self.outbox.flush(&mut out)?;
                 }
             }
         }
         self.finish(now)?;
-        Ok(self.inbox.is_full())
+        Ok(self.plane.may_have_more())
     }
 
     /// Takes what the thread's first worker has received for this one.
@@ -510,7 +515,7 @@ impl<G: Followed> WorkerThread<G> {
         self.store()?;
         match self.shares {
             true => self.outbox.hand_over()?,
-            false => self.outbox.flush(&mut self.out)?,
+            false => self.outbox.flush(&mut self.plane)?,
         }
         (self.services.on_position)(self.pid, self.worker.next());
         Ok(())
@@ -533,7 +538,7 @@ impl<G: Followed> WorkerThread<G> {
             // Some jobs take long, and nobody else's answer needs to wait for one.
             if self.shares && !matches!(job, Job::Sibling { .. } | Job::Read(_)) {
                 self.store()?;
-                self.outbox.flush(&mut self.out)?;
+                self.outbox.flush(&mut self.plane)?;
             }
             match job {
                 Job::Sibling { from, message } => {
@@ -634,7 +639,7 @@ impl<G: Followed> WorkerThread<G> {
     fn status(&mut self) -> Value {
         let statistics = self.worker.statistics();
         let (next, checkpointed) = (self.worker.next(), self.worker.checkpointed());
-        let sends = self.out.counters();
+        let sends = self.plane.counters();
         let untrimmed = next.saturating_sub(checkpointed);
         let warning = (untrimmed * 10 >= self.window * 9)
             .then(|| format!("{untrimmed} instances since the last checkpoint fill the window"));
@@ -723,13 +728,6 @@ impl HandedOn {
         self.bytes.clear();
         self.items.clear();
         self.pids = 0;
-    }
-}
-
-impl<G> AsFd for WorkerThread<G> {
-    /// Its socket.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.plane.as_fd()
     }
 }
 

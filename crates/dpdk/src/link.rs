@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the stations of one port share: the port, and who else is at its link.
+//!
+//! Frames that come are sorted by station, each of which takes its own in its turn. What one of them sends to another one
+//! doesn't leave: it goes straight there, in a buffer of the port.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::frame::{Content, Head, parse};
+use crate::library::Functions;
+use crate::neighbours::Neighbours;
+use crate::port::{BURST, Frame, Port};
+use crate::station::Counters;
+
+/// Bursts between two looks at the clock.
+const BURSTS_OF_A_LOOK: u32 = 1_024;
+/// Time between two looks at neighbours and at the link.
+const TEND_INTERVAL: Duration = Duration::from_millis(500);
+/// Frames that wait for a station at most. A port has 4,095 buffers, which have to be enough for what waits at the card, too.
+const MAX_WAITING: usize = 512;
+
+/// A link, as its stations have it. It is for one thread at a time.
+pub type Shared = Arc<Mutex<Link>>;
+
+/// Takes it.
+#[inline]
+pub(crate) fn take(link: &Shared) -> MutexGuard<'_, Link> {
+    link.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// See the module.
+pub struct Link {
+    /// By place; nothing where one has left.
+    members: Vec<Option<Member>>,
+    hosts: Vec<Neighbours>,
+    port: Port,
+    counters: Counters,
+    /// The place of the one that had the last frame.
+    latest: usize,
+    bursts: u32,
+    tended: Option<Instant>,
+    is_up: bool,
+}
+
+/// One of the stations.
+struct Member {
+    address: SocketAddr,
+    waiting: Inbox,
+}
+
+/// Datagrams in the frames that they have come in. It goes before its port does.
+pub(crate) struct Inbox {
+    functions: &'static Functions,
+    frames: Vec<Frame>,
+    /// Of each frame: where its datagram is, and who has sent it.
+    datagrams: Vec<(Range<usize>, SocketAddr)>,
+}
+
+impl Inbox {
+    fn new(functions: &'static Functions) -> Inbox {
+        Inbox {
+            functions,
+            frames: Vec::with_capacity(BURST),
+            datagrams: Vec::with_capacity(BURST),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    #[inline]
+    pub fn clear(&mut self) {
+        if !self.frames.is_empty() {
+            Port::release(self.functions, &mut self.frames);
+            self.datagrams.clear();
+        }
+    }
+
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
+        let all = self.frames.iter().zip(&self.datagrams);
+        all.map(|(frame, (at, from))| (*from, &frame.bytes()[at.clone()]))
+    }
+
+    #[inline]
+    fn push(&mut self, frame: Frame, at: Range<usize>, from: SocketAddr) {
+        self.frames.push(frame);
+        self.datagrams.push((at, from));
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// The way to an address.
+pub(crate) struct Way {
+    head: Head,
+    /// The place of the station there, if it is at this very port.
+    here: Option<usize>,
+}
+
+/// Where a datagram went.
+pub(crate) enum Sent {
+    /// To the port, which has lost it where it had no room.
+    Away,
+    /// To another station.
+    Here,
+    /// Nowhere: it is longer than a packet may be.
+    Not,
+}
+
+impl Link {
+    /// Of a port, without any station.
+    pub fn of(port: Port) -> Shared {
+        Arc::new(Mutex::new(Link {
+            members: Vec::new(),
+            hosts: Vec::new(),
+            port,
+            counters: Counters::default(),
+            latest: 0,
+            bursts: 0,
+            tended: None,
+            is_up: false,
+        }))
+    }
+
+    /// Its port.
+    pub fn port(&self) -> &Port {
+        &self.port
+    }
+
+    /// Adds a station: its place, and its inbox.
+    pub(crate) fn enter(
+        &mut self,
+        address: SocketAddr,
+        nodes: impl IntoIterator<Item = IpAddr>,
+    ) -> (usize, Inbox) {
+        let inbox = || Inbox::new(self.port.functions());
+        let (waiting, received) = (inbox(), inbox());
+        self.members.push(Some(Member { address, waiting }));
+        if self.hosts.iter().all(|host| host.own() != address.ip()) {
+            let neighbours = Neighbours::new(address.ip(), self.port.mac(), nodes);
+            self.hosts.push(neighbours);
+        }
+        // Where the new address is, others at the link are to be told.
+        self.is_up = false;
+        self.tended = None;
+        (self.members.len() - 1, received)
+    }
+
+    /// Whoever was at this place has left, and with the last one of an IP address that is gone.
+    pub(crate) fn leave(&mut self, place: usize) {
+        self.members[place] = None;
+        let members = &self.members;
+        let is_here = |ip| members.iter().flatten().any(|m| m.address.ip() == ip);
+        self.hosts.retain(|host| is_here(host.own()));
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    /// Nodes of which one at `own` doesn't know where they are.
+    pub(crate) fn unreachable(&self, own: IpAddr) -> Vec<IpAddr> {
+        let hosts = self.hosts.iter().filter(|host| host.own() == own);
+        let unknown = hosts.flat_map(Neighbours::unknown);
+        unknown.filter(|ip| !self.is_here(*ip)).collect()
+    }
+
+    fn is_here(&self, ip: IpAddr) -> bool {
+        self.hosts.iter().any(|host| host.own() == ip)
+    }
+
+    /// Takes what is there for all of them, at most a burst, and gives the one at `place` what has come for it, in the
+    /// place of what it had.
+    #[inline]
+    pub(crate) fn receive(&mut self, place: usize, received: &mut Inbox) {
+        if self.port.receive() > 0 {
+            self.sort();
+        }
+        self.bursts = self.bursts.wrapping_add(1);
+        if self.bursts % BURSTS_OF_A_LOOK == 1 {
+            self.tend();
+        }
+        received.clear();
+        if let Some(member) = &mut self.members[place] {
+            std::mem::swap(&mut member.waiting, received);
+        }
+    }
+
+    /// The way from an address here to another one, if that is known.
+    #[inline]
+    pub(crate) fn way(&self, own: SocketAddr, to: SocketAddr) -> Option<Way> {
+        if to.is_ipv4() != own.is_ipv4() {
+            return None;
+        }
+        let here = self.place(to);
+        let mac = match here {
+            Some(_) => self.port.mac(),
+            None => self.neighbours(own.ip())?.of(to.ip())?,
+        };
+        Some(Way {
+            head: Head::new([self.port.mac(), mac], own, to),
+            here,
+        })
+    }
+
+    /// Sends a datagram.
+    #[inline]
+    pub(crate) fn push(&mut self, from: SocketAddr, way: &Way, datagram: &[u8]) -> Sent {
+        let head = &way.head;
+        if head.packet_len(datagram.len()) > usize::from(self.port.mtu()) {
+            return Sent::Not;
+        }
+        let len = head.frame_len(datagram.len());
+        let write = |frame: &mut [u8]| head.write(datagram, frame);
+        let Some(place) = way.here else {
+            self.port.push(len, write);
+            return Sent::Away;
+        };
+        if let Some(frame) = self.port.fill(len, write) {
+            self.hand_over(place, frame, len - datagram.len()..len, from);
+        }
+        Sent::Here
+    }
+
+    #[inline]
+    pub(crate) fn flush(&mut self) {
+        self.port.flush();
+    }
+
+    fn hand_over(&mut self, place: usize, frame: Frame, at: Range<usize>, from: SocketAddr) {
+        let member = self.members.get_mut(place).and_then(Option::as_mut);
+        match member {
+            Some(member) if member.waiting.len() < MAX_WAITING => {
+                member.waiting.push(frame, at, from);
+            }
+            _ => {
+                self.counters.no_room += 1;
+                Port::release(self.port.functions(), &mut vec![frame]);
+            }
+        }
+    }
+
+    #[inline]
+    fn place(&self, address: SocketAddr) -> Option<usize> {
+        let is_it = |member: &Option<Member>| member.as_ref().is_some_and(|m| m.address == address);
+        match self.members.get(self.latest).is_some_and(is_it) {
+            true => Some(self.latest),
+            false => self.members.iter().position(is_it),
+        }
+    }
+
+    fn neighbours(&self, own: IpAddr) -> Option<&Neighbours> {
+        self.hosts.iter().find(|host| host.own() == own)
+    }
+
+    /// Finds the datagrams among the frames of a burst, and answers neighbours.
+    fn sort(&mut self) {
+        let mut answers = Vec::new();
+        for number in 0..self.port.frames().len() {
+            let frame = &self.port.frames()[number];
+            let bytes = frame.bytes();
+            let content = match (frame.is_too_long(), frame.is_damaged()) {
+                (true, _) => {
+                    self.counters.too_long += 1;
+                    continue;
+                }
+                (_, true) => Content::Damaged,
+                _ => parse(bytes, frame.is_checked()),
+            };
+            match content {
+                Content::Datagram(datagram) => {
+                    let Some(place) = self.place(datagram.to) else {
+                        self.counters.others += 1;
+                        continue;
+                    };
+                    self.latest = place;
+                    let own = datagram.to.ip();
+                    let from = datagram.from;
+                    if let Some(host) = self.hosts.iter_mut().find(|host| host.own() == own) {
+                        host.heard(from.ip(), datagram.by);
+                    }
+                    let begin = datagram.payload.as_ptr() as usize - bytes.as_ptr() as usize;
+                    let at = begin..begin + datagram.payload.len();
+                    let frame = self.port.take(number);
+                    self.hand_over(place, frame, at, from);
+                }
+                Content::Neighbour => {
+                    let hosts = self.hosts.iter_mut();
+                    answers.extend(hosts.filter_map(|host| host.take(bytes)));
+                }
+                Content::Other => self.counters.others += 1,
+                Content::Malformed => self.counters.malformed += 1,
+                Content::Damaged => self.counters.damaged += 1,
+            }
+        }
+        self.send_frames(&answers);
+    }
+
+    /// Looks whether somebody is at the other end, and where others are, as often as that is due.
+    fn tend(&mut self) {
+        let now = Instant::now();
+        let since = self.tended.map(|at| now.saturating_duration_since(at));
+        if since.is_some_and(|since| since < TEND_INTERVAL) {
+            return;
+        }
+        let was_up = self.is_up;
+        self.is_up = self.port.is_up();
+        if !self.is_up {
+            self.counters.down += 1;
+        } else if !was_up {
+            let announcements = self.hosts.iter().map(Neighbours::announcement);
+            self.send_frames(&announcements.collect::<Vec<_>>());
+        }
+        let here: Vec<_> = self.hosts.iter().map(Neighbours::own).collect();
+        let hosts = self.hosts.iter_mut();
+        let questions = hosts.flat_map(|host| host.questions(now, &here));
+        let questions: Vec<_> = questions.collect();
+        self.send_frames(&questions);
+        self.tended = Some(now);
+    }
+
+    fn send_frames(&mut self, frames: &[Vec<u8>]) {
+        for bytes in frames {
+            self.port
+                .push(bytes.len(), |frame| frame.copy_from_slice(bytes));
+        }
+        if !frames.is_empty() {
+            self.port.flush();
+        }
+    }
+}

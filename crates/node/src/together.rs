@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A process's nodes: one, or several at ports of DPDK, which share a thread.
+
+use std::sync::{Arc, mpsc};
+
+use tracing::{Span, error_span};
+
+use crate::cluster_file::{ClusterFile, Node, Plane, Role};
+use crate::host::{Stop, pin_to_cpu};
+use crate::plane::Ports;
+use crate::roles::rotation::{Door, Rotation};
+use crate::roles::{acceptor, controller, leader, learner, replica};
+use crate::{Error, Services, metrics};
+
+/// Plays the roles of several nodes in the calling thread until `stop` is requested. All of them are at ports of DPDK, which
+/// they may share. One may be stopped alone; one that fails ends all. A replica needs services.
+pub fn run(
+    cluster: &ClusterFile,
+    nodes: &[(&str, Option<&Services>)],
+    stop: &Arc<Stop>,
+) -> Result<(), Error> {
+    let members = nodes.iter().map(|(name, services)| {
+        let node = cluster.named(name)?;
+        let span = error_span!("node", name);
+        Ok(Member {
+            node,
+            services: *services,
+            span,
+        })
+    });
+    let members = members.collect::<Result<Vec<_>, Error>>()?;
+    fit(&members)?;
+    let metrics = members.iter().filter_map(|member| {
+        let address = member.node.metrics?;
+        Some(metrics::Server::start(address, cluster, member.node))
+    });
+    let _metrics = metrics.collect::<Result<Vec<_>, Error>>()?;
+    let ports = Ports::default();
+    std::thread::scope(|scope| {
+        let mut rotation = Rotation::new(stop, &ports);
+        // Their threads aren't kept where the loop is.
+        let (executing, others): (Vec<_>, Vec<_>) =
+            members.iter().partition(|m| m.executes_at_a_port());
+        let started = executing.iter().copied().map(|member: &Member<'_>| {
+            let door = rotation.door();
+            let (go, may_go) = mpsc::channel();
+            let run = move || match may_go.recv() {
+                Ok(()) => member
+                    .span
+                    .in_scope(|| member.execute(cluster, stop, Some(door))),
+                // It isn't even tried.
+                Err(mpsc::RecvError) => Ok(()),
+            };
+            (go, scope.spawn(run))
+        });
+        let (go, threads): (Vec<_>, Vec<_>) = started.collect();
+        let begun = begin(cluster, &executing, &others, &mut rotation);
+        match begun {
+            Ok(()) => go.iter().for_each(|go| {
+                let _ = go.send(());
+            }),
+            // Those that have begun end in good order.
+            Err(_) if members.len() > 1 => stop.request(),
+            Err(_) => {}
+        }
+        drop(go);
+        let ran = rotation.run();
+        let panicked = |_| Err(Error::new("a thread of a replica panicked"));
+        let ended = threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(panicked));
+        let ended: Vec<_> = ended.collect();
+        [begun, ran].into_iter().chain(ended).collect()
+    })
+}
+
+/// Opens the ports of those who execute, and starts the others; one that is at no port has ended then.
+fn begin<'a>(
+    cluster: &ClusterFile,
+    executing: &[&'a Member<'a>],
+    others: &[&'a Member<'a>],
+    rotation: &mut Rotation<'a>,
+) -> Result<(), Error> {
+    let mut all = executing.iter().chain(others);
+    if let Some((name, cpu)) = all.find_map(|m| Some((&m.node.name, m.node.cpu?))) {
+        pin_to_cpu(cpu)
+            .map_err(|e| Error::new(format!("{name}: can't stay on CPU {cpu} (`cpu`): {e}")))?;
+    }
+    for member in executing {
+        // DPDK knows the thread that starts it, and serves it better than others.
+        member.span.in_scope(|| rotation.ports.open(member.node))?;
+    }
+    let mut others = others.iter();
+    others.try_for_each(|member| member.span.in_scope(|| member.start(cluster, rotation)))
+}
+
+struct Member<'a> {
+    node: &'a Node,
+    services: Option<&'a Services>,
+    span: Span,
+}
+
+impl<'a> Member<'a> {
+    fn executes_at_a_port(&self) -> bool {
+        self.node.role == Role::Replica && self.node.plane == Plane::Dpdk
+    }
+
+    fn start(&self, cluster: &ClusterFile, rotation: &mut Rotation<'a>) -> Result<(), Error> {
+        match self.node.role {
+            Role::Controller => controller::run(cluster, self.node, rotation),
+            Role::Leader | Role::Sequencer => leader::run(cluster, self.node, rotation),
+            Role::Acceptor => acceptor::run(cluster, self.node, rotation),
+            Role::Learner => learner::run(cluster, self.node, rotation),
+            Role::Replica => self.execute(cluster, rotation.stop, None),
+        }
+    }
+
+    fn execute(
+        &self,
+        cluster: &ClusterFile,
+        stop: &Arc<Stop>,
+        door: Option<Door<'_>>,
+    ) -> Result<(), Error> {
+        let none = || {
+            Error::configuration(
+                format!(
+                    "{} is a replica and has nothing to replicate",
+                    self.node.name
+                ),
+                "give it an application",
+            )
+        };
+        let services = self.services.ok_or_else(none)?;
+        let shares = door.is_some();
+        let result = replica::run(cluster, self.node, services, stop, door);
+        if shares && result.is_err() {
+            // One that fails ends all.
+            stop.request();
+        }
+        result
+    }
+}
+
+/// Whether they can share a process.
+fn fit(members: &[Member<'_>]) -> Result<(), Error> {
+    let [first, others @ ..] = members else {
+        return Err(Error::configuration("no node is named", "name one"));
+    };
+    let alone = "run each as a process of its own";
+    for (at, other) in others.iter().enumerate() {
+        if members[..=at].iter().any(|m| m.node.id == other.node.id) {
+            let problem = format!("{} is named twice", other.node.name);
+            return Err(Error::configuration(problem, "name each node once"));
+        }
+        for node in [first.node, other.node] {
+            if node.plane != Plane::Dpdk {
+                let (name, plane) = (&node.name, node.plane.name());
+                let problem = format!(
+                    "{name} is on plane {plane}, and only nodes at ports of DPDK share a process"
+                );
+                return Err(Error::configuration(problem, alone));
+            }
+        }
+        if first.node.cpu != other.node.cpu {
+            let (a, b) = (&first.node.name, &other.node.name);
+            let problem = format!(
+                "{a} and {b} are to share a process, which stays on one CPU, and differ in `cpu`"
+            );
+            return Err(Error::configuration(problem, "give both the same, or none"));
+        }
+    }
+    Ok(())
+}
