@@ -10,7 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use testlab::{
-    Increments, PROGRAM, TestLab, all, all_agree, eventually, leader, ready, serving, status,
+    Increments, PROGRAM, TestLab, all, all_agree, eventually, leader, member, memory, ready,
+    serving, status,
 };
 
 /// Those who look for packets all the time slow all others down.
@@ -109,6 +110,144 @@ fn dpdk_mixes_with_programs_in_the_kernel() {
     }
     let Some(lab) = serving('k', &[]) else { return };
     planes_mix(&lab);
+}
+
+/// Which nodes of a lab share a process, on the host of the last one.
+const TOGETHER: [&str; 4] = ["leader-1", "acceptor-1", "learner-1", "replica-1"];
+
+/// Puts them at one port, each with an address of its own there. What the kernel keeps is the host's.
+fn put_together(lab: &TestLab) {
+    put_on_dpdk(lab, &TOGETHER);
+    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (mut changed, mut at) = (String::new(), None);
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("name = ") {
+            let name = name.trim_matches('"');
+            at = TOGETHER.iter().position(|one| *one == name);
+        }
+        let key = line.split(' ').next().unwrap();
+        let own = match (key, at) {
+            ("address", Some(at)) => Some(format!("address = \"10.77.0.{}:7000\"", 201 + at)),
+            ("control", Some(at)) => Some(format!("control = \"10.77.0.31:{}\"", 7101 + at)),
+            _ => None,
+        };
+        writeln!(changed, "{}", own.as_deref().unwrap_or(line)).unwrap();
+    }
+    std::fs::write(&file, changed).unwrap();
+}
+
+/// Their process.
+fn start_together(lab: &TestLab) -> Running {
+    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
+    let mut command = lab.lab(&["exec", "replica-1", "--", PROGRAM, "node", "-c", &file]);
+    command.args(TOGETHER.iter().flat_map(|name| ["--name", name]));
+    Running(command.spawn().unwrap())
+}
+
+#[test]
+fn several_nodes_share_a_process_and_a_port() {
+    let _alone = alone();
+    if !has_dpdk() {
+        return;
+    }
+    let Some(lab) = TestLab::new('s') else { return };
+    lab.json(&["up", "--app", "leveldb", "--learners", "1", "--json"]);
+    put_together(&lab);
+    let others = [
+        "controller",
+        "leader-2",
+        "acceptor-2",
+        "acceptor-3",
+        "replica-2",
+        "replica-3",
+    ];
+    let mut together = start_together(&lab);
+    lab.json(&[&["start"], &others[..], &["--json"]].concat());
+    ready(&lab);
+    for node in TOGETHER {
+        let document = status(&lab, node);
+        assert_eq!(document["name"], node);
+        let plane = &document["plane"];
+        let shown = (&plane["name"], &plane["up"], &plane["unreachable"]);
+        let expected = (&"dpdk".into(), &true.into(), &serde_json::json!([]));
+        assert_eq!(shown, expected, "{node}: {plane}");
+    }
+    // All of them die at once, under load, and come back.
+    let load = Increments::start(&lab, 300);
+    let before = memory(&lab, "acceptor-1").0;
+    drop(together);
+    together = start_together(&lab);
+    eventually("they lead again", || {
+        let failover = ["failover", "--to", "leader-1"];
+        let changed =
+            leader(&lab).0 == "leader-1" || lab.wirepaxos("controller", &failover).status.success();
+        changed.then_some(())
+    });
+    assert_eq!(load.end(), "300");
+    all_agree(&lab, "300");
+    member(&lab, "acceptor-1");
+    let kept = memory(&lab, "acceptor-1").0;
+    assert_ne!(kept, before, "it was a volatile one");
+    // One is stopped alone, and the others go on.
+    let stopped = lab.wirepaxos("controller", &["stop", "--name", "acceptor-1"]);
+    assert!(stopped.status.success(), "{}", all(&stopped));
+    assert_eq!(
+        lab.redis("client-1", "10.77.0.31", &["INCR", "counter"]),
+        "301"
+    );
+    assert_eq!(status(&lab, "leader-1")["name"], "leader-1");
+    // A signal ends them in good order, and what was stored is found again.
+    let asked = Command::new("kill")
+        .arg(together.0.id().to_string())
+        .status();
+    assert!(asked.unwrap().success());
+    assert!(together.0.wait().unwrap().success());
+    drop(together);
+    let together = start_together(&lab);
+    member(&lab, "acceptor-1");
+    assert_eq!(memory(&lab, "acceptor-1").0, kept);
+    assert_eq!(
+        lab.redis("client-1", "10.77.0.31", &["INCR", "counter"]),
+        "302"
+    );
+    all_agree(&lab, "302");
+    drop(together);
+    lab.down();
+}
+
+#[test]
+fn nodes_that_cannot_share_a_process_say_why() {
+    let args = "\"--no-huge\", \"-m\", \"128\", \"--no-pci\"";
+    let dpdk = with("net_memif0", args);
+    for (name, leader, names, parts) in [
+        (
+            "planes",
+            "",
+            ["acceptor", "leader"],
+            ["leader is on plane udp", "process of its own"],
+        ),
+        (
+            "twice",
+            "",
+            ["acceptor", "acceptor"],
+            ["acceptor is named twice", "once"],
+        ),
+        (
+            "cpus",
+            &format!("{dpdk}\ncpu = 1"),
+            ["acceptor", "leader"],
+            ["`cpu`", "the same"],
+        ),
+    ] {
+        let bed = Bed::with_two(name, &dpdk, leader);
+        let mut command = bed.node(names[0]);
+        let output = command.args(["--name", names[1]]).output().unwrap();
+        let said = bed.refusal(output);
+        for part in parts {
+            assert!(said.contains(part), "{name}: {part}: {said}");
+        }
+    }
 }
 
 /// A directory with the file of a cluster, one of whose nodes is on DPDK.

@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::{AsRawFd, RawFd};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,8 @@ use std::time::Duration;
 use control::View;
 use front_end::{Native, Neighbour};
 use node::auth::{Keys, Signer};
-use node::cluster_file::{Node, RedisOrder, RedisReads};
+use node::cluster_file::{Node, Plane, RedisOrder, RedisReads};
+use node::plane::{RelayEnd, relay};
 use node::{ClusterFile, Senders, Services};
 use paxos::{Packet, PartitionId};
 
@@ -69,10 +70,9 @@ pub fn start(
         senders: Senders::of(cluster).with(keys.keyring()),
         signer: Signer::new(keys.keyring()),
         keys,
-        socket: UdpSocket::bind((node.address.ip(), 0))?,
+        way: Way::open(node, services)?,
         leader: leader.clone(),
     };
-    plane.socket.set_nonblocking(true)?;
     let front_end = front_end::start(settings, plane)?;
     tie(cluster, services, front_end, leader, positions);
     Ok(())
@@ -86,7 +86,7 @@ fn others(cluster: &ClusterFile, node: &Node, group: u16) -> Vec<Neighbour> {
     let shown = others.filter_map(|other| {
         let mut address = other.redis?;
         if address.ip().is_unspecified() {
-            address.set_ip(other.address.ip());
+            address.set_ip(ip_in_the_kernel(other));
         }
         Some(Neighbour {
             node: other.id,
@@ -95,6 +95,14 @@ fn others(cluster: &ClusterFile, node: &Node, group: u16) -> Vec<Neighbour> {
         })
     });
     shown.collect()
+}
+
+/// A port of DPDK has its address for itself.
+fn ip_in_the_kernel(node: &Node) -> IpAddr {
+    match node.plane {
+        Plane::Dpdk => node.control.ip(),
+        _ => node.address.ip(),
+    }
 }
 
 fn open_tls(files: tls::Files) -> Result<tls::Server, Error> {
@@ -229,10 +237,53 @@ fn describe(node: &Node, group: u16, leader: Leader, positions: Positions) -> fr
     })
 }
 
-/// A socket of its own towards the leader. Values are packed under load, so there is nothing to
-/// gain from batches of datagrams.
+/// How datagrams reach the leader, and come back.
+enum Way {
+    /// A socket of its own.
+    Socket(UdpSocket),
+    /// The replica's port of DPDK.
+    Port(RelayEnd),
+}
+
+impl Way {
+    fn open(node: &Node, services: &mut Services) -> Result<Way, Error> {
+        if node.plane == Plane::Dpdk {
+            let (end, at_port) = relay()?;
+            services.relay = Some(at_port);
+            return Ok(Way::Port(end));
+        }
+        let socket = UdpSocket::bind((node.address.ip(), 0))?;
+        socket.set_nonblocking(true)?;
+        Ok(Way::Socket(socket))
+    }
+
+    /// What is lost is sent again.
+    fn send(&self, datagram: &[u8], to: SocketAddr) {
+        match self {
+            Way::Socket(socket) => {
+                let _ = socket.send_to(datagram, to);
+            }
+            Way::Port(port) => port.send(to, datagram.to_vec()),
+        }
+    }
+
+    /// The next datagram that has come: its length, and its sender.
+    fn receive(&self, buffer: &mut [u8]) -> Option<(usize, SocketAddr)> {
+        match self {
+            Way::Socket(socket) => socket.recv_from(buffer).ok(),
+            Way::Port(port) => {
+                let (from, datagram) = port.receive()?;
+                let len = datagram.len().min(buffer.len());
+                buffer[..len].copy_from_slice(&datagram[..len]);
+                Some((len, from))
+            }
+        }
+    }
+}
+
+/// Towards the leader. Values are packed under load, so there is nothing to gain from batches of datagrams.
 struct LeaderPlane {
-    socket: UdpSocket,
+    way: Way,
     leader: Leader,
     senders: Senders,
     signer: Signer,
@@ -254,11 +305,10 @@ impl front_end::Plane for LeaderPlane {
             return;
         };
         self.follow_keys();
-        // What is lost is sent again.
-        let _ = match self.signer.datagram(&packet.header, packet.value) {
-            Some(signed) => self.socket.send_to(&signed, leader),
-            None => self.socket.send_to(datagram, leader),
-        };
+        match self.signer.datagram(&packet.header, packet.value) {
+            Some(signed) => self.way.send(&signed, leader),
+            None => self.way.send(datagram, leader),
+        }
     }
 
     fn flush(&mut self) {}
@@ -266,7 +316,7 @@ impl front_end::Plane for LeaderPlane {
     fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
         self.follow_keys();
         loop {
-            let (len, from) = self.socket.recv_from(buffer).ok()?;
+            let (len, from) = self.way.receive(buffer)?;
             if self.senders.parse(&buffer[..len], &from).is_ok() {
                 return Some(len);
             }
@@ -274,7 +324,10 @@ impl front_end::Plane for LeaderPlane {
     }
 
     fn fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+        match &self.way {
+            Way::Socket(socket) => socket.as_raw_fd(),
+            Way::Port(port) => port.as_fd().as_raw_fd(),
+        }
     }
 
     /// Nothing to do: the controller tells the replica of a new leader at every change and twice a

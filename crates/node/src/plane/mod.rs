@@ -15,6 +15,7 @@
 mod choice;
 pub mod dpdk;
 pub(crate) mod p4;
+mod relay;
 mod send_batch;
 mod sockets;
 pub mod udp;
@@ -23,6 +24,7 @@ pub(crate) mod xdp;
 pub use self::dpdk::DpdkPlane;
 pub(crate) use self::dpdk::{PortOut, Ports};
 pub(crate) use choice::{in_kernel, refuse_deafness};
+pub use relay::{Relay, RelayEnd, relay};
 pub use send_batch::SendBatch;
 pub(crate) use sockets::Sockets;
 pub use udp::{Arrival, PlaneOptions, RecvBatch, SendCounters, UdpPlane};

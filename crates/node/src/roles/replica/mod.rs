@@ -24,6 +24,7 @@ mod orders;
 mod outbox;
 mod partition;
 mod reached;
+mod relaying;
 mod standing;
 mod waker;
 mod ways;
@@ -57,6 +58,7 @@ pub(crate) use self::partition::Partition;
 #[cfg(test)]
 pub(crate) use self::reached::Reached;
 use self::reached::check_all_are_there;
+use self::relaying::Relaying;
 use self::waker::waker_pair;
 use self::ways::{Ways, WorkerPlane};
 use self::worker_thread::WorkerHandle;
@@ -66,7 +68,7 @@ use super::control_loop::ControlLoop;
 use super::rotation::Door;
 use crate::cluster_file::{ClusterFile, Group, Node, Plane, Protocol};
 use crate::host::Stop;
-use crate::plane::{in_kernel, refuse_deafness};
+use crate::plane::{Relay, in_kernel, refuse_deafness};
 use crate::store::Lock;
 use crate::transfer::wire::Trust;
 use crate::{Error, random_nonce, transfer};
@@ -129,6 +131,8 @@ pub struct Services {
     pub on_reads: Arc<dyn Fn(AskReads) + Send + Sync>,
     /// What the front end has counted, by name, for the replica's status; nothing without one.
     pub front_end_counters: Arc<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
+    /// The front end's way to the leader, where that is the replica's port.
+    pub relay: Option<Relay>,
 }
 
 impl Services {
@@ -146,6 +150,7 @@ impl Services {
             on_readers: Arc::new(|_| {}),
             on_reads: Arc::new(|_| {}),
             front_end_counters: Arc::new(Vec::new),
+            relay: None,
         }
     }
 }
@@ -272,6 +277,10 @@ fn serve<G: Followed>(
             }
         })
         .collect::<Result<Vec<_>, _>>()?;
+    if let (Some(door), Some(relay)) = (&door, &services.relay) {
+        let own = Relaying::open(cluster, node, group, door.ports, relay, &stop_workers)?;
+        own.sit(&door.seats)?;
+    }
     // Only the workers may tell: it ends with them.
     drop(is_behind);
     let trust = Trust::of_node(cluster)?;

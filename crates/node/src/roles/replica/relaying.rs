@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The front end's place at a replica's port of DPDK: what it sends to the leader leaves by it, and what the leader answers
+//! there comes to it.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+
+use tracing::Span;
+
+use super::super::control_loop::Turn;
+use super::super::rotation::{Newcomer, Polled};
+use crate::Error;
+use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::host::Stop;
+use crate::plane::{DpdkPlane, Ports, Relay, SendBatch};
+
+/// The first of the UDP ports that nobody has for good, among which systems choose one for whoever asks.
+const FIRST_FREE: u16 = 49_152;
+
+/// See the module.
+pub struct Relaying {
+    port: DpdkPlane,
+    relay: Relay,
+    batch: SendBatch,
+    stop: Arc<Stop>,
+}
+
+impl Relaying {
+    /// At an address of its own beside those of the replica's partitions. It lasts until the stop.
+    pub fn open(
+        cluster: &ClusterFile,
+        node: &Node,
+        group: &Group,
+        ports: &Ports,
+        relay: &Relay,
+        stop: &Arc<Stop>,
+    ) -> Result<Relaying, Error> {
+        let address = free_address(node, group.partitions);
+        Ok(Relaying {
+            port: DpdkPlane::open(cluster, node, address, ports)?,
+            relay: relay.clone(),
+            batch: SendBatch::new(),
+            stop: stop.clone(),
+        })
+    }
+
+    /// Takes a seat among those that look for packets all the time.
+    pub fn sit(self, seats: &mpsc::Sender<Newcomer>) -> Result<(), Error> {
+        let (span, polled) = (Span::current(), Box::new(self));
+        seats
+            .send(Newcomer { span, polled })
+            .map_err(|_| Error::new("the process is ending"))
+    }
+}
+
+/// An address of the node that none of its partitions has.
+fn free_address(node: &Node, partitions: u16) -> SocketAddr {
+    let is_free =
+        |port: &u16| (0..partitions).all(|pid| node.partition_address(pid).port() != *port);
+    let port = (FIRST_FREE..=u16::MAX).find(is_free);
+    SocketAddr::new(node.address.ip(), port.expect("there are fewer partitions"))
+}
+
+impl Polled for Relaying {
+    fn turn(&mut self, _: bool) -> Result<Turn, Error> {
+        if self.stop.is_requested() {
+            return Ok(Turn::Ended);
+        }
+        match self.relay.pass(&mut self.port, &mut self.batch)? {
+            true => Ok(Turn::Busy),
+            false => Ok(Turn::Idle),
+        }
+    }
+
+    fn end(self: Box<Self>) -> Result<(), Error> {
+        Ok(())
+    }
+}
