@@ -216,6 +216,14 @@ impl Link {
         })
     }
 
+    /// One at `own` has something for an address to which it knows no way: whoever has that is asked.
+    pub(crate) fn seek(&mut self, own: SocketAddr, to: SocketAddr) {
+        let mut hosts = self.hosts.iter_mut();
+        let host = hosts.find(|host| host.own() == own.ip());
+        let question = host.and_then(|host| host.seek(to.ip(), Instant::now()));
+        self.send_frames(question.as_slice());
+    }
+
     /// Sends a datagram.
     #[inline]
     pub(crate) fn push(&mut self, from: SocketAddr, way: &Way, datagram: &[u8]) -> Sent {

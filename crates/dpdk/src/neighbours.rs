@@ -3,7 +3,8 @@
 //! neighbour discovery for IPv6.
 //!
 //! Of the cluster's nodes only what they say about themselves counts. Others, who send from anywhere, are answered
-//! where their last datagram came from: from themselves, or from a router.
+//! where their last datagram came from: from themselves, or from a router. One that was never heard, as a replica doesn't
+//! hear the clients that it answers, is asked for when there is something to send.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -41,6 +42,8 @@ pub struct Neighbours {
     mac: Mac,
     nodes: Vec<Node>,
     others: HashMap<IpAddr, Mac>,
+    /// Others who were asked for, and when. When there are too many, all are forgotten.
+    sought: HashMap<IpAddr, Instant>,
     /// Who was heard last: often that is who is heard next.
     latest: Option<(IpAddr, Mac)>,
 }
@@ -69,6 +72,7 @@ impl Neighbours {
             mac,
             nodes: addresses.into_iter().map(node).collect(),
             others: HashMap::new(),
+            sought: HashMap::new(),
             latest: None,
         }
     }
@@ -102,10 +106,30 @@ impl Neighbours {
         if self.place(from).is_some() || self.others.get(&from) == Some(&by) {
             return;
         }
+        self.insert(from, by);
+    }
+
+    fn insert(&mut self, other: IpAddr, mac: Mac) {
         if self.others.len() == MAX_OTHERS {
             self.others.clear();
         }
-        self.others.insert(from, by);
+        self.others.insert(other, mac);
+    }
+
+    /// There is something to be sent to somebody who isn't known. Returns the question, unless it was asked just now, or it is
+    /// about a node, which is asked for anyway.
+    pub fn seek(&mut self, other: IpAddr, now: Instant) -> Option<Vec<u8>> {
+        let is_due = |asked: &Instant| now.saturating_duration_since(*asked) >= ASK_INTERVAL;
+        let is_of_family = other.is_ipv4() == self.own.is_ipv4();
+        let is_asked = self.sought.get(&other).is_some_and(|asked| !is_due(asked));
+        if is_asked || !is_of_family || self.place(other).is_some() {
+            return None;
+        }
+        if self.sought.len() == MAX_OTHERS {
+            self.sought.clear();
+        }
+        self.sought.insert(other, now);
+        Some(question(self.own, self.mac, other))
     }
 
     /// A frame for neighbours has come. Returns the answer, if it was a question for the own address.
@@ -155,6 +179,8 @@ impl Neighbours {
         }
         if let Some(at) = self.place(address) {
             self.nodes[at].mac = Some(mac);
+        } else if self.sought.remove(&address).is_some() {
+            self.insert(address, mac);
         }
     }
 
@@ -400,6 +426,24 @@ mod tests {
             one.heard(Ipv4Addr::from(number).into(), THIRD);
         }
         assert!(one.others.len() <= MAX_OTHERS);
+    }
+
+    #[test]
+    fn somebody_who_was_never_heard_is_asked_for() {
+        let clients = ["10.0.0.77", "fd00::77"].map(address);
+        for ([mut one, _], client) in pairs().zip(clients) {
+            let now = Instant::now();
+            let mut other = Neighbours::new(client, THIRD, []);
+            one.take(&other.announcement());
+            assert_eq!(one.of(client), None, "nobody asked");
+            let asked = one.seek(client, now).expect("a question");
+            assert_eq!(one.seek(client, now), None, "it was asked just now");
+            assert!(one.seek(client, now + ASK_INTERVAL).is_some());
+            one.take(&other.take(&asked).expect("it is there"));
+            assert_eq!(one.of(client), Some(THIRD));
+            let node = one.nodes[0].address;
+            assert_eq!(one.seek(node, now), None, "nodes are asked for anyway");
+        }
     }
 
     #[test]

@@ -186,7 +186,11 @@ impl Outlet<'_> {
         for (to, datagram) in all {
             // Those to one address come one after the other.
             if latest.as_ref().is_none_or(|(known, _)| *known != to) {
-                latest = Some((to, link.way(self.own, to)));
+                let way = link.way(self.own, to);
+                if way.is_none() {
+                    link.seek(self.own, to);
+                }
+                latest = Some((to, way));
             }
             let way = latest.as_ref().and_then(|(_, way)| way.as_ref());
             match way.map(|way| link.push(self.own, way, datagram)) {
