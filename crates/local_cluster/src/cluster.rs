@@ -19,6 +19,7 @@ use node::cluster_file::{
 };
 use node::{ClusterFile, Stop};
 
+use crate::at_port;
 use crate::error::Error;
 use crate::processes::Processes;
 use crate::resp::Server;
@@ -76,6 +77,8 @@ pub struct LocalCluster {
     pub nodes: Vec<String>,
     /// The replicas' front ends.
     pub redis: Vec<Server>,
+    /// Those that share a process; none but on DPDK.
+    pub together: Vec<String>,
     /// None: on loopback.
     lab: Option<Lab>,
     plane: Plane,
@@ -112,6 +115,7 @@ impl LocalCluster {
             file,
             redis: redis.map(Server::from).collect(),
             nodes: draft.nodes.into_iter().map(|node| node.name).collect(),
+            together: Vec::new(),
             lab: None,
             plane: Plane::Udp,
         })
@@ -138,12 +142,17 @@ impl LocalCluster {
                 ..UpOptions::default()
             },
         )?;
+        let together = match plane {
+            Plane::Dpdk => put_at_port(&lab)?,
+            _ => Vec::new(),
+        };
         let cluster = LocalCluster {
             directory: lab.directory(),
             keep: false,
             file: lab.cluster_file(),
             nodes: node_names(&of_lab),
             redis: Vec::new(),
+            together,
             lab: Some(lab),
             plane,
         };
@@ -331,12 +340,29 @@ fn lab_shape(shape: &Shape, plane: Plane) -> lab::Shape {
         application: shape.application.clone(),
         partitions: shape.partitions,
         max_value: shape.max_value,
-        plane: plane.name().to_string(),
+        plane: kernel_plane(plane).name().to_string(),
         in_switch: shape.in_switch,
         cpu: (shape.cpu_of)("replica-1"),
         auth: shape.auth.map(|auth| auth.name().to_string()),
         ..lab::Shape::new(Topology::OneSwitch)
     }
+}
+
+/// How a lab is made for it: one of DPDK is one of sockets first.
+fn kernel_plane(plane: Plane) -> Plane {
+    match plane {
+        Plane::Dpdk => Plane::Udp,
+        plane => plane,
+    }
+}
+
+/// All nodes of a lab but the controller. Returns their names.
+fn put_at_port(lab: &Lab) -> Result<Vec<String>, Error> {
+    let file = lab.cluster_file();
+    let mut draft = Draft::from(&ClusterFile::load(&file)?);
+    let names = at_port::move_to_port(&mut draft)?;
+    draft.write(&file)?;
+    Ok(names)
 }
 
 fn node_names(shape: &lab::Shape) -> Vec<String> {

@@ -5,6 +5,7 @@
 #[macro_use]
 pub mod output;
 
+mod at_port;
 mod cluster;
 mod error;
 pub mod latency;

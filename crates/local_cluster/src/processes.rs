@@ -9,7 +9,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::LocalCluster;
+use crate::at_port;
 use crate::error::Error;
+
+/// The process that several nodes share.
+pub const TOGETHER: &str = "together";
 
 /// The nodes of a cluster as child processes. Dropping it kills what is left.
 pub struct Processes {
@@ -37,6 +41,22 @@ impl Processes {
             .args(["--name", name]);
         cluster.place(&mut command, name)?;
         Ok(self.start(command, cluster.directory(), name)?)
+    }
+
+    /// Starts all nodes of the cluster. Those that share a process have the name [`TOGETHER`].
+    pub fn start_nodes(&mut self, cluster: &LocalCluster) -> Result<(), Error> {
+        let is_alone = |name: &&String| !cluster.together.contains(name);
+        for name in cluster.nodes.iter().filter(is_alone) {
+            self.start_node(cluster, name)?;
+        }
+        if cluster.together.is_empty() {
+            return Ok(());
+        }
+        let mut command = Command::new(&self.program);
+        command.arg("node").arg("-c").arg(&cluster.file);
+        command.args(cluster.together.iter().flat_map(|name| ["--name", name]));
+        cluster.place(&mut command, at_port::HOST)?;
+        Ok(self.start(command, cluster.directory(), TOGETHER)?)
     }
 
     /// Starts `command` as `name`; its output goes to a log file in `directory`.

@@ -32,7 +32,7 @@ use super::{peers as compared, unreplicated};
 use local_cluster::Error;
 use local_cluster::latency::Latencies;
 use local_cluster::processes::{
-    Processes, cpu_seconds, library_cpu_seconds, memory_mib, own_cpu_seconds,
+    Processes, TOGETHER, cpu_seconds, library_cpu_seconds, memory_mib, own_cpu_seconds,
 };
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use peers::{Matching, Protocol as OfPeers};
@@ -472,14 +472,14 @@ struct System {
 impl System {
     fn start(local: Rc<LocalCluster>) -> Result<System, Error> {
         let mut processes = Processes::new(std::env::current_exe()?);
-        for name in &local.nodes {
-            processes.start_node(&local, name)?;
-        }
+        processes.start_nodes(&local)?;
+        let shares = !local.together.is_empty();
         let cluster = ClusterFile::load(&local.file)?;
         let documented = replicas(&cluster);
         let system = System::new(cluster, documented, processes, local)?;
         Ok(System {
             leader: match system.cluster.groups[0].protocol {
+                _ if shares => TOGETHER,
                 Protocol::Paxos => FIRST_LEADER,
                 Protocol::NoPaxos => FIRST_REPLICA,
             },

@@ -12,7 +12,7 @@ use node::cluster_file::Plane;
 use serde_json::Value;
 
 use super::lines;
-use crate::arguments::plane;
+use crate::arguments::plane_of_node;
 
 /// Options of `wirepaxos bench e2e`.
 #[derive(Args)]
@@ -29,8 +29,8 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = Followers::Replicas)]
     followers: Followers,
     /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; needs
-    /// root
-    #[arg(long, default_value = "udp", value_parser = plane)]
+    /// root. dpdk: there, too, leader, acceptors, learners and replicas in one process, whose one loop looks at an interface
+    #[arg(long, default_value = "udp", value_parser = plane_of_node)]
     plane: Plane,
     /// Run sockets, too, in the network of namespaces that xdp uses
     #[arg(long)]
@@ -321,6 +321,12 @@ impl Options {
         if self.in_switch && !in_lab {
             return Err(Error::new("--in-switch is for --plane xdp, or with --lab"));
         }
+        if self.plane == Plane::Dpdk && (self.in_switch || self.baseline.is_some()) {
+            return Err(Error::new(
+                "--plane dpdk: nodes that look for packets all the time are in no switch, and leave no CPU to a --baseline: \
+                 measure --lab beside it",
+            ));
+        }
         let on_disk = self.durable || self.data.is_some();
         if in_lab && (on_disk || self.workers.is_some() || self.spin > 0) {
             return Err(Error::new(
@@ -475,6 +481,18 @@ mod tests {
     fn options(line: &str) -> Options {
         let words = std::iter::once("e2e").chain(line.split_whitespace());
         Line::try_parse_from(words).expect("a valid line").options
+    }
+
+    #[test]
+    fn nodes_on_dpdk_are_in_no_switch_and_beside_no_other_server() {
+        let said = |line| options(line).settings(1).map_err(|e| e.to_string());
+        assert!(said("--plane dpdk").is_ok_and(|settings| settings.is_in_lab()));
+        for line in [
+            "--plane dpdk --in-switch",
+            "--plane dpdk --baseline unreplicated",
+        ] {
+            assert!(said(line).unwrap_err().contains("measure --lab"), "{line}");
+        }
     }
 
     #[test]
