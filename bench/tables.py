@@ -142,6 +142,49 @@ def roles():
     return table(rows) + ["", results.origin() + "."]
 
 
+def dpdk_roles():
+    """Each role's own cost is what it takes more than forwarding."""
+    results = Results("dpdk")
+    rows = [["role", "at once", "a message", "messages/s", "bare forwarding of as many frames", "of it", "round trip", "where", "P4xos: DPDK, FPGA, Tofino: latency", "messages/s"]]
+    for role in ("leader", "acceptor", "learner"):
+        of_role = {"name": "roles", "plane": "dpdk", "role": role}
+        line = results.lines(**of_role)[0]
+        trip = results.median(lambda line: line["round_trip_ns"], **of_role)
+        for at, burst in enumerate(line["bursts"]):
+            own = results.median(lambda line: line["bursts"][at]["ns_per_msg"], **of_role)
+            bare = results.median(lambda line: line["bursts"][at]["forwarding_ns_per_msg"], **of_role)
+            papers = line["papers"] or {}
+            rows.append([
+                role,
+                f"{burst['burst']}",
+                f"{own:.0f} ns",
+                f"{1e3 / own:.1f} million",
+                f"{bare:.0f} ns",
+                f"1/{own / bare:.2f}",
+                f"{trip / 1e3:.2f} µs",
+                line["link"],
+                ", ".join(papers.get("latency", [])),
+                ", ".join(papers.get("msgs_per_s", [])),
+            ])
+    return table(rows) + ["", results.origin() + "."]
+
+
+def dpdk_clusters():
+    results = Results("dpdk")
+    rows = [["echo, one replica", "plane", "commands/s", "p50", "p99"]]
+    for title, name, outstanding in LOADS[:6]:
+        for plane in ("udp", "xdp", "dpdk"):
+            of = {"name": f"{name}/{plane}", "outstanding": outstanding}
+            rows.append([
+                title,
+                plane,
+                number(results.median(ops, **of)),
+                micros(results.median(latency("p50"), **of)),
+                micros(results.median(latency("p99"), **of)),
+            ])
+    return table(rows) + ["", results.origin() + "."]
+
+
 def chain():
     results = Results("chain")
     rows = [["learners", "values/s (runs)", "bare forwarding", "lost"]]
