@@ -20,6 +20,7 @@ mod clock;
 mod command;
 mod digest;
 mod kept;
+mod news;
 mod resp;
 mod rules;
 mod saves;
@@ -42,11 +43,13 @@ use replica::{Application, Checkpoint, Error, MOVE_AWAY, Record, Restore, Snapsh
 
 pub use catalogue::{Catalogue, Keys, Spec, Spread};
 pub use command::{Command, Stamp, Watched};
+pub use news::{Event, Message, News};
 pub use resp::{Malformed, Value};
 pub use server::is_installed;
 
 use crate::{echo, kv_app};
 
+use news::Voice;
 use saves::Purpose;
 use server::Server;
 use state::Replicated;
@@ -79,8 +82,8 @@ impl Times {
 /// See the module.
 pub struct Redis {
     dir: PathBuf,
-    pid: u16,
     times: Times,
+    voice: Voice,
     state: Arc<Mutex<Replicated>>,
     /// Another replica's state, once it has been read.
     taken: Arc<Mutex<Option<Taken>>>,
@@ -101,20 +104,21 @@ impl Drop for Taken {
 impl Redis {
     /// Goes on from the last checkpoint in `dir`, which is created if missing.
     pub fn open(dir: &Path) -> Result<Redis, Error> {
-        Self::open_with(dir, 0, Times::new(1))
+        Self::open_with(dir, 0, Times::new(1), News::default())
     }
 
-    /// The same for a partition, whose time is shown to others.
-    pub fn open_with(dir: &Path, pid: u16, times: Times) -> Result<Redis, Error> {
+    /// The same for a partition, whose time is shown to others, and who are told its news.
+    pub fn open_with(dir: &Path, pid: u16, times: Times, news: News) -> Result<Redis, Error> {
+        let voice = Voice { pid, news };
         private_directory(dir).map_err(|e| failed("create", dir, &e))?;
         remove_others(dir)?;
         let contents = dir.join(STATE).exists().then_some(STATE);
-        let state = Replicated::open(dir, contents)?;
+        let state = Replicated::open(dir, contents, voice.clone())?;
         times.show(pid, state.ms());
         Ok(Redis {
             dir: dir.to_owned(),
-            pid,
             times,
+            voice,
             state: Arc::new(Mutex::new(state)),
             taken: Arc::default(),
         })
@@ -144,7 +148,7 @@ impl Application for Redis {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         let mut state = lock(&self.state);
         state.execute(command, reply)?;
-        self.times.show(self.pid, state.ms());
+        self.times.show(self.voice.pid, state.ms());
         Ok(())
     }
 
@@ -184,11 +188,12 @@ impl Application for Redis {
 
     fn begin_restore(&mut self) -> Result<Restore, Error> {
         self.forget_restore();
-        let (dir, taken) = (self.dir.clone(), self.taken.clone());
+        let (dir, taken, voice) = (self.dir.clone(), self.taken.clone(), self.voice.clone());
         Ok(Box::new(move |from| {
             let name = format!("incoming-{:016x}.rdb", server::nonce());
             let file = dir.join(&name);
-            let state = receive(from, &file).and_then(|()| Replicated::open(&dir, Some(&name)));
+            let state =
+                receive(from, &file).and_then(|()| Replicated::open(&dir, Some(&name), voice));
             match state {
                 Ok(state) => *lock(&taken) = Some(Taken { state, file }),
                 Err(e) => {
@@ -207,7 +212,8 @@ impl Application for Redis {
         taken.state.is_in_place();
         let mut state = lock(&self.state);
         std::mem::swap(&mut *state, &mut taken.state);
-        self.times.show(self.pid, state.ms());
+        self.times.show(self.voice.pid, state.ms());
+        self.voice.leapt();
         Ok(())
     }
 

@@ -207,11 +207,7 @@ fn several_partitions_are_one_server_as_far_as_they_can() {
         "ERR DEBUG isn't available here",
     );
     expect_error(&mut connection, "SELECT 1", "ERR DB index is out of range");
-    expect_error(
-        &mut connection,
-        "BLPOP key:1 1",
-        "ERR BLPOP isn't available here",
-    );
+    expect_error(&mut connection, "BLPOP key:1 key:2 key:3 1", "CROSSSLOT");
     assert_eq!(ask(&mut connection, "FLUSHALL"), ok());
     assert_eq!(ask(&mut connection, "DBSIZE"), Reply::Int(0));
     cluster.assert_replicas_agree(3);

@@ -37,10 +37,19 @@ fn wrong_arity(call: &mut Call<'_>, name: &str) -> Outcome {
 
 pub(crate) fn ping(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
-    match args.len() {
-        1 => call.writer().status("PONG"),
-        2 => call.writer().bulk(args[1]),
-        _ => return wrong_arity(call, "ping"),
+    if args.len() > 2 {
+        return wrong_arity(call, "ping");
+    }
+    if call.client.is_only_listening() {
+        let mut writer = call.writer();
+        writer.array(2);
+        writer.bulk(b"pong");
+        writer.bulk(args.get(1).copied().unwrap_or_default());
+        return Outcome::Answered;
+    }
+    match args.get(1) {
+        None => call.writer().status("PONG"),
+        Some(text) => call.writer().bulk(text),
     }
     Outcome::Answered
 }
@@ -99,6 +108,10 @@ pub(crate) fn reset(call: &mut Call<'_>) -> Outcome {
     call.client.reads_stale = false;
     call.client.transaction = None;
     call.client.watched.clear();
+    let id = call.client.id;
+    let mut channels = call.shared.channels.borrow_mut();
+    channels.leave(&mut call.client.subscriptions, id);
+    drop(channels);
     call.client.name.clear();
     call.client.once = None;
     call.client.authenticated = call.shared.password.is_none();
@@ -257,12 +270,33 @@ pub(crate) fn client(call: &mut Call<'_>) -> Outcome {
                 fail(call, "ERR only CLIENT REPLY ON is supported")
             };
         }
+        (b"unblock", 3 | 4) => return client_unblock(call),
         (
             b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"no-evict" | b"no-touch"
-            | b"reply",
+            | b"reply" | b"unblock",
             _,
         ) => return wrong_subcommand_arity(call, "client"),
         _ => return unknown_subcommand(call, "CLIENT"),
+    }
+    Outcome::Answered
+}
+
+/// Only clients of this front end are known here.
+fn client_unblock(call: &mut Call<'_>) -> Outcome {
+    let id = parse_integer(call.args[2]).and_then(|id| u64::try_from(id).ok());
+    let with_error = match call.args.get(3) {
+        None => Some(false),
+        Some(word) if word.eq_ignore_ascii_case(b"TIMEOUT") => Some(false),
+        Some(word) if word.eq_ignore_ascii_case(b"ERROR") => Some(true),
+        Some(_) => None,
+    };
+    match (id, with_error) {
+        (Some(id), Some(with_error)) => {
+            let done = call.shared.waits.borrow_mut().unblock(id, with_error);
+            call.writer().integer(i64::from(done));
+        }
+        (None, _) => call.fail("ERR value is not an integer or out of range"),
+        (_, None) => call.fail("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
     }
     Outcome::Answered
 }

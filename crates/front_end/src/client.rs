@@ -4,7 +4,8 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::names::Once;
+use crate::channels::{Kind, Subscriptions};
+use crate::names::{Once, Waiter};
 use crate::transaction::Transaction;
 
 /// A key that is watched.
@@ -20,6 +21,8 @@ const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or spec
 /// State that commands such as HELLO and CLIENT change.
 pub(crate) struct Client {
     pub id: u64,
+    /// The connection's place.
+    pub index: usize,
     pub address: SocketAddr,
     pub local_address: SocketAddr,
     pub since: Instant,
@@ -31,6 +34,7 @@ pub(crate) struct Client {
     pub transaction: Option<Transaction>,
     /// Keys that are watched.
     pub watched: Vec<Watched>,
+    pub subscriptions: Subscriptions,
     pub name: Vec<u8>,
     /// What the name says of the next command.
     pub once: Option<Once>,
@@ -50,16 +54,42 @@ impl Client {
         Ok(())
     }
 
+    /// The connection, for those who tell it something.
+    pub fn waiter(&self) -> Waiter {
+        Waiter {
+            index: self.index,
+            client: self.id,
+        }
+    }
+
+    /// Whether all that it gets are messages, so that it may send little: in RESP2 they look like answers.
+    pub fn is_only_listening(&self) -> bool {
+        !self.resp3 && !self.subscriptions.is_empty()
+    }
+
+    fn subscribed(&self, kind: Kind) -> usize {
+        let all = self.subscriptions.iter();
+        all.filter(|(of, _)| *of == kind).count()
+    }
+
     /// The line of CLIENT INFO.
     pub fn describe(&self) -> String {
         format!(
-            "id={} addr={} laddr={} fd=-1 name={} age={} idle=0 flags=N db=0 sub=0 psub=0 ssub=0 \
+            "id={} addr={} laddr={} fd=-1 name={} age={} idle=0 flags={} db=0 sub={} psub={} ssub={} \
              multi=-1 cmd={} user=default lib-name={} lib-ver={} resp={}",
             self.id,
             self.address,
             self.local_address,
             String::from_utf8_lossy(&self.name),
             self.since.elapsed().as_secs(),
+            if self.subscriptions.is_empty() {
+                'N'
+            } else {
+                'P'
+            },
+            self.subscribed(Kind::Channel),
+            self.subscribed(Kind::Pattern),
+            self.subscribed(Kind::Shard),
             self.last_command,
             String::from_utf8_lossy(&self.library_name),
             String::from_utf8_lossy(&self.library_version),

@@ -7,6 +7,7 @@ use crate::partitions::Partitions;
 use crate::resp::Writer;
 use crate::settings::Shared;
 use crate::transaction::Transaction;
+use crate::waiting::Waiting;
 use crate::{admin, cluster, info, keys, native, transaction};
 
 /// A command in hand.
@@ -45,6 +46,8 @@ pub(crate) enum Outcome {
         bytes: Vec<u8>,
         shape: Shape,
     },
+    /// It waits for something to appear.
+    Waits(Box<Waiting>),
     /// The connection ends once everything is answered.
     Close,
 }

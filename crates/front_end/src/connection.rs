@@ -32,7 +32,13 @@ use crate::reading::Reading;
 use crate::resp::{Limits, Parser, Writer};
 use crate::settings::{Order, Shared};
 use crate::transaction::Transaction;
+use crate::waiting::{Tried, Waiting};
 use crate::walk::{Awaited, Found};
+
+/// What a subscription costs besides its name, roughly.
+const SUBSCRIPTION: usize = 100;
+/// Bytes of messages that wait for a client, at most.
+const MAX_MESSAGES_BYTES: usize = 32 << 20;
 
 /// Answers that a session records, hence commands in flight in it at most.
 pub const SESSION_WINDOW: u16 = 64;
@@ -53,6 +59,9 @@ const NO_STORE: &str = "ERR the replicated application is no key-value store";
 
 const NUMBERED_FOR_ALL: &str =
     "ERR a command of all partitions has no number: send it without a name that begins with once:";
+
+const NUMBERED_WAIT: &str =
+    "ERR a command that waits has no number: send it without a name that begins with once:";
 
 enum Slot {
     Ready(Vec<u8>),
@@ -116,6 +125,8 @@ pub(crate) struct Connection {
     watch: Option<u64>,
     /// It is KEYS, and all partitions have answered.
     walk: Option<Awaited>,
+    /// What waits for something to appear. What comes behind it waits, too.
+    waits: Option<Box<Waiting>>,
     output: Vec<u8>,
     sent: usize,
     /// The client sends no more; what has arrived is executed.
@@ -142,6 +153,7 @@ impl Connection {
             named: None,
             watch: None,
             walk: None,
+            waits: None,
             output: Vec::new(),
             sent: 0,
             end_of_input: false,
@@ -153,7 +165,9 @@ impl Connection {
 
     /// Whether more input is of use now.
     pub fn wants_input(&self) -> bool {
-        !self.end_of_input && !self.ended && !self.is_busy()
+        // That a client is gone shows where it is read from.
+        let waits = self.waits.is_some() && self.input.len() < MAX_BACKLOG_BYTES;
+        !self.end_of_input && !self.ended && (!self.is_busy() || waits)
     }
 
     pub fn feed(&mut self, bytes: &[u8]) {
@@ -167,6 +181,7 @@ impl Connection {
 
     fn is_busy(&self) -> bool {
         self.watch.is_some()
+            || self.waits.is_some()
             || self.slots.len() >= MAX_SLOTS
             || self.logged_bytes >= MAX_BACKLOG_BYTES
             || self.answer_bytes() >= MAX_BACKLOG_BYTES
@@ -179,7 +194,12 @@ impl Connection {
 
     /// Bytes that the connection keeps in memory.
     pub fn memory(&self) -> usize {
-        let input = self.input.len() + self.parser.memory();
+        let waits = self.waits.as_ref().map_or(0, |waiting| waiting.memory());
+        let subscriptions = self.client.subscriptions.iter();
+        let subscriptions: usize = subscriptions
+            .map(|(_, name)| SUBSCRIPTION + name.len())
+            .sum();
+        let input = self.input.len() + self.parser.memory() + waits + subscriptions;
         input + self.logged_bytes + self.slot_bytes + self.output.len()
     }
 
@@ -309,9 +329,136 @@ impl Connection {
                     bytes,
                 });
             }
+            Outcome::Waits(_) if once.is_some() => {
+                self.answer_error(NUMBERED_WAIT.to_owned());
+            }
+            Outcome::Waits(waiting) => self.begin_wait(waiting, shared),
             Outcome::Close => self.ended = true,
         }
         true
+    }
+
+    // ---- Waiting
+
+    /// The command waits for something to appear; first it is tried.
+    fn begin_wait(&mut self, mut waiting: Box<Waiting>, shared: &Shared) {
+        self.number += 1;
+        waiting.number = self.number;
+        self.slots.push_back(Slot::Waiting {
+            number: self.number,
+            shape: Shape::Served(Served::Tried),
+            resp3: self.client.resp3,
+        });
+        let is_unknown = waiting.is_unknown();
+        self.waits = Some(waiting);
+        match is_unknown {
+            true => {
+                self.try_wait(shared);
+            }
+            false => self.stand_in_line(shared),
+        }
+    }
+
+    fn stand_in_line(&mut self, shared: &Shared) {
+        let Some(waiting) = &mut self.waits else {
+            return;
+        };
+        waiting.tries = false;
+        let (number, waiter) = (waiting.number, self.client.waiter());
+        let begun = shared.waits.borrow_mut().begin(
+            waiter,
+            waiting.question(),
+            &waiting.keys,
+            waiting.deadline,
+        );
+        if let Err(why) = begun {
+            self.waits = None;
+            self.answer(number, shared, |writer| writer.error(why));
+        }
+    }
+
+    /// Tries the command that waits; false if there is none any more.
+    pub fn try_wait(&mut self, shared: &Shared) -> bool {
+        let (Some(waiting), Some(native)) = (&mut self.waits, &shared.native) else {
+            return false;
+        };
+        let bytes = waiting.encode(native.stamp());
+        let reads = waiting.is_read && !waiting.is_unknown() && shared.without_log;
+        waiting.tries = true;
+        if !reads {
+            Metrics::add(&shared.metrics.logged);
+        }
+        self.logged_bytes += bytes.len();
+        self.waiting.push_back(Logged {
+            number: waiting.number,
+            partitions: waiting.partitions,
+            alone: false,
+            reads,
+            once: None,
+            bytes,
+        });
+        true
+    }
+
+    /// What came of a try.
+    fn on_tried(&mut self, answer: Result<&[u8], Option<Status>>, shared: &Shared) {
+        let Some(waiting) = &mut self.waits else {
+            return;
+        };
+        let (number, client) = (waiting.number, self.client.id);
+        waiting.tries = false;
+        match answer.map(|bytes| waiting.tried(bytes)) {
+            Ok(Tried::Ready) => self.stand_in_line(shared),
+            Ok(Tried::Nothing(nothing)) => {
+                shared.waits.borrow_mut().found_nothing(client, nothing);
+            }
+            Ok(Tried::Something(bytes)) => {
+                let bytes = bytes.to_vec();
+                self.end_wait(number, shared, |writer| writer.out.extend(bytes));
+            }
+            Err(status) => self.end_wait(number, shared, |writer| write_lost(writer, status)),
+        }
+    }
+
+    fn end_wait(&mut self, number: u64, shared: &Shared, write: impl FnOnce(&mut Writer<'_>)) {
+        self.waits = None;
+        shared.waits.borrow_mut().served(self.client.id);
+        self.answer(number, shared, write);
+    }
+
+    /// It waits no longer, as nothing has appeared.
+    pub fn wait_is_over(&mut self, answer: &[u8], shared: &Shared) {
+        if let Some(waiting) = self.waits.take() {
+            self.answer(waiting.number, shared, |writer| writer.out.extend(answer));
+        }
+    }
+
+    /// Whether it waits for a client that is gone.
+    pub fn waits_in_vain(&self) -> bool {
+        let is_gone = self.end_of_input || self.ended;
+        is_gone && self.waits.as_ref().is_some_and(|waiting| !waiting.tries)
+    }
+
+    // ---- Messages
+
+    /// A message, which keeps its place among the answers: one that waits for something lets it pass.
+    pub fn push_message(&mut self, frame: Vec<u8>) {
+        if self.ended {
+            return;
+        }
+        let waits_alone = self.client.resp3 && self.waits.is_some() && self.slots.len() == 1;
+        match self.slots.is_empty() || waits_alone {
+            true => self.output.extend_from_slice(&frame),
+            false => self.push_ready(frame),
+        }
+    }
+
+    /// Bytes of answers that may wait for the client.
+    pub fn output_limit(&self, shared: &Shared) -> usize {
+        match self.client.subscriptions.is_empty() {
+            true => shared.max_output_bytes,
+            false => shared.max_output_bytes.min(MAX_MESSAGES_BYTES),
+        }
     }
 
     // ---- The log
@@ -582,16 +729,30 @@ impl Connection {
             return self.ask_next_partition(pid + 1, logged);
         }
         let served = served.clone();
+        if served == Served::Tried {
+            let answer = if is_ok { Ok(bytes) } else { Err(status) };
+            return self.on_tried(answer, shared);
+        }
         if let (true, Served::Watch(keys)) = (is_ok, &served) {
             native::versions(keys, bytes)
                 .into_iter()
                 .for_each(|of| self.note_version(of));
         }
-        self.answer(number, shared, |writer| match is_ok {
-            true => writer
+        self.answer(number, shared, |writer| match (&served, is_ok) {
+            (
+                Served::Published {
+                    channel,
+                    is_sharded,
+                },
+                true,
+            ) if !bytes.starts_with(b"-") => {
+                let channels = shared.channels.borrow();
+                writer.integer(channels.receivers(channel, *is_sharded) as i64);
+            }
+            (_, true) => writer
                 .out
                 .extend(served.show(bytes, (pid, shared.partitions))),
-            false => write_lost(writer, status),
+            (_, false) => write_lost(writer, status),
         });
     }
 
@@ -636,6 +797,9 @@ impl Connection {
         };
         let shape = shape.clone();
         let place = (logged.partitions.lowest(), shared.partitions);
+        if shape == Shape::Served(Served::Tried) {
+            return self.on_tried(Ok(bytes), shared);
+        }
         if let Shape::Served(served) = shape {
             self.answer(logged.number, shared, |writer| {
                 writer.out.extend(served.show(bytes, place));
@@ -727,6 +891,7 @@ impl Connection {
         self.named = None;
         self.watch = None;
         self.walk = None;
+        self.waits = None;
         self.lanes.clear();
         self.reading.clear();
         self.logged_bytes = 0;
@@ -754,6 +919,7 @@ impl Connection {
         self.alone = None;
         self.watch = None;
         self.walk = None;
+        self.waits = None;
         let waiting = self.waiting.drain(..).map(|logged| logged.bytes.len());
         self.logged_bytes -= waiting.sum::<usize>();
         self.logged_bytes -= self.reading.clear();

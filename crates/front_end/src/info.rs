@@ -6,6 +6,7 @@ use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::admin::REDIS_VERSION;
+use crate::channels::Kind;
 use crate::commands::{Call, Outcome};
 use crate::metrics::Metrics;
 
@@ -78,7 +79,7 @@ fn clients(call: &Call<'_>, text: &mut String) {
     let metrics = &call.shared.metrics;
     let all = [
         ("connected_clients", Metrics::get(&metrics.connected)),
-        ("blocked_clients", 0),
+        ("blocked_clients", call.shared.waits.borrow().count() as u64),
         ("maxclients", call.shared.max_clients as u64),
     ];
     lines(text, &all);
@@ -154,6 +155,16 @@ fn stats(call: &Call<'_>, text: &mut String) {
     lines(
         text,
         &all.map(|(name, counter)| (name, Metrics::get(counter))),
+    );
+    let channels = call.shared.channels.borrow();
+    let kinds = [
+        ("pubsub_channels", Kind::Channel),
+        ("pubsub_patterns", Kind::Pattern),
+        ("pubsubshard_channels", Kind::Shard),
+    ];
+    lines(
+        text,
+        &kinds.map(|(name, kind)| (name, channels.count(kind) as u64)),
     );
 }
 

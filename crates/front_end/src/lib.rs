@@ -9,6 +9,7 @@
 mod admin;
 mod answer;
 mod census;
+mod channels;
 mod client;
 mod cluster;
 mod commands;
@@ -30,6 +31,8 @@ mod server;
 mod settings;
 mod stream;
 mod transaction;
+mod waiting;
+mod waits;
 mod walk;
 
 pub use cluster::Neighbour;

@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use apps::redis::Event;
 use mio::{Registry, Token, Waker};
 use paxos::PartitionId;
 use replica::application::OpenReader;
@@ -23,6 +24,8 @@ pub(crate) struct Mail {
     reads: Vec<(u64, Option<Range<usize>>)>,
     /// What walks have found.
     pub walked: Vec<(Whose, Found)>,
+    /// What Redis servers have done.
+    pub news: Vec<(PartitionId, Event)>,
     pub leader_changed: bool,
     pub shut_down: bool,
     /// Whether the front end was woken for what is here.
@@ -72,7 +75,7 @@ impl Mail {
     fn is_empty(&self) -> bool {
         let quiet = !self.leader_changed && !self.shut_down;
         let answers = self.replies.is_empty() && self.reads.is_empty() && self.walked.is_empty();
-        answers && self.sessions.is_empty() && quiet
+        answers && self.sessions.is_empty() && self.news.is_empty() && quiet
     }
 
     pub fn clear(&mut self) {
@@ -82,6 +85,7 @@ impl Mail {
         self.bytes.shrink_to(Self::KEEP_BYTES);
         self.sessions = Vec::new();
         self.walked = Vec::new();
+        self.news = Vec::new();
         self.leader_changed = false;
         self.shut_down = false;
         self.was_woken = false;
@@ -170,6 +174,11 @@ impl Mailbox {
 
     pub(crate) fn walked(&self, whose: Whose, found: Found) {
         self.post(|mail| mail.walked.push((whose, found)));
+    }
+
+    /// What Redis servers have done.
+    pub(crate) fn news(&self, pid: PartitionId, event: Event) {
+        self.post(|mail| mail.news.push((pid, event)));
     }
 
     /// [`Plane::send`](crate::Plane::send) reaches another leader from now on, or the old one was

@@ -5,16 +5,19 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use apps::redis::{Catalogue, Command, Keys, Spread, Stamp, Times, Value, Watched};
+use apps::kv::parse_integer;
+use apps::redis::{Catalogue, Command, Keys, News, Spec, Spread, Stamp, Times, Value, Watched};
 use paxos::NodeId;
 
 use crate::answer::Shape;
+use crate::channels;
 use crate::client;
 use crate::commands::{self, Call, Outcome};
 use crate::cursor::Cursor;
 use crate::keys::{max_len, partition_of, too_large};
 use crate::partitions::Partitions;
 use crate::transaction;
+use crate::waiting::Waiting;
 
 /// A read without the log sees the time of the last command that was executed. If that is older than this, it goes through the
 /// log, which moves the clock.
@@ -26,25 +29,31 @@ const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 pub struct Native {
     catalogue: Catalogue,
     times: Times,
+    news: News,
     node: NodeId,
     /// The machine's clock at the start, and when that was: steps of that clock move no stamps.
     began: (u64, Instant),
 }
 
 impl Native {
-    /// For servers that can do this, and show their times there.
-    pub fn new(catalogue: Catalogue, times: Times, node: NodeId) -> Native {
+    /// For servers that can do this, show their times there, and tell their news so.
+    pub fn new(catalogue: Catalogue, times: Times, news: News, node: NodeId) -> Native {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let ms = now.unwrap_or_default().as_millis() as u64;
         Native {
             catalogue,
             times,
+            news,
             node,
             began: (ms, Instant::now()),
         }
     }
 
-    fn stamp(&self) -> Stamp {
+    pub(crate) fn news(&self) -> &News {
+        &self.news
+    }
+
+    pub(crate) fn stamp(&self) -> Stamp {
         let (ms, since) = self.began;
         Stamp {
             node: self.node,
@@ -64,6 +73,10 @@ pub(crate) enum Served {
     Watch(Vec<Vec<u8>>),
     /// Of all partitions, one after the other; so much so far.
     All(Spread, Gathered),
+    /// PUBLISH or SPUBLISH to this channel: how many get it is counted here.
+    Published { channel: Vec<u8>, is_sharded: bool },
+    /// A command that may wait: what is answered when it is tried.
+    Tried,
 }
 
 /// What partitions have answered so far.
@@ -95,7 +108,8 @@ impl Served {
     pub fn show(&self, answer: &[u8], (pid, partitions): (u16, u16)) -> Vec<u8> {
         match self {
             _ if answer.starts_with(b"-") => answer.to_vec(),
-            Served::Plain => answer.to_vec(),
+            // The latter two are shown by the connection.
+            Served::Plain | Served::Published { .. } | Served::Tried => answer.to_vec(),
             Served::Watch(_) => b"+OK\r\n".to_vec(),
             Served::Scan => scanned(answer, pid, partitions).unwrap_or_else(|| answer.to_vec()),
             Served::All(spread, so_far) => so_far.show(*spread, answer),
@@ -183,6 +197,22 @@ pub(crate) fn run(call: &mut Call<'_>, native: &Native) -> Outcome {
         queue(call, native);
         return Outcome::Answered;
     }
+    if call.client.is_only_listening() && !channels::is_for_subscribers(call.args[0]) {
+        let name = String::from_utf8_lossy(call.args[0]).to_ascii_lowercase();
+        call.fail(format!(
+            "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+        ));
+        return Outcome::Answered;
+    }
+    if let Some(run) = channels::find(call.args[0]) {
+        return match native.catalogue.find(call.args) {
+            Ok(_) => run(call),
+            Err(why) => {
+                call.fail(why);
+                Outcome::Answered
+            }
+        };
+    }
     match own {
         Some(spec) if !spec.takes(call.args.len()) => {
             call.fail(format!(
@@ -203,6 +233,15 @@ pub(crate) fn run(call: &mut Call<'_>, native: &Native) -> Outcome {
 
 /// What a server executes.
 fn serve(call: &mut Call<'_>, native: &Native) -> Outcome {
+    match native.catalogue.find(call.args) {
+        Ok(spec) if spec.may_wait() => {
+            if let Some(outcome) = wait(call, spec) {
+                return outcome;
+            }
+        }
+        Ok(spec) if spec.name == "wait" => return wait_for_replicas(call),
+        _ => {}
+    }
     let spec = match native.catalogue.judge(call.args, false) {
         Ok(spec) => spec,
         Err(why) => {
@@ -212,6 +251,9 @@ fn serve(call: &mut Call<'_>, native: &Native) -> Outcome {
     };
     if spec.name == "scan" {
         return scan(call, native);
+    }
+    if spec.is_message() {
+        return publish(call, native, spec);
     }
     let keys = spec.keys(call.args);
     let Some(partitions) = partitions(call, call.args, &keys) else {
@@ -225,6 +267,59 @@ fn serve(call: &mut Call<'_>, native: &Native) -> Outcome {
     }
     let args = call.args.to_vec();
     logged(call, native, partitions, args, spec.is_read, Served::Plain)
+}
+
+/// A message goes to the partition of its channel's name.
+fn publish(call: &mut Call<'_>, native: &Native, spec: &Spec) -> Outcome {
+    let channel = call.args[1];
+    let partitions = [partition_of(call, channel)].into_iter().collect();
+    let shape = Served::Published {
+        channel: channel.to_vec(),
+        is_sharded: spec.name == "spublish",
+    };
+    let args = call.args.to_vec();
+    logged(call, native, partitions, args, false, shape)
+}
+
+/// A command that may wait; none if it doesn't.
+fn wait(call: &mut Call<'_>, spec: &Spec) -> Option<Outcome> {
+    let waiting = Waiting::parse(spec, call.args, call.client.resp3, Instant::now());
+    let mut waiting = match waiting {
+        Ok(waiting) => waiting?,
+        Err(why) => {
+            call.fail(why);
+            return Some(Outcome::Answered);
+        }
+    };
+    let keys = spec.keys(call.args);
+    let Some(partitions) = partitions(call, call.args, &keys) else {
+        call.fail(CROSSSLOT);
+        return Some(Outcome::Answered);
+    };
+    waiting.partitions = partitions;
+    let len = waiting.encode(Stamp::default()).len();
+    if len > max_len(partitions, call.shared) {
+        call.fail(too_large(len as u64, partitions, call.shared));
+        return Some(Outcome::Answered);
+    }
+    Some(Outcome::Waits(Box::new(waiting)))
+}
+
+/// WAIT: what this connection was answered is in the log, which all replicas of the group execute.
+fn wait_for_replicas(call: &mut Call<'_>) -> Outcome {
+    let [_, replicas, timeout] = call.args else {
+        return Outcome::Answered;
+    };
+    match (parse_integer(replicas), parse_integer(timeout)) {
+        (None, _) => call.fail("ERR value is not an integer or out of range"),
+        (_, None) => call.fail("ERR timeout is not an integer or out of range"),
+        (_, Some(negative)) if negative < 0 => call.fail("ERR timeout is negative"),
+        _ => {
+            let others = call.shared.others.len();
+            call.writer().integer(others as i64);
+        }
+    }
+    Outcome::Answered
 }
 
 /// The one partition that has all keys of a command; the first one if it names none.

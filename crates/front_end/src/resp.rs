@@ -419,6 +419,13 @@ impl Writer<'_> {
         self.number(if self.resp3 { b'~' } else { b'*' }, len as i64);
     }
 
+    /// The beginning of what isn't an answer: words, behind which two more items follow.
+    pub fn push(&mut self, words: &[&[u8]]) {
+        let kind = if self.resp3 { b'>' } else { b'*' };
+        self.number(kind, words.len() as i64 + 2);
+        words.iter().for_each(|word| self.bulk(word));
+    }
+
     /// The head of a map; keys and values follow in turn.
     pub fn map(&mut self, len: usize) {
         if self.resp3 {

@@ -2,6 +2,7 @@
 //! The front end's thread: one loop over the listener, the clients' sockets, the replica's answers
 //! and the data plane.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
@@ -11,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use apps::redis::{Event, Message};
 use mio::net::{TcpListener, TcpStream};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -21,6 +23,7 @@ use replica::{LocalSession, Status};
 use tls::Failure;
 
 use crate::census::Census;
+use crate::channels::{Channels, Subscriptions};
 use crate::client::Client;
 use crate::cluster::Neighbour;
 use crate::connection::{Connection, SESSION_WINDOW, Sink};
@@ -30,10 +33,12 @@ use crate::log::{Log, Plane};
 use crate::mailbox::{Answer, Mail, Mailbox};
 use crate::metrics::Metrics;
 use crate::names::{self, Names, Once, Taken, Waiter};
+use crate::native::Native;
 use crate::partitions::MAX_PARTITIONS;
 use crate::reading::ReadQueue;
 use crate::settings::{Reads, Settings, Shared};
 use crate::stream::{self, Stream};
+use crate::waits::{Act, Waits};
 use crate::walk::{Found, Walk, Walker, Whose};
 
 const LISTENER: Token = Token(0);
@@ -89,6 +94,12 @@ pub fn start(settings: Settings, plane: impl Plane) -> io::Result<FrontEnd> {
     let server = Server::new(settings, plane)?;
     let mailbox = server.mailbox.clone();
     let metrics = server.shared.metrics.clone();
+    if let Some(native) = &server.shared.native {
+        let mailbox = mailbox.clone();
+        native
+            .news()
+            .tell(move |pid, event| mailbox.news(pid, event));
+    }
     let thread = std::thread::Builder::new()
         .name("redis".to_owned())
         .spawn(move || server.run())?;
@@ -188,6 +199,8 @@ impl<P: Plane> Server<P> {
         registry.register(&mut SourceFd(&log.plane_fd()), PLANE, Interest::READABLE)?;
         let mailbox = Mailbox::new(registry, MAILBOX)?;
         let walker = Walker::start(mailbox.clone(), partitions, settings.max_keys_bytes)?;
+        let news = settings.native.as_ref().map(Native::news);
+        let news = news.cloned().unwrap_or_default();
         Ok(Server {
             poll,
             listener: Some(listener),
@@ -221,6 +234,8 @@ impl<P: Plane> Server<P> {
                 metrics: Arc::default(),
                 keys: (0..partitions).map(|_| AtomicU64::new(u64::MAX)).collect(),
                 started: Instant::now(),
+                waits: RefCell::new(Waits::new(news.clone())),
+                channels: RefCell::new(Channels::new(news)),
             },
             memory: 0,
             session_idle: settings.session_idle,
@@ -266,6 +281,8 @@ impl<P: Plane> Server<P> {
             for index in std::mem::take(&mut self.again) {
                 self.pump(index);
             }
+            self.shared.waits.borrow_mut().tick(Instant::now());
+            self.act_on_waits();
             self.end_late_handshakes();
             self.release_idle_sessions();
             self.reads.look(&self.mailbox);
@@ -292,7 +309,9 @@ impl<P: Plane> Server<P> {
         let census = connected.then(|| self.census.due_in(now));
         let handshake = self.handshakes.next_deadline();
         let handshake = handshake.map(|at| at.saturating_duration_since(now));
-        let all = [retry, accept, idle, stop, census, handshake];
+        let waits = self.shared.waits.borrow().next_deadline();
+        let waits = waits.map(|at| at.saturating_duration_since(now));
+        let all = [retry, accept, idle, stop, census, handshake, waits];
         all.into_iter().flatten().min()
     }
 
@@ -348,6 +367,7 @@ impl<P: Plane> Server<P> {
         self.last_client += 1;
         let client = Client {
             id: self.last_client,
+            index,
             address,
             local_address: stream.local_addr().unwrap_or(address),
             since: Instant::now(),
@@ -356,6 +376,7 @@ impl<P: Plane> Server<P> {
             reads_stale: false,
             transaction: None,
             watched: Vec::new(),
+            subscriptions: Subscriptions::new(),
             name: Vec::new(),
             once: None,
             library_name: Vec::new(),
@@ -453,11 +474,14 @@ impl<P: Plane> Server<P> {
             self.propose(index);
             let peer = self.peers[index].as_mut().expect("still there");
             let wrote = peer.write();
-            if peer.connection.answer_bytes() > self.shared.max_output_bytes {
+            if peer.connection.answer_bytes() > peer.connection.output_limit(&self.shared) {
                 Metrics::add(&self.shared.metrics.output_limit_reached);
                 peer.abandon();
             }
             let read = peer.read(&mut self.read_buffer);
+            if peer.connection.waits_in_vain() {
+                peer.abandon();
+            }
             if peer.is_finished() {
                 return self.remove(index);
             }
@@ -553,6 +577,9 @@ impl<P: Plane> Server<P> {
         for (whose, found) in &mail.walked {
             self.on_walked(*whose, found);
         }
+        for (pid, event) in &mail.news {
+            self.on_news(*pid, event);
+        }
         if mail.shut_down {
             self.begin_shutdown();
         }
@@ -630,8 +657,7 @@ impl<P: Plane> Server<P> {
     /// The answer to a command in a name's session, for all connections that wait for it. [S-NAMED]
     fn tell(&mut self, waiters: &[Waiter], status: Option<Status>, bytes: &[u8]) {
         for waiter in waiters {
-            let peer = self.peers.get_mut(waiter.index).and_then(Option::as_mut);
-            if let Some(peer) = peer.filter(|p| p.connection.client.id == waiter.client) {
+            if let Some(peer) = peer_of(&mut self.peers, *waiter) {
                 peer.connection.on_named(status, bytes, &self.shared);
                 self.again.push(waiter.index);
             }
@@ -647,6 +673,66 @@ impl<P: Plane> Server<P> {
             peer.connection.on_read(number, answer, &self.shared);
             if self.again.last() != Some(&index) {
                 self.again.push(index);
+            }
+        }
+    }
+
+    // ---- What Redis servers do
+
+    fn on_news(&mut self, pid: PartitionId, event: &Event) {
+        match event {
+            Event::Changed(key) => self.shared.waits.borrow_mut().changed(key),
+            Event::AnyChanged => self.shared.waits.borrow_mut().any_changed(pid, false),
+            Event::Message(message) => self.deliver(message),
+            Event::Leapt => {
+                self.shared.waits.borrow_mut().any_changed(pid, true);
+                self.end_subscribers();
+            }
+        }
+    }
+
+    fn deliver(&mut self, message: &Message) {
+        let deliveries = self.shared.channels.borrow().deliveries(message);
+        for delivery in deliveries {
+            let frames = [false, true].map(|resp3| delivery.frame(message, resp3));
+            for to in delivery.to {
+                if let Some(peer) = peer_of(&mut self.peers, to) {
+                    let resp3 = peer.connection.client.resp3;
+                    peer.connection
+                        .push_message(frames[usize::from(resp3)].clone());
+                    self.again.push(to.index);
+                }
+            }
+        }
+    }
+
+    /// Messages were missed. Who had subscribed to something gets to know it by a broken connection, as of any other server.
+    fn end_subscribers(&mut self) {
+        let all = self.shared.channels.borrow().everybody();
+        for waiter in all {
+            if let Some(peer) = peer_of(&mut self.peers, waiter) {
+                peer.abandon();
+                self.again.push(waiter.index);
+            }
+        }
+    }
+
+    /// Lets those who wait try again, or tells them that it is over.
+    fn act_on_waits(&mut self) {
+        let acts = self.shared.waits.borrow_mut().take_acts();
+        for (waiter, act) in acts {
+            let peer = peer_of(&mut self.peers, waiter);
+            let goes_on = match (peer, act) {
+                (None, _) => false,
+                (Some(peer), Act::Try) => peer.connection.try_wait(&self.shared),
+                (Some(peer), Act::Answer(answer)) => {
+                    peer.connection.wait_is_over(&answer, &self.shared);
+                    true
+                }
+            };
+            match goes_on {
+                true => self.again.push(waiter.index),
+                false => self.shared.waits.borrow_mut().leave(waiter.client),
             }
         }
     }
@@ -703,8 +789,14 @@ impl<P: Plane> Server<P> {
 
     /// Closes all sessions of a connection, and waits for no answers to it any more.
     fn drop_lanes(&mut self, index: usize, connection: &mut Connection) {
+        let client = connection.client.id;
+        self.shared.waits.borrow_mut().leave(client);
+        let subscriptions = &mut connection.client.subscriptions;
+        self.shared
+            .channels
+            .borrow_mut()
+            .leave(subscriptions, client);
         if connection.has_named() {
-            let client = connection.client.id;
             self.names.leave(&mut self.log, Waiter { index, client });
         }
         for lane in connection.lanes() {
@@ -953,6 +1045,12 @@ fn wait_is_no_error(flushed: io::Result<()>) -> io::Result<()> {
         Err(e) if e.kind() != ErrorKind::WouldBlock => Err(e),
         _ => Ok(()),
     }
+}
+
+/// Whom this is of, unless it is gone and another one is in its place.
+fn peer_of(peers: &mut [Option<Box<Peer>>], waiter: Waiter) -> Option<&mut Box<Peer>> {
+    let peer = peers.get_mut(waiter.index).and_then(Option::as_mut);
+    peer.filter(|peer| peer.connection.client.id == waiter.client)
 }
 
 /// The session's id, if this is the answer to an OPEN that succeeded.

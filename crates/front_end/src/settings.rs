@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the node tells the front end.
 
+use std::cell::RefCell;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use paxos::{Deployment, Time};
 
+use crate::channels::Channels;
 use crate::cluster::Neighbour;
 use crate::metrics::Metrics;
 use crate::native::Native;
+use crate::waits::Waits;
 
 /// Writes lines of `name:value\r\n` into INFO's section on replication.
 pub type Describe = Box<dyn Fn(&mut String) + Send>;
@@ -135,4 +138,8 @@ pub(crate) struct Shared {
     /// How many keys each partition had when this replica was last asked; `u64::MAX`: it wasn't yet.
     pub keys: Vec<AtomicU64>,
     pub started: Instant,
+    /// Who waits, and for what.
+    pub waits: RefCell<Waits>,
+    /// Who has subscribed, and to what.
+    pub channels: RefCell<Channels>,
 }

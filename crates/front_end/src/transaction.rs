@@ -205,7 +205,9 @@ fn run_all(
                 logged.push((partitions, bytes));
                 items.push(Item::Logged(shape));
             }
-            Outcome::Answered | Outcome::Close => items.push(Item::Answered(out)),
+            Outcome::Answered | Outcome::Waits(_) | Outcome::Close => {
+                items.push(Item::Answered(out))
+            }
         }
     }
     (items, logged)

@@ -196,6 +196,16 @@ impl Spec {
         self.tips.iter().any(|known| known == tip)
     }
 
+    /// Whether it sends a message: PUBLISH and SPUBLISH.
+    pub fn is_message(&self) -> bool {
+        ["publish", "spublish"].contains(&self.name.as_str())
+    }
+
+    /// Whether it may wait, if it is executed by itself.
+    pub fn may_wait(&self) -> bool {
+        self.has("blocking") && self.name != "wait"
+    }
+
     /// Where the keys are. A command that the server will refuse may seem to have none.
     pub fn keys(&self, args: &[&[u8]]) -> Keys {
         let mut keys = Keys {
@@ -208,7 +218,7 @@ impl Spec {
                 None => keys.has_others = true,
             }
         }
-        keys.has_others |= self.keys.is_empty() && !self.is_read;
+        keys.has_others |= self.keys.is_empty() && !self.is_read && !self.is_message();
         keys
     }
 }

@@ -20,11 +20,17 @@ pub(super) struct Given {
     pub count: usize,
     /// How many scripts are among them that may take long.
     pub scripts: u32,
+    /// Whether messages may be published by it.
+    pub speaks: bool,
 }
 
 impl Given {
     pub fn with_scripts(self, scripts: u32) -> Given {
-        Given { scripts, ..self }
+        Given {
+            scripts,
+            speaks: scripts > 0,
+            ..self
+        }
     }
 }
 

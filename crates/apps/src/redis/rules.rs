@@ -3,6 +3,8 @@
 //! belongs to an operator. `docs/redis.md` has the table.
 
 use super::catalogue::{Catalogue, Spec};
+use super::news;
+use super::resp::put_request;
 
 const ONE_DATABASE: &str = "there is one database";
 
@@ -20,7 +22,9 @@ pub(super) fn refusal(spec: &Spec, args: &[&[u8]], in_transaction: bool) -> Opti
         "sort" if says("BY") && says("STORE") => {
             Some("replicas would store equal weights in different orders; leave out BY or STORE")
         }
-        "script|kill" | "script|debug" | "function|kill" | "wait" => {
+        // By itself it is answered by the front end.
+        "wait" => Some("what a transaction does is executed everywhere, or nowhere"),
+        "script|kill" | "script|debug" | "function|kill" => {
             Some("what is executed is executed everywhere")
         }
         "script|flush" if in_transaction => Some("scripts are removed by themselves"),
@@ -34,8 +38,8 @@ pub(super) fn refusal(spec: &Spec, args: &[&[u8]], in_transaction: bool) -> Opti
     if spec.is_of("@transaction") {
         return Some("it is no command of its own");
     }
-    if spec.has("pubsub") || spec.is_of("@pubsub") {
-        return Some("channels aren't replicated yet");
+    if spec.is_of("@pubsub") {
+        return publishes(spec, args).err();
     }
     if spec.has("admin") || spec.is_of("@admin") {
         return Some("the server belongs to its replica");
@@ -54,18 +58,34 @@ pub(super) fn refusal(spec: &Spec, args: &[&[u8]], in_transaction: bool) -> Opti
         .then_some("it would wait within the log; ask again after a while, or use MULTI")
 }
 
-/// As what a command is given to the server, which has another database beside that of the clients.
-pub(super) fn given_as<'a>(spec: &Spec, args: &[&'a [u8]]) -> Vec<&'a [u8]> {
+/// Whether it is one of the commands that send a message; why it isn't executed.
+fn publishes(spec: &Spec, args: &[&[u8]]) -> Result<(), &'static str> {
     match spec.name.as_str() {
-        "flushall" => [&[&b"FLUSHDB"[..]], &args[1..]].concat(),
-        _ => args.to_vec(),
+        "publish" if args[1].starts_with(news::SHARDED) => {
+            Err("no channel's name begins like this one's")
+        }
+        "publish" | "spublish" => Ok(()),
+        _ => Err("only a connection subscribes to channels, outside of MULTI"),
+    }
+}
+
+/// Appends a command as the server is given it, which has another database beside that of the clients. Channels of shards have
+/// other names there.
+pub(super) fn put_given(out: &mut Vec<u8>, spec: &Spec, args: &[&[u8]]) {
+    match spec.name.as_str() {
+        "flushall" => put_request(out, &[&[&b"FLUSHDB"[..]], &args[1..]].concat()),
+        "spublish" => {
+            let channel = [news::SHARDED, args[1]].concat();
+            put_request(out, &[b"PUBLISH", &channel, args[2]]);
+        }
+        _ => put_request(out, args),
     }
 }
 
 /// The rights of scripts: they may change what they like by what they have read, so they read nothing that may differ
 /// between replicas.
 pub(super) fn rights_of_scripts(catalogue: &Catalogue) -> Vec<String> {
-    let mut rights: Vec<String> = ["+@all", "-@admin", "-@connection", "-@pubsub"]
+    let mut rights: Vec<String> = ["+@all", "-@admin", "-@connection", "-@pubsub", "+publish"]
         .map(String::from)
         .into();
     let mut denied: Vec<&Spec> = catalogue.specs().filter(|spec| may_differ(spec)).collect();

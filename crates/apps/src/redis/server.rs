@@ -84,6 +84,10 @@ pub(super) struct Server {
     standing: Standing,
     /// For everything else.
     control: Connection,
+    /// Gets all messages that are published.
+    ear: Connection,
+    /// Whether all messages of before were taken.
+    listens: bool,
     clock: Clock,
     /// Files of this start.
     files: [PathBuf; 2],
@@ -139,6 +143,8 @@ impl Server {
             // Short of memory, the system is to end this rather than the replica.
             .args(["--oom-score-adj", "absolute"])
             .args(["--oom-score-adj-values", "500", "500", "800"])
+            // Messages of scripts wait until their script has ended.
+            .args(["--client-output-buffer-limit", "pubsub 0 0 0"])
             .args([
                 "--client-query-buffer-limit",
                 "2gb",
@@ -167,10 +173,12 @@ impl Server {
             resp3: false,
         };
         let connections = connect(&mut child, dir, &socket);
-        let connections =
-            connections.and_then(|commands| Ok((commands, Connection::to(dir, &socket)?)));
-        let (commands, control) = match connections {
-            Ok(both) => both,
+        let connections = connections.and_then(|commands| {
+            let another = || Connection::to(dir, &socket);
+            Ok((commands, another()?, another()?))
+        });
+        let (commands, control, ear) = match connections {
+            Ok(all) => all,
             Err(e) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -190,6 +198,8 @@ impl Server {
             commands,
             standing,
             control,
+            ear,
+            listens: false,
             clock: clock_file,
             files: [socket, clock],
         };
@@ -228,6 +238,7 @@ impl Server {
             b"+@all",
             b"-@admin",
             b"-@pubsub",
+            b"+publish",
         ])?;
         let mut rights: Vec<&[u8]> = vec![
             b"ACL", b"SETUSER", b"script", b"on", b"nopass", b"~*", b"&*",
@@ -235,6 +246,10 @@ impl Server {
         let of_scripts = rules::rights_of_scripts(&catalogue);
         rights.extend(of_scripts.iter().map(String::as_bytes));
         self.order(&rights)?;
+        // How many get a message decides what PUBLISH answers to a script: it is one, always.
+        self.ear.put(b"PSUBSCRIBE *\r\n");
+        self.ear.send()?;
+        self.ear.skip()?;
         // What is the replica's own lies in the other database.
         self.order(&[b"SELECT", b"1"])?;
         self.take_standing(self.standing)?;
@@ -303,6 +318,36 @@ impl Server {
         }
         self.standing = standing;
         Ok(())
+    }
+
+    // ---- Messages
+
+    /// What is published from now on is wanted, or not.
+    pub fn listen(&mut self, listens: bool) -> Result<(), Dead> {
+        match (self.listens, listens) {
+            (true, true) => Ok(()),
+            (_, false) => {
+                self.listens = false;
+                self.ear.drop_arrived()
+            }
+            (false, true) => self.hear().map(|_| self.listens = true),
+        }
+    }
+
+    /// All messages that have been published since the last time.
+    pub fn hear(&mut self) -> Result<Vec<Vec<u8>>, Dead> {
+        // The server has sent them when it answers this.
+        self.ear.put(b"PING\r\n");
+        self.ear.send()?;
+        let mut all = Vec::new();
+        loop {
+            let mut told = Vec::new();
+            self.ear.receive(&mut told)?;
+            if told.starts_with(b"*2\r\n$4\r\npong") {
+                return Ok(all);
+            }
+            all.push(told);
+        }
     }
 
     // ---- Everything else
@@ -603,6 +648,20 @@ impl Connection {
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// Throws away what has arrived, without waiting for more.
+    fn drop_arrived(&mut self) -> io::Result<()> {
+        self.stream.set_nonblocking(true)?;
+        let arrived = loop {
+            match self.skip() {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break Ok(()),
+                Err(e) => break Err(e),
+            }
+        };
+        self.stream.set_nonblocking(false)?;
+        arrived
     }
 
     fn use_up(&mut self, len: usize) {

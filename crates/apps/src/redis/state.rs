@@ -21,6 +21,7 @@ use super::clock::Clock;
 use super::command::{Command, Stamp};
 use super::digest;
 use super::kept::{Given, Kept};
+use super::news::{Message, Voice};
 use super::resp::{Value, put_error, put_request};
 use super::rules;
 use super::saves::Saving;
@@ -42,6 +43,7 @@ const TOO_LONG: &str = "LIMIT not executed: its scripts take more than 200 milli
 /// See the module.
 pub(super) struct Replicated {
     pub(super) dir: PathBuf,
+    pub(super) voice: Voice,
     pub(super) server: Server,
     pub(super) catalogue: Arc<Catalogue>,
     /// The file that the server began with; none is empty.
@@ -69,10 +71,11 @@ pub(super) struct Replicated {
 
 impl Replicated {
     /// Starts a server on a file of this directory, or on none.
-    pub fn open(dir: &Path, contents: Option<&str>) -> Result<Replicated, Error> {
+    pub fn open(dir: &Path, contents: Option<&str>, voice: Voice) -> Result<Replicated, Error> {
         let (server, catalogue) = Server::start(dir, contents)?;
         let mut state = Replicated {
             dir: dir.to_owned(),
+            voice,
             server,
             catalogue: Arc::new(catalogue),
             contents: contents.map(str::to_owned),
@@ -239,13 +242,17 @@ impl Replicated {
             self.touch(spec, args);
             return self.spop(resp3, args, reply);
         }
+        if spec.is_message() {
+            self.publish(spec, args, reply);
+            return Ok(());
+        }
         self.note_script(spec, args)?;
         let (mut requests, mut count) = (Vec::new(), 1);
         let user = user_of(spec);
         if user == User::Script {
             count += self.put_seed(&mut requests);
         }
-        put_request(&mut requests, &rules::given_as(spec, args));
+        rules::put_given(&mut requests, spec, args);
         self.touch(spec, args);
         let given = self.given(user, resp3, requests, count);
         match spec.is_read {
@@ -254,18 +261,30 @@ impl Replicated {
         }
     }
 
-    /// Notes which watched keys may change.
+    /// A message by itself is told without the server. How many get it, each front end knows for itself.
+    fn publish(&self, spec: &Spec, args: &[&[u8]], reply: &mut Vec<u8>) {
+        self.voice.publish(Message {
+            channel: args[1].to_vec(),
+            is_sharded: spec.name == "spublish",
+            text: args[2].to_vec(),
+        });
+        reply.extend_from_slice(b":0\r\n");
+    }
+
+    /// Notes which keys may change, for those who watch them or wait for them.
     pub(super) fn touch(&mut self, spec: &Spec, args: &[&[u8]]) {
-        if spec.is_read || self.watches.is_empty() {
+        if spec.is_read || self.watches.is_empty() && !self.voice.is_awaited() {
             return;
         }
         let keys = spec.keys(args);
         if keys.has_others {
             self.watches.touched_all();
+            self.voice.any_changed();
         }
         for (at, writes) in keys.known {
             if writes {
                 self.watches.touched(args[at]);
+                self.voice.changed(args[at]);
             }
         }
     }
@@ -310,6 +329,7 @@ impl Replicated {
             requests,
             count,
             scripts: 0,
+            speaks: false,
         }
     }
 
@@ -326,8 +346,12 @@ impl Replicated {
     pub(super) fn give(&mut self, given: &Given, reply: &mut Vec<u8>) -> Result<bool, Error> {
         let start = reply.len();
         for is_last in [false, true] {
-            let Err(e) = self.server.execute(given, reply) else {
-                return Ok(true);
+            let e = match self.attempt(given, reply) {
+                Ok(messages) => {
+                    messages.iter().for_each(|told| self.voice.heard(told));
+                    return Ok(true);
+                }
+                Err(e) => e,
             };
             reply.truncate(start);
             let is_over = self.server.is_over().map_err(|e| self.lost(&e))?;
@@ -341,6 +365,20 @@ impl Replicated {
             }
         }
         unreachable!("the last one returns")
+    }
+
+    /// Returns what the server has told of messages meanwhile.
+    fn attempt(&mut self, given: &Given, reply: &mut Vec<u8>) -> Result<Vec<Vec<u8>>, Dead> {
+        let server = &mut self.server;
+        let hears = given.speaks && self.voice.is_listened_to();
+        if given.speaks {
+            server.listen(hears)?;
+        }
+        server.execute(given, reply)?;
+        match hears {
+            true => server.hear(),
+            false => Ok(Vec::new()),
+        }
     }
 
     /// Does something with the server; if it dies of it, once more with the next one.

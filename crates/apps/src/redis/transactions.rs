@@ -5,6 +5,7 @@ use replica::Error;
 
 use super::catalogue::Spec;
 use super::command::Watched;
+use super::kept::Given;
 use super::resp::{put_error, put_number, put_numbers, put_request};
 use super::rules;
 use super::server::User;
@@ -58,11 +59,13 @@ impl Replicated {
     ) -> Result<(), Error> {
         let (mut requests, mut transaction) = (Vec::new(), Vec::new());
         put_request(&mut transaction, &[b"MULTI"]);
-        let (mut user, mut count, mut scripts) = (User::Client, commands.len() + 2, 0);
+        let (mut user, mut count) = (User::Client, commands.len() + 2);
+        let (mut scripts, mut speaks) = (0, false);
         for (spec, args) in commands {
             self.note_script(spec, args)?;
-            put_request(&mut transaction, &rules::given_as(spec, args));
+            rules::put_given(&mut transaction, spec, args);
             self.touch(spec, args);
+            speaks |= spec.is_message();
             scripts += scripts_of(spec);
             if user_of(spec) == User::Script {
                 user = User::Script;
@@ -74,7 +77,9 @@ impl Replicated {
         }
         requests.extend_from_slice(&transaction);
         let given = self.given(user, resp3, requests, count);
-        self.give_and_keep(given.with_scripts(scripts), reply)
+        let given = given.with_scripts(scripts);
+        let speaks = speaks || given.speaks;
+        self.give_and_keep(Given { speaks, ..given }, reply)
     }
 
     /// What SPOP takes depends on what the commands before it have done. Nobody else is at this server, and without scripts no

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a replica's workers tell its front end while they execute: that a key may have changed for which somebody waits, and
+//! messages that were published.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::resp::Value;
+
+/// Names of shards' channels begin so in the server, which has no patterns for them. No other channel's name does.
+pub(super) const SHARDED: &[u8] = b"wirepaxos:shard:";
+
+/// One thing that is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A key for which somebody waits may have changed.
+    Changed(Vec<u8>),
+    /// Any key may have: scripts change what they like.
+    AnyChanged,
+    /// A message was published.
+    Message(Message),
+    /// The replica has taken another one's state. Nothing was told of what lies between.
+    Leapt,
+}
+
+/// What was published, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// The channel's name.
+    pub channel: Vec<u8>,
+    /// By SPUBLISH.
+    pub is_sharded: bool,
+    /// What was said.
+    pub text: Vec<u8>,
+}
+
+type Tell = Box<dyn Fn(u16, Event) + Send + Sync>;
+
+/// See the module. Without a front end nothing is told.
+#[derive(Clone, Default)]
+pub struct News(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    tell: OnceLock<Tell>,
+    /// Keys for which somebody waits, and how many do.
+    awaited: Mutex<HashMap<Vec<u8>, usize>>,
+    awaited_keys: AtomicUsize,
+    is_listened_to: AtomicBool,
+}
+
+impl News {
+    /// Tells a front end from now on: of which partition, and what.
+    pub fn tell(&self, tell: impl Fn(u16, Event) + Send + Sync + 'static) {
+        // A replica has one front end.
+        let _ = self.0.tell.set(Box::new(tell));
+    }
+
+    /// One more waits for a key. What changes it is told if this comes before it.
+    pub fn wait_for(&self, key: &[u8]) {
+        let mut awaited = self.awaited();
+        *awaited.entry(key.to_vec()).or_default() += 1;
+        self.0.awaited_keys.store(awaited.len(), Ordering::SeqCst);
+    }
+
+    /// One of them waits no longer.
+    pub fn forget(&self, key: &[u8]) {
+        let mut awaited = self.awaited();
+        if let Some(count) = awaited.get_mut(key) {
+            *count -= 1;
+            if *count == 0 {
+                awaited.remove(key);
+            }
+        }
+        self.0.awaited_keys.store(awaited.len(), Ordering::SeqCst);
+    }
+
+    /// Whether anybody has subscribed to anything.
+    pub fn listen(&self, listens: bool) {
+        self.0.is_listened_to.store(listens, Ordering::SeqCst);
+    }
+
+    fn awaited(&self) -> MutexGuard<'_, HashMap<Vec<u8>, usize>> {
+        self.0
+            .awaited
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A partition's way to tell news.
+#[derive(Clone, Default)]
+pub(super) struct Voice {
+    pub pid: u16,
+    pub news: News,
+}
+
+impl Voice {
+    pub fn is_awaited(&self) -> bool {
+        self.news.0.awaited_keys.load(Ordering::SeqCst) > 0
+    }
+
+    pub fn is_listened_to(&self) -> bool {
+        self.news.0.is_listened_to.load(Ordering::SeqCst)
+    }
+
+    /// A key may change.
+    pub fn changed(&self, key: &[u8]) {
+        if self.is_awaited() && self.news.awaited().contains_key(key) {
+            self.say(Event::Changed(key.to_vec()));
+        }
+    }
+
+    pub fn any_changed(&self) {
+        if self.is_awaited() {
+            self.say(Event::AnyChanged);
+        }
+    }
+
+    pub fn leapt(&self) {
+        self.say(Event::Leapt);
+    }
+
+    pub fn publish(&self, message: Message) {
+        if self.is_listened_to() {
+            self.say(Event::Message(message));
+        }
+    }
+
+    /// What a server has told of a message.
+    pub fn heard(&self, told: &[u8]) {
+        let told = Value::parse(told);
+        let items = told.as_ref().map_or(&[][..], Value::items);
+        let [kind, _, channel, text] = items else {
+            return;
+        };
+        if let (Some(b"pmessage"), Some(channel), Some(text)) =
+            (kind.text(), channel.text(), text.text())
+        {
+            let sharded = channel.strip_prefix(SHARDED);
+            self.publish(Message {
+                channel: sharded.unwrap_or(channel).to_vec(),
+                is_sharded: sharded.is_some(),
+                text: text.to_vec(),
+            });
+        }
+    }
+
+    fn say(&self, event: Event) {
+        if let Some(tell) = self.news.0.tell.get() {
+            tell(self.pid, event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn voice() -> (Voice, Arc<Mutex<Vec<Event>>>) {
+        let (voice, told) = (Voice::default(), Arc::<Mutex<Vec<Event>>>::default());
+        let heard = told.clone();
+        voice
+            .news
+            .tell(move |_, event| heard.lock().unwrap().push(event));
+        (voice, told)
+    }
+
+    #[test]
+    fn only_keys_for_which_somebody_waits_are_told() {
+        let (voice, told) = voice();
+        voice.changed(b"k");
+        voice.any_changed();
+        voice.news.wait_for(b"k");
+        voice.news.wait_for(b"k");
+        voice.changed(b"other");
+        voice.changed(b"k");
+        voice.news.forget(b"k");
+        voice.any_changed();
+        voice.news.forget(b"k");
+        voice.changed(b"k");
+        voice.any_changed();
+        let expected = [Event::Changed(b"k".to_vec()), Event::AnyChanged];
+        assert_eq!(*told.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn messages_are_told_while_somebody_listens() {
+        let (voice, told) = voice();
+        let by_script = b"*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$1\r\nc\r\n$2\r\nhi\r\n";
+        voice.heard(by_script);
+        voice.news.listen(true);
+        voice.heard(by_script);
+        voice.heard(b"*2\r\n$4\r\npong\r\n$0\r\n\r\n");
+        let shard = b"*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$17\r\nwirepaxos:shard:c\r\n$0\r\n\r\n";
+        voice.heard(shard);
+        let message = |is_sharded, text: &[u8]| {
+            Event::Message(Message {
+                channel: b"c".to_vec(),
+                is_sharded,
+                text: text.to_vec(),
+            })
+        };
+        assert_eq!(
+            *told.lock().unwrap(),
+            [message(false, b"hi"), message(true, b"")]
+        );
+    }
+}

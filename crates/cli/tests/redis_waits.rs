@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Clients that wait for something at keys, and channels, where Redis itself is replicated.
+
+mod common;
+
+use common::{TestCluster, eventually, shape};
+use local_cluster::Shape;
+use local_cluster::resp::{Connection, Reply};
+
+fn start(partitions: u16) -> Option<TestCluster> {
+    if !apps::redis::is_installed() {
+        println!(
+            "SKIPPED: there is no redis-server (./dev setup installs redis-tools, which has it)"
+        );
+        return None;
+    }
+    Some(TestCluster::start(&Shape {
+        partitions,
+        ..shape("redis")
+    }))
+}
+
+fn send(connection: &mut Connection, words: &str) {
+    let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+    connection.push(&words);
+    connection.flush().unwrap();
+}
+
+fn ask(connection: &mut Connection, words: &str) -> Reply {
+    send(connection, words);
+    connection.read().unwrap()
+}
+
+#[track_caller]
+fn expect_error(connection: &mut Connection, words: &str, says: &str) {
+    match ask(connection, words) {
+        Reply::Error(text) => assert!(text.contains(says), "{words}: {text}"),
+        other => panic!("{words}: {other:?}"),
+    }
+}
+
+fn bulk(text: &str) -> Reply {
+    Reply::Bulk(Some(text.as_bytes().to_vec()))
+}
+
+fn array(texts: &[&str]) -> Reply {
+    Reply::Array(texts.iter().copied().map(bulk).collect())
+}
+
+fn info(cluster: &TestCluster, replica: usize, name: &str) -> u64 {
+    let Reply::Bulk(Some(text)) = cluster.call(replica, &["INFO"]) else {
+        panic!("no text");
+    };
+    let text = String::from_utf8(text).unwrap();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
+    let value = lines.find_map(|rest| rest.strip_prefix(':'));
+    value.expect("it is there").trim().parse().unwrap()
+}
+
+fn await_waiting(cluster: &TestCluster, replica: usize, count: u64) {
+    eventually("clients that wait", || {
+        (info(cluster, replica, "blocked_clients") == count).then_some(())
+    });
+}
+
+/// What changes on one replica is seen on another one, by whoever waits longest there.
+#[test]
+fn who_waits_gets_what_appears_anywhere() {
+    let Some(cluster) = start(2) else { return };
+    let mut waiting: Vec<Connection> = (0..3).map(|_| cluster.connect(0)).collect();
+    for (n, connection) in waiting.iter_mut().enumerate() {
+        send(connection, "BLPOP none{q} q{q} 0");
+        await_waiting(&cluster, 0, n as u64 + 1);
+    }
+    let mut other = cluster.connect(1);
+    for (n, connection) in waiting.iter_mut().enumerate() {
+        let pushed = ask(&mut other, &format!("RPUSH q{{q}} {n}"));
+        assert_eq!(pushed, Reply::Int(1));
+        let got = connection.read().unwrap();
+        assert_eq!(
+            got,
+            array(&["q{q}", &n.to_string()]),
+            "the one that waits longest"
+        );
+    }
+    await_waiting(&cluster, 0, 0);
+    // Several at once.
+    for connection in &mut waiting {
+        send(connection, "BLPOP q{q} 0");
+    }
+    await_waiting(&cluster, 0, 3);
+    ask(&mut other, "RPUSH q{q} a b c d");
+    let mut got: Vec<Reply> = waiting.iter_mut().map(|c| c.read().unwrap()).collect();
+    got.sort_by_key(|reply| format!("{reply:?}"));
+    assert_eq!(got, ["a", "b", "c"].map(|item| array(&["q{q}", item])));
+    assert_eq!(ask(&mut other, "LRANGE q{q} 0 -1"), array(&["d"]));
+    cluster.assert_replicas_agree(3);
+}
+
+#[test]
+fn all_commands_that_wait_do() {
+    let Some(cluster) = start(1) else { return };
+    let (mut one, mut other) = (cluster.connect(0), cluster.connect(2));
+    let pair = |key: &str, inner: &[&str]| Reply::Array(vec![bulk(key), array(inner)]);
+    let entry = |id: &str| {
+        let entry = Reply::Array(vec![bulk(id), array(&["f", "v"])]);
+        let stream = Reply::Array(vec![bulk("s"), Reply::Array(vec![entry])]);
+        Reply::Array(vec![stream])
+    };
+    ask(&mut other, "XADD s 1-1 f old");
+    ask(&mut other, "XGROUP CREATE s g $");
+    for (waits, changes, answer) in [
+        ("BRPOP l 0", "LPUSH l v", array(&["l", "v"])),
+        ("BLMOVE l m LEFT RIGHT 0", "LPUSH l v", bulk("v")),
+        ("BRPOPLPUSH l m 0", "LPUSH l w", bulk("w")),
+        (
+            "BLMPOP 0 2 x l LEFT COUNT 2",
+            "LPUSH l a b",
+            pair("l", &["b", "a"]),
+        ),
+        ("BZPOPMIN z 0", "ZADD z 2 m", array(&["z", "m", "2"])),
+        ("BZPOPMAX z 0", "ZADD z 3 m", array(&["z", "m", "3"])),
+        (
+            "BZMPOP 0 1 z MIN",
+            "ZADD z 4 m",
+            Reply::Array(vec![bulk("z"), Reply::Array(vec![array(&["m", "4"])])]),
+        ),
+        ("XREAD BLOCK 0 STREAMS s $", "XADD s 2-1 f v", entry("2-1")),
+        (
+            "XREADGROUP GROUP g c BLOCK 0 STREAMS s >",
+            "XADD s 3-1 f v",
+            entry("3-1"),
+        ),
+        // What a script says of its keys, and what it doesn't.
+        (
+            "BLPOP l 0",
+            "EVAL redis.call('LPUSH',KEYS[1],'v') 1 l",
+            array(&["l", "v"]),
+        ),
+        (
+            "BLPOP l 0",
+            "EVAL redis.call('LPUSH','l','v') 0",
+            array(&["l", "v"]),
+        ),
+        ("BLPOP l 0", "RENAME m l", array(&["l", "w"])),
+    ] {
+        if waits.starts_with("XREADGROUP") {
+            // What was added for XREAD is new to the group, too.
+            ask(&mut one, "XREADGROUP GROUP g c STREAMS s >");
+        }
+        send(&mut one, waits);
+        await_waiting(&cluster, 0, 1);
+        ask(&mut other, changes);
+        assert_eq!(one.read().unwrap(), answer, "{waits}");
+    }
+    // What is there at once, and what isn't in time.
+    ask(&mut other, "DEL l");
+    ask(&mut other, "RPUSH l now");
+    assert_eq!(ask(&mut one, "BLPOP l 0"), array(&["l", "now"]));
+    assert_eq!(
+        ask(&mut one, "BLMOVE none m LEFT LEFT 0.01"),
+        Reply::Bulk(None)
+    );
+    assert_eq!(ask(&mut one, "BLPOP none 0.01"), Reply::Array(Vec::new()));
+    assert_eq!(
+        ask(&mut one, "XREAD BLOCK 10 STREAMS s $"),
+        Reply::Array(Vec::new())
+    );
+    for (wrong, says) in [
+        ("BLPOP l x", "timeout is not a float"),
+        ("BLPOP l -1", "timeout is negative"),
+        ("XREAD BLOCK x STREAMS s $", "timeout is not an integer"),
+        ("XREAD BLOCK 0 COUNT 1 STREAMS s", "Unbalanced"),
+        ("XREAD BLOCK 0 STREAMS z $", "WRONGTYPE"),
+        ("BLPOP s 0", "WRONGTYPE"),
+        ("XREADGROUP GROUP no c BLOCK 0 STREAMS s >", "NOGROUP"),
+        ("BLPOP l", "wrong number of arguments"),
+        ("WAIT x 0", "not an integer"),
+    ] {
+        if wrong.contains(" z ") {
+            ask(&mut other, "ZADD z 1 m");
+        }
+        expect_error(&mut one, wrong, says);
+    }
+    assert_eq!(ask(&mut one, "WAIT 1 0"), Reply::Int(2));
+    cluster.assert_replicas_agree(3);
+}
+
+#[test]
+fn who_is_gone_takes_nothing_and_who_is_unblocked_goes_on() {
+    let Some(cluster) = start(1) else { return };
+    let mut gone = cluster.connect(0);
+    send(&mut gone, "BLPOP q 0");
+    await_waiting(&cluster, 0, 1);
+    drop(gone);
+    await_waiting(&cluster, 0, 0);
+    cluster.call(1, &["RPUSH", "q", "v"]);
+    assert_eq!(cluster.call(0, &["LPOP", "q"]), bulk("v"));
+
+    let mut waits = cluster.connect(0);
+    let Reply::Int(id) = ask(&mut waits, "CLIENT ID") else {
+        panic!("no number");
+    };
+    for (how, begins) in [("TIMEOUT", "Array"), ("ERROR", "Error(\"UNBLOCKED")] {
+        send(&mut waits, "BLPOP q 0");
+        await_waiting(&cluster, 0, 1);
+        let done = cluster.call(0, &["CLIENT", "UNBLOCK", &id.to_string(), how]);
+        assert_eq!(done, Reply::Int(1));
+        let answer = format!("{:?}", waits.read().unwrap());
+        assert!(answer.starts_with(begins), "{answer}");
+    }
+    // What comes behind it is executed behind it.
+    send(&mut waits, "BLPOP q 0");
+    send(&mut waits, "INCR n");
+    await_waiting(&cluster, 0, 1);
+    assert_eq!(cluster.call(0, &["GET", "n"]), Reply::Bulk(None));
+    cluster.call(2, &["RPUSH", "q", "v"]);
+    assert_eq!(waits.read().unwrap(), array(&["q", "v"]));
+    assert_eq!(waits.read().unwrap(), Reply::Int(1));
+}
+
+/// Each item is taken once, whatever dies.
+#[test]
+fn nothing_is_taken_twice_when_servers_and_replicas_die() {
+    let Some(mut cluster) = start(1) else { return };
+    let mut consumers: Vec<Connection> = [0, 0, 1].map(|replica| cluster.connect(replica)).into();
+    let mut producer = cluster.connect(1);
+    let mut taken: Vec<u64> = Vec::new();
+    for n in 0..60_u64 {
+        let consumer = &mut consumers[n as usize % 3];
+        send(consumer, "BLPOP q 0");
+        match n {
+            15 => cluster.processes.kill("leader-1"),
+            30 => cluster.processes.kill("replica-3"),
+            40 => cluster.start_node("replica-3"),
+            _ => {}
+        }
+        assert!(matches!(
+            ask(&mut producer, &format!("RPUSH q {n}")),
+            Reply::Int(_)
+        ));
+        let Reply::Array(answer) = consumers[n as usize % 3].read().unwrap() else {
+            panic!("no array");
+        };
+        let Reply::Bulk(Some(item)) = &answer[1] else {
+            panic!("no item");
+        };
+        taken.push(std::str::from_utf8(item).unwrap().parse().unwrap());
+    }
+    assert!(taken.iter().copied().eq(0..60));
+    assert_eq!(ask(&mut producer, "LLEN q"), Reply::Int(0));
+    cluster.assert_replicas_agree(3);
+}
+
+#[test]
+fn messages_reach_subscribers_at_all_replicas() {
+    let Some(cluster) = start(2) else { return };
+    let mut subscribers: Vec<Connection> = (0..3).map(|replica| cluster.connect(replica)).collect();
+    for subscriber in &mut subscribers {
+        let subscribed = Reply::Array(vec![bulk("subscribe"), bulk("news"), Reply::Int(1)]);
+        assert_eq!(ask(subscriber, "SUBSCRIBE news"), subscribed);
+        let subscribed = Reply::Array(vec![bulk("psubscribe"), bulk("n*s"), Reply::Int(2)]);
+        assert_eq!(ask(subscriber, "PSUBSCRIBE n*s"), subscribed);
+        let subscribed = Reply::Array(vec![bulk("ssubscribe"), bulk("news"), Reply::Int(1)]);
+        assert_eq!(ask(subscriber, "SSUBSCRIBE news"), subscribed);
+        expect_error(subscriber, "GET k", "Can't execute 'get'");
+        assert_eq!(ask(subscriber, "PING"), array(&["pong", ""]));
+    }
+    let mut publisher = cluster.connect(0);
+    assert_eq!(ask(&mut publisher, "PUBLISH news 1"), Reply::Int(2));
+    assert_eq!(ask(&mut publisher, "SPUBLISH news 2"), Reply::Int(1));
+    assert_eq!(ask(&mut publisher, "PUBLISH nothing 2"), Reply::Int(0));
+    // By a transaction, and by a script.
+    for words in ["MULTI", "PUBLISH news 3", "SPUBLISH news 4", "SET k v"] {
+        ask(&mut publisher, words);
+    }
+    let answers = Reply::Array(vec![
+        Reply::Int(1),
+        Reply::Int(1),
+        Reply::Simple("OK".into()),
+    ]);
+    assert_eq!(ask(&mut publisher, "EXEC"), answers);
+    let script = "return redis.call('PUBLISH',KEYS[1],'5')";
+    let words: [&[u8]; 4] = [b"EVAL", script.as_bytes(), b"1", b"news"];
+    assert_eq!(publisher.call(&words).unwrap(), Reply::Int(1));
+    for (n, subscriber) in subscribers.iter_mut().enumerate() {
+        let mut got: Vec<Vec<String>> = Vec::new();
+        for _ in 0..8 {
+            let Reply::Array(items) = subscriber.read().unwrap() else {
+                panic!("no array");
+            };
+            let texts = items.iter().map(|item| match item {
+                Reply::Bulk(Some(text)) => String::from_utf8_lossy(text).into_owned(),
+                other => panic!("{other:?}"),
+            });
+            got.push(texts.collect());
+        }
+        // Of the transaction's partition and of the channel's: each has its order.
+        got.sort();
+        let message = |text: &str| vec!["message".to_owned(), "news".into(), text.into()];
+        let by_pattern = |text: &str| {
+            let words = ["pmessage", "n*s", "news", text];
+            words.map(str::to_owned).to_vec()
+        };
+        let sharded = |text: &str| vec!["smessage".to_owned(), "news".into(), text.into()];
+        let mut expected = vec![sharded("2"), sharded("4")];
+        for text in ["1", "3", "5"] {
+            expected.extend([message(text), by_pattern(text)]);
+        }
+        expected.sort();
+        assert_eq!(got, expected, "replica {n}");
+    }
+    assert_eq!(info(&cluster, 0, "pubsub_channels"), 1);
+    let counted = Reply::Array(vec![bulk("news"), Reply::Int(1)]);
+    assert_eq!(ask(&mut publisher, "PUBSUB NUMSUB news"), counted);
+    assert_eq!(ask(&mut publisher, "PUBSUB NUMPAT"), Reply::Int(1));
+    assert_eq!(ask(&mut publisher, "PUBSUB CHANNELS"), array(&["news"]));
+    expect_error(
+        &mut publisher,
+        "SUBSCRIBE __keyspace@0__:k",
+        "keyspace notifications",
+    );
+
+    let subscriber = &mut subscribers[0];
+    send(subscriber, "UNSUBSCRIBE");
+    send(subscriber, "PUNSUBSCRIBE n*s");
+    send(subscriber, "SUNSUBSCRIBE news");
+    let left = [
+        ("unsubscribe", "news", 1),
+        ("punsubscribe", "n*s", 0),
+        ("sunsubscribe", "news", 0),
+    ];
+    for (name, of, count) in left {
+        let expected = Reply::Array(vec![bulk(name), bulk(of), Reply::Int(count)]);
+        assert_eq!(subscriber.read().unwrap(), expected);
+    }
+    assert_eq!(ask(subscriber, "GET k"), bulk("v"));
+    drop(subscribers);
+    eventually("nobody listens", || {
+        (info(&cluster, 1, "pubsub_channels") == 0).then_some(())
+    });
+    cluster.assert_replicas_agree(3);
+}
