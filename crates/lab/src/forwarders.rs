@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use loader::forwarder::{Forwarder, RoutedHost, SwitchedRole, Wiring};
 use loader::interface::Interface;
 use loader::object;
+use node::cluster_file::Plane;
 
 use crate::topology::{Host, Role};
 use crate::{Error, Lab, Result, Shape, namespace};
@@ -16,6 +17,12 @@ impl Lab {
     /// bridge.
     pub(crate) fn attach_forwarders(&self, shape: &Shape) -> Result<()> {
         let hosts = shape.hosts();
+        for host in hosts.iter().filter(|host| wants_program(host, shape)) {
+            namespace::inside(&self.namespace(&host.name), || {
+                let attached = self.attach_passing(host);
+                attached.map_err(|e| Error::new(format!("{}: {e}", host.name)))
+            })?;
+        }
         let (switches, others): (Vec<_>, Vec<_>) =
             hosts.into_iter().partition(|h| h.role == Role::Switch);
         for switch in &switches {
@@ -27,18 +34,42 @@ impl Lab {
         Ok(())
     }
 
+    /// Puts a forwarder without routes at a host's end: everything passes.
+    fn attach_passing(&self, host: &Host) -> std::result::Result<(), String> {
+        let wiring = Wiring {
+            ports: vec![Interface::named(host.interface())?],
+            ..Wiring::default()
+        };
+        self.forward(&host.name, &wiring)
+    }
+
     fn attach_forwarder(
         &self,
         switch: &Host,
         others: &[Host],
         shape: &Shape,
     ) -> std::result::Result<(), String> {
-        let pins = self.bpffs().join(&switch.name);
-        std::fs::create_dir_all(&pins).map_err(|e| format!("{}: {e}", pins.display()))?;
-        let wiring = wiring(switch, others, shape)?;
-        let mut forwarder = Forwarder::load_kept(&object::directory()?, &pins)?;
-        forwarder.wire(&wiring, &pins).map(drop)
+        self.forward(&switch.name, &wiring(switch, others, shape)?)
     }
+
+    fn forward(&self, machine: &str, wiring: &Wiring) -> std::result::Result<(), String> {
+        let pins = self.bpffs().join(machine);
+        std::fs::create_dir_all(&pins).map_err(|e| format!("{}: {e}", pins.display()))?;
+        let mut forwarder = Forwarder::load_kept(&object::directory()?, &pins)?;
+        forwarder.wire(wiring, &pins).map(drop)
+    }
+}
+
+/// Whether a host's end of its link needs a program that nobody else puts there. Roles of a switch answer by XDP_TX, after
+/// which the kernel wakes the other end of a veth pair only if that has one (`veth_xdp_flush`): the answer would lie there
+/// until something else comes.
+fn wants_program(host: &Host, shape: &Shape) -> bool {
+    let has_its_own = match host.role {
+        Role::Client | Role::Controller => false,
+        Role::Switch => true,
+        _ => shape.plane_of(&host.name) != Plane::Udp.name(),
+    };
+    shape.in_switch && !host.in_switch && !has_its_own
 }
 
 fn wiring(switch: &Host, others: &[Host], shape: &Shape) -> std::result::Result<Wiring, String> {

@@ -497,8 +497,6 @@ pub const DEVICE_WITHIN: u16 = 4;
 pub const DEVICE_KNOWS_NODES: u16 = 8;
 /// Packets count only if they are signed, see [`crate::keyring`].
 pub const DEVICE_SIGNED: u16 = 16;
-/// Answers leave by a redirect to the port that the question came by, see [`crate::switch`].
-pub const DEVICE_REDIRECTS: u16 = 64;
 /// What clients send comes from where map `askers` says that they may be.
 pub const DEVICE_KNOWS_ASKERS: u16 = 32;
 /// Stands before a frame on which the node's process runs the role, see [`crate::again`].

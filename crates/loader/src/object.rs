@@ -16,8 +16,7 @@ use paxos::NodeId;
 
 use crate::built;
 use crate::layout::{
-    Counters, DEVICE_CLONES, DEVICE_FEW_COPIES, DEVICE_REDIRECTS, DEVICE_WITHIN, Device, Group,
-    NodeAddress,
+    Counters, DEVICE_CLONES, DEVICE_FEW_COPIES, DEVICE_WITHIN, Device, Group, NodeAddress,
 };
 use crate::sys::{Mapped, Shared};
 
@@ -258,8 +257,8 @@ impl Object {
         let mut map: aya::maps::Array<_, Device> = map.try_into().map_err(|e| whole(&e))?;
         let before = map.get(&0, 0).map_err(|error| whole(&error))?;
         let device = Device {
-            // How packets leave is said elsewhere.
-            flags: (before.flags & OF_LEAVING) | device.flags,
+            // How multicast leaves is said elsewhere.
+            flags: (before.flags & OF_MULTICAST) | device.flags,
             only_port: before.only_port,
             ..*device
         };
@@ -386,8 +385,8 @@ fn verify(program: &mut Program) -> std::result::Result<(), ProgramError> {
 /// More signals in a row are no accident.
 const MAX_INTERRUPTIONS: u32 = 1000;
 
-/// Flags of a device that say how packets leave.
-const OF_LEAVING: u16 = DEVICE_CLONES | DEVICE_FEW_COPIES | DEVICE_WITHIN | DEVICE_REDIRECTS;
+/// Flags of a device that say how multicast leaves.
+const OF_MULTICAST: u16 = DEVICE_CLONES | DEVICE_FEW_COPIES | DEVICE_WITHIN;
 
 /// Rings of a learner's object, or a receiver's.
 pub const MAX_RINGS: usize = 16;

@@ -20,7 +20,7 @@ use aya::maps::{HashMap, Map, MapData, MapError, MapInfo, ProgramArray};
 use aya::programs::{ProgramFd, ProgramInfo};
 
 use crate::forwarder::PROGRAM;
-use crate::layout::{CALL_FORWARDER, CALL_WITHIN, DEVICE_REDIRECTS, Device, Route, RouteKey};
+use crate::layout::{CALL_FORWARDER, CALL_WITHIN, Device, Route, RouteKey};
 use crate::object::{Object, Result, whole};
 use crate::occupant::Occupant;
 use crate::station::Hop;
@@ -148,7 +148,6 @@ impl Switch {
             )
         })?;
         self.refuse_occupied(own, &object.device()?)?;
-        object.redirect_answers()?;
         object.call("own_switch", CALL_FORWARDER, &self.program()?)?;
         let within = object.program("within")?;
         object.call("own_switch", CALL_WITHIN, &within)?;
@@ -164,16 +163,6 @@ impl Switch {
             .set(slot, &program, 0)
             .map_err(|e| format!("{}: it takes no program: {}", self.name, whole(&e)))?;
         Ok(replaced)
-    }
-}
-
-impl Object {
-    /// Has answers leave by a redirect to the port that the question came by, instead of XDP_TX. Over a veth pair the
-    /// kernel wakes the other end after XDP_TX only if that one has a program, too (`veth_xdp_flush`): for hosts
-    /// without one the answer would lie in their ring until something else comes. At a node's own interface it stays
-    /// XDP_TX: there answers and copies leave by one port, and in one flush the kernel runs one egress program for all or for none.
-    pub fn redirect_answers(&mut self) -> Result<()> {
-        self.change_device(|device| device.flags |= DEVICE_REDIRECTS)
     }
 }
 

@@ -71,8 +71,6 @@ struct device {
 #define DEVICE_KNOWS_NODES 8
 /* Packets count only if they are signed, and are sent signed. */
 #define DEVICE_SIGNED 16
-/* In a switch: answers leave by a redirect to the port that the question came by, instead of XDP_TX. */
-#define DEVICE_REDIRECTS 64
 /* What clients send comes from where `askers` says that they may be. */
 #define DEVICE_KNOWS_ASKERS 32
 

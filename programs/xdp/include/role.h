@@ -78,31 +78,18 @@ static __always_inline int sign_answer(struct xdp_md *ctx, const struct message 
 	return XDP_TX;
 }
 
-/* Sends an answer by the port that the question came by. What the node's process asks, and a role that is called in
- * turn, gives its answer to who has called it. */
-static __always_inline int answer_back(struct xdp_md *ctx, const struct device *device)
-{
-	if (!(device->flags & DEVICE_REDIRECTS) || is_from_process(ctx) || is_called_in_turn())
-		return XDP_TX;
-	return bpf_redirect(ctx->ingress_ifindex, 0);
-}
-
 /* The end of a packet's way through a role. */
 static __always_inline int leave(struct xdp_md *ctx, const struct message *m,
 				 const struct common *c)
 {
-	int action = c->action;
-
-	if (action == XDP_TX && c->device->flags & DEVICE_SIGNED)
-		action = sign_answer(ctx, m);
-	if (action == XDP_TX)
-		return answer_back(ctx, c->device);
-	if (action < TO_WITHIN)
-		return action;
-	if (action == TO_WITHIN)
+	if (c->action == XDP_TX && c->device->flags & DEVICE_SIGNED)
+		return sign_answer(ctx, m);
+	if (c->action < TO_WITHIN)
+		return c->action;
+	if (c->action == TO_WITHIN)
 		bpf_tail_call(ctx, &own_switch, CALL_WITHIN);
 	else
-		bpf_tail_call(ctx, &roles, action - TO_ROLE);
+		bpf_tail_call(ctx, &roles, c->action - TO_ROLE);
 	/* Nobody is there. */
 	return drop(COUNT_UNSENT);
 }

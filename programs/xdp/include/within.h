@@ -25,8 +25,6 @@ struct turns {
 	struct kept_frame copy;
 	/* What leaves the switch in the end. */
 	struct kept_frame leaving;
-	/* A member has its turn. */
-	__u32 running;
 };
 
 struct {
@@ -35,14 +33,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct turns);
 } turns SEC(".maps");
-
-static __always_inline int is_called_in_turn(void)
-{
-	__u32 zero = 0;
-	struct turns *turns_here = bpf_map_lookup_elem(&turns, &zero);
-
-	return turns_here && turns_here->running;
-}
 
 static __always_inline int keep(struct xdp_md *ctx, struct kept_frame *kept)
 {
@@ -119,13 +109,10 @@ int within(struct xdp_md *ctx)
 	__u32 zero = 0, group;
 	struct turns *turns_here = bpf_map_lookup_elem(&turns, &zero);
 	struct link *link = group_of(ctx, &group) ? link_of(PORT_WITHIN, group) : NULL;
-	__u32 outer;
 	int leaves = 0;
 
 	if (!turns_here || !link || !keep(ctx, &turns_here->copy))
 		return XDP_DROP;
-	outer = turns_here->running;
-	turns_here->running = 1;
 	for (__u32 i = 0; i < MAX_MEMBERS; i++) {
 		int action;
 
@@ -141,7 +128,6 @@ int within(struct xdp_md *ctx)
 		else if (action != XDP_DROP)
 			count(COUNT_UNSENT);
 	}
-	turns_here->running = outer;
 	return leaves && put_back(ctx, &turns_here->leaving) ? XDP_REDIRECT : XDP_DROP;
 }
 
