@@ -158,7 +158,6 @@ fn what_would_make_replicas_differ_is_refused_by_name() {
         "XREAD BLOCK 0 STREAMS s 0",
         "WAIT 1 1",
         "CLUSTER SLOTS",
-        "PUBLISH c m",
         "SUBSCRIBE c",
         "MULTI",
         "EXEC",

@@ -35,8 +35,7 @@ const THRIFT_PORT: u16 = 9190;
 const TO_SENDER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 0);
 const TO_MEMBERS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 pub const ROLES: [&str; 4] = ["acceptor", "leader", "sequencer", "learner"];
-/// Roles of combinations, by the program and by their names there. Each control is among them; a whole run of its scripts takes
-/// a minute.
+/// Roles of combinations, by the program and by their names there. Each control is among them: a run of its scripts is long.
 pub const IN_COMBINATIONS: [(&str, script::Role, &str); 5] = [
     ("leader_acceptor", script::Role::Leader, "leader"),
     ("leader_acceptor", script::Role::Acceptor, "first"),
