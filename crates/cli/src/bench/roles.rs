@@ -3,7 +3,7 @@
 
 use clap::{Args, ValueEnum};
 use local_cluster::Error;
-use measure::roles::{dpdk, p4, tag, udp, xdp};
+use measure::roles::{AtLinks, dpdk, p4, tag, udp, xdp};
 use measure::stats::{median, quantile};
 use measure::xdp::several::{Several, Shared};
 use measure::xdp::{VALUE_LEN, live};
@@ -178,45 +178,26 @@ fn print_at_ports(roles: &[dpdk::Measured]) {
     println!();
 }
 
-fn print_in_switch_json(m: &p4::Measured) {
-    let ratios = ratios(&m.forwarding_msgs_per_s, &m.msgs_per_s);
-    let line = json!({
-        "plane": "p4",
-        "target": IN_SOFTWARE,
-        "role": m.role,
-        "frames_per_msg": m.frames_per_msg,
-        "msgs_per_s": median(&m.msgs_per_s).round(),
-        "msgs_per_s_turns": m.msgs_per_s,
-        "forwarding_msgs_per_s": median(&m.forwarding_msgs_per_s).round(),
-        "forwarding_msgs_per_s_turns": m.forwarding_msgs_per_s,
-        "times_slower_than_forwarding": median(&ratios),
-        "lost": m.lost,
-        "value_bytes": udp::VALUE_LEN,
-    });
+fn print_in_switch_json(m: &AtLinks) {
+    let mut line = at_links(m);
+    line["plane"] = "p4".into();
+    line["target"] = IN_SOFTWARE.into();
+    line["role"] = m.role.into();
+    line["value_bytes"] = udp::VALUE_LEN.into();
     println!("{line}");
 }
 
 /// What the P4 programs are measured in.
 const IN_SOFTWARE: &str = "BMv2, a switch in software";
 
-fn print_in_switch(roles: &[p4::Measured]) {
+fn print_in_switch(roles: &[AtLinks]) {
     if roles.is_empty() {
         return;
     }
     println!(
         "p4 plane: {IN_SOFTWARE}, at links (in turns with its bare forwarding of single frames, medians)"
     );
-    print_beside_forwarding_head();
-    for m in roles {
-        print_beside_forwarding(&BesideForwarding {
-            role: m.role,
-            msgs_per_s: &m.msgs_per_s,
-            forwarding_msgs_per_s: &m.forwarding_msgs_per_s,
-            lost: m.lost,
-            frames_per_msg: m.frames_per_msg,
-        });
-    }
-    println!();
+    print_at_links(roles.iter());
 }
 
 fn print_libraries_json(roles: &[udp::Measured]) {
@@ -287,55 +268,34 @@ fn print_live(roles: &[live::Measured]) {
     println!(
         "xdp plane, at links (live frames over veth, one core, in turns with bare forwarding, medians)"
     );
-    print_beside_forwarding_head();
-    for m in roles {
-        print_beside_forwarding(&BesideForwarding {
-            role: m.role,
-            msgs_per_s: &m.msgs_per_s,
-            forwarding_msgs_per_s: &m.forwarding_msgs_per_s,
-            lost: m.lost,
-            frames_per_msg: m.frames_per_msg,
-        });
-    }
-    println!();
+    print_at_links(roles.iter().map(|m| &m.at_links));
 }
 
-/// A role at links, turn by turn.
-struct BesideForwarding<'a> {
-    role: &'a str,
-    msgs_per_s: &'a [f64],
-    forwarding_msgs_per_s: &'a [f64],
-    lost: u64,
-    frames_per_msg: f64,
-}
-
-fn print_beside_forwarding_head() {
+fn print_at_links<'a>(roles: impl Iterator<Item = &'a AtLinks>) {
     println!(
         "{:<10} {:>14} {:>16} {:>6} {:>11}  of bare forwarding's rate",
         "role", "messages/s", "bare forwarding", "lost", "frames/msg"
     );
-}
-
-fn print_beside_forwarding(m: &BesideForwarding<'_>) {
-    let (role, bare) = (median(m.msgs_per_s), median(m.forwarding_msgs_per_s));
-    let ratios = ratios(m.forwarding_msgs_per_s, m.msgs_per_s);
-    println!(
-        "{:<10} {role:>14.0} {bare:>16.0} {:>6} {:>11}  1/{:.2}, in most turns 1/{:.2} to 1/{:.2}",
-        m.role,
-        m.lost,
-        m.frames_per_msg,
-        median(&ratios),
-        quantile(&ratios, 0.1),
-        quantile(&ratios, 0.9)
-    );
+    for m in roles {
+        let (role, bare) = (median(&m.msgs_per_s), median(&m.forwarding_msgs_per_s));
+        let ratios = ratios(m);
+        println!(
+            "{:<10} {role:>14.0} {bare:>16.0} {:>6} {:>11}  1/{:.2}, in most turns 1/{:.2} to 1/{:.2}",
+            m.role,
+            m.lost,
+            m.frames_per_msg,
+            median(&ratios),
+            quantile(&ratios, 0.1),
+            quantile(&ratios, 0.9)
+        );
+    }
+    println!();
 }
 
 /// How many times the role's rate bare forwarding's is, turn by turn.
-fn ratios(bare: &[f64], role: &[f64]) -> Vec<f64> {
-    bare.iter()
-        .zip(role)
-        .map(|(bare, role)| bare / role)
-        .collect()
+fn ratios(m: &AtLinks) -> Vec<f64> {
+    let turns = m.forwarding_msgs_per_s.iter().zip(&m.msgs_per_s);
+    turns.map(|(bare, role)| bare / role).collect()
 }
 
 /// The papers' own figures.
@@ -376,8 +336,12 @@ fn line(xdp::Alone { median: role, runs }: &xdp::Alone, live: &[live::Measured])
             "msgs_per_s": rate,
         })),
     });
-    let live = live.iter().find(|m| m.role == role.role);
-    line["live"] = live.map_or(Value::Null, at_links);
+    let live = live.iter().find(|m| m.at_links.role == role.role);
+    line["live"] = live.map_or(Value::Null, |m| {
+        let mut live = at_links(&m.at_links);
+        live["forwarding_lost"] = m.forwarding_lost.into();
+        live
+    });
     line
 }
 
@@ -397,15 +361,14 @@ fn on_several(several: &Several) -> Value {
     })
 }
 
-fn at_links(m: &live::Measured) -> Value {
+fn at_links(m: &AtLinks) -> Value {
     json!({
         "frames_per_msg": m.frames_per_msg,
         "msgs_per_s": median(&m.msgs_per_s).round(),
         "msgs_per_s_turns": m.msgs_per_s,
         "forwarding_msgs_per_s": median(&m.forwarding_msgs_per_s).round(),
         "forwarding_msgs_per_s_turns": m.forwarding_msgs_per_s,
-        "times_slower_than_forwarding": median(&ratios(&m.forwarding_msgs_per_s, &m.msgs_per_s)),
+        "times_slower_than_forwarding": median(&ratios(m)),
         "lost": m.lost,
-        "forwarding_lost": m.forwarding_lost,
     })
 }

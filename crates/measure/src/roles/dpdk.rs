@@ -13,12 +13,12 @@ use dpdk::neighbours::Neighbours;
 use dpdk::{BURST, Eal, Port, ROOM, Station};
 use node::plane::{DataPlane, DpdkPlane, SendBatch, Sends};
 use paxos::{
-    Acceptor, Enable, Header, Instance, Leader, Learner, MsgType, Outbox, Packet, Program, To,
-    Verdict,
+    Acceptor, Header, Instance, Leader, Learner, MsgType, Outbox, Packet, Program, To, Verdict,
 };
 
 use super::udp::{
-    ACCEPTORS, Message, NONCE, REPLICA, SLOTS, configuration, deployment, first_program, trim,
+    ACCEPTORS, Message, NONCE, REPLICA, SLOTS, configuration, deployment, first_enable,
+    first_program, trim,
 };
 use crate::stats::median;
 
@@ -102,15 +102,8 @@ struct Votes(Acceptor, Message);
 
 fn acceptor() -> Votes {
     let mut role = Acceptor::new(deployment(ACCEPTORS[0]), SLOTS, NONCE);
-    role.enable(&Enable {
-        epoch: 1,
-        nonce: NONCE,
-        trim: vec![0],
-        end: vec![0],
-        replicas: vec![REPLICA],
-        g: 0,
-    })
-    .expect("a stranger can be enabled");
+    role.enable(&first_enable())
+        .expect("a stranger can be enabled");
     Votes(role, Message::new(MsgType::Phase2a, 1))
 }
 

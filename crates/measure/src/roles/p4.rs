@@ -15,9 +15,10 @@ use p4::packet_socket::PacketSocket;
 use p4::programs::{self, Sizes};
 use p4::role::{Role, Stamps};
 use p4::tables::{self, Configurations, Copy, Place};
-use paxos::{Deployment, Enable, Header, Instance, MsgType, NodeId, Program, Round};
+use paxos::{Deployment, Header, Instance, MsgType, NodeId, Program, Round};
 
-use super::udp::{ACCEPTORS, NONCE, REPLICA, VALUE_LEN, configuration, deployment};
+use super::AtLinks;
+use super::udp::{ACCEPTORS, NONCE, REPLICA, VALUE_LEN, configuration, deployment, first_enable};
 use crate::network::{Namespace, veth};
 
 type Result<T> = std::result::Result<T, String>;
@@ -40,20 +41,6 @@ const IN: u16 = 0;
 const OUT: u16 = 1;
 const CONTROL: u16 = 9190;
 
-/// One role in BMv2.
-pub struct Measured {
-    /// `leader`, `acceptor`, `learner` or `sequencer`.
-    pub role: &'static str,
-    /// Frames that it sends for a message.
-    pub frames_per_msg: f64,
-    /// Messages that it accepted a second, turn by turn.
-    pub msgs_per_s: Vec<f64>,
-    /// Frames that bare forwarding passed on a second, in the turns before.
-    pub forwarding_msgs_per_s: Vec<f64>,
-    /// Messages without which what they lead to came out, in all turns together.
-    pub lost: u64,
-}
-
 /// What is measured: who, and the copies of what it sends.
 const ROLES: [(&str, u8); 6] = [
     ("leader", 1),
@@ -65,7 +52,7 @@ const ROLES: [(&str, u8); 6] = [
 ];
 
 /// Measures all roles, in `runs` runs of `seconds` each. Needs root, a P4 compiler and BMv2.
-pub fn measure(runs: usize, seconds: f64) -> Result<Vec<Measured>> {
+pub fn measure(runs: usize, seconds: f64) -> Result<Vec<AtLinks>> {
     let tools = Tools::find()?;
     tools.versions()?;
     let compiled = Scratch::new()?;
@@ -83,14 +70,8 @@ fn of_role(
     copies: u8,
     runs: usize,
     seconds: f64,
-) -> Result<Measured> {
-    let mut measured = Measured {
-        role,
-        frames_per_msg: Message::of(role).outs(copies),
-        msgs_per_s: Vec::new(),
-        forwarding_msgs_per_s: Vec::new(),
-        lost: 0,
-    };
+) -> Result<AtLinks> {
+    let mut measured = AtLinks::new(role, Message::of(role).outs(copies));
     let turns = (seconds / TURN).ceil();
     for _ in 0..runs {
         let mut bare = Bench::bare(tools, compiled, role)?;
@@ -327,14 +308,7 @@ fn ready(role: &mut Role<CpuPort>, name: &str) -> Result<()> {
         "learner" => Ok(()),
         "acceptor" => {
             role.begin(NONCE)?;
-            role.enable(&Enable {
-                epoch: 1,
-                nonce: NONCE,
-                trim: vec![0],
-                end: vec![0],
-                replicas: vec![REPLICA],
-                g: 0,
-            })
+            role.enable(&first_enable())
         }
         _ => {
             let stamps = match name {

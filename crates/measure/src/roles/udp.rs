@@ -207,6 +207,18 @@ pub(super) fn first_program() -> Program {
     }
 }
 
+/// What makes an acceptor a member of that epoch.
+pub(super) fn first_enable() -> Enable {
+    Enable {
+        epoch: 1,
+        nonce: NONCE,
+        trim: vec![0],
+        end: vec![0],
+        replicas: vec![REPLICA],
+        g: 0,
+    }
+}
+
 fn sequencer(time: Duration) -> f64 {
     let mut role = Sequencer::new(deployment(1), NONCE);
     role.program(&first_program())
@@ -219,15 +231,8 @@ fn sequencer(time: Duration) -> f64 {
 
 fn acceptor(time: Duration) -> f64 {
     let mut role = Acceptor::new(deployment(ACCEPTORS[0]), SLOTS, NONCE);
-    role.enable(&Enable {
-        epoch: 1,
-        nonce: NONCE,
-        trim: vec![0],
-        end: vec![0],
-        replicas: vec![REPLICA],
-        g: 0,
-    })
-    .expect("a stranger can be enabled");
+    role.enable(&first_enable())
+        .expect("a stranger can be enabled");
     let mut wire = Wire::new();
     whole_rings(time, Message::new(MsgType::Phase2a, 1), |packet| {
         role.step(packet, &mut wire)

@@ -14,6 +14,7 @@ use paxos::MsgType;
 use super::{ready, wiring};
 use crate::generator::{Generator, Target};
 use crate::network::{Namespace, veth};
+use crate::roles::AtLinks;
 use loader::acceptor::Acceptor;
 use loader::interface::Interface;
 use loader::layout::GROUP_DELIVER;
@@ -33,18 +34,9 @@ const TURN: f64 = 0.25;
 /// One role at links.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measured {
-    /// `leader`, `acceptor` or `learner`.
-    pub role: &'static str,
-    /// Frames that it sends for a message: three copies, one, and one for every other.
-    pub frames_per_msg: f64,
-    /// Messages that it accepted a second, turn by turn.
-    pub msgs_per_s: Vec<f64>,
-    /// The same of bare forwarding, in the turns before.
-    pub forwarding_msgs_per_s: Vec<f64>,
-    /// Of the messages that came in, those that weren't accepted, and of the frames sent, those that
-    /// didn't arrive, in all runs together; and the same of bare forwarding.
-    pub lost: u64,
-    /// As above.
+    /// What it did.
+    pub at_links: AtLinks,
+    /// Frames of bare forwarding that didn't arrive, in all turns together.
     pub forwarding_lost: u64,
 }
 
@@ -59,18 +51,13 @@ pub fn roles(runs: usize, seconds: f64, signs: bool) -> Result<Vec<Measured>> {
 }
 
 fn measure(dir: &Path, role: Role, runs: usize, seconds: f64, signs: bool) -> Result<Measured> {
-    let mut measured = Measured {
-        role: role.name(),
-        frames_per_msg: match role {
-            Role::Leader | Role::Sequencer => 3.0,
-            Role::Learner => 0.5,
-            _ => 1.0,
-        },
-        msgs_per_s: Vec::new(),
-        forwarding_msgs_per_s: Vec::new(),
-        lost: 0,
-        forwarding_lost: 0,
+    let frames_per_msg = match role {
+        Role::Leader | Role::Sequencer => 3.0,
+        Role::Learner => 0.5,
+        _ => 1.0,
     };
+    let mut measured = AtLinks::new(role.name(), frames_per_msg);
+    let mut forwarding_lost = 0;
     let turns = (seconds / TURN).ceil();
     for _ in 0..runs {
         let bare = Bench::new(dir, role, true, signs)?;
@@ -80,10 +67,13 @@ fn measure(dir: &Path, role: Role, runs: usize, seconds: f64, signs: bool) -> Re
             measured.forwarding_msgs_per_s.push(rate);
             measured.msgs_per_s.push(bench.send(seconds / turns)?);
         }
-        measured.forwarding_lost += bare.lost();
+        forwarding_lost += bare.lost();
         measured.lost += bench.lost();
     }
-    Ok(measured)
+    Ok(Measured {
+        at_links: measured,
+        forwarding_lost,
+    })
 }
 
 /// A source, a node under test and sinks.
