@@ -10,6 +10,8 @@
 mod certificates;
 mod failure;
 #[cfg(feature = "rustls")]
+mod followed;
+#[cfg(feature = "rustls")]
 mod peers;
 #[cfg_attr(not(feature = "rustls"), path = "left_out.rs")]
 mod session;
@@ -17,8 +19,6 @@ mod session;
 mod tests;
 
 use std::path::PathBuf;
-#[cfg(feature = "rustls")]
-use std::time::Duration;
 
 use serde::Serialize;
 
@@ -31,10 +31,6 @@ pub use session::{Server, Session};
 
 /// The most bytes that leave in one record.
 pub const RECORD_LEN: usize = 16 << 10;
-
-/// How often files are looked at.
-#[cfg(feature = "rustls")]
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a server shows its clients, and what they must show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

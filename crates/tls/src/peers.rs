@@ -4,32 +4,27 @@
 
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use keys::{Error, Stamp};
+use keys::Error;
 use rustls::Connection;
 use rustls::client::{ClientConfig, ClientConnection};
 use rustls::pki_types::ServerName;
 use rustls::server::{ServerConfig, ServerConnection};
-use tracing::{info, warn};
 
+use crate::PeerFiles;
 use crate::certificates::peer_configs;
 use crate::failure::of_peer;
-use crate::{LOOK_INTERVAL, PeerFiles};
+use crate::followed::{Certificates, Followed};
 
 /// What a node shows others, and what they must show. It follows its files.
 pub struct Peers {
-    files: PeerFiles,
-    now: Mutex<Now>,
+    configs: Mutex<Followed<PeerFiles, Configs>>,
 }
 
-struct Now {
-    stamps: [Option<Stamp>; 3],
-    looked: Instant,
-    source: Arc<ServerConfig>,
-    asker: Arc<ClientConfig>,
-}
+/// For nodes that connect to this one, and for this one when it connects to others.
+type Configs = (Arc<ServerConfig>, Arc<ClientConfig>);
 
 impl Peers {
     /// With what is in these files.
@@ -37,18 +32,8 @@ impl Peers {
     /// # Errors
     /// If they can't be read or used, don't belong together, or if others than its owner may read the private key.
     pub fn open(files: PeerFiles) -> Result<Peers, Error> {
-        // A file that is replaced in between is read again.
-        let stamps = files.stamps();
-        let (source, asker) = peer_configs(&files)?;
-        Ok(Peers {
-            files,
-            now: Mutex::new(Now {
-                stamps,
-                looked: Instant::now(),
-                source,
-                asker,
-            }),
-        })
+        let configs = Mutex::new(Followed::open(files, peer_configs)?);
+        Ok(Peers { configs })
     }
 
     /// With a node at this address, to which `stream` leads.
@@ -72,41 +57,21 @@ impl Peers {
         Stream::open(tls.into(), stream)
     }
 
-    /// The files are looked at before, once a second at most.
-    fn configs(&self) -> (Arc<ServerConfig>, Arc<ClientConfig>) {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.looked.elapsed() >= LOOK_INTERVAL {
-            now.looked = Instant::now();
-            self.look(&mut now);
-        }
-        (now.source.clone(), now.asker.clone())
+    fn configs(&self) -> Configs {
+        self.followed().now()
     }
 
-    fn look(&self, now: &mut Now) {
-        let stamps = self.files.stamps();
-        if stamps == now.stamps {
-            return;
-        }
-        now.stamps = stamps;
-        match peer_configs(&self.files) {
-            Ok(configs) => {
-                info!("the certificate for other replicas was read again");
-                (now.source, now.asker) = configs;
-            }
-            Err(e) => warn!("{e}; the certificate that was there before stays in use"),
-        }
-    }
-
-    /// A look at once, whatever the time.
-    #[cfg(test)]
-    pub(crate) fn look_now(&self) {
-        self.look(&mut self.now.lock().unwrap());
+    pub(crate) fn followed(&self) -> MutexGuard<'_, Followed<PeerFiles, Configs>> {
+        self.configs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl PeerFiles {
-    fn stamps(&self) -> [Option<Stamp>; 3] {
-        [&self.certificate, &self.key, &self.ca].map(|path| Stamp::of(path))
+impl Certificates for PeerFiles {
+    const FOR: &str = "other replicas";
+
+    fn paths(&self) -> impl Iterator<Item = &Path> {
+        let all = [&self.certificate, &self.key, &self.ca];
+        all.into_iter().map(PathBuf::as_path)
     }
 }
 

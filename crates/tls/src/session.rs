@@ -2,26 +2,22 @@
 //! Sessions with clients, and what is shown to them.
 
 use std::io::{self, BufRead, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
-use keys::{Error, Stamp};
+use keys::Error;
 use rustls::server::{ServerConfig, ServerConnection};
-use tracing::{info, warn};
 
 use crate::certificates::config;
-use crate::{Failure, Files, LOOK_INTERVAL, RECORD_LEN};
+use crate::followed::{Certificates, Followed};
+use crate::{Failure, Files, RECORD_LEN};
 
 /// What each record of a handshake begins with.
 const HANDSHAKE: u8 = 22;
 
 /// What clients are shown. It follows its files.
 pub struct Server {
-    files: Files,
-    stamps: Vec<Option<Stamp>>,
-    pub(crate) looked: Instant,
-    config: Arc<ServerConfig>,
-    in_trouble: bool,
+    pub(crate) config: Followed<Files, Arc<ServerConfig>>,
 }
 
 impl Server {
@@ -30,15 +26,8 @@ impl Server {
     /// # Errors
     /// If they can't be read or used, don't belong together, or if others than its owner may read the private key.
     pub fn open(files: Files) -> Result<Server, Error> {
-        // A file that is replaced in between is read again.
-        let stamps = files.stamps();
-        Ok(Server {
-            config: config(&files)?,
-            stamps,
-            looked: Instant::now(),
-            in_trouble: false,
-            files,
-        })
+        let config = Followed::open(files, config)?;
+        Ok(Server { config })
     }
 
     /// With a client that has connected now. The files are looked at before, once a second at most.
@@ -46,12 +35,8 @@ impl Server {
     /// # Errors
     /// If there are no random numbers.
     pub fn session(&mut self) -> Result<Session, Failure> {
-        if self.looked.elapsed() >= LOOK_INTERVAL {
-            self.looked = Instant::now();
-            self.look();
-        }
         Ok(Session {
-            tls: ServerConnection::new(self.config.clone())?,
+            tls: ServerConnection::new(self.config.now())?,
             has_begun: false,
             is_at_end: false,
         })
@@ -59,32 +44,17 @@ impl Server {
 
     /// Whether the files can't be used any more: then what was in them before stays in use.
     pub fn is_in_trouble(&self) -> bool {
-        self.in_trouble
-    }
-
-    fn look(&mut self) {
-        let stamps = self.files.stamps();
-        if stamps == self.stamps {
-            return;
-        }
-        self.stamps = stamps;
-        let read = config(&self.files);
-        self.in_trouble = read.is_err();
-        match read {
-            Ok(config) => {
-                info!("the certificate for Redis clients was read again");
-                self.config = config;
-            }
-            Err(e) => warn!("{e}; the certificate that was there before stays in use"),
-        }
+        self.config.is_in_trouble()
     }
 }
 
-impl Files {
-    fn stamps(&self) -> Vec<Option<Stamp>> {
+impl Certificates for Files {
+    const FOR: &str = "Redis clients";
+
+    fn paths(&self) -> impl Iterator<Item = &Path> {
         let own = [&self.certificate, &self.key];
         let all = own.into_iter().chain(&self.client_ca);
-        all.map(|path| Stamp::of(path)).collect()
+        all.map(PathBuf::as_path)
     }
 }
 

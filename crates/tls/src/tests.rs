@@ -299,7 +299,7 @@ fn files_that_are_replaced_are_read_and_bad_ones_change_nothing() {
     all.authority("other");
     let mut server = Server::open(files(&all, None)).unwrap();
     let mut trusted_by = |authority: &str| {
-        server.looked -= std::time::Duration::from_secs(5);
+        server.config.looked -= std::time::Duration::from_secs(5);
         let mut session = server.session().unwrap();
         let talked = talk(&mut session, &mut client(&all, authority, None));
         (talked.is_ok(), server.is_in_trouble())
@@ -345,11 +345,11 @@ fn nodes_follow_their_files() {
     assert_eq!(between(&peers).unwrap(), b"a state");
     fs::write(all.path("new"), "nothing").unwrap();
     fs::rename(all.path("new"), all.path("ca.pem")).unwrap();
-    peers.look_now();
+    peers.followed().look();
     assert_eq!(between(&peers).unwrap(), b"a state", "those of before");
     all.authority("other");
     fs::rename(all.path("other.pem"), all.path("ca.pem")).unwrap();
-    peers.look_now();
+    peers.followed().look();
     let why = between(&peers).unwrap_err().to_string();
     assert!(why.contains("`ca` of `state_tls`"), "{why}");
 }
