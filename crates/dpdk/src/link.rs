@@ -76,6 +76,7 @@ impl Inbox {
     pub fn clear(&mut self) {
         if !self.frames.is_empty() {
             Port::release(self.functions, &mut self.frames);
+            self.frames.clear();
             self.datagrams.clear();
         }
     }
@@ -256,7 +257,7 @@ impl Link {
             }
             _ => {
                 self.counters.no_room += 1;
-                Port::release(self.port.functions(), &mut vec![frame]);
+                Port::release(self.port.functions(), &mut [frame]);
             }
         }
     }

@@ -180,12 +180,11 @@ impl Port {
     }
 
     /// Gives back what was taken out.
-    pub(crate) fn release(functions: &Functions, frames: &mut Vec<Frame>) {
+    pub(crate) fn release(functions: &Functions, frames: &mut [Frame]) {
         for burst in frames.chunks_mut(BURST) {
-            // SAFETY: all of them have a buffer that nobody else holds, and are gone after this.
+            // SAFETY: all of them have a buffer that nobody else holds, and whoever calls this forgets them.
             unsafe { (functions.release)(burst.as_mut_ptr(), burst.len() as u32) };
         }
-        frames.clear();
     }
 
     /// For frames that outlast a burst.
