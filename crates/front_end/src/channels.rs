@@ -86,33 +86,34 @@ impl Channels {
 
     /// Who gets a message.
     pub fn deliveries(&self, message: &Message) -> Vec<Delivery> {
-        let kind = match message.is_sharded {
-            true => Kind::Shard,
-            false => Kind::Channel,
-        };
-        let exact = self.subscribed.get(&(kind, message.channel.clone()));
-        let mut all: Vec<Delivery> = exact
-            .into_iter()
-            .map(|members| Delivery::of(kind, &[], members))
-            .collect();
-        if !message.is_sharded {
-            let matching = self
-                .of(Kind::Pattern)
-                .filter(|(pattern, _)| glob::matches(pattern, &message.channel));
-            all.extend(matching.map(|(pattern, to)| Delivery::of(Kind::Pattern, pattern, to)));
-        }
-        all
+        let all = self.matching(&message.channel, message.is_sharded);
+        all.map(|(kind, pattern, members)| Delivery::of(kind, pattern, members))
+            .collect()
     }
 
     /// How many get a message: what PUBLISH answers.
     pub fn receivers(&self, channel: &[u8], is_sharded: bool) -> usize {
-        let message = Message {
-            channel: channel.to_vec(),
-            is_sharded,
-            text: Vec::new(),
+        let all = self.matching(channel, is_sharded);
+        all.map(|(.., members)| members.len()).sum()
+    }
+
+    /// Who has subscribed to a channel, by its name and by patterns.
+    fn matching<'a>(
+        &'a self,
+        channel: &'a [u8],
+        is_sharded: bool,
+    ) -> impl Iterator<Item = (Kind, &'a [u8], &'a BTreeMap<u64, Waiter>)> {
+        let kind = match is_sharded {
+            true => Kind::Shard,
+            false => Kind::Channel,
         };
-        let deliveries = self.deliveries(&message);
-        deliveries.iter().map(|delivery| delivery.to.len()).sum()
+        let exact = self.subscribed.get(&(kind, channel.to_vec()));
+        let exact = exact.map(|members| (kind, &b""[..], members));
+        let patterns = (!is_sharded).then(|| self.of(Kind::Pattern));
+        let patterns = patterns.into_iter().flatten();
+        let patterns = patterns.filter(move |(pattern, _)| glob::matches(pattern, channel));
+        let patterns = patterns.map(|(pattern, members)| (Kind::Pattern, pattern, members));
+        exact.into_iter().chain(patterns)
     }
 
     /// All clients that have subscribed to something.

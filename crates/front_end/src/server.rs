@@ -739,9 +739,11 @@ impl<P: Plane> Server<P> {
 
     /// What KEYS is to show; its client may be gone, and another one in its place.
     fn on_walked(&mut self, whose: Whose, found: &Found) {
-        let peer = self.peers.get_mut(whose.index).and_then(Option::as_mut);
-        let peer = peer.filter(|peer| peer.connection.client.id == whose.client);
-        if let Some(peer) = peer {
+        let waiter = Waiter {
+            index: whose.index,
+            client: whose.client,
+        };
+        if let Some(peer) = peer_of(&mut self.peers, waiter) {
             peer.connection.walked(whose.number, found, &self.shared);
             self.again.push(whose.index);
         }
