@@ -63,6 +63,7 @@ pub use roles::replica::{
 };
 pub use senders::Senders;
 pub use status::ask as ask_status;
+pub use together::run as run_together;
 
 use cluster_file::{Node, Role, Storage};
 use roles::{acceptor, replica};
@@ -83,8 +84,6 @@ pub fn forget_log(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> 
         }
     }
 }
-
-pub use together::run as run_together;
 
 /// Plays the role of the node `name` in the calling thread until `stop` is requested. A replica
 /// needs `services`; the others have no use for them.

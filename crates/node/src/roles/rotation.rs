@@ -37,16 +37,24 @@ pub(crate) struct Rotation<'a> {
 }
 
 /// One that another thread has made.
-pub(crate) struct Newcomer {
-    pub span: Span,
-    pub polled: Box<dyn Polled + Send>,
+struct Newcomer {
+    span: Span,
+    polled: Box<dyn Polled + Send>,
 }
 
 /// How another thread adds to a rotation.
-#[derive(Clone)]
 pub(crate) struct Door<'a> {
     pub ports: &'a Ports,
-    pub seats: mpsc::Sender<Newcomer>,
+    seats: mpsc::Sender<Newcomer>,
+}
+
+impl Door<'_> {
+    /// Adds one, which says from then on what this thread's span says.
+    pub fn enter(&self, polled: Box<dyn Polled + Send>) -> Result<(), Error> {
+        let span = Span::current();
+        let entered = self.seats.send(Newcomer { span, polled });
+        entered.map_err(|_| Error::new("the process is ending"))
+    }
 }
 
 impl<'a> Rotation<'a> {
@@ -241,9 +249,7 @@ mod tests {
             scope.spawn(move || {
                 for _ in 0..3 {
                     let (tell, told) = mpsc::channel();
-                    let polled = Box::new(Short(tell));
-                    let span = Span::none();
-                    door.seats.send(Newcomer { span, polled }).unwrap();
+                    door.enter(Box::new(Short(tell))).unwrap();
                     told.recv().unwrap();
                 }
             });

@@ -10,7 +10,7 @@
 //! | part | its bytes; with keys 32 bytes of MAC |
 //!
 //! The connection's key follows from the cluster's and both numbers, so a recorded connection is of no use. A MAC is over the
-//! direction, a number that counts the lines and parts of that direction, and the bytes. What encrypts, lies below ([`super::wire`]).
+//! direction, a number that counts the lines and parts of that direction, and the bytes. Nothing is encrypted here: with `state_tls` TLS does that below ([`super::wire`]).
 
 use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;

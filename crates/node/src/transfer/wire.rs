@@ -48,28 +48,10 @@ impl Trust {
 }
 
 /// A socket at which what is awaited must have come by a certain moment, however slowly it comes.
-pub struct Timely {
+struct Timely {
     socket: TcpStream,
     /// None: as long as the socket's own limit lets it.
     until: Option<Instant>,
-}
-
-impl Timely {
-    /// With a socket's own limit.
-    pub fn new(socket: TcpStream) -> Timely {
-        Timely {
-            socket,
-            until: None,
-        }
-    }
-
-    /// Until then.
-    pub fn until(socket: TcpStream, until: Instant) -> Timely {
-        Timely {
-            socket,
-            until: Some(until),
-        }
-    }
 }
 
 impl Read for Timely {
@@ -118,7 +100,10 @@ impl Wire {
     /// To a replica at this address, which must be who it is there.
     pub fn ask(trust: &Trust, socket: TcpStream) -> io::Result<Wire> {
         let address = socket.peer_addr()?.ip();
-        let plain = Timely::new(socket);
+        let plain = Timely {
+            socket,
+            until: None,
+        };
         Ok(Wire::over(match &trust.tls {
             None => Stream::Plain(plain),
             Some(tls) => Stream::Tls(tls.ask(plain, address)?.into()),
@@ -127,7 +112,10 @@ impl Wire {
 
     /// Of somebody who has connected, and must have asked by then.
     pub fn answer(trust: &Trust, socket: TcpStream, until: Instant) -> io::Result<Wire> {
-        let plain = Timely::until(socket, until);
+        let plain = Timely {
+            socket,
+            until: Some(until),
+        };
         Ok(Wire::over(match &trust.tls {
             None => Stream::Plain(plain),
             Some(tls) => Stream::Tls(tls.answer(plain)?.into()),
@@ -182,10 +170,11 @@ impl Write for Wire {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let out = std::mem::take(&mut self.out);
-        match self.input.get_mut() {
-            Stream::Plain(plain) => plain.write_all(&out),
-            Stream::Tls(tls) => tls.write_all(&out),
-        }
+        let written = match self.input.get_mut() {
+            Stream::Plain(plain) => plain.write_all(&self.out),
+            Stream::Tls(tls) => tls.write_all(&self.out),
+        };
+        self.out.clear();
+        written
     }
 }

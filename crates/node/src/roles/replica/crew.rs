@@ -12,10 +12,8 @@ use crate::Error;
 use crate::host::{Ready, Spinner, Stop, pin_to_cpu};
 use crate::plane::SendBatch;
 
-use tracing::Span;
-
 use super::super::control_loop::Turn;
-use super::super::rotation::{Newcomer, Polled};
+use super::super::rotation::{Door, Polled};
 use super::followed::Followed;
 use super::waker::Waker;
 use super::worker_thread::{HandedOn, WorkerThread};
@@ -96,14 +94,10 @@ impl<G: Followed> Crew<G> {
     }
 
     /// Takes a seat among those that look for packets all the time. The result comes when it has ended.
-    pub fn sit(self, seats: &mpsc::Sender<Newcomer>) -> Result<Working, Error> {
+    pub fn enter(self, door: &Door<'_>) -> Result<Working, Error> {
         let (tell, result) = mpsc::channel();
         self.tell_local_sessions();
-        let polled = Box::new(Seated { crew: self, tell });
-        let span = Span::current();
-        seats
-            .send(Newcomer { span, polled })
-            .map_err(|_| Error::new("the process is ending"))?;
+        door.enter(Box::new(Seated { crew: self, tell }))?;
         Ok(Working::Seated(result))
     }
 

@@ -5,9 +5,9 @@
 //! A worker has its own socket (port + partition), its own learner, sessions and application, so
 //! nothing is passed between I/O and execution: the thread that receives a vote executes the value
 //! that it decides. On the XDP plane the learner is in the kernel (`kernel.rs`) and a ring takes the
-//! place of the votes. On the DPDK plane one thread has all of them, beside other nodes of the process (`../rotation.rs`). A durable replica, with NOPaxos, has a log for each partition (`logged.rs`), and a file that says
-//! which memory that is (`memory.rs`). The control thread (`control_thread.rs`) passes views and lanes to the workers and asks for
-//! them.
+//! place of the votes. On the DPDK plane one thread has all of them, beside other nodes of the process (`../rotation.rs`).
+//! A durable replica, with NOPaxos, has a log for each partition (`logged.rs`), and a file that says which memory that is
+//! (`memory.rs`). The control thread (`control_thread.rs`) passes views and lanes to the workers and asks for them.
 
 mod catch_up;
 mod control_thread;
@@ -272,14 +272,13 @@ fn serve<G: Followed>(
             let cpu = cpus.get(at % cpus.len().max(1)).copied();
             let crew = Crew::new(crew, woken, stop_workers.clone(), node.spin)?;
             match &door {
-                Some(door) => crew.sit(&door.seats),
+                Some(door) => crew.enter(door),
                 None => crew.start(format!("worker-{at}"), cpu),
             }
         })
         .collect::<Result<Vec<_>, _>>()?;
     if let (Some(door), Some(relay)) = (&door, &services.relay) {
-        let own = Relaying::open(cluster, node, group, door.ports, relay, &stop_workers)?;
-        own.sit(&door.seats)?;
+        Relaying::enter(cluster, node, group, door, relay, &stop_workers)?;
     }
     // Only the workers may tell: it ends with them.
     drop(is_behind);
@@ -361,7 +360,7 @@ pub(crate) fn lock_directory(directory: &Path, node: &Node) -> Result<Lock, Erro
     })
 }
 
-/// How many threads execute. More than there are CPUs would only wake one another. A port is for one.
+/// How many threads execute. More than there are CPUs would only wake one another. A port of DPDK is looked at by one.
 fn worker_threads(node: &Node, group: &Group) -> u16 {
     if node.plane == Plane::Dpdk {
         return 1;

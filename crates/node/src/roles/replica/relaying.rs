@@ -3,16 +3,14 @@
 //! there comes to it.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, mpsc};
-
-use tracing::Span;
+use std::sync::Arc;
 
 use super::super::control_loop::Turn;
-use super::super::rotation::{Newcomer, Polled};
+use super::super::rotation::{Door, Polled};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::host::Stop;
-use crate::plane::{DpdkPlane, Ports, Relay, SendBatch};
+use crate::plane::{DpdkPlane, Relay, SendBatch};
 
 /// The first of the UDP ports that nobody has for good, among which systems choose one for whoever asks.
 const FIRST_FREE: u16 = 49_152;
@@ -26,30 +24,22 @@ pub struct Relaying {
 }
 
 impl Relaying {
-    /// At an address of its own beside those of the replica's partitions. It lasts until the stop.
-    pub fn open(
+    /// Lets it in, at an address of its own beside those of the replica's partitions. It lasts until the stop.
+    pub fn enter(
         cluster: &ClusterFile,
         node: &Node,
         group: &Group,
-        ports: &Ports,
+        door: &Door<'_>,
         relay: &Relay,
         stop: &Arc<Stop>,
-    ) -> Result<Relaying, Error> {
+    ) -> Result<(), Error> {
         let address = free_address(node, group.partitions);
-        Ok(Relaying {
-            port: DpdkPlane::open(cluster, node, address, ports)?,
+        door.enter(Box::new(Relaying {
+            port: DpdkPlane::open(cluster, node, address, door.ports)?,
             relay: relay.clone(),
             batch: SendBatch::new(),
             stop: stop.clone(),
-        })
-    }
-
-    /// Takes a seat among those that look for packets all the time.
-    pub fn sit(self, seats: &mpsc::Sender<Newcomer>) -> Result<(), Error> {
-        let (span, polled) = (Span::current(), Box::new(self));
-        seats
-            .send(Newcomer { span, polled })
-            .map_err(|_| Error::new("the process is ending"))
+        }))
     }
 }
 
