@@ -185,6 +185,42 @@ def dpdk_clusters():
     return table(rows) + ["", results.origin() + "."]
 
 
+def auth_roles():
+    results = Results("auth")
+    rows = [["role, in the kernel", "in test-run", "signed", "times", "at links: messages/s", "signed", "times"]]
+    for role in ("leader", "acceptor", "learner", "sequencer", "receiver"):
+        of = [{"name": "roles/xdp", "plane": "xdp", "role": role, "auth": auth} for auth in (False, True)]
+        nanos = [results.median(lambda line: line["ns_per_msg"], **each) for each in of]
+        row = [role, f"{nanos[0]:.0f} ns", f"{nanos[1]:.0f} ns", f"{nanos[1] / nanos[0]:.1f}"]
+        if results.lines(**of[0])[0]["live"]:
+            live = [results.median(lambda line: line["live"]["msgs_per_s"], **each) for each in of]
+            row += [number(live[0]), number(live[1]), f"{live[0] / live[1]:.2f}"]
+        else:
+            row += ["", "", ""]
+        rows.append(row)
+    values = [results.median(lambda line: line["values_per_s"], "chain/xdp", auth=auth) for auth in (False, True)]
+    made, checked = (
+        results.median(lambda line: line["ns_per_packet"], "roles/udp", tag=tag) for tag in ("tag made", "tag checked")
+    )
+    said = (
+        f"As a library a tag takes {made:.0f} ns to make and {checked:.0f} ns to check, with a value of 64 bytes. An agreement alone, in the "
+        f"kernel: {number(values[0])} values/s, signed {number(values[1])} ({values[1] / values[0]:.0%})."
+    )
+    return table(rows) + ["", said, "", results.origin() + "."]
+
+
+def auth_clusters():
+    results = Results("auth")
+    rows = [["echo, one replica, two cores", "plane", "commands/s, p50", "signed", "of that without"]]
+    for outstanding in (1, 64, 256):
+        for plane in ("udp", "xdp"):
+            of = [{"name": f"{auth}/{plane}", "outstanding": outstanding} for auth in ("off", "signed")]
+            share = results.median(ops, **of[1]) / results.median(ops, **of[0])
+            cells = [rate_and_latency(results, each) for each in of]
+            rows.append([f"{outstanding} outstanding", plane, *cells, f"{share:.0%}"])
+    return table(rows) + ["", results.origin() + "."]
+
+
 def chain():
     results = Results("chain")
     rows = [["learners", "values/s (runs)", "bare forwarding", "lost"]]
