@@ -92,7 +92,7 @@ impl World {
         let proposer = Proposer::new(ProposerSettings {
             deployment: deployment(0),
             retry_after: 1_000_000,
-            retries_before_asking: 2,
+            ask_after: 7_000_000,
             nonce: NONCE,
             max_open_values: 3,
         });

@@ -37,7 +37,7 @@ pub struct ClientOptions {
     /// Requests whose replies the replicas remember, a partition, which is also how many may be
     /// outstanding; from 1.
     pub window: u16,
-    /// How long an answer is waited for before the first retry.
+    /// How long an answer is waited for before the first retry, as long as none has shown how long that takes.
     pub retry_after: Duration,
     /// Values in flight at most; commands beyond are packed into the next ones.
     pub max_open_values: usize,
@@ -193,6 +193,8 @@ impl Session {
     }
 }
 
+/// The leader is asked for when a command had no answer for so many times as long as is waited for one at first.
+const ASK_AFTER: Time = 16;
 /// Confirmations of the leader without any answer, after which sessions are moved.
 const CONFIRMATIONS_BEFORE_MOVE: u32 = 3;
 /// How often a leader is asked for while there is none.
@@ -250,7 +252,7 @@ impl Client {
         let proposer = Proposer::new(ProposerSettings {
             deployment,
             retry_after,
-            retries_before_asking: 3,
+            ask_after: retry_after.saturating_mul(ASK_AFTER),
             nonce,
             max_open_values: options.max_open_values,
         });

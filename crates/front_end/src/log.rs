@@ -150,7 +150,10 @@ impl<P: Plane> Log<P> {
                 self.proposer.vector_died(now, key, answer.bytes);
                 false
             }
-            _ => self.forget(pid, client, request),
+            _ => {
+                let now = self.now();
+                self.proposer.answered(now, pid, client, request)
+            }
         }
     }
 

@@ -17,7 +17,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use paxos::proposer::ProposerSettings;
-use paxos::{PartitionId, SplitMix};
+use paxos::{PartitionId, SplitMix, Time};
 use replica::protocol::Effect;
 use replica::{LocalSession, Status};
 use tls::Failure;
@@ -51,8 +51,8 @@ const READ_BYTES: usize = 64 << 10;
 const ROUNDS: usize = 16;
 /// How long to wait after an accept that failed for want of descriptors or memory.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// Unsuccessful retries after which the leader is asked for.
-const RETRIES_BEFORE_ASKING: u32 = 2;
+/// The leader is asked for when a command had no answer for so many times as long as is waited for one at first.
+const ASK_AFTER: Time = 8;
 
 const TOO_MANY_CLIENTS: &str = "ERR max number of clients reached";
 
@@ -188,7 +188,7 @@ impl<P: Plane> Server<P> {
             ProposerSettings {
                 deployment: settings.deployment,
                 retry_after: settings.retry_after,
-                retries_before_asking: RETRIES_BEFORE_ASKING,
+                ask_after: settings.retry_after.saturating_mul(ASK_AFTER),
                 nonce: settings.seed,
                 max_open_values: settings.max_open_values,
             },

@@ -76,7 +76,8 @@ pub struct Settings {
     pub max_memory_bytes: usize,
     /// What an answer to KEYS may have.
     pub max_keys_bytes: usize,
-    /// How long an answer of the replica is waited for before the command is sent again.
+    /// How long an answer of the replica is waited for before the command is sent again, as long as none has shown how
+    /// long that takes.
     pub retry_after: Time,
     /// Values in flight in a partition, of all connections together.
     pub max_open_values: usize,

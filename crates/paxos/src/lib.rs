@@ -39,6 +39,7 @@ mod reader;
 pub mod recover;
 mod ring;
 pub mod round;
+mod round_trip;
 mod splitmix;
 pub mod stamping;
 pub mod trace;

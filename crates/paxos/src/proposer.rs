@@ -17,10 +17,13 @@
 //! size to one address, and hands them over there, as if they were one. That is so at each role on the way, whatever
 //! partitions they are of.
 
+mod flight;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
+use self::flight::Flight;
 use crate::backoff::Backoff;
 use crate::wire::value::{
     PACKED_ITEM_HEADER_LEN, PackedItem, Rejection, Vector, append_packed, packed_is_valid,
@@ -64,10 +67,10 @@ const WINDOW_WAIT_DIVISOR: Time = 8;
 pub struct ProposerSettings {
     /// The deployment in which it proposes; a client's `node` is 0.
     pub deployment: Deployment,
-    /// How long it waits for an answer at first.
+    /// How long it waits for an answer as long as none has shown how long that takes.
     pub retry_after: Time,
-    /// Unsuccessful retries after which [`Proposer::needs_leader`] is set.
-    pub retries_before_asking: u32,
+    /// How long a command is sent in vain before [`Proposer::needs_leader`] is set.
+    pub ask_after: Time,
     /// Random, never 0, of this proposer alone: names its packed values and seeds its jitter.
     pub nonce: u64,
     /// Values of one partition in flight at most.
@@ -112,8 +115,11 @@ struct Command {
     multi: bool,
     /// The last of its vectors that is known to be dead.
     dead: VectorPlace,
-    /// Times it was sent in vain.
-    tries: u32,
+    was_sent: bool,
+    /// Times it left again for being overtaken.
+    overtaken: u32,
+    /// When it was first sent to this leader; none before that.
+    since: Option<Time>,
     place: Place,
     bytes: Vec<u8>,
 }
@@ -140,9 +146,15 @@ struct Value {
     /// Commands in it that aren't answered.
     open: usize,
     commands: Vec<u32>,
+    sent_at: Time,
+    /// Whether one of its commands was sent before, and how often one has left again for being overtaken.
+    is_copy: bool,
+    overtaken: u32,
     deadline: Time,
     /// It was refused for want of room, or its vector died: that is a sign of life, no failure.
     no_failure: bool,
+    /// One that was sent later is answered.
+    is_overtaken: bool,
 }
 
 /// One partition's commands that wait to be sent, and its values in flight.
@@ -155,6 +167,7 @@ struct Queue {
     /// The numbers of those that are less than half full. Once a later one is answered they don't count:
     /// what is lost must not hold up the others.
     small: Vec<u64>,
+    flight: Flight,
 }
 
 impl Queue {
@@ -293,7 +306,8 @@ impl Proposer {
         let command = &mut self.commands[slot as usize];
         command.bytes.clear();
         (command.pid, command.client, command.request) = key;
-        (command.multi, command.dead, command.tries) = (false, (0, 0), 0);
+        (command.multi, command.dead) = (false, (0, 0));
+        (command.was_sent, command.overtaken, command.since) = (false, 0, None);
         command.place = Place::Queued;
         self.queues[usize::from(pid)].commands.push_back(slot);
         Ok(slot as usize)
@@ -346,7 +360,8 @@ impl Proposer {
         value.number = self.last_number;
         value.open = value.commands.len();
         value.packed = value.open > 1;
-        value.no_failure = false;
+        value.sent_at = now;
+        (value.no_failure, value.is_overtaken) = (false, false);
         self.queues[pid].open_values += 1;
 
         let deployment = &self.settings.deployment;
@@ -357,12 +372,15 @@ impl Proposer {
             swid: deployment.node,
             ..Header::new(MsgType::Request)
         };
-        let (mut tries, mut bytes) = (0, 0);
+        let mut bytes = 0;
+        (value.is_copy, value.overtaken) = (false, 0);
         self.scratch.clear();
         for &command in &value.commands {
             let command = &mut self.commands[command as usize];
             command.place = Place::Sent(slot);
-            tries = tries.max(command.tries);
+            command.since.get_or_insert(now);
+            value.is_copy |= std::mem::replace(&mut command.was_sent, true);
+            value.overtaken = value.overtaken.max(command.overtaken);
             bytes += PACKED_ITEM_HEADER_LEN + command.bytes.len();
             if value.packed {
                 let item = PackedItem {
@@ -402,7 +420,13 @@ impl Proposer {
             let number = self.last_number;
             self.queues[pid].small.push(number);
         }
-        let delay = self.backoff.delay(self.settings.retry_after, tries);
+        let values = &self.values;
+        let flight = &mut self.queues[pid].flight;
+        flight.sent(self.last_number, slot, |number, slot| {
+            values[slot as usize].number == number
+        });
+        let patience = flight.patience(self.settings.retry_after);
+        let delay = self.backoff.delay(patience, 0);
         self.arm(slot, now.saturating_add(delay));
         true
     }
@@ -437,8 +461,48 @@ impl Proposer {
         }
     }
 
-    /// The command was answered, or its caller no longer waits for it: forgets it. True the first
-    /// time.
+    /// The command is answered: forgets it. True the first time.
+    pub fn answered(&mut self, now: Time, pid: PartitionId, client: u64, request: u64) -> bool {
+        if let Some(command) = self.index.get(&(pid, client, request)) {
+            if let Place::Sent(slot) = self.commands[*command as usize].place {
+                self.learn_from_answer(now, slot);
+            }
+        }
+        self.reply(pid, client, request)
+    }
+
+    /// What the answer to a command in this value tells of the time that answers take, and of values that left
+    /// before this one. [P-OVERTAKEN]
+    fn learn_from_answer(&mut self, now: Time, slot: u32) {
+        let first = self.settings.retry_after;
+        let value = &self.values[slot as usize];
+        // The others in it are answered at the same time.
+        if value.open < value.commands.len() {
+            return;
+        }
+        let (pid, number) = (usize::from(value.pid), value.number);
+        let waited = now.saturating_sub(value.sent_at);
+        let (is_copy, is_overtaken) = (value.is_copy, value.is_overtaken);
+        let flight = &mut self.queues[pid].flight;
+        if !flight.answered(waited, is_copy, is_overtaken) {
+            return;
+        }
+        while let Some((earlier, slot)) = self.queues[pid].flight.overtaken_by(number) {
+            let value = &mut self.values[slot as usize];
+            if value.number != earlier {
+                continue;
+            }
+            value.is_overtaken = true;
+            let flight = &self.queues[pid].flight;
+            let again_at = flight.leaves_again_at(now, value.sent_at, value.overtaken, first);
+            // Also later than it would be otherwise: others are answered, so time alone says little.
+            if !value.no_failure || again_at < value.deadline {
+                self.arm(slot, again_at);
+            }
+        }
+    }
+
+    /// The command's caller no longer waits for it: forgets it. True the first time.
     pub fn reply(&mut self, pid: PartitionId, client: u64, request: u64) -> bool {
         let Some(slot) = self.index.remove(&(pid, client, request)) else {
             return false;
@@ -556,7 +620,7 @@ impl Proposer {
             STATUS_DEAD => return self.vector_died(now, (pid, client, request), &answer[1..]),
             _ => {}
         }
-        let ends = self.reply(pid, client, request);
+        let ends = self.answered(now, pid, client, request);
         if ends {
             completed(client, request, answer);
         }
@@ -640,9 +704,29 @@ impl Proposer {
                 self.values[slot as usize].deadline = Time::MAX;
             }
         }
-        self.requeue(&mut due);
+        due.sort_unstable();
+        due.retain(|(_, slot)| self.leaves_again(now, *slot));
+        self.requeue(now, &mut due);
         self.due = due;
         self.flush(now, out);
+    }
+
+    /// Whether what is due leaves now; otherwise it waits on. [P-WAIT]
+    fn leaves_again(&mut self, now: Time, slot: u32) -> bool {
+        let value = &self.values[slot as usize];
+        let flight = &mut self.queues[usize::from(value.pid)].flight;
+        if value.no_failure {
+            return true;
+        }
+        if value.is_overtaken {
+            flight.is_lost();
+            return true;
+        }
+        let result = flight.times_out(now, self.settings.retry_after);
+        if let Err(look_at) = result {
+            self.arm(slot, look_at);
+        }
+        result.is_ok()
     }
 
     /// There is a new leader, or the old one was named again: sends everything outstanding to it
@@ -651,29 +735,36 @@ impl Proposer {
         let mut due = std::mem::take(&mut self.due);
         let open = self.values.iter().enumerate().filter(|(_, v)| v.number > 0);
         due.extend(open.map(|(slot, value)| (value.number, slot as u32)));
-        self.requeue(&mut due);
+        due.sort_unstable();
+        self.requeue(now, &mut due);
         self.due = due;
         for command in &mut self.commands {
-            command.tries = 0;
+            (command.since, command.overtaken) = (None, 0);
+        }
+        for queue in &mut self.queues {
+            queue.flight.begin_anew();
         }
         self.needs_leader = false;
         self.flush(now, out);
     }
 
-    /// Takes values out of flight and puts their unanswered commands back in front of the queue,
-    /// in the order in which they were sent.
-    fn requeue(&mut self, due: &mut Vec<(u64, u32)>) {
-        due.sort_unstable();
+    /// Takes values, in the order in which they were sent, out of flight and puts their unanswered commands back in
+    /// front of the queue.
+    fn requeue(&mut self, now: Time, due: &mut Vec<(u64, u32)>) {
         while let Some((_, slot)) = due.pop() {
             let commands = std::mem::take(&mut self.values[slot as usize].commands);
-            let no_failure = self.values[slot as usize].no_failure;
+            let value = &self.values[slot as usize];
+            let (no_failure, is_overtaken) = (value.no_failure, value.is_overtaken);
             let queue = &mut self.queues[usize::from(self.values[slot as usize].pid)];
             for &index in commands.iter().rev() {
                 let command = &mut self.commands[index as usize];
                 if command.place == Place::Sent(slot) {
                     command.place = Place::Queued;
-                    command.tries = if no_failure { 0 } else { command.tries + 1 };
-                    self.needs_leader |= command.tries > self.settings.retries_before_asking;
+                    let is_lost = is_overtaken && !no_failure;
+                    command.overtaken = command.overtaken.saturating_add(is_lost.into());
+                    command.since = command.since.filter(|_| !no_failure);
+                    let sent_for = now.saturating_sub(command.since.unwrap_or(now));
+                    self.needs_leader |= sent_for >= self.settings.ask_after;
                     queue.commands.push_front(index);
                     queue.add(command);
                 }

@@ -27,7 +27,7 @@ fn settings() -> ProposerSettings {
             node: 0,
         },
         retry_after: RETRY,
-        retries_before_asking: 2,
+        ask_after: 7 * RETRY,
         nonce: NONCE,
         max_open_values: 1000,
     }
@@ -336,7 +336,7 @@ fn retries_back_off_and_ask_for_a_leader() {
         let wait = proposer.next_deadline().unwrap() - now;
         let base = RETRY << tries.min(5);
         assert!((base..=base + base / 2).contains(&wait), "{wait}");
-        assert_eq!(proposer.needs_leader(), tries > 2);
+        assert_eq!(proposer.needs_leader(), now >= 7 * RETRY);
         now += wait;
         assert_eq!(commands(&tick(&mut proposer, now)[0]), [(5, 1)]);
     }
@@ -475,8 +475,9 @@ fn what_would_leave_in_small_values_waits_for_the_answer_to_one() {
         proposer.submit(0, 5, request, b"x").unwrap();
     }
     // Sent again, it is a value like others.
-    let again = tick(&mut proposer, LATE);
-    let all: Vec<_> = again.iter().flat_map(commands).collect();
+    let mut out = Sent::default();
+    proposer.leader_changed(LATE, &mut out);
+    let all: Vec<_> = requests(out).iter().flat_map(commands).collect();
     assert_eq!(all.len(), 9, "{all:?}");
 }
 

@@ -198,7 +198,7 @@ impl ClientHost {
         let settings = ProposerSettings {
             deployment: self.host.deployment(world),
             retry_after: 5 * MILLISECOND,
-            retries_before_asking: 2,
+            ask_after: 30 * MILLISECOND,
             nonce: world.rng.nonce(),
             max_open_values: if self.ordered { 1 } else { 4 },
         };

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The proposer over networks that lose packets: how long it waits, and how much it sends.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use paxos::outbox::Sent;
+use paxos::{Deployment, Header, MsgType, Packet, PartitionId, Proposer, ProposerSettings, Time};
+use test_world::Rng;
+
+const MICROSECOND: Time = 1_000;
+const MILLISECOND: Time = 1_000 * MICROSECOND;
+const RETRY: Time = 50 * MILLISECOND;
+const ROUND_TRIP: Time = 100 * MICROSECOND;
+/// By about which packets may overtake each other, once they have.
+const REORDERING: Time = ROUND_TRIP / 4;
+
+fn proposer() -> Proposer {
+    Proposer::new(ProposerSettings {
+        deployment: Deployment {
+            cluster: 7,
+            group: 1,
+            partitions: 2,
+            max_value: 100,
+            node: 0,
+        },
+        retry_after: RETRY,
+        ask_after: 10 * RETRY,
+        nonce: 99,
+        max_open_values: 1_000,
+    })
+    .without_packing()
+}
+
+/// A command leaves at `now`.
+fn send(proposer: &mut Proposer, now: Time, pid: PartitionId, request: u64) {
+    proposer.submit(pid, 5, request, b"x").unwrap();
+    let mut out = Sent::default();
+    proposer.flush(now, &mut out);
+    assert_eq!(requests(out), [(pid, request)]);
+}
+
+fn requests(out: Sent) -> Vec<(PartitionId, u64)> {
+    let sent = out.0.into_iter();
+    sent.map(|(_, header, _)| (header.pid, header.request))
+        .collect()
+}
+
+/// What leaves by a tick at `now`, of partition 0.
+fn tick(proposer: &mut Proposer, now: Time) -> Vec<u64> {
+    let mut out = Sent::default();
+    proposer.tick(now, &mut out);
+    let of_first = requests(out).into_iter().filter(|(pid, _)| *pid == 0);
+    of_first.map(|(_, request)| request).collect()
+}
+
+fn answer(proposer: &mut Proposer, now: Time, pid: PartitionId, request: u64) {
+    let header = Header {
+        cluster: 7,
+        group: 1,
+        pid,
+        client: 5,
+        request,
+        ..Header::new(MsgType::Reply)
+    };
+    let datagram = header.datagram(b"\0");
+    let _ = proposer.step(now, &Packet::parse(&datagram).unwrap(), &mut |_, _, _| {});
+}
+
+/// One whose answers have always taken a round trip.
+fn acquainted() -> (Proposer, Time) {
+    let mut proposer = proposer();
+    let mut now = 0;
+    for request in 1_000..1_100 {
+        for pid in 0..2 {
+            send(&mut proposer, now, pid, request);
+            answer(&mut proposer, now + ROUND_TRIP, pid, request);
+        }
+        now += ROUND_TRIP;
+    }
+    (proposer, now)
+}
+
+/// [P-OVERTAKEN]
+#[test]
+fn what_a_later_answer_shows_to_be_lost_leaves_again_at_once() {
+    let (mut proposer, start) = acquainted();
+    for request in 1..=4 {
+        send(&mut proposer, start + request, 0, request);
+    }
+    send(&mut proposer, start, 1, 1);
+    let answered_at = start + ROUND_TRIP + 3;
+    answer(&mut proposer, answered_at, 0, 3);
+    // 4 left later, and another partition has a log of its own.
+    assert_eq!(proposer.next_deadline(), Some(answered_at));
+    assert_eq!(tick(&mut proposer, answered_at), [1, 2]);
+    assert!(tick(&mut proposer, answered_at + ROUND_TRIP).is_empty());
+}
+
+/// Where what seemed to be lost was only late, others wait for a while. [P-OVERTAKEN]
+#[test]
+fn where_packets_overtake_each_other_there_is_more_patience() {
+    let (mut proposer, start) = acquainted();
+    send(&mut proposer, start, 0, 1);
+    send(&mut proposer, start, 0, 2);
+    let mut now = start + ROUND_TRIP;
+    answer(&mut proposer, now, 0, 2);
+    assert_eq!(tick(&mut proposer, now), [1]);
+    answer(&mut proposer, now + 1, 0, 1);
+    // Now all others are late, too, and nothing leaves twice.
+    for request in 3..30 {
+        send(&mut proposer, now, 0, 2 * request);
+        send(&mut proposer, now, 0, 2 * request + 1);
+        now += ROUND_TRIP;
+        answer(&mut proposer, now, 0, 2 * request + 1);
+        let late = proposer.next_deadline().unwrap() - 1;
+        assert!((now + REORDERING / 2..now + ROUND_TRIP / 2).contains(&late));
+        assert!(tick(&mut proposer, late).is_empty());
+        answer(&mut proposer, late, 0, 2 * request);
+    }
+    // What is lost after that ends it.
+    let mut again = 0;
+    for request in 30..60 {
+        send(&mut proposer, now, 0, 2 * request);
+        send(&mut proposer, now, 0, 2 * request + 1);
+        now += ROUND_TRIP;
+        answer(&mut proposer, now, 0, 2 * request + 1);
+        again += tick(&mut proposer, now).len();
+        now += ROUND_TRIP;
+        again += tick(&mut proposer, now).len();
+        now += ROUND_TRIP;
+        answer(&mut proposer, now, 0, 2 * request);
+    }
+    assert_eq!(again, 30);
+    send(&mut proposer, now, 0, 1);
+    send(&mut proposer, now, 0, 2);
+    answer(&mut proposer, now + ROUND_TRIP, 0, 2);
+    assert_eq!(tick(&mut proposer, now + ROUND_TRIP), [1]);
+}
+
+/// [P-OVERTAKEN]
+#[test]
+fn what_is_given_up_shows_nothing() {
+    let (mut proposer, start) = acquainted();
+    send(&mut proposer, start, 0, 1);
+    send(&mut proposer, start, 0, 2);
+    assert!(proposer.reply(0, 5, 2));
+    assert!(tick(&mut proposer, start + ROUND_TRIP).is_empty());
+}
+
+/// A command that is never answered, of an expired session, say, doesn't leave again with each answer to others.
+/// [P-OVERTAKEN]
+#[test]
+fn what_is_overtaken_again_and_again_leaves_ever_more_seldom() {
+    let (mut proposer, start) = acquainted();
+    let (mut now, mut times) = (start, Vec::new());
+    send(&mut proposer, now, 0, 1);
+    for request in 2..20_000 {
+        send(&mut proposer, now + 1, 0, request);
+        now += ROUND_TRIP;
+        answer(&mut proposer, now, 0, request);
+        let again = tick(&mut proposer, now);
+        assert!(again.iter().all(|request| *request == 1));
+        times.extend(again.iter().map(|_| (now - start) / ROUND_TRIP));
+    }
+    // Two seconds are 20,000 round trips. Each waits four times as long as the one before.
+    assert!((5..=9).contains(&times.len()), "{times:?}");
+    assert!(
+        times.windows(2).skip(2).all(|t| t[1] > 2 * t[0]),
+        "{times:?}"
+    );
+}
+
+/// [P-WAIT]
+#[test]
+fn without_any_answer_one_value_alone_leaves_again() {
+    let (mut proposer, start) = acquainted();
+    for request in 1..=20 {
+        send(&mut proposer, start + request, 0, request);
+    }
+    let (mut now, mut times) = (start, Vec::new());
+    while now < start + 2_000 * MILLISECOND {
+        now = proposer.next_deadline().unwrap();
+        let again = tick(&mut proposer, now);
+        times.extend(again.into_iter().map(|request| (now - start, request)));
+    }
+    // The first one is sent again after a time that a thread may need, and all others by their turn.
+    assert!(
+        times[0].0 >= MILLISECOND && times[0].0 < 2 * MILLISECOND,
+        "{times:?}"
+    );
+    let order: Vec<u64> = times.iter().map(|(_, request)| *request).collect();
+    assert!(order[1..].is_sorted(), "{order:?}");
+    assert!((9..=12).contains(&times.len()), "{times:?}");
+    // One of them was answered: then those before it were lost, and leave together.
+    let copy = *order.last().unwrap();
+    answer(&mut proposer, now + ROUND_TRIP, 0, copy);
+    let again = tick(&mut proposer, now + ROUND_TRIP + RETRY * 32);
+    assert_eq!(again.len(), 19);
+}
+
+/// An answer may be to the first copy, however late: it says nothing of the time that answers take. [P-WAIT]
+#[test]
+fn the_answer_to_a_copy_is_no_sample() {
+    let (mut proposer, start) = acquainted();
+    send(&mut proposer, start, 0, 1);
+    let due = proposer.next_deadline().unwrap();
+    assert_eq!(tick(&mut proposer, due), [1]);
+    // Sooner than any before it: the first copy was slow, and not lost.
+    send(&mut proposer, due - 1, 0, 2);
+    answer(&mut proposer, due + ROUND_TRIP / 2, 0, 1);
+    assert!(
+        tick(&mut proposer, due + ROUND_TRIP).is_empty(),
+        "2 isn't overtaken"
+    );
+    send(&mut proposer, due + ROUND_TRIP, 0, 3);
+    answer(&mut proposer, due + 2 * ROUND_TRIP, 0, 2);
+    answer(&mut proposer, due + 2 * ROUND_TRIP, 0, 3);
+    let now = due + 3 * ROUND_TRIP;
+    send(&mut proposer, now, 0, 4);
+    let wait = proposer.next_deadline().unwrap() - now;
+    assert!(wait < 2 * MILLISECOND, "{wait}");
+}
+
+/// Where answers take longer than is waited at first, they are waited for.
+#[test]
+fn an_overload_is_no_loss() {
+    let mut proposer = proposer();
+    let mut now = 0;
+    let mut copies = 0;
+    for request in 1..=50 {
+        send(&mut proposer, now, 0, request);
+        let answered_at = now + 3 * RETRY;
+        while proposer.next_deadline().unwrap() < answered_at {
+            now = proposer.next_deadline().unwrap();
+            copies += tick(&mut proposer, now).len();
+        }
+        now = answered_at;
+        answer(&mut proposer, now, 0, request);
+    }
+    assert!(copies <= 3, "{copies}");
+}
+
+/// Commands a second of simulated time, 64 in flight, where every packet is lost with this probability, in millionths.
+/// A server answers in order.
+fn throughput(seed: u64, loss: u64) -> f64 {
+    const COMMANDS: u64 = 50_000;
+    const OUTSTANDING: usize = 64;
+    let mut rng = Rng::new(seed);
+    let mut proposer = proposer();
+    // What arrives at the client.
+    let mut answers: BinaryHeap<Reverse<(Time, u64)>> = BinaryHeap::new();
+    let (mut now, mut submitted, mut done) = (0, 0, 0);
+    while done < COMMANDS {
+        while submitted < COMMANDS && proposer.outstanding() < OUTSTANDING {
+            submitted += 1;
+            proposer.submit(0, 5, submitted, b"x").unwrap();
+        }
+        let mut out = Sent::default();
+        proposer.tick(now, &mut out);
+        for (_, request) in requests(out) {
+            let mut arrives = || rng.below(1_000_000) >= loss;
+            if arrives() && arrives() {
+                let jitter = rng.below(10 * MICROSECOND);
+                answers.push(Reverse((now + ROUND_TRIP + jitter, request)));
+            }
+        }
+        let next = answers.peek().map(|Reverse((at, _))| *at);
+        let due = proposer.next_deadline().into_iter().chain(next).min();
+        now = due.expect("something is in flight");
+        while let Some(Reverse((at, request))) = answers.peek().copied() {
+            if at > now {
+                break;
+            }
+            answers.pop();
+            let before = proposer.outstanding();
+            answer(&mut proposer, now, 0, request);
+            done += (before - proposer.outstanding()) as u64;
+        }
+    }
+    COMMANDS as f64 * 1e9 / now as f64
+}
+
+/// One lost packet costs about a round trip, not a timeout.
+#[test]
+fn a_network_that_loses_one_packet_of_a_hundred_costs_little() {
+    for seed in 1..=5 {
+        let (lossless, lossy) = (throughput(seed, 0), throughput(seed, 10_000));
+        assert!(lossy > 0.9 * lossless, "{lossy} of {lossless}, seed {seed}");
+    }
+}
