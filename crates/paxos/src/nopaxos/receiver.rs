@@ -74,6 +74,8 @@ pub struct Receiver {
     end: Instance,
     /// The latest session that a packet was of.
     later: Epoch,
+    /// Whether a packet has come behind a later one.
+    overtaken: bool,
     ring: Ring,
     slots: Vec<Slot>,
 }
@@ -115,6 +117,7 @@ impl Receiver {
             next: 0,
             end: 0,
             later: 0,
+            overtaken: false,
             ring: Ring::new(settings.slots),
             slots: vec![Slot::default(); settings.slots],
         }
@@ -197,8 +200,11 @@ impl Receiver {
         Ok(())
     }
 
-    fn within_window(&self, inst: Instance) -> Result<(), Reason> {
-        let ahead = inst.checked_sub(self.next).ok_or(Reason::Stale)?;
+    fn within_window(&mut self, inst: Instance) -> Result<(), Reason> {
+        let Some(ahead) = inst.checked_sub(self.next) else {
+            self.overtaken = true;
+            return Err(Reason::Stale);
+        };
         // The slot behind it must have a number, too.
         if ahead >= self.ring.slots() || inst == Instance::MAX {
             return Err(Reason::Window);
@@ -212,6 +218,7 @@ impl Receiver {
         if h.inst < self.end && self.slot(h.inst).has_come {
             return Err(Reason::Duplicate);
         }
+        self.overtaken |= h.inst < self.end;
         self.miss_up_to(now, h.inst);
         let slot = self.slot_mut(h.inst);
         slot.has_come = true;
@@ -288,6 +295,16 @@ impl Receiver {
         let missing = (self.next..self.end).filter(|slot| !self.slot(*slot).has_come);
         let due = missing.map(|slot| self.due_at(slot));
         due.filter(|due| *due > looked).min()
+    }
+
+    /// Whether a packet has come behind a later one, or once more, since this was asked.
+    pub fn take_overtaken(&mut self) -> bool {
+        std::mem::take(&mut self.overtaken)
+    }
+
+    /// How long a slot is waited for from now on.
+    pub fn set_reorder_wait(&mut self, time: Time) {
+        self.settings.reorder_wait = time;
     }
 
     // ---- Helpers

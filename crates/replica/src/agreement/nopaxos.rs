@@ -25,8 +25,10 @@ use paxos::{
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// How long a slot is waited for once a later one has come: packets may overtake each other.
+/// How long a slot is waited for once a later one has come, where packets have overtaken each other lately.
 const REORDER_WAIT: Time = 50_000;
+/// Lately means within this time.
+const REORDERED_FOR: Time = 1_000_000_000;
 /// Missing slots that are told to the replica at a time.
 const MAX_MISSING: usize = 1_024;
 /// What stays due although it was done is looked at again after so long. A sequencer of an earlier session is told
@@ -41,6 +43,8 @@ pub struct NoPaxos {
     receiver: Receiver,
     /// The session that the receiver listens to; 0 = none yet.
     listens_to: Epoch,
+    /// Until then packets may overtake each other.
+    reordered_until: Time,
     /// Packets of the replica to itself.
     to_self: VecDeque<(Header, Vec<u8>)>,
     /// What it has sent while there was nobody to take it.
@@ -125,9 +129,10 @@ impl Agreement for NoPaxos {
                 deployment: settings.deployment,
                 pid: settings.pid,
                 slots: settings.buffer,
-                reorder_wait: REORDER_WAIT,
+                reorder_wait: 0,
             }),
             listens_to: 0,
+            reordered_until: 0,
             to_self: VecDeque::new(),
             unsent: Sent::default(),
             executed: next,
@@ -251,6 +256,7 @@ impl Agreement for NoPaxos {
             self.replica.checkpointed(now, self.durable, &mut out);
         }
         let followed = self.follow(now, out);
+        self.adapt_to_reordering(now);
         for slots in self.receiver.missing(now, MAX_MISSING) {
             slots.for_each(|slot| self.replica.dropped(now, slot));
         }
@@ -371,6 +377,18 @@ impl NoPaxos {
     /// The role, for whoever wants to know its view, or to report a session that has begun.
     pub fn replica(&self) -> &Replica {
         &self.replica
+    }
+
+    /// What is missing is asked for at once, unless it may only be late. [O-WAIT]
+    fn adapt_to_reordering(&mut self, now: Time) {
+        if self.receiver.take_overtaken() {
+            self.reordered_until = now.saturating_add(REORDERED_FOR);
+        }
+        self.receiver
+            .set_reorder_wait(match now < self.reordered_until {
+                true => REORDER_WAIT,
+                false => 0,
+            });
     }
 
     // ---- A memory that is stored
