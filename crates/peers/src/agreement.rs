@@ -153,7 +153,7 @@ impl Agreement for Peer {
                 Some(self.votes_deadline().map_or(sync, |votes| votes.min(sync)))
             }
             Status::Normal => {
-                let again = self.asked_at + crate::peer::AGAIN;
+                let again = self.asked_at + crate::peer::FETCH_AGAIN;
                 let gap = (!self.early.is_empty()).then_some(again);
                 let deadlines = [Some(self.give_up_at()), gap];
                 deadlines.into_iter().flatten().min()

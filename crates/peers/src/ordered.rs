@@ -6,7 +6,7 @@ use paxos::{Flags, Header, Instance, MsgType, Outbox, Packet, Reason, Round, Ver
 
 use crate::log::Entry;
 use crate::message::Order;
-use crate::peer::{AGAIN, Peer, Protocol, Status};
+use crate::peer::{FETCH_AGAIN, Peer, Protocol, Status};
 
 /// Entries that wait for their turn, at most.
 const MAX_EARLY: usize = 8_192;
@@ -176,7 +176,7 @@ impl Peer {
         let from = self.log.end();
         let first = self.early.keys().next().copied().unwrap_or(known);
         let missing = first.min(known).saturating_sub(from);
-        if missing > 0 && self.now >= self.asked_at + AGAIN {
+        if missing > 0 && self.now >= self.asked_at + FETCH_AGAIN {
             self.asked_at = self.now;
             self.ask(self.leader(), from, missing, out);
         }

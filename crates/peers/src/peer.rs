@@ -20,6 +20,8 @@ const MILLISECOND: Time = 1_000_000;
 pub(crate) const HEARTBEAT: Time = 10 * MILLISECOND;
 /// What was asked for is asked for again.
 pub(crate) const AGAIN: Time = 5 * MILLISECOND;
+/// The same of entries that the leader has sent: a question and its answer take some hundred microseconds.
+pub(crate) const FETCH_AGAIN: Time = MILLISECOND / 2;
 /// Others put up with a silent leader for so long, each a little longer than the one before it.
 pub(crate) const PATIENCE: Time = 200 * MILLISECOND;
 /// Requests that wait for the end of a view change.
