@@ -85,6 +85,7 @@ impl World {
             deployment: deployment(5),
             pid: 0,
             retry_after: 1_000_000,
+            propose_after: 500_000,
             max_open: 4,
             nonce: NONCE,
         });

@@ -78,6 +78,7 @@ impl Recovery {
                 deployment,
                 pid,
                 retry_after: RETRY_AFTER,
+                propose_after: 0,
                 max_open: 1,
                 nonce,
             }),

@@ -54,6 +54,8 @@ pub struct RecoverSettings {
     pub pid: PartitionId,
     /// How long answers are waited for at first.
     pub retry_after: Time,
+    /// How long it only asks: what is on its way may still come.
+    pub propose_after: Time,
     /// Instances repaired at the same time, at most.
     pub max_open: usize,
     /// Random, never 0: tells this recoverer's questions from others' and seeds its jitter.
@@ -131,6 +133,11 @@ impl Recover {
         }
     }
 
+    /// How long repairs that begin from now on only ask.
+    pub fn set_propose_after(&mut self, time: Time) {
+        self.settings.propose_after = time;
+    }
+
     /// Remembers a configuration to judge votes of its epoch by. An epoch has one configuration for
     /// ever, so a known one is not replaced.
     pub fn learn(&mut self, configuration: &Configuration) {
@@ -170,7 +177,7 @@ impl Recover {
         self.active = Some(configuration.clone());
         for repair in self.open.values_mut() {
             let filler = std::mem::take(&mut repair.filler);
-            *repair = Repair::new(filler);
+            *repair = Repair::new(filler, now.saturating_add(self.settings.propose_after));
             repair.ask(
                 now,
                 self.settings.retry_after,
@@ -195,7 +202,7 @@ impl Recover {
             return Err(Reason::Full);
         }
         let members = self.active.as_ref().map_or(0, |c| c.acceptors.len());
-        let mut repair = Repair::new(filler);
+        let mut repair = Repair::new(filler, now.saturating_add(self.settings.propose_after));
         repair.ask(now, self.settings.retry_after, members);
         self.open.insert(inst, repair);
         self.due = self.due.min(now);
@@ -315,7 +322,8 @@ impl Recover {
                 let waited = answered.count_ones() >= quorum && *patience <= now;
                 // A later epoch's promise can't be outdone: its epoch is to be awaited. [R-RETREAT]
                 let epoch_over = repair.preempted_by.epoch() > self.attempts.epoch;
-                if !(hopeless || waited) || self.attempts.lane.is_none() || epoch_over {
+                let only_asks = now < repair.propose_from || self.attempts.lane.is_none();
+                if !(hopeless || waited) || only_asks || epoch_over {
                     return false;
                 }
                 let Some(round) = self.attempts.take(inst, repair.preempted_by) else {
@@ -393,11 +401,10 @@ impl Recover {
         let delay = self.backoff.delay(self.settings.retry_after, repair.tries);
         repair.tries += 1;
         repair.resend_at = now.saturating_add(delay);
-        match &repair.phase {
-            Phase::Query { patience, .. } if *patience > now => {
-                repair.resend_at = repair.resend_at.min(*patience);
-            }
-            _ => {}
+        if let Phase::Query { patience, .. } = &repair.phase {
+            let later = [*patience, repair.propose_from];
+            let later = later.into_iter().filter(|at| *at > now);
+            repair.resend_at = later.fold(repair.resend_at, Time::min);
         }
         self.due = self.due.min(repair.resend_at);
         self.open.insert(inst, repair);

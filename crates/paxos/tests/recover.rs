@@ -46,6 +46,7 @@ impl Bench {
                 },
                 pid: 1,
                 retry_after: RETRY,
+                propose_after: 0,
                 max_open: 3,
                 nonce: NONCE,
             }),
@@ -701,4 +702,20 @@ fn what_is_not_for_it_is_dropped() {
         Verdict::Dropped(Reason::BadValue)
     );
     assert_eq!(bench.recover.open(), 1);
+}
+
+/// Who has no vote may get the proposal yet. [X-HOLE]
+#[test]
+fn nothing_is_proposed_before_it_was_asked_for_a_while() {
+    let mut b = Bench::new();
+    b.recover.set_propose_after(RETRY / 2);
+    b.recover(9);
+    for from in [1, 2] {
+        assert_eq!(b.no_vote(from, 9), Verdict::Changed);
+    }
+    b.tick(RETRY / 2 - 1);
+    let proposes = |b: &Bench| b.sent.iter().any(|(_, h, _)| h.msgtype == MsgType::Phase1a);
+    assert!(!proposes(&b));
+    b.tick(1);
+    assert!(proposes(&b));
 }

@@ -33,6 +33,7 @@ fn recoverer(node: NodeId, seed: u64) -> Recover {
         deployment: deployment(node, 1),
         pid: 0,
         retry_after: 10 * MILLISECOND,
+        propose_after: 0,
         max_open: 64,
         nonce: seed * 1000 + u64::from(node),
     })

@@ -58,7 +58,11 @@ pub struct Settings {
     pub buffer: usize,
     /// Learner nodes whose DELIVER is a decision; usually none.
     pub learners: Vec<NodeId>,
-    /// A gap this old is repaired. Each replica waits a little longer than the one before it.
+    /// What is missing is asked for as soon as something behind it has been decided for so long: packets may overtake
+    /// each other.
+    pub ask_after: Time,
+    /// A gap behind which nothing is known to be decided is asked for when it is this old. Each replica waits a little
+    /// longer than the one before it.
     pub repair_after: Time,
     /// Instances under repair at once.
     pub repair_limit: usize,
@@ -97,6 +101,7 @@ impl Settings {
             pid,
             buffer: 8_192,
             learners: Vec::new(),
+            ask_after: MILLISECOND / 20,
             repair_after: 10 * MILLISECOND,
             repair_limit: 64,
             window: 65_536,

@@ -118,6 +118,30 @@ fn votes_are_counted_with_a_real_quorum() {
     assert_eq!(r.vote(ACCEPTORS[1], 0), Verdict::Dropped(Reason::Stale));
 }
 
+/// [X-HOLE]
+#[test]
+fn what_something_was_decided_behind_is_asked_for_soon_and_once() {
+    let mut r = fed();
+    for inst in [0, 2, 5] {
+        let _ = r.vote(ACCEPTORS[0], inst);
+        let _ = r.vote(ACCEPTORS[1], inst);
+    }
+    // Nothing is decided behind it.
+    let _ = r.vote(ACCEPTORS[0], 6);
+    r.tick(0);
+    r.finish();
+    let due = r.now + r.settings.ask_after;
+    assert_eq!(r.worker.next_deadline(), Some(due));
+    assert!(queried(&r.tick(due - 1)).is_empty());
+    assert_eq!(queried(&r.tick(due)), [1, 3, 4]);
+    assert!(queried(&r.tick(due + r.settings.ask_after)).is_empty());
+    for inst in [1, 3, 4] {
+        let _ = r.vote(ACCEPTORS[0], inst);
+        let _ = r.vote(ACCEPTORS[1], inst);
+    }
+    assert_eq!(r.worker.next(), 6);
+}
+
 /// [X-REPAIR]
 #[test]
 fn what_is_missing_is_asked_for_when_it_is_old_and_nothing_else() {

@@ -95,6 +95,8 @@ pub(super) enum Phase {
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Repair {
     pub(super) filler: Candidate,
+    /// Before that it only asks.
+    pub(super) propose_from: Time,
     pub(super) phase: Phase,
     /// The latest vote of each member of the active configuration.
     pub(super) votes: Vec<Option<Vote>>,
@@ -116,9 +118,10 @@ pub(super) struct Repair {
 
 impl Repair {
     /// One about which nothing is known.
-    pub(super) fn new(filler: Candidate) -> Repair {
+    pub(super) fn new(filler: Candidate, propose_from: Time) -> Repair {
         Repair {
             filler,
+            propose_from,
             phase: Phase::query(0),
             votes: Vec::new(),
             trims: Vec::new(),

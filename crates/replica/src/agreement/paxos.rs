@@ -15,7 +15,7 @@ mod ring;
 mod shown;
 
 use self::epochs::Epochs;
-use self::gap::Gaps;
+use self::gap::{Gaps, Holes};
 use self::ring::Ring;
 use self::shown::Shown;
 use super::poll::Poll;
@@ -29,6 +29,10 @@ use paxos::{
 };
 use std::ops::Range;
 
+/// A gap is asked about for this fraction of the time after which it counts as old before anything is proposed for it: whoever
+/// says that there is no vote may get the proposal yet.
+const REPAIR_DIVISOR: Time = 8;
+
 /// See the module.
 pub struct Paxos {
     settings: Settings,
@@ -41,6 +45,7 @@ pub struct Paxos {
     learner: HostLearner,
     recover: Recover,
     gaps: Gaps,
+    holes: Holes,
     shown: Shown,
     poll: Poll,
     reads: ReadBounds,
@@ -88,6 +93,7 @@ impl Agreement for Paxos {
             deployment,
             pid: settings.pid,
             retry_after: settings.repair_after,
+            propose_after: settings.repair_after / REPAIR_DIVISOR,
             max_open: settings.repair_limit,
             nonce,
         });
@@ -99,6 +105,7 @@ impl Agreement for Paxos {
             learner,
             recover,
             gaps: Gaps::new(settings.repair_after),
+            holes: Holes::new(settings.ask_after),
             shown: Shown::default(),
             poll: Poll::new(settings.poll_interval, now),
             reads: ReadBounds::new(ReadSettings {
@@ -220,6 +227,7 @@ impl Agreement for Paxos {
     fn next_deadline(&self) -> Option<Time> {
         let deadlines = [
             self.gaps.next_deadline(),
+            self.holes.next_deadline(),
             self.recover.next_deadline(),
             self.reads.next_deadline(),
             // There is nobody to ask before the first view.
@@ -365,6 +373,7 @@ impl Paxos {
         match learned {
             Learned::Decided => {
                 self.gaps.begun_below(end);
+                self.holes.decided(h.inst);
                 Stepped {
                     verdict: Verdict::Changed,
                     news: self.decided(decided(h, packet.value)),
@@ -490,7 +499,9 @@ impl Paxos {
         let base = self.settings.repair_after;
         let random = SplitMix::new(self.settings.seed ^ u64::from(node)).draw();
         let jitter = random % (base / 4).max(1);
-        self.gaps.set_patience(base + turn * base / 2 + jitter);
+        let patience = base + turn * base / 2 + jitter;
+        self.gaps.set_patience(patience);
+        self.recover.set_propose_after(patience / REPAIR_DIVISOR);
     }
 
     /// Where a checkpoint would help: at what is trimmed; while a repair is stuck, at what a single

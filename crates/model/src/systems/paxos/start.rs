@@ -45,6 +45,7 @@ impl Paxos {
                 pid: 0,
                 // Small, so that waiting times have no jitter that would tell states apart.
                 retry_after: 1,
+                propose_after: 0,
                 max_open: 4,
                 nonce: repairer_nonce(place),
             });

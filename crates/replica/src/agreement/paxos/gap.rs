@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When to repair which instances.
 //!
+//! An instance behind which another one is decided is a *hole*: acceptors vote in the order in which the leader has sent,
+//! so what it waits for was lost in all likelihood.
+//!
 //! An instance is *open* here if it is not decided, yet something shows that it was begun: a decision or a
 //! vote further on, or what f+1 acceptors or the leader say. What has been open for a while is repaired.
 //! Age is measured with one mark instead of a clock per instance: everything below the mark was
@@ -74,9 +77,84 @@ impl Gaps {
     }
 }
 
+/// Holes, each of which is told of once.
+pub(crate) struct Holes {
+    patience: Time,
+    /// 1 + the largest instance that is decided.
+    decided: Instance,
+    /// What `decided` was when the wait began.
+    mark: Instance,
+    /// When the wait is over; none while there is no hole that wasn't told of.
+    due: Option<Time>,
+    /// Below that all were told of.
+    told: Instance,
+}
+
+impl Holes {
+    pub fn new(patience: Time) -> Holes {
+        Holes {
+            patience,
+            decided: 0,
+            mark: 0,
+            due: None,
+            told: 0,
+        }
+    }
+
+    #[inline]
+    pub fn decided(&mut self, inst: Instance) {
+        self.decided = self.decided.max(inst.saturating_add(1));
+    }
+
+    /// Begins to wait once there is a hole; `ready` is the first instance that isn't decided.
+    pub fn follow(&mut self, now: Time, ready: Instance) {
+        if ready >= self.decided || self.told >= self.decided {
+            self.due = None;
+        } else if self.due.is_none() {
+            self.mark = self.decided;
+            self.due = Some(now.saturating_add(self.patience));
+        }
+    }
+
+    /// The end of the holes that have been there for long enough, once.
+    pub fn old_below(&mut self, now: Time, ready: Instance) -> Option<Instance> {
+        self.follow(now, ready);
+        if self.due? > now {
+            return None;
+        }
+        self.due = None;
+        self.told = self.mark;
+        self.follow(now, ready);
+        (ready < self.told).then_some(self.told)
+    }
+
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.due
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// [X-HOLE]
+    #[test]
+    fn a_hole_is_told_of_once_and_soon() {
+        let mut holes = Holes::new(5);
+        holes.decided(0);
+        assert_eq!(holes.old_below(0, 1), None);
+        assert_eq!(holes.next_deadline(), None, "nothing is missing");
+        holes.decided(3);
+        assert_eq!(holes.old_below(1, 1), None);
+        holes.decided(6);
+        assert_eq!(holes.old_below(5, 1), None);
+        assert_eq!(holes.old_below(6, 1), Some(4), "4 and 5 are younger");
+        assert_eq!(holes.old_below(11, 4), Some(7));
+        assert_eq!(holes.next_deadline(), None, "all were told of");
+        assert_eq!(holes.old_below(100, 4), None);
+        holes.decided(9);
+        assert_eq!(holes.old_below(101, 10), None, "it has come");
+    }
 
     /// [X-REPAIR]
     #[test]

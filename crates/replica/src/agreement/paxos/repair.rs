@@ -11,6 +11,7 @@ impl Paxos {
     pub(super) fn follow_gaps(&mut self, now: Time) {
         self.gaps.begun_below(self.shown.by_quorum());
         self.gaps.follow(now, self.next);
+        self.holes.follow(now, self.ready);
     }
 
     pub(super) fn repair(&mut self, now: Time, out: &mut impl Outbox) {
@@ -20,11 +21,15 @@ impl Paxos {
             self.repair_below = old;
             self.repair_from = self.next;
         }
+        if let Some(end) = self.holes.old_below(now, self.ready) {
+            self.repair_below = self.repair_below.max(end);
+            self.repair_from = self.next;
+        }
         self.start_repairs(now);
         self.recover.tick(now, out);
     }
 
-    /// Begins as many repairs as may be open at once. [X-REPAIR]
+    /// Begins as many repairs as may be open at once. [X-REPAIR] [X-HOLE]
     pub(super) fn start_repairs(&mut self, now: Time) {
         if self.epochs.last().is_none() {
             return;
