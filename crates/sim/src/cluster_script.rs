@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `TIME load CLIENT PID COUNT OP` | `COUNT` commands of one kind, a millisecond apart, of one key |
 //! | `expect acknowledged N` | so many commands are answered in the end |
+//! | `expect answers within SECONDS` | no command waited longer for its answer |
 //! | `expect epochs N` | the last epoch is N or a later one |
 //! | `expect epochs = N` | the last epoch is N |
 //! | `expect line WORDS` | some line of the trace has all these words, in this order |
@@ -19,11 +20,13 @@ use crate::cluster::Outcome;
 use crate::plan::{Action, Plan, parse_seconds, seconds};
 use crate::queue::MILLISECOND;
 use crate::run::{Options, run_plan};
+use paxos::Time;
 
 /// What must come of a script.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Expectation {
     Acknowledged(u64),
+    AnswersWithin(Time),
     EpochsAtLeast(u32),
     Epochs(u32),
     Line(Vec<String>),
@@ -107,6 +110,10 @@ fn expectation(words: &[&str]) -> Result<Expectation, String> {
     let owned = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
     match words {
         ["acknowledged", n] => Ok(Expectation::Acknowledged(number(n)?)),
+        ["answers", "within", time] => {
+            let time = parse_seconds(time).ok_or_else(|| format!("'{time}' is no time"))?;
+            Ok(Expectation::AnswersWithin(time))
+        }
         ["epochs", "=", n] => Ok(Expectation::Epochs(number(n)? as u32)),
         ["epochs", n] => Ok(Expectation::EpochsAtLeast(number(n)? as u32)),
         ["line", words @ ..] if !words.is_empty() => Ok(Expectation::Line(owned(words))),
@@ -120,6 +127,7 @@ impl Expectation {
         let find = |words: &[String]| outcome.trace.iter().find(|line| has(line, words));
         let met = match self {
             Expectation::Acknowledged(n) => outcome.commands == *n,
+            Expectation::AnswersWithin(time) => outcome.longest_wait <= *time,
             Expectation::Epochs(n) => outcome.epochs == *n,
             Expectation::EpochsAtLeast(n) => outcome.epochs >= *n,
             Expectation::Line(words) => find(words).is_some(),
@@ -132,8 +140,9 @@ impl Expectation {
             return Ok(());
         }
         Err(format!(
-            "expected {self:?}; {} acknowledged, last epoch {}, after {} s",
+            "expected {self:?}; {} acknowledged within {} s each, last epoch {}, after {} s",
             outcome.commands,
+            seconds(outcome.longest_wait),
             outcome.epochs,
             seconds(outcome.virtual_time)
         ))
@@ -160,6 +169,7 @@ mod tests {
         run("expect acknowledged 5\nexpect epochs = 1\nexpect line leader-1 PHASE2A i1").unwrap();
         for wrong in [
             "expect acknowledged 6",
+            "expect answers within 0.000001",
             "expect epochs 2",
             "expect line leader-2 -> acceptor-1 PHASE2A",
             "expect no line leader-1 -> acceptor-1 PHASE2A",

@@ -75,6 +75,8 @@ pub struct Outcome {
     pub decided: u64,
     /// Commands acknowledged to clients.
     pub commands: u64,
+    /// The longest time that a command waited for its answer.
+    pub longest_wait: Time,
     /// Epochs in the store at the end.
     pub epochs: u32,
     /// One line an event, if wanted.
@@ -209,12 +211,16 @@ impl<G: Protocol> Cluster<G> {
         if self.is_sound() {
             self.check_history();
         }
+        let answered = self.world.history.iter();
+        let waits = answered.filter_map(|op| Some(op.answer?.0 - op.call));
+        let longest_wait = waits.max().unwrap_or(0);
         let last = |c: &ControllerHost| c.needed().last().map_or(0, |c| c.epoch);
         Outcome {
             steps: self.world.steps,
             virtual_time: self.world.now(),
             decided: self.world.votes.decided(),
             commands: self.world.executions.acknowledged_count(),
+            longest_wait,
             epochs: last(&self.controller).max(self.sessions.last()),
             undecided: self.world.findings.undecided,
             violations: self.world.findings.violations,
