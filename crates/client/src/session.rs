@@ -93,7 +93,9 @@ pub struct Client {
     home: HomeOfSessions,
     completions: Completions,
     control: ControlClient,
+    /// When a view was last asked for: because somebody else may lead, and at all.
     asked_for_leader: Time,
+    asked_for_view: Time,
     /// How often the leader was confirmed since the last answer.
     vain_confirmations: u32,
     /// Of the newest view.
@@ -279,6 +281,7 @@ impl Client {
             completions: Completions::default(),
             control: ControlClient::new(cluster)?,
             asked_for_leader: 0,
+            asked_for_view: 0,
             vain_confirmations: 0,
             view_age: View::nothing(group).age(),
             spinner: Spinner::new(options.spin),
@@ -659,7 +662,7 @@ impl Client {
             .min()
             .map_or(WAIT_STEP, |at| Duration::from_nanos(at.saturating_sub(now)));
         // What the controller tells who asked it lately. [E-ASKED]
-        let told = now < self.asked_for_leader + 2 * WATCH_INTERVAL;
+        let told = now < self.asked_for_view + 2 * WATCH_INTERVAL;
         let told = told.then(|| self.control.as_fd());
         let fds = std::iter::once(self.plane.as_fd()).chain(told);
         let ready = self.spinner.wait_for(fds, Some(timeout.min(until_tick)))?;
@@ -676,7 +679,7 @@ impl Client {
         if self.proposer.next_deadline().is_some_and(|at| at <= now) {
             self.proposer.tick(now, &mut self.outbox);
             self.plane.send(&mut self.outbox.batch);
-            if now >= self.asked_for_leader + WATCH_INTERVAL {
+            if now >= self.asked_for_view + WATCH_INTERVAL {
                 self.request_view(now);
             }
         }
@@ -690,7 +693,9 @@ impl Client {
         self.plane.send(&mut self.outbox.batch);
         let asks = self.proposer.needs_leader() || self.counted.needs_view();
         if asks && now >= self.asked_for_leader + ASK_INTERVAL {
-            self.ask_for_leader(now);
+            // The answers are taken while it waits for those to commands.
+            self.asked_for_leader = now;
+            self.request_view(now);
         }
     }
 
@@ -705,7 +710,7 @@ impl Client {
     }
 
     fn request_view(&mut self, now: Time) {
-        self.asked_for_leader = now;
+        self.asked_for_view = now;
         let group = self.group;
         for node in control_nodes(&self.cluster, group) {
             self.control
