@@ -33,12 +33,15 @@ pub fn run(data: &[u8]) {
             continue;
         }
         assert!(sent.contains(&datagram), "{datagram:02x?} was never sent");
-        let of_client = signer_of(&packet) != NODES;
+        let signer = signer_of(&packet);
         let header = packet.header;
-        assert!(!of_client || !header.msgtype.is_of_nodes());
+        assert!(signer == NODES || !header.msgtype.is_of_nodes());
         let counter = packet.tag.map_or(0, |tag| Tag::parse(tag).counter);
         if header.msgtype == MsgType::Request && replays.admit(packet).is_ok() {
-            assert!(taken.insert((header.client, counter)), "taken again");
+            assert!(
+                taken.insert((signer, header.client, counter)),
+                "taken again"
+            );
         }
     }
 }

@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use keys::{KeyFile, MAX_CLIENTS, NODES, Purpose};
 use paxos::auth::{Head, KeyId, KeyPair};
 use paxos::wire::Tag;
-use paxos::{Header, auth};
+use paxos::{Header, MsgType, auth};
 
 use crate::plane::SendBatch;
 
@@ -64,7 +64,7 @@ impl Signer {
     pub fn new(keyring: Option<Arc<Keyring>>) -> Signer {
         Signer(keyring.map(|keyring| Signing {
             keyring,
-            counter: first_counter(),
+            counter: time(),
         }))
     }
 
@@ -113,15 +113,20 @@ impl Signer {
 impl Signing {
     fn sign(&mut self, header: &Header, value: &[u8], reader: u8) -> Option<Head> {
         self.counter += 1;
+        // Of others nobody looks at it.
+        if header.msgtype == MsgType::Request {
+            self.counter = self.counter.max(time());
+        }
         self.keyring.sign(header, value, reader, self.counter)
     }
 }
 
-/// Later than those of whoever sent in the same name before, unless that one signed more than 65,536 packets a second
-/// all its life.
-fn first_counter() -> u64 {
+/// What a counter is at least: the time, in 65,536ths of a second. A leader that has forgotten a client takes only what is
+/// newer than all that it has forgotten with it. [M-REPLAYED]
+fn time() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| now.as_secs() << 16) % Tag::COUNTERS
+    let parts = now.map_or(0, |now| (now.as_nanos() << 16) / 1_000_000_000);
+    (parts % u128::from(Tag::COUNTERS)) as u64
 }
 
 #[cfg(test)]

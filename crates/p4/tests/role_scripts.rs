@@ -10,7 +10,7 @@ use common::{IN_COMBINATIONS, P4Device};
 use sim::script::{Build, Device, Setup, run};
 
 /// Scripts that no switch can be held to, and why.
-const NOT_FOR_SWITCHES: [(&str, &str); 12] = [
+const NOT_FOR_SWITCHES: [(&str, &str); 13] = [
     (
         "acceptor_long_values.txt",
         "values have more than 128 bytes",
@@ -23,6 +23,7 @@ const NOT_FOR_SWITCHES: [(&str, &str); 12] = [
     ("signed_host_learner.txt", "it is in a replica's host"),
     ("signed_leader.txt", "tags pass untouched"),
     ("signed_leader_multi.txt", "tags pass untouched"),
+    ("signed_replays.txt", "tags pass untouched"),
     ("signed_learner.txt", "tags pass untouched"),
     ("signed_receiver.txt", "it is in a replica's host"),
     ("signed_sequencer.txt", "tags pass untouched"),

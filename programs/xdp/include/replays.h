@@ -7,55 +7,50 @@
 
 #include "siphash.h"
 
-#define REMEMBERED_CLIENTS 65536
+/* The buckets of each holder of a key: nobody is forgotten because of another holder's clients. */
+#define BUCKETS 1024
+#define HOLDERS (KEY_NUMBER + 1)
 #define WAYS 4
-#define BUCKETS (REMEMBERED_CLIENTS / WAYS)
 
 /* Which counters there were of a client. */
 struct seen {
-	/* 0: the place is free. */
 	__u64 client;
 	__u64 highest;
 	/* Bit n: `highest` - n was there. */
 	__u64 window;
 };
 
-/* Those that came last stand in front. */
 struct seen_clients {
 	struct seen way[WAYS];
+	/* No counter of a client that was forgotten here is higher. */
+	__u64 forgotten;
 	__u32 lock;
-	__u32 unused[7];
+	__u32 unused[5];
 };
 _Static_assert(sizeof(struct seen_clients) == 128, "a bucket is two cache lines");
 
 struct {
 	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, BUCKETS);
+	__uint(max_entries, HOLDERS * BUCKETS);
 	__type(key, __u32);
 	__type(value, struct seen_clients);
 } replays SEC(".maps");
 
-static __always_inline struct seen_clients *bucket_of(__u64 client)
+static __always_inline struct seen_clients *bucket_of(__u32 holder, __u64 client)
 {
-	__u32 at = ((client * 0x9e3779b97f4a7c15) >> 32) % BUCKETS;
+	__u32 at = ((client * 0x9e3779b97f4a7c15) >> 32) % BUCKETS + holder % HOLDERS * BUCKETS;
 
 	return bpf_map_lookup_elem(&replays, &at);
 }
 
-/* The client's place; the one that was there longest gives way to a new client. The bucket is locked. */
+/* The client's place; NULL = it isn't remembered. The bucket is locked. */
 static __always_inline struct seen *place_of(struct seen_clients *bucket, __u64 client)
 {
 #pragma clang loop unroll(full)
 	for (int i = 0; i < WAYS; i++)
 		if (bucket->way[i].client == client)
 			return &bucket->way[i];
-#pragma clang loop unroll(full)
-	for (int i = WAYS - 1; i > 0; i--)
-		bucket->way[i] = bucket->way[i - 1];
-	bucket->way[0].client = client;
-	bucket->way[0].highest = 0;
-	bucket->way[0].window = 0;
-	return &bucket->way[0];
+	return NULL;
 }
 
 /* Counters may overtake one another on their way, but not by far. */
@@ -79,6 +74,37 @@ static __always_inline int admits(struct seen *seen, __u64 counter)
 	return 1;
 }
 
+/* Counters follow the time, so who has the lowest has been silent longest. */
+static __always_inline void replace_oldest(struct seen_clients *bucket, const struct seen *newcomer)
+{
+	struct seen *oldest = &bucket->way[0];
+
+#pragma clang loop unroll(full)
+	for (int i = 1; i < WAYS; i++)
+		if (bucket->way[i].highest < oldest->highest)
+			oldest = &bucket->way[i];
+	if (oldest->highest > bucket->forgotten)
+		bucket->forgotten = oldest->highest;
+	*oldest = *newcomer;
+}
+
+static __always_inline int bucket_admits(struct seen_clients *bucket, __u64 client, __u64 counter)
+{
+	struct seen *seen = place_of(bucket, client);
+	struct seen newcomer = {
+		.client = client,
+		.highest = bucket->forgotten,
+		.window = ~0ULL,
+	};
+
+	if (seen)
+		return admits(seen, counter);
+	if (!admits(&newcomer, counter))
+		return 0;
+	replace_oldest(bucket, &newcomer);
+	return 1;
+}
+
 /* Of the message's tag, which was found right. */
 static __always_inline __u64 counter_of(struct xdp_md *ctx, const struct message *m)
 {
@@ -89,14 +115,14 @@ static __always_inline __u64 counter_of(struct xdp_md *ctx, const struct message
 }
 
 /* 0, or why a request isn't taken. [M-REPLAYED] */
-SUBPROGRAM int admit_counter(__u64 client, __u64 counter)
+SUBPROGRAM int admit_counter(__u32 holder, __u64 client, __u64 counter)
 {
-	struct seen_clients *bucket = bucket_of(client);
+	struct seen_clients *bucket = bucket_of(holder, client);
 	int admitted;
 
 	if (!bucket || !lock_soon(&bucket->lock))
 		return REASON_BUSY;
-	admitted = admits(place_of(bucket, client), counter);
+	admitted = bucket_admits(bucket, client, counter);
 	unlock(&bucket->lock);
 	return admitted ? 0 : REASON_REPLAYED;
 }
@@ -106,19 +132,19 @@ static __always_inline int admit(struct xdp_md *ctx, const struct device *device
 {
 	if (!(device->flags & DEVICE_SIGNED) || m->msgtype != REQUEST)
 		return 0;
-	return admit_counter(m->client, counter_of(ctx, m));
+	return admit_counter(m->signer, m->client, counter_of(ctx, m));
 }
 
 /* The node's process will run the program once more on the same request. */
-SUBPROGRAM void expect_again(__u64 client, __u64 counter)
+SUBPROGRAM void expect_again(__u32 holder, __u64 client, __u64 counter)
 {
-	struct seen_clients *bucket = bucket_of(client);
+	struct seen_clients *bucket = bucket_of(holder, client);
 	struct seen *seen;
 
 	if (!bucket || !lock_soon(&bucket->lock))
 		return;
 	seen = place_of(bucket, client);
-	if (counter <= seen->highest && seen->highest - counter < 64)
+	if (seen && counter <= seen->highest && seen->highest - counter < 64)
 		seen->window &= ~(1ULL << ((seen->highest - counter) & 63));
 	unlock(&bucket->lock);
 }

@@ -488,7 +488,7 @@ static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m,
 	sent(&s->common, done, XDP_TX);
 	/* Else the node's process would find that this counter was there. */
 	if (!done && s->common.device->flags & DEVICE_SIGNED)
-		expect_again(m->client, counter);
+		expect_again(m->signer, m->client, counter);
 	return VERDICT_REJECTED + reason;
 }
 

@@ -255,18 +255,13 @@ fn tags_are_those_of_the_golden_bytes() {
         let generation = number("generation");
         let file = file_of(field("secret"), generation, packet.header.cluster);
         let keyring = ring(&file);
-        let mut signing = Signing {
-            keyring: keyring.clone(),
-            counter: number("counter") - 1,
-        };
         let header = Header {
             flags: Flags(packet.header.flags.0 & !Flags::TAG.0),
             ..packet.header
         };
-        let head = signing
-            .sign(&header, packet.value, number("number") as u8)
-            .unwrap();
-        assert_eq!([&head[..], packet.value].concat(), bytes, "{record}");
+        let reader = number("number") as u8;
+        let again = keyring.datagram(&header, packet.value, reader, number("counter"));
+        assert_eq!(again.unwrap(), bytes, "{record}");
         checked += 1;
     }
     assert_eq!(checked, 7);
@@ -300,16 +295,12 @@ fn file_of(secret: &str, generation: u64, cluster: u32) -> KeyFile {
 }
 
 /// A request with this counter.
-fn request(keyring: &Arc<Keyring>, client: u64, counter: u64) -> Vec<u8> {
+fn request(keyring: &Keyring, client: u64, counter: u64) -> Vec<u8> {
     let header = Header {
         client,
         ..header(MsgType::Request)
     };
-    let mut signing = Signing {
-        keyring: keyring.clone(),
-        counter: counter - 1,
-    };
-    [&signing.sign(&header, b"x", NODES).unwrap()[..], b"x"].concat()
+    keyring.datagram(&header, b"x", NODES, counter).unwrap()
 }
 
 /// [M-REPLAYED]
@@ -364,4 +355,76 @@ fn many_clients_are_remembered_at_once() {
         assert!(replays.admit(Packet::parse(&vote).unwrap()).is_ok());
         assert!(off.admit(Packet::parse(&unsigned).unwrap()).is_ok());
     }
+}
+
+/// However many clients there were, and in whatever order their requests come again: each was taken once. [M-REPLAYED]
+#[test]
+fn who_is_forgotten_cant_be_repeated() {
+    let keyring = ring(&nodes_file());
+    let mut replays = Replays::new(true);
+    let recorded: Vec<_> = (1..=100_000u64)
+        .map(|client| request(&keyring, client << 16, 1_000 + client))
+        .collect();
+    let mut admitted = |datagrams: &mut dyn Iterator<Item = &Vec<u8>>| {
+        let verdicts = datagrams.map(|datagram| replays.admit(Packet::parse(datagram).unwrap()));
+        verdicts.filter(Result::is_ok).count()
+    };
+    assert_eq!(admitted(&mut recorded.iter()), 100_000);
+    for _ in 0..2 {
+        assert_eq!(admitted(&mut recorded.iter()), 0);
+        assert_eq!(admitted(&mut recorded.iter().rev()), 0);
+    }
+    // Each of them is still served: its counters follow the time.
+    let later = (1..=100_000u64).map(|client| request(&keyring, client << 16, 200_000 + client));
+    let later: Vec<_> = later.collect();
+    assert_eq!(admitted(&mut later.iter()), 100_000);
+    assert_eq!(admitted(&mut later.iter()), 0);
+    assert_eq!(admitted(&mut recorded.iter()), 0);
+}
+
+/// Who has a client's key can't use up the counters of another holder's client, or have it forgotten. [M-REPLAYED]
+#[test]
+fn holders_count_by_themselves() {
+    let mut file = nodes_file();
+    let [billing, shop] = ["billing", "shop"].map(|name| ring(&file.client(name).unwrap()));
+    let mut replays = Replays::new(true);
+    let mut admit = |keyring, client, counter| {
+        let datagram = request(keyring, client, counter);
+        replays.admit(Packet::parse(&datagram).unwrap()).map(drop)
+    };
+    let last = Tag::COUNTERS - 1;
+    assert_eq!(admit(&billing, 7, 1_000), Ok(()));
+    assert_eq!(admit(&shop, 7, last), Ok(()));
+    for client in 0..40_000 {
+        // Those that find no room are refused.
+        let _ = admit(&shop, client, last);
+    }
+    assert_eq!(admit(&shop, 50_000, 1_001), Err(Reason::Replayed));
+    assert_eq!(admit(&billing, 7, 1_000), Err(Reason::Replayed));
+    assert_eq!(admit(&billing, 7, 1_001), Ok(()));
+    assert_eq!(admit(&ring(&file), 7, 1_001), Ok(()));
+}
+
+/// [M-REPLAYED]
+#[test]
+fn counters_of_requests_follow_the_time() {
+    let mut signing = Signing {
+        keyring: ring(&nodes_file()),
+        counter: 5,
+    };
+    let mut counter = |msgtype| {
+        signing.sign(&header(msgtype), b"x", NODES).unwrap();
+        signing.counter
+    };
+    assert_eq!(counter(MsgType::Phase2a), 6);
+    let before = time();
+    let first = counter(MsgType::Request);
+    assert!((before..=time()).contains(&first));
+    assert!(counter(MsgType::Request) > first);
+    let ahead = time() + (1 << 30);
+    signing.counter = ahead;
+    signing
+        .sign(&header(MsgType::Request), b"x", NODES)
+        .unwrap();
+    assert_eq!(signing.counter, ahead + 1, "the clock was put back");
 }

@@ -2,20 +2,20 @@
 //! Requests that somebody sends again who has seen them on their way.
 //!
 //! Each takes an instance of the log, and nobody executes it: replicas know the request by its number. A client's own
-//! repetition has another counter. So a leader takes a counter once.
+//! repetition has another counter. So a leader takes a counter of a client once, also after it has forgotten that client.
 
+use super::{HOLDERS, signer_of};
 use crate::wire::Tag;
 use crate::{MsgType, Packet, Reason};
 
-/// Clients that are remembered: a power of two.
-const CLIENTS: usize = 1 << 16;
-/// Places that a client may have.
+/// Buckets that each holder of a key has for its clients: nobody is forgotten because of another holder's. A power of two.
+const BUCKETS: usize = 1 << 10;
+/// Clients that a bucket remembers.
 const WAYS: usize = 4;
 
 /// Which counters there were of a client (`client` in the header: a session, or a proposer's number).
 #[derive(Clone, Copy, Default, Debug)]
 struct Seen {
-    /// 0: the place is free.
     client: u64,
     highest: u64,
     /// Bit n: `highest` - n was there.
@@ -23,6 +23,15 @@ struct Seen {
 }
 
 impl Seen {
+    /// A client of which nothing is known, but that none of its counters above this one was there.
+    fn above(client: u64, highest: u64) -> Seen {
+        Seen {
+            client,
+            highest,
+            window: u64::MAX,
+        }
+    }
+
     /// Counters may overtake one another on their way, but not by far.
     fn admits(&mut self, counter: u64) -> bool {
         if let Some(ahead) = counter.checked_sub(self.highest).filter(|&by| by > 0) {
@@ -39,12 +48,42 @@ impl Seen {
     }
 }
 
-/// See the module. It remembers 65,536 clients or nearly so many, those that came last, and takes no memory before the
-/// first request comes.
+#[derive(Clone, Copy, Default, Debug)]
+struct Bucket {
+    ways: [Seen; WAYS],
+    /// No counter of a client that was forgotten here is higher.
+    forgotten: u64,
+}
+
+impl Bucket {
+    fn admits(&mut self, client: u64, counter: u64) -> bool {
+        if let Some(seen) = self.ways.iter_mut().find(|seen| seen.client == client) {
+            return seen.admits(counter);
+        }
+        let mut newcomer = Seen::above(client, self.forgotten);
+        newcomer.admits(counter) && {
+            self.replace_oldest(newcomer);
+            true
+        }
+    }
+
+    /// Counters follow the time, so who has the lowest has been silent longest.
+    fn replace_oldest(&mut self, newcomer: Seen) {
+        if let Some(oldest) = self.ways.iter_mut().min_by_key(|seen| seen.highest) {
+            self.forgotten = self.forgotten.max(oldest.highest);
+            *oldest = newcomer;
+        }
+    }
+}
+
+/// See the module. It remembers 4,096 clients of each holder or nearly so many, and takes no memory before a holder's
+/// first request comes. Of a client that it has forgotten it takes what is newer than all that it has forgotten with it:
+/// so a client's counters follow the time.
 #[derive(Debug)]
 pub struct Replays {
     on: bool,
-    seen: Vec<[Seen; WAYS]>,
+    /// By the holder's number.
+    buckets: [Vec<Bucket>; HOLDERS],
 }
 
 impl Replays {
@@ -52,7 +91,7 @@ impl Replays {
     pub fn new(on: bool) -> Replays {
         Replays {
             on,
-            seen: Vec::new(),
+            buckets: [const { Vec::new() }; HOLDERS],
         }
     }
 
@@ -63,30 +102,23 @@ impl Replays {
             return Ok(packet);
         }
         let counter = packet.tag.map_or(0, |tag| Tag::parse(tag).counter);
-        match self.of(packet.header.client).admits(counter) {
+        let client = packet.header.client;
+        match self
+            .bucket(signer_of(&packet), client)
+            .admits(client, counter)
+        {
             true => Ok(packet),
             false => Err(Reason::Replayed),
         }
     }
 
-    /// The client's place; the one that was there longest gives way to a new client.
-    fn of(&mut self, client: u64) -> &mut Seen {
-        if self.seen.is_empty() {
-            self.seen = vec![[Seen::default(); WAYS]; CLIENTS / WAYS];
+    fn bucket(&mut self, holder: u8, client: u64) -> &mut Bucket {
+        let of_holder = &mut self.buckets[usize::from(holder) % HOLDERS];
+        if of_holder.is_empty() {
+            of_holder.resize(BUCKETS, Bucket::default());
         }
-        let buckets = self.seen.len();
         // Ids of sessions lie in a row, and nonces anywhere.
         let mixed = client.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let ways = &mut self.seen[mixed as usize % buckets];
-        let at = ways.iter().position(|seen| seen.client == client);
-        let at = at.unwrap_or_else(|| {
-            ways.rotate_right(1);
-            ways[0] = Seen {
-                client,
-                ..Seen::default()
-            };
-            0
-        });
-        &mut ways[at]
+        &mut of_holder[mixed as usize % BUCKETS]
     }
 }
