@@ -17,22 +17,29 @@ use rustls::{InconsistentKeys, RootCertStore, version};
 
 use crate::{Files, PeerFiles};
 
-const HOW: &str = "docs/operations.md (\"TLS for Redis clients\") says how to make one";
+/// Where it is said how to make files for Redis clients, and for other nodes.
+const FOR_CLIENTS: &str = "docs/operations.md (\"TLS for Redis clients\") says how to make one";
+const FOR_NODES: &str = "docs/operations.md (\"TLS for states\") says how to make one";
 
+/// What a server is to Redis clients.
 pub fn config(files: &Files) -> Result<Arc<ServerConfig>, Error> {
+    server_config(files, FOR_CLIENTS)
+}
+
+fn server_config(files: &Files, how: &'static str) -> Result<Arc<ServerConfig>, Error> {
     let provider = Arc::new(ring::default_provider());
-    let chain = certificates(&files.certificate)?;
-    let key = private_key(&files.key)?;
+    let chain = certificates(&files.certificate, how)?;
+    let key = private_key(&files.key, how)?;
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&version::TLS13])
         .expect("the provider has TLS 1.3");
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
-        Some(path) => builder.with_client_cert_verifier(authorities(path, provider)?),
+        Some(path) => builder.with_client_cert_verifier(authorities(path, provider, how)?),
     };
     let mut config = builder
         .with_single_cert(chain, key)
-        .map_err(|e| unfit(&files.certificate, &files.key, e))?;
+        .map_err(|e| unfit(&files.certificate, &files.key, e, how))?;
     // Who resumes a session doesn't show a certificate again, which may have expired.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
@@ -41,36 +48,41 @@ pub fn config(files: &Files) -> Result<Arc<ServerConfig>, Error> {
 
 /// What a node is towards others that connect to it, and when it connects to others.
 pub fn peer_configs(files: &PeerFiles) -> Result<(Arc<ServerConfig>, Arc<ClientConfig>), Error> {
-    let source = config(&Files {
+    let how = FOR_NODES;
+    let shown = Files {
         certificate: files.certificate.clone(),
         key: files.key.clone(),
         client_ca: Some(files.ca.clone()),
-    })?;
+    };
+    let source = server_config(&shown, how)?;
     let mut asker = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&version::TLS13])
         .expect("the provider has TLS 1.3")
-        .with_root_certificates(roots(&files.ca)?)
-        .with_client_auth_cert(certificates(&files.certificate)?, private_key(&files.key)?)
-        .map_err(|e| unfit(&files.certificate, &files.key, e))?;
+        .with_root_certificates(roots(&files.ca, how)?)
+        .with_client_auth_cert(
+            certificates(&files.certificate, how)?,
+            private_key(&files.key, how)?,
+        )
+        .map_err(|e| unfit(&files.certificate, &files.key, e, how))?;
     asker.resumption = Resumption::disabled();
     Ok((source, Arc::new(asker)))
 }
 
 /// All certificates of a file: one at least.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+fn certificates(path: &Path, how: &'static str) -> Result<Vec<CertificateDer<'static>>, Error> {
     let bytes = fs::read(path).map_err(|e| {
         let problem = format_args!("the certificate can't be read: {e}").to_string();
-        Error::of(path, problem, HOW)
+        Error::of(path, problem, how)
     })?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match read {
-        Ok(all) if all.is_empty() => Err(Error::of(path, "holds no certificate in PEM", HOW)),
+        Ok(all) if all.is_empty() => Err(Error::of(path, "holds no certificate in PEM", how)),
         Ok(all) => Ok(all),
-        Err(e) => Err(Error::of(path, format!("is no certificate: {e}"), HOW)),
+        Err(e) => Err(Error::of(path, format!("is no certificate: {e}"), how)),
     }
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
+fn private_key(path: &Path, how: &'static str) -> Result<PrivateKeyDer<'static>, Error> {
     let text = keys::private_key(path)?;
     let read = PrivateKeyDer::from_pem_slice(text.as_bytes());
     read.map_err(|e| match text.contains("ENCRYPTED") {
@@ -79,7 +91,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
             "the private key is encrypted, and nobody is there to say the passphrase",
             "take it off: `openssl pkey -in OLD -out NEW`",
         ),
-        false => Error::of(path, format!("holds no private key in PEM: {e}"), HOW),
+        false => Error::of(path, format!("holds no private key in PEM: {e}"), how),
     })
 }
 
@@ -87,32 +99,33 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
 fn authorities(
     path: &Path,
     provider: Arc<CryptoProvider>,
+    how: &'static str,
 ) -> Result<Arc<dyn ClientCertVerifier>, Error> {
-    let roots = Arc::new(roots(path)?);
+    let roots = Arc::new(roots(path, how)?);
     let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-    let verifier = verifier.map_err(|e| no_authority(path, &e))?;
+    let verifier = verifier.map_err(|e| no_authority(path, &e, how))?;
     Ok(verifier)
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, Error> {
+fn roots(path: &Path, how: &'static str) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
+    for certificate in certificates(path, how)? {
         let added = roots.add(certificate);
-        added.map_err(|e| no_authority(path, &e))?;
+        added.map_err(|e| no_authority(path, &e, how))?;
     }
     Ok(roots)
 }
 
-fn no_authority(path: &Path, e: &dyn Display) -> Error {
+fn no_authority(path: &Path, e: &dyn Display, how: &'static str) -> Error {
     Error::of(
         path,
         format_args!("can't be used as an authority: {e}"),
-        HOW,
+        how,
     )
 }
 
 /// Why these two make no server.
-fn unfit(certificate: &Path, key: &Path, e: rustls::Error) -> Error {
+fn unfit(certificate: &Path, key: &Path, e: rustls::Error, how: &'static str) -> Error {
     match e {
         rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => Error::of(
             key,
@@ -125,7 +138,7 @@ fn unfit(certificate: &Path, key: &Path, e: rustls::Error) -> Error {
         rustls::Error::InvalidCertificate(e) => Error::of(
             certificate,
             format_args!("the first certificate can't be used: {e}"),
-            HOW,
+            how,
         ),
         e => Error::of(
             key,

@@ -331,6 +331,35 @@ fn between(peers: &Peers) -> io::Result<Vec<u8>> {
     })
 }
 
+/// What a node is told leads to the part of the documentation that is about nodes.
+#[test]
+fn files_that_make_no_node_are_refused_by_name() {
+    let Some(all) = certificates("node-files") else {
+        return;
+    };
+    fs::write(all.path("garbage"), "garbage\n").unwrap();
+    set_mode(&all.path("garbage"), 0o600);
+    let refused = |certificate, key, ca| {
+        let peers = Peers::open(PeerFiles {
+            certificate: all.path(certificate),
+            key: all.path(key),
+            ca: all.path(ca),
+        });
+        peers.err().unwrap().to_string()
+    };
+    for said in [
+        refused("garbage", "server.key", "ca.pem"),
+        refused("server.pem", "garbage", "ca.pem"),
+        refused("server.pem", "server.key", "garbage"),
+        refused("server.pem", "server.key", "none"),
+    ] {
+        assert!(said.contains("\"TLS for states\""), "{said}");
+    }
+    let clients = Server::open(files(&all, Some("garbage")));
+    let said = clients.err().unwrap().to_string();
+    assert!(said.contains("\"TLS for Redis clients\""), "{said}");
+}
+
 #[test]
 fn nodes_follow_their_files() {
     let Some(all) = certificates("peers") else {
