@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use paxos::auth::{KeyId, KeyPair, Keyring, MAX_CLIENTS, NODES, Replays, signer_of};
+use paxos::auth::{Algorithm, KeyId, KeyPair, Keyring, MAX_CLIENTS, NODES, Replays, signer_of};
 use paxos::wire::{HEADER_LEN, TAG_LEN, Tag};
 use paxos::{Flags, Header, MsgType, Packet, Round};
 
@@ -14,14 +14,18 @@ const CLIENT: u8 = 3;
 /// Nothing panics. A packet counts only if it was sent so, byte by byte, by a holder of the key that it names, and a node
 /// takes nothing of a client but what clients send. Of a client's requests none is taken twice.
 pub fn run(data: &[u8]) {
-    let nodes = keyring(true);
-    any_bytes(&nodes, data);
     let mut input = Input(data);
+    let algorithm = match input.small() % 2 {
+        0 => Algorithm::SipHash,
+        _ => Algorithm::HalfSipHash,
+    };
+    let nodes = keyring(algorithm);
+    any_bytes(&nodes, data);
     let mut sent = BTreeSet::new();
     let mut taken = BTreeSet::new();
     let mut replays = Replays::new(true);
     while !input.0.is_empty() {
-        let mut datagram = one(&mut input);
+        let mut datagram = one(&mut input, algorithm);
         sent.insert(datagram.clone());
         input.damage(&mut datagram);
         exchange_tags(&mut input, &mut datagram, &sent);
@@ -57,12 +61,13 @@ fn any_bytes(nodes: &Keyring, datagram: &[u8]) {
     let tag = Tag::parse(tag);
     let id = KeyId::parse(tag.key_id).expect("it is known");
     let header = untagged(packet.header);
-    let again = sender(id).datagram(&header, packet.value, id.number, tag.counter);
+    let sender = sender(id, nodes.algorithm());
+    let again = sender.datagram(&header, packet.value, id.number, tag.counter);
     assert_eq!(again.as_deref(), Some(datagram));
 }
 
 /// A packet that a node or a client sends.
-fn one(input: &mut Input<'_>) -> Vec<u8> {
+fn one(input: &mut Input<'_>, algorithm: Algorithm) -> Vec<u8> {
     let msgtype = MsgType::from_u8(input.small() % 26).expect("there are 26");
     let header = Header {
         cluster: 1,
@@ -80,7 +85,7 @@ fn one(input: &mut Input<'_>) -> Vec<u8> {
     };
     let counter = input.number() % Tag::COUNTERS;
     let value = input.bytes(64);
-    let signed = sender(id).datagram(&header, value, id.number, counter);
+    let signed = sender(id, algorithm).datagram(&header, value, id.number, counter);
     signed.expect("it has the key")
 }
 
@@ -103,8 +108,12 @@ fn untagged(header: Header) -> Header {
 }
 
 /// The keys of nodes: those of one client are among them, and those of another one aren't.
-fn keyring(odd: bool) -> Keyring {
-    let mut keyring = Keyring::new(KeyId { odd, number: NODES });
+fn keyring(algorithm: Algorithm) -> Keyring {
+    let own = KeyId {
+        odd: true,
+        number: NODES,
+    };
+    let mut keyring = Keyring::by(algorithm, own);
     for odd in [false, true] {
         for number in [NODES, CLIENT] {
             let id = KeyId { odd, number };
@@ -115,8 +124,8 @@ fn keyring(odd: bool) -> Keyring {
 }
 
 /// Who signs with this key.
-fn sender(id: KeyId) -> Keyring {
-    let mut keyring = Keyring::new(id);
+fn sender(id: KeyId, algorithm: Algorithm) -> Keyring {
+    let mut keyring = Keyring::by(algorithm, id);
     keyring.insert(id, pair(id));
     keyring
 }

@@ -11,6 +11,11 @@ pub enum Purpose {
     /// The `digest` there. It is told in the clear, of values that others choose: were it made with the same key, a
     /// value could be chosen so that its digest is the `mac` of another packet.
     PacketDigest,
+    /// The same two of packets that are signed by HalfSipHash: who has found such a key, which is shorter, has no part of the
+    /// other one.
+    HalfPacketMac,
+    /// See [`HalfPacketMac`](Self::HalfPacketMac).
+    HalfPacketDigest,
     /// The HMAC of control messages.
     Control,
     /// Connections by which replicas get one another's state.
@@ -22,6 +27,8 @@ impl Purpose {
         match self {
             Self::PacketMac => b"wirepaxos packet mac 1",
             Self::PacketDigest => b"wirepaxos packet digest 1",
+            Self::HalfPacketMac => b"wirepaxos packet mac 2",
+            Self::HalfPacketDigest => b"wirepaxos packet digest 2",
             Self::Control => b"wirepaxos control 1",
             Self::State => b"wirepaxos state 1",
         }
@@ -56,15 +63,19 @@ mod tests {
                 start(key(&nodes, Purpose::PacketDigest)),
                 start(key(&nodes, Purpose::Control)),
                 start(key(&third, Purpose::PacketMac)),
+                start(key(&nodes, Purpose::HalfPacketMac)),
+                start(key(&nodes, Purpose::HalfPacketDigest)),
             ],
             EXPECTED
         );
     }
 
-    const EXPECTED: [u64; 4] = [
+    const EXPECTED: [u64; 6] = [
         0x6c68_c3cb_2155_baa6,
         0xdc55_0f4d_4b75_1eed,
         0x50a6_4ea3_ca7c_1522,
         0x5111_02d3_7a39_3d8d,
+        0x7eda_2906_a9af_65ab,
+        0xca26_504a_ef5c_52fc,
     ];
 }

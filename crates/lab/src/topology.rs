@@ -366,7 +366,7 @@ impl Shape {
         };
         let mut draft = Draft::new(cluster, data, group);
         draft.auth = Some(self.auth()?);
-        if draft.auth != Some(Auth::SipHash) {
+        if draft.auth.and_then(Auth::of_packets).is_none() {
             draft.clients = SUBNETS
                 .map(|network| network.parse().expect("it is one"))
                 .into();

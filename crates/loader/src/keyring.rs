@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use paxos::auth::{KEY_IDS, KeyPair, Keyring};
+use paxos::auth::{Algorithm, KEY_IDS, KeyPair, Keyring};
 
 use crate::banks::Banks;
 use crate::layout::{DEVICE_SIGNED, Keys, Pair, SharedKeyring};
@@ -30,7 +30,13 @@ impl KernelKeyring {
 
     /// From now on these are the keys. A packet that is on its way ends with those that it began with, or is signed with
     /// these.
+    ///
+    /// # Errors
+    /// If they are for another hash than SipHash, which is the only one that programs compute.
     pub fn set(&self, keyring: &Keyring) -> Result<()> {
+        if keyring.algorithm() != Algorithm::SipHash {
+            return Err("programs in the kernel sign by SipHash alone".to_owned());
+        }
         let keys = keys(keyring);
         let now = self.memory.get(0);
         let used = (now.bank & 1) as usize;

@@ -14,6 +14,6 @@ pub fn signed(cluster: &ClusterFile) -> String {
             format!("control messages alone, as P4 switches can't sign packets; keys: {keys}")
         }
         Auth::Control => format!("control messages alone; keys: {keys}"),
-        Auth::SipHash => format!("packets and control messages; keys: {keys}"),
+        Auth::SipHash | Auth::HalfSipHash => format!("packets and control messages; keys: {keys}"),
     }
 }

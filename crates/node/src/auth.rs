@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use keys::{KeyFile, MAX_CLIENTS, NODES, Purpose};
-use paxos::auth::{Head, KeyId, KeyPair};
+use paxos::auth::{Algorithm, Head, KeyId, KeyPair};
 use paxos::wire::Tag;
 use paxos::{Header, MsgType, auth};
 
@@ -23,15 +23,15 @@ pub use paxos::auth::Keyring;
 const _: () = assert!(auth::MAX_CLIENTS == MAX_CLIENTS && auth::NODES == NODES);
 
 /// All keys that follow from a file.
-pub fn keyring(file: &KeyFile) -> Keyring {
+pub fn keyring(file: &KeyFile, algorithm: Algorithm) -> Keyring {
     let id = |number, generation| KeyId {
         odd: generation % 2 == 1,
         number,
     };
-    let mut keyring = Keyring::new(id(file.number(), file.signs()));
+    let mut keyring = Keyring::by(algorithm, id(file.number(), file.signs()));
     for generation in file.generations() {
         for number in 0..=MAX_CLIENTS {
-            if let Some(pair) = pair(file, number, generation) {
+            if let Some(pair) = pair(file, number, generation, algorithm) {
                 keyring.insert(id(number, generation), pair);
             }
         }
@@ -40,14 +40,18 @@ pub fn keyring(file: &KeyFile) -> Keyring {
 }
 
 /// A holder's, if it follows from the file.
-fn pair(file: &KeyFile, number: u8, generation: u32) -> Option<KeyPair> {
+fn pair(file: &KeyFile, number: u8, generation: u32, algorithm: Algorithm) -> Option<KeyPair> {
+    let [mac, digest] = match algorithm {
+        Algorithm::SipHash => [Purpose::PacketMac, Purpose::PacketDigest],
+        Algorithm::HalfSipHash => [Purpose::HalfPacketMac, Purpose::HalfPacketDigest],
+    };
     let key = |purpose| {
         let key = file.key(number, generation, purpose)?;
         key.first_chunk().copied()
     };
     Some(KeyPair {
-        mac: key(Purpose::PacketMac)?,
-        digest: key(Purpose::PacketDigest)?,
+        mac: key(mac)?,
+        digest: key(digest)?,
     })
 }
 

@@ -7,7 +7,7 @@
 //! | `cluster` | 8 hex digits, drawn at random when the cluster is created; packets of another number are dropped | required |
 //! | `data` | directory of everything stored, relative to the file | required |
 //! | `keys` | the key file, relative to this one: the nodes' on machines of nodes, the client's on a client's; `wirepaxos keys` writes it | `nodes.key` |
-//! | `auth` | what is signed with these keys: `"off"`, nothing; `"control"`, control messages and the handing out of states; `"siphash"`, these and packets | `"off"` |
+//! | `auth` | what is signed with these keys: `"off"`, nothing; `"control"`, control messages and the handing out of states; `"siphash"`, these and packets; `"halfsiphash"`, the same by a smaller hash | `"off"` |
 //! | `clients` | list of addresses and networks, such as `["10.0.0.7", "10.0.1.0/24"]`, from which nodes take commands beside those of nodes; where packets are signed the key tells who may | none; on a cluster of loopback addresses all of the machine |
 //! | `state_tls` | replicas hand out states by TLS 1.3: `{ certificate = "FILE", key = "FILE", ca = "FILE" }`, PEM, relative to this file; each shows its certificate, which must be for its `control` address and signed by `ca` | none: they go in the clear |
 //! | `bpffs` | BPF file system where nodes of the XDP plane keep their programs and memory; mounted if it isn't | `/run/wirepaxos/bpf` |
@@ -72,6 +72,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use paxos::auth::Algorithm;
 use paxos::{Deployment, GroupId, NodeId, PartitionId};
 
 pub use control::Protocol;
@@ -254,10 +255,12 @@ pub enum Auth {
     Control,
     /// These, and packets of the data plane, by SipHash-2-4.
     SipHash,
+    /// The same by HalfSipHash-2-4, which switches can compute.
+    HalfSipHash,
 }
 
 impl Auth {
-    const ALL: [Auth; 3] = [Self::Off, Self::Control, Self::SipHash];
+    const ALL: [Auth; 4] = [Self::Off, Self::Control, Self::SipHash, Self::HalfSipHash];
 
     /// The name in the cluster file.
     pub const fn name(self) -> &'static str {
@@ -265,6 +268,16 @@ impl Auth {
             Self::Off => "off",
             Self::Control => "control",
             Self::SipHash => "siphash",
+            Self::HalfSipHash => "halfsiphash",
+        }
+    }
+
+    /// How packets are signed; none if they aren't.
+    pub const fn of_packets(self) -> Option<Algorithm> {
+        match self {
+            Self::Off | Self::Control => None,
+            Self::SipHash => Some(Algorithm::SipHash),
+            Self::HalfSipHash => Some(Algorithm::HalfSipHash),
         }
     }
 
@@ -558,7 +571,7 @@ impl ClusterFile {
 
     /// From where commands are taken; `None`: from anywhere, since a key tells who may send them. [M-ASKER]
     pub fn askers(&self) -> Option<Vec<Network>> {
-        if self.auth == Auth::SipHash {
+        if self.auth.of_packets().is_some() {
             return None;
         }
         let of_nodes = self.nodes.iter().map(|node| node.address.ip());

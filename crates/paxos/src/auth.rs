@@ -3,16 +3,18 @@
 //! that keeps out, `docs/protocol.md` says under "Authentication". The XDP programs do the same in
 //! `programs/xdp/include/siphash.h` and `replays.h`. [M-SIGNED]
 
+mod half_siphash;
 mod replays;
 
 use std::fmt;
-use std::hash::Hasher;
+use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher24;
 
 use crate::wire::{HEADER_LEN, TAG_LEN, Tag};
 use crate::{Flags, Header, MsgType, Packet, Reason};
 
+use half_siphash::HalfSipHash;
 pub use replays::Replays;
 
 /// The number of the nodes, which have one key together.
@@ -60,6 +62,25 @@ impl KeyId {
     }
 }
 
+/// How tags are computed; one way in a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Algorithm {
+    /// SipHash-2-4.
+    SipHash,
+    /// HalfSipHash-2-4 of 64 bits, which switches can compute. Its key is the first half of a pair's.
+    HalfSipHash,
+}
+
+impl Algorithm {
+    /// `alg` of a tag.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::SipHash => Tag::SIPHASH,
+            Self::HalfSipHash => Tag::HALF_SIPHASH,
+        }
+    }
+}
+
 /// A holder's keys of one generation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyPair {
@@ -78,20 +99,51 @@ impl fmt::Debug for KeyPair {
 
 /// Ready to hash with.
 #[derive(Clone, Copy)]
+enum Hasher {
+    SipHash(SipHasher24),
+    HalfSipHash(HalfSipHash),
+}
+
+impl Hasher {
+    fn new(algorithm: Algorithm, key: &[u8; 16]) -> Hasher {
+        let &[a, b, c, d, e, f, g, h, ..] = key;
+        match algorithm {
+            Algorithm::SipHash => Hasher::SipHash(SipHasher24::new_with_key(key)),
+            Algorithm::HalfSipHash => {
+                Hasher::HalfSipHash(HalfSipHash::new([a, b, c, d, e, f, g, h]))
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
 struct Hashers {
-    mac: SipHasher24,
-    digest: SipHasher24,
+    mac: Hasher,
+    digest: Hasher,
 }
 
 impl Hashers {
+    #[inline]
+    fn mac(&self, signed: &[u8]) -> u64 {
+        match self.mac {
+            Hasher::SipHash(hasher) => hasher.hash(signed),
+            Hasher::HalfSipHash(hasher) => hasher.hash(signed, &[]),
+        }
+    }
+
     /// The place in the log is in it: so nobody can collect digests of many values for one place until two are equal,
     /// and then swap them on their way.
     #[inline]
     fn digest(&self, header: &Header, value: &[u8]) -> u64 {
-        let mut hasher = self.digest;
-        hasher.write(&header.inst.to_be_bytes());
-        hasher.write(value);
-        hasher.finish()
+        let place = header.inst.to_be_bytes();
+        match self.digest {
+            Hasher::SipHash(mut hasher) => {
+                hasher.write(&place);
+                hasher.write(value);
+                hasher.finish()
+            }
+            Hasher::HalfSipHash(hasher) => hasher.hash(&place, value),
+        }
     }
 }
 
@@ -100,6 +152,7 @@ impl Hashers {
 pub struct Keyring {
     pairs: Vec<Option<(KeyPair, Hashers)>>,
     own: KeyId,
+    algorithm: Algorithm,
 }
 
 /// Keys stay out of logs.
@@ -110,19 +163,25 @@ impl fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// An empty one, of a holder that signs with this key.
+    /// An empty one, of a holder that signs with this key, by SipHash.
     pub fn new(own: KeyId) -> Keyring {
+        Keyring::by(Algorithm::SipHash, own)
+    }
+
+    /// The same by any algorithm.
+    pub fn by(algorithm: Algorithm, own: KeyId) -> Keyring {
         Keyring {
             pairs: vec![None; KEY_IDS],
             own,
+            algorithm,
         }
     }
 
     /// Adds a key.
     pub fn insert(&mut self, id: KeyId, pair: KeyPair) {
         let hashers = Hashers {
-            mac: SipHasher24::new_with_key(&pair.mac),
-            digest: SipHasher24::new_with_key(&pair.digest),
+            mac: Hasher::new(self.algorithm, &pair.mac),
+            digest: Hasher::new(self.algorithm, &pair.digest),
         };
         self.pairs[id.index()] = Some((pair, hashers));
     }
@@ -137,6 +196,11 @@ impl Keyring {
         self.own.number
     }
 
+    /// How it signs, and others must.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
     /// A key, by its [place](KeyId::index).
     pub fn pair(&self, index: usize) -> Option<&KeyPair> {
         self.pairs[index].as_ref().map(|(pair, _)| pair)
@@ -147,10 +211,10 @@ impl Keyring {
     pub fn check(&self, packet: &Packet<'_>, datagram: &[u8]) -> Result<(), Reason> {
         let tag = Tag::parse(packet.tag.ok_or(Reason::Unsigned)?);
         let signed = datagram.get(..SIGNED_LEN).ok_or(Reason::Truncated)?;
-        let id = KeyId::parse(tag.key_id).filter(|_| tag.alg == Tag::SIPHASH);
+        let id = KeyId::parse(tag.key_id).filter(|_| tag.alg == self.algorithm.number());
         let id = id.ok_or(Reason::UnknownKey)?;
         let hashers = self.hashers(id).ok_or(Reason::UnknownKey)?;
-        if hashers.mac.hash(signed) != tag.mac {
+        if hashers.mac(signed) != tag.mac {
             return Err(Reason::BadMac);
         }
         if !self.takes(id.number, packet.header.msgtype) {
@@ -178,7 +242,7 @@ impl Keyring {
         };
         let tag = Tag {
             key_id: id.emit(),
-            alg: Tag::SIPHASH,
+            alg: self.algorithm.number(),
             counter,
             digest: hashers.digest(&header, value),
             mac: 0,
@@ -188,7 +252,7 @@ impl Keyring {
             header.emit(fields);
         }
         head[HEADER_LEN..].copy_from_slice(&tag.emit());
-        let mac = hashers.mac.hash(&head[..SIGNED_LEN]);
+        let mac = hashers.mac(&head[..SIGNED_LEN]);
         head[SIGNED_LEN..].copy_from_slice(&mac.to_be_bytes());
         Some(head)
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use paxos::stamping::check_next;
 use paxos::wire::value::{Probe, ProbeReport, RangeReport, Rejection};
-use paxos::wire::{HEADER_LEN, TAG_LEN, VERSION};
+use paxos::wire::{HEADER_LEN, TAG_LEN, Tag, VERSION};
 use paxos::{Flags, Header, MsgType, Packet, Reason, Round};
 
 /// A constant's width in bits, and its number.
@@ -58,6 +58,8 @@ fn constants_are_those_of_rust() {
         ("WIRE_VERSION", VERSION.into()),
         ("HEADER_LEN", HEADER_LEN as u64),
         ("TAG_LEN", TAG_LEN as u64),
+        ("ALG_SIPHASH", Tag::SIPHASH.into()),
+        ("ALG_HALF_SIPHASH", Tag::HALF_SIPHASH.into()),
         ("RANGE_REPORT_LEN", RangeReport::LEN as u64),
         ("REJECTION_LEN", Rejection::LEN as u64),
         ("PROBE_REPORT_LEN", ProbeReport::LEN as u64),

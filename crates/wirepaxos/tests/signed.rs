@@ -16,6 +16,7 @@ use node::ClusterFile;
 use node::auth::{Keys, Signer, keyring};
 use node::cluster_file::Auth;
 use nodes::{Cluster, Commands, TempDir, repeat};
+use paxos::auth::Algorithm;
 use paxos::wire::value::Probe;
 use paxos::{Flags, Header, MsgType, Round};
 
@@ -23,8 +24,13 @@ const NUMBER: u32 = 0x0051_69ed;
 
 /// A cluster that signs, and the key file of a client.
 fn signed_cluster(dir: &TempDir) -> (Cluster, ClusterFile) {
+    cluster_signing(dir, Auth::SipHash)
+}
+
+/// The same by one of two hashes.
+fn cluster_signing(dir: &TempDir, auth: Auth) -> (Cluster, ClusterFile) {
     let mut cluster = Cluster::new(&dir.0, node::loopback::draw().unwrap(), NUMBER, 3);
-    cluster.file.auth = Auth::SipHash;
+    cluster.file.auth = auth;
     let mut nodes = KeyFile::new(NUMBER).unwrap();
     let client = nodes.client("test").unwrap();
     nodes.create(&cluster.file.keys).unwrap();
@@ -129,7 +135,7 @@ fn a_stranger_changes_nothing_and_learns_nothing() {
     assert!(stranger.hears_nothing());
     // And with a key of somebody else's.
     let elsewhere = KeyFile::new(NUMBER).unwrap();
-    let mut signer = Signer::new(Some(Arc::new(keyring(&elsewhere))));
+    let mut signer = Signer::new(Some(Arc::new(keyring(&elsewhere, Algorithm::SipHash))));
     for (to, header, value) in &forged {
         let before = dropped(&cluster, to, "bad_mac");
         stranger.send(&cluster, to, &signer.datagram(header, value).unwrap());
@@ -159,7 +165,7 @@ fn a_flood_of_bad_tags_stops_nothing() {
     cluster.start_all();
     let mut commands = Commands::open_with(&of_client);
     commands.some();
-    let elsewhere = Arc::new(keyring(&KeyFile::new(NUMBER).unwrap()));
+    let elsewhere = Arc::new(keyring(&KeyFile::new(NUMBER).unwrap(), Algorithm::SipHash));
     let acceptor = cluster.file.node("acceptor-1").unwrap().id;
     let floods = [
         ("leader", header(MsgType::Request)),
@@ -196,6 +202,32 @@ fn a_flood_of_bad_tags_stops_nothing() {
     for ((to, _), before) in floods.iter().zip(before) {
         assert!(dropped(&cluster, to, "bad_mac") > before, "{to}");
     }
+    drop(commands);
+    cluster.stop_all();
+}
+
+/// Nodes that sign by HalfSipHash take nothing that is signed by SipHash, with whatever key of theirs.
+#[test]
+fn a_cluster_signs_by_halfsiphash_alone() {
+    let dir = TempDir::new("half");
+    let (mut cluster, of_client) = cluster_signing(&dir, Auth::HalfSipHash);
+    cluster.start_all();
+    let mut commands = Commands::open_with(&of_client);
+    commands.some();
+    let file = KeyFile::load_nodes(&cluster.file.keys, NUMBER).unwrap();
+    let request = |algorithm| {
+        let mut signer = Signer::new(Some(Arc::new(keyring(&file, algorithm))));
+        signer.datagram(&header(MsgType::Request), b"x").unwrap()
+    };
+    let stamped = || cluster.shown("leader", "/counters/sent/phase2a");
+    let before = stamped();
+    let client = Stranger::at(&cluster);
+    client.send(&cluster, "leader", &request(Algorithm::SipHash));
+    repeat(|| (dropped(&cluster, "leader", "unknown_key") == 1).then_some(()));
+    assert_eq!(stamped(), before);
+    client.send(&cluster, "leader", &request(Algorithm::HalfSipHash));
+    repeat(|| (stamped() > before).then_some(()));
+    commands.some();
     drop(commands);
     cluster.stop_all();
 }

@@ -52,6 +52,10 @@ const bit<16> FLAG_PACKED = 0x10;
 /* The bits that describe the value and travel with it from request to delivery. */
 const bit<16> FLAGS_OF_VALUE = 0x1c;
 
+/* How a tag is computed. What a switch can compute is the second one. */
+const bit<8> ALG_SIPHASH = 1;
+const bit<8> ALG_HALF_SIPHASH = 2;
+
 /* The flags that a message of this type may carry besides FLAG_TAG, the lowest, in 4 bits a type. Types from 16 on
  * carry none. */
 const bit<64> ALLOWED = 0xe00c000108eeef1c;

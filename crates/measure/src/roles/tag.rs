@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use keys::{KeyFile, NODES};
 use node::auth::{Keyring, Signer, keyring};
 use node::plane::SendBatch;
+use paxos::auth::Algorithm;
 use paxos::{Header, MsgType, Packet, Round};
 
 use super::udp::{Measured, VALUE_LEN};
@@ -21,7 +22,7 @@ const BATCH: usize = 64;
 /// Both, each as what it adds to the same path without tags.
 pub fn measure(runs: usize, seconds: f64) -> Result<[Measured; 2], Error> {
     let time = Duration::from_secs_f64(seconds / 2.0);
-    let keyring = Arc::new(keyring(&KeyFile::new(1)?));
+    let keyring = Arc::new(keyring(&KeyFile::new(1)?, Algorithm::SipHash));
     let of = |role, added: &dyn Fn() -> f64| Measured {
         role,
         ns_per_msg: median(&(0..runs).map(|_| added()).collect::<Vec<_>>()),

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use keys::KeyFile;
+use paxos::auth::Algorithm;
 use serde_json::{Value, json};
 
 use super::{Keyring, keyring};
 use crate::Error;
-use crate::cluster_file::{Auth, ClusterFile};
+use crate::cluster_file::ClusterFile;
 use crate::watched_keys::{SharedKeys, WatchedKeys};
 
 /// The keys of a node or a client; none where packets aren't signed.
@@ -18,6 +19,7 @@ struct InUse {
     watched: Arc<WatchedKeys>,
     /// What the keyring follows from.
     file: Arc<KeyFile>,
+    algorithm: Algorithm,
     keyring: Arc<Keyring>,
 }
 
@@ -39,11 +41,11 @@ impl Keys {
     }
 
     fn open(cluster: &ClusterFile, watch: fn(&ClusterFile) -> SharedKeys) -> Result<Keys, Error> {
-        if cluster.auth != Auth::SipHash {
+        let Some(algorithm) = cluster.auth.of_packets() else {
             return Ok(Keys(None));
-        }
-        let in_use = watch(cluster).map(InUse::of).transpose()?;
-        Ok(Keys(in_use))
+        };
+        let in_use = watch(cluster).map(|watched| InUse::of(watched, algorithm));
+        Ok(Keys(in_use.transpose()?))
     }
 
     /// Those in use.
@@ -58,7 +60,7 @@ impl Keys {
         if Arc::ptr_eq(&file, &in_use.file) {
             return None;
         }
-        in_use.keyring = Arc::new(keyring(&file));
+        in_use.keyring = Arc::new(keyring(&file, in_use.algorithm));
         in_use.file = file;
         Some(in_use.keyring.clone())
     }
@@ -74,12 +76,13 @@ impl Keys {
 }
 
 impl InUse {
-    fn of(watched: Arc<WatchedKeys>) -> Result<InUse, Error> {
+    fn of(watched: Arc<WatchedKeys>, algorithm: Algorithm) -> Result<InUse, Error> {
         let file = watched.file()?;
         Ok(InUse {
             watched,
-            keyring: Arc::new(keyring(&file)),
+            keyring: Arc::new(keyring(&file, algorithm)),
             file,
+            algorithm,
         })
     }
 }
@@ -87,7 +90,7 @@ impl InUse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster_file;
+    use crate::cluster_file::{self, Auth};
     use crate::test_dir::TestDir;
 
     #[test]
@@ -110,7 +113,7 @@ mod tests {
             file.replace(&cluster.keys).unwrap();
             keys.0.as_ref().unwrap().watched.look_now();
             let own = keys.newer().unwrap().own();
-            assert_eq!(own, keyring(&file).own());
+            assert_eq!(own, keyring(&file, Algorithm::SipHash).own());
             assert!(keys.newer().is_none());
         }
         assert_eq!(keys.shown(), json!({ "generations": [1, 2], "signs": 2 }));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -16,7 +17,7 @@ const SAMPLE: &str = include_str!("../../../../examples/cluster.toml");
 
 /// What a holder of this file has.
 fn ring(file: &KeyFile) -> Arc<Keyring> {
-    Arc::new(keyring(file))
+    Arc::new(keyring(file, Algorithm::SipHash))
 }
 
 fn nodes_file() -> KeyFile {
@@ -83,7 +84,7 @@ fn no_bit_can_be_changed_on_the_way() {
     let keyring = ring(&nodes_file());
     let good = signed(&keyring, &header(MsgType::Phase2a), b"the value");
     assert_eq!(verdict(&keyring, &good), Ok(()));
-    let mut found = std::collections::BTreeMap::new();
+    let mut found = BTreeMap::new();
     for bit in 0..good.len() * 8 {
         let mut bad = good.clone();
         bad[bit / 8] ^= 0x80 >> (bit % 8);
@@ -156,6 +157,32 @@ fn a_tag_is_good_for_its_own_packet_and_whole() {
     let mut other_way = one;
     other_way[HEADER_LEN + 1] = 2;
     assert_eq!(verdict(&keyring, &other_way), Err(Reason::UnknownKey));
+}
+
+/// A cluster signs in one way: nobody is talked into the other one. [M-SIGNED]
+#[test]
+fn by_halfsiphash_it_is_the_same() {
+    let file = nodes_file();
+    let half = |file: &KeyFile| Arc::new(keyring(file, Algorithm::HalfSipHash));
+    let (own, strangers) = (half(&file), half(&nodes_file()));
+    let header = header(MsgType::Phase2a);
+    for value in [&b""[..], b"value", &[7; 1400]] {
+        assert_eq!(verdict(&own, &signed(&own, &header, value)), Ok(()));
+        let foreign = signed(&strangers, &header, value);
+        assert_eq!(verdict(&own, &foreign), Err(Reason::BadMac));
+    }
+    let [by_half, whole] = [
+        signed(&own, &header, b"x"),
+        signed(&ring(&file), &header, b"x"),
+    ];
+    assert_eq!([by_half[HEADER_LEN + 1], whole[HEADER_LEN + 1]], [2, 1]);
+    assert_eq!(verdict(&own, &whole), Err(Reason::UnknownKey));
+    assert_eq!(verdict(&ring(&file), &by_half), Err(Reason::UnknownKey));
+    for bit in 0..by_half.len() * 8 {
+        let mut bad = by_half.clone();
+        bad[bit / 8] ^= 0x80 >> (bit % 8);
+        verdict(&own, &bad).expect_err("it was changed");
+    }
 }
 
 /// [M-SIGNED]
@@ -239,7 +266,7 @@ fn tags_are_those_of_the_golden_bytes() {
     let records = text
         .split("\n\n")
         .filter(|record| record.starts_with("name"));
-    let mut checked = 0;
+    let mut checked = BTreeMap::new();
     for record in records {
         let field = |key: &str| {
             let mut lines = record.lines().filter_map(|line| line.split_once(' '));
@@ -254,7 +281,11 @@ fn tags_are_those_of_the_golden_bytes() {
         let packet = Packet::parse(&bytes).unwrap();
         let generation = number("generation");
         let file = file_of(field("secret"), generation, packet.header.cluster);
-        let keyring = ring(&file);
+        let algorithm = match packet.tag.unwrap()[1] {
+            Tag::SIPHASH => Algorithm::SipHash,
+            _ => Algorithm::HalfSipHash,
+        };
+        let keyring = keyring(&file, algorithm);
         let header = Header {
             flags: Flags(packet.header.flags.0 & !Flags::TAG.0),
             ..packet.header
@@ -262,9 +293,9 @@ fn tags_are_those_of_the_golden_bytes() {
         let reader = number("number") as u8;
         let again = keyring.datagram(&header, packet.value, reader, number("counter"));
         assert_eq!(again.unwrap(), bytes, "{record}");
-        checked += 1;
+        *checked.entry(algorithm.number()).or_insert(0) += 1;
     }
-    assert_eq!(checked, 7);
+    assert_eq!(checked, BTreeMap::from([(1, 7), (2, 7)]));
 }
 
 fn unhex(hex: &str) -> Vec<u8> {

@@ -64,10 +64,21 @@ impl Cluster<'_> {
     fn of_xdp(&self, node: &Node) -> Vec<Problem> {
         let own = self.groups.iter().find(|g| Some(g.id) == node.group);
         let is_ordered = own.is_some_and(|g| g.protocol == Protocol::NoPaxos);
-        if node.plane == Plane::Xdp && node.role == Role::Replica && is_ordered {
-            return vec![said(NO_RECEIVER)];
+        let mut found = Vec::new();
+        if node.plane != Plane::Xdp {
+            return found;
         }
-        Vec::new()
+        if node.role == Role::Replica && is_ordered {
+            found.push(said(NO_RECEIVER));
+        }
+        if self.auth == Auth::HalfSipHash {
+            found.push((
+                "`auth = \"halfsiphash\"` with `plane = \"xdp\"`: programs in the kernel sign by SipHash alone"
+                    .to_owned(),
+                "take auth = \"siphash\", or plane = \"udp\"",
+            ));
+        }
+        found
     }
 
     fn of_p4(&self, node: &Node) -> Vec<Problem> {
@@ -84,10 +95,12 @@ impl Cluster<'_> {
                 "take plane = \"udp\"",
             ));
         }
-        if self.auth == Auth::SipHash {
+        if self.auth.of_packets().is_some() {
             found.push((
-                "`auth = \"siphash\"` with `plane = \"p4\"`: what passes in a switch can't be signed yet"
-                    .to_owned(),
+                format!(
+                    "`auth = {:?}` with `plane = \"p4\"`: what passes in a switch can't be signed yet",
+                    self.auth.name()
+                ),
                 "take plane = \"udp\", or auth = \"control\"",
             ));
         }

@@ -91,10 +91,11 @@ const BAD: &[Bad] = &[
     ("data = \"data\"", "data = 7", "data = 7", &["invalid type", "quotes"]),
     ("data = \"data\"", "dada = \"data\"", "dada", &["unknown field `dada`", "spelling"]),
     ("data = \"data\"", "data = \"data", "data = \"data", &["syntax"]),
-    ("data = \"data\"", "data = \"data\"\nauth = \"of\"", "auth", &["is unknown", "\"control\"", "\"siphash\""]),
+    ("data = \"data\"", "data = \"data\"\nauth = \"of\"", "auth", &["is unknown", "\"control\"", "\"siphash\"", "\"halfsiphash\""]),
     ("data = \"data\"", "data = \"data\"\nkeys = \"\"", "keys", &["`keys` is empty", "name a file"]),
     ("data = \"data\"", "data = \"data\"\nclients = [\"10.0.0.1/8\"]", "clients", &["no address, and no network", "10.0.1.0/24"]),
     ("data = \"data\"", "data = \"data\"\nclients = [\"shop\"]", "clients", &["no address, and no network"]),
+    ("data = \"data\"", "data = \"data\"\nauth = \"halfsiphash\"\nclients = [\"10.0.0.7\"]", "clients", &["halfsiphash", "shows by its key"]),
     ("data = \"data\"", "data = \"data\"\nauth = \"siphash\"\nclients = [\"10.0.0.7\"]", "clients", &["shows by its key", "remove it"]),
     ("slots = 65536", "slots = 0", "slots = 0", &["`slots = 0` is out of range", "choose 16 to"]),
     ("slots = 65536", "window = 70000", "window = 70000", &["choose 4 to 61440"]),
@@ -292,6 +293,22 @@ fn all_are_refused(sample: &str, bad: &[Bad]) {
 fn the_protocol_that_is_there_may_be_named() {
     let text = SAMPLE.replacen("slots = 65536", "protocol = \"paxos\"", 1);
     parse(&text, "cluster.toml").unwrap();
+}
+
+#[test]
+fn programs_in_the_kernel_sign_in_one_way() {
+    let text = SAMPLE.replacen(
+        "data = \"data\"",
+        "data = \"data\"\nauth = \"halfsiphash\"",
+        1,
+    );
+    let file = parse(&text, "x.toml").unwrap();
+    assert_eq!(file.auth.of_packets(), Some(Algorithm::HalfSipHash));
+    let acceptor = "role = \"acceptor\"";
+    let text = text.replacen(acceptor, &format!("{acceptor}\nplane = \"xdp\""), 1);
+    let refused = parse(&text, "x.toml").unwrap_err().to_string();
+    assert!(refused.contains("by SipHash alone"), "{refused}");
+    assert!(parse(&text.replacen("half", "", 1), "x.toml").is_ok());
 }
 
 #[test]

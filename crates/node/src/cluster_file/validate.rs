@@ -512,10 +512,13 @@ impl Check {
         let Some(raw) = raw else {
             return Vec::new();
         };
-        if auth == Auth::SipHash {
+        if auth.of_packets().is_some() {
             self.error(
                 at(raw),
-                "`clients` with `auth = \"siphash\"`: who may send commands shows by its key, wherever it is",
+                format!(
+                    "`clients` with `auth = {:?}`: who may send commands shows by its key, wherever it is",
+                    auth.name()
+                ),
                 "remove it",
             );
         }

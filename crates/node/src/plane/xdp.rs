@@ -26,7 +26,7 @@ use tracing::{info, warn};
 
 use super::{Handler, counters};
 use crate::auth::{Keyring, Keys, Signer};
-use crate::cluster_file::{Auth, ClusterFile, Node};
+use crate::cluster_file::{ClusterFile, Node};
 use crate::{Error, Senders, listen};
 
 /// A role's programs and where they are.
@@ -475,9 +475,9 @@ pub(crate) fn device(cluster: &ClusterFile, node: &Node, ports: u16) -> Device {
         node: node.id,
         port: node.address.port(),
         ports,
-        flags: match cluster.auth {
-            Auth::SipHash => DEVICE_KNOWS_NODES | DEVICE_SIGNED,
-            _ => DEVICE_KNOWS_NODES | DEVICE_KNOWS_ASKERS,
+        flags: match cluster.auth.of_packets() {
+            Some(_) => DEVICE_KNOWS_NODES | DEVICE_SIGNED,
+            None => DEVICE_KNOWS_NODES | DEVICE_KNOWS_ASKERS,
         },
         ..Device::default()
     };

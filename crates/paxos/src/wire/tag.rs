@@ -23,6 +23,8 @@ pub struct Tag {
 impl Tag {
     /// `alg` of SipHash-2-4.
     pub const SIPHASH: u8 = 1;
+    /// `alg` of HalfSipHash-2-4.
+    pub const HALF_SIPHASH: u8 = 2;
     /// Counters are below.
     pub const COUNTERS: u64 = 1 << 48;
     /// Bytes of the tag that `mac` covers.
