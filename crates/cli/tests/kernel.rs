@@ -12,6 +12,7 @@ use loader::pins::Pins;
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use node::ClusterFile;
 use node::cluster_file::{Auth, Protocol};
+use serde_json::Value;
 use testlab::{
     Increments, PROGRAM, REPLICAS, TestLab, all, all_agree, eventually, leader, member, memory,
     ready, serving, status,
@@ -81,6 +82,90 @@ fn partitions_behind_the_front_end() {
     for replica in REPLICAS {
         assert_eq!(lab.redis("client-1", replica, &["GET", "key:7"]), "5");
     }
+}
+
+/// All that stands under this name anywhere in a document.
+fn everywhere<'a>(document: &'a Value, name: &str) -> Vec<&'a Value> {
+    let inside: Box<dyn Iterator<Item = &Value>> = match document {
+        Value::Object(fields) => Box::new(fields.values()),
+        Value::Array(items) => Box::new(items.iter()),
+        _ => return Vec::new(),
+    };
+    let own = document.get(name);
+    let deeper = inside.flat_map(|value| everywhere(value, name));
+    own.into_iter().chain(deeper).collect()
+}
+
+/// The cluster's secret is replaced while programs in the kernel serve: no packet is refused, and nobody is restarted.
+/// [M-SIGNED] [M-BANK]
+#[test]
+fn the_secret_is_replaced_under_load() {
+    let _alone = alone();
+    let Some(lab) = serving('r', &["--start"]) else {
+        return;
+    };
+    ready(&lab);
+    let (leads, epoch) = leader(&lab);
+    let acceptors = ["acceptor-1", "acceptor-2", "acceptor-3"];
+    let replicas = ["replica-1", "replica-2", "replica-3"];
+    let nodes = [&[leads][..], &acceptors, &replicas].concat();
+    for node in &nodes {
+        let shown = status(&lab, node);
+        assert_eq!(shown["plane"]["name"], "xdp", "{node}");
+        let auth = everywhere(&shown, "auth");
+        assert!(
+            auth.iter().any(|auth| auth["signs"] == 1),
+            "{node}: {shown}"
+        );
+    }
+    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
+    let load = Increments::start(&lab, 800);
+    let mut more = 0;
+    for (generations, signs) in [(vec![1, 2], 1), (vec![1, 2], 2), (vec![2], 2)] {
+        let rotated = lab.exec("controller", &[PROGRAM, "keys", "rotate", "-c", &file]);
+        assert!(rotated.status.success(), "{}", all(&rotated));
+        let expected = serde_json::json!({ "generations": generations, "signs": signs });
+        eventually("every node has the new file", || {
+            lab.redis("client-1", REPLICAS[0], &["INCR", "more"]);
+            more += 1;
+            let has_it = |node: &&str| {
+                let shown = status(&lab, node);
+                let auth = everywhere(&shown, "auth");
+                auth.iter().all(|auth| auth.is_null() || **auth == expected)
+            };
+            nodes.iter().all(has_it).then_some(())
+        });
+    }
+    assert_eq!(load.end(), "800");
+    all_agree(&lab, "800");
+    let counted = lab.redis("client-1", REPLICAS[2], &["GET", "more"]);
+    assert!(
+        counted.parse::<u64>().unwrap() >= more,
+        "{counted} of {more}"
+    );
+    assert_eq!(leader(&lab), (leads, epoch));
+    for node in &nodes {
+        let shown = status(&lab, node);
+        let all_dropped = everywhere(&shown, "dropped");
+        assert!(!all_dropped.is_empty(), "{node}: {shown}");
+        for dropped in all_dropped {
+            for reason in [
+                "unsigned",
+                "unknown_key",
+                "bad_mac",
+                "bad_digest",
+                "foreign_key",
+                "replayed",
+            ] {
+                assert_eq!(
+                    dropped[reason].as_u64().unwrap_or(0),
+                    0,
+                    "{node}: {dropped}"
+                );
+            }
+        }
+    }
+    lab.down();
 }
 
 #[test]
