@@ -221,6 +221,31 @@ def auth_clusters():
     return table(rows) + ["", results.origin() + "."]
 
 
+def flood():
+    results = Results("flood")
+    rows = [
+        ["echo, one replica, two cores", "plane", "alone (runs)", "wrong tags a second", "sent to nobody", "sent to the leader (runs)", "of that to nobody"]
+    ]
+    for outstanding in (1, 64):
+        for plane in ("udp", "xdp"):
+            for rate in ("100k", "most"):
+                of = [
+                    {"name": f"{name}/{plane}", "outstanding": outstanding} for name in ("alone", f"nobody-{rate}", f"leader-{rate}")
+                ]
+                alone, nobody, leader = (results.median(ops, **each) for each in of)
+                spreads = [results.spread(ops, **each) for each in of]
+                rows.append([
+                    f"{outstanding} outstanding",
+                    plane,
+                    f"{number(alone)} ({number(spreads[0][0])} to {number(spreads[0][1])})",
+                    number(results.median(lambda line: line["forged_per_s"], **of[2])),
+                    f"{number(nobody)} ({nobody / alone:.0%})",
+                    f"{number(leader)} ({number(spreads[2][0])} to {number(spreads[2][1])})",
+                    f"{leader / nobody:.0%}",
+                ])
+    return table(rows) + ["", results.origin() + "."]
+
+
 def chain():
     results = Results("chain")
     rows = [["learners", "values/s (runs)", "bare forwarding", "lost"]]

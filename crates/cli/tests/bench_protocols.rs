@@ -10,9 +10,10 @@ use serde_json::Value;
 use testlab::{PROGRAM, TestLab, all};
 
 /// What every line has, and of what kind.
-const NUMBERS: [&str; 8] = [
+const NUMBERS: [&str; 9] = [
     "replicas",
     "ops_per_s",
+    "forged_per_s",
     "gaps",
     "noops",
     "view_changes",
@@ -54,6 +55,41 @@ fn is_whole(line: &Value) {
 fn names(lines: &[Value], field: &str) -> Vec<String> {
     let names = lines.iter().map(|line| line[field].as_str().unwrap_or("-"));
     names.map(str::to_owned).collect()
+}
+
+/// Who has no key sends as fast as he can meanwhile.
+#[test]
+fn forged_requests_are_counted_beside_the_load() {
+    let of = |words: &str| {
+        let line =
+            format!("e2e --outstanding 8 --independent 0 --seconds 1 --replicas 1 --auth {words}");
+        let mut found = lines(&mut bench(&line));
+        let line = found.pop().unwrap();
+        is_whole(&line);
+        line
+    };
+    let leader = of("--flood 1000000");
+    assert!(leader["forged_per_s"].as_f64() > Some(0.0), "{leader}");
+    assert_eq!(leader["flood"]["to"], "leader");
+    let nobody = of("--flood 1000000 --flood-nobody");
+    assert_eq!(nobody["forged_per_s"], 0.0, "{nobody}");
+    assert_eq!(of("")["flood"], Value::Null);
+}
+
+#[test]
+fn forged_requests_are_counted_in_the_kernel() {
+    let Some(lab) = TestLab::with_programs('f') else {
+        return;
+    };
+    let words =
+        "e2e --plane xdp --outstanding 8 --independent 0 --seconds 1 --auth --flood 1000000";
+    let lines = lines(bench(words).env("WIREPAXOS_BPF_DIR", &lab.bpf));
+    is_whole(&lines[0]);
+    assert!(
+        lines[0]["forged_per_s"].as_f64() > Some(0.0),
+        "{}",
+        lines[0]
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod counters;
 mod disk;
 pub mod failover;
+mod flood;
 mod load;
 pub mod local;
 mod work;
@@ -25,6 +26,7 @@ pub use self::counters::Counters;
 use self::counters::partitions;
 pub use self::disk::FileSystem;
 use self::disk::Tables;
+pub use self::flood::Flood;
 use self::load::{Load, Until, run_all};
 use self::local::Local;
 
@@ -94,6 +96,8 @@ pub struct Settings {
     pub spin: Duration,
     /// Packets are signed.
     pub auth: bool,
+    /// Somebody else sends meanwhile.
+    pub flood: Option<Flood>,
     /// With NOPaxos: one process acknowledges in the place of all replicas that don't lead, and executes nothing.
     pub stub_followers: bool,
     /// In a network of namespaces each link can lose packets. See [`Bench::set_faults`].
@@ -132,6 +136,7 @@ impl Settings {
             pinned: Pinned::None,
             spin: Duration::ZERO,
             auth: false,
+            flood: None,
             stub_followers: false,
             with_faults: false,
             baseline: None,
@@ -401,6 +406,11 @@ impl Bench {
     /// Puts one load on the cluster, then measures what it is compared with.
     pub fn measure(&self, outstanding: u16, clients: u16) -> Result<Pair, Error> {
         let clients = clients.min(outstanding);
+        let flood = self.settings.flood.map(|flood| {
+            let cluster = &self.system.cluster;
+            flood::Running::start(flood, cluster, FIRST_LEADER)
+        });
+        let _goes_on = flood.transpose()?;
         let measured = self.system.measure(&self.settings, outstanding, clients)?;
         let unreplicated = match &self.unreplicated {
             None => None,
@@ -622,6 +632,7 @@ impl System {
         let documents = self.documents()?;
         let stores_before = self.stores_of_replicas(&documents);
         let counters_before = self.counters(&documents)?;
+        let forged_before = self.forged(settings)?;
         let memory_before = memory_by_process(&self.processes);
         let tables = Tables::since_now(self.stores.clone());
         let (time, waits) = (settings.time, settings.until_full);
@@ -640,6 +651,7 @@ impl System {
             longest_gap: ran.longest_gap,
             tables_written: tables.written(),
             counters: self.counters(&documents)?.since(&counters_before),
+            forged: self.forged(settings)? - forged_before,
             leader: self.leader,
             commands_in_a_commit: sum(COMMANDS) / sum(COMMITS).max(1.0),
             store_cpu_s: stores
@@ -667,6 +679,17 @@ impl System {
             }
         }
         Ok(found)
+    }
+
+    /// How many packets with a wrong tag the leader has dropped so far; where nobody sends any it isn't asked.
+    fn forged(&self, settings: &Settings) -> Result<u64, Error> {
+        if settings.flood.is_none() {
+            return Ok(0);
+        }
+        let leader = self.cluster.named(FIRST_LEADER)?;
+        let document = admin::ask(&self.cluster, leader)?;
+        let dropped = document.map(|document| document["counters"]["dropped"]["bad_mac"].clone());
+        Ok(dropped.and_then(|dropped| dropped.as_u64()).unwrap_or(0))
     }
 
     fn counters(&self, documents: &BTreeMap<String, Value>) -> Result<Counters, Error> {
@@ -753,6 +776,8 @@ pub struct Measured {
     pub tables_written: Vec<usize>,
     /// What replicas have counted meanwhile.
     pub counters: Counters,
+    /// Packets with a wrong tag that the leader has dropped meanwhile.
+    forged: u64,
     /// The process that leads.
     leader: &'static str,
     /// Of the replicas, in the mean; 0 if they don't say it.
@@ -771,6 +796,11 @@ impl Measured {
     /// Commands a second.
     pub fn ops_per_s(&self) -> f64 {
         self.latencies.count() as f64 / self.elapsed.as_secs_f64()
+    }
+
+    /// Packets with a wrong tag that the leader has dropped in a second.
+    pub fn forged_per_s(&self) -> f64 {
+        self.forged as f64 / self.elapsed.as_secs_f64()
     }
 
     /// Microseconds of CPU that the process that leads takes for a command.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use client::{ClientOptions, Home};
 use local_cluster::{Error, MAX_VALUE};
-use measure::e2e::{self, Bench, Contender, FileSystem, Pinned, Reads, Sequencer, Settings};
+use measure::e2e::{self, Bench, Contender, FileSystem, Flood, Pinned, Reads, Sequencer, Settings};
 use node::cluster_file::Plane;
 use serde_json::Value;
 
@@ -121,9 +121,17 @@ pub struct Options {
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     spin: u64,
-    /// Packets are signed (udp, without --lab)
+    /// Packets are signed
     #[arg(long)]
     auth: bool,
+    /// With --auth: somebody without a key sends the leader so many requests a second, or as many as he can if that is less,
+    /// with tags that are wrong
+    #[arg(long, value_name = "PACKETS", requires = "auth",
+          value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    flood: Option<u32>,
+    /// These go to a socket that nobody reads: what their sender itself takes from the others
+    #[arg(long, requires = "flood")]
+    flood_nobody: bool,
     /// Measure this beside it, in the same run, under the same load
     #[arg(long, value_enum)]
     baseline: Option<Baseline>,
@@ -315,6 +323,9 @@ impl Options {
                 "--multi and --baseline: a server without replication executes no commands over partitions",
             ));
         }
+        if self.flood.is_some() && self.contenders() != [Contender::Paxos] {
+            return Err(Error::new("--flood is for --protocol paxos alone"));
+        }
         self.check_gets()?;
         self.check_protocols(partitions)?;
         let in_lab = self.lab || !self.sequencer.is_empty() || self.plane != Plane::Udp;
@@ -363,6 +374,10 @@ impl Options {
             pinned: self.pinned,
             spin: Duration::from_micros(self.spin),
             auth: self.auth,
+            flood: self.flood.map(|per_s| Flood {
+                per_s,
+                to_nobody: self.flood_nobody,
+            }),
             stub_followers: false,
             with_faults: false,
             baseline: self.baseline.map(Into::into),

@@ -138,6 +138,10 @@ fn settings_json(row: &Measured, settings: &Settings, file_system: &FileSystem) 
         "pinned": settings.pinned.name(),
         "spin_us": settings.spin.as_micros() as u64,
         "auth": settings.auth,
+        "flood": settings.flood.map(|flood| json!({
+            "per_s": flood.per_s,
+            "to": if flood.to_nobody { "nobody" } else { "leader" },
+        })),
         "homes": contender == Contender::Paxos && settings.home == Home::One,
         "value_bytes": settings.value_bytes,
         "max_value": settings.max_value,
@@ -150,6 +154,7 @@ fn settings_json(row: &Measured, settings: &Settings, file_system: &FileSystem) 
 fn figures_json(row: &Measured) -> Value {
     let counters = &row.counters;
     json!({
+        "forged_per_s": row.forged_per_s().round(),
         "gaps": counters.gaps,
         "noops": counters.noops,
         "view_changes": counters.view_changes,
