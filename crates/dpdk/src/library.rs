@@ -156,35 +156,44 @@ impl Eal {
             none if none.is_empty() => "it has none".to_owned(),
             some => format!("it has {}", some.join(", ")),
         };
-        let remedy = match (held_by(name), name.strip_prefix("net_memif")) {
-            (Some(Holder::Driver(driver)), _) => format!(
-                "this card belongs to the kernel's driver {driver}. Give it to DPDK, which takes it from the kernel \
-                 with all of its addresses: `dpdk-devbind.py --bind=vfio-pci {name}`"
-            ),
-            (Some(Holder::Nobody), _) => format!(
-                "no driver has this card. Give it to DPDK: `dpdk-devbind.py --bind=vfio-pci {name}`"
-            ),
-            (None, Some(_)) => "a memif comes from an argument like `--vdev=net_memif0,role=client,socket=@name`; where \
-                 one is given, DPDK's own lines say why it couldn't make it: as a server it can't, for example, where \
-                 another process has the socket. Stop that one, or take another socket"
-                .to_owned(),
-            (None, None) => "name one of those, or add the argument that makes it (`--vdev=...`, `--allow=...`) to \
-                 `dpdk_args`; DPDK's own lines say which it couldn't make"
-                .to_owned(),
-        };
+        let remedy = how_to_get(name, Path::new(CARDS));
         format!("DPDK has no port {name} (`dpdk_port`; {there}): {remedy}")
     }
 }
 
+/// Where the kernel shows what PCI cards there are, and which driver has them.
+const CARDS: &str = "/sys/bus/pci/devices";
+
 /// Who has a PCI card that DPDK doesn't see.
+#[derive(Debug, PartialEq, Eq)]
 enum Holder {
     Driver(String),
     Nobody,
 }
 
+/// What to do for a port of this name.
+fn how_to_get(name: &str, cards: &Path) -> String {
+    match (held_by(name, cards), name.strip_prefix("net_memif")) {
+        (Some(Holder::Driver(driver)), _) => format!(
+            "this card belongs to the kernel's driver {driver}. Give it to DPDK, which takes it from the kernel with \
+             all of its addresses: `dpdk-devbind.py --bind=vfio-pci {name}`"
+        ),
+        (Some(Holder::Nobody), _) => format!(
+            "no driver has this card. Give it to DPDK: `dpdk-devbind.py --bind=vfio-pci {name}`"
+        ),
+        (None, Some(_)) => "a memif comes from an argument like `--vdev=net_memif0,role=client,socket=@name`; where one \
+             is given, DPDK's own lines say why it couldn't make it: as a server it can't, for example, where another \
+             process has the socket. Stop that one, or take another socket"
+            .to_owned(),
+        (None, None) => "name one of those, or add the argument that makes it (`--vdev=...`, `--allow=...`) to \
+             `dpdk_args`; DPDK's own lines say which it couldn't make"
+            .to_owned(),
+    }
+}
+
 /// Nothing if it is no card of this machine, or DPDK's.
-fn held_by(name: &str) -> Option<Holder> {
-    let card = Path::new("/sys/bus/pci/devices").join(name);
+fn held_by(name: &str, cards: &Path) -> Option<Holder> {
+    let card = cards.join(name);
     if !name.contains(':') || !card.exists() {
         return None;
     }
@@ -281,6 +290,44 @@ mod tests {
             assert!(said.contains("Some reason; "), "{said}");
             assert!(said.contains(expected), "{said}");
         }
+    }
+
+    #[test]
+    fn a_card_that_dpdk_does_not_have_says_whose_it_is() {
+        let name = format!("wirepaxos-cards-{}", std::process::id());
+        let cards = std::env::temp_dir().join(name);
+        for (card, driver, holder, parts) in [
+            (
+                "0000:01:00.0",
+                Some("ixgbe"),
+                Some(Holder::Driver("ixgbe".to_owned())),
+                ["driver ixgbe.", "--bind=vfio-pci 0000:01:00.0"],
+            ),
+            (
+                "0000:01:00.1",
+                None,
+                Some(Holder::Nobody),
+                ["no driver has", "--bind=vfio-pci 0000:01:00.1"],
+            ),
+            (
+                "0000:01:00.2",
+                Some("vfio-pci"),
+                None,
+                ["--allow=", "own lines"],
+            ),
+        ] {
+            let place = cards.join(card);
+            std::fs::create_dir_all(&place).expect("a directory");
+            if let Some(driver) = driver {
+                let to = Path::new("../../../../bus/pci/drivers").join(driver);
+                std::os::unix::fs::symlink(to, place.join("driver")).expect("a link");
+            }
+            assert_eq!(held_by(card, &cards), holder);
+            let said = how_to_get(card, &cards);
+            assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+        }
+        assert_eq!(held_by("0000:01:00.3", &cards), None, "it isn't there");
+        std::fs::remove_dir_all(&cards).expect("it is there");
     }
 
     #[test]
